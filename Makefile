@@ -1,0 +1,49 @@
+# Every target sets up what it needs. VENV=path puts the virtual environment elsewhere.
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+
+.PHONY: setup demo test thorough lint format types bench examples wheel all clean
+
+all: lint types test examples ## everything that a change must pass
+
+setup: $(READY) ## virtual environment with the project in it, editable
+
+$(READY): pyproject.toml
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet -e ".[dev]"
+	touch $@
+
+demo: $(READY) ## the main job on generated data, within a minute
+	$(BIN)/chunkflow demo
+
+test: $(READY) ## the tests; those that need a GPU skip themselves without one
+	$(BIN)/pytest
+
+thorough: $(READY) ## the same with many more random examples
+	$(BIN)/pytest --hypothesis-profile=thorough
+
+lint: $(READY)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+format: $(READY)
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+types: $(READY)
+	$(BIN)/mypy
+
+examples: $(READY)
+	for script in examples/*.py; do $(BIN)/python $$script || exit 1; done
+
+bench: $(READY) ## the figures of README's "Measured", with dask beside them
+	$(BIN)/pip install --quiet -e ".[dask]"
+	for script in benchmarks/*.py; do $(BIN)/python $$script || exit 1; done
+
+wheel: $(READY)
+	$(BIN)/pip wheel --quiet --no-deps --wheel-dir dist .
+
+clean:
+	rm -rf $(VENV) dist .mypy_cache .pytest_cache .ruff_cache .hypothesis chunkflow-demo

@@ -1,0 +1,166 @@
+"""Streaming on a GPU beside its peers: a RAM-to-RAM map, and a sum over a page-cached memmap.
+
+Run ``python -m benchmarks.gpu [--gib 8] [--repeats 3] [--directory DIR]``: it needs a CUDA device, CuPy, dask, room for
+one array on disk and for three in host memory. Contenders take turns within one process; every output
+is poisoned before each run and compared with NumPy's after it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import tempfile
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import cupy as cp
+import dask.array as da
+import numpy as np
+
+import chunkflow as cf
+from benchmarks.harness import alternate, machine, rate_rows, table
+
+BUDGET = "4GB"
+PLANE = (2048, 2048)
+
+
+def work(a):
+    """What every contender computes."""
+    return np.sqrt(np.abs(a)) * 2 + 1
+
+
+def link_rate() -> float:
+    """GB/s of large copies from pinned memory: the bound of everything below."""
+    n = 1 << 30
+    host = cp.cuda.alloc_pinned_memory(n)
+    device, stream = cp.empty(n, np.uint8), cp.cuda.Stream(non_blocking=True)
+    times = []
+    for _ in range(6):
+        begin = time.perf_counter()
+        cp.cuda.runtime.memcpyAsync(device.data.ptr, host.ptr, n, 1, stream.ptr)
+        stream.synchronize()
+        times.append(time.perf_counter() - begin)
+    return n / statistics.median(times) / 1e9
+
+
+def make(path: Path, planes: int) -> np.memmap:
+    """A page-cached memmap of random planes."""
+    x = np.memmap(path, "f4", "w+", shape=(planes, *PLANE))
+    base = np.random.default_rng(0).standard_normal((16, *PLANE), dtype="f4")
+    with ThreadPoolExecutor(8) as threads:
+        list(threads.map(lambda i: np.copyto(x[i], base[i % 16] + np.float32(i)), range(planes)))
+    return np.memmap(path, "f4", "r", shape=x.shape)
+
+
+def main() -> None:
+    """Run the contenders and print the tables."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--gib", type=int, default=8)
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--directory", default=None)
+    parser.add_argument("--report", action="store_true", help="print the plan and the profile too")
+    options = parser.parse_args()
+    planes = options.gib * 64
+    print(machine(), flush=True)
+    link = link_rate()
+    cp.get_default_memory_pool().free_all_blocks()
+    with tempfile.TemporaryDirectory(dir=options.directory) as directory:
+        x = make(Path(directory) / "x.bin", planes)
+        ram = np.array(x)
+        out = np.empty_like(ram)
+        samples = [0, planes // 3, planes - 1]
+        expected = {i: work(ram[i]) for i in samples}
+        device_block = 256 << 20
+
+        def poison() -> None:
+            with ThreadPoolExecutor(8) as threads:
+                list(threads.map(lambda part: part.fill(np.nan), np.array_split(out, 16)))
+
+        def check_map() -> None:
+            for i in samples:
+                np.testing.assert_allclose(out[i], expected[i], rtol=1e-6)
+            assert not np.isnan(out[:, ::97, ::89]).any()
+            poison()
+
+        def naive_map() -> None:
+            step = device_block // (4 * PLANE[0] * PLANE[1])
+            for i in range(0, planes, step):
+                out[i : i + step] = cp.asnumpy(work(cp.asarray(ram[i : i + step])))
+
+        def dask_map() -> None:
+            lazy = da.from_array(ram, chunks=(16, *PLANE), name=False)
+            gpu = lazy.map_blocks(cp.asarray).map_blocks(work).map_blocks(cp.asnumpy)
+            gpu.store(out, scheduler="threads", num_workers=4, lock=False)
+
+        def chunkflow_map() -> None:
+            cf.map(work, ram, out=out, budget=BUDGET, device="cuda")
+
+        def chunkflow_map_shared() -> None:
+            cf.map(work, ram, out=out, device="cuda")
+
+        poison()
+        with cf.Budget(BUDGET):
+            maps = alternate(
+                {
+                    "naive CuPy loop": naive_map,
+                    "dask + CuPy, threads": dask_map,
+                    "chunkflow.map, within one Budget": chunkflow_map_shared,
+                },
+                options.repeats,
+                check_map,
+            )
+        cold = alternate({"cold": chunkflow_map}, options.repeats, check_map)
+        maps["chunkflow.map, a budget of its own"] = cold["cold"]
+        cp.get_default_memory_pool().free_all_blocks()
+
+        total = float(ram.sum(dtype="f8"))
+        got: list[float] = []
+
+        def check_sum() -> None:
+            assert abs(got.pop() - total) <= 1e-9 * abs(total)
+
+        def naive_sum() -> None:
+            step = device_block // (4 * PLANE[0] * PLANE[1])
+            got.append(sum(float(cp.asarray(x[i : i + step]).sum(dtype="f8")) for i in range(0, planes, step)))
+
+        def dask_sum() -> None:
+            lazy = da.from_array(x, chunks=(16, *PLANE), name=False).map_blocks(cp.asarray)
+            got.append(float(lazy.sum(dtype="f8").compute(scheduler="threads", num_workers=4)))
+
+        def chunkflow_sum(budget: str | None = BUDGET) -> None:
+            acc = cp.zeros((), "f8")
+            for chunk in cf.chunks(x, budget=budget, device="cuda"):
+                acc += chunk.data.sum(dtype="f8")
+            got.append(float(acc))
+
+        with cf.Budget(BUDGET):
+            sums = alternate(
+                {
+                    "naive CuPy loop": naive_sum,
+                    "dask + CuPy, threads": dask_sum,
+                    "chunkflow.chunks, within one Budget": lambda: chunkflow_sum(None),
+                },
+                options.repeats,
+                check_sum,
+            )
+        sums["chunkflow.chunks, a budget of its own"] = alternate(
+            {"cold": chunkflow_sum}, options.repeats, check_sum
+        )["cold"]
+        if options.report:
+            print(cf.explain(work, ram, out=out, budget=BUDGET, device="cuda"))
+            with cf.Profile() as profile:
+                chunkflow_map()
+            print(profile.report)
+            with cf.Profile() as profile:
+                chunkflow_sum()
+            print(profile.report)
+        head = ["contender", "GB/s each way", "range", "last / this"]
+        print(f"\npinned link, host to device: {link:.1f} GB/s; {ram.nbytes / 1e9:.1f} GB of float32, budget {BUDGET}\n")
+        print(table("map, RAM to RAM", rate_rows(maps, ram.nbytes), head))
+        head[1] = "GB/s"
+        print(table("sum of a page-cached memmap", rate_rows(sums, x.nbytes), head))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,139 @@
+"""A byte budget: what runs may take on each device, enforced by a private pool that they share."""
+
+from __future__ import annotations
+
+import threading
+from contextvars import ContextVar, Token
+from types import TracebackType
+from typing import Any
+
+from chunkflow.devices.base import Device, Pool
+from chunkflow.errors import ArgumentTypeError, BudgetError
+from chunkflow.units import format_bytes, parse_bytes
+
+DEFAULT = "80%"
+"""Share of the free memory that a run may take where nothing else is said."""
+
+
+class Budget:
+    """Bytes of device memory that runs may take, shared by every run within a ``with`` block.
+
+    Leaving the block returns all the memory, pinned host memory too, whatever happened inside. Runs
+    within it reuse what earlier ones took, which saves pinning the staging memory each time.
+
+    Parameters
+    ----------
+    limit : int, str or float
+        Bytes: an int, ``"4GB"``, ``"4GiB"``; or a share of what is free on the device when the budget is first
+        used there: ``"80%"``, 0.8.
+
+    Raises
+    ------
+    ArgumentError, ArgumentTypeError
+        `limit` is not a positive number of bytes, its unit is unknown, or it is no fraction.
+
+    Notes
+    -----
+    On a GPU the limit is hard: blocks and everything that the function allocates come from a private pool
+    with that limit, less what streams, kernels and libraries are known to have taken outside it. On the CPU
+    blocks are planned within the limit by the function's measured use; NumPy offers no way to refuse a
+    function more.
+
+    Examples
+    --------
+    >>> import numpy as np, chunkflow as cf
+    >>> x = np.arange(1_000_000.0)
+    >>> with cf.Budget("2MB") as budget:
+    ...     y = cf.map(np.sqrt, x, device="cpu")
+    ...     z = cf.map(np.negative, y, device="cpu")
+    >>> budget.limit, 0 < budget.peak <= budget.limit
+    (2000000, True)
+    """
+
+    def __init__(self, limit: str | int | float = DEFAULT) -> None:
+        self._spec = limit
+        self._limits: dict[str, int] = {}
+        self._pools: dict[str, Pool] = {}
+        self._peak = 0
+        self._token: Token[Budget | None] | None = None
+        self.lock = threading.RLock()
+        parse_bytes(limit, whole=1 << 62)  # a mistake is reported here, not at the first run
+        if not self._relative:
+            self._fixed = parse_bytes(limit)
+
+    @property
+    def _relative(self) -> bool:
+        return isinstance(self._spec, float) or (isinstance(self._spec, str) and "%" in self._spec)
+
+    @property
+    def limit(self) -> int:
+        """Bytes allowed on each device (on the first one used, for a share of the free memory)."""
+        if not self._relative:
+            return self._fixed
+        if self._limits:
+            return next(iter(self._limits.values()))
+        raise ArgumentTypeError(f"the limit {self._spec!r} is a share of a device's memory, and no run used one yet")
+
+    @property
+    def peak(self) -> int:
+        """Most bytes taken on a device so far."""
+        return max([self._peak, *(pool.peak for pool in self._pools.values())])
+
+    def limit_on(self, device: Device) -> int:
+        """Bytes allowed on a device."""
+        if device.name not in self._limits:
+            self._limits[device.name] = parse_bytes(self._spec, whole=device.free_memory())
+        return self._limits[device.name]
+
+    def pool(self, device: Device) -> Pool:
+        """The budget's pool on a device."""
+        if device.name not in self._pools:
+            limit = self.limit_on(device)
+            if limit <= device.reserve:
+                raise BudgetError(
+                    f"the budget of {format_bytes(limit)} ({limit} bytes) is less than the "
+                    f"{format_bytes(device.reserve)} ({device.reserve} bytes) that libraries have taken on "
+                    f"{device.name} already",
+                    needed=device.reserve,
+                    limit=limit,
+                )
+            self._pools[device.name] = device.pool(limit)
+        return self._pools[device.name]
+
+    def close(self) -> None:
+        """Return the memory. The budget can be used again."""
+        self._peak = self.peak
+        for pool in self._pools.values():
+            pool.close()
+        self._pools.clear()
+
+    def __enter__(self) -> Budget:
+        self._token = _current.set(self)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if self._token is not None:
+            _current.reset(self._token)
+            self._token = None
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"Budget({self._spec!r})"
+
+
+_current: ContextVar[Budget | None] = ContextVar("chunkflow_budget", default=None)
+
+
+def borrow(budget: Budget | str | int | float | None) -> tuple[Budget, bool, Any]:
+    """Budget for a run, whether the run itself must close it, and a cap that the run adds to a shared one."""
+    shared = _current.get()
+    if isinstance(budget, Budget):
+        return budget, False, None
+    if shared is not None:
+        return shared, False, budget
+    return Budget(DEFAULT if budget is None else budget), True, None

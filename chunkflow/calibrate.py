@@ -1,0 +1,141 @@
+"""One call of the function on a small real block, to learn what it returns and what it allocates."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from chunkflow import grid
+from chunkflow.devices.base import Device, Pool
+from chunkflow.errors import BudgetError, ResultTypeError
+from chunkflow.grid import Grid, Region, Shape
+from chunkflow.kernel import Kernel, add_note, travels
+from chunkflow.ops.blockwise import Blockwise
+from chunkflow.stores.base import Source
+from chunkflow.units import format_bytes
+
+SHARED_HOST_BYTES, STAGED_BYTES = 256 << 10, 4 << 20
+"""Bytes of the largest operand's block: enough for rates to show, little beside a run."""
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """What one call showed.
+
+    Attributes
+    ----------
+    box : tuple of int
+        Sides of the box of the loop nest that was computed.
+    shapes, dtypes : tuple
+        Of each result.
+    is_tuple : bool
+        Whether the function returned a tuple.
+    workspace : float
+        Bytes allocated beyond the results, at the peak, per element of the box. Where a result must be copied
+        before it is stored, the copy is counted.
+    """
+
+    box: Shape
+    shapes: tuple[Shape, ...]
+    dtypes: tuple[np.dtype, ...]
+    is_tuple: bool
+    workspace: float
+
+
+def calibrate(
+    kernel: Kernel,
+    nest: Blockwise,
+    sources: Sequence[Source],
+    device: Device,
+    pool: Pool,
+    budget: int,
+    *,
+    even: bool = False,
+) -> Calibration:
+    """Call the kernel on the corner of the arrays.
+
+    Parameters
+    ----------
+    even : bool
+        Round the sides down to powers of two, so that a function that resizes its block by a ratio shows it.
+
+    Raises
+    ------
+    BudgetError
+        The function runs out of memory even on one element.
+    Exception
+        Whatever the function raised, with a note that names the region.
+    """
+    itemsize = max([s.spec.dtype.itemsize for s in sources], default=1)
+    nbytes = STAGED_BYTES if device.machine.staged else SHARED_HOST_BYTES
+    target = max(1, min(nbytes, budget // 32) // itemsize)
+    units = [n if a in nest.whole else 1 for a, n in enumerate(nest.extents)]
+    order = tuple(range(len(nest.extents)))
+    while True:
+        sides = grid.fit(nest.extents, [max(u, 1) for u in units], order, target)
+        if even:
+            sides = tuple(n if a in nest.whole else _power_of_two(n) for a, n in enumerate(sides))
+        box = grid.whole(sides)
+        message = ""
+        try:
+            return _measure(kernel, nest, sources, device, pool, box)
+        except BaseException as error:
+            if not device.is_out_of_memory(error):
+                add_note(error, (0,) * len(box), box)
+                error.add_note("chunkflow: this was the trial call that measures what fn returns and allocates")
+                raise
+            message = str(error)
+        if math.prod(sides) <= math.prod(max(u, 1) for u in units):
+            raise BudgetError(
+                f"fn ran out of memory on a block of {sides} within a budget of {format_bytes(budget)} "
+                f"({budget} bytes): raise budget= ({message})",
+                limit=budget,
+            )
+        target = math.prod(sides) // 8
+
+
+def _power_of_two(n: int) -> int:
+    return 1 << (n.bit_length() - 1) if n else 0
+
+
+def _measure(
+    kernel: Kernel, nest: Blockwise, sources: Sequence[Source], device: Device, pool: Pool, box: Region
+) -> Calibration:
+    sides = grid.shape_of(box)
+    with device.attach(), pool.active():
+        blocks = []
+        for source, operand in zip(sources, nest.operands, strict=True):
+            region = operand.region(box)
+            host = source.view(region) if source.spec.in_memory else None
+            if host is None:
+                host = np.empty(grid.shape_of(region), source.spec.dtype)
+                source.read(region, host)
+            blocks.append(device.to_device(host))
+        index = (0,) * len(sides)
+        value, peak = pool.measure(lambda: kernel(blocks, nest, Grid(nest.extents, sides), index, box))
+        is_tuple = isinstance(value, tuple)
+        values = list(value) if isinstance(value, tuple) else [value]
+        del value
+        for v in values:
+            if not hasattr(v, "dtype") or not hasattr(v, "shape"):
+                raise ResultTypeError(
+                    f"fn returned a {type(v).__name__}; expected {device.xp.__name__}.ndarray on {device.name}"
+                )
+        del v
+        size = max(math.prod(sides), 1)
+        results = sum(v.nbytes for v in values)
+        copied = 0
+        for i, spec_order in enumerate([tuple(range(len(v.shape))) for v in values]):
+            if device.machine.staged and not travels(values, i, spec_order):
+                copied += values[i].nbytes
+        workspace = max(peak - results, copied, 0) / size
+        return Calibration(
+            sides,
+            tuple(tuple(v.shape) for v in values),
+            tuple(np.dtype(v.dtype) for v in values),
+            is_tuple,
+            workspace,
+        )

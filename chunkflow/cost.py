@@ -1,0 +1,112 @@
+"""What a plan is expected to cost: bytes over rates. Pure; the rates are the device's.
+
+The model is a pipeline (read, upload, compute, download, write). With slots for full overlap a run
+takes as long as its busiest stage, plus the time in which the first block fills the pipeline and the
+last one leaves it; with a single slot the stages follow one another.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Machine:
+    """Rates of a device and its host, in bytes per second, and what a block costs besides, in seconds.
+
+    Attributes
+    ----------
+    read, upload, compute, download, write : float
+        Rates of the stages. Compute counts every byte of a block's inputs, results and workspace.
+    overhead : float
+        Seconds of host work per block.
+    lanes : int
+        Blocks that compute at the same time.
+    depths : tuple of int
+        Slots per operand to consider, best overlap first.
+    staged : bool
+        Whether data reach the device through pinned memory; False where it shares the host's.
+    cache : int
+        Bytes of working set per lane beyond which compute slows down by `spill`; 0 for no such bound.
+    spill : float
+        Factor on the compute rate for working sets beyond the cache.
+    piece : int
+        Bytes of a piece of a staged transfer.
+    threads, slots : int
+        Threads per direction of staging, and pinned slots for each.
+    host_limit : int
+        Bytes of pinned memory that each direction may take.
+    page : int
+        Bytes by which device memory is handed out.
+    """
+
+    read: float
+    upload: float
+    compute: float
+    download: float
+    write: float
+    overhead: float
+    lanes: int = 1
+    depths: tuple[int, ...] = (3, 2, 1)
+    staged: bool = True
+    cache: int = 0
+    spill: float = 1.0
+    piece: int = 8 << 20
+    threads: int = 8
+    slots: int = 2
+    host_limit: int = 1 << 30
+    page: int = 512
+
+
+@dataclass(frozen=True)
+class Traffic:
+    """Bytes that a run moves through each stage."""
+
+    read: int
+    upload: int
+    compute: int
+    download: int
+    write: int
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """Predicted seconds of a run, in all and by stage."""
+
+    seconds: float
+    stages: dict[str, float]
+
+    @property
+    def bound_by(self) -> str:
+        """The busiest stage."""
+        return max(self.stages, key=lambda s: self.stages[s])
+
+
+def estimate(machine: Machine, traffic: Traffic, blocks: int, depth: int, working_set: int) -> Estimate:
+    """Predict a run of `blocks` blocks with `depth` slots and `working_set` bytes per block.
+
+    >>> m = Machine(read=1, upload=1, compute=1, download=1, write=1, overhead=0)
+    >>> t = Traffic(8, 8, 8, 8, 8)
+    >>> [estimate(m, t, 8, depth, 1).seconds for depth in (1, 2, 3)]
+    [40.0, 26.0, 12.0]
+    """
+    fast = not machine.cache or working_set <= machine.cache
+    lanes = min(machine.lanes, depth, max(blocks, 1))
+    stages = {
+        "read": traffic.read / machine.read,
+        "compute": traffic.compute / (machine.compute * (1 if fast else machine.spill)),
+        "write": traffic.write / machine.write,
+    }
+    if machine.staged:
+        stages["upload"] = traffic.upload / machine.upload
+        stages["download"] = traffic.download / machine.download
+    total, busiest = sum(stages.values()), max(stages.values())
+    if not machine.staged:
+        # A lane takes its block through every stage itself, so lanes overlap and stages do not.
+        seconds = (total + blocks * machine.overhead) / lanes
+        ragged = -(-blocks // lanes) * lanes / max(blocks, 1)  # lanes that idle in the last round
+        return Estimate(seconds * ragged, stages)
+    overlapped = busiest + (total - busiest) / max(blocks, 1)
+    # Two slots hide a stage behind its neighbour only: taken as half of what three hide.
+    hidden = {1: total, 2: (total + overlapped) / 2}.get(depth, overlapped)
+    return Estimate(min(total, hidden) + blocks * machine.overhead, stages)

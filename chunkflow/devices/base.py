@@ -1,0 +1,252 @@
+"""The protocol of a device, and what all devices share. Knows bytes and orderings, not operations.
+
+Work is enqueued on *lanes* (CUDA streams, or their likes), each of which runs in order. Lanes and host
+threads are ordered among each other by *events* and *latches* alone, with CUDA's meaning: recording an
+event marks the lane's work so far, waiting for it orders what follows after the mark, and a wait for an
+event that was never recorded does nothing. Every wait names its `Edge`, so that a test can take each
+one away and see the referee (`chunkflow.devices.clock`) object.
+
+The way of a block, with the edges between its stations::
+
+    fill slot --(program order)--> upload --UPLOADED--> compute --COMPUTED--> download --LANDED--> write
+        ^                            | ^                   |                                         |
+        +----------- REFILL ---------+ +---- OVERWRITE ----+            free result <---- STORED ----+
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from enum import Enum
+from typing import Any, Generic, Protocol, TypeVar
+
+import numpy as np
+
+from chunkflow.cost import Machine
+from chunkflow.grid import Piece, Shape
+
+T = TypeVar("T")
+
+
+class Edge(Enum):
+    """Why one thing waits for another."""
+
+    PUBLISHED = "a worker takes a block's pieces only after the slot is ready for them"
+    REFILL = "a pinned slot is filled again only after its upload"
+    OVERWRITE = "a device slot is overwritten only after its last reader"
+    ENQUEUED = "waiting for an event makes sense only after it was recorded"
+    UPLOADED = "a kernel reads a slot only after its uploads"
+    COMPUTED = "a result is downloaded (or stored) only after its kernel"
+    LANDED = "a pinned slot is written to the store only after its download"
+    STORED = "a result is freed only after it is stored"
+
+
+class Block:
+    """An array on the device: `array` has natural axes, memory order `order`, and an `owner`.
+
+    The owner is whatever identifies the memory to the referee: a slot, or a result.
+    """
+
+    __slots__ = ("array", "inverse", "owner")
+
+    def __init__(self, array: Any, order: Shape, owner: object) -> None:
+        self.array = array
+        self.inverse = inverse(order)
+        self.owner = owner
+
+
+def inverse(order: Shape) -> Shape | None:
+    """Axes that bring an array in memory order back to natural axes; None where they agree."""
+    if order == tuple(range(len(order))):
+        return None
+    return tuple(int(i) for i in np.argsort(order))
+
+
+def shaped(flat: Any, dtype: np.dtype, shape: Shape, back: Shape | None) -> Any:
+    """View of a flat byte array's beginning as `shape` (memory order), transposed to natural axes."""
+    size = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
+    array = flat[:size].view(dtype).reshape(shape)
+    return array if back is None else array.transpose(back)
+
+
+class HostSlot:
+    """Host memory that pieces pass through; pinned where the device needs it."""
+
+    __slots__ = ("array", "pointer")
+
+    def __init__(self, array: np.ndarray) -> None:
+        self.array = array
+        self.pointer = int(array.ctypes.data)
+
+    def view(self, dtype: np.dtype, piece: Piece, back: Shape | None) -> np.ndarray:
+        """The slot as one piece, in natural axes."""
+        view: np.ndarray = shaped(self.array, dtype, piece.shape, back)
+        return view
+
+
+class Event(Protocol):
+    """A mark in a lane's work."""
+
+    def synchronize(self, edge: Edge) -> None:
+        """Let the calling thread wait for the mark."""
+
+    def seconds(self) -> float:
+        """When the mark was reached, on `time.perf_counter`'s scale; only after `synchronize`, if timed."""
+
+
+class Latch(Protocol):
+    """A count of arrivals that host threads can wait for."""
+
+    def arrive(self) -> None:
+        """Count one arrival."""
+
+    def wait(self, edge: Edge) -> None:
+        """Let the calling thread wait for the last arrival."""
+
+
+class HostLatch:
+    """The latch of the real devices."""
+
+    __slots__ = ("_arrivals", "_flag", "_number")
+
+    def __init__(self, number: int) -> None:
+        self._number = number
+        self._arrivals = itertools.count(1)  # its ``next`` is atomic
+        self._flag = threading.Event()
+        if number == 0:
+            self._flag.set()
+
+    def arrive(self) -> None:
+        """Count one arrival."""
+        if next(self._arrivals) == self._number:
+            self._flag.set()
+
+    def wait(self, edge: Edge) -> None:
+        """Let the calling thread wait for the last arrival."""
+        self._flag.wait()
+
+
+class Pending(Protocol, Generic[T]):
+    """What a call on a lane will return. Getting it orders nothing on the device."""
+
+    def result(self) -> T:
+        """The value, once the call has been made; raises what the call raised."""
+
+
+class Lane(Protocol):
+    """A queue of work that runs in order."""
+
+    def upload(self, slot: HostSlot, block: Block, piece: Piece, scratch: Any) -> None:
+        """Copy a piece from a slot into a block, by way of `scratch` where it is not contiguous there."""
+
+    def download(self, block: Block, piece: Piece, slot: HostSlot, scratch: Any) -> None:
+        """Copy a piece of a block into a slot."""
+
+    def call(
+        self, fn: Callable[[], T], reads: Sequence[object] = (), writes: Sequence[object] = ()
+    ) -> Pending[T]:
+        """Call `fn` in the lane's turn. `reads` and `writes` are the owners of the memory it uses."""
+
+    def record(self, event: Event) -> None:
+        """Mark the lane's work so far."""
+
+    def wait(self, event: Event, edge: Edge) -> None:
+        """Order what follows on this lane after the event's latest mark."""
+
+    def synchronize(self) -> None:
+        """Let the calling thread wait for everything enqueued."""
+
+    def close(self) -> None:
+        """Finish what is enqueued and give the lane back."""
+
+
+class Pool(Protocol):
+    """The memory of one budget on one device. What it took it keeps for the next run until closed."""
+
+    limit: int
+
+    @property
+    def used(self) -> int:
+        """Bytes of device memory in use now."""
+
+    @property
+    def peak(self) -> int:
+        """Most bytes taken from the driver so far, what the libraries took included."""
+
+    def allocate(self, nbytes: int) -> Any:
+        """Flat byte array on the device; raises the device's out-of-memory error beyond the limit."""
+
+    def free(self, array: Any) -> None:
+        """Take back an array of `allocate`, or a result that was adopted."""
+
+    def adopt(self, array: Any) -> None:
+        """Count an array that the user's function allocated until it is freed."""
+
+    def active(self) -> AbstractContextManager[None]:
+        """Let allocations of the calling thread come from the pool."""
+
+    def measure(self, fn: Callable[[], T]) -> tuple[T, int]:
+        """Call `fn`; return its result and the most bytes that were allocated at once meanwhile."""
+
+    def host_slots(self, number: int, nbytes: int) -> list[HostSlot]:
+        """Host memory for staging, kept for the next run when given back."""
+
+    def release_host(self, slots: list[HostSlot]) -> None:
+        """Give slots back."""
+
+    def close(self) -> None:
+        """Return everything to the driver. Idempotent."""
+
+
+class Device(Protocol):
+    """A place to compute."""
+
+    name: str
+    xp: Any
+    """The array module: NumPy or CuPy."""
+    machine: Machine
+
+    @property
+    def reserve(self) -> int:
+        """Bytes of device memory that libraries took outside every pool, as far as known."""
+
+    def free_memory(self) -> int:
+        """Bytes of device memory that are free now."""
+
+    def pool(self, limit: int) -> Pool:
+        """Memory under a hard limit in bytes."""
+
+    def lane(self) -> Lane:
+        """A lane of its own, of this device."""
+
+    def caller_lane(self) -> Lane:
+        """The lane on which the calling thread's own array code runs."""
+
+    def event(self, *, timed: bool = False) -> Event:
+        """An event that was never recorded."""
+
+    def latch(self, number: int) -> Latch:
+        """A latch that opens after so many arrivals."""
+
+    def attach(self) -> AbstractContextManager[None]:
+        """Make the device current for the calling thread."""
+
+    def to_device(self, array: np.ndarray) -> Any:
+        """Copy of a host array, in the memory of the active pool."""
+
+    def is_array(self, value: object) -> bool:
+        """Whether `value` is an array of this device."""
+
+    def supports(self, dtype: np.dtype) -> bool:
+        """Whether the device computes with this dtype."""
+
+    def is_out_of_memory(self, error: BaseException) -> bool:
+        """Whether `error` says that device memory ran out."""
+
+    def host_reads(self, owner: object, part: object = None) -> None:
+        """Declare that the calling thread reads memory (for the referee)."""
+
+    def host_writes(self, owner: object, part: object = None) -> None:
+        """Declare that the calling thread writes, or frees, memory (for the referee)."""

@@ -1,0 +1,429 @@
+"""An NVIDIA GPU as a device, through CuPy. The only file that imports it.
+
+The hot path is a handful of runtime calls on raw pointers; streams, events and pinned memory are made
+beforehand and kept. Only plain device memory is used, never managed memory.
+"""
+
+from __future__ import annotations
+
+import mmap
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, contextmanager, suppress
+from functools import cache
+from typing import Any, TypeVar
+
+import cupy
+import numpy as np
+from cupy.cuda import runtime
+
+from chunkflow.cost import Machine
+from chunkflow.devices.base import Block, Edge, Event, HostLatch, HostSlot, Lane, shaped
+from chunkflow.errors import DeviceError
+from chunkflow.grid import Piece
+from chunkflow.memory import rounded
+
+T = TypeVar("T")
+
+TO_DEVICE, TO_HOST = 1, 2  # cudaMemcpyKind
+
+PAGE = 2 << 20
+"""Bytes by which the driver hands out device memory; a request of more than half of it takes whole pages."""
+
+MACHINE = Machine(
+    read=30e9,
+    upload=50e9,
+    compute=800e9,
+    download=50e9,
+    write=30e9,
+    overhead=300e-6,
+    page=PAGE,
+)
+
+
+class CupyEvent:
+    """A CUDA event; a timed one tells its time on the host's clock."""
+
+    __slots__ = ("_clock", "_event", "pointer")
+
+    def __init__(self, clock: _Clock | None) -> None:
+        self._event = cupy.cuda.Event(disable_timing=clock is None)
+        self.pointer = self._event.ptr
+        self._clock = clock
+
+    def synchronize(self, edge: Edge) -> None:
+        """Let the calling thread wait for the mark."""
+        runtime.eventSynchronize(self.pointer)
+
+    def seconds(self) -> float:
+        """When the mark was reached."""
+        if self._clock is None:
+            return 0.0
+        return self._clock.start + cupy.cuda.get_elapsed_time(self._clock.event, self._event) / 1e3
+
+
+class _Clock:
+    """Ties the device's clock to the host's."""
+
+    def __init__(self) -> None:
+        self.event = cupy.cuda.Event()
+        self.event.record(cupy.cuda.Stream(non_blocking=True))
+        self.event.synchronize()
+        self.start = time.perf_counter()
+
+
+class _Done:
+    """The outcome of a call that was made at once: the host part of a kernel launch."""
+
+    __slots__ = ("_error", "_value")
+
+    def __init__(self, value: Any, error: BaseException | None) -> None:
+        self._value, self._error = value, error
+
+    def result(self) -> Any:
+        error, self._error = self._error, None  # kept, it would keep the failed call's arrays alive
+        if error is not None:
+            try:
+                raise error
+            finally:
+                del error
+        return self._value
+
+
+class CupyLane:
+    """A CUDA stream."""
+
+    def __init__(self, stream: Any, give_back: Callable[[Any], None]) -> None:
+        self._stream = stream
+        self._pointer = stream.ptr
+        self._give_back = give_back
+
+    def upload(self, slot: HostSlot, block: Block, piece: Piece, scratch: Any) -> None:
+        """Copy a piece to the device; scattered ones land in `scratch` and are spread out from there."""
+        array = block.array
+        nbytes = piece.size * array.dtype.itemsize
+        if piece.offset is not None:
+            target = array.data.ptr + piece.offset * array.dtype.itemsize
+            runtime.memcpyAsync(target, slot.pointer, nbytes, TO_DEVICE, self._pointer)
+            return
+        runtime.memcpyAsync(scratch.data.ptr, slot.pointer, nbytes, TO_DEVICE, self._pointer)
+        with self._stream:
+            array[piece.region] = shaped(scratch, array.dtype, piece.shape, block.inverse)
+
+    def download(self, block: Block, piece: Piece, slot: HostSlot, scratch: Any) -> None:
+        """Copy a piece to the host; scattered ones are gathered in `scratch` first."""
+        array = block.array
+        nbytes = piece.size * array.dtype.itemsize
+        if piece.offset is not None:
+            source = array.data.ptr + piece.offset * array.dtype.itemsize
+        else:
+            with self._stream:
+                shaped(scratch, array.dtype, piece.shape, block.inverse)[...] = array[piece.region]
+            source = scratch.data.ptr
+        runtime.memcpyAsync(slot.pointer, source, nbytes, TO_HOST, self._pointer)
+
+    def call(
+        self, fn: Callable[[], T], reads: Sequence[object] = (), writes: Sequence[object] = ()
+    ) -> _Done:
+        """Call `fn` now, with this stream current; what it launches runs in the stream's turn."""
+        with self._stream:
+            try:
+                return _Done(fn(), None)
+            except BaseException as error:
+                return _Done(None, error)
+
+    def record(self, event: Event) -> None:
+        """Mark the stream's work so far."""
+        runtime.eventRecord(event.pointer, self._pointer)  # type: ignore[attr-defined]
+
+    def wait(self, event: Event, edge: Edge) -> None:
+        """Order what follows after the event's mark."""
+        runtime.streamWaitEvent(self._pointer, event.pointer)  # type: ignore[attr-defined]
+
+    def synchronize(self) -> None:
+        """Let the calling thread wait for the stream."""
+        runtime.streamSynchronize(self._pointer)
+
+    def close(self) -> None:
+        """Finish what is enqueued and give the stream back."""
+        self.synchronize()
+        self._give_back(self._stream)
+
+
+class CupyPool:
+    """A private memory pool with a hard limit, and the pinned memory that goes with it."""
+
+    def __init__(self, device: CupyDevice, limit: int) -> None:
+        self.limit = limit
+        self._device = device
+        self._pool = cupy.cuda.MemoryPool()
+        self._taken = 0
+        self._measuring: int | None = None
+        self._arenas: list[_Arena] = []
+        self._lent: dict[int, _Arena] = {}
+        self._lock = threading.Lock()
+        self._closed = False
+
+    def _set_limit(self) -> None:
+        # What libraries took outside the pool counts too, and may have grown since the last run.
+        with self._device.attach():
+            self._pool.set_limit(size=max(self.limit - self._device.reserve, 1))
+
+    @property
+    def used(self) -> int:
+        """Bytes in use now."""
+        return int(self._pool.used_bytes())
+
+    @property
+    def peak(self) -> int:
+        """Most bytes taken from the driver, the libraries' share included."""
+        return self._taken + (self._device.reserve if self._taken else 0)
+
+    def _malloc(self, nbytes: int) -> Any:
+        # The driver hands out whole pages: asking for less would take them without counting them.
+        memory = self._pool.malloc(nbytes if self._measuring is not None else rounded(nbytes, PAGE))
+        self._taken = max(self._taken, int(self._pool.total_bytes()))
+        if self._measuring is not None:
+            self._measuring = max(self._measuring, int(self._pool.used_bytes()))
+        return memory
+
+    def allocate(self, nbytes: int) -> Any:
+        """Flat byte array in device memory."""
+        self._set_limit()
+        with self._device.attach():
+            return cupy.ndarray((nbytes,), np.uint8, memptr=self._malloc(max(nbytes, 1)))
+
+    def adopt(self, array: Any) -> None:
+        """Nothing to do: the function's arrays come from the pool."""
+
+    def free(self, array: Any) -> None:
+        """Nothing to do: the memory goes back when the last reference does."""
+
+    @contextmanager
+    def active(self) -> Iterator[None]:
+        """Let CuPy's allocations in the calling thread come from the pool."""
+        self._set_limit()
+        with self._device.attach(), cupy.cuda.using_allocator(self._malloc):
+            yield
+
+    def measure(self, fn: Callable[[], T]) -> tuple[T, int]:
+        """Peak of the pool's use during a call; growth outside the pool goes to the device's reserve."""
+        with self._device.attach():
+            before, taken = self._device.free_memory(), self._pool.total_bytes()
+            self._measuring = start = int(self._pool.used_bytes())
+            try:
+                result = fn()
+                runtime.deviceSynchronize()
+                peak = self._measuring - start
+            finally:
+                self._measuring = None
+            grown = before - self._device.free_memory() - (self._pool.total_bytes() - taken)
+            self._device.note_growth(grown)
+            return result, peak
+
+    def host_slots(self, number: int, nbytes: int) -> list[HostSlot]:
+        """Pinned memory; the smallest arena at hand that is large enough, or a new one."""
+        size = -(-nbytes // mmap.PAGESIZE) * mmap.PAGESIZE
+        with self._lock:
+            fitting = [a for a in self._arenas if a.nbytes >= number * size]
+            arena = min(fitting, key=lambda a: a.nbytes, default=None)
+            if arena is not None:
+                self._arenas.remove(arena)
+            else:
+                while self._arenas:  # too small for this run: their place is needed
+                    self._arenas.pop().close()
+        if arena is None:
+            with self._device.attach():
+                arena = _Arena(number * size)
+        slots = [HostSlot(arena.array[i * size : i * size + nbytes]) for i in range(number)]
+        self._lent[id(slots)] = arena
+        return slots
+
+    def release_host(self, slots: list[HostSlot]) -> None:
+        """Keep the arena for the next run."""
+        arena = self._lent.pop(id(slots))
+        slots.clear()
+        with self._lock:
+            if not self._closed:
+                self._arenas.append(arena)
+                return
+        arena.close()
+
+    def close(self) -> None:
+        """Return pinned and device memory to the driver."""
+        with self._lock:
+            self._closed = True
+            arenas, self._arenas = self._arenas, []
+        for arena in arenas:
+            arena.close()
+        with self._device.attach():
+            # cuFFT's plans hold work areas that came from this pool.
+            cupy.fft.config.get_plan_cache().clear()
+            self._pool.free_all_blocks()
+
+
+class _Arena:
+    """Host memory that is mapped, touched by several threads and only then pinned.
+
+    That takes less than half the time of the driver's own allocation of pinned memory.
+    """
+
+    def __init__(self, nbytes: int) -> None:
+        self.nbytes = nbytes
+        self._map = mmap.mmap(-1, nbytes)
+        with suppress(OSError, AttributeError):
+            self._map.madvise(mmap.MADV_HUGEPAGE)
+        self.array = np.frombuffer(self._map, np.uint8)
+        parts = np.array_split(self.array, 4)
+        with ThreadPoolExecutor(len(parts)) as threads:
+            list(threads.map(lambda part: part[:: mmap.PAGESIZE].fill(0), parts))
+        self._pointer: int | None = int(self.array.ctypes.data)
+        runtime.hostRegister(self._pointer, nbytes, 0)
+
+    def close(self) -> None:
+        if self._pointer is not None:
+            runtime.hostUnregister(self._pointer)
+            self._pointer = None
+            del self.array
+            with suppress(BufferError):  # a slot's view may live a little longer; the map goes with it
+                self._map.close()
+
+
+class CupyDevice:
+    """One GPU.
+
+    Parameters
+    ----------
+    ordinal : int
+        Which one, in CUDA's numbering.
+    machine : Machine, optional
+        Rates and sizes in place of the default ones.
+    """
+
+    xp: Any = cupy
+
+    def __init__(self, ordinal: int = 0, *, machine: Machine = MACHINE) -> None:
+        self.name = f"cuda:{ordinal}"
+        self.machine = machine
+        self._device = cupy.cuda.Device(ordinal)
+        self._streams: list[Any] = []
+        self._lock = threading.Lock()
+        self._reserve = 0
+        self._clock: _Clock | None = None
+        with self._device:
+            runtime.free(0)  # the bare context, against which budgets are counted
+            before = self.free_memory()
+            self._warm()
+            self.note_growth(before - self.free_memory())
+
+    def _warm(self) -> None:
+        """Take now what every run takes: streams, and the kernels that spread and gather pieces."""
+        most = 2 * self.machine.threads + self.machine.lanes
+        self._streams = [cupy.cuda.Stream(non_blocking=True) for _ in range(most)]
+        pool = cupy.cuda.MemoryPool()
+        with cupy.cuda.using_allocator(pool.malloc):
+            for dtype in ("u1", "f4"):
+                array = cupy.zeros((4, 4), dtype)
+                array[1:3, 1:3] = array[:2, :2].T
+                del array
+        runtime.deviceSynchronize()
+        pool.free_all_blocks()
+
+    def note_growth(self, nbytes: int) -> None:
+        """Add memory that libraries took outside the pools to the reserve."""
+        with self._lock:
+            self._reserve += max(0, nbytes)
+
+    @property
+    def reserve(self) -> int:
+        """Bytes that streams, kernels and library workspaces took outside every pool."""
+        return self._reserve
+
+    def free_memory(self) -> int:
+        """Bytes that the driver says are free."""
+        with self._device:
+            return int(runtime.memGetInfo()[0])
+
+    def pool(self, limit: int) -> CupyPool:
+        """A private memory pool."""
+        return CupyPool(self, limit)
+
+    def lane(self) -> Lane:
+        """A stream that does not wait for the default stream."""
+        with self._lock:
+            stream = self._streams.pop() if self._streams else None
+        if stream is None:
+            with self._device:
+                stream = cupy.cuda.Stream(non_blocking=True)
+        return CupyLane(stream, self._take_back)
+
+    def _take_back(self, stream: Any) -> None:
+        with self._lock:
+            self._streams.append(stream)
+
+    def caller_lane(self) -> Lane:
+        """The calling thread's current stream."""
+        with self._device:
+            return CupyLane(cupy.cuda.get_current_stream(), lambda stream: None)
+
+    def event(self, *, timed: bool = False) -> CupyEvent:
+        """An event; timing costs a little, so only those whose time is asked for have it."""
+        with self._device:
+            if timed and self._clock is None:
+                self._clock = _Clock()
+            return CupyEvent(self._clock if timed else None)
+
+    def latch(self, number: int) -> HostLatch:
+        """A latch between host threads."""
+        return HostLatch(number)
+
+    def attach(self) -> AbstractContextManager[None]:
+        """Make this GPU the calling thread's current one."""
+        device: AbstractContextManager[None] = cupy.cuda.Device(self._device.id)
+        return device
+
+    def to_device(self, array: np.ndarray) -> Any:
+        """Copy to the GPU."""
+        with self._device:
+            return cupy.asarray(np.ascontiguousarray(array))
+
+    def is_array(self, value: object) -> bool:
+        """Whether `value` is a CuPy array on this GPU."""
+        return isinstance(value, cupy.ndarray) and value.device.id == self._device.id
+
+    def supports(self, dtype: np.dtype) -> bool:
+        """CuPy has no extended precision."""
+        return dtype.char in "?bhilqBHILQefdFD"
+
+    def is_out_of_memory(self, error: BaseException) -> bool:
+        """The pool's error, or a library's own."""
+        return (
+            isinstance(error, MemoryError)
+            or (isinstance(error, runtime.CUDARuntimeError) and error.status == 2)
+            or "ALLOC_FAILED" in str(error)
+        )
+
+    def host_reads(self, owner: object, part: object = None) -> None:
+        """Only the referee listens."""
+
+    def host_writes(self, owner: object, part: object = None) -> None:
+        """Only the referee listens."""
+
+
+@cache
+def device(ordinal: int = 0) -> CupyDevice:
+    """The one object for a GPU: it keeps streams, and the count of what libraries took."""
+    present = count()
+    if not 0 <= ordinal < present:
+        raise DeviceError(f"there is no CUDA device {ordinal}: this process sees {present}")
+    return CupyDevice(ordinal)
+
+
+def count() -> int:
+    """Number of CUDA devices that this process sees."""
+    try:
+        return int(runtime.getDeviceCount())
+    except runtime.CUDARuntimeError:
+        return 0

@@ -1,0 +1,90 @@
+"""Blocks of a device that shares the host's memory: the lane that computes a block reads and stores it too.
+
+Nothing is staged and nothing handed from thread to thread, so a block stays in one core's cache. Sources
+in memory are not even read: the function gets a read-only view.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+from chunkflow.devices.base import Block, Device, Edge, Lane, Pool
+from chunkflow.grid import shape_of
+from chunkflow.plan import Plan, Step
+from chunkflow.staging import Loaded, Result, Slot, make_slots
+from chunkflow.stores.base import Sink, Source
+from chunkflow.trace import Trace
+
+
+class DirectFeeder:
+    """Reads blocks on the lanes that will compute them."""
+
+    def __init__(
+        self, plan: Plan, sources: Sequence[Source], device: Device, pool: Pool, trace: Trace
+    ) -> None:
+        self.ahead = 1  # a lane reads a block when it is about to compute it
+        self._plan, self._sources, self._device, self._trace = plan, sources, device, trace
+        self._slots: list[list[Slot]] = [
+            [] if spec.in_memory else make_slots(plan, device, pool, i, 1)
+            for i, spec in enumerate(plan.operands)
+        ]
+
+    def load(self, step: Step, operand: int, lane: Lane) -> Loaded:
+        """Hand out a view, or enqueue the read of an operand's block."""
+        region, source = step.sources[operand], self._sources[operand]
+        spec, slots = self._plan.operands[operand], self._slots[operand]
+        if not slots:
+            return Loaded(Block(source.view(region), spec.order, source))
+        slot = slots[step.loads[operand] % len(slots)]
+        block = slot.block(spec.dtype, shape_of(region), spec.order)
+        for event in slot.readers:
+            lane.wait(event, Edge.OVERWRITE)
+        slot.readers = []
+
+        def read() -> None:
+            begin = time.perf_counter()
+            source.read(region, block.array)
+            block.array.flags.writeable = False
+            self._trace.span("read", begin, time.perf_counter(), block.array.nbytes)
+
+        pending = lane.call(read, writes=(slot,))
+        lane.record(slot.uploaded[0])
+        slot.fillers = {0}
+        return Loaded(block, slot, pending=pending)
+
+    def close(self) -> None:
+        """Nothing runs here: the lanes are the engine's."""
+        self._slots.clear()
+
+
+class DirectDrainer:
+    """Stores results on the lanes that computed them."""
+
+    def __init__(self, plan: Plan, sinks: Sequence[Sink], device: Device, pool: Pool, trace: Trace) -> None:
+        self._sinks, self._device, self._pool, self._trace = sinks, device, pool, trace
+
+    def store(self, result: Result, lane: Lane) -> None:
+        """Enqueue the writing of a result."""
+        pending = result.pending
+        assert pending is not None
+        stored = result.stored = self._device.latch(1)
+
+        def write() -> None:
+            try:
+                result.arrays = pending.result()
+                for sink, region, array in zip(self._sinks, result.step.stores, result.arrays, strict=True):
+                    self._pool.adopt(array)
+                    begin = time.perf_counter()
+                    sink.write(region, array)
+                    self._trace.span("write", begin, time.perf_counter(), array.nbytes)
+            except BaseException as error:
+                result.error = error
+            finally:
+                stored.arrive()
+
+        lane.wait(result.done, Edge.COMPUTED)
+        lane.call(write, reads=(result,))
+
+    def close(self) -> None:
+        """Nothing runs here."""

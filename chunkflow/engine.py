@@ -1,0 +1,260 @@
+"""The one loop that runs every plan: three generators, each pulling from the one before.
+
+``feed`` loads blocks, ``compute`` runs the kernel on them, ``drain`` stores the results. Back-pressure and
+clean-up come from the language: a stage is asked for its next block only when there is room for it, and
+leaving early closes the generators. Knows no operation, device or store by name.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from typing import Any, Protocol
+
+from chunkflow.devices.base import Block, Device, Event, Lane, Pool
+from chunkflow.direct import DirectDrainer, DirectFeeder
+
+from chunkflow.errors import BudgetError
+from chunkflow.kernel import BlockRunner, Kernel
+from chunkflow.plan import Plan, Step
+from chunkflow.staging import Loaded, Result, RingDrainer, RingFeeder
+from chunkflow.stores.base import Sink, Source
+from chunkflow.trace import Trace
+
+Held = tuple[Loaded, ...]
+
+
+class Feeder(Protocol):
+    """Brings blocks to the device; up to `ahead` steps before they are computed."""
+
+    ahead: int
+
+    def load(self, step: Step, operand: int, lane: Lane) -> Loaded:
+        """Start to load an operand's block."""
+
+    def close(self) -> None:
+        """Stop, and give everything back."""
+
+
+class Drainer(Protocol):
+    """Takes results to the sinks."""
+
+    def store(self, result: Result, lane: Lane) -> None:
+        """Start to store a result."""
+
+    def close(self) -> None:
+        """Finish, and give everything back."""
+
+
+def feed(plan: Plan, feeder: Feeder, lanes: Sequence[Lane]) -> Iterator[tuple[Step, Held]]:
+    """Yield each step with its operands' blocks, in order, keeping the feeder busy with later ones."""
+    steps = plan.steps()
+    ahead: deque[tuple[Step, Held]] = deque()
+    current: list[Loaded] = []
+    while True:
+        while len(ahead) < feeder.ahead and (step := next(steps, None)) is not None:
+            lane = lanes[step.number % len(lanes)]
+            fresh = [
+                feeder.load(step, i, lane) if is_new else current[i] for i, is_new in enumerate(step.fresh)
+            ]
+            current = fresh
+            ahead.append((step, tuple(fresh)))
+        if not ahead:
+            return
+        step, held = ahead.popleft()
+        for loaded in held:
+            loaded.enqueued()
+        yield step, held
+
+
+def compute(
+    plan: Plan,
+    blocks: Iterator[tuple[Step, Held]],
+    runner: BlockRunner,
+    lanes: Sequence[Lane],
+    device: Device,
+    pool: Pool,
+    trace: Trace,
+    flying: Sequence[Result],
+) -> Iterator[tuple[Result, Lane]]:
+    """Launch the kernel of each step on the next lane; yield what it will give.
+
+    If the kernel runs out of memory while earlier results are still `flying`, it is launched again when
+    they have landed and freed theirs; only then is the block computed in halves.
+    """
+    for step, held in blocks:
+        lane = lanes[step.number % len(lanes)]
+        for loaded in held:
+            loaded.order_before(lane)
+        started = device.event(timed=True) if trace.timed else None
+        result = Result(step, started, device.event(timed=trace.timed))
+        if started is not None:
+            lane.record(started)
+        owners = [loaded.block.owner for loaded in held]
+        waits = plan.machine.staged and bool(flying)
+        launch = partial(_run_kernel, runner, pool, step, held, not waits)
+        result.pending = lane.call(launch, reads=owners, writes=(result,))
+        if waits and _ran_out(result, device):
+            for earlier in flying:
+                earlier.landed(device, pool)
+            launch = partial(_run_kernel, runner, pool, step, held, True)
+            result.pending = lane.call(launch, reads=owners, writes=(result,))
+        lane.record(result.done)
+        for loaded in held:
+            if loaded.slot is not None:
+                loaded.slot.readers.append(result.done)
+        yield result, lane
+        del result, held, loaded, launch  # what a suspended generator still names would stay allocated
+
+
+def _run_kernel(runner: BlockRunner, pool: Pool, step: Step, held: Held, halve: bool) -> tuple[Any, ...]:
+    for loaded in held:
+        loaded.check()
+    with pool.active():
+        return runner([loaded.block.array for loaded in held], step, halve=halve)
+
+
+def _ran_out(result: Result, device: Device) -> bool:
+    """Whether a kernel failed for want of memory. Its error, and the arrays that it holds, are let go."""
+    assert result.pending is not None
+    try:
+        result.pending.result()
+    except BaseException as error:
+        if isinstance(error, BudgetError) or not device.is_out_of_memory(error):
+            raise
+        result.pending = None
+        return True
+    return False
+
+
+def drain(
+    plan: Plan,
+    results: Iterator[tuple[Result, Lane]],
+    drainer: Drainer,
+    device: Device,
+    pool: Pool,
+    trace: Trace,
+    flying: deque[Result],
+) -> Iterator[Step]:
+    """Store results in order; yield each step when all of its outputs have landed."""
+
+    def land() -> Step:
+        result = flying.popleft()
+        result.landed(device, pool)
+        step = result.step
+        bytes_in = sum(
+            _nbytes(spec.dtype.itemsize, region)
+            for spec, region, fresh in zip(plan.operands, step.sources, step.fresh, strict=True)
+            if fresh
+        )
+        bytes_out = sum(
+            _nbytes(spec.dtype.itemsize, region)
+            for spec, region in zip(plan.outputs, step.stores, strict=True)
+        )
+        if result.started is not None:
+            trace.span("compute", result.started.seconds(), result.done.seconds(), bytes_in + bytes_out)
+        trace.landed(bytes_in, bytes_out)
+        return step
+
+    for result, lane in results:
+        drainer.store(result, lane)
+        flying.append(result)
+        del result
+        while len(flying) >= plan.depth:
+            yield land()
+    while flying:
+        yield land()
+
+
+def _nbytes(itemsize: int, region: Sequence[slice]) -> int:
+    for side in region:
+        itemsize *= side.stop - side.start
+    return itemsize
+
+
+def execute(
+    plan: Plan,
+    kernel: Kernel,
+    sources: Sequence[Source],
+    sinks: Sequence[Sink],
+    device: Device,
+    pool: Pool,
+    trace: Trace,
+) -> None:
+    """Run a plan to its end.
+
+    The first failure stops new steps, lets what is in flight land, releases every thread and buffer, and is
+    raised once.
+    """
+    runner = BlockRunner(kernel, plan, device, trace)
+    with ExitStack() as stack, device.attach():
+        lanes = _open_lanes(plan, device, stack)
+        feeder, drainer = _open_staging(plan, sources, sinks, device, pool, trace, stack)
+        blocks = feed(plan, feeder, lanes)
+        flying: deque[Result] = deque()
+        results = compute(plan, blocks, runner, lanes, device, pool, trace, flying)
+        for _ in drain(plan, results, drainer, device, pool, trace, flying):
+            pass
+
+
+@contextmanager
+def streaming(
+    plan: Plan, source: Source, device: Device, pool: Pool, trace: Trace
+) -> Iterator[Iterator[tuple[Step, Any]]]:
+    """Blocks of one source for a loop of the caller's own, on the caller's lane."""
+    with ExitStack() as stack, device.attach():
+        lanes = _open_lanes(plan, device, stack)
+        feeder, _ = _open_staging(plan, [source], [], device, pool, trace, stack)
+        feeder.ahead = plan.depth
+
+        def blocks() -> Iterator[tuple[Step, Any]]:
+            for step, (loaded,) in feed(plan, feeder, lanes):
+                lane = device.caller_lane()
+                loaded.order_before(lane)
+                loaded.check()
+                device_reads(device, lane, loaded.block)
+                yield step, loaded.block.array
+                if loaded.slot is not None:
+                    # The loop may have moved to another stream meanwhile: its work up to here counts.
+                    done: Event = device.event()
+                    device.caller_lane().record(done)
+                    loaded.slot.readers.append(done)
+                trace.landed(_nbytes(plan.operands[0].dtype.itemsize, step.box), 0)
+
+        yield blocks()
+
+
+def device_reads(device: Device, lane: Lane, block: Block) -> None:
+    """Declare the caller's reading of a block, for the referee."""
+    lane.call(lambda: None, reads=(block.owner,))
+
+
+def _open_lanes(plan: Plan, device: Device, stack: ExitStack) -> list[Lane]:
+    lanes = []
+    for _ in range(plan.lanes):
+        lane = device.lane()
+        stack.callback(lane.close)
+        lanes.append(lane)
+    return lanes
+
+
+def _open_staging(
+    plan: Plan,
+    sources: Sequence[Source],
+    sinks: Sequence[Sink],
+    device: Device,
+    pool: Pool,
+    trace: Trace,
+    stack: ExitStack,
+) -> tuple[Feeder, Drainer | None]:
+    """Feeder and drainer for the device; both are closed before the lanes are."""
+    staged = plan.machine.staged
+    feeder = (RingFeeder if staged else DirectFeeder)(plan, sources, device, pool, trace)
+    stack.callback(feeder.close)
+    if not sinks:
+        return feeder, None
+    drainer = (RingDrainer if staged else DirectDrainer)(plan, sinks, device, pool, trace)
+    stack.callback(drainer.close)
+    return feeder, drainer

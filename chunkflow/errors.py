@@ -1,0 +1,100 @@
+"""Every exception that chunkflow raises.
+
+Each one is a :class:`ChunkflowError` and also the built-in exception that Python users already
+catch, and carries the figures of its message as attributes. This room imports nothing of ours.
+"""
+
+from __future__ import annotations
+
+
+class ChunkflowError(Exception):
+    """Base class of every error that chunkflow raises on purpose."""
+
+
+class ArgumentError(ChunkflowError, ValueError):
+    """An argument has an impossible value."""
+
+
+class ArgumentTypeError(ChunkflowError, TypeError):
+    """An argument, or an array's dtype, is of a kind that cannot be processed."""
+
+
+class ResultError(ChunkflowError, ValueError):
+    """The user's function returned an array of the wrong shape."""
+
+
+class ResultTypeError(ChunkflowError, TypeError):
+    """The user's function returned the wrong type, dtype or device of array."""
+
+
+class BudgetError(ChunkflowError, MemoryError):
+    """The run does not fit in its byte budget.
+
+    Attributes
+    ----------
+    needed, limit, smallest : int or None
+        Bytes asked for, bytes allowed, and the smallest budget in bytes that would do, where known.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        needed: int | None = None,
+        limit: int | None = None,
+        smallest: int | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.needed, self.limit, self.smallest = needed, limit, smallest
+
+
+class HostMemoryError(ChunkflowError, MemoryError):
+    """The host's memory cannot hold what was asked for."""
+
+
+class DeviceError(ChunkflowError, RuntimeError):
+    """The device that was asked for does not exist or cannot be used."""
+
+
+class SourceNotFoundError(ChunkflowError, FileNotFoundError):
+    """No array is stored under the path given."""
+
+
+class OutputExistsError(ChunkflowError, FileExistsError):
+    """Something is stored under the output's path already."""
+
+
+class _StoreError(ChunkflowError, OSError):
+    """A failed transfer, with the store's name and the region of the array that it was for."""
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        path: str | None = None,
+        region: tuple[slice, ...] | None = None,
+        cause: BaseException | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.path, self.region = path, region
+        if isinstance(cause, OSError):
+            self.errno, self.strerror = cause.errno, cause.strerror
+
+    def __str__(self) -> str:  # OSError would print only errno and strerror once they are set
+        return str(self.args[0])
+
+
+class ReadError(_StoreError):
+    """A source could not deliver a region: a failed or short read, or a chunk that does not decode."""
+
+
+class WriteError(_StoreError):
+    """A sink could not take a region: a full disk, say."""
+
+
+class RaceError(ChunkflowError, RuntimeError):
+    """Two accesses to one buffer, one of them a write, that no event orders (checking devices only)."""
+
+
+class StaleChunkError(ChunkflowError, RuntimeError):
+    """The data of a chunk were asked for after the loop had moved on to the next one."""

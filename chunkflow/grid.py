@@ -1,0 +1,202 @@
+"""Regions, boxes and the ways to cut them. Pure: knows no dtype, no byte and no store.
+
+A *region* is a tuple of slices with explicit, non-negative bounds and step 1, one per axis. An
+*order* lists axes from the slowest to the fastest varying in memory; C order is ``(0, 1, 2, ...)``.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+Region = tuple[slice, ...]
+Shape = tuple[int, ...]
+
+
+def shape_of(region: Region) -> Shape:
+    """Extents of a region.
+
+    >>> shape_of((slice(2, 5), slice(0, 7)))
+    (3, 7)
+    """
+    return tuple(s.stop - s.start for s in region)
+
+
+def whole(shape: Sequence[int]) -> Region:
+    """Region that covers an array of `shape`."""
+    return tuple(slice(0, n) for n in shape)
+
+
+def shift(region: Region, start: Sequence[int]) -> Region:
+    """Region moved by `start` along each axis."""
+    return tuple(slice(s.start + o, s.stop + o) for s, o in zip(region, start, strict=True))
+
+
+def describe(region: Region) -> str:
+    """Region as it would be written in an index.
+
+    >>> describe((slice(0, 4), slice(8, 16)))
+    '[0:4, 8:16]'
+    """
+    return "[" + ", ".join(f"{s.start}:{s.stop}" for s in region) + "]"
+
+
+def count(extent: int, size: int) -> int:
+    """Number of blocks of `size` that cover `extent`."""
+    return -(-extent // size) if extent else 0
+
+
+def permuted(values: Sequence[int], order: Sequence[int]) -> Shape:
+    """`values` rearranged so that the slowest axis of `order` comes first."""
+    return tuple(values[axis] for axis in order)
+
+
+def fit(extents: Sequence[int], units: Sequence[int], order: Sequence[int], target: int) -> Shape:
+    """Largest box of at most `target` elements, grown along the fastest axis first.
+
+    Each side is a multiple of its unit or the whole extent. One unit per axis is the least
+    returned, even where it has more than `target` elements.
+
+    >>> fit((100, 64, 32), (1, 1, 1), (0, 1, 2), 5000)
+    (2, 64, 32)
+    >>> fit((100, 64, 32), (8, 8, 8), (0, 1, 2), 5000)
+    (8, 16, 32)
+    """
+    box = [min(u, n) for u, n in zip(units, extents, strict=True)]
+    for axis in reversed(order):
+        rest = math.prod(n for a, n in enumerate(box) if a != axis)
+        room = target // max(rest, 1)
+        if room >= extents[axis]:
+            box[axis] = extents[axis]
+        else:
+            box[axis] = max(box[axis], room // units[axis] * units[axis])
+            break
+    return tuple(box)
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """A part of a block that is moved in one go.
+
+    `region` is relative to the block's corner; `shape` is the same extents in memory order; `offset`
+    is the first element's position in the block where the piece is contiguous there, else None.
+    """
+
+    region: Region
+    shape: Shape
+    size: int
+    offset: int | None
+
+
+@lru_cache(maxsize=256)
+def pieces(
+    shape: Shape, order: Shape, limit: int, units: Shape | None = None, phase: Shape | None = None
+) -> tuple[Piece, ...]:
+    """Cut a block into pieces of at most `limit` elements.
+
+    Parameters
+    ----------
+    shape : tuple of int
+        Extents of the block.
+    order : tuple of int
+        Memory order in which the block lies on the device.
+    limit : int
+        Elements a piece may have. A single unit is never cut, even if it is larger.
+    units, phase : tuple of int, optional
+        Cut along multiples of `units` only, in an array in which the block starts `phase` elements
+        after such a multiple. Without them a piece may start anywhere.
+
+    Examples
+    --------
+    >>> [p.region[0] for p in pieces((5, 4), (0, 1), 8)]
+    [slice(0, 2, None), slice(2, 4, None), slice(4, 5, None)]
+    """
+    ndim = len(shape)
+    units = units or (1,) * ndim
+    phase = phase or (0,) * ndim
+    box = fit(shape, units, order, limit)
+    sides = [_cuts(n, size, p) for n, size, p in zip(shape, box, phase, strict=True)]
+    strides = [0] * ndim
+    step = 1
+    for axis in reversed(order):
+        strides[axis] = step
+        step *= shape[axis]
+    found = []
+    for region in itertools.product(*(sides[axis] for axis in order)):
+        natural: list[slice] = [slice(0)] * ndim
+        for axis, side in zip(order, region, strict=True):
+            natural[axis] = side
+        extents = tuple(s.stop - s.start for s in region)
+        offset = None
+        if contiguous(shape_of(tuple(natural)), shape, order):
+            offset = sum(s.start * w for s, w in zip(natural, strides, strict=True))
+        found.append(Piece(tuple(natural), extents, math.prod(extents), offset))
+    return tuple(found)
+
+
+def _cuts(extent: int, size: int, phase: int) -> list[slice]:
+    if not extent:
+        return [slice(0, 0)]
+    marks = [0, *range(size - phase % size, extent, size), extent]
+    return [slice(a, b) for a, b in itertools.pairwise(marks)]
+
+
+def contiguous(extents: Shape, shape: Shape, order: Shape) -> bool:
+    """Whether a box of these extents is one run of an array of `shape` that lies in memory in `order`.
+
+    >>> contiguous((2, 4), (5, 4), (0, 1)), contiguous((2, 4), (5, 4), (1, 0))
+    (True, False)
+    """
+    partial = False
+    for axis in reversed(order):
+        if partial and extents[axis] != 1:
+            return False
+        partial = partial or extents[axis] != shape[axis]
+    return True
+
+
+def touched(extent: int, size: int, unit: int) -> int:
+    """Elements along one axis that are read in whole units by blocks of `size`, repeats counted.
+
+    >>> touched(10, 5, 5), touched(10, 4, 5)
+    (10, 20)
+    """
+    if size >= extent or size % unit == 0 or not extent:
+        return extent
+    total = 0
+    for start in range(0, extent, size):
+        stop = min(start + size, extent)
+        total += min(-(-stop // unit) * unit, extent) - start // unit * unit
+    return total
+
+
+@dataclass(frozen=True)
+class Grid:
+    """An index space cut into equal boxes, the last ones along each axis ragged."""
+
+    extents: Shape
+    block: Shape
+
+    @property
+    def counts(self) -> Shape:
+        """Number of blocks along each axis."""
+        return tuple(count(n, b) for n, b in zip(self.extents, self.block, strict=True))
+
+    def __len__(self) -> int:
+        return math.prod(self.counts)
+
+    def walk(self, order: Sequence[int]) -> Iterator[Shape]:
+        """Block indices, the last axis of `order` varying fastest."""
+        place = [order.index(axis) for axis in range(len(self.extents))]
+        for index in itertools.product(*(range(self.counts[axis]) for axis in order)):
+            yield tuple(index[p] for p in place)
+
+    def region(self, index: Shape) -> Region:
+        """Region of the block at `index`."""
+        return tuple(
+            slice(i * b, min((i + 1) * b, n))
+            for i, b, n in zip(index, self.block, self.extents, strict=True)
+        )

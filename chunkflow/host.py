@@ -1,0 +1,47 @@
+"""What the host's memory has left. Knows no array and no device."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+_MEMINFO = Path("/proc/meminfo")
+_CGROUP = Path("/sys/fs/cgroup")
+
+
+def available_memory() -> int | None:
+    """Bytes that the process can take without pushing anything else out; None where unknown.
+
+    The least of what the machine has (``MemAvailable``, which counts the page cache as free) and
+    what the process's control group may still take (a container's limit).
+    """
+    machine = _machine()
+    group = _control_group()
+    known = [count for count in (machine, group) if count is not None]
+    return min(known, default=None)
+
+
+def _machine() -> int | None:
+    try:
+        for line in _MEMINFO.read_text().splitlines():
+            if line.startswith("MemAvailable:"):
+                return int(line.split()[1]) * 1024
+    except OSError:
+        pass
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_AVPHYS_PAGES")
+    except (ValueError, OSError, AttributeError):  # the platform has no such figure
+        return None
+
+
+def _control_group() -> int | None:
+    try:
+        limit = (_CGROUP / "memory.max").read_text().strip()
+        if limit == "max":
+            return None
+        used = int((_CGROUP / "memory.current").read_text())
+        stat = dict(line.split() for line in (_CGROUP / "memory.stat").read_text().splitlines())
+        # The page cache counts towards the group's use and gives way before anything fails.
+        return max(0, int(limit) - used + int(stat["active_file"]) + int(stat["inactive_file"]))
+    except (OSError, ValueError, KeyError):
+        return None

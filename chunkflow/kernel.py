@@ -1,0 +1,196 @@
+"""One block's computation: call the function, check what it returned, cast it, halve it if memory runs out.
+
+Knows the array module and the shapes that were planned; knows no lane, slot or store.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import numpy as np
+
+from chunkflow.devices.base import Device, inverse
+from chunkflow.errors import BudgetError, ResultError, ResultTypeError
+from chunkflow.grid import Grid, Region, Shape, describe, shape_of
+from chunkflow.ops.blockwise import Along, Blockwise
+from chunkflow.plan import Plan, Step
+from chunkflow.trace import Trace
+from chunkflow.units import format_bytes
+
+
+class Kernel(Protocol):
+    """What an operation computes on one box of the loop nest: an array, or a tuple of them."""
+
+    def __call__(self, blocks: Sequence[Any], nest: Blockwise, grid: Grid, index: Shape, box: Region) -> Any:
+        """Results of `blocks`, which are not to be written to."""
+
+
+class BlockRunner:
+    """Calls a kernel on blocks and gives back arrays just as the sinks want them.
+
+    A block on which the function runs out of device memory is computed in halves, into a result of the
+    planned size; later blocks of that size are halved from the start.
+    """
+
+    def __init__(self, kernel: Kernel, plan: Plan, device: Device, trace: Trace) -> None:
+        self._kernel, self._plan, self._device, self._trace = kernel, plan, device, trace
+        self._too_large: float = float("inf")
+        # Results travel in pieces while later blocks compute, so they must own their memory and lie as
+        # the sink does. Where nothing is staged they are stored before the lane goes on.
+        self._own = plan.machine.staged
+
+    def __call__(self, blocks: Sequence[Any], step: Step, *, halve: bool = True) -> tuple[Any, ...]:
+        """Results of one step, in the sinks' dtypes; without `halve`, running out of memory is the caller's affair.
+
+        Raises
+        ------
+        ResultError, ResultTypeError
+            The function returned something else than planned.
+        BudgetError
+            The function runs out of memory on a single element.
+        Exception
+            Whatever the function raised, with the block's index and region added as a note.
+        """
+        try:
+            return self._run(blocks, step.index, step.box, halve)
+        except BaseException as error:
+            add_note(error, step.index, step.box)
+            raise
+
+    def _run(self, blocks: Sequence[Any], index: Shape, box: Region, halve: bool = True) -> tuple[Any, ...]:
+        size = np.prod(shape_of(box), dtype=np.int64)
+        if size < self._too_large:
+            message = ""
+            try:
+                return self._settle(
+                    self._kernel(blocks, self._plan.op, self._plan.grid, index, box), box
+                )
+            except BaseException as error:
+                if not halve or isinstance(error, BudgetError) or not self._device.is_out_of_memory(error):
+                    raise
+                message = str(error)
+            # The failed call's temporaries are gone only here, with the exception that held its frames.
+            self._too_large = min(self._too_large, size)
+            self._trace.noted(
+                f"fn ran out of memory on block {index} {describe(box)}: computed in halves ({message})"
+            )
+        return self._halves(blocks, index, box)
+
+    def _halves(self, blocks: Sequence[Any], index: Shape, box: Region) -> tuple[Any, ...]:
+        axis, middle = self._cut(box)
+        results = tuple(
+            self._empty(shape_of(output.region(box)), spec.dtype, spec.order)
+            for output, spec in zip(self._plan.op.outputs, self._plan.outputs, strict=True)
+        )
+        for part in (slice(box[axis].start, middle), slice(middle, box[axis].stop)):
+            half = (*box[:axis], part, *box[axis + 1 :])
+            inner = [
+                block[_within(operand.region(half), operand.region(box))]
+                for block, operand in zip(blocks, self._plan.op.operands, strict=True)
+            ]
+            values = self._run(inner, index, half)
+            for result, value, output in zip(results, values, self._plan.op.outputs, strict=True):
+                result[_within(output.region(half), output.region(box))] = value
+        return results
+
+    def _cut(self, box: Region) -> tuple[int, int]:
+        """Axis and position at which to halve a box: the longest axis that every result follows."""
+        best: tuple[int, int, int] | None = None
+        for axis, side in enumerate(box):
+            dims = [
+                next((d for d in o.dims if isinstance(d, Along) and d.axis == axis), None)
+                for o in self._plan.op.outputs
+            ]
+            if axis in self._plan.op.whole or any(d is None for d in dims):
+                continue
+            step = int(np.lcm.reduce([d.ratio.denominator for d in dims if d is not None]))
+            middle = side.start + (side.stop - side.start) // 2 // step * step
+            if side.start < middle < side.stop and (best is None or side.stop - side.start > best[0]):
+                best = (side.stop - side.start, axis, middle)
+        if best is None:
+            limit = self._plan.budget
+            raise BudgetError(
+                f"fn runs out of memory even on the smallest part {describe(box)} of a block, within a budget of "
+                f"{format_bytes(limit)} ({limit} bytes): raise budget=, or let fn allocate less",
+                limit=limit,
+            )
+        return best[1], best[2]
+
+    def _settle(self, value: Any, box: Region) -> tuple[Any, ...]:
+        """Check what the function returned and bring it into the sinks' dtype and layout."""
+        plan = self._plan
+        values = list(value) if isinstance(value, tuple) else [value]
+        del value
+        if len(values) != len(plan.outputs):
+            raise ResultError(f"fn returned {len(values)} arrays where {len(plan.outputs)} were expected")
+        for i, (spec, output) in enumerate(zip(plan.outputs, plan.op.outputs, strict=True)):
+            self._check(values[i], spec.dtype, shape_of(output.region(box)), box)
+            if isinstance(values[i], np.generic):
+                values[i] = np.asarray(values[i])
+            if self._own:
+                if values[i].dtype != spec.dtype or not travels(values, i, spec.order):
+                    copy = self._empty(values[i].shape, spec.dtype, spec.order)
+                    copy[...] = values[i]
+                    values[i] = copy
+            elif values[i].dtype != spec.dtype:
+                values[i] = values[i].astype(spec.dtype)
+        return tuple(values)
+
+    def _check(self, array: Any, dtype: np.dtype, shape: Shape, box: Region) -> None:
+        if not self._device.is_array(array):
+            raise ResultTypeError(
+                f"fn returned {_kind(array)}; expected {self._device.xp.__name__}.ndarray on {self._device.name}"
+            )
+        if tuple(array.shape) != shape:
+            raise ResultError(
+                f"fn returned shape {tuple(array.shape)}; expected {shape} for the region {describe(box)}. "
+                "If it removes, adds or resizes axes, say so with drop_axis=, new_axis= or chunks="
+            )
+        got = np.dtype(array.dtype)
+        if got != dtype and not np.can_cast(got, dtype, "same_kind"):
+            raise ResultTypeError(
+                f"fn returned dtype {got}; expected {dtype} (or what casts to it by the same_kind rule)"
+            )
+
+    def _empty(self, shape: Shape, dtype: np.dtype, order: Shape) -> Any:
+        array = self._device.xp.empty(tuple(shape[a] for a in order), dtype)
+        back = inverse(order)
+        return array if back is None else array.transpose(back)
+
+
+def add_note(error: BaseException, index: Shape, box: Region) -> None:
+    """Say on an exception in which block it happened."""
+    error.add_note(f"chunkflow: in block {index}, region {describe(box)}")
+
+
+def _within(inner: Region, outer: Region) -> Region:
+    return tuple(slice(i.start - o.start, i.stop - o.start) for i, o in zip(inner, outer, strict=True))
+
+
+def _kind(value: Any) -> str:
+    kind = type(value)
+    name = f"{kind.__module__}.{kind.__qualname__}".removeprefix("builtins.")
+    return f"a {name}" + (f" on {value.device}" if hasattr(value, "device") else "")
+
+
+def travels(values: list[Any], i: int, order: Shape) -> bool:
+    """Whether a result can be stored piece by piece as it is: contiguous in `order`, and nobody else's.
+
+    A view of an input, or a buffer that the function keeps for its next call, would be overwritten on
+    the way. Only an array that owns its memory and is known to `values` alone is safe.
+    """
+    return (
+        values[i].base is None
+        and sys.getrefcount(values[i]) <= _ALONE
+        and bool(values[i].transpose(order).flags.c_contiguous)
+    )
+
+
+def _references_of_the_only_one() -> int:
+    values = [np.empty(0)]
+    return sys.getrefcount(values[0])
+
+
+_ALONE = _references_of_the_only_one()

@@ -1,0 +1,83 @@
+"""Memory as arithmetic: named sums of bytes, computed before anything runs. Knows no array."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+
+from chunkflow.units import format_bytes
+
+ALIGNMENT = 512
+"""Bytes to which allocators round every buffer."""
+
+
+def rounded(nbytes: int, page: int = ALIGNMENT) -> int:
+    """Bytes that a buffer of `nbytes` really takes where memory is handed out in pages.
+
+    A buffer of more than half a page takes whole pages; smaller ones share them.
+
+    >>> rounded(1), rounded(1024), rounded(3 << 20, page=2 << 20) >> 20
+    (512, 1024, 4)
+    """
+    unit = page if nbytes > page // 2 else ALIGNMENT
+    return -(-nbytes // unit) * unit
+
+
+@dataclass(frozen=True)
+class Projection:
+    """Device memory of a run, in bytes.
+
+    Attributes
+    ----------
+    inputs, outputs : int
+        Slots for blocks that were loaded, and for results that wait to be stored.
+    workspace : int
+        What the function allocates besides its result, on all lanes that compute at once.
+    staging : int
+        Landing places for pieces that the device scatters into, or gathers from, a block.
+    reserve : int
+        What the device's libraries take outside the run's pool.
+    """
+
+    inputs: int
+    outputs: int
+    workspace: int
+    staging: int
+    reserve: int
+
+    @property
+    def total(self) -> int:
+        """Sum of all terms."""
+        return sum(getattr(self, f.name) for f in fields(self))
+
+    def __str__(self) -> str:
+        terms = [(f.name, getattr(self, f.name)) for f in fields(self)]
+        listed = " + ".join(f"{name} {format_bytes(n)}" for name, n in terms if n)
+        return f"{listed or '0 B'} = {format_bytes(self.total)}"
+
+
+@dataclass(frozen=True)
+class Ring:
+    """Pinned host memory through which pieces travel: `slots` for each of `threads`.
+
+    `scratch` is what each thread takes on the device besides, for pieces that are scattered there.
+    """
+
+    threads: int
+    slots: int
+    slot_bytes: int
+    scratch: int = 0
+
+    @property
+    def nbytes(self) -> int:
+        """Host memory of the ring."""
+        return self.threads * self.slots * self.slot_bytes
+
+    def device_bytes(self, page: int) -> int:
+        """Device memory of the ring."""
+        return self.threads * rounded(self.scratch, page)
+
+    @staticmethod
+    def sized(pieces: int, slot_bytes: int, threads: int, slots: int, limit: int, scratch: int = 0) -> Ring:
+        """Ring of at most `threads` and, if one thread allows it, at most `limit` bytes."""
+        affordable = limit // max(slots * slot_bytes, 1)
+        return Ring(max(1, min(threads, pieces, affordable)), slots, max(slot_bytes, 1), scratch)

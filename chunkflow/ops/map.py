@@ -1,0 +1,170 @@
+"""``map``: a function of aligned blocks. Arrays broadcast as in NumPy; axes may go, come or resize."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from chunkflow.errors import ArgumentError, ArgumentTypeError
+from chunkflow.grid import Grid, Region, Shape, shape_of
+from chunkflow.ops.blockwise import Along, Blockwise, Operand, Output
+
+
+def normalize_axes(axes: int | Sequence[int] | None, ndim: int, name: str) -> tuple[int, ...]:
+    """Sorted non-negative axes, each named once.
+
+    >>> normalize_axes((-1, 0), 3, "drop_axis")
+    (0, 2)
+    """
+    if axes is None:
+        return ()
+    found = []
+    for axis in [axes] if isinstance(axes, int) else list(axes):
+        if isinstance(axis, bool) or not isinstance(axis, int | np.integer):
+            raise ArgumentTypeError(f"{name} must be an int or ints, not {axis!r}")
+        if not -ndim <= axis < ndim:
+            raise ArgumentError(f"{name}={axis} is out of bounds for {ndim} dimensions")
+        found.append(int(axis) % ndim)
+    if len(set(found)) != len(found):
+        raise ArgumentError(f"{name}={axes!r} names an axis twice")
+    return tuple(sorted(found))
+
+
+def nest(shapes: Sequence[Shape], drop: int | Sequence[int] | None = None) -> Blockwise:
+    """Loop nest of arrays that broadcast together, without its outputs.
+
+    Raises
+    ------
+    ArgumentError
+        The shapes do not broadcast.
+    """
+    try:
+        extents = np.broadcast_shapes(*shapes)
+    except ValueError:
+        listed = ", ".join(map(str, shapes))
+        raise ArgumentError(
+            f"arrays of shapes {listed} do not broadcast: aligned from the right, extents must be "
+            "equal or 1"
+        ) from None
+    operands = []
+    for shape in shapes:
+        first = len(extents) - len(shape)
+        operands.append(
+            Operand(
+                tuple(
+                    None if n == 1 and extents[first + i] != 1 else first + i for i, n in enumerate(shape)
+                )
+            )
+        )
+    whole = normalize_axes(drop, len(extents), "drop_axis")
+    return Blockwise(tuple(extents), tuple(operands), (), frozenset(whole))
+
+
+def output_axes(nest: Blockwise, new: int | Sequence[int] | None = None) -> tuple[int | None, ...]:
+    """For each dimension of a result the axis that it follows, None for a new one.
+
+    >>> output_axes(nest([(4, 5)], drop=0), new=0)
+    (None, 1)
+    """
+    kept: list[int | None] = [a for a in range(len(nest.extents)) if a not in nest.whole]
+    count = 1 if isinstance(new, int) else len(new or ())
+    for axis in normalize_axes(new, len(kept) + count, "new_axis"):
+        kept.insert(axis, None)
+    return tuple(kept)
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """The user's function with everything but the blocks filled in.
+
+    Attributes
+    ----------
+    fn : callable
+        The user's function.
+    args : tuple
+        Its positional arguments; `SLOT` stands where the next array's block goes.
+    kwargs : mapping
+        Its keyword arguments.
+    """
+
+    fn: Callable[..., Any]
+    args: tuple[Any, ...]
+    kwargs: Mapping[str, Any]
+    wants: frozenset[str] = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "wants", _named(self.fn, ("block_id", "block_info")) - set(self.kwargs))
+
+    def __call__(
+        self, blocks: Sequence[Any], nest: Blockwise, grid: Grid, index: Shape, box: Region
+    ) -> tuple[Any, ...] | Any:
+        """Call the function on the blocks of one box of the nest."""
+        given = iter(blocks)
+        args = [next(given) if a is SLOT else a for a in self.args]
+        extra: dict[str, Any] = {}
+        if "block_id" in self.wants:
+            extra["block_id"] = index
+        if "block_info" in self.wants:
+            extra["block_info"] = _block_info(self.args, nest, grid, index, box)
+        return self.fn(*args, **self.kwargs, **extra)
+
+
+class _Slot:
+    """Marks the place of an array among a function's arguments."""
+
+    def __repr__(self) -> str:
+        return "SLOT"
+
+
+SLOT = _Slot()
+
+
+def _named(fn: Callable[..., Any], names: tuple[str, ...]) -> frozenset[str]:
+    try:
+        parameters = inspect.signature(fn).parameters
+    except (TypeError, ValueError):  # ufuncs and some built-ins have no signature
+        return frozenset()
+    return frozenset(n for n in names if n in parameters)
+
+
+def _block_info(
+    args: tuple[Any, ...], nest: Blockwise, grid: Grid, index: Shape, box: Region
+) -> dict[int | None, dict[str, Any]]:
+    """What dask's ``map_blocks`` passes: one entry for each array argument, and None for the results."""
+    info: dict[int | None, dict[str, Any]] = {}
+    places = [i for i, a in enumerate(args) if a is SLOT]
+    for place, operand in zip(places, nest.operands, strict=True):
+        info[place] = {
+            "shape": operand.shape(nest.extents),
+            "num-chunks": operand.shape(grid.counts),
+            "array-location": [(s.start, s.stop) for s in operand.region(box)],
+            "chunk-location": tuple(0 if a is None else index[a] for a in operand.axes),
+        }
+    outputs = [
+        {
+            "shape": out.shape(nest.extents),
+            "num-chunks": tuple(1 if isinstance(d, int) else grid.counts[d.axis] for d in out.dims),
+            "array-location": [(s.start, s.stop) for s in out.region(box)],
+            "chunk-location": tuple(0 if isinstance(d, int) else index[d.axis] for d in out.dims),
+            "chunk-shape": shape_of(out.region(box)),
+        }
+        for out in nest.outputs
+    ]
+    if outputs:
+        info[None] = outputs[0] if len(outputs) == 1 else {"outputs": outputs}
+    return info
+
+
+def outputs_like(axes: Sequence[int | None], lengths: Sequence[Along | int | None]) -> Output:
+    """Output that follows `axes`; `lengths` gives what differs: a new one's length, a resized one's ratio."""
+    dims: list[Along | int] = []
+    for axis, length in zip(axes, lengths, strict=True):
+        if length is not None:
+            dims.append(length)
+        else:
+            dims.append(1 if axis is None else Along(axis))
+    return Output(tuple(dims))

@@ -1,0 +1,51 @@
+"""What a plan knows of an array without touching its data."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from chunkflow.grid import Shape
+
+
+@dataclass(frozen=True)
+class ArraySpec:
+    """Shape, dtype and layout of a source or a sink.
+
+    Attributes
+    ----------
+    name : str
+        Path, or the kind of object, for plans and errors.
+    shape : tuple of int
+    dtype : numpy.dtype
+        In native byte order: the store swaps bytes itself.
+    chunks : tuple of int or None
+        Box that the store reads or writes whole (chunk or shard); None where any region will do.
+    order : tuple of int
+        Axes from the slowest to the fastest varying in the store.
+    in_memory : bool
+        Whether the store can hand out a read-only view of any region without copying.
+    """
+
+    name: str
+    shape: Shape
+    dtype: np.dtype
+    chunks: Shape | None = None
+    order: Shape = ()
+    in_memory: bool = False
+
+    def __post_init__(self) -> None:
+        if len(self.order) != len(self.shape):
+            object.__setattr__(self, "order", tuple(range(len(self.shape))))
+
+    @property
+    def size(self) -> int:
+        """Number of elements."""
+        return math.prod(self.shape)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the whole array, decoded."""
+        return self.size * self.dtype.itemsize

@@ -1,0 +1,218 @@
+"""Stores: where arrays are read from and written to. Each kind's file is loaded when first needed."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Any
+
+import numpy as np
+
+from chunkflow.errors import ArgumentError, ArgumentTypeError, SourceNotFoundError
+from chunkflow.stores.base import Sink, Source, Target
+
+__all__ = ["Sink", "Source", "Target", "open_source", "open_target"]
+
+_KINDS = (
+    "a NumPy array or np.memmap, the path of a .npy file or a zarr array, a zarr.Array, or an object with "
+    "shape, dtype and basic slicing (such as an h5py.Dataset)"
+)
+
+
+def open_source(obj: Any) -> Source:
+    """Open an array for reading by regions.
+
+    Parameters
+    ----------
+    obj : numpy.ndarray, str, os.PathLike, zarr.Array or array-like object
+        An array in memory or mapped from a file; the path of a ``.npy`` file or of a zarr array
+        (a group's member too: ``"sim.zarr/u"``); or any object with ``shape``, ``dtype`` and basic slicing.
+
+    Raises
+    ------
+    SourceNotFoundError
+        Nothing is stored under the path.
+    ArgumentError
+        The path holds no array (a zarr group, say).
+    ArgumentTypeError
+        The object, or its dtype, is of a kind that cannot be processed.
+    ReadError
+        The file cannot be opened, or is truncated.
+
+    Examples
+    --------
+    >>> open_source(np.zeros((3, 4), "f4")).spec.shape
+    (3, 4)
+    """
+    if isinstance(obj, (str, os.PathLike)):
+        return _path_source(obj)
+    if isinstance(obj, (np.ndarray, np.generic)):
+        return _ndarray_source(np.asanyarray(obj))
+    _refuse_device_array(obj)
+    if _is_zarr_array(obj):
+        from chunkflow.stores.zarr import ZarrSource
+
+        return ZarrSource(obj)
+    if all(hasattr(obj, name) for name in ("shape", "dtype", "__getitem__")):
+        from chunkflow.stores.generic import GenericSource
+
+        return GenericSource(obj)
+    raise ArgumentTypeError(
+        f"an input of type {type(obj).__name__} is not an array: pass {_KINDS}; "
+        "anything else that fn needs goes in as a keyword argument"
+    )
+
+
+def open_target(out: Any, *, overwrite: bool = False) -> Target:
+    """Check where an output is to go. Nothing is created or changed until the target is opened.
+
+    Parameters
+    ----------
+    out : None, numpy.ndarray, str, os.PathLike, zarr.Array or array-like object
+        None for a new array in host memory; a path ending in ``.npy`` or ``.zarr``, or one inside such a zarr
+        group (``"result.zarr/speed"``), for a new array there; or an array to write into.
+    overwrite : bool
+        Whether an array that is stored under the path may be replaced once the run has succeeded.
+
+    Raises
+    ------
+    OutputExistsError
+        Something is stored under the path, and `overwrite` is false.
+    ArgumentError
+        The path is of no known kind, its directory is missing, or the array is read-only.
+    ArgumentTypeError
+        The object, or its dtype, is of a kind that cannot be written.
+
+    Examples
+    --------
+    >>> open_target(None).describe((3, 4), np.dtype("f4"), None).nbytes
+    48
+    """
+    if out is None:
+        from chunkflow.stores.array import HostTarget
+
+        return HostTarget()
+    if isinstance(out, (str, os.PathLike)):
+        return _path_target(out, overwrite)
+    if isinstance(out, np.ndarray):
+        return _ndarray_target(out)
+    _refuse_device_array(out)
+    if _is_zarr_array(out):
+        from chunkflow.stores.zarr import ZarrTarget
+
+        return ZarrTarget(out)
+    if all(hasattr(out, name) for name in ("shape", "dtype", "__setitem__")):
+        from chunkflow.stores.generic import GenericTarget
+
+        return GenericTarget(out)
+    raise ArgumentTypeError(
+        f"an output of type {type(out).__name__} cannot be written: pass None, or {_KINDS}; "
+        "it has to take slice assignment"
+    )
+
+
+def _path_source(obj: str | os.PathLike[Any]) -> Source:
+    from chunkflow.stores.zarrnode import zarr_node
+
+    given = _text(obj)
+    path = os.path.abspath(given)
+    if not os.path.exists(path):
+        raise SourceNotFoundError(f"there is no array under {path}")
+    node = zarr_node(path)
+    if node is not None and node.kind == "array":
+        from chunkflow.stores.zarr import open_zarr
+
+        return open_zarr(path)
+    if node is not None:
+        from chunkflow.stores.zarr import members
+
+        names = ", ".join(repr(os.path.join(given, name)) for name in members(path)) or "none"
+        raise ArgumentError(f"{path} is a zarr group: pass the path of one of its arrays ({names})")
+    if path.endswith(".npy") and os.path.isfile(path):
+        from chunkflow.stores.npy import open_npy
+
+        return open_npy(path)
+    raise ArgumentError(f"{path} is neither a .npy file nor a zarr array: open it and pass {_KINDS}")
+
+
+def _path_target(out: str | os.PathLike[Any], overwrite: bool) -> Target:
+    from chunkflow.stores.zarrnode import zarr_node
+
+    path = os.path.abspath(_text(out))
+    if path.endswith(".npy"):
+        from chunkflow.stores.npy import NpyTarget
+
+        return NpyTarget(path, overwrite=overwrite)
+    parts = [path]
+    while parts[-1] != os.path.dirname(parts[-1]):
+        parts.append(os.path.dirname(parts[-1]))
+    if any(part.endswith(".zarr") or zarr_node(part) is not None for part in parts):
+        from chunkflow.stores.zarrpath import ZarrPathTarget
+
+        return ZarrPathTarget(path, overwrite=overwrite)
+    raise ArgumentError(
+        f"cannot tell the format of the output {path}: end it in .npy or .zarr, "
+        "or name a member of a zarr group"
+    )
+
+
+def _text(path: str | os.PathLike[Any]) -> str:
+    text = os.fspath(path)
+    if not isinstance(text, str):
+        raise ArgumentTypeError(f"a path must be a str, not {type(text).__name__}")
+    if "://" in text:
+        raise ArgumentError(f"{text!r} is a URL: open it with zarr.open_array and pass the zarr.Array")
+    if not text or "\0" in text:
+        raise ArgumentError(f"{text!r} is no path")
+    return text
+
+
+def _ndarray_source(array: np.ndarray) -> Source:
+    from chunkflow.stores.checks import numeric_dtype
+    from chunkflow.stores.mapped import mapped_file
+
+    _refuse_masked(array)
+    numeric_dtype(array.dtype, "ndarray")
+    mapped = mapped_file(array)
+    if mapped is not None:
+        from chunkflow.stores.file import FileSource
+
+        return FileSource(*mapped, array.shape, array.strides, array.dtype)
+    from chunkflow.stores.array import ArraySource
+
+    return ArraySource(array)
+
+
+def _ndarray_target(array: np.ndarray) -> Target:
+    from chunkflow.stores.array import ArrayTarget, check_sink
+    from chunkflow.stores.checks import numeric_dtype
+    from chunkflow.stores.mapped import mapped_file
+
+    _refuse_masked(array)
+    numeric_dtype(array.dtype, "ndarray")
+    mapped = mapped_file(array)
+    if mapped is None:
+        return ArrayTarget(array)
+    check_sink(array, mapped[0])
+    from chunkflow.stores.filesink import mapped_target
+
+    return mapped_target(array, *mapped)
+
+
+def _refuse_masked(array: np.ndarray) -> None:
+    if isinstance(array, np.ma.MaskedArray):
+        raise ArgumentTypeError("a masked array would lose its mask: pass array.filled(value) or array.data")
+
+
+def _refuse_device_array(obj: object) -> None:
+    if hasattr(obj, "__cuda_array_interface__"):
+        raise ArgumentTypeError(
+            f"a {type(obj).__name__} is on the device already, and there is nothing to stream: "
+            "pass the array in host memory or in a file"
+        )
+
+
+def _is_zarr_array(obj: object) -> bool:
+    """Whether this is a `zarr.Array`. Nobody can have one without having imported zarr."""
+    zarr = sys.modules.get("zarr")
+    return zarr is not None and isinstance(obj, zarr.Array)

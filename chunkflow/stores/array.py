@@ -1,0 +1,146 @@
+"""Arrays in the host's memory: any strides, either byte order; and new ones for a run without `out`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from chunkflow.errors import ArgumentError, HostMemoryError
+from chunkflow.grid import Region, Shape
+from chunkflow.host import available_memory
+from chunkflow.spec import ArraySpec
+from chunkflow.stores import layout
+from chunkflow.stores.base import Footprint
+from chunkflow.stores.checks import matching, numeric_dtype
+from chunkflow.units import format_bytes
+
+_NAME = "ndarray"
+
+
+def _spec(array: np.ndarray) -> ArraySpec:
+    return ArraySpec(
+        name=_NAME,
+        shape=array.shape,
+        dtype=numeric_dtype(array.dtype, _NAME),
+        order=layout.memory_order(array.shape, array.strides),
+        in_memory=array.dtype.isnative and array.flags.aligned,
+    )
+
+
+def memory_footprint(array: np.ndarray) -> Footprint:
+    """Where in the process's memory an array lies."""
+    return layout.footprint("memory", array.ctypes.data, array.shape, array.strides, array.dtype)
+
+
+class ArraySource:
+    """An ndarray that is read, or handed out as read-only views."""
+
+    def __init__(self, array: np.ndarray) -> None:
+        self._array = array.view(np.ndarray)  # a subclass' own indexing has no say in what is read
+        self.spec = _spec(array)
+        self.footprint: Footprint | None = memory_footprint(array)
+
+    def read(self, region: Region, out: np.ndarray) -> None:
+        """See `Source.read`."""
+        np.copyto(out, layout.part(self._array, region))
+
+    def view(self, region: Region) -> np.ndarray | None:
+        """See `Source.view`."""
+        if not self.spec.in_memory:
+            return None
+        found = layout.part(self._array, region)
+        found.flags.writeable = False
+        return found
+
+    def close(self) -> None:
+        """See `Source.close`."""
+
+
+class ArrayTarget:
+    """An ndarray of the user's that takes the result."""
+
+    name = _NAME
+
+    def __init__(self, array: np.ndarray, footprint: Footprint | None = None) -> None:
+        check_sink(array, _NAME)
+        self._array = array
+        self._spec = _spec(array)
+        self.footprint: Footprint | None = footprint or memory_footprint(array)
+
+    def describe(self, shape: Shape, dtype: np.dtype, chunks: Shape | None) -> ArraySpec:
+        """See `Target.describe`."""
+        return matching(self._spec, shape, dtype)
+
+    def open(self, spec: ArraySpec) -> ArraySink:
+        """See `Target.open`."""
+        return ArraySink(self._array, spec)
+
+
+class HostTarget:
+    """A new ndarray, for a run without `out`."""
+
+    name = "a new array in host memory"
+    footprint: Footprint | None = None
+
+    def describe(self, shape: Shape, dtype: np.dtype, chunks: Shape | None) -> ArraySpec:
+        """See `Target.describe`."""
+        return ArraySpec(self.name, tuple(shape), numeric_dtype(dtype, "the result"), in_memory=True)
+
+    def open(self, spec: ArraySpec) -> ArraySink:
+        """See `Target.open`.
+
+        Raises
+        ------
+        HostMemoryError
+            The array is larger than the memory that is available now.
+        """
+        room = available_memory()
+        if room is not None and spec.nbytes > room:
+            raise _too_large(spec, f"{format_bytes(room)} are available")
+        try:
+            return ArraySink(np.empty(spec.shape, spec.dtype), spec)
+        except (MemoryError, ValueError) as error:
+            raise _too_large(spec, str(error)) from error
+
+
+def _too_large(spec: ArraySpec, reason: str) -> HostMemoryError:
+    return HostMemoryError(
+        f"the result of shape {spec.shape} and dtype {spec.dtype} takes {format_bytes(spec.nbytes)} of host "
+        f"memory, but {reason}: give out='result.npy' or out='result.zarr' to write it to a file"
+    )
+
+
+class ArraySink:
+    """An ndarray that is being written."""
+
+    def __init__(self, array: np.ndarray, spec: ArraySpec) -> None:
+        self._user, self._array, self.spec = array, array.view(np.ndarray), spec
+
+    def write(self, region: Region, block: np.ndarray) -> None:
+        """See `Sink.write`."""
+        np.copyto(layout.part(self._array, region), block, casting="same_kind")
+
+    def commit(self) -> Any:
+        """See `Sink.commit`."""
+        return self._user
+
+    def abort(self) -> None:
+        """See `Sink.abort`."""
+
+
+def check_sink(array: np.ndarray, name: str) -> None:
+    """Refuse an array that cannot be written, or whose elements share memory.
+
+    Raises
+    ------
+    ArgumentError
+        The array is read-only, or two of its indices are the same element.
+    """
+    if not array.flags.writeable:
+        raise ArgumentError(f"the output {name} of shape {array.shape} is read-only: open it for writing")
+    if layout.overlaps_itself(array.shape, array.strides, array.dtype.itemsize):
+        raise ArgumentError(
+            f"the output {name} of shape {array.shape} and strides {array.strides} overlaps itself "
+            "(it was made by broadcasting, say): give a plain array"
+        )

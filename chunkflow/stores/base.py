@@ -1,0 +1,117 @@
+"""The protocols that every store follows: sources are read, targets are opened into sinks.
+
+A store knows regions and NumPy arrays; it knows no device, plan or operation. Regions are tuples of
+slices with explicit bounds and step 1 in the array's own axes. `read` and `write` are called from
+several threads at once; the regions of concurrent writes never share a chunk.
+
+A run that fails calls `Sink.abort`, one that succeeds `Sink.commit`, exactly one of the two, once.
+Foreign exceptions are translated here, and only here, into `ReadError` and `WriteError`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+
+from chunkflow.grid import Region, Shape
+from chunkflow.spec import ArraySpec
+
+
+@dataclass(frozen=True)
+class Footprint:
+    """Where an array's elements live, to find out whether an output overlaps an input.
+
+    `space` names an address space (the process's memory, one file, one zarr array), `start` and
+    `stop` bound the bytes used in it, `layout` says which element lies where. Two arrays with equal
+    footprints are the very same array; two whose ranges meet otherwise are a shifted overlap.
+    """
+
+    space: Hashable
+    start: int
+    stop: int
+    layout: Hashable
+
+    def overlaps(self, other: Footprint) -> bool:
+        """Whether the two share a byte."""
+        return self.space == other.space and self.start < other.stop and other.start < self.stop
+
+
+class Source(Protocol):
+    """An array that can be read by regions."""
+
+    @property
+    def spec(self) -> ArraySpec:
+        """What a plan may know of the array."""
+
+    @property
+    def footprint(self) -> Footprint | None:
+        """Where the elements live; None where that cannot be known."""
+
+    def read(self, region: Region, out: np.ndarray) -> None:
+        """Fill `out` (the region's shape, the spec's native dtype, any strides).
+
+        Raises
+        ------
+        ReadError
+            The region could not be read whole. `out` is then undefined and never used.
+        """
+
+    def view(self, region: Region) -> np.ndarray | None:
+        """Read-only view of a region in the spec's dtype, or None unless ``spec.in_memory``."""
+
+    def close(self) -> None:
+        """Release what the source itself opened. Idempotent."""
+
+
+class Sink(Protocol):
+    """An array that is being written by regions."""
+
+    @property
+    def spec(self) -> ArraySpec:
+        """What a plan may know of the array."""
+
+    def write(self, region: Region, block: np.ndarray) -> None:
+        """Store `block` (the region's shape, the spec's native dtype, any strides).
+
+        Raises
+        ------
+        WriteError
+            The region could not be stored.
+        """
+
+    def commit(self) -> Any:
+        """Make the array appear under its final name and return it, opened for the user."""
+
+    def abort(self) -> None:
+        """Remove everything that the run itself created. Idempotent; never raises."""
+
+
+class Target(Protocol):
+    """Where an output is to go, checked but not yet touched."""
+
+    @property
+    def name(self) -> str:
+        """Path, or the kind of object."""
+
+    @property
+    def footprint(self) -> Footprint | None:
+        """Where the elements will live; None for a target that the run creates."""
+
+    def describe(self, shape: Shape, dtype: np.dtype, chunks: Shape | None) -> ArraySpec:
+        """Spec of the sink that `open` would give, for a result of this shape and dtype.
+
+        `chunks` is a wish that only targets created by the run follow. Creates nothing.
+
+        Raises
+        ------
+        ArgumentError
+            The target exists and its shape is another one.
+        ArgumentTypeError
+            The target exists and its dtype cannot take the result (NumPy's ``same_kind`` rule).
+        """
+
+    def open(self, spec: ArraySpec) -> Sink:
+        """Create (under a temporary name, where the target is a path) or wrap the sink."""

@@ -1,0 +1,62 @@
+"""What every store checks of an array before a byte is read or written."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from chunkflow.errors import ArgumentError, ArgumentTypeError
+from chunkflow.grid import Shape
+from chunkflow.spec import ArraySpec
+
+_KINDS = "biufc"
+
+
+def numeric_dtype(dtype: Any, name: str) -> np.dtype:
+    """`dtype` in native byte order.
+
+    Raises
+    ------
+    ArgumentTypeError
+        It is no boolean, integer, floating-point or complex dtype of NumPy's.
+
+    Examples
+    --------
+    >>> numeric_dtype(">f4", "volume.npy") == np.dtype("f4")
+    True
+    """
+    try:
+        found = np.dtype(dtype)
+    except TypeError:
+        raise ArgumentTypeError(
+            f"{name} has dtype {dtype!r}, which is not a NumPy dtype: pass it as a NumPy array"
+        ) from None
+    if found.kind not in _KINDS:
+        raise ArgumentTypeError(
+            f"{name} has dtype {found}: only booleans, integers, floats and complex numbers can be processed"
+        )
+    native: np.dtype = found.newbyteorder("=")
+    return native
+
+
+def matching(spec: ArraySpec, shape: Shape, dtype: np.dtype) -> ArraySpec:
+    """`spec` of an existing target, if it can take a result of this shape and dtype.
+
+    Raises
+    ------
+    ArgumentError
+        The shapes differ.
+    ArgumentTypeError
+        The result's dtype cannot be cast to the target's by NumPy's ``same_kind`` rule.
+    """
+    if tuple(shape) != spec.shape:
+        raise ArgumentError(
+            f"the result has shape {tuple(shape)}, but the output {spec.name} has {spec.shape}"
+        )
+    if not np.can_cast(dtype, spec.dtype, "same_kind"):
+        raise ArgumentTypeError(
+            f"the result has dtype {dtype}, which the output {spec.name} of dtype {spec.dtype} cannot hold: "
+            f"give dtype={str(spec.dtype)!r}, or another output"
+        )
+    return spec

@@ -1,0 +1,116 @@
+"""Where the elements of a strided array lie. Pure arithmetic on shapes and strides, in bytes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Hashable, Sequence
+from typing import Any
+
+import numpy as np
+
+from chunkflow.grid import Region, Shape
+from chunkflow.stores.base import Footprint
+
+
+def part(array: np.ndarray, region: Region) -> np.ndarray:
+    """View of a region; an array, not a scalar, even where the region has no axes.
+
+    >>> part(np.array(5), ())
+    array(5)
+    """
+    index: tuple[Any, ...] = (*region, ...)
+    found: np.ndarray = array[index]
+    return found
+
+
+def memory_order(shape: Sequence[int], strides: Sequence[int]) -> Shape:
+    """Axes from the slowest to the fastest varying.
+
+    Axes of length 1 and repeated ones (stride 0) lie anywhere: they keep their place in an array that
+    is otherwise in C order, and are the slowest in any other.
+
+    >>> memory_order((3, 4), (4, 12)), memory_order((3, 1, 4), (-16, 4, 4))
+    ((1, 0), (0, 1, 2))
+    """
+    axes = range(len(shape))
+    loose = [axis for axis in axes if shape[axis] == 1 or strides[axis] == 0]
+    placed = [axis for axis in axes if axis not in loose]
+    ranked = sorted(placed, key=lambda axis: -abs(strides[axis]))
+    return tuple(axes) if ranked == placed else (*loose, *ranked)
+
+
+def bounds(shape: Sequence[int], strides: Sequence[int], itemsize: int) -> tuple[int, int]:
+    """Bytes used, from the first to behind the last, relative to the element at index 0.
+
+    >>> bounds((3, 4), (16, -4), 4)
+    (-12, 36)
+    """
+    if 0 in shape:
+        return 0, 0
+    reach = [(n - 1) * stride for n, stride in zip(shape, strides, strict=True)]
+    return sum(r for r in reach if r < 0), sum(r for r in reach if r > 0) + itemsize
+
+
+def is_packed(shape: Sequence[int], strides: Sequence[int], itemsize: int) -> bool:
+    """Whether the elements follow one another without a gap, the last axis fastest.
+
+    >>> is_packed((3, 1, 4), (16, 99, 4), 4), is_packed((3, 4), (20, 4), 4)
+    (True, False)
+    """
+    step = itemsize
+    for n, stride in zip(reversed(shape), reversed(strides), strict=True):
+        if n != 1 and stride != step:
+            return False
+        step *= n
+    return True
+
+
+def overlaps_itself(shape: Sequence[int], strides: Sequence[int], itemsize: int) -> bool:
+    """Whether two indices may share a byte (a few odd but sound layouts are called overlapping too).
+
+    >>> overlaps_itself((3, 4), (0, 4), 4), overlaps_itself((3, 4), (16, 4), 4)
+    (True, False)
+    """
+    if 0 in shape:
+        return False
+    reach = itemsize
+    for stride, n in sorted((abs(s), n) for n, s in zip(shape, strides, strict=True) if n > 1):
+        if stride < reach:
+            return True
+        reach += (n - 1) * stride
+    return False
+
+
+def longest_run(shape: Sequence[int], strides: Sequence[int], itemsize: int) -> int:
+    """Bytes that follow one another without a gap, at the least, wherever one starts.
+
+    >>> longest_run((3, 4), (20, 4), 4), longest_run((3, 4), (16, 4), 4)
+    (16, 48)
+    """
+    run = itemsize
+    for stride, n in sorted((abs(s), n) for n, s in zip(shape, strides, strict=True) if n > 1):
+        if stride != run:
+            break
+        run *= n
+    return run
+
+
+def footprint(
+    space: Hashable, start: int, shape: Sequence[int], strides: Sequence[int], dtype: np.dtype
+) -> Footprint:
+    """Footprint of a strided array whose element at index 0 lies at byte `start` of `space`."""
+    low, high = bounds(shape, strides, dtype.itemsize)
+    # The stride of an axis of length 1 means nothing: two views that differ in it only are the same.
+    told = tuple(stride if n > 1 else 0 for n, stride in zip(shape, strides, strict=True))
+    return Footprint(space, start + low, start + high, (start, tuple(shape), told, dtype.str))
+
+
+def packed_strides(shape: Sequence[int], itemsize: int, *, fortran: bool = False) -> Shape:
+    """Strides of a gapless array in C or Fortran order.
+
+    >>> packed_strides((3, 4), 4), packed_strides((3, 4), 4, fortran=True)
+    ((16, 4), (4, 12))
+    """
+    if fortran:
+        return tuple(itemsize * math.prod(shape[:axis]) for axis in range(len(shape)))
+    return tuple(itemsize * math.prod(shape[axis + 1 :]) for axis in range(len(shape)))

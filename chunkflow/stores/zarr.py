@@ -1,0 +1,177 @@
+"""Zarr arrays that exist: versions 2 and 3, sharded or not, read and written by zarr's own pipeline.
+
+One `zarr.Array` may be used from several threads: each call waits for zarr's event loop, which decodes
+in a pool of threads of its own. Writes are safe as long as no two of them touch one chunk (one shard).
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import zarr
+from zarr.storage import LocalStore
+
+from chunkflow.errors import ArgumentError, ReadError, WriteError
+from chunkflow.grid import Region, Shape, describe
+from chunkflow.spec import ArraySpec
+from chunkflow.stores.base import Footprint
+from chunkflow.stores.checks import matching, numeric_dtype
+
+try:
+    from zarr.buffer import cpu as _buffers
+except ImportError:  # zarr 3.0 decodes into an array of its own only
+    _buffers = None  # type: ignore[assignment]
+
+if TYPE_CHECKING:
+    AnyArray = zarr.Array[Any]
+
+
+def open_zarr(path: str) -> ZarrSource:
+    """Source of the zarr array in a directory.
+
+    Raises
+    ------
+    ReadError
+        Zarr cannot open the array.
+    """
+    try:
+        array = zarr.open_array(path, mode="r")
+    except Exception as error:
+        raise ReadError(f"cannot open the zarr array {path}: {error}", path=path, cause=error) from error
+    return ZarrSource(array)
+
+
+def members(path: str) -> list[str]:
+    """Names of the arrays in a zarr group and the groups inside it."""
+    try:
+        found = zarr.open_group(path, mode="r").members(max_depth=None)
+    except Exception as error:
+        raise ReadError(f"cannot open the zarr group {path}: {error}", path=path, cause=error) from error
+    return sorted(name for name, node in found if isinstance(node, zarr.Array))
+
+
+def _location(array: AnyArray) -> str:
+    """Path of the array's directory, or another name that no other array has."""
+    store = array.store
+    if isinstance(store, LocalStore):
+        return os.path.realpath(os.path.join(store.root, array.path))
+    return f"{store}/{array.path}".rstrip("/")
+
+
+def _spec(array: AnyArray, chunks: Shape | None) -> ArraySpec:
+    name = _location(array)
+    # Zarr 2 says in which order a chunk's elements are stored; in zarr 3 that is a codec's business.
+    fortran = array.metadata.zarr_format == 2 and array.order == "F"
+    axes = range(len(array.shape))
+    return ArraySpec(
+        name=name,
+        shape=tuple(array.shape),
+        dtype=numeric_dtype(array.dtype, name),
+        chunks=chunks and tuple(max(1, side) for side in chunks),
+        order=tuple(reversed(axes)) if fortran else tuple(axes),
+    )
+
+
+def _footprint(array: AnyArray) -> Footprint:
+    location = ("zarr", _location(array))
+    return Footprint(location, 0, 1, location)
+
+
+class ZarrSource:
+    """A zarr array that is read; chunks that were never written read as the fill value."""
+
+    def __init__(self, array: AnyArray) -> None:
+        self._array = array
+        try:
+            chunks = array.chunks
+        except NotImplementedError:  # chunks of unequal sizes: any region can be read all the same
+            chunks = None
+        self.spec = _spec(array, chunks)
+        self.footprint: Footprint | None = _footprint(array)
+
+    def read(self, region: Region, out: np.ndarray) -> None:
+        """See `Source.read`."""
+        if not out.size:
+            return
+        array, native = self._array, np.dtype(self._array.dtype).isnative
+        try:
+            if _buffers is None or not native or not region:
+                np.copyto(out, np.asarray(array[region]))
+            else:  # chunks are decoded and put into their places in `out`, with no copy in between
+                array.get_basic_selection(
+                    region,
+                    out=_buffers.NDBuffer.from_numpy_array(out),
+                    prototype=_buffers.buffer_prototype,
+                )
+        except Exception as error:
+            raise ReadError(
+                f"cannot read {describe(region)} of the zarr array {self.spec.name}: {error}",
+                path=self.spec.name,
+                region=region,
+                cause=error,
+            ) from error
+
+    def view(self, region: Region) -> np.ndarray | None:
+        """See `Source.view`: chunks are encoded."""
+        return None
+
+    def close(self) -> None:
+        """See `Source.close`: zarr keeps no file open."""
+
+
+class ZarrTarget:
+    """A `zarr.Array` of the user's."""
+
+    def __init__(self, array: AnyArray) -> None:
+        self.name = _location(array)
+        if array.read_only:
+            raise ArgumentError(f"the output {self.name} was opened read-only: open it with mode='r+'")
+        try:
+            chunks = array.shards or array.chunks
+        except NotImplementedError:
+            raise ArgumentError(
+                f"the output {self.name} has chunks of unequal sizes, to which blocks cannot be aligned"
+            ) from None
+        self._array, self._spec = array, _spec(array, chunks)
+        self.footprint: Footprint | None = _footprint(array)
+
+    def describe(self, shape: Shape, dtype: np.dtype, chunks: Shape | None) -> ArraySpec:
+        """See `Target.describe`."""
+        return matching(self._spec, shape, dtype)
+
+    def open(self, spec: ArraySpec) -> ZarrSink:
+        """See `Target.open`."""
+        return ZarrSink(self._array, spec)
+
+
+class ZarrSink:
+    """A zarr array that is being written, chunk by chunk or shard by shard."""
+
+    def __init__(self, array: AnyArray, spec: ArraySpec) -> None:
+        self._array, self.spec = array, spec
+        # A store in memory keeps an uncompressed chunk as the very array it was given, and ours is a
+        # staging buffer that is filled again. A file has been written once the call returns.
+        self._copies = not isinstance(array.store, LocalStore)
+
+    def write(self, region: Region, block: np.ndarray) -> None:
+        """See `Sink.write`."""
+        if not block.size:
+            return
+        try:
+            self._array[region] = block.copy() if self._copies else block
+        except Exception as error:
+            raise WriteError(
+                f"cannot write {describe(region)} to the zarr array {self.spec.name}: {error}",
+                path=self.spec.name,
+                region=region,
+                cause=error,
+            ) from error
+
+    def commit(self) -> Any:
+        """See `Sink.commit`."""
+        return self._array
+
+    def abort(self) -> None:
+        """See `Sink.abort`."""

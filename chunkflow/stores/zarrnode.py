@@ -1,0 +1,43 @@
+"""What a directory is to zarr: an array, a group or nothing. Looks at metadata files; loads no zarr."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import dataclass
+from typing import Literal
+
+from chunkflow.errors import ReadError
+
+
+@dataclass(frozen=True)
+class Node:
+    """Kind and zarr format (2 or 3) of a directory."""
+
+    kind: Literal["array", "group"]
+    format: int
+
+
+def zarr_node(path: str) -> Node | None:
+    """The array or group that a directory holds; None for any other directory or file.
+
+    Raises
+    ------
+    ReadError
+        There is a ``zarr.json`` that does not say which of the two it describes.
+    """
+    if os.path.isfile(os.path.join(path, ".zarray")):
+        return Node("array", 2)
+    if os.path.isfile(os.path.join(path, ".zgroup")):
+        return Node("group", 2)
+    metadata = os.path.join(path, "zarr.json")
+    if not os.path.isfile(metadata):
+        return None
+    try:
+        with open(metadata, encoding="utf-8") as file:
+            kind = json.load(file)["node_type"]
+    except (OSError, ValueError, TypeError, KeyError) as error:
+        raise ReadError(f"cannot read {metadata}: {error!r}", path=path, cause=error) from error
+    if kind not in ("array", "group"):
+        raise ReadError(f"{metadata} describes a {kind!r}, not an array or a group", path=path)
+    return Node(kind, 3)

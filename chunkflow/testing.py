@@ -1,0 +1,470 @@
+"""Contract suites that every store passes, and arrays that count or fail. Needs pytest and hypothesis.
+
+A store's test subclasses a suite, says in `make` how to get at the store, and inherits every test:
+
+    class TestMyStore(SourceContract):
+        def make(self, tmp_path, array):
+            return MySource(save(tmp_path, array))
+"""
+
+# ruff: noqa: D102 (the name of a test says what it tests)
+
+from __future__ import annotations
+
+import math
+import os
+import tempfile
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from chunkflow.errors import ArgumentError, ArgumentTypeError, OutputExistsError, WriteError
+from chunkflow.grid import Grid, Region, Shape, shape_of, whole
+from chunkflow.spec import ArraySpec
+from chunkflow.stores import Sink, Source, Target, open_target
+
+__all__ = [
+    "CountingSource",
+    "FailingArray",
+    "PathSinkContract",
+    "SinkContract",
+    "SourceContract",
+    "filled",
+    "laid_out",
+]
+
+_LAYOUTS = ("C", "F", "strided", "reversed")
+_THREADS = 4
+_modest = settings(
+    # Most examples make files: fewer of them, in proportion to what the profile asks for.
+    max_examples=max(15, settings().max_examples // 6),
+    deadline=None,
+    # Every example makes a directory of its own, and an inherited test has one executor per store.
+    suppress_health_check=[
+        HealthCheck.function_scoped_fixture,
+        HealthCheck.differing_executors,
+        HealthCheck.too_slow,
+    ],
+)
+_shapes = st.lists(st.integers(1, 9), max_size=4).map(tuple)
+
+
+def filled(shape: Shape, dtype: Any) -> np.ndarray:
+    """Array whose neighbouring elements differ, in any dtype.
+
+    >>> filled((2, 3), "i2")
+    array([[1, 2, 3],
+           [4, 5, 6]], dtype=int16)
+    """
+    count = np.arange(1, math.prod(shape) + 1).reshape(shape)
+    kind = np.dtype(dtype).kind
+    values = count % 3 == 0 if kind == "b" else count % 251 - 1j * count if kind == "c" else count % 127
+    array: np.ndarray = np.asarray(values).astype(dtype)
+    return array
+
+
+def laid_out(shape: Shape, dtype: Any, layout: str) -> np.ndarray:
+    """Writable array with the memory layout ``"C"``, ``"F"``, ``"strided"`` or ``"reversed"``, of noise."""
+    if layout == "strided":
+        found = np.empty(tuple(2 * n + 1 for n in shape), dtype)[tuple(slice(0, 2 * n, 2) for n in shape)]
+    elif layout == "reversed":
+        found = np.empty(shape, dtype)[tuple(slice(None, None, -1) for _ in shape)]
+    else:
+        found = np.empty(shape, dtype, "F" if layout == "F" else "C")
+    array = np.asarray(found) if shape else np.empty((), dtype)
+    array[...] = True if array.dtype.kind == "b" else 99
+    return array
+
+
+@st.composite
+def _regions(draw: st.DrawFn, shape: Shape) -> Region:
+    starts = [draw(st.integers(0, n - 1)) for n in shape]
+    return tuple(slice(a, draw(st.integers(a + 1, n))) for a, n in zip(starts, shape, strict=True))
+
+
+def _fresh(tmp_path: Path) -> Path:
+    return Path(tempfile.mkdtemp(dir=tmp_path))
+
+
+def _names(directory: Path) -> list[str]:
+    return sorted(os.listdir(directory))
+
+
+def _part(array: np.ndarray, region: Region) -> np.ndarray:
+    return np.asarray(array[region])
+
+
+def _concurrently(work: Any, items: list[Any]) -> None:
+    with ThreadPoolExecutor(_THREADS) as pool:
+        for _ in pool.map(work, items):
+            pass
+
+
+class SourceContract:
+    """What every `Source` does. Subclasses override `make`."""
+
+    dtypes: ClassVar[tuple[str, ...]] = ("f4", "?", "c16", "i2", "f2", ">f8", ">c8")
+
+    def make(self, tmp_path: Path, array: np.ndarray) -> Source:
+        """Source of a copy of `array`, stored somewhere below `tmp_path` if anywhere."""
+        raise NotImplementedError
+
+    def check(self, source: Source, array: np.ndarray, region: Region, layout: str = "C") -> None:
+        """Compare a region with NumPy's own."""
+        out = laid_out(shape_of(region), source.spec.dtype, layout)
+        source.read(region, out)
+        np.testing.assert_array_equal(out, _part(array, region))
+
+    @pytest.mark.parametrize("dtype", ["f4", ">i2", "?"])
+    def test_spec(self, tmp_path: Path, dtype: str) -> None:
+        array = filled((6, 5, 4), dtype)
+        source = self.make(tmp_path, array)
+        spec = source.spec
+        assert spec.shape == array.shape
+        assert spec.dtype == array.dtype.newbyteorder("=")
+        assert spec.dtype.isnative
+        assert sorted(spec.order) == [0, 1, 2]
+        assert spec.name
+        assert spec.chunks is None or (len(spec.chunks) == 3 and min(spec.chunks) > 0)
+        source.close()
+
+    @given(data=st.data())
+    @_modest
+    def test_random_regions_equal_numpy(self, tmp_path: Path, data: st.DataObject) -> None:
+        array = filled(data.draw(_shapes), data.draw(st.sampled_from(self.dtypes)))
+        source = self.make(_fresh(tmp_path), array)
+        for _ in range(5):
+            region = data.draw(_regions(array.shape))
+            self.check(source, array, region, data.draw(st.sampled_from(_LAYOUTS)))
+        source.close()
+
+    @pytest.mark.parametrize("layout", _LAYOUTS)
+    @pytest.mark.parametrize("shape", [(9, 7, 8), (130, 65), (1,), (1, 1, 1), (), (0,), (3, 0, 2)])
+    def test_the_whole_array_at_once(self, tmp_path: Path, shape: Shape, layout: str) -> None:
+        array = filled(shape, "f4")
+        source = self.make(tmp_path, array)
+        self.check(source, array, whole(shape), layout)
+        source.close()
+
+    def test_a_single_element(self, tmp_path: Path) -> None:
+        array = filled((6, 5), "f8")
+        source = self.make(tmp_path, array)
+        self.check(source, array, (slice(5, 6), slice(4, 5)))
+        source.close()
+
+    def test_several_threads_read_at_once(self, tmp_path: Path) -> None:
+        array = filled((24, 18, 7), "i4")
+        source = self.make(tmp_path, array)
+        grid = Grid(array.shape, (5, 4, 7))
+        regions = [grid.region(index) for index in grid.walk((0, 1, 2))]
+        _concurrently(lambda region: self.check(source, array, region), 4 * regions)
+        source.close()
+
+    def test_views_are_read_only_and_where_promised(self, tmp_path: Path) -> None:
+        array = filled((6, 5), "f4")
+        source = self.make(tmp_path, array)
+        region = (slice(1, 4), slice(0, 5))
+        view = source.view(region)
+        assert (view is not None) == source.spec.in_memory
+        if view is not None:
+            np.testing.assert_array_equal(view, array[region])
+            assert view.dtype == source.spec.dtype
+            assert not view.flags.writeable
+        source.close()
+
+    def test_a_footprint_equals_itself(self, tmp_path: Path) -> None:
+        source = self.make(tmp_path, filled((6, 5), "f4"))
+        if source.footprint is not None:
+            assert source.footprint.overlaps(source.footprint)
+            assert source.footprint == source.footprint
+        source.close()
+
+    def test_closing_twice_is_fine(self, tmp_path: Path) -> None:
+        source = self.make(tmp_path, filled((6, 5), "f4"))
+        source.close()
+        source.close()
+
+
+class SinkContract:
+    """What every `Target` and its `Sink` do. Subclasses override `make`, and `fail_writes` if they can."""
+
+    dtypes: ClassVar[tuple[str, ...]] = ("f4", "?", "c16", "i2", "f2")
+    existing: ClassVar[bool] = True
+    """Whether the target is an array that exists before the run."""
+
+    def make(self, tmp_path: Path, array: np.ndarray) -> Target:
+        """Target for a result like `array`, which does not hold its values yet."""
+        raise NotImplementedError
+
+    def fail_writes(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Let writes of sinks that are open already fail."""
+        pytest.skip("writes to this store cannot fail")
+
+    def open(self, tmp_path: Path, array: np.ndarray, chunks: Shape | None = None) -> Sink:
+        """Sink for a result like `array`."""
+        target = self.make(tmp_path, array)
+        return target.open(target.describe(array.shape, array.dtype, chunks))
+
+    def values(self, result: Any) -> np.ndarray:
+        """Elements of what `commit` returned."""
+        return np.asarray(result[whole(result.shape)])
+
+    def write(self, sink: Sink, array: np.ndarray, layout: str = "C") -> None:
+        """Write the whole of `array` in one go."""
+        if array.size:
+            block = laid_out(array.shape, sink.spec.dtype, layout)
+            block[...] = array
+            sink.write(whole(array.shape), block)
+
+    @given(data=st.data())
+    @_modest
+    def test_random_tilings_written_by_threads(self, tmp_path: Path, data: st.DataObject) -> None:
+        array = filled(data.draw(_shapes), data.draw(st.sampled_from(self.dtypes)))
+        wish = data.draw(st.none() | st.tuples(*(st.integers(1, n + 1) for n in array.shape)))
+        sink = self.open(_fresh(tmp_path), array, wish)
+        layout = data.draw(st.sampled_from(_LAYOUTS))
+        regions = data.draw(st.permutations(list(_tiling(data, sink.spec))))
+
+        def write(region: Region) -> None:
+            block = laid_out(shape_of(region), sink.spec.dtype, layout)
+            block[...] = _part(array, region)
+            sink.write(region, block)
+            # It may be a staging buffer that is filled again at once, or a user's read-only view.
+            np.testing.assert_array_equal(block, _part(array, region))
+            block[...] = 0
+
+        _concurrently(write, regions)
+        np.testing.assert_array_equal(self.values(sink.commit()), array)
+
+    @pytest.mark.parametrize("layout", _LAYOUTS)
+    @pytest.mark.parametrize("shape", [(9, 7, 8), (130, 65), (1, 1), (), (0,), (3, 0, 2)])
+    def test_the_whole_array_at_once(self, tmp_path: Path, shape: Shape, layout: str) -> None:
+        array = filled(shape, "f4")
+        sink = self.open(tmp_path, array)
+        self.write(sink, array, layout)
+        result = sink.commit()
+        assert tuple(result.shape) == shape
+        np.testing.assert_array_equal(self.values(result), array)
+
+    def test_spec(self, tmp_path: Path) -> None:
+        array = filled((6, 5), "f4")
+        target = self.make(tmp_path, array)
+        spec = target.describe(array.shape, array.dtype, None)
+        assert (spec.shape, spec.dtype) == (array.shape, array.dtype)
+        assert spec.name
+        assert target.name
+
+    def test_an_array_that_does_not_suit_is_refused(self, tmp_path: Path) -> None:
+        if not self.existing:
+            pytest.skip("the target is made to suit")
+        target = self.make(tmp_path, filled((6, 5), "f4"))
+        with pytest.raises(ArgumentError, match=r"\(6, 5\)"):
+            target.describe((5, 6), np.dtype("f4"), None)
+        with pytest.raises(ArgumentTypeError, match="complex64"):
+            target.describe((6, 5), np.dtype("c8"), None)
+
+    def test_an_abort_leaves_nothing_behind(self, tmp_path: Path) -> None:
+        array = filled((6, 5), "f4")
+        target = self.make(tmp_path, array)
+        before = _names(tmp_path)
+        sink = target.open(target.describe(array.shape, array.dtype, None))
+        self.write(sink, array)
+        sink.abort()
+        sink.abort()
+        assert _names(tmp_path) == before
+
+    def test_a_failed_write_is_a_write_error(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        array = filled((6, 5), "f4")
+        target = self.make(tmp_path, array)
+        before = _names(tmp_path)
+        sink = target.open(target.describe(array.shape, array.dtype, None))
+        with monkeypatch.context() as patch:
+            self.fail_writes(patch)
+            with pytest.raises(WriteError) as caught:
+                self.write(sink, array)
+        assert caught.value.region == whole(array.shape)
+        assert sink.spec.name in str(caught.value)
+        sink.abort()
+        assert _names(tmp_path) == before
+
+
+class PathSinkContract(SinkContract):
+    """What every sink does that creates its array at a path. Subclasses say under which `name`."""
+
+    existing = False
+    name: ClassVar[str]
+
+    def make(self, tmp_path: Path, array: np.ndarray, *, overwrite: bool = False) -> Target:
+        """Target of that name in `tmp_path`."""
+        return open_target(tmp_path / self.name, overwrite=overwrite)
+
+    def store(self, tmp_path: Path, array: np.ndarray) -> None:
+        """Put `array` where the target will be."""
+        sink = self.open(tmp_path, array)
+        self.write(sink, array)
+        sink.commit()
+
+    def stored(self, tmp_path: Path) -> np.ndarray:
+        """What lies where the target will be."""
+        from chunkflow.stores import open_source
+
+        source = open_source(tmp_path / self.name)
+        out = np.empty(source.spec.shape, source.spec.dtype)
+        source.read(whole(out.shape), out)
+        source.close()
+        return out
+
+    def test_it_appears_when_it_is_complete(self, tmp_path: Path) -> None:
+        array = filled((6, 5), "f4")
+        target = self.make(tmp_path, array)
+        spec = target.describe(array.shape, array.dtype, None)
+        assert not _names(tmp_path)
+        sink = target.open(spec)
+        self.write(sink, array)
+        assert not (tmp_path / self.name).exists()
+        assert all(name.startswith(".") for name in _names(tmp_path))
+        sink.commit()
+        assert _names(tmp_path) == [self.name.split("/")[0]]
+        np.testing.assert_array_equal(self.stored(tmp_path), array)
+
+    def test_an_existing_path_is_refused_and_kept(self, tmp_path: Path) -> None:
+        old = filled((3, 4), "i2")
+        self.store(tmp_path, old)
+        with pytest.raises(OutputExistsError, match="overwrite=True") as caught:
+            self.make(tmp_path, old)
+        assert str(tmp_path / self.name) in str(caught.value)
+        np.testing.assert_array_equal(self.stored(tmp_path), old)
+
+    def test_a_path_that_appears_during_the_run_is_kept(self, tmp_path: Path) -> None:
+        old, new = filled((3, 4), "i2"), filled((6, 5), "f4")
+        sink = self.open(tmp_path, new)
+        self.write(sink, new)
+        self.store(tmp_path, old)
+        with pytest.raises(OutputExistsError):
+            sink.commit()
+        np.testing.assert_array_equal(self.stored(tmp_path), old)
+        assert _names(tmp_path) == [self.name.split("/")[0]]
+
+    @pytest.mark.parametrize("succeeds", [True, False])
+    def test_overwriting_keeps_the_old_array_until_the_end(self, tmp_path: Path, succeeds: bool) -> None:
+        old, new = filled((3, 4), "i2"), filled((6, 5), "f4")
+        self.store(tmp_path, old)
+        target = self.make(tmp_path, new, overwrite=True)
+        sink = target.open(target.describe(new.shape, new.dtype, None))
+        self.write(sink, new)
+        np.testing.assert_array_equal(self.stored(tmp_path), old)
+        if succeeds:
+            np.testing.assert_array_equal(self.values(sink.commit()), new)
+        else:
+            sink.abort()
+        np.testing.assert_array_equal(self.stored(tmp_path), new if succeeds else old)
+        assert _names(tmp_path) == [self.name.split("/")[0]]
+
+    def test_what_is_no_array_is_never_overwritten(self, tmp_path: Path) -> None:
+        path = tmp_path / self.name
+        path.mkdir(parents=True)
+        (path / "photo.jpg").write_bytes(b"dear")
+        with pytest.raises(ArgumentError, match="not overwritten"):
+            self.make(tmp_path, filled((3,), "f4"), overwrite=True)
+        assert (path / "photo.jpg").read_bytes() == b"dear"
+
+    def test_a_missing_directory_is_named(self, tmp_path: Path) -> None:
+        with pytest.raises(ArgumentError, match="no directory") as caught:
+            open_target(tmp_path / "missing" / self.name)
+        assert str(tmp_path / "missing") in str(caught.value)
+
+
+def _tiling(data: st.DataObject, spec: ArraySpec) -> Iterator[Region]:
+    """Regions that cover an array, cut along the chunks of its store."""
+    units = spec.chunks or (1,) * len(spec.shape)
+    block = tuple(
+        unit * data.draw(st.integers(1, -(-n // unit))) for n, unit in zip(spec.shape, units, strict=True)
+    )
+    grid = Grid(spec.shape, block)
+    return (grid.region(index) for index in grid.walk(spec.order))
+
+
+class CountingSource:
+    """Array-like object that counts what is read from it.
+
+    Parameters
+    ----------
+    array : object
+        Anything with ``shape``, ``dtype`` and basic slicing.
+
+    Attributes
+    ----------
+    reads : int
+        Regions read so far.
+    bytes_read : int
+        Bytes of them.
+
+    Examples
+    --------
+    >>> source = CountingSource(np.zeros((4, 4), "f4"))
+    >>> _ = source[0:2, 0:4]
+    >>> source.reads, source.bytes_read
+    (1, 32)
+    """
+
+    def __init__(self, array: Any) -> None:
+        self._array, self._lock = array, threading.Lock()
+        self.shape, self.dtype = tuple(array.shape), np.dtype(array.dtype)
+        self.chunks = getattr(array, "chunks", None)
+        self.reads = self.bytes_read = 0
+
+    def __getitem__(self, region: Any) -> np.ndarray:
+        found = np.asarray(self._array[region])
+        with self._lock:
+            self.reads += 1
+            self.bytes_read += found.nbytes
+        return found
+
+
+class FailingArray:
+    """Array-like object, readable and writable, whose accesses fail after the first few.
+
+    Parameters
+    ----------
+    array : object
+        Anything with ``shape``, ``dtype`` and basic slicing.
+    after : int
+        Number of reads and writes that succeed.
+    error : BaseException, optional
+        What the ones after that raise.
+
+    Examples
+    --------
+    >>> array = FailingArray(np.zeros(4), after=1, error=OSError("gone"))
+    >>> _ = array[0:2]
+    >>> array[2:4]
+    Traceback (most recent call last):
+    OSError: gone
+    """
+
+    def __init__(self, array: Any, after: int, error: BaseException | None = None) -> None:
+        self._array, self._lock, self._left = array, threading.Lock(), after
+        self._error = error or OSError("injected failure")
+        self.shape, self.dtype = tuple(array.shape), np.dtype(array.dtype)
+        self.chunks = getattr(array, "chunks", None)
+
+    def _access(self) -> None:
+        with self._lock:
+            self._left -= 1
+            if self._left < 0:
+                raise self._error
+
+    def __getitem__(self, region: Any) -> Any:
+        self._access()
+        return self._array[region]
+
+    def __setitem__(self, region: Any, block: Any) -> None:
+        self._access()
+        self._array[region] = block

@@ -1,0 +1,98 @@
+"""Byte counts as people write them: ``"4GB"`` is 4 * 10**9, ``"4GiB"`` is 4 * 2**30."""
+
+from __future__ import annotations
+
+import math
+import operator
+import re
+from typing import SupportsIndex
+
+from chunkflow.errors import ArgumentError, ArgumentTypeError
+
+_UNITS = {"": 1, "b": 1} | {
+    prefix + infix + "b": base**power
+    for power, prefix in enumerate("kmgtp", start=1)
+    for infix, base in (("", 1000), ("i", 1024))
+}
+_TEXT = re.compile(r"\s*([0-9]*\.?[0-9]+(?:e[+-]?[0-9]+)?)\s*([a-z]*|%)\s*", re.IGNORECASE)
+
+
+def parse_bytes(value: str | float | SupportsIndex, *, whole: int | None = None) -> int:
+    """Turn a budget as written by a person into bytes.
+
+    Parameters
+    ----------
+    value : int, float or str
+        Bytes (an int), a fraction of `whole` (a float in (0, 1]), a percentage of `whole`
+        (``"80%"``), or a number with a unit: decimal (``"4GB"`` = 4 * 10**9) or binary
+        (``"4GiB"`` = 4 * 2**30) ones up to P, in any case.
+    whole : int, optional
+        What fractions and percentages are of, in bytes.
+
+    Returns
+    -------
+    int
+        Bytes, at least 1.
+
+    Raises
+    ------
+    ArgumentError
+        The value is not positive, its unit is unknown, or it is a fraction of nothing.
+    ArgumentTypeError
+        The value is neither a number nor a string.
+
+    Examples
+    --------
+    >>> parse_bytes("4GB"), parse_bytes("1.5 GiB"), parse_bytes("80%", whole=1000)
+    (4000000000, 1610612736, 800)
+    """
+    if isinstance(value, bool):
+        raise ArgumentTypeError(f"a byte count must be an int, a float or a string, not {value!r}")
+    if isinstance(value, str):
+        match = _TEXT.fullmatch(value)
+        if match is None:
+            raise ArgumentError(f"cannot read {value!r} as bytes: write an int, '4GB', '4GiB' or '80%'")
+        number, unit = float(match[1]), match[2].lower()
+        if unit == "%":
+            return _share(number / 100, value, whole)
+        if unit not in _UNITS:
+            raise ArgumentError(
+                f"unknown unit {match[2]!r} in {value!r}: use B, kB, MB, GB, TB (powers of 1000) "
+                "or KiB, MiB, GiB, TiB (powers of 1024)"
+            )
+        count = number * _UNITS[unit]
+    elif isinstance(value, float):
+        return _share(value, value, whole)
+    else:
+        try:
+            count = operator.index(value)
+        except TypeError:
+            raise ArgumentTypeError(
+                f"a byte count must be an int, a float or a string, not {type(value).__name__}"
+            ) from None
+    if count < 1:
+        raise ArgumentError(f"a byte count must be positive, not {value!r}")
+    return int(count)
+
+
+def _share(fraction: float, written: object, whole: int | None) -> int:
+    if not (math.isfinite(fraction) and 0 < fraction <= 1):
+        raise ArgumentError(
+            f"{written!r} is no fraction of the free memory: a float must lie in (0, 1], a percentage "
+            "in (0%, 100%]; write bytes as an int or with a unit, such as '4GB'"
+        )
+    if whole is None:
+        raise ArgumentError(f"{written!r} is a fraction, and there is nothing here that it could be of")
+    return max(1, int(fraction * whole))
+
+
+def format_bytes(count: float) -> str:
+    """Bytes for a person to read, in powers of 1000.
+
+    >>> format_bytes(4_000_000_000), format_bytes(1536), format_bytes(12)
+    ('4.00 GB', '1.54 kB', '12 B')
+    """
+    for unit, size in (("PB", 1e15), ("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if count >= size:
+            return f"{count / size:.2f} {unit}"
+    return f"{count:.0f} B"

@@ -1,0 +1,56 @@
+"""Settings of every test, the doctests in ``chunkflow/`` among them (hence here and not in ``tests/``)."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import warnings
+from functools import cache
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+# A run is repeatable, and a slow machine is no failure. `--hypothesis-profile=thorough` looks further.
+settings.register_profile(
+    "ci",
+    derandomize=True,
+    deadline=None,
+    database=None,
+    print_blob=True,
+    suppress_health_check=[HealthCheck.too_slow],
+)
+settings.register_profile(
+    "thorough", settings.get_profile("ci"), derandomize=False, max_examples=2000, stateful_step_count=100
+)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
+
+# Doctests are found by importing each module, and this one cannot be imported without CuPy.
+collect_ignore = [] if importlib.util.find_spec("cupy") else ["chunkflow/devices/cupy.py"]
+
+
+@cache
+def has_gpu() -> bool:
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # CuPy warns of what is wrong with an installation
+            import cupy
+
+            return bool(cupy.cuda.runtime.getDeviceCount() > 0)
+    except Exception:  # no package, no driver, no device: each has an exception of its own
+        return False
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if item.get_closest_marker("gpu") and not has_gpu():
+            item.add_marker(pytest.mark.skip(reason="needs a CUDA device"))
+
+
+@pytest.fixture(autouse=True)
+def _doctests_write_elsewhere(
+    request: pytest.FixtureRequest,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    if isinstance(request.node, pytest.DoctestItem):
+        monkeypatch.chdir(tmp_path_factory.mktemp("doctest"))

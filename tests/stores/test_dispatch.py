@@ -1,0 +1,105 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from chunkflow.errors import ArgumentError, ArgumentTypeError, SourceNotFoundError
+from chunkflow.stores import open_source, open_target
+
+
+class OnDevice:
+    shape, dtype = (3,), np.dtype("f4")
+    __cuda_array_interface__: dict[str, Any] = {}  # noqa: RUF012
+
+    def __getitem__(self, region: Any) -> Any:
+        raise AssertionError("nothing may be read")
+
+
+def test_zarr_is_loaded_for_zarr_only(tmp_path: Path) -> None:
+    code = (
+        "import sys, numpy as np, chunkflow.stores as s; s.open_source(np.zeros(3)); s.open_target(None); "
+        "t = s.open_target('r.npy'); t.open(t.describe((3,), np.dtype('f4'), None)).commit(); "
+        "s.open_source('r.npy').close(); s.open_source(np.load('r.npy', mmap_mode='r')).close(); "
+        "print({'zarr', 'cupy', 'dask', 'h5py'} & set(sys.modules))"
+    )
+    root = str(Path(__file__).parents[2])
+    found = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, env={"PYTHONPATH": root}, capture_output=True, check=True
+    )
+    assert found.stdout.decode().strip() == "set()"
+
+
+@pytest.mark.parametrize("name", ["volume.npy", "sim.zarr", "sim.zarr/u", "nothing"])
+def test_a_missing_input_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SourceNotFoundError) as caught:
+        open_source(name)
+    assert str(tmp_path / name) in str(caught.value)
+    assert isinstance(caught.value, FileNotFoundError)
+
+
+@pytest.mark.parametrize("name", ["data.csv", "folder", "folder.npy"])
+def test_other_paths_are_refused_with_the_kinds_that_are_not(tmp_path: Path, name: str) -> None:
+    path = tmp_path / name
+    path.mkdir() if name.startswith("folder") else path.touch()
+    with pytest.raises(ArgumentError, match=r"\.npy file or a zarr array"):
+        open_source(path)
+
+
+@pytest.mark.parametrize("name", ["result", "result.csv", "result.h5"])
+def test_an_output_of_unknown_format_is_refused(tmp_path: Path, name: str) -> None:
+    with pytest.raises(ArgumentError, match="format"):
+        open_target(tmp_path / name)
+
+
+@pytest.mark.parametrize("path", ["s3://bucket/u.zarr", ""])
+def test_other_strings_are_refused(path: str) -> None:
+    for opened in (open_source, open_target):
+        with pytest.raises(ArgumentError, match=r"URL|no path"):
+            opened(path)
+
+
+@pytest.mark.parametrize("path", [Path("u\0.npy"), "u\0.zarr"])
+def test_a_path_with_a_null_is_refused(path: Any) -> None:
+    for opened in (open_source, open_target):
+        with pytest.raises((ArgumentError, SourceNotFoundError)):
+            opened(path)
+
+
+@pytest.mark.parametrize("obj", [[1, 2], 3, {"a": 1}, object(), None])
+def test_other_inputs_are_refused(obj: Any) -> None:
+    with pytest.raises(ArgumentTypeError, match="keyword argument"):
+        open_source(obj)
+
+
+@pytest.mark.parametrize("obj", [[1, 2], 3, {"a": 1}, object(), np.float64(3)])
+def test_other_outputs_are_refused(obj: Any) -> None:
+    with pytest.raises(ArgumentTypeError, match="cannot be written"):
+        open_target(obj)
+
+
+def test_device_arrays_are_refused() -> None:
+    for opened in (open_source, open_target):
+        with pytest.raises(ArgumentTypeError, match="on the device already"):
+            opened(OnDevice())
+
+
+@pytest.mark.parametrize("dtype", ["O", "U3", "S3", "M8[s]", "m8[s]", "V4", "i4,f4"])
+def test_other_dtypes_are_refused(dtype: str) -> None:
+    for opened in (open_source, open_target):
+        with pytest.raises(ArgumentTypeError, match="ndarray has dtype"):
+            opened(np.zeros(3, dtype))
+
+
+def test_a_mask_is_not_lost_silently() -> None:
+    with pytest.raises(ArgumentTypeError, match="masked"):
+        open_source(np.ma.masked_equal([1, 2, 3], 2))
+
+
+def test_a_numpy_scalar_is_an_array_without_axes() -> None:
+    assert open_source(np.float32(3)).spec.shape == ()

@@ -1,0 +1,299 @@
+from __future__ import annotations
+
+import errno
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import zarr
+from zarr.storage import LocalStore, MemoryStore
+
+from chunkflow.errors import ArgumentError, ArgumentTypeError, OutputExistsError, ReadError, WriteError
+from chunkflow.grid import whole
+from chunkflow.stores import Source, Target, open_source, open_target
+from chunkflow.stores.zarrpath import default_chunks
+from chunkflow.testing import PathSinkContract, SinkContract, SourceContract, filled
+
+
+def create(store: Any, array: np.ndarray, **options: Any) -> Any:
+    chunks = tuple(max(1, (n + 1) // 2) for n in array.shape)
+    made = zarr.create_array(store, shape=array.shape, dtype=array.dtype, **{"chunks": chunks} | options)
+    if array.size:
+        made[whole(array.shape)] = array
+    return made
+
+
+async def no_space(*_: Any, **__: Any) -> None:
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+class TestZarr3Source(SourceContract):
+    def make(self, tmp_path: Path, array: np.ndarray) -> Source:
+        create(tmp_path / "u.zarr", array)
+        return open_source(tmp_path / "u.zarr")
+
+
+class TestZarr2FortranSource(SourceContract):
+    def make(self, tmp_path: Path, array: np.ndarray) -> Source:
+        create(tmp_path / "u.zarr", array, zarr_format=2, order="F")
+        return open_source(str(tmp_path / "u.zarr"))
+
+
+class TestShardedSource(SourceContract):
+    def make(self, tmp_path: Path, array: np.ndarray) -> Source:
+        shards = tuple(4 for _ in array.shape)
+        options = {"chunks": tuple(2 for _ in array.shape), "shards": shards} if array.shape else {}
+        return open_source(create(tmp_path / "u.zarr", array, **options))
+
+
+class TestOldZarrSource(SourceContract):
+    """As with zarr 3.0, which cannot decode into a given buffer through public names."""
+
+    @pytest.fixture(autouse=True)
+    def _old(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr("chunkflow.stores.zarr._buffers", None)
+
+    def make(self, tmp_path: Path, array: np.ndarray) -> Source:
+        return open_source(create(MemoryStore(), array))
+
+
+class TestZarrSink(SinkContract):
+    def make(self, tmp_path: Path, array: np.ndarray) -> Target:
+        return open_target(create(tmp_path / "u.zarr", np.zeros_like(array)))
+
+    def fail_writes(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(LocalStore, "set", no_space)
+
+
+class TestShardedBigEndianSink(SinkContract):
+    def make(self, tmp_path: Path, array: np.ndarray) -> Target:
+        shards = tuple(4 for _ in array.shape)
+        options = {"chunks": tuple(2 for _ in array.shape), "shards": shards} if array.shape else {}
+        zeros = np.zeros(array.shape, array.dtype.newbyteorder(">"))
+        target = open_target(create(tmp_path / "u.zarr", zeros, **options))
+        assert target.describe(array.shape, array.dtype, None).chunks == shards
+        return target
+
+
+class TestUncompressedMemorySink(SinkContract):
+    """A store in memory keeps the very buffer of an uncompressed chunk; ours is filled again."""
+
+    def make(self, tmp_path: Path, array: np.ndarray) -> Target:
+        return open_target(create(MemoryStore(), np.zeros_like(array), compressors=None))
+
+
+class TestZarrPathSink(PathSinkContract):
+    name = "result.zarr"
+
+    def fail_writes(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(LocalStore, "set", no_space)
+
+
+class TestGroupMemberSink(PathSinkContract):
+    name = "result.zarr/run/speed"
+
+    def fail_writes(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(LocalStore, "set", no_space)
+
+
+def write(target: Target, array: np.ndarray) -> Any:
+    sink = target.open(target.describe(array.shape, array.dtype, None))
+    sink.write(whole(array.shape), array)
+    return sink.commit()
+
+
+def test_missing_chunks_read_as_the_fill_value(tmp_path: Path) -> None:
+    made = zarr.create_array(tmp_path / "u.zarr", shape=(8, 6), chunks=(4, 3), dtype="f4", fill_value=7)
+    made[0:4, 0:3] = 1
+    out = np.empty((8, 6), "f4")
+    open_source(tmp_path / "u.zarr").read(whole((8, 6)), out)
+    assert out[:4, :3].tolist() == np.ones((4, 3)).tolist()
+    assert (out == 7).sum() == 36
+
+
+@pytest.mark.parametrize("sharded", [False, True])
+@pytest.mark.parametrize("compressed", [False, True])
+def test_a_damaged_chunk_is_a_read_error(tmp_path: Path, sharded: bool, compressed: bool) -> None:
+    array = filled((8, 8), "f4")
+    options: dict[str, Any] = {"chunks": (2, 2), "shards": (4, 4)} if sharded else {"chunks": (4, 4)}
+    create(tmp_path / "u.zarr", array, **options, **({} if compressed else {"compressors": None}))
+    chunk = tmp_path / "u.zarr" / "c" / "0" / "1"
+    chunk.write_bytes(chunk.read_bytes()[:-5])
+    source = open_source(tmp_path / "u.zarr")
+    with pytest.raises(ReadError, match=r"\[0:8, 4:8\]") as caught:
+        source.read((slice(0, 8), slice(4, 8)), np.empty((8, 4), "f4"))
+    assert caught.value.path == str(tmp_path / "u.zarr")
+    assert caught.value.__cause__ is not None
+    out = np.empty((8, 4), "f4")
+    source.read((slice(0, 8), slice(0, 4)), out)
+    np.testing.assert_array_equal(out, array[:, :4])
+
+
+def test_chunks_are_what_is_read_whole_and_shards_what_is_written_whole(tmp_path: Path) -> None:
+    made = create(tmp_path / "u.zarr", np.zeros((16, 16)), chunks=(2, 4), shards=(8, 8))
+    assert open_source(made).spec.chunks == (2, 4)
+    assert open_target(made).describe((16, 16), np.dtype("f8"), None).chunks == (8, 8)
+
+
+def test_an_array_is_the_same_by_path_and_as_a_member(tmp_path: Path) -> None:
+    group = zarr.open_group(tmp_path / "sim.zarr", mode="a")
+    u, v = (group.create_array(name, shape=(4,), chunks=(2,), dtype="f4") for name in "uv")
+    by_path = open_source(tmp_path / "sim.zarr" / "u")
+    assert by_path.spec.name == str(tmp_path / "sim.zarr" / "u")
+    assert by_path.footprint == open_source(u).footprint == open_target(u).footprint
+    assert by_path.footprint != open_source(v).footprint
+    assert by_path.footprint is not None
+    other = open_source(v).footprint
+    assert other is not None
+    assert not by_path.footprint.overlaps(other)
+    one, two = (open_source(create(MemoryStore(), np.zeros(3))) for _ in range(2))
+    assert one.footprint != two.footprint
+
+
+def test_a_group_is_no_array_and_its_arrays_are_listed(tmp_path: Path) -> None:
+    group = zarr.open_group(tmp_path / "sim.zarr", mode="a")
+    group.create_array("u", shape=(4,), chunks=(2,), dtype="f4")
+    group.create_group("late").create_array("v", shape=(4,), chunks=(2,), dtype="f4")
+    with pytest.raises(ArgumentError, match=r"group.*sim\.zarr/late/v'.*sim\.zarr/u'"):
+        open_source(tmp_path / "sim.zarr")
+    with pytest.raises(ArgumentError, match=r"group.*not overwritten"):
+        open_target(tmp_path / "sim.zarr", overwrite=True)
+
+
+@pytest.mark.parametrize("text", ["not json", "[]", '{"node_type": "cake"}', "{}"])
+def test_damaged_metadata_are_a_read_error(tmp_path: Path, text: str) -> None:
+    (tmp_path / "u.zarr").mkdir()
+    (tmp_path / "u.zarr" / "zarr.json").write_text(text)
+    with pytest.raises(ReadError, match=r"zarr\.json"):
+        open_source(tmp_path / "u.zarr")
+
+
+def test_metadata_that_zarr_refuses_are_a_read_error(tmp_path: Path) -> None:
+    create(tmp_path / "u.zarr", np.zeros(3))
+    path = tmp_path / "u.zarr" / "zarr.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"codecs": [{"name": "unheard-of"}]}))
+    with pytest.raises(ReadError, match="cannot open"):
+        open_source(tmp_path / "u.zarr")
+
+
+@pytest.mark.parametrize("dtype", ["U4", "M8[s]"])
+@pytest.mark.filterwarnings("ignore:The data type")
+def test_other_dtypes_are_refused(dtype: str) -> None:
+    made = zarr.create_array(MemoryStore(), shape=(3,), chunks=(3,), dtype=dtype)
+    with pytest.raises(ArgumentTypeError, match=r"memory://.*dtype"):
+        open_source(made)
+
+
+@pytest.mark.parametrize("dtype", ["longdouble", "clongdouble"])
+def test_a_result_that_zarr_cannot_store_is_refused_before_anything_runs(tmp_path: Path, dtype: str) -> None:
+    if np.dtype(dtype) in (np.dtype("f8"), np.dtype("c16")):
+        pytest.skip("long doubles are doubles here")
+    with pytest.raises(ArgumentTypeError, match="zarr cannot store"):
+        open_target(tmp_path / "u.zarr").describe((3,), np.dtype(dtype), None)
+
+
+def test_a_read_only_array_is_no_output(tmp_path: Path) -> None:
+    create(tmp_path / "u.zarr", np.zeros(3))
+    with pytest.raises(ArgumentError, match="read-only"):
+        open_target(zarr.open_array(tmp_path / "u.zarr", mode="r"))
+
+
+def test_a_member_joins_the_group_and_takes_its_version(tmp_path: Path) -> None:
+    group = zarr.open_group(tmp_path / "sim.zarr", mode="a", zarr_format=2)
+    group.attrs["made by"] = "hand"
+    result = write(open_target(tmp_path / "sim.zarr" / "late" / "speed"), filled((4, 5), "f4"))
+    assert result.metadata.zarr_format == 2
+    group = zarr.open_group(tmp_path / "sim.zarr", mode="r")
+    member: Any = group["late/speed"]
+    assert dict(group.attrs) == {"made by": "hand"}
+    assert [name for name, _ in sorted(group.members(max_depth=None))] == ["late", "late/speed"]
+    np.testing.assert_array_equal(member[:], filled((4, 5), "f4"))
+
+
+def test_two_new_members_of_a_new_group(tmp_path: Path) -> None:
+    one, two = (open_target(tmp_path / "sim.zarr" / name) for name in "uv")
+    array = filled((4, 5), "f4")
+    sinks = [target.open(target.describe(array.shape, array.dtype, None)) for target in (one, two)]
+    for sink in sinks:
+        sink.write(whole(array.shape), array)
+    for sink in sinks:
+        sink.commit()
+    assert sorted(zarr.open_group(tmp_path / "sim.zarr", mode="r").array_keys()) == ["u", "v"]
+    assert os.listdir(tmp_path) == ["sim.zarr"]
+
+
+def test_a_group_need_not_be_called_zarr(tmp_path: Path) -> None:
+    zarr.open_group(tmp_path / "simulation", mode="a")
+    write(open_target(tmp_path / "simulation" / "u"), filled((4, 5), "f4"))
+    assert list(zarr.open_group(tmp_path / "simulation", mode="r").array_keys()) == ["u"]
+    assert os.listdir(tmp_path) == ["simulation"]
+
+
+def test_an_array_holds_no_arrays(tmp_path: Path) -> None:
+    create(tmp_path / "u.zarr", np.zeros(3))
+    with pytest.raises(ArgumentError, match="inside the zarr array"):
+        open_target(tmp_path / "u.zarr" / "v")
+
+
+def test_what_lies_in_the_way_is_kept_if_the_last_rename_fails(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    create(tmp_path / "u.zarr", filled((3,), "f4"))
+    target = open_target(tmp_path / "u.zarr", overwrite=True)
+    sink = target.open(target.describe((5,), np.dtype("f4"), None))
+    rename = os.rename
+
+    def failing(source: str, destination: str) -> None:
+        if source.endswith(".partial"):
+            raise OSError(errno.EIO, "unplugged")
+        rename(source, destination)
+
+    monkeypatch.setattr(os, "rename", failing)
+    with pytest.raises(WriteError, match="unplugged"):
+        sink.commit()
+    assert os.listdir(tmp_path) == ["u.zarr"]
+    np.testing.assert_array_equal(zarr.open_array(tmp_path / "u.zarr", mode="r")[:], filled((3,), "f4"))
+
+
+def test_a_new_group_goes_with_a_failed_commit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    target = open_target(tmp_path / "sim.zarr" / "u")
+    sink = target.open(target.describe((5,), np.dtype("f4"), None))
+
+    def failing(*_: Any) -> None:
+        raise OSError(errno.EIO, "unplugged")
+
+    monkeypatch.setattr(os, "rename", failing)
+    with pytest.raises(WriteError, match="unplugged"):
+        sink.commit()
+    assert not os.listdir(tmp_path)
+
+
+def test_the_wish_for_chunks_is_followed(tmp_path: Path) -> None:
+    target = open_target(tmp_path / "u.zarr")
+    spec = target.describe((10, 7), np.dtype("f4"), (4, 100))
+    assert spec.chunks == (4, 7)
+    assert target.open(spec).commit().chunks == (4, 7)
+    for wish in [(4,), (4, 0)]:
+        with pytest.raises(ArgumentError, match="chunks"):
+            target.describe((10, 7), np.dtype("f4"), wish)
+
+
+def test_a_result_is_zarr_3_in_chunks_of_a_few_megabytes(tmp_path: Path) -> None:
+    assert default_chunks((), 4) == ()
+    assert default_chunks((0, 5), 4) == (1, 5)
+    assert default_chunks((10, 10), 8) == (10, 10)
+    assert default_chunks((1 << 40,), 8) == (1 << 20,)
+    result = write(open_target(tmp_path / "u.zarr"), filled((4, 5), "f4"))
+    assert result.metadata.zarr_format == 3
+    assert not result.read_only
+
+
+def test_an_existing_array_under_another_kind_of_name_is_refused(tmp_path: Path) -> None:
+    create(tmp_path / "u", np.zeros(3))
+    with pytest.raises(OutputExistsError):
+        open_target(tmp_path / "u")
+    write(open_target(tmp_path / "u", overwrite=True), filled((4, 5), "f4"))
+    assert zarr.open_array(tmp_path / "u", mode="r").shape == (4, 5)

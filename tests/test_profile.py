@@ -1,0 +1,188 @@
+"""Profile: busy time as a union of spans, and the report made of it."""
+
+from __future__ import annotations
+
+import logging
+import math
+import threading
+import time
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from chunkflow import trace
+from chunkflow.errors import ChunkflowError
+from chunkflow.profile import Busy, Profile, Report, StageReport
+
+# Whole numbers, so that sums are exact and any order of adding gives the same seconds.
+SPANS = st.lists(st.tuples(st.integers(0, 60), st.integers(0, 60)).map(lambda s: (min(s), max(s))))
+
+
+def length(spans: list[tuple[int, int]], since: float = -math.inf) -> int:
+    """Oracle: count the unit cells that any span covers, from `since` on."""
+    return len({t for start, stop in spans for t in range(start, stop) if t >= since})
+
+
+def run(
+    observer: trace.Observer | trace.Trace, *spans: tuple[trace.Stage, float, float, int], peak: int = 0
+) -> None:
+    observer.started(None)
+    for span in spans:
+        observer.span(*span)
+    observer.finished(None, peak)
+
+
+@given(SPANS)
+def test_busy_is_the_length_of_the_union(spans: list[tuple[int, int]]) -> None:
+    busy = Busy()
+    for start, stop in spans:
+        busy.add(start, stop)
+    assert busy.seconds == length(spans)
+
+
+@given(SPANS, st.integers(1, 8))
+def test_spans_in_order_are_counted_exactly_however_few_are_kept(
+    spans: list[tuple[int, int]], keep: int
+) -> None:
+    busy = Busy(keep)
+    for start, stop in sorted(spans):
+        busy.add(start, stop)
+    assert busy.seconds == length(spans)
+
+
+@given(SPANS, st.integers(1, 8))
+def test_late_spans_lose_only_what_lies_before_the_watermark(spans: list[tuple[int, int]], keep: int) -> None:
+    busy = Busy(keep)
+    for start, stop in spans:
+        busy.add(start, stop)
+        assert len(busy._spans) <= keep
+    assert length(spans, since=busy._watermark) <= busy.seconds <= length(spans)
+
+
+def test_memory_is_bounded_for_a_long_run() -> None:
+    busy = Busy(64)
+    for i in range(10_000):  # all disjoint: nothing can be merged
+        busy.add(2 * i, 2 * i + 1)
+        assert len(busy._spans) <= 64
+    assert busy.seconds == 10_000
+
+
+def test_spans_of_many_threads() -> None:
+    profile = Profile()
+    profile.started(None)
+
+    def work(thread: int) -> None:
+        for i in range(2000):
+            profile.span("read", i, i + 0.5, 1)
+            profile.span("write", 10 * i + thread, 10 * i + thread + 1, 2)
+
+    threads = [threading.Thread(target=work, args=(n,)) for n in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    profile.finished(None, 0)
+    read, write = profile.report.stages
+    assert (read.nbytes, write.nbytes) == (16_000, 32_000)
+    assert read.seconds <= 1000
+    assert write.seconds <= 16_000
+
+
+def test_report_of_a_run() -> None:
+    profile = Profile()
+    with profile:
+        (observer,) = trace.active()
+        assert observer is profile
+        run(profile, ("write", 0.0, 0.25, 100), ("read", 0.0, 1.0, 50), ("read", 0.5, 1.5, 50), peak=7)
+    assert trace.active() == ()
+    report = profile.report
+    assert report.stages == (StageReport("read", 1.5, 100), StageReport("write", 0.25, 100))
+    assert report.stages[1].rate == 400
+    assert (report.runs, report.peak, report.bound_by) == (1, 7, "read")
+    assert report.efficiency == pytest.approx(1.5 / report.seconds)
+
+
+def test_entered_again_it_adds_up() -> None:
+    profile = Profile()
+    for peak in (5, 3):
+        with profile:
+            run(profile, ("compute", peak, peak + 1, 10), peak=peak)
+    report = profile.report
+    assert (report.runs, report.peak, report.stages) == (2, 5, (StageReport("compute", 2.0, 20),))
+
+
+def test_entered_twice_it_refuses() -> None:
+    profile = Profile()
+    with profile:
+        with pytest.raises(ChunkflowError, match="watching already"):
+            profile.__enter__()
+        assert trace.active() == (profile,)
+    assert trace.active() == ()
+
+
+def test_a_run_inside_a_run_counts_its_time_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = iter([10.0, 15.0, 20.0, 21.0])
+    monkeypatch.setattr(time, "perf_counter", lambda: next(clock))
+    profile = Profile()
+    profile.started(None)  # at 10
+    run(profile)
+    profile.finished(None, 0)  # at 15
+    assert (profile.report.seconds, profile.report.runs) == (5.0, 2)
+    profile.started(None)  # at 20
+    assert profile.report.seconds == 6.0, "the report of a run under way counts up to now"
+
+
+def test_notes_are_kept_once_and_not_without_end() -> None:
+    profile = Profile()
+    for i in (1, 1, *range(1000)):
+        profile.noted(f"note {i}")
+    assert profile.report.notes[:2] == ("note 1", "note 0")
+    assert len(profile.report.notes) < 100
+
+
+def test_report_of_nothing() -> None:
+    report = Profile().report
+    assert (report.stages, report.seconds, report.runs) == ((), 0.0, 0)
+    assert (report.bound_by, report.efficiency) == (None, 0.0)
+    assert str(report) == "0 runs in 0.000 s, peak 0 B"
+
+
+def test_report_reads_as_a_table() -> None:
+    report = Report(
+        stages=(
+            StageReport("read", 1.9, 8_000_000_000),
+            StageReport("compute", 0.5, 0),
+            StageReport("write", 0.0, 0),
+        ),
+        seconds=2.0,
+        runs=1,
+        peak=3_900_000_000,
+        notes=("block halved",),
+    )
+    assert str(report).splitlines() == [
+        "1 run in 2.000 s, peak 3.90 GB",
+        "  stage       busy s  of run       bytes     GB/s",
+        "  read         1.900     95%     8.00 GB     4.21",
+        "  compute      0.500     25%         0 B     0.00",
+        "  write        0.000      0%         0 B     0.00",
+        "bound by read; overlap efficiency 95%",
+        "note: block halved",
+    ]
+
+
+def test_a_failing_observer_is_dropped_and_logged(caplog: pytest.LogCaptureFixture) -> None:
+    class Broken(Profile):
+        calls = 0
+
+        def span(self, *_: Any) -> None:
+            self.calls += 1
+            raise RuntimeError("broken observer")
+
+    broken, sound = Broken(), Profile()
+    with caplog.at_level(logging.ERROR, logger="chunkflow"):
+        run(trace.Trace([broken, sound]), ("read", 0, 1, 5), ("read", 1, 2, 5))
+    assert broken.calls == 1
+    assert sound.report.stages == (StageReport("read", 2.0, 10),)
+    assert "broken observer" in caplog.text

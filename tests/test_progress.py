@@ -1,0 +1,103 @@
+"""Progress: what is counted, who is told, and when nothing is shown."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import logging
+import threading
+from types import SimpleNamespace
+
+import pytest
+
+from chunkflow.errors import ArgumentTypeError
+from chunkflow.progress import ProgressLike, make
+from chunkflow.trace import Trace
+
+
+def run(progress: ProgressLike, bytes_in: int = 200, bytes_out: int = 100) -> None:
+    observer = make(progress)
+    assert observer is not None
+    observer.started(SimpleNamespace(bytes_in=bytes_in, bytes_out=bytes_out))
+    for _ in range(4):
+        observer.landed(bytes_in // 4, bytes_out // 4)
+    observer.finished(None, 0)
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def shown(progress: ProgressLike, stream: io.StringIO) -> str:
+    with contextlib.redirect_stderr(stream):
+        run(progress)
+    return stream.getvalue()
+
+
+@pytest.mark.parametrize("progress", [False, None])
+def test_none_asked_for(progress: ProgressLike) -> None:
+    assert make(progress) is None
+
+
+def test_quiet_off_a_terminal() -> None:
+    assert shown(True, io.StringIO()) == ""
+
+
+@pytest.mark.parametrize(("progress", "stream"), [("always", io.StringIO()), (True, Terminal())])
+def test_a_bar_shows_the_share_the_bytes_and_the_rate(progress: ProgressLike, stream: io.StringIO) -> None:
+    text = shown(progress, stream)
+    assert "chunkflow: 100%" in text
+    assert "100/100" in text
+    assert "B/s" in text
+
+
+def test_a_bar_leaves_no_thread() -> None:
+    before = set(threading.enumerate())
+    shown(True, Terminal())
+    assert set(threading.enumerate()) <= before
+
+
+def test_function_gets_the_bytes_stored() -> None:
+    calls: list[tuple[int, int]] = []
+    run(lambda done, total: calls.append((done, total)))
+    assert calls == [(0, 100), (25, 100), (50, 100), (75, 100), (100, 100)]
+
+
+def test_bytes_read_where_nothing_is_stored() -> None:
+    calls: list[tuple[int, int]] = []
+    run(lambda done, total: calls.append((done, total)), bytes_out=0)
+    assert calls[-1] == (200, 200)
+
+
+def test_an_observer_starts_anew_with_each_run() -> None:
+    calls: list[tuple[int, int]] = []
+    observer = make(lambda done, total: calls.append((done, total)))
+    for _ in range(2):
+        assert observer is not None
+        observer.started(SimpleNamespace(bytes_in=8, bytes_out=8))
+        observer.landed(8, 8)
+    assert calls == [(0, 8), (8, 8)] * 2
+
+
+def test_a_function_that_raises_is_dropped(caplog: pytest.LogCaptureFixture) -> None:
+    calls: list[int] = []
+
+    def fail(done: int, total: int) -> None:
+        calls.append(done)
+        raise ZeroDivisionError
+
+    observer = make(fail)
+    assert observer is not None
+    trace = Trace([observer])
+    with caplog.at_level(logging.ERROR, logger="chunkflow"):
+        trace.started(SimpleNamespace(bytes_in=8, bytes_out=8))
+        trace.landed(8, 8)
+    assert calls == [0]
+    assert "ZeroDivisionError" in caplog.text
+
+
+@pytest.mark.parametrize("progress", ["sometimes", 1, 0, [], 2.5])
+def test_anything_else_is_refused(progress: object) -> None:
+    with pytest.raises(ArgumentTypeError, match="progress must be"):
+        make(progress)  # type: ignore[arg-type]
