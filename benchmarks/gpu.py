@@ -144,9 +144,9 @@ def main() -> None:
                 options.repeats,
                 check_sum,
             )
-        sums["chunkflow.chunks, a budget of its own"] = alternate(
-            {"cold": chunkflow_sum}, options.repeats, check_sum
-        )["cold"]
+        sums["chunkflow.chunks, a budget of its own"] = alternate({"cold": chunkflow_sum}, options.repeats, check_sum)[
+            "cold"
+        ]
         if options.report:
             print(cf.explain(work, ram, out=out, budget=BUDGET, device="cuda"))
             with cf.Profile() as profile:
@@ -156,7 +156,9 @@ def main() -> None:
                 chunkflow_sum()
             print(profile.report)
         head = ["contender", "GB/s each way", "range", "last / this"]
-        print(f"\npinned link, host to device: {link:.1f} GB/s; {ram.nbytes / 1e9:.1f} GB of float32, budget {BUDGET}\n")
+        print(
+            f"\npinned link, host to device: {link:.1f} GB/s; {ram.nbytes / 1e9:.1f} GB of float32, budget {BUDGET}\n"
+        )
         print(table("map, RAM to RAM", rate_rows(maps, ram.nbytes), head))
         head[1] = "GB/s"
         print(table("sum of a page-cached memmap", rate_rows(sums, x.nbytes), head))

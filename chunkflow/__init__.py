@@ -6,11 +6,12 @@ array([1., 2., 3.])
 """
 
 from chunkflow import errors
-from chunkflow.api import Chunk, ChunkStream, chunks, explain, map
+from chunkflow.api import chunks, explain, map
 from chunkflow.budget import Budget
 from chunkflow.errors import BudgetError, ChunkflowError, ReadError, WriteError
 from chunkflow.plan import Plan
 from chunkflow.profile import Profile
+from chunkflow.stream import Chunk, ChunkStream
 from chunkflow.trace import Observer, observing
 
 __version__ = "0.1.0"

@@ -2,32 +2,17 @@
 
 from __future__ import annotations
 
-import math
-import os
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
-from fractions import Fraction
-from types import TracebackType
+from collections.abc import Callable, Sequence
+from dataclasses import fields
 from typing import Any
 
-import numpy as np
-
-from chunkflow import devices, engine, progress as _progress, stores, trace
-from chunkflow.budget import Budget, borrow
-from chunkflow.calibrate import Calibration, calibrate
-from chunkflow.devices.base import Device, Pool
-from chunkflow.errors import ArgumentError, ArgumentTypeError, ResultError, StaleChunkError
-from chunkflow.grid import Region, Shape
-from chunkflow.ops.blockwise import Along, Blockwise, Operand
-from chunkflow.ops.map import SLOT, Kernel, nest, normalize_axes, output_axes, outputs_like
-from chunkflow.plan import Plan, make_plan
-from chunkflow.spec import ArraySpec
-from chunkflow.stores.base import Source, Target
+from chunkflow import engine, trace
+from chunkflow import progress as _progress
+from chunkflow.budget import Budget
+from chunkflow.plan import Plan
+from chunkflow.prepare import Chunks, Options, Prepared, prepared
+from chunkflow.stream import ChunkStream
 from chunkflow.trace import Trace
-from chunkflow.units import parse_bytes
-
-Chunks = int | Sequence[int | None | Sequence[int]] | None
 
 
 def map(
@@ -41,7 +26,7 @@ def map(
     new_axis: int | Sequence[int] | None = None,
     workspace: float | None = None,
     device: Any = None,
-    progress: bool | str | Callable[[int, int], None] = False,
+    progress: _progress.ProgressLike = False,
     overwrite: bool = False,
     **kwargs: Any,
 ) -> Any:
@@ -119,13 +104,10 @@ def map(
     >>> np.array_equal(speed, np.sqrt(u * u + v * v))
     True
     """
-    options = _Options(out, budget, dtype, chunks, drop_axis, new_axis, workspace, device, overwrite)
-    with _prepared(fn, arrays, kwargs, options) as run:
-        observers = list(trace.active())
-        shown = _progress.make(progress)
-        if shown is not None:
-            observers.append(shown)
-        results = _run(run, Trace(observers))
+    watch = _watch(progress)
+    options = Options(out, budget, dtype, chunks, drop_axis, new_axis, workspace, device, overwrite)
+    with prepared(fn, arrays, kwargs, options) as run:
+        results = _run(run, watch)
     return results if run.is_tuple else results[0]
 
 
@@ -152,114 +134,9 @@ def explain(fn: Callable[..., Any], *arrays: Any, **options: Any) -> Plan:
     True
     """
     options.pop("progress", None)
-    known = {name: options.pop(name, default) for name, default in _DEFAULTS.items()}
-    with _prepared(fn, arrays, options, _Options(**known)) as run:
+    known = {f.name: options.pop(f.name, f.default) for f in fields(Options)}
+    with prepared(fn, arrays, options, Options(**known)) as run:
         return run.plan
-
-
-class Chunk:
-    """A block of an array on the device.
-
-    Attributes
-    ----------
-    index : tuple of int
-        Its place in the grid of blocks.
-    region : tuple of slice
-        Its place in the array.
-    """
-
-    __slots__ = ("_data", "index", "region")
-
-    def __init__(self, index: Shape, region: Region, data: Any) -> None:
-        self.index, self.region, self._data = index, region, data
-
-    @property
-    def data(self) -> Any:
-        """The block: a NumPy or CuPy array, not to be written to, valid until the loop moves on.
-
-        Raises
-        ------
-        StaleChunkError
-            The loop has moved on, and the memory holds another block.
-        """
-        if self._data is None:
-            raise StaleChunkError(
-                f"the block {self.index} is gone: its memory holds a later one. Use chunk.data before the next "
-                "iteration, or keep a copy"
-            )
-        return self._data
-
-    def __repr__(self) -> str:
-        return f"Chunk(index={self.index}, region={self.region})"
-
-
-class ChunkStream:
-    """Iterator over the blocks of an array; see `chunks`. ``len()`` is their number, `plan` how they are cut."""
-
-    def __init__(self, array: Any, budget: Any, chunks: Chunks, device: Any, progress: Any) -> None:
-        options = _Options(budget=budget, chunks=chunks, device=device)
-        self._stack = ExitStack()
-        try:
-            run = self._stack.enter_context(_prepared(None, (array,), {}, options))
-            self.plan = run.plan
-            observers = list(trace.active())
-            shown = _progress.make(progress)
-            if shown is not None:
-                observers.append(shown)
-            self._trace, self._run = Trace(observers), run
-        except BaseException:
-            self._stack.close()
-            raise
-        self._blocks: Iterator[Any] | None = None
-        self._chunk: Chunk | None = None
-
-    def __len__(self) -> int:
-        return len(self.plan.grid)
-
-    def __iter__(self) -> ChunkStream:
-        return self
-
-    def __next__(self) -> Chunk:
-        if self._chunk is not None:
-            self._chunk._data = None
-        try:
-            if self._blocks is None:
-                run = self._run
-                self._trace.started(run.plan)
-                self._blocks = self._stack.enter_context(
-                    engine.streaming(run.plan, run.sources[0], run.device, run.pool, self._trace)
-                )
-            step, data = next(self._blocks)
-        except BaseException as error:
-            self._finish(None if isinstance(error, StopIteration) else error)
-            raise
-        self._chunk = Chunk(step.index, step.box, data)
-        return self._chunk
-
-    def _finish(self, error: BaseException | None) -> None:
-        if self._blocks is not None:
-            self._trace.finished(error, self._run.pool.peak)
-            self._blocks = iter(())
-        self._stack.close()
-
-    def close(self) -> None:
-        """Stop, and release threads, files and memory. The present chunk's data are gone. Idempotent."""
-        if self._chunk is not None:
-            self._chunk._data = None
-        self._finish(None)
-        self._blocks = iter(())
-
-    def __enter__(self) -> ChunkStream:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None
-    ) -> None:
-        self.close()
-
-    def __del__(self) -> None:
-        if hasattr(self, "_trace"):
-            self.close()
 
 
 def chunks(
@@ -268,7 +145,7 @@ def chunks(
     budget: Budget | str | int | float | None = None,
     chunks: Chunks = None,
     device: Any = None,
-    progress: bool | str | Callable[[int, int], None] = False,
+    progress: _progress.ProgressLike = False,
 ) -> ChunkStream:
     """Iterate over an array's blocks on the device, prefetched, for a loop of one's own.
 
@@ -302,100 +179,17 @@ def chunks(
     >>> float(sum(chunk.data.sum() for chunk in cf.chunks(x, chunks=(4, -1), device="cpu")))
     499500.0
     """
-    return ChunkStream(array, budget, chunks, device, progress)
+    watch = _watch(progress)
+    return ChunkStream(array, Options(budget=budget, chunks=chunks, device=device), watch)
 
 
-@dataclass(frozen=True)
-class _Options:
-    """The keyword arguments of `map` that say what is to be done."""
-
-    out: Any = None
-    budget: Any = None
-    dtype: Any = None
-    chunks: Chunks = None
-    drop_axis: int | Sequence[int] | None = None
-    new_axis: int | Sequence[int] | None = None
-    workspace: float | None = None
-    device: Any = None
-    overwrite: bool = False
+def _watch(progress: _progress.ProgressLike) -> Trace:
+    """Those who watch a run: the context's observers and the progress bar."""
+    shown = _progress.make(progress)
+    return Trace([*trace.active(), *([shown] if shown is not None else [])])
 
 
-_DEFAULTS = {name: field.default for name, field in _Options.__dataclass_fields__.items()}
-
-
-@dataclass(frozen=True)
-class _Prepared:
-    """A run that is planned and checked, with its sources open and its outputs untouched."""
-
-    plan: Plan
-    kernel: Kernel | None
-    sources: tuple[Source, ...]
-    targets: tuple[Target, ...]
-    device: Device
-    pool: Pool
-    budget: Budget
-    is_tuple: bool
-
-
-@contextmanager
-def _prepared(
-    fn: Callable[..., Any] | None, arrays: Sequence[Any], kwargs: dict[str, Any], options: _Options
-) -> Iterator[_Prepared]:
-    """Open, check, calibrate and plan; close what was opened on the way out."""
-    if fn is not None and not callable(fn):
-        raise ArgumentTypeError(f"fn must be callable, not a {type(fn).__name__}")
-    if options.workspace is not None and not (
-        isinstance(options.workspace, int | float) and 0 <= options.workspace < math.inf
-    ):
-        raise ArgumentError(f"workspace={options.workspace!r} must be a number of bytes per element, at least 0")
-    device = devices.resolve(options.device)
-    budget, own, cap = borrow(options.budget)
-    with ExitStack() as stack:
-        sources, args = _open_sources(arrays, device, stack)
-        op = nest([s.spec.shape for s in sources], options.drop_axis)
-        axes = output_axes(op, options.new_axis)
-        targets = _open_targets(options, None if fn is None else op, axes, sources)
-        limit = min(
-            budget.limit_on(device), math.inf if cap is None else parse_bytes(cap, whole=device.free_memory())
-        )
-        if own:
-            stack.callback(budget.close)
-        pool = budget.pool(device)
-        limit = int(limit) - pool.used
-        kernel = None if fn is None else Kernel(fn, args, kwargs)
-        if kernel is None:
-            block = _block_shape(options.chunks, op, tuple(range(len(op.extents))), ())
-            specs = [s.spec for s in sources]
-            plan = make_plan(
-                op, specs, [], device.machine, limit, reserve=device.reserve, block=block
-            )
-            yield _Prepared(plan, None, tuple(sources), (), device, pool, budget, False)
-            return
-        seen = _learn(kernel, op, axes, sources, device, pool, limit, options)
-        op, block = _with_outputs(op, axes, seen, options)
-        targets = targets or tuple(stores.open_target(None, overwrite=False) for _ in op.outputs)
-        if len(targets) != len(op.outputs) or (isinstance(options.out, tuple) != seen.is_tuple and options.out is not None):
-            raise ArgumentError(
-                f"fn returns {'a tuple of ' if seen.is_tuple else ''}{len(op.outputs)} "
-                f"array{'s' if len(op.outputs) > 1 else ''}, so out must be "
-                f"{f'a tuple of {len(op.outputs)}' if seen.is_tuple else 'one array or path'}"
-            )
-        outputs, spare = _describe_outputs(op, targets, sources, seen, block, options)
-        _check_overlap(op, sources, targets, outputs)
-        plan = make_plan(
-            op,
-            [s.spec for s in sources],
-            outputs,
-            device.machine,
-            limit,
-            workspace=spare,
-            reserve=device.reserve,
-            block=block,
-        )
-        yield _Prepared(plan, kernel, tuple(sources), targets, device, pool, budget, seen.is_tuple)
-
-
-def _run(run: _Prepared, watch: Trace) -> tuple[Any, ...]:
+def _run(run: Prepared, watch: Trace) -> tuple[Any, ...]:
     """Run a plan; the outputs appear only if all of it succeeds."""
     assert run.kernel is not None
     with run.budget.lock:
@@ -406,9 +200,7 @@ def _run(run: _Prepared, watch: Trace) -> tuple[Any, ...]:
             for target, spec in zip(run.targets, run.plan.outputs, strict=True):
                 sinks.append(target.open(spec))
             if len(run.plan.grid):
-                engine.execute(
-                    run.plan, run.kernel, run.sources, sinks, run.device, run.pool, watch
-                )
+                engine.execute(run.plan, run.kernel, run.sources, sinks, run.device, run.pool, watch)
             return tuple([sink.commit() for sink in sinks])
         except BaseException as failure:
             error = failure
@@ -417,219 +209,3 @@ def _run(run: _Prepared, watch: Trace) -> tuple[Any, ...]:
             raise
         finally:
             watch.finished(error, run.pool.peak)
-
-
-def _open_sources(
-    arrays: Sequence[Any], device: Device, stack: ExitStack
-) -> tuple[list[Source], tuple[Any, ...]]:
-    """Sources of the arrays among the arguments, and the arguments with `SLOT` in their places."""
-    sources: list[Source] = []
-    args: list[Any] = []
-    for value in arrays:
-        if value is None or isinstance(value, bool | int | float | complex | np.generic):
-            args.append(value)
-            continue
-        source = stores.open_source(value)
-        stack.callback(source.close)
-        if not device.supports(source.spec.dtype):
-            raise ArgumentTypeError(
-                f"{device.name} does not compute with dtype {source.spec.dtype} of {source.spec.name}: "
-                "convert it, or use device='cpu'"
-            )
-        sources.append(source)
-        args.append(SLOT)
-    if not sources:
-        raise ArgumentError("at least one array is needed: all the arguments given are scalars")
-    return sources, tuple(args)
-
-
-def _open_targets(
-    options: _Options, op: Blockwise | None, axes: Sequence[int | None], sources: Sequence[Source]
-) -> tuple[Target, ...]:
-    """Targets as given, with all the checks that need no result; empty where `out` is None."""
-    if options.out is None or op is None:
-        return ()
-    given = options.out if isinstance(options.out, tuple) else (options.out,)
-    if not given:
-        raise ArgumentError("out is an empty tuple: give one array or path for each result")
-    targets = tuple(stores.open_target(o, overwrite=options.overwrite) for o in given)
-    paths = [os.path.abspath(o) for o in given if isinstance(o, str | os.PathLike)]
-    if len(set(paths)) != len(paths):
-        raise ArgumentError(f"out names the same path twice: {paths}")
-    if options.chunks is None and all(a is not None for a in axes):
-        # The result's shape is known already: a wrong output is refused before fn or any data is touched.
-        shape = tuple(op.extents[a] for a in axes if a is not None)
-        for target in targets:
-            # Only the shape is checked here: a bool casts to every dtype.
-            target.describe(shape, np.dtype(np.bool_), None)
-    return targets
-
-
-def _learn(
-    kernel: Kernel,
-    op: Blockwise,
-    axes: Sequence[int | None],
-    sources: Sequence[Source],
-    device: Device,
-    pool: Pool,
-    limit: int,
-    options: _Options,
-) -> Calibration:
-    """What the function returns and allocates: from the user, or from a trial call."""
-    dtypes = _dtypes(options.dtype)
-    if dtypes is not None and options.workspace is not None:
-        lengths = _chunk_lengths(options.chunks, len(axes))
-        shape = tuple(
-            op.extents[a] if a is not None else (lengths[i] or 1) for i, a in enumerate(axes)
-        )
-        return Calibration(
-            op.extents,
-            (shape,) * len(dtypes),
-            dtypes,
-            isinstance(options.dtype, tuple),
-            options.workspace,
-        )
-    seen = calibrate(kernel, op, sources, device, pool, limit, even=options.chunks is not None)
-    if dtypes is not None:
-        if len(dtypes) != len(seen.dtypes):
-            raise ArgumentError(f"dtype has {len(dtypes)} entries and fn returns {len(seen.dtypes)} arrays")
-        seen = replace(seen, dtypes=dtypes)
-    if options.workspace is not None:
-        seen = replace(seen, workspace=options.workspace)
-    return seen
-
-
-def _dtypes(dtype: Any) -> tuple[np.dtype, ...] | None:
-    if dtype is None:
-        return None
-    found = tuple(np.dtype(d) for d in (dtype if isinstance(dtype, tuple) else (dtype,)))
-    for d in found:
-        if d.kind not in "biufc":
-            raise ArgumentTypeError(f"dtype={d} is not numeric: results are bool, int, float or complex")
-    return found
-
-
-def _with_outputs(
-    op: Blockwise, axes: Sequence[int | None], seen: Calibration, options: _Options
-) -> tuple[Blockwise, Shape | None]:
-    """The nest with its outputs as seen in the trial call, and the block shape where `chunks` fixes it."""
-    outputs = []
-    for shape in seen.shapes:
-        if len(shape) != len(axes):
-            raise ResultError(
-                f"fn returned {len(shape)} dimensions; expected {len(axes)} for a block of {seen.box}. If it "
-                "removes or adds axes, say so with drop_axis= or new_axis="
-            )
-        lengths: list[Along | int | None] = []
-        for i, (axis, n) in enumerate(zip(axes, shape, strict=True)):
-            if axis is None:
-                lengths.append(n)
-            elif n == seen.box[axis]:
-                lengths.append(None)
-            elif options.chunks is None or n == 0:
-                raise ResultError(
-                    f"fn turned {seen.box[axis]} elements along axis {axis} into {n} along axis {i} of its result. "
-                    "If it resizes its blocks, fix their shape with chunks="
-                )
-            else:
-                lengths.append(Along(axis, Fraction(n, seen.box[axis])))
-        outputs.append(outputs_like(axes, lengths))
-    op = replace(op, outputs=tuple(outputs))
-    return op, _block_shape(options.chunks, op, axes, outputs[0].dims)
-
-
-def _chunk_lengths(chunks: Chunks, ndim: int) -> list[int | None]:
-    """Entry of `chunks` for each axis; None for a whole one."""
-    if chunks is None:
-        return [None] * ndim
-    entries = [chunks] * ndim if isinstance(chunks, int) else list(chunks)
-    if len(entries) != ndim:
-        raise ArgumentError(f"chunks={chunks!r} has {len(entries)} entries and the result {ndim} dimensions")
-    lengths: list[int | None] = []
-    for entry in entries:
-        if entry is not None and not isinstance(entry, int | np.integer):
-            sizes = list(entry)
-            if not sizes or any(n != sizes[0] for n in sizes[:-1]) or sizes[-1] > sizes[0]:
-                raise ArgumentError(f"chunks={entry!r}: all blocks but the last must have the same size")
-            entry = sizes[0]
-        if entry is None or entry == -1:
-            lengths.append(None)
-        elif isinstance(entry, bool) or entry < 1:
-            raise ArgumentError(f"chunks={chunks!r}: a block has at least one element along each axis")
-        else:
-            lengths.append(int(entry))
-    return lengths
-
-
-def _block_shape(
-    chunks: Chunks, op: Blockwise, axes: Sequence[int | None], dims: Sequence[Along | int]
-) -> Shape | None:
-    """Block of the loop nest for blocks of the result of the shape `chunks`."""
-    if chunks is None:
-        return None
-    block = [max(n, 1) for n in op.extents]
-    for i, (axis, length) in enumerate(zip(axes, _chunk_lengths(chunks, len(axes)), strict=True)):
-        dim = dims[i] if dims else None
-        if axis is None:
-            if length is not None and length != dim:
-                raise ArgumentError(f"chunks={chunks!r} says {length} for new axis {i}, and fn returns {dim}")
-        elif length is not None:
-            ratio = dim.ratio if isinstance(dim, Along) else Fraction(1)
-            size = length / ratio
-            if size.denominator != 1:
-                raise ArgumentError(
-                    f"chunks={chunks!r}: fn returns {ratio} elements for each one along axis {i}, so a block of "
-                    f"{length} would need {float(size):g} elements"
-                )
-            block[axis] = int(size)
-    return tuple(block)
-
-
-def _describe_outputs(
-    op: Blockwise,
-    targets: Sequence[Target],
-    sources: Sequence[Source],
-    seen: Calibration,
-    block: Shape | None,
-    options: _Options,
-) -> tuple[list[ArraySpec], float]:
-    """Specs of the sinks, and the workspace with what casting to their dtypes takes."""
-    specs = []
-    casts = 0.0
-    for target, output, dtype in zip(targets, op.outputs, seen.dtypes, strict=True):
-        shape = output.shape(op.extents)
-        wish = output.shape(block) if block is not None else None
-        if wish is None:
-            alike = [s.spec for s in sources if s.spec.chunks is not None and s.spec.shape == shape]
-            wish = alike[0].chunks if alike else None
-        spec = target.describe(shape, dtype, wish)
-        specs.append(spec)
-        if spec.dtype != dtype or options.dtype is not None:
-            size = math.prod(output.shape(seen.box)) / max(math.prod(seen.box), 1)
-            casts += size * max(spec.dtype.itemsize, dtype.itemsize)
-    return specs, max(seen.workspace, casts)
-
-
-def _check_overlap(
-    op: Blockwise, sources: Sequence[Source], targets: Sequence[Target], outputs: Sequence[ArraySpec]
-) -> None:
-    """Refuse an output that shares memory with an input, unless it is that input, element by element."""
-    straight = tuple(range(len(op.extents)))
-    for i, (target, output) in enumerate(zip(targets, op.outputs, strict=True)):
-        place = target.footprint
-        if place is None:
-            continue
-        in_place = output.dims == tuple(Along(a) for a in straight)
-        for source, operand in zip(sources, op.operands, strict=True):
-            other = source.footprint
-            if other is None or not place.overlaps(other):
-                continue
-            if not (in_place and place == other and operand == Operand(straight)):
-                raise ArgumentError(
-                    f"the output {target.name} overlaps the input {source.spec.name} without being the same "
-                    "elements in the same order: results would overwrite data that are still to be read. Write to "
-                    "another array, or give the very same one to work in place"
-                )
-        for other_target in targets[:i]:
-            if other_target.footprint is not None and place.overlaps(other_target.footprint):
-                raise ArgumentError(f"the outputs {other_target.name} and {target.name} overlap")

@@ -141,9 +141,7 @@ def _plan(paths: Sequence[Path], budget: str | None, tenth: int, options: dict[s
     except BudgetError as error:
         if budget or error.smallest is None:
             raise
-        print(
-            f"{format_bytes(tenth)}, a tenth of the data, is too little here: taking the least that will do"
-        )
+        print(f"{format_bytes(tenth)}, a tenth of the data, is too little here: taking the least that will do")
         return cf.explain(speed, *paths, budget=error.smallest, **options)
 
 
@@ -182,9 +180,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     size = show.add_mutually_exclusive_group()
     size.add_argument("--size", type=_positive, default=256, metavar="N", help="points along each axis")
-    size.add_argument(
-        "--shape", type=_positive, nargs=3, metavar=("Z", "Y", "X"), help="points along the axes"
-    )
+    size.add_argument("--shape", type=_positive, nargs=3, metavar=("Z", "Y", "X"), help="points along the axes")
     show.add_argument("--budget", help="device memory, such as 64MB or 50%%; None: a tenth of the data")
     show.add_argument("--dir", type=Path, default=Path("chunkflow-demo"), help="where the arrays go")
     show.add_argument("--device", default="auto", help="auto, cpu, cuda or cuda:N")

@@ -33,7 +33,7 @@ class Machine:
     piece : int
         Bytes of a piece of a staged transfer.
     threads, slots : int
-        Threads per direction of staging, and pinned slots for each.
+        Threads of staging, which its two directions share, and pinned slots for each.
     host_limit : int
         Bytes of pinned memory that each direction may take.
     page : int
@@ -52,7 +52,7 @@ class Machine:
     cache: int = 0
     spill: float = 1.0
     piece: int = 8 << 20
-    threads: int = 8
+    threads: int = 16
     slots: int = 2
     host_limit: int = 1 << 30
     page: int = 512

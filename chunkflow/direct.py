@@ -20,14 +20,11 @@ from chunkflow.trace import Trace
 class DirectFeeder:
     """Reads blocks on the lanes that will compute them."""
 
-    def __init__(
-        self, plan: Plan, sources: Sequence[Source], device: Device, pool: Pool, trace: Trace
-    ) -> None:
+    def __init__(self, plan: Plan, sources: Sequence[Source], device: Device, pool: Pool, trace: Trace) -> None:
         self.ahead = 1  # a lane reads a block when it is about to compute it
         self._plan, self._sources, self._device, self._trace = plan, sources, device, trace
         self._slots: list[list[Slot]] = [
-            [] if spec.in_memory else make_slots(plan, device, pool, i, 1)
-            for i, spec in enumerate(plan.operands)
+            [] if spec.in_memory else make_slots(plan, device, pool, i, 1) for i, spec in enumerate(plan.operands)
         ]
 
     def load(self, step: Step, operand: int, lane: Lane) -> Loaded:

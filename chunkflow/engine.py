@@ -13,13 +13,13 @@ from contextlib import ExitStack, contextmanager
 from functools import partial
 from typing import Any, Protocol
 
-from chunkflow.devices.base import Block, Device, Event, Lane, Pool
+from chunkflow.devices.base import Device, Event, Lane, Pool
 from chunkflow.direct import DirectDrainer, DirectFeeder
-
 from chunkflow.errors import BudgetError
 from chunkflow.kernel import BlockRunner, Kernel
 from chunkflow.plan import Plan, Step
-from chunkflow.staging import Loaded, Result, RingDrainer, RingFeeder
+from chunkflow.ring import RingDrainer, RingFeeder
+from chunkflow.staging import Loaded, Result
 from chunkflow.stores.base import Sink, Source
 from chunkflow.trace import Trace
 
@@ -56,9 +56,7 @@ def feed(plan: Plan, feeder: Feeder, lanes: Sequence[Lane]) -> Iterator[tuple[St
     while True:
         while len(ahead) < feeder.ahead and (step := next(steps, None)) is not None:
             lane = lanes[step.number % len(lanes)]
-            fresh = [
-                feeder.load(step, i, lane) if is_new else current[i] for i, is_new in enumerate(step.fresh)
-            ]
+            fresh = [feeder.load(step, i, lane) if is_new else current[i] for i, is_new in enumerate(step.fresh)]
             current = fresh
             ahead.append((step, tuple(fresh)))
         if not ahead:
@@ -150,8 +148,7 @@ def drain(
             if fresh
         )
         bytes_out = sum(
-            _nbytes(spec.dtype.itemsize, region)
-            for spec, region in zip(plan.outputs, step.stores, strict=True)
+            _nbytes(spec.dtype.itemsize, region) for spec, region in zip(plan.outputs, step.stores, strict=True)
         )
         if result.started is not None:
             trace.span("compute", result.started.seconds(), result.done.seconds(), bytes_in + bytes_out)
@@ -191,7 +188,8 @@ def execute(
     runner = BlockRunner(kernel, plan, device, trace)
     with ExitStack() as stack, device.attach():
         lanes = _open_lanes(plan, device, stack)
-        feeder, drainer = _open_staging(plan, sources, sinks, device, pool, trace, stack)
+        feeder = _open_feeder(plan, sources, device, pool, trace, stack)
+        drainer = _open_drainer(plan, sinks, device, pool, trace, stack)
         blocks = feed(plan, feeder, lanes)
         flying: deque[Result] = deque()
         results = compute(plan, blocks, runner, lanes, device, pool, trace, flying)
@@ -206,7 +204,7 @@ def streaming(
     """Blocks of one source for a loop of the caller's own, on the caller's lane."""
     with ExitStack() as stack, device.attach():
         lanes = _open_lanes(plan, device, stack)
-        feeder, _ = _open_staging(plan, [source], [], device, pool, trace, stack)
+        feeder = _open_feeder(plan, [source], device, pool, trace, stack)
         feeder.ahead = plan.depth
 
         def blocks() -> Iterator[tuple[Step, Any]]:
@@ -214,7 +212,7 @@ def streaming(
                 lane = device.caller_lane()
                 loaded.order_before(lane)
                 loaded.check()
-                device_reads(device, lane, loaded.block)
+                lane.call(lambda: None, reads=(loaded.block.owner,))  # declares the loop's reading
                 yield step, loaded.block.array
                 if loaded.slot is not None:
                     # The loop may have moved to another stream meanwhile: its work up to here counts.
@@ -226,11 +224,6 @@ def streaming(
         yield blocks()
 
 
-def device_reads(device: Device, lane: Lane, block: Block) -> None:
-    """Declare the caller's reading of a block, for the referee."""
-    lane.call(lambda: None, reads=(block.owner,))
-
-
 def _open_lanes(plan: Plan, device: Device, stack: ExitStack) -> list[Lane]:
     lanes = []
     for _ in range(plan.lanes):
@@ -240,21 +233,19 @@ def _open_lanes(plan: Plan, device: Device, stack: ExitStack) -> list[Lane]:
     return lanes
 
 
-def _open_staging(
-    plan: Plan,
-    sources: Sequence[Source],
-    sinks: Sequence[Sink],
-    device: Device,
-    pool: Pool,
-    trace: Trace,
-    stack: ExitStack,
-) -> tuple[Feeder, Drainer | None]:
-    """Feeder and drainer for the device; both are closed before the lanes are."""
-    staged = plan.machine.staged
-    feeder = (RingFeeder if staged else DirectFeeder)(plan, sources, device, pool, trace)
+def _open_feeder(
+    plan: Plan, sources: Sequence[Source], device: Device, pool: Pool, trace: Trace, stack: ExitStack
+) -> Feeder:
+    kind = RingFeeder if plan.machine.staged else DirectFeeder
+    feeder = kind(plan, sources, device, pool, trace)
     stack.callback(feeder.close)
-    if not sinks:
-        return feeder, None
-    drainer = (RingDrainer if staged else DirectDrainer)(plan, sinks, device, pool, trace)
+    return feeder
+
+
+def _open_drainer(
+    plan: Plan, sinks: Sequence[Sink], device: Device, pool: Pool, trace: Trace, stack: ExitStack
+) -> Drainer:
+    kind = RingDrainer if plan.machine.staged else DirectDrainer
+    drainer = kind(plan, sinks, device, pool, trace)
     stack.callback(drainer.close)
-    return feeder, drainer
+    return drainer

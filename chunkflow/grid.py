@@ -32,7 +32,7 @@ def whole(shape: Sequence[int]) -> Region:
 
 def shift(region: Region, start: Sequence[int]) -> Region:
     """Region moved by `start` along each axis."""
-    return tuple(slice(s.start + o, s.stop + o) for s, o in zip(region, start, strict=True))
+    return tuple([slice(s.start + o, s.stop + o) for s, o in zip(region, start, strict=True)])
 
 
 def describe(region: Region) -> str:
@@ -196,7 +196,4 @@ class Grid:
 
     def region(self, index: Shape) -> Region:
         """Region of the block at `index`."""
-        return tuple(
-            slice(i * b, min((i + 1) * b, n))
-            for i, b, n in zip(index, self.block, self.extents, strict=True)
-        )
+        return tuple(slice(i * b, min((i + 1) * b, n)) for i, b, n in zip(index, self.block, self.extents, strict=True))

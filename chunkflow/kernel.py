@@ -5,6 +5,7 @@ Knows the array module and the shapes that were planned; knows no lane, slot or 
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Sequence
 from typing import Any, Protocol
@@ -59,41 +60,51 @@ class BlockRunner:
             add_note(error, step.index, step.box)
             raise
 
-    def _run(self, blocks: Sequence[Any], index: Shape, box: Region, halve: bool = True) -> tuple[Any, ...]:
-        size = np.prod(shape_of(box), dtype=np.int64)
-        if size < self._too_large:
-            message = ""
-            try:
-                return self._settle(
-                    self._kernel(blocks, self._plan.op, self._plan.grid, index, box), box
-                )
-            except BaseException as error:
-                if not halve or isinstance(error, BudgetError) or not self._device.is_out_of_memory(error):
-                    raise
-                message = str(error)
-            # The failed call's temporaries are gone only here, with the exception that held its frames.
-            self._too_large = min(self._too_large, size)
-            self._trace.noted(
-                f"fn ran out of memory on block {index} {describe(box)}: computed in halves ({message})"
+    def _run(self, blocks: Sequence[Any], index: Shape, box: Region, halve: bool) -> tuple[Any, ...]:
+        values = self._attempt(blocks, index, box, halve)
+        if values is None:
+            values = tuple(
+                self._empty(shape_of(output.region(box)), spec.dtype, spec.order)
+                for output, spec in zip(self._plan.op.outputs, self._plan.outputs, strict=True)
             )
-        return self._halves(blocks, index, box)
+            self._halves(blocks, index, box, values)
+        return values
 
-    def _halves(self, blocks: Sequence[Any], index: Shape, box: Region) -> tuple[Any, ...]:
+    def _attempt(self, blocks: Sequence[Any], index: Shape, box: Region, halve: bool = True) -> tuple[Any, ...] | None:
+        """Results of a box, or None if memory ran out and it is to be halved."""
+        size = math.prod(shape_of(box))
+        if halve and size >= self._too_large:
+            return None
+        try:
+            return self._settle(self._kernel(blocks, self._plan.op, self._plan.grid, index, box), box)
+        except BaseException as error:
+            if not halve or isinstance(error, BudgetError) or not self._device.is_out_of_memory(error):
+                raise
+            message = str(error)
+        # The failed call's temporaries are free only here, where the exception that held its frames is gone.
+        self._too_large = min(self._too_large, size)
+        self._trace.noted(f"fn ran out of memory on block {index} {describe(box)}: computed in halves ({message})")
+        return None
+
+    def _halves(self, blocks: Sequence[Any], index: Shape, box: Region, results: Sequence[Any]) -> None:
+        """Compute a box in two parts, into `results`."""
         axis, middle = self._cut(box)
-        results = tuple(
-            self._empty(shape_of(output.region(box)), spec.dtype, spec.order)
-            for output, spec in zip(self._plan.op.outputs, self._plan.outputs, strict=True)
-        )
         for part in (slice(box[axis].start, middle), slice(middle, box[axis].stop)):
             half = (*box[:axis], part, *box[axis + 1 :])
             inner = [
                 block[_within(operand.region(half), operand.region(box))]
                 for block, operand in zip(blocks, self._plan.op.operands, strict=True)
             ]
-            values = self._run(inner, index, half)
-            for result, value, output in zip(results, values, self._plan.op.outputs, strict=True):
-                result[_within(output.region(half), output.region(box))] = value
-        return results
+            places = [
+                result[_within(output.region(half), output.region(box))]
+                for result, output in zip(results, self._plan.op.outputs, strict=True)
+            ]
+            values = self._attempt(inner, index, half)
+            if values is None:
+                self._halves(inner, index, half, places)
+            else:
+                for place, value in zip(places, values, strict=True):
+                    place[...] = value
 
     def _cut(self, box: Region) -> tuple[int, int]:
         """Axis and position at which to halve a box: the longest axis that every result follows."""

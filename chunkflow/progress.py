@@ -67,9 +67,7 @@ class _Bar:
             monitor_interval = 0  # tqdm's monitor is a thread that would outlive the run
 
         # miniters=1: blocks are few and may take long, so each one is shown.
-        self._bar = Bar(
-            desc="chunkflow", total=total, unit="B", unit_scale=True, miniters=1, disable=self._disable
-        )
+        self._bar = Bar(desc="chunkflow", total=total, unit="B", unit_scale=True, miniters=1, disable=self._disable)
 
     def move(self, done: int) -> None:
         self._bar.update(done - self._bar.n)

@@ -41,9 +41,7 @@ def test_demo(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         "speed.zarr",
     ):
         assert expected in shown
-    u, v, w, speed = (
-        zarr.open_array(where / f"{name}.zarr", mode="r")[:] for name in ("u", "v", "w", "speed")
-    )
+    u, v, w, speed = (zarr.open_array(where / f"{name}.zarr", mode="r")[:] for name in ("u", "v", "w", "speed"))
     assert speed.shape == (20, 24, 28)
     np.testing.assert_array_equal(speed, np.sqrt(u * u + v * v + w * w))
 

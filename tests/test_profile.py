@@ -25,9 +25,7 @@ def length(spans: list[tuple[int, int]], since: float = -math.inf) -> int:
     return len({t for start, stop in spans for t in range(start, stop) if t >= since})
 
 
-def run(
-    observer: trace.Observer | trace.Trace, *spans: tuple[trace.Stage, float, float, int], peak: int = 0
-) -> None:
+def run(observer: trace.Observer | trace.Trace, *spans: tuple[trace.Stage, float, float, int], peak: int = 0) -> None:
     observer.started(None)
     for span in spans:
         observer.span(*span)
@@ -43,9 +41,7 @@ def test_busy_is_the_length_of_the_union(spans: list[tuple[int, int]]) -> None:
 
 
 @given(SPANS, st.integers(1, 8))
-def test_spans_in_order_are_counted_exactly_however_few_are_kept(
-    spans: list[tuple[int, int]], keep: int
-) -> None:
+def test_spans_in_order_are_counted_exactly_however_few_are_kept(spans: list[tuple[int, int]], keep: int) -> None:
     busy = Busy(keep)
     for start, stop in sorted(spans):
         busy.add(start, stop)

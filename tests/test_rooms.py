@@ -176,8 +176,5 @@ def test_planning_loads_no_store_or_device_that_it_does_not_need(stored: str, tm
     if stored == "npy":
         np.save(tmp_path / "x.npy", np.ones((64, 64), "f4"))
         array = repr(str(tmp_path / "x.npy"))
-    code = (
-        "import numpy as np, chunkflow\n"
-        f"chunkflow.explain(np.sqrt, {array}, dtype=np.dtype('f4'), workspace=4)"
-    )
+    code = f"import numpy as np, chunkflow\nchunkflow.explain(np.sqrt, {array}, dtype=np.dtype('f4'), workspace=4)"
     assert loaded_by(code, ["cupy", "dask", "zarr", "h5py"]) == []

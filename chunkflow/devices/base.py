@@ -16,11 +16,12 @@ The way of a block, with the edges between its stations::
 from __future__ import annotations
 
 import itertools
+import math
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from enum import Enum
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
@@ -28,6 +29,7 @@ from chunkflow.cost import Machine
 from chunkflow.grid import Piece, Shape
 
 T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
 
 
 class Edge(Enum):
@@ -66,24 +68,33 @@ def inverse(order: Shape) -> Shape | None:
 
 def shaped(flat: Any, dtype: np.dtype, shape: Shape, back: Shape | None) -> Any:
     """View of a flat byte array's beginning as `shape` (memory order), transposed to natural axes."""
-    size = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
-    array = flat[:size].view(dtype).reshape(shape)
+    array = flat[: math.prod(shape) * dtype.itemsize].view(dtype).reshape(shape)
     return array if back is None else array.transpose(back)
 
 
 class HostSlot:
-    """Host memory that pieces pass through; pinned where the device needs it."""
+    """Host memory that pieces pass through; pinned where the device needs it.
 
-    __slots__ = ("array", "pointer")
+    It may be larger than was asked for. Its views are kept, for the hot path must not make one per piece.
+    """
+
+    __slots__ = ("_views", "array", "pointer")
 
     def __init__(self, array: np.ndarray) -> None:
         self.array = array
         self.pointer = int(array.ctypes.data)
+        self._views: dict[object, np.ndarray] = {}
 
     def view(self, dtype: np.dtype, piece: Piece, back: Shape | None) -> np.ndarray:
         """The slot as one piece, in natural axes."""
-        view: np.ndarray = shaped(self.array, dtype, piece.shape, back)
+        key = (dtype.char, piece.shape, back)
+        view = self._views.get(key)
+        if view is None:
+            view = self._views[key] = shaped(self.array, dtype, piece.shape, back)
         return view
+
+    def pin(self) -> None:
+        """Make the memory fit for asynchronous copies. Called by its thread before the first one."""
 
 
 class Event(Protocol):
@@ -128,10 +139,10 @@ class HostLatch:
         self._flag.wait()
 
 
-class Pending(Protocol, Generic[T]):
+class Pending(Protocol[T_co]):
     """What a call on a lane will return. Getting it orders nothing on the device."""
 
-    def result(self) -> T:
+    def result(self) -> T_co:
         """The value, once the call has been made; raises what the call raised."""
 
 
@@ -144,9 +155,7 @@ class Lane(Protocol):
     def download(self, block: Block, piece: Piece, slot: HostSlot, scratch: Any) -> None:
         """Copy a piece of a block into a slot."""
 
-    def call(
-        self, fn: Callable[[], T], reads: Sequence[object] = (), writes: Sequence[object] = ()
-    ) -> Pending[T]:
+    def call(self, fn: Callable[[], T], reads: Sequence[object] = (), writes: Sequence[object] = ()) -> Pending[T]:
         """Call `fn` in the lane's turn. `reads` and `writes` are the owners of the memory it uses."""
 
     def record(self, event: Event) -> None:

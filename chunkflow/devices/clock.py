@@ -191,9 +191,7 @@ class ClockLane:
             self._enqueue([(block.owner, None)], [(slot, None)])
         self._inner.download(block, piece, slot, scratch)
 
-    def call(
-        self, fn: Callable[[], T], reads: Sequence[object] = (), writes: Sequence[object] = ()
-    ) -> Pending[T]:
+    def call(self, fn: Callable[[], T], reads: Sequence[object] = (), writes: Sequence[object] = ()) -> Pending[T]:
         """Check, then enqueue; what the call declares itself counts as the lane's."""
         with self._referee.lock:
             self._enqueue([(r, None) for r in reads], [(w, None) for w in writes])

@@ -10,8 +10,7 @@ import mmap
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager
 from functools import cache
 from typing import Any, TypeVar
 
@@ -61,7 +60,8 @@ class CupyEvent:
         """When the mark was reached."""
         if self._clock is None:
             return 0.0
-        return self._clock.start + cupy.cuda.get_elapsed_time(self._clock.event, self._event) / 1e3
+        elapsed: float = cupy.cuda.get_elapsed_time(self._clock.event, self._event)  # milliseconds
+        return self._clock.start + elapsed / 1e3
 
 
 class _Clock:
@@ -124,9 +124,7 @@ class CupyLane:
             source = scratch.data.ptr
         runtime.memcpyAsync(slot.pointer, source, nbytes, TO_HOST, self._pointer)
 
-    def call(
-        self, fn: Callable[[], T], reads: Sequence[object] = (), writes: Sequence[object] = ()
-    ) -> _Done:
+    def call(self, fn: Callable[[], T], reads: Sequence[object] = (), writes: Sequence[object] = ()) -> _Done:
         """Call `fn` now, with this stream current; what it launches runs in the stream's turn."""
         with self._stream:
             try:
@@ -161,8 +159,7 @@ class CupyPool:
         self._pool = cupy.cuda.MemoryPool()
         self._taken = 0
         self._measuring: int | None = None
-        self._arenas: list[_Arena] = []
-        self._lent: dict[int, _Arena] = {}
+        self._spare: list[PinnedSlot] = []
         self._lock = threading.Lock()
         self._closed = False
 
@@ -224,71 +221,70 @@ class CupyPool:
             return result, peak
 
     def host_slots(self, number: int, nbytes: int) -> list[HostSlot]:
-        """Pinned memory; the smallest arena at hand that is large enough, or a new one."""
-        size = -(-nbytes // mmap.PAGESIZE) * mmap.PAGESIZE
+        """Slots left by earlier runs where they are large enough, and new ones."""
         with self._lock:
-            fitting = [a for a in self._arenas if a.nbytes >= number * size]
-            arena = min(fitting, key=lambda a: a.nbytes, default=None)
-            if arena is not None:
-                self._arenas.remove(arena)
-            else:
-                while self._arenas:  # too small for this run: their place is needed
-                    self._arenas.pop().close()
-        if arena is None:
-            with self._device.attach():
-                arena = _Arena(number * size)
-        slots = [HostSlot(arena.array[i * size : i * size + nbytes]) for i in range(number)]
-        self._lent[id(slots)] = arena
-        return slots
+            fitting = [s for s in self._spare if s.array.nbytes >= nbytes][:number]
+            useless = [s for s in self._spare if s not in fitting]
+            # Slots that are too small go, for the new ones to take their place; others may serve a ring yet.
+            self._spare = [s for s in useless if s.array.nbytes >= nbytes]
+        for slot in useless:
+            if slot.array.nbytes < nbytes:
+                slot.close()
+        size = -(-nbytes // mmap.PAGESIZE) * mmap.PAGESIZE
+        slots = fitting + [PinnedSlot(size, self._device) for _ in range(number - len(fitting))]
+        return list(slots)
 
     def release_host(self, slots: list[HostSlot]) -> None:
-        """Keep the arena for the next run."""
-        arena = self._lent.pop(id(slots))
-        slots.clear()
+        """Keep the slots for the next run."""
         with self._lock:
-            if not self._closed:
-                self._arenas.append(arena)
-                return
-        arena.close()
+            self._spare += [s for s in slots if isinstance(s, PinnedSlot)]
+        slots.clear()
+        if self._closed:
+            self.close()
 
     def close(self) -> None:
         """Return pinned and device memory to the driver."""
         with self._lock:
             self._closed = True
-            arenas, self._arenas = self._arenas, []
-        for arena in arenas:
-            arena.close()
+            spare, self._spare = self._spare, []
+        for slot in spare:
+            slot.close()
         with self._device.attach():
-            # cuFFT's plans hold work areas that came from this pool.
-            cupy.fft.config.get_plan_cache().clear()
+            plans = cupy.fft.config.get_plan_cache()
+            if plans.get_curr_size():  # their work areas may have come from this pool
+                plans.clear()
             self._pool.free_all_blocks()
 
 
-class _Arena:
-    """Host memory that is mapped, touched by several threads and only then pinned.
+class PinnedSlot(HostSlot):
+    """Host memory that its thread maps, fills and only then pins.
 
-    That takes less than half the time of the driver's own allocation of pinned memory.
+    Threads do so side by side, while the driver allocates pinned memory one call at a time and slowly.
     """
 
-    def __init__(self, nbytes: int) -> None:
-        self.nbytes = nbytes
+    __slots__ = ("_device", "_map", "_pinned")
+
+    def __init__(self, nbytes: int, device: CupyDevice) -> None:
         self._map = mmap.mmap(-1, nbytes)
-        with suppress(OSError, AttributeError):
-            self._map.madvise(mmap.MADV_HUGEPAGE)
-        self.array = np.frombuffer(self._map, np.uint8)
-        parts = np.array_split(self.array, 4)
-        with ThreadPoolExecutor(len(parts)) as threads:
-            list(threads.map(lambda part: part[:: mmap.PAGESIZE].fill(0), parts))
-        self._pointer: int | None = int(self.array.ctypes.data)
-        runtime.hostRegister(self._pointer, nbytes, 0)
+        super().__init__(np.frombuffer(self._map, np.uint8))
+        self._device = device
+        self._pinned = False
+
+    def pin(self) -> None:
+        """Touch every page, then register them with the driver."""
+        if not self._pinned:
+            pages = self.array[:: mmap.PAGESIZE]
+            np.add(pages, 0, out=pages)  # the slot may hold a piece already
+            runtime.hostRegister(self.pointer, self.array.nbytes, 0)
+            self._pinned = True
 
     def close(self) -> None:
-        if self._pointer is not None:
-            runtime.hostUnregister(self._pointer)
-            self._pointer = None
-            del self.array
-            with suppress(BufferError):  # a slot's view may live a little longer; the map goes with it
-                self._map.close()
+        """Give the memory back."""
+        if self._pinned:
+            with self._device.attach():
+                runtime.hostUnregister(self.pointer)
+            self._pinned = False
+        self._views.clear()
 
 
 class CupyDevice:

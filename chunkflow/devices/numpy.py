@@ -150,9 +150,7 @@ class _NumpyLane:
         target, source = slot.view(block.array.dtype, piece, block.inverse), block.array[piece.region]
         self._enqueue(lambda: np.copyto(target, source))
 
-    def call(
-        self, fn: Callable[[], T], reads: Sequence[object] = (), writes: Sequence[object] = ()
-    ) -> _Pending[T]:
+    def call(self, fn: Callable[[], T], reads: Sequence[object] = (), writes: Sequence[object] = ()) -> _Pending[T]:
         pending: _Pending[T] = _Pending(self._mark())
         self._enqueue(lambda: pending.run(fn))
         return pending

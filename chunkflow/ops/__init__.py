@@ -1,0 +1,1 @@
+"""Operations as declarations: what a pass reads, computes and yields."""

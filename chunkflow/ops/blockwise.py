@@ -50,8 +50,7 @@ class Output:
     def region(self, box: Region) -> Region:
         """Part of the output that a box of the nest yields."""
         return tuple(
-            slice(0, d) if isinstance(d, int) else slice(d(box[d.axis].start), d(box[d.axis].stop))
-            for d in self.dims
+            slice(0, d) if isinstance(d, int) else slice(d(box[d.axis].start), d(box[d.axis].stop)) for d in self.dims
         )
 
     def shape(self, sides: Sequence[int]) -> Shape:

@@ -47,18 +47,13 @@ def nest(shapes: Sequence[Shape], drop: int | Sequence[int] | None = None) -> Bl
     except ValueError:
         listed = ", ".join(map(str, shapes))
         raise ArgumentError(
-            f"arrays of shapes {listed} do not broadcast: aligned from the right, extents must be "
-            "equal or 1"
+            f"arrays of shapes {listed} do not broadcast: aligned from the right, extents must be equal or 1"
         ) from None
     operands = []
     for shape in shapes:
         first = len(extents) - len(shape)
         operands.append(
-            Operand(
-                tuple(
-                    None if n == 1 and extents[first + i] != 1 else first + i for i, n in enumerate(shape)
-                )
-            )
+            Operand(tuple(None if n == 1 and extents[first + i] != 1 else first + i for i, n in enumerate(shape)))
         )
     whole = normalize_axes(drop, len(extents), "drop_axis")
     return Blockwise(tuple(extents), tuple(operands), (), frozenset(whole))

@@ -151,8 +151,7 @@ def _path_target(out: str | os.PathLike[Any], overwrite: bool) -> Target:
 
         return ZarrPathTarget(path, overwrite=overwrite)
     raise ArgumentError(
-        f"cannot tell the format of the output {path}: end it in .npy or .zarr, "
-        "or name a member of a zarr group"
+        f"cannot tell the format of the output {path}: end it in .npy or .zarr, or name a member of a zarr group"
     )
 
 

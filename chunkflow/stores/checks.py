@@ -51,9 +51,7 @@ def matching(spec: ArraySpec, shape: Shape, dtype: np.dtype) -> ArraySpec:
         The result's dtype cannot be cast to the target's by NumPy's ``same_kind`` rule.
     """
     if tuple(shape) != spec.shape:
-        raise ArgumentError(
-            f"the result has shape {tuple(shape)}, but the output {spec.name} has {spec.shape}"
-        )
+        raise ArgumentError(f"the result has shape {tuple(shape)}, but the output {spec.name} has {spec.shape}")
     if not np.can_cast(dtype, spec.dtype, "same_kind"):
         raise ArgumentTypeError(
             f"the result has dtype {dtype}, which the output {spec.name} of dtype {spec.dtype} cannot hold: "

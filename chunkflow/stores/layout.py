@@ -95,9 +95,7 @@ def longest_run(shape: Sequence[int], strides: Sequence[int], itemsize: int) -> 
     return run
 
 
-def footprint(
-    space: Hashable, start: int, shape: Sequence[int], strides: Sequence[int], dtype: np.dtype
-) -> Footprint:
+def footprint(space: Hashable, start: int, shape: Sequence[int], strides: Sequence[int], dtype: np.dtype) -> Footprint:
     """Footprint of a strided array whose element at index 0 lies at byte `start` of `space`."""
     low, high = bounds(shape, strides, dtype.itemsize)
     # The stride of an axis of length 1 means nothing: two views that differ in it only are the same.

@@ -154,9 +154,7 @@ def _replace(temporary: str, path: str, aside: str) -> None:
 class ZarrPathSink:
     """A zarr array that is being written under a temporary name."""
 
-    def __init__(
-        self, array: Any, spec: ArraySpec, target: ZarrPathTarget, temporary: str, version: int
-    ) -> None:
+    def __init__(self, array: Any, spec: ArraySpec, target: ZarrPathTarget, temporary: str, version: int) -> None:
         self.spec, self._sink = spec, ZarrSink(array, spec)
         self._target, self._temporary, self._version = target, temporary, version
 

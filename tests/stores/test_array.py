@@ -120,9 +120,7 @@ def test_read_only_and_overlapping_outputs_are_refused(out: np.ndarray) -> None:
 
 
 @pytest.mark.parametrize("room", [100, None])
-def test_a_result_larger_than_host_memory_is_refused(
-    room: int | None, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_result_larger_than_host_memory_is_refused(room: int | None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(array_store, "available_memory", lambda: room)
     target = open_target(None)
     spec = target.describe((1 << 40, 1 << 20), np.dtype("f8"), None)

@@ -117,9 +117,7 @@ def test_any_view_of_a_memmap_is_read_at_positions(
     index, axes = view
     seen, expected = base[index].transpose(axes), array[index].transpose(axes)
     starts = [data.draw(st.integers(0, n - 1)) for n in expected.shape]
-    region = tuple(
-        slice(a, data.draw(st.integers(a + 1, n))) for a, n in zip(starts, expected.shape, strict=True)
-    )
+    region = tuple(slice(a, data.draw(st.integers(a + 1, n))) for a, n in zip(starts, expected.shape, strict=True))
     with pytest.MonkeyPatch.context() as patch:
         if small:
             patch.setattr(file, "SCRATCH", 64)

@@ -127,9 +127,7 @@ def test_a_file_system_that_cannot_reserve_is_written_all_the_same(
     np.testing.assert_array_equal(sink.commit(), array)
 
 
-def test_a_failed_rename_is_a_write_error_and_leaves_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_failed_rename_is_a_write_error_and_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     target = open_target(tmp_path / "result.npy")
     sink = target.open(target.describe((3,), np.dtype("f4"), None))
     monkeypatch.setattr(os, "replace", no_space)
@@ -154,9 +152,7 @@ def test_a_file_in_another_format_is_never_overwritten(tmp_path: Path) -> None:
     assert (tmp_path / "result.npy").read_bytes() == b"a thesis"
 
 
-def test_the_working_directory_may_change_during_a_run(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_working_directory_may_change_during_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     target = open_target("result.npy")
     sink = target.open(target.describe((3,), np.dtype("f4"), None))

@@ -238,9 +238,7 @@ def test_an_array_holds_no_arrays(tmp_path: Path) -> None:
         open_target(tmp_path / "u.zarr" / "v")
 
 
-def test_what_lies_in_the_way_is_kept_if_the_last_rename_fails(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_lies_in_the_way_is_kept_if_the_last_rename_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     create(tmp_path / "u.zarr", filled((3,), "f4"))
     target = open_target(tmp_path / "u.zarr", overwrite=True)
     sink = target.open(target.describe((5,), np.dtype("f4"), None))

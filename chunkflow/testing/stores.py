@@ -1,4 +1,4 @@
-"""Contract suites that every store passes, and arrays that count or fail. Needs pytest and hypothesis.
+"""Contract suites that every store passes.
 
 A store's test subclasses a suite, says in `make` how to get at the store, and inherits every test:
 
@@ -11,10 +11,8 @@ A store's test subclasses a suite, says in `make` how to get at the store, and i
 
 from __future__ import annotations
 
-import math
 import os
 import tempfile
-import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -28,17 +26,8 @@ from hypothesis import strategies as st
 from chunkflow.errors import ArgumentError, ArgumentTypeError, OutputExistsError, WriteError
 from chunkflow.grid import Grid, Region, Shape, shape_of, whole
 from chunkflow.spec import ArraySpec
-from chunkflow.stores import Sink, Source, Target, open_target
-
-__all__ = [
-    "CountingSource",
-    "FailingArray",
-    "PathSinkContract",
-    "SinkContract",
-    "SourceContract",
-    "filled",
-    "laid_out",
-]
+from chunkflow.stores import Sink, Source, Target, open_source, open_target
+from chunkflow.testing.arrays import filled, laid_out
 
 _LAYOUTS = ("C", "F", "strided", "reversed")
 _THREADS = 4
@@ -54,33 +43,6 @@ _modest = settings(
     ],
 )
 _shapes = st.lists(st.integers(1, 9), max_size=4).map(tuple)
-
-
-def filled(shape: Shape, dtype: Any) -> np.ndarray:
-    """Array whose neighbouring elements differ, in any dtype.
-
-    >>> filled((2, 3), "i2")
-    array([[1, 2, 3],
-           [4, 5, 6]], dtype=int16)
-    """
-    count = np.arange(1, math.prod(shape) + 1).reshape(shape)
-    kind = np.dtype(dtype).kind
-    values = count % 3 == 0 if kind == "b" else count % 251 - 1j * count if kind == "c" else count % 127
-    array: np.ndarray = np.asarray(values).astype(dtype)
-    return array
-
-
-def laid_out(shape: Shape, dtype: Any, layout: str) -> np.ndarray:
-    """Writable array with the memory layout ``"C"``, ``"F"``, ``"strided"`` or ``"reversed"``, of noise."""
-    if layout == "strided":
-        found = np.empty(tuple(2 * n + 1 for n in shape), dtype)[tuple(slice(0, 2 * n, 2) for n in shape)]
-    elif layout == "reversed":
-        found = np.empty(shape, dtype)[tuple(slice(None, None, -1) for _ in shape)]
-    else:
-        found = np.empty(shape, dtype, "F" if layout == "F" else "C")
-    array = np.asarray(found) if shape else np.empty((), dtype)
-    array[...] = True if array.dtype.kind == "b" else 99
-    return array
 
 
 @st.composite
@@ -313,8 +275,6 @@ class PathSinkContract(SinkContract):
 
     def stored(self, tmp_path: Path) -> np.ndarray:
         """What lies where the target will be."""
-        from chunkflow.stores import open_source
-
         source = open_source(tmp_path / self.name)
         out = np.empty(source.spec.shape, source.spec.dtype)
         source.read(whole(out.shape), out)
@@ -384,87 +344,6 @@ class PathSinkContract(SinkContract):
 def _tiling(data: st.DataObject, spec: ArraySpec) -> Iterator[Region]:
     """Regions that cover an array, cut along the chunks of its store."""
     units = spec.chunks or (1,) * len(spec.shape)
-    block = tuple(
-        unit * data.draw(st.integers(1, -(-n // unit))) for n, unit in zip(spec.shape, units, strict=True)
-    )
+    block = tuple(unit * data.draw(st.integers(1, -(-n // unit))) for n, unit in zip(spec.shape, units, strict=True))
     grid = Grid(spec.shape, block)
     return (grid.region(index) for index in grid.walk(spec.order))
-
-
-class CountingSource:
-    """Array-like object that counts what is read from it.
-
-    Parameters
-    ----------
-    array : object
-        Anything with ``shape``, ``dtype`` and basic slicing.
-
-    Attributes
-    ----------
-    reads : int
-        Regions read so far.
-    bytes_read : int
-        Bytes of them.
-
-    Examples
-    --------
-    >>> source = CountingSource(np.zeros((4, 4), "f4"))
-    >>> _ = source[0:2, 0:4]
-    >>> source.reads, source.bytes_read
-    (1, 32)
-    """
-
-    def __init__(self, array: Any) -> None:
-        self._array, self._lock = array, threading.Lock()
-        self.shape, self.dtype = tuple(array.shape), np.dtype(array.dtype)
-        self.chunks = getattr(array, "chunks", None)
-        self.reads = self.bytes_read = 0
-
-    def __getitem__(self, region: Any) -> np.ndarray:
-        found = np.asarray(self._array[region])
-        with self._lock:
-            self.reads += 1
-            self.bytes_read += found.nbytes
-        return found
-
-
-class FailingArray:
-    """Array-like object, readable and writable, whose accesses fail after the first few.
-
-    Parameters
-    ----------
-    array : object
-        Anything with ``shape``, ``dtype`` and basic slicing.
-    after : int
-        Number of reads and writes that succeed.
-    error : BaseException, optional
-        What the ones after that raise.
-
-    Examples
-    --------
-    >>> array = FailingArray(np.zeros(4), after=1, error=OSError("gone"))
-    >>> _ = array[0:2]
-    >>> array[2:4]
-    Traceback (most recent call last):
-    OSError: gone
-    """
-
-    def __init__(self, array: Any, after: int, error: BaseException | None = None) -> None:
-        self._array, self._lock, self._left = array, threading.Lock(), after
-        self._error = error or OSError("injected failure")
-        self.shape, self.dtype = tuple(array.shape), np.dtype(array.dtype)
-        self.chunks = getattr(array, "chunks", None)
-
-    def _access(self) -> None:
-        with self._lock:
-            self._left -= 1
-            if self._left < 0:
-                raise self._error
-
-    def __getitem__(self, region: Any) -> Any:
-        self._access()
-        return self._array[region]
-
-    def __setitem__(self, region: Any, block: Any) -> None:
-        self._access()
-        self._array[region] = block

@@ -1,0 +1,270 @@
+"""Pieces on their way through pinned memory: a crew of feeders and one of drainers.
+
+A block is moved in pieces. Feeders take the next piece, wait until one of their own pinned slots has been
+uploaded, fill it and enqueue its upload on their own lane; drainers do the reverse. Each thread keeps
+its slots in turn, so that one is filled (or stored) while the other is on the link.
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+import time
+from collections.abc import Sequence
+from queue import Empty, SimpleQueue
+
+from chunkflow.devices.base import Block, Device, Edge, HostSlot, Lane, Pool
+from chunkflow.grid import shape_of, shift
+from chunkflow.memory import Ring
+from chunkflow.plan import Plan, Step
+from chunkflow.staging import Loaded, Result, Transfer, Work, make_slots
+from chunkflow.stores.base import Sink, Source
+from chunkflow.trace import Stage, Trace
+
+
+class _Crew:
+    """Threads that take pieces from one queue, with a lane and pinned slots each."""
+
+    def __init__(self, device: Device, pool: Pool, ring: Ring, scratch_bytes: int, trace: Trace, name: str) -> None:
+        self.device, self.pool, self.ring, self.trace = device, pool, ring, trace
+        self.queue: SimpleQueue[Work | None] = SimpleQueue()
+        self.stopping = False
+        self.slots = pool.host_slots(ring.threads * ring.slots, ring.slot_bytes)
+        for slot in self.slots:
+            device.host_writes(slot)
+        self.scratch = [pool.allocate(scratch_bytes) if scratch_bytes else None for _ in range(ring.threads)]
+        self.begun = device.latch(1)
+        self.threads = [
+            threading.Thread(target=self._main, args=(n,), name=f"chunkflow-{name}-{n}") for n in range(ring.threads)
+        ]
+        for thread in self.threads:
+            thread.start()
+        self.begun.arrive()
+
+    def _main(self, number: int) -> None:
+        self.begun.wait(Edge.PUBLISHED)
+        with self.device.attach():
+            lane = self.device.lane()
+            mine = self.slots[number * self.ring.slots : (number + 1) * self.ring.slots]
+            try:
+                self.work(number, lane, [_Station(slot, self.device, self.trace.timed) for slot in mine])
+            finally:
+                lane.close()
+
+    def work(self, number: int, lane: Lane, stations: list[_Station]) -> None:
+        """Move pieces until the queue says None."""
+        raise NotImplementedError
+
+    def close(self) -> None:
+        for _ in self.threads:
+            self.queue.put(None)
+        for thread in self.threads:
+            thread.join()
+        self.pool.release_host(self.slots)
+        self.scratch.clear()
+
+
+class _Station:
+    """A pinned slot with the event that tells when its copy is done (and began, if anyone asks)."""
+
+    __slots__ = ("begun", "busy", "done", "slot")
+
+    def __init__(self, slot: HostSlot, device: Device, timed: bool) -> None:
+        self.slot = slot
+        self.done = device.event(timed=timed)
+        self.begun = device.event(timed=True) if timed else None
+        self.busy: Work | None = None
+
+    def mark_begin(self, lane: Lane) -> None:
+        if self.begun is not None:
+            lane.record(self.begun)
+
+    def wait(self, edge: Edge, trace: Trace) -> None:
+        """Wait for the copy and report its time."""
+        self.done.synchronize(edge)
+        if self.begun is not None and self.busy is not None:
+            transfer, piece = self.busy
+            nbytes = piece.size * transfer.block.array.dtype.itemsize
+            stage: Stage = "upload" if transfer.result is None else "download"
+            trace.span(stage, self.begun.seconds(), self.done.seconds(), nbytes)
+
+
+class _Feeders(_Crew):
+    def work(self, number: int, lane: Lane, stations: list[_Station]) -> None:
+        turns = itertools.cycle(stations)
+        previous: Transfer | None = None
+        while (work := self.queue.get()) is not None:
+            transfer = work[0]
+            try:
+                if self.stopping or transfer.error is not None:
+                    continue
+                if transfer is not previous:
+                    transfer.published.wait(Edge.PUBLISHED)
+                    for event in transfer.after:
+                        lane.wait(event, Edge.OVERWRITE)
+                    previous = transfer
+                self._feed(number, lane, next(turns), work)
+            except BaseException as error:
+                transfer.fail(error)
+            finally:
+                transfer.left.arrive()
+        for station in stations:
+            if station.busy is not None:
+                station.wait(Edge.REFILL, self.trace)
+
+    def _feed(self, number: int, lane: Lane, station: _Station, work: Work) -> None:
+        transfer, piece = work
+        block, slot = transfer.block, transfer.slot
+        assert slot is not None
+        if station.busy is not None:
+            station.wait(Edge.REFILL, self.trace)
+            station.busy = None
+        out = station.slot.view(block.array.dtype, piece, block.inverse)
+        self.device.host_writes(station.slot)
+        begin = time.perf_counter() if self.trace.timed else 0.0
+        transfer.store.read(shift(piece.region, transfer.start), out)
+        if self.trace.timed:
+            self.trace.span("read", begin, time.perf_counter(), out.nbytes)
+        station.slot.pin()
+        station.mark_begin(lane)
+        lane.upload(station.slot, block, piece, self.scratch[number])
+        lane.record(station.done)
+        station.busy = work
+        lane.record(slot.uploaded[number])
+        slot.fillers.add(number)
+
+
+class _Drainers(_Crew):
+    def work(self, number: int, lane: Lane, stations: list[_Station]) -> None:
+        turns = itertools.cycle(stations)
+        flying: list[_Station] = []
+        previous: Transfer | None = None
+        while True:
+            try:  # store what has landed rather than wait for more work
+                work = self.queue.get_nowait() if flying else self.queue.get()
+            except Empty:
+                self._store(flying.pop(0))
+                continue
+            if work is None:
+                break
+            transfer, piece = work
+            if len(flying) == len(stations):
+                self._store(flying.pop(0))
+            if transfer.error is not None:
+                transfer.left.arrive()
+                continue
+            try:
+                if transfer is not previous:
+                    transfer.published.wait(Edge.PUBLISHED)
+                    for event in transfer.after:
+                        lane.wait(event, Edge.COMPUTED)
+                    previous = transfer
+                station = next(turns)
+                station.slot.pin()
+                station.mark_begin(lane)
+                lane.download(transfer.block, piece, station.slot, self.scratch[number])
+                lane.record(station.done)
+                station.busy = work
+                flying.append(station)
+            except BaseException as error:
+                transfer.fail(error)
+                transfer.left.arrive()
+        for station in flying:
+            self._store(station)
+
+    def _store(self, station: _Station) -> None:
+        assert station.busy is not None
+        transfer, piece = station.busy
+        try:
+            station.wait(Edge.LANDED, self.trace)
+            view = station.slot.view(transfer.block.array.dtype, piece, transfer.block.inverse)
+            self.device.host_reads(station.slot)
+            begin = time.perf_counter() if self.trace.timed else 0.0
+            transfer.store.write(shift(piece.region, transfer.start), view)
+            if self.trace.timed:
+                self.trace.span("write", begin, time.perf_counter(), view.nbytes)
+        except BaseException as error:
+            transfer.fail(error)
+        finally:
+            station.busy = None
+            transfer.left.arrive()
+
+
+class RingFeeder:
+    """Loads blocks through the pinned ring."""
+
+    def __init__(self, plan: Plan, sources: Sequence[Source], device: Device, pool: Pool, trace: Trace) -> None:
+        assert plan.ring_in is not None
+        self.ahead = plan.depth
+        self._plan, self._sources, self._device = plan, sources, device
+        self._slots = [make_slots(plan, device, pool, i, plan.ring_in.threads) for i in range(len(plan.operands))]
+        self._crew = _Feeders(device, pool, plan.ring_in, plan.ring_in.scratch, trace, "feed")
+
+    def load(self, step: Step, operand: int, lane: Lane) -> Loaded:
+        """Publish the pieces of an operand's block."""
+        slots = self._slots[operand]
+        slot = slots[step.loads[operand] % len(slots)]
+        region = step.sources[operand]
+        cut, spec = self._plan.cuts_in[operand], self._plan.operands[operand]
+        pieces = cut.pieces(region)
+        transfer = Transfer(
+            self._sources[operand],
+            region,
+            slot.block(spec.dtype, shape_of(region), cut.order),
+            self._device.latch(1),
+            self._device.latch(len(pieces)),
+            slot.readers,
+            slot=slot,
+        )
+        slot.readers, slot.fillers = [], set()
+        transfer.published.arrive()
+        for piece in pieces:
+            self._crew.queue.put((transfer, piece))
+        return Loaded(transfer.block, slot, transfer)
+
+    def close(self) -> None:
+        """Drop what is queued, finish what is on the link, and give threads and memory back."""
+        self._crew.stopping = True
+        self._crew.close()
+        self._slots.clear()
+
+
+class RingDrainer:
+    """Stores results through the pinned ring."""
+
+    def __init__(self, plan: Plan, sinks: Sequence[Sink], device: Device, pool: Pool, trace: Trace) -> None:
+        assert plan.ring_out is not None
+        self._plan, self._sinks, self._device, self._pool = plan, sinks, device, pool
+        self._crew = _Drainers(device, pool, plan.ring_out, plan.ring_out.scratch, trace, "drain")
+
+    def store(self, result: Result, lane: Lane) -> None:
+        """Publish the pieces of a result."""
+        assert result.pending is not None
+        result.arrays = result.pending.result()
+        cuts = [
+            cut.pieces(region) if array.size else ()
+            for cut, region, array in zip(self._plan.cuts_out, result.step.stores, result.arrays, strict=True)
+        ]
+        result.stored = self._device.latch(sum(map(len, cuts)))
+        for sink, region, cut, array, pieces in zip(
+            self._sinks, result.step.stores, self._plan.cuts_out, result.arrays, cuts, strict=True
+        ):
+            self._pool.adopt(array)
+            block = Block(array, cut.order, result)
+            result.blocks.append(block)
+            transfer = Transfer(
+                sink,
+                region,
+                block,
+                self._device.latch(1),
+                result.stored,
+                (result.done,),
+                result=result,
+            )
+            transfer.published.arrive()
+            for piece in pieces:
+                self._crew.queue.put((transfer, piece))
+
+    def close(self) -> None:
+        """Store what is queued, and give threads and memory back."""
+        self._crew.close()
