@@ -9,8 +9,9 @@ from typing import Any
 from chunkflow import engine, trace
 from chunkflow import progress as _progress
 from chunkflow.budget import Budget
+from chunkflow.chunking import Chunks
 from chunkflow.plan import Plan
-from chunkflow.prepare import Chunks, Options, Prepared, prepared
+from chunkflow.prepare import Options, Prepared, prepared
 from chunkflow.stream import ChunkStream
 from chunkflow.trace import Trace
 
@@ -59,8 +60,9 @@ def map(
     dtype : dtype or tuple of dtypes, optional
         Of the results; what `fn` returns is cast by the ``same_kind`` rule.
     chunks : int or tuple, optional
-        Shape of the blocks that `fn` *returns*, which fixes the blocks that it gets; None or -1 stands for
-        a whole axis. Needed where `fn` resizes an axis. A zarr array that the run creates gets these chunks.
+        Shape of the blocks that `fn` *returns*, which fixes the blocks that it gets: for each axis a length, -1 or
+        None for the whole axis (``chunks=("auto", -1)`` for a transform along the last one), or "auto". Needed
+        where `fn` resizes an axis. A zarr array that the run creates gets these chunks.
     drop_axis : int or sequence of int, optional
         Axes that `fn` removes; they are never cut.
     new_axis : int or sequence of int, optional
@@ -157,7 +159,7 @@ def chunks(
         As for `map`. The budget covers the blocks that are on the device; what the loop's body allocates is
         its own affair.
     chunks : int or tuple, optional
-        Shape of the blocks; None or -1 in a tuple stands for a whole axis.
+        Shape of the blocks: for each axis a length, -1 or None for the whole axis, or "auto".
 
     Returns
     -------

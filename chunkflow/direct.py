@@ -6,6 +6,7 @@ in memory are not even read: the function gets a read-only view.
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Sequence
 
@@ -52,7 +53,8 @@ class DirectFeeder:
 
     def close(self) -> None:
         """Nothing runs here: the lanes are the engine's."""
-        self._slots.clear()
+        for slot in itertools.chain.from_iterable(self._slots):
+            slot.release()
 
 
 class DirectDrainer:

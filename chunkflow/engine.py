@@ -165,6 +165,12 @@ def drain(
         yield land()
 
 
+def _let_go(flying: deque[Result]) -> None:
+    """Release what a failed run's traceback would keep alive."""
+    for result in flying:
+        result.release()
+
+
 def _nbytes(itemsize: int, region: Sequence[slice]) -> int:
     for side in region:
         itemsize *= side.stop - side.start
@@ -192,6 +198,7 @@ def execute(
         drainer = _open_drainer(plan, sinks, device, pool, trace, stack)
         blocks = feed(plan, feeder, lanes)
         flying: deque[Result] = deque()
+        stack.callback(_let_go, flying)
         results = compute(plan, blocks, runner, lanes, device, pool, trace, flying)
         for _ in drain(plan, results, drainer, device, pool, trace, flying):
             pass

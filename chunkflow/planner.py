@@ -125,7 +125,7 @@ def make_plan(
     *,
     workspace: float = 0.0,
     reserve: int = 0,
-    block: Shape | None = None,
+    block: Sequence[int | None] | None = None,
 ) -> Plan:
     """Choose the block shape, slots and loop order of a run.
 
@@ -143,8 +143,8 @@ def make_plan(
         Bytes that the kernel allocates besides its results, per element of a block of the loop nest.
     reserve : int
         Bytes of device memory that the device's libraries take outside the run's pool.
-    block : tuple of int, optional
-        The block shape, where the user has fixed it.
+    block : tuple of int or None, optional
+        Sides of the block that the user has fixed; None for a free one.
 
     Returns
     -------
@@ -171,18 +171,16 @@ def make_plan(
     (True, 1024)
     """
     problem = _Problem(op, tuple(operands), tuple(outputs), machine, budget, workspace, reserve)
-    order = _nest_order(op, problem.operands)
     must = _units(problem)
-    if block is not None:
-        _check_block(block, must, op.extents)
-        shape = tuple(max(1, min(b, n)) for b, n in zip(block, op.extents, strict=True))
-        fixed = [problem.plan(shape, depth) for depth in machine.depths]
-        fitting = [p for p in fixed if p.memory.total <= budget]
-        smallest = min(p.memory.total for p in fixed)
-    else:
-        fitting = list(_candidates(problem, must, order))
-        smallest = problem.plan(_grid.fit(op.extents, must, order, 1), min(machine.depths)).memory.total
+    caps = [max(1, n) for n in op.extents]
+    for axis, side in enumerate(block or ()):
+        if side is not None:
+            _check_side(axis, side, must[axis], op.extents[axis])
+            caps[axis] = must[axis] = min(side, caps[axis])
+    order = _nest_order(op, problem.operands)
+    fitting = list(_candidates(problem, caps, must, order))
     if not fitting:
+        smallest = problem.plan(_grid.fit(caps, must, order, 1), min(machine.depths)).memory.total
         raise BudgetError(
             f"the smallest block with a single slot takes {format_bytes(smallest)} and the budget is "
             f"{format_bytes(budget)} ({budget} bytes): raise budget= to at least {smallest}"
@@ -194,15 +192,13 @@ def make_plan(
     best = min(p.estimate.seconds for p in fitting)
     near = [p for p in fitting if p.estimate.seconds <= best * NEAR_TIE]
     chosen = max(near, key=lambda p: (math.prod(p.block), p.depth))
-    largest = max(fitting, key=lambda p: p.memory.total)
-    if largest.memory.total > chosen.memory.total:
-        chosen = replace(
-            chosen,
-            notes=(
-                f"smaller than the budget allows: blocks of {largest.block} with {largest.depth} slots would "
-                f"take {format_bytes(largest.memory.total)} and {largest.estimate.seconds:.3g} s by the model",
-            ),
+    larger = max((p for p in fitting if p.depth == chosen.depth), key=lambda p: p.memory.total)
+    if larger.memory.total > chosen.memory.total:
+        note = (
+            f"smaller than the budget allows: blocks of {larger.block} would take "
+            f"{format_bytes(larger.memory.total)} and {larger.estimate.seconds:.3g} s by the model"
         )
+        chosen = replace(chosen, notes=(note,))
     return chosen
 
 
@@ -218,20 +214,19 @@ def _units(problem: _Problem) -> list[int]:
     return [max(1, min(u, n)) for u, n in zip(must, op.extents, strict=True)]
 
 
-def _candidates(problem: _Problem, must: Sequence[int], order: Shape) -> Iterator[Plan]:
+def _candidates(problem: _Problem, caps: Sequence[int], must: Sequence[int], order: Shape) -> Iterator[Plan]:
     """Plans within the budget: for each number of slots the largest block that fits, then halves of it."""
-    extents = problem.op.extents
     unit_sets = [list(must)]
-    aligned = _aligned_to_sources(problem, must)
+    aligned = _aligned_to_sources(problem, caps, must)
     if aligned != unit_sets[0]:
         unit_sets.append(aligned)
     item = max([s.dtype.itemsize for s in (*problem.operands, *problem.outputs)], default=1)
     for units, depth in itertools.product(unit_sets, problem.machine.depths):
 
         def at(target: int, units: list[int] = units, depth: int = depth) -> Plan:
-            return problem.plan(_grid.fit(extents, units, order, target), depth)
+            return problem.plan(_grid.fit(caps, units, order, target), depth)
 
-        low, high = 1, max(math.prod(extents), 1)
+        low, high = 1, math.prod(caps)
         plan = at(high)
         if plan.memory.total > problem.budget:
             plan = at(low)
@@ -256,23 +251,22 @@ def _candidates(problem: _Problem, must: Sequence[int], order: Shape) -> Iterato
             target //= 2
 
 
-def _aligned_to_sources(problem: _Problem, must: Sequence[int]) -> list[int]:
-    """Units that keep the chunks of the sources whole too, where that leaves more than one block."""
+def _aligned_to_sources(problem: _Problem, caps: Sequence[int], must: Sequence[int]) -> list[int]:
+    """Units that keep the chunks of the sources whole too."""
     units = list(must)
     for spec, operand in zip(problem.operands, problem.op.operands, strict=True):
         for axis, chunk in zip(operand.axes, spec.chunks or (), strict=False):
             if axis is not None:
-                units[axis] = min(math.lcm(units[axis], chunk), max(problem.op.extents[axis], 1))
+                units[axis] = min(math.lcm(units[axis], chunk), caps[axis])
     return units
 
 
-def _check_block(block: Shape, must: Sequence[int], extents: Shape) -> None:
-    for axis, (size, unit, extent) in enumerate(zip(block, must, extents, strict=True)):
-        if size < extent and size % unit:
-            raise ArgumentError(
-                f"blocks of {size} along axis {axis} would cut the output's chunks (or an axis that must stay "
-                f"whole): use a multiple of {unit}, or leave chunks= out"
-            )
+def _check_side(axis: int, side: int, unit: int, extent: int) -> None:
+    if side < extent and side % unit:
+        raise ArgumentError(
+            f"blocks of {side} along axis {axis} would cut the output's chunks (or an axis that must stay whole): "
+            f"use a multiple of {unit}, or leave the choice to the planner"
+        )
 
 
 def _cut(spec: ArraySpec, machine: Machine, *, strict: bool) -> Cut:

@@ -16,12 +16,12 @@ from typing import Any
 
 import numpy as np
 
-from chunkflow import devices, stores
+from chunkflow import chunking, devices, stores
 from chunkflow.budget import Budget, borrow
 from chunkflow.calibrate import Calibration, calibrate
+from chunkflow.chunking import Chunks, Length
 from chunkflow.devices.base import Device, Pool
 from chunkflow.errors import ArgumentError, ArgumentTypeError, ResultError
-from chunkflow.grid import Shape
 from chunkflow.ops.blockwise import Along, Blockwise, Operand
 from chunkflow.ops.map import SLOT, Kernel, nest, output_axes, outputs_like
 from chunkflow.plan import Plan
@@ -29,8 +29,6 @@ from chunkflow.planner import make_plan
 from chunkflow.spec import ArraySpec
 from chunkflow.stores.base import Source, Target
 from chunkflow.units import parse_bytes
-
-Chunks = int | Sequence[int | Sequence[int] | None] | None
 
 
 @dataclass(frozen=True)
@@ -78,44 +76,55 @@ def prepared(
     with ExitStack() as stack:
         sources, args = _open_sources(arrays, device, stack)
         op = nest([s.spec.shape for s in sources], options.drop_axis)
-        axes = output_axes(op, options.new_axis)
-        targets = _open_targets(options, None if fn is None else op, axes, sources)
-        limit = min(budget.limit_on(device), math.inf if cap is None else parse_bytes(cap, whole=device.free_memory()))
+        axes = output_axes(len(op.extents), options.drop_axis, options.new_axis)
+        lengths = chunking.lengths(options.chunks, len(axes))
+        op = replace(
+            op, whole=op.whole | {a for a, n in zip(axes, lengths, strict=True) if n == "whole" and a is not None}
+        )
+        targets = _open_targets(options, op, axes)
+        if fn is not None:
+            stack.enter_context(budget.lock)  # runs that share a budget take turns
+        pool, limit = _pool(budget, cap, device)
         if own:
             stack.callback(budget.close)
-        pool = budget.pool(device)
-        limit = int(limit) - pool.used
-        kernel = None if fn is None else Kernel(fn, args, kwargs)
-        if kernel is None:
-            block = _block_shape(options.chunks, op, tuple(range(len(op.extents))), ())
-            specs = [s.spec for s in sources]
+        specs = [s.spec for s in sources]
+        if fn is None:
+            block = chunking.sides(lengths, axes, [Along(a) for a in axes if a is not None], len(op.extents))
             plan = make_plan(op, specs, [], device.machine, limit, reserve=device.reserve, block=block)
             yield Prepared(plan, None, tuple(sources), (), device, pool, budget, False)
             return
-        seen = _learn(kernel, op, axes, sources, device, pool, limit, options)
-        op, block = _with_outputs(op, axes, seen, options)
+        kernel = Kernel(fn, args, kwargs)
+        seen = _learn(kernel, op, axes, lengths, sources, device, pool, limit, options)
+        op = _with_outputs(op, axes, seen, options)
+        block = chunking.sides(lengths, axes, op.outputs[0].dims, len(op.extents))
         targets = targets or tuple(stores.open_target(None, overwrite=False) for _ in op.outputs)
-        if len(targets) != len(op.outputs) or (
-            isinstance(options.out, tuple) != seen.is_tuple and options.out is not None
-        ):
-            raise ArgumentError(
-                f"fn returns {'a tuple of ' if seen.is_tuple else ''}{len(op.outputs)} "
-                f"array{'s' if len(op.outputs) > 1 else ''}, so out must be "
-                f"{f'a tuple of {len(op.outputs)}' if seen.is_tuple else 'one array or path'}"
-            )
-        outputs, spare = _describe_outputs(op, targets, sources, seen, block, options)
-        _check_overlap(op, sources, targets, outputs)
+        _check_number(targets, seen, options)
+        outputs, spare = _describe_outputs(op, targets, sources, seen, lengths, options)
+        _check_overlap(op, sources, targets)
         plan = make_plan(
-            op,
-            [s.spec for s in sources],
-            outputs,
-            device.machine,
-            limit,
-            workspace=spare,
-            reserve=device.reserve,
-            block=block,
+            op, specs, outputs, device.machine, limit, workspace=spare, reserve=device.reserve, block=block
         )
         yield Prepared(plan, kernel, tuple(sources), targets, device, pool, budget, seen.is_tuple)
+
+
+def _pool(budget: Budget, cap: Any, device: Device) -> tuple[Pool, int]:
+    """The budget's pool on the device, and the bytes that a run may still take of it."""
+    limit = budget.limit_on(device)
+    if cap is not None:
+        limit = min(limit, parse_bytes(cap, whole=device.free_memory()))
+    pool = budget.pool(device)
+    return pool, max(0, limit - pool.used)
+
+
+def _check_number(targets: Sequence[Target], seen: Calibration, options: Options) -> None:
+    number = len(seen.shapes)
+    if len(targets) == number and (options.out is None or isinstance(options.out, tuple) == seen.is_tuple):
+        return
+    if seen.is_tuple:
+        returns, wanted = f"a tuple of {number} arrays", f"a tuple of {number}"
+    else:
+        returns, wanted = "one array", "one array or path"
+    raise ArgumentError(f"fn returns {returns}, so out must be {wanted}, not {options.out!r}")
 
 
 def _open_sources(arrays: Sequence[Any], device: Device, stack: ExitStack) -> tuple[list[Source], tuple[Any, ...]]:
@@ -140,11 +149,9 @@ def _open_sources(arrays: Sequence[Any], device: Device, stack: ExitStack) -> tu
     return sources, tuple(args)
 
 
-def _open_targets(
-    options: Options, op: Blockwise | None, axes: Sequence[int | None], sources: Sequence[Source]
-) -> tuple[Target, ...]:
+def _open_targets(options: Options, op: Blockwise, axes: Sequence[int | None]) -> tuple[Target, ...]:
     """Targets as given, with all the checks that need no result; empty where `out` is None."""
-    if options.out is None or op is None:
+    if options.out is None:
         return ()
     given = options.out if isinstance(options.out, tuple) else (options.out,)
     if not given:
@@ -166,6 +173,7 @@ def _learn(
     kernel: Kernel,
     op: Blockwise,
     axes: Sequence[int | None],
+    lengths: Sequence[Length],
     sources: Sequence[Source],
     device: Device,
     pool: Pool,
@@ -175,8 +183,8 @@ def _learn(
     """What the function returns and allocates: from the user, or from a trial call."""
     dtypes = _dtypes(options.dtype)
     if dtypes is not None and options.workspace is not None:
-        lengths = _chunk_lengths(options.chunks, len(axes))
-        shape = tuple(op.extents[a] if a is not None else (lengths[i] or 1) for i, a in enumerate(axes))
+        new = [n if isinstance(n, int) else 1 for n in lengths]
+        shape = tuple(op.extents[a] if a is not None else new[i] for i, a in enumerate(axes))
         return Calibration(
             op.extents,
             (shape,) * len(dtypes),
@@ -204,10 +212,8 @@ def _dtypes(dtype: Any) -> tuple[np.dtype, ...] | None:
     return found
 
 
-def _with_outputs(
-    op: Blockwise, axes: Sequence[int | None], seen: Calibration, options: Options
-) -> tuple[Blockwise, Shape | None]:
-    """The nest with its outputs as seen in the trial call, and the block shape where `chunks` fixes it."""
+def _with_outputs(op: Blockwise, axes: Sequence[int | None], seen: Calibration, options: Options) -> Blockwise:
+    """The nest with its outputs as seen in the trial call."""
     outputs = []
     for shape in seen.shapes:
         if len(shape) != len(axes):
@@ -229,55 +235,7 @@ def _with_outputs(
             else:
                 lengths.append(Along(axis, Fraction(n, seen.box[axis])))
         outputs.append(outputs_like(axes, lengths))
-    op = replace(op, outputs=tuple(outputs))
-    return op, _block_shape(options.chunks, op, axes, outputs[0].dims)
-
-
-def _chunk_lengths(chunks: Chunks, ndim: int) -> list[int | None]:
-    """Entry of `chunks` for each axis; None for a whole one."""
-    if chunks is None:
-        return [None] * ndim
-    entries = [chunks] * ndim if isinstance(chunks, int) else list(chunks)
-    if len(entries) != ndim:
-        raise ArgumentError(f"chunks={chunks!r} has {len(entries)} entries and the result {ndim} dimensions")
-    lengths: list[int | None] = []
-    for entry in entries:
-        if entry is not None and not isinstance(entry, int | np.integer):
-            sizes = list(entry)
-            if not sizes or any(n != sizes[0] for n in sizes[:-1]) or sizes[-1] > sizes[0]:
-                raise ArgumentError(f"chunks={entry!r}: all blocks but the last must have the same size")
-            entry = sizes[0]
-        if entry is None or entry == -1:
-            lengths.append(None)
-        elif isinstance(entry, bool) or entry < 1:
-            raise ArgumentError(f"chunks={chunks!r}: a block has at least one element along each axis")
-        else:
-            lengths.append(int(entry))
-    return lengths
-
-
-def _block_shape(
-    chunks: Chunks, op: Blockwise, axes: Sequence[int | None], dims: Sequence[Along | int]
-) -> Shape | None:
-    """Block of the loop nest for blocks of the result of the shape `chunks`."""
-    if chunks is None:
-        return None
-    block = [max(n, 1) for n in op.extents]
-    for i, (axis, length) in enumerate(zip(axes, _chunk_lengths(chunks, len(axes)), strict=True)):
-        dim = dims[i] if dims else None
-        if axis is None:
-            if length is not None and length != dim:
-                raise ArgumentError(f"chunks={chunks!r} says {length} for new axis {i}, and fn returns {dim}")
-        elif length is not None:
-            ratio = dim.ratio if isinstance(dim, Along) else Fraction(1)
-            size = length / ratio
-            if size.denominator != 1:
-                raise ArgumentError(
-                    f"chunks={chunks!r}: fn returns {ratio} elements for each one along axis {i}, so a block of "
-                    f"{length} would need {float(size):g} elements"
-                )
-            block[axis] = int(size)
-    return tuple(block)
+    return replace(op, outputs=tuple(outputs))
 
 
 def _describe_outputs(
@@ -285,7 +243,7 @@ def _describe_outputs(
     targets: Sequence[Target],
     sources: Sequence[Source],
     seen: Calibration,
-    block: Shape | None,
+    lengths: Sequence[Length],
     options: Options,
 ) -> tuple[list[ArraySpec], float]:
     """Specs of the sinks, and the workspace with what casting to their dtypes takes."""
@@ -293,7 +251,7 @@ def _describe_outputs(
     casts = 0.0
     for target, output, dtype in zip(targets, op.outputs, seen.dtypes, strict=True):
         shape = output.shape(op.extents)
-        wish = output.shape(block) if block is not None else None
+        wish = chunking.wish(lengths, shape)
         if wish is None:
             alike = [s.spec for s in sources if s.spec.chunks is not None and s.spec.shape == shape]
             wish = alike[0].chunks if alike else None
@@ -305,9 +263,7 @@ def _describe_outputs(
     return specs, max(seen.workspace, casts)
 
 
-def _check_overlap(
-    op: Blockwise, sources: Sequence[Source], targets: Sequence[Target], outputs: Sequence[ArraySpec]
-) -> None:
+def _check_overlap(op: Blockwise, sources: Sequence[Source], targets: Sequence[Target]) -> None:
     """Refuse an output that shares memory with an input, unless it is that input, element by element."""
     straight = tuple(range(len(op.extents)))
     for i, (target, output) in enumerate(zip(targets, op.outputs, strict=True)):

@@ -25,20 +25,25 @@ from chunkflow.trace import Stage, Trace
 class _Crew:
     """Threads that take pieces from one queue, with a lane and pinned slots each."""
 
-    def __init__(self, device: Device, pool: Pool, ring: Ring, scratch_bytes: int, trace: Trace, name: str) -> None:
+    def __init__(self, device: Device, pool: Pool, ring: Ring, trace: Trace, name: str) -> None:
         self.device, self.pool, self.ring, self.trace = device, pool, ring, trace
         self.queue: SimpleQueue[Work | None] = SimpleQueue()
         self.stopping = False
+        self.begun = device.latch(1)
+        self.threads: list[threading.Thread] = []
+        self.scratch = [pool.allocate(ring.scratch) if ring.scratch else None for _ in range(ring.threads)]
         self.slots = pool.host_slots(ring.threads * ring.slots, ring.slot_bytes)
         for slot in self.slots:
             device.host_writes(slot)
-        self.scratch = [pool.allocate(scratch_bytes) if scratch_bytes else None for _ in range(ring.threads)]
-        self.begun = device.latch(1)
-        self.threads = [
-            threading.Thread(target=self._main, args=(n,), name=f"chunkflow-{name}-{n}") for n in range(ring.threads)
-        ]
-        for thread in self.threads:
-            thread.start()
+        try:
+            for number in range(ring.threads):
+                thread = threading.Thread(target=self._main, args=(number,), name=f"chunkflow-{name}-{number}")
+                thread.start()
+                self.threads.append(thread)
+        except BaseException:
+            self.begun.arrive()
+            self.close()
+            raise
         self.begun.arrive()
 
     def _main(self, number: int) -> None:
@@ -198,7 +203,7 @@ class RingFeeder:
         self.ahead = plan.depth
         self._plan, self._sources, self._device = plan, sources, device
         self._slots = [make_slots(plan, device, pool, i, plan.ring_in.threads) for i in range(len(plan.operands))]
-        self._crew = _Feeders(device, pool, plan.ring_in, plan.ring_in.scratch, trace, "feed")
+        self._crew = _Feeders(device, pool, plan.ring_in, trace, "feed")
 
     def load(self, step: Step, operand: int, lane: Lane) -> Loaded:
         """Publish the pieces of an operand's block."""
@@ -226,7 +231,8 @@ class RingFeeder:
         """Drop what is queued, finish what is on the link, and give threads and memory back."""
         self._crew.stopping = True
         self._crew.close()
-        self._slots.clear()
+        for slot in itertools.chain.from_iterable(self._slots):
+            slot.release()
 
 
 class RingDrainer:
@@ -235,7 +241,7 @@ class RingDrainer:
     def __init__(self, plan: Plan, sinks: Sequence[Sink], device: Device, pool: Pool, trace: Trace) -> None:
         assert plan.ring_out is not None
         self._plan, self._sinks, self._device, self._pool = plan, sinks, device, pool
-        self._crew = _Drainers(device, pool, plan.ring_out, plan.ring_out.scratch, trace, "drain")
+        self._crew = _Drainers(device, pool, plan.ring_out, trace, "drain")
 
     def store(self, result: Result, lane: Lane) -> None:
         """Publish the pieces of a result."""

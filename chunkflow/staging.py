@@ -22,19 +22,27 @@ class Slot:
     and `readers` are the events of the kernels that read the present block.
     """
 
-    __slots__ = ("buffer", "fillers", "readers", "uploaded")
+    __slots__ = ("_block", "buffer", "fillers", "readers", "uploaded")
 
     def __init__(self, buffer: Any, uploaded: list[Event]) -> None:
         self.buffer = buffer
         self.uploaded = uploaded
         self.fillers: set[int] = set()
         self.readers: list[Event] = []
+        self._block: Block | None = None
 
     def block(self, dtype: np.dtype, shape: Shape, order: Shape) -> Block:
         """The slot as a block of natural `shape` that lies in memory order `order`."""
         block = Block(None, order, self)
         block.array = shaped(self.buffer, dtype, permuted(shape, order), block.inverse)
+        self._block = block
         return block
+
+    def release(self) -> None:
+        """Let the memory go, even if a failed run's traceback still knows the slot or its block."""
+        if self._block is not None:
+            self._block.array = None
+        self.buffer = self._block = None
 
 
 def make_slots(plan: Plan, device: Device, pool: Pool, operand: int, fillers: int) -> list[Slot]:
@@ -99,14 +107,19 @@ class Result:
         """Wait until the result is stored, then free it; raise what failed."""
         assert self.stored is not None
         self.stored.wait(Edge.STORED)
-        arrays, self.arrays, self.pending = self.arrays, (), None
-        for block in self.blocks:
-            block.array = None  # a thread that waits for work still knows the last one it had
+        arrays = self.release()
         if self.error is not None:
             raise self.error
         device.host_writes(self)
         for array in arrays:
             pool.free(array)
+
+    def release(self) -> tuple[Any, ...]:
+        """Let go of the arrays, and hand them to the one who frees them."""
+        arrays, self.arrays, self.pending = self.arrays, (), None
+        for block in self.blocks:
+            block.array = None  # a thread that waits for work still knows the last one it had
+        return arrays
 
 
 class Transfer:

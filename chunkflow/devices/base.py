@@ -146,6 +146,25 @@ class Pending(Protocol[T_co]):
         """The value, once the call has been made; raises what the call raised."""
 
 
+class Done:
+    """The outcome of a call that was made at once: the host part of a kernel launch."""
+
+    __slots__ = ("_error", "_value")
+
+    def __init__(self, value: Any, error: BaseException | None) -> None:
+        self._value, self._error = value, error
+
+    def result(self) -> Any:
+        """The value, or the error, once."""
+        error, self._error = self._error, None  # kept, it would keep the failed call's arrays alive
+        if error is not None:
+            try:
+                raise error
+            finally:
+                del error
+        return self._value
+
+
 class Lane(Protocol):
     """A queue of work that runs in order."""
 
@@ -259,3 +278,17 @@ class Device(Protocol):
 
     def host_writes(self, owner: object, part: object = None) -> None:
         """Declare that the calling thread writes, or frees, memory (for the referee)."""
+
+
+class Unwatched:
+    """What devices that nobody referees share."""
+
+    def latch(self, number: int) -> HostLatch:
+        """A latch between host threads."""
+        return HostLatch(number)
+
+    def host_reads(self, owner: object, part: object = None) -> None:
+        """Only the referee listens."""
+
+    def host_writes(self, owner: object, part: object = None) -> None:
+        """Only the referee listens."""

@@ -7,10 +7,11 @@ beforehand and kept. Only plain device memory is used, never managed memory.
 from __future__ import annotations
 
 import mmap
+import os
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from functools import cache
 from typing import Any, TypeVar
 
@@ -19,7 +20,7 @@ import numpy as np
 from cupy.cuda import runtime
 
 from chunkflow.cost import Machine
-from chunkflow.devices.base import Block, Edge, Event, HostLatch, HostSlot, Lane, shaped
+from chunkflow.devices.base import Block, Done, Edge, Event, HostSlot, Lane, Unwatched, shaped
 from chunkflow.errors import DeviceError
 from chunkflow.grid import Piece
 from chunkflow.memory import rounded
@@ -31,6 +32,9 @@ TO_DEVICE, TO_HOST = 1, 2  # cudaMemcpyKind
 PAGE = 2 << 20
 """Bytes by which the driver hands out device memory; a request of more than half of it takes whole pages."""
 
+MOST_GROWTH = 512 << 20
+"""Bytes of growth outside the pools that one trial call may be blamed for."""
+
 MACHINE = Machine(
     read=30e9,
     upload=50e9,
@@ -38,6 +42,8 @@ MACHINE = Machine(
     download=50e9,
     write=30e9,
     overhead=300e-6,
+    # Copies bound the staging, not cores: with all of them at it, waiting threads slow the copying ones.
+    threads=max(4, min(12, 3 * (os.cpu_count() or 1) // 4)),
     page=PAGE,
 )
 
@@ -74,24 +80,6 @@ class _Clock:
         self.start = time.perf_counter()
 
 
-class _Done:
-    """The outcome of a call that was made at once: the host part of a kernel launch."""
-
-    __slots__ = ("_error", "_value")
-
-    def __init__(self, value: Any, error: BaseException | None) -> None:
-        self._value, self._error = value, error
-
-    def result(self) -> Any:
-        error, self._error = self._error, None  # kept, it would keep the failed call's arrays alive
-        if error is not None:
-            try:
-                raise error
-            finally:
-                del error
-        return self._value
-
-
 class CupyLane:
     """A CUDA stream."""
 
@@ -124,13 +112,13 @@ class CupyLane:
             source = scratch.data.ptr
         runtime.memcpyAsync(slot.pointer, source, nbytes, TO_HOST, self._pointer)
 
-    def call(self, fn: Callable[[], T], reads: Sequence[object] = (), writes: Sequence[object] = ()) -> _Done:
+    def call(self, fn: Callable[[], T], reads: Sequence[object] = (), writes: Sequence[object] = ()) -> Done:
         """Call `fn` now, with this stream current; what it launches runs in the stream's turn."""
         with self._stream:
             try:
-                return _Done(fn(), None)
+                return Done(fn(), None)
             except BaseException as error:
-                return _Done(None, error)
+                return Done(None, error)
 
     def record(self, event: Event) -> None:
         """Mark the stream's work so far."""
@@ -195,8 +183,7 @@ class CupyPool:
     def adopt(self, array: Any) -> None:
         """Nothing to do: the function's arrays come from the pool."""
 
-    def free(self, array: Any) -> None:
-        """Nothing to do: the memory goes back when the last reference does."""
+    free = adopt  # and go back to it with their last reference
 
     @contextmanager
     def active(self) -> Iterator[None]:
@@ -266,6 +253,8 @@ class PinnedSlot(HostSlot):
 
     def __init__(self, nbytes: int, device: CupyDevice) -> None:
         self._map = mmap.mmap(-1, nbytes)
+        with suppress(OSError, AttributeError):
+            self._map.madvise(mmap.MADV_HUGEPAGE)  # fewer faults to fill it, fewer pages to free
         super().__init__(np.frombuffer(self._map, np.uint8))
         self._device = device
         self._pinned = False
@@ -287,7 +276,7 @@ class PinnedSlot(HostSlot):
         self._views.clear()
 
 
-class CupyDevice:
+class CupyDevice(Unwatched):
     """One GPU.
 
     Parameters
@@ -316,8 +305,8 @@ class CupyDevice:
 
     def _warm(self) -> None:
         """Take now what every run takes: streams, and the kernels that spread and gather pieces."""
-        most = 2 * self.machine.threads + self.machine.lanes
-        self._streams = [cupy.cuda.Stream(non_blocking=True) for _ in range(most)]
+        number = self.machine.threads + self.machine.lanes
+        self._streams = [cupy.cuda.Stream(non_blocking=True) for _ in range(number)]
         pool = cupy.cuda.MemoryPool()
         with cupy.cuda.using_allocator(pool.malloc):
             for dtype in ("u1", "f4"):
@@ -328,9 +317,12 @@ class CupyDevice:
         pool.free_all_blocks()
 
     def note_growth(self, nbytes: int) -> None:
-        """Add memory that libraries took outside the pools to the reserve."""
+        """Add memory that libraries took outside the pools to the reserve.
+
+        More than they are known to take must be another process's, which the driver's figure includes.
+        """
         with self._lock:
-            self._reserve += max(0, nbytes)
+            self._reserve += min(max(0, nbytes), MOST_GROWTH)
 
     @property
     def reserve(self) -> int:
@@ -348,16 +340,12 @@ class CupyDevice:
 
     def lane(self) -> Lane:
         """A stream that does not wait for the default stream."""
-        with self._lock:
-            stream = self._streams.pop() if self._streams else None
-        if stream is None:
+        try:
+            stream = self._streams.pop()  # atomic, as append is
+        except IndexError:
             with self._device:
                 stream = cupy.cuda.Stream(non_blocking=True)
-        return CupyLane(stream, self._take_back)
-
-    def _take_back(self, stream: Any) -> None:
-        with self._lock:
-            self._streams.append(stream)
+        return CupyLane(stream, self._streams.append)
 
     def caller_lane(self) -> Lane:
         """The calling thread's current stream."""
@@ -370,10 +358,6 @@ class CupyDevice:
             if timed and self._clock is None:
                 self._clock = _Clock()
             return CupyEvent(self._clock if timed else None)
-
-    def latch(self, number: int) -> HostLatch:
-        """A latch between host threads."""
-        return HostLatch(number)
 
     def attach(self) -> AbstractContextManager[None]:
         """Make this GPU the calling thread's current one."""
@@ -395,17 +379,8 @@ class CupyDevice:
 
     def is_out_of_memory(self, error: BaseException) -> bool:
         """The pool's error, or a library's own."""
-        return (
-            isinstance(error, MemoryError)
-            or (isinstance(error, runtime.CUDARuntimeError) and error.status == 2)
-            or "ALLOC_FAILED" in str(error)
-        )
-
-    def host_reads(self, owner: object, part: object = None) -> None:
-        """Only the referee listens."""
-
-    def host_writes(self, owner: object, part: object = None) -> None:
-        """Only the referee listens."""
+        status = getattr(error, "status", None) if isinstance(error, runtime.CUDARuntimeError) else None
+        return isinstance(error, MemoryError) or status == 2 or "ALLOC_FAILED" in str(error)
 
 
 @cache

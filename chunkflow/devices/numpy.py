@@ -23,7 +23,7 @@ from typing import Any, Generic, Literal, TypeVar
 import numpy as np
 
 from chunkflow.cost import Machine
-from chunkflow.devices.base import Block, Edge, Event, HostLatch, HostSlot, Lane
+from chunkflow.devices.base import Block, Edge, Event, HostSlot, Lane, Unwatched
 from chunkflow.grid import Piece
 from chunkflow.host import available_memory
 from chunkflow.units import parse_bytes
@@ -285,7 +285,7 @@ class NumpyPool:
         """Nothing is held."""
 
 
-class NumpyDevice:
+class NumpyDevice(Unwatched):
     """The CPU.
 
     Parameters
@@ -344,10 +344,6 @@ class NumpyDevice:
         """An event that was never recorded."""
         return NumpyEvent()
 
-    def latch(self, number: int) -> HostLatch:
-        """A latch between host threads."""
-        return HostLatch(number)
-
     def attach(self) -> AbstractContextManager[None]:
         """Nothing to do."""
         return nullcontext()
@@ -369,9 +365,3 @@ class NumpyDevice:
     def is_out_of_memory(self, error: BaseException) -> bool:
         """NumPy raises MemoryError."""
         return isinstance(error, MemoryError)
-
-    def host_reads(self, owner: object, part: object = None) -> None:
-        """Only the referee listens."""
-
-    def host_writes(self, owner: object, part: object = None) -> None:
-        """Only the referee listens."""

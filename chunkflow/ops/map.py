@@ -35,7 +35,7 @@ def normalize_axes(axes: int | Sequence[int] | None, ndim: int, name: str) -> tu
 
 
 def nest(shapes: Sequence[Shape], drop: int | Sequence[int] | None = None) -> Blockwise:
-    """Loop nest of arrays that broadcast together, without its outputs.
+    """Loop nest of arrays that broadcast together, without its outputs; dropped axes are not cut.
 
     Raises
     ------
@@ -59,13 +59,16 @@ def nest(shapes: Sequence[Shape], drop: int | Sequence[int] | None = None) -> Bl
     return Blockwise(tuple(extents), tuple(operands), (), frozenset(whole))
 
 
-def output_axes(nest: Blockwise, new: int | Sequence[int] | None = None) -> tuple[int | None, ...]:
-    """For each dimension of a result the axis that it follows, None for a new one.
+def output_axes(
+    ndim: int, drop: int | Sequence[int] | None = None, new: int | Sequence[int] | None = None
+) -> tuple[int | None, ...]:
+    """For each dimension of a result the axis of the nest that it follows, None for a new one.
 
-    >>> output_axes(nest([(4, 5)], drop=0), new=0)
+    >>> output_axes(2, drop=0, new=0)
     (None, 1)
     """
-    kept: list[int | None] = [a for a in range(len(nest.extents)) if a not in nest.whole]
+    dropped = normalize_axes(drop, ndim, "drop_axis")
+    kept: list[int | None] = [a for a in range(ndim) if a not in dropped]
     count = 1 if isinstance(new, int) else len(new or ())
     for axis in normalize_axes(new, len(kept) + count, "new_axis"):
         kept.insert(axis, None)

@@ -1,0 +1,285 @@
+"""Contract suite that every device passes.
+
+A device's test subclasses it, says in `make` how to get at the device, and inherits every test:
+
+    class TestMyDevice(DeviceContract):
+        def make(self):
+            return MyDevice()
+
+The tests use the protocol alone, so that a device wrapped in another one (the referee, say) passes them too.
+"""
+
+# ruff: noqa: D102 (the name of a test says what it tests)
+
+from __future__ import annotations
+
+import itertools
+import threading
+import time
+
+import numpy as np
+import pytest
+
+from chunkflow.cost import Machine
+from chunkflow.devices.base import Block, Device, Edge
+from chunkflow.grid import Shape, permuted, pieces
+from chunkflow.testing.arrays import filled
+from chunkflow.testing.bench import MIB, Bench, in_threads
+from chunkflow.testing.pools import PoolContract
+
+SHAPE = (7, 6, 5)
+ORDERS = list(itertools.permutations(range(3)))
+# Elements of a piece, and the units it keeps whole: with the second each piece is scattered in every order.
+CUTS: list[tuple[int, Shape | None]] = [(35, None), (12, (2, 3, 2)), (7 * 6 * 5, None)]
+
+
+class DeviceContract(PoolContract):
+    """What every `Device` does, its memory included. Subclasses override `make`."""
+
+    # What it says of itself
+
+    def test_it_describes_itself(self, device: Device) -> None:
+        assert device.name
+        assert isinstance(device.machine, Machine)
+        assert list(device.machine.depths) == sorted(set(device.machine.depths), reverse=True)
+        assert min(device.machine.depths) >= 1
+        assert device.free_memory() > 0
+        assert device.reserve >= 0
+
+    def test_it_supports_common_dtypes(self, device: Device) -> None:
+        assert all(device.supports(np.dtype(dtype)) for dtype in self.dtypes)
+
+    def test_declared_accesses_are_accepted(self, device: Device) -> None:
+        owner = object()
+        device.host_writes(owner)
+        device.host_reads(owner, "part")
+        device.host_writes(owner, "part")
+
+    # Arrays
+
+    @pytest.mark.parametrize("shape", [(), (3,), (4, 5)])
+    def test_host_arrays_become_its_own(self, bench: Bench, shape: Shape) -> None:
+        array = filled(shape, "f4")
+        with bench.pool.active():
+            found = bench.device.to_device(array)
+            assert bench.device.is_array(found)
+            assert (tuple(found.shape), found.dtype) == (array.shape, array.dtype)
+            copy = bench.device.xp.array(found)
+        lane = bench.lane()
+        bench.device.caller_lane().synchronize()
+        block = Block(copy, tuple(range(array.ndim)), [copy])
+        np.testing.assert_array_equal(bench.download(lane, block), array)
+
+    def test_other_things_are_not_its_arrays(self, device: Device) -> None:
+        for value in ([1.0], 1.0, None, "array", memoryview(b"x")):
+            assert not device.is_array(value)
+        if device.xp is not np:
+            assert not device.is_array(np.ones(3))
+
+    # Lanes
+
+    def test_a_lane_runs_in_order(self, bench: Bench) -> None:
+        lane, block, seen = bench.lane(), bench.block((1000,), "i8"), list[int]()
+        bench.assign(lane, block, 0)
+        for i in range(30):
+
+            def step(i: int = i) -> None:
+                seen.append(i)
+                block.array[...] = block.array * 2 + i
+
+            lane.call(step, writes=(block.owner,))
+        value = 0
+        for i in range(30):
+            value = 2 * value + i
+        assert (bench.download(lane, block) == value).all()
+        assert seen == list(range(30))
+
+    def test_closing_a_lane_finishes_what_is_enqueued(self, device: Device) -> None:
+        seen: list[int] = []
+        lane = device.lane()
+        for i in range(10):
+            lane.call(lambda i=i: seen.append(i))  # type: ignore[misc]
+        lane.close()
+        assert seen == list(range(10))
+
+    def test_a_call_returns_its_value(self, bench: Bench) -> None:
+        assert bench.lane().call(lambda: 7).result() == 7
+
+    def test_a_call_raises_its_error_and_the_lane_goes_on(self, bench: Bench) -> None:
+        lane, block = bench.lane(), bench.block((10,), "f4")
+        failed = lane.call(lambda: 1 // 0)
+        bench.assign(lane, block, 5)
+        with pytest.raises(ZeroDivisionError):
+            failed.result()
+        assert (bench.download(lane, block) == 5).all()
+
+    def test_the_callers_lane_is_where_its_own_code_runs(self, bench: Bench) -> None:
+        block = bench.block((1000,), "f4")
+        block.array[...] = 3
+        lane, event, other = bench.device.caller_lane(), bench.device.event(), bench.lane()
+        lane.call(lambda: None, writes=(block.owner,))
+        lane.record(event)
+        other.wait(event, Edge.COMPUTED)
+        assert (bench.download(other, block) == 3).all()
+
+    def test_a_lane_is_used_from_another_thread(self, bench: Bench) -> None:
+        lane, array = bench.lane(), filled((50, 40), "f4")
+        block, found = bench.block(array.shape, "f4"), list[np.ndarray]()
+
+        def work() -> None:
+            with bench.device.attach():
+                bench.upload(lane, array, block)
+                found.append(bench.download(lane, block))
+
+        in_threads(1, work)
+        np.testing.assert_array_equal(found[0], array)
+
+    # Events
+
+    def test_events_order_lanes(self, bench: Bench) -> None:
+        up, kernel, down = bench.lane(), bench.lane(), bench.lane()
+        array = filled((4 * MIB // 4,), "f4")
+        given, got = bench.block(array.shape, "f4"), bench.block(array.shape, "f4")
+        uploaded, computed = bench.device.event(), bench.device.event()
+        bench.upload(up, array, given)
+        up.record(uploaded)
+        kernel.wait(uploaded, Edge.UPLOADED)
+
+        def double() -> None:
+            got.array[...] = given.array * 2
+
+        kernel.call(double, reads=(given.owner,), writes=(got.owner,))
+        kernel.record(computed)
+        down.wait(computed, Edge.COMPUTED)
+        np.testing.assert_array_equal(bench.download(down, got), array * 2)
+
+    def test_a_thread_waits_for_an_event(self, bench: Bench) -> None:
+        lane, array = bench.lane(), filled((1000,), "f4")
+        block, event = bench.block(array.shape, "f4"), bench.device.event()
+        bench.upload(lane, array, block)
+        [piece] = pieces(array.shape, (0,), array.size)
+        [slot] = bench.slots((piece,), array.dtype)
+        lane.download(block, piece, slot, None)
+        lane.record(event)
+        event.synchronize(Edge.LANDED)
+        bench.device.host_reads(slot)
+        np.testing.assert_array_equal(slot.view(array.dtype, piece, None), array)
+
+    def test_an_event_that_was_never_recorded_holds_up_nothing(self, bench: Bench) -> None:
+        lane, event = bench.lane(), bench.device.event()
+        lane.wait(event, Edge.UPLOADED)
+        event.synchronize(Edge.UPLOADED)
+        assert lane.call(lambda: 1).result() == 1
+
+    def test_an_event_means_its_latest_mark(self, bench: Bench) -> None:
+        first, second = bench.lane(), bench.lane()
+        block, event = bench.block((1000,), "i4"), bench.device.event()
+        for value in range(5):
+            bench.assign(first, block, value)
+            first.record(event)
+        second.wait(event, Edge.UPLOADED)
+        assert (bench.download(second, block) == 4).all()
+
+    def test_events_go_back_and_forth(self, bench: Bench) -> None:
+        lanes, events = [bench.lane(), bench.lane()], [bench.device.event(), bench.device.event()]
+        block = bench.block((1000,), "i4")
+        bench.assign(lanes[1], block, 0)
+        lanes[1].record(events[1])
+
+        def increase() -> None:
+            block.array[...] += 1
+
+        for turn in range(20):
+            lane, own, other = lanes[turn % 2], events[turn % 2], events[1 - turn % 2]
+            lane.wait(other, Edge.COMPUTED)
+            lane.call(increase, writes=(block.owner,))
+            lane.record(own)
+        assert (bench.download(lanes[1], block) == 20).all()
+
+    def test_timed_events_are_in_order(self, bench: Bench) -> None:
+        lane, block = bench.lane(), bench.block((1000,), "f4")
+        begin = time.perf_counter()
+        events = [bench.device.event(timed=True) for _ in range(4)]
+        for event in events:
+            bench.assign(lane, block, 1)
+            lane.record(event)
+        for event in events:
+            event.synchronize(Edge.LANDED)
+        seconds = [event.seconds() for event in events]
+        assert seconds == sorted(seconds)
+        # The scale is the host clock's: a minute's tolerance tells it from any other.
+        assert begin - 60 < seconds[0] <= seconds[-1] < time.perf_counter() + 60
+
+    # Latches
+
+    def test_a_latch_of_nothing_is_open(self, device: Device) -> None:
+        device.latch(0).wait(Edge.STORED)
+
+    @pytest.mark.parametrize("number", [1, 5])
+    def test_a_latch_opens_with_the_last_arrival(self, device: Device, number: int) -> None:
+        latch, arrived, seen = device.latch(number), list[int](), list[int]()
+
+        def wait() -> None:
+            latch.wait(Edge.STORED)
+            seen.append(len(arrived))
+
+        def arrive() -> None:
+            arrived.append(1)
+            latch.arrive()
+
+        waiting = threading.Thread(target=wait)
+        waiting.start()
+        in_threads(number - 1, arrive)
+        waiting.join(0.01)  # a latch that opens too early might show it by now; a sound one never does
+        assert not seen
+        arrive()
+        waiting.join()
+        assert seen == [number]
+
+    # Copies
+
+    @pytest.mark.parametrize("order", ORDERS)
+    @pytest.mark.parametrize(("limit", "units"), CUTS)
+    def test_pieces_make_the_round_trip(self, bench: Bench, order: Shape, limit: int, units: Shape | None) -> None:
+        cut = pieces(SHAPE, order, limit, units, (1, 1, 1) if units else None)
+        assert any(piece.offset is None for piece in cut) == (units is not None)
+        lane = bench.lane()
+        for dtype in self.dtypes:
+            array = filled(SHAPE, dtype)
+            block = bench.block(SHAPE, dtype, order)
+            bench.upload(lane, array, block, cut)
+            np.testing.assert_array_equal(bench.download(lane, block, cut), array)
+            # The same by pieces of another shape, so that no two mistakes cancel.
+            np.testing.assert_array_equal(bench.download(lane, block, pieces(SHAPE, order, 10)), array)
+
+    @pytest.mark.parametrize("shape", [(), (1,), (1, 1)])
+    def test_a_single_element_makes_the_round_trip(self, bench: Bench, shape: Shape) -> None:
+        lane, array = bench.lane(), filled(shape, "c16")
+        block = bench.block(shape, "c16")
+        bench.upload(lane, array, block)
+        np.testing.assert_array_equal(bench.download(lane, block), array)
+
+    @pytest.mark.parametrize("order", ORDERS)
+    def test_a_block_lies_in_its_order(self, bench: Bench, order: Shape) -> None:
+        block = bench.block(SHAPE, "f4", order)
+        assert tuple(block.array.shape) == SHAPE
+        assert block.array.transpose(order).flags.c_contiguous
+        if order == (0, 1, 2):
+            assert block.inverse is None
+        else:
+            assert block.inverse is not None
+            assert permuted(permuted(SHAPE, order), block.inverse) == SHAPE
+
+    # Threads
+
+    def test_any_thread_may_attach(self, bench: Bench) -> None:
+        def work() -> None:
+            with bench.device.attach(), bench.pool.active():
+                lane, array = bench.device.lane(), filled((30, 20), "f4")
+                block = bench.block(array.shape, "f4")
+                bench.upload(lane, array, block)
+                assert bench.device.is_array(bench.device.xp.ones(3))
+                np.testing.assert_array_equal(bench.download(lane, block), array)
+                lane.close()
+
+        in_threads(4, work)

@@ -1,0 +1,144 @@
+"""Contract suite of a device's memory: the pool, its limit, and host memory for staging."""
+
+# ruff: noqa: D102 (the name of a test says what it tests)
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from chunkflow.devices.base import Device
+from chunkflow.testing.bench import MIB, Bench, DeviceSuite
+
+
+class PoolContract(DeviceSuite):
+    """What every device's `Pool` does."""
+
+    def test_the_pool_counts(self, device: Device) -> None:
+        pool = self.pool(device, 16 * MIB)
+        assert pool.used == 0
+        first = pool.allocate(4 * MIB)
+        assert first.nbytes == 4 * MIB
+        second = pool.allocate(2 * MIB)
+        assert pool.used == 6 * MIB
+        pool.free(second)
+        del second
+        assert pool.used == 4 * MIB
+        pool.free(first)
+        del first
+        assert pool.used == 0
+        assert 6 * MIB <= pool.peak <= pool.limit
+        pool.close()
+
+    def test_the_pool_refuses_more_than_its_limit(self, device: Device) -> None:
+        pool = self.pool(device, 16 * MIB)
+        kept = pool.allocate(8 * MIB)
+        with pytest.raises(Exception) as caught:  # noqa: PT011 (each device has an error of its own)
+            pool.allocate(10 * MIB)
+        assert device.is_out_of_memory(caught.value)
+        del caught
+        again = pool.allocate(8 * MIB)
+        assert pool.used == 16 * MIB
+        assert pool.peak <= pool.limit
+        del kept, again
+        pool.close()
+
+    def test_other_errors_are_not_for_want_of_memory(self, device: Device) -> None:
+        assert device.is_out_of_memory(MemoryError())
+        assert not device.is_out_of_memory(ValueError("memory"))
+
+    def test_adopted_arrays_count_until_they_are_freed(self, bench: Bench) -> None:
+        pool = bench.pool
+        with pool.active():
+            result = bench.device.xp.ones(2 * MIB, "u1")
+        pool.adopt(result)
+        assert pool.used == 2 * MIB
+        assert pool.peak >= 2 * MIB
+        pool.free(result)
+        del result
+        assert pool.used == 0
+
+    def test_an_active_pool_limits_functions(self, device: Device) -> None:
+        if not self.limits_functions:
+            pytest.skip("the array module allocates where it likes")
+        pool = self.pool(device, 16 * MIB)
+        with pool.active():
+            kept = device.xp.ones(8 * MIB, "u1")
+            assert pool.used == 8 * MIB
+            with pytest.raises(Exception) as caught:  # noqa: PT011 (each device has an error of its own)
+                device.xp.ones(10 * MIB, "u1")
+        assert device.is_out_of_memory(caught.value)
+        del kept, caught
+        assert pool.used == 0
+        pool.close()
+
+    def test_measuring_finds_the_peak_of_a_call(self, bench: Bench) -> None:
+        xp, nbytes = bench.device.xp, 2 * MIB
+
+        def fn() -> Any:
+            first = xp.ones(nbytes // 4, "f4")
+            second = first + 1
+            third = first * second
+            del first, second
+            return third + 1
+
+        with bench.pool.active():
+            result, peak = bench.pool.measure(fn)
+            assert tuple(result.shape) == (nbytes // 4,)
+            assert 3 * nbytes <= peak <= 3.5 * nbytes
+            # Once more: what one measurement leaves behind is no part of the next.
+            assert 3 * nbytes <= bench.pool.measure(fn)[1] <= 3.5 * nbytes
+
+    def test_measuring_passes_errors_on(self, bench: Bench) -> None:
+        with bench.pool.active():
+            with pytest.raises(ZeroDivisionError):
+                bench.pool.measure(lambda: 1 // 0)
+            assert bench.pool.measure(lambda: 7)[0] == 7
+
+    def test_host_slots_are_apart_and_large_enough(self, bench: Bench) -> None:
+        slots = bench.pool.host_slots(3, 1000)
+        assert len(slots) == 3
+        for i, slot in enumerate(slots):
+            slot.pin()
+            assert slot.array.nbytes >= 1000
+            assert slot.pointer == slot.array.ctypes.data
+            slot.array[...] = i
+        assert [slot.array.min() for slot in slots] == [0, 1, 2]
+        assert [slot.array.max() for slot in slots] == [0, 1, 2]
+
+    def test_host_slots_serve_again(self, bench: Bench) -> None:
+        pool = bench.pool
+        slots = pool.host_slots(2, MIB)
+        for slot in slots:
+            slot.pin()
+        pointers = {slot.pointer for slot in slots}
+        del slot
+        pool.release_host(slots)
+        again = pool.host_slots(3, MIB // 2)
+        assert len({slot.pointer for slot in again}) == 3
+        if self.keeps_host_slots:
+            assert pointers < {slot.pointer for slot in again}
+        pool.release_host(again)
+        larger = pool.host_slots(1, 2 * MIB)
+        assert larger[0].array.nbytes >= 2 * MIB
+        larger[0].pin()
+        larger[0].array[...] = 1
+        pool.release_host(larger)
+
+    def test_closing_a_pool_returns_its_memory(self, device: Device) -> None:
+        for _ in range(2):  # the first round loads what the device itself keeps
+            before = device.free_memory()
+            pool = self.pool(device, 64 * MIB)
+            array = pool.allocate(48 * MIB)
+            slots = pool.host_slots(2, MIB)
+            for slot in slots:
+                slot.pin()
+            pool.free(array)
+            del array, slot
+            pool.release_host(slots)
+            pool.close()
+            pool.close()
+            assert pool.used == 0
+        if self.limits_functions:  # elsewhere the memory is the host's, of which others take and give too
+            assert device.free_memory() >= before - 4 * MIB

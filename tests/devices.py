@@ -1,0 +1,123 @@
+"""Where the tests run: the CPU, the devices that check orderings, and a GPU if there is one.
+
+A test that takes a `place` and is marked `everywhere` (or `checked`) is a contract that all of them keep.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pytest
+
+from chunkflow.cost import Machine
+from chunkflow.devices.base import Edge
+from chunkflow.devices.clock import ClockDevice
+from chunkflow.devices.numpy import NumpyDevice
+
+MODES = ("eager", "threaded", "lazy")
+GPU_LEAST = 48 << 20
+"""Bytes of budget that streams, kernels and whole pages of device memory take before any block does."""
+
+
+def machine(*, staged: bool, lanes: int = 2, piece: int = 4096, **changes: Any) -> Machine:
+    """A small machine with a GPU's proportions: many pieces, blocks and slots for little data."""
+    made = Machine(
+        read=30e9,
+        upload=50e9,
+        compute=8e11,
+        download=50e9,
+        write=30e9,
+        overhead=1e-7,
+        lanes=lanes,
+        depths=(3, 2, 1),
+        staged=staged,
+        piece=piece,
+        threads=3,
+        slots=2,
+    )
+    return replace(made, **changes)
+
+
+def numpy_device(mode: str, *, staged: bool, poison: bool = True, **sizes: Any) -> NumpyDevice:
+    """The CPU in one of its checking modes, without the referee."""
+    return NumpyDevice(mode=mode, staged=staged, poison=poison, machine=machine(staged=staged, **sizes))  # type: ignore[arg-type]
+
+
+def checking(mode: str, *, staged: bool, drop: Edge | None = None, **sizes: Any) -> ClockDevice:
+    """The CPU in one of its checking modes, under the referee's eyes."""
+    return ClockDevice(numpy_device(mode, staged=staged, **sizes), drop=drop)
+
+
+@cache
+def _small_cuda() -> Any:
+    from chunkflow.devices.cupy import MACHINE, CupyDevice
+
+    return CupyDevice(0, machine=replace(MACHINE, piece=64 << 10, threads=3))
+
+
+@dataclass(frozen=True)
+class Place:
+    """One way to run. Devices are made anew, for a referee remembers all that it saw."""
+
+    name: str
+    mode: str = ""
+    staged: bool = False
+    lanes: int = 1
+
+    def device(self) -> Any:
+        """What to pass as ``device=``."""
+        if self.mode:
+            return checking(self.mode, staged=self.staged, lanes=self.lanes)
+        return ClockDevice(_small_cuda()) if self.name == "cuda-referee" else self.name
+
+    @property
+    def is_gpu(self) -> bool:
+        return self.name.startswith("cuda")
+
+    def budget(self, nbytes: int) -> int:
+        """A budget that leaves `nbytes` for blocks."""
+        return nbytes + (GPU_LEAST if self.is_gpu else 0)
+
+    def host(self, array: Any) -> np.ndarray:
+        """A copy of an array of this place in NumPy's hands."""
+        return np.array(array.get() if hasattr(array, "get") else array)
+
+    def out_of_memory(self, message: str) -> BaseException:
+        """What the device raises where memory runs out."""
+        if not self.is_gpu:
+            return MemoryError(message)
+        import cupy
+
+        return cupy.cuda.memory.OutOfMemoryError(1, 1)  # type: ignore[no-any-return]
+
+    def __str__(self) -> str:
+        return self.name
+
+
+CPU = Place("cpu")
+CHECKING = [
+    Place(f"{mode}-{'staged' if staged else 'direct'}", mode, staged, lanes)
+    for staged, lanes in ((True, 1), (False, 2))
+    for mode in MODES
+] + [Place("threaded-staged-2-lanes", "threaded", True, 2), Place("lazy-staged-2-lanes", "lazy", True, 2)]
+CUDA = [pytest.param(Place(name), id=name, marks=pytest.mark.gpu) for name in ("cuda", "cuda-referee")]
+
+everywhere = pytest.mark.parametrize("place", [CPU, *CHECKING, *CUDA], ids=str)
+checked = pytest.mark.parametrize("place", CHECKING, ids=str)
+on_cpu_and_gpu = pytest.mark.parametrize("place", [CPU, CUDA[0]], ids=str)
+
+
+def same(got: Any, expected: Any) -> None:
+    """Equal to the bit: dtype, shape and every element, NaN for NaN and minus zero for minus zero."""
+    got, expected = np.asarray(got), np.asarray(expected)
+    assert got.dtype == expected.dtype
+    np.testing.assert_array_equal(got, expected)
+    assert got.shape == expected.shape  # assert_array_equal would broadcast a scalar
+    if got.dtype.kind in "fc":
+        for part in ("real", "imag"):
+            one, other = getattr(got, part), getattr(expected, part)
+            number = ~np.isnan(other)
+            np.testing.assert_array_equal(np.signbit(one)[number], np.signbit(other)[number])
