@@ -192,13 +192,13 @@ def execute(
     raised once.
     """
     runner = BlockRunner(kernel, plan, device, trace)
+    flying: deque[Result] = deque()
     with ExitStack() as stack, device.attach():
+        stack.callback(_let_go, flying)
         lanes = _open_lanes(plan, device, stack)
         feeder = _open_feeder(plan, sources, device, pool, trace, stack)
         drainer = _open_drainer(plan, sinks, device, pool, trace, stack)
         blocks = feed(plan, feeder, lanes)
-        flying: deque[Result] = deque()
-        stack.callback(_let_go, flying)
         results = compute(plan, blocks, runner, lanes, device, pool, trace, flying)
         for _ in drain(plan, results, drainer, device, pool, trace, flying):
             pass
