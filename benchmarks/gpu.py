@@ -1,8 +1,9 @@
 """Streaming on a GPU beside its peers: a RAM-to-RAM map, and a sum over a page-cached memmap.
 
-Run ``python -m benchmarks.gpu [--gib 8] [--repeats 3] [--directory DIR]``: it needs a CUDA device, CuPy, dask, room for
-one array on disk and for three in host memory. Contenders take turns within one process; every output
-is poisoned before each run and compared with NumPy's after it.
+Run ``python -m benchmarks.gpu [--gib 16] [--repeats 3] [--directory DIR]``: it needs a CUDA device, CuPy, dask, room
+for one array on disk and for three in host memory. Contenders take turns within one process; every output is
+poisoned before each run and compared with NumPy's after it. Device memory is the driver's own figure, sampled
+during the uncounted first run of each.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import argparse
 import statistics
 import tempfile
+import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -19,7 +21,7 @@ import dask.array as da
 import numpy as np
 
 import chunkflow as cf
-from benchmarks.harness import alternate, machine, rate_rows, table
+from benchmarks.harness import Contender, alternate, machine, rate_rows, table
 
 BUDGET = "4GB"
 PLANE = (2048, 2048)
@@ -28,6 +30,33 @@ PLANE = (2048, 2048)
 def work(a):
     """What every contender computes."""
     return np.sqrt(np.abs(a)) * 2 + 1
+
+
+class PeakWatch:
+    """Most device memory in use beyond what was in use before, by name of the contender."""
+
+    def __init__(self) -> None:
+        self.peaks: dict[str, float] = {}
+
+    def __call__(self, name: str, run: Contender) -> None:
+        """Run, sampling the driver's figure every millisecond."""
+        cp.get_default_memory_pool().free_all_blocks()
+        before = least = cp.cuda.runtime.memGetInfo()[0]
+        done = threading.Event()
+
+        def sample() -> None:
+            nonlocal least
+            while not done.wait(0.001):
+                least = min(least, cp.cuda.runtime.memGetInfo()[0])
+
+        thread = threading.Thread(target=sample)
+        thread.start()
+        try:
+            run()
+        finally:
+            done.set()
+            thread.join()
+        self.peaks[name] = (before - least) / 1e9
 
 
 def link_rate() -> float:
@@ -56,7 +85,7 @@ def make(path: Path, planes: int) -> np.memmap:
 def main() -> None:
     """Run the contenders and print the tables."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--gib", type=int, default=8)
+    parser.add_argument("--gib", type=int, default=16)
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--directory", default=None)
     parser.add_argument("--report", action="store_true", help="print the plan and the profile too")
@@ -88,10 +117,10 @@ def main() -> None:
             for i in range(0, planes, step):
                 out[i : i + step] = cp.asnumpy(work(cp.asarray(ram[i : i + step])))
 
-        def dask_map() -> None:
-            lazy = da.from_array(ram, chunks=(16, *PLANE), name=False)
+        def dask_map(planes: int, workers: int) -> None:
+            lazy = da.from_array(ram, chunks=(planes, *PLANE), name=False)
             gpu = lazy.map_blocks(cp.asarray).map_blocks(work).map_blocks(cp.asnumpy)
-            gpu.store(out, scheduler="threads", num_workers=4, lock=False)
+            gpu.store(out, scheduler="threads", num_workers=workers, lock=False)
 
         def chunkflow_map() -> None:
             cf.map(work, ram, out=out, budget=BUDGET, device="cuda")
@@ -100,19 +129,19 @@ def main() -> None:
             cf.map(work, ram, out=out, device="cuda")
 
         poison()
-        with cf.Budget(BUDGET):
-            maps = alternate(
-                {
-                    "naive CuPy loop": naive_map,
-                    "dask + CuPy, threads": dask_map,
-                    "chunkflow.map, within one Budget": chunkflow_map_shared,
-                },
-                options.repeats,
-                check_map,
-            )
-        cold = alternate({"cold": chunkflow_map}, options.repeats, check_map)
-        maps["chunkflow.map, a budget of its own"] = cold["cold"]
+        watch = PeakWatch()
+        contenders: dict[str, Contender] = {
+            "naive CuPy loop, 256 MiB": naive_map,
+            "dask + CuPy, 4 threads, 256 MiB": lambda: dask_map(16, 4),
+            "dask + CuPy, 16 threads, 1 GiB": lambda: dask_map(64, 16),
+            "dask + CuPy, 16 threads, 256 MiB": lambda: dask_map(16, 16),
+            "chunkflow.map, a budget of its own": chunkflow_map,
+        }
+        maps = alternate(contenders, options.repeats, check_map, watch)
         cp.get_default_memory_pool().free_all_blocks()
+        with cf.Budget(BUDGET):
+            name = "chunkflow.map, within one Budget"
+            maps |= alternate({name: chunkflow_map_shared}, options.repeats, check_map, watch)
 
         total = float(ram.sum(dtype="f8"))
         got: list[float] = []
@@ -124,9 +153,9 @@ def main() -> None:
             step = device_block // (4 * PLANE[0] * PLANE[1])
             got.append(sum(float(cp.asarray(x[i : i + step]).sum(dtype="f8")) for i in range(0, planes, step)))
 
-        def dask_sum() -> None:
-            lazy = da.from_array(x, chunks=(16, *PLANE), name=False).map_blocks(cp.asarray)
-            got.append(float(lazy.sum(dtype="f8").compute(scheduler="threads", num_workers=4)))
+        def dask_sum(planes: int, workers: int) -> None:
+            lazy = da.from_array(x, chunks=(planes, *PLANE), name=False).map_blocks(cp.asarray)
+            got.append(float(lazy.sum(dtype="f8").compute(scheduler="threads", num_workers=workers)))
 
         def chunkflow_sum(budget: str | None = BUDGET) -> None:
             acc = cp.zeros((), "f8")
@@ -134,19 +163,17 @@ def main() -> None:
                 acc += chunk.data.sum(dtype="f8")
             got.append(float(acc))
 
+        contenders = {
+            "naive CuPy loop, 256 MiB": naive_sum,
+            "dask + CuPy, 4 threads, 256 MiB": lambda: dask_sum(16, 4),
+            "dask + CuPy, 16 threads, 256 MiB": lambda: dask_sum(16, 16),
+            "chunkflow.chunks, a budget of its own": chunkflow_sum,
+        }
+        sums = alternate(contenders, options.repeats, check_sum, watch)
+        cp.get_default_memory_pool().free_all_blocks()
         with cf.Budget(BUDGET):
-            sums = alternate(
-                {
-                    "naive CuPy loop": naive_sum,
-                    "dask + CuPy, threads": dask_sum,
-                    "chunkflow.chunks, within one Budget": lambda: chunkflow_sum(None),
-                },
-                options.repeats,
-                check_sum,
-            )
-        sums["chunkflow.chunks, a budget of its own"] = alternate({"cold": chunkflow_sum}, options.repeats, check_sum)[
-            "cold"
-        ]
+            name = "chunkflow.chunks, within one Budget"
+            sums |= alternate({name: lambda: chunkflow_sum(None)}, options.repeats, check_sum, watch)
         if options.report:
             print(cf.explain(work, ram, out=out, budget=BUDGET, device="cuda"))
             with cf.Profile() as profile:
@@ -155,13 +182,11 @@ def main() -> None:
             with cf.Profile() as profile:
                 chunkflow_sum()
             print(profile.report)
-        head = ["contender", "GB/s each way", "range", "last / this"]
-        print(
-            f"\npinned link, host to device: {link:.1f} GB/s; {ram.nbytes / 1e9:.1f} GB of float32, budget {BUDGET}\n"
-        )
-        print(table("map, RAM to RAM", rate_rows(maps, ram.nbytes), head))
-        head[1] = "GB/s"
-        print(table("sum of a page-cached memmap", rate_rows(sums, x.nbytes), head))
+        size = ram.nbytes
+        print(f"\npinned link, host to device: {link:.1f} GB/s; {size / 1e9:.1f} GB of float32, budget {BUDGET}\n")
+        for title, seconds in (("map, RAM to RAM (each way)", maps), ("sum of a page-cached memmap", sums)):
+            rows = [(*row, f"{watch.peaks[row[0]]:.2f}") for row in rate_rows(seconds, size)]
+            print(table(title, rows, ["contender", "GB/s", "range", "last / this", "device GB"]))
 
 
 if __name__ == "__main__":

@@ -15,17 +15,26 @@ from pathlib import Path
 Contender = Callable[[], object]
 
 
-def alternate(contenders: Mapping[str, Contender], repeats: int, check: Contender) -> dict[str, list[float]]:
-    """Time each contender `repeats` times, in turn, after one uncounted round; `check` follows every run."""
+def alternate(
+    contenders: Mapping[str, Contender],
+    repeats: int,
+    check: Contender,
+    warm: Callable[[str, Contender], object] = lambda name, run: run(),
+) -> dict[str, list[float]]:
+    """Time each contender `repeats` times, in turn, after an uncounted round; `check` follows every run.
+
+    `warm` makes the uncounted runs, and may watch them.
+    """
     seconds: dict[str, list[float]] = {name: [] for name in contenders}
-    for repeat in range(-1, repeats):
+    for name, run in contenders.items():
+        warm(name, run)
+        check()
+    for _ in range(repeats):
         for name, run in contenders.items():
             begin = time.perf_counter()
             run()
-            elapsed = time.perf_counter() - begin
+            seconds[name].append(time.perf_counter() - begin)
             check()
-            if repeat >= 0:
-                seconds[name].append(elapsed)
     return seconds
 
 

@@ -93,9 +93,9 @@ def prepared(
             plan = make_plan(op, specs, [], device.machine, limit, reserve=device.reserve, block=block)
             yield Prepared(plan, None, tuple(sources), (), device, pool, budget, False)
             return
-        kernel = Kernel(fn, args, kwargs)
+        kernel = Kernel(fn, args, kwargs, axes)
         seen = _learn(kernel, op, axes, lengths, sources, device, pool, limit, options)
-        op = _with_outputs(op, axes, seen, options)
+        op, kernel = _with_outputs(op, axes, seen, options), replace(kernel, dtypes=seen.dtypes)
         block = chunking.sides(lengths, axes, op.outputs[0].dims, len(op.extents))
         targets = targets or tuple(stores.open_target(None, overwrite=False) for _ in op.outputs)
         _check_number(targets, seen, options)

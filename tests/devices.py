@@ -102,6 +102,7 @@ CHECKING = [
     Place(f"{mode}-{'staged' if staged else 'direct'}", mode, staged, lanes)
     for staged, lanes in ((True, 1), (False, 2))
     for mode in MODES
+    if staged or mode != "lazy"
 ] + [Place("threaded-staged-2-lanes", "threaded", True, 2), Place("lazy-staged-2-lanes", "lazy", True, 2)]
 CUDA = [pytest.param(Place(name), id=name, marks=pytest.mark.gpu) for name in ("cuda", "cuda-referee")]
 

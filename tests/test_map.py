@@ -130,14 +130,16 @@ class Sink:
 
 def run(place: Place, budget: int, fn: Callable[..., Any], *arrays: Any, **options: Any) -> Any:
     """`map` with the budget, or the smallest that will do if that is more."""
-    device = place.device()
-    try:
-        return cf.map(fn, *arrays, budget=place.budget(budget), device=device, **options)
-    except cf.BudgetError as error:
-        assert error.smallest is not None
-        assert error.limit is not None
-        assert error.smallest > error.limit
-        return cf.map(fn, *arrays, budget=error.smallest, device=place.device(), **options)
+    least = place.budget(budget)
+    for _ in range(9):
+        try:
+            return cf.map(fn, *arrays, budget=least, device=place.device(), **options)
+        except cf.BudgetError as error:
+            # A trial on few elements also measures what Python itself allocates, which varies a little.
+            assert error.smallest is not None
+            assert error.smallest > least
+            least = error.smallest
+    raise AssertionError(f"no budget is enough: {least} bytes were promised to be")
 
 
 def total(*values: Any) -> Any:

@@ -367,7 +367,7 @@ class CupyDevice(Unwatched):
     def to_device(self, array: np.ndarray) -> Any:
         """Copy to the GPU."""
         with self._device:
-            return cupy.asarray(np.ascontiguousarray(array))
+            return cupy.asarray(array)
 
     def is_array(self, value: object) -> bool:
         """Whether `value` is a CuPy array on this GPU."""

@@ -143,11 +143,11 @@ class _NumpyLane:
         return _Mark()
 
     def upload(self, slot: HostSlot, block: Block, piece: Piece, scratch: Any) -> None:
-        target, source = block.array[piece.region], slot.view(block.array.dtype, piece, block.inverse)
+        target, source = block.array[(*piece.region, ...)], slot.view(block.array.dtype, piece, block.inverse)
         self._enqueue(lambda: np.copyto(target, source))
 
     def download(self, block: Block, piece: Piece, slot: HostSlot, scratch: Any) -> None:
-        target, source = slot.view(block.array.dtype, piece, block.inverse), block.array[piece.region]
+        target, source = slot.view(block.array.dtype, piece, block.inverse), block.array[(*piece.region, ...)]
         self._enqueue(lambda: np.copyto(target, source))
 
     def call(self, fn: Callable[[], T], reads: Sequence[object] = (), writes: Sequence[object] = ()) -> _Pending[T]:
@@ -182,12 +182,16 @@ class _EagerLane(_NumpyLane):
 class _ThreadLane(_NumpyLane):
     def __init__(self) -> None:
         self._queue: SimpleQueue[Callable[[], object] | None] = SimpleQueue()
+        self._error: BaseException | None = None
         self._thread = threading.Thread(target=self._work, name="chunkflow-lane")
         self._thread.start()
 
     def _work(self) -> None:
         while (call := self._queue.get()) is not None:
-            call()
+            try:
+                call()
+            except BaseException as error:  # as on a GPU, a failed copy shows when the lane is waited for
+                self._error = self._error or error
             del call  # a finished call must not keep its block alive until the next one comes
 
     def _enqueue(self, call: Callable[[], object]) -> None:
@@ -196,6 +200,8 @@ class _ThreadLane(_NumpyLane):
     def close(self) -> None:
         self._queue.put(None)
         self._thread.join()
+        if self._error is not None:
+            raise self._error
 
 
 class _LazyLane(_NumpyLane):

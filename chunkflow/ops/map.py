@@ -87,11 +87,17 @@ class Kernel:
         Its positional arguments; `SLOT` stands where the next array's block goes.
     kwargs : mapping
         Its keyword arguments.
+    axes : tuple
+        For each dimension of its results the axis of the nest that it follows, None for a new one.
+    dtypes : tuple of numpy.dtype
+        Of its results, as far as known: one None before the trial call.
     """
 
     fn: Callable[..., Any]
     args: tuple[Any, ...]
     kwargs: Mapping[str, Any]
+    axes: tuple[int | None, ...]
+    dtypes: tuple[np.dtype | None, ...] = (None,)
     wants: frozenset[str] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -105,10 +111,39 @@ class Kernel:
         args = [next(given) if a is SLOT else a for a in self.args]
         extra: dict[str, Any] = {}
         if "block_id" in self.wants:
-            extra["block_id"] = index
+            extra["block_id"] = tuple(0 if a is None else index[a] for a in self.axes)
         if "block_info" in self.wants:
-            extra["block_info"] = _block_info(self.args, nest, grid, index, box)
+            extra["block_info"] = self._block_info(nest, grid, index, box)
         return self.fn(*args, **self.kwargs, **extra)
+
+    def _block_info(self, nest: Blockwise, grid: Grid, index: Shape, box: Region) -> dict[int | None, dict[str, Any]]:
+        """What dask's ``map_blocks`` passes: one entry for each array argument, and None for the result.
+
+        In the trial call, when results are not known yet, they are taken to have their blocks' shape.
+        """
+        info: dict[int | None, dict[str, Any]] = {}
+        places = [i for i, a in enumerate(self.args) if a is SLOT]
+        for place, operand in zip(places, nest.operands, strict=True):
+            info[place] = {
+                "shape": operand.shape(nest.extents),
+                "num-chunks": operand.shape(grid.counts),
+                "array-location": [(s.start, s.stop) for s in operand.region(box)],
+                "chunk-location": tuple(0 if a is None else index[a] for a in operand.axes),
+            }
+        outputs = nest.outputs or (outputs_like(self.axes, [None] * len(self.axes)),)
+        results = [
+            {
+                "shape": out.shape(nest.extents),
+                "num-chunks": tuple(1 if a is None else grid.counts[a] for a in self.axes),
+                "array-location": [(s.start, s.stop) for s in out.region(box)],
+                "chunk-location": tuple(0 if a is None else index[a] for a in self.axes),
+                "chunk-shape": shape_of(out.region(box)),
+                "dtype": dtype,
+            }
+            for out, dtype in zip(outputs, self.dtypes, strict=True)
+        ]
+        info[None] = results[0] if len(results) == 1 else {"outputs": results}
+        return info
 
 
 class _Slot:
@@ -127,34 +162,6 @@ def _named(fn: Callable[..., Any], names: tuple[str, ...]) -> frozenset[str]:
     except (TypeError, ValueError):  # ufuncs and some built-ins have no signature
         return frozenset()
     return frozenset(n for n in names if n in parameters)
-
-
-def _block_info(
-    args: tuple[Any, ...], nest: Blockwise, grid: Grid, index: Shape, box: Region
-) -> dict[int | None, dict[str, Any]]:
-    """What dask's ``map_blocks`` passes: one entry for each array argument, and None for the results."""
-    info: dict[int | None, dict[str, Any]] = {}
-    places = [i for i, a in enumerate(args) if a is SLOT]
-    for place, operand in zip(places, nest.operands, strict=True):
-        info[place] = {
-            "shape": operand.shape(nest.extents),
-            "num-chunks": operand.shape(grid.counts),
-            "array-location": [(s.start, s.stop) for s in operand.region(box)],
-            "chunk-location": tuple(0 if a is None else index[a] for a in operand.axes),
-        }
-    outputs = [
-        {
-            "shape": out.shape(nest.extents),
-            "num-chunks": tuple(1 if isinstance(d, int) else grid.counts[d.axis] for d in out.dims),
-            "array-location": [(s.start, s.stop) for s in out.region(box)],
-            "chunk-location": tuple(0 if isinstance(d, int) else index[d.axis] for d in out.dims),
-            "chunk-shape": shape_of(out.region(box)),
-        }
-        for out in nest.outputs
-    ]
-    if outputs:
-        info[None] = outputs[0] if len(outputs) == 1 else {"outputs": outputs}
-    return info
 
 
 def outputs_like(axes: Sequence[int | None], lengths: Sequence[Along | int | None]) -> Output:

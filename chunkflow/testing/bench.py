@@ -24,7 +24,8 @@ class Bench:
 
     def __init__(self, device: Device, pool: Pool, stack: ExitStack) -> None:
         self.device, self.pool, self._stack = device, pool, stack
-        self._flying: list[object] = []
+        self._slots: list[HostSlot] = []
+        self._scratch: list[object] = []
 
     def lane(self) -> Lane:
         """A lane that is closed after the test."""
@@ -44,19 +45,29 @@ class Bench:
     def slots(self, cut: tuple[Piece, ...], dtype: np.dtype) -> list[HostSlot]:
         """A host slot for each piece."""
         slots = self.pool.host_slots(len(cut), max(piece.size for piece in cut) * dtype.itemsize)
+        self._slots += slots
         for slot in slots:
             slot.pin()
         return slots
 
+    def close(self) -> None:
+        """Give the memory back, once the lanes are closed."""
+        self._scratch.clear()
+        self.pool.release_host(self._slots)
+        self.pool.close()
+
     def scratch(self, cut: tuple[Piece, ...], dtype: np.dtype) -> Any:
-        """A landing place for any of the pieces."""
-        return self.pool.allocate(max(piece.size for piece in cut) * dtype.itemsize)
+        """A landing place for any of the pieces, where there are scattered ones."""
+        if all(piece.offset is not None for piece in cut):
+            return None
+        scratch = self.pool.allocate(max(piece.size for piece in cut) * dtype.itemsize)
+        self._scratch.append(scratch)  # a lane may be using it long after this
+        return scratch
 
     def upload(self, lane: Lane, array: np.ndarray, block: Block, cut: tuple[Piece, ...] | None = None) -> None:
         """Enqueue the upload of a whole array."""
         cut = cut or pieces(array.shape, tuple(range(array.ndim)), max(array.size, 1))
         slots, scratch = self.slots(cut, array.dtype), self.scratch(cut, array.dtype)
-        self._flying.append((slots, scratch))
         for slot, piece in zip(slots, cut, strict=True):
             self.device.host_writes(slot)
             slot.view(array.dtype, piece, block.inverse)[...] = array[piece.region]
@@ -74,7 +85,6 @@ class Bench:
         for slot, piece in zip(slots, cut, strict=True):
             self.device.host_reads(slot)
             out[piece.region] = slot.view(out.dtype, piece, block.inverse)
-        self.pool.release_host(slots)
         return out
 
     def assign(self, lane: Lane, block: Block, value: int) -> None:
@@ -123,9 +133,9 @@ class DeviceSuite:
     @pytest.fixture
     def bench(self, device: Device) -> Iterator[Bench]:
         with ExitStack() as stack:
-            pool = self.pool(device, 64 * MIB)
-            stack.callback(pool.close)
-            yield Bench(device, pool, stack)
+            bench = Bench(device, self.pool(device, 256 * MIB), stack)
+            stack.callback(bench.close)
+            yield bench
 
     def pool(self, device: Device, nbytes: int) -> Pool:
         """A pool with so many bytes besides what libraries took."""

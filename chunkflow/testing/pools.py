@@ -106,6 +106,7 @@ class PoolContract(DeviceSuite):
             slot.array[...] = i
         assert [slot.array.min() for slot in slots] == [0, 1, 2]
         assert [slot.array.max() for slot in slots] == [0, 1, 2]
+        bench.pool.release_host(slots)
 
     def test_host_slots_serve_again(self, bench: Bench) -> None:
         pool = bench.pool

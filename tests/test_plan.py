@@ -1,0 +1,528 @@
+"""Plans, against brute force: what is read when, what it takes, and that the budget is kept and used."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from dataclasses import replace
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from chunkflow import planner
+from chunkflow.cost import Machine, Traffic, estimate
+from chunkflow.errors import ArgumentError, ArgumentTypeError, BudgetError
+from chunkflow.grid import Grid, Region, Shape, shape_of
+from chunkflow.memory import Projection, Ring, rounded
+from chunkflow.ops.blockwise import Along, Blockwise, Operand, Output
+from chunkflow.ops.map import nest
+from chunkflow.plan import Plan
+from chunkflow.planner import make_plan
+from chunkflow.spec import ArraySpec
+from chunkflow.units import format_bytes, parse_bytes
+
+GPU = Machine(read=30e9, upload=50e9, compute=800e9, download=50e9, write=30e9, overhead=300e-6, page=2 << 20)
+SMALL = replace(GPU, overhead=1e-9, page=512, piece=256, host_limit=4096, threads=4)
+MACHINES = (
+    SMALL,
+    replace(SMALL, depths=(1,)),
+    replace(SMALL, depths=(2, 1), overhead=1e-3),
+    replace(SMALL, staged=False, lanes=2, depths=(4, 2, 1), cache=2000, spill=0.5),
+)
+RATIOS = (Fraction(1), Fraction(1, 2), Fraction(2), Fraction(2, 3), Fraction(3, 2))
+
+
+def spec(shape: Shape, dtype: str = "f4", **options: Any) -> ArraySpec:
+    return ArraySpec("x", shape, np.dtype(dtype), **options)
+
+
+def elementwise(*shapes: Shape) -> Blockwise:
+    op = nest(shapes)
+    return replace(op, outputs=(Output(tuple(Along(a) for a in range(len(op.extents)))),))
+
+
+@st.composite
+def problems(draw: st.DrawFn, *, chunked: bool = True) -> dict[str, Any]:
+    """Arguments of `make_plan`, less the budget."""
+    extents = tuple(draw(st.lists(st.integers(1, 14), min_size=1, max_size=3)))
+    axes = range(len(extents))
+    uncut = frozenset(draw(st.sets(st.sampled_from(axes), max_size=1)))
+
+    def chunks(shape: Shape) -> Shape | None:
+        if not chunked or not draw(st.booleans()):
+            return None
+        return tuple(draw(st.integers(1, n + 3)) for n in shape)
+
+    def array(shape: Shape) -> ArraySpec:
+        dtype = draw(st.sampled_from(["i1", "f4", "c16"]))
+        order = tuple(draw(st.permutations(range(len(shape)))))
+        return spec(shape, dtype, chunks=chunks(shape), order=order, in_memory=draw(st.booleans()))
+
+    operands = []
+    for _ in range(draw(st.integers(1, 3))):
+        first = draw(st.integers(0, len(extents)))
+        operands.append(Operand(tuple(a if draw(st.integers(0, 3)) else None for a in axes[first:])))
+    outputs = []
+    for _ in range(draw(st.integers(1, 2))):
+        followed = [a for a in axes if a not in uncut or draw(st.booleans())]
+        dims: list[Along | int] = [Along(a, draw(st.sampled_from(RATIOS))) for a in followed]
+        if draw(st.booleans()):
+            dims.insert(draw(st.integers(0, len(dims))), draw(st.integers(1, 3)))
+        outputs.append(Output(tuple(dims)))
+    return {
+        "op": Blockwise(extents, tuple(operands), tuple(outputs), uncut),
+        "operands": [array(o.shape(extents)) for o in operands],
+        "outputs": [array(o.shape(extents)) for o in outputs],
+        "machine": draw(st.sampled_from(MACHINES)),
+        "workspace": draw(st.sampled_from([0.0, 0.5, 8.0])),
+        "reserve": draw(st.sampled_from([0, 1000])),
+    }
+
+
+budgets = st.integers(500, 60_000)
+
+
+@st.composite
+def plans(draw: st.DrawFn) -> Plan:
+    try:
+        return make_plan(**draw(problems()), budget=draw(budgets))
+    except BudgetError:
+        assume(False)
+        raise
+
+
+def touched(region: Region, chunks: Shape | None, shape: Shape) -> int:
+    """Elements of the chunks that a region touches."""
+    total = 1
+    for side, chunk, n in zip(region, chunks or (1,) * len(shape), shape, strict=True):
+        total *= sum(min((c + 1) * chunk, n) - c * chunk for c in {i // chunk for i in range(side.start, side.stop)})
+    return total
+
+
+# Steps
+
+
+@given(plans())
+def test_steps_tile_the_nest_once(plan: Plan) -> None:
+    times = np.zeros(plan.op.extents, int)
+    numbers = []
+    for step in plan.steps():
+        times[step.box] += 1
+        numbers.append(step.number)
+        assert step.box == plan.grid.region(step.index)
+        assert step.sources == tuple(o.region(step.box) for o in plan.op.operands)
+        assert step.stores == tuple(o.region(step.box) for o in plan.op.outputs)
+    assert (times == 1).all()
+    assert numbers == list(range(len(plan.grid)))
+
+
+@given(plans())
+def test_stores_tile_the_outputs_once(plan: Plan) -> None:
+    for i, output in enumerate(plan.outputs):
+        times = np.zeros(output.shape, int)
+        for step in plan.steps():
+            times[step.stores[i]] += 1
+        assert (times == 1).all()
+
+
+@given(plans())
+def test_a_load_is_fresh_when_the_block_changes(plan: Plan) -> None:
+    before: list[Region | None] = [None] * len(plan.operands)
+    number = [-1] * len(plan.operands)
+    for step in plan.steps():
+        for i, region in enumerate(step.sources):
+            assert step.fresh[i] == (region != before[i])
+            number[i] += step.fresh[i]
+            before[i] = region
+        assert step.loads == tuple(number)
+    assert [n + 1 for n in number] == [plan.loads(i) for i in range(len(plan.operands))]
+
+
+@given(plans())
+def test_a_slot_is_not_filled_while_it_is_used(plan: Plan) -> None:
+    steps = list(plan.steps())
+    for i in range(len(plan.operands)):
+        last_use = {step.loads[i]: step.number for step in steps}
+        for step in steps:
+            earlier = step.loads[i] - plan.depth
+            if step.fresh[i] and earlier >= 0:
+                # The load is asked for when the step comes `depth` steps ahead of the one to be computed next.
+                assert last_use[earlier] <= step.number - plan.depth
+
+
+@given(plans())
+def test_bytes_are_those_of_all_loads_in_whole_chunks(plan: Plan) -> None:
+    read = upload = 0
+    for step in plan.steps():
+        for array, region, fresh in zip(plan.operands, step.sources, step.fresh, strict=True):
+            if fresh:
+                read += touched(region, array.chunks, array.shape) * array.dtype.itemsize
+                upload += math.prod(shape_of(region)) * array.dtype.itemsize
+    assert plan.bytes_in == read
+    assert plan.traffic.upload == upload
+    assert plan.bytes_out == plan.traffic.download == sum(array.nbytes for array in plan.outputs)
+
+
+@given(plans())
+def test_the_loop_order_loads_the_fewest_bytes(plan: Plan) -> None:
+    def loaded(walk: Shape) -> int:
+        total = 0
+        last: list[Region | None] = [None] * len(plan.operands)
+        for index in plan.grid.walk(walk):
+            box = plan.grid.region(index)
+            for i, (array, operand) in enumerate(zip(plan.operands, plan.op.operands, strict=True)):
+                region = operand.region(box)
+                if region != last[i]:
+                    last[i] = region
+                    total += math.prod(shape_of(region)) * array.dtype.itemsize
+        return total
+
+    assert loaded(plan.walk) == min(map(loaded, itertools.permutations(range(len(plan.op.extents)))))
+
+
+# Blocks
+
+
+@given(plans())
+def test_blocks_share_no_chunk_of_an_output(plan: Plan) -> None:
+    for i, output in enumerate(plan.outputs):
+        for step in plan.steps():
+            for side, chunk, n in zip(
+                step.stores[i], output.chunks or (1,) * len(output.shape), output.shape, strict=True
+            ):
+                assert side.start % chunk == 0
+                assert side.stop % chunk == 0 or side.stop == n
+
+
+@given(plans())
+def test_whole_axes_are_not_cut(plan: Plan) -> None:
+    assert all(plan.grid.counts[axis] == 1 for axis in plan.op.whole)
+
+
+@given(plans())
+def test_pieces_tile_every_block(plan: Plan) -> None:
+    arrays = (*plan.operands, *plan.outputs)
+    cuts = (*plan.cuts_in, *plan.cuts_out)
+    rings = [plan.ring_in] * len(plan.operands) + [plan.ring_out] * len(plan.outputs)
+    for step in plan.steps():
+        for array, cut, ring, region in zip(arrays, cuts, rings, (*step.sources, *step.stores), strict=True):
+            sizes = [piece.size for piece in cut.pieces(region)]
+            assert sum(sizes) == math.prod(shape_of(region))
+            assert (ring is not None) == plan.machine.staged
+            if ring is not None:
+                assert max(sizes, default=0) * array.dtype.itemsize <= ring.slot_bytes
+
+
+@given(plans())
+def test_scattered_pieces_have_room_to_land(plan: Plan) -> None:
+    for ring, arrays, cuts, outward in (
+        (plan.ring_in, plan.operands, plan.cuts_in, False),
+        (plan.ring_out, plan.outputs, plan.cuts_out, True),
+    ):
+        for step in plan.steps() if ring is not None else ():
+            for array, cut, region in zip(arrays, cuts, step.stores if outward else step.sources, strict=True):
+                for piece in cut.pieces(region):
+                    if piece.offset is None:
+                        assert piece.size * array.dtype.itemsize <= ring.scratch
+
+
+def test_a_fixed_block_is_kept() -> None:
+    x = spec((100, 100))
+    plan = make_plan(elementwise(x.shape), [x], [x], SMALL, 1_000_000, block=(7, 50))
+    assert plan.block == (7, 50)
+    assert plan.grid.counts == (15, 2)
+    with pytest.raises(BudgetError) as caught:
+        make_plan(elementwise(x.shape), [x], [x], SMALL, 2000, block=(7, 50))
+    assert caught.value.smallest is not None
+    make_plan(elementwise(x.shape), [x], [x], SMALL, caught.value.smallest, block=(7, 50))
+
+
+def test_a_fixed_block_may_be_larger_than_the_array() -> None:
+    x = spec((10, 10), chunks=(4, 4))
+    plan = make_plan(elementwise(x.shape), [x], [x], SMALL, 1_000_000, block=(64, 64))
+    assert len(plan.grid) == 1
+
+
+def test_a_fixed_block_does_not_split_chunks_of_an_output() -> None:
+    x, y = spec((100, 100)), spec((100, 100), chunks=(10, 25))
+    with pytest.raises(ArgumentError, match="multiple of 10"):
+        make_plan(elementwise(x.shape), [x], [y], SMALL, 1_000_000, block=(7, 50))
+
+
+@given(problems(), budgets)
+def test_sources_need_no_alignment(arguments: dict[str, Any], budget: int) -> None:
+    """What fits without source chunks fits with them: they may be read twice, but they forbid nothing."""
+    # Where data are staged a chunk passes whole through the ring, which takes memory of its own.
+    arguments["machine"] = replace(SMALL, staged=False)
+    bare = [replace(array, chunks=None) for array in arguments["operands"]]
+    try:
+        make_plan(**{**arguments, "operands": bare}, budget=budget)
+    except BudgetError:
+        return
+    make_plan(**arguments, budget=budget)
+
+
+def test_incompatible_chunks_of_sources_are_all_read_once_where_there_is_room() -> None:
+    a, b = spec((9600, 4800), chunks=(96, 480)), spec((9600, 4800), chunks=(128, 300))
+    plan = make_plan(elementwise(a.shape, b.shape), [a, b], [spec(a.shape)], GPU, 100_000_000)
+    assert len(plan.grid) > 1
+    assert plan.bytes_in == a.nbytes + b.nbytes
+
+
+def test_chunks_are_read_repeatedly_where_there_is_no_room() -> None:
+    a = spec((4096, 4096), chunks=(4096, 4096))
+    machine = replace(GPU, page=512)
+    plan = make_plan(elementwise(a.shape), [a], [spec(a.shape)], machine, 8_000_000)
+    assert len(plan.grid) > 1
+    assert plan.bytes_in == len(plan.grid) * a.nbytes
+
+
+@pytest.mark.parametrize("shape", [(0,), (3, 0), (0, 0, 2)])
+@pytest.mark.parametrize("machine", MACHINES)
+def test_nothing_is_planned_for_nothing(shape: Shape, machine: Machine) -> None:
+    x = spec(shape)
+    plan = make_plan(elementwise(shape), [x], [x], machine, 10_000)
+    assert list(plan.steps()) == []
+    assert (plan.bytes_in, plan.bytes_out) == (0, 0)
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+def test_a_scalar_is_one_step(machine: Machine) -> None:
+    x = spec(())
+    [step] = make_plan(elementwise(()), [x], [x], machine, 10_000).steps()
+    assert (step.box, step.sources, step.stores) == ((), ((),), ((),))
+
+
+# Memory
+
+
+@given(plans())
+def test_the_budget_is_kept(plan: Plan) -> None:
+    assert plan.memory.total <= plan.budget
+    assert plan.depth in plan.machine.depths
+    assert 1 <= plan.lanes <= plan.machine.lanes
+
+
+@given(plans())
+def test_every_block_fits_the_slots_that_are_counted(plan: Plan) -> None:
+    inputs = 0
+    for i, array in enumerate(plan.operands):
+        most = max(math.prod(shape_of(step.sources[i])) for step in plan.steps()) * array.dtype.itemsize
+        assert most <= math.prod(plan.slot_shape(i)) * array.dtype.itemsize
+        if plan.machine.staged or not array.in_memory:
+            inputs += min(plan.depth, plan.loads(i)) * rounded(most, plan.machine.page)
+    assert inputs <= plan.memory.inputs
+    outputs = 0
+    for i, array in enumerate(plan.outputs):
+        most = max(math.prod(shape_of(step.stores[i])) for step in plan.steps()) * array.dtype.itemsize
+        outputs += min(plan.depth, len(plan.grid)) * rounded(most, plan.machine.page)
+    assert outputs <= plan.memory.outputs
+
+
+@given(problems())
+def test_the_smallest_budget_is_just_enough(arguments: dict[str, Any]) -> None:
+    with pytest.raises(BudgetError) as caught:
+        make_plan(**arguments, budget=1)
+    smallest = caught.value.smallest
+    assert smallest is not None
+    assert str(smallest) in str(caught.value)
+    assert make_plan(**arguments, budget=smallest).memory.total <= smallest
+    with pytest.raises(BudgetError):
+        make_plan(**arguments, budget=smallest - 1)
+
+
+@given(problems(), budgets)
+def test_the_error_names_the_smallest_budget_whatever_was_asked_for(arguments: dict[str, Any], budget: int) -> None:
+    error = None
+    try:
+        make_plan(**arguments, budget=budget)
+    except BudgetError as caught:
+        error = caught
+    assume(error is not None)
+    assert error.limit == budget
+    assert budget < error.smallest == error.needed
+    make_plan(**arguments, budget=error.smallest)
+
+
+SHAPES = [(1 << 34,), (1 << 17, 1 << 17), (3000, 2000, 2500), (500, 100, 400, 700), (1 << 30, 7)]
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("budget", ["256MB", "1GB", "4GB", "40GB"])
+@pytest.mark.parametrize("number", [1, 3])
+@pytest.mark.parametrize("workspace", [0.0, 12.0])
+def test_the_budget_is_used(shape: Shape, budget: str, number: int, workspace: float) -> None:
+    limit = parse_bytes(budget)
+    arrays = [spec(shape)] * number
+    op = elementwise(*[shape] * number)
+    plan = make_plan(op, arrays, [spec(shape)], GPU, limit, workspace=workspace)
+    assert plan.memory.total <= limit
+    if plan.memory.total < 0.6 * limit:
+        axis = next(a for a in reversed(range(len(shape))) if plan.block[a] < shape[a])
+        for factor in (1.2, 1.5, 2.0, 3.0):
+            side = min(math.ceil(plan.block[axis] * factor), shape[axis])
+            block = (*plan.block[:axis], side, *plan.block[axis + 1 :])
+            try:
+                larger = make_plan(op, arrays, [spec(shape)], GPU, limit, workspace=workspace, block=block)
+            except BudgetError:
+                continue
+            assert larger.estimate.seconds >= plan.estimate.seconds
+
+
+def test_slots_for_full_overlap_are_kept_where_there_is_room() -> None:
+    x = spec((3000, 2000, 2500))
+    plan = make_plan(elementwise(x.shape), [x], [x], GPU, 4_000_000_000, workspace=8)
+    assert plan.depth == max(GPU.depths)
+
+
+@pytest.mark.parametrize("chunks", [None, (64, 64, 64), (128, 1024, 1024)])
+def test_a_terabyte_is_planned_in_few_trials(chunks: Shape | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    tried = []
+
+    def counted(*args: Any) -> Any:
+        tried.append(args)
+        return estimate(*args)
+
+    monkeypatch.setattr(planner, "estimate", counted)
+    x = spec((1 << 18, 1024, 1024), chunks=chunks)
+    plan = make_plan(elementwise(x.shape), [x], [x], GPU, 4_000_000_000)
+    assert x.nbytes > 1e12
+    assert len(plan.grid) > 100
+    assert 0 < len(tried) < 500
+    assert next(plan.steps()).number == 0  # made as they are asked for
+
+
+def test_a_plan_describes_itself() -> None:
+    x = spec((3000, 2000, 2500), chunks=(100, 100, 100))
+    text = str(make_plan(elementwise(x.shape), [x], [x], GPU, 4_000_000_000, reserve=1 << 20))
+    for part in ("blocks of", "float32 (3000, 2000, 2500)", "in chunks", "memory", "4.00 GB", "bound by"):
+        assert part in text
+
+
+# The arithmetic below
+
+
+@pytest.mark.parametrize(
+    ("nbytes", "page", "expected"),
+    [
+        (0, 512, 0),
+        (1, 512, 512),
+        (512, 512, 512),
+        (513, 512, 1024),
+        (1, 2 << 20, 512),
+        (1 << 20, 2 << 20, 1 << 20),
+        ((1 << 20) + 1, 2 << 20, 2 << 20),
+        (2 << 20, 2 << 20, 2 << 20),
+        ((2 << 20) + 1, 2 << 20, 4 << 20),
+    ],
+)
+def test_rounded(nbytes: int, page: int, expected: int) -> None:
+    assert rounded(nbytes, page) == expected
+
+
+@given(st.integers(0, 1 << 40), st.sampled_from([512, 4096, 2 << 20]))
+def test_rounding_never_takes_away(nbytes: int, page: int) -> None:
+    assert nbytes <= rounded(nbytes, page) < nbytes + page
+    assert rounded(rounded(nbytes, page), page) == rounded(nbytes, page)
+
+
+def test_a_projection_sums_its_terms() -> None:
+    projection = Projection(1, 20, 300, 4000, 50_000)
+    assert projection.total == 54_321
+    assert str(Projection(0, 0, 0, 0, 0)) == "0 B = 0 B"
+
+
+@given(*(st.integers(1, 1000) for _ in range(5)))
+def test_a_ring_is_within_its_limit(pieces: int, slot: int, threads: int, slots: int, limit: int) -> None:
+    ring = Ring.sized(pieces, slot, threads, slots, limit)
+    assert 1 <= ring.threads <= min(threads, pieces)
+    assert ring.nbytes <= max(limit, slots * slot)
+
+
+@given(st.lists(st.integers(0, 10**12), min_size=5, max_size=5), st.integers(1, 1000), st.integers(1, 5))
+def test_estimates_grow_with_bytes(amounts: list[int], blocks: int, depth: int) -> None:
+    for machine in (GPU, *MACHINES):
+        base = estimate(machine, Traffic(*amounts), blocks, depth, 1000)
+        for i in range(5):
+            more = [*amounts[:i], amounts[i] * 2 + 1000, *amounts[i + 1 :]]
+            assert estimate(machine, Traffic(*more), blocks, depth, 1000).seconds >= base.seconds
+        assert base.seconds >= max(base.stages.values()) / machine.lanes
+        assert base.bound_by in base.stages
+
+
+@given(st.lists(st.integers(0, 10**12), min_size=5, max_size=5), st.integers(1, 1000))
+def test_more_slots_are_no_slower(amounts: list[int], blocks: int) -> None:
+    seconds = [estimate(GPU, Traffic(*amounts), blocks, depth, 1000).seconds for depth in (1, 2, 3)]
+    assert seconds == sorted(seconds, reverse=True)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (1, 1),
+        (np.int64(4096), 4096),
+        ("1", 1),
+        ("12 B", 12),
+        ("4GB", 4 * 10**9),
+        ("4gb", 4 * 10**9),
+        ("4GiB", 4 << 30),
+        (" 4 GiB ", 4 << 30),
+        ("1.5kB", 1500),
+        (".5 KiB", 512),
+        ("2MB", 2_000_000),
+        ("2MiB", 2 << 20),
+        ("1TB", 10**12),
+        ("1PiB", 1 << 50),
+        ("1e3", 1000),
+        ("2e-3 MB", 2000),
+        ("80%", 800),
+        ("100%", 1000),
+        ("0.5%", 5),
+        (0.8, 800),
+        (1.0, 1000),
+        (1e-9, 1),
+    ],
+)
+def test_parse_bytes(text: Any, expected: int) -> None:
+    assert parse_bytes(text, whole=1000) == expected
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *(0, -1, 0.0, -0.5, 1.5, 4e9, math.nan, math.inf),
+        *("0", "-4GB", "0B", "", "GB", "4 bananas", "4GBs", "4G B", "1,5GB", "nan", "inf", "1e-3 B"),
+        *("0%", "101%", "-5%"),
+    ],
+)
+def test_impossible_budgets(text: Any) -> None:
+    with pytest.raises(ArgumentError):
+        parse_bytes(text, whole=1000)
+
+
+@pytest.mark.parametrize("value", [None, True, False, [1], 1j, b"4GB"])
+def test_other_things_are_no_budgets(value: Any) -> None:
+    with pytest.raises(ArgumentTypeError):
+        parse_bytes(value, whole=1000)
+
+
+@pytest.mark.parametrize("value", ["80%", 0.8])
+def test_a_share_is_of_something(value: Any) -> None:
+    with pytest.raises(ArgumentError, match="fraction"):
+        parse_bytes(value)
+
+
+@given(st.integers(1, 10**17))
+def test_bytes_are_formatted_to_three_digits(count: int) -> None:
+    assert math.isclose(parse_bytes(format_bytes(count)), count, rel_tol=0.01)
+
+
+def test_grids_of_plans_are_kept() -> None:
+    x = spec((100, 100))
+    plan = make_plan(elementwise(x.shape), [x], [x], SMALL, 20_000)
+    assert plan.grid is plan.grid
+    assert plan.grid == Grid(x.shape, plan.block)

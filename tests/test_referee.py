@@ -1,0 +1,155 @@
+"""The engine keeps every edge: take one away, and the referee objects, or the data come out wrong."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import numpy as np
+import pytest
+from devices import MODES, checking, machine, numpy_device, same
+
+import chunkflow as cf
+from chunkflow.devices.base import Edge
+from chunkflow.devices.clock import ClockDevice
+from chunkflow.devices.numpy import NumpyDevice
+from chunkflow.errors import RaceError
+from chunkflow.testing import CountingSource, filled
+
+modes = pytest.mark.parametrize("mode", MODES)
+
+
+def x() -> np.ndarray:
+    return filled((64, 50), "f4")
+
+
+def stream(device: Any) -> np.ndarray:
+    """A run of several blocks, slots, lanes and pieces: 12 blocks of 3 slots, each of 3 pieces and more."""
+    options = {"dtype": "f4", "workspace": 0, "chunks": (6, -1), "budget": "40kB"}
+    y: np.ndarray = cf.map(lambda a, b: a * b + a, CountingSource(x()), x(), device=device, **options)
+    return y
+
+
+def small(mode: str, drop: Edge | None = None) -> ClockDevice:
+    return checking(mode, staged=True, piece=400, drop=drop)
+
+
+@modes
+def test_a_run_with_every_edge_has_no_race(mode: str) -> None:
+    same(stream(small(mode)), x() * x() + x())
+
+
+@modes
+@pytest.mark.parametrize("edge", list(Edge), ids=lambda e: e.name)
+def test_a_run_without_one_edge_is_caught(mode: str, edge: Edge) -> None:
+    before = set(threading.enumerate())
+    with pytest.raises(RaceError, match="nothing orders it"):
+        stream(small(mode, edge))
+    assert set(threading.enumerate()) == before
+
+
+@modes
+@pytest.mark.parametrize("edge", [Edge.REFILL, Edge.OVERWRITE, Edge.ENQUEUED, Edge.UPLOADED], ids=lambda e: e.name)
+def test_a_loop_over_chunks_without_one_edge_is_caught(mode: str, edge: Edge) -> None:
+    def loop(device: Any) -> float:
+        return float(sum(c.data.sum() for c in cf.chunks(x(), chunks=(4, -1), budget="40kB", device=device)))
+
+    assert loop(small(mode)) == x().sum()
+    with pytest.raises(RaceError, match="nothing orders it"):
+        loop(small(mode, edge))
+
+
+@pytest.mark.parametrize("mode", ["eager", "threaded"])
+@pytest.mark.parametrize("lanes", [1, 2, 3])
+def test_lanes_that_share_the_hosts_memory_have_no_race(mode: str, lanes: int) -> None:
+    table, row, column = x(), CountingSource(filled((1, 50), "f4")), CountingSource(filled((64, 1), "f4"))
+    for chunks in ((3, -1), (-1, 7), (9, 9)):
+        options = {"dtype": "f4", "workspace": 0, "chunks": chunks, "budget": "60kB"}
+        device = checking(mode, staged=False, lanes=lanes)
+        got = cf.map(lambda a, b, c: a * b + c, table, row, column, device=device, **options)
+        same(got, table * row[...] + column[...])
+        assert max(len(cf.explain(lambda a: a, table, device=device, **options).grid), 8) >= 8
+
+
+def test_lanes_that_share_the_hosts_memory_end_in_lazy_mode_too() -> None:
+    done = []
+
+    def run() -> None:
+        done.append(cf.map(np.negative, x(), chunks=(9, -1), budget="60kB", device=checking("lazy", staged=False)))
+
+    thread = threading.Thread(target=run, daemon=True)  # so that waiting in vain does not outlive the test
+    thread.start()
+    thread.join(20)
+    assert done, "the run waits for a result that nothing makes the lazy lane store"
+    same(done[0], -x())
+
+
+@pytest.mark.parametrize("edge", [Edge.OVERWRITE, Edge.UPLOADED], ids=lambda e: e.name)
+def test_lanes_that_share_the_hosts_memory_need_their_edges(edge: Edge) -> None:
+    row = CountingSource(filled((1, 50), "f4"))  # read on one lane and used on the others
+    with pytest.raises(RaceError, match="nothing orders it"):
+        cf.map(
+            lambda a, b: a * b,
+            CountingSource(x()),
+            row,
+            dtype="f4",
+            workspace=0,
+            chunks=(7, 11),
+            budget="60kB",
+            device=checking("threaded", staged=False, lanes=2, drop=edge),
+        )
+
+
+# -- The modes see something even without the referee --------------------------------------------------------
+
+
+class _DeafLane:
+    """A lane that does not wait for one kind of edge."""
+
+    def __init__(self, inner: Any, drop: Edge) -> None:
+        self._inner, self._drop = inner, drop
+
+    def wait(self, event: Any, edge: Edge) -> None:
+        if edge is not self._drop:
+            self._inner.wait(event, edge)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+
+class Dropping:
+    """A device whose lanes do not wait for one kind of edge, and nobody there to object."""
+
+    def __init__(self, inner: NumpyDevice, drop: Edge) -> None:
+        self._inner, self._drop = inner, drop
+
+    def lane(self) -> Any:
+        return _DeafLane(self._inner.lane(), self._drop)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+
+@pytest.mark.parametrize("edge", [Edge.UPLOADED, Edge.OVERWRITE, Edge.COMPUTED], ids=lambda e: e.name)
+def test_laziness_and_poison_turn_a_missing_edge_into_wrong_data(edge: Edge) -> None:
+    lazy = numpy_device("lazy", staged=True, piece=400)
+    same(stream(lazy), x() * x() + x())
+    if edge is Edge.COMPUTED:
+        # The host waits for the kernel's call before it publishes the result: the edge orders what the kernel
+        # has enqueued, and NumPy's has run by then. Only the referee can see that it is missing.
+        with pytest.raises(RaceError):
+            stream(small("lazy", edge))
+        return
+    with np.errstate(all="ignore"):
+        assert not np.array_equal(stream(Dropping(lazy, edge)), x() * x() + x())
+
+
+def test_fresh_and_freed_memory_is_poisoned() -> None:
+    device = NumpyDevice(mode="eager", staged=True, poison=True, machine=machine(staged=True))
+    pool = device.pool(4096)
+    fresh = pool.allocate(64)
+    assert np.isnan(fresh.view("f4")).all()
+    fresh[:] = 0
+    pool.free(fresh)
+    assert np.isnan(fresh.view("f4")).all()
+    assert all(np.isnan(slot.array[:8].view("f4")).all() for slot in pool.host_slots(2, 8))
