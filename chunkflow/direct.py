@@ -23,7 +23,7 @@ class DirectFeeder:
 
     def __init__(self, plan: Plan, sources: Sequence[Source], device: Device, pool: Pool, trace: Trace) -> None:
         self.ahead = 1  # a lane reads a block when it is about to compute it
-        self._plan, self._sources, self._device, self._trace = plan, sources, device, trace
+        self._plan, self._sources, self._pool, self._trace = plan, sources, pool, trace
         self._slots: list[list[Slot]] = [
             [] if spec.in_memory else make_slots(plan, device, pool, i, 1) for i, spec in enumerate(plan.operands)
         ]
@@ -54,7 +54,7 @@ class DirectFeeder:
     def close(self) -> None:
         """Nothing runs here: the lanes are the engine's."""
         for slot in itertools.chain.from_iterable(self._slots):
-            slot.release()
+            slot.release(self._pool)
 
 
 class DirectDrainer:
@@ -72,8 +72,9 @@ class DirectDrainer:
         def write() -> None:
             try:
                 result.arrays = pending.result()
-                for sink, region, array in zip(self._sinks, result.step.stores, result.arrays, strict=True):
+                for array in result.arrays:
                     self._pool.adopt(array)
+                for sink, region, array in zip(self._sinks, result.step.stores, result.arrays, strict=True):
                     begin = time.perf_counter()
                     sink.write(region, array)
                     self._trace.span("write", begin, time.perf_counter(), array.nbytes)

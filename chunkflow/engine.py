@@ -165,10 +165,10 @@ def drain(
         yield land()
 
 
-def _let_go(flying: deque[Result]) -> None:
+def _let_go(flying: deque[Result], pool: Pool) -> None:
     """Release what a failed run's traceback would keep alive."""
     for result in flying:
-        result.release()
+        result.release(pool)
 
 
 def _nbytes(itemsize: int, region: Sequence[slice]) -> int:
@@ -194,7 +194,7 @@ def execute(
     runner = BlockRunner(kernel, plan, device, trace)
     flying: deque[Result] = deque()
     with ExitStack() as stack, device.attach():
-        stack.callback(_let_go, flying)
+        stack.callback(_let_go, flying, pool)
         lanes = _open_lanes(plan, device, stack)
         feeder = _open_feeder(plan, sources, device, pool, trace, stack)
         drainer = _open_drainer(plan, sinks, device, pool, trace, stack)

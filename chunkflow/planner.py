@@ -107,7 +107,7 @@ class _Problem:
             nbytes = math.prod(box) * spec.dtype.itemsize
             largest = max(largest, nbytes)
             pieces += blocks * math.prod(_grid.count(n, b) for n, b in zip(shape, box, strict=True))
-            if not _grid.contiguous(box, shape, cut.order):
+            if cut.scatters(shape, spec.shape):
                 scattered = max(scattered, nbytes)
         limit = self.machine.host_limit
         if scattered:  # a tight budget is for blocks: fewer threads, then
@@ -325,7 +325,7 @@ def _best_walk(op: Blockwise, operands: Sequence[ArraySpec], counts: Shape) -> S
 
     def loaded(walk: Shape) -> int:
         return sum(
-            s.nbytes * op.loads(o, counts, walk) // _different(o, counts)
+            s.nbytes * op.loads(o, counts, walk) // max(_different(o, counts), 1)
             for s, o in zip(operands, op.operands, strict=True)
         )
 

@@ -66,6 +66,9 @@ class _Crew:
         for thread in self.threads:
             thread.join()
         self.pool.release_host(self.slots)
+        for scratch in self.scratch:
+            if scratch is not None:
+                self.pool.free(scratch)
         self.scratch.clear()
 
 
@@ -201,7 +204,7 @@ class RingFeeder:
     def __init__(self, plan: Plan, sources: Sequence[Source], device: Device, pool: Pool, trace: Trace) -> None:
         assert plan.ring_in is not None
         self.ahead = plan.depth
-        self._plan, self._sources, self._device = plan, sources, device
+        self._plan, self._sources, self._device, self._pool = plan, sources, device, pool
         self._slots = [make_slots(plan, device, pool, i, plan.ring_in.threads) for i in range(len(plan.operands))]
         self._crew = _Feeders(device, pool, plan.ring_in, trace, "feed")
 
@@ -232,7 +235,7 @@ class RingFeeder:
         self._crew.stopping = True
         self._crew.close()
         for slot in itertools.chain.from_iterable(self._slots):
-            slot.release()
+            slot.release(self._pool)
 
 
 class RingDrainer:
@@ -247,6 +250,8 @@ class RingDrainer:
         """Publish the pieces of a result."""
         assert result.pending is not None
         result.arrays = result.pending.result()
+        for array in result.arrays:
+            self._pool.adopt(array)
         cuts = [
             cut.pieces(region) if array.size else ()
             for cut, region, array in zip(self._plan.cuts_out, result.step.stores, result.arrays, strict=True)
@@ -255,7 +260,6 @@ class RingDrainer:
         for sink, region, cut, array, pieces in zip(
             self._sinks, result.step.stores, self._plan.cuts_out, result.arrays, cuts, strict=True
         ):
-            self._pool.adopt(array)
             block = Block(array, cut.order, result)
             result.blocks.append(block)
             transfer = Transfer(

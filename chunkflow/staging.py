@@ -38,10 +38,11 @@ class Slot:
         self._block = block
         return block
 
-    def release(self) -> None:
-        """Let the memory go, even if a failed run's traceback still knows the slot or its block."""
+    def release(self, pool: Pool) -> None:
+        """Free the memory, even if a failed run's traceback still knows the slot or its block."""
         if self._block is not None:
             self._block.array = None
+        pool.free(self.buffer)
         self.buffer = self._block = None
 
 
@@ -107,19 +108,19 @@ class Result:
         """Wait until the result is stored, then free it; raise what failed."""
         assert self.stored is not None
         self.stored.wait(Edge.STORED)
-        arrays = self.release()
+        if self.error is None:
+            device.host_writes(self)
+        self.release(pool)
         if self.error is not None:
             raise self.error
-        device.host_writes(self)
-        for array in arrays:
-            pool.free(array)
 
-    def release(self) -> tuple[Any, ...]:
-        """Let go of the arrays, and hand them to the one who frees them."""
+    def release(self, pool: Pool) -> None:
+        """Free the arrays."""
         arrays, self.arrays, self.pending = self.arrays, (), None
         for block in self.blocks:
             block.array = None  # a thread that waits for work still knows the last one it had
-        return arrays
+        for array in arrays:
+            pool.free(array)
 
 
 class Transfer:
