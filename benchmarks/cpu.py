@@ -212,7 +212,7 @@ def memory(field: str) -> int:
 
 def measure(case: Case, name: str) -> tuple[float, float]:
     """Peak of resident and of anonymous memory in MB beyond what is there before the run, in this process."""
-    small = type(case)(case.directory, CHUNKS[0], case.fn)
+    small = type(case)(case.directory, 2, case.fn)
     small.create()
     small.open()
     small.poison()

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import fields
 from typing import Any
 
-from chunkflow import engine, trace
+from chunkflow import engine, interrupts, trace
 from chunkflow import progress as _progress
 from chunkflow.budget import Budget
 from chunkflow.chunking import Chunks
@@ -108,7 +108,7 @@ def map(
     """
     watch = _watch(progress)
     options = Options(out, budget, dtype, chunks, drop_axis, new_axis, workspace, device, overwrite)
-    with prepared(fn, arrays, kwargs, options) as run:
+    with interrupts.deferred(), prepared(fn, arrays, kwargs, options) as run:
         results = _run(run, watch)
     return results if run.is_tuple else results[0]
 
@@ -137,7 +137,7 @@ def explain(fn: Callable[..., Any], *arrays: Any, **options: Any) -> Plan:
     """
     options.pop("progress", None)
     known = {f.name: options.pop(f.name, f.default) for f in fields(Options)}
-    with prepared(fn, arrays, options, Options(**known)) as run:
+    with interrupts.deferred(), prepared(fn, arrays, options, Options(**known)) as run:
         return run.plan
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from chunkflow import grid
+from chunkflow import grid, interrupts
 from chunkflow.devices.base import Device, Pool
 from chunkflow.errors import BudgetError, ResultTypeError
 from chunkflow.grid import Grid, Region, Shape
@@ -115,7 +115,8 @@ def _measure(
                 source.read(region, host)
             blocks.append(device.to_device(host))
         index = (0,) * len(sides)
-        value, peak = pool.measure(lambda: kernel(blocks, nest, Grid(nest.extents, sides), index, box))
+        with interrupts.allowed():
+            value, peak = pool.measure(lambda: kernel(blocks, nest, Grid(nest.extents, sides), index, box))
         is_tuple = isinstance(value, tuple)
         values = list(value) if isinstance(value, tuple) else [value]
         del value

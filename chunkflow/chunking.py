@@ -27,12 +27,10 @@ def lengths(chunks: Chunks, ndim: int) -> tuple[Length, ...]:
     >>> lengths(None, 2)
     ('auto', 'auto')
     """
-    if chunks is None or isinstance(chunks, int):
-        entries: list[Any] = ["auto" if chunks is None else chunks] * ndim
-    elif isinstance(chunks, str):
-        raise ArgumentTypeError(f"chunks={chunks!r} must be an int or a tuple with an entry for each axis")
+    if isinstance(chunks, Sequence) and not isinstance(chunks, str):
+        entries: list[Any] = list(chunks)
     else:
-        entries = list(chunks)
+        entries = ["auto" if chunks is None else chunks] * ndim
     if len(entries) != ndim:
         raise ArgumentError(f"chunks={chunks!r} has {len(entries)} entries and the result has {ndim} dimensions")
     return tuple(_length(entry, chunks) for entry in entries)
@@ -81,6 +79,13 @@ def sides(
             )
         found[axis] = int(side)
     return tuple(found)
+
+
+def check_sums(chunks: Chunks, shape: Shape) -> None:
+    """Refuse lengths given one by one that do not add up to the result's."""
+    for entry, n in zip(chunks if isinstance(chunks, Sequence) else (), shape, strict=False):
+        if isinstance(entry, Sequence) and not isinstance(entry, str) and sum(entry) != n:
+            raise ArgumentError(f"chunks={chunks!r}: {tuple(entry)} add up to {sum(entry)}, not to the result's {n}")
 
 
 def wish(entries: Sequence[Length], shape: Shape) -> Shape | None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 import time
 from collections.abc import Sequence
+from functools import partial
 
 from chunkflow.devices.base import Block, Device, Edge, Lane, Pool
 from chunkflow.grid import shape_of
@@ -67,7 +68,8 @@ class DirectDrainer:
         """Enqueue the writing of a result."""
         pending = result.pending
         assert pending is not None
-        stored = result.stored = self._device.latch(1)
+        stored = self._device.event()
+        result.wait = partial(stored.synchronize, Edge.STORED)
 
         def write() -> None:
             try:
@@ -80,11 +82,10 @@ class DirectDrainer:
                     self._trace.span("write", begin, time.perf_counter(), array.nbytes)
             except BaseException as error:
                 result.error = error
-            finally:
-                stored.arrive()
 
         lane.wait(result.done, Edge.COMPUTED)
         lane.call(write, reads=(result,))
+        lane.record(stored)
 
     def close(self) -> None:
         """Nothing runs here."""

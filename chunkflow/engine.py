@@ -13,6 +13,7 @@ from contextlib import ExitStack, contextmanager
 from functools import partial
 from typing import Any, Protocol
 
+from chunkflow import interrupts
 from chunkflow.devices.base import Device, Event, Lane, Pool
 from chunkflow.direct import DirectDrainer, DirectFeeder
 from chunkflow.errors import BudgetError
@@ -64,6 +65,7 @@ def feed(plan: Plan, feeder: Feeder, lanes: Sequence[Lane]) -> Iterator[tuple[St
         step, held = ahead.popleft()
         for loaded in held:
             loaded.enqueued()
+        interrupts.check()
         yield step, held
 
 
@@ -162,6 +164,7 @@ def drain(
         while len(flying) >= plan.depth:
             yield land()
     while flying:
+        interrupts.check()
         yield land()
 
 

@@ -96,6 +96,7 @@ def prepared(
         kernel = Kernel(fn, args, kwargs, axes)
         seen = _learn(kernel, op, axes, lengths, sources, device, pool, limit, options)
         op, kernel = _with_outputs(op, axes, seen, options), replace(kernel, dtypes=seen.dtypes)
+        chunking.check_sums(options.chunks, op.outputs[0].shape(op.extents))
         block = chunking.sides(lengths, axes, op.outputs[0].dims, len(op.extents))
         targets = targets or tuple(stores.open_target(None, overwrite=False) for _ in op.outputs)
         _check_number(targets, seen, options)
@@ -205,7 +206,10 @@ def _learn(
 def _dtypes(dtype: Any) -> tuple[np.dtype, ...] | None:
     if dtype is None:
         return None
-    found = tuple(np.dtype(d) for d in (dtype if isinstance(dtype, tuple) else (dtype,)))
+    try:
+        found = tuple(np.dtype(d) for d in (dtype if isinstance(dtype, tuple) else (dtype,)))
+    except TypeError as error:
+        raise ArgumentTypeError(f"dtype={dtype!r} is no dtype: {error}") from None
     for d in found:
         if d.kind not in "biufc":
             raise ArgumentTypeError(f"dtype={d} is not numeric: results are bool, int, float or complex")

@@ -11,6 +11,7 @@ import itertools
 import threading
 import time
 from collections.abc import Sequence
+from functools import partial
 from queue import Empty, SimpleQueue
 
 from chunkflow.devices.base import Block, Device, Edge, HostSlot, Lane, Pool
@@ -256,7 +257,8 @@ class RingDrainer:
             cut.pieces(region) if array.size else ()
             for cut, region, array in zip(self._plan.cuts_out, result.step.stores, result.arrays, strict=True)
         ]
-        result.stored = self._device.latch(sum(map(len, cuts)))
+        stored = self._device.latch(sum(map(len, cuts)))
+        result.wait = partial(stored.wait, Edge.STORED)
         for sink, region, cut, array, pieces in zip(
             self._sinks, result.step.stores, self._plan.cuts_out, result.arrays, cuts, strict=True
         ):
@@ -267,7 +269,7 @@ class RingDrainer:
                 region,
                 block,
                 self._device.latch(1),
-                result.stored,
+                stored,
                 (result.done,),
                 result=result,
             )

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -92,22 +92,22 @@ class Loaded:
 
 
 class Result:
-    """What a step computed, until it is stored."""
+    """What a step computed, until it is stored: `wait` waits for that."""
 
-    __slots__ = ("arrays", "blocks", "done", "error", "pending", "started", "step", "stored")
+    __slots__ = ("arrays", "blocks", "done", "error", "pending", "started", "step", "wait")
 
     def __init__(self, step: Step, started: Event | None, done: Event) -> None:
         self.step, self.started, self.done = step, started, done
         self.pending: Pending[tuple[Any, ...]] | None = None
         self.arrays: tuple[Any, ...] = ()
         self.blocks: list[Block] = []
-        self.stored: Latch | None = None
+        self.wait: Callable[[], None] | None = None
         self.error: BaseException | None = None
 
     def landed(self, device: Device, pool: Pool) -> None:
         """Wait until the result is stored, then free it; raise what failed."""
-        assert self.stored is not None
-        self.stored.wait(Edge.STORED)
+        assert self.wait is not None
+        self.wait()
         if self.error is None:
             device.host_writes(self)
         self.release(pool)

@@ -7,7 +7,7 @@ from contextlib import ExitStack
 from types import TracebackType
 from typing import Any
 
-from chunkflow import engine
+from chunkflow import engine, interrupts
 from chunkflow.errors import StaleChunkError
 from chunkflow.grid import Region, Shape
 from chunkflow.prepare import Options, prepared
@@ -58,7 +58,9 @@ class ChunkStream:
         self._trace = watch
         self._blocks: Iterator[Any] | None = None
         self._chunk: Chunk | None = None
-        self._run = self._stack.enter_context(prepared(None, (array,), {}, options))
+        self._over = False
+        with interrupts.deferred():
+            self._run = self._stack.enter_context(prepared(None, (array,), {}, options))
         self.plan = self._run.plan
 
     def __len__(self) -> int:
@@ -68,34 +70,41 @@ class ChunkStream:
         return self
 
     def __next__(self) -> Chunk:
+        self._expire()
+        if self._over:
+            raise StopIteration
+        with interrupts.deferred():
+            try:
+                if self._blocks is None:
+                    run = self._run
+                    self._trace.started(run.plan)
+                    self._blocks = self._stack.enter_context(
+                        engine.streaming(run.plan, run.sources[0], run.device, run.pool, self._trace)
+                    )
+                step, data = next(self._blocks)
+            except BaseException as error:
+                self._finish(None if isinstance(error, StopIteration) else error)
+                raise
+            self._chunk = Chunk(step.index, step.box, data)
+            return self._chunk
+
+    def _expire(self) -> None:
         if self._chunk is not None:
-            self._chunk._data = None
-        try:
-            if self._blocks is None:
-                run = self._run
-                self._trace.started(run.plan)
-                self._blocks = self._stack.enter_context(
-                    engine.streaming(run.plan, run.sources[0], run.device, run.pool, self._trace)
-                )
-            step, data = next(self._blocks)
-        except BaseException as error:
-            self._finish(None if isinstance(error, StopIteration) else error)
-            raise
-        self._chunk = Chunk(step.index, step.box, data)
-        return self._chunk
+            self._chunk._data, self._chunk = None, None
 
     def _finish(self, error: BaseException | None) -> None:
+        if self._over:
+            return
+        self._over = True
+        self._stack.close()
         if self._blocks is not None:
             self._trace.finished(error, self._run.pool.peak)
-            self._blocks = iter(())
-        self._stack.close()
 
     def close(self) -> None:
         """Stop, and release threads, files and memory. The present chunk's data are gone. Idempotent."""
-        if self._chunk is not None:
-            self._chunk._data = None
-        self._finish(None)
-        self._blocks = iter(())
+        with interrupts.deferred():
+            self._expire()
+            self._finish(None)
 
     def __enter__(self) -> ChunkStream:
         return self

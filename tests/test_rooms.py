@@ -20,7 +20,7 @@ PACKAGE = ROOT / "chunkflow"
 # Lowest first: a room imports only from rooms before it in this list. The rooms that a star stands for are
 # one another's equals and do not import each other. A package's own name stands for its __init__.py.
 FLOORS = (
-    "errors units grid spec trace memory cost",
+    "errors units interrupts grid spec trace memory cost",
     "ops.blockwise ops.* ops",
     "plan planner chunking host",
     "stores.base stores.layout stores.checks stores.paths",

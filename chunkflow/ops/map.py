@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,18 +20,25 @@ def normalize_axes(axes: int | Sequence[int] | None, ndim: int, name: str) -> tu
     >>> normalize_axes((-1, 0), 3, "drop_axis")
     (0, 2)
     """
-    if axes is None:
-        return ()
     found = []
-    for axis in [axes] if isinstance(axes, int) else list(axes):
-        if isinstance(axis, bool) or not isinstance(axis, int | np.integer):
-            raise ArgumentTypeError(f"{name} must be an int or ints, not {axis!r}")
+    for axis in as_axes(axes, name):
         if not -ndim <= axis < ndim:
             raise ArgumentError(f"{name}={axis} is out of bounds for {ndim} dimensions")
-        found.append(int(axis) % ndim)
+        found.append(axis % ndim)
     if len(set(found)) != len(found):
         raise ArgumentError(f"{name}={axes!r} names an axis twice")
     return tuple(sorted(found))
+
+
+def as_axes(axes: int | Sequence[int] | None, name: str) -> list[int]:
+    """Axes as a list, whatever way they were written."""
+    if axes is None:
+        return []
+    listed = list(axes) if isinstance(axes, Iterable) and not isinstance(axes, str) else [axes]
+    for axis in listed:
+        if isinstance(axis, bool) or not isinstance(axis, int | np.integer):
+            raise ArgumentTypeError(f"{name} must be an int or ints, not {axes!r}")
+    return [int(axis) for axis in listed]
 
 
 def nest(shapes: Sequence[Shape], drop: int | Sequence[int] | None = None) -> Blockwise:
@@ -69,8 +76,7 @@ def output_axes(
     """
     dropped = normalize_axes(drop, ndim, "drop_axis")
     kept: list[int | None] = [a for a in range(ndim) if a not in dropped]
-    count = 1 if isinstance(new, int) else len(new or ())
-    for axis in normalize_axes(new, len(kept) + count, "new_axis"):
+    for axis in normalize_axes(new, len(kept) + len(as_axes(new, "new_axis")), "new_axis"):
         kept.insert(axis, None)
     return tuple(kept)
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from chunkflow.errors import ArgumentError, ArgumentTypeError, SourceNotFoundError
-from chunkflow.stores.base import Sink, Source, Target
+from chunkflow.stores.base import Footprint, Sink, Source, Target
 
 __all__ = ["Sink", "Source", "Target", "open_source", "open_target"]
 
@@ -179,7 +179,16 @@ def _ndarray_source(array: np.ndarray) -> Source:
         return FileSource(*mapped, array.shape, array.strides, array.dtype)
     from chunkflow.stores.array import ArraySource
 
-    return ArraySource(array)
+    # A private mapping is read from memory, but its untouched pages still show what is written to the file.
+    behind = mapped_file(array, private=True)
+    return ArraySource(array, None if behind is None else _file_footprint(array, *behind))
+
+
+def _file_footprint(array: np.ndarray, path: str, offset: int) -> Footprint:
+    from chunkflow.stores import layout
+
+    stat = os.stat(path)
+    return layout.footprint(("file", stat.st_dev, stat.st_ino), offset, array.shape, array.strides, array.dtype)
 
 
 def _ndarray_target(array: np.ndarray) -> Target:

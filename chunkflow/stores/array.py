@@ -36,10 +36,10 @@ def memory_footprint(array: np.ndarray) -> Footprint:
 class ArraySource:
     """An ndarray that is read, or handed out as read-only views."""
 
-    def __init__(self, array: np.ndarray) -> None:
+    def __init__(self, array: np.ndarray, footprint: Footprint | None = None) -> None:
         self._array = array.view(np.ndarray)  # a subclass' own indexing has no say in what is read
         self.spec = _spec(array)
-        self.footprint: Footprint | None = memory_footprint(array)
+        self.footprint: Footprint | None = footprint or memory_footprint(array)
 
     def read(self, region: Region, out: np.ndarray) -> None:
         """See `Source.read`."""

@@ -14,12 +14,13 @@ from chunkflow.stores.layout import bounds
 _MAPS = "/proc/self/maps"
 
 
-def mapped_file(array: np.ndarray) -> tuple[str, int] | None:
+def mapped_file(array: np.ndarray, *, private: bool = False) -> tuple[str, int] | None:
     """Path, and byte offset of the element at index 0, of an array that lies in a mapped file.
 
     Works for ``np.memmap`` and whatever views were taken of one. None for everything whose bytes are
-    not simply the file's: a private mapping (mode ``"c"``, whose pages may have been modified), a file
-    that was deleted or replaced since, an array in ordinary memory, a platform without ``/proc``.
+    not simply the file's: a private mapping (mode ``"c"``, whose pages may have been modified; with `private`
+    its file is named), a file that was deleted or replaced since, an array in ordinary memory, a platform
+    without ``/proc``.
 
     Examples
     --------
@@ -38,7 +39,7 @@ def mapped_file(array: np.ndarray) -> tuple[str, int] | None:
                 if not start <= first < stop:
                     continue
                 inside = start <= first + low and first + high <= stop
-                if not (inside and flags.endswith("s") and path):
+                if not (inside and flags.endswith("p" if private else "s") and path):
                     return None
                 # A deleted file's line ends in " (deleted)", which no stat will find; nor will it
                 # find the old inode under a path where another file has been put since.

@@ -1,0 +1,82 @@
+"""Ctrl-C at safe places only, so that it never falls between taking something and noting that it was taken.
+
+Python raises KeyboardInterrupt between any two instructions of the main thread. Within `deferred`, the signal is
+noted instead, and raised by the next `check`, within `allowed`, or at the end. A second Ctrl-C is raised at once.
+"""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+
+class _Shield:
+    """What stands in for the signal's handler meanwhile."""
+
+    def __init__(self) -> None:
+        self.before = signal.getsignal(signal.SIGINT)
+        self.pending = False
+        self.open = False
+
+    def handle(self, number: int, frame: FrameType | None) -> None:
+        if self.open or self.pending:
+            self.deliver(number, frame)
+        else:
+            self.pending = True
+
+    def deliver(self, number: int = signal.SIGINT, frame: FrameType | None = None) -> None:
+        self.pending = False
+        if callable(self.before):
+            self.before(number, frame)
+
+
+_shield: _Shield | None = None  # only the main thread sets it, for only it gets signals
+
+
+def _mine() -> _Shield | None:
+    return _shield if threading.current_thread() is threading.main_thread() else None
+
+
+@contextmanager
+def deferred() -> Iterator[None]:
+    """Put Ctrl-C off until the next safe place. Does nothing off the main thread, or within itself."""
+    global _shield
+    main = threading.current_thread() is threading.main_thread()
+    if _shield is not None or not main or not callable(signal.getsignal(signal.SIGINT)):
+        yield
+        return
+    shield = _Shield()
+    signal.signal(signal.SIGINT, shield.handle)
+    _shield = shield
+    try:
+        yield
+    finally:
+        _shield = None
+        signal.signal(signal.SIGINT, shield.before)
+        if shield.pending:
+            shield.deliver()
+
+
+def check() -> None:
+    """A safe place: raise what was put off."""
+    shield = _mine()
+    if shield is not None and shield.pending:
+        shield.deliver()
+
+
+@contextmanager
+def allowed() -> Iterator[None]:
+    """Let Ctrl-C through, while the user's own code runs on the main thread."""
+    shield = _mine()
+    if shield is None or shield.open:
+        yield
+        return
+    check()
+    shield.open = True
+    try:
+        yield
+    finally:
+        shield.open = False
