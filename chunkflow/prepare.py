@@ -21,7 +21,7 @@ from chunkflow.budget import Budget, borrow
 from chunkflow.calibrate import Calibration, calibrate
 from chunkflow.chunking import Chunks, Length
 from chunkflow.devices.base import Device, Pool
-from chunkflow.errors import ArgumentError, ArgumentTypeError, ResultError
+from chunkflow.errors import ArgumentError, ArgumentTypeError, BudgetError, ResultError
 from chunkflow.ops.blockwise import Along, Blockwise, Operand
 from chunkflow.ops.map import SLOT, Kernel, nest, output_axes, outputs_like
 from chunkflow.plan import Plan
@@ -29,6 +29,9 @@ from chunkflow.planner import make_plan
 from chunkflow.spec import ArraySpec
 from chunkflow.stores.base import Source, Target
 from chunkflow.units import parse_bytes
+
+SMALLEST_CHUNK = 64 << 10
+"""Bytes of a chunk that is not made smaller, however tight the budget."""
 
 
 @dataclass(frozen=True)
@@ -102,9 +105,16 @@ def prepared(
         _check_number(targets, seen, options)
         outputs, spare = _describe_outputs(op, targets, sources, seen, lengths, options)
         _check_overlap(op, sources, targets)
-        plan = make_plan(
-            op, specs, outputs, device.machine, limit, workspace=spare, reserve=device.reserve, block=block
-        )
+        known: dict[str, Any] = {"workspace": spare, "reserve": device.reserve, "block": block}
+        while True:
+            try:
+                plan = make_plan(op, specs, outputs, device.machine, limit, **known)
+                break
+            except BudgetError:
+                smaller = _with_smaller_chunks(targets, outputs, lengths)
+                if smaller == outputs:
+                    raise
+                outputs = smaller
         yield Prepared(plan, kernel, tuple(sources), targets, device, pool, budget, seen.is_tuple)
 
 
@@ -265,6 +275,23 @@ def _describe_outputs(
             size = math.prod(output.shape(seen.box)) / max(math.prod(seen.box), 1)
             casts += size * max(spec.dtype.itemsize, dtype.itemsize)
     return specs, max(seen.workspace, casts)
+
+
+def _with_smaller_chunks(
+    targets: Sequence[Target], outputs: list[ArraySpec], lengths: Sequence[Length]
+) -> list[ArraySpec]:
+    """Specs with the longest side of every chunk halved that is for the run to choose and not tiny yet."""
+    if chunking.wish(lengths, outputs[0].shape) is not None:
+        return outputs
+    found = []
+    for target, spec in zip(targets, outputs, strict=True):
+        chunks = list(spec.chunks or ())
+        if target.footprint is None and math.prod(chunks) * spec.dtype.itemsize > SMALLEST_CHUNK:
+            longest = chunks.index(max(chunks))
+            chunks[longest] = -(-chunks[longest] // 2)
+            spec = target.describe(spec.shape, spec.dtype, tuple(chunks))
+        found.append(spec)
+    return found
 
 
 def _check_overlap(op: Blockwise, sources: Sequence[Source], targets: Sequence[Target]) -> None:
