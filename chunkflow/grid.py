@@ -138,8 +138,8 @@ def pieces(
 
 
 def _cuts(extent: int, size: int, phase: int) -> list[slice]:
-    if not extent:
-        return [slice(0, 0)]
+    if size >= extent:
+        return [slice(0, extent)]
     marks = [0, *range(size - phase % size, extent, size), extent]
     return [slice(a, b) for a, b in itertools.pairwise(marks)]
 

@@ -67,13 +67,9 @@ class Cut:
         """Extents of a full piece of a block of `shape`."""
         return _grid.fit(shape, self.units or (1,) * len(shape), self.order, self.limit)
 
-    def scatters(self, shape: Shape, extents: Shape) -> bool:
-        """Whether a piece of some block of `shape` may not be contiguous in it, in an array of `extents`."""
-        if not _grid.contiguous(self.box(shape), shape, self.order):
-            return True
-        # Blocks that do not keep to the units are cut wherever one of those ends.
-        units = self.units or (1,) * len(shape)
-        return any(side % unit and side < n for side, unit, n in zip(shape, units, extents, strict=True))
+    def scatters(self, shape: Shape) -> bool:
+        """Whether a piece of a block of `shape` is not contiguous in it."""
+        return not _grid.contiguous(self.box(shape), shape, self.order)
 
 
 @dataclass(frozen=True)

@@ -104,10 +104,11 @@ class _Problem:
         largest = scattered = pieces = 0
         for spec, cut, shape in zip(specs, cuts, shapes, strict=True):
             box = cut.box(shape)
-            nbytes = math.prod(box) * spec.dtype.itemsize
+            # Not the full block's piece: a ragged block, narrower, may be cut into larger ones.
+            nbytes = min(cut.limit, math.prod(shape)) * spec.dtype.itemsize
             largest = max(largest, nbytes)
             pieces += blocks * math.prod(_grid.count(n, b) for n, b in zip(shape, box, strict=True))
-            if cut.scatters(shape, spec.shape):
+            if cut.scatters(shape):
                 scattered = max(scattered, nbytes)
         limit = self.machine.host_limit
         if scattered:  # a tight budget is for blocks: fewer threads, then
@@ -180,7 +181,7 @@ def make_plan(
     order = _nest_order(op, problem.operands)
     fitting = list(_candidates(problem, caps, must, order))
     if not fitting:
-        smallest = problem.plan(_grid.fit(caps, must, order, 1), min(machine.depths)).memory.total
+        smallest = _least(problem, _grid.fit(caps, must, order, 1))
         raise BudgetError(
             f"the smallest block with a single slot takes {format_bytes(smallest)} and the budget is "
             f"{format_bytes(budget)} ({budget} bytes): raise budget= to at least {smallest}"
@@ -200,6 +201,14 @@ def make_plan(
         )
         chosen = replace(chosen, notes=(note,))
     return chosen
+
+
+def _least(problem: _Problem, block: Shape) -> int:
+    """Smallest budget in which a block fits: a larger one allows more threads, which take more themselves."""
+    depth, least = min(problem.machine.depths), problem.budget
+    while (total := replace(problem, budget=least).plan(block, depth).memory.total) > least:
+        least = total
+    return least
 
 
 def _units(problem: _Problem) -> list[int]:

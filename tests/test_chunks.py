@@ -72,7 +72,8 @@ def test_the_blocks_come_in_order_and_tile_the_array(place: Place, kind: str, tm
             assert chunk.data.shape == copy[chunk.region].shape
             assert str(chunk.index) in repr(chunk)
     assert (seen == 1).all()
-    assert len(indices) == len(blocks) == len(blocks.plan.grid) > 1 or place.is_gpu
+    assert len(indices) == len(blocks) == len(blocks.plan.grid)
+    assert len(indices) > 1 or kind == "zarr"
     assert indices == sorted(indices)
     same(copy, x)
 
@@ -90,7 +91,6 @@ def test_random_arrays(place: Place, shape: tuple[int, ...], dtype: str, share: 
     try:
         blocks = stream(place, x, budget=budget)
     except cf.BudgetError as error:
-        assert error.smallest is not None
         blocks = stream(place, x, budget=error.smallest)
     copy = np.zeros(shape, np.dtype(dtype).newbyteorder("="))
     for chunk in blocks:
@@ -121,7 +121,7 @@ def test_each_element_is_read_once(place: Place) -> None:
 
 @everywhere
 def test_a_chunk_is_stale_when_the_loop_has_moved_on(place: Place) -> None:
-    chunk = list(stream(place, volume(), chunks=(20, -1)))[0]
+    chunk, *_ = list(stream(place, volume(), chunks=(20, -1)))
     with pytest.raises(errors.StaleChunkError, match="next iteration"):
         chunk.data  # noqa: B018
     assert (chunk.index, chunk.region) == ((0, 0), (slice(0, 20), slice(0, 500)))
@@ -162,8 +162,7 @@ def test_leaving_early_leaves_nothing_behind(place: Place, kind: str, how: str, 
                 break
         elif how == "error":
             with pytest.raises(ZeroDivisionError), blocks:
-                for _chunk in blocks:
-                    1 / 0  # noqa: B018
+                next(map(lambda chunk: 1 / 0, blocks))
         elif how == "exhaust":
             assert sum(1 for _ in blocks) == len(blocks)
             assert next(blocks, None) is None
@@ -194,12 +193,16 @@ def test_a_failed_read_ends_the_loop(place: Place, after: int, cause: BaseExcept
     error = KeyboardInterrupt if isinstance(cause, KeyboardInterrupt) else cf.ReadError
     with nothing_left(tmp_path):
         blocks = stream(place, x, chunks=(4, -1))
-        read = 0
-        with pytest.raises(error):
+        read = []
+
+        def loop() -> None:
             for chunk in blocks:
                 same(place.host(chunk.data), volume()[chunk.region])
-                read += 1
-        assert read <= after
+                read.append(chunk.index)
+
+        with pytest.raises(error):
+            loop()
+        assert len(read) <= after
         assert list(blocks) == []
 
 

@@ -64,7 +64,7 @@ def nothing_left(folder: Path) -> Iterator[None]:
 # -- The function fails --------------------------------------------------------------------------------------
 
 
-class Oops(Exception):
+class OopsError(Exception):
     pass
 
 
@@ -83,8 +83,8 @@ def raising(error: BaseException, block: int) -> Callable[..., Any]:
 @pytest.mark.parametrize("sink", ["memory", "y.npy", "y.zarr"])
 @pytest.mark.parametrize("block", [0, 9, 19])
 def test_the_functions_own_exception_comes_out(place: Place, block: int, sink: str, tmp_path: Path) -> None:
-    error = Oops("bad block")
-    with nothing_left(tmp_path), pytest.raises(Oops) as caught:
+    error = OopsError("bad block")
+    with nothing_left(tmp_path), pytest.raises(OopsError) as caught:
         times(place, raising(error, block), volume(), out=None if sink == "memory" else tmp_path / sink)
     assert caught.value is error
     notes = [note for note in error.__notes__ if "chunkflow" in note]
@@ -96,9 +96,7 @@ def test_the_functions_own_exception_comes_out(place: Place, block: int, sink: s
 @everywhere
 def test_an_exception_in_the_trial_call_says_so(place: Place, tmp_path: Path) -> None:
     with nothing_left(tmp_path), pytest.raises(ZeroDivisionError) as caught:
-        cf.map(
-            lambda x: 1 / 0, volume(), budget=place.budget(200_000), device=place.device(), out=tmp_path / "y.npy"
-        )
+        cf.map(lambda x: 1 / 0, volume(), budget=place.budget(200_000), device=place.device(), out=tmp_path / "y.npy")
     assert "trial call" in "".join(caught.value.__notes__)
 
 
@@ -141,9 +139,7 @@ def test_a_wrong_result_is_named_with_what_was_expected(
         (lambda x: [1, 2], ["list", "ndarray"]),
     ],
 )
-def test_a_wrong_result_of_the_trial_call_says_which_option_is_missing(
-    place: Place, fn: Any, words: list[str]
-) -> None:
+def test_a_wrong_result_of_the_trial_call_says_which_option_is_missing(place: Place, fn: Any, words: list[str]) -> None:
     with pytest.raises((errors.ResultError, errors.ResultTypeError)) as caught:
         cf.map(fn, volume(), budget=place.budget(200_000), device=place.device())
     for word in words:
@@ -241,9 +237,10 @@ def test_a_disk_that_fills_up_leaves_nothing_under_the_final_name(
         return write(*args)
 
     with nothing_left(tmp_path):
-        with monkeypatch.context() as patch, pytest.raises(cf.WriteError) as caught:
+        with monkeypatch.context() as patch:
             patch.setattr(os, "pwritev", pwritev)
-            times(place, lambda x: x, volume(), out=tmp_path / "y.npy")
+            with pytest.raises(cf.WriteError) as caught:
+                times(place, lambda x: x, volume(), out=tmp_path / "y.npy")
         assert caught.value.errno == errno.ENOSPC
         assert str(tmp_path / "y.npy") in str(caught.value)
 
@@ -275,8 +272,8 @@ def test_a_file_larger_than_the_system_allows(place: Place, name: str, tmp_path:
 @pytest.mark.parametrize("name", ["y.npy", "y.zarr"])
 def test_a_failed_run_keeps_what_it_was_to_overwrite(place: Place, name: str, tmp_path: Path) -> None:
     cf.map(np.negative, volume(), out=tmp_path / name, device="cpu")
-    with nothing_left(tmp_path), pytest.raises(Oops):
-        times(place, raising(Oops(), 9), volume(), out=tmp_path / name, overwrite=True)
+    with nothing_left(tmp_path), pytest.raises(OopsError):
+        times(place, raising(OopsError(), 9), volume(), out=tmp_path / name, overwrite=True)
     same(cf.map(lambda x: x, tmp_path / name, device="cpu"), -volume())
 
 
@@ -392,9 +389,7 @@ CASES = {
     ),
     "out empty tuple": Case(VALUE, ValueError, ("empty tuple",), out=()),
     "out tuple for one": Case(VALUE, ValueError, ("one array",), out=(np.zeros(6),), **FREE),
-    "out one for a tuple": Case(
-        VALUE, ValueError, ("tuple of 2",), out=np.zeros(6), dtype=("f8", "f8"), workspace=0
-    ),
+    "out one for a tuple": Case(VALUE, ValueError, ("tuple of 2",), out=np.zeros(6), dtype=("f8", "f8"), workspace=0),
     "out three for two": Case(
         VALUE, ValueError, ("tuple of 2",), out=(None, None, None), dtype=("f8", "f8"), workspace=0
     ),
@@ -624,9 +619,7 @@ def test_the_trial_call_may_run_out_of_memory_too(place: Place) -> None:
 
 @everywhere
 @pytest.mark.parametrize("trial", [True, False])
-def test_a_function_that_never_has_enough_memory_is_a_budget_error(
-    place: Place, trial: bool, tmp_path: Path
-) -> None:
+def test_a_function_that_never_has_enough_memory_is_a_budget_error(place: Place, trial: bool, tmp_path: Path) -> None:
     options = {} if trial else ROWS
     with nothing_left(tmp_path), pytest.raises(cf.BudgetError, match="budget=") as caught:
         cf.map(
