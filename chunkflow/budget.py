@@ -55,7 +55,7 @@ class Budget:
         self._limits: dict[str, int] = {}
         self._pools: dict[str, Pool] = {}
         self._peak = 0
-        self._token: Token[Budget | None] | None = None
+        self._tokens: list[Token[Budget | None]] = []
         self.lock = threading.RLock()
         parse_bytes(limit, whole=1 << 62)  # a mistake is reported here, not at the first run
         if not self._relative:
@@ -108,7 +108,7 @@ class Budget:
         self._pools.clear()
 
     def __enter__(self) -> Budget:
-        self._token = _current.set(self)
+        self._tokens.append(_current.set(self))
         return self
 
     def __exit__(
@@ -117,10 +117,9 @@ class Budget:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        if self._token is not None:
-            _current.reset(self._token)
-            self._token = None
-        self.close()
+        _current.reset(self._tokens.pop())
+        if not self._tokens:
+            self.close()
 
     def __repr__(self) -> str:
         return f"Budget({self._spec!r})"
