@@ -34,9 +34,9 @@ class _Crew:
         self.threads: list[threading.Thread] = []
         self.scratch = [pool.allocate(ring.scratch) if ring.scratch else None for _ in range(ring.threads)]
         self.slots = pool.host_slots(ring.threads * ring.slots, ring.slot_bytes)
-        for slot in self.slots:
-            device.host_writes(slot)
         try:
+            for slot in self.slots:
+                device.host_writes(slot.owner)
             for number in range(ring.threads):
                 thread = threading.Thread(target=self._main, args=(number,), name=f"chunkflow-{name}-{number}")
                 thread.start()
@@ -129,7 +129,7 @@ class _Feeders(_Crew):
             station.wait(Edge.REFILL, self.trace)
             station.busy = None
         out = station.slot.view(block.array.dtype, piece, block.inverse)
-        self.device.host_writes(station.slot)
+        self.device.host_writes(station.slot.owner)
         begin = time.perf_counter() if self.trace.timed else 0.0
         transfer.store.read(shift(piece.region, transfer.start), out)
         if self.trace.timed:
@@ -187,7 +187,7 @@ class _Drainers(_Crew):
         try:
             station.wait(Edge.LANDED, self.trace)
             view = station.slot.view(transfer.block.array.dtype, piece, transfer.block.inverse)
-            self.device.host_reads(station.slot)
+            self.device.host_reads(station.slot.owner)
             begin = time.perf_counter() if self.trace.timed else 0.0
             transfer.store.write(shift(piece.region, transfer.start), view)
             if self.trace.timed:

@@ -240,8 +240,8 @@ def test_what_is_allocated_stays_within_the_budget(
     cf.map(np.negative, source, chunks=(20, -1), device="cpu")  # imports, and the threads that zarr keeps
     with cf.Budget(megabytes * MB) as budget, traced() as peak:
         plan = cf.explain(work.fn, *[source] * work.operands, **options)
-        # While zarr reads a block it holds all the block's chunks besides, encoded and decoded.
-        decoding = 2 * plan.lanes * 4 * math.prod(plan.block) if kind == "zarr" else 0
+        # While zarr reads a block it holds the block's chunks (20 rows each) besides, encoded and decoded.
+        decoding = 2 * plan.lanes * 4 * (math.prod(plan.block) + 20 * 1024) if kind == "zarr" else 0
         cf.map(work.fn, *[source] * work.operands, **options)
         measured = peak()
     assert measured <= budget.limit + SLACK + decoding
@@ -318,6 +318,7 @@ def test_what_the_driver_gives_stays_within_the_budget(
     except cf.BudgetError:
         assert megabytes == 64, "any of them fits the others"
         assert work.libraries or device(0).reserve > 40 * MB
+        return  # the trial call has shown what the library takes: there is no run to measure
     assert 0 < memory.taken <= budget.limit
     assert budget.peak <= budget.limit
 

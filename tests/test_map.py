@@ -16,7 +16,7 @@ import dask.array as da
 import numpy as np
 import pytest
 import zarr
-from devices import CPU, Place, everywhere, same
+from devices import CPU, Place, everywhere, on_cpu_and_gpu, same
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
@@ -191,10 +191,16 @@ def test_random_runs_equal_numpy(place: Place, tmp_path: Path, data: st.DataObje
     same(sink.values(returned), expected)
 
 
-@everywhere
+@on_cpu_and_gpu
 @pytest.mark.parametrize("sink", SINKS)
 @pytest.mark.parametrize("kind", SOURCES)
 def test_every_source_into_every_sink(place: Place, kind: str, sink: str, tmp_path: Path) -> None:
+    test_each_source_and_each_sink(place, kind, sink, tmp_path)
+
+
+@everywhere
+@pytest.mark.parametrize(("kind", "sink"), [*zip(SOURCES, SINKS, strict=True), *zip(SOURCES, SINKS[::-1], strict=True)])
+def test_each_source_and_each_sink(place: Place, kind: str, sink: str, tmp_path: Path) -> None:
     x = filled((11, 13, 7), "f4")
     given_array = source(kind, x, tmp_path)
     target = Sink(sink, x.shape, x.dtype, tmp_path)

@@ -60,7 +60,7 @@ def test_a_loop_over_chunks_without_one_edge_is_caught(mode: str, edge: Edge) ->
         loop(small(mode, edge))
 
 
-@pytest.mark.parametrize("mode", ["eager", "threaded"])
+@modes
 @pytest.mark.parametrize("lanes", [1, 2, 3])
 def test_lanes_that_share_the_hosts_memory_have_no_race(mode: str, lanes: int) -> None:
     table, row, column = x(), CountingSource(filled((1, 50), "f4")), CountingSource(filled((64, 1), "f4"))
@@ -69,19 +69,6 @@ def test_lanes_that_share_the_hosts_memory_have_no_race(mode: str, lanes: int) -
         device = checking(mode, staged=False, lanes=lanes)
         got = cf.map(lambda a, b, c: a * b + c, table, row, column, device=device, **options)
         same(got, table * row[...] + column[...])
-
-
-def test_lanes_that_share_the_hosts_memory_end_in_lazy_mode_too() -> None:
-    done = []
-
-    def run() -> None:
-        done.append(cf.map(np.negative, x(), chunks=(9, -1), budget="60kB", device=checking("lazy", staged=False)))
-
-    thread = threading.Thread(target=run, daemon=True)  # so that waiting in vain does not outlive the test
-    thread.start()
-    thread.join(20)
-    assert done, "the run waits for a result that nothing makes the lazy lane store"
-    same(done[0], -x())
 
 
 # OVERWRITE follows from STORED there: a lane reads a block only when the one before it in the slot has landed.

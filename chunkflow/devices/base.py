@@ -76,12 +76,14 @@ class HostSlot:
     """Host memory that pieces pass through; pinned where the device needs it.
 
     It may be larger than was asked for. Its views are kept, for the hot path must not make one per piece.
+    `owner` is its identity to the referee, a new one whenever a pool hands the slot out.
     """
 
-    __slots__ = ("_views", "array", "pointer")
+    __slots__ = ("_views", "array", "owner", "pointer")
 
     def __init__(self, array: np.ndarray) -> None:
         self.array = array
+        self.owner = object()
         self.pointer = int(array.ctypes.data)
         self._views: dict[object, np.ndarray] = {}
 
@@ -92,6 +94,11 @@ class HostSlot:
         if view is None:
             view = self._views[key] = shaped(self.array, dtype, piece.shape, back)
         return view
+
+    def renew(self) -> None:
+        """Forget what was in it, for another run."""
+        self.owner = object()
+        self._views.clear()
 
     def pin(self) -> None:
         """Make the memory fit for asynchronous copies. Called by its thread before the first one."""

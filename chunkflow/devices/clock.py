@@ -182,13 +182,13 @@ class ClockLane:
     def upload(self, slot: HostSlot, block: Block, piece: Piece, scratch: Any) -> None:
         """Check, then enqueue."""
         with self._referee.lock:
-            self._enqueue([(slot, None)], [(block.owner, _key(piece))])
+            self._enqueue([(slot.owner, None)], [(block.owner, _key(piece))])
         self._inner.upload(slot, block, piece, scratch)
 
     def download(self, block: Block, piece: Piece, slot: HostSlot, scratch: Any) -> None:
         """Check, then enqueue."""
         with self._referee.lock:
-            self._enqueue([(block.owner, None)], [(slot, None)])
+            self._enqueue([(block.owner, None)], [(slot.owner, None)])
         self._inner.download(block, piece, slot, scratch)
 
     def call(self, fn: Callable[[], T], reads: Sequence[object] = (), writes: Sequence[object] = ()) -> Pending[T]:

@@ -210,16 +210,15 @@ class CupyPool:
     def host_slots(self, number: int, nbytes: int) -> list[HostSlot]:
         """Slots left by earlier runs where they are large enough, and new ones."""
         with self._lock:
-            fitting = [s for s in self._spare if s.array.nbytes >= nbytes][:number]
-            useless = [s for s in self._spare if s not in fitting]
-            # Slots that are too small go, for the new ones to take their place; others may serve a ring yet.
-            self._spare = [s for s in useless if s.array.nbytes >= nbytes]
-        for slot in useless:
-            if slot.array.nbytes < nbytes:
-                slot.close()
+            fitting = [s for s in self._spare if s.array.nbytes >= nbytes]
+            small = [s for s in self._spare if s.array.nbytes < nbytes]
+            slots, self._spare = fitting[:number], fitting[number:]
+        for slot in small:  # the new ones take their place
+            slot.close()
+        for slot in slots:
+            slot.renew()
         size = -(-nbytes // mmap.PAGESIZE) * mmap.PAGESIZE
-        slots = fitting + [PinnedSlot(size, self._device) for _ in range(number - len(fitting))]
-        return list(slots)
+        return [*slots, *(PinnedSlot(size, self._device) for _ in range(number - len(slots)))]
 
     def release_host(self, slots: list[HostSlot]) -> None:
         """Keep the slots for the next run."""
@@ -273,7 +272,8 @@ class PinnedSlot(HostSlot):
             with self._device.attach():
                 runtime.hostUnregister(self.pointer)
             self._pinned = False
-        self._views.clear()
+
+    __del__ = close  # unmapped while registered, its addresses could never be registered again
 
 
 class CupyDevice(Unwatched):

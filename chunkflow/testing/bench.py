@@ -69,7 +69,7 @@ class Bench:
         cut = cut or pieces(array.shape, tuple(range(array.ndim)), max(array.size, 1))
         slots, scratch = self.slots(cut, array.dtype), self.scratch(cut, array.dtype)
         for slot, piece in zip(slots, cut, strict=True):
-            self.device.host_writes(slot)
+            self.device.host_writes(slot.owner)
             slot.view(array.dtype, piece, block.inverse)[...] = array[piece.region]
             lane.upload(slot, block, piece, scratch)
 
@@ -79,11 +79,11 @@ class Bench:
         cut = cut or pieces(out.shape, tuple(range(out.ndim)), max(out.size, 1))
         slots, scratch = self.slots(cut, out.dtype), self.scratch(cut, out.dtype)
         for slot, piece in zip(slots, cut, strict=True):
-            self.device.host_writes(slot)
+            self.device.host_writes(slot.owner)
             lane.download(block, piece, slot, scratch)
         lane.synchronize()
         for slot, piece in zip(slots, cut, strict=True):
-            self.device.host_reads(slot)
+            self.device.host_reads(slot.owner)
             out[piece.region] = slot.view(out.dtype, piece, block.inverse)
         return out
 
