@@ -41,7 +41,7 @@ def cores() -> int:
 
 
 def cache_per_core() -> int:
-    """Bytes of last-level cache that one core can count on: half its share of it, 1 MiB where unknown."""
+    """Bytes of last-level cache that one core can count on: most of its share of it, 1 MiB where unknown."""
     try:
         level = Path("/sys/devices/system/cpu/cpu0/cache/index3")
         size = parse_bytes(level.joinpath("size").read_text().strip() + "iB")
@@ -49,7 +49,7 @@ def cache_per_core() -> int:
         sharing = int(rest[-1]) - int(first) + 1 if rest else 1
     except (OSError, ValueError):
         return 1 << 20
-    return min(max(size // (2 * sharing), 1 << 20), 16 << 20)
+    return min(max(3 * size // (4 * sharing), 1 << 20), 16 << 20)
 
 
 def default_machine(lanes: int) -> Machine:
@@ -60,7 +60,7 @@ def default_machine(lanes: int) -> Machine:
         compute=12e9,
         download=8e9,
         write=6e9,
-        overhead=60e-6,
+        overhead=90e-6,
         lanes=lanes,
         depths=tuple(sorted({2 * lanes, lanes, 1}, reverse=True)),
         staged=False,
