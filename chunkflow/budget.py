@@ -93,7 +93,7 @@ class Budget:
                 raise BudgetError(
                     f"the budget of {format_bytes(limit)} ({limit} bytes) is less than the "
                     f"{format_bytes(device.reserve)} ({device.reserve} bytes) that libraries have taken on "
-                    f"{device.name} already",
+                    f"{device.name} already: raise budget= well above that",
                     needed=device.reserve,
                     limit=limit,
                 )

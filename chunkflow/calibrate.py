@@ -21,6 +21,10 @@ SHARED_HOST_BYTES, STAGED_BYTES = 256 << 10, 4 << 20
 """Bytes of the largest operand's block: enough for rates to show, little beside a run."""
 
 
+LEAST_BYTES = 16 << 10
+"""Below this, what Python's own objects take would pass for the function's need."""
+
+
 @dataclass(frozen=True)
 class Calibration:
     """What one call showed.
@@ -71,7 +75,7 @@ def calibrate(
     """
     itemsize = max([s.spec.dtype.itemsize for s in sources], default=1)
     nbytes = STAGED_BYTES if device.machine.staged else SHARED_HOST_BYTES
-    target = max(1, min(nbytes, budget // 32) // itemsize)
+    target = max(LEAST_BYTES, min(nbytes, budget // 32)) // itemsize
     units = [n if a in nest.whole else 1 for a, n in enumerate(nest.extents)]
     order = tuple(range(len(nest.extents)))
     while True:

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from functools import partial
 
 from chunkflow.devices.base import Block, Device, Edge, Lane, Pool
-from chunkflow.grid import shape_of
+from chunkflow.grid import shape_of, shift
 from chunkflow.plan import Plan, Step
 from chunkflow.staging import Loaded, Result, Slot, make_slots
 from chunkflow.stores.base import Sink, Source
@@ -37,13 +37,15 @@ class DirectFeeder:
             return Loaded(Block(source.view(region), spec.order, source))
         slot = slots[step.loads[operand] % len(slots)]
         block = slot.block(spec.dtype, shape_of(region), spec.order)
+        start = [side.start for side in region]
         for event in slot.readers:
             lane.wait(event, Edge.OVERWRITE)
         slot.readers = []
 
         def read() -> None:
             begin = time.perf_counter()
-            source.read(region, block.array)
+            for piece in self._plan.cuts_in[operand].in_units(region):
+                source.read(shift(piece.region, start), block.array[(*piece.region, ...)])
             block.array.flags.writeable = False
             self._trace.span("read", begin, time.perf_counter(), block.array.nbytes)
 
@@ -62,7 +64,7 @@ class DirectDrainer:
     """Stores results on the lanes that computed them."""
 
     def __init__(self, plan: Plan, sinks: Sequence[Sink], device: Device, pool: Pool, trace: Trace) -> None:
-        self._sinks, self._device, self._pool, self._trace = sinks, device, pool, trace
+        self._plan, self._sinks, self._device, self._pool, self._trace = plan, sinks, device, pool, trace
 
     def store(self, result: Result, lane: Lane) -> None:
         """Enqueue the writing of a result."""
@@ -76,9 +78,11 @@ class DirectDrainer:
                 result.arrays = pending.result()
                 for array in result.arrays:
                     self._pool.adopt(array)
-                for sink, region, array in zip(self._sinks, result.step.stores, result.arrays, strict=True):
-                    begin = time.perf_counter()
-                    sink.write(region, array)
+                cuts = self._plan.cuts_out
+                for sink, cut, region, array in zip(self._sinks, cuts, result.step.stores, result.arrays, strict=True):
+                    begin, start = time.perf_counter(), [side.start for side in region]
+                    for piece in cut.in_units(region):
+                        sink.write(shift(piece.region, start), array[(*piece.region, ...)])
                     self._trace.span("write", begin, time.perf_counter(), array.nbytes)
             except BaseException as error:
                 result.error = error

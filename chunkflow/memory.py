@@ -33,7 +33,8 @@ class Projection:
     workspace : int
         What the function allocates besides its result, on all lanes that compute at once.
     staging : int
-        Landing places for pieces that the device scatters into, or gathers from, a block.
+        Landing places for pieces that the device scatters into, or gathers from, a block; where the device shares
+        the host's memory, what stores take to encode and decode their chunks.
     reserve : int
         What the device's libraries take outside the run's pool.
     """

@@ -5,6 +5,7 @@ Pure: knows no device and no store. `chunkflow.planner` makes plans, `chunkflow.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -62,6 +63,13 @@ class Cut:
             return _grid.pieces(shape, self.order, self.limit)
         phase = tuple(s.start % u for s, u in zip(region, self.units, strict=True))
         return _grid.pieces(shape, self.order, self.limit, self.units, phase)
+
+    def in_units(self, region: Region) -> tuple[Piece, ...]:
+        """The block in one piece if any region will do, else in pieces: a store holds a chunk twice to code it."""
+        if self.units is not None:
+            return self.pieces(region)
+        shape = _grid.shape_of(region)
+        return _grid.pieces(shape, self.order, max(math.prod(shape), 1))
 
     def box(self, shape: Shape) -> Shape:
         """Extents of a full piece of a block of `shape`."""

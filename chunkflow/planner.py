@@ -76,6 +76,10 @@ class _Problem:
         spare = rounded(temporary, page) + (2 * page if temporary > page else 0)
         lanes = max(1, min(machine.lanes, depth, blocks))
         staging = sum(r.device_bytes(page) for r in (ring_in, ring_out) if r)
+        if not machine.staged:
+            coded = [*zip(cuts_in, in_bytes, self.operands, strict=True)]
+            coded += [*zip(cuts_out, out_bytes, self.outputs, strict=True)]
+            staging = lanes * rounded(max([_coding(*c) for c in coded], default=0))
 
         written = sum(s.nbytes for s in self.outputs)
         working = sum(in_bytes) + sum(out_bytes) + temporary
@@ -189,7 +193,8 @@ def make_plan(
         raise BudgetError(
             f"the smallest block with a single slot takes {format_bytes(smallest)} and the budget is "
             f"{format_bytes(budget)} ({budget} bytes): raise budget= to at least {smallest}"
-            + (f", of which {format_bytes(reserve)} is the device libraries' own" if reserve else ""),
+            + (f", of which {format_bytes(reserve)} is the device libraries' own" if reserve else "")
+            + "".join(f"; blocks hold whole chunks {s.chunks} of {s.name}" for s in problem.outputs if s.chunks),
             needed=smallest,
             limit=budget,
             smallest=smallest,
@@ -301,6 +306,14 @@ def _cut(spec: ArraySpec, machine: Machine, *, strict: bool) -> Cut:
         else:
             limit = max(limit, nbytes // itemsize)
     return Cut(spec.order, limit, units)
+
+
+def _coding(cut: Cut, nbytes: int, spec: ArraySpec) -> int:
+    """Bytes that a store with chunks takes besides a block: those of a piece, encoded and decoded."""
+    if cut.units is None:
+        return 0
+    chunk = math.prod(min(u, n) for u, n in zip(cut.units, spec.shape, strict=True))
+    return 2 * max(chunk * spec.dtype.itemsize, min(cut.limit * spec.dtype.itemsize, nbytes))
 
 
 def _bytes(shapes: Sequence[Shape], specs: Sequence[ArraySpec]) -> list[int]:

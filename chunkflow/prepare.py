@@ -174,9 +174,9 @@ def _open_targets(options: Options, op: Blockwise, axes: Sequence[int | None]) -
     if options.chunks is None and all(a is not None for a in axes):
         # The result's shape is known already: a wrong output is refused before fn or any data is touched.
         shape = tuple(op.extents[a] for a in axes if a is not None)
-        for target in targets:
-            # Only the shape is checked here: a bool casts to every dtype.
-            target.describe(shape, np.dtype(np.bool_), None)
+        dtypes = _dtypes(options.dtype) or (np.dtype(np.bool_),) * len(targets)  # a bool casts to every dtype
+        for target, dtype in zip(targets, dtypes, strict=False):
+            target.describe(shape, dtype, None)
     return targets
 
 

@@ -66,6 +66,7 @@ def default_machine(lanes: int) -> Machine:
         staged=False,
         cache=cache_per_core(),
         spill=0.5,
+        piece=1 << 20,
         threads=lanes,
     )
 
