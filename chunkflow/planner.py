@@ -2,7 +2,7 @@
 
 Pure: touches no data and knows no device and no store. The block is the box of the loop nest with the
 fewest predicted seconds (`chunkflow.cost`) among those whose projected bytes (`chunkflow.memory`) fit the
-budget; `NEAR_TIE` says which one where it hardly matters. Blocks never share a chunk of an output.
+budget; where it hardly matters, `NEAR_TIE` and `SHARED_TIE` say which. Blocks never share a chunk of an output.
 """
 
 from __future__ import annotations
@@ -26,11 +26,10 @@ SMALLEST_BLOCK = 64 << 10
 """Bytes of a block below which smaller ones are not considered: the overhead per block dominates."""
 
 NEAR_TIE = 1.02
-"""Predicted times within this factor of the best count as equal.
+"""Predicted times within this factor of the best count as equal: the plan with the largest blocks is chosen."""
 
-Of such plans the one with the largest blocks is chosen; on a device that shares the host's memory the one
-that takes the least.
-"""
+SHARED_TIE = 1.05
+"""The same on a device that shares the host's memory, which others need too: the plan that takes least is chosen."""
 
 
 @dataclass(frozen=True)
@@ -200,10 +199,10 @@ def make_plan(
             smallest=smallest,
         )
     best = min(p.estimate.seconds for p in fitting)
-    near = [p for p in fitting if p.estimate.seconds <= best * NEAR_TIE]
+    near = [p for p in fitting if p.estimate.seconds <= best * (NEAR_TIE if machine.staged else SHARED_TIE)]
     if machine.staged:
         chosen = max(near, key=lambda p: (math.prod(p.block), p.depth))
-    else:  # the budget is the host's memory, which others need too
+    else:
         chosen = min(near, key=lambda p: p.memory.total)
     larger = max((p for p in fitting if p.depth == chosen.depth), key=lambda p: p.memory.total)
     if larger.memory.total > chosen.memory.total:
