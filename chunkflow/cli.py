@@ -95,7 +95,7 @@ def demo(shape: tuple[int, int, int], where: Path, budget: str | None, device: s
     where : pathlib.Path
         Directory for the arrays. It must not exist, be empty, or be from an earlier demo.
     budget : str or None
-        As in `chunkflow.map`; None for a tenth of the data, or the least that will do.
+        As in `chunkflow.map`; None for a tenth of the data, or what will do.
     device : str
         As in `chunkflow.map`.
 
@@ -135,14 +135,15 @@ def demo(shape: tuple[int, int, int], where: Path, budget: str | None, device: s
 
 
 def _plan(paths: Sequence[Path], budget: str | None, tenth: int, options: dict[str, Any]) -> cf.Plan:
-    """Plan for the budget given, for a tenth of the data, or for the least that will do."""
+    """Plan for the budget given, for a tenth of the data, or for what will do."""
     try:
         return cf.explain(speed, *paths, budget=budget or tenth, **options)
     except BudgetError as error:
         if budget or error.smallest is None:
             raise
-        print(f"{format_bytes(tenth)}, a tenth of the data, is too little here: taking the least that will do")
-        return cf.explain(speed, *paths, budget=error.smallest, **options)
+        ample = 4 * error.smallest
+        print(f"{format_bytes(tenth)}, a tenth of the data, is too little here: taking {format_bytes(ample)}")
+        return cf.explain(speed, *paths, budget=ample, **options)
 
 
 def _claim(where: Path) -> None:
