@@ -10,6 +10,7 @@ from chunkflow import engine, interrupts, trace
 from chunkflow import progress as _progress
 from chunkflow.budget import Budget
 from chunkflow.chunking import Chunks
+from chunkflow.errors import ArgumentError
 from chunkflow.plan import Plan
 from chunkflow.prepare import Options, Prepared, prepared
 from chunkflow.stream import ChunkStream
@@ -194,20 +195,24 @@ def _watch(progress: _progress.ProgressLike) -> Trace:
 def _run(run: Prepared, watch: Trace) -> tuple[Any, ...]:
     """Run a plan; the outputs appear only if all of it succeeds."""
     assert run.kernel is not None
-    with run.budget.lock:
-        sinks = []
-        error: BaseException | None = None
-        watch.started(run.plan)
-        try:
-            for target, spec in zip(run.targets, run.plan.outputs, strict=True):
-                sinks.append(target.open(spec))
-            if len(run.plan.grid):
-                engine.execute(run.plan, run.kernel, run.sources, sinks, run.device, run.pool, watch)
-            return tuple([sink.commit() for sink in sinks])
-        except BaseException as failure:
-            error = failure
-            for sink in sinks:
-                sink.abort()
-            raise
-        finally:
-            watch.finished(error, run.pool.peak)
+    if not len(run.plan.grid) and any(spec.size for spec in run.plan.outputs):
+        raise ArgumentError(
+            f"the arrays are empty ({run.plan.op.extents}) and the result is not: there is no block from which fn "
+            "could make it"
+        )
+    sinks = []
+    error: BaseException | None = None
+    watch.started(run.plan)
+    try:
+        for target, spec in zip(run.targets, run.plan.outputs, strict=True):
+            sinks.append(target.open(spec))
+        if len(run.plan.grid):
+            engine.execute(run.plan, run.kernel, run.sources, sinks, run.device, run.pool, watch)
+        return tuple([sink.commit() for sink in sinks])
+    except BaseException as failure:
+        error = failure
+        for sink in sinks:
+            sink.abort()
+        raise
+    finally:
+        watch.finished(error, run.pool.peak)

@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from contextvars import ContextVar, Token
 from types import TracebackType
 from typing import Any
 
-from chunkflow.devices.base import Device, Pool
-from chunkflow.errors import ArgumentTypeError, BudgetError
+from chunkflow.devices.base import WORKER, Device, Pool
+from chunkflow.errors import ArgumentError, ArgumentTypeError, BudgetError
 from chunkflow.units import format_bytes, parse_bytes
 
 DEFAULT = "80%"
 """Share of the free memory that a run may take where nothing else is said."""
+
+
+LEAST_PAGES = 8
+"""Pages of device memory with which a small run can begin, beside what libraries take."""
 
 
 class Budget:
@@ -37,7 +43,9 @@ class Budget:
     On a GPU the limit is hard: blocks and everything that the function allocates come from a private pool
     with that limit, less what streams, kernels and libraries are known to have taken outside it. On the CPU
     blocks are planned within the limit by the function's measured use; NumPy offers no way to refuse a
-    function more.
+    function more, and `peak` counts blocks and results, not the function's own temporaries.
+
+    The budget holds for runs of the thread (and context) that entered it; hand it to others as ``budget=``.
 
     Examples
     --------
@@ -56,7 +64,8 @@ class Budget:
         self._pools: dict[str, Pool] = {}
         self._peak = 0
         self._tokens: list[Token[Budget | None]] = []
-        self.lock = threading.RLock()
+        self._lock = threading.RLock()
+        self._reserved: dict[str, int] = {}
         parse_bytes(limit, whole=1 << 62)  # a mistake is reported here, not at the first run
         if not self._relative:
             self._fixed = parse_bytes(limit)
@@ -89,16 +98,50 @@ class Budget:
         """The budget's pool on a device."""
         if device.name not in self._pools:
             limit = self.limit_on(device)
-            if limit <= device.reserve:
+            least = device.reserve + LEAST_PAGES * device.machine.page if device.reserve else 0
+            if limit < least:
                 raise BudgetError(
-                    f"the budget of {format_bytes(limit)} ({limit} bytes) is less than the "
-                    f"{format_bytes(device.reserve)} ({device.reserve} bytes) that libraries have taken on "
-                    f"{device.name} already: raise budget= well above that",
-                    needed=device.reserve,
+                    f"the budget is {format_bytes(limit)} ({limit} bytes), and libraries have taken "
+                    f"{format_bytes(device.reserve)} on {device.name} already: raise budget= to at least {least}",
+                    needed=least,
                     limit=limit,
+                    smallest=least,
                 )
             self._pools[device.name] = device.pool(limit)
         return self._pools[device.name]
+
+    @contextmanager
+    def turn(self) -> Iterator[None]:
+        """Let one run of those that share the budget take its turn.
+
+        Raises
+        ------
+        ArgumentError
+            A function that runs under the budget starts a run under it: neither could go on.
+        """
+        inside = threading.current_thread().name == WORKER
+        if not self._lock.acquire(blocking=not inside):
+            raise ArgumentError(
+                "a run inside fn cannot share the budget of the run that calls fn: give it a budget= of its own"
+            )
+        try:
+            yield
+        finally:
+            self._lock.release()
+
+    @contextmanager
+    def reserved(self, device: Device, nbytes: int) -> Iterator[None]:
+        """Keep memory for a loop over blocks, however much of it is in use at a time."""
+        self._reserved[device.name] = self._reserved.get(device.name, 0) + nbytes
+        try:
+            yield
+        finally:
+            self._reserved[device.name] -= nbytes
+
+    def left(self, device: Device, cap: int | None) -> int:
+        """Bytes that a run may still take; `cap` is a limit of its own."""
+        limit = self.limit_on(device) if cap is None else min(self.limit_on(device), cap)
+        return max(0, limit - max(self.pool(device).used, self._reserved.get(device.name, 0)))
 
     def close(self) -> None:
         """Return the memory. The budget can be used again."""
@@ -117,7 +160,8 @@ class Budget:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        _current.reset(self._tokens.pop())
+        if self._tokens:
+            _current.reset(self._tokens.pop())
         if not self._tokens:
             self.close()
 

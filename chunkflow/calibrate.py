@@ -10,9 +10,9 @@ import numpy as np
 
 from chunkflow import grid, interrupts
 from chunkflow.devices.base import Device, Pool
-from chunkflow.errors import BudgetError, ResultTypeError
+from chunkflow.errors import BudgetError, ResultError
 from chunkflow.grid import Grid, Region, Shape
-from chunkflow.kernel import Kernel, add_note, travels
+from chunkflow.kernel import Kernel, add_note, check_kind, travels
 from chunkflow.ops.blockwise import Blockwise
 from chunkflow.stores.base import Source
 from chunkflow.units import format_bytes
@@ -58,11 +58,14 @@ def calibrate(
     budget: int,
     *,
     even: bool = False,
+    most: int | None = None,
 ) -> Calibration:
     """Call the kernel on the corner of the arrays.
 
     Parameters
     ----------
+    most : int, optional
+        Elements of the box at most.
     even : bool
         Round the sides down to powers of two, so that a function that resizes its block by a ratio shows it.
 
@@ -75,7 +78,7 @@ def calibrate(
     """
     itemsize = max([s.spec.dtype.itemsize for s in sources], default=1)
     nbytes = STAGED_BYTES if device.machine.staged else SHARED_HOST_BYTES
-    target = max(LEAST_BYTES, min(nbytes, budget // 32)) // itemsize
+    target = min(max(LEAST_BYTES, min(nbytes, budget // 32)) // itemsize, most or 1 << 62)
     units = [n if a in nest.whole else 1 for a, n in enumerate(nest.extents)]
     order = tuple(range(len(nest.extents)))
     while True:
@@ -124,12 +127,10 @@ def _measure(
         is_tuple = isinstance(value, tuple)
         values = list(value) if isinstance(value, tuple) else [value]
         del value
-        for v in values:
-            if not hasattr(v, "dtype") or not hasattr(v, "shape"):
-                raise ResultTypeError(
-                    f"fn returned a {type(v).__name__}; expected {device.xp.__name__}.ndarray on {device.name}"
-                )
-        del v
+        if not values:
+            raise ResultError("fn returned an empty tuple: it must return an array or a tuple of arrays")
+        for i in range(len(values)):
+            check_kind(values[i], device)
         size = max(math.prod(sides), 1)
         results = sum(v.nbytes for v in values)
         copied = 0

@@ -77,6 +77,18 @@ def fit(extents: Sequence[int], units: Sequence[int], order: Sequence[int], targ
     return tuple(box)
 
 
+def piece_box(shape: Sequence[int], units: Sequence[int], order: Sequence[int], limit: int) -> Shape:
+    """Sides of a piece of a block: as many whole units as `limit` elements hold, at least one.
+
+    A unit that is larger than the block counts whole: it is read whole.
+
+    >>> piece_box((2, 8, 8), (4, 4, 4), (0, 1, 2), 64)
+    (2, 4, 4)
+    """
+    padded = [-(-n // u) * u for n, u in zip(shape, units, strict=True)]
+    return tuple(min(b, n) for b, n in zip(fit(padded, units, order, limit), shape, strict=True))
+
+
 @dataclass(frozen=True, slots=True)
 class Piece:
     """A part of a block that is moved in one go.
@@ -117,7 +129,7 @@ def pieces(
     ndim = len(shape)
     units = units or (1,) * ndim
     phase = phase or (0,) * ndim
-    box = fit(shape, units, order, limit)
+    box = piece_box(shape, units, order, limit)
     sides = [_cuts(n, size, p) for n, size, p in zip(shape, box, phase, strict=True)]
     strides = [0] * ndim
     step = 1

@@ -150,10 +150,7 @@ class BlockRunner:
         return tuple(values)
 
     def _check(self, array: Any, dtype: np.dtype, shape: Shape, box: Region) -> None:
-        if not self._device.is_array(array):
-            raise ResultTypeError(
-                f"fn returned {_kind(array)}; expected {self._device.xp.__name__}.ndarray on {self._device.name}"
-            )
+        check_kind(array, self._device)
         if tuple(array.shape) != shape:
             raise ResultError(
                 f"fn returned shape {tuple(array.shape)}; expected {shape} for the region {describe(box)}. "
@@ -174,6 +171,12 @@ class BlockRunner:
 def add_note(error: BaseException, index: Shape, box: Region) -> None:
     """Say on an exception in which block it happened."""
     error.add_note(f"chunkflow: in block {index}, region {describe(box)}")
+
+
+def check_kind(value: Any, device: Device) -> None:
+    """Refuse what is no array of the device."""
+    if not device.is_array(value):
+        raise ResultTypeError(f"fn returned {_kind(value)}; expected {device.xp.__name__}.ndarray on {device.name}")
 
 
 def _within(inner: Region, outer: Region) -> Region:

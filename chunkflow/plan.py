@@ -73,7 +73,7 @@ class Cut:
 
     def box(self, shape: Shape) -> Shape:
         """Extents of a full piece of a block of `shape`."""
-        return _grid.fit(shape, self.units or (1,) * len(shape), self.order, self.limit)
+        return _grid.piece_box(shape, self.units or (1,) * len(shape), self.order, self.limit)
 
     def scatters(self, shape: Shape) -> bool:
         """Whether a piece of a block of `shape` is not contiguous in it."""

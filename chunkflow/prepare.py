@@ -34,6 +34,10 @@ SMALLEST_CHUNK = 64 << 10
 """Bytes of a chunk that is not made smaller, however tight the budget."""
 
 
+def BLOCKS() -> None:  # noqa: N802
+    """Stands for a function where only the blocks are wanted."""
+
+
 @dataclass(frozen=True)
 class Options:
     """The keyword arguments of `map` that say what is to be done."""
@@ -65,10 +69,10 @@ class Prepared:
 
 @contextmanager
 def prepared(
-    fn: Callable[..., Any] | None, arrays: Sequence[Any], kwargs: dict[str, Any], options: Options
+    fn: Callable[..., Any], arrays: Sequence[Any], kwargs: dict[str, Any], options: Options
 ) -> Iterator[Prepared]:
     """Open, check, calibrate and plan; close what was opened on the way out."""
-    if fn is not None and not callable(fn):
+    if fn is not BLOCKS and not callable(fn):
         raise ArgumentTypeError(f"fn must be callable, not a {type(fn).__name__}")
     if options.workspace is not None and not (
         isinstance(options.workspace, int | float) and 0 <= options.workspace < math.inf
@@ -85,15 +89,17 @@ def prepared(
             op, whole=op.whole | {a for a, n in zip(axes, lengths, strict=True) if n == "whole" and a is not None}
         )
         targets = _open_targets(options, op, axes)
-        if fn is not None:
-            stack.enter_context(budget.lock)  # runs that share a budget take turns
-        pool, limit = _pool(budget, cap, device)
+        if fn is not BLOCKS:
+            stack.enter_context(budget.turn())
         if own:
             stack.callback(budget.close)
+        pool = budget.pool(device)
+        limit = budget.left(device, None if cap is None else parse_bytes(cap, whole=device.free_memory()))
         specs = [s.spec for s in sources]
-        if fn is None:
+        if fn is BLOCKS:
             block = chunking.sides(lengths, axes, [Along(a) for a in axes if a is not None], len(op.extents))
             plan = make_plan(op, specs, [], device.machine, limit, reserve=device.reserve, block=block)
+            stack.enter_context(budget.reserved(device, plan.memory.total - device.reserve))
             yield Prepared(plan, None, tuple(sources), (), device, pool, budget, False)
             return
         kernel = Kernel(fn, args, kwargs, axes)
@@ -118,15 +124,6 @@ def prepared(
         yield Prepared(plan, kernel, tuple(sources), targets, device, pool, budget, seen.is_tuple)
 
 
-def _pool(budget: Budget, cap: Any, device: Device) -> tuple[Pool, int]:
-    """The budget's pool on the device, and the bytes that a run may still take of it."""
-    limit = budget.limit_on(device)
-    if cap is not None:
-        limit = min(limit, parse_bytes(cap, whole=device.free_memory()))
-    pool = budget.pool(device)
-    return pool, max(0, limit - pool.used)
-
-
 def _check_number(targets: Sequence[Target], seen: Calibration, options: Options) -> None:
     number = len(seen.shapes)
     if len(targets) == number and (options.out is None or isinstance(options.out, tuple) == seen.is_tuple):
@@ -135,7 +132,7 @@ def _check_number(targets: Sequence[Target], seen: Calibration, options: Options
         returns, wanted = f"a tuple of {number} arrays", f"a tuple of {number}"
     else:
         returns, wanted = "one array", "one array or path"
-    raise ArgumentError(f"fn returns {returns}, so out must be {wanted}, not {options.out!r}")
+    raise ArgumentError(f"fn returns {returns}, so out must be {wanted}, not a {type(options.out).__name__}")
 
 
 def _open_sources(arrays: Sequence[Any], device: Device, stack: ExitStack) -> tuple[list[Source], tuple[Any, ...]]:
@@ -168,7 +165,7 @@ def _open_targets(options: Options, op: Blockwise, axes: Sequence[int | None]) -
     if not given:
         raise ArgumentError("out is an empty tuple: give one array or path for each result")
     targets = tuple(stores.open_target(o, overwrite=options.overwrite) for o in given)
-    paths = [os.path.abspath(o) for o in given if isinstance(o, str | os.PathLike)]
+    paths = [os.path.realpath(o) for o in given if isinstance(o, str | os.PathLike)]
     if len(set(paths)) != len(paths):
         raise ArgumentError(f"out names the same path twice: {paths}")
     if options.chunks is None and all(a is not None for a in axes):
@@ -204,6 +201,15 @@ def _learn(
             options.workspace,
         )
     seen = calibrate(kernel, op, sources, device, pool, limit, even=options.chunks is not None)
+    if _ratios(seen, axes):
+        # That the result grows with the block is a guess from one block: another one must bear it out.
+        most = max(1, math.prod(seen.box) // 2)
+        again = calibrate(kernel, op, sources, device, pool, limit, even=True, most=most)
+        if again.box != seen.box and _ratios(again, axes) != _ratios(seen, axes):
+            raise ResultError(
+                f"fn turned a block of {seen.box} into {seen.shapes[0]} and one of {again.box} into {again.shapes[0]}: "
+                "its result does not grow with its block, so it would depend on how the array is cut"
+            )
     if dtypes is not None:
         if len(dtypes) != len(seen.dtypes):
             raise ArgumentError(f"dtype has {len(dtypes)} entries and fn returns {len(seen.dtypes)} arrays")
@@ -213,6 +219,17 @@ def _learn(
     return seen
 
 
+def _ratios(seen: Calibration, axes: Sequence[int | None]) -> dict[tuple[int, int], Fraction]:
+    """Elements of each result for one of the block, along the axes that the function resized."""
+    return {
+        (i, d): Fraction(n, seen.box[axis])
+        for i, shape in enumerate(seen.shapes)
+        if len(shape) == len(axes)
+        for d, (axis, n) in enumerate(zip(axes, shape, strict=True))
+        if axis is not None and seen.box[axis] and n != seen.box[axis]
+    }
+
+
 def _dtypes(dtype: Any) -> tuple[np.dtype, ...] | None:
     if dtype is None:
         return None
@@ -220,6 +237,8 @@ def _dtypes(dtype: Any) -> tuple[np.dtype, ...] | None:
         found = tuple(np.dtype(d) for d in (dtype if isinstance(dtype, tuple) else (dtype,)))
     except TypeError as error:
         raise ArgumentTypeError(f"dtype={dtype!r} is no dtype: {error}") from None
+    if not found:
+        raise ArgumentError("dtype is an empty tuple: give one dtype for each result")
     for d in found:
         if d.kind not in "biufc":
             raise ArgumentTypeError(f"dtype={d} is not numeric: results are bool, int, float or complex")

@@ -38,9 +38,11 @@ class _Crew:
             for slot in self.slots:
                 device.host_writes(slot.owner)
             for number in range(ring.threads):
-                thread = threading.Thread(target=self._main, args=(number,), name=f"chunkflow-{name}-{number}")
-                thread.start()
+                thread = threading.Thread(
+                    target=self._main, args=(number,), name=f"chunkflow-{name}-{number}", daemon=True
+                )
                 self.threads.append(thread)
+                thread.start()
         except BaseException:
             self.begun.arrive()
             self.close()
@@ -65,7 +67,8 @@ class _Crew:
         for _ in self.threads:
             self.queue.put(None)
         for thread in self.threads:
-            thread.join()
+            if thread.ident is not None:  # one that could not be started is not waited for
+                thread.join()
         self.pool.release_host(self.slots)
         for scratch in self.scratch:
             if scratch is not None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import atexit
+import weakref
 from collections.abc import Iterator
 from contextlib import ExitStack
 from types import TracebackType
@@ -10,7 +12,7 @@ from typing import Any
 from chunkflow import engine, interrupts
 from chunkflow.errors import StaleChunkError
 from chunkflow.grid import Region, Shape
-from chunkflow.prepare import Options, prepared
+from chunkflow.prepare import BLOCKS, Options, prepared
 from chunkflow.trace import Trace
 
 
@@ -41,13 +43,23 @@ class Chunk:
         """
         if self._data is None:
             raise StaleChunkError(
-                f"the block {self.index} is gone: its memory holds a later one. Use chunk.data before the next "
-                "iteration, or keep a copy"
+                f"the block {self.index} is gone: the loop has moved on, or its iterator was closed. Keep that, "
+                "use chunk.data before the next iteration, or keep a copy"
             )
         return self._data
 
     def __repr__(self) -> str:
         return f"Chunk(index={self.index}, region={self.region})"
+
+
+_open: weakref.WeakSet[ChunkStream] = weakref.WeakSet()
+
+
+@atexit.register
+def _close_all() -> None:
+    """Close what a script left open, while its threads can still be joined."""
+    for stream in list(_open):
+        stream.close()
 
 
 class ChunkStream:
@@ -60,8 +72,9 @@ class ChunkStream:
         self._chunk: Chunk | None = None
         self._over = False
         with interrupts.deferred():
-            self._run = self._stack.enter_context(prepared(None, (array,), {}, options))
+            self._run = self._stack.enter_context(prepared(BLOCKS, (array,), {}, options))
         self.plan = self._run.plan
+        _open.add(self)
 
     def __len__(self) -> int:
         return len(self.plan.grid)

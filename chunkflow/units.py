@@ -70,8 +70,8 @@ def parse_bytes(value: str | float | SupportsIndex, *, whole: int | None = None)
             raise ArgumentTypeError(
                 f"a byte count must be an int, a float or a string, not {type(value).__name__}"
             ) from None
-    if count < 1:
-        raise ArgumentError(f"a byte count must be positive, not {value!r}")
+    if not 1 <= count < 1 << 63:
+        raise ArgumentError(f"a byte count must be positive, and less than 2**63, not {value!r}")
     return int(count)
 
 

@@ -32,6 +32,10 @@ T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
 
 
+WORKER = "chunkflow-lane"
+"""Name of the threads on which a device runs functions."""
+
+
 class Edge(Enum):
     """Why one thing waits for another."""
 

@@ -23,7 +23,7 @@ from typing import Any, Generic, Literal, TypeVar
 import numpy as np
 
 from chunkflow.cost import Machine
-from chunkflow.devices.base import Block, Edge, Event, HostSlot, Lane, Unwatched
+from chunkflow.devices.base import WORKER, Block, Edge, Event, HostSlot, Lane, Unwatched
 from chunkflow.grid import Piece
 from chunkflow.host import available_memory
 from chunkflow.units import parse_bytes
@@ -184,7 +184,7 @@ class _ThreadLane(_NumpyLane):
     def __init__(self) -> None:
         self._queue: SimpleQueue[Callable[[], object] | None] = SimpleQueue()
         self._error: BaseException | None = None
-        self._thread = threading.Thread(target=self._work, name="chunkflow-lane")
+        self._thread = threading.Thread(target=self._work, name=WORKER, daemon=True)
         self._thread.start()
 
     def _work(self) -> None:
@@ -362,8 +362,8 @@ class NumpyDevice(Unwatched):
         return array
 
     def is_array(self, value: object) -> bool:
-        """Whether `value` is a NumPy array (or a NumPy scalar, which stands for a 0-d one)."""
-        return isinstance(value, np.ndarray | np.generic)
+        """Whether `value` is a NumPy array (or a scalar, which stands for a 0-d one) that would lose no mask."""
+        return isinstance(value, np.ndarray | np.generic) and not isinstance(value, np.ma.MaskedArray)
 
     def supports(self, dtype: np.dtype) -> bool:
         """All of NumPy's numeric dtypes."""

@@ -179,16 +179,19 @@ def _ndarray_source(array: np.ndarray) -> Source:
         return FileSource(*mapped, array.shape, array.strides, array.dtype)
     from chunkflow.stores.array import ArraySource
 
-    # A private mapping is read from memory, but its untouched pages still show what is written to the file.
-    behind = mapped_file(array, private=True)
-    return ArraySource(array, None if behind is None else _file_footprint(array, *behind))
+    return ArraySource(array, _file_footprint(array))
 
 
-def _file_footprint(array: np.ndarray, path: str, offset: int) -> Footprint:
+def _file_footprint(array: np.ndarray) -> Footprint | None:
+    """Place in a file that is mapped, though not read by its path: privately, say, or without a name.
+
+    A private mapping's untouched pages still show what is written to the file.
+    """
     from chunkflow.stores import layout
+    from chunkflow.stores.mapped import mapped_space
 
-    stat = os.stat(path)
-    return layout.footprint(("file", stat.st_dev, stat.st_ino), offset, array.shape, array.strides, array.dtype)
+    found = mapped_space(array)
+    return found and layout.footprint(*found, array.shape, array.strides, array.dtype)
 
 
 def _ndarray_target(array: np.ndarray) -> Target:
@@ -200,7 +203,7 @@ def _ndarray_target(array: np.ndarray) -> Target:
     numeric_dtype(array.dtype, "ndarray")
     mapped = mapped_file(array)
     if mapped is None:
-        return ArrayTarget(array)
+        return ArrayTarget(array, _file_footprint(array))
     check_sink(array, mapped[0])
     from chunkflow.stores.filesink import mapped_target
 

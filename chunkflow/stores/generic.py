@@ -46,8 +46,10 @@ def _chunks(obj: Any, ndim: int) -> Shape | None:
 
 
 def _footprint(obj: object) -> Footprint:
-    """The very same object is recognised; what two different ones share cannot be known."""
-    return Footprint(("object", id(obj)), 0, 1, None)
+    """The very same object is recognised, and two handles of one HDF5 dataset; else nothing can be known."""
+    file, path = getattr(getattr(obj, "file", None), "filename", None), getattr(obj, "name", None)
+    same = ("dataset", file, path) if isinstance(file, str) and isinstance(path, str) else ("object", id(obj))
+    return Footprint(same, 0, 1, None)
 
 
 class GenericSource:
@@ -63,11 +65,19 @@ class GenericSource:
         name, where = self.spec.name, describe(region)
         try:
             with self._lock:
-                found = np.asarray(self._obj[region])
+                got = self._obj[region]
+                masked = isinstance(got, np.ma.MaskedArray) and np.ma.is_masked(got)
+                found = np.asarray(got)
         except Exception as error:
             raise ReadError(
                 f"cannot read {where} from {name}: {error}", path=name, region=region, cause=error
             ) from error
+        if masked:
+            raise ReadError(
+                f"{name} returned a masked array for {where}, whose mask would be lost: let it fill missing values",
+                path=name,
+                region=region,
+            )
         if found.shape != shape_of(region):
             raise ReadError(
                 f"{name} returned shape {found.shape} for {where}, which has shape {shape_of(region)}",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import mmap
 import os
 import stat
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -27,26 +27,65 @@ def mapped_file(array: np.ndarray, *, private: bool = False) -> tuple[str, int] 
     >>> mapped_file(np.zeros(3)) is None
     True
     """
+    found = _mapping(array)
+    if found is None or not found.flags.endswith("p" if private else "s"):
+        return None
+    # A deleted file's line ends in " (deleted)", which no stat will find; nor will it find the old inode
+    # under a path where another file has been put since.
+    try:
+        status = os.stat(found.path)
+    except OSError:
+        return None
+    if status.st_ino != found.inode or not stat.S_ISREG(status.st_mode):
+        return None
+    return found.path, found.offset
+
+
+def mapped_space(array: np.ndarray) -> tuple[tuple[str, int, int], int] | None:
+    """The file behind an array, as (``"file"``, device, inode), and the byte offset of its first element.
+
+    Also where the file has no name any more: what two mappings of it share is known all the same.
+    """
+    found = _mapping(array)
+    if found is None or not found.inode:
+        return None
+    device = found.device
+    try:  # some file systems show another device number in a mapping than to stat
+        status = os.stat(found.path)
+        if status.st_ino == found.inode:
+            device = status.st_dev
+    except OSError:
+        pass
+    return ("file", device, found.inode), found.offset
+
+
+class _Mapping(NamedTuple):
+    """A line of the process's map, and the file offset of an array's first element."""
+
+    flags: str
+    device: int
+    inode: int
+    path: str
+    offset: int
+
+
+def _mapping(array: np.ndarray) -> _Mapping | None:
     if not array.size or not _is_mapped(array):
         return None
     first = int(array.__array_interface__["data"][0])
     low, high = bounds(array.shape, array.strides, array.dtype.itemsize)
     try:
-        with open(_MAPS, encoding="utf-8", errors="surrogateescape") as maps:
+        # Only "\n" ends a line: a path may hold any other character.
+        with open(_MAPS, encoding="utf-8", errors="surrogateescape", newline="\n") as maps:
             for line in maps:
-                span, flags, offset, _, inode, *path = line.rstrip("\n").split(None, 5)
+                span, flags, offset, device, inode, *path = line.rstrip("\n").split(None, 5)
                 start, stop = (int(address, 16) for address in span.split("-"))
-                if not start <= first < stop:
-                    continue
-                inside = start <= first + low and first + high <= stop
-                if not (inside and flags.endswith("p" if private else "s") and path):
-                    return None
-                # A deleted file's line ends in " (deleted)", which no stat will find; nor will it
-                # find the old inode under a path where another file has been put since.
-                found = os.stat(path[0])
-                if found.st_ino != int(inode) or not stat.S_ISREG(found.st_mode):
-                    return None
-                return path[0], int(offset, 16) + first - start
+                if start <= first < stop:
+                    if not (start <= first + low and first + high <= stop):
+                        return None
+                    major, minor = (int(part, 16) for part in device.split(":"))
+                    number = os.makedev(major, minor)
+                    return _Mapping(flags, number, int(inode), path[0] if path else "", int(offset, 16) + first - start)
     except OSError:
         pass
     return None

@@ -7,6 +7,7 @@ in a pool of threads of its own. Writes are safe as long as no two of them touch
 from __future__ import annotations
 
 import os
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -79,6 +80,10 @@ def _footprint(array: AnyArray) -> Footprint:
     return Footprint(location, 0, 1, location)
 
 
+_METADATA = ("zarr.json", ".zarray")
+"""Files one of which every array's folder holds."""
+
+
 class ZarrSource:
     """A zarr array that is read; chunks that were never written read as the fill value."""
 
@@ -90,6 +95,8 @@ class ZarrSource:
             chunks = None
         self.spec = _spec(array, chunks)
         self.footprint: Footprint | None = _footprint(array)
+        store = array.store
+        self._folder = Path(os.path.abspath(store.root)) / array.path if isinstance(store, LocalStore) else None
 
     def read(self, region: Region, out: np.ndarray) -> None:
         """See `Source.read`."""
@@ -112,6 +119,13 @@ class ZarrSource:
                 region=region,
                 cause=error,
             ) from error
+        if self._folder is not None and not any(os.path.exists(self._folder / name) for name in _METADATA):
+            # Without its files every chunk reads as the fill value.
+            raise ReadError(
+                f"the zarr array {self.spec.name} was removed while {describe(region)} was read",
+                path=self.spec.name,
+                region=region,
+            )
 
     def view(self, region: Region) -> np.ndarray | None:
         """See `Source.view`: chunks are encoded."""
