@@ -308,11 +308,11 @@ def _cut(spec: ArraySpec, machine: Machine, *, strict: bool) -> Cut:
 
 
 def _coding(cut: Cut, nbytes: int, spec: ArraySpec) -> int:
-    """Bytes that a store with chunks takes besides a block: those of a piece, encoded and decoded."""
+    """Bytes that a store with chunks takes besides a block: a piece's, encoded, decoded and on their way between."""
     if cut.units is None:
         return 0
     chunk = math.prod(min(u, n) for u, n in zip(cut.units, spec.shape, strict=True))
-    return 2 * max(chunk * spec.dtype.itemsize, min(cut.limit * spec.dtype.itemsize, nbytes))
+    return 3 * max(chunk * spec.dtype.itemsize, min(cut.limit * spec.dtype.itemsize, nbytes))
 
 
 def _bytes(shapes: Sequence[Shape], specs: Sequence[ArraySpec]) -> list[int]:

@@ -30,6 +30,9 @@ from chunkflow.spec import ArraySpec
 from chunkflow.stores.base import Source, Target
 from chunkflow.units import parse_bytes
 
+LARGEST_STEP = 64
+"""Elements of a block that a function may turn into a single one without a larger block to prove it."""
+
 SMALLEST_CHUNK = 64 << 10
 """Bytes of a chunk that is not made smaller, however tight the budget."""
 
@@ -205,7 +208,7 @@ def _learn(
         # That the result grows with the block is a guess from one block: another one must bear it out.
         most = max(1, math.prod(seen.box) // 2)
         again = calibrate(kernel, op, sources, device, pool, limit, even=True, most=most)
-        if again.box != seen.box and _ratios(again, axes) != _ratios(seen, axes):
+        if again.box != seen.box and not _bears_out(again, axes, _ratios(seen, axes)):
             raise ResultError(
                 f"fn turned a block of {seen.box} into {seen.shapes[0]} and one of {again.box} into {again.shapes[0]}: "
                 "its result does not grow with its block, so it would depend on how the array is cut"
@@ -228,6 +231,20 @@ def _ratios(seen: Calibration, axes: Sequence[int | None]) -> dict[tuple[int, in
         for d, (axis, n) in enumerate(zip(axes, shape, strict=True))
         if axis is not None and seen.box[axis] and n != seen.box[axis]
     }
+
+
+def _bears_out(again: Calibration, axes: Sequence[int | None], ratios: dict[tuple[int, int], Fraction]) -> bool:
+    """Whether a smaller block was resized in the same way, as far as it can tell."""
+    for (i, d), ratio in ratios.items():
+        axis = axes[d]
+        assert axis is not None
+        side, found = again.box[axis], again.shapes[i][d]
+        if side % ratio.denominator == 0:
+            if found != side * ratio:
+                return False
+        elif ratio.denominator > LARGEST_STEP:  # a whole block became one element, and half of it did too
+            return False
+    return True
 
 
 def _dtypes(dtype: Any) -> tuple[np.dtype, ...] | None:

@@ -258,7 +258,7 @@ def test_sources_need_no_alignment(arguments: dict[str, Any], budget: int) -> No
     """What fits without source chunks fits with them, but for what decoding one takes: it may be read twice."""
     # Where data are staged a chunk passes whole through the ring, which takes memory of its own.
     arguments["machine"] = replace(SMALL, staged=False)
-    decoding = 2 * max([SMALL.piece, *(array.nbytes for array in arguments["operands"])]) + 512
+    decoding = 3 * max([SMALL.piece, *(array.nbytes for array in arguments["operands"])]) + 512
     bare = [replace(array, chunks=None) for array in arguments["operands"]]
     try:
         make_plan(**{**arguments, "operands": bare}, budget=budget)

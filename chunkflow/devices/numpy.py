@@ -66,7 +66,7 @@ def default_machine(lanes: int) -> Machine:
         staged=False,
         cache=cache_per_core(),
         spill=0.5,
-        piece=1 << 20,
+        piece=512 << 10,
         threads=lanes,
     )
 
