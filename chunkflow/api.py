@@ -201,18 +201,17 @@ def _run(run: Prepared, watch: Trace) -> tuple[Any, ...]:
             "could make it"
         )
     sinks = []
-    error: BaseException | None = None
     watch.started(run.plan)
     try:
         for target, spec in zip(run.targets, run.plan.outputs, strict=True):
             sinks.append(target.open(spec))
         if len(run.plan.grid):
             engine.execute(run.plan, run.kernel, run.sources, sinks, run.device, run.pool, watch)
-        return tuple([sink.commit() for sink in sinks])
-    except BaseException as failure:
-        error = failure
+        results = tuple([sink.commit() for sink in sinks])
+    except BaseException as error:
         for sink in sinks:
             sink.abort()
-        raise
-    finally:
         watch.finished(error, run.pool.peak)
+        raise
+    watch.finished(None, run.pool.peak)
+    return results

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -77,7 +77,7 @@ class Loaded:
         if self.transfer is not None:
             self.transfer.left.wait(Edge.ENQUEUED)
             if self.transfer.error is not None:
-                raise self.transfer.error
+                raise_once(self.transfer)
 
     def check(self) -> None:
         """Raise what went wrong while the block was read on a lane."""
@@ -112,7 +112,7 @@ class Result:
             device.host_writes(self)
         self.release(pool)
         if self.error is not None:
-            raise self.error
+            raise_once(self)
 
     def release(self, pool: Pool) -> None:
         """Free the arrays."""
@@ -153,6 +153,16 @@ class Transfer:
         self.error = self.error or error
         if self.result is not None:
             self.result.error = self.result.error or error
+
+
+def raise_once(holder: Result | Transfer) -> NoReturn:
+    """Raise a holder's error and let go of it: both would keep each other, and the run's arrays, alive."""
+    error, holder.error = holder.error, None
+    assert error is not None
+    try:
+        raise error
+    finally:
+        del error
 
 
 Work = tuple[Transfer, Piece]

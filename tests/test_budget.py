@@ -338,7 +338,9 @@ def test_leaving_it_returns_the_memory_to_the_driver() -> None:
 
     with pytest.raises(ZeroDivisionError):
         fail()
-    assert cupy.cuda.runtime.memGetInfo()[0] >= before
+    gc.collect()  # the error's traceback knew the block on which fn failed
+    # The run took over 300 MB. The driver keeps a page or two of its own, from which small buffers came.
+    assert cupy.cuda.runtime.memGetInfo()[0] >= before - (4 << 20)
 
 
 @pytest.mark.gpu
