@@ -102,10 +102,11 @@ def estimate(machine: Machine, traffic: Traffic, blocks: int, depth: int, workin
         stages["download"] = traffic.download / machine.download
     total, busiest = sum(stages.values()), max(stages.values())
     if not machine.staged:
-        # A lane takes its block through every stage itself, so lanes overlap and stages do not; one thread
-        # hands the blocks out. Lanes idle in the last round if the blocks do not divide by them.
+        # A lane takes its block through every stage itself, so lanes overlap and stages do not; some idle in the
+        # last round. One thread hands the blocks out; a lane that has none waiting loses as much time again.
         ragged = -(-blocks // lanes) * lanes / max(blocks, 1)
-        return Estimate(total / lanes * ragged + blocks * machine.overhead, stages)
+        handed = blocks * machine.overhead * (1 if depth >= 2 * machine.lanes else 2)
+        return Estimate(total / lanes * ragged + handed, stages)
     overlapped = busiest + (total - busiest) / max(blocks, 1)
     # Two slots hide a stage behind its neighbour only: taken as half of what three hide.
     hidden = {1: total, 2: (total + overlapped) / 2}.get(depth, overlapped)
