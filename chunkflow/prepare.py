@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from chunkflow import chunking, devices, stores
-from chunkflow.budget import Budget, borrow
+from chunkflow.budget import borrow
 from chunkflow.calibrate import Calibration, calibrate
 from chunkflow.chunking import Chunks, Length
 from chunkflow.devices.base import Device, Pool
@@ -66,7 +66,6 @@ class Prepared:
     targets: tuple[Target, ...]
     device: Device
     pool: Pool
-    budget: Budget
     is_tuple: bool
 
 
@@ -103,7 +102,7 @@ def prepared(
             block = chunking.sides(lengths, axes, [Along(a) for a in axes if a is not None], len(op.extents))
             plan = make_plan(op, specs, [], device.machine, limit, reserve=device.reserve, block=block)
             stack.enter_context(budget.reserved(device, plan.memory.total - device.reserve))
-            yield Prepared(plan, None, tuple(sources), (), device, pool, budget, False)
+            yield Prepared(plan, None, tuple(sources), (), device, pool, False)
             return
         kernel = Kernel(fn, args, kwargs, axes)
         seen = _learn(kernel, op, axes, lengths, sources, device, pool, limit, options)
@@ -124,7 +123,7 @@ def prepared(
                 if smaller == outputs:
                     raise
                 outputs = smaller
-        yield Prepared(plan, kernel, tuple(sources), targets, device, pool, budget, seen.is_tuple)
+        yield Prepared(plan, kernel, tuple(sources), targets, device, pool, seen.is_tuple)
 
 
 def _check_number(targets: Sequence[Target], seen: Calibration, options: Options) -> None:
