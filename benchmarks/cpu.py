@@ -230,7 +230,7 @@ def measure(case: Case, name: str) -> tuple[float, float]:
         while not done.wait(0.001):
             anonymous = max(anonymous, memory("RssAnon"))
 
-    thread = threading.Thread(target=sample)
+    thread = threading.Thread(target=sample, daemon=True)  # a contender that fails must not wait for it
     thread.start()
     contender()
     done.set()

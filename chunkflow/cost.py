@@ -27,9 +27,10 @@ class Machine:
     staged : bool
         Whether data reach the device through pinned memory; False where it shares the host's.
     cache : int
-        Bytes of working set per lane beyond which compute slows down by `spill`; 0 for no such bound.
+        Bytes of a lane's working set that stay in the cache, beyond which compute slows down by `spill`; 0 for
+        no such bound.
     spill : float
-        Factor on the compute rate for working sets beyond the cache.
+        Factor on the compute rate for what lies beyond the cache.
     piece : int
         Bytes of a piece of a staged transfer.
     threads, slots : int
@@ -82,19 +83,18 @@ class Estimate:
         return max(self.stages, key=lambda s: self.stages[s])
 
 
-def estimate(machine: Machine, traffic: Traffic, blocks: int, depth: int, working_set: int) -> Estimate:
-    """Predict a run of `blocks` blocks with `depth` slots and `working_set` bytes per block.
+def estimate(machine: Machine, traffic: Traffic, blocks: int, depth: int, spilled: int = 0) -> Estimate:
+    """Predict a run of `blocks` blocks with `depth` slots; `spilled` of the bytes computed are not in the cache.
 
     >>> m = Machine(read=1, upload=1, compute=1, download=1, write=1, overhead=0)
     >>> t = Traffic(8, 8, 8, 8, 8)
-    >>> [estimate(m, t, 8, depth, 1).seconds for depth in (1, 2, 3)]
+    >>> [estimate(m, t, 8, depth).seconds for depth in (1, 2, 3)]
     [40.0, 26.0, 12.0]
     """
-    fast = not machine.cache or working_set <= machine.cache
     lanes = min(machine.lanes, depth, max(blocks, 1))
     stages = {
         "read": traffic.read / machine.read,
-        "compute": traffic.compute / (machine.compute * (1 if fast else machine.spill)),
+        "compute": (traffic.compute + spilled * (1 / machine.spill - 1)) / machine.compute,
         "write": traffic.write / machine.write,
     }
     if machine.staged:

@@ -25,6 +25,8 @@ class DirectFeeder:
     def __init__(self, plan: Plan, sources: Sequence[Source], device: Device, pool: Pool, trace: Trace) -> None:
         self.ahead = 1  # a lane reads a block when it is about to compute it
         self._plan, self._sources, self._pool, self._trace = plan, sources, pool, trace
+        # Decoding takes memory of its own, at other times than the block: each is given back in turn.
+        self._fleeting = [cut.units is not None and plan.private(i) for i, cut in enumerate(plan.cuts_in)]
         self._slots: list[list[Slot]] = [
             [] if spec.in_memory else make_slots(plan, device, pool, i, 1) for i, spec in enumerate(plan.operands)
         ]
@@ -36,7 +38,7 @@ class DirectFeeder:
         if not slots:
             return Loaded(Block(source.view(region), spec.order, source))
         slot = slots[step.loads[operand] % len(slots)]
-        block = slot.block(spec.dtype, shape_of(region), spec.order)
+        block = slot.block(spec.order)
         start = [side.start for side in region]
         for event in slot.readers:
             lane.wait(event, Edge.OVERWRITE)
@@ -44,6 +46,7 @@ class DirectFeeder:
 
         def read() -> None:
             begin = time.perf_counter()
+            slot.place(block, spec.dtype, shape_of(region), self._pool)
             for piece in self._plan.cuts_in[operand].in_units(region):
                 source.read(shift(piece.region, start), block.array[(*piece.region, ...)])
             block.array.flags.writeable = False
@@ -52,7 +55,7 @@ class DirectFeeder:
         pending = lane.call(read, writes=(slot,))
         lane.record(slot.uploaded[0])
         slot.fillers = {0}
-        return Loaded(block, slot, pending=pending)
+        return Loaded(block, slot, pending=pending, fleeting=self._fleeting[operand])
 
     def close(self) -> None:
         """Nothing runs here: the lanes are the engine's."""
@@ -68,12 +71,13 @@ class DirectDrainer:
 
     def store(self, result: Result, lane: Lane) -> None:
         """Enqueue the writing of a result."""
-        pending = result.pending
-        assert pending is not None
+        assert result.pending is not None
         stored = self._device.event()
         result.wait = partial(stored.synchronize, Edge.STORED)
 
         def write() -> None:
+            pending = result.pending
+            assert pending is not None
             try:
                 result.arrays = pending.result()
                 for array in result.arrays:
@@ -86,6 +90,9 @@ class DirectDrainer:
                     self._trace.span("write", begin, time.perf_counter(), array.nbytes)
             except BaseException as error:
                 result.error = error
+            finally:
+                # Earlier blocks may still be on other lanes: what waits for them to land must hold no memory.
+                result.release(self._pool)
 
         lane.wait(result.done, Edge.COMPUTED)
         lane.call(write, reads=(result,))

@@ -113,7 +113,10 @@ def _run_kernel(runner: BlockRunner, pool: Pool, step: Step, held: Held, halve: 
     for loaded in held:
         loaded.check()
     with pool.active():
-        return runner([loaded.block.array for loaded in held], step, halve=halve)
+        results = runner([loaded.block.array for loaded in held], step, halve=halve)
+    for loaded in held:
+        loaded.spent(results, pool)
+    return results
 
 
 def _ran_out(result: Result, device: Device) -> bool:

@@ -14,7 +14,7 @@ import numpy as np
 
 from chunkflow.devices.base import Device, inverse
 from chunkflow.errors import BudgetError, ResultError, ResultTypeError
-from chunkflow.grid import Grid, Region, Shape, describe, shape_of
+from chunkflow.grid import Grid, Region, Shape, describe, shape_of, shift
 from chunkflow.ops.blockwise import Along, Blockwise
 from chunkflow.plan import Plan, Step
 from chunkflow.trace import Trace
@@ -61,13 +61,21 @@ class BlockRunner:
             raise
 
     def _run(self, blocks: Sequence[Any], index: Shape, box: Region, halve: bool) -> tuple[Any, ...]:
-        values = self._attempt(blocks, index, box, halve)
-        if values is None:
-            values = tuple(
-                self._empty(shape_of(output.region(box)), spec.dtype, spec.order)
-                for output, spec in zip(self._plan.op.outputs, self._plan.outputs, strict=True)
-            )
+        tiles = Grid(shape_of(box), self._plan.tile)
+        if len(tiles) <= 1:
+            values = self._attempt(blocks, index, box, halve)
+            if values is not None:
+                return values
+        values = tuple(
+            self._empty(shape_of(output.region(box)), spec.dtype, spec.order)
+            for output, spec in zip(self._plan.op.outputs, self._plan.outputs, strict=True)
+        )
+        if len(tiles) <= 1:
             self._halves(blocks, index, box, values)
+        else:
+            start = [side.start for side in box]
+            for tile in tiles.walk(range(len(box))):
+                self._part(blocks, index, box, shift(tiles.region(tile), start), values)
         return values
 
     def _attempt(self, blocks: Sequence[Any], index: Shape, box: Region, halve: bool = True) -> tuple[Any, ...] | None:
@@ -90,21 +98,24 @@ class BlockRunner:
         """Compute a box in two parts, into `results`."""
         axis, middle = self._cut(box)
         for part in (slice(box[axis].start, middle), slice(middle, box[axis].stop)):
-            half = (*box[:axis], part, *box[axis + 1 :])
-            inner = [
-                block[_within(operand.region(half), operand.region(box))]
-                for block, operand in zip(blocks, self._plan.op.operands, strict=True)
-            ]
-            places = [
-                result[_within(output.region(half), output.region(box))]
-                for result, output in zip(results, self._plan.op.outputs, strict=True)
-            ]
-            values = self._attempt(inner, index, half)
-            if values is None:
-                self._halves(inner, index, half, places)
-            else:
-                for place, value in zip(places, values, strict=True):
-                    place[...] = value
+            self._part(blocks, index, box, (*box[:axis], part, *box[axis + 1 :]), results)
+
+    def _part(self, blocks: Sequence[Any], index: Shape, box: Region, part: Region, results: Sequence[Any]) -> None:
+        """Compute a part of a box into its place in `results`."""
+        inner = [
+            block[(*_within(operand.region(part), operand.region(box)), ...)]
+            for block, operand in zip(blocks, self._plan.op.operands, strict=True)
+        ]
+        places = [
+            result[(*_within(output.region(part), output.region(box)), ...)]
+            for result, output in zip(results, self._plan.op.outputs, strict=True)
+        ]
+        values = self._attempt(inner, index, part)
+        if values is None:
+            self._halves(inner, index, part, places)
+        else:
+            for place, value in zip(places, values, strict=True):
+                place[...] = value
 
     def _cut(self, box: Region) -> tuple[int, int]:
         """Axis and position at which to halve a box: the longest axis that every result follows."""

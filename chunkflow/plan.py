@@ -80,11 +80,21 @@ class Cut:
         return not _grid.contiguous(self.box(shape), shape, self.order)
 
 
+def private(machine: Machine, loads: int, blocks: int, stored: bool) -> bool:
+    """Whether a block belongs to the lane that computes it, which reads and stores it too.
+
+    So it is where the host's memory is shared, unless several steps use the block: then another lane may read
+    it ahead of them.
+    """
+    return not machine.staged and stored and loads == blocks
+
+
 @dataclass(frozen=True)
 class Plan:
     """A pass with its block shape, slots, loop order and bytes: everything but the data.
 
-    ``str(plan)`` describes it for people. Sizes are in bytes, times in seconds.
+    ``str(plan)`` describes it for people. Sizes are in bytes, times in seconds. Blocks are what is loaded and
+    stored; the kernel computes them tile by tile where that keeps it in the cache.
     """
 
     op: Blockwise
@@ -93,6 +103,7 @@ class Plan:
     machine: Machine
     budget: int
     block: Shape
+    tile: Shape
     walk: Shape
     depth: int
     cuts_in: tuple[Cut, ...]
@@ -123,6 +134,14 @@ class Plan:
     def lanes(self) -> int:
         """Blocks that compute at the same time."""
         return max(1, min(self.machine.lanes, self.depth, len(self.grid)))
+
+    def slots(self, operand: int) -> int:
+        """Blocks of an operand that the device holds at once, those in memory already left out."""
+        return min(self.lanes if self.private(operand) else self.depth, max(self.loads(operand), 1))
+
+    def private(self, operand: int) -> bool:
+        """Whether each block of an operand is one lane's alone, from its reading on."""
+        return private(self.machine, self.loads(operand), len(self.grid), bool(self.outputs))
 
     def slot_shape(self, operand: int) -> Shape:
         """Extents of the slot that takes any block of an operand."""
@@ -166,6 +185,7 @@ class Plan:
         block = " x ".join(map(str, self.block)) or "one element"
         lines = [
             f"{len(self.grid)} blocks of {block} (grid {counts}, {self.depth} slots, {self.lanes} computing at once)",
+            *([f"  compute by tiles of {self.tile}"] if self.tile != self.block else []),
             *(line("read", s, self.slot_shape(i)) for i, s in enumerate(self.operands)),
             *(line("write", s, o.shape(self.block)) for s, o in zip(self.outputs, self.op.outputs, strict=True)),
             f"  memory  {self.memory} of {format_bytes(self.budget)}",

@@ -18,7 +18,7 @@ from chunkflow.errors import ArgumentError, BudgetError
 from chunkflow.grid import Grid, Shape
 from chunkflow.memory import Projection, Ring, rounded
 from chunkflow.ops.blockwise import Along, Blockwise, Operand
-from chunkflow.plan import Cut, Plan
+from chunkflow.plan import Cut, Plan, private
 from chunkflow.spec import ArraySpec
 from chunkflow.units import format_bytes
 
@@ -30,6 +30,10 @@ NEAR_TIE = 1.02
 
 SHARED_TIE = 1.05
 """The same on a device that shares the host's memory, which others need too: the plan that takes least is chosen."""
+
+TILE = 0.25
+"""Share of the cache that a tile's working set may take: a tile costs less than a block does, and its
+temporaries are memory that no budget sees."""
 
 
 @dataclass(frozen=True)
@@ -43,6 +47,8 @@ class _Problem:
     budget: int
     workspace: float
     reserve: int
+    tiled: frozenset[int]
+    order: Shape
 
     def plan(self, block: Shape, depth: int) -> Plan:
         """The plan with this block and this many slots, whether it fits the budget or not."""
@@ -61,19 +67,25 @@ class _Problem:
 
         in_bytes = _bytes(in_shapes, self.operands)
         out_bytes = _bytes(out_shapes, self.outputs)
+        lanes = max(1, min(machine.lanes, depth, blocks))
         inputs = upload = read = 0
         for spec, operand, nbytes in zip(self.operands, op.operands, in_bytes, strict=True):
             loads = op.loads(operand, counts, walk)
             if machine.staged or not spec.in_memory:
-                inputs += min(depth, max(loads, 1)) * rounded(nbytes, page)
+                slots = lanes if private(machine, loads, blocks, bool(self.outputs)) else depth
+                inputs += min(slots, max(loads, 1)) * rounded(nbytes, page)
             repeats = loads // max(_different(operand, counts), 1) if blocks else 0
             upload += spec.nbytes * repeats
             read += repeats * spec.dtype.itemsize * _read_elements(spec, operand, op.extents, block)
-        outputs = min(depth, max(blocks, 1)) * sum(rounded(n, page) for n in out_bytes)
-        temporary = math.ceil(self.workspace * math.prod(block))
+        outputs = min(depth if machine.staged else lanes, max(blocks, 1)) * sum(rounded(n, page) for n in out_bytes)
+        held_bytes = sum(in_bytes) + sum(out_bytes)
+        tile = self._tile(block, held_bytes)
+        share = math.prod(tile) / max(math.prod(block), 1)
+        temporary = math.ceil(self.workspace * math.prod(tile))
+        if share < 1:
+            temporary += math.ceil(sum(out_bytes) * share)  # a tile's results, before they are in their places
         # A function's temporaries are several buffers, each of which may waste part of a page.
         spare = rounded(temporary, page) + (2 * page if temporary > page else 0)
-        lanes = max(1, min(machine.lanes, depth, blocks))
         staging = sum(r.device_bytes(page) for r in (ring_in, ring_out) if r)
         if not machine.staged:
             coded = [*zip(cuts_in, in_bytes, self.operands, strict=True)]
@@ -81,8 +93,12 @@ class _Problem:
             staging = lanes * rounded(max([_coding(*c) for c in coded], default=0))
 
         written = sum(s.nbytes for s in self.outputs)
-        working = sum(in_bytes) + sum(out_bytes) + temporary
-        compute = int((working + temporary) * math.prod(op.extents) / max(math.prod(block), 1))
+        times = math.prod(op.extents) / max(math.prod(block), 1)
+        working = held_bytes + math.ceil(self.workspace * math.prod(block))
+        compute = int((2 * working - held_bytes) * times)
+        spilled = 0
+        if machine.cache and working > machine.cache:  # a tile's temporaries stay in the cache all the same
+            spilled = compute if tile == block else int(held_bytes * times)
         traffic = Traffic(read, upload, compute, written, written)
         return Plan(
             op=op,
@@ -91,6 +107,7 @@ class _Problem:
             machine=machine,
             budget=self.budget,
             block=block,
+            tile=tile,
             walk=walk,
             depth=depth,
             cuts_in=cuts_in,
@@ -99,8 +116,19 @@ class _Problem:
             ring_out=ring_out,
             memory=Projection(inputs, outputs, lanes * spare, staging, self.reserve),
             traffic=traffic,
-            estimate=estimate(machine, traffic, blocks, depth, working),
+            estimate=estimate(machine, traffic, blocks, depth, spilled),
         )
+
+    def _tile(self, block: Shape, held_bytes: int) -> Shape:
+        """Largest part of a block whose working set stays in a core's cache, cut along the free axes only."""
+        size, cache = math.prod(block), self.machine.cache
+        if self.machine.staged or not cache or not size or not self.tiled:
+            return block
+        per_element = max(held_bytes / size + self.workspace, 1e-9)
+        if cache >= per_element * size:
+            return block
+        room = int(TILE * cache / per_element)
+        return _grid.fit(block, [1 if a in self.tiled else n for a, n in enumerate(block)], self.order, room)
 
     def _ring(
         self, specs: Sequence[ArraySpec], cuts: Sequence[Cut], shapes: Sequence[Shape], blocks: int
@@ -134,6 +162,7 @@ def make_plan(
     workspace: float = 0.0,
     reserve: int = 0,
     block: Sequence[int | None] | None = None,
+    tiles: bool = False,
 ) -> Plan:
     """Choose the block shape, slots and loop order of a run.
 
@@ -153,6 +182,8 @@ def make_plan(
         Bytes of device memory that the device's libraries take outside the run's pool.
     block : tuple of int or None, optional
         Sides of the block that the user has fixed; None for a free one.
+    tiles : bool
+        Whether the kernel may be called on parts of a block.
 
     Returns
     -------
@@ -178,14 +209,15 @@ def make_plan(
     >>> plan.memory.total <= 2_000_000, plan.block[1]
     (True, 1024)
     """
-    problem = _Problem(op, tuple(operands), tuple(outputs), machine, budget, workspace, reserve)
+    order = _nest_order(op, operands)
+    free = frozenset(a for a in op.divisible if not block or block[a] is None) if tiles else frozenset()
+    problem = _Problem(op, tuple(operands), tuple(outputs), machine, budget, workspace, reserve, free, order)
     must = _units(problem)
     caps = [max(1, n) for n in op.extents]
     for axis, side in enumerate(block or ()):
         if side is not None:
             _check_side(axis, side, must[axis], op.extents[axis])
             caps[axis] = must[axis] = min(side, caps[axis])
-    order = _nest_order(op, problem.operands)
     fitting = list(_candidates(problem, caps, must, order))
     if not fitting:
         smallest = _least(problem, _grid.fit(caps, must, order, 1))
@@ -203,7 +235,7 @@ def make_plan(
     if machine.staged:
         chosen = max(near, key=lambda p: (math.prod(p.block), p.depth))
     else:
-        chosen = min(near, key=lambda p: p.memory.total)
+        chosen = min(near, key=lambda p: (p.memory.total, p.estimate.seconds))
     larger = max((p for p in fitting if p.depth == chosen.depth), key=lambda p: p.memory.total)
     if larger.memory.total > chosen.memory.total:
         note = (

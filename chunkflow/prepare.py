@@ -114,6 +114,7 @@ def prepared(
         outputs, spare = _describe_outputs(op, targets, sources, seen, lengths, options)
         _check_overlap(op, sources, targets)
         known: dict[str, Any] = {"workspace": spare, "reserve": device.reserve, "block": block}
+        known["tiles"] = not kernel.wants
         while True:
             try:
                 plan = make_plan(op, specs, outputs, device.machine, limit, **known)

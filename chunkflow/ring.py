@@ -219,10 +219,12 @@ class RingFeeder:
         region = step.sources[operand]
         cut, spec = self._plan.cuts_in[operand], self._plan.operands[operand]
         pieces = cut.pieces(region)
+        block = slot.block(cut.order)
+        slot.place(block, spec.dtype, shape_of(region), self._pool)
         transfer = Transfer(
             self._sources[operand],
             region,
-            slot.block(spec.dtype, shape_of(region), cut.order),
+            block,
             self._device.latch(1),
             self._device.latch(len(pieces)),
             slot.readers,

@@ -19,40 +19,47 @@ class Slot:
     """Device memory that takes one operand's blocks in turn.
 
     `uploaded` has an event for each thread (or lane) that may fill it, `fillers` says which of them did,
-    and `readers` are the events of the kernels that read the present block.
+    and `readers` are the events of the kernels that read the present block. A slot may give its memory
+    back after a block (`release`) and take new memory for the next.
     """
 
-    __slots__ = ("_block", "buffer", "fillers", "readers", "uploaded")
+    __slots__ = ("_block", "buffer", "fillers", "nbytes", "readers", "uploaded")
 
-    def __init__(self, buffer: Any, uploaded: list[Event]) -> None:
-        self.buffer = buffer
+    def __init__(self, nbytes: int, uploaded: list[Event]) -> None:
+        self.nbytes = nbytes
+        self.buffer: Any = None
         self.uploaded = uploaded
         self.fillers: set[int] = set()
         self.readers: list[Event] = []
         self._block: Block | None = None
 
-    def block(self, dtype: np.dtype, shape: Shape, order: Shape) -> Block:
-        """The slot as a block of natural `shape` that lies in memory order `order`."""
-        block = Block(None, order, self)
-        block.array = shaped(self.buffer, dtype, permuted(shape, order), block.inverse)
-        self._block = block
-        return block
+    def block(self, order: Shape) -> Block:
+        """A block that lies in the slot in memory order `order`; `place` gives it its array."""
+        self._block = Block(None, order, self)
+        return self._block
+
+    def place(self, block: Block, dtype: np.dtype, shape: Shape, pool: Pool) -> None:
+        """Give a block of natural `shape` its array, in new memory if the slot has none."""
+        if self.buffer is None:
+            self.buffer = pool.allocate(self.nbytes)
+        block.array = shaped(self.buffer, dtype, permuted(shape, block.order), block.inverse)
 
     def release(self, pool: Pool) -> None:
         """Free the memory, even if a failed run's traceback still knows the slot or its block."""
         if self._block is not None:
             self._block.array = None
-        pool.free(self.buffer)
+        if self.buffer is not None:
+            pool.free(self.buffer)
         self.buffer = self._block = None
 
 
 def make_slots(plan: Plan, device: Device, pool: Pool, operand: int, fillers: int) -> list[Slot]:
-    """An operand's slots: as many as the plan has, no more than there are loads."""
+    """An operand's slots."""
     spec = plan.operands[operand]
     nbytes = int(np.prod(plan.slot_shape(operand), dtype=np.int64)) * spec.dtype.itemsize
     slots = []
-    for _ in range(min(plan.depth, max(plan.loads(operand), 1))):
-        slot = Slot(pool.allocate(nbytes), [device.event() for _ in range(fillers)])
+    for _ in range(plan.slots(operand)):
+        slot = Slot(nbytes, [device.event() for _ in range(fillers)])
         device.host_writes(slot)
         slots.append(slot)
     return slots
@@ -61,7 +68,7 @@ def make_slots(plan: Plan, device: Device, pool: Pool, operand: int, fillers: in
 class Loaded:
     """An operand's block on the device, or on its way there."""
 
-    __slots__ = ("block", "pending", "slot", "transfer")
+    __slots__ = ("block", "fleeting", "pending", "slot", "transfer")
 
     def __init__(
         self,
@@ -69,8 +76,11 @@ class Loaded:
         slot: Slot | None = None,
         transfer: Transfer | None = None,
         pending: Pending[None] | None = None,
+        *,
+        fleeting: bool = False,
     ) -> None:
         self.block, self.slot, self.transfer, self.pending = block, slot, transfer, pending
+        self.fleeting = fleeting
 
     def enqueued(self) -> None:
         """Wait until every upload is enqueued, so that its events can be waited for; raise what failed."""
@@ -83,6 +93,13 @@ class Loaded:
         """Raise what went wrong while the block was read on a lane."""
         if self.pending is not None:
             self.pending.result()
+
+    def spent(self, results: Sequence[Any], pool: Pool) -> None:
+        """Give the block's memory back where nobody else will read it; not if a result is a view of it."""
+        block = self.block.array
+        if self.fleeting and not any(np.may_share_memory(block, result) for result in results):
+            assert self.slot is not None
+            self.slot.release(pool)
 
     def order_before(self, lane: Lane) -> None:
         """Let what follows on `lane` wait for the block's uploads."""

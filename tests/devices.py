@@ -32,6 +32,8 @@ def machine(*, staged: bool, lanes: int = 2, piece: int = 4096, **changes: Any) 
         download=50e9,
         write=30e9,
         overhead=1e-7 if staged else 0.0,  # of no weight, or blocks so small would get one lane
+        cache=0 if staged else 8192,
+        spill=0.5,
         lanes=lanes,
         depths=(3, 2, 1),
         staged=staged,

@@ -80,6 +80,7 @@ def problems(draw: st.DrawFn, *, chunked: bool = True) -> dict[str, Any]:
         "machine": draw(st.sampled_from(MACHINES)),
         "workspace": draw(st.sampled_from([0.0, 0.5, 8.0])),
         "reserve": draw(st.sampled_from([0, 1000])),
+        "tiles": draw(st.booleans()),
     }
 
 
@@ -315,13 +316,39 @@ def test_every_block_fits_the_slots_that_are_counted(plan: Plan) -> None:
         most = max(math.prod(shape_of(step.sources[i])) for step in plan.steps()) * array.dtype.itemsize
         assert most <= math.prod(plan.slot_shape(i)) * array.dtype.itemsize
         if plan.machine.staged or not array.in_memory:
-            inputs += min(plan.depth, plan.loads(i)) * rounded(most, plan.machine.page)
+            inputs += plan.slots(i) * rounded(most, plan.machine.page)
     assert inputs <= plan.memory.inputs
     outputs = 0
     for i, array in enumerate(plan.outputs):
         most = max(math.prod(shape_of(step.stores[i])) for step in plan.steps()) * array.dtype.itemsize
-        outputs += min(plan.depth, len(plan.grid)) * rounded(most, plan.machine.page)
+        waiting = plan.depth if plan.machine.staged else plan.lanes
+        outputs += min(waiting, len(plan.grid)) * rounded(most, plan.machine.page)
     assert outputs <= plan.memory.outputs
+
+
+@given(plans())
+def test_no_two_steps_that_are_under_way_together_need_one_slot(plan: Plan) -> None:
+    """Where lanes take blocks all the way, a lane's steps follow one another; elsewhere `depth` steps are under way."""
+    for i in range(len(plan.operands)):
+        last: dict[int, tuple[int, int]] = {}
+        for step in plan.steps():
+            slot, lane = step.loads[i] % plan.slots(i), step.number % plan.lanes
+            if slot in last and last[slot][0] != step.loads[i] and plan.slots(i) < min(plan.depth, plan.loads(i)):
+                assert last[slot][1] == lane
+            last[slot] = (step.loads[i], lane)
+
+
+@given(plans())
+def test_tiles_keep_the_working_set_in_the_cache_and_whole_axes_whole(plan: Plan) -> None:
+    if plan.tile == plan.block:
+        return
+    assert not plan.machine.staged
+    assert all(1 <= t <= b for t, b in zip(plan.tile, plan.block, strict=True))
+    cut = [a for a, (t, b) in enumerate(zip(plan.tile, plan.block, strict=True)) if t < b]
+    assert cut
+    for a in cut:
+        assert a not in plan.op.whole
+        assert all(Along(a) in o.dims for o in plan.op.outputs)
 
 
 @given(problems())
@@ -447,17 +474,17 @@ def test_a_ring_is_within_its_limit(pieces: int, slot: int, threads: int, slots:
 @given(st.lists(st.integers(0, 10**12), min_size=5, max_size=5), st.integers(1, 1000), st.integers(1, 5))
 def test_estimates_grow_with_bytes(amounts: list[int], blocks: int, depth: int) -> None:
     for machine in (GPU, *MACHINES):
-        base = estimate(machine, Traffic(*amounts), blocks, depth, 1000)
+        base = estimate(machine, Traffic(*amounts), blocks, depth)
         for i in range(5):
             more = [*amounts[:i], amounts[i] * 2 + 1000, *amounts[i + 1 :]]
-            assert estimate(machine, Traffic(*more), blocks, depth, 1000).seconds >= base.seconds
+            assert estimate(machine, Traffic(*more), blocks, depth).seconds >= base.seconds
         assert base.seconds >= max(base.stages.values()) / machine.lanes
         assert base.bound_by in base.stages
 
 
 @given(st.lists(st.integers(0, 10**12), min_size=5, max_size=5), st.integers(1, 1000))
 def test_more_slots_are_no_slower(amounts: list[int], blocks: int) -> None:
-    seconds = [estimate(GPU, Traffic(*amounts), blocks, depth, 1000).seconds for depth in (1, 2, 3)]
+    seconds = [estimate(GPU, Traffic(*amounts), blocks, depth).seconds for depth in (1, 2, 3)]
     assert seconds == sorted(seconds, reverse=True)
 
 

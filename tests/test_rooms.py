@@ -24,7 +24,7 @@ FLOORS = (
     "ops.blockwise ops.* ops",
     "plan planner chunking host",
     "stores.base stores.layout stores.checks stores.paths",
-    "stores.array stores.file stores.filesink stores.zarrnode stores.zarr stores.* stores",
+    "stores.array stores.file stores.filesink stores.zarrnode stores.zarrchunks stores.zarr stores.* stores",
     "devices.base devices.numpy devices.cupy devices.clock devices",
     "kernel staging ring direct engine budget calibrate profile progress",
     "prepare stream api",

@@ -55,10 +55,11 @@ class Block:
     The owner is whatever identifies the memory to the referee: a slot, or a result.
     """
 
-    __slots__ = ("array", "inverse", "owner")
+    __slots__ = ("array", "inverse", "order", "owner")
 
     def __init__(self, array: Any, order: Shape, owner: object) -> None:
         self.array = array
+        self.order = order
         self.inverse = inverse(order)
         self.owner = owner
 

@@ -67,6 +67,13 @@ class Blockwise:
     outputs: tuple[Output, ...]
     whole: frozenset[int] = frozenset()
 
+    @property
+    def divisible(self) -> frozenset[int]:
+        """Axes along which part of a block gives just the same part of every output."""
+        return frozenset(
+            a for a in range(len(self.extents)) if a not in self.whole and all(Along(a) in o.dims for o in self.outputs)
+        )
+
     def loads(self, operand: Operand, counts: Sequence[int], walk: Sequence[int]) -> int:
         """How often an operand's block changes when the nest is walked, the last axis fastest.
 

@@ -1,4 +1,4 @@
-"""Zarr arrays that exist: versions 2 and 3, sharded or not, read and written by zarr's own pipeline.
+"""Zarr arrays that exist: versions 2 and 3, sharded or not, by zarr's own pipeline where chunks are not plain.
 
 One `zarr.Array` may be used from several threads: each call waits for zarr's event loop, which decodes
 in a pool of threads of its own. Writes are safe as long as no two of them touch one chunk (one shard).
@@ -19,6 +19,7 @@ from chunkflow.grid import Region, Shape, describe
 from chunkflow.spec import ArraySpec
 from chunkflow.stores.base import Footprint
 from chunkflow.stores.checks import matching, numeric_dtype
+from chunkflow.stores.zarrchunks import plain_chunks
 
 try:
     from zarr.buffer import cpu as _buffers
@@ -61,6 +62,12 @@ def _location(array: AnyArray) -> str:
     return f"{store}/{array.path}".rstrip("/")
 
 
+def _folder(array: AnyArray) -> Path | None:
+    """Directory of the array, if it has one."""
+    store = array.store
+    return Path(os.path.abspath(store.root)) / array.path if isinstance(store, LocalStore) else None
+
+
 def _spec(array: AnyArray, chunks: Shape | None) -> ArraySpec:
     name = _location(array)
     # Zarr 2 says in which order a chunk's elements are stored; in zarr 3 that is a codec's business.
@@ -95,8 +102,8 @@ class ZarrSource:
             chunks = None
         self.spec = _spec(array, chunks)
         self.footprint: Footprint | None = _footprint(array)
-        store = array.store
-        self._folder = Path(os.path.abspath(store.root)) / array.path if isinstance(store, LocalStore) else None
+        self._folder = _folder(array)
+        self._plain = plain_chunks(array, self._folder) if self._folder is not None and chunks else None
 
     def read(self, region: Region, out: np.ndarray) -> None:
         """See `Source.read`."""
@@ -104,7 +111,9 @@ class ZarrSource:
             return
         array, native = self._array, np.dtype(self._array.dtype).isnative
         try:
-            if _buffers is None or not native or not region:
+            if self._plain is not None and self._plain.read(region, out):
+                pass
+            elif _buffers is None or not native or not region:
                 np.copyto(out, np.asarray(array[region]))
             else:  # chunks are decoded and put into their places in `out`, with no copy in between
                 array.get_basic_selection(
@@ -168,13 +177,16 @@ class ZarrSink:
         # A store in memory keeps an uncompressed chunk as the very array it was given, and ours is a
         # staging buffer that is filled again. A file has been written once the call returns.
         self._copies = not isinstance(array.store, LocalStore)
+        folder = _folder(array)
+        self._plain = plain_chunks(array, folder) if folder is not None else None
 
     def write(self, region: Region, block: np.ndarray) -> None:
         """See `Sink.write`."""
         if not block.size:
             return
         try:
-            self._array[region] = block.copy() if self._copies else block
+            if self._plain is None or not self._plain.write(region, block):
+                self._array[region] = block.copy() if self._copies else block
         except Exception as error:
             raise WriteError(
                 f"cannot write {describe(region)} to the zarr array {self.spec.name}: {error}",

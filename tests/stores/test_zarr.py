@@ -26,7 +26,7 @@ def create(store: Any, array: np.ndarray, **options: Any) -> Any:
     return made
 
 
-async def no_space(*_: Any, **__: Any) -> None:
+def no_space(*_: Any, **__: Any) -> None:
     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
@@ -66,6 +66,7 @@ class TestZarrSink(SinkContract):
 
     def fail_writes(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(LocalStore, "set", no_space)
+        monkeypatch.setattr("chunkflow.stores.zarrchunks._put", no_space)
 
 
 class TestShardedBigEndianSink(SinkContract):
@@ -90,6 +91,7 @@ class TestZarrPathSink(PathSinkContract):
 
     def fail_writes(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(LocalStore, "set", no_space)
+        monkeypatch.setattr("chunkflow.stores.zarrchunks._put", no_space)
 
 
 class TestGroupMemberSink(PathSinkContract):
@@ -97,6 +99,7 @@ class TestGroupMemberSink(PathSinkContract):
 
     def fail_writes(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(LocalStore, "set", no_space)
+        monkeypatch.setattr("chunkflow.stores.zarrchunks._put", no_space)
 
 
 def write(target: Target, array: np.ndarray) -> Any:
