@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import fields
 from typing import Any
 
-from chunkflow import engine, interrupts, trace
 from chunkflow import progress as _progress
 from chunkflow.budget import Budget
 from chunkflow.chunking import Chunks
-from chunkflow.errors import ArgumentError
+from chunkflow.declare import declare_map
 from chunkflow.plan import Plan
-from chunkflow.prepare import Options, Prepared, prepared
+from chunkflow.prepare import Options
+from chunkflow.run import Request, is_operation, operation, plan_of, watching
 from chunkflow.stream import ChunkStream
-from chunkflow.trace import Trace
 
 
+@operation
 def map(
     fn: Callable[..., Any],
     *arrays: Any,
@@ -107,27 +106,31 @@ def map(
     >>> np.array_equal(speed, np.sqrt(u * u + v * v))
     True
     """
-    watch = _watch(progress)
-    options = Options(out, budget, dtype, chunks, drop_axis, new_axis, workspace, device, overwrite)
-    with interrupts.deferred(), prepared(fn, arrays, kwargs, options) as run:
-        results = _run(run, watch)
-    return results if run.is_tuple else results[0]
+    options = Options(out, budget, dtype, chunks, workspace, device, overwrite)
+    return Request(declare_map(fn, kwargs, drop_axis, new_axis), arrays, options, progress)
 
 
 def explain(fn: Callable[..., Any], *arrays: Any, **options: Any) -> Plan:
-    """Plan of the `map` with the same arguments: print it. Nothing is written.
+    """Plan of an operation before it runs: print it. Nothing is written.
 
-    `fn` is called once on a small block, unless ``dtype=`` and ``workspace=`` are given.
+    The function is called once on a small block, unless ``dtype=`` and ``workspace=`` are given.
 
     Parameters
     ----------
-    fn, *arrays, **options
-        As for `map`.
+    fn : callable
+        One of chunkflow's operations, or a function that `map` is to apply.
+    *arrays, **options
+        As for the operation, or for `map`.
 
     Returns
     -------
     Plan
         Blocks, slots, loop order, bytes and predicted seconds; ``str()`` of it is meant for people.
+
+    Raises
+    ------
+    ArgumentTypeError
+        An operation of several passes, each of which has a plan of its own.
 
     Examples
     --------
@@ -136,10 +139,7 @@ def explain(fn: Callable[..., Any], *arrays: Any, **options: Any) -> Plan:
     >>> plan.memory.total <= plan.budget
     True
     """
-    options.pop("progress", None)
-    known = {f.name: options.pop(f.name, f.default) for f in fields(Options)}
-    with interrupts.deferred(), prepared(fn, arrays, options, Options(**known)) as run:
-        return run.plan
+    return plan_of(fn, arrays, options) if is_operation(fn) else plan_of(map, (fn, *arrays), options)
 
 
 def chunks(
@@ -182,36 +182,4 @@ def chunks(
     >>> float(sum(chunk.data.sum() for chunk in cf.chunks(x, chunks=(4, -1), device="cpu")))
     499500.0
     """
-    watch = _watch(progress)
-    return ChunkStream(array, Options(budget=budget, chunks=chunks, device=device), watch)
-
-
-def _watch(progress: _progress.ProgressLike) -> Trace:
-    """Those who watch a run: the context's observers and the progress bar."""
-    shown = _progress.make(progress)
-    return Trace([*trace.active(), *([shown] if shown is not None else [])])
-
-
-def _run(run: Prepared, watch: Trace) -> tuple[Any, ...]:
-    """Run a plan; the outputs appear only if all of it succeeds."""
-    assert run.kernel is not None
-    if not len(run.plan.grid) and any(spec.size for spec in run.plan.outputs):
-        raise ArgumentError(
-            f"the arrays are empty ({run.plan.op.extents}) and the result is not: there is no block from which fn "
-            "could make it"
-        )
-    sinks = []
-    watch.started(run.plan)
-    try:
-        for target, spec in zip(run.targets, run.plan.outputs, strict=True):
-            sinks.append(target.open(spec))
-        if len(run.plan.grid):
-            engine.execute(run.plan, run.kernel, run.sources, sinks, run.device, run.pool, watch)
-        results = tuple([sink.commit() for sink in sinks])
-    except BaseException as error:
-        for sink in sinks:
-            sink.abort()
-        watch.finished(error, run.pool.peak)
-        raise
-    watch.finished(None, run.pool.peak)
-    return results
+    return ChunkStream(array, Options(budget=budget, chunks=chunks, device=device), watching(progress))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any, cast
 
 import numpy as np
 
@@ -12,7 +13,7 @@ from chunkflow import grid, interrupts
 from chunkflow.devices.base import Device, Pool
 from chunkflow.errors import BudgetError, ResultError
 from chunkflow.grid import Grid, Region, Shape
-from chunkflow.kernel import Kernel, add_note, check_kind, travels
+from chunkflow.kernel import Carry, Fold, Kernel, add_note, check_kind, travels
 from chunkflow.ops.blockwise import Blockwise
 from chunkflow.stores.base import Source
 from chunkflow.units import format_bytes
@@ -40,6 +41,8 @@ class Calibration:
     workspace : float
         Bytes allocated beyond the results, at the peak, per element of the box. Where a result must be copied
         before it is stored, the copy is counted.
+    state : float
+        Bytes of what passes from block to block (partial results, a carry), per element of the first result.
     """
 
     box: Shape
@@ -47,6 +50,7 @@ class Calibration:
     dtypes: tuple[np.dtype, ...]
     is_tuple: bool
     workspace: float
+    state: float = 0.0
 
 
 def calibrate(
@@ -123,7 +127,7 @@ def _measure(
             blocks.append(device.to_device(host))
         index = (0,) * len(sides)
         with interrupts.allowed():
-            value, peak = pool.measure(lambda: kernel(blocks, nest, Grid(nest.extents, sides), index, box))
+            value, peak, state = _call(kernel, blocks, nest, sides, index, box, pool)
         is_tuple = isinstance(value, tuple)
         values = list(value) if isinstance(value, tuple) else [value]
         del value
@@ -138,10 +142,34 @@ def _measure(
             if device.machine.staged and not travels(values, i, spec_order):
                 copied += values[i].nbytes
         workspace = max(peak - results, copied, 0) / size
+        state /= max(values[0].size, 1)
         return Calibration(
             sides,
             tuple(tuple(v.shape) for v in values),
             tuple(np.dtype(v.dtype) for v in values),
             is_tuple,
             workspace,
+            state,
         )
+
+
+def _call(
+    kernel: Kernel, blocks: Sequence[Any], nest: Blockwise, sides: Shape, index: Shape, box: Region, pool: Pool
+) -> tuple[Any, int, float]:
+    """Results of one box, the peak of what was allocated meanwhile, and the bytes of what would pass on."""
+    grid = Grid(nest.extents, sides)
+    if hasattr(kernel, "fold"):
+        fold = cast(Fold, kernel)
+        passed, peak = pool.measure(lambda: fold.fold(None, blocks, nest, grid, index, box))
+        value, more = pool.measure(lambda: fold.finish(passed, nest, box))
+        return value, max(peak, _nbytes(passed) + more), _nbytes(passed)
+    if hasattr(kernel, "advance"):
+        carry = cast(Carry, kernel)
+        (value, passed), peak = pool.measure(lambda: carry.advance(None, blocks, nest, grid, index, box))
+        return value, peak, _nbytes(passed)
+    value, peak = pool.measure(lambda: kernel(blocks, nest, grid, index, box))
+    return value, peak, 0
+
+
+def _nbytes(passed: Any) -> int:
+    return sum(getattr(a, "nbytes", 0) for a in (passed if isinstance(passed, tuple) else (passed,)))

@@ -83,7 +83,7 @@ class DirectDrainer:
                 for array in result.arrays:
                     self._pool.adopt(array)
                 cuts = self._plan.cuts_out
-                for sink, cut, region, array in zip(self._sinks, cuts, result.step.stores, result.arrays, strict=True):
+                for sink, cut, region, array in zip(self._sinks, cuts, result.step.stores, result.arrays, strict=False):
                     begin, start = time.perf_counter(), [side.start for side in region]
                     for piece in cut.in_units(region):
                         sink.write(shift(piece.region, start), array[(*piece.region, ...)])

@@ -14,13 +14,13 @@ from functools import partial
 from typing import Any, Protocol
 
 from chunkflow import interrupts
-from chunkflow.devices.base import Device, Event, Lane, Pool
+from chunkflow.devices.base import Device, Edge, Event, Lane, Pool
 from chunkflow.direct import DirectDrainer, DirectFeeder
 from chunkflow.errors import BudgetError
 from chunkflow.kernel import BlockRunner, Kernel
 from chunkflow.plan import Plan, Step
 from chunkflow.ring import RingDrainer, RingFeeder
-from chunkflow.staging import Loaded, Result
+from chunkflow.staging import Loaded, Result, State
 from chunkflow.stores.base import Sink, Source
 from chunkflow.trace import Trace
 
@@ -56,7 +56,7 @@ def feed(plan: Plan, feeder: Feeder, lanes: Sequence[Lane]) -> Iterator[tuple[St
     current: list[Loaded] = []
     while True:
         while len(ahead) < feeder.ahead and (step := next(steps, None)) is not None:
-            lane = lanes[step.number % len(lanes)]
+            lane = lanes[step.lane]
             fresh = [feeder.load(step, i, lane) if is_new else current[i] for i, is_new in enumerate(step.fresh)]
             current = fresh
             ahead.append((step, tuple(fresh)))
@@ -84,36 +84,64 @@ def compute(
     If the kernel runs out of memory while earlier results are still `flying`, it is launched again when
     they have landed and freed theirs; only then is the block computed in halves.
     """
+    states: dict[int, State] = {}
     for step, held in blocks:
-        lane = lanes[step.number % len(lanes)]
+        lane = lanes[step.lane]
         for loaded in held:
             loaded.order_before(lane)
+        state, parts = _states(plan, step, states)
+        for part in parts:
+            if part is not state and part.done is not None:
+                lane.wait(part.done, Edge.FOLDED)
         started = device.event(timed=True) if trace.timed else None
         result = Result(step, started, device.event(timed=trace.timed))
         if started is not None:
             lane.record(started)
-        owners = [loaded.block.owner for loaded in held]
+        reads = [*(loaded.block.owner for loaded in held), *(part for part in parts if part is not state)]
+        writes = (result,) if state is None else (result, state)
         waits = plan.machine.staged and bool(flying)
-        launch = partial(_run_kernel, runner, pool, step, held, not waits)
-        result.pending = lane.call(launch, reads=owners, writes=(result,))
+        launch = partial(_run_kernel, runner, pool, step, held, state, parts, not waits)
+        result.pending = lane.call(launch, reads=reads, writes=writes)
         if waits and _ran_out(result, device):
             for earlier in flying:
                 earlier.landed(device, pool)
-            launch = partial(_run_kernel, runner, pool, step, held, True)
-            result.pending = lane.call(launch, reads=owners, writes=(result,))
+            launch = partial(_run_kernel, runner, pool, step, held, state, parts, True)
+            result.pending = lane.call(launch, reads=reads, writes=writes)
         lane.record(result.done)
+        if state is not None:
+            state.done = result.done
         for loaded in held:
             if loaded.slot is not None:
                 loaded.slot.readers.append(result.done)
         yield result, lane
-        del result, held, loaded, launch  # what a suspended generator still names would stay allocated
+        del result, held, loaded, launch, reads, writes  # what a suspended generator still names would stay allocated
 
 
-def _run_kernel(runner: BlockRunner, pool: Pool, step: Step, held: Held, halve: bool) -> tuple[Any, ...]:
+def _states(plan: Plan, step: Step, states: dict[int, State]) -> tuple[State | None, list[State]]:
+    """What the step's lane keeps, and at the last of the steps that are combined what all lanes have kept."""
+    if not plan.op.folded and plan.op.scan is None:
+        return None, []
+    if step.first:
+        if plan.op.scan is None:
+            states.clear()
+        states[step.lane] = State()
+    state = states.setdefault(step.lane, State())
+    return state, [states[lane] for lane in sorted(states)] if step.last and plan.op.scan is None else []
+
+
+def _run_kernel(
+    runner: BlockRunner,
+    pool: Pool,
+    step: Step,
+    held: Held,
+    state: State | None,
+    parts: Sequence[State],
+    halve: bool,
+) -> tuple[Any, ...]:
     for loaded in held:
         loaded.check()
     with pool.active():
-        results = runner([loaded.block.array for loaded in held], step, halve=halve)
+        results = runner([loaded.block.array for loaded in held], step, state, parts, halve=halve)
     for loaded in held:
         loaded.spent(results, pool)
     return results
@@ -153,7 +181,7 @@ def drain(
             if fresh
         )
         bytes_out = sum(
-            _nbytes(spec.dtype.itemsize, region) for spec, region in zip(plan.outputs, step.stores, strict=True)
+            _nbytes(spec.dtype.itemsize, region) for spec, region in zip(plan.outputs, step.stores, strict=False)
         )
         if result.started is not None:
             trace.span("compute", result.started.seconds(), result.done.seconds(), bytes_in + bytes_out)

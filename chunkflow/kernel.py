@@ -7,18 +7,21 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Sequence
-from typing import Any, Protocol
+from collections.abc import Callable, Collection, Sequence
+from typing import Any, Protocol, TypeVar, cast
 
 import numpy as np
 
 from chunkflow.devices.base import Device, inverse
 from chunkflow.errors import BudgetError, ResultError, ResultTypeError
 from chunkflow.grid import Grid, Region, Shape, describe, shape_of, shift
-from chunkflow.ops.blockwise import Along, Blockwise
+from chunkflow.ops.blockwise import Blockwise
 from chunkflow.plan import Plan, Step
+from chunkflow.staging import State
 from chunkflow.trace import Trace
 from chunkflow.units import format_bytes
+
+T = TypeVar("T")
 
 
 class Kernel(Protocol):
@@ -26,6 +29,31 @@ class Kernel(Protocol):
 
     def __call__(self, blocks: Sequence[Any], nest: Blockwise, grid: Grid, index: Shape, box: Region) -> Any:
         """Results of `blocks`, which are not to be written to."""
+
+
+class Fold(Kernel, Protocol):
+    """A kernel whose blocks' results are combined along the axes that no output follows.
+
+    The value between blocks is a tuple of arrays. Calling the kernel computes one block to its end.
+    """
+
+    def fold(self, value: Any, blocks: Sequence[Any], nest: Blockwise, grid: Grid, index: Shape, box: Region) -> Any:
+        """`value` with a block added; None is the value of no block. If memory runs out `value` stays as it was."""
+
+    def combine(self, left: Any, right: Any) -> Any:
+        """Value of what two lanes have added up."""
+
+    def finish(self, value: Any, nest: Blockwise, box: Region) -> Any:
+        """Results from the value of all the blocks."""
+
+
+class Carry(Kernel, Protocol):
+    """A kernel that passes something on to the next block along the scanned axis."""
+
+    def advance(
+        self, carry: Any, blocks: Sequence[Any], nest: Blockwise, grid: Grid, index: Shape, box: Region
+    ) -> tuple[Any, Any]:
+        """Results of a block, and what the next one gets; None is what the first one gets."""
 
 
 class BlockRunner:
@@ -42,8 +70,18 @@ class BlockRunner:
         # the sink does. Where nothing is staged they are stored before the lane goes on.
         self._own = plan.machine.staged
 
-    def __call__(self, blocks: Sequence[Any], step: Step, *, halve: bool = True) -> tuple[Any, ...]:
+    def __call__(
+        self,
+        blocks: Sequence[Any],
+        step: Step,
+        state: State | None = None,
+        parts: Sequence[State] = (),
+        *,
+        halve: bool = True,
+    ) -> tuple[Any, ...]:
         """Results of one step, in the sinks' dtypes; without `halve`, running out of memory is the caller's affair.
+
+        `state` is what the lane keeps between steps, `parts` what all lanes have kept when it is time to merge.
 
         Raises
         ------
@@ -55,7 +93,12 @@ class BlockRunner:
             Whatever the function raised, with the block's index and region added as a note.
         """
         try:
-            return self._run(blocks, step.index, step.box, halve)
+            if state is None:
+                return self._run(blocks, step.index, step.box, halve)
+            if self._plan.op.scan is not None:
+                return self._advance(state, blocks, step.index, step.box, halve)
+            self._fold(state, blocks, step.index, step.box, halve)
+            return self._merged(parts, step.box) if step.last else ()
         except BaseException as error:
             add_note(error, step.index, step.box)
             raise
@@ -66,10 +109,7 @@ class BlockRunner:
             values = self._attempt(blocks, index, box, halve)
             if values is not None:
                 return values
-        values = tuple(
-            self._empty(shape_of(output.region(box)), spec.dtype, spec.order)
-            for output, spec in zip(self._plan.op.outputs, self._plan.outputs, strict=True)
-        )
+        values = self._results(box)
         if len(tiles) <= 1:
             self._halves(blocks, index, box, values)
         else:
@@ -78,13 +118,65 @@ class BlockRunner:
                 self._part(blocks, index, box, shift(tiles.region(tile), start), values)
         return values
 
+    def _fold(self, state: State, blocks: Sequence[Any], index: Shape, box: Region, halve: bool) -> None:
+        """Add a box to what the lane has added up."""
+        plan, kernel = self._plan, cast(Fold, self._kernel)
+
+        def add() -> Any:
+            return kernel.fold(state.value, blocks, plan.op, plan.grid, index, box)
+
+        value = self._within_memory(add, index, box, halve)
+        if value is not None:
+            state.value = value[0]
+            return
+        for half in self._parts(box, plan.op.folded):
+            self._fold(state, self._inner(blocks, box, half), index, half, True)
+
+    def _merged(self, parts: Sequence[State], box: Region) -> tuple[Any, ...]:
+        """Results of what all lanes have added up."""
+        kernel = cast(Fold, self._kernel)
+        value, parts[0].value = parts[0].value, None
+        for part in parts[1:]:
+            value = kernel.combine(value, part.value)
+            part.value = None
+        return self._settle(kernel.finish(value, self._plan.op, box), box)
+
+    def _advance(self, state: State, blocks: Sequence[Any], index: Shape, box: Region, halve: bool) -> tuple[Any, ...]:
+        """Results of a box, given what the one before passed on."""
+        plan, kernel = self._plan, cast(Carry, self._kernel)
+
+        def advance() -> Any:
+            results, carry = kernel.advance(state.value, blocks, plan.op, plan.grid, index, box)
+            return self._settle(results, box), carry
+
+        value = self._within_memory(advance, index, box, halve)
+        if value is not None:
+            results, state.value = value[0]
+            return cast(tuple[Any, ...], results)
+        assert plan.op.scan is not None
+        values = self._results(box)
+        for half in self._parts(box, {plan.op.scan}):
+            found = self._advance(state, self._inner(blocks, box, half), index, half, True)
+            for place, result in zip(self._places(values, box, half), found, strict=True):
+                place[...] = result
+        return values
+
     def _attempt(self, blocks: Sequence[Any], index: Shape, box: Region, halve: bool = True) -> tuple[Any, ...] | None:
         """Results of a box, or None if memory ran out and it is to be halved."""
+
+        def call() -> tuple[Any, ...]:
+            return self._settle(self._kernel(blocks, self._plan.op, self._plan.grid, index, box), box)
+
+        value = self._within_memory(call, index, box, halve)
+        return None if value is None else value[0]
+
+    def _within_memory(self, call: Callable[[], T], index: Shape, box: Region, halve: bool) -> tuple[T] | None:
+        """What a call gives, or None if memory ran out and the box is to be halved."""
         size = math.prod(shape_of(box))
         if halve and size >= self._too_large:
             return None
         try:
-            return self._settle(self._kernel(blocks, self._plan.op, self._plan.grid, index, box), box)
+            return (call(),)
         except BaseException as error:
             if not halve or isinstance(error, BudgetError) or not self._device.is_out_of_memory(error):
                 raise
@@ -96,20 +188,12 @@ class BlockRunner:
 
     def _halves(self, blocks: Sequence[Any], index: Shape, box: Region, results: Sequence[Any]) -> None:
         """Compute a box in two parts, into `results`."""
-        axis, middle = self._cut(box)
-        for part in (slice(box[axis].start, middle), slice(middle, box[axis].stop)):
-            self._part(blocks, index, box, (*box[:axis], part, *box[axis + 1 :]), results)
+        for half in self._parts(box, self._plan.op.divisible_by_ratio):
+            self._part(blocks, index, box, half, results)
 
     def _part(self, blocks: Sequence[Any], index: Shape, box: Region, part: Region, results: Sequence[Any]) -> None:
         """Compute a part of a box into its place in `results`."""
-        inner = [
-            block[(*_within(operand.region(part), operand.region(box)), ...)]
-            for block, operand in zip(blocks, self._plan.op.operands, strict=True)
-        ]
-        places = [
-            result[(*_within(output.region(part), output.region(box)), ...)]
-            for result, output in zip(results, self._plan.op.outputs, strict=True)
-        ]
+        inner, places = self._inner(blocks, box, part), self._places(results, box, part)
         values = self._attempt(inner, index, part)
         if values is None:
             self._halves(inner, index, part, places)
@@ -117,17 +201,33 @@ class BlockRunner:
             for place, value in zip(places, values, strict=True):
                 place[...] = value
 
-    def _cut(self, box: Region) -> tuple[int, int]:
-        """Axis and position at which to halve a box: the longest axis that every result follows."""
+    def _inner(self, blocks: Sequence[Any], box: Region, part: Region) -> list[Any]:
+        """The part's share of a box's blocks."""
+        return [
+            block[(*_within(operand.region(part), operand.region(box)), ...)]
+            for block, operand in zip(blocks, self._plan.op.operands, strict=True)
+        ]
+
+    def _places(self, results: Sequence[Any], box: Region, part: Region) -> list[Any]:
+        """The part's share of a box's results."""
+        return [
+            result[(*_within(output.region(part), output.region(box)), ...)]
+            for result, output in zip(results, self._plan.op.outputs, strict=True)
+        ]
+
+    def _results(self, box: Region) -> tuple[Any, ...]:
+        """Room for a box's results."""
+        return tuple(
+            self._empty(shape_of(output.region(box)), spec.dtype, spec.order)
+            for output, spec in zip(self._plan.op.outputs, self._plan.outputs, strict=True)
+        )
+
+    def _parts(self, box: Region, axes: Collection[int]) -> tuple[Region, Region]:
+        """Halves of a box, along the longest of some axes."""
         best: tuple[int, int, int] | None = None
-        for axis, side in enumerate(box):
-            dims = [
-                next((d for d in o.dims if isinstance(d, Along) and d.axis == axis), None)
-                for o in self._plan.op.outputs
-            ]
-            if axis in self._plan.op.whole or any(d is None for d in dims):
-                continue
-            step = int(np.lcm.reduce([d.ratio.denominator for d in dims if d is not None]))
+        for axis in axes:
+            side = box[axis]
+            step = self._plan.op.step(axis)
             middle = side.start + (side.stop - side.start) // 2 // step * step
             if side.start < middle < side.stop and (best is None or side.stop - side.start > best[0]):
                 best = (side.stop - side.start, axis, middle)
@@ -138,7 +238,13 @@ class BlockRunner:
                 f"{format_bytes(limit)} ({limit} bytes): raise budget=, or let fn allocate less",
                 limit=limit,
             )
-        return best[1], best[2]
+        _, axis, middle = best
+        start, stop = box[axis].start, box[axis].stop
+        return (*box[:axis], slice(start, middle), *box[axis + 1 :]), (
+            *box[:axis],
+            slice(middle, stop),
+            *box[axis + 1 :],
+        )
 
     def _settle(self, value: Any, box: Region) -> tuple[Any, ...]:
         """Check what the function returned and bring it into the sinks' dtype and layout."""

@@ -30,6 +30,8 @@ class Projection:
     ----------
     inputs, outputs : int
         Slots for blocks that were loaded, and for results that wait to be stored.
+    partials : int
+        What lanes keep between blocks: partial results, or what a scan carries on.
     workspace : int
         What the function allocates besides its result, on all lanes that compute at once.
     staging : int
@@ -41,6 +43,7 @@ class Projection:
 
     inputs: int
     outputs: int
+    partials: int
     workspace: int
     staging: int
     reserve: int

@@ -36,7 +36,12 @@ class Step:
     fresh : tuple of bool
         For each operand whether that load first appears in this step (else it is on the device already).
     sources, stores : tuple of region
-        The operands' and outputs' parts of the box.
+        The operands' and outputs' parts of the box. There are no stores before the last of the steps whose
+        results are combined.
+    first, last : bool
+        Whether this is the first, or last, of the steps whose results are combined, or that pass a carry on.
+    lane : int
+        Which of the plan's lanes computes it.
     """
 
     number: int
@@ -46,6 +51,9 @@ class Step:
     fresh: tuple[bool, ...]
     sources: tuple[Region, ...]
     stores: tuple[Region, ...]
+    first: bool = True
+    last: bool = True
+    lane: int = 0
 
 
 @dataclass(frozen=True)
@@ -157,8 +165,13 @@ class Plan:
         used = [tuple(a for a in operand.axes if a is not None) for operand in nest.operands]
         last: list[Shape | None] = [None] * len(used)
         loads = [-1] * len(used)
+        counts, lanes, line = self.grid.counts, self.lanes, -1
+        along = tuple(nest.folded) if nest.scan is None else (nest.scan,)
         for number, index in enumerate(self.grid.walk(self.walk)):
             box = self.grid.region(index)
+            begins = all(index[a] == 0 for a in along)
+            ends = all(index[a] == counts[a] - 1 for a in along)
+            line += begins
             fresh = []
             for i, axes in enumerate(used):
                 key = tuple([index[a] for a in axes])
@@ -173,7 +186,10 @@ class Plan:
                 tuple(loads),
                 tuple(fresh),
                 tuple([operand.region(box) for operand in nest.operands]),
-                tuple([output.region(box) for output in nest.outputs]),
+                tuple([output.region(box) for output in nest.outputs]) if ends or nest.scan is not None else (),
+                begins,
+                ends,
+                (number if nest.scan is None else line) % lanes,
             )
 
     def __str__(self) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from fractions import Fraction
@@ -20,10 +20,13 @@ from chunkflow import chunking, devices, stores
 from chunkflow.budget import borrow
 from chunkflow.calibrate import Calibration, calibrate
 from chunkflow.chunking import Chunks, Length
+from chunkflow.declare import Declare
 from chunkflow.devices.base import Device, Pool
 from chunkflow.errors import ArgumentError, ArgumentTypeError, BudgetError, ResultError
+from chunkflow.kernel import Kernel
 from chunkflow.ops.blockwise import Along, Blockwise, Operand
-from chunkflow.ops.map import SLOT, Kernel, nest, output_axes, outputs_like
+from chunkflow.ops.map import SLOT, outputs_like
+from chunkflow.ops.map import Kernel as MapKernel
 from chunkflow.plan import Plan
 from chunkflow.planner import make_plan
 from chunkflow.spec import ArraySpec
@@ -37,20 +40,18 @@ SMALLEST_CHUNK = 64 << 10
 """Bytes of a chunk that is not made smaller, however tight the budget."""
 
 
-def BLOCKS() -> None:  # noqa: N802
-    """Stands for a function where only the blocks are wanted."""
-
-
 @dataclass(frozen=True)
 class Options:
-    """The keyword arguments of `map` that say what is to be done."""
+    """The keyword arguments that all operations share.
+
+    `chunks` are the lengths of the *results'* blocks; an operation that fixes the nest's own says so in
+    `Declared.block`.
+    """
 
     out: Any = None
     budget: Any = None
     dtype: Any = None
     chunks: Chunks = None
-    drop_axis: int | Sequence[int] | None = None
-    new_axis: int | Sequence[int] | None = None
     workspace: float | None = None
     device: Any = None
     overwrite: bool = False
@@ -70,12 +71,8 @@ class Prepared:
 
 
 @contextmanager
-def prepared(
-    fn: Callable[..., Any], arrays: Sequence[Any], kwargs: dict[str, Any], options: Options
-) -> Iterator[Prepared]:
+def prepared(declare: Declare, arrays: Sequence[Any], options: Options) -> Iterator[Prepared]:
     """Open, check, calibrate and plan; close what was opened on the way out."""
-    if fn is not BLOCKS and not callable(fn):
-        raise ArgumentTypeError(f"fn must be callable, not a {type(fn).__name__}")
     if options.workspace is not None and not (
         isinstance(options.workspace, int | float) and 0 <= options.workspace < math.inf
     ):
@@ -84,37 +81,38 @@ def prepared(
     budget, own, cap = borrow(options.budget)
     with ExitStack() as stack:
         sources, args = _open_sources(arrays, device, stack)
-        op = nest([s.spec.shape for s in sources], options.drop_axis)
-        axes = output_axes(len(op.extents), options.drop_axis, options.new_axis)
+        specs = [s.spec for s in sources]
+        declared = declare(specs, args)
+        kernel, axes, op = declared.kernel, declared.axes, declared.nest
         lengths = chunking.lengths(options.chunks, len(axes))
         op = replace(
             op, whole=op.whole | {a for a, n in zip(axes, lengths, strict=True) if n == "whole" and a is not None}
         )
         targets = _open_targets(options, op, axes)
-        if fn is not BLOCKS:
+        if kernel is not None:
             stack.enter_context(budget.turn())
         if own:
             stack.callback(budget.close)
         pool = budget.pool(device)
         limit = budget.left(device, None if cap is None else parse_bytes(cap, whole=device.free_memory()))
-        specs = [s.spec for s in sources]
-        if fn is BLOCKS:
+        if kernel is None:
             block = chunking.sides(lengths, axes, [Along(a) for a in axes if a is not None], len(op.extents))
             plan = make_plan(op, specs, [], device.machine, limit, reserve=device.reserve, block=block)
             stack.enter_context(budget.reserved(device, plan.memory.total - device.reserve))
             yield Prepared(plan, None, tuple(sources), (), device, pool, False)
             return
-        kernel = Kernel(fn, args, kwargs, axes)
         seen = _learn(kernel, op, axes, lengths, sources, device, pool, limit, options)
-        op, kernel = _with_outputs(op, axes, seen, options), replace(kernel, dtypes=seen.dtypes)
+        op = replace(_with_outputs(op, axes, seen, options), state=declared.copies * seen.state)
+        if isinstance(kernel, MapKernel):
+            kernel = replace(kernel, dtypes=seen.dtypes)
         chunking.check_sums(options.chunks, op.outputs[0].shape(op.extents))
         block = chunking.sides(lengths, axes, op.outputs[0].dims, len(op.extents))
         targets = targets or tuple(stores.open_target(None, overwrite=False) for _ in op.outputs)
         _check_number(targets, seen, options)
         outputs, spare = _describe_outputs(op, targets, sources, seen, lengths, options)
         _check_overlap(op, sources, targets)
-        known: dict[str, Any] = {"workspace": spare, "reserve": device.reserve, "block": block}
-        known["tiles"] = not kernel.wants
+        known: dict[str, Any] = {"workspace": spare, "reserve": device.reserve, "block": declared.block or block}
+        known["tiles"] = declared.tiles
         while True:
             try:
                 plan = make_plan(op, specs, outputs, device.machine, limit, **known)
@@ -193,7 +191,7 @@ def _learn(
 ) -> Calibration:
     """What the function returns and allocates: from the user, or from a trial call."""
     dtypes = _dtypes(options.dtype)
-    if dtypes is not None and options.workspace is not None:
+    if dtypes is not None and options.workspace is not None and isinstance(kernel, MapKernel):
         new = [n if isinstance(n, int) else 1 for n in lengths]
         shape = tuple(op.extents[a] if a is not None else new[i] for i, a in enumerate(axes))
         return Calibration(

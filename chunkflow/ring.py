@@ -258,6 +258,9 @@ class RingDrainer:
         result.arrays = result.pending.result()
         for array in result.arrays:
             self._pool.adopt(array)
+        if not result.step.stores:
+            result.wait = partial(result.done.synchronize, Edge.STORED)
+            return
         cuts = [
             cut.pieces(region) if array.size else ()
             for cut, region, array in zip(self._plan.cuts_out, result.step.stores, result.arrays, strict=True)

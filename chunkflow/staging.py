@@ -140,6 +140,16 @@ class Result:
             pool.free(array)
 
 
+class State:
+    """What a lane keeps between steps: partial results, or a carry. `done` marks the latest step's end."""
+
+    __slots__ = ("done", "value")
+
+    def __init__(self) -> None:
+        self.value: Any = None
+        self.done: Event | None = None
+
+
 class Transfer:
     """A block that a crew moves piece by piece, between `store` at `start` and `block`.
 

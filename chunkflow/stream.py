@@ -10,9 +10,10 @@ from types import TracebackType
 from typing import Any
 
 from chunkflow import engine, interrupts
+from chunkflow.declare import declare_blocks
 from chunkflow.errors import StaleChunkError
 from chunkflow.grid import Region, Shape
-from chunkflow.prepare import BLOCKS, Options, prepared
+from chunkflow.prepare import Options, prepared
 from chunkflow.trace import Trace
 
 
@@ -72,7 +73,7 @@ class ChunkStream:
         self._chunk: Chunk | None = None
         self._over = False
         with interrupts.deferred():
-            self._run = self._stack.enter_context(prepared(BLOCKS, (array,), {}, options))
+            self._run = self._stack.enter_context(prepared(declare_blocks, (array,), options))
         self.plan = self._run.plan
         _open.add(self)
 

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from chunkflow import planner
+from chunkflow import problem
 from chunkflow.cost import Machine, Traffic, estimate
 from chunkflow.errors import ArgumentError, ArgumentTypeError, BudgetError
 from chunkflow.grid import Grid, Region, Shape, shape_of
@@ -415,7 +415,7 @@ def test_a_terabyte_is_planned_in_few_trials(chunks: Shape | None, monkeypatch: 
         tried.append(args)
         return estimate(*args)
 
-    monkeypatch.setattr(planner, "estimate", counted)
+    monkeypatch.setattr(problem, "estimate", counted)
     x = spec((1 << 18, 1024, 1024), chunks=chunks)
     plan = make_plan(elementwise(x.shape), [x], [x], GPU, 4_000_000_000)
     assert x.nbytes > 1e12
@@ -459,9 +459,9 @@ def test_rounding_never_takes_away(nbytes: int, page: int) -> None:
 
 
 def test_a_projection_sums_its_terms() -> None:
-    projection = Projection(1, 20, 300, 4000, 50_000)
-    assert projection.total == 54_321
-    assert str(Projection(0, 0, 0, 0, 0)) == "0 B = 0 B"
+    projection = Projection(1, 20, 300, 4000, 50_000, 600_000)
+    assert projection.total == 654_321
+    assert str(Projection(0, 0, 0, 0, 0, 0)) == "0 B = 0 B"
 
 
 @given(*(st.integers(1, 1000) for _ in range(5)))

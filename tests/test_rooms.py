@@ -22,12 +22,12 @@ PACKAGE = ROOT / "chunkflow"
 FLOORS = (
     "errors units interrupts grid spec trace memory cost",
     "ops.blockwise ops.* ops",
-    "plan planner chunking host",
+    "plan problem planner chunking host",
     "stores.base stores.layout stores.checks stores.paths",
     "stores.array stores.file stores.filesink stores.zarrnode stores.zarrchunks stores.zarr stores.* stores",
     "devices.base devices.numpy devices.cupy devices.clock devices",
-    "kernel staging ring direct engine budget calibrate profile progress",
-    "prepare stream api",
+    "staging kernel ring direct engine budget calibrate profile progress",
+    "declare prepare stream run api overlap reductions histograms scans linalg",
     "cli testing.arrays testing.bench testing.pools testing.* testing",
 )
 ROOMS = [room for floor in FLOORS for room in floor.split()]

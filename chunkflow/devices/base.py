@@ -44,6 +44,7 @@ class Edge(Enum):
     OVERWRITE = "a device slot is overwritten only after its last reader"
     ENQUEUED = "waiting for an event makes sense only after it was recorded"
     UPLOADED = "a kernel reads a slot only after its uploads"
+    FOLDED = "partial results of other lanes are merged only after they were computed"
     COMPUTED = "a result is downloaded (or stored) only after its kernel"
     LANDED = "a pinned slot is written to the store only after its download"
     STORED = "a result is freed only after it is stored"

@@ -10,6 +10,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import cached_property
 
 from chunkflow.grid import Region, Shape
 
@@ -60,18 +61,61 @@ class Output:
 
 @dataclass(frozen=True)
 class Blockwise:
-    """One pass: the nest's extents, its operands and outputs, and the axes that must not be cut."""
+    """One pass over a loop nest.
+
+    Attributes
+    ----------
+    extents : tuple of int
+        Of the nest's axes.
+    operands, outputs : tuple
+        What is read and what is stored. All outputs follow the same axes.
+    whole : frozenset of int
+        Axes that must not be cut.
+    scan : int, optional
+        Axis along which a carry travels from block to block, so that it is walked in order.
+    state : float
+        Bytes that a lane holds between blocks (partial results, or a carry), per element of an output's block.
+    """
 
     extents: Shape
     operands: tuple[Operand, ...]
     outputs: tuple[Output, ...]
     whole: frozenset[int] = frozenset()
+    scan: int | None = None
+    state: float = 0.0
+
+    @cached_property
+    def folded(self) -> frozenset[int]:
+        """Axes that no output follows: what the blocks along them give is combined."""
+        kept = {d.axis for o in self.outputs for d in o.dims if isinstance(d, Along)}
+        return frozenset(range(len(self.extents))) - kept - self.whole if self.outputs else frozenset()
+
+    def holds(self, sides: Sequence[int]) -> int:
+        """Bytes that a lane keeps between blocks of these sides."""
+        return math.ceil(self.state * sum(math.prod(o.shape(sides)) for o in self.outputs[:1]))
+
+    @property
+    def divisible_by_ratio(self) -> list[int]:
+        """Axes that every output follows, at whatever ratio, in order."""
+        return [
+            a
+            for a in range(len(self.extents))
+            if a not in self.whole
+            and all(any(isinstance(d, Along) and d.axis == a for d in o.dims) for o in self.outputs)
+        ]
+
+    def step(self, axis: int) -> int:
+        """What a place along an axis must be a multiple of, for every output to have an element begin there."""
+        ratios = [d.ratio.denominator for o in self.outputs for d in o.dims if isinstance(d, Along) and d.axis == axis]
+        return math.lcm(*ratios)
 
     @property
     def divisible(self) -> frozenset[int]:
         """Axes along which part of a block gives just the same part of every output."""
         return frozenset(
-            a for a in range(len(self.extents)) if a not in self.whole and all(Along(a) in o.dims for o in self.outputs)
+            a
+            for a in range(len(self.extents))
+            if a not in self.whole and a != self.scan and all(Along(a) in o.dims for o in self.outputs)
         )
 
     def loads(self, operand: Operand, counts: Sequence[int], walk: Sequence[int]) -> int:
