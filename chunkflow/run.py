@@ -54,21 +54,34 @@ def operation(ask: Callable[P, Request]) -> Callable[P, Any]:
     def call(*args: P.args, **kwargs: P.kwargs) -> Any:
         return execute(ask(*args, **kwargs))
 
+    call.__dict__["asks"] = ask
     call.__annotations__ = {**ask.__annotations__, "return": Any}
     return call
 
 
+def composed(fn: Callable[P, Any]) -> Callable[P, Any]:
+    """Mark a function that runs several requests, one after another."""
+    fn.__dict__["asks"] = None
+    return fn
+
+
 def is_operation(fn: Any) -> bool:
-    """Whether a function is one of chunkflow's own."""
-    return str(getattr(fn, "__module__", "")).split(".")[0] == __name__.split(".")[0]
+    """Whether a function is one of chunkflow's operations."""
+    return "asks" in getattr(fn, "__dict__", ())
 
 
 def plan_of(fn: Callable[..., Any], arrays: Sequence[Any], options: Mapping[str, Any]) -> Plan:
-    """Plan of an operation with these arguments."""
-    ask = getattr(fn, "__wrapped__", None)
+    """Plan of an operation with these arguments.
+
+    Raises
+    ------
+    ArgumentTypeError
+        It makes several passes.
+    """
+    ask = fn.__dict__["asks"]
     if ask is None:
         raise ArgumentTypeError(
-            f"{fn.__name__} makes several passes: each has a plan of its own, and there is none to show"
+            f"{fn.__name__} makes several passes, each with a plan of its own: there is not one to show"
         )
     request: Request = ask(*arrays, **options)
     with interrupts.deferred(), prepared(request.declare, request.arrays, request.options) as run:
