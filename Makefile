@@ -35,8 +35,9 @@ format: $(READY)
 types: $(READY)
 	$(BIN)/mypy
 
-examples: $(READY)
-	for script in examples/*.py; do $(BIN)/python $$script || exit 1; done
+examples: $(READY) ## each script of examples/; what they write is removed
+	work=$$(mktemp -d) && trap 'rm -rf "$$work"' EXIT && \
+	for script in examples/*.py; do TMPDIR="$$work" $(BIN)/python $$script || exit 1; done
 
 bench: $(READY) ## the figures of README's "Measured", with dask beside them
 	$(BIN)/pip install --quiet -e ".[dask]"

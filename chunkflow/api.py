@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from chunkflow import progress as _progress
 from chunkflow.budget import Budget
 from chunkflow.chunking import Chunks
-from chunkflow.declare import declare_map
+from chunkflow.declare import declare_blockwise, declare_map
 from chunkflow.plan import Plan
 from chunkflow.prepare import Options
 from chunkflow.run import Request, is_operation, operation, plan_of, watching
@@ -108,6 +108,85 @@ def map(
     """
     options = Options(out, budget, dtype, chunks, workspace, device, overwrite)
     return Request(declare_map(fn, kwargs, drop_axis, new_axis), arrays, options, progress)
+
+
+@operation
+def blockwise(
+    fn: Callable[..., Any],
+    out_ind: Any,
+    *array_index_pairs: Any,
+    combine: Callable[[Any, Any], Any] | None = None,
+    new_axes: Mapping[Any, int] | None = None,
+    dtype: Any = None,
+    out: Any = None,
+    budget: Budget | str | int | float | None = None,
+    device: Any = None,
+    progress: _progress.ProgressLike = False,
+    overwrite: bool = False,
+    workspace: float | None = None,
+    **kwargs: Any,
+) -> Any:
+    """Apply a function block by block to arrays whose dimensions are named: products, contractions, transposes.
+
+    The notation is that of dask's ``blockwise``: an index names a dimension, and arrays are cut alike along the
+    dimensions of the same name. `map` is the case in which all are aligned from the right.
+
+    Parameters
+    ----------
+    fn : callable
+        Called as ``fn(*blocks, **kwargs)``, as in `map`. It returns an array, or a tuple of arrays, with the
+        dimensions of `out_ind`.
+    out_ind : str or tuple
+        Indices of the result, one for each dimension: ``"ij"``, or any hashables in a tuple.
+    *array_index_pairs
+        An array (a source as for `map`) and its indices, the next array and its indices, and so on. An extent of 1
+        broadcasts against others of its index. An argument whose index is None is passed to `fn` as it is.
+    combine : callable, optional
+        ``combine(left, right)`` makes one result of those of two blocks that differ along indices missing in
+        `out_ind`: ``np.add``, ``np.maximum``. It must be associative and commutative, and must not write to its
+        arguments; results of a tuple are combined one by one. Without it such dimensions are never cut, and `fn`
+        sees them whole.
+    new_axes : dict, optional
+        Lengths of the result's dimensions that no array has, by index; every block fills their whole length.
+    dtype : dtype or tuple of dtypes, optional
+        Of the results; what `fn` returns is cast by the ``same_kind`` rule. Partial results are combined as `fn`
+        returns them.
+    out, budget, device, progress, overwrite, workspace
+        As for `map`.
+    **kwargs
+        Passed to `fn`.
+
+    Returns
+    -------
+    array or tuple of arrays
+        `out`, opened where it was a path.
+
+    Raises
+    ------
+    ArgumentError, ArgumentTypeError
+        Indices that do not fit the arrays, or extents that differ along one index; and as for `map`.
+    BudgetError, ResultError, ResultTypeError, SourceNotFoundError, OutputExistsError, ReadError, WriteError
+        As for `map`.
+
+    Examples
+    --------
+    A sum over an axis, an outer product and a matrix product:
+
+    >>> import numpy as np
+    >>> from chunkflow.api import blockwise
+    >>> x, y = np.arange(6.0).reshape(2, 3), np.ones((3, 2))
+    >>> blockwise(lambda x: x.sum(axis=0), "j", x, "ij", combine=np.add, device="cpu")
+    array([3., 5., 7.])
+    >>> blockwise(np.outer, "ij", np.array([1, 2]), "i", np.array([3, 4, 5]), "j", device="cpu")
+    array([[ 3,  4,  5],
+           [ 6,  8, 10]])
+    >>> blockwise(np.matmul, "ik", x, "ij", y, "jk", combine=np.add, device="cpu")
+    array([[ 3.,  3.],
+           [12., 12.]])
+    """
+    options = Options(out, budget, dtype, None, workspace, device, overwrite)
+    declare, arrays = declare_blockwise(fn, kwargs, out_ind, array_index_pairs, combine, new_axes)
+    return Request(declare, arrays, options, progress)
 
 
 def explain(fn: Callable[..., Any], *arrays: Any, **options: Any) -> Plan:

@@ -15,6 +15,7 @@ from chunkflow.errors import BudgetError, ResultError
 from chunkflow.grid import Grid, Region, Shape
 from chunkflow.kernel import Carry, Fold, Kernel, add_note, check_kind, travels
 from chunkflow.ops.blockwise import Blockwise
+from chunkflow.staging import read_whole
 from chunkflow.stores.base import Source
 from chunkflow.units import format_bytes
 
@@ -120,14 +121,14 @@ def _measure(
         blocks = []
         for source, operand in zip(sources, nest.operands, strict=True):
             region = operand.region(box)
-            host = source.view(region) if source.spec.in_memory else None
+            host = source.view(region) if source.spec.in_memory and not operand.halo else None
             if host is None:
                 host = np.empty(grid.shape_of(region), source.spec.dtype)
-                source.read(region, host)
+                read_whole(source, operand, region, host)
             blocks.append(device.to_device(host))
         index = (0,) * len(sides)
         with interrupts.allowed():
-            value, peak, state = _call(kernel, blocks, nest, sides, index, box, pool)
+            value, temporary, state = _call(kernel, blocks, nest, sides, index, box, pool)
         is_tuple = isinstance(value, tuple)
         values = list(value) if isinstance(value, tuple) else [value]
         del value
@@ -135,13 +136,14 @@ def _measure(
             raise ResultError("fn returned an empty tuple: it must return an array or a tuple of arrays")
         for i in range(len(values)):
             check_kind(values[i], device)
-        size = max(math.prod(sides), 1)
-        results = sum(v.nbytes for v in values)
+        size = max(nest.volume(sides), 1)
         copied = 0
         for i, spec_order in enumerate([tuple(range(len(v.shape))) for v in values]):
             if device.machine.staged and not travels(values, i, spec_order):
                 copied += values[i].nbytes
-        workspace = max(peak - results, copied, 0) / size
+        if state:  # what is combined is copied once, at the end, and not for every block
+            state, copied = state + copied, 0
+        workspace = max(temporary, copied) / size
         state /= max(values[0].size, 1)
         return Calibration(
             sides,
@@ -156,19 +158,21 @@ def _measure(
 def _call(
     kernel: Kernel, blocks: Sequence[Any], nest: Blockwise, sides: Shape, index: Shape, box: Region, pool: Pool
 ) -> tuple[Any, int, float]:
-    """Results of one box, the peak of what was allocated meanwhile, and the bytes of what would pass on."""
+    """Results of one box, the bytes allocated besides meanwhile, and those of what would pass to the next."""
     grid = Grid(nest.extents, sides)
     if hasattr(kernel, "fold"):
         fold = cast(Fold, kernel)
         passed, peak = pool.measure(lambda: fold.fold(None, blocks, nest, grid, index, box))
+        state = _nbytes(passed)
         value, more = pool.measure(lambda: fold.finish(passed, nest, box))
-        return value, max(peak, _nbytes(passed) + more), _nbytes(passed)
+        return value, max(peak - state, 0), state + max(more - _nbytes(value), 0)
     if hasattr(kernel, "advance"):
         carry = cast(Carry, kernel)
         (value, passed), peak = pool.measure(lambda: carry.advance(None, blocks, nest, grid, index, box))
-        return value, peak, _nbytes(passed)
+        state = _nbytes(passed)
+        return value, max(peak - _nbytes(value) - state, 0), state
     value, peak = pool.measure(lambda: kernel(blocks, nest, grid, index, box))
-    return value, peak, 0
+    return value, max(peak - _nbytes(value), 0), 0
 
 
 def _nbytes(passed: Any) -> int:

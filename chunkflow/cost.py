@@ -39,6 +39,11 @@ class Machine:
         Bytes of pinned memory that each direction may take.
     page : int
         Bytes by which device memory is handed out.
+    decode, encode : float
+        Rates at which chunks are decoded and encoded, besides being read and written: an ordinary codec's, for
+        which one it is nobody knows before.
+    multiply : float
+        Multiply-adds per second in products of matrices, of the whole device; 0 for what is usual.
     """
 
     read: float
@@ -57,17 +62,27 @@ class Machine:
     slots: int = 2
     host_limit: int = 1 << 30
     page: int = 512
+    decode: float = 6e9
+    encode: float = 2e9
+    multiply: float = 0.0
+
+    @property
+    def products(self) -> float:
+        """Multiply-adds per second. On the CPU, BLAS itself uses every core, however many lanes there are."""
+        return self.multiply or (2e13 if self.staged else 4e10 * self.lanes)
 
 
 @dataclass(frozen=True)
 class Traffic:
-    """Bytes that a run moves through each stage."""
+    """Bytes that a run moves through each stage, and how many of them are coded."""
 
     read: int
     upload: int
     compute: int
     download: int
     write: int
+    decode: int = 0
+    encode: int = 0
 
 
 @dataclass(frozen=True)
@@ -83,8 +98,10 @@ class Estimate:
         return max(self.stages, key=lambda s: self.stages[s])
 
 
-def estimate(machine: Machine, traffic: Traffic, blocks: int, depth: int, spilled: int = 0) -> Estimate:
-    """Predict a run of `blocks` blocks with `depth` slots; `spilled` of the bytes computed are not in the cache.
+def estimate(machine: Machine, traffic: Traffic, blocks: int, depth: int, spilled: int = 0, work: int = 0) -> Estimate:
+    """Predict a run of `blocks` blocks with `depth` slots.
+
+    `work` are the multiply-adds of a product; `spilled` of the bytes computed are not in the cache.
 
     >>> m = Machine(read=1, upload=1, compute=1, download=1, write=1, overhead=0)
     >>> t = Traffic(8, 8, 8, 8, 8)
@@ -93,13 +110,15 @@ def estimate(machine: Machine, traffic: Traffic, blocks: int, depth: int, spille
     """
     lanes = min(machine.lanes, depth, max(blocks, 1))
     stages = {
-        "read": traffic.read / machine.read,
+        "read": traffic.read / machine.read + traffic.decode / machine.decode,
         "compute": (traffic.compute + spilled * (1 / machine.spill - 1)) / machine.compute,
-        "write": traffic.write / machine.write,
+        "write": traffic.write / machine.write + traffic.encode / machine.encode,
     }
     if machine.staged:
         stages["upload"] = traffic.upload / machine.upload
         stages["download"] = traffic.download / machine.download
+    # The lanes share what multiplies: each is as slow as if it had its part of it alone.
+    stages["compute"] += work / machine.products * (1 if machine.staged else lanes)
     total, busiest = sum(stages.values()), max(stages.values())
     if not machine.staged:
         # A lane takes its block through every stage itself, so lanes overlap and stages do not; some idle in the

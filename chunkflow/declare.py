@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from chunkflow.errors import ArgumentTypeError
+import numpy as np
+
+from chunkflow import chunking
+from chunkflow.chunking import Chunks
+from chunkflow.errors import ArgumentError, ArgumentTypeError
+from chunkflow.grid import Shape
 from chunkflow.kernel import Kernel
 from chunkflow.ops.blockwise import Blockwise
+from chunkflow.ops.contract import Contraction, Index, Widened, as_index, spanned
+from chunkflow.ops.map import SLOT, nest, output_axes
 from chunkflow.ops.map import Kernel as MapKernel
-from chunkflow.ops.map import nest, output_axes
 from chunkflow.spec import ArraySpec
 
 
@@ -66,7 +72,88 @@ def declare_map(
     return declare
 
 
+def declare_blockwise(
+    fn: Callable[..., Any],
+    kwargs: dict[str, Any],
+    out_ind: Any,
+    pairs: Sequence[Any],
+    combine: Callable[[Any, Any], Any] | None = None,
+    new_axes: Mapping[Any, int] | None = None,
+) -> tuple[Declare, list[Any]]:
+    """Declare `blockwise`; also the arrays among its arguments."""
+    for name, function in (("fn", fn), ("combine", combine)):
+        if not callable(function) and (function is not None or name == "fn"):
+            raise ArgumentTypeError(f"{name} must be callable, not a {type(function).__name__}")
+    if len(pairs) % 2:
+        raise ArgumentError(
+            f"arrays and indices come in pairs, and {len(pairs)} of them were given: an index follows each array, "
+            "None where the argument is passed on as it is"
+        )
+    out, new = as_index(out_ind, "out_ind"), _lengths(new_axes)
+    arrays: list[Any] = []
+    arguments: list[Any] = []
+    operands: list[Index] = []
+    for value, names in zip(pairs[::2], pairs[1::2], strict=True):
+        index = None if names is None else as_index(names, "an index")
+        scalar = value is None or isinstance(value, bool | int | float | complex | np.generic)
+        if index and scalar:
+            raise ArgumentTypeError(f"{value!r} has no dimension for the index {index!r}: give None, to pass it on")
+        if index is None or scalar:
+            arguments.append(value)
+        else:
+            arguments.append(SLOT)
+            arrays.append(value)
+            operands.append(index)
+
+    def declare(specs: Sequence[ArraySpec], args: tuple[Any, ...]) -> Declared:
+        shapes = [(index, spec.shape) for index, spec in zip(operands, specs, strict=True)]
+        op, axes = spanned(out, shapes, new, whole=combine is None)
+        call = MapKernel(fn, tuple(arguments), kwargs, axes)
+        lengths = tuple(new.get(name) for name in out)
+        kernel: Kernel = call
+        if combine is not None and len(set(axes) - {None}) < len(op.extents):
+            kernel = Contraction(call, lengths, combine)
+        elif new:
+            kernel = Widened(call, lengths)
+        return Declared(op, kernel, axes, tiles=not call.wants and not isinstance(kernel, Contraction))
+
+    return declare, arrays
+
+
+def _lengths(new_axes: Mapping[Any, int] | None) -> dict[Any, int]:
+    """Lengths of new axes, checked."""
+    if new_axes is not None and not isinstance(new_axes, Mapping):
+        raise ArgumentTypeError(f"new_axes must be a dict of lengths by index, not {new_axes!r}")
+    for name, n in (new_axes or {}).items():
+        if isinstance(n, bool) or not isinstance(n, int | np.integer):
+            raise ArgumentTypeError(f"new_axes: the length of {name!r} must be an int, not {n!r}")
+        if n < 0:
+            raise ArgumentError(f"new_axes: the length of {name!r} must be at least 0, not {n}")
+    return {name: int(n) for name, n in (new_axes or {}).items()}
+
+
 def declare_blocks(specs: Sequence[ArraySpec], args: tuple[Any, ...]) -> Declared:
     """Declare that the blocks of one array are wanted, and nothing else."""
     op = nest([s.shape for s in specs])
     return Declared(op, None, output_axes(len(op.extents)))
+
+
+def block_sides(chunks: Chunks, extents: Shape) -> tuple[int | None, ...] | None:
+    """Sides of the blocks of a loop nest: for each axis a length, -1 for the whole axis, None for the planner's choice.
+
+    >>> block_sides((4, -1, None), (10, 20, 30))
+    (4, 20, None)
+    """
+    if chunks is None:
+        return None
+    if isinstance(chunks, Sequence) and not isinstance(chunks, str):
+        if len(chunks) != len(extents):
+            raise ArgumentError(
+                f"chunks={chunks!r} has {len(chunks)} entries and the array has {len(extents)} dimensions"
+            )
+        chunks = ["auto" if n is None else n for n in chunks]
+    entries = chunking.lengths(chunks, len(extents))
+    return tuple(
+        max(n, 1) if entry == "whole" else None if isinstance(entry, str) else entry
+        for entry, n in zip(entries, extents, strict=True)
+    )

@@ -11,10 +11,14 @@ import time
 from collections.abc import Sequence
 from functools import partial
 
+import numpy as np
+
 from chunkflow.devices.base import Block, Device, Edge, Lane, Pool
-from chunkflow.grid import shape_of, shift
+from chunkflow.grid import Region, shape_of, shift
+from chunkflow.ops.blockwise import Operand
 from chunkflow.plan import Plan, Step
-from chunkflow.staging import Loaded, Result, Slot, make_slots
+from chunkflow.spec import ArraySpec
+from chunkflow.staging import Loaded, Result, Slot, make_slots, read_whole
 from chunkflow.stores.base import Sink, Source
 from chunkflow.trace import Trace
 
@@ -35,27 +39,46 @@ class DirectFeeder:
         """Hand out a view, or enqueue the read of an operand's block."""
         region, source = step.sources[operand], self._sources[operand]
         spec, slots = self._plan.operands[operand], self._slots[operand]
+        nest = self._plan.op.operands[operand]
         if not slots:
-            return Loaded(Block(source.view(region), spec.order, source))
+            return self._view(source, nest, spec, region, lane)
         slot = slots[step.loads[operand] % len(slots)]
         block = slot.block(spec.order)
-        start = [side.start for side in region]
         for event in slot.readers:
             lane.wait(event, Edge.OVERWRITE)
         slot.readers = []
+        cut, parts = self._plan.cuts_in[operand], step.parts(operand, nest)
 
         def read() -> None:
             begin = time.perf_counter()
             slot.place(block, spec.dtype, shape_of(region), self._pool)
-            for piece in self._plan.cuts_in[operand].in_units(region):
-                source.read(shift(piece.region, start), block.array[(*piece.region, ...)])
-            block.array.flags.writeable = False
-            self._trace.span("read", begin, time.perf_counter(), block.array.nbytes)
+            for part, place in parts:
+                start = [side.start for side in part]
+                for piece in cut.in_units(part):
+                    source.read(shift(piece.region, start), block.array[(*shift(piece.region, place), ...)])
+            if not nest.halo:
+                block.array.flags.writeable = False
+            self._trace.span("read", begin, time.perf_counter(), step.nbytes(operand, nest, spec.dtype.itemsize))
 
         pending = lane.call(read, writes=(slot,))
         lane.record(slot.uploaded[0])
         slot.fillers = {0}
-        return Loaded(block, slot, pending=pending, fleeting=self._fleeting[operand])
+        return Loaded(block, region, slot, pending=pending, fleeting=self._fleeting[operand])
+
+    def _view(self, source: Source, nest: Operand, spec: ArraySpec, region: Region, lane: Lane) -> Loaded:
+        """A block of a source in memory: the very elements, or a copy where it reaches beyond the edges."""
+        block = Block(None, spec.order, source)
+        if not nest.halo or all(s.start >= 0 and s.stop <= n for s, n in zip(region, spec.shape, strict=True)):
+            block.array = source.view(region)
+            return Loaded(block, region)
+
+        def read() -> None:
+            array = np.empty(shape_of(region), spec.dtype)
+            read_whole(source, nest, region, array)
+            array.flags.writeable = False
+            block.array = array
+
+        return Loaded(block, region, pending=lane.call(read))
 
     def close(self) -> None:
         """Nothing runs here: the lanes are the engine's."""

@@ -17,7 +17,9 @@ from chunkflow import interrupts
 from chunkflow.devices.base import Device, Edge, Event, Lane, Pool
 from chunkflow.direct import DirectDrainer, DirectFeeder
 from chunkflow.errors import BudgetError
+from chunkflow.grid import Region
 from chunkflow.kernel import BlockRunner, Kernel
+from chunkflow.ops.blockwise import Operand
 from chunkflow.plan import Plan, Step
 from chunkflow.ring import RingDrainer, RingFeeder
 from chunkflow.staging import Loaded, Result, State
@@ -85,10 +87,13 @@ def compute(
     they have landed and freed theirs; only then is the block computed in halves.
     """
     states: dict[int, State] = {}
+    before: dict[int, Loaded] = {}
     for step, held in blocks:
         lane = lanes[step.lane]
         for loaded in held:
             loaded.order_before(lane)
+        if plan.op.has_halo:
+            _complete(plan, step, held, before, lane, device, pool)
         state, parts = _states(plan, step, states)
         for part in parts:
             if part is not state and part.done is not None:
@@ -115,6 +120,39 @@ def compute(
                 loaded.slot.readers.append(result.done)
         yield result, lane
         del result, held, loaded, launch, reads, writes  # what a suspended generator still names would stay allocated
+
+
+def _complete(
+    plan: Plan, step: Step, held: Held, before: dict[int, Loaded], lane: Lane, device: Device, pool: Pool
+) -> None:
+    """Enqueue what makes new blocks with a halo complete. `before` are the operands' blocks before these."""
+    for i, (loaded, operand) in enumerate(zip(held, plan.op.operands, strict=True)):
+        if not (operand.halo and step.fresh[i] and loaded.slot is not None):
+            continue
+        known, previous = step.kept[i], before.get(i)
+        reads = []
+        if known is not None:
+            assert previous is not None
+            assert previous.slot is not None
+            assert previous.ready is not None
+            lane.wait(previous.ready, Edge.COMPLETE)
+            reads.append(previous.slot)
+
+        def complete(
+            loaded: Loaded = loaded,
+            operand: Operand = operand,
+            known: Region | None = known,
+            previous: Loaded | None = previous,
+        ) -> None:
+            with pool.active():
+                loaded.complete(operand, known, previous)
+
+        lane.call(complete, reads=reads, writes=(loaded.slot,))
+        loaded.ready = device.event()
+        lane.record(loaded.ready)
+        for slot in reads:
+            slot.readers.append(loaded.ready)
+        before[i] = loaded
 
 
 def _states(plan: Plan, step: Step, states: dict[int, State]) -> tuple[State | None, list[State]]:
@@ -176,9 +214,8 @@ def drain(
         result.landed(device, pool)
         step = result.step
         bytes_in = sum(
-            _nbytes(spec.dtype.itemsize, region)
-            for spec, region, fresh in zip(plan.operands, step.sources, step.fresh, strict=True)
-            if fresh
+            step.nbytes(i, operand, spec.dtype.itemsize)
+            for i, (operand, spec) in enumerate(zip(plan.op.operands, plan.operands, strict=True))
         )
         bytes_out = sum(
             _nbytes(spec.dtype.itemsize, region) for spec, region in zip(plan.outputs, step.stores, strict=False)

@@ -35,6 +35,15 @@ def shift(region: Region, start: Sequence[int]) -> Region:
     return tuple([slice(s.start + o, s.stop + o) for s, o in zip(region, start, strict=True)])
 
 
+def within(inner: Region, outer: Region) -> Region:
+    """`inner` as seen from the corner of `outer`.
+
+    >>> within((slice(5, 7),), (slice(4, 9),))
+    (slice(1, 3, None),)
+    """
+    return tuple([slice(i.start - o.start, i.stop - o.start) for i, o in zip(inner, outer, strict=True)])
+
+
 def describe(region: Region) -> str:
     """Region as it would be written in an index.
 
@@ -89,7 +98,7 @@ def piece_box(shape: Sequence[int], units: Sequence[int], order: Sequence[int], 
     return tuple(min(b, n) for b, n in zip(fit(padded, units, order, limit), shape, strict=True))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Piece:
     """A part of a block that is moved in one go.
 
@@ -147,6 +156,24 @@ def pieces(
             offset = sum(s.start * w for s, w in zip(natural, strides, strict=True))
         found.append(Piece(tuple(natural), extents, math.prod(extents), offset))
     return tuple(found)
+
+
+@lru_cache(maxsize=256)
+def placed(found: tuple[Piece, ...], start: Shape, shape: Shape, order: Shape) -> tuple[Piece, ...]:
+    """Pieces of a part that begins at `start` of a block of `shape`, as pieces of the block."""
+    strides = [0] * len(shape)
+    step = 1
+    for axis in reversed(order):
+        strides[axis] = step
+        step *= shape[axis]
+    moved = []
+    for piece in found:
+        region = shift(piece.region, start)
+        offset = None
+        if contiguous(shape_of(region), shape, order):
+            offset = sum(s.start * w for s, w in zip(region, strides, strict=True))
+        moved.append(Piece(region, piece.shape, piece.size, offset))
+    return tuple(moved)
 
 
 def _cuts(extent: int, size: int, phase: int) -> list[slice]:

@@ -14,7 +14,7 @@ import numpy as np
 
 from chunkflow.devices.base import Device, inverse
 from chunkflow.errors import BudgetError, ResultError, ResultTypeError
-from chunkflow.grid import Grid, Region, Shape, describe, shape_of, shift
+from chunkflow.grid import Grid, Region, Shape, describe, shape_of, shift, within
 from chunkflow.ops.blockwise import Blockwise
 from chunkflow.plan import Plan, Step
 from chunkflow.staging import State
@@ -97,8 +97,12 @@ class BlockRunner:
                 return self._run(blocks, step.index, step.box, halve)
             if self._plan.op.scan is not None:
                 return self._advance(state, blocks, step.index, step.box, halve)
+            kernel = cast(Fold, self._kernel)
             self._fold(state, blocks, step.index, step.box, halve)
-            return self._merged(parts, step.box) if step.last else ()
+            if not step.last:
+                return ()
+            # No name holds the merged value: a result that is part of it would not travel, but be copied.
+            return self._settle(kernel.finish(self._merged(parts), self._plan.op, step.box), step.box)
         except BaseException as error:
             add_note(error, step.index, step.box)
             raise
@@ -132,14 +136,14 @@ class BlockRunner:
         for half in self._parts(box, plan.op.folded):
             self._fold(state, self._inner(blocks, box, half), index, half, True)
 
-    def _merged(self, parts: Sequence[State], box: Region) -> tuple[Any, ...]:
-        """Results of what all lanes have added up."""
+    def _merged(self, parts: Sequence[State]) -> Any:
+        """What all lanes have added up."""
         kernel = cast(Fold, self._kernel)
         value, parts[0].value = parts[0].value, None
         for part in parts[1:]:
             value = kernel.combine(value, part.value)
             part.value = None
-        return self._settle(kernel.finish(value, self._plan.op, box), box)
+        return value
 
     def _advance(self, state: State, blocks: Sequence[Any], index: Shape, box: Region, halve: bool) -> tuple[Any, ...]:
         """Results of a box, given what the one before passed on."""
@@ -204,14 +208,14 @@ class BlockRunner:
     def _inner(self, blocks: Sequence[Any], box: Region, part: Region) -> list[Any]:
         """The part's share of a box's blocks."""
         return [
-            block[(*_within(operand.region(part), operand.region(box)), ...)]
+            block[(*within(operand.region(part), operand.region(box)), ...)]
             for block, operand in zip(blocks, self._plan.op.operands, strict=True)
         ]
 
     def _places(self, results: Sequence[Any], box: Region, part: Region) -> list[Any]:
         """The part's share of a box's results."""
         return [
-            result[(*_within(output.region(part), output.region(box)), ...)]
+            result[(*within(output.region(part), output.region(box)), ...)]
             for result, output in zip(results, self._plan.op.outputs, strict=True)
         ]
 
@@ -294,10 +298,6 @@ def check_kind(value: Any, device: Device) -> None:
     """Refuse what is no array of the device."""
     if not device.is_array(value):
         raise ResultTypeError(f"fn returned {_kind(value)}; expected {device.xp.__name__}.ndarray on {device.name}")
-
-
-def _within(inner: Region, outer: Region) -> Region:
-    return tuple(slice(i.start - o.start, i.stop - o.start) for i, o in zip(inner, outer, strict=True))
 
 
 def _kind(value: Any) -> str:

@@ -13,8 +13,9 @@ from functools import cached_property
 from chunkflow import grid as _grid
 from chunkflow.cost import Estimate, Machine, Traffic
 from chunkflow.grid import Grid, Piece, Region, Shape
+from chunkflow.halo import kept, parts, rest
 from chunkflow.memory import Projection, Ring
-from chunkflow.ops.blockwise import Blockwise
+from chunkflow.ops.blockwise import Blockwise, Operand
 from chunkflow.spec import ArraySpec
 from chunkflow.units import format_bytes
 
@@ -35,9 +36,11 @@ class Step:
         For each operand the number, from 0, of the load that this step uses.
     fresh : tuple of bool
         For each operand whether that load first appears in this step (else it is on the device already).
+    kept : tuple of region or None
+        For each operand the part of its block that the block before it holds too, so that it is not loaded again.
     sources, stores : tuple of region
-        The operands' and outputs' parts of the box. There are no stores before the last of the steps whose
-        results are combined.
+        The operands' and outputs' parts of the box, halos and all. There are no stores before the last of the
+        steps whose results are combined.
     first, last : bool
         Whether this is the first, or last, of the steps whose results are combined, or that pass a carry on.
     lane : int
@@ -54,6 +57,25 @@ class Step:
     first: bool = True
     last: bool = True
     lane: int = 0
+    kept: tuple[Region | None, ...] = ()
+
+    def parts(self, number: int, operand: Operand) -> list[tuple[Region, Shape]]:
+        """What of an operand's block is read: parts of the array, and where in the block each goes."""
+        region = self.sources[number]
+        if not operand.halo:
+            return [(region, (0,) * len(region))]
+        new = rest(region, self.kept[number])
+        start = [n.start - r.start for n, r in zip(new, region, strict=True)]
+        return [
+            (part, tuple([p + s for p, s in zip(place, start, strict=True)]))
+            for part, place in parts(new, operand.extents, operand.boundary)
+        ]
+
+    def nbytes(self, number: int, operand: Operand, itemsize: int) -> int:
+        """Bytes that are read for an operand's block."""
+        if not self.fresh[number]:
+            return 0
+        return itemsize * sum(math.prod(_grid.shape_of(part)) for part, _ in self.parts(number, operand))
 
 
 @dataclass(frozen=True)
@@ -139,6 +161,11 @@ class Plan:
         return self.traffic.write
 
     @property
+    def rereads(self) -> float:
+        """Bytes read for each byte of the arrays."""
+        return self.bytes_in / max(sum(s.nbytes for s in self.operands), 1)
+
+    @property
     def lanes(self) -> int:
         """Blocks that compute at the same time."""
         return max(1, min(self.machine.lanes, self.depth, len(self.grid)))
@@ -149,11 +176,17 @@ class Plan:
 
     def private(self, operand: int) -> bool:
         """Whether each block of an operand is one lane's alone, from its reading on."""
-        return private(self.machine, self.loads(operand), len(self.grid), bool(self.outputs))
+        shared = bool(self.op.operands[operand].halo) or not self.outputs
+        return private(self.machine, self.loads(operand), len(self.grid), not shared)
 
     def slot_shape(self, operand: int) -> Shape:
         """Extents of the slot that takes any block of an operand."""
         return self.op.operands[operand].shape(self.block)
+
+    @property
+    def reuses(self) -> bool:
+        """Whether halos are copied from the block before, which must still be there then."""
+        return self.op.has_halo and self.depth > 1
 
     def loads(self, operand: int) -> int:
         """Number of loads of an operand in the whole run."""
@@ -164,6 +197,7 @@ class Plan:
         nest = self.op
         used = [tuple(a for a in operand.axes if a is not None) for operand in nest.operands]
         last: list[Shape | None] = [None] * len(used)
+        before: list[Region | None] = [None] * len(used)
         loads = [-1] * len(used)
         counts, lanes, line = self.grid.counts, self.lanes, -1
         along = tuple(nest.folded) if nest.scan is None else (nest.scan,)
@@ -179,17 +213,25 @@ class Plan:
                 if fresh[i]:
                     last[i] = key
                     loads[i] += 1
+            regions = tuple([operand.region(box) for operand in nest.operands])
+            known: list[Region | None] = [None] * len(used)
+            if self.reuses:
+                for i, operand in enumerate(nest.operands):
+                    if operand.halo and fresh[i]:
+                        known[i] = kept(regions[i], before[i])
+                        before[i] = regions[i]
             yield Step(
                 number,
                 index,
                 box,
                 tuple(loads),
                 tuple(fresh),
-                tuple([operand.region(box) for operand in nest.operands]),
+                regions,
                 tuple([output.region(box) for output in nest.outputs]) if ends or nest.scan is not None else (),
                 begins,
                 ends,
                 (number if nest.scan is None else line) % lanes,
+                tuple(known),
             )
 
     def __str__(self) -> str:
@@ -206,6 +248,7 @@ class Plan:
             *(line("write", s, o.shape(self.block)) for s, o in zip(self.outputs, self.op.outputs, strict=True)),
             f"  memory  {self.memory} of {format_bytes(self.budget)}",
             f"  traffic reads {format_bytes(self.bytes_in)}, writes {format_bytes(self.bytes_out)}"
+            + (f", {self.rereads:.3g} times the arrays" if self.op.has_halo else "")
             + (
                 f"; link in {format_bytes(self.traffic.upload)}, out {format_bytes(self.traffic.download)}"
                 if self.machine.staged

@@ -17,8 +17,10 @@ from chunkflow.cost import Machine
 from chunkflow.errors import ArgumentError, BudgetError
 from chunkflow.grid import Shape
 from chunkflow.ops.blockwise import Along, Blockwise
+from chunkflow.ops.product import Contraction
 from chunkflow.plan import Plan
 from chunkflow.problem import Problem, nest_order
+from chunkflow.search import depths, product_plan
 from chunkflow.spec import ArraySpec
 from chunkflow.units import format_bytes
 
@@ -90,6 +92,7 @@ def make_plan(
     (True, 1024)
     """
     order = nest_order(op, operands)
+    tiles = tiles and not op.folded and op.scan is None  # such kernels see to it themselves
     free = frozenset(a for a in op.divisible if not block or block[a] is None) if tiles else frozenset()
     problem = Problem(op, tuple(operands), tuple(outputs), machine, budget, workspace, reserve, free, order)
     must = _units(problem)
@@ -98,6 +101,14 @@ def make_plan(
         if side is not None:
             _check_side(axis, side, must[axis], op.extents[axis])
             caps[axis] = must[axis] = min(side, caps[axis])
+    if isinstance(op, Contraction) and all(op.extents):
+        if op.reuses:
+            found = product_plan(problem, caps, [must, _aligned_to_sources(problem, caps, must)])
+            if found is not None:
+                return found
+        elif all(s.in_memory for s in operands) and depths(problem) != machine.depths:
+            # With nothing to read, lanes would only stand in the way of BLAS, which keeps to the cache by itself.
+            problem = replace(problem, machine=replace(machine, depths=depths(problem), cache=0))
     fitting = list(_candidates(problem, caps, must, order))
     if not fitting:
         smallest = _least(problem, _grid.fit(caps, must, order, 1))

@@ -162,6 +162,8 @@ def _open_targets(options: Options, op: Blockwise, axes: Sequence[int | None]) -
     """Targets as given, with all the checks that need no result; empty where `out` is None."""
     if options.out is None:
         return ()
+    if isinstance(options.out, list):
+        raise ArgumentTypeError("out is a list: give one array or path, or a tuple of them, one for each result")
     given = options.out if isinstance(options.out, tuple) else (options.out,)
     if not given:
         raise ArgumentError("out is an empty tuple: give one array or path for each result")

@@ -8,19 +8,26 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from chunkflow import grid as _grid
 from chunkflow.cost import Machine, Traffic, estimate
 from chunkflow.grid import Grid, Shape
+from chunkflow.halo import length
+from chunkflow.halo import touched as touched_by_halo
 from chunkflow.memory import Projection, Ring, rounded
 from chunkflow.ops.blockwise import Blockwise, Operand
+from chunkflow.ops.product import Contraction
 from chunkflow.plan import Cut, Plan, private
 from chunkflow.spec import ArraySpec
 
 TILE = 0.25
 """Share of the cache that a tile's working set may take: a tile costs less than a block does, and its
 temporaries are memory that no budget sees."""
+
+
+SPREAD = 3
+"""Pages that what a lane holds in a product may waste: it lies in several buffers."""
 
 
 @dataclass(frozen=True)
@@ -42,36 +49,47 @@ class Problem:
         op, machine, page = self.op, self.machine, self.machine.page
         grid = Grid(op.extents, block)
         blocks, counts = len(grid), grid.counts
-        walk = _best_walk(op, self.operands, counts)
+        walk = _best_walk(op, self.operands, grid, depth)
+        if op.has_halo and depth > 1:
+            op = _reading_ahead(op, self.operands, grid, walk)
         cuts_in = tuple(_cut(s, machine, strict=False) for s in self.operands)
         cuts_out = tuple(_cut(s, machine, strict=True) for s in self.outputs)
         in_shapes = [o.shape(block) for o in op.operands]
         out_shapes = [o.shape(block) for o in op.outputs]
         ring_in = ring_out = None
         if machine.staged:
-            ring_in = self._ring(self.operands, cuts_in, in_shapes, blocks)
-            ring_out = self._ring(self.outputs, cuts_out, out_shapes, blocks)
+            spread = [o.spreads(s.order, counts) for o, s in zip(op.operands, self.operands, strict=True)]
+            ring_in = self._ring(self.operands, cuts_in, in_shapes, spread, blocks)
+            ring_out = self._ring(self.outputs, cuts_out, out_shapes, [False] * len(cuts_out), blocks)
 
         in_bytes = _bytes(in_shapes, self.operands)
         out_bytes = _bytes(out_shapes, self.outputs)
         lanes = max(1, min(machine.lanes, depth, blocks))
-        inputs = upload = read = 0
+        inputs = upload = read = decode = 0
         for spec, operand, nbytes in zip(self.operands, op.operands, in_bytes, strict=True):
             loads = op.loads(operand, counts, walk)
-            if machine.staged or not spec.in_memory:
-                slots = lanes if private(machine, loads, blocks, bool(self.outputs)) else depth
+            if machine.staged or not spec.in_memory or operand.padded:
+                own = private(machine, loads, blocks, bool(self.outputs) and not operand.halo)
+                slots = lanes if own else depth
                 inputs += min(slots, max(loads, 1)) * rounded(nbytes, page)
             repeats = loads // max(_different(operand, counts), 1) if blocks else 0
-            upload += spec.nbytes * repeats
-            read += repeats * spec.dtype.itemsize * _read_elements(spec, operand, op.extents, block)
+            asked = _loaded(spec, operand, grid, walk, depth)
+            upload += asked * repeats
+            touched = _decoded(spec, operand, grid, walk, depth) * repeats
+            read += touched
+            decode += touched if spec.chunks is not None else 0
         stores = math.prod(n for a, n in enumerate(counts) if a not in op.folded)
-        outputs = min(depth if machine.staged else lanes, max(stores, 1)) * sum(rounded(n, page) for n in out_bytes)
+        # Only the last of the steps that are combined gives a result: of `depth` steps on their way, so many do.
+        waiting = -(-depth // max(blocks // max(stores, 1), 1)) if machine.staged else lanes
+        outputs = min(waiting, max(stores, 1)) * sum(rounded(n, page) for n in out_bytes)
         kept = op.holds(block)
         partials = lanes * rounded(kept, page) if kept else 0
+        if isinstance(op, Contraction) and kept > page:
+            partials += lanes * SPREAD * page
         held_bytes = sum(in_bytes) + sum(out_bytes)
         tile = self._tile(block, held_bytes)
         share = math.prod(tile) / max(math.prod(block), 1)
-        temporary = math.ceil(self.workspace * math.prod(tile))
+        temporary = math.ceil(self.workspace * op.volume(tile))
         if share < 1:
             temporary += math.ceil(sum(out_bytes) * share)  # a tile's results, before they are in their places
         # A function's temporaries are several buffers, each of which may waste part of a page.
@@ -84,12 +102,13 @@ class Problem:
 
         written = sum(s.nbytes for s in self.outputs)
         times = math.prod(op.extents) / max(math.prod(block), 1)
-        working = held_bytes + kept + math.ceil(self.workspace * math.prod(block))
-        compute = int((2 * working - held_bytes) * times)
+        working = held_bytes + kept + math.ceil(self.workspace * op.volume(block))
+        compute = int((2 * working - held_bytes - kept) * times)
         spilled = 0
         if machine.cache and working > machine.cache:  # a tile's temporaries stay in the cache all the same
             spilled = compute if tile == block else int(held_bytes * times)
-        traffic = Traffic(read, upload, compute, written, written)
+        encode = sum(s.nbytes for s in self.outputs if s.chunks is not None)
+        traffic = Traffic(read, upload, compute, written, written, decode, encode)
         return Plan(
             op=op,
             operands=self.operands,
@@ -106,7 +125,7 @@ class Problem:
             ring_out=ring_out,
             memory=Projection(inputs, outputs, partials, lanes * spare, staging, self.reserve),
             traffic=traffic,
-            estimate=estimate(machine, traffic, blocks, depth, spilled),
+            estimate=estimate(machine, traffic, blocks, depth, spilled, op.work if isinstance(op, Contraction) else 0),
         )
 
     def _tile(self, block: Shape, held_bytes: int) -> Shape:
@@ -121,19 +140,24 @@ class Problem:
         return _grid.fit(block, [1 if a in self.tiled else n for a, n in enumerate(block)], self.order, room)
 
     def _ring(
-        self, specs: Sequence[ArraySpec], cuts: Sequence[Cut], shapes: Sequence[Shape], blocks: int
+        self,
+        specs: Sequence[ArraySpec],
+        cuts: Sequence[Cut],
+        shapes: Sequence[Shape],
+        spread: Sequence[bool],
+        blocks: int,
     ) -> Ring | None:
-        """Ring for one direction."""
+        """Ring for one direction; `spread` says of each array whether its pieces are scattered by its halo."""
         if not specs:
             return None
         largest = scattered = pieces = 0
-        for spec, cut, shape in zip(specs, cuts, shapes, strict=True):
+        for spec, cut, shape, apart in zip(specs, cuts, shapes, spread, strict=True):
             box = cut.box(shape)
             # Not the full block's piece: a ragged block, narrower, may be cut into larger ones.
             nbytes = min(cut.limit, math.prod(shape)) * spec.dtype.itemsize
             largest = max(largest, nbytes)
             pieces += blocks * math.prod(_grid.count(n, b) for n, b in zip(shape, box, strict=True))
-            if cut.scatters(shape):
+            if apart or cut.scatters(shape):
                 scattered = max(scattered, nbytes)
         limit = self.machine.host_limit
         if scattered:  # a tight budget is for blocks: fewer threads, then
@@ -178,13 +202,41 @@ def _different(operand: Operand, counts: Shape) -> int:
     return math.prod(counts[a] for a in operand.axes if a is not None)
 
 
-def _read_elements(spec: ArraySpec, operand: Operand, extents: Shape, block: Shape) -> int:
-    """Elements that one walk over an operand reads, whole chunks counted as often as they are touched."""
-    chunks = spec.chunks or (1,) * len(spec.shape)
-    return math.prod(
-        n if axis is None else _grid.touched(extents[axis], block[axis], chunk)
-        for n, axis, chunk in zip(spec.shape, operand.axes, chunks, strict=True)
-    )
+def _decoded(spec: ArraySpec, operand: Operand, grid: Grid, walk: Shape, depth: int) -> int:
+    """Bytes that one walk over an operand reads, whole chunks counted as often as they are touched."""
+    if spec.chunks is None:
+        return _loaded(spec, operand, grid, walk, depth)
+    elements = 1
+    inner = _walked_last(operand, grid, walk)
+    halos = operand.halo or ((0, 0),) * len(spec.shape)
+    for axis, n, chunk, halo in zip(operand.axes, spec.shape, spec.chunks, halos, strict=True):
+        if axis is not None and operand.halo:
+            reused = depth > 1 and axis == inner
+            n = n if reused and operand.ahead else touched_by_halo(n, grid.block[axis], halo, chunk, reused=reused)
+        elif axis is not None:
+            n = _grid.touched(n, grid.block[axis], chunk)
+        elements *= n
+    return elements * spec.dtype.itemsize
+
+
+def _walked_last(operand: Operand, grid: Grid, walk: Shape) -> int | None:
+    """Axis along which an operand's blocks follow one another: a block finds its halo in the one before."""
+    return next((a for a in reversed(walk) if grid.counts[a] > 1 and a in operand.axes), None)
+
+
+def _reading_ahead(op: Blockwise, operands: Sequence[ArraySpec], grid: Grid, walk: Shape) -> Blockwise:
+    """The pass with blocks that end where a chunk does, so that no chunk is decoded for two of them."""
+    found = []
+    for operand, spec in zip(op.operands, operands, strict=True):
+        axis = _walked_last(operand, grid, walk)
+        if operand.halo and axis is not None and spec.chunks is not None:
+            dim = operand.axes.index(axis)
+            if grid.block[axis] % spec.chunks[dim] == 0:
+                ahead = [1] * len(spec.shape)
+                ahead[dim] = spec.chunks[dim]
+                operand = replace(operand, ahead=tuple(ahead))
+        found.append(operand)
+    return replace(op, operands=tuple(found))
 
 
 def nest_order(op: Blockwise, operands: Sequence[ArraySpec]) -> Shape:
@@ -197,21 +249,33 @@ def nest_order(op: Blockwise, operands: Sequence[ArraySpec]) -> Shape:
     return (*(a for a in range(len(op.extents)) if a not in fast), *fast)
 
 
-def _best_walk(op: Blockwise, operands: Sequence[ArraySpec], counts: Shape) -> Shape:
+def _loaded(spec: ArraySpec, operand: Operand, grid: Grid, walk: Shape, depth: int) -> int:
+    """Bytes of one walk over an operand, with what halos add."""
+    if not operand.halo:
+        return spec.nbytes
+    inner = _walked_last(operand, grid, walk)
+    elements = 1
+    for axis, n, halo, kind in zip(operand.axes, spec.shape, operand.halo, operand.boundary, strict=True):
+        reused = depth > 1 and axis == inner
+        elements *= n if axis is None else length(n, grid.block[axis], halo, kind, reused=reused)
+    return elements * spec.dtype.itemsize
+
+
+def _best_walk(op: Blockwise, operands: Sequence[ArraySpec], grid: Grid, depth: int) -> Shape:
     """Loop order that loads the fewest bytes; the arrays' own order where it makes no difference.
 
     Axes that are folded, or scanned, come last: one block of partial results, or one carry, is held at a time.
     """
-    inner = op.folded if op.scan is None else {op.scan}
+    inner, counts = op.folded if op.scan is None else {op.scan}, grid.counts
     own = nest_order(op, operands)
     own = (*(a for a in own if a not in inner), *(a for a in own if a in inner))
     several = [a for a in own if counts[a] > 1]
-    if len(several) < 2 or all(set(several) <= set(o.axes) for o in op.operands):
+    if len(several) < 2 or (not op.has_halo and all(set(several) <= set(o.axes) for o in op.operands)):
         return own
 
     def loaded(walk: Shape) -> int:
         return sum(
-            s.nbytes * op.loads(o, counts, walk) // max(_different(o, counts), 1)
+            _decoded(s, o, grid, walk, depth) * op.loads(o, counts, walk) // max(_different(o, counts), 1)
             for s, o in zip(operands, op.operands, strict=True)
         )
 

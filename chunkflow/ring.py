@@ -15,7 +15,7 @@ from functools import partial
 from queue import Empty, SimpleQueue
 
 from chunkflow.devices.base import Block, Device, Edge, HostSlot, Lane, Pool
-from chunkflow.grid import shape_of, shift
+from chunkflow.grid import placed, shape_of, shift
 from chunkflow.memory import Ring
 from chunkflow.plan import Plan, Step
 from chunkflow.staging import Loaded, Result, Transfer, Work, make_slots
@@ -207,7 +207,7 @@ class RingFeeder:
 
     def __init__(self, plan: Plan, sources: Sequence[Source], device: Device, pool: Pool, trace: Trace) -> None:
         assert plan.ring_in is not None
-        self.ahead = plan.depth
+        self.ahead = plan.depth - plan.reuses  # a block stays until the next has copied its halo from it
         self._plan, self._sources, self._device, self._pool = plan, sources, device, pool
         self._slots = [make_slots(plan, device, pool, i, plan.ring_in.threads) for i in range(len(plan.operands))]
         self._crew = _Feeders(device, pool, plan.ring_in, trace, "feed")
@@ -218,23 +218,28 @@ class RingFeeder:
         slot = slots[step.loads[operand] % len(slots)]
         region = step.sources[operand]
         cut, spec = self._plan.cuts_in[operand], self._plan.operands[operand]
-        pieces = cut.pieces(region)
         block = slot.block(cut.order)
         slot.place(block, spec.dtype, shape_of(region), self._pool)
-        transfer = Transfer(
-            self._sources[operand],
-            region,
-            block,
-            self._device.latch(1),
-            self._device.latch(len(pieces)),
-            slot.readers,
-            slot=slot,
-        )
-        slot.readers, slot.fillers = [], set()
-        transfer.published.arrive()
-        for piece in pieces:
-            self._crew.queue.put((transfer, piece))
-        return Loaded(transfer.block, slot, transfer)
+        readers, slot.readers, slot.fillers = slot.readers, [], set()
+        transfers = []
+        for part, place in step.parts(operand, self._plan.op.operands[operand]):
+            pieces = cut.pieces(part)
+            if part is not region:
+                pieces = placed(pieces, place, shape_of(region), cut.order)
+            transfer = Transfer(
+                self._sources[operand],
+                tuple([s.start - p for s, p in zip(part, place, strict=True)]),
+                block,
+                self._device.latch(1),
+                self._device.latch(len(pieces)),
+                readers,
+                slot=slot,
+            )
+            transfer.published.arrive()
+            for piece in pieces:
+                self._crew.queue.put((transfer, piece))
+            transfers.append(transfer)
+        return Loaded(block, region, slot, transfers)
 
     def close(self) -> None:
         """Drop what is queued, finish what is on the link, and give threads and memory back."""
@@ -274,7 +279,7 @@ class RingDrainer:
             result.blocks.append(block)
             transfer = Transfer(
                 sink,
-                region,
+                tuple([side.start for side in region]),
                 block,
                 self._device.latch(1),
                 stored,

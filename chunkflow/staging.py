@@ -11,8 +11,11 @@ from typing import Any, NoReturn
 import numpy as np
 
 from chunkflow.devices.base import Block, Device, Edge, Event, Lane, Latch, Pending, Pool, shaped
-from chunkflow.grid import Piece, Region, Shape, permuted
+from chunkflow.grid import Piece, Region, Shape, permuted, within
+from chunkflow.halo import fill, parts
+from chunkflow.ops.blockwise import Operand
 from chunkflow.plan import Plan, Step
+from chunkflow.stores.base import Source
 
 
 class Slot:
@@ -68,26 +71,30 @@ def make_slots(plan: Plan, device: Device, pool: Pool, operand: int, fillers: in
 class Loaded:
     """An operand's block on the device, or on its way there."""
 
-    __slots__ = ("block", "fleeting", "pending", "slot", "transfer")
+    __slots__ = ("block", "fleeting", "pending", "ready", "region", "slot", "transfers")
 
     def __init__(
         self,
         block: Block,
+        region: Region,
         slot: Slot | None = None,
-        transfer: Transfer | None = None,
+        transfers: Sequence[Transfer] = (),
         pending: Pending[None] | None = None,
         *,
         fleeting: bool = False,
     ) -> None:
-        self.block, self.slot, self.transfer, self.pending = block, slot, transfer, pending
+        self.block, self.region, self.slot, self.transfers, self.pending = block, region, slot, transfers, pending
         self.fleeting = fleeting
+        self.ready: Event | None = None
+        """With a halo: when the block is complete."""
 
     def enqueued(self) -> None:
         """Wait until every upload is enqueued, so that its events can be waited for; raise what failed."""
-        if self.transfer is not None:
-            self.transfer.left.wait(Edge.ENQUEUED)
-            if self.transfer.error is not None:
-                raise_once(self.transfer)
+        for transfer in self.transfers:
+            transfer.left.wait(Edge.ENQUEUED)
+        for transfer in self.transfers:
+            if transfer.error is not None:
+                raise_once(transfer)
 
     def check(self) -> None:
         """Raise what went wrong while the block was read on a lane."""
@@ -106,6 +113,17 @@ class Loaded:
         if self.slot is not None:
             for filler in sorted(self.slot.fillers):
                 lane.wait(self.slot.uploaded[filler], Edge.UPLOADED)
+        if self.ready is not None:
+            lane.wait(self.ready, Edge.COMPLETE)
+
+    def complete(self, operand: Operand, known: Region | None, before: Loaded | None) -> None:
+        """Copy what the block before holds too, then make up what lies beyond the array's edges."""
+        self.check()
+        if known is not None and before is not None:
+            self.block.array[within(known, self.region)] = before.block.array[within(known, before.region)]
+        fill(self.block.array, self.region, operand.extents, operand.boundary)
+        if isinstance(self.block.array, np.ndarray):
+            self.block.array.flags.writeable = False
 
 
 class Result:
@@ -151,7 +169,7 @@ class State:
 
 
 class Transfer:
-    """A block that a crew moves piece by piece, between `store` at `start` and `block`.
+    """A block, or a part of one, that a crew moves piece by piece; `start` is where in `store` the block begins.
 
     `after` are the events to wait for before the first piece; `left` counts the pieces that are done.
     """
@@ -161,7 +179,7 @@ class Transfer:
     def __init__(
         self,
         store: Any,
-        region: Region,
+        start: Shape,
         block: Block,
         published: Latch,
         left: Latch,
@@ -171,7 +189,7 @@ class Transfer:
         result: Result | None = None,
     ) -> None:
         self.store, self.block, self.published, self.left = store, block, published, left
-        self.start = tuple([s.start for s in region])
+        self.start = start
         self.after, self.slot, self.result = after, slot, result
         self.error: BaseException | None = None
 
@@ -190,6 +208,17 @@ def raise_once(holder: Result | Transfer) -> NoReturn:
         raise error
     finally:
         del error
+
+
+def read_whole(source: Source, operand: Operand, region: Region, out: np.ndarray) -> None:
+    """Read a region that may reach beyond the source's edges, and make up what lies there."""
+    if not operand.halo:
+        source.read(region, out)
+        return
+    for part, place in parts(region, operand.extents, operand.boundary):
+        target = tuple([slice(p, p + s.stop - s.start) for p, s in zip(place, part, strict=True)])
+        source.read(part, out[target])
+    fill(out, region, operand.extents, operand.boundary)
 
 
 Work = tuple[Transfer, Piece]

@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
+import itertools
 import shutil
 import subprocess
 import sys
 import tempfile
 import textwrap
+import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import zarr
-from devices import Place, everywhere, same
+from devices import MODES, Place, checking, everywhere, same
 
 import chunkflow as cf
 from chunkflow import errors
-from chunkflow.testing import filled
+from chunkflow.api import blockwise
+from chunkflow.devices.base import Edge
+from chunkflow.testing import CountingSource, filled
 
 
 def test_an_empty_axis_that_the_function_removes_leaves_nothing_to_compute_from(tmp_path: Path) -> None:
@@ -160,3 +165,73 @@ def test_a_chunk_of_which_little_is_needed_is_not_read_with_its_neighbours(tmp_p
     chunk = 50 * 400 * 4
     assert all((piece.shape[1] + 399) // 400 * chunk <= max(chunk, plan.machine.piece) for piece in pieces)
     assert plan.memory.staging >= 2 * chunk
+
+
+# -- Folds over several blocks and lanes ---------------------------------------------------------------------
+
+modes = pytest.mark.parametrize("mode", MODES)
+ways = pytest.mark.parametrize("staged", [True, False], ids=["staged", "direct"])
+
+
+def totals(device: Any, x: Any, fn: Callable[[Any], Any] = lambda b: b.sum(axis=0), **options: Any) -> np.ndarray:
+    """Sums over the first axis: lines of several blocks, whose partial results several lanes hold."""
+    found: np.ndarray = blockwise(fn, "j", x, "ij", combine=np.add, device=device, **({"budget": "30kB"} | options))
+    return found
+
+
+@modes
+@ways
+def test_partial_results_are_merged_only_after_they_were_computed(mode: str, staged: bool) -> None:
+    x = CountingSource(filled((400, 50), "f8"))
+    same(totals(checking(mode, staged=staged, lanes=2, piece=400), x), x[...].sum(axis=0))
+    with pytest.raises(errors.RaceError, match="nothing orders it"):
+        totals(checking(mode, staged=staged, lanes=2, piece=400, drop=Edge.FOLDED), x)
+    assert not chunkflow_threads()
+
+
+@everywhere
+def test_a_fold_is_the_same_to_the_bit_from_run_to_run(place: Place) -> None:
+    x = CountingSource(np.random.default_rng(0).standard_normal((200, 300)))
+    runs = [totals(place.device(), x, budget=place.budget(100_000)) for _ in range(5)]
+    np.testing.assert_allclose(runs[0], x[...].sum(axis=0), rtol=1e-9, atol=1e-9)
+    for run in runs[1:]:
+        same(run, runs[0])
+
+
+@everywhere
+@pytest.mark.parametrize("most", [100, 20])
+def test_a_fold_that_runs_out_of_memory_halves_along_what_it_folds(place: Place, most: int) -> None:
+    x = filled((90, 20), "i8")
+    seen: list[tuple[int, ...]] = []
+
+    def greedy(block: Any) -> Any:
+        if block.size > most:
+            raise place.out_of_memory(f"{block.size} elements are too many")
+        seen.append(block.shape)
+        return block.sum(axis=0)
+
+    with cf.Profile() as profile:
+        same(totals(place.device(), x, greedy, budget=place.budget(100_000)), x.sum(axis=0))
+    assert any("halves" in note for note in profile.report.notes)
+    assert {shape[1] for shape in seen[1:]} == {20}
+
+
+@everywhere
+@pytest.mark.parametrize("call", [2, 5])
+def test_what_fn_raises_in_a_fold_names_its_block_and_leaves_no_thread(place: Place, call: int) -> None:
+    calls = itertools.count(1)
+
+    def fn(block: Any) -> Any:
+        if next(calls) == call:
+            raise ZeroDivisionError("fn fails")
+        return block.sum(axis=0)
+
+    x = CountingSource(filled((200, 300), "f8"))
+    with pytest.raises(ZeroDivisionError) as caught:
+        totals(place.device(), x, fn, budget=place.budget(60_000))
+    assert any(note.startswith("chunkflow: in block (") for note in caught.value.__notes__)
+    assert not chunkflow_threads()
+
+
+def chunkflow_threads() -> list[str]:
+    return sorted(t.name for t in threading.enumerate() if t.name.startswith("chunkflow"))

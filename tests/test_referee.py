@@ -30,6 +30,14 @@ def stream(device: Any) -> np.ndarray:
     return y
 
 
+@modes
+@pytest.mark.parametrize("lanes", [1, 2])
+@pytest.mark.parametrize("staged", [True, False])
+def test_folds_and_stencils_have_no_race(mode: str, lanes: int, staged: bool) -> None:
+    same(stencil(checking(mode, staged=staged, lanes=lanes)), x() * 2)
+    np.testing.assert_allclose(total(checking(mode, staged=staged, lanes=lanes)), x().sum(axis=0), rtol=1e-6)
+
+
 def small(mode: str, drop: Edge | None = None) -> ClockDevice:
     return checking(mode, staged=True, piece=400, drop=drop)
 
@@ -39,12 +47,29 @@ def test_a_run_with_every_edge_has_no_race(mode: str) -> None:
     same(stream(small(mode)), x() * x() + x())
 
 
+def stencil(device: Any) -> np.ndarray:
+    """Blocks whose halos are copied from the block before, which another lane computed."""
+    options = {"depth": {0: 2}, "boundary": "nearest", "chunks": (6, -1), "budget": "40kB"}
+    y: np.ndarray = cf.map_overlap(lambda b: b * 2, CountingSource(x()), device=device, **options)
+    return y
+
+
+def total(device: Any) -> np.ndarray:
+    """Partial results of two lanes, merged by one of them."""
+    y: np.ndarray = cf.sum(CountingSource(x()), axis=0, chunks=(6, 50), budget="40kB", device=device)
+    return y
+
+
+RUNS = {Edge.COMPLETE: stencil, Edge.FOLDED: total}
+
+
 @modes
 @pytest.mark.parametrize("edge", list(Edge), ids=lambda e: e.name)
 def test_a_run_without_one_edge_is_caught(mode: str, edge: Edge) -> None:
     before = set(threading.enumerate())
+    run = RUNS.get(edge, stream)
     with pytest.raises(RaceError, match="nothing orders it"):
-        stream(small(mode, edge))
+        run(checking(mode, staged=True, piece=400, drop=edge, lanes=2 if edge in RUNS else 1))
     assert set(threading.enumerate()) == before
 
 

@@ -20,14 +20,15 @@ PACKAGE = ROOT / "chunkflow"
 # Lowest first: a room imports only from rooms before it in this list. The rooms that a star stands for are
 # one another's equals and do not import each other. A package's own name stands for its __init__.py.
 FLOORS = (
-    "errors units interrupts grid spec trace memory cost",
-    "ops.blockwise ops.* ops",
-    "plan problem planner chunking host",
+    "errors units interrupts grid halo spec trace memory cost",
+    "ops.blockwise ops.map ops.gemm ops.product ops.* ops",
+    "plan problem search planner chunking host",
     "stores.base stores.layout stores.checks stores.paths",
     "stores.array stores.file stores.filesink stores.zarrnode stores.zarrchunks stores.zarr stores.* stores",
     "devices.base devices.numpy devices.cupy devices.clock devices",
     "staging kernel ring direct engine budget calibrate profile progress",
-    "declare prepare stream run api overlap reductions histograms scans linalg",
+    "declare prepare stream run api overlap",
+    "reducing reductions extremes nanreductions histograms scans covariance linalg",
     "cli testing.arrays testing.bench testing.pools testing.* testing",
 )
 ROOMS = [room for floor in FLOORS for room in floor.split()]

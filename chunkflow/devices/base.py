@@ -44,6 +44,7 @@ class Edge(Enum):
     OVERWRITE = "a device slot is overwritten only after its last reader"
     ENQUEUED = "waiting for an event makes sense only after it was recorded"
     UPLOADED = "a kernel reads a slot only after its uploads"
+    COMPLETE = "a block is read, or its halo copied for the next one, only after its own halo is in it"
     FOLDED = "partial results of other lanes are merged only after they were computed"
     COMPUTED = "a result is downloaded (or stored) only after its kernel"
     LANDED = "a pinned slot is written to the store only after its download"

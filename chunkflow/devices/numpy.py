@@ -68,6 +68,8 @@ def default_machine(lanes: int) -> Machine:
         spill=0.5,
         piece=512 << 10,
         threads=lanes,
+        decode=1e9,
+        encode=0.3e9,
     )
 
 

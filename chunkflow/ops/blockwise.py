@@ -13,21 +13,64 @@ from fractions import Fraction
 from functools import cached_property
 
 from chunkflow.grid import Region, Shape
+from chunkflow.halo import Boundary, reach
 
 
 @dataclass(frozen=True)
 class Operand:
-    """An input: for each of its dimensions the axis it runs along, None where it is broadcast."""
+    """An input.
+
+    Attributes
+    ----------
+    axes : tuple
+        For each of its dimensions the axis it runs along, None where it is broadcast.
+    halo : tuple of (int, int)
+        For each dimension the elements before and after a block that belong to it too; empty for none at all.
+    extents, boundary : tuple
+        With a halo: the operand's own extents, and what lies beyond them along each dimension.
+    ahead : tuple of int
+        With a halo: blocks go on to a multiple of this along each dimension, so that a store's chunks are read
+        once, and kept until the next block needs the rest of them.
+    """
 
     axes: tuple[int | None, ...]
+    halo: tuple[tuple[int, int], ...] = ()
+    extents: Shape = ()
+    boundary: tuple[Boundary, ...] = ()
+    ahead: tuple[int, ...] = ()
 
     def region(self, box: Region) -> Region:
-        """Part of the operand that belongs to a box of the nest."""
-        return tuple(slice(0, 1) if a is None else box[a] for a in self.axes)
+        """Part of the operand that belongs to a box of the nest; it may reach beyond the operand's edges."""
+        inner = tuple([slice(0, 1) if a is None else box[a] for a in self.axes])
+        if not self.halo:
+            return inner
+        ahead = self.ahead or (1,) * len(inner)
+        sides = zip(inner, self.halo, self.extents, self.boundary, ahead, strict=True)
+        return tuple([reach(*side) for side in sides])
+
+    @property
+    def padded(self) -> bool:
+        """Whether blocks at the edges hold more than the array does."""
+        return any(sum(h) and kind != "none" for h, kind in zip(self.halo, self.boundary, strict=True))
+
+    def spreads(self, order: Shape, counts: Sequence[int]) -> bool:
+        """Whether what is loaded may not be contiguous in its block, which lies in memory order `order`."""
+        return bool(self.halo) and any(
+            sum(self.halo[d]) and (self.boundary[d] != "none" or counts[self.axes[d] or 0] > 1) for d in order[1:]
+        )
 
     def shape(self, sides: Sequence[int]) -> Shape:
-        """Extents of the operand's part of a box with these sides."""
-        return tuple(1 if a is None else sides[a] for a in self.axes)
+        """Extents of the operand's part of a box with these sides, at most."""
+        inner = [1 if a is None else sides[a] for a in self.axes]
+        if not self.halo:
+            return tuple(inner)
+        ahead = self.ahead or (1,) * len(inner)
+        return tuple(
+            min(n + before + -(-after // unit) * unit, extent + (0 if kind == "none" else before + after))
+            for n, (before, after), extent, kind, unit in zip(
+                inner, self.halo, self.extents, self.boundary, ahead, strict=True
+            )
+        )
 
 
 @dataclass(frozen=True)
@@ -83,6 +126,15 @@ class Blockwise:
     whole: frozenset[int] = frozenset()
     scan: int | None = None
     state: float = 0.0
+
+    @cached_property
+    def has_halo(self) -> bool:
+        """Whether blocks of an operand overlap."""
+        return any(o.halo for o in self.operands)
+
+    def volume(self, sides: Sequence[int]) -> int:
+        """Elements of the largest block of a box with these sides, halo and all."""
+        return max([math.prod(sides), *(math.prod(o.shape(sides)) for o in self.operands)])
 
     @cached_property
     def folded(self) -> frozenset[int]:

