@@ -7,6 +7,7 @@ codecs, foreign byte order) is left to it.
 
 from __future__ import annotations
 
+import contextlib
 import io
 import itertools
 import os
@@ -68,7 +69,7 @@ SIZES = {"zstd": zstd_size, "blosc": blosc_size}
 class Chunks:
     """A local array's chunks: `key` names the file of each, `codec` is None where they are stored as they are."""
 
-    folder: Path
+    folder: str
     key: Callable[[Shape], str]
     extents: Shape
     shape: Shape
@@ -103,9 +104,13 @@ class Chunks:
                 place.append(slice(start - side.start, stop - side.start))
             yield index, tuple(inner), tuple(place)
 
+    def _path(self, index: Shape) -> str:
+        # Not a pathlib.Path: it would intern every name for good.
+        return os.path.join(self.folder, self.key(index))
+
     def _read(self, index: Shape, inner: Region, target: np.ndarray) -> bool:
         try:
-            with open(self.folder / self.key(index), "rb", buffering=0) as file:
+            with open(self._path(index), "rb", buffering=0) as file:
                 raw = _contents(file)
         except FileNotFoundError:
             target[...] = self.fill
@@ -124,9 +129,10 @@ class Chunks:
         return True
 
     def _write(self, index: Shape, inner: Region, block: np.ndarray) -> None:
-        path = self.folder / self.key(index)
+        path = self._path(index)
         if not self.keeps_empty and _all_equal(block, self.fill):
-            path.unlink(missing_ok=True)
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(path)
             return
         whole = np.ascontiguousarray(block)
         if whole.shape != self.shape:
@@ -136,14 +142,14 @@ class Chunks:
         _put(path, raw)
 
 
-def _put(path: Path, raw: Any) -> None:
+def _put(path: str, raw: Any) -> None:
     """Write a file, which appears under its name when it is complete."""
-    temporary = path.with_name(f"{path.name}.{os.getpid()}-{threading.get_ident()}.partial")
+    temporary = f"{path}.{os.getpid()}-{threading.get_ident()}.partial"
     try:
         try:
             file = open(temporary, "wb", buffering=0)  # noqa: SIM115
         except FileNotFoundError:
-            path.parent.mkdir(parents=True, exist_ok=True)
+            os.makedirs(os.path.dirname(path), exist_ok=True)
             file = open(temporary, "wb", buffering=0)  # noqa: SIM115
         with file:
             left = memoryview(raw).cast("B")
@@ -151,7 +157,8 @@ def _put(path: Path, raw: Any) -> None:
                 left = left[file.write(left) :]
         os.replace(temporary, path)
     except BaseException:
-        temporary.unlink(missing_ok=True)
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(temporary)
         raise
 
 
@@ -195,7 +202,7 @@ def plain_chunks(array: Any, folder: Path) -> Chunks | None:
     if given is not None and not codec:
         return None
     return Chunks(
-        folder,
+        str(folder),
         metadata.encode_chunk_key,
         tuple(array.shape),
         tuple(array.chunks),
