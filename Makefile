@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: setup demo test thorough lint format types bench examples wheel all clean
+.PHONY: setup demo test thorough lint format types bench bench-gpu examples wheel all clean
 
 all: lint types test examples ## everything that a change must pass
 
@@ -39,9 +39,13 @@ examples: $(READY) ## each script of examples/; what they write is removed
 	work=$$(mktemp -d) && trap 'rm -rf "$$work"' EXIT && \
 	for script in examples/*.py; do TMPDIR="$$work" $(BIN)/python $$script || exit 1; done
 
-bench: $(READY) ## the figures of README's "Measured", with dask beside them
+bench: $(READY) ## the CPU's figures of README's "Measured", with their peers beside them
+	$(BIN)/pip install --quiet -e ".[dask]" cubed
+	for module in cpu operations accuracy; do $(BIN)/python -m benchmarks.$$module || exit 1; done
+
+bench-gpu: $(READY) ## the same on a GPU, with CuPy installed
 	$(BIN)/pip install --quiet -e ".[dask]"
-	for script in benchmarks/*.py; do $(BIN)/python $$script || exit 1; done
+	$(BIN)/python -m benchmarks.gpu --report
 
 wheel: $(READY)
 	$(BIN)/pip wheel --quiet --no-deps --wheel-dir dist .
