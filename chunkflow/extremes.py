@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, Unpack
 
 import numpy as np
 
 from chunkflow.errors import ArgumentError
 from chunkflow.ops import reduce as ops
+from chunkflow.ops.blockwise import Blockwise
+from chunkflow.ops.map import nest
 from chunkflow.ops.reduce import Aggregation, Axes
-from chunkflow.reducing import Axis, Common, choosing, no_empty, number_of, request, where_is
+from chunkflow.reducing import Axis, Common, choosing, no_empty, number_of, reduced_axes, request, where_is
 from chunkflow.run import Request, operation
 from chunkflow.spec import ArraySpec
 
@@ -203,6 +206,10 @@ def argmax(x: Any, axis: int | None = None, keepdims: bool = False, **options: U
     return request(where_is("max", axis), (x,), axis, keepdims, **options)
 
 
+ORDERS_OF_LINES = (1, -1, np.inf, -np.inf)
+"""Orders of a matrix's norm that are the greatest, or least, sum of a line."""
+
+
 @operation
 def norm(x: Any, ord: Any = None, axis: Axis = None, keepdims: bool = False, **options: Unpack[Common]) -> Request:
     """Norm of vectors along an axis, or of matrices or a whole array, as `numpy.linalg.norm`.
@@ -214,6 +221,8 @@ def norm(x: Any, ord: Any = None, axis: Axis = None, keepdims: bool = False, **o
     ord : float or str, optional
         The root of the sum of squares for None, 2 and, along two axes, "fro". Of vectors also 1, 0 (the number of
         elements that are not zero), any other power, inf and -inf (the greatest and the least absolute value).
+        Of matrices also 1 and -1 (the greatest and least sum of absolute values of a column), inf and -inf (of a
+        row); blocks then hold whole rows, or whole columns.
     axis : int or two of them, optional
         Along which the vectors or matrices lie. By default all of a vector or of a matrix; with `ord` None of an
         array of any number of dimensions.
@@ -227,7 +236,7 @@ def norm(x: Any, ord: Any = None, axis: Axis = None, keepdims: bool = False, **o
     ------
     ArgumentError
         An order that has no meaning there, or that of a matrix for which it takes its singular values (2, -2,
-        "nuc") or two reductions (1, -1, inf, -inf).
+        "nuc").
 
     Examples
     --------
@@ -236,11 +245,23 @@ def norm(x: Any, ord: Any = None, axis: Axis = None, keepdims: bool = False, **o
     """
 
     def make(specs: Sequence[ArraySpec], axes: Axes) -> Aggregation:
-        kind = norm_kind(ord, axis, axes)
         dtype = specs[0].dtype if specs[0].dtype.kind in "fc" else np.dtype("f8")
         result = np.empty(0, dtype).real.dtype
         wide = np.result_type(result, "f8")
         full = np.result_type(dtype, wide)
+        if len(axes) == 2 and ord in ORDERS_OF_LINES:
+            no_empty(f"norm of order {ord}", specs[0].shape, axes)
+            lines = (lines_axis(ord, axis, len(specs[0].shape)),)
+            (summed,) = set(axes) - set(lines)
+            sums = ops.total(wide, wide, of=lambda x: abs(x.astype(full)))
+            best = np.max if ord > 0 else np.min
+            return ops.Aggregation(
+                lambda x, axes, box: sums.chunk(x, (summed,), box),
+                sums.merge,
+                lambda *value: best(sums.aggregate(*value), axis=lines, keepdims=True).astype(result),
+                sums.copies,
+            )
+        kind = norm_kind(ord, axis, axes)
         if kind in (np.inf, -np.inf):
             no_empty(f"norm of order {kind}", specs[0].shape, axes)
             return ops.extreme("max" if kind > 0 else "min", of=lambda x: abs(x.astype(dtype, copy=False)))
@@ -252,7 +273,19 @@ def norm(x: Any, ord: Any = None, axis: Axis = None, keepdims: bool = False, **o
             return ops.total(wide, result, of=lambda x: ops.squares(x.astype(full)), power=0.5)
         return ops.total(wide, result, of=lambda x: abs(x.astype(full)) ** kind, power=1 / kind)
 
-    return request(make, (x,), axis, keepdims, **options)
+    def whole_lines(specs: Sequence[ArraySpec]) -> Blockwise:
+        ndim = len(specs[0].shape)
+        op = nest([specs[0].shape])
+        two = len(reduced_axes(axis, ndim)) == 2 and ord in ORDERS_OF_LINES
+        return replace(op, whole=frozenset({lines_axis(ord, axis, ndim)})) if two else op
+
+    return request(make, (x,), axis, keepdims, whole_lines, **options)
+
+
+def lines_axis(ord: float, axis: Axis, ndim: int) -> int:
+    """Axis along which the sums of a matrix's columns (order 1, -1) or rows (inf, -inf) follow one another."""
+    rows, columns = (a % ndim for a in (axis if isinstance(axis, Sequence) else (0, 1)))
+    return columns if abs(ord) == 1 else rows
 
 
 def norm_kind(ord: Any, axis: Axis, axes: Axes) -> float:
@@ -266,8 +299,8 @@ def norm_kind(ord: Any, axis: Axis, axes: Axes) -> float:
     if len(axes) == 2:
         if ord in ("fro", "f"):
             return 2.0
-        reason = "needs singular values" if ord in (2, -2, "nuc") else "takes a reduction along each axis in turn"
-        raise ArgumentError(f"ord={ord!r} of a matrix {reason}: here ord may be None or 'fro' along two axes")
+        reason = "needs singular values" if ord in (2, -2, "nuc") else "has no meaning"
+        raise ArgumentError(f"ord={ord!r} of a matrix {reason}: along two axes use None, 'fro', 1, -1, inf or -inf")
     if isinstance(ord, str):
         raise ArgumentError(f"ord={ord!r} has no meaning for vectors: use a number, inf or -inf, or two axes")
     return float(ord) if ord in (np.inf, -np.inf) else number_of("ord", ord)
