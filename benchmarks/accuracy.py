@@ -43,7 +43,8 @@ def main() -> None:
             errors = [float(abs(Fraction(float(value)) - truth) / place) for value in (theirs, ours)]
             rows.append((name, f"{offset:.0e}", f"{float(truth):.9g}", *(f"{e:.2f}" for e in errors)))
     print(machine())
-    print(table(f"{options.values} float32 values, standard normal plus an offset", rows, ["", "offset", "exact", "NumPy, ulp", "chunkflow, ulp"]))
+    title = f"{options.values} float32 values, standard normal plus an offset"
+    print(table(title, rows, ["", "offset", "exact", "NumPy, ulp", "chunkflow, ulp"]))
 
 
 if __name__ == "__main__":

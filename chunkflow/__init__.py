@@ -12,11 +12,15 @@ from chunkflow.covariance import corrcoef, cov, gram
 from chunkflow.errors import BudgetError, ChunkflowError, ReadError, WriteError
 from chunkflow.extremes import all, any, argmax, argmin, count_nonzero, max, min, norm, ptp
 from chunkflow.histograms import bincount, histogram, topk
+from chunkflow.joining import concatenate, pad, stack
 from chunkflow.linalg import dot, einsum, matmul, outer, tensordot, vecdot
 from chunkflow.nanreductions import nanargmax, nanargmin, nanmax, nanmean, nanmin, nanprod, nanstd, nansum, nanvar
 from chunkflow.overlap import map_overlap
 from chunkflow.plan import Plan
 from chunkflow.profile import Profile
+from chunkflow.quantiles import median, percentile, quantile, unique
+from chunkflow.rearrange import copy, flip, repeat, roll, transpose
+from chunkflow.rechunking import RechunkPlan, rechunk, rechunk_plan
 from chunkflow.reductions import average, mean, prod, reduction, std, sum, var
 from chunkflow.scans import cumprod, cumsum, diff, maximum_accumulate, minimum_accumulate
 from chunkflow.stream import Chunk, ChunkStream
@@ -34,6 +38,7 @@ __all__ = [
     "Plan",
     "Profile",
     "ReadError",
+    "RechunkPlan",
     "WriteError",
     "all",
     "any",
@@ -43,6 +48,8 @@ __all__ = [
     "bincount",
     "blockwise",
     "chunks",
+    "concatenate",
+    "copy",
     "corrcoef",
     "count_nonzero",
     "cov",
@@ -53,6 +60,7 @@ __all__ = [
     "einsum",
     "errors",
     "explain",
+    "flip",
     "gram",
     "histogram",
     "map",
@@ -61,6 +69,7 @@ __all__ = [
     "max",
     "maximum_accumulate",
     "mean",
+    "median",
     "min",
     "minimum_accumulate",
     "nanargmax",
@@ -75,13 +84,23 @@ __all__ = [
     "norm",
     "observing",
     "outer",
+    "pad",
+    "percentile",
     "prod",
     "ptp",
+    "quantile",
+    "rechunk",
+    "rechunk_plan",
     "reduction",
+    "repeat",
+    "roll",
+    "stack",
     "std",
     "sum",
     "tensordot",
     "topk",
+    "transpose",
+    "unique",
     "var",
     "vecdot",
 ]

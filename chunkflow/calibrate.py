@@ -88,6 +88,19 @@ def calibrate(
     order = tuple(range(len(nest.extents)))
     while True:
         sides = grid.fit(nest.extents, [max(u, 1) for u in units], order, target)
+        while nest.has_halo and nest.volume(sides) > 2 * target and max(sides) > 1:  # a halo may outweigh its block
+            shrunk = grid.fit(nest.extents, [max(u, 1) for u in units], order, math.prod(sides) // 2)
+            if shrunk == sides:
+                break
+            sides = shrunk
+        if nest.has_halo and nest.volume(sides) * itemsize > max(budget, STAGED_BYTES):
+            needed = nest.volume(sides) * itemsize
+            raise BudgetError(
+                f"a block of {sides} with its halo takes {format_bytes(needed)} and the budget is "
+                f"{format_bytes(budget)} ({budget} bytes): raise budget= well above that, or use a smaller depth",
+                needed=needed,
+                limit=budget,
+            )
         if even:
             sides = tuple(n if a in nest.whole else _power_of_two(n) for a, n in enumerate(sides))
         box = grid.whole(sides)
@@ -136,7 +149,8 @@ def _measure(
             raise ResultError("fn returned an empty tuple: it must return an array or a tuple of arrays")
         for i in range(len(values)):
             check_kind(values[i], device)
-        size = max(nest.volume(sides), 1)
+        # At the corner a block lacks part of its halo: what it was, not what others are.
+        size = max([1, math.prod(sides), *(math.prod(grid.shape_of(o.region(box))) for o in nest.operands)])
         copied = 0
         for i, spec_order in enumerate([tuple(range(len(v.shape))) for v in values]):
             if device.machine.staged and not travels(values, i, spec_order):

@@ -8,7 +8,7 @@ from typing import Any, Unpack
 
 import numpy as np
 
-from chunkflow.errors import ArgumentError
+from chunkflow.errors import ArgumentError, ArgumentTypeError
 from chunkflow.ops import reduce as ops
 from chunkflow.ops.blockwise import Blockwise
 from chunkflow.ops.map import nest
@@ -243,6 +243,7 @@ def norm(x: Any, ord: Any = None, axis: Axis = None, keepdims: bool = False, **o
     >>> norm(np.array([[3.0, 4.0], [5.0, 12.0]]), axis=1, device="cpu")
     array([ 5., 13.])
     """
+    check_order(ord)
 
     def make(specs: Sequence[ArraySpec], axes: Axes) -> Aggregation:
         dtype = specs[0].dtype if specs[0].dtype.kind in "fc" else np.dtype("f8")
@@ -280,6 +281,12 @@ def norm(x: Any, ord: Any = None, axis: Axis = None, keepdims: bool = False, **o
         return replace(op, whole=frozenset({lines_axis(ord, axis, ndim)})) if two else op
 
     return request(make, (x,), axis, keepdims, whole_lines, **options)
+
+
+def check_order(ord: Any) -> None:
+    """Refuse what is no order at all."""
+    if ord is not None and not isinstance(ord, str | int | float | np.integer | np.floating):
+        raise ArgumentTypeError(f"ord={ord!r} is neither a number nor a name")
 
 
 def lines_axis(ord: float, axis: Axis, ndim: int) -> int:

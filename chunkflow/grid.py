@@ -197,19 +197,36 @@ def contiguous(extents: Shape, shape: Shape, order: Shape) -> bool:
     return True
 
 
-def touched(extent: int, size: int, unit: int) -> int:
+def touched(extent: int, size: int, unit: int, halo: tuple[int, int] = (0, 0), *, reused: bool = False) -> int:
     """Elements along one axis that are read in whole units by blocks of `size`, repeats counted.
+
+    With a halo, what lies beyond the edges is left out; `reused` says that blocks load only what the one before
+    did not.
 
     >>> touched(10, 5, 5), touched(10, 4, 5)
     (10, 20)
+    >>> touched(12, 4, 4, (1, 1)), touched(12, 4, 4, (1, 1), reused=True)
+    (28, 20)
     """
-    if size >= extent or size % unit == 0 or not extent:
-        return extent
-    total = 0
-    for start in range(0, extent, size):
-        stop = min(start + size, extent)
-        total += min(-(-stop // unit) * unit, extent) - start // unit * unit
-    return total
+    if not extent:
+        return 0
+    blocks = count(extent, size)
+
+    def of(block: int) -> int:
+        start = block * size
+        low = max(start - halo[0], min(start + halo[1], extent) if reused and block else 0)
+        stop = min(start + size + halo[1], extent)
+        return min(-(-stop // unit) * unit, extent) - low // unit * unit if low < stop else 0
+
+    # Away from the edges a block reads as much as any other that begins as far from a unit's start.
+    period = unit // math.gcd(size, unit)
+    first = min(count(halo[0], size) + 1, blocks)
+    last = max(min((extent - halo[1] - unit) // size - 1, blocks), first)
+    rounds, more = divmod(last - first, period)
+    total = sum(map(of, range(first))) + sum(map(of, range(last, blocks)))
+    if rounds:
+        total += rounds * sum(map(of, range(first, first + period)))
+    return total + sum(map(of, range(first, first + more)))
 
 
 @dataclass(frozen=True)

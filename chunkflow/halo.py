@@ -112,25 +112,6 @@ def length(extent: int, size: int, halo: tuple[int, int], boundary: Boundary, *,
     return stops - starts
 
 
-def touched(extent: int, size: int, halo: tuple[int, int], chunk: int, *, reused: bool) -> int:
-    """The same in whole chunks; what wraps around is left out.
-
-    >>> touched(12, 4, (1, 1), 4, reused=False), touched(12, 4, (1, 1), 4, reused=True)
-    (28, 20)
-    """
-    if not reused and size % chunk == 0:
-        before, after = (-(-h // chunk) * chunk for h in halo)
-        return length(extent, size, (before, after), "none", reused=False)
-    total = known = 0
-    for start in range(0, extent, size):
-        low = max(start - halo[0], known if reused else 0)
-        stop = min(start + size + halo[1], extent)
-        if low < stop:
-            total += min(-(-stop // chunk) * chunk, extent) - low // chunk * chunk
-        known = stop
-    return total
-
-
 def fill(block: Any, region: Region, extents: Shape, boundary: Sequence[Boundary]) -> None:
     """Make up what lies beyond the edges, axis after axis as `numpy.pad` does, from what the block holds."""
     for axis, (side, extent, kind) in enumerate(zip(region, extents, boundary, strict=True)):

@@ -23,8 +23,9 @@ from chunkflow.chunking import Chunks, Length
 from chunkflow.declare import Declare
 from chunkflow.devices.base import Device, Pool
 from chunkflow.errors import ArgumentError, ArgumentTypeError, BudgetError, ResultError
+from chunkflow.grid import Shape
 from chunkflow.kernel import Kernel
-from chunkflow.ops.blockwise import Along, Blockwise, Operand
+from chunkflow.ops.blockwise import Along, Blockwise, Operand, Output
 from chunkflow.ops.map import SLOT, outputs_like
 from chunkflow.ops.map import Kernel as MapKernel
 from chunkflow.plan import Plan
@@ -109,7 +110,7 @@ def prepared(declare: Declare, arrays: Sequence[Any], options: Options) -> Itera
         block = chunking.sides(lengths, axes, op.outputs[0].dims, len(op.extents))
         targets = targets or tuple(stores.open_target(None, overwrite=False) for _ in op.outputs)
         _check_number(targets, seen, options)
-        outputs, spare = _describe_outputs(op, targets, sources, seen, lengths, options)
+        outputs, spare = _describe_outputs(op, targets, sources, seen, lengths, declared.block, options)
         _check_overlap(op, sources, targets)
         known: dict[str, Any] = {"workspace": spare, "reserve": device.reserve, "block": declared.block or block}
         known["tiles"] = declared.tiles
@@ -294,6 +295,7 @@ def _describe_outputs(
     sources: Sequence[Source],
     seen: Calibration,
     lengths: Sequence[Length],
+    block: Sequence[int | None] | None,
     options: Options,
 ) -> tuple[list[ArraySpec], float]:
     """Specs of the sinks, and the workspace with what casting to their dtypes takes."""
@@ -305,12 +307,30 @@ def _describe_outputs(
         if wish is None:
             alike = [s.spec for s in sources if s.spec.chunks is not None and s.spec.shape == shape]
             wish = alike[0].chunks if alike else None
+        if wish is None and block is not None and output.dims:
+            wish = tuple(
+                min(n, (block[d.axis] or n) if isinstance(d, Along) else n) or 1
+                for d, n in zip(output.dims, shape, strict=True)
+            )
         spec = target.describe(shape, dtype, wish)
+        if target.footprint is None and spec.chunks is None:
+            spec = replace(spec, order=_order(op, output, spec, sources))
         specs.append(spec)
         if spec.dtype != dtype or options.dtype is not None:
             size = math.prod(output.shape(seen.box)) / max(math.prod(seen.box), 1)
             casts += size * max(spec.dtype.itemsize, dtype.itemsize)
     return specs, max(seen.workspace, casts)
+
+
+def _order(op: Blockwise, output: Output, spec: ArraySpec, sources: Sequence[Source]) -> Shape:
+    """Memory order of a new array: that of its sources, as NumPy's results have, where they agree on one."""
+    straight = tuple(range(len(op.extents)))
+    alike = {s.spec.order for s in sources if s.spec.shape == spec.shape and s.spec.chunks is None}
+    if len(alike) == 1 and output.dims == tuple(Along(a) for a in straight):
+        (order,) = alike
+        if order == straight[::-1]:
+            return order
+    return spec.order
 
 
 def _with_smaller_chunks(

@@ -14,7 +14,6 @@ from chunkflow import grid as _grid
 from chunkflow.cost import Machine, Traffic, estimate
 from chunkflow.grid import Grid, Shape
 from chunkflow.halo import length
-from chunkflow.halo import touched as touched_by_halo
 from chunkflow.memory import Projection, Ring, rounded
 from chunkflow.ops.blockwise import Blockwise, Operand
 from chunkflow.ops.product import Contraction
@@ -212,7 +211,7 @@ def _decoded(spec: ArraySpec, operand: Operand, grid: Grid, walk: Shape, depth: 
     for axis, n, chunk, halo in zip(operand.axes, spec.shape, spec.chunks, halos, strict=True):
         if axis is not None and operand.halo:
             reused = depth > 1 and axis == inner
-            n = n if reused and operand.ahead else touched_by_halo(n, grid.block[axis], halo, chunk, reused=reused)
+            n = n if reused and operand.ahead else _grid.touched(n, grid.block[axis], chunk, halo, reused=reused)
         elif axis is not None:
             n = _grid.touched(n, grid.block[axis], chunk)
         elements *= n

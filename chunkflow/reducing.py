@@ -54,11 +54,15 @@ def request(
     device: Any = None,
     progress: ProgressLike = False,
     overwrite: bool = False,
+    **unknown: Any,
 ) -> Request:
     """Request of a reduction of the first array.
 
     `nested` makes the nest where there are several, `squeezed` says that the aggregation itself heeds `keepdims`.
     """
+    if unknown:
+        known = ", ".join(Common.__annotations__)
+        raise ArgumentTypeError(f"unknown arguments {', '.join(unknown)}: besides its own a reduction takes {known}")
 
     def declare(specs: Sequence[ArraySpec], args: tuple[Any, ...]) -> Declared:
         shape = specs[0].shape
@@ -85,7 +89,7 @@ def input_sides(chunks: Chunks, shape: Shape) -> tuple[int | None, ...] | None:
     """Sides of the blocks of an array, as `chunks` fixes them; None where the planner chooses."""
     if chunks is None:
         return None
-    if isinstance(chunks, Sequence) and len(chunks) != len(shape):
+    if isinstance(chunks, Sequence) and not isinstance(chunks, str) and len(chunks) != len(shape):
         raise ArgumentError(f"chunks={chunks!r} has {len(chunks)} entries and the array has {len(shape)} dimensions")
     chunking.check_sums(chunks, shape)
     lengths = chunking.lengths(chunks, len(shape))

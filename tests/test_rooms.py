@@ -28,7 +28,8 @@ FLOORS = (
     "devices.base devices.numpy devices.cupy devices.clock devices",
     "staging kernel ring direct engine budget calibrate profile progress",
     "declare prepare stream run api overlap",
-    "reducing reductions extremes nanreductions histograms scans covariance linalg",
+    "reducing reductions extremes nanreductions histograms selecting quantiles scans covariance linalg",
+    "rearranging rearrange joining rechunking",
     "cli testing.arrays testing.bench testing.pools testing.* testing",
 )
 ROOMS = [room for floor in FLOORS for room in floor.split()]

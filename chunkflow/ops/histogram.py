@@ -106,11 +106,15 @@ class TopK:
         self, value: Value | None, blocks: Sequence[Any], nest: Blockwise, grid: Grid, index: Shape, box: Region
     ) -> Value:
         """See `chunkflow.kernel.Fold`."""
-        found = self._selected(blocks[0] if value is None else np.concatenate((value[0], blocks[0]), self.axis))
+        found = self._selected(blocks[0])
+        if value is not None:
+            found = self._selected(np.concatenate((value[0], found), self.axis))
         if not nest.outputs and found.shape[self.axis] < abs(self.k):
             # The trial call's block may be short of elements; its results are as long as a whole run's.
+            taken = blocks[0].copy()  # what selecting from a longer block takes is to be seen
             longer = (*found.shape[: self.axis], abs(self.k), *found.shape[self.axis + 1 :])
             found = np.zeros_like(found, shape=longer)
+            del taken
         return (found,)
 
     def combine(self, left: Value, right: Value) -> Value:

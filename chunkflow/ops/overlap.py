@@ -17,6 +17,9 @@ from chunkflow.spec import ArraySpec
 
 Halo = tuple[int, int]
 
+DEEPEST = 1 << 40
+"""Elements of a halo beyond which the arithmetic of shapes need not go."""
+
 
 def each(value: Any, number: int, name: str) -> list[Any]:
     """An argument for each of the arrays: a list has one for each, anything else holds for all."""
@@ -45,6 +48,8 @@ def _halo(entry: Any, depth: Any) -> Halo:
             raise ArgumentTypeError(f"depth={depth!r}: {n!r} is no length; use ints, or pairs (before, after) of ints")
         if n < 0:
             raise ArgumentError(f"depth={depth!r}: {n} is negative; a depth is a number of elements, at least 0")
+        if n > DEEPEST:
+            raise ArgumentError(f"depth={depth!r}: {n} elements are more than any block could hold ({DEEPEST})")
     return int(pair[0]), int(pair[1])
 
 
@@ -63,11 +68,14 @@ def _boundary(entry: Any, spec: ArraySpec) -> Boundary:
         return entry
     if not isinstance(entry, bool | int | float | complex | np.generic):
         raise ArgumentTypeError(f"boundary={entry!r} is neither a name nor a number")
+    value = np.asarray(entry)
+    if value.dtype.kind == "O" or not np.can_cast(value.dtype, spec.dtype, "unsafe"):
+        raise ArgumentError(f"boundary={entry!r} is too large a number for {spec.name}, whose dtype is {spec.dtype}")
     with np.errstate(all="ignore"):
-        value = np.asarray(entry)
-        cast = value.astype(spec.dtype)
+        cast = (value.real if value.dtype.kind == "c" and spec.dtype.kind != "c" else value).astype(spec.dtype)
     exact = cast == value or (value != value and spec.dtype.kind in "fc")
-    if not exact and spec.dtype.kind not in "fc":
+    rounded = spec.dtype.kind in "fc" and bool(np.isfinite(cast) == np.isfinite(value))
+    if not exact and (not rounded or np.iscomplexobj(entry) > (spec.dtype.kind == "c")):
         raise ArgumentError(f"boundary={entry!r} is no value of {spec.name}, whose dtype is {spec.dtype}")
     return cast.item()  # type: ignore[no-any-return]
 
@@ -75,9 +83,12 @@ def _boundary(entry: Any, spec: ArraySpec) -> Boundary:
 def _per_axis(value: Any, ndim: int, name: str, default: Any) -> list[Any]:
     if isinstance(value, Mapping):
         found = [default] * ndim
+        named: list[int] = []
         for axis, entry in value.items():
-            (axis,) = normalize_axes(axis, ndim, f"{name} for axis")
-            found[axis] = entry
+            named += normalize_axes(axis, ndim, f"{name} for axis")
+            found[named[-1]] = entry
+        if len(set(named)) != len(named):
+            raise ArgumentError(f"{name}={value!r} names an axis twice")
         return found
     if isinstance(value, tuple):
         if len(value) != ndim:

@@ -48,6 +48,10 @@ def open_source(obj: Any) -> Source:
         return _path_source(obj)
     if isinstance(obj, (np.ndarray, np.generic)):
         return _ndarray_source(np.asanyarray(obj))
+    opens = getattr(type(obj), "__chunkflow_source__", None)  # ours, put together of others when they are opened
+    if opens is not None:
+        found: Source = opens(obj)
+        return found
     _refuse_device_array(obj)
     if _is_zarr_array(obj):
         from chunkflow.stores.zarr import ZarrSource

@@ -99,7 +99,8 @@ class HostTarget:
         if room is not None and spec.nbytes > room:
             raise _too_large(spec, f"{format_bytes(room)} are available")
         try:
-            return ArraySink(np.empty(spec.shape, spec.dtype), spec)
+            array = np.empty([spec.shape[axis] for axis in spec.order], spec.dtype)
+            return ArraySink(array.transpose(np.argsort(spec.order)) if array.ndim > 1 else array, spec)
         except (MemoryError, ValueError) as error:
             raise _too_large(spec, str(error)) from error
 

@@ -113,6 +113,8 @@ class NpySink:
         try:
             offset = self._create()
             strides = layout.packed_strides(spec.shape, spec.dtype.itemsize)
+            if self._fortran:
+                strides = layout.packed_strides(spec.shape[::-1], spec.dtype.itemsize)[::-1]
             self._file = FileSink(self._temporary, offset, spec.shape, strides, spec.dtype, name=path)
         except BaseException as error:
             self.abort()
@@ -120,12 +122,16 @@ class NpySink:
                 raise WriteError(f"cannot create {path}: {error}", path=path, cause=error) from error
             raise
 
+    @property
+    def _fortran(self) -> bool:
+        return len(self.spec.shape) > 1 and self.spec.order == tuple(reversed(range(len(self.spec.shape))))
+
     def _create(self) -> int:
         """Write the header, reserve room for the data, and return where they begin."""
         with open(self._temporary, "xb") as file:
             described = {
                 "descr": npy_format.dtype_to_descr(self.spec.dtype),
-                "fortran_order": False,
+                "fortran_order": self._fortran,
                 "shape": self.spec.shape,
             }
             npy_format.write_array_header_1_0(file, described)
