@@ -24,6 +24,7 @@ from chunkflow.budget import Budget
 from chunkflow.chunking import Chunks
 from chunkflow.declare import Declare, Declared, block_sides
 from chunkflow.errors import ArgumentError, ArgumentTypeError
+from chunkflow.host import available_memory
 from chunkflow.kernel import Kernel
 from chunkflow.ops.histogram import Tally, TopK, Value, extremes, histogrammed, outermost
 from chunkflow.ops.map import nest, normalize_axes
@@ -31,6 +32,7 @@ from chunkflow.prepare import Options
 from chunkflow.progress import ProgressLike
 from chunkflow.run import Request, composed, execute, operation
 from chunkflow.spec import ArraySpec
+from chunkflow.units import format_bytes
 
 
 @composed
@@ -196,6 +198,7 @@ def bincount(
         if low < 0:
             raise ArgumentError(f"bincount takes integers of at least 0, and {spec.name} holds {low}: shift them")
         length = max(length, high + 1)
+    _check_room(length, f"bincount up to {length - 1}")
 
     def count(block: Any, weights: Any = None) -> Value:
         if weights is not None:
@@ -324,12 +327,24 @@ def _edges(spec: ArraySpec, bins: Any, range: Any) -> np.ndarray:
         NumPy's errors, under our names.
     """
     dtype = np.dtype("u1") if spec.dtype.kind == "b" else spec.dtype
+    if isinstance(bins, int | np.integer):
+        _check_room(int(bins), f"bins={bins!r}")
     try:
         return np.histogram_bin_edges(np.empty(0, dtype), bins, range)
     except ValueError as error:
         raise ArgumentError(f"bins={bins!r}, range={range!r}: {error}") from None
     except TypeError as error:
         raise ArgumentTypeError(f"bins={bins!r}, range={range!r}: {error}") from None
+
+
+def _check_room(number: int, asked: str) -> None:
+    """Refuse more counts than host memory could hold."""
+    room = available_memory() or 1 << 46
+    if 8 * number > room:
+        raise ArgumentError(
+            f"{asked} makes {number} counts of 8 bytes each, and {format_bytes(room)} of host memory are available: "
+            "use fewer and wider bins"
+        )
 
 
 def _spec(x: Any) -> ArraySpec:

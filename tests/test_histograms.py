@@ -207,3 +207,17 @@ def test_it_makes_several_passes_and_says_so() -> None:
     with pytest.raises(errors.ArgumentTypeError, match="several passes"):
         cf.explain(histogram, np.ones(4))
     assert cf.explain(topk, np.ones(4), k=2, device="cpu").op.extents == (4,)
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda: cf.bincount(np.array([2**62]), device="cpu"),
+        lambda: cf.bincount(np.array([2**64 - 1], "u8"), device="cpu"),
+        lambda: cf.bincount(np.array([1]), minlength=2**80, device="cpu"),
+        lambda: cf.histogram(np.ones(3), bins=10**15, device="cpu"),
+    ],
+)
+def test_more_counts_than_memory_holds_are_refused(ask: Any) -> None:
+    with pytest.raises(errors.ArgumentError, match="counts of 8 bytes"):
+        ask()
