@@ -270,7 +270,9 @@ def topk(
         number = min(abs(int(k)), shape[along])
         axes = tuple(None if a == along else a for a in np.arange(len(shape)).tolist())
         block = block_sides(chunks, shape)
-        return Declared(nest([shape]), TopK(along, number if k > 0 else -number), axes, block, tiles=False)
+        kernel = TopK(along, number if k > 0 else -number)
+        # What is kept, what a block adds, both together, and NumPy's sorted copy of them.
+        return Declared(nest([shape]), kernel, axes, block, tiles=False, copies=6.0)
 
     return Request(declare, (x,), Options(out=out, budget=budget, device=device, overwrite=overwrite), progress)
 
