@@ -173,7 +173,7 @@ def _parser() -> argparse.ArgumentParser:
         description="Stream arrays larger than the device's memory through a function, under a byte budget.",
     )
     parser.add_argument("--version", action="version", version=f"chunkflow {cf.__version__}")
-    commands = parser.add_subparsers(dest="command", required=True)
+    commands = parser.add_subparsers(dest="command")
     show = commands.add_parser(
         "demo",
         help="compute the speed of a generated velocity field, under a budget a tenth of the data",
@@ -208,7 +208,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     int
         0; 1 where the demo's check fails; 2 where something was refused or failed.
     """
-    args = _parser().parse_args(arguments)
+    parser = _parser()
+    args = parser.parse_args(arguments)
+    if args.command is None:
+        parser.print_help()
+        return 0
     try:
         shape = tuple(args.shape or (args.size,) * 3)
         return 0 if demo(shape, args.dir, args.budget, args.device) else 1

@@ -50,8 +50,8 @@ def matmul(
         Sources, as for `chunkflow.map`, of at least one dimension. Integers wrap and booleans combine as NumPy's
         do; half precision is added up in single.
     precision : {"highest", "tf32"}
-        Of products of single precision. "tf32" lets a GPU round the factors to 10 bits for its tensor cores, where
-        it offers that; "highest" does not ask for it. No other dtype, and no CPU, is affected.
+        Of products of single precision. "tf32" is to let a GPU round the factors to 10 bits for its tensor cores; so
+        far it is checked and has no effect on any device.
     out : array, str or path, optional
         Where the result goes, as for `chunkflow.map`; not one of the operands.
     budget : int, str, float or Budget, optional

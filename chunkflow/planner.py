@@ -134,6 +134,10 @@ def make_plan(
             f"{format_bytes(larger.memory.total)} and {larger.estimate.seconds:.3g} s by the model"
         )
         chosen = replace(chosen, notes=(note,))
+    if chosen.depth == 1 < min(len(chosen.grid), max(machine.depths)):
+        chosen = replace(
+            chosen, notes=(*chosen.notes, "a single slot: one block is read, computed and written after another")
+        )
     return chosen
 
 

@@ -113,3 +113,8 @@ def test_field_is_free_of_divergence() -> None:
         field._noise = np.zeros_like(field._noise)
         slopes.append(np.gradient(field[0:n, 0:n, 0:n].astype("f8"), axis=axis)[2:-2, 2:-2, 2:-2])
     assert np.abs(sum(slopes)).max() < 0.05 * np.abs(slopes[0]).max()
+
+
+def test_without_a_command_it_says_what_there_is(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main([]) == 0
+    assert "demo" in capsys.readouterr().out

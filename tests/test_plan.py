@@ -554,3 +554,14 @@ def test_grids_of_plans_are_kept() -> None:
     plan = make_plan(elementwise(x.shape), [x], [x], SMALL, 20_000)
     assert plan.grid is plan.grid
     assert plan.grid == Grid(x.shape, plan.block)
+
+
+def test_a_plan_with_a_single_slot_says_so() -> None:
+    x = spec((64, 64))
+    least = 2 * x.nbytes // 32
+    tight = make_plan(elementwise(x.shape), [x], [x], SMALL, least + 8192, block=(2, 64))
+    assert tight.depth > 1
+    alone = make_plan(elementwise(x.shape), [x], [x], replace(SMALL, depths=(2, 1)), 1024, block=(1, 64))
+    assert alone.depth == 1
+    assert "single slot" in str(alone)
+    assert "single slot" not in str(tight)
