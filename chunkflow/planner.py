@@ -27,6 +27,9 @@ from chunkflow.units import format_bytes
 SMALLEST_BLOCK = 64 << 10
 """Bytes of a block below which smaller ones are not considered: the overhead per block dominates."""
 
+RUN = 4 << 10
+"""Bytes of a file that are better read or written at once: a system call costs as much as copying them."""
+
 NEAR_TIE = 1.02
 """Predicted times within this factor of the best count as equal: the plan with the largest blocks is chosen."""
 
@@ -109,7 +112,9 @@ def make_plan(
         elif all(s.in_memory for s in operands) and depths(problem) != machine.depths:
             # With nothing to read, lanes would only stand in the way of BLAS, which keeps to the cache by itself.
             problem = replace(problem, machine=replace(machine, depths=depths(problem), cache=0))
-    fitting = list(_candidates(problem, caps, must, order))
+    broad = _broad(problem, caps, must, order)
+    fitting = list(_candidates(problem, caps, broad, order)) if broad != must else []
+    fitting = fitting or list(_candidates(problem, caps, must, order))
     if not fitting:
         smallest = _least(problem, _grid.fit(caps, must, order, 1))
         raise BudgetError(
@@ -159,6 +164,22 @@ def _units(problem: Problem) -> list[int]:
                 unit = chunk * dim.ratio.denominator
                 must[dim.axis] = math.lcm(must[dim.axis], unit // math.gcd(unit, dim.ratio.numerator))
     return [max(1, min(u, n)) for u, n in zip(must, op.extents, strict=True)]
+
+
+def _broad(problem: Problem, caps: Sequence[int], must: Sequence[int], order: Shape) -> list[int]:
+    """Units that let every file be read and written in runs, not element by element, whichever way it lies."""
+    units = list(must)
+    arrays = [(s, [*o.axes]) for s, o in zip(problem.operands, problem.op.operands, strict=True)]
+    for spec, output in zip(problem.outputs, problem.op.outputs, strict=True):
+        arrays.append((spec, [d.axis if isinstance(d, Along) and d.ratio == 1 else None for d in output.dims]))
+    for spec, axes in arrays:
+        axis = axes[spec.order[-1]] if axes else None
+        if axis is None or spec.chunks is not None or spec.in_memory or axis == order[-1]:
+            continue
+        unit = units[axis]
+        wanted = -(-RUN // (spec.dtype.itemsize * unit)) * unit
+        units[axis] = max(unit, min(wanted, caps[axis]))
+    return units
 
 
 def _candidates(problem: Problem, caps: Sequence[int], must: Sequence[int], order: Shape) -> Iterator[Plan]:

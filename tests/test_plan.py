@@ -565,3 +565,13 @@ def test_a_plan_with_a_single_slot_says_so() -> None:
     assert alone.depth == 1
     assert "single slot" in str(alone)
     assert "single slot" not in str(tight)
+
+
+def test_files_that_lie_differently_are_both_moved_in_runs() -> None:
+    shape = (1000, 300, 700)
+    fortran, plain = spec(shape, order=(2, 1, 0)), spec(shape)
+    plan = make_plan(elementwise(shape), [fortran], [plain], GPU, 100_000_000)
+    assert plan.block[0] * 4 >= 4000
+    assert plan.block[2] * 4 >= 2800
+    tight = make_plan(elementwise(shape), [fortran], [plain], SMALL, 100_000)
+    assert tight.memory.total <= 100_000
