@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from chunkflow import progress as _progress
-from chunkflow.budget import Budget
+from chunkflow.budget import BudgetLike
 from chunkflow.chunking import Chunks
 from chunkflow.declare import declare_blockwise, declare_map
 from chunkflow.plan import Plan
@@ -20,7 +20,7 @@ def map(
     fn: Callable[..., Any],
     *arrays: Any,
     out: Any = None,
-    budget: Budget | str | int | float | None = None,
+    budget: BudgetLike = None,
     dtype: Any = None,
     chunks: Chunks = None,
     drop_axis: int | Sequence[int] | None = None,
@@ -119,7 +119,7 @@ def blockwise(
     new_axes: Mapping[Any, int] | None = None,
     dtype: Any = None,
     out: Any = None,
-    budget: Budget | str | int | float | None = None,
+    budget: BudgetLike = None,
     device: Any = None,
     progress: _progress.ProgressLike = False,
     overwrite: bool = False,
@@ -224,7 +224,7 @@ def explain(fn: Callable[..., Any], *arrays: Any, **options: Any) -> Plan:
 def chunks(
     array: Any,
     *,
-    budget: Budget | str | int | float | None = None,
+    budget: BudgetLike = None,
     chunks: Chunks = None,
     device: Any = None,
     progress: _progress.ProgressLike = False,

@@ -169,6 +169,9 @@ class Budget:
         return f"Budget({self._spec!r})"
 
 
+BudgetLike = Budget | str | int | float | None
+"""What operations take as ``budget=``."""
+
 _current: ContextVar[Budget | None] = ContextVar("chunkflow_budget", default=None)
 
 

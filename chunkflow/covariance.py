@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from chunkflow.budget import Budget
+from chunkflow.budget import BudgetLike
 from chunkflow.declare import Declared
 from chunkflow.errors import ArgumentError, ArgumentTypeError
 from chunkflow.ops.gemm import Precision, allows_tf32, working
@@ -18,8 +18,6 @@ from chunkflow.progress import ProgressLike
 from chunkflow.run import Request, operation
 from chunkflow.spec import ArraySpec
 
-Bytes = Budget | str | int | float | None
-
 
 @operation
 def gram(
@@ -27,7 +25,7 @@ def gram(
     *,
     precision: Precision = "highest",
     out: Any = None,
-    budget: Bytes = None,
+    budget: BudgetLike = None,
     device: Any = None,
     progress: ProgressLike = False,
     overwrite: bool = False,
@@ -87,7 +85,7 @@ def cov(
     aweights: None = None,
     *,
     out: Any = None,
-    budget: Bytes = None,
+    budget: BudgetLike = None,
     device: Any = None,
     progress: ProgressLike = False,
     overwrite: bool = False,
@@ -146,7 +144,7 @@ def corrcoef(
     rowvar: bool = True,
     *,
     out: Any = None,
-    budget: Bytes = None,
+    budget: BudgetLike = None,
     device: Any = None,
     progress: ProgressLike = False,
     overwrite: bool = False,

@@ -139,21 +139,17 @@ def declare_blocks(specs: Sequence[ArraySpec], args: tuple[Any, ...]) -> Declare
 
 
 def block_sides(chunks: Chunks, extents: Shape) -> tuple[int | None, ...] | None:
-    """Sides of the blocks of a loop nest: for each axis a length, -1 for the whole axis, None for the planner's choice.
+    """Sides of the blocks of an array, as `chunks` fixes them as for `map`; None where the planner chooses.
 
-    >>> block_sides((4, -1, None), (10, 20, 30))
+    >>> block_sides((4, -1, "auto"), (10, 20, 30))
     (4, 20, None)
     """
     if chunks is None:
         return None
-    if isinstance(chunks, Sequence) and not isinstance(chunks, str):
-        if len(chunks) != len(extents):
-            raise ArgumentError(
-                f"chunks={chunks!r} has {len(chunks)} entries and the array has {len(extents)} dimensions"
-            )
-        chunks = ["auto" if n is None else n for n in chunks]
-    entries = chunking.lengths(chunks, len(extents))
+    if isinstance(chunks, Sequence) and not isinstance(chunks, str) and len(chunks) != len(extents):
+        raise ArgumentError(f"chunks={chunks!r} has {len(chunks)} entries and the array has {len(extents)} dimensions")
+    chunking.check_sums(chunks, extents)
+    lengths = chunking.lengths(chunks, len(extents))
     return tuple(
-        max(n, 1) if entry == "whole" else None if isinstance(entry, str) else entry
-        for entry, n in zip(entries, extents, strict=True)
+        None if n == "auto" else max(1, side) if n == "whole" else n for n, side in zip(lengths, extents, strict=True)
     )

@@ -3,8 +3,8 @@
 Parameters that all of them share:
 
 chunks : int or sequence of int, optional
-    Sides of the blocks of `x` that are computed at a time: for each axis a length, -1 for the whole axis, None
-    for the planner's choice, which is the default.
+    Sides of the blocks of `x` that are computed at a time: for each axis a length, -1 or None for the
+    whole axis, or "auto" for the planner's choice, which is the default.
 out, budget, device, progress, overwrite
     As for `chunkflow.map`.
 
@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from chunkflow import stores
-from chunkflow.budget import Budget
+from chunkflow.budget import BudgetLike
 from chunkflow.chunking import Chunks
 from chunkflow.declare import Declare, Declared, block_sides
 from chunkflow.errors import ArgumentError, ArgumentTypeError
@@ -45,7 +45,7 @@ def histogram(
     *,
     chunks: Chunks = None,
     out: Any = None,
-    budget: Budget | str | int | float | None = None,
+    budget: BudgetLike = None,
     device: Any = None,
     progress: ProgressLike = False,
     overwrite: bool = False,
@@ -95,7 +95,7 @@ def histogram(
     >>> histogram(np.array([1.0, 2.0, 5.0]), bins=2, device="cpu")
     (array([2, 1]), array([1., 3., 5.]))
     """
-    spec = _spec(x)
+    spec = stores.spec_of(x)
     if isinstance(bins, str):
         raise ArgumentTypeError(
             f"bins={bins!r}: rules that choose the bins are not supported; give a number of bins, or their edges"
@@ -106,7 +106,7 @@ def histogram(
         )
     wtype = np.dtype(np.intp)
     if weights is not None:
-        wspec = _spec(weights)
+        wspec = stores.spec_of(weights)
         wtype = wspec.dtype
         if wspec.shape != spec.shape:
             raise ArgumentError(f"weights have the shape {wspec.shape} and x has {spec.shape}: they must be the same")
@@ -133,7 +133,7 @@ def bincount(
     *,
     chunks: Chunks = None,
     out: Any = None,
-    budget: Budget | str | int | float | None = None,
+    budget: BudgetLike = None,
     device: Any = None,
     progress: ProgressLike = False,
     overwrite: bool = False,
@@ -175,7 +175,7 @@ def bincount(
     >>> bincount(np.array([0, 1, 1, 3, 2, 1, 7]), device="cpu")
     array([1, 3, 1, 1, 0, 0, 0, 1])
     """
-    spec = _spec(x)
+    spec = stores.spec_of(x)
     if len(spec.shape) != 1:
         raise ArgumentError(f"bincount takes an array of one dimension, not of shape {spec.shape}: reshape it")
     if spec.dtype.kind not in "biu":
@@ -185,7 +185,7 @@ def bincount(
     if minlength < 0:
         raise ArgumentError(f"minlength={minlength} must be at least 0")
     if weights is not None:
-        wspec = _spec(weights)
+        wspec = stores.spec_of(weights)
         if wspec.shape != spec.shape:
             raise ArgumentError(f"weights have the shape {wspec.shape} and x has {spec.shape}: they must be the same")
         if wspec.dtype.kind == "c":
@@ -218,7 +218,7 @@ def topk(
     *,
     chunks: Chunks = None,
     out: Any = None,
-    budget: Budget | str | int | float | None = None,
+    budget: BudgetLike = None,
     device: Any = None,
     progress: ProgressLike = False,
     overwrite: bool = False,
@@ -347,12 +347,3 @@ def _check_room(number: int, asked: str) -> None:
             f"{asked} makes {number} counts of 8 bytes each, and {format_bytes(room)} of host memory are available: "
             "use fewer and wider bins"
         )
-
-
-def _spec(x: Any) -> ArraySpec:
-    """What is known of a source without reading it."""
-    source = stores.open_source(x)
-    try:
-        return source.spec
-    finally:
-        source.close()

@@ -11,13 +11,14 @@ from typing import Any, Literal
 
 import numpy as np
 
+from chunkflow.budget import BudgetLike
 from chunkflow.chunking import Chunks
 from chunkflow.errors import ArgumentError, ArgumentTypeError
 from chunkflow.grid import Shape
 from chunkflow.ops import rearrange as _ops
 from chunkflow.prepare import Options
 from chunkflow.progress import ProgressLike
-from chunkflow.rearranging import Arranged, BudgetLike, Composition, moved, one_axis
+from chunkflow.rearranging import Arranged, Composition, moved, one_axis
 from chunkflow.run import operation
 from chunkflow.spec import ArraySpec
 

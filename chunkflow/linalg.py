@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from chunkflow.budget import Budget
+from chunkflow.budget import BudgetLike
 from chunkflow.covariance import corrcoef, cov, gram
 from chunkflow.declare import Declared
 from chunkflow.errors import ArgumentTypeError
@@ -22,8 +22,6 @@ from chunkflow.spec import ArraySpec
 
 __all__ = ["corrcoef", "cov", "dot", "einsum", "gram", "matmul", "outer", "tensordot", "vecdot"]
 
-Bytes = Budget | str | int | float | None
-
 
 @operation
 def matmul(
@@ -32,7 +30,7 @@ def matmul(
     *,
     precision: Precision = "highest",
     out: Any = None,
-    budget: Bytes = None,
+    budget: BudgetLike = None,
     device: Any = None,
     progress: ProgressLike = False,
     overwrite: bool = False,
@@ -55,7 +53,7 @@ def matmul(
     out : array, str or path, optional
         Where the result goes, as for `chunkflow.map`; not one of the operands.
     budget : int, str, float or Budget, optional
-        Bytes of device memory that the run may take: an int, ``"4GB"``, ``"4GiB"``, or a share of what is free now
+        BudgetLike of device memory that the run may take: an int, ``"4GB"``, ``"4GiB"``, or a share of what is free now
         (``"80%"``, 0.8). 80% by default, or what the surrounding ``with Budget(...)`` allows.
     device : str, int or Device, optional
         ``"auto"``, ``"cpu"``, ``"cuda"``, ``"cuda:1"`` or an ordinal; by default ``CHUNKFLOW_DEVICE``, else "auto".
@@ -97,7 +95,7 @@ def dot(
     *,
     precision: Precision = "highest",
     out: Any = None,
-    budget: Bytes = None,
+    budget: BudgetLike = None,
     device: Any = None,
     progress: ProgressLike = False,
     overwrite: bool = False,
@@ -140,7 +138,7 @@ def vecdot(
     axis: int = -1,
     precision: Precision = "highest",
     out: Any = None,
-    budget: Bytes = None,
+    budget: BudgetLike = None,
     device: Any = None,
     progress: ProgressLike = False,
     overwrite: bool = False,
@@ -187,7 +185,7 @@ def outer(
     b: Any,
     *,
     out: Any = None,
-    budget: Bytes = None,
+    budget: BudgetLike = None,
     device: Any = None,
     progress: ProgressLike = False,
     overwrite: bool = False,
@@ -231,7 +229,7 @@ def tensordot(
     *,
     precision: Precision = "highest",
     out: Any = None,
-    budget: Bytes = None,
+    budget: BudgetLike = None,
     device: Any = None,
     progress: ProgressLike = False,
     overwrite: bool = False,
@@ -279,7 +277,7 @@ def einsum(
     *operands: Any,
     precision: Precision = "highest",
     out: Any = None,
-    budget: Bytes = None,
+    budget: BudgetLike = None,
     device: Any = None,
     progress: ProgressLike = False,
     overwrite: bool = False,

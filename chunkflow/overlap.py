@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from chunkflow.budget import Budget
+from chunkflow.budget import BudgetLike
 from chunkflow.chunking import Chunks
 from chunkflow.declare import Declare, Declared
 from chunkflow.errors import ArgumentTypeError
@@ -26,7 +26,7 @@ def map_overlap(
     boundary: Any = "none",
     trim: bool = True,
     out: Any = None,
-    budget: Budget | str | int | float | None = None,
+    budget: BudgetLike = None,
     dtype: Any = None,
     chunks: Chunks = None,
     workspace: float | None = None,

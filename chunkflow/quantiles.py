@@ -3,8 +3,8 @@
 Parameters that all of them share:
 
 chunks : int or sequence of int, optional
-    Sides of the blocks of `x` that are computed at a time: for each axis a length, -1 for the whole axis, None
-    for the planner's choice, which is the default.
+    Sides of the blocks of `x` that are computed at a time: for each axis a length, -1 or None for the
+    whole axis, or "auto" for the planner's choice, which is the default.
 out, budget, device, progress, overwrite
     As for `chunkflow.map`.
 
@@ -25,18 +25,18 @@ from typing import Any
 import numpy as np
 
 from chunkflow import stores
-from chunkflow.budget import Budget
+from chunkflow.budget import BudgetLike
 from chunkflow.chunking import Chunks
+from chunkflow.declare import block_sides
 from chunkflow.errors import ArgumentError, ArgumentTypeError, BudgetError
 from chunkflow.ops.quantile import Distinct, TooManyValuesError, from_keys, key_dtype
 from chunkflow.prepare import Options
 from chunkflow.progress import ProgressLike
-from chunkflow.reducing import Axis, input_sides
+from chunkflow.reducing import Axis
 from chunkflow.run import Request, composed, execute
-from chunkflow.selecting import SHARE, folded, median_of, place, quantile_of, reduced, spec_of, stored
+from chunkflow.selecting import SHARE, folded, median_of, place, quantile_of, reduced, stored
+from chunkflow.stores import spec_of
 from chunkflow.units import format_bytes
-
-Bytes = Budget | str | int | float | None
 
 FEW = 1 << 16
 """Distinct values for which there is room at first."""
@@ -52,7 +52,7 @@ def quantile(
     *,
     chunks: Chunks = None,
     out: Any = None,
-    budget: Bytes = None,
+    budget: BudgetLike = None,
     device: Any = None,
     progress: ProgressLike = False,
     overwrite: bool = False,
@@ -120,7 +120,7 @@ def percentile(
     *,
     chunks: Chunks = None,
     out: Any = None,
-    budget: Bytes = None,
+    budget: BudgetLike = None,
     device: Any = None,
     progress: ProgressLike = False,
     overwrite: bool = False,
@@ -166,7 +166,7 @@ def median(
     *,
     chunks: Chunks = None,
     out: Any = None,
-    budget: Bytes = None,
+    budget: BudgetLike = None,
     device: Any = None,
     progress: ProgressLike = False,
     overwrite: bool = False,
@@ -207,7 +207,7 @@ def unique(
     *,
     chunks: Chunks = None,
     out: Any = None,
-    budget: Bytes = None,
+    budget: BudgetLike = None,
     device: Any = None,
     progress: ProgressLike = False,
     overwrite: bool = False,
@@ -260,7 +260,7 @@ def unique(
     if len(outs) != 1 + bool(return_counts):
         raise ArgumentError(f"out has {len(outs)} entries: values and counts need 2")
     targets = [stores.open_target(o, overwrite=overwrite) for o in outs]
-    block = input_sides(chunks, spec.shape)
+    block = block_sides(chunks, spec.shape)
     run, room = place(device, budget)
     each = 8 + spec.dtype.itemsize
     copies = 6.0

@@ -21,15 +21,17 @@ from typing import Any
 
 import numpy as np
 
+from chunkflow.budget import BudgetLike
 from chunkflow.chunking import Chunks
 from chunkflow.errors import ArgumentError, ArgumentTypeError
 from chunkflow.ops import rearrange as _ops
 from chunkflow.ops.map import as_axes, normalize_axes
 from chunkflow.prepare import Options
 from chunkflow.progress import ProgressLike
-from chunkflow.rearranging import Arranged, BudgetLike, Composition, moved, one_axis, spec_of
+from chunkflow.rearranging import Arranged, Composition, moved, one_axis
 from chunkflow.run import operation
 from chunkflow.spec import ArraySpec
+from chunkflow.stores import spec_of
 
 
 @operation

@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 
-from chunkflow.budget import Budget
 from chunkflow.declare import Declared
 from chunkflow.errors import ArgumentError, ArgumentTypeError
 from chunkflow.grid import Shape
@@ -23,10 +22,8 @@ from chunkflow.prepare import Options
 from chunkflow.progress import ProgressLike
 from chunkflow.run import Request
 from chunkflow.spec import ArraySpec
-from chunkflow.stores import Source, open_source, open_target
+from chunkflow.stores import Source, open_source, open_target, spec_of
 from chunkflow.stores.composed import ComposedSource
-
-BudgetLike = Budget | str | int | float | None
 
 RUN = 4096
 """Bytes that are written in one go, where the output's elements lie in another order than the source's."""
@@ -127,15 +124,6 @@ def _sides(spec: ArraySpec, axes: Shape, options: Options) -> tuple[int | None, 
         wanted = max(1, RUN // spec.dtype.itemsize)
         sides[fast] = max(1, min(-(-wanted // unit) * unit, spec.shape[fast]))
     return tuple(sides)
-
-
-def spec_of(x: Any) -> ArraySpec:
-    """What is known of a source without reading it."""
-    source = open_source(x)
-    try:
-        return source.spec
-    finally:
-        source.close()
 
 
 def one_axis(axis: Any, ndim: int) -> int:

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from chunkflow import chunking, devices, grid
-from chunkflow.budget import Budget, borrow
+from chunkflow.budget import Budget, BudgetLike, borrow
 from chunkflow.chunking import Chunks
 from chunkflow.devices.base import Device
 from chunkflow.errors import ArgumentError, BudgetError
@@ -24,10 +24,10 @@ from chunkflow.ops.map import nest
 from chunkflow.planner import make_plan
 from chunkflow.prepare import Options
 from chunkflow.progress import ProgressLike
-from chunkflow.rearranging import BudgetLike, moved, spec_of
+from chunkflow.rearranging import moved
 from chunkflow.run import composed, execute
 from chunkflow.spec import ArraySpec
-from chunkflow.stores import open_target
+from chunkflow.stores import open_target, spec_of
 from chunkflow.stores.paths import hidden_sibling
 from chunkflow.units import format_bytes, parse_bytes
 

@@ -8,10 +8,9 @@ from typing import Any, TypedDict
 
 import numpy as np
 
-from chunkflow import chunking
-from chunkflow.budget import Budget
+from chunkflow.budget import BudgetLike
 from chunkflow.chunking import Chunks
-from chunkflow.declare import Declared
+from chunkflow.declare import Declared, block_sides
 from chunkflow.errors import ArgumentError, ArgumentTypeError
 from chunkflow.grid import Shape
 from chunkflow.ops import reduce as ops
@@ -33,7 +32,7 @@ class Common(TypedDict, total=False):
 
     chunks: Chunks
     out: Any
-    budget: Budget | str | int | float | None
+    budget: BudgetLike
     device: Any
     progress: ProgressLike
     overwrite: bool
@@ -71,7 +70,7 @@ def request(
         kept = tuple(None if a in axes else a for a in range(len(shape)) if keepdims or a not in axes)
         op = nest([shape]) if nested is None else nested(specs)
         kernel = Reduction(how, axes, keepdims or squeezed)
-        return Declared(op, kernel, kept, block=input_sides(chunks, shape), copies=how.copies)
+        return Declared(op, kernel, kept, block=block_sides(chunks, shape), copies=how.copies)
 
     def finish(result: Any) -> Any:
         return result[()] if out is None and result.ndim == 0 else result
@@ -83,19 +82,6 @@ def request(
 def reduced_axes(axis: Axis, ndim: int) -> Axes:
     """Axes to reduce, sorted; None means all."""
     return tuple(range(ndim)) if axis is None else normalize_axes(axis, ndim, "axis")
-
-
-def input_sides(chunks: Chunks, shape: Shape) -> tuple[int | None, ...] | None:
-    """Sides of the blocks of an array, as `chunks` fixes them; None where the planner chooses."""
-    if chunks is None:
-        return None
-    if isinstance(chunks, Sequence) and not isinstance(chunks, str) and len(chunks) != len(shape):
-        raise ArgumentError(f"chunks={chunks!r} has {len(chunks)} entries and the array has {len(shape)} dimensions")
-    chunking.check_sums(chunks, shape)
-    lengths = chunking.lengths(chunks, len(shape))
-    return tuple(
-        None if n == "auto" else max(1, side) if n == "whole" else n for n, side in zip(lengths, shape, strict=True)
-    )
 
 
 def asked(fn: Callable[..., Any], dtype: np.dtype, given: Any = None) -> tuple[np.dtype, np.dtype]:

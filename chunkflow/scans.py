@@ -3,8 +3,8 @@
 Parameters that all of them share:
 
 chunks : int or sequence of int, optional
-    Sides of the blocks of `x` that are computed at a time: for each axis a length, -1 for the whole axis, None
-    for the planner's choice, which is the default.
+    Sides of the blocks of `x` that are computed at a time: for each axis a length, -1 or None for the
+    whole axis, or "auto" for the planner's choice, which is the default.
 out, budget, device, progress, overwrite
     As for `chunkflow.map`.
 
@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from chunkflow.budget import Budget
+from chunkflow.budget import BudgetLike
 from chunkflow.chunking import Chunks
 from chunkflow.declare import Declare, Declared, block_sides
 from chunkflow.errors import ArgumentError, ArgumentTypeError
@@ -45,7 +45,7 @@ def cumsum(
     *,
     chunks: Chunks = None,
     out: Any = None,
-    budget: Budget | str | int | float | None = None,
+    budget: BudgetLike = None,
     device: Any = None,
     progress: ProgressLike = False,
     overwrite: bool = False,
@@ -102,7 +102,7 @@ def cumprod(
     *,
     chunks: Chunks = None,
     out: Any = None,
-    budget: Budget | str | int | float | None = None,
+    budget: BudgetLike = None,
     device: Any = None,
     progress: ProgressLike = False,
     overwrite: bool = False,
@@ -145,7 +145,7 @@ def maximum_accumulate(
     *,
     chunks: Chunks = None,
     out: Any = None,
-    budget: Budget | str | int | float | None = None,
+    budget: BudgetLike = None,
     device: Any = None,
     progress: ProgressLike = False,
     overwrite: bool = False,
@@ -192,7 +192,7 @@ def minimum_accumulate(
     *,
     chunks: Chunks = None,
     out: Any = None,
-    budget: Budget | str | int | float | None = None,
+    budget: BudgetLike = None,
     device: Any = None,
     progress: ProgressLike = False,
     overwrite: bool = False,
@@ -235,7 +235,7 @@ def diff(
     *,
     chunks: Chunks = None,
     out: Any = None,
-    budget: Budget | str | int | float | None = None,
+    budget: BudgetLike = None,
     device: Any = None,
     progress: ProgressLike = False,
     overwrite: bool = False,

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 
 from chunkflow import devices, grid, stores
-from chunkflow.budget import Budget, borrow
+from chunkflow.budget import BudgetLike, borrow
 from chunkflow.chunking import Chunks
-from chunkflow.declare import Declared
+from chunkflow.declare import Declared, block_sides
 from chunkflow.devices.base import Device
 from chunkflow.errors import ArgumentError, ArgumentTypeError, BudgetError
 from chunkflow.ops.map import SLOT, nest
@@ -20,16 +20,15 @@ from chunkflow.ops.map import Kernel as MapKernel
 from chunkflow.ops.quantile import METHODS, Digits, Rule, WholeLines, from_keys, key_dtype, median_rule, rule
 from chunkflow.prepare import Options
 from chunkflow.progress import ProgressLike
-from chunkflow.reducing import Axis, count_of, input_sides, reduced_axes
+from chunkflow.reducing import Axis, count_of, reduced_axes
 from chunkflow.run import Request, execute
 from chunkflow.spec import ArraySpec
+from chunkflow.stores import spec_of
 from chunkflow.stores.base import Target
 from chunkflow.units import parse_bytes
 
-Bytes = Budget | str | int | float | None
-
 SMALL = 1 << 20
-"""Bytes of an array that is partitioned as one block, although it is to be reduced along all axes."""
+"""BudgetLike of an array that is partitioned as one block, although it is to be reduced along all axes."""
 
 BITS, BITS_OF_LINES = 16, 8
 """Bits found in a pass, at most: of a single line, and where there are several."""
@@ -108,7 +107,7 @@ def reduced(
     axes = reduced_axes(axis, len(shape))
     kept = tuple(a for a in range(len(shape)) if a not in axes)
     scalar, of, numpys = make(dtype)
-    block = input_sides(chunks, shape)
+    block = block_sides(chunks, shape)
     target = stores.open_target(options.out, overwrite=options.overwrite)
     n = count_of(shape, axes)
     if not spec.size:
@@ -151,7 +150,7 @@ def _selected(
     block: tuple[int | None, ...] | None,
     run: Device,
     room: int,
-    budget: Bytes,
+    budget: BudgetLike,
     progress: ProgressLike,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Order statistics of these ranks, along a first axis, of each line along some axes."""
@@ -193,7 +192,7 @@ def folded(
 # -- Around the passes ---------------------------------------------------------------------------------------
 
 
-def place(device: Any, budget: Bytes) -> tuple[Device, int]:
+def place(device: Any, budget: BudgetLike) -> tuple[Device, int]:
     """The device, and the bytes of the budget that a run there may still take."""
     run = devices.resolve(device)
     shared, own, cap = borrow(budget)
@@ -220,12 +219,3 @@ def stored(found: np.ndarray, target: Target) -> Any:
 def _shown(result: Any, options: Options) -> Any:
     """A scalar where there is one and no `out`."""
     return result[()] if options.out is None and result.ndim == 0 else result
-
-
-def spec_of(x: Any) -> ArraySpec:
-    """What is known of a source without reading it."""
-    source = stores.open_source(x)
-    try:
-        return source.spec
-    finally:
-        source.close()

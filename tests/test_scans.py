@@ -118,7 +118,7 @@ def test_long_slices(scan: Any, dtype: str) -> None:
 @everywhere
 def test_sums_of_floats(place: Place) -> None:
     x = np.random.default_rng(0).standard_normal((50, 300)).astype("f4")
-    got = cumsum(x, axis=1, chunks=(None, 40), budget=place.budget(200_000), device=place.device())
+    got = cumsum(x, axis=1, chunks=("auto", 40), budget=place.budget(200_000), device=place.device())
     close(got, np.cumsum(x, axis=1), np.cumsum(x.astype("f8"), axis=1))
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from chunkflow.errors import ArgumentError, ArgumentTypeError, SourceNotFoundError
+from chunkflow.spec import ArraySpec
 from chunkflow.stores.base import Footprint, Sink, Source, Target
 
 __all__ = ["Sink", "Source", "Target", "open_source", "open_target"]
@@ -65,6 +66,15 @@ def open_source(obj: Any) -> Source:
         f"an input of type {type(obj).__name__} is not an array: pass {_KINDS}; "
         "anything else that fn needs goes in as a keyword argument"
     )
+
+
+def spec_of(array: Any) -> ArraySpec:
+    """What is known of a source without reading it."""
+    source = open_source(array)
+    try:
+        return source.spec
+    finally:
+        source.close()
 
 
 def open_target(out: Any, *, overwrite: bool = False) -> Target:
