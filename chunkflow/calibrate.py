@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, cast
 
 import numpy as np
@@ -13,8 +14,9 @@ from chunkflow import grid, interrupts
 from chunkflow.devices.base import Device, Pool
 from chunkflow.errors import BudgetError, ResultError
 from chunkflow.grid import Grid, Region, Shape
-from chunkflow.kernel import Carry, Fold, Kernel, add_note, check_kind, travels
+from chunkflow.kernel import add_note, check_kind, travels
 from chunkflow.ops.blockwise import Blockwise
+from chunkflow.ops.kernels import Carry, Fold, Kernel, Several
 from chunkflow.staging import read_whole
 from chunkflow.stores.base import Source
 from chunkflow.units import format_bytes
@@ -42,8 +44,9 @@ class Calibration:
     workspace : float
         Bytes allocated beyond the results, at the peak, per element of the box. Where a result must be copied
         before it is stored, the copy is counted.
-    state : float
-        Bytes of what passes from block to block (partial results, a carry), per element of the first result.
+    state : tuple of float
+        For each part of the kernel the bytes of what passes from block to block (partial results, a carry), per
+        element of the part's first result.
     """
 
     box: Shape
@@ -51,7 +54,7 @@ class Calibration:
     dtypes: tuple[np.dtype, ...]
     is_tuple: bool
     workspace: float
-    state: float = 0.0
+    state: tuple[float, ...] = ()
 
 
 def calibrate(
@@ -141,53 +144,90 @@ def _measure(
             blocks.append(device.to_device(host))
         index = (0,) * len(sides)
         with interrupts.allowed():
-            value, temporary, state = _call(kernel, blocks, nest, sides, index, box, pool)
-        is_tuple = isinstance(value, tuple)
-        values = list(value) if isinstance(value, tuple) else [value]
-        del value
+            seen = _call(kernel, blocks, nest, sides, index, box, pool)
+        values = seen.values
         if not values:
             raise ResultError("fn returned an empty tuple: it must return an array or a tuple of arrays")
         for i in range(len(values)):
             check_kind(values[i], device)
         # At the corner a block lacks part of its halo: what it was, not what others are.
         size = max([1, math.prod(sides), *(math.prod(grid.shape_of(o.region(box))) for o in nest.operands)])
-        copied = 0
-        for i, spec_order in enumerate([tuple(range(len(v.shape))) for v in values]):
-            if device.machine.staged and not travels(values, i, spec_order):
-                copied += values[i].nbytes
-        if state:  # what is combined is copied once, at the end, and not for every block
-            state, copied = state + copied, 0
-        workspace = max(temporary, copied) / size
-        state /= max(values[0].size, 1)
+        state, copied, first = list(seen.passed), 0, 0
+        for part, number in enumerate(nest.together or (len(values),)):
+            needed = 0
+            for i in range(first, first + number):
+                if device.machine.staged and not travels(values, i, tuple(range(len(values[i].shape)))):
+                    needed += values[i].nbytes
+            if state[part]:  # what is combined is copied once, at the end, and not for every block
+                state[part] += needed
+            else:
+                copied += needed
+            state[part] /= max(values[first].size, 1)
+            first += number
+        workspace = max(seen.temporary, copied) / size
         return Calibration(
             sides,
             tuple(tuple(v.shape) for v in values),
             tuple(np.dtype(v.dtype) for v in values),
-            is_tuple,
+            seen.is_tuple,
             workspace,
-            state,
+            tuple(state) if any(state) else (),
         )
+
+
+@dataclass
+class _Seen:
+    """What a call gave: results, the bytes allocated besides meanwhile, and for each part those that would pass on."""
+
+    values: list[Any]
+    is_tuple: bool
+    temporary: float
+    passed: tuple[float, ...]
 
 
 def _call(
     kernel: Kernel, blocks: Sequence[Any], nest: Blockwise, sides: Shape, index: Shape, box: Region, pool: Pool
-) -> tuple[Any, int, float]:
-    """Results of one box, the bytes allocated besides meanwhile, and those of what would pass to the next."""
+) -> _Seen:
+    """Call the kernel on one box, and end what it folds."""
     grid = Grid(nest.extents, sides)
+    if hasattr(kernel, "parts"):
+        several = cast(Several, kernel)
+        empty = [None for part in several.parts if part is not None]
+        (found, stored), peak = pool.measure(lambda: several.step(empty, blocks, nest, grid, index, box))
+        kept = sum(map(_nbytes, found)) + _nbytes(stored)
+        values: list[Any] = []
+        passed = []
+        for part, number in zip(several.parts, nest.together, strict=True):
+            if part is None:
+                values += [stored.pop(0) for _ in range(number)]
+                passed.append(0.0)
+                continue
+            nbytes, value = _nbytes(found[0]), found.pop(0)
+            results, more = pool.measure(partial(part.finish, value, nest, box))
+            passed.append(nbytes + max(more - _nbytes(results), 0.0))
+            values += _results(results)[0]
+            del results, value
+        return _Seen(values, len(values) > 1, max(peak - kept, 0), tuple(passed))
     if hasattr(kernel, "fold"):
         fold = cast(Fold, kernel)
-        passed, peak = pool.measure(lambda: fold.fold(None, blocks, nest, grid, index, box))
-        state = _nbytes(passed)
-        value, more = pool.measure(lambda: fold.finish(passed, nest, box))
-        return value, max(peak - state, 0), state + max(more - _nbytes(value), 0)
+        value, peak = pool.measure(lambda: fold.fold(None, blocks, nest, grid, index, box))
+        state = _nbytes(value)
+        result, more = pool.measure(lambda: fold.finish(value, nest, box))
+        passes = state + max(more - _nbytes(result), 0)
+        return _Seen(*_results(result), max(peak - state, 0), (passes,))
     if hasattr(kernel, "advance"):
         carry = cast(Carry, kernel)
-        (value, passed), peak = pool.measure(lambda: carry.advance(None, blocks, nest, grid, index, box))
-        state = _nbytes(passed)
-        return value, max(peak - _nbytes(value) - state, 0), state
-    value, peak = pool.measure(lambda: kernel(blocks, nest, grid, index, box))
-    return value, max(peak - _nbytes(value), 0), 0
+        (result, value), peak = pool.measure(lambda: carry.advance(None, blocks, nest, grid, index, box))
+        state = _nbytes(value)
+        return _Seen(*_results(result), max(peak - _nbytes(result) - state, 0), (state,))
+    result, peak = pool.measure(lambda: kernel(blocks, nest, grid, index, box))
+    return _Seen(*_results(result), max(peak - _nbytes(result), 0), (0.0,) * max(len(nest.together), 1))
+
+
+def _results(value: Any) -> tuple[list[Any], bool]:
+    """Results as a list, and whether they were a tuple."""
+    return (list(value), True) if isinstance(value, tuple) else ([value], False)
 
 
 def _nbytes(passed: Any) -> int:
-    return sum(getattr(a, "nbytes", 0) for a in (passed if isinstance(passed, tuple) else (passed,)))
+    return sum(getattr(a, "nbytes", 0) for a in (passed if isinstance(passed, tuple | list) else (passed,)))

@@ -11,10 +11,10 @@ import numpy as np
 from chunkflow import chunking
 from chunkflow.chunking import Chunks
 from chunkflow.errors import ArgumentError, ArgumentTypeError
-from chunkflow.grid import Shape
-from chunkflow.kernel import Kernel
-from chunkflow.ops.blockwise import Blockwise
+from chunkflow.grid import Grid, Region, Shape, shape_of
+from chunkflow.ops.blockwise import Blockwise, Operand
 from chunkflow.ops.contract import Contraction, Index, Widened, as_index, spanned
+from chunkflow.ops.kernels import Kernel
 from chunkflow.ops.map import SLOT, nest, output_axes
 from chunkflow.ops.map import Kernel as MapKernel
 from chunkflow.spec import ArraySpec
@@ -33,20 +33,40 @@ class Declared:
     axes : tuple of int or None
         For each dimension of the results the axis of the nest that it follows, None for one that every block
         fills whole.
+    each : tuple of such tuples, optional
+        The axes of each result, where they differ; `axes` are the first one's then.
     block : tuple of int or None, optional
         Sides of the blocks, as far as they are fixed.
     tiles : bool
         Whether the kernel may be called on parts of a block.
-    copies : float
-        Partial results that a lane holds at once while it combines them.
+    copies : float or tuple of float
+        Partial results that a lane holds at once while it combines them; one for all parts of the kernel, or for each.
     """
 
     nest: Blockwise
     kernel: Kernel | None
     axes: tuple[int | None, ...]
     block: tuple[int | None, ...] | None = None
-    tiles: bool = True
-    copies: float = 3.0
+    tiles: bool = False
+    copies: float | tuple[float, ...] = 3.0
+    each: tuple[tuple[int | None, ...], ...] = ()
+
+    def held(self, state: Sequence[float]) -> tuple[float, ...]:
+        """Bytes that a lane holds for each part, given those of one partial result."""
+        copies = self.copies if isinstance(self.copies, tuple) else (self.copies,) * len(state)
+        return tuple(c * s for c, s in zip(copies, state, strict=True)) if state else ()
+
+    def axes_of(self, result: int) -> tuple[int | None, ...]:
+        """Axes of the nest that a result's dimensions follow."""
+        return self.each[result] if self.each else self.axes
+
+
+class Stretched:
+    """A kernel that stretches a block to its box."""
+
+    def __call__(self, blocks: Sequence[Any], nest: Blockwise, grid: Grid, index: Shape, box: Region) -> Any:
+        """See `chunkflow.ops.kernels.Kernel`."""
+        return np.broadcast_to(blocks[0], shape_of(box))
 
 
 Declare = Callable[[Sequence[ArraySpec], tuple[Any, ...]], Declared]
@@ -118,6 +138,64 @@ def declare_blockwise(
         return Declared(op, kernel, axes, tiles=not call.wants and not isinstance(kernel, Contraction))
 
     return declare, arrays
+
+
+def declare_permuted(axes: Shape) -> Declare:
+    """Declare that axes change places: the result's are these of the array's."""
+
+    def declare(specs: Sequence[ArraySpec], args: tuple[Any, ...]) -> Declared:
+        shape = specs[0].shape
+        place = tuple(axes.index(a) for a in range(len(shape)))
+        op = Blockwise(tuple(shape[a] for a in axes), (Operand(place),), ())
+        return Declared(
+            op, MapKernel(np.transpose, args, {"axes": axes}, output_axes(len(shape))), tuple(range(len(shape)))
+        )
+
+    return declare
+
+
+def declare_widened(new: Sequence[int]) -> Declare:
+    """Declare that new axes of length 1 come in, at these places of the result."""
+
+    def declare(specs: Sequence[ArraySpec], args: tuple[Any, ...]) -> Declared:
+        shape = list(specs[0].shape)
+        kept = [a for a in range(len(shape) + len(new)) if a not in new]
+        for axis in sorted(new):
+            shape.insert(axis, 1)
+        op = Blockwise(tuple(shape), (Operand(tuple(kept)),), ())
+        every = output_axes(len(shape))
+        return Declared(op, MapKernel(np.expand_dims, args, {"axis": tuple(new)}, every), every)
+
+    return declare
+
+
+def declare_squeezed(gone: Sequence[int]) -> Declare:
+    """Declare that these axes, of length 1, go."""
+
+    def declare(specs: Sequence[ArraySpec], args: tuple[Any, ...]) -> Declared:
+        shape = specs[0].shape
+        kept = [a for a in range(len(shape)) if a not in gone]
+        places = tuple(None if a in gone else kept.index(a) for a in range(len(shape)))
+        op = Blockwise(tuple(shape[a] for a in kept), (Operand(places),), ())
+        every = output_axes(len(kept))
+        return Declared(op, MapKernel(np.squeeze, args, {"axis": tuple(gone)}, every), every)
+
+    return declare
+
+
+def declare_broadcast(shape: Shape) -> Declare:
+    """Declare that an array stretches to a shape."""
+
+    def declare(specs: Sequence[ArraySpec], args: tuple[Any, ...]) -> Declared:
+        given = specs[0].shape
+        first = len(shape) - len(given)
+        if first < 0 or any(n not in (1, shape[first + i]) for i, n in enumerate(given)):
+            raise ArgumentError(f"an array of shape {given} does not broadcast to {shape}")
+        places = tuple(None if n == 1 and shape[first + i] != 1 else first + i for i, n in enumerate(given))
+        every = output_axes(len(shape))
+        return Declared(Blockwise(shape, (Operand(places),), ()), Stretched(), every)
+
+    return declare
 
 
 def _lengths(new_axes: Mapping[Any, int] | None) -> dict[Any, int]:

@@ -106,10 +106,10 @@ class DirectDrainer:
                 for array in result.arrays:
                     self._pool.adopt(array)
                 cuts = self._plan.cuts_out
-                for sink, cut, region, array in zip(self._sinks, cuts, result.step.stores, result.arrays, strict=False):
+                for (i, region), array in zip(result.step.stores, result.arrays, strict=True):
                     begin, start = time.perf_counter(), [side.start for side in region]
-                    for piece in cut.in_units(region):
-                        sink.write(shift(piece.region, start), array[(*piece.region, ...)])
+                    for piece in cuts[i].in_units(region):
+                        self._sinks[i].write(shift(piece.region, start), array[(*piece.region, ...)])
                     self._trace.span("write", begin, time.perf_counter(), array.nbytes)
             except BaseException as error:
                 result.error = error

@@ -17,9 +17,10 @@ from chunkflow import interrupts
 from chunkflow.devices.base import Device, Edge, Event, Lane, Pool
 from chunkflow.direct import DirectDrainer, DirectFeeder
 from chunkflow.errors import BudgetError
-from chunkflow.grid import Region
-from chunkflow.kernel import BlockRunner, Kernel
+from chunkflow.grid import Region, Shape
+from chunkflow.kernel import BlockRunner, Turned
 from chunkflow.ops.blockwise import Operand
+from chunkflow.ops.kernels import Kernel
 from chunkflow.plan import Plan, Step
 from chunkflow.ring import RingDrainer, RingFeeder
 from chunkflow.staging import Loaded, Result, State
@@ -27,6 +28,8 @@ from chunkflow.stores.base import Sink, Source
 from chunkflow.trace import Trace
 
 Held = tuple[Loaded, ...]
+States = dict[tuple[int, Shape], dict[int, State]]
+"""What lanes keep: for each part of the kernel and block of its results, by lane."""
 
 
 class Feeder(Protocol):
@@ -86,7 +89,7 @@ def compute(
     If the kernel runs out of memory while earlier results are still `flying`, it is launched again when
     they have landed and freed theirs; only then is the block computed in halves.
     """
-    states: dict[int, State] = {}
+    states: States = {}
     before: dict[int, Loaded] = {}
     for step, held in blocks:
         lane = lanes[step.lane]
@@ -94,32 +97,44 @@ def compute(
             loaded.order_before(lane)
         if plan.op.has_halo:
             _complete(plan, step, held, before, lane, device, pool)
-        state, parts = _states(plan, step, states)
-        for part in parts:
-            if part is not state and part.done is not None:
+        turns = _turns(step, states, plan.op.scan is None)
+        own = [state for state, _ in turns]
+        others = [part for state, parts in turns for part in parts if part is not state]
+        for part in others:
+            if part.done is not None:
                 lane.wait(part.done, Edge.FOLDED)
         started = device.event(timed=True) if trace.timed else None
         result = Result(step, started, device.event(timed=trace.timed))
         if started is not None:
             lane.record(started)
-        reads = [*(loaded.block.owner for loaded in held), *(part for part in parts if part is not state)]
-        writes = (result,) if state is None else (result, state)
+        reads = [*(loaded.block.owner for loaded in held), *others]
+        writes = (result, *own)
         waits = plan.machine.staged and bool(flying)
-        launch = partial(_run_kernel, runner, pool, step, held, state, parts, not waits)
+        launch = partial(_run_kernel, runner, pool, step, held, turns, not waits)
         result.pending = lane.call(launch, reads=reads, writes=writes)
         if waits and _ran_out(result, device):
             for earlier in flying:
                 earlier.landed(device, pool)
-            launch = partial(_run_kernel, runner, pool, step, held, state, parts, True)
+            launch = partial(_run_kernel, runner, pool, step, held, turns, True)
             result.pending = lane.call(launch, reads=reads, writes=writes)
         lane.record(result.done)
-        if state is not None:
+        for state in own:
             state.done = result.done
         for loaded in held:
             if loaded.slot is not None:
                 loaded.slot.readers.append(result.done)
         yield result, lane
-        del result, held, loaded, launch, reads, writes  # what a suspended generator still names would stay allocated
+        del (
+            result,
+            held,
+            loaded,
+            launch,
+            reads,
+            writes,
+            turns,
+            own,
+            others,
+        )  # what a suspended generator still names would stay allocated
 
 
 def _complete(
@@ -155,16 +170,16 @@ def _complete(
         before[i] = loaded
 
 
-def _states(plan: Plan, step: Step, states: dict[int, State]) -> tuple[State | None, list[State]]:
-    """What the step's lane keeps, and at the last of the steps that are combined what all lanes have kept."""
-    if not plan.op.folded and plan.op.scan is None:
-        return None, []
-    if step.first:
-        if plan.op.scan is None:
-            states.clear()
-        states[step.lane] = State()
-    state = states.setdefault(step.lane, State())
-    return state, [states[lane] for lane in sorted(states)] if step.last and plan.op.scan is None else []
+def _turns(step: Step, states: States, folds: bool) -> list[Turned]:
+    """What the step's lane keeps for each of its turns, and where it `folds`, at the last, what all lanes have kept."""
+    found = []
+    for turn in step.turns:
+        lanes = states.setdefault((turn.part, turn.key), {})
+        state = lanes.setdefault(step.lane, State())
+        found.append((state, [lanes[lane] for lane in sorted(lanes)] if turn.last and folds else []))
+        if turn.last:
+            del states[turn.part, turn.key]
+    return found
 
 
 def _run_kernel(
@@ -172,14 +187,13 @@ def _run_kernel(
     pool: Pool,
     step: Step,
     held: Held,
-    state: State | None,
-    parts: Sequence[State],
+    turns: Sequence[Turned],
     halve: bool,
 ) -> tuple[Any, ...]:
     for loaded in held:
         loaded.check()
     with pool.active():
-        results = runner([loaded.block.array for loaded in held], step, state, parts, halve=halve)
+        results = runner([loaded.block.array for loaded in held], step, turns, halve=halve)
     for loaded in held:
         loaded.spent(results, pool)
     return results
@@ -217,9 +231,7 @@ def drain(
             step.nbytes(i, operand, spec.dtype.itemsize)
             for i, (operand, spec) in enumerate(zip(plan.op.operands, plan.operands, strict=True))
         )
-        bytes_out = sum(
-            _nbytes(spec.dtype.itemsize, region) for spec, region in zip(plan.outputs, step.stores, strict=False)
-        )
+        bytes_out = sum(_nbytes(plan.outputs[i].dtype.itemsize, region) for i, region in step.stores)
         if result.started is not None:
             trace.span("compute", result.started.seconds(), result.done.seconds(), bytes_in + bytes_out)
         trace.landed(bytes_in, bytes_out)

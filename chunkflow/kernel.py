@@ -8,52 +8,22 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Callable, Collection, Sequence
-from typing import Any, Protocol, TypeVar, cast
+from typing import Any, TypeVar, cast
 
 import numpy as np
 
 from chunkflow.devices.base import Device, inverse
 from chunkflow.errors import BudgetError, ResultError, ResultTypeError
 from chunkflow.grid import Grid, Region, Shape, describe, shape_of, shift, within
-from chunkflow.ops.blockwise import Blockwise
+from chunkflow.ops.kernels import Carry, Fold, Kernel, Several
 from chunkflow.plan import Plan, Step
 from chunkflow.staging import State
 from chunkflow.trace import Trace
 from chunkflow.units import format_bytes
 
 T = TypeVar("T")
-
-
-class Kernel(Protocol):
-    """What an operation computes on one box of the loop nest: an array, or a tuple of them."""
-
-    def __call__(self, blocks: Sequence[Any], nest: Blockwise, grid: Grid, index: Shape, box: Region) -> Any:
-        """Results of `blocks`, which are not to be written to."""
-
-
-class Fold(Kernel, Protocol):
-    """A kernel whose blocks' results are combined along the axes that no output follows.
-
-    The value between blocks is a tuple of arrays. Calling the kernel computes one block to its end.
-    """
-
-    def fold(self, value: Any, blocks: Sequence[Any], nest: Blockwise, grid: Grid, index: Shape, box: Region) -> Any:
-        """`value` with a block added; None is the value of no block. If memory runs out `value` stays as it was."""
-
-    def combine(self, left: Any, right: Any) -> Any:
-        """Value of what two lanes have added up."""
-
-    def finish(self, value: Any, nest: Blockwise, box: Region) -> Any:
-        """Results from the value of all the blocks."""
-
-
-class Carry(Kernel, Protocol):
-    """A kernel that passes something on to the next block along the scanned axis."""
-
-    def advance(
-        self, carry: Any, blocks: Sequence[Any], nest: Blockwise, grid: Grid, index: Shape, box: Region
-    ) -> tuple[Any, Any]:
-        """Results of a block, and what the next one gets; None is what the first one gets."""
+Turned = tuple[State, list[State]]
+"""What a lane keeps, and at the end what all lanes have kept."""
 
 
 class BlockRunner:
@@ -69,19 +39,15 @@ class BlockRunner:
         # Results travel in pieces while later blocks compute, so they must own their memory and lie as
         # the sink does. Where nothing is staged they are stored before the lane goes on.
         self._own = plan.machine.staged
+        self._stored = [i for part in plan.op.parts if not part.folded for i in part.numbers]
 
     def __call__(
-        self,
-        blocks: Sequence[Any],
-        step: Step,
-        state: State | None = None,
-        parts: Sequence[State] = (),
-        *,
-        halve: bool = True,
+        self, blocks: Sequence[Any], step: Step, turns: Sequence[Turned] = (), *, halve: bool = True
     ) -> tuple[Any, ...]:
         """Results of one step, in the sinks' dtypes; without `halve`, running out of memory is the caller's affair.
 
-        `state` is what the lane keeps between steps, `parts` what all lanes have kept when it is time to merge.
+        For each of the step's turns `turns` has what the lane keeps, and what all lanes have kept when it is time to
+        merge.
 
         Raises
         ------
@@ -93,56 +59,70 @@ class BlockRunner:
             Whatever the function raised, with the block's index and region added as a note.
         """
         try:
-            if state is None:
-                return self._run(blocks, step.index, step.box, halve)
             if self._plan.op.scan is not None:
-                return self._advance(state, blocks, step.index, step.box, halve)
-            kernel = cast(Fold, self._kernel)
-            self._fold(state, blocks, step.index, step.box, halve)
-            if not step.last:
-                return ()
-            # No name holds the merged value: a result that is part of it would not travel, but be copied.
-            return self._settle(kernel.finish(self._merged(parts), self._plan.op, step.box), step.box)
+                return self._advance(turns[0][0], blocks, step.index, step.box, halve)
+            found = self._run([state for state, _ in turns], blocks, step.index, step.box, halve)
+            if not turns:
+                return found
+            arrays = dict(zip(self._stored, found, strict=True))
+            del found
+            for turn, (_, lanes) in zip(step.turns, turns, strict=True):
+                if turn.last:
+                    numbers = self._plan.op.parts[turn.part].numbers
+                    values = _listed(self._finished(turn.part, lanes, step))
+                    arrays.update(zip(numbers, self._settle(values, numbers, step.box), strict=True))
+                    del values
+            return tuple([arrays.pop(i) for i, _ in step.stores])
         except BaseException as error:
             add_note(error, step.index, step.box)
             raise
 
-    def _run(self, blocks: Sequence[Any], index: Shape, box: Region, halve: bool) -> tuple[Any, ...]:
+    def _run(
+        self, states: Sequence[State], blocks: Sequence[Any], index: Shape, box: Region, halve: bool
+    ) -> tuple[Any, ...]:
+        """What of a box is stored as it is; the rest is added to what the lane has in `states`."""
         tiles = Grid(shape_of(box), self._plan.tile)
         if len(tiles) <= 1:
-            values = self._attempt(blocks, index, box, halve)
+            values = self._attempt(states, blocks, index, box, halve)
             if values is not None:
                 return values
         values = self._results(box)
         if len(tiles) <= 1:
-            self._halves(blocks, index, box, values)
+            self._halves(states, blocks, index, box, values)
         else:
             start = [side.start for side in box]
             for tile in tiles.walk(range(len(box))):
-                self._part(blocks, index, box, shift(tiles.region(tile), start), values)
+                self._part(states, blocks, index, box, shift(tiles.region(tile), start), values)
         return values
 
-    def _fold(self, state: State, blocks: Sequence[Any], index: Shape, box: Region, halve: bool) -> None:
-        """Add a box to what the lane has added up."""
-        plan, kernel = self._plan, cast(Fold, self._kernel)
+    def _finished(self, part: int, lanes: Sequence[State], step: Step) -> Any:
+        """Results of what all lanes have added up."""
+        kernel = self._fold(part)
+        try:
+            # No name holds the merged value: a result that is part of it would not travel, but be copied.
+            return kernel.finish(self._merged(kernel, lanes), self._plan.op, step.box)
+        except BaseException as error:
+            if isinstance(error, BudgetError) or not self._device.is_out_of_memory(error):
+                raise
+            # The block is added already, and merging may have used up what there was: nothing can be tried again.
+            limit = self._plan.budget
+            raise BudgetError(
+                f"memory ran out while the partial results of {describe(step.box)} were merged, within a budget of "
+                f"{format_bytes(limit)} ({limit} bytes): raise budget= ({error})",
+                limit=limit,
+            ) from error
 
-        def add() -> Any:
-            return kernel.fold(state.value, blocks, plan.op, plan.grid, index, box)
+    def _fold(self, part: int) -> Fold:
+        parts = getattr(self._kernel, "parts", None)
+        return cast(Fold, parts[part] if parts else self._kernel)
 
-        value = self._within_memory(add, index, box, halve)
-        if value is not None:
-            state.value = value[0]
-            return
-        for half in self._parts(box, plan.op.folded):
-            self._fold(state, self._inner(blocks, box, half), index, half, True)
-
-    def _merged(self, parts: Sequence[State]) -> Any:
+    @staticmethod
+    def _merged(kernel: Fold, lanes: Sequence[State]) -> Any:
         """What all lanes have added up."""
-        kernel = cast(Fold, self._kernel)
-        value, parts[0].value = parts[0].value, None
-        for part in parts[1:]:
-            value = kernel.combine(value, part.value)
-            part.value = None
+        value, lanes[0].value = lanes[0].value, None
+        for lane in lanes[1:]:
+            value = kernel.combine(value, lane.value)
+            lane.value = None
         return value
 
     def _advance(self, state: State, blocks: Sequence[Any], index: Shape, box: Region, halve: bool) -> tuple[Any, ...]:
@@ -151,7 +131,9 @@ class BlockRunner:
 
         def advance() -> Any:
             results, carry = kernel.advance(state.value, blocks, plan.op, plan.grid, index, box)
-            return self._settle(results, box), carry
+            values = _listed(results)
+            del results
+            return self._settle(values, self._stored, box), carry
 
         value = self._within_memory(advance, index, box, halve)
         if value is not None:
@@ -165,14 +147,31 @@ class BlockRunner:
                 place[...] = result
         return values
 
-    def _attempt(self, blocks: Sequence[Any], index: Shape, box: Region, halve: bool = True) -> tuple[Any, ...] | None:
-        """Results of a box, or None if memory ran out and it is to be halved."""
+    def _attempt(
+        self, states: Sequence[State], blocks: Sequence[Any], index: Shape, box: Region, halve: bool = True
+    ) -> tuple[Any, ...] | None:
+        """As `_run`, or None if memory ran out and the box is to be halved: then nothing has been added."""
 
-        def call() -> tuple[Any, ...]:
-            return self._settle(self._kernel(blocks, self._plan.op, self._plan.grid, index, box), box)
+        def call() -> tuple[list[Any], tuple[Any, ...]]:
+            values, results = self._compute([state.value for state in states], blocks, index, box)
+            return values, self._settle(results, self._stored, box)
 
-        value = self._within_memory(call, index, box, halve)
-        return None if value is None else value[0]
+        found = self._within_memory(call, index, box, halve)
+        if found is None:
+            return None
+        for state, value in zip(states, found[0][0], strict=True):
+            state.value = value
+        return found[0][1]
+
+    def _compute(
+        self, values: list[Any], blocks: Sequence[Any], index: Shape, box: Region
+    ) -> tuple[list[Any], list[Any]]:
+        kernel, plan = self._kernel, self._plan
+        if not values:
+            return [], _listed(kernel(blocks, plan.op, plan.grid, index, box))
+        if hasattr(kernel, "parts"):
+            return cast(Several, kernel).step(values, blocks, plan.op, plan.grid, index, box)
+        return [cast(Fold, kernel).fold(values[0], blocks, plan.op, plan.grid, index, box)], []
 
     def _within_memory(self, call: Callable[[], T], index: Shape, box: Region, halve: bool) -> tuple[T] | None:
         """What a call gives, or None if memory ran out and the box is to be halved."""
@@ -190,17 +189,27 @@ class BlockRunner:
         self._trace.noted(f"fn ran out of memory on block {index} {describe(box)}: computed in halves ({message})")
         return None
 
-    def _halves(self, blocks: Sequence[Any], index: Shape, box: Region, results: Sequence[Any]) -> None:
+    def _halves(
+        self, states: Sequence[State], blocks: Sequence[Any], index: Shape, box: Region, results: Sequence[Any]
+    ) -> None:
         """Compute a box in two parts, into `results`."""
         for half in self._parts(box, self._plan.op.divisible_by_ratio):
-            self._part(blocks, index, box, half, results)
+            self._part(states, blocks, index, box, half, results)
 
-    def _part(self, blocks: Sequence[Any], index: Shape, box: Region, part: Region, results: Sequence[Any]) -> None:
+    def _part(
+        self,
+        states: Sequence[State],
+        blocks: Sequence[Any],
+        index: Shape,
+        box: Region,
+        part: Region,
+        results: Sequence[Any],
+    ) -> None:
         """Compute a part of a box into its place in `results`."""
         inner, places = self._inner(blocks, box, part), self._places(results, box, part)
-        values = self._attempt(inner, index, part)
+        values = self._attempt(states, inner, index, part)
         if values is None:
-            self._halves(inner, index, part, places)
+            self._halves(states, inner, index, part, places)
         else:
             for place, value in zip(places, values, strict=True):
                 place[...] = value
@@ -214,16 +223,19 @@ class BlockRunner:
 
     def _places(self, results: Sequence[Any], box: Region, part: Region) -> list[Any]:
         """The part's share of a box's results."""
+        outputs = [self._plan.op.outputs[i] for i in self._stored]
         return [
             result[(*within(output.region(part), output.region(box)), ...)]
-            for result, output in zip(results, self._plan.op.outputs, strict=True)
+            for result, output in zip(results, outputs, strict=True)
         ]
 
     def _results(self, box: Region) -> tuple[Any, ...]:
-        """Room for a box's results."""
+        """Room for what of a box is stored as it is."""
         return tuple(
-            self._empty(shape_of(output.region(box)), spec.dtype, spec.order)
-            for output, spec in zip(self._plan.op.outputs, self._plan.outputs, strict=True)
+            [
+                self._empty(shape_of(self._plan.op.outputs[i].region(box)), spec.dtype, spec.order)
+                for i, spec in ((i, self._plan.outputs[i]) for i in self._stored)
+            ]
         )
 
     def _parts(self, box: Region, axes: Collection[int]) -> tuple[Region, Region]:
@@ -250,14 +262,15 @@ class BlockRunner:
             *box[axis + 1 :],
         )
 
-    def _settle(self, value: Any, box: Region) -> tuple[Any, ...]:
-        """Check what the function returned and bring it into the sinks' dtype and layout."""
-        plan = self._plan
-        values = list(value) if isinstance(value, tuple) else [value]
-        del value
-        if len(values) != len(plan.outputs):
-            raise ResultError(f"fn returned {len(values)} arrays where {len(plan.outputs)} were expected")
-        for i, (spec, output) in enumerate(zip(plan.outputs, plan.op.outputs, strict=True)):
+    def _settle(self, values: list[Any], numbers: Sequence[int], box: Region) -> tuple[Any, ...]:
+        """Check results of the outputs with these `numbers`, and bring them into the sinks' dtypes and layouts.
+
+        Nobody but the list may know the arrays.
+        """
+        if len(values) != len(numbers):
+            raise ResultError(f"fn returned {len(values)} arrays where {len(numbers)} were expected")
+        for i, number in enumerate(numbers):
+            spec, output = self._plan.outputs[number], self._plan.op.outputs[number]
             self._check(values[i], spec.dtype, shape_of(output.region(box)), box)
             if isinstance(values[i], np.generic):
                 values[i] = np.asarray(values[i])
@@ -287,6 +300,11 @@ class BlockRunner:
         array = self._device.xp.empty(tuple(shape[a] for a in order), dtype)
         back = inverse(order)
         return array if back is None else array.transpose(back)
+
+
+def _listed(value: Any) -> list[Any]:
+    """What a kernel returned, as a list, which then is all that knows the arrays."""
+    return list(value) if isinstance(value, tuple) else [value]
 
 
 def add_note(error: BaseException, index: Shape, box: Region) -> None:

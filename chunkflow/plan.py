@@ -6,7 +6,7 @@ Pure: knows no device and no store. `chunkflow.planner` makes plans, `chunkflow.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -18,6 +18,26 @@ from chunkflow.memory import Projection, Ring
 from chunkflow.ops.blockwise import Blockwise, Operand
 from chunkflow.spec import ArraySpec
 from chunkflow.units import format_bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """A block's place among those that a part of the kernel combines, or passes a carry through.
+
+    Attributes
+    ----------
+    part : int
+        Which part it is.
+    key : tuple of int
+        Which block of its results, or which line, they belong to.
+    first, last : bool
+        Whether it is the first, or the last, of them.
+    """
+
+    part: int
+    key: Shape
+    first: bool
+    last: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,11 +58,13 @@ class Step:
         For each operand whether that load first appears in this step (else it is on the device already).
     kept : tuple of region or None
         For each operand the part of its block that the block before it holds too, so that it is not loaded again.
-    sources, stores : tuple of region
-        The operands' and outputs' parts of the box, halos and all. There are no stores before the last of the
-        steps whose results are combined.
-    first, last : bool
-        Whether this is the first, or last, of the steps whose results are combined, or that pass a carry on.
+    sources : tuple of region
+        The operands' parts of the box, halos and all.
+    stores : tuple of (int, region)
+        What is stored: outputs, by number, and their parts of the box. Of those that are combined there is none
+        before the last of their steps.
+    turns : tuple of Turn
+        One for each part that combines results, or one for the carry.
     lane : int
         Which of the plan's lanes computes it.
     """
@@ -53,9 +75,8 @@ class Step:
     loads: tuple[int, ...]
     fresh: tuple[bool, ...]
     sources: tuple[Region, ...]
-    stores: tuple[Region, ...]
-    first: bool = True
-    last: bool = True
+    stores: tuple[tuple[int, Region], ...]
+    turns: tuple[Turn, ...] = ()
     lane: int = 0
     kept: tuple[Region | None, ...] = ()
 
@@ -200,12 +221,24 @@ class Plan:
         before: list[Region | None] = [None] * len(used)
         loads = [-1] * len(used)
         counts, lanes, line = self.grid.counts, self.lanes, -1
-        along = tuple(nest.folded) if nest.scan is None else (nest.scan,)
+        folding = [(i, p.kept, tuple(p.folded)) for i, p in enumerate(nest.parts) if p.folded]
+        if nest.scan is not None:
+            folding = [(0, tuple(a for a in range(len(counts)) if a != nest.scan), (nest.scan,))]
         for number, index in enumerate(self.grid.walk(self.walk)):
             box = self.grid.region(index)
-            begins = all(index[a] == 0 for a in along)
-            ends = all(index[a] == counts[a] - 1 for a in along)
-            line += begins
+            turns = tuple(
+                [
+                    Turn(
+                        i,
+                        tuple([index[a] for a in kept]),
+                        all(index[a] == 0 for a in along),
+                        all(index[a] == counts[a] - 1 for a in along),
+                    )
+                    for i, kept, along in folding
+                ]
+            )
+            if nest.scan is not None:
+                line += turns[0].first
             fresh = []
             for i, axes in enumerate(used):
                 key = tuple([index[a] for a in axes])
@@ -227,12 +260,24 @@ class Plan:
                 tuple(loads),
                 tuple(fresh),
                 regions,
-                tuple([output.region(box) for output in nest.outputs]) if ends or nest.scan is not None else (),
-                begins,
-                ends,
+                self._stores(box, turns),
+                turns,
                 (number if nest.scan is None else line) % lanes,
                 tuple(known),
             )
+
+    def _stores(self, box: Region, turns: Sequence[Turn]) -> tuple[tuple[int, Region], ...]:
+        """What is stored after a step."""
+        nest = self.op
+        waiting = {turn.part for turn in turns if not turn.last} if nest.scan is None else ()
+        return tuple(
+            [
+                (i, nest.outputs[i].region(box))
+                for number, part in enumerate(nest.parts)
+                if number not in waiting
+                for i in part.numbers
+            ]
+        )
 
     def __str__(self) -> str:
         def line(word: str, spec: ArraySpec, shape: Shape) -> str:

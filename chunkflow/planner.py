@@ -95,7 +95,7 @@ def make_plan(
     (True, 1024)
     """
     order = nest_order(op, operands)
-    tiles = tiles and not op.folded and op.scan is None  # such kernels see to it themselves
+    tiles = tiles and op.scan is None
     free = frozenset(a for a in op.divisible if not block or block[a] is None) if tiles else frozenset()
     problem = Problem(op, tuple(operands), tuple(outputs), machine, budget, workspace, reserve, free, order)
     must = _units(problem)

@@ -20,12 +20,12 @@ from chunkflow import chunking, devices, stores
 from chunkflow.budget import borrow
 from chunkflow.calibrate import Calibration, calibrate
 from chunkflow.chunking import Chunks, Length
-from chunkflow.declare import Declare
+from chunkflow.declare import Declare, Declared
 from chunkflow.devices.base import Device, Pool
 from chunkflow.errors import ArgumentError, ArgumentTypeError, BudgetError, ResultError
 from chunkflow.grid import Shape
-from chunkflow.kernel import Kernel
 from chunkflow.ops.blockwise import Along, Blockwise, Operand, Output
+from chunkflow.ops.kernels import Informed, Kernel
 from chunkflow.ops.map import SLOT, outputs_like
 from chunkflow.ops.map import Kernel as MapKernel
 from chunkflow.plan import Plan
@@ -89,7 +89,7 @@ def prepared(declare: Declare, arrays: Sequence[Any], options: Options) -> Itera
         op = replace(
             op, whole=op.whole | {a for a, n in zip(axes, lengths, strict=True) if n == "whole" and a is not None}
         )
-        targets = _open_targets(options, op, axes)
+        targets = _open_targets(options, declared, op)
         if kernel is not None:
             stack.enter_context(budget.turn())
         if own:
@@ -103,9 +103,9 @@ def prepared(declare: Declare, arrays: Sequence[Any], options: Options) -> Itera
             yield Prepared(plan, None, tuple(sources), (), device, pool, False)
             return
         seen = _learn(kernel, op, axes, lengths, sources, device, pool, limit, options)
-        op = replace(_with_outputs(op, axes, seen, options), state=declared.copies * seen.state)
-        if isinstance(kernel, MapKernel):
-            kernel = replace(kernel, dtypes=seen.dtypes)
+        op = replace(_with_outputs(op, declared, seen, options), state=declared.held(seen.state))
+        if isinstance(kernel, Informed):
+            kernel = kernel.informed(op, seen.dtypes)
         chunking.check_sums(options.chunks, op.outputs[0].shape(op.extents))
         block = chunking.sides(lengths, axes, op.outputs[0].dims, len(op.extents))
         targets = targets or tuple(stores.open_target(None, overwrite=False) for _ in op.outputs)
@@ -159,7 +159,7 @@ def _open_sources(arrays: Sequence[Any], device: Device, stack: ExitStack) -> tu
     return sources, tuple(args)
 
 
-def _open_targets(options: Options, op: Blockwise, axes: Sequence[int | None]) -> tuple[Target, ...]:
+def _open_targets(options: Options, declared: Declared, op: Blockwise) -> tuple[Target, ...]:
     """Targets as given, with all the checks that need no result; empty where `out` is None."""
     if options.out is None:
         return ()
@@ -172,12 +172,13 @@ def _open_targets(options: Options, op: Blockwise, axes: Sequence[int | None]) -
     paths = [os.path.realpath(o) for o in given if isinstance(o, str | os.PathLike)]
     if len(set(paths)) != len(paths):
         raise ArgumentError(f"out names the same path twice: {paths}")
-    if options.chunks is None and all(a is not None for a in axes):
-        # The result's shape is known already: a wrong output is refused before fn or any data is touched.
-        shape = tuple(op.extents[a] for a in axes if a is not None)
+    if options.chunks is None and (not declared.each or len(declared.each) == len(targets)):
+        # Where a result's shape is known already, a wrong output is refused before fn or any data is touched.
         dtypes = _dtypes(options.dtype) or (np.dtype(np.bool_),) * len(targets)  # a bool casts to every dtype
-        for target, dtype in zip(targets, dtypes, strict=False):
-            target.describe(shape, dtype, None)
+        for i, (target, dtype) in enumerate(zip(targets, dtypes, strict=False)):
+            axes = declared.axes_of(i)
+            if all(a is not None for a in axes):
+                target.describe(tuple(op.extents[a] for a in axes if a is not None), dtype, None)
     return targets
 
 
@@ -263,10 +264,11 @@ def _dtypes(dtype: Any) -> tuple[np.dtype, ...] | None:
     return found
 
 
-def _with_outputs(op: Blockwise, axes: Sequence[int | None], seen: Calibration, options: Options) -> Blockwise:
+def _with_outputs(op: Blockwise, declared: Declared, seen: Calibration, options: Options) -> Blockwise:
     """The nest with its outputs as seen in the trial call."""
     outputs = []
-    for shape in seen.shapes:
+    for number, shape in enumerate(seen.shapes):
+        axes = declared.axes_of(number)
         if len(shape) != len(axes):
             raise ResultError(
                 f"fn returned {len(shape)} dimensions; expected {len(axes)} for a block of {seen.box}. If it "

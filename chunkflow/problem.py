@@ -77,12 +77,18 @@ class Problem:
             touched = _decoded(spec, operand, grid, walk, depth) * repeats
             read += touched
             decode += touched if spec.chunks is not None else 0
-        stores = math.prod(n for a, n in enumerate(counts) if a not in op.folded)
-        # Only the last of the steps that are combined gives a result: of `depth` steps on their way, so many do.
-        waiting = -(-depth // max(blocks // max(stores, 1), 1)) if machine.staged else lanes
-        outputs = min(waiting, max(stores, 1)) * sum(rounded(n, page) for n in out_bytes)
+        outputs = partials = 0
+        for part in op.parts:
+            stores = math.prod(n for a, n in enumerate(counts) if a not in part.folded)
+            # Only the last of the steps that are combined gives a result: of `depth` steps on their way, so many do.
+            waiting = -(-depth // max(blocks // max(stores, 1), 1)) if machine.staged else lanes
+            outputs += min(waiting, max(stores, 1)) * sum(rounded(out_bytes[i], page) for i in part.numbers)
         kept = op.holds(block)
-        partials = lanes * rounded(kept, page) if kept else 0
+        if len(op.parts) == 1:
+            partials = lanes * rounded(kept, page) if kept else 0
+        else:
+            held = [(p.holds(block), p.alive(counts, walk)) for p in op.parts]
+            partials = lanes * sum(alive * rounded(n, page) for n, alive in held if n)
         if isinstance(op, Contraction) and kept > page:
             partials += lanes * SPREAD * page
         held_bytes = sum(in_bytes) + sum(out_bytes)
@@ -263,17 +269,22 @@ def _loaded(spec: ArraySpec, operand: Operand, grid: Grid, walk: Shape, depth: i
 def _best_walk(op: Blockwise, operands: Sequence[ArraySpec], grid: Grid, depth: int) -> Shape:
     """Loop order that loads the fewest bytes; the arrays' own order where it makes no difference.
 
-    Axes that are folded, or scanned, come last: one block of partial results, or one carry, is held at a time.
+    Axes that are folded, or scanned, come last: one block of partial results, or one carry, is held at a time. Where
+    the kernel's parts fold different ones, as few partial results as possible are held.
     """
-    inner, counts = op.folded if op.scan is None else {op.scan}, grid.counts
+    folding = [p for p in op.parts if p.folded]
+    counts = grid.counts
+    mixed = bool(folding) and (len({p.folded for p in folding}) > 1 or len(folding) < len(op.parts))
+    inner = frozenset() if mixed else op.folded if op.scan is None else {op.scan}
     own = nest_order(op, operands)
     own = (*(a for a in own if a not in inner), *(a for a in own if a in inner))
     several = [a for a in own if counts[a] > 1]
-    if len(several) < 2 or (not op.has_halo and all(set(several) <= set(o.axes) for o in op.operands)):
+    if len(several) < 2 or (not mixed and not op.has_halo and all(set(several) <= set(o.axes) for o in op.operands)):
         return own
 
-    def loaded(walk: Shape) -> int:
-        return sum(
+    def loaded(walk: Shape) -> tuple[int, int]:
+        alive = sum(p.holds(grid.block) * p.alive(counts, walk) for p in folding) if mixed else 0
+        return alive, sum(
             _decoded(s, o, grid, walk, depth) * op.loads(o, counts, walk) // max(_different(o, counts), 1)
             for s, o in zip(operands, op.operands, strict=True)
         )

@@ -266,19 +266,18 @@ class RingDrainer:
         if not result.step.stores:
             result.wait = partial(result.done.synchronize, Edge.STORED)
             return
-        cuts = [
+        cuts = [self._plan.cuts_out[i] for i, _ in result.step.stores]
+        parts = [
             cut.pieces(region) if array.size else ()
-            for cut, region, array in zip(self._plan.cuts_out, result.step.stores, result.arrays, strict=True)
+            for cut, (_, region), array in zip(cuts, result.step.stores, result.arrays, strict=True)
         ]
-        stored = self._device.latch(sum(map(len, cuts)))
+        stored = self._device.latch(sum(map(len, parts)))
         result.wait = partial(stored.wait, Edge.STORED)
-        for sink, region, cut, array, pieces in zip(
-            self._sinks, result.step.stores, self._plan.cuts_out, result.arrays, cuts, strict=True
-        ):
+        for (i, region), cut, array, pieces in zip(result.step.stores, cuts, result.arrays, parts, strict=True):
             block = Block(array, cut.order, result)
             result.blocks.append(block)
             transfer = Transfer(
-                sink,
+                self._sinks[i],
                 tuple([side.start for side in region]),
                 block,
                 self._device.latch(1),

@@ -287,7 +287,7 @@ def diff(
         shape = specs[0].shape
         along, every = normalize_axes(axis, len(shape), "axis")[0], tuple(range(len(shape)))
         op = _overlapping(shape, along, int(n))
-        return Declared(op, Difference(along, int(n)), every, block_sides(chunks, op.extents))
+        return Declared(op, Difference(along, int(n)), every, block_sides(chunks, op.extents), tiles=True)
 
     return Request(declare, (x,), Options(out, budget, device=device, overwrite=overwrite), progress)
 

@@ -103,6 +103,50 @@ class Output:
 
 
 @dataclass(frozen=True)
+class Part:
+    """Outputs that a kernel gives together: they follow the same axes, and the others are folded.
+
+    Attributes
+    ----------
+    outputs : tuple of Output
+    first : int
+        Number of the first of them among the pass's.
+    kept : tuple of int
+        Axes that they follow.
+    folded : frozenset of int
+        Axes along which what the blocks give is combined.
+    state : float
+        Bytes that a lane holds between blocks (partial results, or a carry), per element of the first one's block.
+    """
+
+    outputs: tuple[Output, ...]
+    first: int
+    kept: Shape
+    folded: frozenset[int]
+    state: float
+
+    @property
+    def numbers(self) -> range:
+        """Which of the pass's outputs they are."""
+        return range(self.first, self.first + len(self.outputs))
+
+    def alive(self, counts: Sequence[int], walk: Sequence[int]) -> int:
+        """Blocks of partial results that are begun and not ended yet, at most, when the nest is walked so.
+
+        >>> part = Part((Output((Along(1),)),), 0, (1,), frozenset({0}), 8.0)
+        >>> part.alive((3, 5), (1, 0)), part.alive((3, 5), (0, 1))
+        (1, 5)
+        """
+        several = [a for a in walk if counts[a] > 1]
+        outermost = next((i for i, a in enumerate(several) if a in self.folded), len(several))
+        return math.prod(counts[a] for a in several[outermost:] if a not in self.folded)
+
+    def holds(self, sides: Sequence[int]) -> int:
+        """Bytes that a lane keeps for one block of these sides."""
+        return math.ceil(self.state * math.prod(self.outputs[0].shape(sides)))
+
+
+@dataclass(frozen=True)
 class Blockwise:
     """One pass over a loop nest.
 
@@ -111,13 +155,15 @@ class Blockwise:
     extents : tuple of int
         Of the nest's axes.
     operands, outputs : tuple
-        What is read and what is stored. All outputs follow the same axes.
+        What is read and what is stored.
     whole : frozenset of int
         Axes that must not be cut.
     scan : int, optional
         Axis along which a carry travels from block to block, so that it is walked in order.
-    state : float
-        Bytes that a lane holds between blocks (partial results, or a carry), per element of an output's block.
+    together : tuple of int
+        How many outputs each part of the kernel gives; empty for one part that gives all.
+    state : tuple of float
+        For each part the bytes that a lane holds between blocks, as `Part` has it; empty for none.
     """
 
     extents: Shape
@@ -125,7 +171,8 @@ class Blockwise:
     outputs: tuple[Output, ...]
     whole: frozenset[int] = frozenset()
     scan: int | None = None
-    state: float = 0.0
+    together: Shape = ()
+    state: tuple[float, ...] = ()
 
     @cached_property
     def has_halo(self) -> bool:
@@ -137,23 +184,43 @@ class Blockwise:
         return max([math.prod(sides), *(math.prod(o.shape(sides)) for o in self.operands)])
 
     @cached_property
+    def parts(self) -> tuple[Part, ...]:
+        """The outputs, as the kernel gives them."""
+        found, first = [], 0
+        for i, number in enumerate(self.together or (len(self.outputs),)):
+            outputs = self.outputs[first : first + number]
+            kept = {d.axis for o in outputs for d in o.dims if isinstance(d, Along)}
+            folded = frozenset(range(len(self.extents))) - kept - self.whole if outputs else frozenset()
+            found.append(Part(outputs, first, tuple(sorted(kept)), folded, self.state[i] if self.state else 0.0))
+            first += number
+        return tuple(found)
+
+    @cached_property
     def folded(self) -> frozenset[int]:
         """Axes that no output follows: what the blocks along them give is combined."""
-        kept = {d.axis for o in self.outputs for d in o.dims if isinstance(d, Along)}
-        return frozenset(range(len(self.extents))) - kept - self.whole if self.outputs else frozenset()
+        return frozenset.intersection(*(part.folded for part in self.parts))
+
+    @cached_property
+    def folds(self) -> bool:
+        """Whether anything is combined."""
+        return any(part.folded for part in self.parts)
 
     def holds(self, sides: Sequence[int]) -> int:
-        """Bytes that a lane keeps between blocks of these sides."""
-        return math.ceil(self.state * sum(math.prod(o.shape(sides)) for o in self.outputs[:1]))
+        """Bytes that a lane keeps between blocks of these sides, for one block of each output."""
+        return sum(part.holds(sides) for part in self.parts if part.outputs)
 
     @property
     def divisible_by_ratio(self) -> list[int]:
-        """Axes that every output follows, at whatever ratio, in order."""
+        """Axes that every output follows, at whatever ratio, or along which it is combined, in order."""
         return [
             a
             for a in range(len(self.extents))
             if a not in self.whole
-            and all(any(isinstance(d, Along) and d.axis == a for d in o.dims) for o in self.outputs)
+            and all(
+                a in p.folded
+                or (not p.folded and all(any(isinstance(d, Along) and d.axis == a for d in o.dims) for o in p.outputs))
+                for p in self.parts
+            )
         ]
 
     def step(self, axis: int) -> int:
@@ -163,11 +230,13 @@ class Blockwise:
 
     @property
     def divisible(self) -> frozenset[int]:
-        """Axes along which part of a block gives just the same part of every output."""
+        """Axes along which part of a block gives just the same part of every output, or is combined."""
         return frozenset(
             a
             for a in range(len(self.extents))
-            if a not in self.whole and a != self.scan and all(Along(a) in o.dims for o in self.outputs)
+            if a not in self.whole
+            and a != self.scan
+            and all(a in p.folded or (not p.folded and all(Along(a) in o.dims for o in p.outputs)) for p in self.parts)
         )
 
     def loads(self, operand: Operand, counts: Sequence[int], walk: Sequence[int]) -> int:

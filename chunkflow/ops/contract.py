@@ -141,7 +141,7 @@ class Contraction(Widened):
     merge: Callable[[Any, Any], Any]
 
     def fold(self, value: Any, blocks: Sequence[Any], nest: Blockwise, grid: Grid, index: Shape, box: Region) -> Any:
-        """See `chunkflow.kernel.Fold`."""
+        """See `chunkflow.ops.kernels.Fold`."""
         found = self(blocks, nest, grid, index, box)
         if value is None:
             # The function may have returned its block, or a buffer that it keeps; the value outlives both.
@@ -149,13 +149,13 @@ class Contraction(Widened):
         return self.combine(value, found)
 
     def combine(self, left: Any, right: Any) -> Any:
-        """See `chunkflow.kernel.Fold`."""
+        """See `chunkflow.ops.kernels.Fold`."""
         if isinstance(left, tuple):
             return tuple([self._merged(a, b) for a, b in zip(left, right, strict=True)])
         return self._merged(left, right)
 
     def finish(self, value: Any, nest: Blockwise, box: Region) -> Any:
-        """See `chunkflow.kernel.Fold`."""
+        """See `chunkflow.ops.kernels.Fold`."""
         return value
 
     def _merged(self, left: Any, right: Any) -> Any:

@@ -75,16 +75,16 @@ class Tally:
     def fold(
         self, value: Value | None, blocks: Sequence[Any], nest: Blockwise, grid: Grid, index: Shape, box: Region
     ) -> Value:
-        """See `chunkflow.kernel.Fold`."""
+        """See `chunkflow.ops.kernels.Fold`."""
         found = self.count(*blocks)
         return found if value is None else self.merge(value, found)
 
     def combine(self, left: Value, right: Value) -> Value:
-        """See `chunkflow.kernel.Fold`."""
+        """See `chunkflow.ops.kernels.Fold`."""
         return self.merge(left, right)
 
     def finish(self, value: Value, nest: Blockwise, box: Region) -> Any:
-        """See `chunkflow.kernel.Fold`."""
+        """See `chunkflow.ops.kernels.Fold`."""
         return self.result(value)
 
     def __call__(self, blocks: Sequence[Any], nest: Blockwise, grid: Grid, index: Shape, box: Region) -> Any:
@@ -105,7 +105,7 @@ class TopK:
     def fold(
         self, value: Value | None, blocks: Sequence[Any], nest: Blockwise, grid: Grid, index: Shape, box: Region
     ) -> Value:
-        """See `chunkflow.kernel.Fold`."""
+        """See `chunkflow.ops.kernels.Fold`."""
         found = self._selected(blocks[0])
         if value is not None:
             found = self._selected(np.concatenate((value[0], found), self.axis))
@@ -118,11 +118,11 @@ class TopK:
         return (found,)
 
     def combine(self, left: Value, right: Value) -> Value:
-        """See `chunkflow.kernel.Fold`."""
+        """See `chunkflow.ops.kernels.Fold`."""
         return (self._selected(np.concatenate((left[0], right[0]), self.axis)),)
 
     def finish(self, value: Value, nest: Blockwise, box: Region) -> Any:
-        """See `chunkflow.kernel.Fold`."""
+        """See `chunkflow.ops.kernels.Fold`."""
         found = np.sort(value[0], axis=self.axis)
         return np.flip(found, self.axis) if self.k > 0 else found
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -121,6 +121,10 @@ class Kernel:
         if "block_info" in self.wants:
             extra["block_info"] = self._block_info(nest, grid, index, box)
         return self.fn(*args, **self.kwargs, **extra)
+
+    def informed(self, nest: Blockwise, dtypes: tuple[np.dtype, ...]) -> Kernel:
+        """See `chunkflow.ops.kernels.Informed`."""
+        return replace(self, dtypes=dtypes)
 
     def _block_info(self, nest: Blockwise, grid: Grid, index: Shape, box: Region) -> dict[int | None, dict[str, Any]]:
         """What dask's ``map_blocks`` passes: one entry for each array argument, and None for the result.

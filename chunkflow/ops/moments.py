@@ -49,7 +49,7 @@ class Gram:
     def fold(
         self, value: Tile | None, blocks: Sequence[Any], nest: Blockwise, grid: Grid, index: Shape, box: Region
     ) -> Tile:
-        """See `chunkflow.kernel.Fold`."""
+        """See `chunkflow.ops.kernels.Fold`."""
         block = blocks[0].astype(working(self.result), copy=False)
         left = block.conj() if self.result.kind == "c" else block
         fresh = value is None
@@ -61,13 +61,13 @@ class Gram:
         return value
 
     def combine(self, left: Tile, right: Tile) -> Tile:
-        """See `chunkflow.kernel.Fold`."""
+        """See `chunkflow.ops.kernels.Fold`."""
         add = np.logical_or if self.result.kind == "b" else np.add
         add(left.array, right.array, out=left.array)
         return left
 
     def finish(self, value: Tile, nest: Blockwise, box: Region) -> Any:
-        """See `chunkflow.kernel.Fold`."""
+        """See `chunkflow.ops.kernels.Fold`."""
         array = value.take()
         mirror(array)
         return array.astype(self.result, copy=False)
@@ -104,7 +104,7 @@ class Moments:
     def fold(
         self, value: Tile | None, blocks: Sequence[Any], nest: Blockwise, grid: Grid, index: Shape, box: Region
     ) -> Tile:
-        """See `chunkflow.kernel.Fold`."""
+        """See `chunkflow.ops.kernels.Fold`."""
         block = blocks[0] if blocks[0].ndim == 2 else blocks[0][None]
         block = block.T if self.samples == 0 and blocks[0].ndim == 2 else block
         sides, count = block.shape
@@ -130,7 +130,7 @@ class Moments:
         return value
 
     def combine(self, left: Tile, right: Tile) -> Tile:
-        """See `chunkflow.kernel.Fold`."""
+        """See `chunkflow.ops.kernels.Fold`."""
         total = max(left.count + right.count, 1)
         distance = (right.origin - left.origin) + (right.mean - left.mean)
         left.array += right.array
@@ -140,7 +140,7 @@ class Moments:
         return left
 
     def finish(self, value: Tile, nest: Blockwise, box: Region) -> Any:
-        """See `chunkflow.kernel.Fold`."""
+        """See `chunkflow.ops.kernels.Fold`."""
         array = value.take()
         mirror(array)
         with np.errstate(divide="ignore", invalid="ignore"):

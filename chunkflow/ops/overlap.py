@@ -159,7 +159,11 @@ class Overlap(Kernel):
         assert self.trim is not None
         shape = tuple(getattr(result, "shape", ()))
         clipped = {
-            a for o in nest.operands if o.halo for a, kind in zip(o.axes, o.boundary, strict=True) if kind == "none"
+            a
+            for o in nest.operands
+            if o.halo
+            for a, deep, kind in zip(o.axes, o.halo, o.boundary, strict=True)
+            if kind == "none" and any(deep)
         }
         region, expected = [], []
         for axis, (before, after) in enumerate(self.trim):

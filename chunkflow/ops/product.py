@@ -160,7 +160,7 @@ class Product:
     def fold(
         self, value: Tile | None, blocks: Sequence[Any], nest: Blockwise, grid: Grid, index: Shape, box: Region
     ) -> Tile:
-        """See `chunkflow.kernel.Fold`."""
+        """See `chunkflow.ops.kernels.Fold`."""
         left, axes = self._ready(blocks, 0)
         for i in range(1, len(blocks) - 1):
             right, others = self._ready(blocks, i)
@@ -184,13 +184,13 @@ class Product:
         return Tile(array)
 
     def combine(self, left: Tile, right: Tile) -> Tile:
-        """See `chunkflow.kernel.Fold`."""
+        """See `chunkflow.ops.kernels.Fold`."""
         add = np.logical_or if self.result.kind == "b" else np.add
         add(left.array, right.array, out=left.array)
         return left
 
     def finish(self, value: Tile, nest: Blockwise, box: Region) -> Any:
-        """See `chunkflow.kernel.Fold`."""
+        """See `chunkflow.ops.kernels.Fold`."""
         array = value.take()
         order = self._order()
         if order != self.kept:

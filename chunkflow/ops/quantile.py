@@ -260,16 +260,16 @@ class Digits:
     def fold(
         self, value: Value | None, blocks: Sequence[Any], nest: Blockwise, grid: Grid, index: Shape, box: Region
     ) -> Value:
-        """See `chunkflow.kernel.Fold`."""
+        """See `chunkflow.ops.kernels.Fold`."""
         found = self._counted(blocks[0], box)
         return (found,) if value is None else (value[0] + found,)
 
     def combine(self, left: Value, right: Value) -> Value:
-        """See `chunkflow.kernel.Fold`."""
+        """See `chunkflow.ops.kernels.Fold`."""
         return (left[0] + right[0],)
 
     def finish(self, value: Value, nest: Blockwise, box: Region) -> Any:
-        """See `chunkflow.kernel.Fold`."""
+        """See `chunkflow.ops.kernels.Fold`."""
         below = value[0].cumsum(-1)  # of each bin and those before it
         prefixes, ranks = (self._part(known, box) for known in (self.prefixes, self.ranks))
         shape = prefixes.shape
@@ -347,7 +347,7 @@ class Distinct:
     def fold(
         self, value: Value | None, blocks: Sequence[Any], nest: Blockwise, grid: Grid, index: Shape, box: Region
     ) -> Value:
-        """See `chunkflow.kernel.Fold`."""
+        """See `chunkflow.ops.kernels.Fold`."""
         keys = to_keys(blocks[0]).reshape(-1)
         if keys.dtype.itemsize <= 2 and keys.size:
             counts = np.bincount(keys.astype(np.intp))
@@ -361,7 +361,7 @@ class Distinct:
         return new if value is None else self.combine(value, new)
 
     def combine(self, left: Value, right: Value) -> Value:
-        """See `chunkflow.kernel.Fold`."""
+        """See `chunkflow.ops.kernels.Fold`."""
         keys, counts = (np.concatenate(both) for both in zip(left, right, strict=True))
         order = np.argsort(keys)
         keys, total = keys[order], counts[order].cumsum()
@@ -371,7 +371,7 @@ class Distinct:
         return self._checked((keys[last], total))
 
     def finish(self, value: Value, nest: Blockwise, box: Region) -> Any:
-        """See `chunkflow.kernel.Fold`."""
+        """See `chunkflow.ops.kernels.Fold`."""
         return (*self._padded(value), np.full_like(value[1], len(value[0]), shape=(1,)))
 
     def __call__(self, blocks: Sequence[Any], nest: Blockwise, grid: Grid, index: Shape, box: Region) -> Any:

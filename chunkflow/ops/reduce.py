@@ -61,18 +61,18 @@ class Reduction:
     def fold(
         self, value: Value | None, blocks: Sequence[Any], nest: Blockwise, grid: Grid, index: Shape, box: Region
     ) -> Value:
-        """See `chunkflow.kernel.Fold`."""
+        """See `chunkflow.ops.kernels.Fold`."""
         with np.errstate(all="ignore"):
             found = self.how.chunk(*blocks, self.axes, box)
             return found if value is None else self.how.merge(value, found)
 
     def combine(self, left: Value, right: Value) -> Value:
-        """See `chunkflow.kernel.Fold`."""
+        """See `chunkflow.ops.kernels.Fold`."""
         with np.errstate(all="ignore"):
             return self.how.merge(left, right)
 
     def finish(self, value: Value, nest: Blockwise, box: Region) -> Any:
-        """See `chunkflow.kernel.Fold`."""
+        """See `chunkflow.ops.kernels.Fold`."""
         with np.errstate(all="ignore"):
             result = self.how.aggregate(*value)
         return result if self.keepdims or not self.axes else result.squeeze(self.axes)

@@ -56,7 +56,7 @@ class Scan:
     def advance(
         self, carry: Any, blocks: Sequence[Any], nest: Blockwise, grid: Grid, index: Shape, box: Region
     ) -> tuple[Any, Any]:
-        """See `chunkflow.kernel.Carry`."""
+        """See `chunkflow.ops.kernels.Carry`."""
         block = blocks[0].reshape(-1) if self.flat else blocks[0]
         running = self.run(block, carry, self.axis)
         # A copy: the results are stored, and their memory used again, while the next block is computed.
