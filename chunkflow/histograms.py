@@ -20,12 +20,13 @@ from typing import Any
 import numpy as np
 
 from chunkflow import stores
+from chunkflow.binning import check_rule, number_of_bins, numbers, over_everything, seen_by
 from chunkflow.budget import BudgetLike
 from chunkflow.chunking import Chunks
-from chunkflow.declare import Declare, Declared, block_sides
-from chunkflow.errors import ArgumentError, ArgumentTypeError
+from chunkflow.declare import Declared, block_sides
+from chunkflow.errors import ArgumentError, ArgumentTypeError, UnsupportedError
+from chunkflow.graph import has_lazy
 from chunkflow.host import available_memory
-from chunkflow.kernel import Kernel
 from chunkflow.ops.histogram import Tally, TopK, Value, extremes, histogrammed, outermost
 from chunkflow.ops.map import nest, normalize_axes
 from chunkflow.prepare import Options
@@ -35,7 +36,7 @@ from chunkflow.spec import ArraySpec
 from chunkflow.units import format_bytes
 
 
-@composed
+@composed(once=True)
 def histogram(
     x: Any,
     bins: Any = 10,
@@ -52,14 +53,17 @@ def histogram(
 ) -> tuple[Any, np.ndarray]:
     """Histogram of all elements of an array.
 
-    Without `range`, and with a number of bins, a first pass finds the smallest and the largest element.
+    Without `range`, and with a number of bins, a first pass finds the smallest and the largest element. With a rule
+    that chooses the bins, it finds what the rule needs; "auto" and "fd" need quartiles, for which there are more passes
+    (see `chunkflow.quantiles`).
 
     Parameters
     ----------
     x : array_like, str or path
         A source, as for `chunkflow.map`, of any shape.
-    bins : int or array_like
-        Number of bins of equal width, or their edges. Rules by name, such as "auto", are not supported.
+    bins : int, array_like or str
+        Number of bins of equal width, or their edges, or one of NumPy's rules, which chooses their number: "auto",
+        "doane", "fd", "rice", "scott", "sqrt" or "sturges" (not "stone").
     range : (float, float), optional
         Lowest and highest edge; elements outside are left out.
     density : bool, optional
@@ -80,9 +84,9 @@ def histogram(
     Raises
     ------
     ArgumentError
-        Bins that do not increase, a range that is not finite, weights of another shape than `x`.
+        Bins that do not increase, a range that is not finite, weights of another shape than `x`, an unknown rule.
     ArgumentTypeError
-        Complex `x`, which has no order; bins that are no number, or a rule by name.
+        Complex `x`, which has no order; bins that are no number; a rule with weights.
     BudgetError
         Not even the smallest block fits the budget.
 
@@ -94,34 +98,49 @@ def histogram(
     (array([0, 2, 1, 1]), array([0, 1, 2, 3, 4]))
     >>> histogram(np.array([1.0, 2.0, 5.0]), bins=2, device="cpu")
     (array([2, 1]), array([1., 3., 5.]))
+    >>> histogram(np.array([1.0, 2.0, 4.0, 5.0]), bins="sqrt", device="cpu")
+    (array([2, 2]), array([1., 3., 5.]))
     """
     spec = stores.spec_of(x)
-    if isinstance(bins, str):
-        raise ArgumentTypeError(
-            f"bins={bins!r}: rules that choose the bins are not supported; give a number of bins, or their edges"
-        )
+    rule = bins if isinstance(bins, str) else None
     if spec.dtype.kind == "c":
         raise ArgumentTypeError(
             f"{spec.name} is complex ({spec.dtype}), and bins need an order: take its real part, say"
         )
+    if rule is not None:
+        check_rule(rule, spec.dtype, weights is not None)
+        bins = 1  # so far
     wtype = np.dtype(np.intp)
     if weights is not None:
         wspec = stores.spec_of(weights)
         wtype = wspec.dtype
         if wspec.shape != spec.shape:
             raise ArgumentError(f"weights have the shape {wspec.shape} and x has {spec.shape}: they must be the same")
+    if has_lazy(x) and (rule is not None or (range is None and np.ndim(bins) == 0)):
+        raise UnsupportedError(
+            "histogram of an expression takes its bins' edges, or their number and range=(low, high), so that they are "
+            "known before it runs: compute(x.min(), x.max()) finds the range"
+        )
     block_sides(chunks, spec.shape)
     edges = _edges(spec, bins, range)
     result = np.result_type(wtype, "f8") if density else wtype
-    stores.open_target(out, overwrite=overwrite).describe((len(edges) - 1,), result, None)
-    if np.ndim(bins) == 0 and range is None and spec.size:
+    target = stores.open_target(out, overwrite=overwrite)
+    if rule is None:
+        target.describe((len(edges) - 1,), result, None)
+    if rule is not None and spec.size:
+        seen = seen_by(rule, x, spec, range, chunks, budget, device, progress)
+        bins = number_of_bins(rule, seen, range)
+        range = (seen.low, seen.high) if range is None else range
+        edges = _edges(spec, bins, range)
+        target.describe((len(edges) - 1,), result, None)
+    elif np.ndim(bins) == 0 and range is None and spec.size:
         low, high = _extremes(x, chunks, budget, device, progress)
         range = low[0], high[0]
         edges = _edges(spec, bins, range)
     tally = _histogram_of_blocks(bins, range, edges, wtype, density)
     arrays = (x,) if weights is None else (x, weights)
     options = Options(out=out, budget=budget, device=device, overwrite=overwrite)
-    hist = execute(Request(_over_everything(tally, chunks), arrays, options, progress))
+    hist = execute(Request(over_everything(tally, chunks), arrays, options, progress))
     return hist, edges
 
 
@@ -140,7 +159,8 @@ def bincount(
 ) -> Any:
     """How often each integer from 0 on is in an array.
 
-    A first pass finds the largest one.
+    A first pass finds the largest one. Where integers are few and large, or negative, `chunkflow.unique` with
+    ``return_counts=True`` counts those that there are.
 
     Parameters
     ----------
@@ -207,7 +227,7 @@ def bincount(
 
     arrays = (x,) if weights is None else (x, weights)
     options = Options(out=out, budget=budget, device=device, overwrite=overwrite)
-    return execute(Request(_over_everything(Tally(count), chunks), arrays, options, progress))
+    return execute(Request(over_everything(Tally(count), chunks), arrays, options, progress))
 
 
 @operation
@@ -280,20 +300,10 @@ def topk(
 # -- How they are declared -----------------------------------------------------------------------------------
 
 
-def _over_everything(kernel: Kernel, chunks: Chunks) -> Declare:
-    """Declare a fold over all elements, to results of one dimension."""
-
-    def declare(specs: Sequence[ArraySpec], args: tuple[Any, ...]) -> Declared:
-        op = nest([s.shape for s in specs])
-        return Declared(op, kernel, (None,), block_sides(chunks, op.extents), tiles=False)
-
-    return declare
-
-
 def _extremes(x: Any, chunks: Chunks, budget: Any, device: Any, progress: ProgressLike) -> Any:
     """Smallest and largest element of an array that has any, each in an array of one; of bools, 0 and 1."""
-    tally = Tally(lambda block: extremes(_numbers(block)), outermost)
-    return execute(Request(_over_everything(tally, chunks), (x,), Options(budget=budget, device=device), progress))
+    tally = Tally(lambda block: extremes(numbers(block)), outermost)
+    return execute(Request(over_everything(tally, chunks), (x,), Options(budget=budget, device=device), progress))
 
 
 def _histogram_of_blocks(bins: Any, range: Any, edges: np.ndarray, wtype: np.dtype, density: bool | None) -> Tally:
@@ -303,7 +313,7 @@ def _histogram_of_blocks(bins: Any, range: Any, edges: np.ndarray, wtype: np.dty
     def count(block: Any, weights: Any = None) -> Value:
         if weights is not None:
             weights = weights.astype(wide, copy=False)
-        return (histogrammed(_numbers(block), bins, range, edges, weights),)
+        return (histogrammed(numbers(block), bins, range, edges, weights),)
 
     def result(value: Value) -> Any:
         (hist,) = value
@@ -313,11 +323,6 @@ def _histogram_of_blocks(bins: Any, range: Any, edges: np.ndarray, wtype: np.dty
             return hist / np.asarray(np.diff(edges).astype("f8"), like=hist) / hist.sum()
 
     return Tally(count, result=result)
-
-
-def _numbers(block: Any) -> Any:
-    """Bools as 0 and 1, as NumPy's histogram takes them."""
-    return block.view("u1") if block.dtype.kind == "b" else block
 
 
 def _edges(spec: ArraySpec, bins: Any, range: Any) -> np.ndarray:

@@ -32,9 +32,10 @@ from chunkflow.errors import ArgumentError, ArgumentTypeError, BudgetError
 from chunkflow.ops.quantile import Distinct, TooManyValuesError, from_keys, key_dtype
 from chunkflow.prepare import Options
 from chunkflow.progress import ProgressLike
-from chunkflow.reducing import Axis
+from chunkflow.reducing import Axis, reduced_axes
 from chunkflow.run import Request, composed, execute
 from chunkflow.selecting import SHARE, folded, median_of, place, quantile_of, reduced, stored
+from chunkflow.spec import ArraySpec
 from chunkflow.stores import spec_of
 from chunkflow.units import format_bytes
 
@@ -42,7 +43,22 @@ FEW = 1 << 16
 """Distinct values for which there is room at first."""
 
 
-@composed
+def _median(x: Any, axis: Axis = None, keepdims: bool = False, **_: Any) -> ArraySpec:
+    return _quantiles(x, 0.5, axis, "linear", keepdims)
+
+
+def _quantiles(
+    x: Any, q: Any, axis: Axis = None, method: str = "linear", keepdims: bool = False, **_: Any
+) -> ArraySpec:
+    """What is known of quantiles before they are found."""
+    spec = spec_of(x)
+    axes = reduced_axes(axis, len(spec.shape))
+    kept = [1 if a in axes else n for a, n in enumerate(spec.shape) if keepdims or a not in axes]
+    found = np.quantile(np.ones(1, spec.dtype), np.zeros(np.shape(q)), method=method)  # type: ignore[call-overload]
+    return ArraySpec("quantile", (*np.shape(q), *kept), found.dtype)
+
+
+@composed(gives=_quantiles, streams=True)
 def quantile(
     x: Any,
     q: Any,
@@ -110,7 +126,7 @@ def quantile(
     return reduced(make, x, axis, keepdims, chunks, options, progress)
 
 
-@composed
+@composed(gives=_quantiles, streams=True)
 def percentile(
     x: Any,
     q: Any,
@@ -158,7 +174,7 @@ def percentile(
     return reduced(make, x, axis, keepdims, chunks, options, progress)
 
 
-@composed
+@composed(gives=_median, streams=True)
 def median(
     x: Any,
     axis: Axis = None,
@@ -212,7 +228,10 @@ def unique(
     progress: ProgressLike = False,
     overwrite: bool = False,
 ) -> Any:
-    """Distinct values of an array of integers or bools, sorted, as ``numpy.unique``.
+    """Distinct values of an array of integers or bools, sorted, as ``numpy.unique``; and how often each occurs.
+
+    With ``return_counts=True`` it is the way to count values that are large, negative or far apart, where
+    `chunkflow.bincount` would count up to the largest.
 
     One pass, as a rule. With more than 65536 distinct values it starts again, with room for sixteen times as many,
     until there is room for all or a quarter of the budget is taken.

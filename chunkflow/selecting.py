@@ -137,12 +137,12 @@ def reduced(
             return _shown(result, options)
         except BudgetError:  # a line does not fit after all
             pass
-    ranks, statistics = _selected(x, spec, axes, how.ranks(), block, run, room, options.budget, progress)
+    ranks, statistics = order_statistics(x, spec, axes, how.ranks(), block, run, room, options.budget, progress)
     found = how.result(lambda wanted: statistics[np.searchsorted(ranks, wanted)])
     return _shown(stored(found.reshape((*quantiles, *last)), target), options)
 
 
-def _selected(
+def order_statistics(
     x: Any,
     spec: ArraySpec,
     axes: tuple[int, ...],

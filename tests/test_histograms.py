@@ -168,7 +168,7 @@ X, LINE, COMPLEX = Untouchable("f8", 4, 5), Untouchable("i4", 20), Untouchable("
 @pytest.mark.parametrize(
     ("count", "arguments", "options", "error", "words"),
     [
-        (histogram, (X, "auto"), {}, errors.ArgumentTypeError, "'auto'"),
+        (histogram, (X, "stone"), {}, errors.ArgumentError, "'stone'.*'scott'"),
         (histogram, (X, 0), {}, errors.ArgumentError, "bins=0"),
         (histogram, (X, 2.5), {}, errors.ArgumentTypeError, "bins=2.5"),
         (histogram, (X, [1, 3, 2]), {}, errors.ArgumentError, "monotonic"),
