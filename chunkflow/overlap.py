@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -9,22 +10,26 @@ from typing import Any
 from chunkflow.budget import BudgetLike
 from chunkflow.chunking import Chunks
 from chunkflow.declare import Declare, Declared
-from chunkflow.errors import ArgumentTypeError
+from chunkflow.errors import ArgumentError, ArgumentTypeError
+from chunkflow.iterating import Iteration, count, repeatable
 from chunkflow.ops.map import nest, output_axes
 from chunkflow.ops.overlap import Overlap, boundaries, depths, each, with_halo
+from chunkflow.pacing import IterationPlan
 from chunkflow.prepare import Options
 from chunkflow.progress import ProgressLike
-from chunkflow.run import Request, operation
+from chunkflow.run import Request
 from chunkflow.spec import ArraySpec
 
 
-@operation
+@repeatable
 def map_overlap(
     fn: Callable[..., Any],
     *arrays: Any,
     depth: Any,
     boundary: Any = "none",
     trim: bool = True,
+    iterations: int = 1,
+    steps_per_pass: int | None = None,
     out: Any = None,
     budget: BudgetLike = None,
     dtype: Any = None,
@@ -34,7 +39,7 @@ def map_overlap(
     progress: ProgressLike = False,
     overwrite: bool = False,
     **kwargs: Any,
-) -> Any:
+) -> Request | Iteration:
     """Apply a function to blocks that overlap: stencils, filters, derivatives.
 
     Each block is handed to `fn` with `depth` elements of its neighbours around it. Elements that the block
@@ -70,6 +75,16 @@ def map_overlap(
     trim : bool
         Whether the halo is cut from what `fn` returns: as deep as the deepest array's along each axis, and
         not beyond an edge whose boundary is "none".
+    iterations : int
+        How often `fn` is applied, as a simulation is stepped: each time to the last result instead of the first array,
+        to the others as they are. The result is that of so many calls, to the bit. It needs `trim`, one result of
+        the first array's shape, and a dtype that is the same from the first step on.
+    steps_per_pass : int, optional
+        Of the iterations, how many a pass over the arrays takes: blocks are read with a halo that many times as deep,
+        so that the array is read and written that much less often, while what lies between two blocks is computed by
+        both. By default as many as the model predicts to be fastest, which `iteration_plan` shows; never so many that
+        a periodic axis is wrapped around twice. Between passes the array is kept in files beside a path in `out`, which
+        are removed, else in host memory, where an array in `out` is one of the two that are written in turn.
     chunks : int or tuple, optional
         Shape of the blocks without their halos, as for `map`.
     out, budget, dtype, workspace, device, progress, overwrite, **kwargs
@@ -84,7 +99,7 @@ def map_overlap(
     ------
     ArgumentError, ArgumentTypeError
         A depth or boundary that is none, or a depth larger than the array with "reflect" (n), "mirror" (n - 1)
-        or "periodic" (n).
+        or "periodic" (n). Less than one iteration, or several without `trim`.
     BudgetError, ResultError, ReadError, WriteError
         As for `map`.
 
@@ -99,11 +114,58 @@ def map_overlap(
     >>> y = cf.map_overlap(laplacian, x, depth={0: 1}, boundary="periodic", device="cpu")
     >>> np.allclose(y, laplacian(x))
     True
+
+    Heat that spreads for ten steps:
+
+    >>> def step(u):
+    ...     return u + 0.25 * laplacian(u)
+    >>> z = cf.map_overlap(step, x, depth={0: 1}, boundary="periodic", iterations=10, device="cpu")
+    >>> bool(np.abs(z).max() < np.abs(x).max())
+    True
     """
     if not callable(fn):
         raise ArgumentTypeError(f"fn must be callable, not a {type(fn).__name__}")
     options = Options(out, budget, dtype, chunks, workspace, device, overwrite)
+    steps = None if steps_per_pass is None else count(steps_per_pass, "steps_per_pass")
+    if count(iterations, "iterations") > 1:
+        if not trim:
+            raise ArgumentError(
+                "iterations need trim=True: each step's result is the next one's array, without its halo"
+            )
+        return Iteration(fn, kwargs, depth, boundary, arrays, options, progress, int(iterations), steps)
     return Request(_declare(fn, kwargs, depth, boundary, trim), arrays, options, progress)
+
+
+def iteration_plan(fn: Callable[..., Any], *arrays: Any, iterations: int, **options: Any) -> IterationPlan:
+    """What `map_overlap` would do with several iterations. Nothing is written.
+
+    Parameters
+    ----------
+    fn, *arrays, iterations, **options
+        As for `map_overlap`.
+
+    Returns
+    -------
+    IterationPlan
+        Steps of each pass, bytes read and written in all, and each pass's plan; ``str()`` of it is meant for people.
+
+    Raises
+    ------
+    ArgumentError, ArgumentTypeError, BudgetError
+        As for `map_overlap`; less than two iterations, of which `explain` shows the plan.
+
+    Examples
+    --------
+    >>> import numpy as np, chunkflow as cf
+    >>> x = np.ones((100, 100))
+    >>> plan = cf.iteration_plan(np.copy, x, depth=1, boundary=0, iterations=8, steps_per_pass=4, device="cpu")
+    >>> plan.passes, plan.bytes_read == 2 * x.nbytes
+    (2, True)
+    """
+    asked = inspect.unwrap(map_overlap)(fn, *arrays, iterations=iterations, **options)
+    if not isinstance(asked, Iteration):
+        raise ArgumentError(f"iterations={iterations} make one pass: see explain")
+    return asked.plan()
 
 
 def _declare(fn: Callable[..., Any], kwargs: dict[str, Any], depth: Any, boundary: Any, trim: bool) -> Declare:
