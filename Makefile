@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: setup demo test thorough lint format types bench bench-gpu examples wheel all clean
+.PHONY: setup demo test thorough lint format types vocabulary bench bench-gpu examples wheel all clean
 
 all: lint types test examples ## everything that a change must pass
 
@@ -38,6 +38,9 @@ types: $(READY)
 examples: $(READY) ## each script of examples/; what they write is removed
 	work=$$(mktemp -d) && trap 'rm -rf "$$work"' EXIT && \
 	for script in examples/*.py; do TMPDIR="$$work" $(BIN)/python $$script || exit 1; done
+
+vocabulary: $(READY) ## docs/numpy.md, which a test keeps true
+	CHUNKFLOW_WRITE_DOCS=1 $(BIN)/pytest -q tests/test_vocabulary.py -k docs
 
 bench: $(READY) ## the CPU's figures of README's "Measured", with their peers beside them
 	$(BIN)/pip install --quiet -e ".[dask]" cubed

@@ -5,17 +5,21 @@
 array([1., 2., 3.])
 """
 
-from chunkflow import errors
-from chunkflow.api import blockwise, chunks, explain, map
+from chunkflow import errors, fft
+from chunkflow.api import blockwise, chunks, map
 from chunkflow.budget import Budget
+from chunkflow.compute import PassesPlan, compute, explain, store
 from chunkflow.covariance import corrcoef, cov, gram
 from chunkflow.errors import BudgetError, ChunkflowError, ReadError, WriteError
 from chunkflow.extremes import all, any, argmax, argmin, count_nonzero, max, min, norm, ptp
+from chunkflow.groups import LabelStatistics, label_statistics
 from chunkflow.histograms import bincount, histogram, topk
 from chunkflow.joining import concatenate, pad, stack
+from chunkflow.lazy import Array, open
 from chunkflow.linalg import dot, einsum, matmul, outer, tensordot, vecdot
 from chunkflow.nanreductions import nanargmax, nanargmin, nanmax, nanmean, nanmin, nanprod, nanstd, nansum, nanvar
-from chunkflow.overlap import map_overlap
+from chunkflow.overlap import iteration_plan, map_overlap
+from chunkflow.pacing import IterationPlan
 from chunkflow.plan import Plan
 from chunkflow.profile import Profile
 from chunkflow.quantiles import median, percentile, quantile, unique
@@ -29,12 +33,16 @@ from chunkflow.trace import Observer, observing
 __version__ = "0.1.0"
 
 __all__ = [
+    "Array",
     "Budget",
     "BudgetError",
     "Chunk",
     "ChunkStream",
     "ChunkflowError",
+    "IterationPlan",
+    "LabelStatistics",
     "Observer",
+    "PassesPlan",
     "Plan",
     "Profile",
     "ReadError",
@@ -48,6 +56,7 @@ __all__ = [
     "bincount",
     "blockwise",
     "chunks",
+    "compute",
     "concatenate",
     "copy",
     "corrcoef",
@@ -60,9 +69,12 @@ __all__ = [
     "einsum",
     "errors",
     "explain",
+    "fft",
     "flip",
     "gram",
     "histogram",
+    "iteration_plan",
+    "label_statistics",
     "map",
     "map_overlap",
     "matmul",
@@ -83,6 +95,7 @@ __all__ = [
     "nanvar",
     "norm",
     "observing",
+    "open",
     "outer",
     "pad",
     "percentile",
@@ -96,6 +109,7 @@ __all__ = [
     "roll",
     "stack",
     "std",
+    "store",
     "sum",
     "tensordot",
     "topk",

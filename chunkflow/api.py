@@ -9,9 +9,8 @@ from chunkflow import progress as _progress
 from chunkflow.budget import BudgetLike
 from chunkflow.chunking import Chunks
 from chunkflow.declare import declare_blockwise, declare_map
-from chunkflow.plan import Plan
 from chunkflow.prepare import Options
-from chunkflow.run import Request, is_operation, operation, plan_of, watching
+from chunkflow.run import Request, operation, watching
 from chunkflow.stream import ChunkStream
 
 
@@ -187,38 +186,6 @@ def blockwise(
     options = Options(out, budget, dtype, None, workspace, device, overwrite)
     declare, arrays = declare_blockwise(fn, kwargs, out_ind, array_index_pairs, combine, new_axes)
     return Request(declare, arrays, options, progress)
-
-
-def explain(fn: Callable[..., Any], *arrays: Any, **options: Any) -> Plan:
-    """Plan of an operation before it runs: print it. Nothing is written.
-
-    The function is called once on a small block, unless ``dtype=`` and ``workspace=`` are given.
-
-    Parameters
-    ----------
-    fn : callable
-        One of chunkflow's operations, or a function that `map` is to apply.
-    *arrays, **options
-        As for the operation, or for `map`.
-
-    Returns
-    -------
-    Plan
-        Blocks, slots, loop order, bytes and predicted seconds; ``str()`` of it is meant for people.
-
-    Raises
-    ------
-    ArgumentTypeError
-        An operation of several passes, each of which has a plan of its own.
-
-    Examples
-    --------
-    >>> import numpy as np, chunkflow as cf
-    >>> plan = cf.explain(np.sqrt, np.ones((100, 100)), budget="1MB", device="cpu")
-    >>> plan.memory.total <= plan.budget
-    True
-    """
-    return plan_of(fn, arrays, options) if is_operation(fn) else plan_of(map, (fn, *arrays), options)
 
 
 def chunks(

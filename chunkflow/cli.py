@@ -137,13 +137,15 @@ def demo(shape: tuple[int, int, int], where: Path, budget: str | None, device: s
 def _plan(paths: Sequence[Path], budget: str | None, tenth: int, options: dict[str, Any]) -> cf.Plan:
     """Plan for the budget given, for a tenth of the data, or for what will do."""
     try:
-        return cf.explain(speed, *paths, budget=budget or tenth, **options)
+        plan: cf.Plan = cf.explain(speed, *paths, budget=budget or tenth, **options)
+        return plan
     except BudgetError as error:
         if budget or error.smallest is None:
             raise
         ample = 4 * error.smallest
         print(f"{format_bytes(tenth)}, a tenth of the data, is too little here: taking {format_bytes(ample)}")
-        return cf.explain(speed, *paths, budget=ample, **options)
+        plan = cf.explain(speed, *paths, budget=ample, **options)
+        return plan
 
 
 def _claim(where: Path) -> None:

@@ -19,6 +19,10 @@ class ArgumentTypeError(ChunkflowError, TypeError):
     """An argument, or an array's dtype, is of a kind that cannot be processed."""
 
 
+class UnsupportedError(ChunkflowError, TypeError):
+    """NumPy has it and chunkflow has not: the message says what could be used instead."""
+
+
 class ResultError(ChunkflowError, ValueError):
     """The user's function returned an array of the wrong shape."""
 

@@ -13,8 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from chunkflow.declare import Declared
+from chunkflow.declare import Declared, declare_permuted
 from chunkflow.errors import ArgumentError, ArgumentTypeError
+from chunkflow.graph import check_lazily, has_lazy
 from chunkflow.grid import Shape
 from chunkflow.ops.map import Kernel, nest, normalize_axes
 from chunkflow.ops.rearrange import Arrangement
@@ -64,6 +65,17 @@ class Composition:
             stack.pop_all()
         return composed
 
+    def on(self, arrays: Sequence[Any]) -> Composition:
+        """The same of other arrays."""
+        return replace(self, arrays=arrays)
+
+    def __chunkflow_spec__(self) -> ArraySpec:
+        """See `chunkflow.stores.spec_of`."""
+        specs = [spec_of(array) for array in self.arrays]
+        found = self.arrange(specs)
+        dtype = np.result_type(*[spec.dtype for spec in specs])
+        return ArraySpec(specs[0].name, found.arrangement.shape, dtype, found.chunks)
+
     def _check_overlap(self, sources: Sequence[Source]) -> None:
         """Refuse an output that shares bytes with one of several sources, whose places are lost to the run."""
         if self.options.out is None or isinstance(self.options.out, tuple | list):
@@ -93,6 +105,9 @@ def moved(
     spec = spec_of(x)
     every = tuple(range(len(spec.shape)))
     axes = every if order is None else order
+    if has_lazy(x):  # nothing is moved: what needs it reads it in these places
+        check_lazily(options, progress, "a rearranged array")
+        return Request(declare_permuted(axes), (x,), Options(), is_view=axes == every)
     sides = block or _sides(spec, axes, options)
     if options.chunks is None and spec.chunks is not None and axes != every:
         options = replace(options, chunks=tuple(spec.chunks[a] for a in axes))

@@ -92,7 +92,7 @@ class RechunkPlan:
         return f"{self.shape} of {self.dtype}, chunks {way}: {number}, {read} read and {written} written"
 
 
-@composed
+@composed(plans=lambda *args, **options: _planned(*args, **options))
 def rechunk(
     x: Any,
     chunks: Chunks,
@@ -169,7 +169,13 @@ def rechunk(
         shutil.rmtree(folder, ignore_errors=True)
 
 
-@composed
+def _planned(
+    x: Any, chunks: Chunks, out: Any = None, *, budget: BudgetLike = None, device: Any = None, **_: Any
+) -> RechunkPlan:
+    """What `chunkflow.explain` shows."""
+    return rechunk_plan(x, chunks, budget, device=device)
+
+
 def rechunk_plan(x: Any, chunks: Chunks, budget: BudgetLike = None, *, device: Any = None) -> RechunkPlan:
     """What `rechunk` would do.
 

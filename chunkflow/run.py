@@ -1,68 +1,192 @@
-"""From a request to its results: the one way in which every operation runs, or is explained.
+"""From a request to its results: the one way in which every operation runs, is explained, or becomes an expression.
 
-An operation is a function that says what is to be done (a `Request`); the decorator `operation` does it.
+An operation is a function that says what is to be done (a `Request`); the decorator `operation` does it, or where one
+of its arrays is an expression gives another expression.
 """
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, ParamSpec
+from contextlib import ExitStack
+from contextvars import ContextVar
+from typing import Any, ParamSpec, overload
 
-import numpy as np
-
-from chunkflow import engine, grid, interrupts, trace
+from chunkflow import interrupts, trace
 from chunkflow import progress as _progress
-from chunkflow.declare import Declare
-from chunkflow.errors import ArgumentError, ArgumentTypeError
-from chunkflow.plan import Plan
-from chunkflow.prepare import Options, Prepared, prepared
-from chunkflow.stores.base import Sink
+from chunkflow.errors import ArgumentTypeError, UnsupportedError
+from chunkflow.graph import (
+    Item,
+    Later,
+    Lazy,
+    Node,
+    Op,
+    Request,
+    check_lazily,
+    first_lazy,
+    interned,
+    key_of,
+    node_of,
+)
+from chunkflow.launch import launched
+from chunkflow.passes import Evaluation, learn
+from chunkflow.prepare import Options, prepared
+from chunkflow.spec import ArraySpec
 from chunkflow.trace import Trace
+
+__all__ = ["Request", "composed", "execute", "is_operation", "operation", "plan_of", "watching"]
 
 P = ParamSpec("P")
 
 
-@dataclass(frozen=True)
-class Request:
-    """What is to be run: an operation's declaration, its arrays, and how.
-
-    `finish` makes of the results what the caller gets.
-    """
-
-    declare: Declare
-    arrays: Sequence[Any]
-    options: Options
-    progress: _progress.ProgressLike = False
-    finish: Callable[[Any], Any] | None = None
-
-
 def execute(request: Request) -> Any:
     """Run a request: the output, or a tuple of them."""
+    asking = _asking.get()
+    if asking is not None:
+        return asks(request, *asking)
     watch = watching(request.progress)
-    with interrupts.deferred(), prepared(request.declare, request.arrays, request.options) as run:
-        results = _run(run, watch)
-    result = results if run.is_tuple else results[0]
+    if first_lazy(*request.arrays) is not None:
+        result = _evaluated(request, watch)
+    else:
+        with interrupts.deferred(), prepared(request.declare, request.arrays, request.options) as run:
+            results = launched(run, watch)
+        result = results if run.is_tuple else results[0]
     return result if request.finish is None else request.finish(result)
 
 
+def _evaluated(request: Request, watch: Trace) -> Any:
+    """Results of a request whose arrays are expressions."""
+    node = Op(request, "result", learn)
+    with ExitStack() as stack:
+        return Evaluation(request.options, watch).run({node: request.options.out}, stack)[node]
+
+
 def operation(ask: Callable[P, Request]) -> Callable[P, Any]:
-    """Turn a function that returns a `Request` into one that runs it."""
+    """Turn a function that returns a `Request` into one that runs it, or makes an expression of it."""
 
     @functools.wraps(ask)
     def call(*args: P.args, **kwargs: P.kwargs) -> Any:
-        return execute(ask(*args, **kwargs))
+        return asks(ask(*args, **kwargs), ask, args, kwargs)
 
     call.__dict__["asks"] = ask
     call.__annotations__ = {**ask.__annotations__, "return": Any}
     return call
 
 
-def composed(fn: Callable[P, Any]) -> Callable[P, Any]:
-    """Mark a function that runs several requests, one after another."""
-    fn.__dict__["asks"] = None
-    return fn
+def expression(
+    kind: Callable[[Node], Any],
+    request: Request,
+    ask: Callable[..., Any],
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
+) -> Any:
+    """The expression of a request: an array of this kind, or a tuple of them if `dtype` says so."""
+    name = ask.__name__
+    if request.is_view:
+        return kind(node_of(request.arrays[0]))
+    check_lazily(request.options, request.progress, name)
+    node = interned(key_of(ask, args, kwargs), lambda: Op(request, name, learn))
+    assert isinstance(node, Op)
+    _ = node.declared  # what is wrong with the arguments is said now
+    if isinstance(request.options.dtype, tuple):
+        return tuple(
+            kind(interned((Item, node, i), functools.partial(Item, node, i))) for i in range(len(request.options.dtype))
+        )
+    return kind(node)
+
+
+def asks(request: Request, ask: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    """What a call that asks for this gives: results, or an expression where one of its arrays is one."""
+    first = first_lazy(*request.arrays)
+    return execute(request) if first is None else expression(type(first), request, ask, args, kwargs)
+
+
+@overload
+def composed(fn: Callable[P, Any]) -> Callable[P, Any]: ...
+
+
+@overload
+def composed(
+    *,
+    gives: Callable[..., ArraySpec] | None = None,
+    streams: bool = False,
+    once: bool = False,
+    plans: Callable[..., Any] | None = None,
+) -> Callable[[Callable[P, Any]], Callable[P, Any]]: ...
+
+
+def composed(
+    fn: Callable[P, Any] | None = None,
+    *,
+    gives: Callable[..., ArraySpec] | None = None,
+    streams: bool = False,
+    once: bool = False,
+    plans: Callable[..., Any] | None = None,
+) -> Any:
+    """Mark a function that runs several requests, one after another.
+
+    Parameters
+    ----------
+    gives : callable, optional
+        Spec of what it gives, from its arguments: with it, what it gives of an expression is an expression. Without,
+        it runs at once.
+    streams : bool
+        Whether it takes expressions just as sources, so that they need not be stored for it.
+    once : bool
+        Whether of an expression it runs one request at most, which then is an expression too.
+    plans : callable, optional
+        Takes its arguments and tells what it would do.
+    """
+    if fn is None:
+        return functools.partial(composed, gives=gives, streams=streams, once=once, plans=plans)
+    work = fn
+
+    @functools.wraps(work)
+    def call(*args: P.args, **kwargs: P.kwargs) -> Any:
+        first = first_lazy(*args, *kwargs.values())
+        if first is None:
+            return work(*args, **kwargs)
+        if once:
+            token = _asking.set((work, args, kwargs))
+            try:
+                return work(*args, **kwargs)
+            finally:
+                _asking.reset(token)
+        if gives is not None:
+            return type(first)(later(work, gives(*args, **kwargs), args, kwargs, streams=streams))
+        return work(*args, **kwargs)
+
+    call.__dict__["asks"] = None
+    call.__dict__["plans"] = plans
+    return call
+
+
+_asking: ContextVar[tuple[Any, Any, Any] | None] = ContextVar("chunkflow_asking", default=None)
+"""The call whose one request is to become an expression."""
+
+
+def later(
+    work: Callable[..., Any], spec: ArraySpec, args: Sequence[Any], kwargs: Mapping[str, Any], *, streams: bool
+) -> Node:
+    """The node of a function of several passes."""
+    running = ("out", "budget", "device", "progress", "overwrite")
+    options = {key: value for key, value in kwargs.items() if key in running}
+    progress = options.pop("progress", False)
+    check_lazily(Options(**options), progress, work.__name__)
+    rest = {key: value for key, value in kwargs.items() if key not in running}
+    places = [i for i, a in enumerate(args) if isinstance(a, Lazy)]
+    if first_lazy(*rest.values(), *(a for i, a in enumerate(args) if i not in places)) is not None:
+        raise UnsupportedError(f"{work.__name__}: expressions are given by position, not by name or in lists")
+
+    def run(*arrays: Any, **given: Any) -> Any:
+        filled = list(args)
+        for place, array in zip(places, arrays, strict=True):
+            filled[place] = array
+        return work(*filled, **rest, **given)
+
+    nodes = [args[i]._node for i in places]
+    name = work.__name__
+    return interned(key_of(work, args, kwargs), lambda: Later(name, run, nodes, spec, streams=streams))
 
 
 def is_operation(fn: Any) -> bool:
@@ -70,15 +194,17 @@ def is_operation(fn: Any) -> bool:
     return "asks" in getattr(fn, "__dict__", ())
 
 
-def plan_of(fn: Callable[..., Any], arrays: Sequence[Any], options: Mapping[str, Any]) -> Plan:
+def plan_of(fn: Callable[..., Any], arrays: Sequence[Any], options: Mapping[str, Any]) -> Any:
     """Plan of an operation with these arguments.
 
     Raises
     ------
     ArgumentTypeError
-        It makes several passes.
+        It makes several passes, which only their results decide on.
     """
-    ask = fn.__dict__["asks"]
+    ask, plans = fn.__dict__["asks"], fn.__dict__.get("plans")
+    if plans is not None and (found := plans(*arrays, **options)) is not None:
+        return found
     if ask is None:
         raise ArgumentTypeError(
             f"{fn.__name__} makes several passes, each with a plan of its own: there is not one to show"
@@ -92,44 +218,3 @@ def watching(progress: _progress.ProgressLike) -> Trace:
     """Those who watch a run: the context's observers and the progress bar."""
     shown = _progress.make(progress)
     return Trace([*trace.active(), *([shown] if shown is not None else [])])
-
-
-def _run(run: Prepared, watch: Trace) -> tuple[Any, ...]:
-    """Run a plan; the outputs appear only if all of it succeeds."""
-    assert run.kernel is not None
-    empty = not len(run.plan.grid) and any(spec.size for spec in run.plan.outputs)
-    if empty and not run.plan.op.folded:
-        raise ArgumentError(
-            f"the arrays are empty ({run.plan.op.extents}) and the result is not: there is no block from which fn "
-            "could make it"
-        )
-    sinks: list[Sink] = []
-    watch.started(run.plan)
-    if run.plan.op.has_halo:
-        watch.noted(f"blocks overlap: {run.plan.rereads:.3g} times the arrays' bytes are read")
-    try:
-        for target, spec in zip(run.targets, run.plan.outputs, strict=True):
-            sinks.append(target.open(spec))
-        if len(run.plan.grid):
-            engine.execute(run.plan, run.kernel, run.sources, sinks, run.device, run.pool, watch)
-        elif empty:
-            _of_nothing(run, sinks)
-        results = tuple([sink.commit() for sink in sinks])
-    except BaseException as error:
-        for sink in sinks:
-            sink.abort()
-        watch.finished(error, run.pool.peak)
-        raise
-    watch.finished(None, run.pool.peak)
-    return results
-
-
-def _of_nothing(run: Prepared, sinks: Sequence[Sink]) -> None:
-    """Store what a fold over no element gives."""
-    plan = run.plan
-    assert run.kernel is not None
-    box = grid.whole(plan.op.extents)
-    blocks = [np.empty(s.shape, s.dtype) for s in plan.operands]
-    values = run.kernel(blocks, plan.op, plan.grid, (0,) * len(box), box)
-    for sink, spec, value in zip(sinks, plan.outputs, values if isinstance(values, tuple) else (values,), strict=True):
-        sink.write(grid.whole(spec.shape), np.asarray(value).astype(spec.dtype, copy=False))

@@ -15,7 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chunkflow import errors
-from chunkflow.api import blockwise, explain
+from chunkflow.api import blockwise
+from chunkflow.compute import explain
 from chunkflow.testing import CountingSource, filled
 
 

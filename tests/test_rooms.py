@@ -21,15 +21,17 @@ PACKAGE = ROOT / "chunkflow"
 # one another's equals and do not import each other. A package's own name stands for its __init__.py.
 FLOORS = (
     "errors units interrupts grid halo spec trace memory cost",
-    "ops.blockwise ops.map ops.gemm ops.product ops.* ops",
+    "ops.blockwise ops.kernels ops.map ops.overlap ops.gemm ops.product ops.* ops",
     "plan problem search planner chunking host",
     "stores.base stores.layout stores.checks stores.paths",
     "stores.array stores.file stores.filesink stores.zarrnode stores.zarrchunks stores.zarr stores.* stores",
     "devices.base devices.numpy devices.cupy devices.clock devices",
     "staging kernel ring direct engine budget calibrate profile progress",
-    "declare prepare stream run api overlap",
-    "reducing reductions extremes nanreductions histograms selecting quantiles scans covariance linalg",
+    "declare prepare launch graph fusing passes stream run api pacing iterating overlap",
+    "reducing reductions extremes nanreductions selecting quantiles binning histograms groups scans covariance linalg",
     "rearranging rearrange joining rechunking",
+    "spectral fourier transforming convolution fft",
+    "elementwise slicing reshaping equivalents vocabulary compute lazy",
     "cli testing.arrays testing.bench testing.pools testing.* testing",
 )
 ROOMS = [room for floor in FLOORS for room in floor.split()]

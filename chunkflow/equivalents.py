@@ -1,0 +1,311 @@
+"""NumPy's functions of expressions that take some of ours to make, with NumPy's signatures."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from chunkflow import extremes, joining, rearrange, reductions
+from chunkflow.declare import declare_broadcast
+from chunkflow.elementwise import mapped
+from chunkflow.errors import ArgumentError, UnsupportedError
+from chunkflow.graph import Lazy
+from chunkflow.ops.map import as_axes, normalize_axes
+from chunkflow.reshaping import reshaped
+from chunkflow.slicing import viewed
+
+Function = Callable[..., Any]
+
+
+def elementwise(fn: Function) -> Function:
+    """NumPy's function of each element."""
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        return mapped(fn, *args, **kwargs)
+
+    return call
+
+
+def masked(reduce: Function, neutral: Any) -> Function:
+    """A reduction with ``where=``: what is left out counts as something that changes nothing."""
+
+    def call(x: Any, *args: Any, where: Any = True, initial: Any = None, **kwargs: Any) -> Any:
+        if where is not True:
+            other = neutral if initial is None or neutral is not None else initial
+            if other is None:
+                raise UnsupportedError("min and max with where= need initial=, as there may be no element")
+            x = mapped(np.where, where, x, np.asarray(other).astype(x.dtype)[()])
+        found = reduce(x, *args, **kwargs)
+        if initial is None:
+            return found
+        return mapped(_INITIAL[reduce], found, initial)
+
+    return call
+
+
+_INITIAL: dict[Function, np.ufunc] = {
+    reductions.sum: np.add,
+    reductions.prod: np.multiply,
+    extremes.min: np.minimum,
+    extremes.max: np.maximum,
+}
+
+
+def mean(x: Any, axis: Any = None, dtype: Any = None, keepdims: bool = False, where: Any = True) -> Any:
+    """As `numpy.mean`, over the elements where `where` is true."""
+    if where is True:
+        return reductions.mean(x, axis, dtype, keepdims)
+    total = masked(reductions.sum, 0)(
+        x, axis=axis, dtype=dtype or np.mean(np.ones(1, x.dtype)).dtype, keepdims=keepdims, where=where
+    )
+    return total / reductions.sum(np.broadcast_to(where, x.shape), axis=axis, keepdims=keepdims)
+
+
+def astype(x: Any, dtype: Any, **kwargs: Any) -> Any:
+    """Elements in another dtype."""
+    wanted = np.dtype(dtype)
+    casting = kwargs.pop("casting", "unsafe")
+    if not np.can_cast(x.dtype, wanted, casting):
+        raise TypeError(f"Cannot cast array data from {x.dtype!r} to {wanted!r} according to the rule {casting!r}")
+    kwargs.pop("copy", None)
+    if kwargs:
+        raise UnsupportedError(f"astype of an expression has no {', '.join(kwargs)}: give dtype and casting")
+    return x if wanted == x.dtype else mapped(_cast, x, dtype=wanted)
+
+
+def _cast(block: Any, dtype: np.dtype) -> Any:
+    return block.astype(dtype)
+
+
+def reshape(x: Any, shape: Any, order: str = "C", *, copy: bool | None = None) -> Any:
+    """The elements in another shape, in C order."""
+    if order != "C":
+        raise UnsupportedError(f"np.reshape with order={order!r}: only C order is supported; transpose first, say")
+    return type(x)(reshaped(x._node, shape))
+
+
+def squeeze(x: Any, axis: Any = None) -> Any:
+    """As `numpy.squeeze`."""
+    gone = [a for a, n in enumerate(x.shape) if n == 1] if axis is None else normalize_axes(axis, x.ndim, "axis")
+    if any(x.shape[a] != 1 for a in gone):
+        raise ArgumentError(f"axis={axis} of shape {x.shape}: only axes of length 1 can be squeezed out")
+    return x[tuple(0 if a in gone else slice(None) for a in range(x.ndim))] if gone else x
+
+
+def expand_dims(x: Any, axis: Any) -> Any:
+    """As `numpy.expand_dims`."""
+    count = len(as_axes(axis, "axis"))
+    new = normalize_axes(axis, x.ndim + count, "axis")
+    return x[tuple(None if a in new else slice(None) for a in range(x.ndim + count))]
+
+
+def moveaxis(x: Any, source: Any, destination: Any) -> Any:
+    """As `numpy.moveaxis`."""
+    sources = [a % x.ndim for a in ordered(source, x.ndim, "source")]
+    places = [a % x.ndim for a in ordered(destination, x.ndim, "destination")]
+    if len(sources) != len(places):
+        raise ArgumentError(f"source={source!r} and destination={destination!r} must have as many axes")
+    order = [a for a in range(x.ndim) if a not in sources]
+    for place, axis in sorted(zip(places, sources, strict=True)):
+        order.insert(place, axis)
+    return rearrange.transpose(x, order)
+
+
+def ordered(axes: Any, ndim: int, name: str) -> list[int]:
+    """Axes as they are given, checked."""
+    normalize_axes(axes, ndim, name)
+    return as_axes(axes, name)
+
+
+def swapaxes(x: Any, axis1: int, axis2: int) -> Any:
+    """As `numpy.swapaxes`."""
+    order = list(range(x.ndim))
+    one, other = (normalize_axes(a, x.ndim, "axis")[0] for a in (axis1, axis2))
+    order[one], order[other] = other, one
+    return rearrange.transpose(x, order)
+
+
+def broadcast_to(x: Any, shape: Any) -> Any:
+    """As `numpy.broadcast_to`."""
+    if isinstance(x, Lazy):
+        wanted = tuple(as_axes(shape, "shape"))
+        return (
+            x
+            if wanted == x._node.shape
+            else type(x)(viewed(x._node, declare_broadcast(wanted), "broadcast_to", wanted))
+        )
+    return np.broadcast_to(x, shape)
+
+
+def at_least(number: int) -> Function:
+    """``atleast_1d`` and so on."""
+
+    def call(*arrays: Any) -> Any:
+        found = []
+        for x in arrays:
+            while x.ndim < number:
+                x = x[..., None] if number == 3 and x.ndim == 2 else x[None]
+            found.append(x)
+        return found[0] if len(found) == 1 else tuple(found)
+
+    return call
+
+
+def joined(axis: int, least: int) -> Function:
+    """``hstack`` and so on: concatenation along `axis` of arrays of at `least` so many dimensions."""
+
+    def call(arrays: Sequence[Any]) -> Any:
+        given = [np.asarray(a) if not isinstance(a, Lazy) else a for a in arrays]
+        some = [at_least(least)(a) for a in given]
+        return joining.concatenate(some, axis if some[0].ndim > axis else 0)
+
+    return call
+
+
+def split(x: Any, indices_or_sections: Any, axis: int = 0) -> Any:
+    """As `numpy.split`."""
+    n = x.shape[axis]
+    if isinstance(indices_or_sections, int | np.integer) and n % indices_or_sections:
+        raise ArgumentError(f"{n} elements do not split into {indices_or_sections} equal parts: use np.array_split")
+    return array_split(x, indices_or_sections, axis)
+
+
+def array_split(x: Any, indices_or_sections: Any, axis: int = 0) -> Any:
+    """As `numpy.array_split`."""
+    n = x.shape[axis]
+    if isinstance(indices_or_sections, int | np.integer):
+        each, more = divmod(n, int(indices_or_sections))
+        ends = np.cumsum([0] + [each + 1] * more + [each] * (int(indices_or_sections) - more)).tolist()
+    else:
+        ends = [0, *map(int, indices_or_sections), n]
+    before = (slice(None),) * (axis % x.ndim)
+    return [x[(*before, slice(a, b))] for a, b in itertools.pairwise(ends)]
+
+
+def repeat(x: Any, repeats: Any, axis: int | None = None) -> Any:
+    """As `numpy.repeat`."""
+    return rearrange.repeat(reshape(x, -1) if axis is None else x, repeats, 0 if axis is None else axis)
+
+
+def tile(x: Any, reps: Any) -> Any:
+    """As `numpy.tile`."""
+    times = [int(reps)] if np.ndim(reps) == 0 else [int(n) for n in reps]
+    while len(times) < x.ndim:
+        times.insert(0, 1)
+    while x.ndim < len(times):
+        x = x[None]
+    for axis, number in enumerate(times):
+        if number < 1:
+            raise UnsupportedError(f"np.tile with reps={reps!r}: an empty result is not supported")
+        x = joining.concatenate([x] * number, axis) if number > 1 else x
+    return x
+
+
+def allclose(a: Any, b: Any, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False) -> Any:
+    """As `numpy.allclose`."""
+    return extremes.all(mapped(np.isclose, a, b, rtol=rtol, atol=atol, equal_nan=equal_nan))
+
+
+def array_equal(a: Any, b: Any) -> Any:
+    """As `numpy.array_equal`."""
+    if np.shape(a) != np.shape(b):
+        return False
+    return extremes.all(mapped(np.equal, a, b))
+
+
+def filling(fill: Any) -> Function:
+    """``zeros_like`` and so on."""
+
+    def call(x: Any, dtype: Any = None) -> Any:
+        return mapped(_filled, x, fill=fill, dtype=np.dtype(dtype or x.dtype))
+
+    return call
+
+
+def _filled(block: Any, fill: Any, dtype: np.dtype) -> Any:
+    return np.full_like(block, fill, dtype=dtype)
+
+
+def where(condition: Any, *branches: Any) -> Any:
+    """As `numpy.where`, of three arguments."""
+    if len(branches) != 2:
+        raise UnsupportedError(
+            "np.where(condition) gives as many places as there are: count them with np.count_nonzero, or compute()"
+        )
+    return mapped(np.where, condition, *branches)
+
+
+def take(x: Any, indices: Any, axis: int | None = None) -> Any:
+    """As `numpy.take`, of one index."""
+    if axis is None or not isinstance(indices, int | np.integer):
+        raise UnsupportedError("np.take of an expression takes one index along an axis: slice it, or compute() first")
+    return x[(*(slice(None),) * (axis % x.ndim), int(indices))]
+
+
+def interp(x: Any, xp: Any, fp: Any, left: Any = None, right: Any = None, period: Any = None) -> Any:
+    """As `numpy.interp`."""
+    return mapped(np.interp, x, xp=np.asarray(xp), fp=np.asarray(fp), left=left, right=right, period=period)
+
+
+def digitize(x: Any, bins: Any, right: bool = False) -> Any:
+    """As `numpy.digitize`."""
+    return mapped(np.digitize, x, bins=np.asarray(bins), right=right)
+
+
+def isin(element: Any, test_elements: Any, **kwargs: Any) -> Any:
+    """As `numpy.isin`."""
+    return mapped(np.isin, element, test_elements=np.asarray(test_elements), **kwargs)
+
+
+def append(x: Any, values: Any, axis: int | None = None) -> Any:
+    """As `numpy.append`."""
+    given: list[Any] = [a if isinstance(a, Lazy) else np.asarray(a) for a in (x, values)]
+    return joining.concatenate([a.reshape(-1) if axis is None else a for a in given], 0 if axis is None else axis)
+
+
+def column_stack(arrays: Sequence[Any]) -> Any:
+    """As `numpy.column_stack`."""
+    given: list[Any] = [a if isinstance(a, Lazy) else np.asarray(a) for a in arrays]
+    return joining.concatenate([a[:, None] if a.ndim == 1 else a for a in given], 1)
+
+
+def select(conditions: Sequence[Any], choices: Sequence[Any], default: Any = 0) -> Any:
+    """As `numpy.select`."""
+    if len(conditions) != len(choices):
+        raise ArgumentError(f"{len(conditions)} conditions and {len(choices)} choices: give one choice for each")
+    found = default
+    for condition, choice in zip(reversed(conditions), reversed(choices), strict=True):
+        found = mapped(np.where, condition, choice, found)
+    return found
+
+
+def rot90(x: Any, k: int = 1, axes: Any = (0, 1)) -> Any:
+    """As `numpy.rot90`."""
+    one, other = (normalize_axes(a, x.ndim, "axes")[0] for a in axes)
+    if one == other:
+        raise ArgumentError(f"axes={axes!r} must be two different axes")
+    if k % 4 == 0:
+        return x
+    if k % 4 == 2:
+        return rearrange.flip(x, (one, other))
+    return (
+        swapaxes(rearrange.flip(x, other), one, other) if k % 4 == 1 else rearrange.flip(swapaxes(x, one, other), other)
+    )
+
+
+def broadcast_arrays(*arrays: Any) -> tuple[Any, ...]:
+    """As `numpy.broadcast_arrays`."""
+    shape = np.broadcast_shapes(*(np.shape(a) for a in arrays))
+    return tuple(broadcast_to(a, shape) for a in arrays)
+
+
+def without_nan(x: Any, fill: int) -> Any:
+    """The elements with a number in place of NaN."""
+    return mapped(_numbers, x, fill=fill)
+
+
+def _numbers(block: Any, fill: int) -> Any:
+    return np.where(np.isnan(block), block.dtype.type(fill), block)

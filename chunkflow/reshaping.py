@@ -1,0 +1,77 @@
+"""Arrays in other shapes: free for what lies in memory or in a ``.npy`` file in C order, and a copy otherwise."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from chunkflow.declare import declare_map
+from chunkflow.errors import ArgumentError
+from chunkflow.graph import Lazy, Leaf, Node, Op, Request, Seen, interned
+from chunkflow.grid import Shape
+from chunkflow.ops.map import as_axes
+from chunkflow.passes import learn
+from chunkflow.prepare import Options
+from chunkflow.spec import ArraySpec
+
+
+def reshaped(node: Node, shape: Any) -> Node:
+    """The node of the same elements, in C order, in another shape.
+
+    Raises
+    ------
+    ArgumentError
+        Another number of elements.
+    """
+    wanted = _full(shape, node.shape)
+    if wanted == node.shape:
+        return node
+    spec = ArraySpec(f"{node.name} reshaped", wanted, node.spec.dtype)
+    held = node if isinstance(node, Leaf) and _is_plain(node.source) else _copied(node)
+    return interned(("reshape", held, wanted), lambda: Seen(spec.name, _Reshaped(wanted), [held], spec))
+
+
+@dataclass(frozen=True)
+class _Reshaped:
+    """A view in another shape."""
+
+    shape: Shape
+
+    def __call__(self, arrays: Sequence[Any]) -> Any:
+        return (
+            np.asarray(arrays[0]).reshape(self.shape)
+            if not isinstance(arrays[0], np.memmap)
+            else arrays[0].reshape(self.shape)
+        )
+
+
+def _copied(node: Node) -> Node:
+    """A node whose elements will lie in C order, in memory or in a temporary file."""
+    if isinstance(node, Op) and not node.aligned:
+        return node
+    request = Request(declare_map(_same, {}), [Lazy(node)], Options())
+    return interned(("copied", node), lambda: Op(request, f"a copy of {node.name}", learn))
+
+
+def _same(block: Any) -> Any:
+    return block
+
+
+def _is_plain(source: Any) -> bool:
+    return isinstance(source, np.ndarray) and source.flags.c_contiguous
+
+
+def _full(shape: Any, given: Shape) -> Shape:
+    """A shape with its one -1 worked out."""
+    sides, size = as_axes(shape, "shape"), math.prod(given)
+    unknown = [i for i, n in enumerate(sides) if n == -1]
+    known = math.prod(n for n in sides if n != -1)
+    if len(unknown) == 1 and known and size % known == 0:
+        sides[unknown[0]] = size // known
+    if any(n < 0 for n in sides) or math.prod(sides) != size:
+        raise ArgumentError(f"{size} elements of shape {given} do not fit the shape {shape}")
+    return tuple(sides)

@@ -1,0 +1,637 @@
+"""Expressions: what NumPy gives of the whole arrays, from as few reads as there can be."""
+
+from __future__ import annotations
+
+import gc
+import itertools
+import operator
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import zarr
+from devices import CPU, Place, checked, everywhere, on_cpu_and_gpu, same
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import chunkflow as cf
+from chunkflow.errors import ArgumentError, ResultError
+from chunkflow.graph import Op
+from chunkflow.passes import Evaluation
+from chunkflow.prepare import Options
+
+SHAPE = (6, 5, 7)
+
+
+class Counting:
+    """An array that counts how often each of its elements is read."""
+
+    def __init__(self, array: np.ndarray) -> None:
+        self.array, self.shape, self.dtype = array, array.shape, array.dtype
+        self.nbytes = 0
+
+    def __getitem__(self, index: Any) -> np.ndarray:
+        found: np.ndarray = self.array[index]
+        self.nbytes += found.nbytes
+        return found
+
+    def reads(self, run: Callable[[], Any]) -> float:
+        """Times that a run reads the whole array, what it tries on a corner left out."""
+        self.nbytes = 0
+        run()
+        return self.nbytes / self.array.nbytes
+
+
+def volumes(number: int, shape: tuple[int, ...] = SHAPE, dtype: str = "f8") -> list[np.ndarray]:
+    rng = np.random.default_rng(number)
+    return [(rng.integers(-8, 9, shape) / 4).astype(dtype) for _ in range(number)]
+
+
+# -- Random expressions ----------------------------------------------------------------------------------------------
+
+UNARY = [np.negative, np.abs, np.square, np.sign, lambda x: x + 1, lambda x: 2 - x, lambda x: x > 0]
+BINARY = [
+    operator.add,
+    operator.sub,
+    operator.mul,
+    np.maximum,
+    np.minimum,
+    np.greater,
+    lambda a, b: np.where(a > b, a, b),
+]
+SHAPED: list[Callable[[Any], Any]] = [
+    lambda x: x[::-1],
+    lambda x: x[1:, ...],
+    lambda x: x.T,
+    lambda x: x[None],
+    lambda x: np.flip(x, -1),
+    lambda x: np.roll(x, 2, 0),
+    lambda x: np.expand_dims(x, -1),
+    lambda x: x[..., ::2],
+    lambda x: np.concatenate([x, x]),
+    lambda x: x.reshape(-1),
+]
+REDUCED: list[Callable[[Any], Any]] = [
+    lambda x: x.sum(axis=0),
+    lambda x: x.max(axis=-1),
+    lambda x: x.mean(axis=0, keepdims=True),
+    lambda x: np.count_nonzero(x, axis=-1),
+    lambda x: x.min(),
+    lambda x: np.cumsum(x, axis=0),
+]
+
+
+@st.composite
+def trees(draw: st.DrawFn) -> tuple[list[np.ndarray], Callable[[list[Any]], list[Any]]]:
+    """Sources, and what makes up to eight nodes of them."""
+    sources = volumes(draw(st.integers(1, 3)), dtype=draw(st.sampled_from(["f8", "f4", "i4"])))
+    picks = draw(
+        st.lists(st.tuples(st.sampled_from("ubbsr"), st.integers(0, 99), st.integers(0, 99)), min_size=1, max_size=8)
+    )
+
+    def build(given: list[Any]) -> list[Any]:
+        made = list(given)
+        for kind, which, other in picks:
+            x = made[-1 - which % len(made)]
+            if kind == "u":
+                x = UNARY[which % len(UNARY)](x) if x.dtype.kind != "b" else x + 0
+            elif kind == "b":
+                y = made[other % len(made)]
+                try:
+                    np.broadcast_shapes(x.shape, y.shape)
+                except ValueError:
+                    continue
+                if "b" in (x.dtype.kind, y.dtype.kind):
+                    x, y = x + 0, y + 0
+                x = BINARY[other % len(BINARY)](x, y)
+            elif x.ndim and 0 not in x.shape and x.size < 5000:
+                x = (SHAPED if kind == "s" else REDUCED)[which % len(SHAPED if kind == "s" else REDUCED)](x)
+                if 0 in x.shape:
+                    continue
+            made.append(x)
+        return made[len(given) :]
+
+    return sources, build
+
+
+@settings(deadline=None)
+@given(
+    case=trees(), budget=st.sampled_from([20_000, 100_000, 10_000_000]), place=st.sampled_from([CPU]), data=st.data()
+)
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+def test_as_numpy(case: Any, budget: int, place: Place, data: st.DataObject) -> None:
+    _as_numpy(case, budget, place, data)
+
+
+@everywhere
+@settings(deadline=None, max_examples=15)
+@given(case=trees(), data=st.data())
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+def test_as_numpy_everywhere(case: Any, data: st.DataObject, place: Place) -> None:
+    _as_numpy(case, 200_000, place, data)
+
+
+def _as_numpy(case: Any, budget: int, place: Place, data: st.DataObject) -> None:
+    sources, build = case
+    expected = build(sources)
+    lazy = build([cf.open(x) for x in sources])
+    if not expected:
+        return
+    asked = sorted(data.draw(st.sets(st.integers(0, len(expected) - 1), min_size=1)))
+    for i in asked:
+        assert (lazy[i].shape, lazy[i].dtype) == (expected[i].shape, expected[i].dtype)
+    results = cf.compute([lazy[i] for i in asked], budget=place.budget(budget), device=place.device())
+    for i, result in zip(asked, results, strict=True):
+        wanted = np.asarray(expected[i])
+        assert np.shape(result) == wanted.shape
+        assert np.asarray(result).dtype == wanted.dtype
+        # Sums of quarters are exact; means and what is made of them are rounded otherwise.
+        np.testing.assert_allclose(result, wanted, rtol=1e-5 if wanted.dtype == "f4" else 1e-12, atol=1e-6)
+
+
+# -- How often sources are read --------------------------------------------------------------------------------------
+
+
+def test_three_results_from_one_read() -> None:
+    arrays = volumes(3, (32, 64, 64), "f4")
+    sources = [Counting(x) for x in arrays]
+    u, v, w = map(cf.open, sources)
+    energy = (u**2 + v**2 + w**2) / 2
+    asked = (energy.mean(), energy.max(axis=(1, 2)), np.histogram(energy, bins=256, range=(0, 50)))
+    for source in sources:
+        source.nbytes = 0
+    mean, peak, (counts, edges) = cf.compute(*asked, budget="1MB", device="cpu")
+    for source in sources:
+        assert 1 <= source.nbytes / source.array.nbytes < 1.15  # the trial reads a corner
+    whole = (arrays[0] ** 2 + arrays[1] ** 2 + arrays[2] ** 2) / 2
+    np.testing.assert_allclose(mean, whole.mean(), rtol=1e-6)
+    np.testing.assert_array_equal(peak, whole.max(axis=(1, 2)))
+    np.testing.assert_array_equal(counts, np.histogram(whole, 256, (0, 50))[0])
+    np.testing.assert_array_equal(edges, np.histogram_bin_edges(whole, 256, (0, 50)))
+
+
+def test_five_statistics_from_one_read() -> None:
+    (array,) = volumes(1, (64, 64, 64))
+    source = Counting(array)
+    x = cf.open(source)
+    asked = (x.mean(), x.var(), x.min(), x.max(), np.histogram(x, 10, (-3, 3))[0])
+    assert 1 <= source.reads(lambda: cf.compute(*asked, budget="1MB", device="cpu")) < 1.15
+
+
+def test_ten_steps_are_one_pass() -> None:
+    (array,) = volumes(1, (64, 64, 64))
+    source = Counting(array)
+    x = y = cf.open(source)
+    expected = array
+    for i in range(10):
+        y, expected = y * 2 - i, expected * 2 - i
+    same(y.compute(device="cpu"), expected)
+    assert 1 <= source.reads(lambda: y.compute(budget="1MB", device="cpu")) < 1.15
+    plan = cf.explain(y, budget="1MB", device="cpu")
+    assert len(plan) == 1
+    assert (plan.bytes_in, plan.bytes_out) == (x.nbytes, x.nbytes)
+    assert len({operand.name for operand in plan.plans[0].operands}) == 1
+
+
+def test_bytes_on_the_link(tmp_path: Path) -> None:
+    """Where there is a link, a chain of steps costs one upload and one download."""
+    from devices import numpy_device
+
+    (array,) = volumes(1, (64, 32, 32))
+    x = y = cf.open(array)
+    for i in range(10):
+        y = y * 2 - i
+    with cf.Profile() as profile:
+        y.compute(budget="2MB", device=numpy_device("threaded", staged=True, piece=1 << 16))
+    stages = {stage.name: stage.nbytes for stage in profile.report.stages}
+    assert stages["upload"] == x.nbytes
+    assert stages["download"] == x.nbytes
+
+
+def test_what_occurs_twice_is_computed_once() -> None:
+    calls = []
+
+    def fn(block: np.ndarray) -> np.ndarray:
+        calls.append(block.size)
+        return np.sqrt(block)
+
+    x = cf.open(np.ones((50, 50)))
+    one, other = x.map(fn, dtype="f8"), x.map(fn, dtype="f8")
+    assert one._node is other._node
+    cf.compute(one + other * one, one.sum(), device="cpu")
+    assert sum(calls) - calls[0] == 2500  # and the trial
+
+
+def test_expressions_that_differ_are_not_taken_for_one() -> None:
+    x = cf.open(np.arange(4, dtype="i4"))
+    assert (x + 1)._node is (x + 1)._node
+    for a, b in itertools.combinations([1, 1.0, True, np.int64(1), np.float32(1)], 2):
+        assert (x + a)._node is not (x + b)._node
+    same((x + True).compute(device="cpu"), np.arange(4, dtype="i4") + True)
+    same((x + 1.0).compute(device="cpu"), np.arange(4, dtype="i4") + 1.0)
+    same((x * -0.0).compute(device="cpu"), np.arange(4) * -0.0)
+    same((x * 0.0).compute(device="cpu"), np.arange(4) * 0.0)
+
+
+def test_nodes_are_not_kept() -> None:
+    x = cf.open(np.ones(5))
+    before = sum(isinstance(o, Op) for o in gc.get_objects())
+    y = np.sqrt(x) + x.mean()
+    y.compute(device="cpu")
+    del y
+    gc.collect()
+    assert sum(isinstance(o, Op) for o in gc.get_objects()) == before
+
+
+# -- Passes ----------------------------------------------------------------------------------------------------------
+
+
+def test_what_needs_a_result_waits_for_it() -> None:
+    (array,) = volumes(1)
+    x = cf.open(array)
+    centred = x - x.mean(axis=0)
+    plan = cf.explain(centred.max(), x.min(), (centred**2).mean(axis=0), device="cpu")
+    assert [sorted(names) for names, _ in plan.passes] == [["mean", "min"], ["max", "mean"]]
+    assert "pass 2: max, mean" in str(plan)
+    top, least, spread = cf.compute(centred.max(), x.min(), (centred**2).mean(axis=0), device="cpu")
+    np.testing.assert_allclose(top, (array - array.mean(axis=0)).max())
+    assert least == array.min()
+    np.testing.assert_allclose(spread, array.var(axis=0))
+
+
+def test_results_of_one_pass_follow_different_axes() -> None:
+    (array,) = volumes(1, (12, 10, 8))
+    x = cf.open(array)
+    asked = [x + 1, x.sum(axis=0), x.sum(axis=1), x.sum(axis=2), x.sum(axis=(0, 2)), x.sum(), x.argmax(axis=1)]
+    expected = [array + 1, *(array.sum(axis=a) for a in (0, 1, 2, (0, 2))), array.sum(), array.argmax(axis=1)]
+    for budget in (40_000, 100_000, 1_000_000):
+        plan = cf.explain(asked, budget=budget, device="cpu")
+        for result, wanted in zip(cf.compute(asked, budget=budget, device="cpu"), expected, strict=True):
+            np.testing.assert_allclose(result, wanted, atol=1e-12)
+        assert all(p.memory.total <= budget for p in plan.plans)
+    assert len(cf.explain(asked, budget=1_000_000, device="cpu")) == 1
+
+
+@checked
+def test_many_partial_results_at_once(place: Place) -> None:
+    """Walked in any order, blocks of one result are begun before those of another have ended."""
+    (array,) = volumes(1, (9, 10, 11))
+    x = cf.open(array)
+    asked = [x.sum(axis=0), x.sum(axis=1), x.sum(axis=2), x.max(axis=(0, 1)), np.abs(x)]
+    expected = [array.sum(axis=0), array.sum(axis=1), array.sum(axis=2), array.max(axis=(0, 1)), np.abs(array)]
+    device = place.device()
+    results = cf.compute(asked, budget=30_000, device=device)
+    for result, wanted in zip(results, expected, strict=True):
+        np.testing.assert_allclose(result, wanted, atol=1e-12)
+
+
+def test_too_much_for_one_pass_takes_several() -> None:
+    (array,) = volumes(1, (16, 64, 64))
+    x = cf.open(array)
+    asked = [x.sum(axis=0), x.max(axis=0), x.min(axis=0), x.var(axis=0)]
+    ample, tight = (cf.explain(asked, budget=b, device="cpu") for b in ("10MB", "170kB"))
+    assert len(ample) == 1
+    assert len(tight) > 1 or tight.plans[0].grid.counts[1] > 1
+    for budget in ("170kB", "10MB"):
+        total, most, least, spread = cf.compute(asked, budget=budget, device="cpu")
+        np.testing.assert_array_equal(total, array.sum(axis=0))
+        np.testing.assert_array_equal(most, array.max(axis=0))
+        np.testing.assert_array_equal(least, array.min(axis=0))
+        np.testing.assert_allclose(spread, array.var(axis=0))
+
+
+def test_unrelated_arrays_take_passes_of_their_own() -> None:
+    one, other = (cf.open(x) for x in volumes(2))
+    plan = cf.explain(one.sum(), other.sum(), device="cpu")
+    assert len(plan) == 2
+
+
+def test_results_are_the_same_to_the_bit_each_time() -> None:
+    x = cf.open(np.random.default_rng(3).random((40, 50, 60), "f4"))
+    asked = ((x**2).mean(), x.var(axis=0), (x * 3).sum(axis=(0, 1)))
+    first = cf.compute(*asked, budget="500kB", device="cpu")
+    for _ in range(5):
+        for a, b in zip(first, cf.compute(*asked, budget="500kB", device="cpu"), strict=True):
+            same(a, b)
+
+
+@on_cpu_and_gpu
+def test_measured_peak_is_within_the_budget(place: Place) -> None:
+    arrays = volumes(3, (64, 64, 64), "f4")
+    u, v, w = map(cf.open, arrays)
+    energy = (u**2 + v**2 + w**2) / 2
+    smooth = energy.map_overlap(_laplacian, depth=1, boundary="nearest")
+    for limit in (700_000, 3_000_000, 20_000_000):
+        with cf.Budget(place.budget(limit)) as budget:
+            cf.compute(energy.mean(), energy.max(axis=0), smooth.sum(), smooth, device=place.device())
+            assert 0 < budget.peak <= budget.limit
+
+
+# -- Stencils --------------------------------------------------------------------------------------------------------
+
+
+def _laplacian(block: Any) -> Any:
+    found = -2.0 * block.ndim * block
+    for axis in range(block.ndim):
+        for shift in (1, -1):
+            found = found + np.roll(block, shift, axis)
+    return found
+
+
+BOUNDARIES = ["none", "nearest", "reflect", "mirror", "periodic", 2.5]
+
+
+@everywhere
+@settings(deadline=None, max_examples=12)
+@given(
+    first=st.sampled_from(BOUNDARIES),
+    second=st.sampled_from(BOUNDARIES),
+    depth=st.tuples(st.integers(0, 2), st.integers(0, 2)),
+    budget=st.sampled_from([60_000, 1_000_000]),
+)
+def test_stencils_of_stencils(first: Any, second: Any, depth: Any, budget: int, place: Place) -> None:
+    """One after another, with what feeds them and what they feed, as if each result were stored."""
+    (array,) = volumes(1, (11, 9))
+    x = cf.open(array)
+    steps: list[dict[str, Any]] = [
+        {"depth": {0: (1, 1), 1: depth}, "boundary": first},
+        {"depth": {0: (depth[1] + 1, depth[0] + 1), 1: (1, 2)}, "boundary": {0: first, 1: second}},
+    ]
+    one, whole = x * 2 + 1, array * 2 + 1
+    asked, expected = [one.sum(axis=0)], [whole.sum(axis=0)]
+    for step in steps:
+        one = one.map_overlap(_shifted, **step)
+        whole = cf.map_overlap(_shifted, whole, device="cpu", **step)
+        asked += [one, (one + x).max(axis=1)]
+        expected += [whole, (whole + array).max(axis=1)]
+    results = cf.compute(asked, budget=place.budget(budget), device=place.device())
+    for result, wanted in zip(results, expected, strict=True):
+        np.testing.assert_array_equal(result, wanted)
+
+
+def _shifted(block: Any) -> Any:
+    """Of the block's own shape, and right where the halo reaches: what is trimmed may be anything."""
+    found = block.copy()
+    found[:-1] += block[1:] * 0.5
+    found[1:] += block[:-1] * 0.25
+    return found
+
+
+def test_a_stencil_and_what_it_sees_are_one_read() -> None:
+    (array,) = volumes(1, (128, 64, 64))
+    source = Counting(array)
+    x = cf.open(source)
+    smooth = (x**2).map_overlap(_laplacian, depth=1, boundary="reflect")
+    asked = (smooth.max(), smooth.sum(axis=0), x.mean(), (smooth - x).min())
+    for lazy in asked:
+        assert lazy.dtype == np.float64
+    assert 1 <= source.reads(lambda: cf.compute(*asked, budget="20MB", device="cpu")) < 1.15
+
+
+def test_edges_are_made_up_of_what_is_computed_and_not_of_the_source() -> None:
+    """A planted mistake: padding the source gives other edges wherever fn(constant) is not the constant."""
+    (array,) = volumes(1, (8, 9))
+    x = cf.open(array)
+    right = cf.map_overlap(_shifted, array + 1, depth=1, boundary=5.0, device="cpu")
+    wrong = cf.map_overlap(lambda b: _shifted(b + 1), array, depth=1, boundary=5.0, device="cpu")
+    got = (x + 1).map_overlap(_shifted, depth=1, boundary=5.0).compute(device="cpu")
+    same(got, right)
+    assert not np.array_equal(right, wrong)
+
+
+# -- Sources, sinks, slices ------------------------------------------------------------------------------------------
+
+
+def test_every_source_and_sink(tmp_path: Path) -> None:
+    (array,) = volumes(1, (20, 30, 16), "f4")
+    np.save(tmp_path / "x.npy", array)
+    zarr.create_array(str(tmp_path / "x.zarr"), data=array, chunks=(7, 8, 16))
+    for source in (array, tmp_path / "x.npy", str(tmp_path / "x.zarr"), zarr.open_array(str(tmp_path / "x.zarr"))):
+        y = cf.open(source) * 2
+        zarr_out = y.to_zarr(tmp_path / "y.zarr", chunks=(4, 30, -1), overwrite=True, device="cpu")
+        assert zarr_out.chunks == (4, 30, 16)
+        np.testing.assert_array_equal(zarr_out[...], array * 2)
+        np.testing.assert_array_equal(y.to_npy(tmp_path / "y.npy", overwrite=True, device="cpu"), array * 2)
+        np.testing.assert_array_equal(np.asarray(y), array * 2)
+        both = np.empty(array.shape, "f4"), np.empty(array.shape[1:], "f4")
+        cf.store([y, y.max(axis=0)], list(both), device="cpu")
+        np.testing.assert_array_equal(both[0], array * 2)
+        np.testing.assert_array_equal(both[1], array.max(axis=0) * 2)
+
+
+INDICES: list[Any] = [
+    3, -1, slice(2, 5), slice(None, None, -1), slice(None, None, -3), slice(8, 2, -2), slice(4, 4), ..., None,
+    (slice(1, None), ..., 2), (0, 1, 2), (None, slice(None, None, 2), None, -2), (..., slice(-3, None)),
+    (slice(-100, 100),),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("index", INDICES, ids=str)
+@pytest.mark.parametrize("kind", ["array", "npy", "zarr"])
+def test_slices(index: Any, kind: str, tmp_path: Path) -> None:
+    (array,) = volumes(1, (10, 8, 6))
+    source: Any = array
+    if kind == "npy":
+        source = tmp_path / "x.npy"
+        np.save(source, array)
+    elif kind == "zarr":
+        source = zarr.create_array(tmp_path / "x.zarr", shape=array.shape, chunks=(4, 3, 5), dtype="f8")
+        source[...] = array
+    x = cf.open(source)
+    for lazy, wanted in (
+        (x[index], array[index]),
+        ((x + 1)[index], (array + 1)[index]),
+        (x.cumsum(0)[index], array.cumsum(0)[index]),
+    ):
+        assert lazy.shape == np.shape(wanted)
+        same(lazy.compute(device="cpu"), wanted)
+    same(x[index][..., None].compute(device="cpu"), array[index][..., None])
+
+
+def test_a_slice_reads_no_more_than_it_needs() -> None:
+    (array,) = volumes(1, (100, 20, 20))
+    source = Counting(array)
+    y = (np.sqrt(np.abs(cf.open(source))) + 1)[10:20]
+    assert source.reads(lambda: y.compute(device="cpu")) < 0.25
+
+
+def test_what_is_stored_in_between_goes_to_a_file_when_it_is_large(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr("tempfile.tempdir", None)
+    monkeypatch.setattr("chunkflow.passes._is_small", lambda spec: False)
+    (array,) = volumes(1)
+    x = cf.open(array)
+    y = x.cumsum(axis=0)
+    np.testing.assert_allclose(
+        (y - y.mean(axis=0)).max().compute(device="cpu"), (array.cumsum(0) - array.cumsum(0).mean(0)).max()
+    )
+    with pytest.raises(ZeroDivisionError):
+        y.map(_fails, dtype="f8").sum().compute(device="cpu")
+    gc.collect()
+    assert list(tmp_path.iterdir()) == []
+
+
+def _fails(block: np.ndarray) -> np.ndarray:
+    raise ZeroDivisionError
+
+
+# -- What it is ------------------------------------------------------------------------------------------------------
+
+
+def test_nothing_is_read_before_it_is_asked_for() -> None:
+    source = Counting(volumes(1)[0])
+    x = cf.open(source)
+    y = np.sqrt(np.abs(x.T[::2] * 2 + 1)).sum(axis=0, keepdims=True) - x.mean()
+    z = np.where(y > 0, y, np.quantile(x, [0.5, 0.7])[0])
+    assert (z.shape, z.dtype, z.ndim, z.size, z.nbytes, len(z)) == ((1, 5, 6), np.dtype("f8"), 3, 30, 240, 1)
+    assert "where" in repr(z)
+    assert str((1, 5, 6)) in repr(z)
+    assert source.nbytes == 0
+
+
+def test_the_dtype_of_a_function_is_tried_when_it_is_asked_for() -> None:
+    source = Counting(volumes(1)[0])
+    y = cf.open(source).map(lambda b: b.astype("f4"))
+    assert y.shape == SHAPE
+    assert "float" not in repr(y)
+    assert source.nbytes == 0
+    assert y.dtype == np.float32
+    assert "float32" in repr(y)
+
+
+def test_several_results_of_a_function() -> None:
+    (array,) = volumes(1)
+    whole, part = np.divmod(cf.open(array), 0.75)
+    one, other = cf.open(array).map(lambda b: (b + 1, b > 0), dtype=("f8", "?"))
+    got = cf.compute(whole, part, one, other.sum(), device="cpu")
+    for a, b in zip(got, (*np.divmod(array, 0.75), array + 1, (array > 0).sum()), strict=True):
+        same(a, b)
+    with pytest.raises(ResultError, match="tuple"):
+        cf.open(array).map(lambda b: b, dtype=("f8", "f8"))[0].compute(device="cpu")
+
+
+def test_deep_expressions() -> None:
+    x = y = cf.open(np.arange(5.0))
+    for _ in range(3000):
+        y = y + 1
+    same(y.compute(device="cpu"), np.arange(5.0) + 3000)
+    del x
+
+
+def test_structures_are_kept() -> None:
+    x = cf.open(np.arange(4.0))
+    got = cf.compute({"a": x.sum(), "b": [x.max(), 3]}, (x.min(), "text"), device="cpu")
+    assert got == ({"a": 6.0, "b": [3.0, 3]}, (0.0, "text"))
+    assert type(got[0]["a"]) is np.float64
+    assert cf.compute(5) == 5
+
+
+def test_arrays_of_other_kinds_join_in(tmp_path: Path) -> None:
+    (a, b) = volumes(2)
+    z = zarr.create_array(tmp_path / "z.zarr", shape=b.shape, chunks=(3, 3, 3), dtype="f8")
+    z[...] = b
+    x = cf.open(a)
+    for other in (b, np.ma.getdata(b), b[0], b[0].tolist(), np.float32(2), np.array(2.0), 3):
+        same((x + other).compute(device="cpu"), a + np.asarray(other) if isinstance(other, list) else a + other)
+        if not isinstance(other, list):
+            same((other - x).compute(device="cpu"), other - a)
+    same(np.add(x, z).compute(device="cpu"), a + b)
+    same(cf.map(np.subtract, z, x).compute(device="cpu"), b - a)
+    x += 1
+    same(x.compute(device="cpu"), a + 1)
+
+
+# -- Refusals --------------------------------------------------------------------------------------------------------
+
+REFUSED: list[tuple[Callable[[Any], Any], str]] = [
+    (lambda x: x[x > 0], "np.where"),
+    (lambda x: x[[0, 1]], "compute"),
+    (lambda x: x[np.array([0, 1])], "compute"),
+    (lambda x: x[True], "np.where"),
+    (lambda x: np.sort(x), "quantile"),
+    (lambda x: np.linalg.inv(x), "map"),
+    (lambda x: np.nonzero(x), "np.where"),
+    (lambda x: np.where(x), "count_nonzero"),
+    (lambda x: np.add(x, 1, out=np.empty(SHAPE)), "store"),
+    (lambda x: np.add(x, 1, where=np.ones(SHAPE, bool)), "np.where"),
+    (lambda x: np.hypot.reduce(x), "np.add"),
+    (lambda x: np.add.outer(x, x), "not supported"),
+    (lambda x: np.histogram(x), "range"),
+    (lambda x: np.histogram(x, "auto"), "range"),
+    (lambda x: bool(x), "compute"),
+    (lambda x: float(x.sum()), "compute"),
+    (lambda x: list(range(x.sum())), "compute"),
+    (lambda x: cf.copy(x + 1, "y.zarr"), "to_zarr"),
+    (lambda x: cf.rechunk(x + 1, (2, 2, 2), "y.zarr"), "to_zarr"),
+    (lambda x: x.__setitem__(0, 1), "np.where"),
+    (lambda x: x.reshape(5, 5), "fit"),
+    (lambda x: x.reshape(-1, order="F") if False else np.reshape(x, -1, order="F"), "C order"),
+    (lambda x: np.squeeze(x, 0), "length 1"),
+    (lambda x: x.transpose(0, 0, 1), "twice"),
+    (lambda x: x + np.ones(4), "broadcast"),
+    (lambda x: x.sum(axis=3), "out of bounds"),
+    (lambda x: x.astype("i4", casting="safe"), "according to the rule"),
+    (lambda x: cf.map(np.sqrt, x, out="y.zarr"), "to_zarr"),
+    (lambda x: cf.sum(x, budget="1GB"), "budget"),
+    (lambda x: x.to_npy("y.zarr"), "npy"),
+    (lambda x: cf.store(x, ["a.npy", "b.npy"]), "out"),
+    (lambda x: cf.store([x], []), "one output for each"),
+    (lambda x: cf.store([x, x], ["a.npy", "b.npy"]), "twice"),
+    (lambda x: cf.store(np.ones(3), "a.npy"), "open"),
+    (lambda x: cf.explain(x, progress=True), "explain"),
+    (lambda x: cf.open("nothing.npy"), "nothing.npy"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("call", "says"), REFUSED)
+def test_refusals(call: Callable[[Any], Any], says: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    source = Counting(volumes(1)[0])
+    with pytest.raises((cf.ChunkflowError, TypeError), match=says):
+        call(cf.open(source))
+    assert source.nbytes == 0
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("index", [6, -7, (0, 0, 0, 0), (..., ...), (0, 5)], ids=str)
+def test_places_that_there_are_not(index: Any) -> None:
+    with pytest.raises(IndexError):
+        cf.open(volumes(1)[0])[index]
+
+
+def test_a_function_of_the_wrong_shape_inside_an_expression() -> None:
+    x = cf.open(volumes(1)[0])
+    with pytest.raises(ResultError, match="shape"):
+        (x.map(lambda b: b[:1], dtype="f8") + 1).compute(device="cpu")
+
+
+def test_options_of_an_evaluation_are_checked() -> None:
+    x = cf.open(volumes(1)[0])
+    with pytest.raises(ArgumentError, match="-1"):
+        x.sum().compute(budget=-1)
+    with pytest.raises(cf.errors.DeviceError):
+        x.sum().compute(device="none such")
+    assert Evaluation(Options()).stored == {}
+
+
+def test_what_has_no_shape_before_it_has_run_runs_at_once() -> None:
+    (array,) = volumes(1)
+    x = cf.open(array)
+    same(cf.unique((x * 4).astype("i4") + 1, device="cpu"), np.unique((array * 4).astype("i4") + 1))
+    labels = cf.open((array > 0).astype("i4"))
+    stats = cf.label_statistics(x * 2, labels + 1, ["sum", "count"], device="cpu")
+    np.testing.assert_allclose(stats["sum"], [(array * 2)[array <= 0].sum(), (array * 2)[array > 0].sum()])
+
+
+def test_iterated_stencils_are_expressions_too() -> None:
+    (array,) = volumes(1)
+    x = cf.open(array)
+    y = (x + 1).map_overlap(_shifted, depth=1, boundary="nearest", iterations=4).max(axis=0)
+    expected = array + 1
+    for _ in range(4):
+        expected = cf.map_overlap(_shifted, expected, depth=1, boundary="nearest", device="cpu")
+    same(y.compute(device="cpu"), expected.max(axis=0))

@@ -1,0 +1,278 @@
+"""NumPy's vocabulary: what is supported gives what NumPy gives; what is not says what to use. The docs list both."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.testing.overrides import get_overridable_numpy_array_functions, get_overridable_numpy_ufuncs
+
+import chunkflow as cf
+from chunkflow import vocabulary
+from chunkflow.errors import UnsupportedError
+
+TABLE = Path(__file__).resolve().parent.parent / "docs" / "numpy.md"
+
+rng = np.random.default_rng(5)
+X = rng.integers(-9, 9, (6, 4, 5)) / 4.0
+Y = rng.integers(1, 9, (6, 4, 5)) / 4.0
+N = np.where(X > 1.5, np.nan, X)
+M = X[:, :, 0]
+Z = X + 1j * Y
+I = rng.integers(0, 7, (6, 4))  # noqa: E741
+
+# What each function is tried on: given an array, or a lazy one, for x, y, n (with NaN), m (two axes), z, i.
+EXAMPLES: dict[Any, list[Callable[..., Any]]] = {
+    np.angle: [lambda z, **_: np.angle(z)],
+    np.around: [lambda x, **_: np.around(x, 1)],
+    np.round: [lambda x, **_: np.round(x, decimals=1)],
+    np.clip: [lambda x, **_: np.clip(x, -1, 1), lambda x, y, **_: np.clip(x, None, y)],
+    np.fix: [lambda x, **_: np.fix(x)],
+    np.i0: [lambda x, **_: np.i0(x)],
+    np.imag: [lambda z, **_: np.imag(z)],
+    np.real: [lambda z, **_: np.real(z)],
+    np.iscomplex: [lambda z, **_: np.iscomplex(z)],
+    np.isreal: [lambda z, **_: np.isreal(z)],
+    np.isclose: [lambda x, y, **_: np.isclose(x, y, atol=0.5)],
+    np.isneginf: [lambda x, **_: np.isneginf(x)],
+    np.isposinf: [lambda x, **_: np.isposinf(x)],
+    np.nan_to_num: [lambda n, **_: np.nan_to_num(n, nan=3.0)],
+    np.sinc: [lambda x, **_: np.sinc(x)],
+    np.where: [lambda x, y, **_: np.where(x > y, x, 0)],
+    np.select: [lambda x, y, **_: np.select([x > y, x > 0], [x, y], default=7.0)],
+    np.interp: [lambda x, **_: np.interp(x, [-1, 0, 1], [3, 4, 9])],
+    np.digitize: [lambda x, **_: np.digitize(x, [-1, 0, 1])],
+    np.isin: [lambda i, **_: np.isin(i, [1, 3])],
+    np.astype: [lambda x, **_: np.astype(x, np.int16)],
+    np.zeros_like: [lambda x, **_: np.zeros_like(x, dtype="i4")],
+    np.ones_like: [lambda x, **_: np.ones_like(x)],
+    np.empty_like: [lambda x, **_: np.empty_like(x) * 0],
+    np.full_like: [lambda x, **_: np.full_like(x, 3)],
+    np.copy: [lambda x, **_: np.copy(x)],
+    np.shape: [lambda x, **_: np.shape(x)],
+    np.ndim: [lambda x, **_: np.ndim(x)],
+    np.size: [lambda x, **_: np.size(x), lambda x, **_: np.size(x, 1)],
+    np.iscomplexobj: [lambda z, **_: np.iscomplexobj(z)],
+    np.isrealobj: [lambda z, **_: np.isrealobj(z)],
+    np.result_type: [lambda x, **_: np.result_type(x, np.complex64)],
+    np.sum: [
+        lambda x, **_: np.sum(x, axis=(0, 2)),
+        lambda x, y, **_: np.sum(x, axis=1, where=y > 1),
+        lambda x, **_: np.sum(x, initial=2.0),
+    ],
+    np.prod: [lambda y, **_: np.prod(y, axis=1), lambda y, x, **_: np.prod(y, axis=0, where=x > 0)],
+    np.mean: [lambda x, **_: np.mean(x, axis=1, keepdims=True), lambda x, y, **_: np.mean(x, where=y > 1)],
+    np.min: [lambda x, **_: np.min(x, axis=0), lambda x, y, **_: np.min(x, axis=0, initial=9.0, where=y > 1)],
+    np.max: [lambda x, **_: np.max(x), lambda x, **_: np.max(x, axis=2, initial=0.0)],
+    np.amin: [lambda x, **_: np.amin(x, 0)],
+    np.amax: [lambda x, **_: np.amax(x, 0)],
+    np.any: [lambda x, **_: np.any(x > 2, axis=0)],
+    np.all: [lambda x, y, **_: np.all(x > -3, axis=0, where=y > 1)],
+    np.var: [lambda x, **_: np.var(x, axis=0, ddof=1)],
+    np.std: [lambda x, **_: np.std(x)],
+    np.average: [lambda x, y, **_: np.average(x, axis=0, weights=y), lambda x, **_: np.average(x)],
+    np.ptp: [lambda x, **_: np.ptp(x, axis=1)],
+    np.argmin: [lambda x, **_: np.argmin(x)],
+    np.argmax: [lambda x, **_: np.argmax(x, axis=1)],
+    np.count_nonzero: [lambda x, **_: np.count_nonzero(x, axis=0)],
+    np.linalg.norm: [lambda x, **_: np.linalg.norm(x), lambda m, **_: np.linalg.norm(m, axis=1)],
+    np.nansum: [lambda n, **_: np.nansum(n, axis=0)],
+    np.nanprod: [lambda n, **_: np.nanprod(n, axis=1)],
+    np.nanmean: [lambda n, **_: np.nanmean(n)],
+    np.nanvar: [lambda n, **_: np.nanvar(n)],
+    np.nanstd: [lambda n, **_: np.nanstd(n)],
+    np.nanmin: [lambda n, **_: np.nanmin(n)],
+    np.nanmax: [lambda n, **_: np.nanmax(n)],
+    np.nanargmin: [lambda n, **_: np.nanargmin(n)],
+    np.nanargmax: [lambda n, **_: np.nanargmax(n)],
+    np.nancumsum: [lambda n, **_: np.nancumsum(n, axis=0)],
+    np.nancumprod: [lambda n, **_: np.nancumprod(n, axis=1)],
+    np.allclose: [lambda x, y, **_: np.allclose(x, y)],
+    np.array_equal: [lambda x, y, **_: np.array_equal(x, x + 0 * y)],
+    np.quantile: [
+        lambda x, **_: np.quantile(x, [0.2, 0.5], axis=0),
+        lambda x, **_: np.quantile(x, 0.3, method="lower"),
+    ],
+    np.percentile: [lambda x, **_: np.percentile(x, 20, axis=(0, 1), keepdims=True)],
+    np.median: [lambda x, **_: np.median(x, axis=2)],
+    np.histogram: [lambda x, **_: np.histogram(x, 5, (-2, 2)), lambda x, y, **_: np.histogram(x, [0, 1, 3], weights=y)],
+    np.cumsum: [lambda x, **_: np.cumsum(x, axis=1), lambda x, **_: np.cumsum(x)],
+    np.cumprod: [lambda y, **_: np.cumprod(y, axis=0)],
+    np.cumulative_sum: [lambda x, **_: np.cumulative_sum(x, axis=0)],
+    np.cumulative_prod: [lambda y, **_: np.cumulative_prod(y, axis=0)],
+    np.diff: [lambda x, **_: np.diff(x, axis=0), lambda x, **_: np.diff(x * 2, 2)],
+    np.dot: [lambda m, **_: np.dot(m, m.T)],
+    np.inner: [lambda m, **_: np.inner(m, m + 1)],
+    np.outer: [lambda m, **_: np.outer(m[0], m[1] * 2)],
+    np.tensordot: [lambda x, y, **_: np.tensordot(x, y, axes=([0, 1], [0, 1]))],
+    np.einsum: [lambda m, **_: np.einsum("ij,kj->ik", m, m + 1)],
+    np.linalg.matmul: [lambda m, **_: np.linalg.matmul(m, m.T)],
+    np.linalg.vecdot: [lambda m, **_: np.linalg.vecdot(m, m)],
+    np.linalg.outer: [lambda m, **_: np.linalg.outer(m[0], m[1])],
+    np.linalg.tensordot: [lambda x, **_: np.linalg.tensordot(x, x, axes=3)],
+    np.linalg.matrix_transpose: [lambda x, **_: np.linalg.matrix_transpose(x)],
+    np.cov: [lambda m, **_: np.cov(m)],
+    np.corrcoef: [lambda m, **_: np.corrcoef(m, rowvar=False)],
+    np.transpose: [lambda x, **_: np.transpose(x, (1, 2, 0))],
+    np.matrix_transpose: [lambda x, **_: np.matrix_transpose(x)],
+    np.moveaxis: [lambda x, **_: np.moveaxis(x, [0, 1], [-1, 0])],
+    np.swapaxes: [lambda x, **_: np.swapaxes(x, 0, 2)],
+    np.reshape: [lambda x, **_: np.reshape(x + 1, (4, -1)), lambda m, **_: np.reshape(m, -1)],
+    np.ravel: [lambda x, **_: np.ravel(x)],
+    np.squeeze: [lambda x, **_: np.squeeze(x[:1, :, :1]), lambda x, **_: np.squeeze(x[:1], 0)],
+    np.expand_dims: [lambda x, **_: np.expand_dims(x, (0, -1))],
+    np.broadcast_to: [lambda m, **_: np.broadcast_to(m, (3, 6, 4))],
+    np.broadcast_arrays: [lambda x, **_: np.broadcast_arrays(x, x[0, 0])],
+    np.atleast_1d: [lambda x, **_: np.atleast_1d(x.sum())],
+    np.atleast_2d: [lambda m, **_: np.atleast_2d(m[0])],
+    np.atleast_3d: [lambda m, **_: np.atleast_3d(m)],
+    np.flip: [lambda x, **_: np.flip(x), lambda x, **_: np.flip(x * 2, 1)],
+    np.fliplr: [lambda x, **_: np.fliplr(x)],
+    np.flipud: [lambda x, **_: np.flipud(x)],
+    np.rot90: [lambda x, k=k, **_: np.rot90(x, k, (0, 2)) for k in range(-1, 4)],
+    np.roll: [lambda x, **_: np.roll(x, 2, axis=1), lambda x, **_: np.roll(x, (1, 2), axis=(0, 1))],
+    np.repeat: [lambda x, **_: np.repeat(x, 2, axis=1), lambda m, **_: np.repeat(m, 3)],
+    np.tile: [lambda m, **_: np.tile(m, (2, 1, 3))],
+    np.concatenate: [lambda x, y, **_: np.concatenate([x, y + 1], axis=1)],
+    np.append: [lambda x, y, **_: np.append(x, y, axis=0), lambda m, **_: np.append(m, [1.0, 2.0])],
+    np.stack: [lambda x, y, **_: np.stack([x, y], axis=-1)],
+    np.hstack: [lambda m, **_: np.hstack([m, m])],
+    np.vstack: [lambda m, **_: np.vstack([m[0], m])],
+    np.dstack: [lambda m, **_: np.dstack([m, m])],
+    np.column_stack: [lambda m, **_: np.column_stack([m[:, 0], m])],
+    np.unstack: [lambda m, **_: np.unstack(m, axis=1)],
+    np.pad: [lambda x, **_: np.pad(x, 1), lambda m, **_: np.pad(m, ((1, 2), (0, 1)), mode="edge")],
+    np.split: [lambda x, **_: np.split(x, 3)],
+    np.array_split: [lambda x, **_: np.array_split(x, 4, axis=2)],
+    np.hsplit: [lambda x, **_: np.hsplit(x, 2)],
+    np.vsplit: [lambda x, **_: np.vsplit(x, [1, 4])],
+    np.dsplit: [lambda x, **_: np.dsplit(x, [2])],
+    np.fft.fft: [lambda x, **_: np.fft.fft(x, axis=0), lambda z, **_: np.fft.fft(z + 1, 3)],
+    np.fft.ifft: [lambda z, **_: np.fft.ifft(z, axis=1, norm="ortho")],
+    np.fft.rfft: [lambda x, **_: np.fft.rfft(x * 2, axis=1)],
+    np.fft.irfft: [lambda z, **_: np.fft.irfft(z, 7)],
+    np.fft.fftn: [lambda x, **_: np.abs(np.fft.fftn(x - x.mean())) ** 2],
+    np.fft.ifftn: [lambda z, **_: np.fft.ifftn(z, axes=(0, 2))],
+    np.fft.rfftn: [lambda x, **_: np.fft.rfftn(x, s=(4, 6), axes=(0, 1))],
+    np.fft.irfftn: [lambda z, **_: np.fft.irfftn(z)],
+    np.take: [lambda x, **_: np.take(x, -1, axis=1)],
+}
+
+
+def arrays(make: Callable[[np.ndarray], Any]) -> dict[str, Any]:
+    return {"x": make(X), "y": make(Y), "n": make(N), "m": make(M), "z": make(Z), "i": make(I)}
+
+
+def flat(value: Any) -> list[Any]:
+    return [leaf for entry in value for leaf in flat(entry)] if isinstance(value, list | tuple) else [value]
+
+
+@pytest.mark.parametrize("fn", sorted(vocabulary.FUNCTIONS, key=vocabulary.name_of), ids=vocabulary.name_of)
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+def test_supported_functions_give_what_numpy_gives(fn: Any) -> None:
+    for example in EXAMPLES[fn]:
+        expected = example(**arrays(np.asarray))
+        lazy = example(**arrays(cf.open))
+        got = cf.compute(lazy, budget="1MB", device="cpu")
+        if isinstance(lazy, cf.Array):
+            assert (lazy.shape, lazy.dtype) == (np.shape(expected), np.asarray(expected).dtype)
+        assert len(flat(got)) == len(flat(expected))
+        for one, other in zip(flat(got), flat(expected), strict=True):
+            if isinstance(other, np.ndarray | np.generic):
+                assert np.shape(one) == np.shape(other)
+                assert np.asarray(one).dtype == other.dtype
+                np.testing.assert_allclose(one, other, rtol=1e-12, atol=1e-12)
+            else:
+                assert one == other
+
+
+@pytest.mark.parametrize(
+    "ufunc", sorted(get_overridable_numpy_ufuncs(), key=lambda u: u.__name__), ids=lambda u: u.__name__
+)
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+def test_every_ufunc_gives_what_numpy_gives_or_says_why_not(ufunc: np.ufunc) -> None:
+    given = [np.arange(1, 13).reshape(3, 4), np.arange(2, 14).reshape(3, 4)][: ufunc.nin]
+    dtypes = [d for d in ("?", "i8", "f8", "c16") if _takes(ufunc, [g.astype(d) for g in given])]
+    if ufunc.signature is not None and ufunc not in (np.matmul, np.vecdot):
+        with pytest.raises(UnsupportedError, match=r"chunkflow\.map"):
+            ufunc(*map(cf.open, given))
+        return
+    for dtype in dtypes:
+        values = [g.astype(dtype) for g in given]
+        if ufunc is np.matmul:
+            values[1] = values[1].T
+        expected = ufunc(*values)
+        got = cf.compute(ufunc(*(cf.open(v) for v in values)), device="cpu")
+        for one, other in zip(flat(got), flat(expected), strict=True):
+            assert one.dtype == other.dtype
+            np.testing.assert_allclose(one, other, rtol=1e-12)
+
+
+def _takes(ufunc: np.ufunc, values: list[np.ndarray]) -> bool:
+    try:
+        ufunc(*values)
+    except (TypeError, ValueError):
+        return False
+    return True
+
+
+def refused() -> list[Any]:
+    """NumPy's functions for arrays that are not supported, without those that make arrays from nothing."""
+    makers = """arange array asarray asanyarray ascontiguousarray asfortranarray empty eye frombuffer fromfile full
+        fromfunction fromiter fromstring genfromtxt identity linspace loadtxt ones require tri zeros geomspace
+        logspace busday_count busday_offset is_busday datetime_as_string can_cast fftfreq rfftfreq"""
+    found = [
+        fn
+        for fn in get_overridable_numpy_array_functions()
+        if fn not in vocabulary.FUNCTIONS and fn.__name__ not in makers and fn.__module__ in ("numpy", "numpy.linalg")
+    ]
+    return sorted(found, key=vocabulary.name_of)
+
+
+@pytest.mark.parametrize("fn", refused(), ids=vocabulary.name_of)
+def test_other_functions_are_refused_with_advice(fn: Any) -> None:
+    x = cf.open(X)
+    with pytest.raises(UnsupportedError, match="use ") as caught:
+        x.__array_function__(fn, (cf.Array,), (x,), {})
+    assert vocabulary.name_of(fn) in str(caught.value)
+
+
+def table() -> str:
+    supported = sorted({vocabulary.name_of(fn) for fn in vocabulary.FUNCTIONS})
+    ufuncs = [u for u in get_overridable_numpy_ufuncs() if u.signature is None or u in (np.matmul, np.vecdot)]
+    lines = [
+        "# NumPy on lazy arrays",
+        "",
+        "Which of NumPy's functions take a `chunkflow.Array`. `tests/test_vocabulary.py` tries each of them, and",
+        "`make vocabulary` has it write this page.",
+        "",
+        "## Supported",
+        "",
+        "All operators, all methods of `chunkflow.Array`, and with an expression as the result:",
+        "",
+        "Ufuncs: " + ", ".join(f"`{u}`" for u in sorted({u.__name__ for u in ufuncs})) + ".",
+        "",
+        "Functions: " + ", ".join(f"`{name}`" for name in supported) + ".",
+        "",
+        "`np.sum`, `np.prod`, `np.min`, `np.max`, `np.any` and `np.all` take `where=` and `initial=`, `np.mean` takes",
+        "`where=`. Nothing takes `out=`: `chunkflow.store`, `to_zarr` and `to_npy` say where a result goes.",
+        "",
+        "## Refused, and what to use",
+        "",
+        "| function | instead |",
+        "|---|---|",
+        *(f"| `{vocabulary.name_of(fn)}` | {vocabulary.advice(fn)} |" for fn in refused()),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def test_the_docs_list_what_is_supported() -> None:
+    if os.environ.get("CHUNKFLOW_WRITE_DOCS"):
+        TABLE.write_text(table())
+    if np.lib.NumpyVersion(np.__version__) < "2.4.0":
+        pytest.skip("the table is that of a newer NumPy")
+    assert TABLE.read_text() == table(), "out of date: run `make vocabulary`"
