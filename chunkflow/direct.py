@@ -102,11 +102,13 @@ class DirectDrainer:
             pending = result.pending
             assert pending is not None
             try:
-                result.arrays = pending.result()
+                arrays = pending.result()
+                if self._plan.recycled is None or arrays[0].base is None:  # else they are a slot's memory
+                    result.arrays = arrays
                 for array in result.arrays:
                     self._pool.adopt(array)
                 cuts = self._plan.cuts_out
-                for (i, region), array in zip(result.step.stores, result.arrays, strict=True):
+                for (i, region), array in zip(result.step.stores, arrays, strict=True):
                     begin, start = time.perf_counter(), [side.start for side in region]
                     for piece in cuts[i].in_units(region):
                         self._sinks[i].write(shift(piece.region, start), array[(*piece.region, ...)])

@@ -86,14 +86,26 @@ class BlockRunner:
             values = self._attempt(states, blocks, index, box, halve)
             if values is not None:
                 return values
-        values = self._results(box)
         if len(tiles) <= 1:
+            values = self._results(box)
             self._halves(states, blocks, index, box, values)
         else:
+            blocks, values = self._recycled(blocks, box)
             start = [side.start for side in box]
             for tile in tiles.walk(range(len(box))):
                 self._part(states, blocks, index, box, shift(tiles.region(tile), start), values)
         return values
+
+    def _recycled(self, blocks: Sequence[Any], box: Region) -> tuple[Sequence[Any], tuple[Any, ...]]:
+        """The blocks, and room for what of the box is stored: one of the blocks, if it is there for that."""
+        number = self._plan.recycled
+        if number is None:
+            return blocks, self._results(box)
+        taken = blocks[number]
+        seen = taken.view()
+        seen.flags.writeable = False
+        taken.flags.writeable = True
+        return [seen if i == number else block for i, block in enumerate(blocks)], (taken,)
 
     def _finished(self, part: int, lanes: Sequence[State], step: Step) -> Any:
         """Results of what all lanes have added up."""

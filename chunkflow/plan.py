@@ -15,7 +15,7 @@ from chunkflow.cost import Estimate, Machine, Traffic
 from chunkflow.grid import Grid, Piece, Region, Shape
 from chunkflow.halo import kept, parts, rest
 from chunkflow.memory import Projection, Ring
-from chunkflow.ops.blockwise import Blockwise, Operand
+from chunkflow.ops.blockwise import Along, Blockwise, Operand
 from chunkflow.spec import ArraySpec
 from chunkflow.units import format_bytes
 
@@ -140,6 +140,27 @@ def private(machine: Machine, loads: int, blocks: int, stored: bool) -> bool:
     return not machine.staged and stored and loads == blocks
 
 
+def recycled(
+    op: Blockwise, operands: Sequence[ArraySpec], outputs: Sequence[ArraySpec], own: Sequence[bool]
+) -> int | None:
+    """Operand whose block takes the result's place, tile after tile, which then needs no memory of its own.
+
+    `own` says of each operand whether a lane has its blocks for itself. Elements lie alike in both, and a tile's result
+    depends on the same tile alone.
+    """
+    every = tuple(range(len(op.extents)))
+    if len(outputs) != 1 or op.folds or op.scan is not None or op.has_halo:
+        return None
+    if op.outputs[0].dims != tuple(Along(a) for a in every):
+        return None
+    (out,) = outputs
+    for i, (operand, spec) in enumerate(zip(op.operands, operands, strict=True)):
+        alike = (spec.dtype, spec.order) == (out.dtype, out.order)
+        if own[i] and not spec.in_memory and operand.axes == every and alike:
+            return i
+    return None
+
+
 @dataclass(frozen=True)
 class Plan:
     """A pass with its block shape, slots, loop order and bytes: everything but the data.
@@ -199,6 +220,14 @@ class Plan:
         """Whether each block of an operand is one lane's alone, from its reading on."""
         shared = bool(self.op.operands[operand].halo) or not self.outputs
         return private(self.machine, self.loads(operand), len(self.grid), not shared)
+
+    @cached_property
+    def recycled(self) -> int | None:
+        """Operand whose block takes the result's place, tile after tile."""
+        if self.tile == self.block:
+            return None
+        own = [self.private(i) for i in range(len(self.operands))]
+        return recycled(self.op, self.operands, self.outputs, own)
 
     def slot_shape(self, operand: int) -> Shape:
         """Extents of the slot that takes any block of an operand."""

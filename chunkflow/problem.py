@@ -17,7 +17,7 @@ from chunkflow.halo import length
 from chunkflow.memory import Projection, Ring, rounded
 from chunkflow.ops.blockwise import Blockwise, Operand
 from chunkflow.ops.product import Contraction
-from chunkflow.plan import Cut, Plan, private
+from chunkflow.plan import Cut, Plan, private, recycled
 from chunkflow.spec import ArraySpec
 
 TILE = 0.25
@@ -65,11 +65,12 @@ class Problem:
         out_bytes = _bytes(out_shapes, self.outputs)
         lanes = max(1, min(machine.lanes, depth, blocks))
         inputs = upload = read = decode = 0
+        privates = []
         for spec, operand, nbytes in zip(self.operands, op.operands, in_bytes, strict=True):
             loads = op.loads(operand, counts, walk)
+            privates.append(private(machine, loads, blocks, bool(self.outputs) and not operand.halo))
             if machine.staged or not spec.in_memory or operand.padded:
-                own = private(machine, loads, blocks, bool(self.outputs) and not operand.halo)
-                slots = lanes if own else depth
+                slots = lanes if privates[-1] else depth
                 inputs += min(slots, max(loads, 1)) * rounded(nbytes, page)
             repeats = loads // max(_different(operand, counts), 1) if blocks else 0
             asked = _loaded(spec, operand, grid, walk, depth)
@@ -93,6 +94,8 @@ class Problem:
             partials += lanes * SPREAD * page
         held_bytes = sum(in_bytes) + sum(out_bytes)
         tile = self._tile(block, held_bytes)
+        if tile != block and recycled(op, self.operands, self.outputs, privates) is not None:
+            outputs = 0
         share = math.prod(tile) / max(math.prod(block), 1)
         temporary = math.ceil(self.workspace * op.volume(tile))
         if share < 1:

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+import zarr
+from devices import checking
 
+import chunkflow as cf
 from chunkflow.kernel import travels
 
 KEPT = np.zeros((4, 6))
@@ -83,3 +88,33 @@ def test_cupy_arrays_too() -> None:
         (lambda x: kept, False),
     ]:
         assert travels(result_of(fn, x), 0, (0, 1)) is safe
+
+
+# -- A block in whose place its result comes -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("mode", ["eager", "threaded", "lazy"])
+def test_results_take_the_place_of_a_block(mode: str, tmp_path: Path) -> None:
+    """Where a block is computed tile by tile, and one of them lies as the result does."""
+    u, v = np.random.default_rng(2).random((2, 60, 64), "f4")
+    paths = [str(tmp_path / f"{name}.zarr") for name in "uv"]
+    for path, array in zip(paths, (u, v), strict=True):
+        zarr.create_array(path, data=array, chunks=(20, 64))
+    seen = []
+
+    def fn(a: Any, b: Any) -> Any:
+        seen.append((a.shape, a.flags.writeable, b.flags.writeable))
+        return a * 2 + b
+
+    device = checking(mode, staged=False, lanes=2)
+    plan = cf.explain(fn, *paths, out=str(tmp_path / "out.zarr"), device=device)
+    assert plan.recycled == 0
+    assert plan.memory.outputs == 0
+    assert plan.tile != plan.block
+    with cf.Budget("10MB") as budget:
+        out = cf.map(fn, *paths, out=str(tmp_path / "out.zarr"), device=device)
+        assert budget.peak <= plan.memory.total
+    np.testing.assert_array_equal(out[...], u * 2 + v)
+    assert not any(writeable for _, *flags in seen for writeable in flags)
+    assert cf.explain(lambda a, b: (a + b).astype("f8"), *paths, device=device).recycled is None
+    assert cf.explain(cf.blockwise, np.transpose, "ji", paths[0], "ij", device=device).recycled is None
