@@ -6,6 +6,7 @@ array([1., 2., 3.])
 """
 
 from chunkflow import errors, fft
+from chunkflow.analysis import Analysis
 from chunkflow.api import blockwise, chunks, map
 from chunkflow.budget import Budget
 from chunkflow.compute import PassesPlan, compute, explain, store
@@ -33,6 +34,7 @@ from chunkflow.trace import Observer, observing
 __version__ = "0.1.0"
 
 __all__ = [
+    "Analysis",
     "Array",
     "Budget",
     "BudgetError",

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import Any, overload
+from typing import Any, Literal, overload
 
 import numpy as np
 
 from chunkflow import api
+from chunkflow.analysis import Analysis, analyzed
 from chunkflow.budget import BudgetLike
 from chunkflow.chunking import Chunks
 from chunkflow.errors import ArgumentError, ArgumentTypeError
@@ -206,14 +207,23 @@ class PassesPlan:
 
 
 @overload
-def explain(fn: Lazy | tuple[Any, ...] | list[Any] | dict[Any, Any], *arrays: Any, **options: Any) -> PassesPlan: ...
+def explain(
+    fn: Lazy | tuple[Any, ...] | list[Any] | dict[Any, Any],
+    *arrays: Any,
+    analyze: Literal[False] = False,
+    **options: Any,
+) -> PassesPlan: ...
+
+
+@overload
+def explain(fn: Any, *arrays: Any, analyze: Literal[True], **options: Any) -> Analysis: ...
 
 
 @overload
 def explain(fn: Callable[..., Any], *arrays: Any, **options: Any) -> Any: ...
 
 
-def explain(fn: Any, *arrays: Any, **options: Any) -> Any:
+def explain(fn: Any, *arrays: Any, analyze: bool = False, **options: Any) -> Any:
     """Plan of an operation, or of expressions, before anything runs: print it. Nothing is written.
 
     A function of the user's own is called once on a small block, unless ``dtype=`` and ``workspace=`` are given.
@@ -224,9 +234,14 @@ def explain(fn: Any, *arrays: Any, **options: Any) -> Any:
         One of chunkflow's operations, or a function that `map` is to apply; or an expression.
     *arrays, **options
         As for the operation, or for `map`; or further expressions, and ``budget=`` and ``device=``.
+    analyze : bool
+        Whether to run it all the same, as it is asked for (with its `out`), and show what it took beside what was
+        predicted.
 
     Returns
     -------
+    Analysis
+        With `analyze`.
     Plan or PassesPlan, RechunkPlan, TransformPlan or IterationPlan
         Blocks, slots, loop order, bytes and predicted seconds, for expressions of each pass; of `rechunk`, transforms
         and iterated stencils their passes, and what lies between them. ``str()`` of it is meant for people.
@@ -245,7 +260,12 @@ def explain(fn: Any, *arrays: Any, **options: Any) -> Any:
     >>> x = cf.open(np.ones((100, 100)))
     >>> len(cf.explain(x.mean(), x.max(), device="cpu")), len(cf.explain((x - x.mean()).max(), device="cpu"))
     (1, 2)
+    >>> [run.plan.bytes_in for run in cf.explain(x.mean(), analyze=True, device="cpu").runs]
+    [80000]
     """
+    if analyze and not isinstance(fn, Lazy | tuple | list | dict):
+        work, given = (fn, arrays) if is_operation(fn) else (api.map, (fn, *arrays))
+        return analyzed(lambda: work(*given, **options))
     if callable(fn) and not isinstance(fn, Lazy):
         return plan_of(fn, arrays, options) if is_operation(fn) else plan_of(api.map, (fn, *arrays), options)
     values = (fn, *arrays)
@@ -255,5 +275,7 @@ def explain(fn: Any, *arrays: Any, **options: Any) -> Any:
             f"explain takes an operation with its arguments, or expressions with budget= and device=, not {values!r} "
             f"with {', '.join(options) or 'nothing'}"
         )
+    if analyze:
+        return analyzed(lambda: compute(*values, **options))
     targets: dict[Node, Any] = dict.fromkeys(_target(lazy._node) for lazy in lazies)
     return PassesPlan(tuple(Evaluation(Options(**options)).plans(targets)))

@@ -308,6 +308,21 @@ def test_unrelated_arrays_take_passes_of_their_own() -> None:
     assert len(plan) == 2
 
 
+def test_what_was_predicted_is_shown_beside_what_happened(tmp_path: Path) -> None:
+    (array,) = volumes(1, (32, 32, 32))
+    x = cf.open(array)
+    analysis = cf.explain((x - x.mean()).max(), analyze=True, device="cpu")
+    assert len(analysis.runs) == analysis.report.runs == 2
+    for run in analysis.runs:
+        assert run.seconds > 0
+        assert run.ratio == pytest.approx(run.seconds / run.plan.estimate.seconds)
+        assert f"predicted {run.plan.estimate.seconds:.3g} s" in str(analysis)
+    out = tmp_path / "y.npy"
+    analysis = cf.explain(np.sqrt, np.abs(array), out=out, analyze=True, device="cpu")
+    assert [run.plan.bytes_out for run in analysis.runs] == [array.nbytes]
+    np.testing.assert_array_equal(np.load(out), np.sqrt(np.abs(array)))
+
+
 def test_results_are_the_same_to_the_bit_each_time() -> None:
     x = cf.open(np.random.default_rng(3).random((40, 50, 60), "f4"))
     asked = ((x**2).mean(), x.var(axis=0), (x * 3).sum(axis=(0, 1)))

@@ -27,7 +27,7 @@ FLOORS = (
     "stores.array stores.file stores.filesink stores.zarrnode stores.zarrchunks stores.zarr stores.* stores",
     "devices.base devices.numpy devices.cupy devices.clock devices",
     "staging kernel ring direct engine budget calibrate profile progress",
-    "declare prepare launch graph fusing passes stream run api pacing iterating overlap",
+    "analysis declare prepare launch graph fusing passes stream run api pacing iterating overlap",
     "reducing reductions extremes nanreductions selecting quantiles binning histograms groups scans covariance linalg",
     "rearranging rearrange joining rechunking",
     "spectral fourier transforming convolution fft",
