@@ -14,7 +14,6 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -27,23 +26,10 @@ import numpy as np
 import zarr
 
 import chunkflow as cf
-from benchmarks.harness import alternate, machine, table
+from benchmarks.harness import alternate, blur, machine, peak_memory, table
 
 CHUNKS = (128, 128, 128)
 SQUARE = (1024, 1024)
-
-
-def blur(block):
-    """A 7-point stencil: the mean of an element and its neighbours."""
-    inner = block[1:-1, 1:-1, 1:-1]
-    total = block[:-2, 1:-1, 1:-1] + block[2:, 1:-1, 1:-1]
-    total += block[1:-1, :-2, 1:-1]
-    total += block[1:-1, 2:, 1:-1]
-    total += block[1:-1, 1:-1, :-2]
-    total += block[1:-1, 1:-1, 2:]
-    total += inner
-    total *= np.float32(1 / 7)
-    return total
 
 
 class Work:
@@ -151,32 +137,13 @@ class Work:
         return np.asarray(returned)
 
 
-def status(field: str) -> int:
-    """Bytes from the kernel's account of this process."""
-    lines = Path("/proc/self/status").read_text().splitlines()
-    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(field))
-
-
 def peak(directory: Path, side: int, contender: str, name: str) -> float:
     """Peak of anonymous memory in MB beyond what was there before the run, in this process."""
     small = Work(directory / "small", 128)
     small.create()
     small.contenders()[contender][name]()
     run = Work(directory, side).contenders()[contender][name]
-    before = most = status("RssAnon")
-    done = threading.Event()
-
-    def sample() -> None:
-        nonlocal most
-        while not done.wait(0.001):
-            most = max(most, status("RssAnon"))
-
-    thread = threading.Thread(target=sample, daemon=True)
-    thread.start()
-    run()
-    done.set()
-    thread.join()
-    return (most - before) / 1e6
+    return peak_memory(run)
 
 
 def main() -> None:
@@ -192,7 +159,7 @@ def main() -> None:
     if options.measure:
         print(f"{peak(Path(options.directory), options.side, *options.measure):.0f}")
         return
-    print(machine(), f"cubed {cubed.__version__}", flush=True)
+    print(machine(), flush=True)
     with tempfile.TemporaryDirectory(dir=options.directory) as directory:
         work = Work(Path(directory), options.side)
         work.create()

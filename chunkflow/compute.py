@@ -193,13 +193,18 @@ class PassesPlan:
         """Bytes that will be written, by the passes whose plans are known."""
         return sum(plan.bytes_out for plan in self.plans)
 
+    @property
+    def peak(self) -> int:
+        """Bytes of device memory that any of them takes at most, as projected, of those whose plans are known."""
+        return max((plan.memory.total for plan in self.plans), default=0)
+
     def __len__(self) -> int:
         return len(self.passes)
 
     def __str__(self) -> str:
-        many = "1 pass, which reads" if len(self) == 1 else f"{len(self)} passes, which read"
-        moved = format_bytes(self.bytes_in), format_bytes(self.bytes_out)
-        lines = [f"{many} {moved[0]} and write{'s' if len(self) == 1 else ''} {moved[1]}"]
+        number = "1 pass" if len(self) == 1 else f"{len(self)} passes"
+        moved = f"{format_bytes(self.bytes_in)} read, {format_bytes(self.bytes_out)} written"
+        lines = [f"{number}: {moved}, {format_bytes(self.peak)} of device memory at most"]
         for number, (names, plan) in enumerate(self.passes, 1):
             lines.append(f"pass {number}: {', '.join(names)}")
             lines += ["  " + line for line in str(plan).splitlines()]
