@@ -527,6 +527,10 @@ def test_several_results_of_a_function() -> None:
         same(a, b)
     with pytest.raises(ResultError, match="tuple"):
         cf.open(array).map(lambda b: b, dtype=("f8", "f8"))[0].compute(device="cpu")
+    with pytest.raises(ResultError, match="dtype="):
+        _ = cf.open(array).map(lambda b: (b, b)).dtype
+    with pytest.raises(ResultError, match="expected 3"):
+        cf.open(array).map(lambda b: (b, b), dtype=("f8", "f8", "f8"))[0].compute(device="cpu")
 
 
 def test_deep_expressions() -> None:

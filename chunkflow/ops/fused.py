@@ -278,7 +278,13 @@ def _called(call: Call, registers: Sequence[Any], regions: Sequence[Region], gri
     expected = tuple([box[a].stop - box[a].start for a in call.lies])
     if not isinstance(result, tuple):
         return _checked(result, expected, call.dtype, box)
-    dtypes = call.dtype if isinstance(call.dtype, tuple) else (call.dtype,) * len(result)
+    if not isinstance(call.dtype, tuple) and not isinstance(getattr(call.kernel, "fn", None), np.ufunc):
+        raise ResultError(
+            f"fn returned a tuple of {len(result)} arrays: in an expression dtype= must say so, with one for each"
+        )
+    dtypes = call.dtype if isinstance(call.dtype, tuple) else (None,) * len(result)
+    if len(dtypes) != len(result):
+        raise ResultError(f"fn returned a tuple of {len(result)} arrays; expected {len(dtypes)}, as dtype= says")
     return tuple([_checked(r, expected, d, box) for r, d in zip(result, dtypes, strict=True)])
 
 
