@@ -79,13 +79,16 @@ def declare_map(
     drop: int | Sequence[int] | None = None,
     new: int | Sequence[int] | None = None,
 ) -> Declare:
-    """Declare `map`."""
+    """Declare `map`: `blockwise` with indices that are counted from the right, as arrays broadcast."""
     if not callable(fn):
         raise ArgumentTypeError(f"fn must be callable, not a {type(fn).__name__}")
 
     def declare(specs: Sequence[ArraySpec], args: tuple[Any, ...]) -> Declared:
-        op = nest([s.shape for s in specs], drop)
-        axes = output_axes(len(op.extents), drop, new)
+        shapes = [s.shape for s in specs]
+        ndim = len(nest(shapes, drop).extents)
+        out = tuple((place, "new") if a is None else a for place, a in enumerate(output_axes(ndim, drop, new)))
+        added = {index: 1 for index in out if isinstance(index, tuple)}
+        op, axes = spanned(out, [(tuple(range(ndim - len(s), ndim)), s) for s in shapes], added, whole=True)
         kernel = MapKernel(fn, args, kwargs, axes)
         return Declared(op, kernel, axes, tiles=not kernel.wants)
 
