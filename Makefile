@@ -43,12 +43,13 @@ vocabulary: $(READY) ## docs/numpy.md, which a test keeps true
 	CHUNKFLOW_WRITE_DOCS=1 $(BIN)/pytest -q tests/test_vocabulary.py -k docs
 
 bench: $(READY) ## the CPU's figures of README's "Measured", with their peers beside them
-	$(BIN)/pip install --quiet -e ".[dask]" cubed
-	for module in cpu operations accuracy; do $(BIN)/python -m benchmarks.$$module || exit 1; done
+	$(BIN)/pip install --quiet -e ".[dask]" cubed blosc2
+	for module in cpu operations passes accuracy; do $(BIN)/python -m benchmarks.$$module || exit 1; done
 
 bench-gpu: $(READY) ## the same on a GPU, with CuPy installed
 	$(BIN)/pip install --quiet -e ".[dask]"
 	$(BIN)/python -m benchmarks.gpu --report
+	for module in gpu_operations gpu_passes; do $(BIN)/python -m benchmarks.$$module || exit 1; done
 
 wheel: $(READY)
 	$(BIN)/pip wheel --quiet --no-deps --wheel-dir dist .
