@@ -311,7 +311,8 @@ class Plan:
     def __str__(self) -> str:
         def line(word: str, spec: ArraySpec, shape: Shape) -> str:
             chunks = f" in chunks {spec.chunks}" if spec.chunks else ""
-            return f"  {word:<8}{spec.name}: {spec.dtype} {spec.shape}{chunks}, by blocks of {shape}"
+            how = f", {spec.how}" if spec.how else ""
+            return f"  {word:<8}{spec.name}: {spec.dtype} {spec.shape}{chunks}, by blocks of {shape}{how}"
 
         counts, e = self.grid.counts, self.estimate
         block = " x ".join(map(str, self.block)) or "one element"

@@ -27,6 +27,8 @@ class ArraySpec:
         Axes from the slowest to the fastest varying in the store.
     in_memory : bool
         Whether the store can hand out a read-only view of any region without copying.
+    how : str
+        How the store gets at the elements where it has a choice, and why, for people.
     """
 
     name: str
@@ -35,6 +37,7 @@ class ArraySpec:
     chunks: Shape | None = None
     order: Shape = ()
     in_memory: bool = False
+    how: str = ""
 
     def __post_init__(self) -> None:
         if len(self.order) != len(self.shape):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import sys
 from typing import Any
@@ -11,12 +12,13 @@ import numpy as np
 from chunkflow.errors import ArgumentError, ArgumentTypeError, SourceNotFoundError
 from chunkflow.spec import ArraySpec
 from chunkflow.stores.base import Footprint, Sink, Source, Target
+from chunkflow.stores.paths import hdf5_parts
 
 __all__ = ["Sink", "Source", "Target", "open_source", "open_target"]
 
 _KINDS = (
-    "a NumPy array or np.memmap, the path of a .npy file or a zarr array, a zarr.Array, or an object with "
-    "shape, dtype and basic slicing (such as an h5py.Dataset)"
+    "a NumPy array or np.memmap, the path of a .npy file or a zarr array or of an HDF5 dataset ('file.h5:/name'), a "
+    "zarr.Array, an h5py.Dataset, or an object with shape, dtype and basic slicing"
 )
 
 
@@ -25,9 +27,10 @@ def open_source(obj: Any) -> Source:
 
     Parameters
     ----------
-    obj : numpy.ndarray, str, os.PathLike, zarr.Array or array-like object
+    obj : numpy.ndarray, str, os.PathLike, zarr.Array, h5py.Dataset or array-like object
         An array in memory or mapped from a file; the path of a ``.npy`` file or of a zarr array
-        (a group's member too: ``"sim.zarr/u"``); or any object with ``shape``, ``dtype`` and basic slicing.
+        (a group's member too: ``"sim.zarr/u"``) or of an HDF5 dataset (``"sim.h5:/fields/u"``, or ``"sim.h5"`` where
+        the file holds no other); or any object with ``shape``, ``dtype`` and basic slicing.
 
     Raises
     ------
@@ -58,6 +61,10 @@ def open_source(obj: Any) -> Source:
         from chunkflow.stores.zarr import ZarrSource
 
         return ZarrSource(obj)
+    if _is_hdf5_dataset(obj):
+        from chunkflow.stores.hdf5 import dataset_source
+
+        return dataset_source(obj)
     if all(hasattr(obj, name) for name in ("shape", "dtype", "__getitem__")):
         from chunkflow.stores.generic import GenericSource
 
@@ -86,9 +93,10 @@ def open_target(out: Any, *, overwrite: bool = False) -> Target:
 
     Parameters
     ----------
-    out : None, numpy.ndarray, str, os.PathLike, zarr.Array or array-like object
-        None for a new array in host memory; a path ending in ``.npy`` or ``.zarr``, or one inside such a zarr
-        group (``"result.zarr/speed"``), for a new array there; or an array to write into.
+    out : None, numpy.ndarray, str, os.PathLike, zarr.Array, h5py.Dataset or array-like object
+        None for a new array in host memory; a path ending in ``.npy`` or ``.zarr``, one inside such a zarr
+        group (``"result.zarr/speed"``), or one of an HDF5 dataset (``"result.h5:/speed"``; ``"result.h5"`` means
+        ``"result.h5:/data"``), for a new array there; or an array to write into.
     overwrite : bool
         Whether an array that is stored under the path may be replaced once the run has succeeded.
 
@@ -119,6 +127,10 @@ def open_target(out: Any, *, overwrite: bool = False) -> Target:
         from chunkflow.stores.zarr import ZarrTarget
 
         return ZarrTarget(out)
+    if _is_hdf5_dataset(out):
+        from chunkflow.stores.hdf5sink import DatasetTarget
+
+        return DatasetTarget(out)
     if all(hasattr(out, name) for name in ("shape", "dtype", "__setitem__")):
         from chunkflow.stores.generic import GenericTarget
 
@@ -134,6 +146,11 @@ def _path_source(obj: str | os.PathLike[Any]) -> Source:
 
     given = _text(obj)
     path = os.path.abspath(given)
+    if (named := hdf5_parts(given)) is not None and not os.path.isdir(path):
+        _require_h5py(given)
+        from chunkflow.stores.hdf5 import open_hdf5
+
+        return open_hdf5(os.path.abspath(named[0]), named[1])
     if not os.path.exists(path):
         raise SourceNotFoundError(f"there is no array under {path}")
     node = zarr_node(path)
@@ -156,7 +173,8 @@ def _path_source(obj: str | os.PathLike[Any]) -> Source:
 def _path_target(out: str | os.PathLike[Any], overwrite: bool) -> Target:
     from chunkflow.stores.zarrnode import zarr_node
 
-    path = os.path.abspath(_text(out))
+    given = _text(out)
+    path = os.path.abspath(given)
     if path.endswith(".npy"):
         from chunkflow.stores.npy import NpyTarget
 
@@ -168,9 +186,20 @@ def _path_target(out: str | os.PathLike[Any], overwrite: bool) -> Target:
         from chunkflow.stores.zarrpath import ZarrPathTarget
 
         return ZarrPathTarget(path, overwrite=overwrite)
+    if (named := hdf5_parts(given)) is not None:
+        _require_h5py(given)
+        from chunkflow.stores.hdf5path import Hdf5PathTarget
+
+        return Hdf5PathTarget(named[0], named[1], overwrite=overwrite)
     raise ArgumentError(
-        f"cannot tell the format of the output {path}: end it in .npy or .zarr, or name a member of a zarr group"
+        f"cannot tell the format of the output {path}: end it in .npy, .zarr or .h5, or name a member of a zarr group "
+        "or of an HDF5 file ('result.h5:/name')"
     )
+
+
+def _require_h5py(path: str) -> None:
+    if importlib.util.find_spec("h5py") is None:
+        raise ArgumentError(f"{path} is a file for h5py, which is not installed: pip install 'chunkflow-stream[hdf5]'")
 
 
 def _text(path: str | os.PathLike[Any]) -> str:
@@ -239,6 +268,12 @@ def _refuse_device_array(obj: object) -> None:
             f"a {type(obj).__name__} is on the device already, and there is nothing to stream: "
             "pass the array in host memory or in a file"
         )
+
+
+def _is_hdf5_dataset(obj: object) -> bool:
+    """Whether this is an `h5py.Dataset`. Nobody can have one without having imported h5py."""
+    h5py = sys.modules.get("h5py")
+    return h5py is not None and isinstance(obj, h5py.Dataset)
 
 
 def _is_zarr_array(obj: object) -> bool:

@@ -117,9 +117,11 @@ class FileSource(StridedFile):
         The file is too short to hold the array.
     """
 
-    def __init__(self, path: str, offset: int, shape: Shape, strides: Shape, dtype: np.dtype) -> None:
+    def __init__(
+        self, path: str, offset: int, shape: Shape, strides: Shape, dtype: np.dtype, *, name: str | None = None
+    ) -> None:
         try:
-            super().__init__(path, offset, shape, strides, dtype)
+            super().__init__(path, offset, shape, strides, dtype, name=name)
         except OSError as error:
             raise ReadError(f"cannot open {path}: {error}", path=path, cause=error) from error
         if missing := self.missing:

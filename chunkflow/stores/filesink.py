@@ -6,6 +6,7 @@ exception.
 
 from __future__ import annotations
 
+import errno
 import os
 from typing import Any
 
@@ -22,6 +23,8 @@ from chunkflow.stores.file import SCRATCH, StridedFile
 
 _WORTHWHILE = 4 << 10
 """Shortest runs, in bytes, that are written at positions."""
+
+_CANNOT_RESERVE = {errno.EBADF, errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.ENODEV}
 
 
 class FileSink(StridedFile):
@@ -72,20 +75,21 @@ class FileSink(StridedFile):
         shape, itemsize = block.shape, self.dtype.itemsize
         packed = layout.is_packed(shape, strides, itemsize)
         if packed and block.flags.c_contiguous and block.dtype == self.dtype:
-            self._pwrite(start, block.reshape(-1).view(np.uint8))
+            self.put(start, block.reshape(-1).view(np.uint8))
             return
         span = self.span(shape, strides)
         if packed and (span <= SCRATCH):
             scratch = self.borrow(span)
             np.copyto(self.over(scratch, shape, strides), block, casting="same_kind")
-            self._pwrite(start, scratch[:span])
+            self.put(start, scratch[:span])
             self.spare.append(scratch)
             return
         rows = max(1, SCRATCH // strides[0]) if packed else 1
         for first in range(0, shape[0], rows):
             self._spill(start + first * strides[0], strides, block[first : first + rows])
 
-    def _pwrite(self, position: int, source: np.ndarray) -> None:
+    def put(self, position: int, source: np.ndarray) -> None:
+        """Write contiguous bytes at a position of the file."""
         buffer = source.data
         done = 0
         while done < len(buffer):
@@ -136,3 +140,23 @@ def mapped_target(array: np.ndarray, path: str, offset: int) -> Target:
     if run < min(_WORTHWHILE, array.nbytes):
         return ArrayTarget(array, target.footprint)
     return target
+
+
+def reserve(path: str, nbytes: int) -> None:
+    """Give a file its final size, and its blocks on the disk where the file system can do that.
+
+    Where it can't, the C library would write into every block of the file instead, which takes as
+    long as the run itself. It refuses to do so for a file opened for appending: hence the flag.
+    """
+    fd = os.open(path, os.O_WRONLY | os.O_APPEND | getattr(os, "O_CLOEXEC", 0))
+    try:
+        if hasattr(os, "posix_fallocate"):
+            try:
+                os.posix_fallocate(fd, 0, nbytes)
+                return
+            except OSError as error:
+                if error.errno not in _CANNOT_RESERVE:
+                    raise
+        os.ftruncate(fd, nbytes)
+    finally:
+        os.close(fd)

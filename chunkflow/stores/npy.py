@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import errno
 import os
 from typing import Any
 
@@ -17,9 +16,7 @@ from chunkflow.stores import layout, paths
 from chunkflow.stores.base import Footprint
 from chunkflow.stores.checks import numeric_dtype
 from chunkflow.stores.file import FileSource
-from chunkflow.stores.filesink import FileSink
-
-_CANNOT_RESERVE = {errno.EBADF, errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.ENODEV}
+from chunkflow.stores.filesink import FileSink, reserve
 
 
 def open_npy(path: str) -> FileSource:
@@ -136,7 +133,7 @@ class NpySink:
             }
             npy_format.write_array_header_1_0(file, described)
             offset = file.tell()
-        _reserve(self._temporary, offset + self.spec.nbytes)
+        reserve(self._temporary, offset + self.spec.nbytes)
         return offset
 
     def write(self, region: Region, block: np.ndarray) -> None:
@@ -173,23 +170,3 @@ class NpySink:
                 self._file.close()
         with contextlib.suppress(OSError):
             os.unlink(self._temporary)
-
-
-def _reserve(path: str, nbytes: int) -> None:
-    """Give a file its final size, and its blocks on the disk where the file system can do that.
-
-    Where it can't, the C library would write into every block of the file instead, which takes as
-    long as the run itself. It refuses to do so for a file opened for appending: hence the flag.
-    """
-    fd = os.open(path, os.O_WRONLY | os.O_APPEND | getattr(os, "O_CLOEXEC", 0))
-    try:
-        if hasattr(os, "posix_fallocate"):
-            try:
-                os.posix_fallocate(fd, 0, nbytes)
-                return
-            except OSError as error:
-                if error.errno not in _CANNOT_RESERVE:
-                    raise
-        os.ftruncate(fd, nbytes)
-    finally:
-        os.close(fd)

@@ -3,9 +3,22 @@
 from __future__ import annotations
 
 import os
+import re
 import uuid
 
 from chunkflow.errors import ArgumentError, OutputExistsError
+
+_HDF5 = re.compile(r"(.+?\.(?:h5|hdf5|hdf|nc))(?::(.*))?", re.IGNORECASE | re.DOTALL)
+
+
+def hdf5_parts(path: str) -> tuple[str, str | None] | None:
+    """File, and dataset if there is one, that the path of an HDF5 dataset names; None for any other path.
+
+    >>> hdf5_parts("run/sim.h5:/fields/u"), hdf5_parts("sim.nc"), hdf5_parts("sim.h5.npy")
+    (('run/sim.h5', '/fields/u'), ('sim.nc', None), None)
+    """
+    found = _HDF5.fullmatch(path)
+    return found and (found[1], found[2] or None)
 
 
 def resolve(path: str | os.PathLike[str]) -> str:

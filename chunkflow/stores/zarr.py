@@ -1,4 +1,4 @@
-"""Zarr arrays that exist: versions 2 and 3, sharded or not, by zarr's own pipeline where chunks are not plain.
+"""Zarr arrays that exist: versions 2 and 3, sharded or not, by zarr's own pipeline where that is not done directly.
 
 One `zarr.Array` may be used from several threads: each call waits for zarr's event loop, which decodes
 in a pool of threads of its own. Writes are safe as long as no two of them touch one chunk (one shard).
@@ -19,7 +19,10 @@ from chunkflow.grid import Region, Shape, describe
 from chunkflow.spec import ArraySpec
 from chunkflow.stores.base import Footprint
 from chunkflow.stores.checks import matching, numeric_dtype
-from chunkflow.stores.zarrchunks import plain_chunks
+from chunkflow.stores.zarrchunks import Chunks
+from chunkflow.stores.zarrcodecs import NotDirectError
+from chunkflow.stores.zarrdirect import direct
+from chunkflow.stores.zarrshards import Shards
 
 try:
     from zarr.buffer import cpu as _buffers
@@ -68,18 +71,36 @@ def _folder(array: AnyArray) -> Path | None:
     return Path(os.path.abspath(store.root)) / array.path if isinstance(store, LocalStore) else None
 
 
-def _spec(array: AnyArray, chunks: Shape | None) -> ArraySpec:
+def _direct(array: AnyArray) -> tuple[Chunks | Shards | None, str]:
+    """How the array's chunks are read and written directly, if they are, and which way it is for people."""
+    folder = _folder(array)
+    try:
+        if folder is None:
+            raise NotDirectError(type(array.store).__name__)
+        found = direct(array, folder)
+    except NotDirectError as reason:
+        return None, f"through zarr: {reason}"
+    return found, f"directly: {found}"
+
+
+def _spec(array: AnyArray, chunks: Shape | None) -> tuple[ArraySpec, Chunks | Shards | None]:
     name = _location(array)
-    # Zarr 2 says in which order a chunk's elements are stored; in zarr 3 that is a codec's business.
-    fortran = array.metadata.zarr_format == 2 and array.order == "F"
-    axes = range(len(array.shape))
-    return ArraySpec(
+    dtype = numeric_dtype(array.dtype, name)
+    found, how = _direct(array)
+    order = tuple(range(len(array.shape)))
+    if found is not None:
+        order = found.chain.order
+    elif array.metadata.zarr_format == 2 and array.order == "F":
+        order = order[::-1]
+    spec = ArraySpec(
         name=name,
         shape=tuple(array.shape),
-        dtype=numeric_dtype(array.dtype, name),
+        dtype=dtype,
         chunks=chunks and tuple(max(1, side) for side in chunks),
-        order=tuple(reversed(axes)) if fortran else tuple(axes),
+        order=order,
+        how=how,
     )
+    return spec, found
 
 
 def _footprint(array: AnyArray) -> Footprint:
@@ -100,10 +121,9 @@ class ZarrSource:
             chunks = array.chunks
         except NotImplementedError:  # chunks of unequal sizes: any region can be read all the same
             chunks = None
-        self.spec = _spec(array, chunks)
+        self.spec, self._direct = _spec(array, chunks)
         self.footprint: Footprint | None = _footprint(array)
         self._folder = _folder(array)
-        self._plain = plain_chunks(array, self._folder) if self._folder is not None and chunks else None
 
     def read(self, region: Region, out: np.ndarray) -> None:
         """See `Source.read`."""
@@ -111,8 +131,8 @@ class ZarrSource:
             return
         array, native = self._array, np.dtype(self._array.dtype).isnative
         try:
-            if self._plain is not None and self._plain.read(region, out):
-                pass
+            if self._direct is not None:
+                self._direct.read(region, out)
             elif _buffers is None or not native or not region:
                 np.copyto(out, np.asarray(array[region]))
             else:  # chunks are decoded and put into their places in `out`, with no copy in between
@@ -157,7 +177,7 @@ class ZarrTarget:
             raise ArgumentError(
                 f"the output {self.name} has chunks of unequal sizes, to which blocks cannot be aligned"
             ) from None
-        self._array, self._spec = array, _spec(array, chunks)
+        self._array, self._spec = array, _spec(array, chunks)[0]
         self.footprint: Footprint | None = _footprint(array)
 
     def describe(self, shape: Shape, dtype: np.dtype, chunks: Shape | None) -> ArraySpec:
@@ -177,15 +197,14 @@ class ZarrSink:
         # A store in memory keeps an uncompressed chunk as the very array it was given, and ours is a
         # staging buffer that is filled again. A file has been written once the call returns.
         self._copies = not isinstance(array.store, LocalStore)
-        folder = _folder(array)
-        self._plain = plain_chunks(array, folder) if folder is not None else None
+        self._direct = _direct(array)[0]
 
     def write(self, region: Region, block: np.ndarray) -> None:
         """See `Sink.write`."""
         if not block.size:
             return
         try:
-            if self._plain is None or not self._plain.write(region, block):
+            if self._direct is None or not self._direct.write(region, block):
                 self._array[region] = block.copy() if self._copies else block
         except Exception as error:
             raise WriteError(

@@ -51,7 +51,7 @@ def test_other_paths_are_refused_with_the_kinds_that_are_not(tmp_path: Path, nam
         open_source(path)
 
 
-@pytest.mark.parametrize("name", ["result", "result.csv", "result.h5"])
+@pytest.mark.parametrize("name", ["result", "result.csv", "result.tif"])
 def test_an_output_of_unknown_format_is_refused(tmp_path: Path, name: str) -> None:
     with pytest.raises(ArgumentError, match="format"):
         open_target(tmp_path / name)

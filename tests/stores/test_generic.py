@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from chunkflow.errors import ArgumentError, ArgumentTypeError, ReadError
+from chunkflow.errors import ArgumentTypeError, ReadError
 from chunkflow.grid import whole
 from chunkflow.stores import Source, Target, open_source, open_target
 from chunkflow.testing import CountingSource, FailingArray, SinkContract, SourceContract, filled
@@ -25,21 +25,6 @@ class TestGenericSink(SinkContract):
 
     def fail_writes(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(self.failing, "_left", 0)
-
-
-class TestHdf5Source(SourceContract):
-    def make(self, tmp_path: Path, array: np.ndarray) -> Source:
-        h5py = pytest.importorskip("h5py")
-        file = h5py.File(tmp_path / "data.h5", "w")
-        chunks = None if 0 in array.shape or not array.shape else tuple(max(1, n // 2) for n in array.shape)
-        return open_source(file.create_dataset("u", data=array, chunks=chunks))
-
-
-class TestHdf5Sink(SinkContract):
-    def make(self, tmp_path: Path, array: np.ndarray) -> Target:
-        h5py = pytest.importorskip("h5py")
-        file = h5py.File(tmp_path / "data.h5", "w")
-        return open_target(file.create_dataset("u", array.shape, array.dtype))
 
 
 class TestDaskSource(SourceContract):
@@ -125,11 +110,3 @@ def test_a_dtype_of_another_library_is_refused() -> None:
 
     with pytest.raises(ArgumentTypeError, match=r"Tensor.*torch\.float32"):
         open_source(Tensor())
-
-
-def test_a_read_only_hdf5_output_is_refused(tmp_path: Path) -> None:
-    h5py = pytest.importorskip("h5py")
-    with h5py.File(tmp_path / "data.h5", "w") as file:
-        file.create_dataset("u", (3,), "f4")
-    with h5py.File(tmp_path / "data.h5", "r") as file, pytest.raises(ArgumentError, match="read-only"):
-        open_target(file["u"])

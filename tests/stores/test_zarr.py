@@ -66,7 +66,7 @@ class TestZarrSink(SinkContract):
 
     def fail_writes(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(LocalStore, "set", no_space)
-        monkeypatch.setattr("chunkflow.stores.zarrchunks._put", no_space)
+        monkeypatch.setattr("chunkflow.stores.zarrchunks.put", no_space)
 
 
 class TestShardedBigEndianSink(SinkContract):
@@ -77,6 +77,9 @@ class TestShardedBigEndianSink(SinkContract):
         target = open_target(create(tmp_path / "u.zarr", zeros, **options))
         assert target.describe(array.shape, array.dtype, None).chunks == shards
         return target
+
+    def fail_writes(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr("chunkflow.stores.zarrshards.put", no_space)
 
 
 class TestUncompressedMemorySink(SinkContract):
@@ -91,7 +94,7 @@ class TestZarrPathSink(PathSinkContract):
 
     def fail_writes(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(LocalStore, "set", no_space)
-        monkeypatch.setattr("chunkflow.stores.zarrchunks._put", no_space)
+        monkeypatch.setattr("chunkflow.stores.zarrchunks.put", no_space)
 
 
 class TestGroupMemberSink(PathSinkContract):
@@ -99,7 +102,7 @@ class TestGroupMemberSink(PathSinkContract):
 
     def fail_writes(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(LocalStore, "set", no_space)
-        monkeypatch.setattr("chunkflow.stores.zarrchunks._put", no_space)
+        monkeypatch.setattr("chunkflow.stores.zarrchunks.put", no_space)
 
 
 def write(target: Target, array: np.ndarray) -> Any:
