@@ -89,10 +89,11 @@ def calibrate(
     target = min(max(LEAST_BYTES, min(nbytes, budget // 32)) // itemsize, most or 1 << 62)
     units = [n if a in nest.whole else 1 for a, n in enumerate(nest.extents)]
     order = tuple(range(len(nest.extents)))
+    caps = _within_chunks(nest, sources, target)
     while True:
-        sides = grid.fit(nest.extents, [max(u, 1) for u in units], order, target)
+        sides = grid.fit(caps, [max(u, 1) for u in units], order, target)
         while nest.has_halo and nest.volume(sides) > 2 * target and max(sides) > 1:  # a halo may outweigh its block
-            shrunk = grid.fit(nest.extents, [max(u, 1) for u in units], order, math.prod(sides) // 2)
+            shrunk = grid.fit(caps, [max(u, 1) for u in units], order, math.prod(sides) // 2)
             if shrunk == sides:
                 break
             sides = shrunk
@@ -123,6 +124,19 @@ def calibrate(
                 limit=budget,
             )
         target = math.prod(sides) // 8
+
+
+def _within_chunks(nest: Blockwise, sources: Sequence[Source], target: int) -> Shape:
+    """How far a box may extend along each axis: where there are chunks, no further than one of them, if that will do.
+
+    A box across chunks has all of them decoded.
+    """
+    caps = list(nest.extents)
+    for source, operand in zip(sources, nest.operands, strict=True):
+        for axis, chunk in zip(operand.axes, source.spec.chunks or (), strict=False):
+            if axis is not None and axis not in nest.whole:
+                caps[axis] = min(caps[axis], chunk)
+    return tuple(caps) if math.prod(caps) >= min(target, math.prod(nest.extents)) // 4 else nest.extents
 
 
 def _power_of_two(n: int) -> int:

@@ -197,6 +197,7 @@ def contiguous(extents: Shape, shape: Shape, order: Shape) -> bool:
     return True
 
 
+@lru_cache(1 << 14)  # a search for blocks asks for the same again and again
 def touched(extent: int, size: int, unit: int, halo: tuple[int, int] = (0, 0), *, reused: bool = False) -> int:
     """Elements along one axis that are read in whole units by blocks of `size`, repeats counted.
 

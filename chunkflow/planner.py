@@ -48,6 +48,7 @@ def make_plan(
     reserve: int = 0,
     block: Sequence[int | None] | None = None,
     tiles: bool = False,
+    strip: int = 0,
 ) -> Plan:
     """Choose the block shape, slots and loop order of a run.
 
@@ -69,6 +70,8 @@ def make_plan(
         Sides of the block that the user has fixed; None for a free one.
     tiles : bool
         Whether the kernel may be called on parts of a block.
+    strip : int
+        Elements of a block that the kernel works on at once where the host's memory is shared; 0 for all.
 
     Returns
     -------
@@ -97,7 +100,7 @@ def make_plan(
     order = nest_order(op, operands)
     tiles = tiles and op.scan is None
     free = frozenset(a for a in op.divisible if not block or block[a] is None) if tiles else frozenset()
-    problem = Problem(op, tuple(operands), tuple(outputs), machine, budget, workspace, reserve, free, order)
+    problem = Problem(op, tuple(operands), tuple(outputs), machine, budget, workspace, reserve, free, order, strip)
     must = _units(problem)
     caps = [max(1, n) for n in op.extents]
     for axis, side in enumerate(block or ()):

@@ -42,6 +42,7 @@ class Problem:
     reserve: int
     tiled: frozenset[int]
     order: Shape
+    strip: int = 0
 
     def plan(self, block: Shape, depth: int) -> Plan:
         """The plan with this block and this many slots, whether it fits the budget or not."""
@@ -97,7 +98,8 @@ class Problem:
         if tile != block and recycled(op, self.operands, self.outputs, privates) is not None:
             outputs = 0
         share = math.prod(tile) / max(math.prod(block), 1)
-        temporary = math.ceil(self.workspace * op.volume(tile))
+        strip = self.strip if self.strip and not machine.staged else op.volume(tile)
+        temporary = math.ceil(self.workspace * min(op.volume(tile), strip))
         if share < 1:
             temporary += math.ceil(sum(out_bytes) * share)  # a tile's results, before they are in their places
         # A function's temporaries are several buffers, each of which may waste part of a page.

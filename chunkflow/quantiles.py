@@ -29,7 +29,8 @@ from chunkflow.budget import BudgetLike
 from chunkflow.chunking import Chunks
 from chunkflow.declare import block_sides
 from chunkflow.errors import ArgumentError, ArgumentTypeError, BudgetError
-from chunkflow.ops.quantile import Distinct, TooManyValuesError, from_keys, key_dtype
+from chunkflow.ops.distinct import Distinct, TooManyValuesError
+from chunkflow.ops.keys import from_keys, key_dtype
 from chunkflow.prepare import Options
 from chunkflow.progress import ProgressLike
 from chunkflow.reducing import Axis, reduced_axes
@@ -54,7 +55,9 @@ def _quantiles(
     spec = spec_of(x)
     axes = reduced_axes(axis, len(spec.shape))
     kept = [1 if a in axes else n for a, n in enumerate(spec.shape) if keepdims or a not in axes]
-    found = np.quantile(np.ones(1, spec.dtype), np.zeros(np.shape(q)), method=method)  # type: ignore[call-overload]
+    weak = isinstance(q, int | float) and not isinstance(q, np.generic)
+    some: Any = 0.0 if weak else np.zeros(np.shape(q), np.result_type(np.asarray(q).dtype, "f2"))
+    found = np.quantile(np.ones(1, spec.dtype), some, method=method)  # type: ignore[call-overload]
     return ArraySpec("quantile", (*np.shape(q), *kept), found.dtype)
 
 

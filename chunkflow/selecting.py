@@ -15,9 +15,10 @@ from chunkflow.chunking import Chunks
 from chunkflow.declare import Declared, block_sides
 from chunkflow.devices.base import Device
 from chunkflow.errors import ArgumentError, ArgumentTypeError, BudgetError
+from chunkflow.ops.keys import from_keys, key_dtype
 from chunkflow.ops.map import SLOT, nest
 from chunkflow.ops.map import Kernel as MapKernel
-from chunkflow.ops.quantile import METHODS, Digits, Rule, WholeLines, from_keys, key_dtype, median_rule, rule
+from chunkflow.ops.quantile import METHODS, Digits, Rule, WholeLines, median_rule, rule
 from chunkflow.prepare import Options
 from chunkflow.progress import ProgressLike
 from chunkflow.reducing import Axis, count_of, reduced_axes
@@ -186,7 +187,9 @@ def folded(
     args: tuple[Any, ...],
 ) -> Declared:
     """Declare a fold over the axes that its results do not follow."""
-    return Declared(nest([s.shape for s in specs]), kernel, axes, block, tiles=False, copies=copies)
+    return Declared(
+        nest([s.shape for s in specs]), kernel, axes, block, strip=getattr(kernel, "strip", 0), copies=copies
+    )
 
 
 # -- Around the passes ---------------------------------------------------------------------------------------

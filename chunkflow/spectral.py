@@ -119,7 +119,7 @@ class TransformPlan:
     passes : tuple of PassPlan
         In their order.
     on_disk : bool
-        Whether what lies between passes is kept in files; else it is in the host's memory.
+        Whether what lies between passes is kept in files; else it is in the host's memory, or in an output array.
     limit : int
         Bytes of the device that a pass may take.
     """
@@ -152,6 +152,6 @@ class TransformPlan:
             if i < len(self.passes):
                 chunks = each.result.chunks
                 stored = "in a plain file" if chunks is None else f"on the disk in chunks of {chunks}"
-                where = stored if self.on_disk else "in memory"
+                where = stored if self.on_disk else "in memory, or in the output itself"
                 lines.append(f"     between: {format_bytes(each.result.nbytes)} {where}")
         return "\n".join(lines)

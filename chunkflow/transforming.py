@@ -49,6 +49,8 @@ def run(name: str, x: Any, lengths: Any, axes: Any, norm: Any, options: Options,
         for number, each in enumerate(plan.passes):
             if number + 1 == len(plan.passes):
                 chosen = last if last.out is not None else replace(last, out=_reused(current, each, number))
+            elif _is_like(options.out, each.result):
+                chosen = replace(first, out=options.out)  # it takes what lies between as well
             elif plan.on_disk:
                 folder = folder or _folder(options)
                 chosen = replace(first, out=_scratch(folder, number, each.result))
@@ -78,7 +80,8 @@ def planned(name: str, x: Any, lengths: Any, axes: Any, norm: Any, options: Opti
     if wish is None and spec.chunks is not None and spec.shape == shape:
         wish = spec.chunks
     found = target.describe(shape, dtype, wish)
-    on_disk = not (found.in_memory and _room_for(steps, spec, options))
+    between = ArraySpec(name, *result_of(spec.shape, spec.dtype, steps[:1]))
+    on_disk = not (_is_like(options.out, between) or (found.in_memory and _room_for(steps, spec, options)))
     return plan_transform(name, steps, spec, found, options.budget, options.device, on_disk=on_disk, strict=strict)
 
 
@@ -182,6 +185,11 @@ def _request(each: PassPlan, x: Any, options: Options, progress: ProgressLike) -
     # With dtype and workspace known, nothing is read on trial.
     dtype = Pass(each.steps, each.source.shape, each.source.dtype).result[1]
     return Request(declare, (x,), replace(options, dtype=dtype, workspace=each.workspace), progress)
+
+
+def _is_like(out: Any, spec: ArraySpec) -> bool:
+    """Whether an output is an array, in memory or mapped, that could take this: a run that fails leaves it so."""
+    return isinstance(out, np.ndarray) and (out.shape, out.dtype) == (spec.shape, spec.dtype)
 
 
 def _reused(current: Any, each: PassPlan, number: int) -> np.ndarray | None:

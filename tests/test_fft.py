@@ -308,7 +308,7 @@ def test_failures_leave_nothing_behind(after: int, sink: str, tmp_path: Path, mo
     x = noise((32, 24, 40), "f4")
     out = laid_out((32, 24, 21), "c8", "C") if sink == "array" else tmp_path / f"y.{sink}"
     options: dict[str, Any] = {"budget": 200_000, "device": "cpu", "out": out}
-    assert cf.fft.plan("rfftn", x, **options).on_disk
+    assert cf.fft.plan("rfftn", x, **options).on_disk == (sink != "array")  # an array takes what lies between, too
     with pytest.raises(ReadError):
         cf.fft.rfftn(FailingArray(x, after=after), **options)
     assert os.listdir(tmp_path) == []

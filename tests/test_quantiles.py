@@ -16,7 +16,8 @@ from hypothesis.extra import numpy as npst
 
 import chunkflow as cf
 from chunkflow import errors
-from chunkflow.ops.quantile import METHODS, from_keys, rule, to_keys
+from chunkflow.ops.keys import from_keys, to_keys
+from chunkflow.ops.quantile import METHODS, rule
 from chunkflow.quantiles import median, percentile, quantile, unique
 from chunkflow.testing import CountingSource
 

@@ -1,14 +1,12 @@
-"""Order statistics and distinct values: which ones a quantile needs, and folds that find them block by block.
+"""Order statistics: which ones a quantile needs, and a fold that finds them, block by block.
 
-Values are compared as *keys*: unsigned integers of their width, in the same order. So one kernel selects from any
-dtype, by digits of the keys, the highest first: a radix selection. The order-preserving key of a float is a well-known
-trick: all bits are inverted if the sign is set, else the sign bit alone (M. Herf, "Radix tricks", 2001).
+It selects by digits of the values' keys, the highest first: a radix selection.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +14,7 @@ import numpy as np
 
 from chunkflow.grid import Grid, Region, Shape
 from chunkflow.ops.blockwise import Blockwise
+from chunkflow.ops.keys import to_keys
 
 Value = tuple[Any, ...]
 
@@ -28,54 +27,13 @@ PLOTTING = {
 }
 """Alpha and beta of the methods that differ in them alone (Hyndman and Fan, 1996, p. 363)."""
 
+STRIP = 1 << 20
+"""Elements that are counted at once: many beside the bins, and their keys take little memory."""
+
 METHODS = (
     *("inverted_cdf", "averaged_inverted_cdf", "closest_observation", *PLOTTING),
     *("linear", "lower", "higher", "midpoint", "nearest"),
 )
-
-
-# -- Keys ----------------------------------------------------------------------------------------------------
-
-
-def key_dtype(dtype: np.dtype) -> np.dtype:
-    """Unsigned integers of the width of a real dtype."""
-    return np.dtype(f"u{dtype.itemsize}")
-
-
-def to_keys(x: Any) -> Any:
-    """Keys of real numbers, in their order; NaN is larger than any number, whatever its sign.
-
-    >>> to_keys(np.array([-2, -1, 0, 1], "i1"))
-    array([126, 127, 128, 129], dtype=uint8)
-    """
-    dtype = x.dtype
-    if not dtype.isnative:
-        x = x.astype(dtype.newbyteorder("="))
-    keys = x.view(key_dtype(dtype))
-    if dtype.kind in "bu":
-        return keys
-    top = _top(keys.dtype)
-    if dtype.kind == "i":
-        return keys ^ top
-    keys = np.where((keys & top).astype(bool), ~keys, keys | top)
-    keys[np.isnan(x)] = ~keys.dtype.type(0)
-    return keys
-
-
-def from_keys(keys: np.ndarray, dtype: np.dtype) -> np.ndarray:
-    """Numbers that have these keys."""
-    dtype = dtype.newbyteorder("=")
-    top = _top(keys.dtype)
-    if dtype.kind == "i":
-        keys = keys ^ top
-    elif dtype.kind == "f":
-        keys = np.where(keys & top, keys ^ top, ~keys)
-    return keys.view(dtype)
-
-
-def _top(dtype: np.dtype) -> Any:
-    """The highest bit alone."""
-    return dtype.type(1 << (8 * dtype.itemsize - 1))
 
 
 # -- What a quantile is made of ------------------------------------------------------------------------------
@@ -219,6 +177,17 @@ class WholeLines:
         return found.reshape(shape if self.scalar else (found.shape[0], *shape))
 
 
+def strips(block: Any, axes: tuple[int, ...]) -> Iterator[Any]:
+    """A block in parts along the longest of some axes, of at most `STRIP` elements; on a GPU it stays whole."""
+    along = max(axes, key=lambda a: block.shape[a], default=None)
+    if along is None or not isinstance(block, np.ndarray) or block.size <= STRIP:
+        yield block
+        return
+    step = max(1, block.shape[along] * STRIP // block.size)
+    for start in range(0, block.shape[along], step):
+        yield block[(*(slice(None),) * along, slice(start, start + step))]
+
+
 # -- Selection in several passes -----------------------------------------------------------------------------
 
 
@@ -261,8 +230,11 @@ class Digits:
         self, value: Value | None, blocks: Sequence[Any], nest: Blockwise, grid: Grid, index: Shape, box: Region
     ) -> Value:
         """See `chunkflow.ops.kernels.Fold`."""
-        found = self._counted(blocks[0], box)
-        return (found,) if value is None else (value[0] + found,)
+        found: Any = None
+        for part in strips(blocks[0], self.axes) if self.strip else blocks:
+            counts = self._counted(part, box)
+            found = counts if found is None else np.add(found, counts, out=found)
+        return (found,) if value is None else (np.add(value[0], found, out=found),)
 
     def combine(self, left: Value, right: Value) -> Value:
         """See `chunkflow.ops.kernels.Fold`."""
@@ -291,6 +263,11 @@ class Digits:
     def __call__(self, blocks: Sequence[Any], nest: Blockwise, grid: Grid, index: Shape, box: Region) -> Any:
         """What one block alone gives."""
         return self.finish(self.fold(None, blocks, nest, grid, index, box), nest, box)
+
+    @property
+    def strip(self) -> int:
+        """Elements that are counted at once on the CPU; 0 for all, where there are as many bins as elements."""
+        return STRIP if self.prefixes.size == len(self.prefixes) else 0
 
     @property
     def _first(self) -> bool:
@@ -322,69 +299,3 @@ class Digits:
             if chosen.size:
                 counts[row] = np.bincount(chosen, minlength=lines * bins).reshape(lines, bins)
         return counts
-
-
-# -- Distinct values -----------------------------------------------------------------------------------------
-
-
-class TooManyValuesError(Exception):
-    """More different values than there is room for."""
-
-    def __init__(self, number: int) -> None:
-        super().__init__(f"{number} different values")
-        self.number = number
-
-
-@dataclass(frozen=True)
-class Distinct:
-    """A fold over all elements to their distinct keys and how often each occurs, of which at most `room` are held.
-
-    The results, as long as `room` whatever there is, are keys, counts and, alone in a third one, their number.
-    """
-
-    room: int
-
-    def fold(
-        self, value: Value | None, blocks: Sequence[Any], nest: Blockwise, grid: Grid, index: Shape, box: Region
-    ) -> Value:
-        """See `chunkflow.ops.kernels.Fold`."""
-        keys = to_keys(blocks[0]).reshape(-1)
-        if keys.dtype.itemsize <= 2 and keys.size:
-            counts = np.bincount(keys.astype(np.intp))
-            found = counts.nonzero()[0]
-            counts, found = counts[found], found.astype(keys.dtype)
-        else:
-            found, counts = np.unique(keys, return_counts=True)
-        new = self._checked((found, counts.astype("i8", copy=False)))
-        if not nest.outputs:  # in the trial call: what is kept later may be as long as this
-            return self._padded(new)
-        return new if value is None else self.combine(value, new)
-
-    def combine(self, left: Value, right: Value) -> Value:
-        """See `chunkflow.ops.kernels.Fold`."""
-        keys, counts = (np.concatenate(both) for both in zip(left, right, strict=True))
-        order = np.argsort(keys)
-        keys, total = keys[order], counts[order].cumsum()
-        last = np.concatenate((keys[1:] != keys[:-1], np.ones_like(keys[:1], dtype=bool)))
-        total = total[last]
-        total[1:] -= total[:-1].copy()
-        return self._checked((keys[last], total))
-
-    def finish(self, value: Value, nest: Blockwise, box: Region) -> Any:
-        """See `chunkflow.ops.kernels.Fold`."""
-        return (*self._padded(value), np.full_like(value[1], len(value[0]), shape=(1,)))
-
-    def __call__(self, blocks: Sequence[Any], nest: Blockwise, grid: Grid, index: Shape, box: Region) -> Any:
-        """What one block alone gives."""
-        return self.finish(self.fold(None, blocks, nest, grid, index, box), nest, box)
-
-    def _checked(self, value: Value) -> Value:
-        if len(value[0]) > self.room:
-            raise TooManyValuesError(len(value[0]))
-        return value
-
-    def _padded(self, value: Value) -> Value:
-        padded = tuple([np.zeros_like(a, shape=(self.room,)) for a in value])
-        for whole, a in zip(padded, value, strict=True):
-            whole[: len(a)] = a
-        return padded
