@@ -106,7 +106,7 @@ def map(
     True
     """
     options = Options(out, budget, dtype, chunks, workspace, device, overwrite)
-    return Request(declare_map(fn, kwargs, drop_axis, new_axis), arrays, options, progress)
+    return Request(declare_map(fn, kwargs, drop_axis, new_axis), arrays, options, progress, fn=fn, loose=True)
 
 
 @operation
@@ -185,7 +185,7 @@ def blockwise(
     """
     options = Options(out, budget, dtype, None, workspace, device, overwrite)
     declare, arrays = declare_blockwise(fn, kwargs, out_ind, array_index_pairs, combine, new_axes)
-    return Request(declare, arrays, options, progress)
+    return Request(declare, arrays, options, progress, fn=fn, loose=True)
 
 
 def chunks(

@@ -75,6 +75,8 @@ def store(
 ) -> Any:
     """Compute expressions into outputs, in as few passes over their sources as there can be.
 
+    Each output appears when its pass is complete: if a later pass fails, those of earlier ones are there.
+
     Parameters
     ----------
     arrays : Array or sequence of Array
@@ -202,9 +204,9 @@ class PassesPlan:
         return len(self.passes)
 
     def __str__(self) -> str:
-        number = "1 pass" if len(self) == 1 else f"{len(self)} passes"
+        several = "1 pass" if len(self) == 1 else f"{len(self)} passes"
         moved = f"{format_bytes(self.bytes_in)} read, {format_bytes(self.bytes_out)} written"
-        lines = [f"{number}: {moved}, {format_bytes(self.peak)} of device memory at most"]
+        lines = [f"{several}: {moved}, {format_bytes(self.peak)} of device memory at most"]
         for number, (names, plan) in enumerate(self.passes, 1):
             lines.append(f"pass {number}: {', '.join(names)}")
             lines += ["  " + line for line in str(plan).splitlines()]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -39,6 +39,9 @@ class Declared:
         Sides of the blocks, as far as they are fixed.
     tiles : bool
         Whether the kernel may be called on parts of a block.
+    strip : int
+        Elements of a block that the kernel works on at once where the host's memory is shared, so that its temporaries
+        grow no further; 0 for all of them.
     copies : float or tuple of float
         Partial results that a lane holds at once while it combines them; one for all parts of the kernel, or for each.
     """
@@ -48,6 +51,7 @@ class Declared:
     axes: tuple[int | None, ...]
     block: tuple[int | None, ...] | None = None
     tiles: bool = False
+    strip: int = 0
     copies: float | tuple[float, ...] = 3.0
     each: tuple[tuple[int | None, ...], ...] = ()
 
@@ -87,7 +91,7 @@ def declare_map(
         shapes = [s.shape for s in specs]
         ndim = len(nest(shapes, drop).extents)
         out = tuple((place, "new") if a is None else a for place, a in enumerate(output_axes(ndim, drop, new)))
-        added = {index: 1 for index in out if isinstance(index, tuple)}
+        added: dict[Hashable, int] = {index: 1 for index in out if isinstance(index, tuple)}
         op, axes = spanned(out, [(tuple(range(ndim - len(s), ndim)), s) for s in shapes], added, whole=True)
         kernel = MapKernel(fn, args, kwargs, axes)
         return Declared(op, kernel, axes, tiles=not kernel.wants)

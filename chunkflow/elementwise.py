@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from chunkflow.declare import declare_map
+from chunkflow.errors import UnsupportedError
 from chunkflow.graph import Item, Lazy, Op, Request, first_lazy, interned, is_scalar, key_of
 from chunkflow.passes import learn
 from chunkflow.prepare import Options
@@ -15,24 +18,47 @@ from chunkflow.prepare import Options
 
 def mapped(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     """The expression of a function of each place's elements; a tuple of them where a ufunc gives several."""
-    arrays = [argument(a) for a in args]
+    named = [key for key, value in kwargs.items() if isinstance(value, Lazy)]
+    work = _Named(fn, tuple(named)) if named else fn
+    arrays = [argument(a) for a in (*args, *(kwargs[key] for key in named))]
     first = first_lazy(*arrays)
     assert first is not None
     name = getattr(fn, "__name__", type(fn).__name__)
-    request = Request(declare_map(fn, kwargs), arrays, Options())
+    rest = {key: value for key, value in kwargs.items() if key not in named}
+    request = Request(declare_map(work, rest), arrays, Options(), fn=fn, loose=True)
     node = interned(key_of(fn, args, kwargs), lambda: Op(request, name, learn))
     assert isinstance(node, Op)
-    _ = node.declared
+    node.check()
     number = fn.nout if isinstance(fn, np.ufunc) else 1
     if number == 1:
         return type(first)(node)
     return tuple(type(first)(interned((Item, node, i), lambda i=i: Item(node, i))) for i in range(number))  # type: ignore[misc]
 
 
+@dataclass(frozen=True)
+class _Named:
+    """A function whose last arguments by position go to it by name."""
+
+    fn: Callable[..., Any]
+    names: tuple[str, ...]
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        count = len(args) - len(self.names)
+        return self.fn(*args[:count], **dict(zip(self.names, args[count:], strict=True)), **kwargs)
+
+
 def argument(value: Any) -> Any:
-    """What an operation gets for an argument: an expression, a scalar, or a source."""
+    """What an operation gets for an argument: an expression, a scalar, or a source.
+
+    Raises
+    ------
+    UnsupportedError
+        Text, which could be a path: `chunkflow.open` opens it.
+    """
+    if isinstance(value, str | bytes | os.PathLike):
+        raise UnsupportedError(f"{value!r} is no number and no array: chunkflow.open opens what lies under a path")
     if isinstance(value, Lazy) or is_scalar(value):
         return value
-    if isinstance(value, Sequence) and not isinstance(value, str):
+    if isinstance(value, Sequence):
         value = np.asarray(value)
     return value[()] if isinstance(value, np.ndarray) and value.ndim == 0 else value

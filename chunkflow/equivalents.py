@@ -34,6 +34,7 @@ def masked(reduce: Function, neutral: Any) -> Function:
 
     def call(x: Any, *args: Any, where: Any = True, initial: Any = None, **kwargs: Any) -> Any:
         if where is not True:
+            _check_mask(where, x)
             other = neutral if initial is None or neutral is not None else initial
             if other is None:
                 raise UnsupportedError("min and max with where= need initial=, as there may be no element")
@@ -58,15 +59,24 @@ def mean(x: Any, axis: Any = None, dtype: Any = None, keepdims: bool = False, wh
     """As `numpy.mean`, over the elements where `where` is true."""
     if where is True:
         return reductions.mean(x, axis, dtype, keepdims)
-    total = masked(reductions.sum, 0)(
-        x, axis=axis, dtype=dtype or np.mean(np.ones(1, x.dtype)).dtype, keepdims=keepdims, where=where
-    )
-    return total / reductions.sum(np.broadcast_to(where, x.shape), axis=axis, keepdims=keepdims)
+    result = np.mean(np.ones(1, x.dtype), dtype=dtype).dtype
+    wide = np.result_type(result, "f8") if result.kind in "fc" else result
+    total = masked(reductions.sum, 0)(x, axis=axis, dtype=wide, keepdims=keepdims, where=where)
+    number = reductions.sum(broadcast_to(where, x.shape), axis=axis, keepdims=keepdims)
+    return astype(total / number, result)
+
+
+def _check_mask(where: Any, x: Any) -> None:
+    """Refuse a mask that would stretch the array, as NumPy does."""
+    if np.broadcast_shapes(np.shape(where), x.shape) != x.shape:
+        raise ArgumentError(f"where= of shape {np.shape(where)} does not broadcast to the array's shape {x.shape}")
 
 
 def astype(x: Any, dtype: Any, **kwargs: Any) -> Any:
     """Elements in another dtype."""
     wanted = np.dtype(dtype)
+    if wanted.kind not in "biufc":
+        raise UnsupportedError(f"astype({dtype!r}) of an expression: its elements are numbers; compute() first")
     casting = kwargs.pop("casting", "unsafe")
     if not np.can_cast(x.dtype, wanted, casting):
         raise TypeError(f"Cannot cast array data from {x.dtype!r} to {wanted!r} according to the rule {casting!r}")

@@ -16,7 +16,6 @@ from chunkflow.declare import Declared
 from chunkflow.errors import ChunkflowError
 from chunkflow.graph import Item, Leaf, Node, Op, Seen
 from chunkflow.grid import Shape
-from chunkflow.halo import Boundary
 from chunkflow.ops.blockwise import Blockwise, Operand
 from chunkflow.ops.fused import (
     Axes,
@@ -178,9 +177,8 @@ class _Program:
     _reads: list[tuple[Axes, Shape, list[list[int]], list[bool]]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.windows.append(Window(0, (None,) * len(self.extents)))
-        self._sums: list[tuple[tuple[int, int], ...]] = [((0, 0),) * len(self.extents)]
-        self._wraps: list[tuple[bool, ...]] = [(False,) * len(self.extents)]
+        nothing = ((0, 0),) * len(self.extents)
+        self.windows.append(Window(nothing, nothing))
 
     def add(self, instruction: Instruction) -> int:
         """Number of the register of a new instruction."""
@@ -209,6 +207,10 @@ class _Program:
         if source_of(node, self.stored) is not None:
             return []
         if isinstance(node, Item) and node.op.aligned:
+            try:
+                self._below(node.op, axes, window)
+            except MustBeStoredError as error:
+                raise MustBeStoredError(node if error.node is node.op else error.node) from None
             return [(node.op, axes, window)]
         if isinstance(node, Seen):
             raise MustBeStoredError(unstored(node.inputs, self.stored))
@@ -234,31 +236,26 @@ class _Program:
         """The window in which an operand of a node is needed."""
         if not operand.halo:
             return window
-        halos: list[tuple[tuple[int, int], Boundary] | None] = [None] * len(self.extents)
-        sums, wraps = list(self._sums[window]), list(self._wraps[window])
+        now = self.windows[window]
+        clipped, wrapped = list(now.clipped), list(now.wrapped)
         for axis, halo, kind in zip(axes, operand.halo, operand.boundary, strict=True):
+            periodic = kind == "periodic"
             if axis is None:
-                if any(halo) and kind == "periodic":
+                if any(halo) and periodic:
                     raise MustBeStoredError(node)
                 continue
-            periodic = kind == "periodic"
-            if not any(halo) and not (wraps[axis] and not periodic):
-                continue
-            if wraps[axis] and not periodic:
+            if any(wrapped[axis]) and not periodic:
                 raise MustBeStoredError(node)  # beyond the edge its values are not those of the other side
-            halos[axis] = halo, kind
-            sums[axis] = sums[axis][0] + halo[0], sums[axis][1] + halo[1]
-            wraps[axis] = wraps[axis] or periodic
-            if wraps[axis] and max(sums[axis]) > self.extents[axis]:
+            sides = wrapped if periodic else clipped
+            sides[axis] = sides[axis][0] + halo[0], sides[axis][1] + halo[1]
+            if any(wrapped[axis]) and max(Window(tuple(clipped), tuple(wrapped)).halos[axis]) > self.extents[axis]:
                 raise MustBeStoredError(node)
-        if not any(halos):
+        grown = Window(tuple(clipped), tuple(wrapped))
+        if grown == now:
             return window
-        grown = Window(window, tuple(halos))
         if grown not in self._grown:
             self._grown[grown] = len(self.windows)
             self.windows.append(grown)
-            self._sums.append(tuple(sums))
-            self._wraps.append(tuple(wraps))
         return self._grown[grown]
 
     def _emit(self, wanted: tuple[Node, Axes, int], below: Sequence[tuple[Node, Axes, int]]) -> int:
@@ -274,7 +271,9 @@ class _Program:
             dtype = tuple(map(np.dtype, dtype)) if isinstance(dtype, tuple) else np.dtype(dtype)
         inputs = tuple((register, child[2]) for register, child in zip(registers, below, strict=True))
         lies = tuple(a for a in declared.axes if a is not None)
-        return self.add(Call(declared.kernel, declared.nest, self._follows(node, axes), inputs, window, lies, dtype))
+        foreign = not node.request.is_known
+        follows = self._follows(node, axes)
+        return self.add(Call(declared.kernel, declared.nest, follows, inputs, window, lies, dtype, foreign))
 
     def _operand(self, node: Node, axes: Axes, window: int) -> int:
         """Number of the operand that a source is, in these axes and at least this window."""
@@ -289,8 +288,8 @@ class _Program:
         for dim, axis in enumerate(axes):
             if axis is not None:
                 for end in (0, 1):
-                    halo[dim][end] = max(halo[dim][end], self._sums[window][axis][end])
-                wraps[dim] = wraps[dim] or self._wraps[window][axis]
+                    halo[dim][end] = max(halo[dim][end], self.windows[window].halos[axis][end])
+                wraps[dim] = wraps[dim] or any(self.windows[window].wrapped[axis])
         return number
 
     def operands(self) -> tuple[Operand, ...]:
@@ -299,7 +298,10 @@ class _Program:
         for axes, shape, halo, wraps in self._reads:
             if any(map(any, halo)):
                 kinds = tuple("periodic" if w else "none" for w in wraps)
-                found.append(Operand(axes, tuple((b, a) for b, a in halo), shape, kinds))
+                # What is clipped for one may be grown by more than wraps around for another: all of it is enough.
+                most = [n if w else max(sides) for sides, n, w in zip(halo, shape, wraps, strict=True)]
+                sums = tuple((min(b, n), min(a, n)) for (b, a), n in zip(halo, most, strict=True))
+                found.append(Operand(axes, sums, shape, kinds))
             else:
                 found.append(Operand(axes))
         return tuple(found)

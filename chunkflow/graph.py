@@ -20,7 +20,6 @@ from chunkflow.errors import ArgumentError, ArgumentTypeError
 from chunkflow.grid import Shape
 from chunkflow.ops.blockwise import Blockwise
 from chunkflow.ops.map import SLOT
-from chunkflow.ops.map import Kernel as MapKernel
 from chunkflow.ops.product import Contraction
 from chunkflow.prepare import Options
 from chunkflow.progress import ProgressLike
@@ -33,6 +32,8 @@ class Request:
     """What is to be run: an operation's declaration, its arrays, and how.
 
     `finish` makes of the results what the caller gets. `is_view` says that they are the one array's own elements.
+    `fn` is the user's own function, of which nobody knows what it gives, and `loose` says that the declaration asks for
+    shapes alone.
     """
 
     declare: Declare
@@ -41,6 +42,13 @@ class Request:
     progress: ProgressLike = False
     finish: Callable[[Any], Any] | None = None
     is_view: bool = False
+    fn: Callable[..., Any] | None = None
+    loose: bool = False
+
+    @property
+    def is_known(self) -> bool:
+        """Whether it is one of NumPy's operations or ours, which any elements will do for."""
+        return self.fn is None or isinstance(self.fn, np.ufunc) or _root(self.fn) in ("numpy", "chunkflow")
 
 
 @runtime_checkable
@@ -56,10 +64,21 @@ class View(Protocol):
 
 
 class Node:
-    """An array that something would make: `inputs` are the nodes that it is made of."""
+    """An array that something would make.
+
+    Attributes
+    ----------
+    name : str
+        What it is, for people.
+    inputs : tuple of Node
+        What it is made of.
+    told : bool
+        Whether its dtype is known without a call of a function of the user's own.
+    """
 
     name: str
     inputs: tuple[Node, ...] = ()
+    told: bool = True
 
     @property
     def spec(self) -> ArraySpec:
@@ -71,19 +90,16 @@ class Node:
         """Its shape, which may be known before its dtype."""
         return self.spec.shape
 
-    @property
-    def is_told(self) -> bool:
-        """Whether its dtype is known without a call of a function of the user's own."""
-        return all(node.is_told for node in self.inputs)
-
 
 class Leaf(Node):
     """A source, as its user gave it. `key` is the same for the same source."""
 
     def __init__(self, source: Any) -> None:
-        self.source = source
+        self.source = np.asarray(source) if isinstance(source, np.generic) else source
         self.key: Hashable = os.path.realpath(source) if isinstance(source, str | os.PathLike) else id(source)
-        self._spec = spec_of(source)
+        opened = open_source(self.source)
+        self._spec, self.footprint = opened.spec, opened.footprint
+        opened.close()
         self.name = self._spec.name
 
     @property
@@ -99,16 +115,29 @@ class Op(Node):
         self.request, self.name, self._learn, self.slot = request, name, learn, SLOT
         self.args: tuple[Any, ...] = tuple(a if is_scalar(a) else SLOT for a in request.arrays)
         self.inputs = tuple(node_of(a) for a in request.arrays if not is_scalar(a))
+        below = all(node.told for node in self.inputs)
+        self.told = request.options.dtype is not None or (below and request.is_known)
 
     @cached_property
     def declared(self) -> Declared:
         """What the operation says of itself."""
-        return self.request.declare([node.spec for node in self.inputs], self.args)
+        loose = self.request.loose
+        specs = [node.spec if node.told or not loose else ArraySpec(node.name, node.shape, ANY) for node in self.inputs]
+        return self.request.declare(specs, self.args)
+
+    def check(self) -> None:
+        """Raise what is wrong with the arguments, as far as that is known without a call of the user's own function."""
+        if all(node.told for node in self.inputs):
+            _ = self.specs if self.request.is_known else self.declared
+        elif self.request.loose:
+            _ = self.declared
 
     @cached_property
     def specs(self) -> tuple[ArraySpec, ...]:
         """Of all its results. Of a function whose results nobody knows a trial call has to tell."""
-        return self._learn(self)
+        found = self._learn(self)
+        self.told = True
+        return found
 
     @property
     def spec(self) -> ArraySpec:
@@ -116,24 +145,11 @@ class Op(Node):
         return self.specs[0]
 
     @property
-    def is_told(self) -> bool:
-        """See `Node.is_told`."""
-        if "specs" in self.__dict__ or self.request.options.dtype is not None:
-            return True
-        return super().is_told and self.is_known
-
-    @property
-    def is_known(self) -> bool:
-        """Whether it is one of NumPy's operations or ours, which any elements will do for."""
-        kernel = self.declared.kernel
-        fn = kernel.fn if isinstance(kernel, MapKernel) else None
-        return fn is None or isinstance(fn, np.ufunc) or _root(fn) in ("numpy", "chunkflow")
-
-    @property
     def shape(self) -> Shape:
         """See `Node.shape`."""
         declared = self.declared
-        if self.is_known or self.request.options.chunks is not None or None in declared.axes:
+        resized = self.request.options.chunks is not None or None in declared.axes or declared.nest.scan is not None
+        if resized or (self.told and self.request.is_known):
             return self.spec.shape
         return tuple(declared.nest.extents[a] for a in declared.axes if a is not None)
 
@@ -178,7 +194,7 @@ class Item(Node):
     """One of several arrays that an operation gives."""
 
     def __init__(self, op: Op, item: int) -> None:
-        self.op, self.item, self.name = op, item, op.name
+        self.op, self.item, self.name, self.told = op, item, op.name, op.told
         self.inputs = (op,)
 
     @property
@@ -209,6 +225,7 @@ class Seen(Node):
 
     def __init__(self, name: str, on: Callable[[Sequence[Any]], Any], inputs: Sequence[Node], spec: ArraySpec) -> None:
         self.name, self.on, self.inputs, self._spec = name, on, tuple(inputs), spec
+        self.told = all(node.told for node in inputs)
 
     @property
     def spec(self) -> ArraySpec:
@@ -248,6 +265,9 @@ def plain_source(node: Node) -> Any:
         return None if any(source is None for source in below) else node.on(below)
     return None
 
+
+ANY = np.dtype("f8")
+"""Stands for a dtype that nobody knows yet, where a declaration asks for shapes alone."""
 
 _known: weakref.WeakValueDictionary[Hashable, Node] = weakref.WeakValueDictionary()
 

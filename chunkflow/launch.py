@@ -18,7 +18,8 @@ def launched(run: Prepared, watch: Trace) -> tuple[Any, ...]:
     """Run a plan; the outputs appear only if all of it succeeds."""
     assert run.kernel is not None
     empty = not len(run.plan.grid) and any(spec.size for spec in run.plan.outputs)
-    if empty and not run.plan.op.folded:
+    mapped = [i for part in run.plan.op.parts if not part.folded for i in part.numbers]
+    if empty and any(run.plan.outputs[i].size for i in mapped):
         raise ArgumentError(
             f"the arrays are empty ({run.plan.op.extents}) and the result is not: there is no block from which fn "
             "could make it"

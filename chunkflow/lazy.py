@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from chunkflow import api, equivalents, extremes, linalg, overlap, rearrange, reductions, scans, vocabulary
+from chunkflow import api, equivalents, extremes, linalg, overlap, rearrange, scans, vocabulary
 from chunkflow.budget import BudgetLike
 from chunkflow.chunking import Chunks
 from chunkflow.compute import compute, store
@@ -64,6 +64,13 @@ def _binary(ufunc: np.ufunc) -> Callable[[Any, Any], Any]:
 def _reflected(ufunc: np.ufunc) -> Callable[[Any, Any], Any]:
     def method(self: Any, other: Any) -> Any:
         return NotImplemented if _defers(other) else mapped(ufunc, other, self)
+
+    return method
+
+
+def _refusing(what: str) -> Callable[[Any], Any]:
+    def method(self: Any) -> Any:
+        raise self._unknown(what)
 
     return method
 
@@ -134,7 +141,7 @@ class Array(Lazy):
         return self.shape[0]
 
     def __repr__(self) -> str:
-        known = "" if not self._node.is_told else f", {self.dtype}"
+        known = f", {self.dtype}" if self._node.told else ""
         return f"<chunkflow.Array {self._node.name}: {self.shape}{known}>"
 
     def __iter__(self) -> Iterator[Any]:
@@ -142,20 +149,29 @@ class Array(Lazy):
             raise TypeError("iteration over an array without dimensions")
         return (self[i] for i in range(len(self)))
 
-    def __bool__(self) -> bool:
-        raise self._unknown("its truth")
+    __bool__, __float__, __int__ = _refusing("its truth"), _refusing("a float"), _refusing("an int")
+    __complex__, __index__ = _refusing("a complex number"), _refusing("an index")
 
-    def __float__(self) -> float:
-        raise self._unknown("a float")
+    def __format__(self, spec: str) -> str:
+        if spec:
+            raise self._unknown(f"how it looks as {spec!r}")
+        return repr(self)
 
-    def __int__(self) -> int:
-        raise self._unknown("an int")
+    def __getattr__(self, name: str) -> Any:
+        if not name.startswith("_") and hasattr(np.ndarray, name):
+            raise AttributeError(
+                f"an expression has no {name}: use NumPy's functions that docs/numpy.md lists, or compute() first"
+            )
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
-    def __complex__(self) -> complex:
-        raise self._unknown("a complex number")
+    def __copy__(self) -> Array:
+        return self
 
-    def __index__(self) -> int:
-        raise self._unknown("an index")
+    def __deepcopy__(self, memo: Any) -> Array:
+        return self  # nothing can change it
+
+    def __reduce__(self) -> Any:
+        raise TypeError(f"{self!r} cannot be pickled: it holds functions and open sources. Pickle what makes it")
 
     def _unknown(self, what: str) -> UnsupportedError:
         return UnsupportedError(f"{self!r} is not computed yet, so {what} is not known: compute() it first")
@@ -209,6 +225,16 @@ class Array(Lazy):
     # -- Methods --------------------------------------------------------------------------------------------------
 
     @property
+    def itemsize(self) -> int:
+        """Bytes of an element."""
+        return self.dtype.itemsize
+
+    @property
+    def mT(self) -> Array:  # noqa: N802
+        """The array with its last two axes exchanged."""
+        return equivalents.swapaxes(self, -1, -2)  # type: ignore[no-any-return]
+
+    @property
     def T(self) -> Array:  # noqa: N802
         """The array with its axes reversed."""
         return self.transpose()
@@ -232,13 +258,13 @@ class Array(Lazy):
         """Elements in another dtype, as `numpy.ndarray.astype` with its ``casting``."""
         return equivalents.astype(self, dtype, **kwargs)  # type: ignore[no-any-return]
 
-    def reshape(self, *shape: Any) -> Array:
+    def reshape(self, *shape: Any, order: str = "C") -> Array:
         """As `numpy.reshape`, in C order."""
-        return equivalents.reshape(self, shape[0] if len(shape) == 1 else shape)  # type: ignore[no-any-return]
+        return equivalents.reshape(self, shape[0] if len(shape) == 1 else shape, order)  # type: ignore[no-any-return]
 
-    def ravel(self) -> Array:
+    def ravel(self, order: str = "C") -> Array:
         """The elements in one dimension, in C order."""
-        return self.reshape(-1)
+        return self.reshape(-1, order=order)
 
     flatten = ravel
 
@@ -272,41 +298,43 @@ class Array(Lazy):
         """The same expression: nothing can change it."""
         return self
 
-    def sum(self, axis: Any = None, dtype: Any = None, keepdims: bool = False) -> Any:
-        """See `chunkflow.sum`."""
-        return reductions.sum(self, axis, dtype, keepdims)
+    def sum(self, axis: Any = None, dtype: Any = None, out: None = None, **kwargs: Any) -> Any:
+        """As `numpy.ndarray.sum`; see `chunkflow.sum`."""
+        return vocabulary.function(np.sum, (self,), {"axis": axis, "dtype": dtype, "out": out, **kwargs})
 
-    def prod(self, axis: Any = None, dtype: Any = None, keepdims: bool = False) -> Any:
-        """See `chunkflow.prod`."""
-        return reductions.prod(self, axis, dtype, keepdims)
+    def prod(self, axis: Any = None, dtype: Any = None, out: None = None, **kwargs: Any) -> Any:
+        """As `numpy.ndarray.prod`; see `chunkflow.prod`."""
+        return vocabulary.function(np.prod, (self,), {"axis": axis, "dtype": dtype, "out": out, **kwargs})
 
-    def mean(self, axis: Any = None, dtype: Any = None, keepdims: bool = False) -> Any:
-        """See `chunkflow.mean`."""
-        return reductions.mean(self, axis, dtype, keepdims)
+    def mean(self, axis: Any = None, dtype: Any = None, out: None = None, **kwargs: Any) -> Any:
+        """As `numpy.ndarray.mean`; see `chunkflow.mean`."""
+        return vocabulary.function(np.mean, (self,), {"axis": axis, "dtype": dtype, "out": out, **kwargs})
 
-    def var(self, axis: Any = None, dtype: Any = None, ddof: float = 0, keepdims: bool = False) -> Any:
-        """See `chunkflow.var`."""
-        return reductions.var(self, axis, dtype, ddof, keepdims)
+    def var(self, axis: Any = None, dtype: Any = None, out: None = None, ddof: float = 0, **kwargs: Any) -> Any:
+        """As `numpy.ndarray.var`; see `chunkflow.var`."""
+        given = {"axis": axis, "dtype": dtype, "out": out, "ddof": ddof, **kwargs}
+        return vocabulary.function(np.var, (self,), given)
 
-    def std(self, axis: Any = None, dtype: Any = None, ddof: float = 0, keepdims: bool = False) -> Any:
-        """See `chunkflow.std`."""
-        return reductions.std(self, axis, dtype, ddof, keepdims)
+    def std(self, axis: Any = None, dtype: Any = None, out: None = None, ddof: float = 0, **kwargs: Any) -> Any:
+        """As `numpy.ndarray.std`; see `chunkflow.std`."""
+        given = {"axis": axis, "dtype": dtype, "out": out, "ddof": ddof, **kwargs}
+        return vocabulary.function(np.std, (self,), given)
 
-    def min(self, axis: Any = None, keepdims: bool = False) -> Any:
-        """See `chunkflow.min`."""
-        return extremes.min(self, axis, keepdims)
+    def min(self, axis: Any = None, out: None = None, **kwargs: Any) -> Any:
+        """As `numpy.ndarray.min`; see `chunkflow.min`."""
+        return vocabulary.function(np.min, (self,), {"axis": axis, "out": out, **kwargs})
 
-    def max(self, axis: Any = None, keepdims: bool = False) -> Any:
-        """See `chunkflow.max`."""
-        return extremes.max(self, axis, keepdims)
+    def max(self, axis: Any = None, out: None = None, **kwargs: Any) -> Any:
+        """As `numpy.ndarray.max`; see `chunkflow.max`."""
+        return vocabulary.function(np.max, (self,), {"axis": axis, "out": out, **kwargs})
 
-    def any(self, axis: Any = None, keepdims: bool = False) -> Any:
-        """See `chunkflow.any`."""
-        return extremes.any(self, axis, keepdims)
+    def any(self, axis: Any = None, out: None = None, **kwargs: Any) -> Any:
+        """As `numpy.ndarray.any`; see `chunkflow.any`."""
+        return vocabulary.function(np.any, (self,), {"axis": axis, "out": out, **kwargs})
 
-    def all(self, axis: Any = None, keepdims: bool = False) -> Any:
-        """See `chunkflow.all`."""
-        return extremes.all(self, axis, keepdims)
+    def all(self, axis: Any = None, out: None = None, **kwargs: Any) -> Any:
+        """As `numpy.ndarray.all`; see `chunkflow.all`."""
+        return vocabulary.function(np.all, (self,), {"axis": axis, "out": out, **kwargs})
 
     def argmin(self, axis: int | None = None, keepdims: bool = False) -> Any:
         """See `chunkflow.argmin`."""

@@ -7,6 +7,7 @@ memory if it is small, and otherwise in a temporary file.
 
 from __future__ import annotations
 
+import math
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
@@ -24,6 +25,7 @@ from chunkflow.fusing import MustBeStoredError, Pass, fed, fused, nest_of, sourc
 from chunkflow.graph import Item, Later, Lazy, Node, Op
 from chunkflow.grid import Grid
 from chunkflow.launch import launched
+from chunkflow.places import Place, check_clear, places_of
 from chunkflow.plan import Plan
 from chunkflow.prepare import Options, prepared
 from chunkflow.spec import ArraySpec
@@ -35,6 +37,10 @@ SHARE = 16
 
 _around: ContextVar[Mapping[Node, Any]] = ContextVar("chunkflow_around", default=MappingProxyType({}))
 """What the evaluation has stored of which this one is a part."""
+
+
+MANY, BUSY = 64, 0.3
+"""Number of blocks, and the share of a predicted time that it may cost, before fewer results in a pass are tried."""
 
 
 @dataclass
@@ -55,7 +61,14 @@ class Evaluation:
     _needs: dict[Node, frozenset[Node]] = field(default_factory=dict)
 
     def run(self, wanted: Mapping[Node, Any], stack: ExitStack) -> dict[Node, Any]:
-        """Compute nodes; `wanted` says where each goes. Temporary files live as long as `stack`."""
+        """Compute nodes; `wanted` says where each goes. Temporary files live as long as `stack`.
+
+        Raises
+        ------
+        ArgumentError
+            An output overlaps another one, or a source that a later pass reads.
+        """
+        self._check(wanted)
         folder: list[Path] = []
 
         def place(node: Node) -> Any:
@@ -66,11 +79,24 @@ class Evaluation:
             if not folder:
                 made = stack.enter_context(tempfile.TemporaryDirectory(prefix="chunkflow-", ignore_cleanup_errors=True))
                 folder.append(Path(made))
-            return str(folder[0] / f"{len(self.stored)}.npy")
+            return str(folder[0] / f"{len(list(folder[0].iterdir()))}.npy")
 
-        for group in self.groups(list(wanted)):
-            self._compute(group, place)
+        given = set(self.stored)
+        for group, wanting in self.groups(list(wanted)):
+            self._compute(group, wanted, place)
+            for node in set(self.stored) - given - wanting - set(wanted):
+                old = self.stored.pop(node)  # nobody needs it any more
+                if isinstance(old, np.memmap):
+                    Path(str(old.filename)).write_bytes(b"")
         return {node: self.stored[node] for node in wanted}
+
+    def _check(self, wanted: Mapping[Node, Any]) -> None:
+        """Refuse outputs that cannot be written, or that a later pass, or another output, is in the way of."""
+        places = places_of(wanted, overwrite=self.options.overwrite)
+        written: dict[Node, Place] = {}
+        for group, _ in Evaluation(self.options, stored=dict(self.stored)).groups(list(wanted), imagine=True):
+            check_clear(written.values(), group)
+            written |= {node: places[node] for node in group if node in places}
 
     def plans(self, wanted: Mapping[Node, Any]) -> list[tuple[tuple[str, ...], Plan | str]]:
         """What `run` would do: for each pass the names of its results, and its plan.
@@ -78,32 +104,35 @@ class Evaluation:
         What is stored in between is made up, of the right shape and dtype: it is not there yet.
         """
         found: list[tuple[tuple[str, ...], Plan | str]] = []
-        for group in self.groups(list(wanted)):
-            names = tuple(node.name for node in group)
-            if isinstance(group[0], Later):
-                found.append((names, "several passes of its own"))
-            else:
-                for part, plan in self._planned(group, [wanted.get(node) for node in group]):
-                    found.append((tuple(node.name for node in part), plan))
-            self.stored.update(made_up(group))
+        for group, _ in self.groups(list(wanted), imagine=True):
+            for part in self._parts(group, wanted):
+                plan = "several passes of its own" if isinstance(part[0], Later) else self._plan(part, wanted)
+                found.append((tuple(node.name for node in part), plan))
         return found
 
-    def groups(self, wanted: Sequence[Node]) -> Iterator[list[Node]]:
-        """Nodes that are computed together, in an order in which each one's inputs are there."""
-        todo: list[Node] = []
+    def groups(self, wanted: Sequence[Node], *, imagine: bool = False) -> Iterator[tuple[list[Node], set[Node]]]:
+        """Nodes that are computed together, in an order in which each one's inputs are there; what later ones need.
+
+        Whoever asks for the next has stored these, unless it is to be `imagined`: then they are made up.
+        """
+        todo: dict[Node, None] = {}
         stack = list(reversed(wanted))
         while stack:
             node = stack.pop()
             if node not in todo and node not in self.stored:
-                todo.append(node)
+                todo[node] = None
                 stack += self._needed(node)
         done: set[Node] = set(self.stored)
         while todo:
             ready = [node for node in todo if self._needed(node) <= done]
             assert ready, "expressions have no cycles"
-            yield from self._together(ready)
             done |= set(ready)
-            todo = [node for node in todo if node not in done]
+            for group in self._together(ready):
+                for node in group:
+                    del todo[node]
+                yield group, {needed for node in todo for needed in self._needed(node)}
+                if imagine:
+                    self.stored.update(made_up(group))
 
     def _together(self, nodes: Sequence[Node]) -> list[list[Node]]:
         """Nodes by the nest that they have in common, as far as they read the same."""
@@ -153,53 +182,90 @@ class Evaluation:
             return fed(node, stored)
         return fused(group, stored)
 
-    def _compute(self, group: Sequence[Node], place: Callable[[Node], Any]) -> None:
-        node = group[0]
-        if isinstance(node, Later):
-            arrays = [Lazy(c) if (s := source_of(c, self.stored)) is None else s for c in node.inputs]
-            options = {"budget": self.options.budget, "device": self.options.device}
-            out = place(node)
-            given = {} if out is None else {"out": out, "overwrite": self.options.overwrite}
-            token = _around.set(self.stored)
-            try:
-                self.stored[node] = node.run(*arrays, **options, **given)
-            finally:
-                _around.reset(token)
-            return
-        made = self._pass(group, self.stored)
-        assert made is not None
-        outs = [place(member) for member in group]
+    def _parts(self, group: Sequence[Node], wanted: Mapping[Node, Any]) -> list[Sequence[Node]]:
+        """A group, or as much of it as fits the budget at a time, and is not faster in several passes.
+
+        Raises
+        ------
+        BudgetError
+            A node alone does not fit; it names the smallest budget for all of them.
+        """
+        if len(group) == 1:
+            return [group]
+        halves = group[: len(group) // 2], group[len(group) // 2 :]
         try:
-            with interrupts.deferred(), self._prepared(made, outs) as run:
-                results = launched(run, self.watch)
+            whole = self._plan(group, wanted)
+            if not _is_busy(whole):
+                return [group]
+            parts = [part for half in halves for part in self._parts(half, wanted)]
+            seconds = sum(self._plan(part, wanted).estimate.seconds for part in parts)
+            return [group] if whole.estimate.seconds <= seconds else parts
+        except BudgetError:
+            errors, parts = [], []
+            for half in halves:
+                try:
+                    parts += self._parts(half, wanted)
+                    for part in parts[-1:]:
+                        self._plan(part, wanted)
+                except BudgetError as error:
+                    errors.append(error)
+            if errors:
+                raise max(errors, key=lambda error: error.smallest or error.needed or 0) from None
+            return parts
+
+    def _compute(self, group: Sequence[Node], wanted: Mapping[Node, Any], place: Callable[[Node], Any]) -> None:
+        """Compute a group, in as many passes as it takes."""
+        if isinstance(group[0], Later):
+            self._run(group[0], place)
+            return
+        try:
+            if self._launch(group, place, busy=len(group) > 1):
+                return
         except BudgetError:
             if len(group) == 1:
                 raise
-            for half in (group[: len(group) // 2], group[len(group) // 2 :]):
-                self._compute(half, place)
-            return
-        left = list(results)
+        parts = self._parts(group, wanted)
+        for number, part in enumerate(parts):
+            mine = {node: wanted[node] for node in part if node in wanted}
+            rest = [node for later in parts[number + 1 :] for node in later]
+            check_clear(places_of(mine, overwrite=self.options.overwrite).values(), rest)
+        for part in parts:
+            self._launch(part, place)
+
+    def _run(self, node: Later, place: Callable[[Node], Any]) -> None:
+        """Compute what takes several passes of its own."""
+        arrays = [Lazy(c) if (s := source_of(c, self.stored)) is None else s for c in node.inputs]
+        options = {"budget": self.options.budget, "device": self.options.device}
+        out = place(node)
+        given = {} if out is None else {"out": out, "overwrite": self.options.overwrite}
+        token = _around.set(self.stored)
+        try:
+            self.stored[node] = _array(node.run(*arrays, **options, **given))
+        finally:
+            _around.reset(token)
+
+    def _launch(self, group: Sequence[Node], place: Callable[[Node], Any], *, busy: bool = False) -> bool:
+        """Run a pass; not if it is said to be one that `busy` blocks make slow, and is."""
+        made = self._pass(group, self.stored)
+        assert made is not None
+        with interrupts.deferred(), self._prepared(made, [place(member) for member in group]) as run:
+            if busy and _is_busy(run.plan):
+                return False
+            left = list(launched(run, self.watch))
         for member in group:
             number = len(member.specs) if isinstance(member, Op) and member.folds else 1
             if len(group) == 1:
                 number = len(left)
             some, left = left[:number], left[number:]
             self.stored[member] = some[0] if number == 1 else tuple(some)
+        return True
 
-    def _planned(self, group: Sequence[Node], outs: Sequence[Any]) -> Iterator[tuple[Sequence[Node], Plan]]:
-        try:
-            made = self._pass(group, self.stored)
-            assert made is not None
-            with interrupts.deferred(), self._prepared(made, outs) as run:
-                plan = run.plan
-        except BudgetError:
-            if len(group) == 1:
-                raise
-            middle = len(group) // 2
-            yield from self._planned(group[:middle], outs[:middle])
-            yield from self._planned(group[middle:], outs[middle:])
-            return
-        yield group, plan
+    def _plan(self, group: Sequence[Node], wanted: Mapping[Node, Any]) -> Plan:
+        made = self._pass(group, self.stored)
+        assert made is not None
+        with interrupts.deferred(), self._prepared(made, [wanted.get(node) for node in group]) as run:
+            plan: Plan = run.plan
+        return plan
 
     def _prepared(self, made: Pass, outs: Sequence[Any]) -> Any:
         """The pass, with its results' places."""
@@ -219,6 +285,17 @@ class Evaluation:
                 raise ArgumentError(f"{node.name} gives several arrays: give a tuple of outputs, one for each")
             options = replace(options, out=outs[0] if alone else tuple(outs))
         return prepared(lambda specs, args: made.declared, made.sources, options)
+
+
+def _is_busy(plan: Plan) -> bool:
+    """Whether a plan's blocks are so many that fewer results in a pass may be faster."""
+    blocks = len(plan.grid)
+    return blocks > MANY and blocks * plan.machine.overhead > BUSY * plan.estimate.seconds
+
+
+def _array(result: Any) -> Any:
+    """A result as a source: what has no dimensions would pass for a scalar argument."""
+    return np.asarray(result) if isinstance(result, np.generic) else result
 
 
 def made_up(nodes: Sequence[Node]) -> dict[Node, Any]:
@@ -252,18 +329,19 @@ def learn(op: Op) -> tuple[ArraySpec, ...]:
         shape = tuple(declared.nest.extents[a] for a in declared.axes if a is not None)
         dtypes = dtype if isinstance(dtype, tuple) else (dtype,)
         return tuple(ArraySpec(op.name, shape, np.dtype(d)) for d in dtypes)
-    if op.is_known:
+    if op.request.is_known:
         return _imagined(op)
     evaluation = Evaluation(Options())
     evaluation.stored.update({node: made_up([node])[node] for node in evaluation._needed(op)})
-    return next(plan.outputs for _, plan in evaluation._planned([op], [None]))
+    return evaluation._plan([op], {}).outputs
 
 
 def _imagined(op: Op) -> tuple[ArraySpec, ...]:
     """Specs of the results of one of our own operations, from a block of ones."""
     declared = op.declared
     nest = declared.nest
-    sides = tuple(n if a in nest.whole else min(n, 1) for a, n in enumerate(nest.extents))
+    flat = getattr(declared.kernel, "flat", False)  # then whole axes say no more than their number of elements
+    sides = tuple(n if a in nest.whole and not flat else min(n, 1) for a, n in enumerate(nest.extents))
     box = grid.whole(sides)
     blocks = [
         np.ones(grid.shape_of(operand.region(box)), node.spec.dtype)
@@ -280,5 +358,6 @@ def _imagined(op: Op) -> tuple[ArraySpec, ...]:
         shape = tuple(
             n if a is None else n * nest.extents[a] // max(sides[a], 1) for a, n in zip(axes, value.shape, strict=True)
         )
+        shape = (math.prod(nest.extents),) if flat else shape
         found.append(ArraySpec(op.name, shape, value.dtype if dtype is None else np.dtype(dtype)))
     return tuple(found)

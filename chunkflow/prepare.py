@@ -102,7 +102,7 @@ def prepared(declare: Declare, arrays: Sequence[Any], options: Options) -> Itera
             stack.enter_context(budget.reserved(device, plan.memory.total - device.reserve))
             yield Prepared(plan, None, tuple(sources), (), device, pool, False)
             return
-        seen = _learn(kernel, op, axes, lengths, sources, device, pool, limit, options)
+        seen = _learn(kernel, op, declared, lengths, sources, device, pool, limit, options)
         op = replace(_with_outputs(op, declared, seen, options), state=declared.held(seen.state))
         if isinstance(kernel, Informed):
             kernel = kernel.informed(op, seen.dtypes)
@@ -113,7 +113,7 @@ def prepared(declare: Declare, arrays: Sequence[Any], options: Options) -> Itera
         outputs, spare = _describe_outputs(op, targets, sources, seen, lengths, declared.block, options)
         _check_overlap(op, sources, targets)
         known: dict[str, Any] = {"workspace": spare, "reserve": device.reserve, "block": declared.block or block}
-        known["tiles"] = declared.tiles
+        known |= {"tiles": declared.tiles, "strip": declared.strip}
         while True:
             try:
                 plan = make_plan(op, specs, outputs, device.machine, limit, **known)
@@ -185,7 +185,7 @@ def _open_targets(options: Options, declared: Declared, op: Blockwise) -> tuple[
 def _learn(
     kernel: Kernel,
     op: Blockwise,
-    axes: Sequence[int | None],
+    declared: Declared,
     lengths: Sequence[Length],
     sources: Sequence[Source],
     device: Device,
@@ -197,7 +197,7 @@ def _learn(
     dtypes = _dtypes(options.dtype)
     if dtypes is not None and options.workspace is not None and isinstance(kernel, MapKernel):
         new = [n if isinstance(n, int) else 1 for n in lengths]
-        shape = tuple(op.extents[a] if a is not None else new[i] for i, a in enumerate(axes))
+        shape = tuple(op.extents[a] if a is not None else new[i] for i, a in enumerate(declared.axes))
         return Calibration(
             op.extents,
             (shape,) * len(dtypes),
@@ -206,11 +206,11 @@ def _learn(
             options.workspace,
         )
     seen = calibrate(kernel, op, sources, device, pool, limit, even=options.chunks is not None)
-    if _ratios(seen, axes):
+    if _ratios(seen, declared):
         # That the result grows with the block is a guess from one block: another one must bear it out.
         most = max(1, math.prod(seen.box) // 2)
         again = calibrate(kernel, op, sources, device, pool, limit, even=True, most=most)
-        if again.box != seen.box and not _bears_out(again, axes, _ratios(seen, axes)):
+        if again.box != seen.box and not _bears_out(again, declared, _ratios(seen, declared)):
             raise ResultError(
                 f"fn turned a block of {seen.box} into {seen.shapes[0]} and one of {again.box} into {again.shapes[0]}: "
                 "its result does not grow with its block, so it would depend on how the array is cut"
@@ -224,21 +224,21 @@ def _learn(
     return seen
 
 
-def _ratios(seen: Calibration, axes: Sequence[int | None]) -> dict[tuple[int, int], Fraction]:
+def _ratios(seen: Calibration, declared: Declared) -> dict[tuple[int, int], Fraction]:
     """Elements of each result for one of the block, along the axes that the function resized."""
     return {
         (i, d): Fraction(n, seen.box[axis])
         for i, shape in enumerate(seen.shapes)
-        if len(shape) == len(axes)
-        for d, (axis, n) in enumerate(zip(axes, shape, strict=True))
+        if len(shape) == len(declared.axes_of(i))
+        for d, (axis, n) in enumerate(zip(declared.axes_of(i), shape, strict=True))
         if axis is not None and seen.box[axis] and n != seen.box[axis]
     }
 
 
-def _bears_out(again: Calibration, axes: Sequence[int | None], ratios: dict[tuple[int, int], Fraction]) -> bool:
+def _bears_out(again: Calibration, declared: Declared, ratios: dict[tuple[int, int], Fraction]) -> bool:
     """Whether a smaller block was resized in the same way, as far as it can tell."""
     for (i, d), ratio in ratios.items():
-        axis = axes[d]
+        axis = declared.axes_of(i)[d]
         assert axis is not None
         side, found = again.box[axis], again.shapes[i][d]
         if side % ratio.denominator == 0:
@@ -315,7 +315,7 @@ def _describe_outputs(
                 for d, n in zip(output.dims, shape, strict=True)
             )
         spec = target.describe(shape, dtype, wish)
-        if target.footprint is None and spec.chunks is None:
+        if target.footprint is None and spec.chunks is None and getattr(target, "takes_order", True):
             spec = replace(spec, order=_order(op, output, spec, sources))
         specs.append(spec)
         if spec.dtype != dtype or options.dtype is not None:

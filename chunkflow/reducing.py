@@ -47,6 +47,7 @@ def request(
     *,
     dtype: Any = None,
     squeezed: bool = False,
+    fn: Callable[..., Any] | None = None,
     chunks: Chunks = None,
     out: Any = None,
     budget: Any = None,
@@ -57,7 +58,8 @@ def request(
 ) -> Request:
     """Request of a reduction of the first array.
 
-    `nested` makes the nest where there are several, `squeezed` says that the aggregation itself heeds `keepdims`.
+    `nested` makes the nest where there are several, `squeezed` says that the aggregation itself heeds `keepdims`. `fn`
+    is the user's own function, if there is one.
     """
     if unknown:
         known = ", ".join(Common.__annotations__)
@@ -76,7 +78,7 @@ def request(
         return result[()] if out is None and result.ndim == 0 else result
 
     options = Options(out=out, budget=budget, dtype=dtype, device=device, overwrite=overwrite)
-    return Request(declare, arrays, options, progress, finish)
+    return Request(declare, arrays, options, progress, finish, fn=fn)
 
 
 def reduced_axes(axis: Axis, ndim: int) -> Axes:

@@ -341,6 +341,7 @@ def reduction(
         axis,
         keepdims,
         squeezed=True,
+        fn=chunk,
         dtype=dtype,
         **options,
     )

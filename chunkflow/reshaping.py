@@ -53,7 +53,7 @@ def _copied(node: Node) -> Node:
     """A node whose elements will lie in C order, in memory or in a temporary file."""
     if isinstance(node, Op) and not node.aligned:
         return node
-    request = Request(declare_map(_same, {}), [Lazy(node)], Options())
+    request = Request(declare_map(_same, {}), [Lazy(node)], Options(), loose=True)
     return interned(("copied", node), lambda: Op(request, f"a copy of {node.name}", learn))
 
 

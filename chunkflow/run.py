@@ -87,7 +87,7 @@ def expression(
     check_lazily(request.options, request.progress, name)
     node = interned(key_of(ask, args, kwargs), lambda: Op(request, name, learn))
     assert isinstance(node, Op)
-    _ = node.declared  # what is wrong with the arguments is said now
+    node.check()
     if isinstance(request.options.dtype, tuple):
         return tuple(
             kind(interned((Item, node, i), functools.partial(Item, node, i))) for i in range(len(request.options.dtype))

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from chunkflow.declare import declare_squeezed, declare_widened
+from chunkflow.declare import Stretched, declare_broadcast, declare_squeezed, declare_widened
 from chunkflow.errors import UnsupportedError
 from chunkflow.graph import Item, Lazy, Node, Op, Request, Seen, interned, key_of
 from chunkflow.grid import Shape
@@ -107,35 +107,72 @@ def _parsed(index: Any, shape: Shape) -> tuple[tuple[Cut, ...], tuple[int, ...],
 
 def sliced(node: Node, cuts: Sequence[Cut]) -> Node:
     """The node of some of an array's elements along each axis."""
-    if all(cut == (0, n, 1) for cut, n in zip(cuts, node.shape, strict=True)):
-        return node
-    if isinstance(node, Item) and node.op.aligned and (below := _below(node.op, cuts)) is not None:
-        return Item(below, node.item)
-    if isinstance(node, Op) and node.aligned and (below := _below(node, cuts)) is not None:
-        return below
-    view = Slice([Lazy(node)], tuple(cuts))
-    key = (Slice, node, tuple(cuts))
-    return interned(key, lambda: Seen(f"{node.name}[...]", view.on, [node], view.__chunkflow_spec__()))
+    known: dict[tuple[Node, tuple[Cut, ...]], Node] = {}
+    wanted = (node, tuple(cuts))
+    stack = [wanted]
+    while stack:  # deep expressions would be too deep for recursion
+        this = stack[-1]
+        below = _below(*this)
+        missing = [one for one in below or () if one not in known]
+        if missing and this not in known:
+            stack += reversed(missing)
+            continue
+        stack.pop()
+        if this not in known:
+            known[this] = _cut(*this, None if below is None else [known[one] for one in below])
+    return known[wanted]
 
 
-def _below(op: Op, cuts: Sequence[Cut]) -> Op | None:
-    """An operation of slices instead of the slice of its result; None where that is not the same."""
-    declared = op.declared
+def _below(node: Node, cuts: tuple[Cut, ...]) -> list[tuple[Node, tuple[Cut, ...]]] | None:
+    """What a slice of a node is made of; None where it is one of what is stored for the node, or the node itself."""
+    if _is_whole(node, cuts):
+        return None
+    if isinstance(node, Item) and node.op.aligned:
+        return [(node.op, cuts)] if _below(node.op, cuts) is not None else None
+    if not isinstance(node, Op) or not node.aligned:
+        return None
+    declared = node.declared
     if any(operand.halo for operand in declared.nest.operands) or getattr(declared.kernel, "wants", None):
         return None
     along = dict(zip(declared.axes, cuts, strict=True))
-    below = iter(
-        [
-            sliced(child, [(0, 1, 1) if a is None else along[a] for a in operand.axes])
-            for child, operand in zip(op.inputs, declared.nest.operands, strict=True)
-        ]
-    )
-    arrays = [Lazy(next(below)) if given is op.slot else given for given in op.args]
-    made = Op(replace(op.request, arrays=arrays), op.name, learn)
-    return made if made.shape == tuple(number for _, number, _ in cuts) else None
+    return [
+        (child, tuple((0, 1, 1) if a is None else along[a] for a in operand.axes))
+        for child, operand in zip(node.inputs, declared.nest.operands, strict=True)
+    ]
+
+
+def _is_whole(node: Node, cuts: tuple[Cut, ...]) -> bool:
+    return all(cut == (0, n, 1) for cut, n in zip(cuts, node.shape, strict=True))
+
+
+def _cut(node: Node, cuts: tuple[Cut, ...], below: Sequence[Node] | None) -> Node:
+    """The node of a slice, given those of what it is made of."""
+    if _is_whole(node, cuts):
+        return node
+    key = (Slice, node, cuts)
+    if below is None:
+        view = Slice([Lazy(node)], cuts)
+        return interned(key, lambda: Seen(f"{node.name}[...]", view.on, [node], view.__chunkflow_spec__()))
+    if isinstance(node, Item):
+        op = below[0]
+        assert isinstance(op, Op)
+        return interned(key, lambda: Item(op, node.item))
+    assert isinstance(node, Op)
+    children = iter(below)
+    arrays = [Lazy(next(children)) if given is node.slot else given for given in node.args]
+    request = replace(node.request, arrays=arrays)
+    if isinstance(node.declared.kernel, Stretched):
+        request = replace(request, declare=declare_broadcast(tuple(number for _, number, _ in cuts)))
+    made = interned(key, lambda: Op(request, node.name, learn))
+    assert isinstance(made, Op)
+    made.check()  # from below upwards: all at once would be too deep
+    return made
 
 
 def viewed(node: Node, declare: Any, name: str, given: Any) -> Node:
     """A node whose axes are others."""
-    request = Request(declare, [Lazy(node)], Options())
-    return interned(key_of(name, (Lazy(node), given), {}), lambda: Op(request, name, learn))
+    request = Request(declare, [Lazy(node)], Options(), loose=True)
+    made = interned(key_of(name, (Lazy(node), given), {}), lambda: Op(request, name, learn))
+    assert isinstance(made, Op)
+    made.check()
+    return made

@@ -48,7 +48,9 @@ def draw(path, mean, median):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--size", type=int, default=640, help="pixels along an image's sides; an 8th as many images (640)")
+    parser.add_argument(
+        "--size", type=int, default=640, help="pixels along an image's sides; an 8th as many images (640)"
+    )
     parser.add_argument("--budget", default="60MB", help="device memory that the run may take (60MB)")
     parser.add_argument("--device", default="auto", help="auto, cpu, cuda or cuda:N")
     parser.add_argument("--dir", type=Path, help="for data, results and picture, replaced there; a new temporary one")

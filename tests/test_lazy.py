@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import copy
 import gc
 import itertools
 import operator
+import pickle
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -237,6 +239,7 @@ def test_expressions_that_differ_are_not_taken_for_one() -> None:
 
 def test_nodes_are_not_kept() -> None:
     x = cf.open(np.ones(5))
+    gc.collect()
     before = sum(isinstance(o, Op) for o in gc.get_objects())
     y = np.sqrt(x) + x.mean()
     y.compute(device="cpu")
@@ -654,3 +657,255 @@ def test_iterated_stencils_are_expressions_too() -> None:
     for _ in range(4):
         expected = cf.map_overlap(_shifted, expected, depth=1, boundary="nearest", device="cpu")
     same(y.compute(device="cpu"), expected.max(axis=0))
+
+
+# -- What a hostile reader found -------------------------------------------------------------------------------------
+
+
+def test_an_output_in_place_of_what_a_later_pass_reads_is_refused(tmp_path: Path) -> None:
+    path = str(tmp_path / "x.npy")
+    for later in (lambda x: x - x.mean(), lambda x: x.cumsum(0)):
+        array = np.arange(8.0)
+        x = cf.open(array)
+        with pytest.raises(ArgumentError, match="later pass"):
+            cf.store([x * 2, later(x)], [array, np.empty(8)], device="cpu")
+        np.save(path, np.arange(8.0))
+        x = cf.open(path)
+        with pytest.raises(ArgumentError, match="later pass"):
+            cf.store([x * 2, later(x)], [path, np.empty(8)], device="cpu", overwrite=True)
+        same(np.load(path), np.arange(8.0))
+    x = cf.open(array)
+    cf.store(x * 2, array, device="cpu")  # in place, in one pass
+    same(array, np.arange(8.0) * 2)
+
+
+def test_an_output_given_twice_is_refused_before_anything_is_written(tmp_path: Path) -> None:
+    x, y = (cf.open(v) for v in volumes(2))
+    out, path = np.zeros((5, 7)), tmp_path / "a.npy"
+    for places in ([out, out], [path, path]):
+        with pytest.raises(ArgumentError, match="overlap"):
+            cf.store([x.sum(0), y.max(0)], places, device="cpu", overwrite=True)
+    assert not out.any()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_outputs_are_checked_before_the_first_pass(tmp_path: Path) -> None:
+    np.save(tmp_path / "there.npy", np.zeros(3))
+    source = Counting(volumes(1)[0])
+    centred = cf.open(source).cumsum(0)
+    centred = centred - centred.mean()
+    for out, error in (
+        (tmp_path / "there.npy", FileExistsError),
+        (np.empty(3), ValueError),
+        (np.empty(SHAPE, "i4"), TypeError),
+    ):
+        with pytest.raises(error):
+            cf.store(centred, out, device="cpu")
+    assert source.nbytes == 0
+
+
+def test_functions_get_what_they_must_not_change_read_only() -> None:
+    x = cf.open(np.arange(24.0).reshape(4, 6))
+    y = x + 1
+    for fn in (lambda b: np.multiply(b, 2, out=b), lambda b: np.nan_to_num(b, copy=False)):
+        with pytest.raises(ValueError, match="read-only"):
+            cf.compute(y.map(fn, dtype="f8"), y.sum(), device="cpu")
+    kept = np.empty((4, 6))
+
+    def buffered(block: np.ndarray) -> np.ndarray:
+        return np.multiply(block, 2, out=kept[: len(block)] if len(block) < 4 else kept)
+
+    p, q = x.map(buffered, dtype="f8"), (x * 2).map(buffered, dtype="f8")
+    total, first = cf.compute(p + q, p, device="cpu")
+    same(total, np.arange(24.0).reshape(4, 6) * 6)
+    same(first, np.arange(24.0).reshape(4, 6) * 2)
+
+
+@pytest.mark.parametrize("shape", [(100, 200), (1000, 1000), (40,), (64, 48, 80)], ids=str)
+def test_results_along_different_axes_of_larger_arrays(shape: tuple[int, ...]) -> None:
+    array = np.random.default_rng(1).random(shape)
+    x = cf.open(array)
+    asked = [
+        x + 1,
+        *(x.sum(axis=a) for a in range(len(shape))),
+        np.histogram(x, 5, (0, 1))[0],
+        x.max(axis=-1, keepdims=True),
+    ]
+    expected = [
+        array + 1,
+        *(array.sum(axis=a) for a in range(len(shape))),
+        np.histogram(array, 5, (0, 1))[0],
+        array.max(axis=-1, keepdims=True),
+    ]
+    for one, other in zip(cf.compute(asked, device="cpu"), expected, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-12)
+
+
+def test_scalars_that_take_passes_of_their_own_join_in() -> None:
+    (array,) = volumes(1)
+    x = cf.open(array)
+    same((x - np.median(x)).compute(device="cpu"), array - np.median(array))
+    same((np.median(x) + 1).compute(device="cpu"), np.median(array) + 1)
+    same(
+        np.where(x > np.percentile(x, 99), x, 0).compute(device="cpu"),
+        np.where(array > np.percentile(array, 99), array, 0),
+    )
+    same((cf.open(np.float64(3)) + x).compute(device="cpu"), 3 + array)
+
+
+def test_promised_dtypes(tmp_path: Path) -> None:
+    array = volumes(1)[0].astype("f4")
+    x = cf.open(array)
+    for lazy, expected in (
+        (np.median(x), np.median(array)),
+        (np.quantile(x, 0.5), np.quantile(array, 0.5)),
+        (np.quantile(x, [0.5]), np.quantile(array, [0.5])),
+        (np.percentile(x, 50), np.percentile(array, 50)),
+        (np.mean(x, where=x > 0), np.mean(array, where=array > 0)),
+    ):
+        assert lazy.dtype == expected.dtype
+        assert lazy.compute(device="cpu").dtype == expected.dtype
+
+
+def test_slices_of_what_is_stretched() -> None:
+    x = cf.open(np.arange(5.0))
+    same(np.broadcast_to(x, (3, 5))[1:, ::2].compute(device="cpu"), np.broadcast_to(np.arange(5.0), (3, 5))[1:, ::2])
+    y = np.arange(9.0).reshape(9, 1)
+    same(np.broadcast_to(cf.open(y), (9, 4))[2:5].compute(device="cpu"), np.broadcast_to(y, (9, 4))[2:5])
+
+
+def test_slices_of_what_is_shared_and_deep() -> None:
+    x = y = cf.open(np.arange(5.0))
+    for _ in range(60):
+        y = y + y
+    same(y[1:].compute(device="cpu"), np.arange(1.0, 5) * 2.0**60)
+    assert y[1:]._node is y[1:]._node
+    for _ in range(3000):
+        x = x + 1
+    same(x[::2].compute(device="cpu"), np.arange(0.0, 5, 2) + 3000)
+
+
+def test_periodic_and_other_stencils_of_one_source_on_a_short_axis() -> None:
+    (array,) = volumes(1, (40, 3))
+    x = y = cf.open(array)
+    expected = array
+    for _ in range(4):
+        y = y.map_overlap(_shifted, depth=1, boundary="nearest", dtype="f8")
+        expected = cf.map_overlap(_shifted, expected, depth=1, boundary="nearest", device="cpu")
+    p = x.map_overlap(_shifted, depth=1, boundary="periodic", dtype="f8")
+    one, other = cf.compute(y, p, device="cpu")
+    same(one, expected)
+    same(other, cf.map_overlap(_shifted, array, depth=1, boundary="periodic", device="cpu"))
+
+
+def test_one_of_several_results_feeds_a_periodic_stencil() -> None:
+    (array,) = volumes(1, (20, 9))
+    u, v = cf.open(array).map_overlap(lambda b: (_shifted(b), b), depth=1, boundary="nearest", dtype=("f8", "f8"))
+    got = (u.map_overlap(_shifted, depth=1, boundary="periodic") + v).compute(device="cpu")
+    first = cf.map_overlap(_shifted, array, depth=1, boundary="nearest", device="cpu")
+    same(got, cf.map_overlap(_shifted, first, depth=1, boundary="periodic", device="cpu") + array)
+
+
+def test_windows_are_as_many_as_the_depths() -> None:
+    x = y = cf.open(np.arange(200.0))
+    expected = np.arange(200.0)
+    for _ in range(12):
+        y = y.map_overlap(_shifted, depth=1, boundary="nearest", dtype="f8") + y.map_overlap(
+            _shifted, depth=2, boundary="nearest", dtype="f8"
+        )
+        expected = 2 * cf.map_overlap(_shifted, expected, depth=1, boundary="nearest", device="cpu")
+    node = y._node
+    assert isinstance(node, Op)
+    declared = Evaluation(Options())._pass([node], {}).declared  # type: ignore[union-attr]
+    assert len(declared.kernel.windows) <= 25  # type: ignore[union-attr]
+    same(y.compute(device="cpu"), expected)
+    del x
+
+
+def test_many_results_do_not_share_a_pass_that_is_slow() -> None:
+    x = cf.open(np.random.default_rng(2).random((300, 300)))
+    asked = [(x + i).sum(0) for i in range(40)]
+    passes = cf.explain(asked, budget="400kB", device="cpu")
+    assert sum(len(plan.grid) for plan in passes.plans) < 3000
+    for i, result in enumerate(cf.compute(asked, budget="400kB", device="cpu")):
+        np.testing.assert_allclose(result, (np.asarray(x) + i).sum(0))
+
+
+def test_the_smallest_budget_is_that_of_all_results() -> None:
+    x = cf.open(np.random.default_rng(3).random((8, 12, 10)))
+    asked = (x + 1, x.mean(), x.var(1), x.argmax(2))
+    with pytest.raises(cf.BudgetError) as caught:
+        cf.compute(*asked, budget=100, device="cpu")
+    assert caught.value.smallest is not None
+    cf.compute(*asked, budget=caught.value.smallest, device="cpu")
+
+
+def test_functions_are_tried_once_for_a_chain() -> None:
+    source, calls = Counting(volumes(1)[0]), []
+
+    def fn(block: np.ndarray) -> np.ndarray:
+        calls.append(block.size)
+        return block + 1
+
+    y = cf.open(source)
+    for _ in range(30):
+        y = y.map(fn) + 1
+    assert (source.nbytes, calls) == (0, [])
+    assert y.dtype == np.float64
+    assert len(calls) == 30
+
+
+def test_what_is_stored_in_between_is_let_go(monkeypatch: pytest.MonkeyPatch) -> None:
+    held = []
+    run = Evaluation._launch
+
+    def watched(self: Evaluation, *args: Any, **kwargs: Any) -> bool:
+        held.append(len(self.stored))
+        return run(self, *args, **kwargs)
+
+    monkeypatch.setattr(Evaluation, "_launch", watched)
+    (array,) = volumes(1)
+    y, expected = cf.open(array), array
+    for _ in range(8):
+        y, expected = y.cumsum(0) * 0.5, expected.cumsum(0) * 0.5
+    np.testing.assert_allclose(y.compute(device="cpu"), expected)
+    assert max(held) <= 2
+
+
+def test_expressions_by_name() -> None:
+    (array,) = volumes(1)
+    x = cf.open(array)
+    same(np.clip(x, min=x.mean(), max=None).compute(device="cpu"), np.clip(array, array.mean(), None))
+    same(
+        np.isclose(x, x * 1.01, rtol=x.max() * 0.01).compute(device="cpu"),
+        np.isclose(array, array * 1.01, rtol=array.max() * 0.01),
+    )
+
+
+def test_copies_and_texts() -> None:
+    x = cf.open(volumes(1)[0]) + 1
+    assert copy.deepcopy(x) is x
+    assert copy.copy(x) is x
+    for call in (pickle.dumps, lambda x: f"{x:.2f}", lambda x: x == "zz", lambda x: x + "a", lambda x: x.astype(str)):
+        with pytest.raises(TypeError, match=r"compute|pickle|open"):
+            call(x)
+    for name in ("tolist", "argsort", "item"):
+        with pytest.raises(AttributeError, match=r"numpy\.md"):
+            getattr(x, name)
+    with pytest.raises(ArgumentError, match="where"):
+        np.sum(cf.open(np.ones(3)), where=np.ones((4, 3), bool))
+    for wrong in (lambda b: b - b, np.negative, np.sign):
+        with pytest.raises(TypeError):
+            wrong(cf.open(np.ones(3, bool)))
+
+
+def test_nothing_beside_nothing() -> None:
+    x = cf.open(np.empty((0, 5)))
+    total, more, spread = cf.compute(x.sum(), x + 1, x.sum(axis=1), device="cpu")
+    assert (total, more.shape, spread.shape) == (0, (0, 5), (0,))
+
+
+def test_a_long_flat_scan_is_described_without_making_it() -> None:
+    x = cf.open(np.broadcast_to(np.ones((), "f4"), (10, 100_000, 100_000)))
+    assert x.cumsum().shape == (10**11,)
+    assert x.cumsum().dtype == np.float32

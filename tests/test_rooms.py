@@ -21,13 +21,15 @@ PACKAGE = ROOT / "chunkflow"
 # one another's equals and do not import each other. A package's own name stands for its __init__.py.
 FLOORS = (
     "errors units interrupts grid halo spec trace memory cost",
-    "ops.blockwise ops.kernels ops.map ops.overlap ops.gemm ops.product ops.* ops",
+    "ops.blockwise ops.kernels ops.keys ops.map ops.overlap ops.gemm ops.product ops.* ops",
     "plan problem search planner chunking host",
     "stores.base stores.layout stores.checks stores.paths",
-    "stores.array stores.file stores.filesink stores.zarrnode stores.zarrchunks stores.zarr stores.* stores",
+    "stores.array stores.file stores.filesink stores.zarrnode stores.zarrfiles stores.zarrcodecs stores.zarrchain "
+    "stores.zarrchunks stores.zarrshards stores.zarrdirect stores.zarr "
+    "stores.hdf5chunks stores.hdf5facts stores.hdf5 stores.* stores",
     "devices.base devices.numpy devices.cupy devices.clock devices",
     "staging kernel ring direct engine budget calibrate profile progress",
-    "analysis declare prepare launch graph fusing passes stream run api pacing iterating overlap",
+    "analysis declare prepare launch graph fusing places passes stream run api pacing iterating overlap",
     "reducing reductions extremes nanreductions selecting quantiles binning histograms groups scans covariance linalg",
     "rearranging rearrange joining rechunking",
     "spectral fourier transforming convolution fft",
@@ -43,7 +45,13 @@ DOORS = ("cli", "testing")
 # These look their modules up by name, when one is asked for.
 LAZY = ("", "stores", "devices")
 # Heavy packages, and the only rooms that may import each.
-ONLY_IN = {"cupy": "devices.cupy", "cupyx": "devices.cupy", "zarr": "stores.zarr*", "tqdm": "progress"}
+ONLY_IN = {
+    "cupy": "devices.cupy",
+    "cupyx": "devices.cupy",
+    "zarr": "stores.zarr*",
+    "h5py": "stores.hdf5*",
+    "tqdm": "progress",
+}
 
 MAX_LINES = 400
 SOURCES = sorted(PACKAGE.rglob("*.py"))

@@ -7,6 +7,7 @@ the halos of those who use it, and clipped at the array's edges unless it is per
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, cast
@@ -15,7 +16,7 @@ import numpy as np
 
 from chunkflow.errors import ResultError, ResultTypeError
 from chunkflow.grid import Grid, Region, Shape, describe, shape_of, within
-from chunkflow.halo import Boundary, fill, reach
+from chunkflow.halo import fill
 from chunkflow.ops.blockwise import Blockwise, Operand
 
 Axes = tuple[int | None, ...]
@@ -23,29 +24,31 @@ Axes = tuple[int | None, ...]
 
 @dataclass(frozen=True)
 class Window:
-    """A part of the nest around a box.
+    """A part of the nest around a box: grown, clipped at the edges, and grown again where it is periodic.
 
     Attributes
     ----------
-    inner : int
-        Number of the window that it is grown from; 0 is the box itself.
-    halos : tuple
-        For each axis of the nest what it is grown by, and what lies beyond the edge; None where it is not.
+    clipped, wrapped : tuple of (int, int)
+        For each axis of the nest what it is grown by before and after; what wraps around may lie beyond the edges.
     """
 
-    inner: int
-    halos: tuple[tuple[tuple[int, int], Boundary] | None, ...]
+    clipped: tuple[tuple[int, int], ...]
+    wrapped: tuple[tuple[int, int], ...]
 
-    def region(self, inner: Region, extents: Shape) -> Region:
-        """The part of the nest, given that of the inner window."""
-        found = []
-        for side, halo, n in zip(inner, self.halos, extents, strict=True):
-            if halo is not None:
-                side = reach(side, halo[0], n, halo[1])
-                if halo[1] != "periodic":
-                    side = slice(max(side.start, 0), min(side.stop, n))
-            found.append(side)
-        return tuple(found)
+    def region(self, box: Region, extents: Shape) -> Region:
+        """The part of the nest, given the box."""
+        sides = zip(box, self.clipped, self.wrapped, extents, strict=True)
+        return tuple(
+            [
+                slice(max(side.start - inner[0], 0) - outer[0], min(side.stop + inner[1], n) + outer[1])
+                for side, inner, outer, n in sides
+            ]
+        )
+
+    @property
+    def halos(self) -> tuple[tuple[int, int], ...]:
+        """What it is grown by in all."""
+        return tuple((a + c, b + d) for (a, b), (c, d) in zip(self.clipped, self.wrapped, strict=True))
 
 
 @dataclass(frozen=True)
@@ -77,6 +80,8 @@ class Call:
         The axis of its nest that each dimension of the result follows.
     dtype : numpy.dtype, optional
         What the result is cast to.
+    foreign : bool
+        Whether it calls a function of the user's own, which may write to what it is given, or keep what it returns.
     """
 
     kernel: Any
@@ -86,6 +91,7 @@ class Call:
     window: int
     lies: Shape
     dtype: Any = None
+    foreign: bool = False
 
 
 @dataclass(frozen=True)
@@ -155,9 +161,7 @@ class Fused:
         self, values: Sequence[Any], blocks: Sequence[Any], nest: Blockwise, grid: Grid, index: Shape, box: Region
     ) -> tuple[list[Any], list[Any]]:
         """See `chunkflow.ops.kernels.Several`."""
-        regions = [box]
-        for window in self.windows[1:]:
-            regions.append(window.region(regions[window.inner], nest.extents))
+        regions = [box, *(window.region(box, nest.extents) for window in self.windows[1:])]
         registers: list[Any] = [None] * len(self.program)
         folded = dict(zip([i for i, p in enumerate(self.parts) if p is not None], values, strict=True))
         stored: list[Any] = []
@@ -273,7 +277,9 @@ def _called(call: Call, registers: Sequence[Any], regions: Sequence[Region], gri
     if getattr(call.kernel, "wants", None):
         sides = tuple([1 if a is None else grid.block[a] for a in call.axes])
         grid, index = Grid(call.nest.extents, sides), tuple([0 if a is None else index[a] for a in call.axes])
-    result = call.kernel(given, call.nest, grid, index, box)
+    result = call.kernel(_guarded(given) if call.foreign else given, call.nest, grid, index, box)
+    if call.foreign:
+        result = tuple([_own(r, given) for r in result]) if isinstance(result, tuple) else _own(result, given)
     del given
     expected = tuple([box[a].stop - box[a].start for a in call.lies])
     if not isinstance(result, tuple):
@@ -286,6 +292,40 @@ def _called(call: Call, registers: Sequence[Any], regions: Sequence[Region], gri
     if len(dtypes) != len(result):
         raise ResultError(f"fn returned a tuple of {len(result)} arrays; expected {len(dtypes)}, as dtype= says")
     return tuple([_checked(r, expected, d, box) for r, d in zip(result, dtypes, strict=True)])
+
+
+def _guarded(blocks: Sequence[Any]) -> list[Any]:
+    """Blocks that are not to be written to, where the array module can say so."""
+    found = []
+    for block in blocks:
+        if isinstance(block, np.ndarray) and block.flags.writeable:
+            block = block.view()
+            block.flags.writeable = False
+        found.append(block)
+    return found
+
+
+def _own(result: Any, given: Sequence[Any]) -> Any:
+    """A result that its function does not know any more, or a part of what it was given: else a copy."""
+    if not hasattr(result, "base"):
+        return result
+    if result.base is None:
+        return result if sys.getrefcount(result) <= _ALONE else result.copy()
+    kept = isinstance(result, np.ndarray) and not any(np.may_share_memory(result, block) for block in given)
+    return result.copy() if kept else result
+
+
+def _references() -> int:
+    """References to a result that its function has let go, as `_own` sees them."""
+
+    def seen(result: Any, given: Sequence[Any]) -> int:
+        return sys.getrefcount(result)
+
+    result = np.empty(0)
+    return seen(result, [])
+
+
+_ALONE = _references()
 
 
 def _checked(result: Any, expected: Shape, dtype: Any, box: Region) -> Any:
