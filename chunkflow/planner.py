@@ -216,7 +216,8 @@ def _candidates(problem: Problem, caps: Sequence[int], must: Sequence[int], orde
             smaller = at(target)
             if smaller.block != plan.block:
                 plan = smaller
-                yield plan
+                if plan.memory.total <= problem.budget:  # not every smaller block takes less: see Plan.recycled
+                    yield plan
             if math.prod(plan.block) > target:
                 break  # nothing smaller keeps the units whole
             target //= 2

@@ -324,7 +324,7 @@ def test_failures_leave_nothing_behind(after: int, sink: str, tmp_path: Path, mo
         patched.setattr(transforming, "execute", second)
         with pytest.raises(KeyboardInterrupt):
             cf.fft.rfftn(x, **options)
-    assert len(calls[1]) == 1  # what lies between
+    assert len(calls[1]) == (sink != "array")  # what lies between
     assert os.listdir(tmp_path) == []
     close(cf.fft.rfftn(x, **options), np.fft.rfftn(x))
     assert len(os.listdir(tmp_path)) == (0 if sink == "array" else 1)
@@ -381,8 +381,7 @@ def test_outputs_that_do_not_fit_are_refused_before_a_byte_is_read() -> None:
         cf.fft.rfft(source, out=np.empty((6, 3)), device="cpu")
     with pytest.raises(ArgumentTypeError, match="one array or path"):
         cf.fft.rfft(source, out=(np.empty((6, 3), "c16"),), device="cpu")
-    with pytest.raises(ArgumentTypeError, match="several passes"):
-        cf.explain(cf.fft.rfftn, source, device="cpu")
+    assert len(cf.explain(cf.fft.rfftn, source, device="cpu").passes) == 1
     with pytest.raises(ArgumentError, match="transform='fft2'"):
         cf.fft.plan("fft2", source)
     assert source.bytes_read == 0
