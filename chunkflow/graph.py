@@ -55,7 +55,9 @@ class Request:
 class View(Protocol):
     """Arrays seen in another way when they are opened; it tells its spec as `chunkflow.stores.spec_of` asks."""
 
-    arrays: Sequence[Any]
+    @property
+    def arrays(self) -> Sequence[Any]:
+        """What is seen."""
 
     def on(self, arrays: Sequence[Any]) -> Any:
         """The same of other arrays."""
@@ -221,11 +223,15 @@ class Later(Node):
 
 
 class Seen(Node):
-    """Sources seen in another way, which takes no pass: `on` makes of the inputs' sources the one that it is."""
+    """Sources seen in another way, which takes no pass: `view` says how."""
 
-    def __init__(self, name: str, on: Callable[[Sequence[Any]], Any], inputs: Sequence[Node], spec: ArraySpec) -> None:
-        self.name, self.on, self.inputs, self._spec = name, on, tuple(inputs), spec
+    def __init__(self, name: str, view: View, inputs: Sequence[Node], spec: ArraySpec) -> None:
+        self.name, self.view, self.inputs, self._spec = name, view, tuple(inputs), spec
         self.told = all(node.told for node in inputs)
+
+    def on(self, sources: Sequence[Any]) -> Any:
+        """The source that it is, given those of its inputs."""
+        return self.view.on(sources)
 
     @property
     def spec(self) -> ArraySpec:
@@ -340,7 +346,7 @@ def node_of(value: Any) -> Node:
     if isinstance(value, Lazy):
         return value._node
     if has_lazy(value):
-        return Seen(type(value).__name__.lower(), value.on, [node_of(a) for a in value.arrays], spec_of(value))
+        return Seen(type(value).__name__.lower(), value, [node_of(a) for a in value.arrays], spec_of(value))
     return Leaf(value)
 
 

@@ -254,3 +254,13 @@ class Grid:
     def region(self, index: Shape) -> Region:
         """Region of the block at `index`."""
         return tuple(slice(i * b, min((i + 1) * b, n)) for i, b, n in zip(index, self.block, self.extents, strict=True))
+
+
+def regions(shape: Shape, sides: Shape) -> Iterator[Region]:
+    """Regions of boxes with these sides that make up an array, in C order.
+
+    >>> list(regions((3,), (2,)))
+    [(slice(0, 2, None),), (slice(2, 3, None),)]
+    """
+    boxes = Grid(shape, sides)
+    return (boxes.region(index) for index in boxes.walk(range(len(shape))))

@@ -7,6 +7,7 @@ memory if it is small, and otherwise in a temporary file.
 
 from __future__ import annotations
 
+import itertools
 import math
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -70,6 +71,7 @@ class Evaluation:
         """
         self._check(wanted)
         folder: list[Path] = []
+        numbers = itertools.count()
 
         def place(node: Node) -> Any:
             if node in wanted:
@@ -79,7 +81,7 @@ class Evaluation:
             if not folder:
                 made = stack.enter_context(tempfile.TemporaryDirectory(prefix="chunkflow-", ignore_cleanup_errors=True))
                 folder.append(Path(made))
-            return str(folder[0] / f"{len(list(folder[0].iterdir()))}.npy")
+            return str(folder[0] / f"{next(numbers)}.npy")
 
         given = set(self.stored)
         for group, wanting in self.groups(list(wanted)):

@@ -32,21 +32,23 @@ def reshaped(node: Node, shape: Any) -> Node:
         return node
     spec = ArraySpec(f"{node.name} reshaped", wanted, node.spec.dtype)
     held = node if isinstance(node, Leaf) and _is_plain(node.source) else _copied(node)
-    return interned(("reshape", held, wanted), lambda: Seen(spec.name, _Reshaped(wanted), [held], spec))
+    return interned(("reshape", held, wanted), lambda: Seen(spec.name, _Reshaped([Lazy(held)], spec), [held], spec))
 
 
 @dataclass(frozen=True)
 class _Reshaped:
-    """A view in another shape."""
+    """An array in another shape; see `chunkflow.graph.View`."""
 
-    shape: Shape
+    arrays: Sequence[Any]
+    spec: ArraySpec
 
-    def __call__(self, arrays: Sequence[Any]) -> Any:
-        return (
-            np.asarray(arrays[0]).reshape(self.shape)
-            if not isinstance(arrays[0], np.memmap)
-            else arrays[0].reshape(self.shape)
-        )
+    def on(self, arrays: Sequence[Any]) -> Any:
+        """Of an array that is there, in C order."""
+        return arrays[0].reshape(self.spec.shape)
+
+    def __chunkflow_spec__(self) -> ArraySpec:
+        """See `chunkflow.stores.spec_of`."""
+        return self.spec
 
 
 def _copied(node: Node) -> Node:

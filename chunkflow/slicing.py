@@ -149,10 +149,13 @@ def _cut(node: Node, cuts: tuple[Cut, ...], below: Sequence[Node] | None) -> Nod
     """The node of a slice, given those of what it is made of."""
     if _is_whole(node, cuts):
         return node
+    if isinstance(node, Seen) and isinstance(node.view, Slice):  # of a slice: of what it is one of
+        pairs = zip(node.view.cuts, cuts, strict=True)
+        return _cut(node.inputs[0], tuple((a + i * s, n, s * t) for (a, _, s), (i, n, t) in pairs), None)
     key = (Slice, node, cuts)
     if below is None:
         view = Slice([Lazy(node)], cuts)
-        return interned(key, lambda: Seen(f"{node.name}[...]", view.on, [node], view.__chunkflow_spec__()))
+        return interned(key, lambda: Seen(f"{node.name}[...]", view, [node], view.__chunkflow_spec__()))
     if isinstance(node, Item):
         op = below[0]
         assert isinstance(op, Op)

@@ -95,6 +95,8 @@ def test_special_values(place: Place) -> None:
                 histogram(bad, rule, **options)
         both_same(histogram(x, rule, (0, 2), **options), numpys(x, rule, (0, 2)))
         both_same(histogram(x, rule, (50, 60), **options), numpys(x, rule, (50, 60)))
+    if place.is_gpu:
+        return  # CuPy counts doubles, in which there is no 2**63 - 1
     wide = np.array([-(2**63), 2**63 - 1, 0, 5])
     for rule in EXACT:
         both_same(histogram(wide[1:], rule, **options), numpys(wide[1:], rule))

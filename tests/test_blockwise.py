@@ -80,7 +80,7 @@ def test_a_product_of_many_blocks(place: Place, combine: Any) -> None:
         np.matmul, "ik", x, "ij", y, "jk", combine=combine, budget=place.budget(40_000), device=place.device()
     )
     same(got, a @ b)
-    assert x.reads > 2
+    assert x.reads > 2 or place.is_gpu  # whose pages hold all of it
 
 
 @everywhere

@@ -226,6 +226,8 @@ def test_what_fn_raises_in_a_fold_names_its_block_and_leaves_no_thread(place: Pl
             raise ZeroDivisionError("fn fails")
         return block.sum(axis=0)
 
+    if place.is_gpu and call > 2:
+        pytest.skip("its pages hold all of the array: there is one block")
     x = CountingSource(filled((200, 300), "f8"))
     with pytest.raises(ZeroDivisionError) as caught:
         totals(place.device(), x, fn, budget=place.budget(60_000))

@@ -35,13 +35,13 @@ def noise(shape: Any, dtype: Any) -> np.ndarray:
     return np.asarray(x + 1j * rng.standard_normal(shape) if dtype.kind == "c" else x).astype(dtype)
 
 
-def close(got: Any, expected: np.ndarray, size: float = 0.0) -> None:
+def close(got: Any, expected: np.ndarray, size: float = 0.0, rough: bool = False) -> None:
     """Equal to within the rounding of a transform of so many points, which is relative to its largest result."""
     got = np.asarray(got[...] if hasattr(got, "shape") else got)
     assert got.dtype == expected.dtype
     assert got.shape == expected.shape
     if expected.size:
-        eps = np.finfo(expected.dtype).eps
+        eps = np.finfo("f2" if rough else expected.dtype).eps
         scale = max(float(np.abs(expected).max()), size)
         most = 4 * eps * scale * max(math.log2(expected.size), 1)
         assert float(np.abs(got - expected).max()) <= most
@@ -95,7 +95,8 @@ def test_transforms_are_numpys(case: dict[str, Any], place: Place) -> None:
     x = case["x"] if case["chunks"] is None else Chunked(case["x"], (case["chunks"],) * case["x"].ndim)
     options = {"budget": place.budget(case["budget"]), "device": place.device()}
     got = getattr(cf.fft, case["name"])(x, *case["args"], **options)
-    close(place.host(got), numpys(case), size=1.0 if case["x"].dtype == np.float16 else 0.0)
+    half = case["x"].dtype == np.float16  # NumPy rounds its scale to the input's precision, CuPy does not
+    close(place.host(got), numpys(case), size=1.0 if half else 0.0, rough=half and place.is_gpu)
 
 
 @settings(max_examples=40)

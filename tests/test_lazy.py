@@ -909,3 +909,23 @@ def test_a_long_flat_scan_is_described_without_making_it() -> None:
     x = cf.open(np.broadcast_to(np.ones((), "f4"), (10, 100_000, 100_000)))
     assert x.cumsum().shape == (10**11,)
     assert x.cumsum().dtype == np.float32
+
+
+def test_several_large_intermediates_of_one_pass(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("chunkflow.passes._is_small", lambda spec: False)
+    array = np.random.default_rng(0).random((30, 20))
+    x = cf.open(array)
+    got = ((x - x.mean(0)) / x.std(0)).compute(device="cpu")
+    np.testing.assert_allclose(got, (array - array.mean(0)) / array.std(0))
+
+
+def test_slices_of_slices_are_slices() -> None:
+    array = np.random.default_rng(0).random((900, 40))
+    x = y = cf.open(array)
+    expected = array
+    for _ in range(12):
+        y, expected = y[1:] - y[:-1], expected[1:] - expected[:-1]
+    np.testing.assert_allclose(y.compute(device="cpu"), expected, atol=1e-9)
+    assert x[1:][:-1]._node is x[:-1][1:]._node
+    for index, then in itertools.product([slice(2, 50, 3), slice(None, None, -2), slice(40, 5, -1)], repeat=2):
+        same(x[index][then].compute(device="cpu"), array[index][then])

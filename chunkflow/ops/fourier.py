@@ -51,6 +51,8 @@ class Step:
 
     def __call__(self, block: Any) -> Any:
         """The transform of a block that holds the axis whole."""
+        if block.dtype.char == "e" and not isinstance(block, np.ndarray):
+            block = block.astype("f4")  # as NumPy does it; another array module may stay in half precision
         return getattr(np.fft, self.name)(block, self.points, self.axis, self.norm)
 
 

@@ -179,7 +179,8 @@ class Product:
             add_product(value.array.reshape(shape), a, b, sums=pair.sums)
             return value
         kept = tuple(box[axis].stop - box[axis].start for axis in pair.result)
-        array = np.empty_like(a, shape=kept, dtype=self._sum, order="C")
+        # Not every array module takes an empty shape for one that is given.
+        array = np.empty_like(a, shape=kept or (1,), dtype=self._sum, order="C").reshape(kept)
         add_product(array.reshape(shape), a, b, sums=pair.sums, fresh=True)
         return Tile(array)
 

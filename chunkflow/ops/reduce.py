@@ -7,14 +7,14 @@ by tiles that stay in a core's cache, so that no such temporary is as large as a
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from chunkflow.errors import ArgumentError
-from chunkflow.grid import Grid, Region, Shape, fit
+from chunkflow.grid import Grid, Region, Shape, fit, regions
 from chunkflow.ops.blockwise import Blockwise
 
 Axes = tuple[int, ...]
@@ -280,8 +280,9 @@ def reduce(name: str, x: Any, axes: Axes, dtype: np.dtype | None = None) -> Any:
     """NumPy's reduction of that name, with the reduced axes kept; by tiles where that is quicker."""
     given = {} if dtype is None else {"dtype": dtype}
     if not isinstance(x, np.ndarray):
-        method = f"nan{name[1:]}" if name in ("fmin", "fmax") else name
-        return getattr(np, method)(x, axis=axes, keepdims=True, **given)
+        if name in ("fmin", "fmax"):
+            return _beside_nan(name[1:], x, axes)
+        return getattr(np, name)(x, axis=axes, keepdims=True, **given)
     ufunc = _UFUNCS[name]
     order = _memory_order(x)
     if not axes or not x.size:
@@ -292,7 +293,7 @@ def reduce(name: str, x: Any, axes: Axes, dtype: np.dtype | None = None) -> Any:
     if not short and (fastest in axes or math.prod(shape) <= TILE):
         return ufunc.reduce(x, axis=axes, keepdims=True, **given)
     result = np.empty(shape, bool if name in ("any", "all") else dtype or x.dtype)
-    for region in _regions(x.shape, _whole_along(axes, x.shape, order, TILE // (x.shape[fastest] if short else 1))):
+    for region in regions(x.shape, _whole_along(axes, x.shape, order, TILE // (x.shape[fastest] if short else 1))):
         tile = x[region]
         if short:  # the short axis first: then the loop runs along a long one
             tile = np.moveaxis(np.moveaxis(tile, fastest, 0).astype(dtype or x.dtype, order="C"), 0, fastest)
@@ -301,13 +302,20 @@ def reduce(name: str, x: Any, axes: Axes, dtype: np.dtype | None = None) -> Any:
     return result
 
 
+def _beside_nan(name: str, x: Any, axes: Axes) -> Any:
+    """``min`` or ``max`` without NaN, where an array module has no ``fmin.reduce``: NaN where there is nothing else."""
+    clean, mask = _without_nan(x, np.inf if name == "min" else -np.inf)
+    found = getattr(np, name)(clean, axis=axes, keepdims=True)
+    return found if mask is None else np.where(mask.all(axis=axes, keepdims=True), x.dtype.type(np.nan), found)
+
+
 def summed(of: Callable[..., Any], blocks: Sequence[Any], axes: Axes, dtype: np.dtype) -> Any:
     """Sum along axes of a function of blocks that broadcast to the first one, computed tile by tile on the CPU."""
     x = blocks[0]
     if not isinstance(x, np.ndarray) or x.size <= TILE or not axes:
         return reduce("sum", of(*blocks), axes, dtype)
     result = np.zeros(tuple(1 if a in axes else n for a, n in enumerate(x.shape)), dtype)
-    for region in _regions(x.shape, fit(x.shape, (1,) * x.ndim, _memory_order(x), TILE)):
+    for region in regions(x.shape, fit(x.shape, (1,) * x.ndim, _memory_order(x), TILE)):
         parts = [b[tuple(slice(0, 1) if n == 1 else s for n, s in zip(b.shape, region, strict=True))] for b in blocks]
         result[tuple(slice(0, 1) if a in axes else s for a, s in enumerate(region))] += reduce(
             "sum", of(*parts), axes, dtype
@@ -330,14 +338,8 @@ def _memory_order(x: np.ndarray) -> Axes:
 
 def _whole_along(axes: Axes, shape: Shape, order: Axes, target: int) -> Shape:
     """Sides of tiles that are whole along some axes and have about `target` results."""
-    kept = tuple(1 if a in axes else n for a, n in enumerate(shape))
-    sides = fit(kept, (1,) * len(shape), order, target)
+    sides = fit(tuple(1 if a in axes else n for a, n in enumerate(shape)), (1,) * len(shape), order, target)
     return tuple(n if a in axes else side for a, (n, side) in enumerate(zip(shape, sides, strict=True)))
-
-
-def _regions(shape: Shape, sides: Shape) -> Iterator[Region]:
-    grid = Grid(shape, sides)
-    return (grid.region(index) for index in grid.walk(range(len(shape))))
 
 
 def _each(*fns: Any) -> Callable[[Value, Value], Value]:

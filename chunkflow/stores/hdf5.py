@@ -123,7 +123,8 @@ def _how(facts: Facts) -> str:
     """Which way elements are read, for people."""
     if facts.chain is not None and facts.chain.decodes:
         return f"directly: {facts.chain}"
-    reason = facts.chain or ("not chunked" if facts.plain else "HDF5 converts its type")
+    unindexed = "not chunked" if facts.chunks is None else "it grows along an axis that is not the first"
+    reason = facts.chain or (unindexed if facts.plain else "HDF5 converts its type")
     return f"through h5py, by one thread at a time: {reason}"
 
 

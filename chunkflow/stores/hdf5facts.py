@@ -129,7 +129,7 @@ def facts_of(dataset: Any) -> Facts:
     kind = made.get_layout()
     plain = _plain(dataset.id.get_type(), given)
     chain = None
-    if plain and kind == h5d.CHUNKED:
+    if plain and kind == h5d.CHUNKED and not _is_misplaced(dataset):
         found = [made.get_filter(i) for i in range(made.get_nfilters())]
         steps = tuple(Filter(code, tuple(values)) for code, _, values, _ in found)
         chain = Chain(steps, math.prod(dataset.chunks) * dtype.itemsize)
@@ -151,11 +151,27 @@ def facts_of(dataset: Any) -> Facts:
         offset=offset,
         path=path,
         chain=chain,
-        fill=np.asarray(dataset.fillvalue).astype(dtype),
+        fill=_fill(dataset, made, dtype),
         plain=plain,
         elsewhere=kind == h5d.VIRTUAL or made.get_external_count() > 0,
         footprint=footprint,
     )
+
+
+def _is_misplaced(dataset: Any) -> bool:
+    """Whether HDF5 may name wrong places for its chunks: where it grows along one axis alone, and not the first.
+
+    With the index that newer file formats have for such datasets, its iterator gives offsets with axes exchanged.
+    """
+    grows = [axis for axis, most in enumerate(dataset.maxshape) if most is None]
+    return len(grows) == 1 and grows[0] > 0
+
+
+def _fill(dataset: Any, made: Any, dtype: np.dtype) -> np.ndarray:
+    """What stands for chunks that were never written: zeros where that is left undefined."""
+    if made.fill_value_defined() == h5d.FILL_VALUE_UNDEFINED:
+        return np.zeros((), dtype)
+    return np.asarray(dataset.fillvalue).astype(dtype)
 
 
 def _plain(stored: Any, dtype: np.dtype) -> bool:

@@ -60,7 +60,7 @@ class Hdf5PathTarget:
         if not os.path.isfile(self.path) or not h5py.is_hdf5(self.path):
             raise ArgumentError(f"{self.path} is not an HDF5 file, and is not overwritten for that reason")
         try:
-            with h5py.File(self.path, "r") as file:
+            with _lock, h5py.File(self.path, "r") as file:
                 self.check(file)
         except OSError as error:
             if isinstance(error, ChunkflowError):

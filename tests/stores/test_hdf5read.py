@@ -386,3 +386,16 @@ def test_h5py_is_asked_for_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     for opened in (open_source, open_target):
         with pytest.raises(ArgumentError, match=r"pip install 'chunkflow-stream\[hdf5\]'"):
             opened(tmp_path / "x.h5")
+
+
+@pytest.mark.parametrize("maxshape", [(2, None), (None, 12), (None, None), None], ids=str)
+@pytest.mark.parametrize("version", ["earliest", "latest"])
+def test_datasets_that_grow(maxshape: Any, version: str, tmp_path: Path) -> None:
+    """HDF5's own list of chunks is wrong for some of them."""
+    data = np.arange(24.0).reshape(2, 12)
+    with h5py.File(tmp_path / "c.h5", "w", libver=version) as file:
+        file.create_dataset("x", data=data, chunks=(1, 4), maxshape=maxshape)
+    np.testing.assert_array_equal(cf.copy(f"{tmp_path}/c.h5:/x", device="cpu"), data)
+    with h5py.File(tmp_path / "c.h5", "r+") as file:
+        cf.copy(data + 1, out=file["x"], device="cpu")
+    np.testing.assert_array_equal(cf.copy(f"{tmp_path}/c.h5:/x", device="cpu"), data + 1)
