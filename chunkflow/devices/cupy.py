@@ -144,12 +144,16 @@ class CupyPool:
     def __init__(self, device: CupyDevice, limit: int) -> None:
         self.limit = limit
         self._device = device
-        self._pool = cupy.cuda.MemoryPool()
-        self._taken = 0
+        self._pool = cupy.cuda.MemoryPool(self._from_driver)
+        self._taken = self._pages = 0
         self._measuring: int | None = None
         self._spare: list[PinnedSlot] = []
         self._lock = threading.Lock()
         self._closed = False
+
+    def _from_driver(self, nbytes: int) -> Any:  # the driver's figure counts whole pages for what is large
+        self._pages += rounded(nbytes, PAGE) if nbytes >= PAGE // 2 else nbytes
+        return cupy.cuda.MemoryPointer(cupy.cuda.Memory(nbytes), 0)
 
     def _set_limit(self) -> None:
         # What libraries took outside the pool counts too, and may have grown since the last run.
@@ -181,9 +185,9 @@ class CupyPool:
             return cupy.ndarray((nbytes,), np.uint8, memptr=self._malloc(max(nbytes, 1)))
 
     def adopt(self, array: Any) -> None:
-        """Nothing to do: the function's arrays come from the pool."""
+        """Nothing to do: the function's arrays come from the pool, and go back to it with their last reference."""
 
-    free = adopt  # and go back to it with their last reference
+    free = adopt
 
     @contextmanager
     def active(self) -> Iterator[None]:
@@ -195,23 +199,22 @@ class CupyPool:
     def measure(self, fn: Callable[[], T]) -> tuple[T, int]:
         """Peak of the pool's use during a call; growth outside the pool goes to the device's reserve."""
         with self._device.attach():
-            before, taken = self._device.free_memory(), self._pool.total_bytes()
-            self._measuring = start = int(self._pool.used_bytes())
+            before, pages, start = self._device.free_memory(), self._pages, int(self._pool.used_bytes())
+            self._measuring = start
             try:
                 result = fn()
                 runtime.deviceSynchronize()
                 peak = self._measuring - start
             finally:
                 self._measuring = None
-            grown = before - self._device.free_memory() - (self._pool.total_bytes() - taken)
-            self._device.note_growth(grown)
+            self._device.note_growth(before - self._device.free_memory() - (self._pages - pages))
             return result, peak
 
     def host_slots(self, number: int, nbytes: int) -> list[HostSlot]:
         """Slots left by earlier runs where they are large enough, and new ones."""
         with self._lock:
-            fitting = [s for s in self._spare if s.array.nbytes >= nbytes]
             small = [s for s in self._spare if s.array.nbytes < nbytes]
+            fitting = [s for s in self._spare if s not in small]
             slots, self._spare = fitting[:number], fitting[number:]
         for slot in small:  # the new ones take their place
             slot.close()
@@ -317,10 +320,7 @@ class CupyDevice(Unwatched):
         pool.free_all_blocks()
 
     def note_growth(self, nbytes: int) -> None:
-        """Add memory that libraries took outside the pools to the reserve.
-
-        More than they are known to take must be another process's, which the driver's figure includes.
-        """
+        """Add what libraries took outside the pools to the reserve; more than they can is another process's."""
         with self._lock:
             self._reserve += min(max(0, nbytes), MOST_GROWTH)
 
