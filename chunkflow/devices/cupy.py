@@ -145,15 +145,17 @@ class CupyPool:
         self.limit = limit
         self._device = device
         self._pool = cupy.cuda.MemoryPool(self._from_driver)
-        self._taken = self._pages = 0
+        self._taken = self._drawn = 0
         self._measuring: int | None = None
         self._spare: list[PinnedSlot] = []
         self._lock = threading.Lock()
         self._closed = False
 
-    def _from_driver(self, nbytes: int) -> Any:  # the driver's figure counts whole pages for what is large
-        self._pages += rounded(nbytes, PAGE) if nbytes >= PAGE // 2 else nbytes
-        return cupy.cuda.MemoryPointer(cupy.cuda.Memory(nbytes), 0)
+    def _from_driver(self, nbytes: int) -> Any:
+        before = 0 if self._measuring is None else self._device.free_memory()
+        memory = cupy.cuda.Memory(nbytes)  # whole pages, or a part of one that is there: the driver alone knows
+        self._drawn += before - self._device.free_memory() if before else 0
+        return cupy.cuda.MemoryPointer(memory, 0)
 
     def _set_limit(self) -> None:
         # What libraries took outside the pool counts too, and may have grown since the last run.
@@ -199,7 +201,7 @@ class CupyPool:
     def measure(self, fn: Callable[[], T]) -> tuple[T, int]:
         """Peak of the pool's use during a call; growth outside the pool goes to the device's reserve."""
         with self._device.attach():
-            before, pages, start = self._device.free_memory(), self._pages, int(self._pool.used_bytes())
+            before, drawn, start = self._device.free_memory(), self._drawn, int(self._pool.used_bytes())
             self._measuring = start
             try:
                 result = fn()
@@ -207,7 +209,7 @@ class CupyPool:
                 peak = self._measuring - start
             finally:
                 self._measuring = None
-            self._device.note_growth(before - self._device.free_memory() - (self._pages - pages))
+            self._device.note_growth(before - self._device.free_memory() - (self._drawn - drawn))
             return result, peak
 
     def host_slots(self, number: int, nbytes: int) -> list[HostSlot]:
@@ -239,9 +241,7 @@ class CupyPool:
         for slot in spare:
             slot.close()
         with self._device.attach():
-            plans = cupy.fft.config.get_plan_cache()
-            if plans.get_curr_size():  # their work areas may have come from this pool
-                plans.clear()
+            cupy.fft.config.get_plan_cache().clear()  # plans' work areas may have come from this pool
             self._pool.free_all_blocks()
 
 
