@@ -1,8 +1,8 @@
 """What a plan is expected to cost: bytes over rates. Pure; the rates are the device's.
 
 The model is a pipeline (read, upload, compute, download, write). With slots for full overlap a run
-takes as long as its busiest stage, plus the time in which the first block fills the pipeline and the
-last one leaves it; with a single slot the stages follow one another.
+takes as long as its busiest stage, plus the time in which the first blocks fill the pipeline and the
+last ones leave it; with a single slot the stages follow one another.
 """
 
 from __future__ import annotations
@@ -74,7 +74,11 @@ class Machine:
 
 @dataclass(frozen=True)
 class Traffic:
-    """Bytes that a run moves through each stage, and how many of them are coded."""
+    """Bytes that a run moves through each stage, and how many of them are coded.
+
+    `first` are the bytes that are loaded before anything can be computed, `last` those that are stored when everything
+    is; None for one block's share.
+    """
 
     read: int
     upload: int
@@ -83,6 +87,8 @@ class Traffic:
     write: int
     decode: int = 0
     encode: int = 0
+    first: int | None = None
+    last: int | None = None
 
 
 @dataclass(frozen=True)
@@ -98,10 +104,33 @@ class Estimate:
         return max(self.stages, key=lambda s: self.stages[s])
 
 
-def estimate(machine: Machine, traffic: Traffic, blocks: int, depth: int, spilled: int = 0, work: int = 0) -> Estimate:
+def estimate(
+    machine: Machine,
+    traffic: Traffic,
+    blocks: int,
+    depth: int,
+    spilled: int = 0,
+    work: int = 0,
+    coders: int = 1,
+) -> Estimate:
+    """Predicted seconds of a run, in all and by stage."""
+
+    seconds: float
+    stages: dict[str, float]
+
+    @property
+    def bound_by(self) -> str:
+        """The busiest stage."""
+        return max(self.stages, key=lambda s: self.stages[s])
+
+
+def estimate(
+    machine: Machine, traffic: Traffic, blocks: int, depth: int, spilled: int = 0, work: int = 0, coders: int = 1
+) -> Estimate:
     """Predict a run of `blocks` blocks with `depth` slots.
 
-    `work` are the multiply-adds of a product; `spilled` of the bytes computed are not in the cache.
+    `work` are the multiply-adds of a product; `spilled` of the bytes computed are not in the cache. Each lane has its
+    chunks coded by `coders` threads.
 
     >>> m = Machine(read=1, upload=1, compute=1, download=1, write=1, overhead=0)
     >>> t = Traffic(8, 8, 8, 8, 8)
@@ -110,9 +139,9 @@ def estimate(machine: Machine, traffic: Traffic, blocks: int, depth: int, spille
     """
     lanes = min(machine.lanes, depth, max(blocks, 1))
     stages = {
-        "read": traffic.read / machine.read + traffic.decode / machine.decode,
+        "read": traffic.read / machine.read + traffic.decode / (machine.decode * coders),
         "compute": (traffic.compute + spilled * (1 / machine.spill - 1)) / machine.compute,
-        "write": traffic.write / machine.write + traffic.encode / machine.encode,
+        "write": traffic.write / machine.write + traffic.encode / (machine.encode * coders),
     }
     if machine.staged:
         stages["upload"] = traffic.upload / machine.upload
@@ -126,7 +155,13 @@ def estimate(machine: Machine, traffic: Traffic, blocks: int, depth: int, spille
         ragged = -(-blocks // lanes) * lanes / max(blocks, 1)
         handed = blocks * machine.overhead * (1 if depth >= 2 * machine.lanes else 2)
         return Estimate(total / lanes * ragged + handed, stages)
-    overlapped = busiest + (total - busiest) / max(blocks, 1)
+    shares = dict.fromkeys(stages, 1 / max(blocks, 1))
+    if traffic.first is not None and traffic.upload:
+        shares["read"] = shares["upload"] = traffic.first / traffic.upload
+    if traffic.last is not None and traffic.download:
+        shares["download"] = shares["write"] = traffic.last / traffic.download
+    bound = max(stages, key=lambda s: stages[s])
+    overlapped = busiest + sum(stages[s] * min(share, 1.0) for s, share in shares.items() if s != bound)
     # Two slots hide a stage behind its neighbour only: taken as half of what three hide.
     hidden = {1: total, 2: (total + overlapped) / 2}.get(depth, overlapped)
     return Estimate(min(total, hidden) + blocks * machine.overhead, stages)

@@ -39,9 +39,9 @@ class Declared:
         Sides of the blocks, as far as they are fixed.
     tiles : bool
         Whether the kernel may be called on parts of a block.
-    strip : int
-        Elements of a block that the kernel works on at once where the host's memory is shared, so that its temporaries
-        grow no further; 0 for all of them.
+    strips : tuple of int
+        Elements of a block that the kernel works on at once, so that its temporaries grow no further: where the host's
+        memory is shared, and on a device with memory of its own; 0 for all of them.
     copies : float or tuple of float
         Partial results that a lane holds at once while it combines them; one for all parts of the kernel, or for each.
     """
@@ -51,7 +51,7 @@ class Declared:
     axes: tuple[int | None, ...]
     block: tuple[int | None, ...] | None = None
     tiles: bool = False
-    strip: int = 0
+    strips: tuple[int, int] = (0, 0)
     copies: float | tuple[float, ...] = 3.0
     each: tuple[tuple[int | None, ...], ...] = ()
 

@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
 from functools import partial
+from typing import Any
 
 import numpy as np
 
 from chunkflow.devices.base import Block, Device, Edge, Lane, Pool
-from chunkflow.grid import Region, shape_of, shift
+from chunkflow.grid import Piece, Region, shape_of, shift
 from chunkflow.ops.blockwise import Operand
 from chunkflow.plan import Plan, Step
 from chunkflow.spec import ArraySpec
@@ -23,12 +25,37 @@ from chunkflow.stores.base import Sink, Source
 from chunkflow.trace import Trace
 
 
+class _Coders:
+    """Threads that code the chunks of a block side by side, where there are fewer lanes than cores."""
+
+    def __init__(self, plan: Plan) -> None:
+        self._threads: ThreadPoolExecutor | None = None
+        if plan.coders > 1:
+            self._threads = ThreadPoolExecutor(plan.coders * plan.lanes, "chunkflow-code")
+
+    def each(self, work: Callable[[Piece], None], pieces: Sequence[Piece]) -> None:
+        """Do the work on every piece; the first error is raised when none is at work any more."""
+        if self._threads is None or len(pieces) < 2:
+            for piece in pieces:
+                work(piece)
+            return
+        done = [self._threads.submit(work, piece) for piece in pieces]
+        wait(done)
+        for each in done:
+            each.result()
+
+    def close(self) -> None:
+        if self._threads is not None:
+            self._threads.shutdown()
+
+
 class DirectFeeder:
     """Reads blocks on the lanes that will compute them."""
 
     def __init__(self, plan: Plan, sources: Sequence[Source], device: Device, pool: Pool, trace: Trace) -> None:
         self.ahead = 1  # a lane reads a block when it is about to compute it
         self._plan, self._sources, self._pool, self._trace = plan, sources, pool, trace
+        self._coders = _Coders(plan)
         # Decoding takes memory of its own, at other times than the block: each is given back in turn.
         self._fleeting = [cut.units is not None and plan.private(i) for i, cut in enumerate(plan.cuts_in)]
         self._slots: list[list[Slot]] = [
@@ -53,9 +80,12 @@ class DirectFeeder:
             begin = time.perf_counter()
             slot.place(block, spec.dtype, shape_of(region), self._pool)
             for part, place in parts:
-                start = [side.start for side in part]
-                for piece in cut.in_units(part):
-                    source.read(shift(piece.region, start), block.array[(*shift(piece.region, place), ...)])
+                start, into = [side.start for side in part], place
+
+                def read_piece(piece: Piece, start: Sequence[int] = start, into: Sequence[int] = into) -> None:
+                    source.read(shift(piece.region, start), block.array[(*shift(piece.region, into), ...)])
+
+                self._coders.each(read_piece, cut.in_units(part))
             if not nest.halo:
                 block.array.flags.writeable = False
             self._trace.span("read", begin, time.perf_counter(), step.nbytes(operand, nest, spec.dtype.itemsize))
@@ -81,7 +111,8 @@ class DirectFeeder:
         return Loaded(block, region, pending=lane.call(read))
 
     def close(self) -> None:
-        """Nothing runs here: the lanes are the engine's."""
+        """Give everything back; the lanes, which are the engine's, have finished."""
+        self._coders.close()
         for slot in itertools.chain.from_iterable(self._slots):
             slot.release(self._pool)
 
@@ -91,6 +122,7 @@ class DirectDrainer:
 
     def __init__(self, plan: Plan, sinks: Sequence[Sink], device: Device, pool: Pool, trace: Trace) -> None:
         self._plan, self._sinks, self._device, self._pool, self._trace = plan, sinks, device, pool, trace
+        self._coders = _Coders(plan)
 
     def store(self, result: Result, lane: Lane) -> None:
         """Enqueue the writing of a result."""
@@ -110,8 +142,16 @@ class DirectDrainer:
                 cuts = self._plan.cuts_out
                 for (i, region), array in zip(result.step.stores, arrays, strict=True):
                     begin, start = time.perf_counter(), [side.start for side in region]
-                    for piece in cuts[i].in_units(region):
-                        self._sinks[i].write(shift(piece.region, start), array[(*piece.region, ...)])
+
+                    def write_piece(
+                        piece: Piece,
+                        sink: Sink = self._sinks[i],
+                        start: Sequence[int] = tuple(start),
+                        array: Any = array,
+                    ) -> None:
+                        sink.write(shift(piece.region, start), array[(*piece.region, ...)])
+
+                    self._coders.each(write_piece, cuts[i].in_units(region))
                     self._trace.span("write", begin, time.perf_counter(), array.nbytes)
             except BaseException as error:
                 result.error = error
@@ -124,4 +164,5 @@ class DirectDrainer:
         lane.record(stored)
 
     def close(self) -> None:
-        """Nothing runs here."""
+        """Let go of the threads; the lanes, which are the engine's, have finished."""
+        self._coders.close()

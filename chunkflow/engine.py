@@ -277,6 +277,8 @@ def execute(
     runner = BlockRunner(kernel, plan, device, trace)
     flying: deque[Result] = deque()
     with ExitStack() as stack, device.attach():
+        if any(getattr(part, "tf32", False) for part in (kernel, *getattr(kernel, "parts", ()))):
+            stack.enter_context(device.rounding())
         stack.callback(_let_go, flying, pool)
         lanes = _open_lanes(plan, device, stack)
         feeder = _open_feeder(plan, sources, device, pool, trace, stack)

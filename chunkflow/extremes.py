@@ -12,7 +12,8 @@ from chunkflow.errors import ArgumentError, ArgumentTypeError
 from chunkflow.ops import reduce as ops
 from chunkflow.ops.blockwise import Blockwise
 from chunkflow.ops.map import nest
-from chunkflow.ops.reduce import Aggregation, Axes
+from chunkflow.ops.reduce import Aggregation
+from chunkflow.ops.tiled import Axes
 from chunkflow.reducing import Axis, Common, choosing, no_empty, number_of, reduced_axes, request, where_is
 from chunkflow.run import Request, operation
 from chunkflow.spec import ArraySpec

@@ -166,7 +166,8 @@ class Plan:
     """A pass with its block shape, slots, loop order and bytes: everything but the data.
 
     ``str(plan)`` describes it for people. Sizes are in bytes, times in seconds. Blocks are what is loaded and
-    stored; the kernel computes them tile by tile where that keeps it in the cache.
+    stored; the kernel computes them tile by tile where that keeps it in the cache. Where there are fewer lanes than
+    cores, each has `coders` threads for the chunks of its blocks.
     """
 
     op: Blockwise
@@ -186,6 +187,7 @@ class Plan:
     traffic: Traffic
     estimate: Estimate
     notes: tuple[str, ...] = ()
+    coders: int = 1
 
     @cached_property
     def grid(self) -> Grid:

@@ -27,6 +27,9 @@ from chunkflow.units import format_bytes
 SMALLEST_BLOCK = 64 << 10
 """Bytes of a block below which smaller ones are not considered: the overhead per block dominates."""
 
+GIVEN_UP = 1.5
+"""Smaller blocks are not tried any more when they take so much longer than the best: from there each is slower."""
+
 RUN = 4 << 10
 """Bytes of a file that are better read or written at once: a system call costs as much as copying them."""
 
@@ -48,7 +51,7 @@ def make_plan(
     reserve: int = 0,
     block: Sequence[int | None] | None = None,
     tiles: bool = False,
-    strip: int = 0,
+    strips: tuple[int, int] = (0, 0),
 ) -> Plan:
     """Choose the block shape, slots and loop order of a run.
 
@@ -70,8 +73,9 @@ def make_plan(
         Sides of the block that the user has fixed; None for a free one.
     tiles : bool
         Whether the kernel may be called on parts of a block.
-    strip : int
-        Elements of a block that the kernel works on at once where the host's memory is shared; 0 for all.
+    strips : tuple of int
+        Elements of a block that the kernel works on at once where the host's memory is shared, and on a device with
+        memory of its own; 0 for all.
 
     Returns
     -------
@@ -100,7 +104,7 @@ def make_plan(
     order = nest_order(op, operands)
     tiles = tiles and op.scan is None
     free = frozenset(a for a in op.divisible if not block or block[a] is None) if tiles else frozenset()
-    problem = Problem(op, tuple(operands), tuple(outputs), machine, budget, workspace, reserve, free, order, strip)
+    problem = Problem(op, tuple(operands), tuple(outputs), machine, budget, workspace, reserve, free, order, strips)
     must = _units(problem)
     caps = [max(1, n) for n in op.extents]
     for axis, side in enumerate(block or ()):
@@ -211,6 +215,7 @@ def _candidates(problem: Problem, caps: Sequence[int], must: Sequence[int], orde
                 else:
                     high = middle
         yield plan
+        best = plan.estimate.seconds
         target = math.prod(plan.block) // 2
         while target * item >= SMALLEST_BLOCK or plan.depth == 1 < target:
             smaller = at(target)
@@ -218,6 +223,9 @@ def _candidates(problem: Problem, caps: Sequence[int], must: Sequence[int], orde
                 plan = smaller
                 if plan.memory.total <= problem.budget:  # not every smaller block takes less: see Plan.recycled
                     yield plan
+                best = min(best, plan.estimate.seconds)
+                if problem.machine.staged and plan.estimate.seconds > best * GIVEN_UP:
+                    break
             if math.prod(plan.block) > target:
                 break  # nothing smaller keeps the units whole
             target //= 2

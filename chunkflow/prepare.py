@@ -113,7 +113,7 @@ def prepared(declare: Declare, arrays: Sequence[Any], options: Options) -> Itera
         outputs, spare = _describe_outputs(op, targets, sources, seen, lengths, declared.block, options)
         _check_overlap(op, sources, targets)
         known: dict[str, Any] = {"workspace": spare, "reserve": device.reserve, "block": declared.block or block}
-        known |= {"tiles": declared.tiles, "strip": declared.strip}
+        known |= {"tiles": declared.tiles, "strips": declared.strips}
         while True:
             try:
                 plan = make_plan(op, specs, outputs, device.machine, limit, **known)

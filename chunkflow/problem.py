@@ -42,7 +42,7 @@ class Problem:
     reserve: int
     tiled: frozenset[int]
     order: Shape
-    strip: int = 0
+    strips: tuple[int, int] = (0, 0)
 
     def plan(self, block: Shape, depth: int) -> Plan:
         """The plan with this block and this many slots, whether it fits the budget or not."""
@@ -56,12 +56,7 @@ class Problem:
         cuts_out = tuple(_cut(s, machine, strict=True) for s in self.outputs)
         in_shapes = [o.shape(block) for o in op.operands]
         out_shapes = [o.shape(block) for o in op.outputs]
-        ring_in = ring_out = None
-        if machine.staged:
-            spread = [o.spreads(s.order, counts) for o, s in zip(op.operands, self.operands, strict=True)]
-            ring_in = self._ring(self.operands, cuts_in, in_shapes, spread, blocks)
-            ring_out = self._ring(self.outputs, cuts_out, out_shapes, [False] * len(cuts_out), blocks)
-
+        written = sum(s.nbytes for s in self.outputs)
         in_bytes = _bytes(in_shapes, self.operands)
         out_bytes = _bytes(out_shapes, self.outputs)
         lanes = max(1, min(machine.lanes, depth, blocks))
@@ -98,19 +93,29 @@ class Problem:
         if tile != block and recycled(op, self.operands, self.outputs, privates) is not None:
             outputs = 0
         share = math.prod(tile) / max(math.prod(block), 1)
-        strip = self.strip if self.strip and not machine.staged else op.volume(tile)
-        temporary = math.ceil(self.workspace * min(op.volume(tile), strip))
+        volume = op.volume(tile)
+        temporary = math.ceil(self.workspace * min(volume, self.strips[machine.staged] or volume))
         if share < 1:
             temporary += math.ceil(sum(out_bytes) * share)  # a tile's results, before they are in their places
         # A function's temporaries are several buffers, each of which may waste part of a page.
         spare = rounded(temporary, page) + (2 * page if temporary > page else 0)
+        ring_in = ring_out = None
+        if machine.staged:
+            share_in = upload / max(upload + written, 1)
+            spread = [o.spreads(s.order, counts) for o, s in zip(op.operands, self.operands, strict=True)]
+            ring_in = self._ring(self.operands, cuts_in, in_shapes, spread, blocks, share_in)
+            ring_out = self._ring(self.outputs, cuts_out, out_shapes, [False] * len(cuts_out), blocks, 1 - share_in)
         staging = sum(r.device_bytes(page) for r in (ring_in, ring_out) if r)
+        coders = 1
         if not machine.staged:
             coded = [*zip(cuts_in, in_bytes, self.operands, strict=True)]
             coded += [*zip(cuts_out, out_bytes, self.outputs, strict=True)]
-            staging = lanes * rounded(max([_coding(*c) for c in coded], default=0))
+            each = lanes * rounded(max([_coding(*c) for c in coded], default=0))
+            if each and lanes < machine.lanes:  # the other cores code chunks, as far as the budget goes
+                free = self.budget - inputs - outputs - partials - lanes * spare - self.reserve
+                coders = max(1, min(machine.lanes // lanes, free // each))
+            staging = coders * each
 
-        written = sum(s.nbytes for s in self.outputs)
         times = math.prod(op.extents) / max(math.prod(block), 1)
         working = held_bytes + kept + math.ceil(self.workspace * op.volume(block))
         compute = int((2 * working - held_bytes - kept) * times)
@@ -118,7 +123,8 @@ class Problem:
         if machine.cache and working > machine.cache:  # a tile's temporaries stay in the cache all the same
             spilled = compute if tile == block else int(held_bytes * times)
         encode = sum(s.nbytes for s in self.outputs if s.chunks is not None)
-        traffic = Traffic(read, upload, compute, written, written, decode, encode)
+        traffic = Traffic(read, upload, compute, written, written, decode, encode, sum(in_bytes), sum(out_bytes))
+        work = op.work if isinstance(op, Contraction) else 0
         return Plan(
             op=op,
             operands=self.operands,
@@ -135,7 +141,8 @@ class Problem:
             ring_out=ring_out,
             memory=Projection(inputs, outputs, partials, lanes * spare, staging, self.reserve),
             traffic=traffic,
-            estimate=estimate(machine, traffic, blocks, depth, spilled, op.work if isinstance(op, Contraction) else 0),
+            estimate=estimate(machine, traffic, blocks, depth, spilled, work, coders),
+            coders=coders,
         )
 
     def _tile(self, block: Shape, held_bytes: int) -> Shape:
@@ -156,8 +163,12 @@ class Problem:
         shapes: Sequence[Shape],
         spread: Sequence[bool],
         blocks: int,
+        share: float,
     ) -> Ring | None:
-        """Ring for one direction; `spread` says of each array whether its pieces are scattered by its halo."""
+        """Ring for one direction, which moves this `share` of all bytes.
+
+        `spread` says of each array whether its pieces are scattered by its halo.
+        """
         if not specs:
             return None
         largest = scattered = pieces = 0
@@ -172,7 +183,8 @@ class Problem:
         limit = self.machine.host_limit
         if scattered:  # a tight budget is for blocks: fewer threads, then
             limit = min(limit, self.budget // 8)
-        threads = self.machine.threads // 2 if self.operands and self.outputs else self.machine.threads
+        # Less than half of them only where there are fewer pieces: what is rarely moved comes all at once.
+        threads = math.ceil(self.machine.threads * max(share, 0.5))
         return Ring.sized(pieces, largest, threads, self.machine.slots, limit, scattered)
 
 

@@ -29,6 +29,7 @@ from chunkflow.run import composed, execute
 from chunkflow.spec import ArraySpec
 from chunkflow.stores import open_target, spec_of
 from chunkflow.stores.paths import hidden_sibling
+from chunkflow.stores.zarrscratch import scratch_array
 from chunkflow.units import format_bytes, parse_bytes
 
 MOST_SHAPES = 10_000
@@ -162,7 +163,8 @@ def rechunk(
     try:
         os.mkdir(folder)
         between = os.path.join(folder, "between.zarr")
-        first = Options(between, budget, chunks=plan.intermediate, device=device)
+        scratch = scratch_array(between, spec.shape, spec.dtype.newbyteorder("="), plan.intermediate)
+        first = Options(scratch, budget, chunks=plan.intermediate, device=device)
         execute(moved(x, first, progress, block=plan.blocks[0]))
         return execute(moved(between, last, progress, block=plan.blocks[1]))
     finally:

@@ -16,7 +16,8 @@ from chunkflow.grid import Shape
 from chunkflow.ops import reduce as ops
 from chunkflow.ops.blockwise import Blockwise
 from chunkflow.ops.map import nest, normalize_axes
-from chunkflow.ops.reduce import Aggregation, Axes, Reduction
+from chunkflow.ops.reduce import Aggregation, Reduction
+from chunkflow.ops.tiled import Axes
 from chunkflow.prepare import Options
 from chunkflow.progress import ProgressLike
 from chunkflow.run import Request
@@ -72,7 +73,8 @@ def request(
         kept = tuple(None if a in axes else a for a in range(len(shape)) if keepdims or a not in axes)
         op = nest([shape]) if nested is None else nested(specs)
         kernel = Reduction(how, axes, keepdims or squeezed)
-        return Declared(op, kernel, kept, block=block_sides(chunks, shape), copies=how.copies)
+        block = block_sides(chunks, shape)
+        return Declared(op, kernel, kept, block=block, strips=(0, how.strip), copies=how.copies)
 
     def finish(result: Any) -> Any:
         return result[()] if out is None and result.ndim == 0 else result

@@ -12,7 +12,8 @@ from chunkflow.grid import Region, Shape
 from chunkflow.ops import reduce as ops
 from chunkflow.ops.blockwise import Blockwise, Operand
 from chunkflow.ops.map import as_axes
-from chunkflow.ops.reduce import Aggregation, Axes, Value
+from chunkflow.ops.reduce import Aggregation, Value
+from chunkflow.ops.tiled import Axes
 from chunkflow.reducing import Axis, Common, asked, count_of, request, spread_of
 from chunkflow.run import Request, operation
 from chunkflow.spec import ArraySpec

@@ -187,9 +187,8 @@ def folded(
     args: tuple[Any, ...],
 ) -> Declared:
     """Declare a fold over the axes that its results do not follow."""
-    return Declared(
-        nest([s.shape for s in specs]), kernel, axes, block, strip=getattr(kernel, "strip", 0), copies=copies
-    )
+    strips = (getattr(kernel, "strip", 0), 0)
+    return Declared(nest([s.shape for s in specs]), kernel, axes, block, strips=strips, copies=copies)
 
 
 # -- Around the passes ---------------------------------------------------------------------------------------

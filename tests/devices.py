@@ -56,9 +56,10 @@ def checking(mode: str, *, staged: bool, drop: Edge | None = None, **sizes: Any)
 
 @cache
 def _small_cuda() -> Any:
-    from chunkflow.devices.cupy import MACHINE, CupyDevice
+    from chunkflow.devices import rates
+    from chunkflow.devices.cupy import CupyDevice
 
-    return CupyDevice(0, machine=replace(MACHINE, piece=64 << 10, threads=3))
+    return CupyDevice(0, machine=replace(rates.gpu(), piece=64 << 10, threads=3))
 
 
 @dataclass(frozen=True)

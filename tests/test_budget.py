@@ -26,6 +26,7 @@ from chunkflow import errors
 from chunkflow.cost import Machine
 from chunkflow.devices.numpy import NumpyDevice
 from chunkflow.testing import CountingSource, filled
+from chunkflow.trace import observing
 
 MB = 1_000_000
 
@@ -466,3 +467,54 @@ def test_a_referee_sees_the_same_limit() -> None:
     with cf.Budget("100kB") as budget:
         cf.map(np.negative, CountingSource(rows()), device=checking("threaded", staged=True))
     assert 0 < budget.peak <= budget.limit
+
+
+# -- Chunks that the idle cores code -------------------------------------------------------------------------
+
+
+class Seeing:
+    """Keeps the plans that are run."""
+
+    wants_spans = False
+
+    def __init__(self, seen: list[Any]) -> None:
+        self.seen = seen
+
+    def started(self, plan: Any) -> None:
+        self.seen.append(plan)
+
+    def __getattr__(self, name: str) -> Any:
+        return lambda *_: None
+
+
+@pytest.mark.parametrize(("megabytes", "coders"), [(20, 4), (200, 8)])
+def test_chunks_of_a_single_block_are_coded_by_all_cores_within_the_budget(
+    tmp_path: Path, megabytes: int, coders: int
+) -> None:
+    x = np.random.default_rng(0).random((512, 2048), "f4")  # 4.2 MB
+    source = zarr.create_array(tmp_path / "x.zarr", shape=x.shape, chunks=(64, 2048), dtype="f4")
+    source[...] = x
+    options: dict[str, Any] = {"device": NumpyDevice(lanes=8), "out": tmp_path / "y.zarr", "overwrite": True}
+    seen: list[Any] = []
+    with observing(Seeing(seen)):
+        cf.rechunk(source, (512, 256), **options, budget=megabytes * MB)
+    assert [(plan.lanes, plan.coders) for plan in seen] == [(1, coders)]
+    gc.collect()
+    with traced() as peak:
+        got = cf.rechunk(source, (512, 256), **options, budget=megabytes * MB)
+        measured = peak()
+    assert measured <= megabytes * MB + SLACK
+    np.testing.assert_array_equal(got[...], x)
+
+
+def test_the_first_error_of_several_that_code_is_raised_when_all_are_done(tmp_path: Path) -> None:
+    source = zarr.create_array(tmp_path / "x.zarr", shape=(64, 4096), chunks=(4, 4096), dtype="f4")
+    source[...] = np.random.default_rng(0).random(source.shape)
+    for name in ("3", "9"):
+        (tmp_path / "x.zarr" / "c" / name / "0").write_bytes(b"no chunk")
+    before = threading.active_count()
+    with pytest.raises(cf.ReadError) as caught:
+        cf.map(np.negative, source, chunks=(64, -1), device=NumpyDevice(lanes=8), out=tmp_path / "y.zarr")
+    assert caught.value.region is not None
+    assert threading.active_count() == before
+    assert not (tmp_path / "y.zarr").exists()

@@ -18,6 +18,7 @@ import numpy as np
 import pytest
 import zarr
 from devices import CPU, CUDA, Place, everywhere, on_cpu_and_gpu, same
+from positions import at_positions
 
 import chunkflow as cf
 from chunkflow import errors
@@ -238,6 +239,7 @@ def test_a_disk_that_fills_up_leaves_nothing_under_the_final_name(
 
     with nothing_left(tmp_path):
         with monkeypatch.context() as patch:
+            at_positions(patch)
             patch.setattr(os, "pwritev", pwritev)
             with pytest.raises(cf.WriteError) as caught:
                 times(place, lambda x: x, volume(), out=tmp_path / "y.npy")

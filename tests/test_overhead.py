@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from devices import MODES, machine, same
+from positions import at_positions
 
 import chunkflow as cf
 from chunkflow.devices.numpy import NumpyDevice
@@ -108,6 +109,7 @@ def test_a_block_of_a_file_is_read_and_written_by_one_call(tmp_path: Path, monke
         monkeypatch.setattr(os, name, call)
 
     np.save(tmp_path / "x.npy", filled((80, 1000), "f4"))
+    at_positions(monkeypatch)
     counted("preadv")
     counted("pwritev")
     options = {"chunks": (8, -1), "dtype": "f4", "workspace": 0, "budget": "1MB", "device": "cpu"}

@@ -21,13 +21,13 @@ PACKAGE = ROOT / "chunkflow"
 # one another's equals and do not import each other. A package's own name stands for its __init__.py.
 FLOORS = (
     "errors units interrupts grid halo spec trace memory cost",
-    "ops.blockwise ops.kernels ops.keys ops.map ops.overlap ops.gemm ops.product ops.* ops",
+    "ops.blockwise ops.kernels ops.keys ops.map ops.overlap ops.tiled ops.gemm ops.product ops.* ops",
     "plan problem search planner chunking host",
     "stores.base stores.layout stores.checks stores.paths",
     "stores.array stores.file stores.filesink stores.zarrnode stores.zarrfiles stores.zarrcodecs stores.zarrchain "
     "stores.zarrchunks stores.zarrshards stores.zarrdirect stores.zarr "
     "stores.hdf5chunks stores.hdf5facts stores.hdf5 stores.* stores",
-    "devices.base devices.numpy devices.cupy devices.clock devices",
+    "devices.base devices.rates devices.numpy devices.cupy devices.clock devices",
     "staging kernel ring direct engine budget calibrate profile progress",
     "analysis declare prepare launch graph fusing places passes stream run api pacing iterating overlap",
     "reducing reductions extremes nanreductions selecting quantiles binning histograms groups scans covariance linalg",

@@ -19,7 +19,7 @@ import itertools
 import math
 import threading
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from enum import Enum
 from typing import Any, Protocol, TypeVar
 
@@ -275,6 +275,9 @@ class Device(Protocol):
     def attach(self) -> AbstractContextManager[None]:
         """Make the device current for the calling thread."""
 
+    def rounding(self) -> AbstractContextManager[None]:
+        """Let products in the calling thread round factors of single precision, where that is faster."""
+
     def to_device(self, array: np.ndarray) -> Any:
         """Copy of a host array, in the memory of the active pool."""
 
@@ -300,6 +303,10 @@ class Unwatched:
     def latch(self, number: int) -> HostLatch:
         """A latch between host threads."""
         return HostLatch(number)
+
+    def rounding(self) -> AbstractContextManager[None]:
+        """Nothing is faster with less precision."""
+        return nullcontext()
 
     def host_reads(self, owner: object, part: object = None) -> None:
         """Only the referee listens."""

@@ -7,7 +7,6 @@ beforehand and kept. Only plain device memory is used, never managed memory.
 from __future__ import annotations
 
 import mmap
-import os
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -17,10 +16,12 @@ from typing import Any, TypeVar
 
 import cupy
 import numpy as np
-from cupy.cuda import runtime
+from cupy.cuda import cublas, runtime
 
 from chunkflow.cost import Machine
+from chunkflow.devices import rates
 from chunkflow.devices.base import Block, Done, Edge, Event, HostSlot, Lane, Unwatched, shaped
+from chunkflow.devices.rates import PAGE
 from chunkflow.errors import DeviceError
 from chunkflow.grid import Piece
 from chunkflow.memory import rounded
@@ -29,23 +30,8 @@ T = TypeVar("T")
 
 TO_DEVICE, TO_HOST = 1, 2  # cudaMemcpyKind
 
-PAGE = 2 << 20
-"""Bytes by which the driver hands out device memory; a request of more than half of it takes whole pages."""
-
 MOST_GROWTH = 512 << 20
 """Bytes of growth outside the pools that one trial call may be blamed for."""
-
-MACHINE = Machine(
-    read=30e9,
-    upload=50e9,
-    compute=800e9,
-    download=50e9,
-    write=30e9,
-    overhead=300e-6,
-    # Copies bound the staging, not cores: with all of them at it, waiting threads slow the copying ones.
-    threads=max(4, min(12, 3 * (os.cpu_count() or 1) // 4)),
-    page=PAGE,
-)
 
 
 class CupyEvent:
@@ -292,9 +278,9 @@ class CupyDevice(Unwatched):
 
     xp: Any = cupy
 
-    def __init__(self, ordinal: int = 0, *, machine: Machine = MACHINE) -> None:
+    def __init__(self, ordinal: int = 0, *, machine: Machine | None = None) -> None:
         self.name = f"cuda:{ordinal}"
-        self.machine = machine
+        self.machine = machine or rates.gpu()
         self._device = cupy.cuda.Device(ordinal)
         self._streams: list[Any] = []
         self._lock = threading.Lock()
@@ -308,7 +294,7 @@ class CupyDevice(Unwatched):
 
     def _warm(self) -> None:
         """Take now what every run takes: streams, and the kernels that spread and gather pieces."""
-        number = self.machine.threads + self.machine.lanes
+        number = 3 * self.machine.threads // 2 + self.machine.lanes
         self._streams = [cupy.cuda.Stream(non_blocking=True) for _ in range(number)]
         pool = cupy.cuda.MemoryPool()
         with cupy.cuda.using_allocator(pool.malloc):
@@ -363,6 +349,18 @@ class CupyDevice(Unwatched):
         """Make this GPU the calling thread's current one."""
         device: AbstractContextManager[None] = cupy.cuda.Device(self._device.id)
         return device
+
+    @contextmanager
+    def rounding(self) -> Iterator[None]:
+        """Let cuBLAS, as the calling thread uses it, round factors of single precision for its tensor cores."""
+        with self._device:
+            handle = cupy.cuda.device.get_cublas_handle()
+            before = cublas.getMathMode(handle)
+            cublas.setMathMode(handle, cublas.CUBLAS_TF32_TENSOR_OP_MATH)
+            try:
+                yield
+            finally:
+                cublas.setMathMode(handle, before)
 
     def to_device(self, array: np.ndarray) -> Any:
         """Copy to the GPU."""

@@ -9,68 +9,28 @@ late as an event's reader allows, so that a missing wait shows as stale data.
 
 from __future__ import annotations
 
-import os
 import threading
 import time
 import tracemalloc
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from pathlib import Path
 from queue import SimpleQueue
 from typing import Any, Generic, Literal, TypeVar
 
 import numpy as np
 
 from chunkflow.cost import Machine
+from chunkflow.devices import rates
 from chunkflow.devices.base import WORKER, Block, Edge, Event, HostSlot, Lane, Unwatched
 from chunkflow.grid import Piece
-from chunkflow.host import available_memory
-from chunkflow.units import parse_bytes
+from chunkflow.host import available_memory, cores
 
 T = TypeVar("T")
 Mode = Literal["eager", "threaded", "lazy"]
 
 POISON = 0xFF
 """Byte that fills fresh and freed memory: NaN in every float, -1 in every signed integer."""
-
-
-def cores() -> int:
-    """Cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-def cache_per_core() -> int:
-    """Bytes of last-level cache that one core can count on: most of its share of it, 1 MiB where unknown."""
-    try:
-        level = Path("/sys/devices/system/cpu/cpu0/cache/index3")
-        size = parse_bytes(level.joinpath("size").read_text().strip() + "iB")
-        first, *rest = level.joinpath("shared_cpu_list").read_text().strip().replace(",", "-").split("-")
-        sharing = int(rest[-1]) - int(first) + 1 if rest else 1
-    except (OSError, ValueError):
-        return 1 << 20
-    return min(max(3 * size // (4 * sharing), 1 << 20), 16 << 20)
-
-
-def default_machine(lanes: int) -> Machine:
-    """Rates of an ordinary core; what matters is that blocks beyond the cache cost more."""
-    return Machine(
-        read=8e9,
-        upload=8e9,
-        compute=12e9,
-        download=8e9,
-        write=6e9,
-        overhead=90e-6,
-        lanes=lanes,
-        depths=tuple(sorted({2 * lanes, lanes, 1}, reverse=True)),
-        staged=False,
-        cache=cache_per_core(),
-        spill=0.5,
-        piece=512 << 10,
-        threads=lanes,
-        decode=1e9,
-        encode=0.3e9,
-    )
 
 
 class _Mark:
@@ -319,7 +279,7 @@ class NumpyDevice(Unwatched):
         machine: Machine | None = None,
     ) -> None:
         self.name = "cpu"
-        self.machine = machine or default_machine(lanes or cores())
+        self.machine = machine or rates.cpu(lanes or cores())
         if self.machine.staged != staged:
             raise ValueError("machine.staged and staged= disagree")
         self._mode = mode

@@ -1,7 +1,7 @@
 """Reductions, declared: what a block gives, how two such results merge, and what comes of them in the end.
 
-Every partial result keeps the reduced axes at length 1. Floating-point sums run in double precision; on the CPU
-by tiles that stay in a core's cache, so that no such temporary is as large as a block.
+Every partial result keeps the reduced axes at length 1. Floating-point sums run in double precision, by tiles, so that
+no such temporary is as large as a block.
 """
 
 from __future__ import annotations
@@ -14,17 +14,11 @@ from typing import Any
 import numpy as np
 
 from chunkflow.errors import ArgumentError
-from chunkflow.grid import Grid, Region, Shape, fit, regions
+from chunkflow.grid import Grid, Region, Shape
 from chunkflow.ops.blockwise import Blockwise
+from chunkflow.ops.tiled import STRIP, UFUNCS, Axes, reduce, summed, without_nan
 
-Axes = tuple[int, ...]
 Value = tuple[Any, ...]
-
-TILE = 32 << 10
-"""Elements of a tile: few enough for a copy in double precision to stay in the cache, many beside a call's cost."""
-
-SHORT = 16
-"""Length of the fastest axis up to which it is quicker to transpose a tile than to let NumPy loop along it."""
 
 
 @dataclass(frozen=True)
@@ -42,12 +36,15 @@ class Aggregation:
         ``aggregate(*value)``: the result, with the reduced axes still at length 1.
     copies : float
         How many times its partial results a lane holds while it merges two of them, temporaries counted.
+    strip : int
+        Elements of a block of which a device with memory of its own holds temporaries at once; 0 for all.
     """
 
     chunk: Callable[..., Value]
     merge: Callable[[Value, Value], Value]
     aggregate: Callable[..., Any]
     copies: float = 2.0
+    strip: int = 0
 
 
 @dataclass(frozen=True)
@@ -89,7 +86,7 @@ def extreme(name: str, of: Callable[[Any], Any] | None = None) -> Aggregation:
     """``min``, ``max``, ``any`` or ``all``, of a function of the elements; or ``fmin``, ``fmax``, which skip NaN."""
     return Aggregation(
         lambda x, axes, box: (reduce(name, x if of is None else of(x), axes),),
-        _each(_UFUNCS[name]),
+        _each(UFUNCS[name]),
         lambda found: found,
     )
 
@@ -111,7 +108,7 @@ def nonzero() -> Aggregation:
 def product(wide: np.dtype, result: np.dtype, *, skip: bool = False) -> Aggregation:
     """Product; `skip` leaves NaN out."""
     return Aggregation(
-        lambda x, axes, box: (reduce("prod", _without_nan(x, 1)[0] if skip else x, axes, wide),),
+        lambda x, axes, box: (reduce("prod", without_nan(x, 1)[0] if skip else x, axes, wide),),
         _each(np.multiply),
         lambda found: found.astype(result),
     )
@@ -125,13 +122,13 @@ def total(
     def chunk(x: Any, axes: Axes, box: Region) -> Value:
         if of is not None:
             return _begun(summed(of, (x,), axes, wide), result)
-        return _begun(reduce("sum", _without_nan(x, 0)[0] if skip else x, axes, wide), result)
+        return _begun(reduce("sum", without_nan(x, 0)[0] if skip else x, axes, wide), result)
 
     def aggregate(found: Any, lost: Any) -> Any:
         found = _whole(found, lost)
         return (found if power == 1 else np.sqrt(found) if power == 0.5 else found**power).astype(result)
 
-    return Aggregation(chunk, _plus, aggregate, 4.0 if _is_tight(result) else 2.0)
+    return Aggregation(chunk, _plus, aggregate, 4.0 if _is_tight(result) else 2.0, 0 if of is None else STRIP)
 
 
 def average(wide: np.dtype, result: np.dtype, count: int, *, skip: bool = False) -> Aggregation:
@@ -140,7 +137,7 @@ def average(wide: np.dtype, result: np.dtype, count: int, *, skip: bool = False)
     def chunk(x: Any, axes: Axes, box: Region) -> Value:
         if not skip:
             return _begun(reduce("sum", x, axes, wide), result)
-        x, mask = _without_nan(x, 0)
+        x, mask = without_nan(x, 0)
         return *_begun(reduce("sum", x, axes, wide), result), _number(x, mask, axes)
 
     def merge(left: Value, right: Value) -> Value:
@@ -171,7 +168,7 @@ def weighted(wide: np.dtype, result: np.dtype, count: int, place: Callable[[Any]
             raise ZeroDivisionError("the weights sum to zero, so there is no average: give weights that do not")
         return (_whole(found, lost) / scale).astype(result)
 
-    return Aggregation(chunk, merge, aggregate, copies=5.0)
+    return Aggregation(chunk, merge, aggregate, copies=5.0, strip=STRIP)
 
 
 def moments(wide: np.dtype, result: np.dtype, ddof: float, *, root: bool, skip: bool = False) -> Aggregation:
@@ -184,7 +181,7 @@ def moments(wide: np.dtype, result: np.dtype, ddof: float, *, root: bool, skip: 
     real = np.empty(0, wide).real.dtype
 
     def chunk(x: Any, axes: Axes, box: Region) -> Value:
-        clean, mask = _without_nan(x, 0) if skip else (x, None)
+        clean, mask = without_nan(x, 0) if skip else (x, None)
         number = _number(x, mask, axes).astype("f8") if skip else np.float64(math.prod(x.shape[a] for a in axes))
         divisor = np.maximum(number, 1)
         mean = reduce("sum", clean, axes, wide) / (divisor if skip else number)
@@ -221,7 +218,7 @@ def moments(wide: np.dtype, result: np.dtype, ddof: float, *, root: bool, skip: 
             found = np.where(number > ddof, found, np.nan)
         return (np.sqrt(found) if root else found).astype(result)
 
-    return Aggregation(chunk, merge, aggregate, copies=3.0)
+    return Aggregation(chunk, merge, aggregate, copies=3.0, strip=0 if skip else STRIP)
 
 
 def position(name: str, extents: Shape, count: int, *, flat: bool, skip: bool = False) -> Aggregation:
@@ -234,7 +231,7 @@ def position(name: str, extents: Shape, count: int, *, flat: bool, skip: bool = 
     def chunk(x: Any, axes: Axes, box: Region) -> Value:
         number, some = math.prod(x.shape[a] for a in axes), True
         if skip:
-            x, mask = _without_nan(x, least)
+            x, mask = without_nan(x, least)
             some = True if mask is None else ~mask.all(axis=axes, keepdims=True)
         if not x.size:
             nothing = x.sum(axis=axes, keepdims=True)
@@ -264,64 +261,6 @@ def position(name: str, extents: Shape, count: int, *, flat: bool, skip: bool = 
 
 # -- What they share -----------------------------------------------------------------------------------------
 
-_UFUNCS: dict[str, Any] = {
-    "sum": np.add,
-    "prod": np.multiply,
-    "min": np.minimum,
-    "max": np.maximum,
-    "any": np.logical_or,
-    "all": np.logical_and,
-    "fmin": np.fmin,
-    "fmax": np.fmax,
-}
-
-
-def reduce(name: str, x: Any, axes: Axes, dtype: np.dtype | None = None) -> Any:
-    """NumPy's reduction of that name, with the reduced axes kept; by tiles where that is quicker."""
-    given = {} if dtype is None else {"dtype": dtype}
-    if not isinstance(x, np.ndarray):
-        if name in ("fmin", "fmax"):
-            return _beside_nan(name[1:], x, axes)
-        return getattr(np, name)(x, axis=axes, keepdims=True, **given)
-    ufunc = _UFUNCS[name]
-    order = _memory_order(x)
-    if not axes or not x.size:
-        return ufunc.reduce(x, axis=axes, keepdims=True, **given)
-    shape = tuple(1 if a in axes else n for a, n in enumerate(x.shape))
-    fastest = next((a for a in reversed(order) if x.shape[a] > 1), order[-1])
-    short = fastest in axes and math.prod(x.shape[a] for a in axes) == x.shape[fastest] <= SHORT
-    if not short and (fastest in axes or math.prod(shape) <= TILE):
-        return ufunc.reduce(x, axis=axes, keepdims=True, **given)
-    result = np.empty(shape, bool if name in ("any", "all") else dtype or x.dtype)
-    for region in regions(x.shape, _whole_along(axes, x.shape, order, TILE // (x.shape[fastest] if short else 1))):
-        tile = x[region]
-        if short:  # the short axis first: then the loop runs along a long one
-            tile = np.moveaxis(np.moveaxis(tile, fastest, 0).astype(dtype or x.dtype, order="C"), 0, fastest)
-        place = result[tuple(slice(0, 1) if a in axes else s for a, s in enumerate(region))]
-        ufunc.reduce(tile, axis=axes, keepdims=True, out=place, **given)
-    return result
-
-
-def _beside_nan(name: str, x: Any, axes: Axes) -> Any:
-    """``min`` or ``max`` without NaN, where an array module has no ``fmin.reduce``: NaN where there is nothing else."""
-    clean, mask = _without_nan(x, np.inf if name == "min" else -np.inf)
-    found = getattr(np, name)(clean, axis=axes, keepdims=True)
-    return found if mask is None else np.where(mask.all(axis=axes, keepdims=True), x.dtype.type(np.nan), found)
-
-
-def summed(of: Callable[..., Any], blocks: Sequence[Any], axes: Axes, dtype: np.dtype) -> Any:
-    """Sum along axes of a function of blocks that broadcast to the first one, computed tile by tile on the CPU."""
-    x = blocks[0]
-    if not isinstance(x, np.ndarray) or x.size <= TILE or not axes:
-        return reduce("sum", of(*blocks), axes, dtype)
-    result = np.zeros(tuple(1 if a in axes else n for a, n in enumerate(x.shape)), dtype)
-    for region in regions(x.shape, fit(x.shape, (1,) * x.ndim, _memory_order(x), TILE)):
-        parts = [b[tuple(slice(0, 1) if n == 1 else s for n, s in zip(b.shape, region, strict=True))] for b in blocks]
-        result[tuple(slice(0, 1) if a in axes else s for a, s in enumerate(region))] += reduce(
-            "sum", of(*parts), axes, dtype
-        )
-    return result
-
 
 def squares(x: Any) -> Any:
     """Squared absolute values of an array that nobody needs any more."""
@@ -329,17 +268,6 @@ def squares(x: Any) -> Any:
         return x.real * x.real + x.imag * x.imag
     x *= x
     return x
-
-
-def _memory_order(x: np.ndarray) -> Axes:
-    """Axes from the slowest in memory to the fastest."""
-    return tuple(sorted(range(x.ndim), key=lambda a: -abs(x.strides[a])))
-
-
-def _whole_along(axes: Axes, shape: Shape, order: Axes, target: int) -> Shape:
-    """Sides of tiles that are whole along some axes and have about `target` results."""
-    sides = fit(tuple(1 if a in axes else n for a, n in enumerate(shape)), (1,) * len(shape), order, target)
-    return tuple(n if a in axes else side for a, (n, side) in enumerate(zip(shape, sides, strict=True)))
 
 
 def _each(*fns: Any) -> Callable[[Value, Value], Value]:
@@ -373,16 +301,6 @@ def _plus(left: Value, right: Value) -> Value:
 def _whole(found: Any, lost: Any) -> Any:
     """A sum with what was lost of it; where it is infinite or NaN, nothing else counts."""
     return found if lost is None else np.where(np.isfinite(lost) & (lost != 0), found + lost, found)
-
-
-def _without_nan(x: Any, fill: float) -> tuple[Any, Any]:
-    """The elements with something in place of NaN, and where NaN were: None where there are none."""
-    if x.dtype.kind not in "fc":
-        return x, None
-    mask = np.isnan(x)
-    if isinstance(x, np.ndarray) and not mask.any():  # asking costs less than a copy; on a GPU it would wait
-        return x, None
-    return np.where(mask, x.dtype.type(fill), x), mask
 
 
 def _count(mask: Any, axes: Axes) -> Any:

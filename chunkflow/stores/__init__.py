@@ -223,7 +223,8 @@ def _ndarray_source(array: np.ndarray) -> Source:
     if mapped is not None:
         from chunkflow.stores.file import FileSource
 
-        return FileSource(*mapped, array.shape, array.strides, array.dtype)
+        whole = array.view(np.ndarray)
+        return FileSource(*mapped, array.shape, array.strides, array.dtype, mapping=whole)
     from chunkflow.stores.array import ArraySource
 
     return ArraySource(array, _file_footprint(array))

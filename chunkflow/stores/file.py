@@ -1,12 +1,14 @@
-"""A strided array inside a file, read at positions, never through a mapping.
+"""A strided array inside a file: long runs are read at positions, short ones are copied from a mapping.
 
-A read of a page that cannot be delivered is a signal that kills the process when it happens in a
-mapping, and an exception here. It also goes straight into the staging buffer, without a page fault.
+A read at a position goes straight into the staging buffer, without a page fault, and what can't be delivered is an
+exception, where a mapping has a signal that kills the process. But each costs a system call, and Python lets only one
+thread at a time prepare one. So rows that are short are copied by one call from a mapping, once the file is seen to
+reach so far.
 """
 
 from __future__ import annotations
 
-import math
+import mmap
 import os
 import threading
 
@@ -19,15 +21,15 @@ from chunkflow.stores import layout
 from chunkflow.stores.base import Footprint
 from chunkflow.stores.checks import numeric_dtype
 
-SCRATCH = 128 << 10
-"""Bytes of a covering span that are read or gathered at once where a transfer can't be direct."""
-
-_GAP = 16 << 10
-"""A system call from Python costs about as much as copying this many bytes."""
+RUN = 256 << 10
+"""Bytes of the shortest runs that are read or written at positions, where there are several."""
 
 
 class StridedFile:
-    """Shape, strides (bytes) and dtype of an array whose element at index 0 lies at `offset`."""
+    """Shape, strides (bytes) and dtype of an array whose element at index 0 lies at `offset`.
+
+    `mapping` is the array, where somebody has mapped it already: to map a file again costs time for every page.
+    """
 
     def __init__(
         self,
@@ -39,6 +41,7 @@ class StridedFile:
         *,
         name: str | None = None,
         writable: bool = False,
+        mapping: np.ndarray | None = None,
     ) -> None:
         self.offset, self.strides, self.dtype = offset, tuple(strides), dtype
         self.spec = ArraySpec(
@@ -51,9 +54,10 @@ class StridedFile:
         self._packed = dtype.isnative and layout.is_packed(
             permuted(shape, order), permuted(strides, order), dtype.itemsize
         )
-        self.spare: list[np.ndarray] = []
+        self._mapping = mapping
         self._lock = threading.Lock()
-        flags = (os.O_WRONLY if writable else os.O_RDONLY) | getattr(os, "O_CLOEXEC", 0)
+        self._access = mmap.ACCESS_WRITE if writable else mmap.ACCESS_READ
+        flags = (os.O_RDWR if writable else os.O_RDONLY) | getattr(os, "O_CLOEXEC", 0)
         self.fd = os.open(path, flags)
         stat = os.fstat(self.fd)
         space = ("file", stat.st_dev, stat.st_ino)
@@ -69,12 +73,29 @@ class StridedFile:
         return f"{self.spec.name} holds {size} bytes, but its array ends at byte {self.footprint.stop}"
 
     def close(self) -> None:
-        """Close the file and free the scratch. Idempotent."""
+        """Close the file. Idempotent."""
         with self._lock:
-            fd, self.fd = self.fd, -1
+            fd, self.fd, self._mapping = self.fd, -1, None
         if fd >= 0:
             os.close(fd)
-        self.spare.clear()
+
+    def mapped(self, region: Region) -> np.ndarray:
+        """A region's elements in a mapping of the file.
+
+        Raises
+        ------
+        EOFError
+            The file has become too short.
+        """
+        assert self.footprint is not None
+        size, stop = os.fstat(self.fd).st_size, self.footprint.stop
+        if size < stop:
+            raise EOFError(f"its array ends at byte {stop}; the file has {size} bytes now")
+        with self._lock:
+            if self._mapping is None:
+                whole = mmap.mmap(self.fd, stop, access=self._access)
+                self._mapping = np.ndarray(self.spec.shape, self.dtype, whole, self.offset, self.strides)
+        return layout.part(self._mapping, region)
 
     def ascending(self, region: Region, array: np.ndarray) -> tuple[int, Shape, np.ndarray]:
         """Position, strides and view of a region with its strides positive, the largest one first."""
@@ -91,25 +112,14 @@ class StridedFile:
         view = layout.part(array, tuple(flips)).transpose(order)
         return start, tuple(strides[axis] for axis in order), view
 
-    def borrow(self, nbytes: int) -> np.ndarray:
-        """Scratch of at least `nbytes`, to be put back into `spare`: one per thread at work."""
-        try:
-            spare = self.spare.pop()
-        except IndexError:
-            spare = np.empty(0, np.uint8)
-        return spare if spare.nbytes >= nbytes else np.empty(nbytes, np.uint8)
-
-    def over(self, scratch: np.ndarray, shape: Shape, strides: Shape) -> np.ndarray:
-        """The region's elements as they lie in a scratch that holds their span of the file."""
-        return np.ndarray(shape, self.dtype, scratch, strides=strides)
-
-    def span(self, shape: Shape, strides: Shape) -> int:
-        """Bytes of the file from the first element to the last, for positive strides."""
-        return layout.bounds(shape, strides, self.dtype.itemsize)[1]
+    def is_long(self, strides: Shape, view: np.ndarray) -> bool:
+        """Whether runs that are gapless both in the file and in memory are worth a system call each."""
+        run = layout.shared_run(view.shape, strides, view.strides, self.dtype.itemsize)
+        return run >= min(RUN, view.nbytes)
 
 
 class FileSource(StridedFile):
-    """A strided array in a file, read by ``preadv``.
+    """A strided array in a file.
 
     Raises
     ------
@@ -118,10 +128,18 @@ class FileSource(StridedFile):
     """
 
     def __init__(
-        self, path: str, offset: int, shape: Shape, strides: Shape, dtype: np.dtype, *, name: str | None = None
+        self,
+        path: str,
+        offset: int,
+        shape: Shape,
+        strides: Shape,
+        dtype: np.dtype,
+        *,
+        name: str | None = None,
+        mapping: np.ndarray | None = None,
     ) -> None:
         try:
-            super().__init__(path, offset, shape, strides, dtype, name=name)
+            super().__init__(path, offset, shape, strides, dtype, name=name, mapping=mapping)
         except OSError as error:
             raise ReadError(f"cannot open {path}: {error}", path=path, cause=error) from error
         if missing := self.missing:
@@ -139,7 +157,11 @@ class FileSource(StridedFile):
                     start += side.start * stride
                 self._pread(start, out.transpose(self.spec.order).reshape(-1).view(np.uint8))
             else:
-                self._fill(*self.ascending(region, out))
+                start, strides, view = self.ascending(region, out)
+                if self.is_long(strides, view):
+                    self._fill(start, strides, view)
+                else:
+                    np.copyto(out, self.mapped(region))
         except EOFError as error:
             raise ReadError(
                 f"short read of {describe(region)} from {self.spec.name}: {error}",
@@ -166,40 +188,14 @@ class FileSource(StridedFile):
         return None
 
     def _fill(self, start: int, strides: Shape, out: np.ndarray) -> None:
-        """Fill `out` from the file, by the longest runs that are worth it."""
-        while out.ndim and out.shape[0] == 1:
-            out, strides = out[0, ...], strides[1:]
-        shape = out.shape
-        packed = layout.is_packed(shape, strides, self.dtype.itemsize)
-        if packed and out.flags.c_contiguous:
+        """Fill `out` from the file, run by run."""
+        if layout.is_packed(out.shape, strides, self.dtype.itemsize) and out.flags.c_contiguous:
             self._pread(start, out.reshape(-1).view(np.uint8))
             if not self.dtype.isnative:
                 out.byteswap(inplace=True)
             return
-        rows = self._rows(strides, out, packed)
-        for first in range(0, shape[0], rows or 1):
-            part = out[first : first + (rows or 1)]
-            position = start + first * strides[0]
-            if not rows:
-                self._fill(position, strides, part)
-                continue
-            span = self.span(part.shape, strides)
-            scratch = self.borrow(span)
-            self._pread(position, scratch[:span])
-            np.copyto(part, self.over(scratch, part.shape, strides))
-            self.spare.append(scratch)
-
-    def _rows(self, strides: Shape, out: np.ndarray, packed: bool) -> int:
-        """Rows (of the slowest axis) to read in one covering span; 0 to take each row by itself."""
-        itemsize = self.dtype.itemsize
-        row, inner = out.shape[1:], strides[1:]
-        span = self.span(row, inner)
-        useful = itemsize * math.prod(n for n, stride in zip(row, inner, strict=True) if stride)
-        direct = useful >= 2 * _GAP and layout.is_packed(row, inner, itemsize) and out[0, ...].flags.c_contiguous
-        dense = packed or strides[0] <= max(2 * useful, _GAP)
-        if direct or not dense or span > SCRATCH:
-            return 0
-        return 1 + (SCRATCH - span) // strides[0] if strides[0] else out.shape[0]
+        for i in range(out.shape[0]):
+            self._fill(start + i * strides[0], strides[1:], out[i, ...])
 
     def _pread(self, position: int, into: np.ndarray) -> None:
         buffer = into.data

@@ -181,13 +181,14 @@ class Hdf5PathSink:
         self._file.flush()
         if not spec.size:
             return
-        reserve(path, os.stat(path).st_size)
+        fresh = reserve(path, os.stat(path).st_size)
         if spec.chunks is not None:
             self._index = Index.of(dataset)
             self._sink = FileSink(path, 0, (0,), (1,), np.dtype("u1"), name=self._target.name)
             return
         strides = layout.packed_strides(spec.shape, spec.dtype.itemsize)
-        self._sink = FileSink(path, dataset.id.get_offset(), spec.shape, strides, spec.dtype, name=self._target.name)
+        offset, name = dataset.id.get_offset(), self._target.name
+        self._sink = FileSink(path, offset, spec.shape, strides, spec.dtype, name=name, fresh=fresh)
 
     def write(self, region: Region, block: np.ndarray) -> None:
         """See `Sink.write`."""

@@ -95,6 +95,21 @@ def longest_run(shape: Sequence[int], strides: Sequence[int], itemsize: int) -> 
     return run
 
 
+def shared_run(shape: Sequence[int], one: Sequence[int], other: Sequence[int], itemsize: int) -> int:
+    """Bytes that follow one another without a gap in two arrays of a shape, the last axis fastest in both.
+
+    >>> shared_run((3, 4), (16, 4), (20, 4), 4), shared_run((3, 1, 4), (16, 0, 4), (16, 8, 4), 4)
+    (16, 48)
+    """
+    run = itemsize
+    for n, a, b in zip(reversed(shape), reversed(one), reversed(other), strict=True):
+        if n != 1:
+            if a != run or b != run:
+                break
+            run *= n
+    return run
+
+
 def footprint(space: Hashable, start: int, shape: Sequence[int], strides: Sequence[int], dtype: np.dtype) -> Footprint:
     """Footprint of a strided array whose element at index 0 lies at byte `start` of `space`."""
     low, high = bounds(shape, strides, dtype.itemsize)

@@ -108,11 +108,11 @@ class NpySink:
         self._temporary = paths.hidden_sibling(path, "partial")
         self._file: FileSink | None = None
         try:
-            offset = self._create()
+            offset, fresh = self._create()
             strides = layout.packed_strides(spec.shape, spec.dtype.itemsize)
             if self._fortran:
                 strides = layout.packed_strides(spec.shape[::-1], spec.dtype.itemsize)[::-1]
-            self._file = FileSink(self._temporary, offset, spec.shape, strides, spec.dtype, name=path)
+            self._file = FileSink(self._temporary, offset, spec.shape, strides, spec.dtype, name=path, fresh=fresh)
         except BaseException as error:
             self.abort()
             if isinstance(error, OSError):
@@ -123,8 +123,8 @@ class NpySink:
     def _fortran(self) -> bool:
         return len(self.spec.shape) > 1 and self.spec.order == tuple(reversed(range(len(self.spec.shape))))
 
-    def _create(self) -> int:
-        """Write the header, reserve room for the data, and return where they begin."""
+    def _create(self) -> tuple[int, bool]:
+        """Write the header; where the data begin, and whether there is room reserved for them."""
         with open(self._temporary, "xb") as file:
             described = {
                 "descr": npy_format.dtype_to_descr(self.spec.dtype),
@@ -133,8 +133,7 @@ class NpySink:
             }
             npy_format.write_array_header_1_0(file, described)
             offset = file.tell()
-        reserve(self._temporary, offset + self.spec.nbytes)
-        return offset
+        return offset, reserve(self._temporary, offset + self.spec.nbytes)
 
     def write(self, region: Region, block: np.ndarray) -> None:
         """See `Sink.write`."""

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from positions import at_positions, full_disk, no_space
 
 from chunkflow.errors import ArgumentError, ReadError, WriteError
 from chunkflow.grid import Region, shape_of, whole
@@ -32,21 +33,16 @@ def mapped(path: Path, array: np.ndarray, mode: Any = "r+", order: Any = "C") ->
     return np.memmap(path, array.dtype, mode, OFFSET, array.shape, order)
 
 
-def no_space(*_: Any) -> int:
-    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-
 def descriptors_of(path: Path) -> int:
     return [os.path.realpath(f"/proc/self/fd/{fd}") for fd in os.listdir("/proc/self/fd")].count(str(path))
 
 
 @pytest.fixture
-def tiny(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Scratch and gaps so small that small arrays take every way through the code."""
-    monkeypatch.setattr(file, "SCRATCH", 64)
-    monkeypatch.setattr("chunkflow.stores.filesink.SCRATCH", 64)
+def short_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Runs so short that small arrays are read and written run by run."""
+    monkeypatch.setattr(file, "RUN", 8)
     monkeypatch.setattr("chunkflow.stores.filesink._WORTHWHILE", 0)
-    monkeypatch.setattr(file, "_GAP", 8)
+    at_positions(monkeypatch)
 
 
 class TestMemmapSource(SourceContract):
@@ -61,8 +57,8 @@ class TestFortranMemmapSource(SourceContract):
         return open_source(mapped(tmp_path / "data.bin", array, "r", "F"))
 
 
-@pytest.mark.usefixtures("tiny")
-class TestTinyScratchSource(SourceContract):
+@pytest.mark.usefixtures("short_runs")
+class TestShortRunsSource(SourceContract):
     def make(self, tmp_path: Path, array: np.ndarray) -> Source:
         return open_source(mapped(tmp_path / "data.bin", array, "r", "F"))
 
@@ -83,15 +79,15 @@ class TestMemmapSink(SinkContract):
         return target
 
     def fail_writes(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(os, "pwritev", no_space)
+        full_disk(monkeypatch)
 
 
 class TestFortranMemmapSink(TestMemmapSink):
     order = "F"
 
 
-@pytest.mark.usefixtures("tiny")
-class TestTinyScratchSink(TestMemmapSink):
+@pytest.mark.usefixtures("short_runs")
+class TestShortRunsSink(TestMemmapSink):
     order = "F"
 
 
@@ -109,7 +105,7 @@ def views(draw: st.DrawFn, ndim: int) -> tuple[Any, ...]:
 
 @pytest.mark.parametrize("small", [False, True])
 @given(view=views(3), data=st.data())
-def test_any_view_of_a_memmap_is_read_at_positions(
+def test_any_view_of_a_memmap_is_read(
     tmp_path_factory: pytest.TempPathFactory, small: bool, view: Any, data: st.DataObject
 ) -> None:
     array = filled((7, 9, 8), ">i4")
@@ -120,8 +116,7 @@ def test_any_view_of_a_memmap_is_read_at_positions(
     region = tuple(slice(a, data.draw(st.integers(a + 1, n))) for a, n in zip(starts, expected.shape, strict=True))
     with pytest.MonkeyPatch.context() as patch:
         if small:
-            patch.setattr(file, "SCRATCH", 64)
-            patch.setattr(file, "_GAP", 8)
+            patch.setattr(file, "RUN", 8)
         source = open_source(np.asarray(seen))
         assert isinstance(source, FileSource)
         out = laid_out(shape_of(region), source.spec.dtype, data.draw(st.sampled_from(["C", "F"])))
@@ -142,7 +137,8 @@ def test_any_view_of_a_memmap_is_written_and_its_gaps_are_kept(
     chosen[...] = -np.arange(chosen.size).reshape(chosen.shape)
     out = base[index].transpose(axes)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("chunkflow.stores.filesink.SCRATCH", data.draw(st.sampled_from([64, 1 << 20])))
+        if data.draw(st.booleans()):
+            at_positions(patch)
         patch.setattr("chunkflow.stores.filesink._WORTHWHILE", data.draw(st.sampled_from([0, 1 << 20])))
         target = open_target(out)
         sink = target.open(target.describe(out.shape, np.dtype("i4"), None))
@@ -179,10 +175,10 @@ def test_large_reads_go_straight_into_the_buffer(tmp_path: Path, monkeypatch: py
 
     monkeypatch.setattr(os, "preadv", preadv)
 
-    def no_scratch(*_: Any) -> np.ndarray:
-        raise AssertionError("a contiguous run needs no scratch")
+    def no_mapping(*_: Any) -> np.ndarray:
+        raise AssertionError("a contiguous run needs no mapping")
 
-    monkeypatch.setattr(source, "borrow", no_scratch)
+    monkeypatch.setattr(source, "mapped", no_mapping)
     out = np.empty((8, 256, 64), "f4").transpose(2, 1, 0)
     region = (slice(0, 64), slice(0, 256), slice(16, 24))
     source.read(region, out)
@@ -192,21 +188,22 @@ def test_large_reads_go_straight_into_the_buffer(tmp_path: Path, monkeypatch: py
 
 
 @pytest.mark.parametrize(
-    ("region", "most"),
+    ("region", "calls"),
     [
-        ((slice(0, 4096), slice(0, 256)), 65),  # half of each row: one covering span at a time
-        ((slice(0, 4096), slice(7, 8)), 65),  # a column: rows are shorter than a call is dear
+        ((slice(0, 64), slice(0, 1 << 16)), 64),  # half of each row: as much as a system call is worth
+        ((slice(0, 64), slice(0, 1 << 15)), 0),
+        ((slice(0, 64), slice(7, 8)), 0),
     ],
 )
-def test_scattered_reads_take_few_calls(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, region: Region, most: int
+def test_short_runs_are_copied_from_a_mapping(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, region: Region, calls: int
 ) -> None:
-    array = filled((4096, 512), "f4")
+    array = filled((64, 1 << 17), "f4")
     source = open_source(mapped(tmp_path / "data.bin", array, "r"))
-    real, sizes = os.preadv, []
+    real, seen = os.preadv, []
 
     def preadv(fd: int, buffers: Any, at: int) -> int:
-        sizes.append(len(buffers[0]))
+        seen.append(at)
         return real(fd, buffers, at)
 
     monkeypatch.setattr(os, "preadv", preadv)
@@ -214,11 +211,91 @@ def test_scattered_reads_take_few_calls(
     source.read(region, out)
     source.close()
     np.testing.assert_array_equal(out, array[region])
-    assert len(sizes) <= most
-    assert max(sizes) <= file.SCRATCH
+    assert len(seen) == calls
+
+
+def test_short_runs_of_a_file_that_was_truncated_are_a_short_read(tmp_path: Path) -> None:
+    path = tmp_path / "data.bin"
+    source = open_source(mapped(path, filled((1000, 1000), "f4"), "r"))
+    column = (slice(0, 1000), slice(3, 4))
+    out = np.empty((1000, 1), "f4")
+    source.read(column, out)  # the mapping is there now
+    os.truncate(path, 2_000_000)
+    with pytest.raises(ReadError, match=r"short read.*2000000 bytes now"):
+        source.read(column, out)
+    source.close()
+
+
+def holes(path: Path, shape: tuple[int, ...]) -> np.memmap:
+    """A memmap of a new file, of which nothing is on the disk yet."""
+    return np.memmap(path, "f4", "w+", shape=shape)
+
+
+def is_mapped(sink: Sink) -> bool:
+    """Whether a sink writes through a mapping; it is closed."""
+    assert isinstance(sink, FileSink)
+    sink.write(whole(sink.spec.shape), np.ones(sink.spec.shape, sink.dtype))
+    sink.close()
+    return sink._maps
+
+
+def opened(array: np.ndarray) -> Sink:
+    target = open_target(array)
+    return target.open(target.describe(array.shape, array.dtype, None))
+
+
+def test_a_new_file_is_given_its_blocks_and_then_mapped(tmp_path: Path) -> None:
+    out = holes(tmp_path / "y.bin", (512, 1024))
+    path = tmp_path / "y.bin"
+    assert path.stat().st_blocks * 512 < path.stat().st_size
+    assert is_mapped(opened(out))
+    assert path.stat().st_blocks * 512 >= path.stat().st_size == out.nbytes
+    np.testing.assert_array_equal(out, 1)
+
+
+def test_a_file_in_memory_is_mapped_and_one_on_the_disk_is_not(tmp_path: Path) -> None:
+    out = mapped(tmp_path / "y.bin", filled((512, 1024), "f4"))
+    assert is_mapped(opened(out))
+    del out
+    with open(tmp_path / "y.bin", "r+b") as stream:
+        os.fsync(stream.fileno())
+        os.posix_fadvise(stream.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+        try:
+            os.preadv(stream.fileno(), [bytearray(1)], 4096, os.RWF_NOWAIT)
+            pytest.skip("this file system keeps every page")
+        except BlockingIOError:
+            pass
+        except OSError:
+            pytest.skip("this file system can't tell")
+    again = np.memmap(tmp_path / "y.bin", "f4", "r+", OFFSET, (512, 1024))
+    assert not is_mapped(opened(again))
+    np.testing.assert_array_equal(again, 1)
+
+
+def test_a_disk_without_room_refuses_a_new_file_before_anything_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = holes(tmp_path / "y.bin", (512, 1024))
+    monkeypatch.setattr(os, "posix_fallocate", no_space)
+    with pytest.raises(WriteError, match="No space left") as caught:
+        opened(out)
+    assert caught.value.path == str(tmp_path / "y.bin")
+
+
+def test_a_file_truncated_while_it_is_written_is_a_write_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("chunkflow.stores.filesink.FEW_CORES", 0)
+    out = mapped(tmp_path / "y.bin", filled((512, 1024), "f4"))
+    sink = opened(out)
+    os.truncate(tmp_path / "y.bin", 1_000_000)
+    with pytest.raises(WriteError, match="1000000 bytes now"):
+        sink.write(whole((512, 1024)), np.ones((512, 1024), "f4"))
+    sink.abort()
 
 
 def test_partial_transfers_are_continued(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    at_positions(monkeypatch)
     array = filled((50, 3), "f4")
     base = mapped(tmp_path / "data.bin", array)
     read, write = os.preadv, os.pwritev

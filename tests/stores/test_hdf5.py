@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 from hdf5files import FILTERS, halves, no_space, read, save
+from positions import full_disk
 
 import chunkflow as cf
 from chunkflow.errors import (
@@ -105,7 +106,7 @@ class TestPathSink(PathSinkContract):
     name = "result.h5"
 
     def fail_writes(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(os, "pwritev", no_space)
+        full_disk(monkeypatch)
 
 
 class TestGroupMemberSink(TestPathSink):
@@ -124,7 +125,7 @@ class TestSinkInAnotherFile(SinkContract):
         return open_target(f"{tmp_path / 'x.h5'}:/run/speed")
 
     def fail_writes(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(os, "pwritev", no_space)
+        full_disk(monkeypatch)
 
 
 # -- What is written --------------------------------------------------------------------------------------------------

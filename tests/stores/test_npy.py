@@ -8,15 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.lib import format as npy_format
+from positions import full_disk, no_space
 
 from chunkflow.errors import ArgumentError, ArgumentTypeError, ReadError, WriteError
 from chunkflow.grid import whole
 from chunkflow.stores import Source, open_source, open_target
 from chunkflow.testing import PathSinkContract, SourceContract, filled
-
-
-def no_space(*_: Any) -> int:
-    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
 def save(path: Path, array: np.ndarray, version: tuple[int, int] | None = None) -> Path:
@@ -39,7 +36,7 @@ class TestNpySink(PathSinkContract):
     name = "result.npy"
 
     def fail_writes(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(os, "pwritev", no_space)
+        full_disk(monkeypatch)
 
 
 @pytest.mark.parametrize("version", [(1, 0), (2, 0), (3, 0)])

@@ -1,0 +1,70 @@
+"""Rates and sizes of devices, as far as they are known before anything is measured."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from chunkflow.cost import Machine
+from chunkflow.host import cores
+from chunkflow.units import parse_bytes
+
+PAGE = 2 << 20
+"""Bytes by which the driver hands out device memory; a request of more than half of it takes whole pages."""
+
+
+def gpu() -> Machine:
+    """Rates of a GPU on a link of 16 lanes of the fifth generation; what matters is their proportion."""
+    return Machine(
+        read=30e9,
+        upload=50e9,
+        compute=800e9,
+        download=50e9,
+        write=30e9,
+        overhead=300e-6,
+        # Copies bound the staging, not cores: with all of them at it, waiting threads slow the copying ones.
+        threads=max(4, min(12, 3 * cores() // 4)),
+        page=PAGE,
+    )
+
+
+def cpu(lanes: int) -> Machine:
+    """Rates of an ordinary core; what matters is that blocks beyond the cache cost more."""
+    return Machine(
+        read=8e9,
+        upload=8e9,
+        compute=12e9,
+        download=8e9,
+        write=6e9,
+        overhead=90e-6,
+        lanes=lanes,
+        depths=_depths(lanes),
+        staged=False,
+        cache=cache_per_core(),
+        spill=0.5,
+        piece=512 << 10,
+        threads=lanes,
+        decode=1e9,
+        encode=0.3e9,
+    )
+
+
+def _depths(lanes: int) -> tuple[int, ...]:
+    """Numbers of slots to consider: where blocks must be large, half as many lanes are better than a single one.
+
+    >>> _depths(2), _depths(16)
+    ((4, 2, 1), (32, 16, 12, 8, 6, 4, 3, 2, 1))
+    """
+    fewer = {share >> i for share in (lanes // 2, 3 * lanes // 4) for i in range(lanes.bit_length())}
+    return tuple(sorted({2 * lanes, lanes, 1} | (fewer - {0}), reverse=True))
+
+
+def cache_per_core() -> int:
+    """Bytes of last-level cache that one core can count on: most of its share of it, 1 MiB where unknown."""
+    try:
+        level = Path("/sys/devices/system/cpu/cpu0/cache/index3")
+        size = parse_bytes(level.joinpath("size").read_text().strip() + "iB")
+        first, *rest = level.joinpath("shared_cpu_list").read_text().strip().replace(",", "-").split("-")
+        sharing = int(rest[-1]) - int(first) + 1 if rest else 1
+    except (OSError, ValueError):
+        return 1 << 20
+    return min(max(3 * size // (4 * sharing), 1 << 20), 16 << 20)
