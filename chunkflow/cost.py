@@ -111,26 +111,13 @@ def estimate(
     depth: int,
     spilled: int = 0,
     work: int = 0,
-    coders: int = 1,
-) -> Estimate:
-    """Predicted seconds of a run, in all and by stage."""
-
-    seconds: float
-    stages: dict[str, float]
-
-    @property
-    def bound_by(self) -> str:
-        """The busiest stage."""
-        return max(self.stages, key=lambda s: self.stages[s])
-
-
-def estimate(
-    machine: Machine, traffic: Traffic, blocks: int, depth: int, spilled: int = 0, work: int = 0, coders: int = 1
+    decoders: int = 1,
+    encoders: int = 1,
 ) -> Estimate:
     """Predict a run of `blocks` blocks with `depth` slots.
 
     `work` are the multiply-adds of a product; `spilled` of the bytes computed are not in the cache. Each lane has its
-    chunks coded by `coders` threads.
+    chunks decoded and encoded by so many threads.
 
     >>> m = Machine(read=1, upload=1, compute=1, download=1, write=1, overhead=0)
     >>> t = Traffic(8, 8, 8, 8, 8)
@@ -139,9 +126,9 @@ def estimate(
     """
     lanes = min(machine.lanes, depth, max(blocks, 1))
     stages = {
-        "read": traffic.read / machine.read + traffic.decode / (machine.decode * coders),
+        "read": traffic.read / machine.read + traffic.decode / (machine.decode * decoders),
         "compute": (traffic.compute + spilled * (1 / machine.spill - 1)) / machine.compute,
-        "write": traffic.write / machine.write + traffic.encode / (machine.encode * coders),
+        "write": traffic.write / machine.write + traffic.encode / (machine.encode * encoders),
     }
     if machine.staged:
         stages["upload"] = traffic.upload / machine.upload

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from chunkflow import grid as _grid
+from chunkflow.coding import Coding, best_coding
 from chunkflow.cost import Machine, Traffic, estimate
 from chunkflow.grid import Grid, Shape
 from chunkflow.halo import length
@@ -106,15 +107,13 @@ class Problem:
             ring_in = self._ring(self.operands, cuts_in, in_shapes, spread, blocks, share_in)
             ring_out = self._ring(self.outputs, cuts_out, out_shapes, [False] * len(cuts_out), blocks, 1 - share_in)
         staging = sum(r.device_bytes(page) for r in (ring_in, ring_out) if r)
-        coders = 1
+        coding = Coding()
         if not machine.staged:
-            coded = [*zip(cuts_in, in_bytes, self.operands, strict=True)]
-            coded += [*zip(cuts_out, out_bytes, self.outputs, strict=True)]
-            each = lanes * rounded(max([_coding(*c) for c in coded], default=0))
-            if each and lanes < machine.lanes:  # the other cores code chunks, as far as the budget goes
-                free = self.budget - inputs - outputs - partials - lanes * spare - self.reserve
-                coders = max(1, min(machine.lanes // lanes, free // each))
-            staging = coders * each
+            free = self.budget - inputs - outputs - partials - lanes * spare - self.reserve
+            coded_in = [*zip(cuts_in, in_shapes, self.operands, strict=True)]
+            coded_out = [*zip(cuts_out, out_shapes, self.outputs, strict=True)]
+            coding = best_coding(coded_in, coded_out, lanes, machine.lanes // lanes, free)
+            staging = lanes * coding.nbytes
 
         times = math.prod(op.extents) / max(math.prod(block), 1)
         working = held_bytes + kept + math.ceil(self.workspace * op.volume(block))
@@ -141,8 +140,8 @@ class Problem:
             ring_out=ring_out,
             memory=Projection(inputs, outputs, partials, lanes * spare, staging, self.reserve),
             traffic=traffic,
-            estimate=estimate(machine, traffic, blocks, depth, spilled, work, coders),
-            coders=coders,
+            estimate=estimate(machine, traffic, blocks, depth, spilled, work, coding.decoders, coding.encoders),
+            coders=coding.threads,
         )
 
     def _tile(self, block: Shape, held_bytes: int) -> Shape:
@@ -204,14 +203,6 @@ def _cut(spec: ArraySpec, machine: Machine, *, strict: bool) -> Cut:
         else:
             limit = max(limit, nbytes // itemsize)
     return Cut(spec.order, limit, units)
-
-
-def _coding(cut: Cut, nbytes: int, spec: ArraySpec) -> int:
-    """Bytes that a store with chunks takes besides a block: a piece's, encoded, decoded and on their way between."""
-    if cut.units is None:
-        return 0
-    chunk = math.prod(min(u, n) for u, n in zip(cut.units, spec.shape, strict=True))
-    return 3 * max(chunk * spec.dtype.itemsize, min(cut.limit * spec.dtype.itemsize, nbytes))
 
 
 def _bytes(shapes: Sequence[Shape], specs: Sequence[ArraySpec]) -> list[int]:

@@ -22,7 +22,7 @@ PACKAGE = ROOT / "chunkflow"
 FLOORS = (
     "errors units interrupts grid halo spec trace memory cost",
     "ops.blockwise ops.kernels ops.keys ops.map ops.overlap ops.tiled ops.gemm ops.product ops.* ops",
-    "plan problem search planner chunking host",
+    "plan coding problem search planner chunking host",
     "stores.base stores.layout stores.checks stores.paths",
     "stores.array stores.file stores.filesink stores.zarrnode stores.zarrfiles stores.zarrcodecs stores.zarrchain "
     "stores.zarrchunks stores.zarrshards stores.zarrdirect stores.zarr "

@@ -1,0 +1,67 @@
+"""How many threads code the chunks of a lane's blocks, and what memory they take. Pure arithmetic."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from chunkflow import grid as _grid
+from chunkflow.grid import Shape
+from chunkflow.memory import rounded
+from chunkflow.plan import Cut
+from chunkflow.spec import ArraySpec
+
+COPIES = 3
+"""What a store with chunks takes besides a block, in pieces: encoded, decoded and on their way between."""
+
+Coded = tuple[Cut, Shape, ArraySpec]
+"""An array, how its blocks are cut into pieces, and the shape of a block."""
+
+
+@dataclass(frozen=True)
+class Coding:
+    """What a lane has for its chunks.
+
+    Attributes
+    ----------
+    threads : int
+        Threads; a single one is the lane itself.
+    decoders, encoders : int
+        How many of them have something to do.
+    nbytes : int
+        Bytes that they take at most.
+    """
+
+    threads: int = 1
+    decoders: int = 1
+    encoders: int = 1
+    nbytes: int = 0
+
+
+def best_coding(sources: Sequence[Coded], sinks: Sequence[Coded], lanes: int, threads: int, free: int) -> Coding:
+    """As many threads for each lane as there are pieces for and as `free` bytes allow, and one at the least."""
+    pieces_in, pieces_out = [_pieces(*s) for s in sources], [_pieces(*s) for s in sinks]
+    found = Coding()
+    for number in range(max(1, min(threads, max([n for n, _ in (*pieces_in, *pieces_out)], default=1))), 0, -1):
+        # A lane reads, then writes, one array after another.
+        nbytes = rounded(max([min(number, n) * size for n, size in (*pieces_in, *pieces_out)], default=0))
+        found = Coding(number, _busy(pieces_in, number), _busy(pieces_out, number), nbytes)
+        if lanes * nbytes <= free:
+            break
+    return found
+
+
+def _busy(pieces: Sequence[tuple[int, int]], threads: int) -> int:
+    """Threads that have something to do, for every array with chunks."""
+    return max(1, min([threads, *(n for n, size in pieces if size)]))
+
+
+def _pieces(cut: Cut, shape: Shape, spec: ArraySpec) -> tuple[int, int]:
+    """Number of pieces of a block, and bytes that coding one takes: none for an array without chunks."""
+    if cut.units is None:
+        return 1, 0
+    item = spec.dtype.itemsize
+    chunk = math.prod(min(u, n) for u, n in zip(cut.units, spec.shape, strict=True))
+    number = math.prod(_grid.count(n, b) for n, b in zip(shape, cut.box(shape), strict=True))
+    return number, COPIES * max(chunk, min(cut.limit, math.prod(shape))) * item
