@@ -7,7 +7,8 @@ import math
 import re
 import time
 import tracemalloc
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ from hypothesis import strategies as st
 import chunkflow as cf
 from chunkflow import errors, linalg
 from chunkflow.cost import Machine
+from chunkflow.devices.numpy import NumpyDevice
 from chunkflow.grid import Grid
 from chunkflow.memory import rounded
 from chunkflow.ops import gemm, notation, product
@@ -576,3 +578,45 @@ def test_precision_is_accepted_where_it_means_nothing() -> None:
     np.testing.assert_array_equal(
         linalg.matmul(x, x, precision="tf32", device="cpu"), linalg.matmul(x, x, device="cpu")
     )
+
+
+# -- Precision -----------------------------------------------------------------------------------------------
+
+
+class Rounding(NumpyDevice):
+    """Says when products may be rounded."""
+
+    def __init__(self) -> None:
+        super().__init__(lanes=1)
+        self.asked, self.open = 0, False
+
+    @contextmanager
+    def rounding(self) -> Iterator[None]:
+        self.asked, self.open = self.asked + 1, True
+        yield
+        self.open = False
+
+
+@pytest.mark.parametrize("precision", ["highest", "tf32"])
+def test_a_device_is_asked_to_round_for_as_long_as_the_run(precision: Any) -> None:
+    a, device = noise((40, 30), "f4", 1), Rounding()
+    linalg.matmul(a, a.T, precision=precision, device=device)
+    linalg.gram(a, precision=precision, device=device)
+    assert (device.asked, device.open) == ((2, False) if precision == "tf32" else (0, False))
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("product", ["matmul", "gram"])
+def test_tf32_keeps_eleven_bits_of_factors_and_holds_for_its_run_alone(product: str) -> None:
+    a = noise((512, 384), "f4", 1)
+    exact = a.astype("f8").T @ a.astype("f8")
+    scale = np.abs(a).astype("f8").T @ np.abs(a).astype("f8")
+
+    def error(precision: Any) -> float:
+        given = (np.ascontiguousarray(a.T), a) if product == "matmul" else (a,)
+        got = getattr(linalg, product)(*given, precision=precision, device="cuda")
+        return float((np.abs(got - exact) / scale).max())
+
+    before, rounded, after = error("highest"), error("tf32"), error("highest")
+    assert before == after < 2**-20
+    assert 2**-18 < rounded < 2**-9, "factors have 10 bits behind the point"

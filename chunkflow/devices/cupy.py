@@ -29,6 +29,7 @@ from chunkflow.memory import rounded
 T = TypeVar("T")
 
 TO_DEVICE, TO_HOST = 1, 2  # cudaMemcpyKind
+TF32_MATH = 3  # cublasMath_t, CUBLAS_TF32_TENSOR_OP_MATH
 
 MOST_GROWTH = 512 << 20
 """Bytes of growth outside the pools that one trial call may be blamed for."""
@@ -131,14 +132,14 @@ class CupyPool:
         self.limit = limit
         self._device = device
         self._pool = cupy.cuda.MemoryPool(self._from_driver)
-        self._taken = self._drawn = 0
-        self._measuring: int | None = None
+        self._taken = self._drawn = self._measured = 0
+        self._trial: Any = None  # a pool for what is measured, which then leaves no odd chunks in the run's own
         self._spare: list[PinnedSlot] = []
         self._lock = threading.Lock()
         self._closed = False
 
     def _from_driver(self, nbytes: int) -> Any:
-        before = 0 if self._measuring is None else self._device.free_memory()
+        before = 0 if self._trial is None else self._device.free_memory()
         memory = cupy.cuda.Memory(nbytes)  # whole pages, or a part of one that is there: the driver alone knows
         self._drawn += before - self._device.free_memory() if before else 0
         return cupy.cuda.MemoryPointer(memory, 0)
@@ -159,11 +160,12 @@ class CupyPool:
         return self._taken + (self._device.reserve if self._taken else 0)
 
     def _malloc(self, nbytes: int) -> Any:
-        # The driver hands out whole pages: asking for less would take them without counting them.
-        memory = self._pool.malloc(nbytes if self._measuring is not None else rounded(nbytes, PAGE))
-        self._taken = max(self._taken, int(self._pool.total_bytes()))
-        if self._measuring is not None:
-            self._measuring = max(self._measuring, int(self._pool.used_bytes()))
+        if self._trial is None:  # the driver hands out whole pages: asking for less would take them uncounted
+            memory, more = self._pool.malloc(rounded(nbytes, PAGE)), 0
+        else:
+            memory, more = self._trial.malloc(nbytes), int(self._trial.total_bytes())
+            self._measured = max(self._measured, int(self._trial.used_bytes()))
+        self._taken = max(self._taken, int(self._pool.total_bytes()) + more)
         return memory
 
     def allocate(self, nbytes: int) -> Any:
@@ -187,16 +189,16 @@ class CupyPool:
     def measure(self, fn: Callable[[], T]) -> tuple[T, int]:
         """Peak of the pool's use during a call; growth outside the pool goes to the device's reserve."""
         with self._device.attach():
-            before, drawn, start = self._device.free_memory(), self._drawn, int(self._pool.used_bytes())
-            self._measuring = start
+            before, drawn = self._device.free_memory(), self._drawn
+            self._trial, self._measured = cupy.cuda.MemoryPool(self._from_driver), 0
+            self._trial.set_limit(size=max(self.limit - self._device.reserve - self.used, 1))
             try:
                 result = fn()
                 runtime.deviceSynchronize()
-                peak = self._measuring - start
+                self._device.note_growth(before - self._device.free_memory() - (self._drawn - drawn))
             finally:
-                self._measuring = None
-            self._device.note_growth(before - self._device.free_memory() - (self._drawn - drawn))
-            return result, peak
+                self._trial = None
+            return result, self._measured
 
     def host_slots(self, number: int, nbytes: int) -> list[HostSlot]:
         """Slots left by earlier runs where they are large enough, and new ones."""
@@ -356,7 +358,7 @@ class CupyDevice(Unwatched):
         with self._device:
             handle = cupy.cuda.device.get_cublas_handle()
             before = cublas.getMathMode(handle)
-            cublas.setMathMode(handle, cublas.CUBLAS_TF32_TENSOR_OP_MATH)
+            cublas.setMathMode(handle, TF32_MATH)
             try:
                 yield
             finally:

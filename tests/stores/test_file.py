@@ -282,9 +282,7 @@ def test_a_disk_without_room_refuses_a_new_file_before_anything_is_written(
     assert caught.value.path == str(tmp_path / "y.bin")
 
 
-def test_a_file_truncated_while_it_is_written_is_a_write_error(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_file_truncated_while_it_is_written_is_a_write_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("chunkflow.stores.filesink.FEW_CORES", 0)
     out = mapped(tmp_path / "y.bin", filled((512, 1024), "f4"))
     sink = opened(out)
