@@ -133,21 +133,17 @@ class CupyPool:
         self._device = device
         self._pool = cupy.cuda.MemoryPool(self._from_driver)
         self._taken = self._drawn = self._measured = 0
-        self._trial: Any = None  # a pool for what is measured, which then leaves no odd chunks in the run's own
+        self._trial = cupy.cuda.MemoryPool(self._from_driver)  # what is measured leaves no odd chunks in the other
+        self._measuring = False
         self._spare: list[PinnedSlot] = []
         self._lock = threading.Lock()
         self._closed = False
 
     def _from_driver(self, nbytes: int) -> Any:
-        before = 0 if self._trial is None else self._device.free_memory()
+        before = self._device.free_memory() if self._measuring else 0
         memory = cupy.cuda.Memory(nbytes)  # whole pages, or a part of one that is there: the driver alone knows
-        self._drawn += before - self._device.free_memory() if before else 0
+        self._drawn += self._measuring and before - self._device.free_memory()
         return cupy.cuda.MemoryPointer(memory, 0)
-
-    def _set_limit(self) -> None:
-        # What libraries took outside the pool counts too, and may have grown since the last run.
-        with self._device.attach():
-            self._pool.set_limit(size=max(self.limit - self._device.reserve, 1))
 
     @property
     def used(self) -> int:
@@ -160,19 +156,19 @@ class CupyPool:
         return self._taken + (self._device.reserve if self._taken else 0)
 
     def _malloc(self, nbytes: int) -> Any:
-        if self._trial is None:  # the driver hands out whole pages: asking for less would take them uncounted
-            memory, more = self._pool.malloc(rounded(nbytes, PAGE)), 0
-        else:
-            memory, more = self._trial.malloc(nbytes), int(self._trial.total_bytes())
+        if self._measuring:
+            memory = self._trial.malloc(nbytes)
             self._measured = max(self._measured, int(self._trial.used_bytes()))
-        self._taken = max(self._taken, int(self._pool.total_bytes()) + more)
+        else:  # the driver hands out whole pages: asking for less would take them uncounted
+            memory = self._pool.malloc(rounded(nbytes, PAGE))
+        self._taken = max(self._taken, int(self._pool.total_bytes() + self._trial.total_bytes()))
         return memory
 
     def allocate(self, nbytes: int) -> Any:
         """Flat byte array in device memory."""
-        self._set_limit()
-        with self._device.attach():
-            return cupy.ndarray((nbytes,), np.uint8, memptr=self._malloc(max(nbytes, 1)))
+        self._trial.free_all_blocks()
+        with self.active():
+            return cupy.empty((nbytes,), np.uint8)
 
     def adopt(self, array: Any) -> None:
         """Nothing to do: the function's arrays come from the pool, and go back to it with their last reference."""
@@ -182,32 +178,34 @@ class CupyPool:
     @contextmanager
     def active(self) -> Iterator[None]:
         """Let CuPy's allocations in the calling thread come from the pool."""
-        self._set_limit()
         with self._device.attach(), cupy.cuda.using_allocator(self._malloc):
+            # What libraries took outside the pool counts too, and may have grown since the last run.
+            self._pool.set_limit(size=max(self.limit - self._device.reserve, 1))
             yield
 
     def measure(self, fn: Callable[[], T]) -> tuple[T, int]:
         """Peak of the pool's use during a call; growth outside the pool goes to the device's reserve."""
         with self._device.attach():
-            before, drawn = self._device.free_memory(), self._drawn
-            self._trial, self._measured = cupy.cuda.MemoryPool(self._from_driver), 0
-            self._trial.set_limit(size=max(self.limit - self._device.reserve - self.used, 1))
+            before, drawn, start = self._device.free_memory(), self._drawn, int(self._trial.used_bytes())
+            if self._pool.total_bytes() > 3 * self.limit // 4:
+                self._pool.free_all_blocks()  # what earlier runs have left
+            room = self.limit - self._device.reserve - self._pool.total_bytes()
+            self._trial.set_limit(size=max(room, 1))
+            self._measuring, self._measured = True, start
             try:
                 result = fn()
                 runtime.deviceSynchronize()
-                self._device.note_growth(before - self._device.free_memory() - (self._drawn - drawn))
             finally:
-                self._trial = None
-            return result, self._measured
+                self._measuring = False
+            self._device.note_growth(before - self._device.free_memory() - (self._drawn - drawn))
+            return result, self._measured - start
 
     def host_slots(self, number: int, nbytes: int) -> list[HostSlot]:
         """Slots left by earlier runs where they are large enough, and new ones."""
         with self._lock:
-            small = [s for s in self._spare if s.array.nbytes < nbytes]
-            fitting = [s for s in self._spare if s not in small]
+            fitting = [s for s in self._spare if s.array.nbytes >= nbytes]
+            # Smaller ones are closed with their last reference: the new ones take their place.
             slots, self._spare = fitting[:number], fitting[number:]
-        for slot in small:  # the new ones take their place
-            slot.close()
         for slot in slots:
             slot.renew()
         size = -(-nbytes // mmap.PAGESIZE) * mmap.PAGESIZE
@@ -230,6 +228,7 @@ class CupyPool:
             slot.close()
         with self._device.attach():
             cupy.fft.config.get_plan_cache().clear()  # plans' work areas may have come from this pool
+            self._trial.free_all_blocks()
             self._pool.free_all_blocks()
 
 
@@ -349,8 +348,7 @@ class CupyDevice(Unwatched):
 
     def attach(self) -> AbstractContextManager[None]:
         """Make this GPU the calling thread's current one."""
-        device: AbstractContextManager[None] = cupy.cuda.Device(self._device.id)
-        return device
+        return cupy.cuda.Device(self._device.id)  # type: ignore[no-any-return]
 
     @contextmanager
     def rounding(self) -> Iterator[None]:
