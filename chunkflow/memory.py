@@ -22,6 +22,15 @@ def rounded(nbytes: int, page: int = ALIGNMENT) -> int:
     return -(-nbytes // unit) * unit
 
 
+def shared_page(page: int) -> int:
+    """Bytes of the page that small buffers share, and nobody counts, where memory is handed out in pages.
+
+    >>> shared_page(512), shared_page(2 << 20)
+    (0, 2097152)
+    """
+    return page if page > ALIGNMENT else 0
+
+
 @dataclass(frozen=True)
 class Projection:
     """Device memory of a run, in bytes.
@@ -38,7 +47,7 @@ class Projection:
         Landing places for pieces that the device scatters into, or gathers from, a block; where the device shares
         the host's memory, what stores take to encode and decode their chunks.
     reserve : int
-        What the device's libraries take outside the run's pool.
+        What the device's libraries take outside the run's pool, and the page that small buffers share.
     """
 
     inputs: int

@@ -15,7 +15,7 @@ from chunkflow.coding import Coding, best_coding
 from chunkflow.cost import Machine, Traffic, estimate
 from chunkflow.grid import Grid, Shape
 from chunkflow.halo import length
-from chunkflow.memory import Projection, Ring, rounded
+from chunkflow.memory import Projection, Ring, rounded, shared_page
 from chunkflow.ops.blockwise import Blockwise, Operand
 from chunkflow.ops.product import Contraction
 from chunkflow.plan import Cut, Plan, private, recycled
@@ -138,7 +138,7 @@ class Problem:
             cuts_out=cuts_out,
             ring_in=ring_in,
             ring_out=ring_out,
-            memory=Projection(inputs, outputs, partials, lanes * spare, staging, self.reserve),
+            memory=Projection(inputs, outputs, partials, lanes * spare, staging, self.reserve + shared_page(page)),
             traffic=traffic,
             estimate=estimate(machine, traffic, blocks, depth, spilled, work, coding.decoders, coding.encoders),
             coders=coding.threads,

@@ -595,6 +595,37 @@ def test_halves_of_one_array_do_not_overlap(place: Place) -> None:
     same(x, expected)
 
 
+@everywhere
+@pytest.mark.parametrize("kind", ["memory", "file"])
+@pytest.mark.parametrize(
+    "parts",
+    [
+        ((slice(None), slice(0, 5)), (slice(None), slice(5, 10))),
+        ((slice(None), slice(0, None, 2)), (slice(None), slice(1, None, 2))),
+        ((slice(39, None, -2), slice(0, 9)), (slice(0, None, 2), slice(1, 10))),
+    ],
+    ids=["columns", "every other", "shifted in other rows"],
+)
+def test_parts_of_one_array_that_share_no_element_do_not_overlap(
+    place: Place, kind: str, parts: Any, tmp_path: Path
+) -> None:
+    x = filled((40, 10), "f4")
+    whole = x if kind == "memory" else np.lib.format.open_memmap(tmp_path / "x.npy", "w+", "f4", x.shape)
+    whole[...] = filled((40, 10), "f4")
+    read, written = parts
+    expected = whole.copy()
+    expected[written] = -whole[read]
+    run(place, 1000, operator.neg, whole[read], out=whole[written])
+    same(whole, expected)
+
+
+@pytest.mark.parametrize("step", [1, 2])
+def test_parts_that_share_an_element_do_overlap(step: int) -> None:
+    x = filled((40, 10), "f4")
+    with pytest.raises(errors.ArgumentError, match="overlaps the input"):
+        cf.map(operator.neg, x[:, 0:8:step], out=x[:, 2::step][:, : 8 // step], device="cpu")
+
+
 # -- Functions that hand back what is not theirs -------------------------------------------------------------
 
 

@@ -179,8 +179,8 @@ class CupyPool:
     def active(self) -> Iterator[None]:
         """Let CuPy's allocations in the calling thread come from the pool."""
         with self._device.attach(), cupy.cuda.using_allocator(self._malloc):
-            # What libraries took outside the pool counts too, and may have grown since the last run.
-            self._pool.set_limit(size=max(self.limit - self._device.reserve, 1))
+            # What libraries took outside the pool counts too, and may have grown; small buffers share a page.
+            self._pool.set_limit(size=max(self.limit - self._device.reserve - PAGE, 1))
             yield
 
     def measure(self, fn: Callable[[], T]) -> tuple[T, int]:

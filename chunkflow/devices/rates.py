@@ -15,7 +15,7 @@ PAGE = 2 << 20
 def gpu() -> Machine:
     """Rates of a GPU on a link of 16 lanes of the fifth generation; what matters is their proportion."""
     return Machine(
-        read=30e9,
+        read=40e9,
         upload=50e9,
         compute=800e9,
         download=50e9,

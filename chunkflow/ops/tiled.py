@@ -15,7 +15,7 @@ Axes = tuple[int, ...]
 TILE = 32 << 10
 """Elements of a tile: few enough for a copy in double precision to stay in the cache, many beside a call's cost."""
 
-STRIP = 8 << 20
+STRIP = 32 << 20
 """The same on a device with memory of its own, where a tile keeps it from being filled by the copy."""
 
 SHORT = 16
