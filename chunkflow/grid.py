@@ -98,18 +98,34 @@ def piece_box(shape: Sequence[int], units: Sequence[int], order: Sequence[int], 
     return tuple(min(b, n) for b, n in zip(fit(padded, units, order, limit), shape, strict=True))
 
 
+MOST_GROUPS = 16
+"""Groups of rows in a piece beyond which it is not worth copying them one by one."""
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Groups of runs of a block at equal distances, in elements: groups begin at `starts`, rows follow by `pitch`."""
+
+    starts: tuple[int, ...]
+    pitch: int
+    width: int
+    height: int
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Piece:
     """A part of a block that is moved in one go.
 
     `region` is relative to the block's corner; `shape` is the same extents in memory order; `offset`
-    is the first element's position in the block where the piece is contiguous there, else None.
+    is the first element's position in the block where the piece is contiguous there, else None; `rows` says how
+    it lies where it is not, if that is simple.
     """
 
     region: Region
     shape: Shape
     size: int
     offset: int | None
+    rows: Rows | None = None
 
 
 @lru_cache(maxsize=256)
@@ -140,40 +156,54 @@ def pieces(
     phase = phase or (0,) * ndim
     box = piece_box(shape, units, order, limit)
     sides = [_cuts(n, size, p) for n, size, p in zip(shape, box, phase, strict=True)]
-    strides = [0] * ndim
-    step = 1
-    for axis in reversed(order):
-        strides[axis] = step
-        step *= shape[axis]
     found = []
     for region in itertools.product(*(sides[axis] for axis in order)):
         natural: list[slice] = [slice(0)] * ndim
         for axis, side in zip(order, region, strict=True):
             natural[axis] = side
         extents = tuple(s.stop - s.start for s in region)
-        offset = None
-        if contiguous(shape_of(tuple(natural)), shape, order):
-            offset = sum(s.start * w for s, w in zip(natural, strides, strict=True))
-        found.append(Piece(tuple(natural), extents, math.prod(extents), offset))
+        found.append(Piece(tuple(natural), extents, math.prod(extents), *_lies(natural, shape, order)))
     return tuple(found)
 
 
 @lru_cache(maxsize=256)
 def placed(found: tuple[Piece, ...], start: Shape, shape: Shape, order: Shape) -> tuple[Piece, ...]:
     """Pieces of a part that begins at `start` of a block of `shape`, as pieces of the block."""
-    strides = [0] * len(shape)
-    step = 1
-    for axis in reversed(order):
-        strides[axis] = step
-        step *= shape[axis]
     moved = []
     for piece in found:
         region = shift(piece.region, start)
-        offset = None
-        if contiguous(shape_of(region), shape, order):
-            offset = sum(s.start * w for s, w in zip(region, strides, strict=True))
-        moved.append(Piece(region, piece.shape, piece.size, offset))
+        moved.append(Piece(region, piece.shape, piece.size, *_lies(region, shape, order)))
     return tuple(moved)
+
+
+def _lies(region: Sequence[slice], shape: Shape, order: Shape) -> tuple[int | None, Rows | None]:
+    """Where a region's first element lies in a block, if it is one run there; else in what rows it lies.
+
+    >>> _lies((slice(1, 3), slice(0, 4)), (5, 4), (0, 1)), _lies((slice(1, 3), slice(1, 3)), (5, 4), (0, 1))
+    ((4, None), (None, Rows(starts=(5,), pitch=4, width=2, height=2)))
+    """
+    start, step = 0, 1
+    dims = []  # lengths and distances, fastest first
+    for axis in reversed(order):
+        side = region[axis]
+        start += side.start * step
+        if side.stop - side.start != 1:
+            dims.append((side.stop - side.start, step))
+        step *= shape[axis]
+    width = 1
+    while dims and dims[0][1] == width:
+        width *= dims.pop(0)[0]
+    if not dims:
+        return start, None
+    height, pitch = dims.pop(0)
+    while dims and dims[0][1] == pitch * height:
+        height *= dims.pop(0)[0]
+    if math.prod(n for n, _ in dims) > MOST_GROUPS:
+        return None, None
+    starts = [start]
+    for n, distance in dims:
+        starts = [i * distance + s for i in range(n) for s in starts]
+    return None, Rows(tuple(starts), pitch, width, height)
 
 
 def _cuts(extent: int, size: int, phase: int) -> list[slice]:

@@ -184,3 +184,23 @@ def test_regions() -> None:
     assert grid.shift(region, (10, 20)) == (slice(10, 13), slice(20, 24))
     assert grid.shape_of(grid.shift(region, (10, 20))) == (3, 4)
     assert grid.describe(()) == "[]"
+
+
+@given(data=st.data())
+def test_a_piece_is_where_its_offset_or_its_rows_say(data: st.DataObject) -> None:
+    shape = tuple(data.draw(st.lists(st.integers(1, 6), min_size=1, max_size=4)))
+    order = tuple(data.draw(st.permutations(range(len(shape)))))
+    limit = data.draw(st.integers(1, 40))
+    memory = np.arange(math.prod(shape))
+    block = memory.reshape([shape[a] for a in order]).transpose(np.argsort(order))
+    for piece in grid.pieces(shape, order, limit):
+        expected = block[piece.region].transpose(order).ravel()
+        if piece.offset is not None:
+            assert piece.rows is None
+            found = memory[piece.offset : piece.offset + piece.size]
+        elif piece.rows is not None:
+            runs = [s + i * piece.rows.pitch for s in piece.rows.starts for i in range(piece.rows.height)]
+            found = np.concatenate([memory[r : r + piece.rows.width] for r in runs])
+        else:
+            continue
+        np.testing.assert_array_equal(found, expected)

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import mmap
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -109,6 +110,9 @@ class HostSlot:
 
     def pin(self) -> None:
         """Make the memory fit for asynchronous copies. Called by its thread before the first one."""
+
+    def close(self) -> None:
+        """Give back what is not Python's own."""
 
 
 class Event(Protocol):
@@ -240,6 +244,45 @@ class Pool(Protocol):
 
     def close(self) -> None:
         """Return everything to the driver. Idempotent."""
+
+
+class KeptSlots:
+    """Host slots that runs leave for the next one; `make` makes one of so many bytes, in whole pages."""
+
+    def __init__(self, make: Callable[[int], HostSlot]) -> None:
+        self._make = make
+        self._spare: list[HostSlot] = []
+        self._lock = threading.Lock()
+        self._closed = False
+
+    def take(self, number: int, nbytes: int) -> list[HostSlot]:
+        """Slots that are large enough; new ones take the place of those that are not."""
+        with self._lock:
+            fitting = [s for s in self._spare if s.array.nbytes >= nbytes]
+            small = [s for s in self._spare if s.array.nbytes < nbytes]
+            slots, self._spare = fitting[:number], fitting[number:]
+        for slot in small:
+            slot.close()
+        for slot in slots:
+            slot.renew()
+        size = -(-nbytes // mmap.PAGESIZE) * mmap.PAGESIZE
+        return [*slots, *(self._make(size) for _ in range(number - len(slots)))]
+
+    def keep(self, slots: list[HostSlot]) -> None:
+        """Take slots back, and the list with them."""
+        with self._lock:
+            self._spare += slots
+        slots.clear()
+        if self._closed:
+            self.close()
+
+    def close(self) -> None:
+        """Give the memory back; what is taken back later is given back at once."""
+        with self._lock:
+            self._closed = True
+            spare, self._spare = self._spare, []
+        for slot in spare:
+            slot.close()
 
 
 class Device(Protocol):

@@ -20,7 +20,7 @@ from cupy.cuda import cublas, runtime
 
 from chunkflow.cost import Machine
 from chunkflow.devices import rates
-from chunkflow.devices.base import Block, Done, Edge, Event, HostSlot, Lane, Unwatched, shaped
+from chunkflow.devices.base import Block, Done, Edge, Event, HostSlot, KeptSlots, Lane, Unwatched, shaped
 from chunkflow.devices.rates import PAGE
 from chunkflow.errors import DeviceError
 from chunkflow.grid import Piece
@@ -29,6 +29,7 @@ from chunkflow.memory import rounded
 T = TypeVar("T")
 
 TO_DEVICE, TO_HOST = 1, 2  # cudaMemcpyKind
+LEAST_ROW = 1 << 10  # bytes of rows that the copy engines take one by one
 TF32_MATH = 3  # cublasMath_t, CUBLAS_TF32_TENSOR_OP_MATH
 
 MOST_GROWTH = 512 << 20
@@ -76,28 +77,40 @@ class CupyLane:
         self._give_back = give_back
 
     def upload(self, slot: HostSlot, block: Block, piece: Piece, scratch: Any) -> None:
-        """Copy a piece to the device; scattered ones land in `scratch` and are spread out from there."""
+        """Copy a piece to the device; what is scattered there lands in `scratch` and is spread out from there."""
         array = block.array
-        nbytes = piece.size * array.dtype.itemsize
-        if piece.offset is not None:
-            target = array.data.ptr + piece.offset * array.dtype.itemsize
-            runtime.memcpyAsync(target, slot.pointer, nbytes, TO_DEVICE, self._pointer)
-            return
-        runtime.memcpyAsync(scratch.data.ptr, slot.pointer, nbytes, TO_DEVICE, self._pointer)
-        with self._stream:
-            array[piece.region] = shaped(scratch, array.dtype, piece.shape, block.inverse)
+        if not self._copied(array, piece, slot.pointer, TO_DEVICE):
+            nbytes = piece.size * array.dtype.itemsize
+            runtime.memcpyAsync(scratch.data.ptr, slot.pointer, nbytes, TO_DEVICE, self._pointer)
+            with self._stream:
+                array[piece.region] = shaped(scratch, array.dtype, piece.shape, block.inverse)
 
     def download(self, block: Block, piece: Piece, slot: HostSlot, scratch: Any) -> None:
-        """Copy a piece to the host; scattered ones are gathered in `scratch` first."""
+        """Copy a piece to the host; what is scattered is gathered in `scratch` first."""
         array = block.array
-        nbytes = piece.size * array.dtype.itemsize
-        if piece.offset is not None:
-            source = array.data.ptr + piece.offset * array.dtype.itemsize
-        else:
+        if not self._copied(array, piece, slot.pointer, TO_HOST):
+            nbytes = piece.size * array.dtype.itemsize
             with self._stream:
                 shaped(scratch, array.dtype, piece.shape, block.inverse)[...] = array[piece.region]
-            source = scratch.data.ptr
-        runtime.memcpyAsync(slot.pointer, source, nbytes, TO_HOST, self._pointer)
+            runtime.memcpyAsync(slot.pointer, scratch.data.ptr, nbytes, TO_HOST, self._pointer)
+
+    def _copied(self, array: Any, piece: Piece, host: int, kind: int) -> bool:
+        """Copy a piece that is one run on the device, or rows that are worth it; whether it is."""
+        item, rows = array.dtype.itemsize, piece.rows
+        if piece.offset is not None:
+            there = array.data.ptr + piece.offset * item
+            ends = (there, host) if kind == TO_DEVICE else (host, there)
+            runtime.memcpyAsync(*ends, piece.size * item, kind, self._pointer)
+            return True
+        if rows is None or rows.width * item < LEAST_ROW:
+            return False
+        width, pitch = rows.width * item, rows.pitch * item
+        for start in rows.starts:
+            there = array.data.ptr + start * item
+            places = (there, pitch, host, width) if kind == TO_DEVICE else (host, width, there, pitch)
+            runtime.memcpy2DAsync(*places, width, rows.height, kind, self._pointer)
+            host += width * rows.height
+        return True
 
     def call(self, fn: Callable[[], T], reads: Sequence[object] = (), writes: Sequence[object] = ()) -> Done:
         """Call `fn` now, with this stream current; what it launches runs in the stream's turn."""
@@ -135,9 +148,7 @@ class CupyPool:
         self._taken = self._drawn = self._measured = 0
         self._trial = cupy.cuda.MemoryPool(self._from_driver)  # what is measured leaves no odd chunks in the other
         self._measuring = False
-        self._spare: list[PinnedSlot] = []
-        self._lock = threading.Lock()
-        self._closed = False
+        self._slots = KeptSlots(lambda nbytes: PinnedSlot(nbytes, device))
 
     def _from_driver(self, nbytes: int) -> Any:
         before = self._device.free_memory() if self._measuring else 0
@@ -201,31 +212,16 @@ class CupyPool:
             return result, self._measured - start
 
     def host_slots(self, number: int, nbytes: int) -> list[HostSlot]:
-        """Slots left by earlier runs where they are large enough, and new ones."""
-        with self._lock:
-            fitting = [s for s in self._spare if s.array.nbytes >= nbytes]
-            # Smaller ones are closed with their last reference: the new ones take their place.
-            slots, self._spare = fitting[:number], fitting[number:]
-        for slot in slots:
-            slot.renew()
-        size = -(-nbytes // mmap.PAGESIZE) * mmap.PAGESIZE
-        return [*slots, *(PinnedSlot(size, self._device) for _ in range(number - len(slots)))]
+        """Pinned memory; what earlier runs have left, where it is large enough."""
+        return self._slots.take(number, nbytes)
 
     def release_host(self, slots: list[HostSlot]) -> None:
         """Keep the slots for the next run."""
-        with self._lock:
-            self._spare += [s for s in slots if isinstance(s, PinnedSlot)]
-        slots.clear()
-        if self._closed:
-            self.close()
+        self._slots.keep(slots)
 
     def close(self) -> None:
         """Return pinned and device memory to the driver."""
-        with self._lock:
-            self._closed = True
-            spare, self._spare = self._spare, []
-        for slot in spare:
-            slot.close()
+        self._slots.close()
         with self._device.attach():
             cupy.fft.config.get_plan_cache().clear()  # plans' work areas may have come from this pool
             self._trial.free_all_blocks()

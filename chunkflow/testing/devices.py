@@ -22,7 +22,7 @@ import pytest
 
 from chunkflow.cost import Machine
 from chunkflow.devices.base import Block, Device, Edge
-from chunkflow.grid import Shape, permuted, pieces
+from chunkflow.grid import Shape, permuted, pieces, placed
 from chunkflow.testing.arrays import filled
 from chunkflow.testing.bench import MIB, Bench, in_threads
 from chunkflow.testing.pools import PoolContract
@@ -251,6 +251,22 @@ class DeviceContract(PoolContract):
             np.testing.assert_array_equal(bench.download(lane, block, cut), array)
             # The same by pieces of another shape, so that no two mistakes cancel.
             np.testing.assert_array_equal(bench.download(lane, block, pieces(SHAPE, order, 10)), array)
+
+    @pytest.mark.parametrize("order", ORDERS)
+    @pytest.mark.parametrize("limit", [700, 3000, 100_000])
+    def test_a_part_of_long_rows_makes_the_round_trip(self, bench: Bench, order: Shape, limit: int) -> None:
+        shape = tuple((5, 6, 700)[order.index(axis)] for axis in range(3))  # rows lie along the fastest axis
+        inside = tuple((3, 4, 600)[order.index(axis)] for axis in range(3))
+        start = tuple((1, 2, 50)[order.index(axis)] for axis in range(3))
+        cut = placed(pieces(inside, order, limit), start, shape, order)
+        assert all(piece.offset is None or limit == 700 for piece in cut)
+        lane, block, array = bench.lane(), bench.block(shape, "f4", order), filled(shape, "f4")
+        bench.upload(lane, np.zeros_like(array), block, pieces(shape, order, 10_000))
+        bench.upload(lane, array, block, cut)
+        expected, part = np.zeros_like(array), tuple(slice(s, s + n) for s, n in zip(start, inside, strict=True))
+        expected[part] = array[part]
+        np.testing.assert_array_equal(bench.download(lane, block, pieces(shape, order, 10_000)), expected)
+        np.testing.assert_array_equal(bench.download(lane, block, cut)[part], array[part])
 
     @pytest.mark.parametrize("shape", [(), (1,), (1, 1)])
     def test_a_single_element_makes_the_round_trip(self, bench: Bench, shape: Shape) -> None:
