@@ -186,7 +186,8 @@ def moments(wide: np.dtype, result: np.dtype, ddof: float, *, root: bool, skip: 
         divisor = np.maximum(number, 1)
         mean = reduce("sum", clean, axes, wide) / (divisor if skip else number)
         blocks = (x, mean) if mask is None else (x, mean, mask)
-        if mask is None and wide.kind == "f" and x.size and axes and not isinstance(x, np.ndarray):
+        plain = mask is None and x.size and axes and wide.kind == "f" and x.dtype.kind in "iuf"
+        if plain and not isinstance(x, np.ndarray):
             found = np.var(x, axis=axes, dtype=wide, keepdims=True) * number  # a kernel that holds no differences
         else:
             found = summed(lambda *b: squares(centred(*b)), blocks, axes, real)

@@ -15,6 +15,7 @@ import pytest
 
 from chunkflow.devices.base import Block, Device, HostSlot, Lane, Pool, shaped
 from chunkflow.grid import Piece, Shape, permuted, pieces
+from chunkflow.memory import shared_page
 
 MIB = 1 << 20
 
@@ -139,4 +140,4 @@ class DeviceSuite:
 
     def pool(self, device: Device, nbytes: int) -> Pool:
         """A pool with so many bytes besides what libraries took."""
-        return device.pool(device.reserve + nbytes)
+        return device.pool(device.reserve + shared_page(device.machine.page) + nbytes)
