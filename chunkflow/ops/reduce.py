@@ -186,11 +186,7 @@ def moments(wide: np.dtype, result: np.dtype, ddof: float, *, root: bool, skip: 
         divisor = np.maximum(number, 1)
         mean = reduce("sum", clean, axes, wide) / (divisor if skip else number)
         blocks = (x, mean) if mask is None else (x, mean, mask)
-        plain = mask is None and x.size and axes and wide.kind == "f" and x.dtype.kind in "iuf"
-        if plain and not isinstance(x, np.ndarray):
-            found = np.var(x, axis=axes, dtype=wide, keepdims=True) * number  # a kernel that holds no differences
-        else:
-            found = summed(lambda *b: squares(centred(*b)), blocks, axes, real)
+        found = summed(lambda *b: squares(centred(*b)), blocks, axes, real)
         rest = summed(centred, blocks, axes, wide) / divisor if _is_tight(result) else None
         return number, found, mean, rest
 
