@@ -12,6 +12,12 @@ from chunkflow.memory import rounded
 from chunkflow.plan import Cut
 from chunkflow.spec import ArraySpec
 
+FETCHERS = 16
+"""Chunks that are fetched at once from behind a network."""
+
+LATENCY = 0.05
+"""Seconds that a request over a network takes before its first byte comes."""
+
 COPIES = 3
 """What a store with chunks takes besides a block, in pieces: encoded, decoded and on their way between."""
 
@@ -31,22 +37,29 @@ class Coding:
         How many of them have something to do.
     nbytes : int
         Bytes that they take at most.
+    waits : int
+        How often, for each block, a lane waits for what it has asked a server for.
     """
 
     threads: int = 1
     decoders: int = 1
     encoders: int = 1
     nbytes: int = 0
+    waits: int = 0
 
 
 def best_coding(sources: Sequence[Coded], sinks: Sequence[Coded], lanes: int, threads: int, free: int) -> Coding:
     """As many threads for each lane as there are pieces for and as `free` bytes allow, and one at the least."""
     pieces_in, pieces_out = [_pieces(*s) for s in sources], [_pieces(*s) for s in sinks]
+    remote = [n for (n, _), (_, _, spec) in zip(pieces_in, sources, strict=True) if spec.remote]
+    if remote:
+        threads = max(threads, FETCHERS // lanes)
     found = Coding()
     for number in range(max(1, min(threads, max([n for n, _ in (*pieces_in, *pieces_out)], default=1))), 0, -1):
         # A lane reads, then writes, one array after another.
         nbytes = rounded(max([min(number, n) * size for n, size in (*pieces_in, *pieces_out)], default=0))
-        found = Coding(number, _busy(pieces_in, number), _busy(pieces_out, number), nbytes)
+        waits = sum(-(-n // number) for n in remote)
+        found = Coding(number, _busy(pieces_in, number), _busy(pieces_out, number), nbytes, waits)
         if lanes * nbytes <= free:
             break
     return found

@@ -113,11 +113,12 @@ def estimate(
     work: int = 0,
     decoders: int = 1,
     encoders: int = 1,
+    waits: float = 0.0,
 ) -> Estimate:
     """Predict a run of `blocks` blocks with `depth` slots.
 
     `work` are the multiply-adds of a product; `spilled` of the bytes computed are not in the cache. Each lane has its
-    chunks decoded and encoded by so many threads.
+    chunks decoded and encoded by so many threads. `waits` are seconds in which it waits for servers.
 
     >>> m = Machine(read=1, upload=1, compute=1, download=1, write=1, overhead=0)
     >>> t = Traffic(8, 8, 8, 8, 8)
@@ -126,7 +127,7 @@ def estimate(
     """
     lanes = min(machine.lanes, depth, max(blocks, 1))
     stages = {
-        "read": traffic.read / machine.read + traffic.decode / (machine.decode * decoders),
+        "read": waits + traffic.read / machine.read + traffic.decode / (machine.decode * decoders),
         "compute": (traffic.compute + spilled * (1 / machine.spill - 1)) / machine.compute,
         "write": traffic.write / machine.write + traffic.encode / (machine.encode * encoders),
     }

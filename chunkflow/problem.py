@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from chunkflow import grid as _grid
-from chunkflow.coding import Coding, best_coding
+from chunkflow.coding import LATENCY, Coding, best_coding
 from chunkflow.cost import Machine, Traffic, estimate
 from chunkflow.grid import Grid, Shape
 from chunkflow.halo import length
@@ -124,6 +124,7 @@ class Problem:
         encode = sum(s.nbytes for s in self.outputs if s.chunks is not None)
         traffic = Traffic(read, upload, compute, written, written, decode, encode, sum(in_bytes), sum(out_bytes))
         work = op.work if isinstance(op, Contraction) else 0
+        waits = blocks * coding.waits * LATENCY
         return Plan(
             op=op,
             operands=self.operands,
@@ -140,7 +141,7 @@ class Problem:
             ring_out=ring_out,
             memory=Projection(inputs, outputs, partials, lanes * spare, staging, self.reserve + shared_page(page)),
             traffic=traffic,
-            estimate=estimate(machine, traffic, blocks, depth, spilled, work, coding.decoders, coding.encoders),
+            estimate=estimate(machine, traffic, blocks, depth, spilled, work, coding.decoders, coding.encoders, waits),
             coders=coding.threads,
         )
 
@@ -200,8 +201,8 @@ def _cut(spec: ArraySpec, machine: Machine, *, strict: bool) -> Cut:
         nbytes = math.prod(min(u, n) for u, n in zip(units, spec.shape, strict=True)) * itemsize
         if not strict and nbytes * machine.slots > machine.host_limit:
             units = None
-        else:
-            limit = max(limit, nbytes // itemsize)
+        else:  # what must be fetched is asked for chunk by chunk, by as many threads as there may be
+            limit = nbytes // itemsize if spec.remote else max(limit, nbytes // itemsize)
     return Cut(spec.order, limit, units)
 
 

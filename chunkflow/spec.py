@@ -27,6 +27,8 @@ class ArraySpec:
         Axes from the slowest to the fastest varying in the store.
     in_memory : bool
         Whether the store can hand out a read-only view of any region without copying.
+    remote : bool
+        Whether the elements come over a network, where a request takes long and many at once take no longer.
     how : str
         How the store gets at the elements where it has a choice, and why, for people.
     """
@@ -38,6 +40,7 @@ class ArraySpec:
     order: Shape = ()
     in_memory: bool = False
     how: str = ""
+    remote: bool = False
 
     def __post_init__(self) -> None:
         if len(self.order) != len(self.shape):

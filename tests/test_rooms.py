@@ -25,7 +25,7 @@ FLOORS = (
     "plan coding problem search planner chunking host",
     "stores.base stores.layout stores.checks stores.paths",
     "stores.array stores.file stores.filesink stores.zarrnode stores.zarrfiles stores.zarrcodecs stores.zarrchain "
-    "stores.zarrchunks stores.zarrshards stores.zarrdirect stores.zarr "
+    "stores.zarrchunks stores.zarrshards stores.retries stores.zarrremote stores.zarrdirect stores.zarr "
     "stores.hdf5chunks stores.hdf5facts stores.hdf5 stores.* stores",
     "devices.base devices.rates devices.numpy devices.cupy devices.clock devices",
     "staging kernel ring direct engine budget calibrate profile progress",

@@ -145,6 +145,11 @@ def _path_source(obj: str | os.PathLike[Any]) -> Source:
     from chunkflow.stores.zarrnode import zarr_node
 
     given = _text(obj)
+    if "://" in given:
+        from chunkflow.stores.zarr import ZarrSource
+        from chunkflow.stores.zarrremote import open_url
+
+        return ZarrSource(open_url(given))
     path = os.path.abspath(given)
     if (named := hdf5_parts(given)) is not None and not os.path.isdir(path):
         _require_h5py(given)
@@ -174,6 +179,11 @@ def _path_target(out: str | os.PathLike[Any], overwrite: bool) -> Target:
     from chunkflow.stores.zarrnode import zarr_node
 
     given = _text(out)
+    if "://" in given:
+        raise ArgumentError(
+            f"the output {given!r} is a URL: create the array with zarr.create_array(store={given!r}, ...) and give "
+            "that as out"
+        )
     path = os.path.abspath(given)
     if path.endswith(".npy"):
         from chunkflow.stores.npy import NpyTarget
@@ -206,8 +216,6 @@ def _text(path: str | os.PathLike[Any]) -> str:
     text = os.fspath(path)
     if not isinstance(text, str):
         raise ArgumentTypeError(f"a path must be a str, not {type(text).__name__}")
-    if "://" in text:
-        raise ArgumentError(f"{text!r} is a URL: open it with zarr.open_array and pass the zarr.Array")
     if not text or "\0" in text:
         raise ArgumentError(f"{text!r} is no path")
     return text

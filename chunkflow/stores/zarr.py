@@ -7,6 +7,8 @@ in a pool of threads of its own. Writes are safe as long as no two of them touch
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,9 +21,11 @@ from chunkflow.grid import Region, Shape, describe
 from chunkflow.spec import ArraySpec
 from chunkflow.stores.base import Footprint
 from chunkflow.stores.checks import matching, numeric_dtype
+from chunkflow.stores.retries import again
 from chunkflow.stores.zarrchunks import Chunks
 from chunkflow.stores.zarrcodecs import NotDirectError
 from chunkflow.stores.zarrdirect import direct
+from chunkflow.stores.zarrremote import RemoteChunks, is_remote, url_of
 from chunkflow.stores.zarrshards import Shards
 
 try:
@@ -62,6 +66,8 @@ def _location(array: AnyArray) -> str:
     store = array.store
     if isinstance(store, LocalStore):
         return os.path.realpath(os.path.join(store.root, array.path))
+    if is_remote(store):
+        return url_of(store, array.path)
     return f"{store}/{array.path}".rstrip("/")
 
 
@@ -71,11 +77,11 @@ def _folder(array: AnyArray) -> Path | None:
     return Path(os.path.abspath(store.root)) / array.path if isinstance(store, LocalStore) else None
 
 
-def _direct(array: AnyArray) -> tuple[Chunks | Shards | None, str]:
+def _direct(array: AnyArray) -> tuple[Chunks | Shards | RemoteChunks | None, str]:
     """How the array's chunks are read and written directly, if they are, and which way it is for people."""
     folder = _folder(array)
     try:
-        if folder is None:
+        if folder is None and not is_remote(array.store):
             raise NotDirectError(type(array.store).__name__)
         found = direct(array, folder)
     except NotDirectError as reason:
@@ -83,7 +89,7 @@ def _direct(array: AnyArray) -> tuple[Chunks | Shards | None, str]:
     return found, f"directly: {found}"
 
 
-def _spec(array: AnyArray, chunks: Shape | None) -> tuple[ArraySpec, Chunks | Shards | None]:
+def _spec(array: AnyArray, chunks: Shape | None) -> tuple[ArraySpec, Chunks | Shards | RemoteChunks | None]:
     name = _location(array)
     dtype = numeric_dtype(array.dtype, name)
     found, how = _direct(array)
@@ -99,6 +105,7 @@ def _spec(array: AnyArray, chunks: Shape | None) -> tuple[ArraySpec, Chunks | Sh
         chunks=chunks and tuple(max(1, side) for side in chunks),
         order=order,
         how=how,
+        remote=is_remote(array.store),
     )
     return spec, found
 
@@ -134,13 +141,10 @@ class ZarrSource:
             if self._direct is not None:
                 self._direct.read(region, out)
             elif _buffers is None or not native or not region:
-                np.copyto(out, np.asarray(array[region]))
+                np.copyto(out, np.asarray(self._again(lambda: array[region])))
             else:  # chunks are decoded and put into their places in `out`, with no copy in between
-                array.get_basic_selection(
-                    region,
-                    out=_buffers.NDBuffer.from_numpy_array(out),
-                    prototype=_buffers.buffer_prototype,
-                )
+                place, kind = _buffers.NDBuffer.from_numpy_array(out), _buffers.buffer_prototype
+                self._again(lambda: array.get_basic_selection(region, out=place, prototype=kind))
         except Exception as error:
             raise ReadError(
                 f"cannot read {describe(region)} of the zarr array {self.spec.name}: {error}",
@@ -155,6 +159,9 @@ class ZarrSource:
                 path=self.spec.name,
                 region=region,
             )
+
+    def _again(self, request: Callable[[], Any]) -> Any:
+        return again(request) if self.spec.remote else request()
 
     def view(self, region: Region) -> np.ndarray | None:
         """See `Source.view`: chunks are encoded."""
@@ -178,6 +185,8 @@ class ZarrTarget:
                 f"the output {self.name} has chunks of unequal sizes, to which blocks cannot be aligned"
             ) from None
         self._array, self._spec = array, _spec(array, chunks)[0]
+        if self._spec.remote:
+            self._spec = replace(self._spec, how="through zarr: chunks in a store are written by it")
         self.footprint: Footprint | None = _footprint(array)
 
     def describe(self, shape: Shape, dtype: np.dtype, chunks: Shape | None) -> ArraySpec:
@@ -205,7 +214,7 @@ class ZarrSink:
             return
         try:
             if self._direct is None or not self._direct.write(region, block):
-                self._array[region] = block.copy() if self._copies else block
+                self._again(lambda: self._array.__setitem__(region, block.copy() if self._copies else block))
         except Exception as error:
             raise WriteError(
                 f"cannot write {describe(region)} to the zarr array {self.spec.name}: {error}",
@@ -213,6 +222,9 @@ class ZarrSink:
                 region=region,
                 cause=error,
             ) from error
+
+    def _again(self, request: Callable[[], Any]) -> Any:
+        return again(request) if self.spec.remote else request()
 
     def commit(self) -> Any:
         """See `Sink.commit`."""

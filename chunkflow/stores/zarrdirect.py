@@ -12,11 +12,12 @@ from chunkflow.grid import Shape
 from chunkflow.stores.zarrchain import Chain, chain_2, chain_3
 from chunkflow.stores.zarrchunks import Chunks
 from chunkflow.stores.zarrcodecs import NotDirectError, word
+from chunkflow.stores.zarrremote import RemoteChunks
 from chunkflow.stores.zarrshards import Shards
 
 
-def direct(array: Any, folder: Path) -> Chunks | Shards:
-    """How to read and write the chunks of a local zarr array directly.
+def direct(array: Any, folder: Path | None) -> Chunks | Shards | RemoteChunks:
+    """How to read and write the chunks of a zarr array directly, in a folder or else in the array's store.
 
     Raises
     ------
@@ -38,6 +39,14 @@ def direct(array: Any, folder: Path) -> Chunks | Shards:
     dtype = np.dtype(array.dtype)
     fill = np.asarray(array.fill_value, dtype.newbyteorder("="))
     extents, keeps_empty = tuple(array.shape), bool(getattr(config, "write_empty_chunks", True))
+    if folder is None:
+        if shards is not None:
+            raise NotDirectError(f"shards in a {type(array.store).__name__}")
+        if metadata.zarr_format == 2:
+            chain = chain_2(metadata, inner, dtype, fill)
+        else:
+            chain = chain_3([codec.to_dict() for codec in metadata.codecs], inner, dtype, fill)
+        return RemoteChunks(array.store, array.path, metadata.encode_chunk_key, extents, chain)
     if metadata.zarr_format == 2:
         chain = chain_2(metadata, inner, dtype, fill)
         return Chunks(str(folder), metadata.encode_chunk_key, extents, chain, keeps_empty)

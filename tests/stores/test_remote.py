@@ -1,0 +1,324 @@
+"""Arrays behind a network: a server on the loopback that is slow, and fails now and then."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import zarr
+from numcodecs import Blosc
+
+import chunkflow as cf
+from chunkflow.grid import whole
+from chunkflow.stores import Source, Target, open_source, open_target, retries
+from chunkflow.stores.zarrremote import RemoteChunks
+from chunkflow.testing import SinkContract, SourceContract, filled
+
+fsspec = pytest.importorskip("fsspec")
+pytest.importorskip("aiohttp")
+
+Answer = Callable[["Handler"], bool]
+"""Answers a request; False leaves that to the server."""
+
+
+class Handler(SimpleHTTPRequestHandler):
+    """Serves a folder, as its server wants it."""
+
+    server: Server
+
+    def do_GET(self) -> None:
+        with self.server.lock:
+            self.server.seen[self.path] += 1
+            self.server.busy += 1
+            self.server.most = max(self.server.most, self.server.busy)
+        try:
+            time.sleep(self.server.latency)
+            if not self.server.answer(self) and not self.part():
+                super().do_GET()
+        finally:
+            with self.server.lock:
+                self.server.busy -= 1
+
+    def part(self) -> bool:
+        """Answer a request for some bytes of a file."""
+        asked, path = self.headers.get("Range"), Path(self.translate_path(self.path))
+        if asked is None or not path.is_file():
+            return False
+        raw = path.read_bytes()
+        first, last = asked.removeprefix("bytes=").split("-")
+        start = int(first) if first else len(raw) - int(last)
+        found = raw[start : int(last) + 1 if first and last else None]
+        self.send_response(206)
+        self.send_header("Content-Length", str(len(found)))
+        self.send_header("Content-Range", f"bytes {start}-{start + len(found) - 1}/{len(raw)}")
+        self.end_headers()
+        self.wfile.write(found)
+        return True
+
+    def log_message(self, *_: Any) -> None:
+        """Silence."""
+
+
+class Server(ThreadingHTTPServer):
+    """A server that counts its requests, waits before each answer, and may answer otherwise."""
+
+    daemon_threads = True
+    request_queue_size = 64
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(("127.0.0.1", 0), partial(Handler, directory=str(folder)))
+        self.lock = threading.Lock()
+        self.seen: Counter[str] = Counter()
+        self.busy = self.most = 0
+        self.latency = 0.0
+        self.answer: Answer = lambda request: False
+
+    def url(self, name: str) -> str:
+        return f"http://127.0.0.1:{self.server_address[1]}/{name}"
+
+    def chunks(self) -> dict[str, int]:
+        """Requests for chunks, by path."""
+        return {path: n for path, n in self.seen.items() if "/c/" in path}
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[Server]:
+    folder = tmp_path / "served"
+    folder.mkdir()
+    served = Server(folder)
+    thread = threading.Thread(target=served.serve_forever, daemon=True)
+    thread.start()
+    yield served
+    served.shutdown()
+    served.server_close()
+    thread.join()
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(retries, "FIRST_WAIT", 0.002)
+
+
+def serve(tmp_path: Path, array: np.ndarray, name: str = "x.zarr", **options: Any) -> None:
+    options = {"chunks": tuple(max(1, -(-n // 4)) for n in array.shape), **options}
+    made = zarr.create_array(tmp_path / "served" / name, shape=array.shape, dtype=array.dtype, **options)
+    made[...] = array
+
+
+# -- As any other store --------------------------------------------------------------------------------------
+
+
+class TestMemoryUrlSource(SourceContract):
+    @pytest.fixture(autouse=True)
+    def forgotten(self) -> Iterator[None]:
+        yield
+        fsspec.filesystem("memory").store.clear()
+
+    def make(self, tmp_path: Path, array: np.ndarray) -> Source:
+        chunks = tuple(max(1, n // 2) for n in array.shape)
+        made = zarr.create_array(f"memory:/{tmp_path}/x.zarr", shape=array.shape, dtype=array.dtype, chunks=chunks)
+        made[...] = array
+        return open_source(f"memory:/{tmp_path}/x.zarr")
+
+
+class TestRemoteArraySink(SinkContract):
+    def make(self, tmp_path: Path, array: np.ndarray) -> Target:
+        chunks = tuple(max(1, n // 2) for n in array.shape)
+        return open_target(
+            zarr.create_array(f"memory:/{tmp_path}/y.zarr", shape=array.shape, dtype=array.dtype, chunks=chunks)
+        )
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"compressors": None},
+        {"zarr_format": 2, "compressors": Blosc("lz4")},
+        {"shards": (20, 16), "chunks": (5, 8)},
+        {"fill_value": 3, "chunks": (7, 11)},
+    ],
+    ids=["zstd", "raw", "format 2", "shards", "a fill value"],
+)
+def test_over_http(server: Server, tmp_path: Path, options: dict[str, Any]) -> None:
+    x = filled((40, 50), "f4")
+    x[:14] = 3
+    serve(tmp_path, x, **options)
+    np.testing.assert_array_equal(cf.map(np.negative, server.url("x.zarr"), device="cpu"), -x)
+    np.testing.assert_allclose(cf.sum(server.url("x.zarr"), axis=0, device="cpu"), x.sum(axis=0), rtol=1e-6)
+
+
+def test_a_member_of_a_group_and_the_group_itself(server: Server, tmp_path: Path) -> None:
+    zarr.create_group(tmp_path / "served" / "sim.zarr")
+    serve(tmp_path, filled((8, 8), "f4"), "sim.zarr/u")
+    assert cf.open(server.url("sim.zarr/u")).shape == (8, 8)
+    with pytest.raises(cf.errors.ArgumentError, match="zarr group"):
+        cf.open(server.url("sim.zarr"))
+    with pytest.raises(cf.errors.SourceNotFoundError, match="no zarr array"):
+        cf.open(server.url("sim.zarr/v"))
+
+
+def test_the_plan_says_how_it_is_read(server: Server, tmp_path: Path) -> None:
+    serve(tmp_path, filled((40, 50), "f4"))
+    plan = cf.explain(cf.map, np.negative, server.url("x.zarr"), device="cpu")
+    assert plan.operands[0].remote
+    assert plan.operands[0].how == "directly: zstd, fetched"
+    assert plan.operands[0].name == server.url("x.zarr")
+
+
+# -- Few requests, many at once ------------------------------------------------------------------------------
+
+
+def test_each_chunk_is_fetched_once_and_many_are_at_once(server: Server, tmp_path: Path) -> None:
+    x = filled((64, 64), "f4")
+    serve(tmp_path, x, chunks=(8, 8))
+    source = server.url("x.zarr")
+    cf.explain(cf.map, np.negative, source, device="cpu")  # its trial call has the first chunk
+    server.seen.clear()
+    server.latency = 0.02
+    got = cf.map(np.negative, source, device="cpu", dtype="f4", workspace=4)
+    np.testing.assert_array_equal(got, -x)
+    assert set(server.chunks().values()) == {1}
+    assert len(server.chunks()) == 64
+    assert server.most >= 8
+
+
+def test_what_is_fetched_at_once_stays_within_the_budget(server: Server, tmp_path: Path) -> None:
+    x = np.random.default_rng(0).random((256, 1024), "f4")
+    serve(tmp_path, x, chunks=(16, 1024))
+    plan = cf.explain(cf.map, np.negative, server.url("x.zarr"), device="cpu", budget="1MB")
+    assert plan.memory.total <= 1_000_000
+    assert 1 <= plan.coders * plan.lanes <= 16
+    got = cf.map(np.negative, server.url("x.zarr"), device="cpu", budget="1MB")
+    np.testing.assert_array_equal(got, -x)
+
+
+# -- Servers that fail ---------------------------------------------------------------------------------------
+
+
+def failing(code: int, times: int, only: str = "/c/") -> Answer:
+    """Answers the first requests for each path with an error."""
+    seen: Counter[str] = Counter()
+    lock = threading.Lock()
+
+    def answer(request: Handler) -> bool:
+        with lock:
+            seen[request.path] += 1
+            fails = only in request.path and seen[request.path] <= times
+        if fails:
+            request.send_error(code)
+        return fails
+
+    return answer
+
+
+@pytest.mark.parametrize("code", [500, 503, 429])
+@pytest.mark.parametrize("shards", [None, (40, 26)])
+def test_a_server_that_fails_for_a_while_is_asked_again(server: Server, tmp_path: Path, code: int, shards: Any) -> None:
+    x = filled((40, 50), "f4")
+    serve(tmp_path, x, chunks=(10, 13), shards=shards)
+    server.answer = failing(code, 3)
+    np.testing.assert_array_equal(cf.map(np.negative, server.url("x.zarr"), device="cpu"), -x)
+
+
+def test_metadata_are_asked_for_again(server: Server, tmp_path: Path) -> None:
+    serve(tmp_path, filled((40, 50), "f4"))
+    server.answer = failing(503, 2, "zarr.json")
+    assert cf.open(server.url("x.zarr")).shape == (40, 50)
+
+
+def test_an_answer_that_breaks_off_is_asked_for_again(server: Server, tmp_path: Path) -> None:
+    x = filled((40, 50), "f4")
+    serve(tmp_path, x)
+    broken: set[str] = set()
+
+    def answer(request: Handler) -> bool:
+        if "/c/" not in request.path or request.path in broken:
+            return False
+        broken.add(request.path)
+        request.send_response(200)
+        request.send_header("Content-Length", "1000")
+        request.end_headers()
+        request.wfile.write(b"only so much")
+        return True
+
+    server.answer = answer
+    np.testing.assert_array_equal(cf.map(np.negative, server.url("x.zarr"), device="cpu"), -x)
+    assert broken
+
+
+def test_a_server_that_fails_for_good_is_a_read_error(server: Server, tmp_path: Path) -> None:
+    serve(tmp_path, filled((40, 50), "f4"))
+    server.answer = failing(503, 1000)
+    with pytest.raises(cf.ReadError, match="503") as caught:
+        cf.map(np.negative, server.url("x.zarr"), device="cpu", out=tmp_path / "y.npy")
+    assert caught.value.region is not None
+    assert max(server.chunks().values()) == retries.ATTEMPTS
+    assert not (tmp_path / "y.npy").exists()
+
+
+@pytest.mark.parametrize("code", [400, 401, 403])
+def test_what_is_refused_is_not_asked_for_again(server: Server, tmp_path: Path, code: int) -> None:
+    serve(tmp_path, filled((40, 50), "f4"))
+    server.answer = failing(code, 1000)
+    with pytest.raises(cf.ReadError):
+        cf.map(np.negative, server.url("x.zarr"), device="cpu")
+    assert max(server.chunks().values()) == 1, "never a fill value in its place, and no second request"
+
+
+def test_a_chunk_that_is_damaged_or_claims_to_be_huge_is_a_read_error(server: Server, tmp_path: Path) -> None:
+    x = filled((40, 50), "f4")
+    serve(tmp_path, x, compressors=None)
+    (tmp_path / "served" / "x.zarr" / "c" / "0" / "0").write_bytes(bytes(10))
+    with pytest.raises(cf.ReadError, match="10 bytes"):
+        cf.map(np.negative, server.url("x.zarr"), device="cpu")
+    source = open_source(server.url("x.zarr"))
+    out = np.empty((10, 13), "f4")
+    source.read((slice(10, 20), slice(13, 26)), out)
+    np.testing.assert_array_equal(out, x[10:20, 13:26])
+
+
+def test_writes_are_tried_again() -> None:
+    array = zarr.create_array("memory://again/y.zarr", shape=(4, 4), chunks=(2, 4), dtype="f4")
+    target = open_target(array)
+    sink = target.open(target.describe((4, 4), array.dtype, None))
+    real, left = type(array).__setitem__, iter([ConnectionResetError("reset"), TimeoutError("slow")])
+
+    def setting(self: Any, region: Any, value: Any) -> None:
+        if (error := next(left, None)) is not None:
+            raise error
+        real(self, region, value)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(type(array), "__setitem__", setting)
+        sink.write(whole((4, 4)), np.ones((4, 4), "f4"))
+    np.testing.assert_array_equal(sink.commit()[...], 1)
+
+
+@pytest.mark.parametrize(
+    ("url", "words"),
+    [("nothing://x/y.zarr", "chunkflow-stream"), ("memory://", "no zarr array|zarr")],
+)
+def test_what_cannot_be_opened_says_what_to_do(url: str, words: str) -> None:
+    with pytest.raises(cf.errors.ChunkflowError, match=words):
+        cf.map(np.negative, url, device="cpu")
+
+
+def test_a_result_is_not_created_at_a_url() -> None:
+    with pytest.raises(cf.errors.ArgumentError, match=r"zarr\.create_array"):
+        cf.map(np.negative, np.ones(3), out="memory://y.zarr", device="cpu")
+
+
+def test_a_remote_array_is_known_by_its_url() -> None:
+    array = zarr.create_array("memory://one/x.zarr", shape=(4,), chunks=(2,), dtype="f4")
+    source = open_source("memory://one/x.zarr")
+    assert source.footprint == open_target(array).footprint
+    assert isinstance(source._direct, RemoteChunks)  # type: ignore[attr-defined]
