@@ -57,10 +57,10 @@ def test_an_output_of_unknown_format_is_refused(tmp_path: Path, name: str) -> No
         open_target(tmp_path / name)
 
 
-@pytest.mark.parametrize("path", ["s3://bucket/u.zarr", ""])
+@pytest.mark.parametrize("path", ["none://bucket/u.zarr", ""])
 def test_other_strings_are_refused(path: str) -> None:
     for opened in (open_source, open_target):
-        with pytest.raises(ArgumentError, match=r"URL|no path"):
+        with pytest.raises(ArgumentError, match=r"URL|cannot be opened|no path"):
             opened(path)
 
 
