@@ -18,9 +18,6 @@ FETCHERS = 16
 LATENCY = 0.05
 """Seconds that a request over a network takes before its first byte comes."""
 
-COPIES = 3
-"""What a store with chunks takes besides a block, in pieces: encoded, decoded and on their way between."""
-
 Coded = tuple[Cut, Shape, ArraySpec]
 """An array, how its blocks are cut into pieces, and the shape of a block."""
 
@@ -77,4 +74,4 @@ def _pieces(cut: Cut, shape: Shape, spec: ArraySpec) -> tuple[int, int]:
     item = spec.dtype.itemsize
     chunk = math.prod(min(u, n) for u, n in zip(cut.units, spec.shape, strict=True))
     number = math.prod(_grid.count(n, b) for n, b in zip(shape, cut.box(shape), strict=True))
-    return number, COPIES * max(chunk, min(cut.limit, math.prod(shape))) * item
+    return number, math.ceil(spec.copies * max(chunk, min(cut.limit, math.prod(shape))) * item)

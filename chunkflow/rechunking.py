@@ -270,7 +270,7 @@ class _Search:
         for room in self._rooms():
             for first, second in self._pairs(room):
                 chunks = tuple(map(_between, first, second, shape))
-                between = self._stored(chunks)
+                between = replace(self._stored(chunks), copies=1.0)  # raw bytes, gathered
                 need = max(self._needed(first, self.spec, between), self._needed(second, between, last))
                 if need <= limit:
                     return replace(found, blocks=(first, second), intermediate=chunks)

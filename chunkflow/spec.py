@@ -29,6 +29,8 @@ class ArraySpec:
         Whether the store can hand out a read-only view of any region without copying.
     remote : bool
         Whether the elements come over a network, where a request takes long and many at once take no longer.
+    copies : float
+        How many times a chunk's bytes coding it takes besides: encoded, decoded and on their way between.
     how : str
         How the store gets at the elements where it has a choice, and why, for people.
     """
@@ -41,6 +43,7 @@ class ArraySpec:
     in_memory: bool = False
     how: str = ""
     remote: bool = False
+    copies: float = 3.0
 
     def __post_init__(self) -> None:
         if len(self.order) != len(self.shape):

@@ -106,6 +106,7 @@ def _spec(array: AnyArray, chunks: Shape | None) -> tuple[ArraySpec, Chunks | Sh
         order=order,
         how=how,
         remote=is_remote(array.store),
+        copies=3.0 if found is None else found.chain.copies,
     )
     return spec, found
 

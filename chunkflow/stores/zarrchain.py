@@ -54,6 +54,12 @@ class Chain:
         return tuple(sizes)
 
     @property
+    def copies(self) -> float:
+        """How many times a chunk's bytes coding takes besides, at most: gathered, swapped, and encoded step by step."""
+        deflated = any(step.name in ("gzip", "zlib") for step in self.steps)  # which grow their output by and by
+        return 1 + self.swapped + min(len(self.steps), 2) + 3 * deflated
+
+    @property
     def nbytes(self) -> int:
         """Bytes of a decoded chunk."""
         assert self.sizes[0] is not None

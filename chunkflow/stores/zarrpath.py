@@ -35,6 +35,10 @@ def default_chunks(shape: Shape, itemsize: int, target: int = _CHUNK) -> Shape:
     return tuple(sides)
 
 
+COPIES = 2.0
+"""What coding takes with zarr's default codec: a chunk, gathered, and encoded."""
+
+
 class ZarrPathTarget:
     """A zarr array that the run creates: it appears under its name when it is complete.
 
@@ -82,7 +86,7 @@ class ZarrPathTarget:
         elif len(chunks) != len(shape) or any(side < 1 for side in chunks):
             raise ArgumentError(f"chunks {tuple(chunks)} do not suit a result of shape {tuple(shape)}")
         sides = tuple(min(side, max(1, n)) for side, n in zip(chunks, shape, strict=True))
-        return ArraySpec(self.name, tuple(shape), dtype, chunks=sides)
+        return ArraySpec(self.name, tuple(shape), dtype, chunks=sides, copies=COPIES)
 
     def open(self, spec: ArraySpec) -> ZarrPathSink:
         """See `Target.open`.

@@ -20,6 +20,7 @@ from chunkflow.errors import ReadError
 from chunkflow.grid import whole
 from chunkflow.stores import open_source
 from chunkflow.stores.zarrcodecs import FILLS, blosc_size, compressor, inflate, zstd_size, zstd_total
+from chunkflow.stores.zarrdirect import direct
 from chunkflow.stores.zarrfiles import ChunkError
 
 CODECS: dict[str, Any] = {
@@ -156,3 +157,44 @@ def test_a_file_much_longer_than_any_encoding_is_not_read(tmp_path: Path) -> Non
             file.truncate(1 << 40)
         with pytest.raises(ReadError, match=f"{1 << 40} bytes"):
             open_source(tmp_path / name).read(whole((64,)), np.empty(64, np.uint8))
+
+
+# -- What coding takes ---------------------------------------------------------------------------------------
+
+
+CHAINS: dict[str, dict[str, Any]] = {
+    "raw": {"compressors": None},
+    "zstd": {"compressors": codecs.ZstdCodec(level=1)},
+    "blosc": {"compressors": codecs.BloscCodec(cname="lz4", typesize=4)},
+    "gzip": {"compressors": codecs.GzipCodec(level=1)},
+    "zstd and a checksum": {"compressors": [codecs.ZstdCodec(level=1), codecs.Crc32cCodec()]},
+    "big-endian": {"compressors": None, "serializer": codecs.BytesCodec(endian="big")},
+    "big-endian zstd": {
+        "compressors": codecs.ZstdCodec(level=1),
+        "serializer": codecs.BytesCodec(endian="big"),
+    },
+    "transposed": {"filters": codecs.TransposeCodec(order=(1, 0)), "compressors": codecs.ZstdCodec(level=1)},
+    "zlib": {"zarr_format": 2, "compressors": numcodecs.Zlib(1)},
+    "lz4": {"zarr_format": 2, "compressors": numcodecs.LZ4()},
+}
+
+
+@pytest.mark.parametrize("name", CHAINS)
+def test_coding_takes_no_more_than_the_chain_says(name: str, tmp_path: Path) -> None:
+    shape = (512, 1024)
+    x = np.random.default_rng(0).random(shape, "f4")
+    array = zarr.create_array(tmp_path / "x.zarr", shape=shape, chunks=shape, dtype="f4", **CHAINS[name])
+    chunks = direct(array, tmp_path / "x.zarr")
+    room = np.empty((600, 1100), "f4")[: shape[0], : shape[1]]
+    works = [lambda given=given: chunks.write(whole(shape), given) for given in (x, np.asfortranarray(x))]
+    works += [lambda out=out: chunks.read(whole(shape), out) for out in (np.empty_like(x), room)]
+    most = 0
+    for work in works:
+        work()
+        tracemalloc.start()
+        work()
+        most = max(most, tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+    np.testing.assert_array_equal(room, x)
+    assert most <= chunks.chain.copies * x.nbytes + (64 << 10)
+    assert most > (chunks.chain.copies - 1) * x.nbytes, "and it says not much more than is taken"
