@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor, wait
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from functools import partial
 from typing import Any
 
@@ -26,23 +26,39 @@ from chunkflow.trace import Trace
 
 
 class _Coders:
-    """Threads that code the chunks of a block side by side, where there are fewer lanes than cores."""
+    """Threads that code the chunks of a block side by side, where there are fewer lanes than cores.
+
+    A lane and its helpers are as many as the plan has `coders`, whatever the other lanes do meanwhile.
+    """
 
     def __init__(self, plan: Plan) -> None:
+        self._number = plan.coders
         self._threads: ThreadPoolExecutor | None = None
         if plan.coders > 1:
-            self._threads = ThreadPoolExecutor(plan.coders * plan.lanes, "chunkflow-code")
+            self._threads = ThreadPoolExecutor((plan.coders - 1) * plan.lanes, "chunkflow-code")
 
     def each(self, work: Callable[[Piece], None], pieces: Sequence[Piece]) -> None:
-        """Do the work on every piece; the first error is raised when none is at work any more."""
-        if self._threads is None or len(pieces) < 2:
-            for piece in pieces:
-                work(piece)
-            return
-        done = [self._threads.submit(work, piece) for piece in pieces]
-        wait(done)
-        for each in done:
-            each.result()
+        """Do the work on every piece; after an error no more are begun, and it is raised when none is at work."""
+        left = iter(pieces)
+
+        def some() -> None:
+            try:
+                for piece in left:
+                    work(piece)
+            except BaseException:
+                for _ in left:
+                    pass
+                raise
+
+        helpers: list[Future[None]] = []
+        try:
+            if self._threads is not None:
+                helpers.extend(self._threads.submit(some) for _ in range(min(self._number, len(pieces)) - 1))
+            some()
+        finally:
+            wait(helpers)
+        for helper in helpers:
+            helper.result()
 
     def close(self) -> None:
         if self._threads is not None:

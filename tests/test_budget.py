@@ -12,7 +12,7 @@ import time
 import tracemalloc
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,9 @@ from devices import MODES, Place, checking, everywhere, machine, on_cpu_and_gpu,
 import chunkflow as cf
 from chunkflow import errors
 from chunkflow.cost import Machine
+from chunkflow.devices import rates
 from chunkflow.devices.numpy import NumpyDevice
+from chunkflow.stores.zarrchunks import Chunks
 from chunkflow.testing import CountingSource, filled
 from chunkflow.trace import observing
 
@@ -518,3 +520,42 @@ def test_the_first_error_of_several_that_code_is_raised_when_all_are_done(tmp_pa
     assert caught.value.region is not None
     assert threading.active_count() == before
     assert not (tmp_path / "y.zarr").exists()
+
+
+def test_no_more_chunks_are_coded_at_once_than_the_plan_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = zarr.create_array(tmp_path / "x.zarr", shape=(512, 512), chunks=(64, 64), dtype="f4")
+    source[...] = np.random.default_rng(0).random(source.shape)
+    lock, busy, most = threading.Lock(), 0, 0
+
+    def watched(name: str) -> None:
+        real = getattr(Chunks, name)
+
+        def call(self: Any, *args: Any) -> Any:
+            nonlocal busy, most
+            with lock:
+                busy += 1
+                most = max(most, busy)
+            time.sleep(0.002)
+            try:
+                return real(self, *args)
+            finally:
+                with lock:
+                    busy -= 1
+
+        monkeypatch.setattr(Chunks, name, call)
+
+    watched("_read")
+    watched("_write")
+    seen: list[Any] = []
+    cores = NumpyDevice(lanes=8, machine=replace(rates.cpu(8), depths=(4,), piece=16 << 10))
+    with observing(Seeing(seen)):
+        cf.map(
+            np.negative,
+            source,
+            chunks=(128, -1),
+            device=cores,
+            out=zarr.create_array(tmp_path / "y.zarr", shape=(512, 512), chunks=(64, 64), dtype="f4"),
+        )
+    (plan,) = seen
+    assert (plan.lanes, plan.coders) == (4, 2)
+    assert 4 < most <= plan.lanes * plan.coders

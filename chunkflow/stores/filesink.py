@@ -2,7 +2,7 @@
 
 Writers at positions wait for one another, those in a mapping do not. But a page for which the disk has no room is a
 signal there that kills the process, and one that is not in memory is read first. So a mapping is written where the
-file's blocks are on the disk, and its pages in memory or never written yet.
+array's part of the file has its blocks on the disk, and its pages in memory or never written yet.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from chunkflow.stores import layout
 from chunkflow.stores.array import ArrayTarget
 from chunkflow.stores.base import Footprint, Target
 from chunkflow.stores.checks import matching
-from chunkflow.stores.file import StridedFile
+from chunkflow.stores.file import RUN, StridedFile
 
 _WORTHWHILE = 4 << 10
 """Shortest runs, in bytes, that are written at positions."""
@@ -29,6 +29,9 @@ _WORTHWHILE = 4 << 10
 FEW_CORES = 4
 """Cores up to which long runs are written at positions all the same: too few write at once to get in one another's way,
 and pages need not be mapped."""
+
+IN_PLACE = {"ext2", "ext3", "ext4", "overlay", "xfs"}
+"""File systems that write a block again where it is; others may need room for it elsewhere, page by page."""
 
 _SAMPLES = 16
 """Pages that are looked at to tell whether a file is in memory."""
@@ -56,8 +59,8 @@ class FileSink(StridedFile):
         mapping: np.ndarray | None = None,
     ) -> None:
         super().__init__(path, offset, shape, strides, dtype, name=name, writable=True, mapping=mapping)
-        self._result = result
-        self._maps = not self.missing and (fresh or self._is_in_memory())
+        self._result, self._path = result, path
+        self._maps = fresh
         self._maps_all = cores() > FEW_CORES
 
     def write(self, region: Region, block: np.ndarray) -> None:
@@ -87,10 +90,25 @@ class FileSink(StridedFile):
         """See `Sink.abort`."""
         self.close()
 
-    def _is_in_memory(self) -> bool:
-        """Whether the file has all of its blocks, and those of its pages that are looked at are in memory."""
-        status, place = os.fstat(self.fd), self.footprint
-        if place is None or _has_holes(status) or not hasattr(os, "RWF_NOWAIT"):
+    def settle(self) -> None:
+        """See whether an existing file can be written through a mapping; what it has no blocks for is reserved."""
+        place = self.footprint
+        if place is None or not self.spec.size or self.missing or not hasattr(os, "SEEK_HOLE"):
+            return
+        if os.lseek(self.fd, place.start, os.SEEK_HOLE) < place.stop:
+            self._maps = self._has_room(place) and _allocate(self._path, place.start, place.stop)
+        else:
+            kind = _file_system(self.fd)
+            self._maps = kind == "tmpfs" or (kind in IN_PLACE and self._is_in_memory(place))
+
+    def _has_room(self, place: Footprint) -> bool:
+        """Whether the disk has room for all of the array: part of it would be taken from others, and not given back."""
+        found = os.fstatvfs(self.fd)
+        return found.f_bavail * found.f_frsize > 2 * (place.stop - place.start)
+
+    def _is_in_memory(self, place: Footprint) -> bool:
+        """Whether those of the array's pages that are looked at are in memory."""
+        if not hasattr(os, "RWF_NOWAIT"):
             return False
         byte = bytearray(1)
         try:
@@ -101,14 +119,17 @@ class FileSink(StridedFile):
         return True
 
     def _spill(self, start: int, strides: Shape, block: np.ndarray) -> None:
-        """Store `block`, by the longest runs of the file that belong to it alone."""
+        """Store `block`, by the longest runs of the file that belong to it alone; gathered, if it lies otherwise."""
+        while block.ndim and block.shape[0] == 1:
+            block, strides = block[0, ...], strides[1:]
         packed = layout.is_packed(block.shape, strides, self.dtype.itemsize)
-        if packed and (block.ndim < 2 or block.flags.c_contiguous):
+        if packed and (block.nbytes <= RUN or (block.flags.c_contiguous and block.dtype == self.dtype)):
             run = block.astype(self.dtype, order="C", casting="same_kind", copy=False)
             self.put(start, run.reshape(-1).view(np.uint8))
             return
-        for i in range(block.shape[0]):
-            self._spill(start + i * strides[0], strides[1:], block[i, ...])
+        rows = max(1, RUN // strides[0]) if packed else 1
+        for first in range(0, block.shape[0], rows):
+            self._spill(start + first * strides[0], strides, block[first : first + rows])
 
     def put(self, position: int, source: np.ndarray) -> None:
         """Write contiguous bytes at a position of the file."""
@@ -135,12 +156,9 @@ class FileTarget:
         if missing:
             raise WriteError(f"truncated file: {missing}", path=path)
 
-    def _sink(self, *, taking: bool = False) -> FileSink:
-        """The sink; `taking` the file's place on the disk, if it has holes."""
+    def _sink(self) -> FileSink:
         array = self._array
         try:
-            status = os.stat(self._path)
-            fresh = taking and _has_holes(status) and reserve(self._path, status.st_size)
             return FileSink(
                 self._path,
                 self._offset,
@@ -148,7 +166,6 @@ class FileTarget:
                 array.strides,
                 array.dtype,
                 result=array,
-                fresh=fresh,
                 mapping=array.view(np.ndarray),
             )
         except OSError as error:
@@ -159,14 +176,10 @@ class FileTarget:
         return matching(self._spec, shape, dtype)
 
     def open(self, spec: ArraySpec) -> FileSink:
-        """See `Target.open`.
-
-        Raises
-        ------
-        WriteError
-            The disk has no room for a file that was not written yet.
-        """
-        return self._sink(taking=True)
+        """See `Target.open`."""
+        sink = self._sink()
+        sink.settle()
+        return sink
 
 
 def mapped_target(array: np.ndarray, path: str, offset: int) -> Target:
@@ -182,27 +195,44 @@ def mapped_target(array: np.ndarray, path: str, offset: int) -> Target:
     return target
 
 
-def _has_holes(status: os.stat_result) -> bool:
-    """Whether a file has fewer blocks on the disk than its size takes."""
-    return status.st_blocks * 512 < status.st_size
-
-
 def reserve(path: str, nbytes: int) -> bool:
-    """Give a file its final size, and its blocks on the disk: whether the file system can do that.
+    """Give a file its final size, and its blocks on the disk: whether the file system can do that."""
+    if _allocate(path, 0, nbytes, required=True):
+        return True
+    os.truncate(path, nbytes)
+    return False
 
-    Where it can't, the C library would write into every block of the file instead, which takes as
-    long as the run itself. It refuses to do so for a file opened for appending: hence the flag.
+
+def _allocate(path: str, start: int, stop: int, *, required: bool = False) -> bool:
+    """Give a part of a file its blocks on the disk: whether it has them.
+
+    Where the file system can't, the C library would write into every block instead, which takes as long as the run
+    itself. It refuses to do so for a file opened for appending: hence the flag.
     """
+    if not hasattr(os, "posix_fallocate"):
+        return False
     fd = os.open(path, os.O_WRONLY | os.O_APPEND | getattr(os, "O_CLOEXEC", 0))
     try:
-        if hasattr(os, "posix_fallocate"):
-            try:
-                os.posix_fallocate(fd, 0, nbytes)
-                return True
-            except OSError as error:
-                if error.errno not in _CANNOT_RESERVE:
-                    raise
-        os.ftruncate(fd, nbytes)
+        os.posix_fallocate(fd, start, stop - start)
+    except OSError as error:
+        if required and error.errno not in _CANNOT_RESERVE:
+            raise
         return False
     finally:
         os.close(fd)
+    return True
+
+
+def _file_system(fd: int) -> str:
+    """Kind of the file system that a file lies on; empty where that can't be told."""
+    device = os.fstat(fd).st_dev
+    number = f"{os.major(device)}:{os.minor(device)}"
+    try:
+        with open("/proc/self/mountinfo", encoding="utf-8", errors="replace") as mounts:
+            for line in mounts:
+                fields = line.split()
+                if fields[2] == number:
+                    return fields[fields.index("-") + 1]
+    except (OSError, ValueError, IndexError):
+        pass
+    return ""

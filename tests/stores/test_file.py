@@ -4,6 +4,7 @@ import errno
 import os
 import resource
 import signal
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from positions import at_positions, full_disk, no_space
 
 from chunkflow.errors import ArgumentError, ReadError, WriteError
 from chunkflow.grid import Region, shape_of, whole
-from chunkflow.stores import Sink, Source, Target, file, open_source, open_target
+from chunkflow.stores import Sink, Source, Target, file, filesink, open_source, open_target
 from chunkflow.stores.array import ArraySource, ArrayTarget
 from chunkflow.stores.file import FileSource
 from chunkflow.stores.filesink import FileSink, FileTarget
@@ -231,6 +232,19 @@ def holes(path: Path, shape: tuple[int, ...]) -> np.memmap:
     return np.memmap(path, "f4", "w+", shape=shape)
 
 
+@pytest.fixture
+def in_place(tmp_path: Path) -> None:
+    """Skip where files are not known to be written again where they are, or get no blocks beforehand."""
+    with open(tmp_path / "probe", "wb") as stream:
+        kind = filesink._file_system(stream.fileno())
+        try:
+            os.posix_fallocate(stream.fileno(), 0, 4096)
+        except OSError:
+            kind = ""
+    if kind not in {*filesink.IN_PLACE, "tmpfs"}:
+        pytest.skip(f"the file system is {kind or 'unknown'}")
+
+
 def is_mapped(sink: Sink) -> bool:
     """Whether a sink writes through a mapping; it is closed."""
     assert isinstance(sink, FileSink)
@@ -244,6 +258,7 @@ def opened(array: np.ndarray) -> Sink:
     return target.open(target.describe(array.shape, array.dtype, None))
 
 
+@pytest.mark.usefixtures("in_place")
 def test_a_new_file_is_given_its_blocks_and_then_mapped(tmp_path: Path) -> None:
     out = holes(tmp_path / "y.bin", (512, 1024))
     path = tmp_path / "y.bin"
@@ -253,6 +268,7 @@ def test_a_new_file_is_given_its_blocks_and_then_mapped(tmp_path: Path) -> None:
     np.testing.assert_array_equal(out, 1)
 
 
+@pytest.mark.usefixtures("in_place")
 def test_a_file_in_memory_is_mapped_and_one_on_the_disk_is_not(tmp_path: Path) -> None:
     out = mapped(tmp_path / "y.bin", filled((512, 1024), "f4"))
     assert is_mapped(opened(out))
@@ -272,16 +288,79 @@ def test_a_file_in_memory_is_mapped_and_one_on_the_disk_is_not(tmp_path: Path) -
     np.testing.assert_array_equal(again, 1)
 
 
-def test_a_disk_without_room_refuses_a_new_file_before_anything_is_written(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.usefixtures("in_place")
+def test_only_the_part_that_is_written_is_given_blocks(tmp_path: Path) -> None:
+    path = tmp_path / "y.bin"
+    whole_file = np.memmap(path, "f4", "w+", shape=(1 << 14, 1024))  # 64 MB
+    assert is_mapped(opened(whole_file[64:128]))
+    assert path.stat().st_blocks * 512 < 1_000_000
+    np.testing.assert_array_equal(whole_file[64:128], 1)
+
+
+@pytest.mark.parametrize("how", ["no room", "refused"])
+def test_a_disk_without_room_is_not_filled_by_asking(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str) -> None:
     out = holes(tmp_path / "y.bin", (512, 1024))
-    monkeypatch.setattr(os, "posix_fallocate", no_space)
-    with pytest.raises(WriteError, match="No space left") as caught:
-        opened(out)
-    assert caught.value.path == str(tmp_path / "y.bin")
+    real = os.fstatvfs
+    if how == "refused":
+        monkeypatch.setattr(os, "posix_fallocate", no_space)
+    else:
+        monkeypatch.setattr(os, "posix_fallocate", None)  # it is not even called
+        few = os.statvfs_result([*real(0)[:2], 100, 100, 100, *real(0)[5:]])
+        monkeypatch.setattr(os, "fstatvfs", lambda fd: few)
+    assert not is_mapped(opened(out)), "written at positions, where want of room is an error"
+    np.testing.assert_array_equal(out, 1)
 
 
+@pytest.mark.skipif(not Path("/dev/shm").is_dir(), reason="needs tmpfs")
+def test_a_file_in_memory_for_good_is_mapped() -> None:
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
+        out = mapped(Path(folder) / "y.bin", filled((512, 1024), "f4"))
+        with open(Path(folder) / "y.bin", "rb") as stream:
+            if filesink._file_system(stream.fileno()) != "tmpfs":
+                pytest.skip("no tmpfs")
+        assert is_mapped(opened(out))
+
+
+def test_what_may_be_written_elsewhere_is_not_mapped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    out = mapped(tmp_path / "y.bin", filled((512, 1024), "f4"))
+    monkeypatch.setattr(filesink, "_file_system", lambda fd: "btrfs")
+    assert not is_mapped(opened(out))
+
+
+@pytest.mark.usefixtures("in_place")
+def test_blocks_behind_the_end_do_not_count(tmp_path: Path) -> None:
+    path = tmp_path / "y.bin"
+    out = holes(path, (512, 1024))
+    with open(path, "r+b") as stream:
+        os.posix_fallocate(stream.fileno(), out.nbytes, out.nbytes)
+        os.truncate(path, out.nbytes)
+        assert os.lseek(stream.fileno(), 0, os.SEEK_HOLE) == 0
+    assert is_mapped(opened(out)), "after its own part has been given blocks"
+    assert path.stat().st_blocks * 512 >= out.nbytes
+
+
+@pytest.mark.parametrize("order", ["C", "F"])
+def test_blocks_that_lie_otherwise_are_gathered_before_they_are_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, order: Any
+) -> None:
+    out = holes(tmp_path / "y.bin", (4000, 16))
+    at_positions(monkeypatch)
+    real, calls = os.pwritev, []
+
+    def pwritev(fd: int, buffers: Any, at: int) -> int:
+        calls.append(at)
+        return real(fd, buffers, at)
+
+    sink = opened(out)
+    monkeypatch.setattr(os, "pwritev", pwritev)
+    block = np.asarray(filled((4000, 16), "f4"), order=order)
+    sink.write(whole((4000, 16)), block)
+    sink.abort()
+    assert len(calls) == 1
+    np.testing.assert_array_equal(out, block)
+
+
+@pytest.mark.usefixtures("in_place")
 def test_a_file_truncated_while_it_is_written_is_a_write_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("chunkflow.stores.filesink.FEW_CORES", 0)
     out = mapped(tmp_path / "y.bin", filled((512, 1024), "f4"))
