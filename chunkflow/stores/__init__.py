@@ -229,10 +229,10 @@ def _ndarray_source(array: np.ndarray) -> Source:
     numeric_dtype(array.dtype, "ndarray")
     mapped = mapped_file(array)
     if mapped is not None:
-        from chunkflow.stores.file import FileSource
+        from chunkflow.stores.file import FileSource, Strided
 
         whole = array.view(np.ndarray)
-        return FileSource(*mapped, array.shape, array.strides, array.dtype, mapping=whole)
+        return FileSource(Strided(*mapped, array.shape, array.strides, array.dtype, mapping=whole))
     from chunkflow.stores.array import ArraySource
 
     return ArraySource(array, _file_footprint(array))

@@ -11,6 +11,7 @@ from __future__ import annotations
 import mmap
 import os
 import threading
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -25,27 +26,31 @@ RUN = 256 << 10
 """Bytes of the shortest runs that are read or written at positions, where there are several."""
 
 
-class StridedFile:
-    """Shape, strides (bytes) and dtype of an array whose element at index 0 lies at `offset`.
+@dataclass(frozen=True)
+class Strided:
+    """Where an array lies: shape, strides (bytes) and dtype, and the `offset` in a file of its element at index 0.
 
-    `mapping` is the array, where somebody has mapped it already: to map a file again costs time for every page.
+    `name` stands for the path in messages. `mapping` is the array, where somebody has mapped it already: to map a file
+    again costs time for every page.
     """
 
-    def __init__(
-        self,
-        path: str,
-        offset: int,
-        shape: Shape,
-        strides: Shape,
-        dtype: np.dtype,
-        *,
-        name: str | None = None,
-        writable: bool = False,
-        mapping: np.ndarray | None = None,
-    ) -> None:
+    path: str
+    offset: int
+    shape: Shape
+    strides: Shape
+    dtype: np.dtype
+    name: str = ""
+    mapping: np.ndarray | None = None
+
+
+class StridedFile:
+    """The open file of a strided array."""
+
+    def __init__(self, array: Strided, *, writable: bool = False) -> None:
+        path, offset, shape, strides, dtype = array.path, array.offset, array.shape, array.strides, array.dtype
         self.offset, self.strides, self.dtype = offset, tuple(strides), dtype
         self.spec = ArraySpec(
-            name=name or path,
+            name=array.name or path,
             shape=tuple(shape),
             dtype=numeric_dtype(dtype, path),
             order=layout.memory_order(shape, strides),
@@ -54,7 +59,7 @@ class StridedFile:
         self._packed = dtype.isnative and layout.is_packed(
             permuted(shape, order), permuted(strides, order), dtype.itemsize
         )
-        self._mapping = mapping
+        self._mapping = array.mapping
         self._lock = threading.Lock()
         self._access = mmap.ACCESS_WRITE if writable else mmap.ACCESS_READ
         flags = (os.O_RDWR if writable else os.O_RDONLY) | getattr(os, "O_CLOEXEC", 0)
@@ -127,19 +132,10 @@ class FileSource(StridedFile):
         The file is too short to hold the array.
     """
 
-    def __init__(
-        self,
-        path: str,
-        offset: int,
-        shape: Shape,
-        strides: Shape,
-        dtype: np.dtype,
-        *,
-        name: str | None = None,
-        mapping: np.ndarray | None = None,
-    ) -> None:
+    def __init__(self, array: Strided) -> None:
+        path = array.path
         try:
-            super().__init__(path, offset, shape, strides, dtype, name=name, mapping=mapping)
+            super().__init__(array)
         except OSError as error:
             raise ReadError(f"cannot open {path}: {error}", path=path, cause=error) from error
         if missing := self.missing:

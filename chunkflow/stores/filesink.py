@@ -21,7 +21,7 @@ from chunkflow.stores import layout
 from chunkflow.stores.array import ArrayTarget
 from chunkflow.stores.base import Footprint, Target
 from chunkflow.stores.checks import matching
-from chunkflow.stores.file import RUN, StridedFile
+from chunkflow.stores.file import RUN, Strided, StridedFile
 
 _WORTHWHILE = 4 << 10
 """Shortest runs, in bytes, that are written at positions."""
@@ -45,21 +45,9 @@ class FileSink(StridedFile):
     `fresh` says that the file's blocks have been reserved, and not been written yet.
     """
 
-    def __init__(
-        self,
-        path: str,
-        offset: int,
-        shape: Shape,
-        strides: Shape,
-        dtype: np.dtype,
-        *,
-        name: str | None = None,
-        result: Any = None,
-        fresh: bool = False,
-        mapping: np.ndarray | None = None,
-    ) -> None:
-        super().__init__(path, offset, shape, strides, dtype, name=name, writable=True, mapping=mapping)
-        self._result, self._path = result, path
+    def __init__(self, array: Strided, *, result: Any = None, fresh: bool = False) -> None:
+        super().__init__(array, writable=True)
+        self._result, self._path = result, array.path
         self._maps = fresh
         self._maps_all = cores() > FEW_CORES
 
@@ -159,15 +147,9 @@ class FileTarget:
     def _sink(self) -> FileSink:
         array = self._array
         try:
-            return FileSink(
-                self._path,
-                self._offset,
-                array.shape,
-                array.strides,
-                array.dtype,
-                result=array,
-                mapping=array.view(np.ndarray),
-            )
+            whole = array.view(np.ndarray)
+            place = Strided(self._path, self._offset, array.shape, array.strides, array.dtype, mapping=whole)
+            return FileSink(place, result=array)
         except OSError as error:
             raise WriteError(f"cannot write {self._path}: {error}", path=self._path, cause=error) from error
 

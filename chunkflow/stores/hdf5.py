@@ -20,7 +20,7 @@ from chunkflow.grid import Region, describe, shape_of
 from chunkflow.spec import ArraySpec
 from chunkflow.stores import layout
 from chunkflow.stores.base import Footprint, Source
-from chunkflow.stores.file import FileSource
+from chunkflow.stores.file import FileSource, Strided
 from chunkflow.stores.hdf5chunks import Chain, ForeignChunkError, Index, Part, touched
 from chunkflow.stores.hdf5facts import Facts, datasets, facts_of, flush, inode, members, open_file
 
@@ -83,7 +83,7 @@ def _opened(dataset: Any, file: Any) -> Source:
         )
     if facts.offset is not None and facts.path is not None:
         strides = layout.packed_strides(facts.shape, facts.dtype.itemsize)
-        source = FileSource(facts.path, facts.offset, facts.shape, strides, facts.dtype, name=facts.name)
+        source = FileSource(Strided(facts.path, facts.offset, facts.shape, strides, facts.dtype, facts.name))
         if file is not None:
             file.close()
         return source

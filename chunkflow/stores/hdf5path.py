@@ -22,6 +22,7 @@ from chunkflow.spec import ArraySpec
 from chunkflow.stores import layout, paths
 from chunkflow.stores.base import Footprint
 from chunkflow.stores.checks import numeric_dtype
+from chunkflow.stores.file import Strided
 from chunkflow.stores.filesink import FileSink, reserve
 from chunkflow.stores.hdf5chunks import Index, cut, full_chunk, limited, touched
 from chunkflow.stores.hdf5facts import PARTIAL
@@ -184,11 +185,11 @@ class Hdf5PathSink:
         fresh = reserve(path, os.stat(path).st_size)
         if spec.chunks is not None:
             self._index = Index.of(dataset)
-            self._sink = FileSink(path, 0, (0,), (1,), np.dtype("u1"), name=self._target.name)
+            self._sink = FileSink(Strided(path, 0, (0,), (1,), np.dtype("u1"), self._target.name))
             return
         strides = layout.packed_strides(spec.shape, spec.dtype.itemsize)
         offset, name = dataset.id.get_offset(), self._target.name
-        self._sink = FileSink(path, offset, spec.shape, strides, spec.dtype, name=name, fresh=fresh)
+        self._sink = FileSink(Strided(path, offset, spec.shape, strides, spec.dtype, name), fresh=fresh)
 
     def write(self, region: Region, block: np.ndarray) -> None:
         """See `Sink.write`."""

@@ -15,7 +15,7 @@ from chunkflow.spec import ArraySpec
 from chunkflow.stores import layout, paths
 from chunkflow.stores.base import Footprint
 from chunkflow.stores.checks import numeric_dtype
-from chunkflow.stores.file import FileSource
+from chunkflow.stores.file import FileSource, Strided
 from chunkflow.stores.filesink import FileSink, reserve
 
 
@@ -34,7 +34,7 @@ def open_npy(path: str) -> FileSource:
     offset, shape, fortran, dtype = _header(path)
     numeric_dtype(dtype, path)
     strides = layout.packed_strides(shape, dtype.itemsize, fortran=fortran)
-    return FileSource(path, offset, shape, strides, dtype)
+    return FileSource(Strided(path, offset, shape, strides, dtype))
 
 
 def _header(path: str) -> tuple[int, Shape, bool, np.dtype]:
@@ -112,7 +112,8 @@ class NpySink:
             strides = layout.packed_strides(spec.shape, spec.dtype.itemsize)
             if self._fortran:
                 strides = layout.packed_strides(spec.shape[::-1], spec.dtype.itemsize)[::-1]
-            self._file = FileSink(self._temporary, offset, spec.shape, strides, spec.dtype, name=path, fresh=fresh)
+            place = Strided(self._temporary, offset, spec.shape, strides, spec.dtype, path)
+            self._file = FileSink(place, fresh=fresh)
         except BaseException as error:
             self.abort()
             if isinstance(error, OSError):

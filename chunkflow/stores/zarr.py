@@ -116,6 +116,11 @@ def _footprint(array: AnyArray) -> Footprint:
     return Footprint(location, 0, 1, location)
 
 
+def _asked(spec: ArraySpec, request: Callable[[], Any]) -> Any:
+    """What a request to the array's store gives, made again where the store is remote."""
+    return again(request) if spec.remote else request()
+
+
 _METADATA = ("zarr.json", ".zarray")
 """Files one of which every array's folder holds."""
 
@@ -142,10 +147,10 @@ class ZarrSource:
             if self._direct is not None:
                 self._direct.read(region, out)
             elif _buffers is None or not native or not region:
-                np.copyto(out, np.asarray(self._again(lambda: array[region])))
+                np.copyto(out, np.asarray(_asked(self.spec, lambda: array[region])))
             else:  # chunks are decoded and put into their places in `out`, with no copy in between
                 place, kind = _buffers.NDBuffer.from_numpy_array(out), _buffers.buffer_prototype
-                self._again(lambda: array.get_basic_selection(region, out=place, prototype=kind))
+                _asked(self.spec, lambda: array.get_basic_selection(region, out=place, prototype=kind))
         except Exception as error:
             raise ReadError(
                 f"cannot read {describe(region)} of the zarr array {self.spec.name}: {error}",
@@ -160,9 +165,6 @@ class ZarrSource:
                 path=self.spec.name,
                 region=region,
             )
-
-    def _again(self, request: Callable[[], Any]) -> Any:
-        return again(request) if self.spec.remote else request()
 
     def view(self, region: Region) -> np.ndarray | None:
         """See `Source.view`: chunks are encoded."""
@@ -215,7 +217,7 @@ class ZarrSink:
             return
         try:
             if self._direct is None or not self._direct.write(region, block):
-                self._again(lambda: self._array.__setitem__(region, block.copy() if self._copies else block))
+                _asked(self.spec, lambda: self._array.__setitem__(region, block.copy() if self._copies else block))
         except Exception as error:
             raise WriteError(
                 f"cannot write {describe(region)} to the zarr array {self.spec.name}: {error}",
@@ -223,9 +225,6 @@ class ZarrSink:
                 region=region,
                 cause=error,
             ) from error
-
-    def _again(self, request: Callable[[], Any]) -> Any:
-        return again(request) if self.spec.remote else request()
 
     def commit(self) -> Any:
         """See `Sink.commit`."""

@@ -46,7 +46,7 @@ def direct(array: Any, folder: Path | None) -> Chunks | Shards | RemoteChunks:
             chain = chain_2(metadata, inner, dtype, fill)
         else:
             chain = chain_3([codec.to_dict() for codec in metadata.codecs], inner, dtype, fill)
-        return RemoteChunks(array.store, array.path, metadata.encode_chunk_key, extents, chain)
+        return RemoteChunks(array.store, array.path, metadata.encode_chunk_key, chain)
     if metadata.zarr_format == 2:
         chain = chain_2(metadata, inner, dtype, fill)
         return Chunks(str(folder), metadata.encode_chunk_key, extents, chain, keeps_empty)

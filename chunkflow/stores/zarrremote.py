@@ -31,7 +31,6 @@ class RemoteChunks:
     store: Any
     prefix: str
     key: Callable[[Shape], str]
-    extents: Shape
     chain: Chain
 
     def __str__(self) -> str:

@@ -18,7 +18,7 @@ from chunkflow.errors import ArgumentError, ReadError, WriteError
 from chunkflow.grid import Region, shape_of, whole
 from chunkflow.stores import Sink, Source, Target, file, filesink, open_source, open_target
 from chunkflow.stores.array import ArraySource, ArrayTarget
-from chunkflow.stores.file import FileSource
+from chunkflow.stores.file import FileSource, Strided
 from chunkflow.stores.filesink import FileSink, FileTarget
 from chunkflow.stores.mapped import mapped_file
 from chunkflow.testing import SinkContract, SourceContract, filled, laid_out
@@ -495,7 +495,7 @@ def test_descriptors_are_released(tmp_path: Path) -> None:
 def test_a_size_limit_is_a_write_error(tmp_path: Path) -> None:
     path = tmp_path / "data.bin"
     path.write_bytes(b"")
-    sink: Sink = FileSink(str(path), 0, (1 << 16,), (8,), np.dtype("f8"))
+    sink: Sink = FileSink(Strided(str(path), 0, (1 << 16,), (8,), np.dtype("f8")))
     old = resource.getrlimit(resource.RLIMIT_FSIZE)
     handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 16, old[1]))
