@@ -46,9 +46,9 @@ def map(
         small block at the arrays' corner shows what it returns and how much memory it takes. If it has a
         parameter ``block_id`` or ``block_info`` it gets the block's index, or dask's dict.
     *arrays : array_like, str, path or scalar
-        Sources that broadcast together as in NumPy: ndarrays, memmaps, paths of ``.npy`` files and zarr arrays,
-        ``zarr.Array`` objects, anything with ``shape``, ``dtype`` and basic slicing. Scalars and None are passed
-        to `fn` as they are.
+        Sources that broadcast together as in NumPy: ndarrays, memmaps, paths of ``.npy`` files, paths and URLs of
+        zarr arrays, ``zarr.Array`` objects, anything with ``shape``, ``dtype`` and basic slicing. Scalars and None
+        are passed to `fn` as they are.
     out : array, str, path, tuple of these, or None
         Where the result goes: an array with slice assignment, or the path of a ``.npy`` file or zarr array to
         create, which appears under its name only when complete. None makes a NumPy array. It may be one of
