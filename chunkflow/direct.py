@@ -126,6 +126,9 @@ class DirectFeeder:
 
         return Loaded(block, region, pending=lane.call(read))
 
+    def finish(self) -> None:
+        """No block follows, which makes no difference."""
+
     def close(self) -> None:
         """Give everything back; the lanes, which are the engine's, have finished."""
         self._coders.close()
@@ -178,6 +181,9 @@ class DirectDrainer:
         lane.wait(result.done, Edge.COMPUTED)
         lane.call(write, reads=(result,))
         lane.record(stored)
+
+    def finish(self) -> None:
+        """No result follows, which makes no difference."""
 
     def close(self) -> None:
         """Let go of the threads; the lanes, which are the engine's, have finished."""

@@ -40,6 +40,9 @@ class Feeder(Protocol):
     def load(self, step: Step, operand: int, lane: Lane) -> Loaded:
         """Start to load an operand's block."""
 
+    def finish(self) -> None:
+        """No block follows: threads may end."""
+
     def close(self) -> None:
         """Stop, and give everything back."""
 
@@ -50,6 +53,9 @@ class Drainer(Protocol):
     def store(self, result: Result, lane: Lane) -> None:
         """Start to store a result."""
 
+    def finish(self) -> None:
+        """No result follows: threads may end."""
+
     def close(self) -> None:
         """Finish, and give everything back."""
 
@@ -59,8 +65,13 @@ def feed(plan: Plan, feeder: Feeder, lanes: Sequence[Lane]) -> Iterator[tuple[St
     steps = plan.steps()
     ahead: deque[tuple[Step, Held]] = deque()
     current: list[Loaded] = []
+    over = False
     while True:
-        while len(ahead) < feeder.ahead and (step := next(steps, None)) is not None:
+        while len(ahead) < feeder.ahead and not over:
+            if (step := next(steps, None)) is None:
+                over = True
+                feeder.finish()
+                break
             lane = lanes[step.lane]
             fresh = [feeder.load(step, i, lane) if is_new else current[i] for i, is_new in enumerate(step.fresh)]
             current = fresh
@@ -243,6 +254,7 @@ def drain(
         del result
         while len(flying) >= plan.depth:
             yield land()
+    drainer.finish()
     while flying:
         interrupts.check()
         yield land()

@@ -11,6 +11,7 @@ import itertools
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import lru_cache
 
 from chunkflow import grid as _grid
 from chunkflow.cost import Machine
@@ -94,6 +95,7 @@ def make_plan(
     >>> from chunkflow.ops.map import nest
     >>> from chunkflow.ops.blockwise import Along, Output
     >>> from dataclasses import replace
+    from functools import lru_cache
     >>> x = ArraySpec("x", (1024, 1024), np.dtype("f4"))
     >>> op = replace(nest([x.shape]), outputs=(Output((Along(0), Along(1))),))
     >>> machine = Machine(read=3e10, upload=5e10, compute=8e11, download=5e10, write=3e10, overhead=1e-4)
@@ -101,10 +103,27 @@ def make_plan(
     >>> plan.memory.total <= 2_000_000, plan.block[1]
     (True, 1024)
     """
+    sides = None if block is None else tuple(block)
+    return _chosen(op, tuple(operands), tuple(outputs), machine, budget, workspace, reserve, sides, tiles, strips)
+
+
+@lru_cache(64)  # time step after time step asks for the same, and each block shape tried costs a tenth of a millisecond
+def _chosen(
+    op: Blockwise,
+    operands: tuple[ArraySpec, ...],
+    outputs: tuple[ArraySpec, ...],
+    machine: Machine,
+    budget: int,
+    workspace: float,
+    reserve: int,
+    block: tuple[int | None, ...] | None,
+    tiles: bool,
+    strips: tuple[int, int],
+) -> Plan:
     order = nest_order(op, operands)
     tiles = tiles and op.scan is None
     free = frozenset(a for a in op.divisible if not block or block[a] is None) if tiles else frozenset()
-    problem = Problem(op, tuple(operands), tuple(outputs), machine, budget, workspace, reserve, free, order, strips)
+    problem = Problem(op, operands, outputs, machine, budget, workspace, reserve, free, order, strips)
     must = _units(problem)
     caps = [max(1, n) for n in op.extents]
     for axis, side in enumerate(block or ()):

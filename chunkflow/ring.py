@@ -3,6 +3,9 @@
 A block is moved in pieces. Feeders take the next piece, wait until one of their own pinned slots has been
 uploaded, fill it and enqueue its upload on their own lane; drainers do the reverse. Each thread keeps
 its slots in turn, so that one is filled (or stored) while the other is on the link.
+
+Where there are compiled loops (`chunkflow.devices.moving`), a thread takes its share of a block in one call that does
+the same; what follows here is then for blocks that are no run in their store, and for errors.
 """
 
 from __future__ import annotations
@@ -15,57 +18,91 @@ from functools import partial
 from queue import Empty, SimpleQueue
 
 from chunkflow.devices.base import Block, Device, Edge, HostSlot, Lane, Pool
-from chunkflow.grid import placed, shape_of, shift
+from chunkflow.devices.moving import Mover, Share, tabled
+from chunkflow.grid import Piece, Region, placed, shape_of, shift
 from chunkflow.memory import Ring
 from chunkflow.plan import Plan, Step
 from chunkflow.staging import Loaded, Result, Transfer, Work, make_slots
-from chunkflow.stores.base import Sink, Source
+from chunkflow.stores.base import Sink, Source, run_of
 from chunkflow.trace import Stage, Trace
+
+Pieces = tuple[Piece, ...]
 
 
 class _Crew:
     """Threads that take pieces from one queue, with a lane and pinned slots each."""
 
     def __init__(self, device: Device, pool: Pool, ring: Ring, trace: Trace, name: str) -> None:
-        self.device, self.pool, self.ring, self.trace = device, pool, ring, trace
+        self.device, self.pool, self.ring, self.trace, self.name = device, pool, ring, trace, name
         self.queue: SimpleQueue[Work | None] = SimpleQueue()
         self.stopping = False
         self.begun = device.latch(1)
         self.threads: list[threading.Thread] = []
+        self.over = False
         self.scratch = [pool.allocate(ring.scratch) if ring.scratch else None for _ in range(ring.threads)]
         self.slots = pool.host_slots(ring.threads * ring.slots, ring.slot_bytes)
-        try:
-            for slot in self.slots:
-                device.host_writes(slot.owner)
-            for number in range(ring.threads):
-                thread = threading.Thread(
-                    target=self._main, args=(number,), name=f"chunkflow-{name}-{number}", daemon=True
-                )
-                self.threads.append(thread)
-                thread.start()
-        except BaseException:
-            self.begun.arrive()
-            self.close()
-            raise
+        for slot in self.slots:
+            device.host_writes(slot.owner)
+
+    def _start(self) -> None:
+        """Start the threads: with something to do each, so that the first is at work before the last one begins."""
         self.begun.arrive()
+        for number in range(self.ring.threads):
+            thread = threading.Thread(
+                target=self._main, args=(number,), name=f"chunkflow-{self.name}-{number}", daemon=True
+            )
+            self.threads.append(thread)
+            thread.start()
 
     def _main(self, number: int) -> None:
         self.begun.wait(Edge.PUBLISHED)
         with self.device.attach():
             lane = self.device.lane()
             mine = self.slots[number * self.ring.slots : (number + 1) * self.ring.slots]
+            stations = [_Station(slot, self.device, self.trace.timed) for slot in mine]
             try:
-                self.work(number, lane, [_Station(slot, self.device, self.trace.timed) for slot in mine])
+                mover = self.device.mover(lane, [(s.slot, s.done, s.begun) for s in stations])
+                self.work(number, lane, stations, mover)
             finally:
                 lane.close()
 
-    def work(self, number: int, lane: Lane, stations: list[_Station]) -> None:
-        """Move pieces until the queue says None."""
+    def work(self, number: int, lane: Lane, stations: list[_Station], mover: Mover | None) -> None:
+        """Move pieces, and shares by the `mover`, until the queue says None."""
         raise NotImplementedError
 
+    def share(self, store: Source | Sink, region: Region, block: Block, pieces: Pieces, places: Pieces) -> Share | None:
+        """What the compiled loops must know to move a region as `pieces`, that lie at `places` in the block.
+
+        None where there are no such loops, or more is to be done than they can.
+        """
+        if not self.device.compiled or store.spec.order != block.order:
+            return None
+        tables = tabled(pieces, places, block.array.dtype.itemsize)
+        run = run_of(store, region) if tables is not None else None
+        return None if tables is None or run is None else Share(tables, run, self.device.address(block.array))
+
+    def parcels(self, share: Share | None, pieces: Pieces) -> int:
+        """How many entries of the queue a transfer takes: its pieces, or a share for each thread that may have some."""
+        return len(pieces) if share is None else min(len(pieces), self.ring.threads)
+
+    def publish(self, transfer: Transfer, share: Share | None, pieces: Pieces) -> None:
+        """Let the threads have a transfer."""
+        transfer.share, transfer.pieces = share, pieces
+        transfer.published.arrive()
+        for piece in pieces if share is None else [None] * self.parcels(share, pieces):
+            self.queue.put((transfer, piece))
+        if not self.threads:
+            self._start()
+
+    def finish(self) -> None:
+        """Nothing more will be published: threads end when all is done."""
+        if not self.over:
+            self.over = True
+            for _ in self.threads:
+                self.queue.put(None)
+
     def close(self) -> None:
-        for _ in self.threads:
-            self.queue.put(None)
+        self.finish()
         for thread in self.threads:
             if thread.ident is not None:  # one that could not be started is not waited for
                 thread.join()
@@ -85,28 +122,32 @@ class _Station:
         self.slot = slot
         self.done = device.event(timed=timed)
         self.begun = device.event(timed=True) if timed else None
-        self.busy: Work | None = None
+        self.busy: tuple[Transfer, Piece] | None = None
 
     def mark_begin(self, lane: Lane) -> None:
         if self.begun is not None:
             lane.record(self.begun)
 
     def wait(self, edge: Edge, trace: Trace) -> None:
-        """Wait for the copy and report its time."""
+        """Wait for the copy, if there is one, and report its time."""
+        if self.busy is None:
+            return
         self.done.synchronize(edge)
-        if self.begun is not None and self.busy is not None:
+        if self.begun is not None:
             transfer, piece = self.busy
             nbytes = piece.size * transfer.block.array.dtype.itemsize
             stage: Stage = "upload" if transfer.result is None else "download"
             trace.span(stage, self.begun.seconds(), self.done.seconds(), nbytes)
+        self.busy = None
 
 
 class _Feeders(_Crew):
-    def work(self, number: int, lane: Lane, stations: list[_Station]) -> None:
+    def work(self, number: int, lane: Lane, stations: list[_Station], mover: Mover | None) -> None:
         turns = itertools.cycle(stations)
         previous: Transfer | None = None
+        shared = False  # whether copies of a share may be on their way
         while (work := self.queue.get()) is not None:
-            transfer = work[0]
+            transfer, piece = work
             try:
                 if self.stopping or transfer.error is not None:
                     continue
@@ -115,22 +156,45 @@ class _Feeders(_Crew):
                     for event in transfer.after:
                         lane.wait(event, Edge.OVERWRITE)
                     previous = transfer
-                self._feed(number, lane, next(turns), work)
+                if mover is not None and shared and piece is not None:
+                    mover.finish(self.trace.span)
+                    shared = False
+                if piece is not None:
+                    self._feed(number, lane, next(turns), transfer, piece)
+                else:
+                    assert mover is not None
+                    shared = True
+                    self._feed_share(number, lane, stations, transfer, mover)
             except BaseException as error:
                 transfer.fail(error)
             finally:
                 transfer.left.arrive()
         for station in stations:
-            if station.busy is not None:
-                station.wait(Edge.REFILL, self.trace)
+            station.wait(Edge.REFILL, self.trace)
+        if mover is not None and shared:
+            mover.finish(self.trace.span)
 
-    def _feed(self, number: int, lane: Lane, station: _Station, work: Work) -> None:
-        transfer, piece = work
+    def _feed_share(self, number: int, lane: Lane, stations: list[_Station], transfer: Transfer, mover: Mover) -> None:
+        """Let the compiled loop move what is left of a share; a piece that it can't read is read here, or raises."""
+        share, slot = transfer.share, transfer.slot
+        assert share is not None
+        assert slot is not None
+        failed = [(0, -1)]
+        while failed:
+            for station in stations:
+                station.wait(Edge.REFILL, self.trace)
+                station.slot.pin()
+            failed = mover.feed(share, self.trace.span)
+            for _, piece in failed:
+                mover.finish(self.trace.span)
+                self._feed(number, lane, stations[0], transfer, transfer.pieces[piece])
+        lane.record(slot.uploaded[number])
+        slot.fillers.add(number)
+
+    def _feed(self, number: int, lane: Lane, station: _Station, transfer: Transfer, piece: Piece) -> None:
         block, slot = transfer.block, transfer.slot
         assert slot is not None
-        if station.busy is not None:
-            station.wait(Edge.REFILL, self.trace)
-            station.busy = None
+        station.wait(Edge.REFILL, self.trace)
         out = station.slot.view(block.array.dtype, piece, block.inverse)
         self.device.host_writes(station.slot.owner)
         begin = time.perf_counter() if self.trace.timed else 0.0
@@ -141,13 +205,13 @@ class _Feeders(_Crew):
         station.mark_begin(lane)
         lane.upload(station.slot, block, piece, self.scratch[number])
         lane.record(station.done)
-        station.busy = work
+        station.busy = transfer, piece
         lane.record(slot.uploaded[number])
         slot.fillers.add(number)
 
 
 class _Drainers(_Crew):
-    def work(self, number: int, lane: Lane, stations: list[_Station]) -> None:
+    def work(self, number: int, lane: Lane, stations: list[_Station], mover: Mover | None) -> None:
         turns = itertools.cycle(stations)
         flying: list[_Station] = []
         previous: Transfer | None = None
@@ -160,7 +224,7 @@ class _Drainers(_Crew):
             if work is None:
                 break
             transfer, piece = work
-            if len(flying) == len(stations):
+            while len(flying) == len(stations) or (flying and piece is None):
                 self._store(flying.pop(0))
             if transfer.error is not None:
                 transfer.left.arrive()
@@ -171,12 +235,17 @@ class _Drainers(_Crew):
                     for event in transfer.after:
                         lane.wait(event, Edge.COMPUTED)
                     previous = transfer
+                if piece is None:
+                    assert mover is not None
+                    self._drain_share(stations, transfer, mover)
+                    transfer.left.arrive()
+                    continue
                 station = next(turns)
                 station.slot.pin()
                 station.mark_begin(lane)
                 lane.download(transfer.block, piece, station.slot, self.scratch[number])
                 lane.record(station.done)
-                station.busy = work
+                station.busy = transfer, piece
                 flying.append(station)
             except BaseException as error:
                 transfer.fail(error)
@@ -184,22 +253,36 @@ class _Drainers(_Crew):
         for station in flying:
             self._store(station)
 
+    def _drain_share(self, stations: list[_Station], transfer: Transfer, mover: Mover) -> None:
+        """Let the compiled loop store what is left of a share; a piece that it can't is stored here, or raises."""
+        assert transfer.share is not None
+        failed = [(0, -1)]
+        while failed:
+            for station in stations:
+                station.slot.pin()
+            failed = mover.drain(transfer.share, self.trace.span)
+            for number, piece in failed:
+                self._write(stations[number], transfer, transfer.pieces[piece])
+
     def _store(self, station: _Station) -> None:
         assert station.busy is not None
         transfer, piece = station.busy
         try:
             station.wait(Edge.LANDED, self.trace)
-            view = station.slot.view(transfer.block.array.dtype, piece, transfer.block.inverse)
-            self.device.host_reads(station.slot.owner)
-            begin = time.perf_counter() if self.trace.timed else 0.0
-            transfer.store.write(shift(piece.region, transfer.start), view)
-            if self.trace.timed:
-                self.trace.span("write", begin, time.perf_counter(), view.nbytes)
+            self._write(station, transfer, piece)
         except BaseException as error:
             transfer.fail(error)
         finally:
             station.busy = None
             transfer.left.arrive()
+
+    def _write(self, station: _Station, transfer: Transfer, piece: Piece) -> None:
+        view = station.slot.view(transfer.block.array.dtype, piece, transfer.block.inverse)
+        self.device.host_reads(station.slot.owner)
+        begin = time.perf_counter() if self.trace.timed else 0.0
+        transfer.store.write(shift(piece.region, transfer.start), view)
+        if self.trace.timed:
+            self.trace.span("write", begin, time.perf_counter(), view.nbytes)
 
 
 class RingFeeder:
@@ -223,23 +306,26 @@ class RingFeeder:
         readers, slot.readers, slot.fillers = slot.readers, [], set()
         transfers = []
         for part, place in step.parts(operand, self._plan.op.operands[operand]):
-            pieces = cut.pieces(part)
+            pieces = places = cut.pieces(part)
             if part is not region:
-                pieces = placed(pieces, place, shape_of(region), cut.order)
+                places = placed(pieces, place, shape_of(region), cut.order)
+            share = self._crew.share(self._sources[operand], part, block, pieces, places)
             transfer = Transfer(
                 self._sources[operand],
                 tuple([s.start - p for s, p in zip(part, place, strict=True)]),
                 block,
                 self._device.latch(1),
-                self._device.latch(len(pieces)),
+                self._device.latch(self._crew.parcels(share, places)),
                 readers,
                 slot=slot,
             )
-            transfer.published.arrive()
-            for piece in pieces:
-                self._crew.queue.put((transfer, piece))
+            self._crew.publish(transfer, share, places)
             transfers.append(transfer)
         return Loaded(block, region, slot, transfers)
+
+    def finish(self) -> None:
+        """No block follows."""
+        self._crew.finish()
 
     def close(self) -> None:
         """Drop what is queued, finish what is on the link, and give threads and memory back."""
@@ -271,23 +357,23 @@ class RingDrainer:
             cut.pieces(region) if array.size else ()
             for cut, (_, region), array in zip(cuts, result.step.stores, result.arrays, strict=True)
         ]
-        stored = self._device.latch(sum(map(len, parts)))
+        blocks = [Block(array, cut.order, result) for cut, array in zip(cuts, result.arrays, strict=True)]
+        stores = [(self._sinks[i], region) for i, region in result.step.stores]
+        shares = [
+            self._crew.share(sink, region, block, pieces, pieces)
+            for (sink, region), block, pieces in zip(stores, blocks, parts, strict=True)
+        ]
+        stored = self._device.latch(sum(map(self._crew.parcels, shares, parts)))
         result.wait = partial(stored.wait, Edge.STORED)
-        for (i, region), cut, array, pieces in zip(result.step.stores, cuts, result.arrays, parts, strict=True):
-            block = Block(array, cut.order, result)
-            result.blocks.append(block)
-            transfer = Transfer(
-                self._sinks[i],
-                tuple([side.start for side in region]),
-                block,
-                self._device.latch(1),
-                stored,
-                (result.done,),
-                result=result,
-            )
-            transfer.published.arrive()
-            for piece in pieces:
-                self._crew.queue.put((transfer, piece))
+        result.blocks += blocks
+        for (sink, region), block, share, pieces in zip(stores, blocks, shares, parts, strict=True):
+            start = tuple([side.start for side in region])
+            transfer = Transfer(sink, start, block, self._device.latch(1), stored, (result.done,), result=result)
+            self._crew.publish(transfer, share, pieces)
+
+    def finish(self) -> None:
+        """No result follows."""
+        self._crew.finish()
 
     def close(self) -> None:
         """Store what is queued, and give threads and memory back."""

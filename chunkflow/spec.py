@@ -10,6 +10,17 @@ import numpy as np
 from chunkflow.grid import Shape
 
 
+@dataclass(frozen=True, slots=True)
+class Run:
+    """Where a region lies in one run, its elements in memory order: at a `position` of an open file, or of memory.
+
+    `fd` is the file's descriptor, -1 for the process's memory.
+    """
+
+    position: int
+    fd: int = -1
+
+
 @dataclass(frozen=True)
 class ArraySpec:
     """Shape, dtype and layout of a source or a sink.

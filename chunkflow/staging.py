@@ -11,6 +11,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from chunkflow.devices.base import Block, Device, Edge, Event, Lane, Latch, Pending, Pool, shaped
+from chunkflow.devices.moving import Share
 from chunkflow.grid import Piece, Region, Shape, permuted, within
 from chunkflow.halo import fill, parts
 from chunkflow.ops.blockwise import Operand
@@ -171,10 +172,11 @@ class State:
 class Transfer:
     """A block, or a part of one, that a crew moves piece by piece; `start` is where in `store` the block begins.
 
-    `after` are the events to wait for before the first piece; `left` counts the pieces that are done.
+    `after` are the events to wait for before the first piece; `left` counts the pieces that are done. Where threads
+    take pieces by themselves from a `share`, it counts the threads that are, and `pieces` says what they take.
     """
 
-    __slots__ = ("after", "block", "error", "left", "published", "result", "slot", "start", "store")
+    __slots__ = ("after", "block", "error", "left", "pieces", "published", "result", "share", "slot", "start", "store")
 
     def __init__(
         self,
@@ -191,11 +193,15 @@ class Transfer:
         self.store, self.block, self.published, self.left = store, block, published, left
         self.start = start
         self.after, self.slot, self.result = after, slot, result
+        self.share: Share | None = None
+        self.pieces: Sequence[Piece] = ()
         self.error: BaseException | None = None
 
     def fail(self, error: BaseException) -> None:
         """Keep the first error; the pieces that follow are dropped."""
         self.error = self.error or error
+        if self.share is not None:
+            self.share.stop()
         if self.result is not None:
             self.result.error = self.result.error or error
 
@@ -221,4 +227,5 @@ def read_whole(source: Source, operand: Operand, region: Region, out: np.ndarray
     fill(out, region, operand.extents, operand.boundary)
 
 
-Work = tuple[Transfer, Piece]
+Work = tuple[Transfer, Piece | None]
+"""A piece to be moved, or None for a thread's share of them all."""

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from compiled import BUILT, CompiledDevice
 
 from chunkflow.cost import Machine
 from chunkflow.devices import resolve
@@ -73,6 +74,8 @@ class Place:
 
     def device(self) -> Any:
         """What to pass as ``device=``."""
+        if self.name.startswith("compiled"):
+            return CompiledDevice(mode=self.mode, poison=True, machine=machine(staged=True, lanes=self.lanes))
         if self.mode:
             return checking(self.mode, staged=self.staged, lanes=self.lanes)
         return ClockDevice(_small_cuda()) if self.name == "cuda-referee" else self.name
@@ -114,6 +117,8 @@ CHECKING = [
     for staged, lanes in ((True, 1), (False, 2))
     for mode in MODES
 ] + [Place("threaded-staged-2-lanes", "threaded", True, 2), Place("lazy-staged-2-lanes", "lazy", True, 2)]
+if BUILT:
+    CHECKING.append(Place("compiled-lazy", "lazy", True, 2))
 CUDA = [pytest.param(Place(name), id=name, marks=pytest.mark.gpu) for name in ("cuda", "cuda-referee")]
 
 everywhere = pytest.mark.parametrize("place", [CPU, *CHECKING, *CUDA], ids=str)

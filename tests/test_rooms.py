@@ -27,7 +27,7 @@ FLOORS = (
     "stores.array stores.file stores.filesink stores.zarrnode stores.zarrfiles stores.zarrcodecs stores.zarrchain "
     "stores.zarrchunks stores.zarrshards stores.retries stores.zarrremote stores.zarrdirect stores.zarr "
     "stores.hdf5chunks stores.hdf5facts stores.hdf5 stores.* stores",
-    "devices.base devices.rates devices.numpy devices.cupy devices.clock devices",
+    "devices.moving devices.base devices.rates devices.pinned devices.numpy devices.cupy devices.clock devices",
     "staging kernel ring direct engine budget calibrate profile progress",
     "analysis declare prepare launch graph fusing places passes stream run api pacing iterating overlap",
     "reducing reductions extremes nanreductions selecting quantiles binning histograms groups scans covariance linalg",

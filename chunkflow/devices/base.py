@@ -27,6 +27,7 @@ from typing import Any, Protocol, TypeVar
 import numpy as np
 
 from chunkflow.cost import Machine
+from chunkflow.devices.moving import Mover
 from chunkflow.grid import Piece, Shape
 
 T = TypeVar("T")
@@ -315,6 +316,16 @@ class Device(Protocol):
     def latch(self, number: int) -> Latch:
         """A latch that opens after so many arrivals."""
 
+    @property
+    def compiled(self) -> bool:
+        """Whether there are compiled loops for its copies (`chunkflow.devices.moving`)."""
+
+    def mover(self, lane: Any, stations: Sequence[tuple[HostSlot, Any, Any]]) -> Mover | None:
+        """The compiled loops for a thread with its lane and stations: slots with their events, done and begun."""
+
+    def address(self, array: Any) -> int:
+        """Address of an array on the device."""
+
     def attach(self) -> AbstractContextManager[None]:
         """Make the device current for the calling thread."""
 
@@ -342,6 +353,19 @@ class Device(Protocol):
 
 class Unwatched:
     """What devices that nobody referees share."""
+
+    @property
+    def compiled(self) -> bool:
+        """Copies are Python's affair."""
+        return False
+
+    def mover(self, lane: Any, stations: Sequence[tuple[HostSlot, Any, Any]]) -> Mover | None:
+        """No compiled loops."""
+        return None
+
+    def address(self, array: Any) -> int:
+        """Where an array begins, for those loops."""
+        return int(array.ctypes.data)
 
     def latch(self, number: int) -> HostLatch:
         """A latch between host threads."""

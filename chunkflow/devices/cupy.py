@@ -6,11 +6,10 @@ beforehand and kept. Only plain device memory is used, never managed memory.
 
 from __future__ import annotations
 
-import mmap
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager
 from functools import cache
 from typing import Any, TypeVar
 
@@ -21,6 +20,8 @@ from cupy.cuda import cublas, runtime
 from chunkflow.cost import Machine
 from chunkflow.devices import rates
 from chunkflow.devices.base import Block, Done, Edge, Event, HostSlot, KeptSlots, Lane, Unwatched, shaped
+from chunkflow.devices.moving import LEAST_ROW, Mover, cuda_driver
+from chunkflow.devices.pinned import PinnedSlot
 from chunkflow.devices.rates import PAGE
 from chunkflow.errors import DeviceError
 from chunkflow.grid import Piece
@@ -29,7 +30,6 @@ from chunkflow.memory import rounded
 T = TypeVar("T")
 
 TO_DEVICE, TO_HOST = 1, 2  # cudaMemcpyKind
-LEAST_ROW = 1 << 10  # bytes of rows that the copy engines take one by one
 TF32_MATH = 3  # cublasMath_t, CUBLAS_TF32_TENSOR_OP_MATH
 
 MOST_GROWTH = 512 << 20
@@ -73,7 +73,7 @@ class CupyLane:
 
     def __init__(self, stream: Any, give_back: Callable[[Any], None]) -> None:
         self._stream = stream
-        self._pointer = stream.ptr
+        self.pointer = stream.ptr
         self._give_back = give_back
 
     def upload(self, slot: HostSlot, block: Block, piece: Piece, scratch: Any) -> None:
@@ -81,7 +81,7 @@ class CupyLane:
         array = block.array
         if not self._copied(array, piece, slot.pointer, TO_DEVICE):
             nbytes = piece.size * array.dtype.itemsize
-            runtime.memcpyAsync(scratch.data.ptr, slot.pointer, nbytes, TO_DEVICE, self._pointer)
+            runtime.memcpyAsync(scratch.data.ptr, slot.pointer, nbytes, TO_DEVICE, self.pointer)
             with self._stream:
                 array[piece.region] = shaped(scratch, array.dtype, piece.shape, block.inverse)
 
@@ -92,7 +92,7 @@ class CupyLane:
             nbytes = piece.size * array.dtype.itemsize
             with self._stream:
                 shaped(scratch, array.dtype, piece.shape, block.inverse)[...] = array[piece.region]
-            runtime.memcpyAsync(slot.pointer, scratch.data.ptr, nbytes, TO_HOST, self._pointer)
+            runtime.memcpyAsync(slot.pointer, scratch.data.ptr, nbytes, TO_HOST, self.pointer)
 
     def _copied(self, array: Any, piece: Piece, host: int, kind: int) -> bool:
         """Copy a piece that is one run on the device, or rows that are worth it; whether it is."""
@@ -100,7 +100,7 @@ class CupyLane:
         if piece.offset is not None:
             there = array.data.ptr + piece.offset * item
             ends = (there, host) if kind == TO_DEVICE else (host, there)
-            runtime.memcpyAsync(*ends, piece.size * item, kind, self._pointer)
+            runtime.memcpyAsync(*ends, piece.size * item, kind, self.pointer)
             return True
         if rows is None or rows.width * item < LEAST_ROW:
             return False
@@ -108,7 +108,7 @@ class CupyLane:
         for start in rows.starts:
             there = array.data.ptr + start * item
             places = (there, pitch, host, width) if kind == TO_DEVICE else (host, width, there, pitch)
-            runtime.memcpy2DAsync(*places, width, rows.height, kind, self._pointer)
+            runtime.memcpy2DAsync(*places, width, rows.height, kind, self.pointer)
             host += width * rows.height
         return True
 
@@ -122,15 +122,15 @@ class CupyLane:
 
     def record(self, event: Event) -> None:
         """Mark the stream's work so far."""
-        runtime.eventRecord(event.pointer, self._pointer)  # type: ignore[attr-defined]
+        runtime.eventRecord(event.pointer, self.pointer)  # type: ignore[attr-defined]
 
     def wait(self, event: Event, edge: Edge) -> None:
         """Order what follows after the event's mark."""
-        runtime.streamWaitEvent(self._pointer, event.pointer)  # type: ignore[attr-defined]
+        runtime.streamWaitEvent(self.pointer, event.pointer)  # type: ignore[attr-defined]
 
     def synchronize(self) -> None:
         """Let the calling thread wait for the stream."""
-        runtime.streamSynchronize(self._pointer)
+        runtime.streamSynchronize(self.pointer)
 
     def close(self) -> None:
         """Finish what is enqueued and give the stream back."""
@@ -148,7 +148,7 @@ class CupyPool:
         self._taken = self._drawn = self._measured = 0
         self._trial = cupy.cuda.MemoryPool(self._from_driver)  # what is measured leaves no odd chunks in the other
         self._measuring = False
-        self._slots = KeptSlots(lambda nbytes: PinnedSlot(nbytes, device))
+        self._slots = KeptSlots(lambda nbytes: PinnedSlot(nbytes, device.register, device.unregister))
 
     def _from_driver(self, nbytes: int) -> Any:
         before = self._device.free_memory() if self._measuring else 0
@@ -226,40 +226,6 @@ class CupyPool:
             cupy.fft.config.get_plan_cache().clear()  # plans' work areas may have come from this pool
             self._trial.free_all_blocks()
             self._pool.free_all_blocks()
-
-
-class PinnedSlot(HostSlot):
-    """Host memory that its thread maps, fills and only then pins.
-
-    Threads do so side by side, while the driver allocates pinned memory one call at a time and slowly.
-    """
-
-    __slots__ = ("_device", "_map", "_pinned")
-
-    def __init__(self, nbytes: int, device: CupyDevice) -> None:
-        self._map = mmap.mmap(-1, nbytes)
-        with suppress(OSError, AttributeError):
-            self._map.madvise(mmap.MADV_HUGEPAGE)  # fewer faults to fill it, fewer pages to free
-        super().__init__(np.frombuffer(self._map, np.uint8))
-        self._device = device
-        self._pinned = False
-
-    def pin(self) -> None:
-        """Touch every page, then register them with the driver."""
-        if not self._pinned:
-            pages = self.array[:: mmap.PAGESIZE]
-            np.add(pages, 0, out=pages)  # the slot may hold a piece already
-            runtime.hostRegister(self.pointer, self.array.nbytes, 0)
-            self._pinned = True
-
-    def close(self) -> None:
-        """Give the memory back."""
-        if self._pinned:
-            with self._device.attach():
-                runtime.hostUnregister(self.pointer)
-            self._pinned = False
-
-    __del__ = close  # unmapped while registered, its addresses could never be registered again
 
 
 class CupyDevice(Unwatched):
@@ -341,6 +307,32 @@ class CupyDevice(Unwatched):
             if timed and self._clock is None:
                 self._clock = _Clock()
             return CupyEvent(self._clock if timed else None)
+
+    @property
+    def compiled(self) -> bool:
+        """Whether the compiled loops are there, and the driver's functions for them."""
+        return cuda_driver() is not None
+
+    def mover(self, lane: Any, stations: Sequence[tuple[HostSlot, Any, Any]]) -> Mover | None:
+        """The compiled loops for a thread's lane and stations."""
+        driver, clock = cuda_driver(), self._clock
+        if driver is None:
+            return None
+        rows = [(slot.pointer, done.pointer, begun.pointer if begun else 0) for slot, done, begun in stations]
+        return Mover(driver, lane.pointer, rows, (clock.event.ptr, clock.start) if clock else (0, 0.0))
+
+    def address(self, array: Any) -> int:
+        """Where on the GPU an array begins."""
+        return int(array.data.ptr)
+
+    def register(self, address: int, nbytes: int) -> None:
+        """Pin memory of the host."""
+        runtime.hostRegister(address, nbytes, 0)
+
+    def unregister(self, address: int) -> None:
+        """Let go of it."""
+        with self._device:
+            runtime.hostUnregister(address)
 
     def attach(self) -> AbstractContextManager[None]:
         """Make this GPU the calling thread's current one."""

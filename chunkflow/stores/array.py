@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 
 from chunkflow.errors import ArgumentError, HostMemoryError
-from chunkflow.grid import Region, Shape
+from chunkflow.grid import Region, Shape, contiguous, permuted, shape_of
 from chunkflow.host import available_memory
-from chunkflow.spec import ArraySpec
+from chunkflow.spec import ArraySpec, Run
 from chunkflow.stores import layout
 from chunkflow.stores.base import Footprint
 from chunkflow.stores.checks import matching, numeric_dtype
@@ -33,6 +33,17 @@ def memory_footprint(array: np.ndarray) -> Footprint:
     return layout.footprint("memory", array.ctypes.data, array.shape, array.strides, array.dtype)
 
 
+def _run(array: np.ndarray, spec: ArraySpec, region: Region) -> Run | None:
+    """Where a region lies in memory, if it is one run there."""
+    order = spec.order
+    packed = array.dtype == spec.dtype and layout.is_packed(
+        permuted(array.shape, order), permuted(array.strides, order), array.itemsize
+    )
+    if not packed or not contiguous(shape_of(region), array.shape, order):
+        return None
+    return Run(layout.position(array.ctypes.data, region, array.strides))
+
+
 class ArraySource:
     """An ndarray that is read, or handed out as read-only views."""
 
@@ -52,6 +63,10 @@ class ArraySource:
         found = layout.part(self._array, region)
         found.flags.writeable = False
         return found
+
+    def run(self, region: Region) -> Run | None:
+        """See `Runs.run`."""
+        return _run(self._array, self.spec, region)
 
     def close(self) -> None:
         """See `Source.close`."""
@@ -121,6 +136,10 @@ class ArraySink:
     def write(self, region: Region, block: np.ndarray) -> None:
         """See `Sink.write`."""
         np.copyto(layout.part(self._array, region), block, casting="same_kind")
+
+    def run(self, region: Region) -> Run | None:
+        """See `Runs.run`."""
+        return _run(self._array, self.spec, region)
 
     def commit(self) -> Any:
         """See `Sink.commit`."""

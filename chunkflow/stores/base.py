@@ -17,7 +17,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from chunkflow.grid import Region, Shape
-from chunkflow.spec import ArraySpec
+from chunkflow.spec import ArraySpec, Run
 
 
 @dataclass(frozen=True)
@@ -64,6 +64,22 @@ class Source(Protocol):
 
     def close(self) -> None:
         """Release what the source itself opened. Idempotent."""
+
+
+class Runs(Protocol):
+    """A source or a sink, some of whose regions are runs of bytes that others may move."""
+
+    def run(self, region: Region) -> Run | None:
+        """Where the region's elements follow one another in the spec's order and dtype; None where they do not.
+
+        It holds as long as the store is open, and it is no promise that a file is as long.
+        """
+
+
+def run_of(store: object, region: Region) -> Run | None:
+    """The region's run, if the store knows such things."""
+    run = getattr(store, "run", None)
+    return run(region) if run is not None else None
 
 
 class Sink(Protocol):

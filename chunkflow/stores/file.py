@@ -16,8 +16,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from chunkflow.errors import ReadError
-from chunkflow.grid import Region, Shape, contiguous, describe, permuted
-from chunkflow.spec import ArraySpec
+from chunkflow.grid import Region, Shape, contiguous, describe, permuted, shape_of
+from chunkflow.spec import ArraySpec, Run
 from chunkflow.stores import layout
 from chunkflow.stores.base import Footprint
 from chunkflow.stores.checks import numeric_dtype
@@ -102,6 +102,12 @@ class StridedFile:
                 self._mapping = np.ndarray(self.spec.shape, self.dtype, whole, self.offset, self.strides)
         return layout.part(self._mapping, region)
 
+    def run(self, region: Region) -> Run | None:
+        """See `Runs.run`."""
+        if not self._packed or not contiguous(shape_of(region), self.spec.shape, self.spec.order):
+            return None
+        return Run(layout.position(self.offset, region, self.strides), self.fd)
+
     def ascending(self, region: Region, array: np.ndarray) -> tuple[int, Shape, np.ndarray]:
         """Position, strides and view of a region with its strides positive, the largest one first."""
         start = self.offset
@@ -148,10 +154,10 @@ class FileSource(StridedFile):
             return
         try:
             if self._is_run(out):
-                start = self.offset
-                for side, stride in zip(region, self.strides, strict=True):
-                    start += side.start * stride
-                self._pread(start, out.transpose(self.spec.order).reshape(-1).view(np.uint8))
+                self._pread(
+                    layout.position(self.offset, region, self.strides),
+                    out.transpose(self.spec.order).reshape(-1).view(np.uint8),
+                )
             else:
                 start, strides, view = self.ascending(region, out)
                 if self.is_long(strides, view):

@@ -16,7 +16,7 @@ import numpy as np
 from chunkflow.errors import WriteError
 from chunkflow.grid import Region, Shape, describe
 from chunkflow.host import cores
-from chunkflow.spec import ArraySpec
+from chunkflow.spec import ArraySpec, Run
 from chunkflow.stores import layout
 from chunkflow.stores.array import ArrayTarget
 from chunkflow.stores.base import Footprint, Target
@@ -68,6 +68,16 @@ class FileSink(StridedFile):
                 region=region,
                 cause=error,
             ) from error
+
+    def run(self, region: Region) -> Run | None:
+        """See `Runs.run`."""
+        found = super().run(region)
+        if found is None or not (self._maps and self._maps_all):
+            return found
+        try:
+            return Run(self.mapped(region).ctypes.data)
+        except (OSError, EOFError):
+            return None  # `write` says what is wrong
 
     def commit(self) -> Any:
         """See `Sink.commit`."""

@@ -162,6 +162,13 @@ def footprint(space: Hashable, start: int, shape: Sequence[int], strides: Sequen
     return StridedFootprint(space, start + low, start + high, known, tuple(shape), tuple(strides), dtype.str, start)
 
 
+def position(start: int, region: Region, strides: Sequence[int]) -> int:
+    """Byte of a region's first element, in an array whose element at index 0 lies at byte `start`."""
+    for side, stride in zip(region, strides, strict=True):
+        start += side.start * stride
+    return start
+
+
 def packed_strides(shape: Sequence[int], itemsize: int, *, fortran: bool = False) -> Shape:
     """Strides of a gapless array in C or Fortran order.
 

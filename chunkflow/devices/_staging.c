@@ -1,0 +1,272 @@
+/* What a staging thread does piece after piece, without Python's lock: fill a pinned slot and enqueue its upload,
+ * or enqueue a download and store what landed. The loops are those of chunkflow/ring.py, for pieces that are one run
+ * in the store; whatever goes wrong in the store is left to them, which know how to say it.
+ *
+ * Knows the CUDA driver as six functions whose addresses it is given, so it needs no CUDA to be built, and a test can
+ * hand it others.
+ */
+#define _GNU_SOURCE
+#define Py_LIMITED_API 0x030b0000
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+
+#include <errno.h>
+#include <stdint.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+typedef struct {  /* CUDA_MEMCPY2D of the driver's interface */
+    size_t src_x, src_y;
+    int src_type;
+    const void *src_host;
+    uint64_t src_device;
+    void *src_array;
+    size_t src_pitch;
+    size_t dst_x, dst_y;
+    int dst_type;
+    void *dst_host;
+    uint64_t dst_device;
+    void *dst_array;
+    size_t dst_pitch;
+    size_t width, height;
+} Copy2D;
+
+enum { ON_HOST = 1, ON_DEVICE = 2 };  /* CUmemorytype */
+
+typedef struct {
+    int (*upload)(uint64_t, const void *, size_t, void *);
+    int (*download)(void *, uint64_t, size_t, void *);
+    int (*copy2d)(const Copy2D *, void *);
+    int (*record)(void *, void *);
+    int (*synchronize)(void *);
+    int (*elapsed)(float *, void *, void *);
+} Driver;
+
+/* Tables of 64-bit integers that chunkflow/devices/moving.py lays out. */
+typedef struct { int64_t next, number, host, fd, device; } Share;
+typedef struct { int64_t offset, nbytes, first, count; } Piece;       /* offset in the store's run; its copies */
+typedef struct { int64_t slot, device, pitch, width, height; } Copy;  /* offsets in the slot and in the block */
+typedef struct { int64_t stream, turn, number, clock; } Thread;
+typedef struct { int64_t slot, done, begun, pending, failed; } Station;
+
+typedef struct { double stage, begin, end, nbytes; } Span;
+enum { READ, UPLOAD, DOWNLOAD, WRITE };
+
+typedef struct {
+    const Driver *driver;
+    Thread *thread;
+    Station *stations;
+    Share *share;
+    const Piece *pieces;
+    const Copy *copies;
+    Span *spans;  /* NULL where nobody asks for times */
+    Py_ssize_t spanned, most;
+    double start;  /* of the device's clock */
+    int status;    /* of the driver */
+    Py_ssize_t moved, failed;
+} Work;
+
+static double now(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return t.tv_sec + t.tv_nsec * 1e-9;
+}
+
+static void span(Work *w, int stage, double begin, double end, int64_t nbytes) {
+    if (w->spans && w->spanned < w->most) w->spans[w->spanned++] = (Span){stage, begin, end, nbytes};
+}
+
+static double reached(Work *w, int64_t event) {
+    float elapsed = 0;  /* milliseconds */
+    w->driver->elapsed(&elapsed, (void *)w->thread->clock, (void *)event);
+    return w->start + elapsed * 1e-3;
+}
+
+/* Wait for a station's copy, if there is one, and report its time. */
+static int settle(Work *w, Station *station, int stage) {
+    if (station->pending) {
+        int64_t nbytes = station->pending;
+        station->pending = 0;
+        if ((w->status = w->driver->synchronize((void *)station->done))) return -1;
+        if (w->spans && station->begun) span(w, stage, reached(w, station->begun), reached(w, station->done), nbytes);
+    }
+    return 0;
+}
+
+/* Enqueue a piece's copies between its slot and the block, between marks. */
+static int enqueue(Work *w, Station *station, const Piece *piece, int up) {
+    void *stream = (void *)w->thread->stream;
+    if (w->spans && station->begun && (w->status = w->driver->record((void *)station->begun, stream))) return -1;
+    for (const Copy *c = w->copies + piece->first, *end = c + piece->count; c < end; c++) {
+        char *slot = (char *)station->slot + c->slot;
+        uint64_t device = w->share->device + c->device;
+        if (c->height == 1) {
+            w->status = up ? w->driver->upload(device, slot, c->width, stream)
+                           : w->driver->download(slot, device, c->width, stream);
+        } else {
+            Copy2D rows = {.width = c->width, .height = c->height};
+            if (up) {
+                rows.src_type = ON_HOST, rows.src_host = slot, rows.src_pitch = c->width;
+                rows.dst_type = ON_DEVICE, rows.dst_device = device, rows.dst_pitch = c->pitch;
+            } else {
+                rows.src_type = ON_DEVICE, rows.src_device = device, rows.src_pitch = c->pitch;
+                rows.dst_type = ON_HOST, rows.dst_host = slot, rows.dst_pitch = c->width;
+            }
+            w->status = w->driver->copy2d(&rows, stream);
+        }
+        if (w->status) return -1;
+    }
+    if ((w->status = w->driver->record((void *)station->done, stream))) return -1;
+    station->pending = piece->nbytes;
+    return 0;
+}
+
+/* Move a piece between its slot and the store; -1 if it can't be moved whole. */
+static int fetch(const Share *share, char *slot, const Piece *piece) {
+    if (share->fd < 0) {
+        memcpy(slot, (const char *)share->host + piece->offset, piece->nbytes);
+        return 0;
+    }
+    for (int64_t done = 0; done < piece->nbytes;) {
+        ssize_t n = pread((int)share->fd, slot + done, piece->nbytes - done, share->host + piece->offset + done);
+        if (n < 0 && errno == EINTR) continue;
+        if (n <= 0) return -1;
+        done += n;
+    }
+    return 0;
+}
+
+static int deliver(const Share *share, const char *slot, const Piece *piece) {
+    if (share->fd < 0) {
+        memcpy((char *)share->host + piece->offset, slot, piece->nbytes);
+        return 0;
+    }
+    for (int64_t done = 0; done < piece->nbytes;) {
+        ssize_t n = pwrite((int)share->fd, slot + done, piece->nbytes - done, share->host + piece->offset + done);
+        if (n < 0 && errno == EINTR) continue;
+        if (n <= 0) return -1;
+        done += n;
+    }
+    return 0;
+}
+
+/* The number of a piece that no other thread has taken, or -1. */
+static int64_t take(Share *share) {
+    int64_t i = __atomic_fetch_add(&share->next, 1, __ATOMIC_RELAXED);
+    return i < share->number ? i : -1;
+}
+
+static void feed(Work *w) {
+    int64_t i;
+    while (!w->status && !w->failed && (i = take(w->share)) >= 0) {
+        const Piece *piece = w->pieces + i;
+        Station *station = w->stations + w->thread->turn;
+        w->thread->turn = (w->thread->turn + 1) % w->thread->number;
+        if (settle(w, station, UPLOAD)) return;
+        double begin = w->spans ? now() : 0;
+        if (fetch(w->share, (char *)station->slot, piece)) {
+            station->failed = i;
+            w->failed++;
+            return;
+        }
+        if (w->spans) span(w, READ, begin, now(), piece->nbytes);
+        if (enqueue(w, station, piece, 1)) return;
+        w->moved++;
+    }
+}
+
+static void finish(Work *w) {
+    for (int64_t k = 0; k < w->thread->number; k++)
+        if (settle(w, w->stations + k, UPLOAD)) return;
+}
+
+static void drain(Work *w) {
+    int64_t number = w->thread->number, flying = 0, first = w->thread->turn;
+    int64_t held[64];
+    int more = 1;
+    while (more || flying) {
+        int64_t i = more && flying < number && !w->failed ? take(w->share) : -1;
+        if (i >= 0) {
+            int64_t k = (first + flying) % number;
+            held[k] = i;
+            if (enqueue(w, w->stations + k, w->pieces + i, 0)) return;
+            flying++;
+            continue;
+        }
+        if (flying < number || w->failed) more = 0;
+        if (!flying) continue;
+        Station *station = w->stations + first;
+        const Piece *piece = w->pieces + held[first];
+        if (settle(w, station, DOWNLOAD)) return;
+        double begin = w->spans ? now() : 0;
+        if (deliver(w->share, (const char *)station->slot, piece)) {
+            station->failed = held[first];
+            w->failed++;
+        } else {
+            if (w->spans) span(w, WRITE, begin, now(), piece->nbytes);
+            w->moved++;
+        }
+        first = (first + 1) % number;
+        flying--;
+    }
+    w->thread->turn = first;
+}
+
+static PyObject *run(PyObject *args, void (*loop)(Work *)) {
+    Py_buffer driver, thread, share, pieces, copies, spans = {0};
+    PyObject *times;
+    double start;
+    if (!PyArg_ParseTuple(args, "y*w*w*y*y*Od", &driver, &thread, &share, &pieces, &copies, &times, &start)) return NULL;
+    PyObject *result = NULL;
+    int timed = times != Py_None;
+    if (timed && PyObject_GetBuffer(times, &spans, PyBUF_WRITABLE)) goto end;
+    Thread *head = thread.buf;
+    Share *what = share.buf;
+    if (driver.len != sizeof(Driver) || share.len != sizeof(Share) || thread.len < (Py_ssize_t)sizeof(Thread) ||
+        head->number < 1 || head->number > 64 || head->turn < 0 || head->turn >= head->number ||
+        thread.len != (Py_ssize_t)(sizeof(Thread) + head->number * sizeof(Station)) ||
+        pieces.len != (Py_ssize_t)(what->number * sizeof(Piece))) {
+        PyErr_SetString(PyExc_ValueError, "tables of other sizes than chunkflow.devices.moving makes");
+        goto end;
+    }
+    Work work = {
+        .driver = driver.buf,
+        .thread = head,
+        .stations = (Station *)(head + 1),
+        .share = what,
+        .pieces = pieces.buf,
+        .copies = copies.buf,
+        .spans = timed ? spans.buf : NULL,
+        .most = timed ? spans.len / (Py_ssize_t)sizeof(Span) : 0,
+        .start = start,
+    };
+    Py_BEGIN_ALLOW_THREADS
+    loop(&work);
+    Py_END_ALLOW_THREADS
+    result = Py_BuildValue("innn", work.status, work.moved, work.failed, work.spanned);
+end:
+    PyBuffer_Release(&driver);
+    PyBuffer_Release(&thread);
+    PyBuffer_Release(&share);
+    PyBuffer_Release(&pieces);
+    PyBuffer_Release(&copies);
+    if (spans.obj) PyBuffer_Release(&spans);
+    return result;
+}
+
+static PyObject *py_feed(PyObject *self, PyObject *args) { return run(args, feed); }
+static PyObject *py_drain(PyObject *self, PyObject *args) { return run(args, drain); }
+
+static PyObject *py_finish(PyObject *self, PyObject *args) { return run(args, finish); }
+
+static PyMethodDef methods[] = {
+    {"feed", py_feed, METH_VARARGS, "Fill and upload pieces of a share until there are none."},
+    {"drain", py_drain, METH_VARARGS, "Download and store pieces of a share until there are none."},
+    {"finish", py_finish, METH_VARARGS, "Wait for the uploads that feed left on their way."},
+    {NULL, NULL, 0, NULL},
+};
+
+static struct PyModuleDef module = {PyModuleDef_HEAD_INIT, "_staging", NULL, 0, methods, NULL, NULL, NULL, NULL};
+
+PyMODINIT_FUNC PyInit__staging(void) { return PyModule_Create(&module); }
