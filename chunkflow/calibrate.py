@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -90,10 +91,16 @@ def calibrate(
     units = [n if a in nest.whole else 1 for a, n in enumerate(nest.extents)]
     order = tuple(range(len(nest.extents)))
     caps = _within_chunks(nest, sources, target)
+    least = [max(u, 1) for u in units]
+
+    def box_of(size: int) -> Shape:
+        # The halo of a flat box would outweigh it, and what the function allocates seem little beside them.
+        return _even(caps, least, size) if nest.has_halo else grid.fit(caps, least, order, size)
+
     while True:
-        sides = grid.fit(caps, [max(u, 1) for u in units], order, target)
-        while nest.has_halo and nest.volume(sides) > 2 * target and max(sides) > 1:  # a halo may outweigh its block
-            shrunk = grid.fit(caps, [max(u, 1) for u in units], order, math.prod(sides) // 2)
+        sides = box_of(target)
+        while nest.has_halo and nest.volume(sides) > 2 * target and max(sides) > 1:
+            shrunk = box_of(math.prod(sides) // 2)
             if shrunk == sides:
                 break
             sides = shrunk
@@ -117,13 +124,27 @@ def calibrate(
                 error.add_note("chunkflow: this was the trial call that measures what fn returns and allocates")
                 raise
             message = str(error)
-        if math.prod(sides) <= math.prod(max(u, 1) for u in units):
+        if math.prod(sides) <= math.prod(least):
             raise BudgetError(
                 f"fn ran out of memory on a block of {sides} within a budget of {format_bytes(budget)} "
                 f"({budget} bytes): raise budget= ({message})",
                 limit=budget,
             )
         target = math.prod(sides) // 8
+
+
+def _even(extents: Sequence[int], units: Sequence[int], target: int) -> Shape:
+    """Box of at most `target` elements, all its sides as long as one another where extents and units allow it.
+
+    >>> _even((100, 8, 100), (1, 1, 1), 5000), _even((100, 100), (64, 1), 1000)
+    ((25, 8, 25), (64, 15))
+    """
+
+    def sides(n: int) -> Shape:
+        return tuple(min(max(n // u * u, u), e) for u, e in zip(units, extents, strict=True))
+
+    longest = max(extents, default=1)
+    return sides(bisect_right(range(1, longest + 1), target, key=lambda n: math.prod(sides(n))))
 
 
 def _within_chunks(nest: Blockwise, sources: Sequence[Source], target: int) -> Shape:

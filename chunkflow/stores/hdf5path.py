@@ -18,7 +18,7 @@ from h5py import h5d, h5p, h5s, h5t
 
 from chunkflow.errors import ArgumentError, ArgumentTypeError, ChunkflowError, OutputExistsError, WriteError
 from chunkflow.grid import Region, Shape, describe
-from chunkflow.spec import ArraySpec
+from chunkflow.spec import ArraySpec, Run
 from chunkflow.stores import layout, paths
 from chunkflow.stores.base import Footprint
 from chunkflow.stores.checks import numeric_dtype
@@ -206,6 +206,10 @@ class Hdf5PathSink:
             raise WriteError(
                 f"cannot write {describe(region)} to {name}: {error}", path=name, region=region, cause=error
             ) from error
+
+    def run(self, region: Region) -> Run | None:
+        """See `Runs.run`."""
+        return self._sink.run(region) if self._sink is not None and self._index is None else None
 
     def _write(self, sink: FileSink, index: Index, region: Region, block: np.ndarray) -> None:
         spec = self.spec

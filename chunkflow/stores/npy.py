@@ -11,7 +11,7 @@ from numpy.lib import format as npy_format
 
 from chunkflow.errors import ArgumentError, ChunkflowError, ReadError, WriteError
 from chunkflow.grid import Region, Shape
-from chunkflow.spec import ArraySpec
+from chunkflow.spec import ArraySpec, Run
 from chunkflow.stores import layout, paths
 from chunkflow.stores.base import Footprint
 from chunkflow.stores.checks import numeric_dtype
@@ -140,6 +140,10 @@ class NpySink:
         """See `Sink.write`."""
         assert self._file is not None
         self._file.write(region, block)
+
+    def run(self, region: Region) -> Run | None:
+        """See `Runs.run`."""
+        return self._file.run(region) if self._file is not None else None
 
     def commit(self) -> Any:
         """See `Sink.commit`. The array is returned as a writable ``np.memmap`` where one can be made.

@@ -1,0 +1,196 @@
+"""The compiled loops, with the CPU in the place of a GPU: the same results, waits and errors as without them."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from compiled import BUILT, CompiledDevice
+from devices import machine, same
+from hypothesis import given
+from hypothesis import strategies as st
+
+import chunkflow as cf
+from chunkflow.devices import moving
+from chunkflow.errors import DeviceError
+from chunkflow.grid import pieces, placed
+from chunkflow.spec import Run
+from chunkflow.stores.array import ArraySink, ArraySource
+from chunkflow.stores.file import FileSource, Strided
+from chunkflow.testing import filled
+
+compiled = pytest.mark.skipif(not BUILT, reason="built without a C compiler")
+
+
+def device(mode: str = "threaded", *, kind: type[CompiledDevice] = CompiledDevice, **options: Any) -> CompiledDevice:
+    return kind(mode=mode, poison=True, machine=machine(staged=True, lanes=2), **options)
+
+
+@pytest.fixture
+def calls(monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
+    """How often each loop was called."""
+    made = {"feed": 0, "drain": 0, "finish": 0}
+    for name in made:
+        loop = getattr(moving.staging, name)
+
+        def counted(*args: Any, name: str = name, loop: Any = loop) -> Any:
+            made[name] += 1
+            return loop(*args)
+
+        monkeypatch.setattr(moving.staging, name, counted)
+    return made
+
+
+@compiled
+@pytest.mark.parametrize("mode", ["threaded", "lazy"])
+@pytest.mark.parametrize("source", ["memory", "memmap", "fortran"])
+@pytest.mark.parametrize("sink", ["memory", "npy", "memmap"])
+def test_a_map_goes_through_them(mode: str, source: str, sink: str, calls: dict[str, int], tmp_path: Path) -> None:
+    x = filled((90, 70, 5), "f4")
+    if source == "fortran":
+        x = np.asfortranarray(x)
+    if source == "memmap":
+        np.save(tmp_path / "x.npy", x)
+        x = np.load(tmp_path / "x.npy", mmap_mode="r")
+    out: Any = {"memory": None, "npy": tmp_path / "y.npy"}.get(sink)
+    if sink == "memmap":
+        out = np.lib.format.open_memmap(tmp_path / "z.npy", "w+", "f4", x.shape)
+    same(cf.map(np.negative, x, out=out, device=device(mode), budget=100_000), -np.asarray(x))
+    if (source, sink) != ("fortran", "memmap"):  # whose blocks can be runs in one of the two only
+        assert calls["feed"] > 4
+        assert calls["drain"] > 4
+
+
+@compiled
+def test_rows_of_a_block_within_its_halo(calls: dict[str, int]) -> None:
+    x = filled((40, 30, 600), "f4")
+
+    def inner(block: np.ndarray) -> np.ndarray:
+        return block[1:-1, 1:-1, 1:-1] + block[2:, :-2, 1:-1]
+
+    got = cf.map_overlap(inner, x, depth=1, boundary="nearest", trim=False, device=device("lazy"), budget=2_000_000)
+    edged = np.pad(x, 1, mode="edge")
+    same(got, inner(edged))
+    assert calls["feed"] > 4
+
+
+@compiled
+def test_sources_of_both_kinds_in_one_run(calls: dict[str, int]) -> None:
+    x, y = filled((80, 500), "f4"), filled((80, 1000), "f4")[:, ::2]  # of which one is a run and the other is not
+    same(cf.map(np.add, x, y, device=device("lazy"), budget=100_000), x + y)
+    assert calls["feed"] > 4
+
+
+@compiled
+def test_the_report_counts_each_byte_once() -> None:
+    x = filled((80, 500), "f4")
+    with cf.Profile() as profile:
+        cf.map(np.negative, x, device=device(), budget=100_000, dtype="f4", workspace=0)
+    moved = {stage.name: stage.nbytes for stage in profile.report.stages}
+    assert [moved[name] for name in ("read", "upload", "download", "write")] == [x.nbytes] * 4
+    assert all(stage.seconds >= 0 for stage in profile.report.stages)
+
+
+class Hasty(CompiledDevice):
+    """Whose driver does not wait."""
+
+    def _synchronize(self, event: int) -> int:
+        return 0
+
+
+@compiled
+def test_a_wait_that_is_left_out_shows() -> None:
+    x = filled((90, 700), "f4")
+    got = cf.map(np.negative, x, device=device("lazy", kind=Hasty), budget=100_000)
+    assert not np.array_equal(got, -x)
+
+
+@compiled
+@pytest.mark.parametrize("after", [0, 5, 40])
+def test_what_the_driver_refuses_is_an_error(after: int) -> None:
+    x = filled((90, 700), "f4")
+    with pytest.raises(DeviceError, match="error 700"):
+        cf.map(np.negative, x, device=device(fail_after=after), budget=100_000, dtype="f4", workspace=0)
+    same(cf.map(np.negative, x, device=device(), budget=100_000), -x)
+
+
+@compiled
+def test_other_tables_are_refused() -> None:
+    share = moving.Share((np.zeros((1, 4), np.int64), np.zeros((1, 5), np.int64)), Run(0), 0)
+    good = moving.Mover([0] * 6, 0, [(0, 0, 0)])
+    share.table[1] = 7
+    with pytest.raises(ValueError, match="tables"):
+        good.feed(share, print)
+    with pytest.raises(ValueError, match="tables"):
+        moving.Mover([0] * 5, 0, [(0, 0, 0)]).feed(share, print)
+
+
+@st.composite
+def regions(draw: st.DrawFn, shape: tuple[int, ...]) -> tuple[slice, ...]:
+    return tuple(slice(a := draw(st.integers(0, n - 1)), draw(st.integers(a + 1, n))) for n in shape)
+
+
+@given(st.data())
+def test_a_run_is_where_it_says(data: st.DataObject) -> None:
+    shape = data.draw(st.lists(st.integers(1, 5), min_size=1, max_size=3).map(tuple))
+    order = data.draw(st.permutations(range(len(shape))))
+    whole = filled(tuple(shape[a] for a in order), "f4").transpose(np.argsort(order))
+    step = data.draw(st.sampled_from([1, 1, 2, -1]))
+    x = whole[::step]
+    region = data.draw(regions(x.shape))
+    for store in (ArraySource(x), ArraySink(x, ArraySource(x).spec)):
+        run = store.run(region)
+        expected = x[region].transpose(store.spec.order).tobytes()
+        if run is not None:
+            assert run.fd == -1
+            assert ctypes.string_at(run.position, len(expected)) == expected
+        else:
+            assert not x[region].transpose(store.spec.order).flags.c_contiguous or not x.flags.forc
+
+
+@given(data=st.data())
+def test_a_run_of_a_file_is_where_it_says(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
+    path = tmp_path_factory.mktemp("run") / "x.bin"
+    x = filled((4, 5, 6), data.draw(st.sampled_from(["f4", ">f4"])))
+    path.write_bytes(b"head" + x.tobytes())
+    source = FileSource(Strided(str(path), 4, x.shape, x.strides, x.dtype))
+    try:
+        region = data.draw(regions(x.shape))
+        run = source.run(region)
+        if run is not None:
+            assert x.dtype.isnative
+            assert os.pread(run.fd, x[region].nbytes, run.position) == x[region].tobytes()
+        else:
+            assert not x[region].flags.c_contiguous or not x.dtype.isnative
+    finally:
+        source.close()
+
+
+def test_tables_say_where_pieces_lie() -> None:
+    found = pieces((4, 1000), (0, 1), 2000)
+    runs, copies = moving.tabled(found, found, 4) or ((), ())
+    assert runs.tolist() == [[0, 8000, 0, 1], [8000, 8000, 1, 1]]
+    assert copies.tolist() == [[0, 0, 0, 8000, 1], [0, 8000, 0, 8000, 1]]
+    inner = placed(found, (1, 1), (6, 1002), (0, 1))
+    _, copies = moving.tabled(found, inner, 4) or ((), ())
+    assert copies.tolist() == [[0, 4 * 1003, 4008, 4000, 2], [0, 4 * 3007, 4008, 4000, 2]]
+    assert moving.tabled(found, placed(found, (1, 1), (6, 1002), (0, 1)), 1) is None  # rows too short
+    assert moving.tabled(inner, inner, 4) is None  # no runs in the store
+
+
+def test_there_is_a_way_without_them() -> None:
+    code = "from chunkflow.devices import moving; print(moving.staging, moving.cuda_driver())"
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env={**os.environ, "CHUNKFLOW_COMPILED": "0"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.split() == ["None", "None"]
