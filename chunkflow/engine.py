@@ -295,6 +295,10 @@ def execute(
         lanes = _open_lanes(plan, device, stack)
         feeder = _open_feeder(plan, sources, device, pool, trace, stack)
         drainer = _open_drainer(plan, sinks, device, pool, trace, stack)
+        if plan.machine.staged:
+            own = plan.memory.outputs + plan.memory.partials + plan.memory.workspace
+            for lane in lanes:
+                lane.call(partial(pool.claim, own // len(lanes)))
         blocks = feed(plan, feeder, lanes)
         results = compute(plan, blocks, runner, lanes, device, pool, trace, flying)
         for _ in drain(plan, results, drainer, device, pool, trace, flying):

@@ -15,6 +15,7 @@ from chunkflow.elementwise import mapped
 from chunkflow.errors import ArgumentTypeError, UnsupportedError
 from chunkflow.graph import Lazy, Leaf
 from chunkflow.grid import Shape
+from chunkflow.ops.chain import power
 from chunkflow.progress import ProgressLike
 from chunkflow.slicing import indexed
 
@@ -54,7 +55,7 @@ def _unary(ufunc: np.ufunc) -> Callable[[Any], Any]:
     return method
 
 
-def _binary(ufunc: np.ufunc) -> Callable[[Any, Any], Any]:
+def _binary(ufunc: Callable[..., Any]) -> Callable[[Any, Any], Any]:
     def method(self: Any, other: Any) -> Any:
         return NotImplemented if _defers(other) else mapped(ufunc, self, other)
 
@@ -199,7 +200,7 @@ class Array(Lazy):
     __floordiv__, __rfloordiv__ = _binary(np.floor_divide), _reflected(np.floor_divide)
     __mod__, __rmod__ = _binary(np.remainder), _reflected(np.remainder)
     __divmod__, __rdivmod__ = _binary(np.divmod), _reflected(np.divmod)
-    __pow__, __rpow__ = _binary(np.power), _reflected(np.power)
+    __pow__, __rpow__ = _binary(power), _reflected(np.power)
     __lshift__, __rlshift__ = _binary(np.left_shift), _reflected(np.left_shift)
     __rshift__, __rrshift__ = _binary(np.right_shift), _reflected(np.right_shift)
     __and__, __rand__ = _binary(np.bitwise_and), _reflected(np.bitwise_and)

@@ -37,6 +37,9 @@ RUN = 4 << 10
 NEAR_TIE = 1.02
 """Predicted times within this factor of the best count as equal: the plan with the largest blocks is chosen."""
 
+ROOMY = 0.9
+"""Part of the budget that a plan had better keep to, where it costs nothing."""
+
 SHARED_TIE = 1.05
 """The same on a device that shares the host's memory, which others need too: the plan that takes least is chosen."""
 
@@ -95,7 +98,6 @@ def make_plan(
     >>> from chunkflow.ops.map import nest
     >>> from chunkflow.ops.blockwise import Along, Output
     >>> from dataclasses import replace
-    from functools import lru_cache
     >>> x = ArraySpec("x", (1024, 1024), np.dtype("f4"))
     >>> op = replace(nest([x.shape]), outputs=(Output((Along(0), Along(1))),))
     >>> machine = Machine(read=3e10, upload=5e10, compute=8e11, download=5e10, write=3e10, overhead=1e-4)
@@ -155,6 +157,8 @@ def _chosen(
     best = min(p.estimate.seconds for p in fitting)
     near = [p for p in fitting if p.estimate.seconds <= best * (NEAR_TIE if machine.staged else SHARED_TIE)]
     if machine.staged:
+        # What the function allocates varies in size: in a full budget one piece must go to make room for another.
+        near = [p for p in near if p.memory.total <= ROOMY * budget] or near
         chosen = max(near, key=lambda p: (math.prod(p.block), p.depth))
     else:
         chosen = min(near, key=lambda p: (p.memory.total, p.estimate.seconds))

@@ -25,6 +25,7 @@ from chunkflow.devices.base import Device, Pool
 from chunkflow.errors import ArgumentError, ArgumentTypeError, BudgetError, ResultError
 from chunkflow.grid import Shape
 from chunkflow.ops.blockwise import Along, Blockwise, Operand, Output
+from chunkflow.ops.chained import compiled
 from chunkflow.ops.kernels import Informed, Kernel
 from chunkflow.ops.map import SLOT, outputs_like
 from chunkflow.ops.map import Kernel as MapKernel
@@ -102,6 +103,7 @@ def prepared(declare: Declare, arrays: Sequence[Any], options: Options) -> Itera
             stack.enter_context(budget.reserved(device, plan.memory.total - device.reserve))
             yield Prepared(plan, None, tuple(sources), (), device, pool, False)
             return
+        kernel = compiled(kernel, device.elementwise)
         seen = _learn(kernel, op, declared, lengths, sources, device, pool, limit, options)
         op = replace(_with_outputs(op, declared, seen, options), state=declared.held(seen.state))
         if isinstance(kernel, Informed):

@@ -13,6 +13,7 @@ from __future__ import annotations
 import itertools
 import threading
 import time
+from collections import deque
 from collections.abc import Sequence
 from functools import partial
 from queue import Empty, SimpleQueue
@@ -39,6 +40,7 @@ class _Crew:
         self.begun = device.latch(1)
         self.threads: list[threading.Thread] = []
         self.over = False
+        self.shares: deque[Share] = deque(maxlen=ring.threads)  # that threads have taken lately
         self.scratch = [pool.allocate(ring.scratch) if ring.scratch else None for _ in range(ring.threads)]
         self.slots = pool.host_slots(ring.threads * ring.slots, ring.slot_bytes)
         for slot in self.slots:
@@ -142,6 +144,12 @@ class _Station:
 
 
 class _Feeders(_Crew):
+    def stop(self) -> None:
+        """Leave the rest: pieces that threads are at are finished."""
+        self.stopping = True
+        for share in tuple(self.shares):  # atomic, as appending is
+            share.stop()
+
     def work(self, number: int, lane: Lane, stations: list[_Station], mover: Mover | None) -> None:
         turns = itertools.cycle(stations)
         previous: Transfer | None = None
@@ -179,6 +187,7 @@ class _Feeders(_Crew):
         share, slot = transfer.share, transfer.slot
         assert share is not None
         assert slot is not None
+        self.shares.append(share)
         failed = [(0, -1)]
         while failed:
             for station in stations:
@@ -293,7 +302,13 @@ class RingFeeder:
         self.ahead = plan.depth - plan.reuses  # a block stays until the next has copied its halo from it
         self._plan, self._sources, self._device, self._pool = plan, sources, device, pool
         self._slots = [make_slots(plan, device, pool, i, plan.ring_in.threads) for i in range(len(plan.operands))]
-        self._crew = _Feeders(device, pool, plan.ring_in, trace, "feed")
+        try:
+            for slot in itertools.chain.from_iterable(self._slots):  # before the function can take what they need
+                slot.fill(pool)
+            self._crew = _Feeders(device, pool, plan.ring_in, trace, "feed")
+        except BaseException:
+            self._release()
+            raise
 
     def load(self, step: Step, operand: int, lane: Lane) -> Loaded:
         """Publish the pieces of an operand's block."""
@@ -329,8 +344,11 @@ class RingFeeder:
 
     def close(self) -> None:
         """Drop what is queued, finish what is on the link, and give threads and memory back."""
-        self._crew.stopping = True
+        self._crew.stop()
         self._crew.close()
+        self._release()
+
+    def _release(self) -> None:
         for slot in itertools.chain.from_iterable(self._slots):
             slot.release(self._pool)
 

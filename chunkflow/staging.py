@@ -42,10 +42,14 @@ class Slot:
         self._block = Block(None, order, self)
         return self._block
 
-    def place(self, block: Block, dtype: np.dtype, shape: Shape, pool: Pool) -> None:
-        """Give a block of natural `shape` its array, in new memory if the slot has none."""
+    def fill(self, pool: Pool) -> None:
+        """Take new memory if the slot has none."""
         if self.buffer is None:
             self.buffer = pool.allocate(self.nbytes)
+
+    def place(self, block: Block, dtype: np.dtype, shape: Shape, pool: Pool) -> None:
+        """Give a block of natural `shape` its array, in new memory if the slot has none."""
+        self.fill(pool)
         block.array = shaped(self.buffer, dtype, permuted(shape, block.order), block.inverse)
 
     def release(self, pool: Pool) -> None:

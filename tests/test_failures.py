@@ -240,6 +240,7 @@ def test_a_disk_that_fills_up_leaves_nothing_under_the_final_name(
     with nothing_left(tmp_path):
         with monkeypatch.context() as patch:
             at_positions(patch)
+            patch.setattr("chunkflow.stores.filesink.FileSink.run", lambda *_: None)  # none is written beside `os`
             patch.setattr(os, "pwritev", pwritev)
             with pytest.raises(cf.WriteError) as caught:
                 times(place, lambda x: x, volume(), out=tmp_path / "y.npy")

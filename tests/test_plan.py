@@ -21,7 +21,7 @@ from chunkflow.memory import Projection, Ring, rounded
 from chunkflow.ops.blockwise import Along, Blockwise, Operand, Output
 from chunkflow.ops.map import nest
 from chunkflow.plan import Plan, Step
-from chunkflow.planner import make_plan
+from chunkflow.planner import NEAR_TIE, make_plan
 from chunkflow.spec import ArraySpec
 from chunkflow.units import format_bytes, parse_bytes
 
@@ -402,7 +402,7 @@ def test_the_budget_is_used(shape: Shape, budget: str, number: int, workspace: f
                 larger = make_plan(op, arrays, [spec(shape)], GPU, limit, workspace=workspace, block=block)
             except BudgetError:
                 continue
-            assert larger.estimate.seconds >= plan.estimate.seconds
+            assert NEAR_TIE * larger.estimate.seconds >= plan.estimate.seconds
 
 
 def test_slots_for_full_overlap_are_kept_where_there_is_room() -> None:

@@ -222,6 +222,9 @@ class Pool(Protocol):
     def peak(self) -> int:
         """Most bytes taken from the driver so far, what the libraries took included."""
 
+    def claim(self, nbytes: int) -> None:
+        """Take at once what the present lane's work will allocate, when all else is there; no error if it can't."""
+
     def allocate(self, nbytes: int) -> Any:
         """Flat byte array on the device; raises the device's out-of-memory error beyond the limit."""
 
@@ -248,42 +251,45 @@ class Pool(Protocol):
 
 
 class KeptSlots:
-    """Host slots that runs leave for the next one; `make` makes one of so many bytes, in whole pages."""
+    """Host slots that runs leave for the next one, up to `most` bytes; `make` makes one of so many, in whole pages."""
 
-    def __init__(self, make: Callable[[int], HostSlot]) -> None:
-        self._make = make
+    def __init__(self, make: Callable[[int], HostSlot], most: int) -> None:
+        self._make, self._most = make, most
         self._spare: list[HostSlot] = []
         self._lock = threading.Lock()
         self._closed = False
 
     def take(self, number: int, nbytes: int) -> list[HostSlot]:
-        """Slots that are large enough; new ones take the place of those that are not."""
+        """Slots that are large enough: the smallest of those that are there, and new ones."""
         with self._lock:
-            fitting = [s for s in self._spare if s.array.nbytes >= nbytes]
-            small = [s for s in self._spare if s.array.nbytes < nbytes]
-            slots, self._spare = fitting[:number], fitting[number:]
-        for slot in small:
-            slot.close()
+            fitting = sorted((s for s in self._spare if s.array.nbytes >= nbytes), key=lambda s: s.array.nbytes)
+            slots = fitting[:number]
+            self._spare = [s for s in self._spare if s not in slots]
         for slot in slots:
             slot.renew()
         size = -(-nbytes // mmap.PAGESIZE) * mmap.PAGESIZE
         return [*slots, *(self._make(size) for _ in range(number - len(slots)))]
 
     def keep(self, slots: list[HostSlot]) -> None:
-        """Take slots back, and the list with them."""
+        """Take slots back, and the list with them; of all that are spare, those that were used last are kept."""
         with self._lock:
             self._spare += slots
-        slots.clear()
-        if self._closed:
-            self.close()
+            slots.clear()
+            room, spared = 0 if self._closed else self._most, list[HostSlot]()
+            for slot in reversed(self._spare):
+                room -= slot.array.nbytes
+                if room < 0:
+                    break
+                spared.append(slot)
+            given_up = self._spare[: len(self._spare) - len(spared)]
+            self._spare = spared[::-1]
+        for slot in given_up:
+            slot.close()
 
     def close(self) -> None:
         """Give the memory back; what is taken back later is given back at once."""
-        with self._lock:
-            self._closed = True
-            spare, self._spare = self._spare, []
-        for slot in spare:
-            slot.close()
+        self._closed = True
+        self.keep([])
 
 
 class Device(Protocol):
@@ -293,6 +299,10 @@ class Device(Protocol):
     xp: Any
     """The array module: NumPy or CuPy."""
     machine: Machine
+    compiled: bool
+    """Whether there are compiled loops for its copies (`chunkflow.devices.moving`)."""
+    elementwise: Callable[..., Any] | None
+    """Makes a function of arrays from a kernel's text, as `chunkflow.ops.chain.Elementwise` has it; None: no gain."""
 
     @property
     def reserve(self) -> int:
@@ -315,10 +325,6 @@ class Device(Protocol):
 
     def latch(self, number: int) -> Latch:
         """A latch that opens after so many arrivals."""
-
-    @property
-    def compiled(self) -> bool:
-        """Whether there are compiled loops for its copies (`chunkflow.devices.moving`)."""
 
     def mover(self, lane: Any, stations: Sequence[tuple[HostSlot, Any, Any]]) -> Mover | None:
         """The compiled loops for a thread with its lane and stations: slots with their events, done and begun."""
@@ -354,10 +360,8 @@ class Device(Protocol):
 class Unwatched:
     """What devices that nobody referees share."""
 
-    @property
-    def compiled(self) -> bool:
-        """Copies are Python's affair."""
-        return False
+    elementwise: Callable[..., Any] | None = None
+    compiled: bool = False
 
     def mover(self, lane: Any, stations: Sequence[tuple[HostSlot, Any, Any]]) -> Mover | None:
         """No compiled loops."""

@@ -6,11 +6,13 @@ beforehand and kept. Only plain device memory is used, never managed memory.
 
 from __future__ import annotations
 
+import atexit
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
-from functools import cache
+from contextlib import AbstractContextManager, contextmanager, suppress
+from functools import cache, partial
+from heapq import heappop, heappush
 from typing import Any, TypeVar
 
 import cupy
@@ -26,14 +28,15 @@ from chunkflow.devices.rates import PAGE
 from chunkflow.errors import DeviceError
 from chunkflow.grid import Piece
 from chunkflow.memory import rounded
+from chunkflow.ops.chain import Parameters
 
 T = TypeVar("T")
 
 TO_DEVICE, TO_HOST = 1, 2  # cudaMemcpyKind
+MOST_PINNED = 256 << 20  # bytes of host memory that stay pinned between runs
 TF32_MATH = 3  # cublasMath_t, CUBLAS_TF32_TENSOR_OP_MATH
 
-MOST_GROWTH = 512 << 20
-"""Bytes of growth outside the pools that one trial call may be blamed for."""
+MOST_GROWTH = 512 << 20  # bytes outside the pools that one trial call may be blamed for
 
 
 class CupyEvent:
@@ -71,7 +74,7 @@ class _Clock:
 class CupyLane:
     """A CUDA stream."""
 
-    def __init__(self, stream: Any, give_back: Callable[[Any], None]) -> None:
+    def __init__(self, stream: Any, give_back: Callable[[], None]) -> None:
         self._stream = stream
         self.pointer = stream.ptr
         self._give_back = give_back
@@ -135,7 +138,7 @@ class CupyLane:
     def close(self) -> None:
         """Finish what is enqueued and give the stream back."""
         self.synchronize()
-        self._give_back(self._stream)
+        self._give_back()
 
 
 class CupyPool:
@@ -148,7 +151,7 @@ class CupyPool:
         self._taken = self._drawn = self._measured = 0
         self._trial = cupy.cuda.MemoryPool(self._from_driver)  # what is measured leaves no odd chunks in the other
         self._measuring = False
-        self._slots = KeptSlots(lambda nbytes: PinnedSlot(nbytes, device.register, device.unregister))
+        self._slots = device.slots
 
     def _from_driver(self, nbytes: int) -> Any:
         before = self._device.free_memory() if self._measuring else 0
@@ -174,6 +177,15 @@ class CupyPool:
             memory = self._pool.malloc(rounded(nbytes, PAGE))
         self._taken = max(self._taken, int(self._pool.total_bytes() + self._trial.total_bytes()))
         return memory
+
+    def claim(self, nbytes: int) -> None:
+        """Take memory for what the present stream allocates as one piece, with room for what lies badly in it.
+
+        When the pool gives memory back, to take it in other pieces, the driver waits for all that is on its way.
+        """
+        self._trial.free_all_blocks()
+        with self.active(), suppress(cupy.cuda.memory.OutOfMemoryError):
+            self._malloc(min(nbytes + nbytes // 4, self._pool.get_limit() - self._pool.used_bytes()) // PAGE * PAGE)
 
     def allocate(self, nbytes: int) -> Any:
         """Flat byte array in device memory."""
@@ -216,12 +228,11 @@ class CupyPool:
         return self._slots.take(number, nbytes)
 
     def release_host(self, slots: list[HostSlot]) -> None:
-        """Keep the slots for the next run."""
+        """Keep them for later runs on this device."""
         self._slots.keep(slots)
 
     def close(self) -> None:
-        """Return pinned and device memory to the driver."""
-        self._slots.close()
+        """Return the memory to the driver."""
         with self._device.attach():
             cupy.fft.config.get_plan_cache().clear()  # plans' work areas may have come from this pool
             self._trial.free_all_blocks()
@@ -229,25 +240,21 @@ class CupyPool:
 
 
 class CupyDevice(Unwatched):
-    """One GPU.
-
-    Parameters
-    ----------
-    ordinal : int
-        Which one, in CUDA's numbering.
-    machine : Machine, optional
-        Rates and sizes in place of the default ones.
-    """
+    """One GPU: `ordinal` in CUDA's numbering; `machine` has rates and sizes in place of the default ones."""
 
     xp: Any = cupy
 
     def __init__(self, ordinal: int = 0, *, machine: Machine | None = None) -> None:
         self.name = f"cuda:{ordinal}"
         self.machine = machine or rates.gpu()
+        self.elementwise, self.compiled = _elementwise, cuda_driver() is not None
         self._device = cupy.cuda.Device(ordinal)
-        self._streams: list[Any] = []
+        self._streams: list[tuple[int, Any]] = []  # a heap: runs take the same, under which the pool has their memory
+        pinning = self.attach, runtime.hostRegister, runtime.hostUnregister
+        self.slots = KeptSlots(lambda nbytes: PinnedSlot(nbytes, *pinning), MOST_PINNED)
+        atexit.register(self.slots.close)
         self._lock = threading.Lock()
-        self._reserve = 0
+        self._reserve = self._made = 0
         self._clock: _Clock | None = None
         with self._device:
             runtime.free(0)  # the bare context, against which budgets are counted
@@ -258,7 +265,7 @@ class CupyDevice(Unwatched):
     def _warm(self) -> None:
         """Take now what every run takes: streams, and the kernels that spread and gather pieces."""
         number = 3 * self.machine.threads // 2 + self.machine.lanes
-        self._streams = [cupy.cuda.Stream(non_blocking=True) for _ in range(number)]
+        self._streams = [self._stream() for _ in range(number)]
         pool = cupy.cuda.MemoryPool()
         with cupy.cuda.using_allocator(pool.malloc):
             for dtype in ("u1", "f4"):
@@ -289,17 +296,22 @@ class CupyDevice(Unwatched):
 
     def lane(self) -> Lane:
         """A stream that does not wait for the default stream."""
-        try:
-            stream = self._streams.pop()  # atomic, as append is
-        except IndexError:
-            with self._device:
-                stream = cupy.cuda.Stream(non_blocking=True)
-        return CupyLane(stream, self._streams.append)
+        with self._lock, self._device:
+            taken = heappop(self._streams) if self._streams else self._stream()
+        return CupyLane(taken[1], partial(self._take_back, taken))
+
+    def _stream(self) -> tuple[int, Any]:
+        self._made += 1
+        return self._made, cupy.cuda.Stream(non_blocking=True)
+
+    def _take_back(self, stream: tuple[int, Any]) -> None:
+        with self._lock:
+            heappush(self._streams, stream)
 
     def caller_lane(self) -> Lane:
         """The calling thread's current stream."""
         with self._device:
-            return CupyLane(cupy.cuda.get_current_stream(), lambda stream: None)
+            return CupyLane(cupy.cuda.get_current_stream(), lambda: None)
 
     def event(self, *, timed: bool = False) -> CupyEvent:
         """An event; timing costs a little, so only those whose time is asked for have it."""
@@ -307,11 +319,6 @@ class CupyDevice(Unwatched):
             if timed and self._clock is None:
                 self._clock = _Clock()
             return CupyEvent(self._clock if timed else None)
-
-    @property
-    def compiled(self) -> bool:
-        """Whether the compiled loops are there, and the driver's functions for them."""
-        return cuda_driver() is not None
 
     def mover(self, lane: Any, stations: Sequence[tuple[HostSlot, Any, Any]]) -> Mover | None:
         """The compiled loops for a thread's lane and stations."""
@@ -324,15 +331,6 @@ class CupyDevice(Unwatched):
     def address(self, array: Any) -> int:
         """Where on the GPU an array begins."""
         return int(array.data.ptr)
-
-    def register(self, address: int, nbytes: int) -> None:
-        """Pin memory of the host."""
-        runtime.hostRegister(address, nbytes, 0)
-
-    def unregister(self, address: int) -> None:
-        """Let go of it."""
-        with self._device:
-            runtime.hostUnregister(address)
 
     def attach(self) -> AbstractContextManager[None]:
         """Make this GPU the calling thread's current one."""
@@ -360,13 +358,20 @@ class CupyDevice(Unwatched):
         return isinstance(value, cupy.ndarray) and value.device.id == self._device.id
 
     def supports(self, dtype: np.dtype) -> bool:
-        """CuPy has no extended precision."""
+        """All but extended precision."""
         return dtype.char in "?bhilqBHILQefdFD"
 
     def is_out_of_memory(self, error: BaseException) -> bool:
         """The pool's error, or a library's own."""
         status = getattr(error, "status", None) if isinstance(error, runtime.CUDARuntimeError) else None
         return isinstance(error, MemoryError) or status == 2 or "ALLOC_FAILED" in str(error)
+
+
+@cache
+def _elementwise(inputs: Parameters, outputs: Parameters, body: str) -> Any:
+    """A kernel that rounds each product and each sum, as separate functions do."""
+    taken, given = (", ".join(f"{dtype} {name}" for dtype, name in side) for side in (inputs, outputs))
+    return cupy.ElementwiseKernel(taken, given, body, "chunkflow_chain", options=("--fmad=false",))
 
 
 @cache

@@ -201,6 +201,9 @@ class NumpyPool:
             self.used += nbytes
             self.peak = max(self.peak, self.used)
 
+    def claim(self, nbytes: int) -> None:
+        """Nothing to do: what NumPy asks for the system has."""
+
     def allocate(self, nbytes: int) -> np.ndarray:
         """Flat byte array."""
         if self.used + nbytes > self.limit:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import mmap
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 
 import numpy as np
 
@@ -17,16 +17,20 @@ class PinnedSlot(HostSlot):
     Threads do so side by side, while the driver allocates pinned memory one call at a time and slowly.
     """
 
-    __slots__ = ("_map", "_pinned", "_register", "_unregister")
+    __slots__ = ("_attach", "_map", "_pinned", "_register", "_unregister")
 
     def __init__(
-        self, nbytes: int, register: Callable[[int, int], object], unregister: Callable[[int], object]
+        self,
+        nbytes: int,
+        attach: Callable[[], AbstractContextManager[None]],
+        register: Callable[[int, int, int], object],
+        unregister: Callable[[int], object],
     ) -> None:
         self._map = mmap.mmap(-1, nbytes)
         with suppress(OSError, AttributeError):
             self._map.madvise(mmap.MADV_HUGEPAGE)  # fewer faults to fill it, fewer pages to free
         super().__init__(np.frombuffer(self._map, np.uint8))
-        self._register, self._unregister = register, unregister
+        self._attach, self._register, self._unregister = attach, register, unregister
         self._pinned = False
 
     def pin(self) -> None:
@@ -34,13 +38,14 @@ class PinnedSlot(HostSlot):
         if not self._pinned:
             pages = self.array[:: mmap.PAGESIZE]
             np.add(pages, 0, out=pages)  # the slot may hold a piece already
-            self._register(self.pointer, self.array.nbytes)
+            self._register(self.pointer, self.array.nbytes, 0)
             self._pinned = True
 
     def close(self) -> None:
         """Give the memory back."""
         if self._pinned:
-            self._unregister(self.pointer)
+            with self._attach():
+                self._unregister(self.pointer)
             self._pinned = False
 
     __del__ = close  # unmapped while registered, its addresses could never be registered again

@@ -10,7 +10,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, cast
+from typing import Any, Protocol, cast
 
 import numpy as np
 
@@ -110,7 +110,14 @@ class Emit:
     registers: tuple[int, ...]
 
 
-Instruction = Load | Call | Pick | Emit
+class Composite(Protocol):
+    """Takes the place of several instructions: the device has a quicker way to do what they do."""
+
+    def run(self, registers: list[Any], regions: Sequence[Region], grid: Grid, index: Sequence[int]) -> None:
+        """Fill registers."""
+
+
+Instruction = Load | Call | Pick | Emit | Composite
 
 
 @dataclass(frozen=True)
@@ -168,14 +175,16 @@ class Fused:
         for register, (instruction, spent) in enumerate(self.program):
             if isinstance(instruction, Load):
                 operand = nest.operands[instruction.operand]
-                wanted = _along(regions[instruction.window], instruction.axes)
+                wanted = along(regions[instruction.window], instruction.axes)
                 block = blocks[instruction.operand]
                 registers[register] = block[(*within(wanted, operand.region(box)), ...)]
                 del block
             elif isinstance(instruction, Call):
-                registers[register] = _called(instruction, registers, regions, grid, index)
+                registers[register] = called(instruction, registers, regions, grid, index)
             elif isinstance(instruction, Pick):
                 registers[register] = _item(registers[instruction.register], instruction.item)
+            elif not isinstance(instruction, Emit):
+                instruction.run(registers, regions, grid, index)
             else:
                 part, given = self.parts[instruction.part], [registers[r] for r in instruction.registers]
                 if part is None:
@@ -259,19 +268,20 @@ class FeedingCarry(Feeding):
         return cast(tuple[Any, Any], self.kernel.advance(carry, fed, self.nest, grid, index, box))
 
 
-def _along(region: Region, axes: Axes) -> Region:
+def along(region: Region, axes: Axes) -> Region:
     """A region of an array whose dimensions follow these axes of the nest."""
     return tuple([slice(0, 1) if a is None else region[a] for a in axes])
 
 
-def _called(call: Call, registers: Sequence[Any], regions: Sequence[Region], grid: Grid, index: Shape) -> Any:
-    box = _along(regions[call.window], call.axes)
+def called(call: Call, registers: Sequence[Any], regions: Sequence[Region], grid: Grid, index: Shape) -> Any:
+    """What a call gives, checked."""
+    box = along(regions[call.window], call.axes)
     given = []
     for operand, (register, window) in zip(call.nest.operands, call.inputs, strict=True):
         block = registers[register]
         if operand.halo:
             axes = tuple([None if a is None else call.axes[a] for a in operand.axes])
-            block = _padded(block, _along(regions[window], axes), operand, box)
+            block = _padded(block, along(regions[window], axes), operand, box)
         given.append(block)
         del block
     if getattr(call.kernel, "wants", None):
