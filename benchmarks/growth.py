@@ -1,0 +1,108 @@
+"""What runs cost as the work grows: by size, by number of blocks, by budget."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+import chunkflow as cf
+from benchmarks.cases import Bench, median_seconds, work
+from benchmarks.harness import table
+
+
+def has_gpu() -> bool:
+    """Whether there is a GPU that CuPy can use."""
+    try:
+        return int(importlib.import_module("cupy").cuda.runtime.getDeviceCount()) > 0
+    except Exception:  # CuPy raises an error of its own where there is no driver
+        return False
+
+
+def _dask(array: np.ndarray, out: np.ndarray, chunks: Any, bench: Bench) -> Callable[[], object] | None:
+    try:
+        da = importlib.import_module("dask.array")
+    except ImportError:
+        return None
+    lazy = da.from_array(array, chunks=chunks, name=False)
+    if bench.accelerator.is_gpu:
+        lazy = lazy.map_blocks(bench.xp.asarray).map_blocks(work).map_blocks(bench.xp.asnumpy)
+    else:
+        lazy = lazy.map_blocks(work)
+    return lambda: lazy.store(out, scheduler="threads", lock=False)
+
+
+def _checked(out: np.ndarray, array: np.ndarray) -> None:
+    line = (0, slice(None), slice(0, 64))
+    np.testing.assert_allclose(out[line], work(array[line]), rtol=1e-5)
+    np.testing.assert_allclose(out[-1, -1], work(array[-1, -1]), rtol=1e-5)
+    out.fill(np.nan)
+
+
+def sizes(bench: Bench, repeats: int) -> str:
+    """Seconds of a map in memory of a thousandth of the volume up to all of it."""
+    rows = []
+    for planes in sorted({max(1, len(bench.ram) // n) for n in (1000, 300, 100, 30, 10, 3, 1)}):
+        array = bench.ram[:planes]
+        out = np.full_like(array, np.nan)
+        seconds = median_seconds(
+            lambda a=array, o=out: cf.map(work, a, out=o, budget=bench.budget, **bench.options), repeats
+        )
+        _checked(out, array)
+        peer = _dask(array, out, (max(1, planes // 16), -1, -1), bench)
+        beside = median_seconds(peer, repeats) if peer else float("nan")
+        rows.append(
+            (
+                f"{array.nbytes / 1e6:.0f}",
+                f"{seconds * 1e3:.1f}",
+                f"{array.nbytes / seconds / 1e9:.2f}",
+                f"{beside * 1e3:.1f}",
+            )
+        )
+    return table("map, RAM to RAM, by size", rows, ["MB", "ms", "GB/s each way", "dask, ms"])
+
+
+def chunks(bench: Bench, repeats: int) -> str:
+    """Seconds of a map of 256 MB in ten blocks up to a hundred thousand."""
+    array = np.ones((1024, 256, 256), "f4")
+    out = np.full_like(array, np.nan)
+    rows = []
+    for number, shape in (
+        (8, (128, 256, 256)),
+        (64, (16, 256, 256)),
+        (1024, (1, 256, 256)),
+        (8192, (1, 32, 256)),
+        (65536, (1, 4, 256)),
+    ):
+
+        def run(shape: Any = shape) -> None:
+            cf.map(work, array, out=out, chunks=shape, dtype="f4", workspace=8, budget=bench.budget, **bench.options)
+
+        seconds = median_seconds(run, repeats)
+        _checked(out, array)
+        peer = _dask(array, out, shape, bench) if number <= 8192 else None
+        beside = f"{median_seconds(peer, 1) * 1e3:.0f}" if peer else "-"
+        rows.append((number, f"{seconds * 1e3:.0f}", f"{seconds / number * 1e6:.0f}", beside))
+    return table("map of 268 MB, by number of blocks", rows, ["blocks", "ms", "us each", "dask, ms"])
+
+
+def budgets(bench: Bench, repeats: int) -> str:
+    """Rates of a map under budgets from 64 MB to 32 GB."""
+    rows = []
+    array, out = bench.ram, np.full_like(bench.ram, np.nan)
+    for budget in ("64MB", "256MB", "1GB", "4GB", "16GB", "32GB"):
+        try:
+            seconds = median_seconds(lambda b=budget: cf.map(work, array, out=out, budget=b, **bench.options), repeats)
+        except cf.BudgetError as error:
+            rows.append((budget, "-", f"{str(error)[:60]}..."))
+            continue
+        _checked(out, array)
+        rows.append((budget, f"{seconds * 1e3:.0f}", f"{array.nbytes / seconds / 1e9:.2f}"))
+    return table(f"map, RAM to RAM {array.shape}, by budget", rows, ["budget", "ms", "GB/s each way"])
+
+
+def report(bench: Bench, repeats: int) -> str:
+    """All three."""
+    return "\n".join(part(bench, repeats) for part in (sizes, chunks, budgets))
