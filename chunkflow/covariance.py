@@ -12,7 +12,7 @@ from chunkflow.budget import BudgetLike
 from chunkflow.declare import Declared
 from chunkflow.errors import ArgumentError, ArgumentTypeError
 from chunkflow.ops.gemm import Precision, allows_tf32, working
-from chunkflow.ops.moments import Gram, Moments, gram_nest
+from chunkflow.ops.moments import Gram, Moments, gram_nest, moments_nest
 from chunkflow.prepare import Options
 from chunkflow.progress import ProgressLike
 from chunkflow.run import Request, operation
@@ -77,12 +77,12 @@ def gram(
 @operation
 def cov(
     m: Any,
-    y: None = None,
+    y: Any = None,
     rowvar: bool = True,
     bias: bool = False,
     ddof: int | None = None,
-    fweights: None = None,
-    aweights: None = None,
+    fweights: Any = None,
+    aweights: Any = None,
     *,
     out: Any = None,
     budget: BudgetLike = None,
@@ -101,14 +101,18 @@ def cov(
     ----------
     m : array_like, str or path
         Of one or two dimensions: variables and their samples.
-    y, fweights, aweights : None
-        Further variables, and weights, are refused.
+    y : array_like, str or path, optional
+        Further variables, with as many samples.
     rowvar : bool
         Whether rows are variables, columns samples; else the other way round.
     bias : bool
         Divide by the number of samples, not by one less.
     ddof : int, optional
         Divide by the number of samples less `ddof`, whatever `bias` says.
+    fweights : array_like of int, optional
+        How often each sample is counted. Weights are held in host memory.
+    aweights : array_like, optional
+        How much each sample counts, beside the others.
     out, budget, device, progress, overwrite
         As for `chunkflow.linalg.matmul`.
 
@@ -120,7 +124,7 @@ def cov(
     Raises
     ------
     ArgumentError, ArgumentTypeError, BudgetError, ReadError, WriteError
-        As `chunkflow.linalg.matmul`; more than two dimensions.
+        As `chunkflow.linalg.matmul`; more than two dimensions; weights that are negative, or not one for each sample.
 
     Examples
     --------
@@ -130,17 +134,19 @@ def cov(
     >>> np.allclose(cov(x, budget="100kB", device="cpu"), np.cov(x), rtol=1e-9)
     True
     """
-    _refuse("cov", y=y, fweights=fweights, aweights=aweights)
     if ddof is None:
         ddof = 0 if bias else 1
     options = Options(out=out, budget=budget, device=device, overwrite=overwrite, workspace=0)
-    return _moments("cov", m, rowvar, ddof, options, progress, normalized=False)
+    often, much = _weights("fweights", fweights), _weights("aweights", aweights)
+    if often is not None and (often != np.rint(often)).any():
+        raise ArgumentTypeError("cov: fweights must be whole numbers: samples are counted so many times")
+    return _moments("cov", m, y, rowvar, ddof, options, progress, often=often, much=much, normalized=False)
 
 
 @operation
 def corrcoef(
     x: Any,
-    y: None = None,
+    y: Any = None,
     rowvar: bool = True,
     *,
     out: Any = None,
@@ -177,43 +183,83 @@ def corrcoef(
     array([[ 1., -1.],
            [-1.,  1.]])
     """
-    _refuse("corrcoef", y=y)
     options = Options(out=out, budget=budget, device=device, overwrite=overwrite, workspace=0)
-    return _moments("corrcoef", x, rowvar, 1, options, progress, normalized=True)
+    return _moments("corrcoef", x, y, rowvar, 1, options, progress, normalized=True)
 
 
 def _moments(
-    name: str, m: Any, rowvar: bool, ddof: int, options: Options, progress: ProgressLike, *, normalized: bool
+    name: str,
+    m: Any,
+    y: Any,
+    rowvar: bool,
+    ddof: int,
+    options: Options,
+    progress: ProgressLike,
+    *,
+    often: np.ndarray | None = None,
+    much: np.ndarray | None = None,
+    normalized: bool,
 ) -> Request:
     """Request of a covariance or correlation."""
     if isinstance(ddof, bool) or not isinstance(ddof, int | np.integer):
         raise ArgumentTypeError(f"{name}: ddof must be an int, not {ddof!r}")
+    weights = often if much is None else much if often is None else often * much
 
     def declare(specs: Sequence[ArraySpec], args: tuple[Any, ...]) -> Declared:
-        (spec,) = specs
-        ndim = len(spec.shape)
-        if ndim not in (1, 2):
-            raise ArgumentError(f"{name}: the array has {ndim} dimensions; it must have one or two")
-        samples = ndim - 1 if rowvar else 0
-        count = spec.shape[samples]
-        if count <= ddof:
-            warnings.warn(
-                f"{name}: degrees of freedom <= 0 ({count} samples, ddof={ddof})", RuntimeWarning, stacklevel=2
-            )
-        single = ndim == 1 or spec.shape[1 - samples] == 1
-        wide = np.result_type(spec.dtype, np.float64)
-        kernel = Moments(samples, wide, int(ddof), normalized, single)
+        arrays = specs if weights is None else specs[:-1]
+        shapes = [spec.shape for spec in arrays]
+        for shape in shapes:
+            if len(shape) not in (1, 2):
+                raise ArgumentError(f"{name}: the array has {len(shape)} dimensions; it must have one or two")
+        samples = tuple([len(shape) - 1 if rowvar else 0 for shape in shapes])
+        counts = [shape[along] for shape, along in zip(shapes, samples, strict=True)]
+        if len(set(counts)) > 1:
+            raise ArgumentError(f"{name}: m has {counts[0]} samples and y has {counts[1]}: they must be as many")
+        freedom: float = counts[0] - ddof
+        if weights is not None:
+            if weights.shape != (counts[0],):
+                raise ArgumentError(
+                    f"{name}: there are {counts[0]} samples and {weights.size} weights: give one for each"
+                )
+            freedom = _freedom(weights, much, ddof)
+        if freedom <= 0:
+            what = f"{counts[0]} samples" if weights is None else f"weights of {weights.sum()}"
+            warnings.warn(f"{name}: degrees of freedom <= 0 ({what}, ddof={ddof})", RuntimeWarning, stacklevel=2)
+        variables = sum(1 if len(s) == 1 else s[1 - along] for s, along in zip(shapes, samples, strict=True))
+        single = variables == 1
+        wide = np.result_type(np.float64, *[spec.dtype for spec in arrays])
+        given = None if weights is None else max(freedom, 0.0)
+        kernel = Moments(samples, wide, int(ddof), normalized, single, given)
         axes = () if single else (None, None)
-        nest = gram_nest(spec.shape, samples, wide, 2 if wide.kind == "c" else 1)
+        if len(specs) == 1:
+            nest = gram_nest(shapes[0], samples[0], wide, 2 if wide.kind == "c" else 1)
+        else:
+            nest = moments_nest(shapes, samples, weights is not None, wide)
         return Declared(nest, kernel, axes, tiles=False)
 
-    return Request(declare, (m,), options, progress)
+    arrays = [m, *([] if y is None else [y]), *([] if weights is None else [weights])]
+    return Request(declare, arrays, options, progress)
 
 
-def _refuse(name: str, **given: Any) -> None:
-    for argument, value in given.items():
-        if value is not None:
-            raise ArgumentError(
-                f"{name}: {argument}= is not supported: store further variables in the same array; weights have no "
-                "counterpart here"
-            )
+def _weights(name: str, given: Any) -> np.ndarray | None:
+    """Weights as an array."""
+    if given is None:
+        return None
+    weights = np.asarray(given)
+    if weights.dtype.kind not in "buif":
+        raise ArgumentTypeError(f"cov: {name} have dtype {weights.dtype}; they must be real numbers")
+    if weights.ndim != 1:
+        raise ArgumentError(f"cov: {name} have shape {weights.shape}; they must have one dimension")
+    if (weights < 0).any():
+        raise ArgumentError(f"cov: {name} has a negative weight, {weights.min()}")
+    return weights
+
+
+def _freedom(weights: np.ndarray, much: np.ndarray | None, ddof: int) -> float:
+    """What to divide by, as NumPy has it."""
+    total = float(weights.sum(dtype=np.float64))
+    if not total:
+        raise ArgumentError("cov: the weights sum to zero")
+    if not ddof:
+        return total
+    return total - ddof if much is None else total - ddof * float((weights * much).sum(dtype=np.float64)) / total

@@ -244,6 +244,45 @@ def test_cov_and_corrcoef(
         np.testing.assert_allclose(got, expected, rtol=1e-10, atol=1e-10)
 
 
+@everywhere
+@given(
+    variables=st.tuples(sizes, sizes),
+    samples=st.integers(3, 60),
+    rowvar=st.booleans(),
+    kind=st.sampled_from(["f4", "f8", "c8"]),
+    given=st.sampled_from(["y", "y f", "f", "a", "f a", "y f a"]),
+    options=st.sampled_from([{}, {"bias": True}, {"ddof": 2}]),
+    budget=budgets,
+)
+@thorough
+def test_cov_of_further_variables_and_with_weights(
+    place: Place,
+    variables: tuple[int, int],
+    samples: int,
+    rowvar: bool,
+    kind: str,
+    given: str,
+    options: dict[str, Any],
+    budget: int,
+) -> None:
+    m, y = (noise((n, samples), kind, seed) for seed, n in enumerate(variables))
+    if not rowvar:
+        m, y = np.ascontiguousarray(m.T), np.ascontiguousarray(y.T)
+    more: dict[str, Any] = {"rowvar": rowvar, **options}
+    if "y" in given:
+        more["y"] = y
+    if "f" in given:
+        more["fweights"] = np.arange(samples) % 4 + 1
+    if "a" in given:
+        more["aweights"] = np.abs(noise((samples,), "f8", 9)) + 0.1
+    got, expected = run(place, budget, linalg.cov, m, **more), np.cov(m, **more)
+    assert (np.shape(got), np.asarray(got).dtype) == (expected.shape, expected.dtype)
+    np.testing.assert_allclose(got, expected, rtol=1e-10, atol=1e-10)
+    if given == "y":
+        got, expected = run(place, budget, linalg.corrcoef, m, y, rowvar=rowvar), np.corrcoef(m, y, rowvar=rowvar)
+        np.testing.assert_allclose(got, expected, rtol=1e-10, atol=1e-10)
+
+
 @checked
 def test_covariance_of_data_far_from_zero(place: Place) -> None:
     x = (noise((4, 3000), "f8") * [[1], [2], [3], [0.5]] + 1e6).astype("f4")
@@ -533,9 +572,11 @@ def test_a_fold_that_runs_out_of_memory_is_halved(place: Place, monkeypatch: pyt
         (lambda x: linalg.einsum("...j->j", x), ["ellipsis"]),
         (lambda x: linalg.gram(x[0]), ["matrix"]),
         (lambda x: linalg.cov(x[None]), ["one or two"]),
-        (lambda x: linalg.cov(x, y=x), ["y=", "not supported"]),
-        (lambda x: linalg.cov(x, aweights=x[0]), ["aweights="]),
-        (lambda x: linalg.corrcoef(x, x), ["y="]),
+        (lambda x: linalg.cov(x, y=x[:, :-1]), ["samples and y has", "as many"]),
+        (lambda x: linalg.cov(x, aweights=x[0, :-1] ** 2), ["one for each"]),
+        (lambda x: linalg.cov(x, aweights=x), ["aweights have shape", "one dimension"]),
+        (lambda x: linalg.cov(x, aweights=-(x[0] ** 2) - 1), ["aweights has a negative weight"]),
+        (lambda x: linalg.cov(x, fweights=np.zeros(x.shape[1], int)), ["sum to zero"]),
         (
             lambda x: linalg.matmul(x, x.T, precision="low"),  # type: ignore[arg-type]
             ["precision='low'", "tf32"],
@@ -565,6 +606,8 @@ def test_subscripts_are_text_and_axes_numbers() -> None:
         linalg.tensordot(x, x, 1.5, device="cpu")  # type: ignore[arg-type]
     with pytest.raises(errors.ArgumentTypeError, match="int"):
         linalg.cov(x, ddof=0.5, device="cpu")  # type: ignore[arg-type]
+    with pytest.raises(errors.ArgumentTypeError, match="fweights must be whole numbers"):
+        linalg.cov(x, fweights=np.full(x.shape[1], 1.5), device="cpu")
 
 
 def test_too_few_samples_are_warned_of() -> None:

@@ -34,7 +34,7 @@ class Tile:
 
     __slots__ = ("array", "count", "mean", "origin")
 
-    def __init__(self, array: Any, count: int = 0, mean: Any = None, origin: Any = None) -> None:
+    def __init__(self, array: Any, count: float = 0, mean: Any = None, origin: Any = None) -> None:
         self.array, self.count, self.mean, self.origin = array, count, mean, origin
 
     @property

@@ -39,6 +39,31 @@ def gram_nest(shape: Shape, samples: int, dtype: np.dtype, copies: int) -> Contr
     )
 
 
+def moments_nest(shapes: Sequence[Shape], samples: Sequence[int], weighted: bool, dtype: np.dtype) -> Contraction:
+    """The same over two arrays with samples along those axes, or over one, and over weights of the samples.
+
+    The nest has an axis of samples, one of each array's variables, and one of all variables, which no array has.
+    """
+    count, lengths = shapes[0][samples[0]], [math.prod(shape) for shape in shapes]
+    several = [n // max(count, 1) if len(shape) == 2 else 1 for n, shape in zip(lengths, shapes, strict=True)]
+    operands = [
+        Operand(tuple([0 if axis == along else i for axis in range(len(shape))]))
+        for i, (shape, along) in enumerate(zip(shapes, samples, strict=True), 1)
+    ]
+    every = len(shapes) + 1
+    item, copies = dtype.itemsize, 3 if dtype.kind == "c" else 2
+    buffers = (((every, every), item), ((every,), 8 * item), ((every, 0), copies * item))
+    return Contraction(
+        (count, *several, sum(several)),
+        (*operands, *([Operand((0,))] if weighted else [])),
+        (),
+        frozenset(range(1, every + 1)),
+        buffers=buffers,
+        panel=((every, every), (every,), item, (every, 0), item),
+        work=count * sum(several) ** 2,
+    )
+
+
 @dataclass(frozen=True)
 class Gram:
     """``x.conj().T @ x``, block of rows by block of rows; `tf32` as for `chunkflow.ops.product.Product`."""
@@ -83,8 +108,8 @@ class Moments:
 
     Attributes
     ----------
-    samples : int
-        Axis of the samples.
+    samples : tuple of int
+        Axis of the samples in each of the arrays.
     wide : numpy.dtype
         Double precision, in which everything is computed.
     ddof : int
@@ -93,45 +118,56 @@ class Moments:
         Whether the result is divided by the standard deviations.
     scalar : bool
         Whether the result has no dimensions.
+    freedom : float, optional
+        What to divide by; the blocks' last one has the samples' weights.
     """
 
-    samples: int
+    samples: tuple[int, ...]
     wide: np.dtype
     ddof: int
     normalized: bool
     scalar: bool
+    freedom: float | None = None
 
     def fold(
         self, value: Tile | None, blocks: Sequence[Any], nest: Blockwise, grid: Grid, index: Shape, box: Region
     ) -> Tile:
         """See `chunkflow.ops.kernels.Fold`."""
-        block = blocks[0] if blocks[0].ndim == 2 else blocks[0][None]
-        block = block.T if self.samples == 0 and blocks[0].ndim == 2 else block
-        sides, count = block.shape
+        parts = [
+            b[None] if b.ndim == 1 else b.T if along == 0 else b for b, along in zip(blocks, self.samples, strict=False)
+        ]
+        sides, length = sum(part.shape[0] for part in parts), parts[0].shape[1]
         # The samples about their mean, and one more that stands for the distance between this mean and the others'.
-        about = np.empty_like(block, shape=(sides, count + 1), dtype=self.wide, order="C")
-        samples, extra = about[:, :count], about[:, count]
-        samples[...] = block
+        about = np.empty_like(parts[0], shape=(sides, length + 1), dtype=self.wide, order="C")
+        samples, extra = about[:, :length], about[:, length]
+        first = 0
+        for part in parts:
+            samples[first : first + part.shape[0]] = part
+            first += part.shape[0]
+        weights = None if self.freedom is None else blocks[-1].astype(np.float64)
+        count = length if weights is None else float(weights.sum())
         # Means are kept as distances from the first one: their differences would be lost beside a large mean.
-        origin = (samples.sum(axis=1) / max(count, 1)) if value is None else value.origin
+        origin = self._mean(samples, weights, count) if value is None else value.origin
         samples -= origin[:, None]
-        mean = samples.sum(axis=1) / max(count, 1)
+        mean = self._mean(samples, weights, count)
         samples -= mean[:, None]
+        if weights is not None:
+            samples *= np.sqrt(weights)
         if value is None:
             extra[...] = 0
             array = np.empty_like(about, shape=(sides, sides), order="C")
             self._add(array, about, fresh=True)
             return Tile(array, count, mean, origin)
         distance, total = mean - value.mean, value.count + count
-        extra[...] = distance * math.sqrt(value.count * count / max(total, 1))
-        merged = value.mean + distance * (count / max(total, 1))
+        extra[...] = distance * math.sqrt(value.count * count / (total or 1))
+        merged = value.mean + distance * (count / (total or 1))
         self._add(value.array, about)
         value.mean, value.count = merged, total
         return value
 
     def combine(self, left: Tile, right: Tile) -> Tile:
         """See `chunkflow.ops.kernels.Fold`."""
-        total = max(left.count + right.count, 1)
+        total = left.count + right.count or 1
         distance = (right.origin - left.origin) + (right.mean - left.mean)
         left.array += right.array
         self._add(left.array, (distance * math.sqrt(left.count * right.count / total))[:, None])
@@ -144,7 +180,7 @@ class Moments:
         array = value.take()
         mirror(array)
         with np.errstate(divide="ignore", invalid="ignore"):
-            array /= max(value.count - self.ddof, 0)
+            array /= max(value.count - self.ddof, 0) if self.freedom is None else self.freedom
             if self.normalized:
                 deviations = np.sqrt(np.diagonal(array).real)
                 array /= deviations[:, None]
@@ -157,6 +193,11 @@ class Moments:
     def __call__(self, blocks: Sequence[Any], nest: Blockwise, grid: Grid, index: Shape, box: Region) -> Any:
         """Of one block alone."""
         return self.finish(self.fold(None, blocks, nest, grid, index, box), nest, box)
+
+    @staticmethod
+    def _mean(samples: Any, weights: Any, count: float) -> Any:
+        total = samples.sum(axis=1) if weights is None else samples @ weights.astype(samples.dtype)
+        return total / (count or 1)
 
     def _add(self, into: Any, about: Any, *, fresh: bool = False) -> None:
         other = about.conj() if self.wide.kind == "c" else about
