@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import importlib
+import shutil
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -88,6 +90,39 @@ def chunks(bench: Bench, repeats: int) -> str:
     return table("map of 268 MB, by number of blocks", rows, ["blocks", "ms", "us each", "dask, ms"])
 
 
+def stored_chunks(bench: Bench, repeats: int) -> str:
+    """Seconds of a sum of zarr arrays of ten chunks of 32 KiB up to a hundred thousand."""
+    rows = []
+    for number in (10, 100, 1000, 10_000, 100_000):
+        path = bench.directory / "chunks.zarr"
+        array = np.broadcast_to(np.arange(8192, dtype="f4"), (number, 8192))
+        cf.copy(array, path, chunks=(1, 8192), device="cpu")
+        total = float(array.sum(dtype="f8"))
+
+        def run(path: Path = path, total: float = total) -> None:
+            assert abs(float(cf.sum(path, dtype="f8", budget=bench.budget, **bench.options)) - total) <= 1e-9 * total
+
+        seconds = median_seconds(run, repeats)
+        peer = _dask_sum(path, total) if number <= 1000 else None
+        beside = f"{median_seconds(peer, 1) * 1e3:.0f}" if peer else "-"
+        rows.append((number, f"{seconds * 1e3:.0f}", f"{seconds / number * 1e6:.0f}", beside))
+        shutil.rmtree(path)
+    return table("sum of zarr chunks of 32 KiB, by their number", rows, ["chunks", "ms", "us each", "dask, ms"])
+
+
+def _dask_sum(path: Path, total: float) -> Callable[[], object] | None:
+    try:
+        da = importlib.import_module("dask.array")
+    except ImportError:
+        return None
+
+    def run() -> None:
+        found = float(da.from_zarr(str(path)).sum(dtype="f8").compute(scheduler="threads"))
+        assert abs(found - total) <= 1e-9 * total
+
+    return run
+
+
 def budgets(bench: Bench, repeats: int) -> str:
     """Rates of a map under budgets from 64 MB to 32 GB."""
     rows = []
@@ -104,5 +139,5 @@ def budgets(bench: Bench, repeats: int) -> str:
 
 
 def report(bench: Bench, repeats: int) -> str:
-    """All three."""
-    return "\n".join(part(bench, repeats) for part in (sizes, chunks, budgets))
+    """All of them."""
+    return "\n".join(part(bench, repeats) for part in (sizes, chunks, stored_chunks, budgets))

@@ -297,8 +297,9 @@ def execute(
         drainer = _open_drainer(plan, sinks, device, pool, trace, stack)
         if plan.machine.staged:
             own = plan.memory.outputs + plan.memory.partials + plan.memory.workspace
+            most = plan.budget - plan.memory.total + own
             for lane in lanes:
-                lane.call(partial(pool.claim, own // len(lanes)))
+                lane.call(partial(pool.claim, own // len(lanes), most // len(lanes)))
         blocks = feed(plan, feeder, lanes)
         results = compute(plan, blocks, runner, lanes, device, pool, trace, flying)
         for _ in drain(plan, results, drainer, device, pool, trace, flying):

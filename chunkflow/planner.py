@@ -106,11 +106,15 @@ def make_plan(
     (True, 1024)
     """
     sides = None if block is None else tuple(block)
-    return _chosen(op, tuple(operands), tuple(outputs), machine, budget, workspace, reserve, sides, tiles, strips)
+    edges = repr([o.boundary for o in op.operands]) if op.has_halo else ""  # 0.0 and -0.0 are equal
+    return _chosen(
+        edges, op, tuple(operands), tuple(outputs), machine, budget, workspace, reserve, sides, tiles, strips
+    )
 
 
 @lru_cache(64)  # time step after time step asks for the same, and each block shape tried costs a tenth of a millisecond
 def _chosen(
+    edges: str,
     op: Blockwise,
     operands: tuple[ArraySpec, ...],
     outputs: tuple[ArraySpec, ...],

@@ -11,6 +11,7 @@ the same; what follows here is then for blocks that are no run in their store, a
 from __future__ import annotations
 
 import itertools
+import sys
 import threading
 import time
 from collections import deque
@@ -37,6 +38,7 @@ class _Crew:
         self.device, self.pool, self.ring, self.trace, self.name = device, pool, ring, trace, name
         self.queue: SimpleQueue[Work | None] = SimpleQueue()
         self.stopping = False
+        self.error: BaseException | None = None
         self.begun = device.latch(1)
         self.threads: list[threading.Thread] = []
         self.over = False
@@ -59,14 +61,25 @@ class _Crew:
     def _main(self, number: int) -> None:
         self.begun.wait(Edge.PUBLISHED)
         with self.device.attach():
-            lane = self.device.lane()
-            mine = self.slots[number * self.ring.slots : (number + 1) * self.ring.slots]
-            stations = [_Station(slot, self.device, self.trace.timed) for slot in mine]
             try:
+                lane = self.device.lane()
+                mine = self.slots[number * self.ring.slots : (number + 1) * self.ring.slots]
+                stations = [_Station(slot, self.device, self.trace.timed) for slot in mine]
                 mover = self.device.mover(lane, [(s.slot, s.done, s.begun) for s in stations])
+            except BaseException as error:
+                self._refuse(error)
+                return
+            try:
                 self.work(number, lane, stations, mover)
-            finally:
                 lane.close()
+            except BaseException as error:  # of what was still on its way: each piece's own errors are kept with it
+                self.error = error
+
+    def _refuse(self, error: BaseException) -> None:
+        """Fail whatever comes: nobody may wait for it."""
+        while (work := self.queue.get()) is not None:
+            work[0].fail(error)
+            work[0].left.arrive()
 
     def work(self, number: int, lane: Lane, stations: list[_Station], mover: Mover | None) -> None:
         """Move pieces, and shares by the `mover`, until the queue says None."""
@@ -103,16 +116,33 @@ class _Crew:
             for _ in self.threads:
                 self.queue.put(None)
 
+    def stop(self) -> None:
+        """Leave the rest: pieces that threads are at are finished."""
+        self.stopping = True
+        for share in tuple(self.shares):  # atomic, as appending is
+            share.stop()
+
     def close(self) -> None:
+        """End the threads. They know addresses and files that are given back next, so none may be left behind."""
         self.finish()
+        interrupt: KeyboardInterrupt | None = None
         for thread in self.threads:
-            if thread.ident is not None:  # one that could not be started is not waited for
-                thread.join()
+            while thread.is_alive():  # one that could not be started is not
+                try:
+                    thread.join()
+                except KeyboardInterrupt as error:
+                    interrupt = error
+                    self.stop()
         self.pool.release_host(self.slots)
         for scratch in self.scratch:
             if scratch is not None:
                 self.pool.free(scratch)
         self.scratch.clear()
+        failure, self.error = self.error, None
+        if interrupt is not None:
+            raise interrupt
+        if failure is not None and sys.exc_info()[0] is None:  # else the run has failed already, and says why
+            raise failure
 
 
 class _Station:
@@ -144,12 +174,6 @@ class _Station:
 
 
 class _Feeders(_Crew):
-    def stop(self) -> None:
-        """Leave the rest: pieces that threads are at are finished."""
-        self.stopping = True
-        for share in tuple(self.shares):  # atomic, as appending is
-            share.stop()
-
     def work(self, number: int, lane: Lane, stations: list[_Station], mover: Mover | None) -> None:
         turns = itertools.cycle(stations)
         previous: Transfer | None = None
@@ -235,7 +259,7 @@ class _Drainers(_Crew):
             transfer, piece = work
             while len(flying) == len(stations) or (flying and piece is None):
                 self._store(flying.pop(0))
-            if transfer.error is not None:
+            if self.stopping or transfer.error is not None:
                 transfer.left.arrive()
                 continue
             try:
@@ -265,6 +289,7 @@ class _Drainers(_Crew):
     def _drain_share(self, stations: list[_Station], transfer: Transfer, mover: Mover) -> None:
         """Let the compiled loop store what is left of a share; a piece that it can't is stored here, or raises."""
         assert transfer.share is not None
+        self.shares.append(transfer.share)
         failed = [(0, -1)]
         while failed:
             for station in stations:

@@ -161,6 +161,21 @@ def test_random_chains_are_numpys(elementwise: Callable[..., Any], data: st.Data
         same(output, values[register])
 
 
+@needs_compiler
+@pytest.mark.parametrize("dtype", ["i1", "i2", "i4", "i8", "u2"])
+def test_integers_go_round(elementwise: Callable[..., Any], dtype: str) -> None:
+    """Where a compiler would take it that they never do, a number would be less than the next one."""
+    limits = np.iinfo(dtype)
+    x = np.array([limits.min, limits.min + 1, limits.max - 1, limits.max], dtype)
+    links = [Link(1, np.add, ((0,), 1)), Link(2, np.greater, ((1,), (0,))), Link(3, np.square, ((0,),))]
+    made = text(links, [0], [x.dtype], [1, 2, 3])
+    assert made is not None
+    outputs = [np.empty(4, name) for name, _ in made.outputs]
+    elementwise(made.inputs, made.outputs, made.body)(x, *made.scalars, *outputs)
+    for got, expected in zip(outputs, (x + 1, x + 1 > x, np.square(x)), strict=True):
+        same(got, expected)
+
+
 def test_a_comparison_of_unlike_integers_has_no_text() -> None:
     dtypes = [np.dtype("i8"), np.dtype("u8")]
     assert text([Link(2, np.less, ((0,), (1,)))], [0, 1], dtypes, [2]) is None

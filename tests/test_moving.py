@@ -120,6 +120,51 @@ def test_what_the_driver_refuses_is_an_error(after: int) -> None:
     same(cf.map(np.negative, x, device=device(), budget=100_000), -x)
 
 
+class Broken(CompiledDevice):
+    """Some of whose threads get no loops."""
+
+    def mover(self, lane: Any, stations: Any) -> Any:
+        if self.shares:
+            raise RuntimeError("no loops left")
+        return super().mover(lane, stations)
+
+
+@compiled
+def test_a_thread_that_cannot_begin_fails_the_run() -> None:
+    x = filled((90, 700), "f4")
+    with pytest.raises(RuntimeError, match="no loops left"):
+        cf.map(np.negative, x, device=device(kind=Broken), budget=100_000, dtype="f4", workspace=0)
+
+
+@compiled
+def test_a_mapped_file_that_shrinks_is_a_write_error(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr("chunkflow.stores.filesink.FEW_CORES", 0)
+    x, blocks = filled((200, 700), "f4"), iter(range(1000))
+
+    def work(block: np.ndarray) -> np.ndarray:
+        if next(blocks) == 9:
+            (partial,) = tmp_path.glob(".*")
+            os.truncate(partial, 200)
+        return block
+
+    with pytest.raises(cf.WriteError, match="200 bytes now"):
+        cf.map(work, x, out=tmp_path / "y.npy", device=device(), budget=100_000, dtype="f4", workspace=0)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_share_outlives_its_store(tmp_path: Path) -> None:
+    (tmp_path / "x").write_bytes(b"0123")
+    fd = os.open(tmp_path / "x", os.O_RDONLY)
+    tables = np.zeros((1, 4), np.int64), np.zeros((1, 5), np.int64)
+    share = moving.Share(tables, Run(0, fd), 0)
+    os.close(fd)
+    own = int(share.table[3])
+    assert os.pread(own, 4, 0) == b"0123"
+    del share
+    with pytest.raises(OSError, match=r"[Bb]ad file"):
+        os.fstat(own)
+
+
 @compiled
 def test_other_tables_are_refused() -> None:
     share = moving.Share((np.zeros((1, 4), np.int64), np.zeros((1, 5), np.int64)), Run(0), 0)

@@ -13,6 +13,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+import chunkflow as cf
 from chunkflow import problem
 from chunkflow.cost import Machine, Traffic, estimate
 from chunkflow.errors import ArgumentError, ArgumentTypeError, BudgetError
@@ -579,3 +580,12 @@ def test_files_that_lie_differently_are_both_moved_in_runs() -> None:
     assert plan.block[2] * 4 >= 2800
     tight = make_plan(elementwise(shape), [fortran], [plain], SMALL, 100_000)
     assert tight.memory.total <= 100_000
+
+
+def test_a_plan_that_is_known_has_the_boundary_that_is_asked_for() -> None:
+    x = np.ones((64, 64))
+    found = [
+        cf.map_overlap(np.reciprocal, x, depth=1, boundary=edge, trim=False, chunks=(32, -1), device="cpu")[0, 0]
+        for edge in (0.0, -0.0, 0.0)
+    ]
+    assert found == [np.inf, -np.inf, np.inf]

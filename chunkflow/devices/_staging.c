@@ -13,6 +13,7 @@
 #include <errno.h>
 #include <stdint.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -44,7 +45,7 @@ typedef struct {
 } Driver;
 
 /* Tables of 64-bit integers that chunkflow/devices/moving.py lays out. */
-typedef struct { int64_t next, number, host, fd, device; } Share;
+typedef struct { int64_t next, number, host, fd, device, mapped, size; } Share;
 typedef struct { int64_t offset, nbytes, first, count; } Piece;       /* offset in the store's run; its copies */
 typedef struct { int64_t slot, device, pitch, width, height; } Copy;  /* offsets in the slot and in the block */
 typedef struct { int64_t stream, turn, number, clock; } Thread;
@@ -138,6 +139,8 @@ static int fetch(const Share *share, char *slot, const Piece *piece) {
 }
 
 static int deliver(const Share *share, const char *slot, const Piece *piece) {
+    struct stat now;
+    if (share->mapped >= 0 && (fstat((int)share->mapped, &now) || now.st_size < share->size)) return -1;
     if (share->fd < 0) {
         memcpy((char *)share->host + piece->offset, slot, piece->nbytes);
         return 0;

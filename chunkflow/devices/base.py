@@ -222,8 +222,8 @@ class Pool(Protocol):
     def peak(self) -> int:
         """Most bytes taken from the driver so far, what the libraries took included."""
 
-    def claim(self, nbytes: int) -> None:
-        """Take at once what the present lane's work will allocate, when all else is there; no error if it can't."""
+    def claim(self, nbytes: int, most: int) -> None:
+        """Take at once what the present lane's work will allocate, up to `most` bytes; no error if it can't."""
 
     def allocate(self, nbytes: int) -> Any:
         """Flat byte array on the device; raises the device's out-of-memory error beyond the limit."""
@@ -268,7 +268,13 @@ class KeptSlots:
         for slot in slots:
             slot.renew()
         size = -(-nbytes // mmap.PAGESIZE) * mmap.PAGESIZE
-        return [*slots, *(self._make(size) for _ in range(number - len(slots)))]
+        try:
+            while len(slots) < number:
+                slots.append(self._make(size))
+        except BaseException:
+            self.keep(slots)
+            raise
+        return slots
 
     def keep(self, slots: list[HostSlot]) -> None:
         """Take slots back, and the list with them; of all that are spare, those that were used last are kept."""

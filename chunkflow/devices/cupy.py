@@ -174,18 +174,23 @@ class CupyPool:
             memory = self._trial.malloc(nbytes)
             self._measured = max(self._measured, int(self._trial.used_bytes()))
         else:  # the driver hands out whole pages: asking for less would take them uncounted
-            memory = self._pool.malloc(rounded(nbytes, PAGE))
+            try:
+                memory = self._pool.malloc(rounded(nbytes, PAGE))
+            except cupy.cuda.memory.OutOfMemoryError:  # it keeps what it has for other streams and sizes
+                self._pool.free_all_blocks()
+                memory = self._pool.malloc(rounded(nbytes, PAGE))
         self._taken = max(self._taken, int(self._pool.total_bytes() + self._trial.total_bytes()))
         return memory
 
-    def claim(self, nbytes: int) -> None:
+    def claim(self, nbytes: int, most: int) -> None:
         """Take memory for what the present stream allocates as one piece, with room for what lies badly in it.
 
         When the pool gives memory back, to take it in other pieces, the driver waits for all that is on its way.
         """
         self._trial.free_all_blocks()
         with self.active(), suppress(cupy.cuda.memory.OutOfMemoryError):
-            self._malloc(min(nbytes + nbytes // 4, self._pool.get_limit() - self._pool.used_bytes()) // PAGE * PAGE)
+            left = self._pool.get_limit() - self._pool.used_bytes()
+            self._malloc(min(nbytes + nbytes // 4, most, left) // PAGE * PAGE)
 
     def allocate(self, nbytes: int) -> Any:
         """Flat byte array in device memory."""

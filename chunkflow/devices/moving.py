@@ -48,11 +48,19 @@ class Share:
         Address of the block on the device.
     """
 
-    __slots__ = ("copies", "pieces", "table")
+    __slots__ = ("_fd", "_owner", "copies", "pieces", "table")
 
     def __init__(self, tables: tuple[np.ndarray, np.ndarray], run: Run, device: int) -> None:
         self.pieces, self.copies = tables
-        self.table = np.array([0, len(self.pieces), run.position, run.fd, device], np.int64)
+        # A thread may be at work when its run has been given up: what it reads or writes must be that all the same.
+        self._owner, self._fd = run.owner, -1
+        if run.fd >= 0:
+            self._fd = os.dup(run.fd)
+        self.table = np.array([0, len(self.pieces), run.position, self._fd, device, run.mapped, run.size], np.int64)
+
+    def __del__(self) -> None:
+        if self._fd >= 0:
+            os.close(self._fd)
 
     def stop(self) -> None:
         """Let nobody take another piece."""
@@ -169,6 +177,7 @@ class Mover:
             for stage, begin, end, nbytes in spans[:spanned].tolist():
                 span(STAGES[int(stage)], begin, end, int(nbytes))
         if status:
+            self._stations[:, _FAILED] = -1
             raise DeviceError(f"the CUDA driver's error {status} ended a copy between host and device")
         if not failed:
             return []

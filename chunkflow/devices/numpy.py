@@ -201,7 +201,7 @@ class NumpyPool:
             self.used += nbytes
             self.peak = max(self.peak, self.used)
 
-    def claim(self, nbytes: int) -> None:
+    def claim(self, nbytes: int, most: int) -> None:
         """Nothing to do: what NumPy asks for the system has."""
 
     def allocate(self, nbytes: int) -> np.ndarray:

@@ -26,12 +26,12 @@ class PinnedSlot(HostSlot):
         register: Callable[[int, int, int], object],
         unregister: Callable[[int], object],
     ) -> None:
+        self._pinned = False
         self._map = mmap.mmap(-1, nbytes)
         with suppress(OSError, AttributeError):
             self._map.madvise(mmap.MADV_HUGEPAGE)  # fewer faults to fill it, fewer pages to free
         super().__init__(np.frombuffer(self._map, np.uint8))
         self._attach, self._register, self._unregister = attach, register, unregister
-        self._pinned = False
 
     def pin(self) -> None:
         """Touch every page, then register them with the driver."""

@@ -138,8 +138,8 @@ def text(
     >>> made.inputs, made.outputs
     ((('float32', 'x0'), ('float32', 's0')), (('float32', 'y0'),))
     >>> print(made.body)
-    const float v1 = (float)x0 * (float)x0;
-    const float v2 = (float)v1 + (float)s0;
+    const float v1 = (float)((float)x0 * (float)x0);
+    const float v2 = (float)((float)v1 + (float)s0);
     y0 = v2;
     """
     known = {register: (f"x{i}", dtype) for i, (register, dtype) in enumerate(zip(inputs, dtypes, strict=True))}
@@ -156,6 +156,9 @@ def text(
             return None
         if len(set(loop)) != 1 or loop[0].char not in chars or out.char not in CTYPES or not _sound(own, loop[0]):
             return None
+        # Signed numbers that overflow are undefined in C++; unsigned ones go round, as NumPy's all do.
+        wraps = loop[0].kind in "iu" and out.kind in "iu"
+        ctype = ("unsigned long long" if out.itemsize == 8 else "unsigned int") if wraps else CTYPES[loop[0].char]
         operands = []
         for given, dtype in zip(link.given, loop, strict=True):
             if isinstance(given, tuple):
@@ -166,9 +169,9 @@ def text(
                     scalars.append(dtype.type(given))
                 except (OverflowError, TypeError, ValueError):
                     return None
-            operands.append(f"({CTYPES[dtype.char]}){name}")
+            operands.append(f"({ctype}){name}")
         name = f"v{link.register}"
-        lines.append(f"const {CTYPES[out.char]} {name} = {form.format(*operands)};")
+        lines.append(f"const {CTYPES[out.char]} {name} = ({CTYPES[out.char]})({form.format(*operands)});")
         known[link.register] = (name, out)
     lines += [f"y{i} = {known[register][0]};" for i, register in enumerate(results)]
     return Text(

@@ -16,7 +16,10 @@ from chunkflow.ops.map import SLOT
 from chunkflow.ops.map import Kernel as MapKernel
 
 LONGEST = 48
-"""Calls of one chain: what a kernel's parameters have room for, and a compiler does in reasonable time."""
+"""Calls of one chain: what a compiler does in reasonable time."""
+
+MOST_ARRAYS = 24
+"""Arrays that go into a kernel and come out: its parameters have room for so many of eight dimensions."""
 
 
 class Nothing:
@@ -47,6 +50,11 @@ class Chain:
         used = (register for _, call, _ in calls for register, _ in call.inputs)
         self._inputs = tuple(dict.fromkeys(register for register in used if register not in own))
         self._known: dict[tuple[np.dtype, ...], tuple[Text, Callable[..., Any]] | None] = {}
+
+    @property
+    def arrays(self) -> int:
+        """How many arrays go in and come out."""
+        return len(self._inputs) + len(self._results)
 
     def run(self, registers: list[Any], regions: Sequence[Region], grid: Grid, index: Sequence[int]) -> None:
         """Compute the results; one call after the other if there is no text for arrays of such dtypes."""
@@ -108,9 +116,10 @@ def _chained(program: Program, make: Elementwise) -> Program:
                 (i, call, spent) for i, (call, spent) in ((i, program[i]) for i in group) if isinstance(call, Call)
             ]
             chain = Chain(calls, [i for i in group if i in after], make)
-            for i in group:
-                found[i] = (Nothing(), ())
-            found[group[-1]] = (chain, tuple([old for _, _, spent in calls for old in spent]))
+            if chain.arrays <= MOST_ARRAYS:
+                for i in group:
+                    found[i] = (Nothing(), ())
+                found[group[-1]] = (chain, tuple([old for _, _, spent in calls for old in spent]))
         group.clear()
 
     for number, (instruction, _) in enumerate(program):

@@ -75,7 +75,9 @@ class FileSink(StridedFile):
         if found is None or not (self._maps and self._maps_all):
             return found
         try:
-            return Run(self.mapped(region).ctypes.data)
+            assert self.footprint is not None
+            array = self.mapped(region)
+            return Run(array.ctypes.data, mapped=self.fd, size=self.footprint.stop, owner=array)
         except (OSError, EOFError):
             return None  # `write` says what is wrong
 
