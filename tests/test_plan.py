@@ -588,7 +588,9 @@ def test_a_plan_that_is_known_has_the_boundary_that_is_asked_for() -> None:
 
     x = np.ones((64, 64))
     found = [
-        cf.map_overlap(above, x, depth=1, boundary=edge, trim=False, budget="1MB", device="cpu")[0, 0]
+        cf.map_overlap(
+            above, x, depth=1, boundary=edge, trim=False, budget="1MB", device="cpu", dtype="f8", workspace=8
+        )[0, 0]
         for edge in (0.0, -0.0, 0.0)
     ]
     assert found == [1, -1, 1]
