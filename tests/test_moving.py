@@ -152,19 +152,6 @@ def test_a_mapped_file_that_shrinks_is_a_write_error(monkeypatch: pytest.MonkeyP
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_share_outlives_its_store(tmp_path: Path) -> None:
-    (tmp_path / "x").write_bytes(b"0123")
-    fd = os.open(tmp_path / "x", os.O_RDONLY)
-    tables = np.zeros((1, 4), np.int64), np.zeros((1, 5), np.int64)
-    share = moving.Share(tables, Run(0, fd), 0)
-    os.close(fd)
-    own = int(share.table[3])
-    assert os.pread(own, 4, 0) == b"0123"
-    del share
-    with pytest.raises(OSError, match=r"[Bb]ad file"):
-        os.fstat(own)
-
-
 @compiled
 def test_other_tables_are_refused() -> None:
     share = moving.Share((np.zeros((1, 4), np.int64), np.zeros((1, 5), np.int64)), Run(0), 0)

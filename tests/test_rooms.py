@@ -29,7 +29,7 @@ FLOORS = (
     "stores.zarrchunks stores.zarrshards stores.retries stores.zarrremote stores.zarrdirect stores.zarr "
     "stores.hdf5chunks stores.hdf5facts stores.hdf5 stores.* stores",
     "devices.moving devices.base devices.rates devices.pinned devices.numpy devices.cupy devices.clock devices",
-    "staging kernel ring direct engine budget calibrate profile progress",
+    "staging kernel crews ring direct engine budget calibrate profile progress",
     "analysis declare prepare launch graph fusing places passes stream run api pacing iterating overlap",
     "reducing reductions extremes nanreductions selecting quantiles binning histograms groups scans covariance linalg",
     "rearranging rearrange joining rechunking",

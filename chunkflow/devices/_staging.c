@@ -1,5 +1,5 @@
 /* What a staging thread does piece after piece, without Python's lock: fill a pinned slot and enqueue its upload,
- * or enqueue a download and store what landed. The loops are those of chunkflow/ring.py, for pieces that are one run
+ * or enqueue a download and store what landed. The loops are those of chunkflow/crews.py, for pieces that are one run
  * in the store; whatever goes wrong in the store is left to them, which know how to say it.
  *
  * Knows the CUDA driver as six functions whose addresses it is given, so it needs no CUDA to be built, and a test can

@@ -2,7 +2,7 @@
 
 Python's lock is taken once for a thread's share of a block instead of several times for each piece. A block takes part
 if it is one run in the store and its pieces are runs or rows on the device. All else, and all errors
-of stores, are the affair of `chunkflow.ring`. ``CHUNKFLOW_COMPILED=0`` in the environment does without.
+of stores, are the affair of `chunkflow.crews`. ``CHUNKFLOW_COMPILED=0`` in the environment does without.
 """
 
 from __future__ import annotations
@@ -48,19 +48,12 @@ class Share:
         Address of the block on the device.
     """
 
-    __slots__ = ("_fd", "_owner", "copies", "pieces", "table")
+    __slots__ = ("_owner", "copies", "pieces", "table")
 
     def __init__(self, tables: tuple[np.ndarray, np.ndarray], run: Run, device: int) -> None:
         self.pieces, self.copies = tables
-        # A thread may be at work when its run has been given up: what it reads or writes must be that all the same.
-        self._owner, self._fd = run.owner, -1
-        if run.fd >= 0:
-            self._fd = os.dup(run.fd)
-        self.table = np.array([0, len(self.pieces), run.position, self._fd, device, run.mapped, run.size], np.int64)
-
-    def __del__(self) -> None:
-        if self._fd >= 0:
-            os.close(self._fd)
+        self._owner = run.owner
+        self.table = np.array([0, len(self.pieces), run.position, run.fd, device, run.mapped, run.size], np.int64)
 
     def stop(self) -> None:
         """Let nobody take another piece."""
