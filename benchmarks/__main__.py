@@ -26,7 +26,7 @@ from typing import Any
 import chunkflow as cf
 from benchmarks import growth
 from benchmarks.cases import CASES, OURS, Bench, Case
-from benchmarks.harness import machine, table, timed
+from benchmarks.harness import has_gpu, machine, table, timed
 
 
 @dataclass(frozen=True)
@@ -175,7 +175,7 @@ def main() -> None:
     kept = json.loads(options.against.read_text()) if options.against else None
     device = options.device
     if device == "auto":
-        device = "cuda" if growth.has_gpu() else "cpu"
+        device = "cuda" if has_gpu() else "cpu"
     print(machine(), flush=True)
     found: list[Found] = []
     failed: list[str] = []

@@ -10,12 +10,10 @@ from __future__ import annotations
 
 import argparse
 import shutil
-import statistics
 import subprocess
 import sys
 import tempfile
 import threading
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -25,7 +23,7 @@ import numpy as np
 import zarr
 
 import chunkflow as cf
-from benchmarks.harness import Contender, alternate, machine, rate_rows, table
+from benchmarks.harness import Contender, alternate, machine, median_seconds, rate_rows, table
 
 PLANE = (512, 512)  # of float32: 1 MiB
 CHUNKS = (128, 128, 128)
@@ -265,13 +263,7 @@ def compare(options: argparse.Namespace) -> None:
 
 def median_ms(run: Contender, repeats: int) -> float:
     """Median milliseconds."""
-    run()
-    times = []
-    for _ in range(repeats):
-        begin = time.perf_counter()
-        run()
-        times.append(time.perf_counter() - begin)
-    return statistics.median(times) * 1e3
+    return median_seconds(run, repeats) * 1e3
 
 
 def overheads() -> None:

@@ -2,38 +2,18 @@
 
 from __future__ import annotations
 
-import importlib
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import zarr
 
 import chunkflow as cf
-from benchmarks.cases import Bench, median_seconds, work
-from benchmarks.harness import table
+from benchmarks.cases import Bench, dask_map, dask_sum, installed, work
+from benchmarks.harness import median_seconds, table
 
-
-def has_gpu() -> bool:
-    """Whether there is a GPU that CuPy can use."""
-    try:
-        return int(importlib.import_module("cupy").cuda.runtime.getDeviceCount()) > 0
-    except Exception:  # CuPy raises an error of its own where there is no driver
-        return False
-
-
-def _dask(array: np.ndarray, out: np.ndarray, chunks: Any, bench: Bench) -> Callable[[], object] | None:
-    try:
-        da = importlib.import_module("dask.array")
-    except ImportError:
-        return None
-    lazy = da.from_array(array, chunks=chunks, name=False)
-    if bench.accelerator.is_gpu:
-        lazy = lazy.map_blocks(bench.xp.asarray).map_blocks(work).map_blocks(bench.xp.asnumpy)
-    else:
-        lazy = lazy.map_blocks(work)
-    return lambda: lazy.store(out, scheduler="threads", lock=False)
+DASK = bool(installed("dask")[0])
 
 
 def _checked(out: np.ndarray, array: np.ndarray) -> None:
@@ -53,8 +33,10 @@ def sizes(bench: Bench, repeats: int) -> str:
             lambda a=array, o=out: cf.map(work, a, out=o, budget=bench.budget, **bench.options), repeats
         )
         _checked(out, array)
-        peer = _dask(array, out, (max(1, planes // 16), -1, -1), bench)
-        beside = median_seconds(peer, repeats) if peer else float("nan")
+        beside = float("nan")
+        if DASK:
+            beside = median_seconds(dask_map(bench, array, out, (max(1, planes // 16), -1, -1)), repeats)
+            _checked(out, array)
         rows.append(
             (
                 f"{array.nbytes / 1e6:.0f}",
@@ -67,7 +49,7 @@ def sizes(bench: Bench, repeats: int) -> str:
 
 
 def chunks(bench: Bench, repeats: int) -> str:
-    """Seconds of a map of 256 MB in ten blocks up to a hundred thousand."""
+    """Seconds of a map of 268 MB in eight blocks up to 65536."""
     array = np.ones((1024, 256, 256), "f4")
     out = np.full_like(array, np.nan)
     rows = []
@@ -84,8 +66,9 @@ def chunks(bench: Bench, repeats: int) -> str:
 
         seconds = median_seconds(run, repeats)
         _checked(out, array)
-        peer = _dask(array, out, shape, bench) if number <= 8192 else None
-        beside = f"{median_seconds(peer, 1) * 1e3:.0f}" if peer else "-"
+        beside = "-"
+        if DASK and number <= 8192:
+            beside = f"{median_seconds(dask_map(bench, array, out, shape), 1) * 1e3:.0f}"
         rows.append((number, f"{seconds * 1e3:.0f}", f"{seconds / number * 1e6:.0f}", beside))
     return table("map of 268 MB, by number of blocks", rows, ["blocks", "ms", "us each", "dask, ms"])
 
@@ -103,24 +86,12 @@ def stored_chunks(bench: Bench, repeats: int) -> str:
             assert abs(float(cf.sum(path, dtype="f8", budget=bench.budget, **bench.options)) - total) <= 1e-9 * total
 
         seconds = median_seconds(run, repeats)
-        peer = _dask_sum(path, total) if number <= 1000 else None
-        beside = f"{median_seconds(peer, 1) * 1e3:.0f}" if peer else "-"
+        beside = "-"
+        if DASK and number <= 1000:
+            beside = f"{median_seconds(dask_sum(bench, zarr.open_array(path), (1, 8192)), 1) * 1e3:.0f}"
         rows.append((number, f"{seconds * 1e3:.0f}", f"{seconds / number * 1e6:.0f}", beside))
         shutil.rmtree(path)
     return table("sum of zarr chunks of 32 KiB, by their number", rows, ["chunks", "ms", "us each", "dask, ms"])
-
-
-def _dask_sum(path: Path, total: float) -> Callable[[], object] | None:
-    try:
-        da = importlib.import_module("dask.array")
-    except ImportError:
-        return None
-
-    def run() -> None:
-        found = float(da.from_zarr(str(path)).sum(dtype="f8").compute(scheduler="threads"))
-        assert abs(found - total) <= 1e-9 * total
-
-    return run
 
 
 def budgets(bench: Bench, repeats: int) -> str:

@@ -65,6 +65,25 @@ def timed(
     return alternate(contenders, repeats, lambda: check(*last.pop()), warm)
 
 
+def median_seconds(run: Callable[[], object], repeats: int = 3) -> float:
+    """Median of some runs, after one that is not counted."""
+    run()
+    times = []
+    for _ in range(repeats):
+        begin = time.perf_counter()
+        run()
+        times.append(time.perf_counter() - begin)
+    return statistics.median(times)
+
+
+def has_gpu() -> bool:
+    """Whether there is a GPU that CuPy can use."""
+    try:
+        return int(importlib.import_module("cupy").cuda.runtime.getDeviceCount()) > 0
+    except Exception:  # CuPy raises an error of its own where there is no driver
+        return False
+
+
 def table(title: str, rows: Sequence[Sequence[object]], head: Sequence[str]) -> str:
     """Markdown table."""
     lines = [f"### {title}", "", "| " + " | ".join(head) + " |", "|" + "---|" * len(head)]

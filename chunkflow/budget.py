@@ -24,8 +24,8 @@ LEAST_PAGES = 8
 class Budget:
     """Bytes of device memory that runs may take, shared by every run within a ``with`` block.
 
-    Leaving the block returns all the memory, pinned host memory too, whatever happened inside. Runs
-    within it reuse what earlier ones took, which saves pinning the staging memory each time.
+    Leaving the block returns all the device memory, whatever happened inside. Runs within it reuse what earlier ones
+    took. Up to 256 MiB of pinned host memory stay with the process, for any later run.
 
     Parameters
     ----------

@@ -40,8 +40,8 @@ class Crew:
         self.threads: list[threading.Thread] = []
         self.over = False
         self.shares: deque[Share] = deque(maxlen=ring.threads)  # that threads have taken lately
-        self.scratch = [pool.allocate(ring.scratch) if ring.scratch else None for _ in range(ring.threads)]
         self.slots = pool.host_slots(ring.threads * ring.slots, ring.slot_bytes)
+        self.scratch = [pool.allocate(ring.scratch) if ring.scratch else None for _ in range(ring.threads)]
         for slot in self.slots:
             device.host_writes(slot.owner)
 
@@ -219,15 +219,14 @@ class Feeders(Crew):
         assert share is not None
         assert slot is not None
         self.shares.append(share)
-        failed = [(0, -1)]
-        while failed:
-            for station in stations:
-                station.wait(Edge.REFILL, self.trace)
-                station.slot.pin()
-            failed = mover.feed(share, self.trace.span)
+        for station in stations:
+            station.wait(Edge.REFILL, self.trace)
+            station.slot.pin()
+        while failed := mover.feed(share, self.trace.span):
+            mover.finish(self.trace.span)
             for _, piece in failed:
-                mover.finish(self.trace.span)
                 self._feed(number, lane, stations[0], transfer, transfer.pieces[piece])
+            stations[0].wait(Edge.REFILL, self.trace)
         lane.record(slot.uploaded[number])
         slot.fillers.add(number)
 
@@ -300,11 +299,9 @@ class Drainers(Crew):
         """Let the compiled loop store what is left of a share; a piece that it can't is stored here, or raises."""
         assert transfer.share is not None
         self.shares.append(transfer.share)
-        failed = [(0, -1)]
-        while failed:
-            for station in stations:
-                station.slot.pin()
-            failed = mover.drain(transfer.share, self.trace.span)
+        for station in stations:
+            station.slot.pin()
+        while failed := mover.drain(transfer.share, self.trace.span):
             for number, piece in failed:
                 self._write(stations[number], transfer, transfer.pieces[piece])
 

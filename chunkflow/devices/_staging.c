@@ -124,29 +124,18 @@ static int enqueue(Work *w, Station *station, const Piece *piece, int up) {
 }
 
 /* Move a piece between its slot and the store; -1 if it can't be moved whole. */
-static int fetch(const Share *share, char *slot, const Piece *piece) {
-    if (share->fd < 0) {
-        memcpy(slot, (const char *)share->host + piece->offset, piece->nbytes);
-        return 0;
-    }
-    for (int64_t done = 0; done < piece->nbytes;) {
-        ssize_t n = pread((int)share->fd, slot + done, piece->nbytes - done, share->host + piece->offset + done);
-        if (n < 0 && errno == EINTR) continue;
-        if (n <= 0) return -1;
-        done += n;
-    }
-    return 0;
-}
-
-static int deliver(const Share *share, const char *slot, const Piece *piece) {
+static int transfer(const Share *share, char *slot, const Piece *piece, int out) {
+    int64_t there = share->host + piece->offset;
     struct stat now;
     if (share->mapped >= 0 && (fstat((int)share->mapped, &now) || now.st_size < share->size)) return -1;
     if (share->fd < 0) {
-        memcpy((char *)share->host + piece->offset, slot, piece->nbytes);
+        memcpy(out ? (void *)there : slot, out ? slot : (void *)there, piece->nbytes);
         return 0;
     }
     for (int64_t done = 0; done < piece->nbytes;) {
-        ssize_t n = pwrite((int)share->fd, slot + done, piece->nbytes - done, share->host + piece->offset + done);
+        size_t left = piece->nbytes - done;
+        ssize_t n = out ? pwrite((int)share->fd, slot + done, left, there + done)
+                        : pread((int)share->fd, slot + done, left, there + done);
         if (n < 0 && errno == EINTR) continue;
         if (n <= 0) return -1;
         done += n;
@@ -168,7 +157,7 @@ static void feed(Work *w) {
         w->thread->turn = (w->thread->turn + 1) % w->thread->number;
         if (settle(w, station, UPLOAD)) return;
         double begin = w->spans ? now() : 0;
-        if (fetch(w->share, (char *)station->slot, piece)) {
+        if (transfer(w->share, (char *)station->slot, piece, 0)) {
             station->failed = i;
             w->failed++;
             return;
@@ -203,7 +192,7 @@ static void drain(Work *w) {
         const Piece *piece = w->pieces + held[first];
         if (settle(w, station, DOWNLOAD)) return;
         double begin = w->spans ? now() : 0;
-        if (deliver(w->share, (const char *)station->slot, piece)) {
+        if (transfer(w->share, (char *)station->slot, piece, 1)) {
             station->failed = held[first];
             w->failed++;
         } else {

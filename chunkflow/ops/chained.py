@@ -106,35 +106,30 @@ Program = tuple[tuple[Instruction, tuple[int, ...]], ...]
 def _chained(program: Program, make: Elementwise) -> Program:
     """The program with chains; what is loaded between the calls of one is loaded before it all the same."""
     found = list(program)
-    group: list[int] = []
+    group: list[tuple[int, Call, tuple[int, ...]]] = []
 
     def close() -> None:
         if len(group) > 1:
-            own = set(group)
+            own = {register for register, _, _ in group}
             after = {r for i, (instruction, _) in enumerate(program) if i not in own for r in _used(instruction)}
-            calls = [
-                (i, call, spent) for i, (call, spent) in ((i, program[i]) for i in group) if isinstance(call, Call)
-            ]
-            chain = Chain(calls, [i for i in group if i in after], make)
+            chain = Chain(group, [register for register, _, _ in group if register in after], make)
             if chain.arrays <= MOST_ARRAYS:
-                for i in group:
-                    found[i] = (Nothing(), ())
-                found[group[-1]] = (chain, tuple([old for _, _, spent in calls for old in spent]))
+                for register, _, _ in group:
+                    found[register] = (Nothing(), ())
+                found[group[-1][0]] = (chain, tuple([old for _, _, spent in group for old in spent]))
         group.clear()
 
-    for number, (instruction, _) in enumerate(program):
+    for register, (instruction, spent) in enumerate(program):
         if isinstance(instruction, Load):
             continue
-        if not _chains(instruction):
+        if not isinstance(instruction, Call) or not _chains(instruction):
             close()
             continue
-        assert isinstance(instruction, Call)
         if group:
-            first = program[group[0]][0]
-            assert isinstance(first, Call)
+            first = group[0][1]
             if len(group) == LONGEST or (first.window, first.axes) != (instruction.window, instruction.axes):
                 close()
-        group.append(number)
+        group.append((register, instruction, spent))
     close()
     return tuple(found)
 
@@ -148,20 +143,18 @@ def _used(instruction: Instruction) -> Sequence[int]:
     return instruction.registers if isinstance(instruction, Emit) else ()
 
 
-def _chains(instruction: Instruction) -> bool:
-    """Whether it calls a ufunc on arrays and scalars, and nothing more."""
-    if not isinstance(instruction, Call) or instruction.foreign or instruction.dtype is not None:
-        return False
-    kernel = instruction.kernel
-    if not isinstance(kernel, MapKernel) or kernel.kwargs or kernel.wants:
+def _chains(call: Call) -> bool:
+    """Whether it is one of a ufunc on arrays and scalars, and nothing more."""
+    kernel = call.kernel
+    if call.foreign or call.dtype is not None or not isinstance(kernel, MapKernel) or kernel.kwargs or kernel.wants:
         return False
     ufunc, args = _plain(kernel)
     return (
         ufunc in FORMS
         and ufunc.nin == len(args)
         and all(a is SLOT or isinstance(a, int | float | np.number | np.bool_) for a in args)
-        and instruction.lies == tuple(range(len(instruction.axes)))
-        and not any(operand.halo for operand in instruction.nest.operands)
+        and call.lies == tuple(range(len(call.axes)))
+        and not any(operand.halo for operand in call.nest.operands)
     )
 
 

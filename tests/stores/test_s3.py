@@ -47,11 +47,13 @@ def chunks(array: np.ndarray) -> tuple[int, ...]:
     return tuple(max(1, n // 2) for n in array.shape)
 
 
-class TestS3Source(SourceContract):
+class InBucket:
     @pytest.fixture(autouse=True)
     def in_bucket(self, bucket: str) -> None:
         self.bucket = bucket
 
+
+class TestS3Source(InBucket, SourceContract):
     def make(self, tmp_path: Path, array: np.ndarray) -> Source:
         url = f"{self.bucket}{tmp_path}/x.zarr"
         made = zarr.create_array(url, shape=array.shape, dtype=array.dtype, chunks=chunks(array), overwrite=True)
@@ -59,11 +61,7 @@ class TestS3Source(SourceContract):
         return open_source(url)
 
 
-class TestS3Sink(SinkContract):
-    @pytest.fixture(autouse=True)
-    def in_bucket(self, bucket: str) -> None:
-        self.bucket = bucket
-
+class TestS3Sink(InBucket, SinkContract):
     def make(self, tmp_path: Path, array: np.ndarray) -> Target:
         url = f"{self.bucket}{tmp_path}/y.zarr"
         return open_target(
