@@ -38,7 +38,8 @@ class Crew:
         self.error: BaseException | None = None
         self.begun = device.latch(1)
         self.threads: list[threading.Thread] = []
-        self.over = False
+        self.over = self.shut = False
+        self.gate = threading.Lock()
         self.shares: deque[Share] = deque(maxlen=ring.threads)  # that threads have taken lately
         self.slots = pool.host_slots(ring.threads * ring.slots, ring.slot_bytes)
         self.scratch = [pool.allocate(ring.scratch) if ring.scratch else None for _ in range(ring.threads)]
@@ -57,6 +58,9 @@ class Crew:
 
     def _main(self, number: int) -> None:
         self.begun.wait(Edge.PUBLISHED)
+        with self.gate:
+            if self.shut:  # whoever started the thread was interrupted, and has given up
+                return
         with self.device.attach():
             lane: Lane | None = None
             try:
@@ -123,9 +127,12 @@ class Crew:
         if self.stopping:
             for share in tuple(self.shares):  # atomic, as appending is
                 share.stop()
-        for thread in self.threads:
-            if thread.ident is not None:  # one that could not be started is not waited for
-                thread.join()
+        for shut in (False, True):  # none passes the gate any more; one that just did is waited for
+            with self.gate:
+                self.shut = shut
+            for thread in self.threads:
+                if thread.ident is not None:  # else it could not be started, or will find the gate shut
+                    thread.join()
 
     def close(self) -> None:
         """End the threads. They know addresses and files that are given back next, so none may be left behind."""

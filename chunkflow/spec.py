@@ -15,14 +15,13 @@ class Run:
     """Where a region lies in one run, its elements in memory order: at a `position` of an open file, or of memory.
 
     `fd` is the file's descriptor, -1 for the process's memory. Memory that is a mapping is not to be touched unless the
-    file `mapped` has `size` bytes. `owner` is what must live as long as the memory is used.
+    file `mapped` has `size` bytes.
     """
 
     position: int
     fd: int = -1
     mapped: int = -1
     size: int = 0
-    owner: object = None
 
 
 @dataclass(frozen=True)

@@ -28,6 +28,12 @@ ROWS = {"dtype": "f4", "workspace": 0, "chunks": (4, 500)}
 """Options of a run over `volume` in 20 blocks, without a trial call."""
 
 
+@pytest.fixture(autouse=True)
+def _many_cores(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Files are written through mappings, as on machines with more cores than the one at hand may have."""
+    monkeypatch.setattr("chunkflow.stores.filesink.FEW_CORES", 0)
+
+
 def volume() -> np.ndarray:
     return filled((80, 500), "f4")
 

@@ -6,6 +6,7 @@ import ctypes
 import os
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ from chunkflow.grid import pieces, placed
 from chunkflow.spec import Run
 from chunkflow.stores.array import ArraySink, ArraySource
 from chunkflow.stores.file import FileSource, Strided
-from chunkflow.testing import filled
+from chunkflow.testing import CountingSource, filled
 
 compiled = pytest.mark.skipif(not BUILT, reason="built without a C compiler")
 
@@ -134,6 +135,36 @@ def test_a_thread_that_cannot_begin_fails_the_run() -> None:
     x = filled((90, 700), "f4")
     with pytest.raises(RuntimeError, match="no loops left"):
         cf.map(np.negative, x, device=device(kind=Broken), budget=100_000, dtype="f4", workspace=0)
+
+
+@compiled
+@pytest.mark.parametrize("crew", ["feed", "drain"])
+def test_a_thread_that_begins_after_an_interrupt_touches_nothing(crew: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    late: list[threading.Thread] = []
+
+    class Late(threading.Thread):
+        """Whose start is interrupted, though the system starts it all the same."""
+
+        def start(self) -> None:
+            if crew not in self.name:
+                super().start()
+            else:
+                late.append(self)
+                raise KeyboardInterrupt
+
+    source, out = CountingSource(filled((90, 700), "f4")), np.full((90, 700), 7, "f4")
+    with monkeypatch.context() as patch:
+        patch.setattr("chunkflow.crews.threading.Thread", Late)
+        with pytest.raises(KeyboardInterrupt):
+            cf.map(np.negative, source, out=out, device=device("eager"), budget=100_000, dtype="f4", workspace=0)
+    read = source.bytes_read
+    assert late
+    for thread in late:
+        threading.Thread.start(thread)
+        thread.join(10)
+        assert not thread.is_alive()
+    assert source.bytes_read == read
+    assert (out == 7).all()
 
 
 @compiled

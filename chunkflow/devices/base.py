@@ -260,9 +260,10 @@ class KeptSlots:
         self._closed = False
 
     def take(self, number: int, nbytes: int) -> list[HostSlot]:
-        """Slots that are large enough: the smallest of those that are there, and new ones."""
+        """Slots that are large enough: the smallest that are there, of those the last ones used, and new ones."""
         with self._lock:
-            fitting = sorted((s for s in self._spare if s.array.nbytes >= nbytes), key=lambda s: s.array.nbytes)
+            fitting = [slot for slot in reversed(self._spare) if slot.array.nbytes >= nbytes]
+            fitting.sort(key=lambda slot: slot.array.nbytes)
             slots = fitting[:number]
             self._spare = [s for s in self._spare if s not in slots]
         for slot in slots:

@@ -48,11 +48,10 @@ class Share:
         Address of the block on the device.
     """
 
-    __slots__ = ("_owner", "copies", "pieces", "table")
+    __slots__ = ("copies", "pieces", "table")
 
     def __init__(self, tables: tuple[np.ndarray, np.ndarray], run: Run, device: int) -> None:
         self.pieces, self.copies = tables
-        self._owner = run.owner
         self.table = np.array([0, len(self.pieces), run.position, run.fd, device, run.mapped, run.size], np.int64)
 
     def stop(self) -> None:

@@ -41,7 +41,7 @@ def _run(array: np.ndarray, spec: ArraySpec, region: Region) -> Run | None:
     )
     if not packed or not contiguous(shape_of(region), array.shape, order):
         return None
-    return Run(layout.position(array.ctypes.data, region, array.strides), owner=array)
+    return Run(layout.position(array.ctypes.data, region, array.strides))
 
 
 class ArraySource:

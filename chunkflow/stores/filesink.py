@@ -76,8 +76,7 @@ class FileSink(StridedFile):
             return found
         try:
             assert self.footprint is not None
-            array = self.mapped(region)
-            return Run(array.ctypes.data, mapped=self.fd, size=self.footprint.stop, owner=array)
+            return Run(self.mapped(region).ctypes.data, mapped=self.fd, size=self.footprint.stop)
         except (OSError, EOFError):
             return None  # `write` says what is wrong
 

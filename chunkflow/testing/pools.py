@@ -116,7 +116,7 @@ class PoolContract(DeviceSuite):
         pointers = {slot.pointer for slot in slots}
         del slot
         pool.release_host(slots)
-        again = pool.host_slots(3, MIB // 2)
+        again = pool.host_slots(3, MIB)
         assert len({slot.pointer for slot in again}) == 3
         if self.keeps_host_slots:
             assert pointers < {slot.pointer for slot in again}
