@@ -44,6 +44,8 @@ class Machine:
         which one it is nobody knows before.
     multiply : float
         Multiply-adds per second in products of matrices, of the whole device; 0 for what is usual.
+    accumulates : bool
+        Whether products of matrices are added to a tile without memory besides.
     """
 
     read: float
@@ -65,6 +67,7 @@ class Machine:
     decode: float = 6e9
     encode: float = 2e9
     multiply: float = 0.0
+    accumulates: bool = False
 
     @property
     def products(self) -> float:

@@ -1,4 +1,4 @@
-"""The one loop that runs every plan: three generators, each pulling from the one before.
+"""The one loop that runs every plan: three stages, each pulling from the one before.
 
 ``feed`` loads blocks, ``compute`` runs the kernel on them, ``drain`` stores the results. Back-pressure and
 clean-up come from the language: a stage is asked for its next block only when there is room for it, and
@@ -64,7 +64,7 @@ def feed(plan: Plan, feeder: Feeder, lanes: Sequence[Lane]) -> Iterator[tuple[St
     """Yield each step with its operands' blocks, in order, keeping the feeder busy with later ones."""
     steps = plan.steps()
     ahead: deque[tuple[Step, Held]] = deque()
-    current: list[Loaded] = []
+    there: list[dict[int, Loaded]] = [{} for _ in plan.operands]  # loads on the device
     over = False
     while True:
         while len(ahead) < feeder.ahead and not over:
@@ -72,10 +72,12 @@ def feed(plan: Plan, feeder: Feeder, lanes: Sequence[Lane]) -> Iterator[tuple[St
                 over = True
                 feeder.finish()
                 break
-            lane = lanes[step.lane]
-            fresh = [feeder.load(step, i, lane) if is_new else current[i] for i, is_new in enumerate(step.fresh)]
-            current = fresh
-            ahead.append((step, tuple(fresh)))
+            for i, loads in enumerate(there):
+                if step.fresh[i]:
+                    if i not in plan.resident:
+                        loads.clear()
+                    loads[step.loads[i]] = feeder.load(step, i, lanes[step.lane])
+            ahead.append((step, tuple([loads[n] for loads, n in zip(there, step.loads, strict=True)])))
         if not ahead:
             return
         step, held = ahead.popleft()
@@ -93,16 +95,17 @@ def compute(
     device: Device,
     pool: Pool,
     trace: Trace,
-    flying: Sequence[Result],
+    flight: Flight,
 ) -> Iterator[tuple[Result, Lane]]:
     """Launch the kernel of each step on the next lane; yield what it will give.
 
-    If the kernel runs out of memory while earlier results are still `flying`, it is launched again when
+    If the kernel runs out of memory while earlier results are still in `flight`, it is launched again when
     they have landed and freed theirs; only then is the block computed in halves.
     """
     states: States = {}
     before: dict[int, Loaded] = {}
     for step, held in blocks:
+        flight.admit(step)
         lane = lanes[step.lane]
         for loaded in held:
             loaded.order_before(lane)
@@ -120,12 +123,11 @@ def compute(
             lane.record(started)
         reads = [*(loaded.block.owner for loaded in held), *others]
         writes = (result, *own)
-        waits = plan.machine.staged and bool(flying)
+        waits = plan.machine.staged and bool(flight)
         launch = partial(_run_kernel, runner, pool, step, held, turns, not waits)
         result.pending = lane.call(launch, reads=reads, writes=writes)
         if waits and _ran_out(result, device):
-            for earlier in flying:
-                earlier.landed(device, pool)
+            flight.end()
             launch = partial(_run_kernel, runner, pool, step, held, turns, True)
             result.pending = lane.call(launch, reads=reads, writes=writes)
         lane.record(result.done)
@@ -223,20 +225,54 @@ def _ran_out(result: Result, device: Device) -> bool:
     return False
 
 
-def drain(
-    plan: Plan,
-    results: Iterator[tuple[Result, Lane]],
-    drainer: Drainer,
-    device: Device,
-    pool: Pool,
-    trace: Trace,
-    flying: deque[Result],
-) -> Iterator[Step]:
-    """Store results in order; yield each step when all of its outputs have landed."""
+def drain(results: Iterator[tuple[Result, Lane]], drainer: Drainer, flight: Flight) -> None:
+    """Store results in order, and wait for them all."""
+    for result, lane in results:
+        drainer.store(result, lane)
+        flight.add(result)
+        del result
+    drainer.finish()
+    flight.end()
 
-    def land() -> Step:
-        result = flying.popleft()
-        result.landed(device, pool)
+
+class Flight:
+    """Results on their way to the sinks, and steps without any on their way through the device."""
+
+    def __init__(self, plan: Plan, device: Device, pool: Pool, trace: Trace) -> None:
+        self._plan, self._device, self._pool, self._trace = plan, device, pool, trace
+        self._results: deque[Result] = deque()
+        self._others: deque[Result] = deque()  # they give nothing, and so need not wait for results before them
+
+    def __bool__(self) -> bool:
+        return bool(self._results)
+
+    def add(self, result: Result) -> None:
+        """A result is to be stored."""
+        apart = self._plan.machine.staged and not result.step.stores
+        (self._others if apart else self._results).append(result)
+
+    def admit(self, step: Step) -> None:
+        """Wait until there is room for a further step."""
+        while len(self._others) >= self._plan.depth:
+            self._land(self._others)
+        while len(self._results) > self._plan.waiting(step):
+            self._land(self._results)
+
+    def end(self) -> None:
+        """Wait for everything."""
+        for which in (self._others, self._results):
+            while which:
+                interrupts.check()
+                self._land(which)
+
+    def let_go(self) -> None:
+        """Release what a failed run's traceback would keep alive."""
+        for result in self._results:
+            result.release(self._pool)
+
+    def _land(self, which: deque[Result]) -> None:
+        plan, result = self._plan, which.popleft()
+        result.landed(self._device, self._pool)
         step = result.step
         bytes_in = sum(
             step.nbytes(i, operand, spec.dtype.itemsize)
@@ -244,26 +280,8 @@ def drain(
         )
         bytes_out = sum(_nbytes(plan.outputs[i].dtype.itemsize, region) for i, region in step.stores)
         if result.started is not None:
-            trace.span("compute", result.started.seconds(), result.done.seconds(), bytes_in + bytes_out)
-        trace.landed(bytes_in, bytes_out)
-        return step
-
-    for result, lane in results:
-        drainer.store(result, lane)
-        flying.append(result)
-        del result
-        while len(flying) >= plan.depth:
-            yield land()
-    drainer.finish()
-    while flying:
-        interrupts.check()
-        yield land()
-
-
-def _let_go(flying: deque[Result], pool: Pool) -> None:
-    """Release what a failed run's traceback would keep alive."""
-    for result in flying:
-        result.release(pool)
+            self._trace.span("compute", result.started.seconds(), result.done.seconds(), bytes_in + bytes_out)
+        self._trace.landed(bytes_in, bytes_out)
 
 
 def _nbytes(itemsize: int, region: Sequence[slice]) -> int:
@@ -287,11 +305,11 @@ def execute(
     raised once.
     """
     runner = BlockRunner(kernel, plan, device, trace)
-    flying: deque[Result] = deque()
+    flight = Flight(plan, device, pool, trace)
     with ExitStack() as stack, device.attach():
         if any(getattr(part, "tf32", False) for part in (kernel, *getattr(kernel, "parts", ()))):
             stack.enter_context(device.rounding())
-        stack.callback(_let_go, flying, pool)
+        stack.callback(flight.let_go)
         lanes = _open_lanes(plan, device, stack)
         feeder = _open_feeder(plan, sources, device, pool, trace, stack)
         drainer = _open_drainer(plan, sinks, device, pool, trace, stack)
@@ -301,9 +319,7 @@ def execute(
             for lane in lanes:
                 lane.call(partial(pool.claim, own // len(lanes), most // len(lanes)))
         blocks = feed(plan, feeder, lanes)
-        results = compute(plan, blocks, runner, lanes, device, pool, trace, flying)
-        for _ in drain(plan, results, drainer, device, pool, trace, flying):
-            pass
+        drain(compute(plan, blocks, runner, lanes, device, pool, trace, flight), drainer, flight)
 
 
 @contextmanager

@@ -69,9 +69,7 @@ class BlockRunner:
             for turn, (_, lanes) in zip(step.turns, turns, strict=True):
                 if turn.last:
                     numbers = self._plan.op.parts[turn.part].numbers
-                    values = _listed(self._finished(turn.part, lanes, step))
-                    arrays.update(zip(numbers, self._settle(values, numbers, step.box), strict=True))
-                    del values
+                    arrays.update(zip(numbers, self._finished(turn.part, lanes, step), strict=True))
             return tuple([arrays.pop(i) for i, _ in step.stores])
         except BaseException as error:
             add_note(error, step.index, step.box)
@@ -107,12 +105,13 @@ class BlockRunner:
         taken.flags.writeable = True
         return [seen if i == number else block for i, block in enumerate(blocks)], (taken,)
 
-    def _finished(self, part: int, lanes: Sequence[State], step: Step) -> Any:
+    def _finished(self, part: int, lanes: Sequence[State], step: Step) -> tuple[Any, ...]:
         """Results of what all lanes have added up."""
         kernel = self._fold(part)
         try:
             # No name holds the merged value: a result that is part of it would not travel, but be copied.
-            return kernel.finish(self._merged(kernel, lanes), self._plan.op, step.box)
+            values = _listed(kernel.finish(self._merged(kernel, lanes), self._plan.op, step.box))
+            return self._settle(values, self._plan.op.parts[part].numbers, step.box)
         except BaseException as error:
             if isinstance(error, BudgetError) or not self._device.is_out_of_memory(error):
                 raise

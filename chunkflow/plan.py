@@ -16,6 +16,7 @@ from chunkflow.grid import Grid, Piece, Region, Shape
 from chunkflow.halo import kept, parts, rest
 from chunkflow.memory import Projection, Ring
 from chunkflow.ops.blockwise import Along, Blockwise, Operand
+from chunkflow.ops.product import Contraction
 from chunkflow.spec import ArraySpec
 from chunkflow.units import format_bytes
 
@@ -167,7 +168,8 @@ class Plan:
 
     ``str(plan)`` describes it for people. Sizes are in bytes, times in seconds. Blocks are what is loaded and
     stored; the kernel computes them tile by tile where that keeps it in the cache. Where there are fewer lanes than
-    cores, each has `coders` threads for the chunks of its blocks.
+    cores, each has `coders` threads for the chunks of its blocks. Of a `resident` operand every block is loaded once,
+    and stays.
     """
 
     op: Blockwise
@@ -188,6 +190,7 @@ class Plan:
     estimate: Estimate
     notes: tuple[str, ...] = ()
     coders: int = 1
+    resident: frozenset[int] = frozenset()
 
     @cached_property
     def grid(self) -> Grid:
@@ -214,8 +217,26 @@ class Plan:
         """Blocks that compute at the same time."""
         return max(1, min(self.machine.lanes, self.depth, len(self.grid)))
 
+    @cached_property
+    def _combined(self) -> int:
+        """Blocks that give one result, at least."""
+        return min([math.prod(self.grid.counts[a] for a in part.folded) for part in self.op.parts], default=1)
+
+    def waiting(self, step: Step) -> int:
+        """Results that may wait to be stored while a step is computed.
+
+        Where blocks are combined, only few give a result, and that may be copied before it is stored. (What products
+        copy is counted with what they hold.)
+        """
+        if not self.machine.staged or self._combined == 1:
+            return self.depth - 1
+        copied = bool(step.stores) and not isinstance(self.op, Contraction)
+        return -(-self.depth // self._combined) - copied
+
     def slots(self, operand: int) -> int:
         """Blocks of an operand that the device holds at once, those in memory already left out."""
+        if operand in self.resident:
+            return self.loads(operand)
         return min(self.lanes if self.private(operand) else self.depth, max(self.loads(operand), 1))
 
     def private(self, operand: int) -> bool:
@@ -242,15 +263,17 @@ class Plan:
 
     def loads(self, operand: int) -> int:
         """Number of loads of an operand in the whole run."""
+        if operand in self.resident:
+            return self.op.operands[operand].different(self.grid.counts)
         return self.op.loads(self.op.operands[operand], self.grid.counts, self.walk)
 
     def steps(self) -> Iterator[Step]:
         """The run, block by block, made as it is asked for."""
         nest = self.op
         used = [tuple(a for a in operand.axes if a is not None) for operand in nest.operands]
-        last: list[Shape | None] = [None] * len(used)
+        there: list[dict[Shape, int]] = [{} for _ in used]  # loads on the device, by block
         before: list[Region | None] = [None] * len(used)
-        loads = [-1] * len(used)
+        loads, made = [-1] * len(used), [0] * len(used)
         counts, lanes, line = self.grid.counts, self.lanes, -1
         folding = [(i, p.kept, tuple(p.folded)) for i, p in enumerate(nest.parts) if p.folded]
         if nest.scan is not None:
@@ -273,10 +296,13 @@ class Plan:
             fresh = []
             for i, axes in enumerate(used):
                 key = tuple([index[a] for a in axes])
-                fresh.append(key != last[i])
+                fresh.append(key not in there[i])
                 if fresh[i]:
-                    last[i] = key
-                    loads[i] += 1
+                    if i not in self.resident:
+                        there[i].clear()
+                    there[i][key] = made[i]
+                    made[i] += 1
+                loads[i] = there[i][key]
             regions = tuple([operand.region(box) for operand in nest.operands])
             known: list[Region | None] = [None] * len(used)
             if self.reuses:

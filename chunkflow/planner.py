@@ -137,6 +137,9 @@ def _chosen(
             _check_side(axis, side, must[axis], op.extents[axis])
             caps[axis] = must[axis] = min(side, caps[axis])
     if isinstance(op, Contraction) and all(op.extents):
+        if op.single and machine.accumulates:
+            op = replace(op, panel=None)
+            problem = replace(problem, op=op)
         if op.reuses:
             found = product_plan(problem, caps, [must, _aligned_to_sources(problem, caps, must)])
             if found is not None:

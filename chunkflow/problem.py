@@ -45,12 +45,12 @@ class Problem:
     order: Shape
     strips: tuple[int, int] = (0, 0)
 
-    def plan(self, block: Shape, depth: int) -> Plan:
+    def plan(self, block: Shape, depth: int, resident: frozenset[int] = frozenset()) -> Plan:
         """The plan with this block and this many slots, whether it fits the budget or not."""
         op, machine, page = self.op, self.machine, self.machine.page
         grid = Grid(op.extents, block)
         blocks, counts = len(grid), grid.counts
-        walk = _best_walk(op, self.operands, grid, depth)
+        walk = _best_walk(op, self.operands, grid, depth, resident)
         if op.has_halo and depth > 1:
             op = _reading_ahead(op, self.operands, grid, walk)
         cuts_in = tuple(_cut(s, machine, strict=False) for s in self.operands)
@@ -63,13 +63,14 @@ class Problem:
         lanes = max(1, min(machine.lanes, depth, blocks))
         inputs = upload = read = decode = 0
         privates = []
-        for spec, operand, nbytes in zip(self.operands, op.operands, in_bytes, strict=True):
-            loads = op.loads(operand, counts, walk)
+        for i, (spec, operand, nbytes) in enumerate(zip(self.operands, op.operands, in_bytes, strict=True)):
+            different = operand.different(counts)
+            loads = different if i in resident else op.loads(operand, counts, walk)
             privates.append(private(machine, loads, blocks, bool(self.outputs) and not operand.halo))
             if machine.staged or not spec.in_memory or operand.padded:
-                slots = lanes if privates[-1] else depth
+                slots = loads if i in resident else lanes if privates[-1] else depth
                 inputs += min(slots, max(loads, 1)) * rounded(nbytes, page)
-            repeats = loads // max(_different(operand, counts), 1) if blocks else 0
+            repeats = loads // max(different, 1) if blocks else 0
             asked = _loaded(spec, operand, grid, walk, depth)
             upload += asked * repeats
             touched = _decoded(spec, operand, grid, walk, depth) * repeats
@@ -102,7 +103,7 @@ class Problem:
         spare = rounded(temporary, page) + (2 * page if temporary > page else 0)
         ring_in = ring_out = None
         if machine.staged:
-            share_in = upload / max(upload + written, 1)
+            share_in = upload / max(upload + written, 1) if not op.folded else 1.0  # results come seldom
             spread = [o.spreads(s.order, counts) for o, s in zip(op.operands, self.operands, strict=True)]
             ring_in = self._ring(self.operands, cuts_in, in_shapes, spread, blocks, share_in)
             ring_out = self._ring(self.outputs, cuts_out, out_shapes, [False] * len(cuts_out), blocks, 1 - share_in)
@@ -118,12 +119,17 @@ class Problem:
         times = math.prod(op.extents) / max(math.prod(block), 1)
         working = held_bytes + kept + math.ceil(self.workspace * op.volume(block))
         compute = int((2 * working - held_bytes - kept) * times)
+        if isinstance(op, Contraction) and op.single and machine.accumulates:
+            compute = int(sum(in_bytes) * times)  # the tile is read and written while its elements are computed
         spilled = 0
         if machine.cache and working > machine.cache:  # a tile's temporaries stay in the cache all the same
             spilled = compute if tile == block else int(held_bytes * times)
         encode = sum(s.nbytes for s in self.outputs if s.chunks is not None)
-        traffic = Traffic(read, upload, compute, written, written, decode, encode, sum(in_bytes), sum(out_bytes))
         work = op.work if isinstance(op, Contraction) else 0
+        first = sum(in_bytes) + sum(self._awaited(i, block, upload, work) for i in resident)
+        ends = grid.region(tuple([n - 1 for n in counts])) if blocks else ()
+        last = sum(_bytes([_grid.shape_of(o.region(ends)) for o in op.outputs], self.outputs)) if blocks else 0
+        traffic = Traffic(read, upload, compute, written, written, decode, encode, first, last)
         waits = blocks * coding.waits * LATENCY
         return Plan(
             op=op,
@@ -143,7 +149,16 @@ class Problem:
             traffic=traffic,
             estimate=estimate(machine, traffic, blocks, depth, spilled, work, coding.decoders, coding.encoders, waits),
             coders=coding.threads,
+            resident=resident,
         )
+
+    def _awaited(self, operand: int, block: Shape, upload: int, work: int) -> int:
+        """Bytes that a product waits for: a resident operand is loaded while it first passes, computed or not."""
+        axes, own = self.op.operands[operand].axes, self.operands[operand].nbytes
+        sides = zip(block, self.op.extents, strict=True)
+        share = math.prod(min(s / n, 1) for a, (s, n) in enumerate(sides) if a not in axes)
+        loaded = own + (upload - own) * share
+        return max(0, math.ceil(loaded - work * share / self.machine.products * self.machine.upload))
 
     def _tile(self, block: Shape, held_bytes: int) -> Shape:
         """Largest part of a block whose working set stays in a core's cache, cut along the free axes only."""
@@ -211,11 +226,6 @@ def _bytes(shapes: Sequence[Shape], specs: Sequence[ArraySpec]) -> list[int]:
     return [math.prod(n) * s.dtype.itemsize for n, s in zip(shapes, specs, strict=True)]
 
 
-def _different(operand: Operand, counts: Shape) -> int:
-    """Number of different blocks of an operand."""
-    return math.prod(counts[a] for a in operand.axes if a is not None)
-
-
 def _decoded(spec: ArraySpec, operand: Operand, grid: Grid, walk: Shape, depth: int) -> int:
     """Bytes that one walk over an operand reads, whole chunks counted as often as they are touched."""
     if spec.chunks is None:
@@ -275,7 +285,9 @@ def _loaded(spec: ArraySpec, operand: Operand, grid: Grid, walk: Shape, depth: i
     return elements * spec.dtype.itemsize
 
 
-def _best_walk(op: Blockwise, operands: Sequence[ArraySpec], grid: Grid, depth: int) -> Shape:
+def _best_walk(
+    op: Blockwise, operands: Sequence[ArraySpec], grid: Grid, depth: int, resident: frozenset[int] = frozenset()
+) -> Shape:
     """Loop order that loads the fewest bytes; the arrays' own order where it makes no difference.
 
     Axes that are folded, or scanned, come last: one block of partial results, or one carry, is held at a time. Where
@@ -294,8 +306,9 @@ def _best_walk(op: Blockwise, operands: Sequence[ArraySpec], grid: Grid, depth: 
     def loaded(walk: Shape) -> tuple[int, int]:
         alive = sum(p.holds(grid.block) * p.alive(counts, walk) for p in folding) if mixed else 0
         return alive, sum(
-            _decoded(s, o, grid, walk, depth) * op.loads(o, counts, walk) // max(_different(o, counts), 1)
-            for s, o in zip(operands, op.operands, strict=True)
+            _decoded(s, o, grid, walk, depth) * op.loads(o, counts, walk) // max(o.different(counts), 1)
+            for i, (s, o) in enumerate(zip(operands, op.operands, strict=True))
+            if i not in resident
         )
 
     single = tuple(a for a in own if counts[a] <= 1)

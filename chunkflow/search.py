@@ -22,6 +22,7 @@ from chunkflow.memory import ALIGNMENT
 from chunkflow.ops.product import Contraction
 from chunkflow.plan import Plan
 from chunkflow.problem import SPREAD, Problem
+from chunkflow.spec import ArraySpec
 
 SHAPES = 40_000
 """Block shapes that are compared, at most."""
@@ -34,6 +35,12 @@ SHARED_NEAR = 1.02
 
 DEEP = 256
 """Elements along an axis that is summed over below which a product of blocks is slow, so that it is avoided."""
+
+BROAD, EVEN = 1024, 128
+"""Sides from the first on are multiples of the second: kernels for matrices work on tiles."""
+
+STRIDED = 0.7
+"""What a byte of a block that is no run in its store costs besides, in bytes of one that is."""
 
 DECODED = 8
 """What a byte costs that the lane that computes must decode first, in bytes that it only has to read."""
@@ -65,17 +72,21 @@ def product_plan(problem: Problem, caps: Sequence[int], units: Sequence[Sequence
     for axis in op.folded:
         deep = deep & (_along(sides, axis) >= min(DEEP, caps[axis]))
     found: list[tuple[float, Plan]] = []
-    for depth in depths(problem):
-        figures = _figures(problem, op, sides, touched, depth)
+    for depth, resident in itertools.product(depths(problem), _residents(problem)):
+        figures = _figures(problem, op, sides, touched, depth, resident)
         fits = np.broadcast_to(figures.memory <= problem.budget, [len(s) for s in sides])
-        plan = _best(problem, sides, figures, fits & deep, depth) or _best(problem, sides, figures, fits & ~deep, depth)
+        plan = None
+        for allowed in (fits & deep, fits & ~deep):
+            plan = plan or _best(problem, sides, figures, allowed, depth, resident)
         if plan is not None:
             found.append(plan)
     if not found:
         return None
-    least = min(seconds for seconds, _ in found)
     if problem.machine.staged:
-        return min((p for s, p in found if s <= least * NEAR), key=lambda p: (p.traffic.read, -p.depth))
+        least = min(plan.estimate.seconds for _, plan in found)
+        near = [(s, p) for s, p in found if p.estimate.seconds <= least * NEAR]
+        return min(near, key=lambda f: (f[1].traffic.read, -f[1].depth, f[0]))[1]
+    least = min(seconds for seconds, _ in found)
     return min((p for s, p in found if s <= least * SHARED_NEAR), key=lambda p: p.memory.total)
 
 
@@ -83,6 +94,14 @@ def depths(problem: Problem) -> tuple[int, ...]:
     """Numbers of slots to consider. BLAS uses all cores by itself, and calls from several lanes slow one another."""
     machine = problem.machine
     return (min(machine.depths),) if not machine.staged and _has_blas(problem) else machine.depths
+
+
+def _residents(problem: Problem) -> list[frozenset[int]]:
+    """Which operands may stay on the device, block by block as they are loaded: none, or one of them."""
+    found = [frozenset[int]()]
+    if problem.machine.staged:
+        found += [frozenset({i}) for i, spec in enumerate(problem.operands) if spec.nbytes < problem.budget]
+    return found
 
 
 def _has_blas(problem: Problem) -> bool:
@@ -99,6 +118,8 @@ def _sides(problem: Problem, caps: Sequence[int], units: Sequence[Sequence[int]]
         sides = {least, cap}
         for unit in {u[axis] for u in units}:
             parts = [-(-cap // k) for k in range(2, 13)] + [unit << j for j in range(cap.bit_length())]
+            parts += [max(1, cap * k // 16) for k in range(1, 16)]  # a smaller last block ends sooner
+            parts = [p if p < BROAD else -(-p // EVEN) * EVEN for p in parts]
             sides |= {n for n in (-(-p // unit) * unit for p in parts) if n < cap}
         ordered = sorted(sides)
         while len(ordered) > max(room, 2):  # the ends stay, and what is left is spread between them
@@ -129,14 +150,21 @@ def _touched(problem: Problem, sides: Sequence[Sequence[int]]) -> list[Any]:
     return found
 
 
-def _figures(problem: Problem, op: Contraction, sides: list[list[int]], touched: Sequence[Any], depth: int) -> _Shapes:
+def _figures(
+    problem: Problem,
+    op: Contraction,
+    sides: list[list[int]],
+    touched: Sequence[Any],
+    depth: int,
+    resident: frozenset[int],
+) -> _Shapes:
     """What `Problem.plan` counts, less staging, for all shapes at once."""
     machine = problem.machine
     side = [_along(sides, a) for a in range(len(sides))]
     counts = [-(-n // s) for n, s in zip(op.extents, side, strict=True)]
     blocks: Any = math.prod(counts)
     lanes = np.clip(blocks, 1, min(machine.lanes, depth))
-    read, inputs = _loaded(problem, side, counts, touched, depth, lanes, blocks)
+    read, inputs = _loaded(problem, side, counts, touched, depth, resident, lanes, blocks)
     steps = math.prod(counts[a] for a in op.folded)
     tile = sum(
         _size(side, [d.axis for d in o.dims if not isinstance(d, int)]) * s.dtype.itemsize
@@ -154,13 +182,62 @@ def _figures(problem: Problem, op: Contraction, sides: list[list[int]], touched:
         for o, s in zip(op.operands, problem.operands, strict=True)
     )
     rate = machine.products if machine.staged or _has_blas(problem) else UNBLESSED * lanes
-    moved = (bytes_in + 2 * held) * passes / machine.compute
-    seconds = (read / machine.read + moved) / lanes + op.work / rate + blocks * machine.overhead
+    added = 0 if op.single and machine.accumulates else 2 * held
+    moved = (bytes_in + added) * passes / machine.compute
+    if machine.staged:
+        seconds = np.maximum(op.work / rate + moved, read / machine.upload) + blocks * machine.overhead
+        seconds = seconds + _ends(problem, op, side, counts, read, resident)
+    else:
+        seconds = (read / machine.read + moved) / lanes + op.work / rate + blocks * machine.overhead
     return _Shapes(read, blocks, memory, seconds)
 
 
+def _ends(
+    problem: Problem,
+    op: Contraction,
+    side: list[Any],
+    counts: list[Any],
+    read: Any,
+    resident: frozenset[int],
+) -> Any:
+    """Seconds in which nothing is computed yet, or any more, nearly as in `Problem.plan`."""
+    machine = problem.machine
+
+    def moved(sides: Sequence[Any], axes: Sequence[int | None], spec: ArraySpec) -> Any:
+        """Bytes of a block, more where it is no run."""
+        factor: Any = 1.0
+        for axis in [axes[d] for d in spec.order[1:]]:
+            if axis is not None:
+                factor = np.where(side[axis] < op.extents[axis], 1 + STRIDED, factor)
+        return _size(sides, [a for a in axes if a is not None]) * spec.dtype.itemsize * factor
+
+    operands = list(zip(op.operands, problem.operands, strict=True))
+    first: Any = sum(moved(side, o.axes, s) for o, s in operands)
+    for i in resident:
+        axes, own = op.operands[i].axes, moved(op.extents, op.operands[i].axes, problem.operands[i])
+        share = math.prod(s / n for a, (s, n) in enumerate(zip(side, op.extents, strict=True)) if a not in axes)
+        others = (read - problem.operands[i].nbytes) * share
+        first = first + np.maximum(0, own + others - op.work * share / machine.products * machine.upload)
+    rest = [n - (c - 1) * s for n, c, s in zip(op.extents, counts, side, strict=True)]
+    axes_out = [[None if isinstance(d, int) else d.axis for d in o.dims] for o in op.outputs]
+    tile, last = (
+        sum(moved(sides, axes, s) for axes, s in zip(axes_out, problem.outputs, strict=True)) / machine.download
+        for sides in (side, rest)
+    )
+    share = math.prod(r / n for a, (r, n) in enumerate(zip(rest, op.extents, strict=True)) if a not in op.folded)
+    behind = np.maximum(0, tile - op.work * share / machine.products)  # of the tile before the last
+    return first / machine.upload + behind + last
+
+
 def _loaded(
-    problem: Problem, side: list[Any], counts: list[Any], touched: Sequence[Any], depth: int, lanes: Any, blocks: Any
+    problem: Problem,
+    side: list[Any],
+    counts: list[Any],
+    touched: Sequence[Any],
+    depth: int,
+    resident: frozenset[int],
+    lanes: Any,
+    blocks: Any,
 ) -> tuple[Any, Any]:
     """Bytes read in the best loop order, and bytes of the slots for it."""
     op, machine = problem.op, problem.machine
@@ -176,10 +253,12 @@ def _loaded(
                 product = product * counts[axis]
                 if axis in operand.axes:
                     loads = np.where(counts[axis] > 1, product, loads)
-            different = math.prod(counts[a] for a in operand.axes if a is not None)
+            different = operand.different(counts)
+            if i in resident:
+                loads = different
             if not (spec.in_memory and not machine.staged):
                 own = lanes if not machine.staged else depth
-                held = np.where(loads == blocks, own, depth)
+                held = loads if i in resident else np.where(loads == blocks, own, depth)
                 nbytes = _size(side, [a for a in operand.axes if a is not None]) * spec.dtype.itemsize
                 inputs = inputs + np.minimum(held, loads) * _rounded(nbytes, machine)
                 decoded = DECODED if spec.chunks and not machine.staged else 1
@@ -217,7 +296,7 @@ def _rounded(nbytes: Any, machine: Machine) -> Any:
 
 
 def _best(
-    problem: Problem, sides: list[list[int]], figures: _Shapes, fits: Any, depth: int
+    problem: Problem, sides: list[list[int]], figures: _Shapes, fits: Any, depth: int, resident: frozenset[int]
 ) -> tuple[float, Plan] | None:
     """Of the shapes that fit, the one with the fewest bytes, or on a shared host the fewest seconds, or nearly so."""
     shape = fits.shape
@@ -228,7 +307,7 @@ def _best(
 
     memory = of(figures.memory)
     if problem.machine.staged:
-        first, then, near = of(figures.read), of(figures.blocks), NEAR
+        first, then, near = of(figures.read), of(figures.seconds if resident else figures.blocks), NEAR
     else:
         first, then, near = of(figures.seconds), memory, SHARED_NEAR
     alive = np.ones(len(places), bool)
@@ -237,11 +316,10 @@ def _best(
         close = alive & (first <= first[alive].min() * near)
         pick = int(np.flatnonzero(close)[np.lexsort((first[close], then[close]))[0]])
         block = tuple(s[i] for s, i in zip(sides, np.unravel_index(places[pick], shape), strict=True))
-        plan = problem.plan(block, depth)
+        plan = problem.plan(block, depth, resident)
         over = plan.memory.total - problem.budget
         if over <= 0:
-            seconds = plan.estimate.seconds if problem.machine.staged else float(first[pick])
-            return seconds, plan
+            return float(of(figures.seconds)[pick]), plan
         alive[pick] = False
         failures += 1
         if failures % 16 == 0:  # staging takes more than there is: as much again must be free

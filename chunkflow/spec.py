@@ -12,16 +12,21 @@ from chunkflow.grid import Shape
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """Where a region lies in one run, its elements in memory order: at a `position` of an open file, or of memory.
+    """Where a region lies, its elements in memory order: from a `position` of an open file, or of memory.
 
     `fd` is the file's descriptor, -1 for the process's memory. Memory that is a mapping is not to be touched unless the
-    file `mapped` has `size` bytes.
+    file `mapped` has `size` bytes. A region that is not one run is rows of `width` bytes at a distance of `pitch`, and
+    after `height` of them those of the next plane, at a distance of `plane`.
     """
 
     position: int
     fd: int = -1
     mapped: int = -1
     size: int = 0
+    width: int = 1 << 62
+    height: int = 1
+    pitch: int = 0
+    plane: int = 0
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ import ctypes
 import os
 import subprocess
 import sys
+import tempfile
 import threading
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from compiled import BUILT, CompiledDevice
 from devices import machine, same
 from hypothesis import given
 from hypothesis import strategies as st
+from positions import at_positions
 
 import chunkflow as cf
 from chunkflow.devices import moving
@@ -33,19 +35,23 @@ def device(mode: str = "threaded", *, kind: type[CompiledDevice] = CompiledDevic
     return kind(mode=mode, poison=True, machine=machine(staged=True, lanes=2), **options)
 
 
-@pytest.fixture
-def calls(monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
+def counted(monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
     """How often each loop was called."""
     made = {"feed": 0, "drain": 0, "finish": 0}
     for name in made:
         loop = getattr(moving.staging, name)
 
-        def counted(*args: Any, name: str = name, loop: Any = loop) -> Any:
+        def call(*args: Any, name: str = name, loop: Any = loop) -> Any:
             made[name] += 1
             return loop(*args)
 
-        monkeypatch.setattr(moving.staging, name, counted)
+        monkeypatch.setattr(moving.staging, name, call)
     return made
+
+
+@pytest.fixture
+def calls(monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
+    return counted(monkeypatch)
 
 
 @compiled
@@ -66,6 +72,39 @@ def test_a_map_goes_through_them(mode: str, source: str, sink: str, calls: dict[
     if (source, sink) != ("fortran", "memmap"):  # whose blocks can be runs in one of the two only
         assert calls["feed"] > 4
         assert calls["drain"] > 4
+
+
+@compiled
+@given(
+    shape=st.lists(st.integers(1, 9), max_size=3).map(tuple),
+    row=st.integers(60, 200),
+    data=st.data(),
+)
+@pytest.mark.parametrize("kind", ["memory", "mapped", "positions"])
+def test_tiles_go_through_them(kind: str, shape: tuple[int, ...], row: int, data: st.DataObject) -> None:
+    """Blocks that are rows in the store, of arrays that have gaps themselves."""
+    whole = filled((*[n + 2 for n in shape], row + 7), "f8")
+    inner = (*[slice(1, n + 1) for n in shape], slice(3, row + 3))
+    chunks = (*(data.draw(st.integers(1, n)) for n in shape), data.draw(st.integers(32, row)))
+    with pytest.MonkeyPatch.context() as patch, tempfile.TemporaryDirectory() as directory:
+        patch.setattr("chunkflow.stores.filesink.FEW_CORES", 0)
+        patch.setattr("chunkflow.stores.file.LEAST_READ", 1 if kind == "positions" else 1 << 30)
+        patch.setattr("chunkflow.stores.filesink.LEAST_READ", 1 if kind == "positions" else 1 << 30)
+        if kind == "positions":
+            at_positions(patch)
+        x, y = whole.copy(), np.zeros_like(whole)
+        if kind != "memory":
+            for name, array in (("x", x), ("y", y)):
+                array.tofile(f"{directory}/{name}")
+            x, y = (np.memmap(f"{directory}/{name}", "f8", "r+", shape=whole.shape) for name in "xy")
+        used = device("lazy")
+        cf.map(
+            np.negative, x[inner], out=y[inner], chunks=chunks, device=used, budget=1_000_000, dtype="f8", workspace=0
+        )
+        assert used.shares
+        want = np.zeros_like(whole)
+        want[inner] = -whole[inner]
+        same(np.asarray(y), want)
 
 
 @compiled

@@ -1,6 +1,6 @@
 /* What a staging thread does piece after piece, without Python's lock: fill a pinned slot and enqueue its upload,
- * or enqueue a download and store what landed. The loops are those of chunkflow/crews.py, for pieces that are one run
- * in the store; whatever goes wrong in the store is left to them, which know how to say it.
+ * or enqueue a download and store what landed. The loops are those of chunkflow/crews.py, for pieces that are a run or
+ * rows in the store; whatever goes wrong in the store is left to them, which know how to say it.
  *
  * Knows the CUDA driver as six functions whose addresses it is given, so it needs no CUDA to be built, and a test can
  * hand it others.
@@ -45,8 +45,8 @@ typedef struct {
 } Driver;
 
 /* Tables of 64-bit integers that chunkflow/devices/moving.py lays out. */
-typedef struct { int64_t next, number, host, fd, device, mapped, size; } Share;
-typedef struct { int64_t offset, nbytes, first, count; } Piece;       /* offset in the store's run; its copies */
+typedef struct { int64_t next, number, host, fd, device, mapped, size, width, height, pitch, plane; } Share;
+typedef struct { int64_t offset, nbytes, first, count; } Piece;       /* offset in the region, gaps left out; its copies */
 typedef struct { int64_t slot, device, pitch, width, height; } Copy;  /* offsets in the slot and in the block */
 typedef struct { int64_t stream, turn, number, clock; } Thread;
 typedef struct { int64_t slot, done, begun, pending, failed; } Station;
@@ -125,17 +125,18 @@ static int enqueue(Work *w, Station *station, const Piece *piece, int up) {
 
 /* Move a piece between its slot and the store; -1 if it can't be moved whole. */
 static int transfer(const Share *share, char *slot, const Piece *piece, int out) {
-    int64_t there = share->host + piece->offset;
     struct stat now;
     if (share->mapped >= 0 && (fstat((int)share->mapped, &now) || now.st_size < share->size)) return -1;
-    if (share->fd < 0) {
-        memcpy(out ? (void *)there : slot, out ? slot : (void *)there, piece->nbytes);
-        return 0;
-    }
     for (int64_t done = 0; done < piece->nbytes;) {
+        int64_t row = (piece->offset + done) / share->width, column = (piece->offset + done) % share->width;
+        int64_t there = share->host + row / share->height * share->plane + row % share->height * share->pitch + column;
         size_t left = piece->nbytes - done;
-        ssize_t n = out ? pwrite((int)share->fd, slot + done, left, there + done)
-                        : pread((int)share->fd, slot + done, left, there + done);
+        if ((int64_t)left > share->width - column) left = share->width - column;
+        ssize_t n = left;
+        if (share->fd < 0)
+            memcpy(out ? (void *)there : slot + done, out ? slot + done : (void *)there, left);
+        else
+            n = out ? pwrite((int)share->fd, slot + done, left, there) : pread((int)share->fd, slot + done, left, there);
         if (n < 0 && errno == EINTR) continue;
         if (n <= 0) return -1;
         done += n;
@@ -217,7 +218,8 @@ static PyObject *run(PyObject *args, void (*loop)(Work *)) {
     Share *what = share.buf;
     if (driver.len != sizeof(Driver) || share.len != sizeof(Share) || thread.len < (Py_ssize_t)sizeof(Thread) ||
         head->number < 1 || head->number > 64 || head->turn < 0 || head->turn >= head->number ||
-        thread.len != (Py_ssize_t)(sizeof(Thread) + head->number * sizeof(Station)) ||
+        thread.len != (Py_ssize_t)(sizeof(Thread) + head->number * sizeof(Station)) || what->width < 1 ||
+        what->height < 1 ||
         pieces.len != (Py_ssize_t)(what->number * sizeof(Piece))) {
         PyErr_SetString(PyExc_ValueError, "tables of other sizes than chunkflow.devices.moving makes");
         goto end;

@@ -16,6 +16,7 @@ from heapq import heappop, heappush
 from typing import Any, TypeVar
 
 import cupy
+import cupy.cublas
 import numpy as np
 from cupy.cuda import cublas, runtime
 
@@ -28,6 +29,7 @@ from chunkflow.devices.rates import PAGE
 from chunkflow.errors import DeviceError
 from chunkflow.grid import Piece
 from chunkflow.memory import rounded
+from chunkflow.ops import gemm
 from chunkflow.ops.chain import Parameters
 
 T = TypeVar("T")
@@ -35,7 +37,6 @@ T = TypeVar("T")
 TO_DEVICE, TO_HOST = 1, 2  # cudaMemcpyKind
 MOST_PINNED = 256 << 20  # bytes of host memory that stay pinned between runs
 TF32_MATH = 3  # cublasMath_t, CUBLAS_TF32_TENSOR_OP_MATH
-
 MOST_GROWTH = 512 << 20  # bytes outside the pools that one trial call may be blamed for
 
 
@@ -259,7 +260,7 @@ class CupyDevice(Unwatched):
         self.slots = KeptSlots(lambda nbytes: PinnedSlot(nbytes, *pinning), MOST_PINNED)
         atexit.register(self.slots.close)
         self._lock = threading.Lock()
-        self._reserve = self._made = 0
+        self.reserve = self._made = 0  # bytes that libraries took outside every pool, and streams
         self._clock: _Clock | None = None
         with self._device:
             runtime.free(0)  # the bare context, against which budgets are counted
@@ -283,12 +284,7 @@ class CupyDevice(Unwatched):
     def note_growth(self, nbytes: int) -> None:
         """Add what libraries took outside the pools to the reserve; more than they can is another process's."""
         with self._lock:
-            self._reserve += min(max(0, nbytes), MOST_GROWTH)
-
-    @property
-    def reserve(self) -> int:
-        """Bytes that streams, kernels and library workspaces took outside every pool."""
-        return self._reserve
+            self.reserve += min(max(0, nbytes), MOST_GROWTH)
 
     def free_memory(self) -> int:
         """Bytes that the driver says are free."""
@@ -377,6 +373,14 @@ def _elementwise(inputs: Parameters, outputs: Parameters, body: str) -> Any:
     """A kernel that rounds each product and each sum, as separate functions do."""
     taken, given = (", ".join(f"{dtype} {name}" for dtype, name in side) for side in (inputs, outputs))
     return cupy.ElementwiseKernel(taken, given, body, "chunkflow_chain", options=("--fmad=false",))
+
+
+@gemm.accumulate.register(cupy.ndarray)
+def _accumulate(into: Any, a: Any, b: Any) -> bool:
+    possible = into.dtype.char in "fdFD" and a.flags.forc and b.flags.forc and into.flags.c_contiguous
+    if possible:
+        cupy.cublas.gemm("N", "N", a, b, out=into, beta=1.0)
+    return bool(possible)
 
 
 @cache

@@ -1,7 +1,7 @@
 """Pieces moved by the compiled loops of `_staging`, where they were built: tables for them, and what came of it.
 
 Python's lock is taken once for a thread's share of a block instead of several times for each piece. A block takes part
-if it is one run in the store and its pieces are runs or rows on the device. All else, and all errors
+if it is a run or rows in the store and its pieces are runs or rows on the device. All else, and all errors
 of stores, are the affair of `chunkflow.crews`. ``CHUNKFLOW_COMPILED=0`` in the environment does without.
 """
 
@@ -52,7 +52,10 @@ class Share:
 
     def __init__(self, tables: tuple[np.ndarray, np.ndarray], run: Run, device: int) -> None:
         self.pieces, self.copies = tables
-        self.table = np.array([0, len(self.pieces), run.position, run.fd, device, run.mapped, run.size], np.int64)
+        rows = run.width, run.height, run.pitch, run.plane
+        self.table = np.array(
+            [0, len(self.pieces), run.position, run.fd, device, run.mapped, run.size, *rows], np.int64
+        )
 
     def stop(self) -> None:
         """Let nobody take another piece."""

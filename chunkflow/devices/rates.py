@@ -27,6 +27,8 @@ def gpu() -> Machine:
         # Smaller pieces stay in the cache between two copies; larger ones ask for Python's lock less often.
         piece=(4 if staging else 8) << 20,
         page=PAGE,
+        multiply=2.8e13,
+        accumulates=True,
     )
 
 

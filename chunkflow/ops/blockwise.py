@@ -48,6 +48,10 @@ class Operand:
         sides = zip(inner, self.halo, self.extents, self.boundary, ahead, strict=True)
         return tuple([reach(*side) for side in sides])
 
+    def different(self, counts: Sequence[int]) -> int:
+        """Number of different blocks, of so many of the nest along each axis."""
+        return math.prod(counts[a] for a in self.axes if a is not None)
+
     @property
     def padded(self) -> bool:
         """Whether blocks at the edges hold more than the array does."""

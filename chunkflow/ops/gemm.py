@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import singledispatch
 from typing import Any, Literal
 
 import numpy as np
@@ -111,6 +112,15 @@ def _may_copy(array: Any) -> bool:
     return type(array).__module__.partition(".")[0] != "numpy"
 
 
+@singledispatch
+def accumulate(into: Any, a: Any, b: Any) -> bool:
+    """Add a matrix product to `into` in one call, without memory of its own; whether the arrays' module could.
+
+    NumPy cannot. Devices whose libraries can register themselves for their kind of array.
+    """
+    return False
+
+
 def _multiply(a: Any, b: Any, out: Any, sums: bool) -> None:
     """A product into `out`. A product that sums nothing is no matter for BLAS."""
     if not a.shape[-1]:
@@ -148,8 +158,9 @@ def panel_bytes(tile: Any, row: Any) -> Any:
 def add_product(into: Any, a: Any, b: Any, *, sums: bool = True, fresh: bool = False, symmetric: bool = False) -> None:
     """Add the product of two stacks of matrices to `into`, or store it there if that is `fresh`.
 
-    What memory is needed is taken before `into` is touched: a panel, one `SHARE`-th of the product, and as
-    much of an operand that an array module other than NumPy would copy for lack of contiguity.
+    Where `accumulate` can, it does. Else what memory is needed is taken before `into` is touched: a panel, one
+    `SHARE`-th of the product, and as much of an operand that an array module other than NumPy would copy for lack of
+    contiguity.
 
     `symmetric` says that the product is Hermitian: only panels right of the diagonal are computed.
     """
@@ -159,6 +170,9 @@ def add_product(into: Any, a: Any, b: Any, *, sums: bool = True, fresh: bool = F
         if into.shape[0] == 1:
             into, a, b = into[0], a[0], b[0]
         _multiply(a, b, into, sums)
+        return
+    alone = len(into) == 1 and sums and not (logical or symmetric)
+    if alone and accumulate(into[0], a[0], b[0]):
         return
     panels = list(_panels(into.shape, a.dtype.itemsize))
     if not panels:

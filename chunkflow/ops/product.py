@@ -34,11 +34,14 @@ class Contraction(Blockwise):
         whose rows may be copied for a panel, and bytes per element.
     work : int
         Multiply-adds of the whole pass.
+    single : bool
+        Whether matrices are added to the tile, and no stacks of them, in a dtype of BLAS: a device may need no panel.
     """
 
     buffers: tuple[tuple[Axes, float], ...] = ()
     panel: tuple[Axes, Axes, int, Axes, int] | None = None
     work: int = 0
+    single: bool = False
 
     def held(self, sides: Sequence[Any]) -> Any:
         """Bytes that a lane holds; `sides` may be arrays, for many blocks at once."""
@@ -127,9 +130,8 @@ def contraction(
     result = np.result_type(*dtypes)
     kernel = Product(tuple(o.axes for o in operands), kept, working(result), result, conjugate, tf32)
     buffers = kernel.buffers(dtypes, orders)
-    return Contraction(
-        lengths, operands, (), buffers=buffers, panel=kernel.panel(orders), work=math.prod(lengths)
-    ), kernel
+    panel, work = kernel.panel(orders), math.prod(lengths)
+    return Contraction(lengths, operands, (), buffers=buffers, panel=panel, work=work, single=kernel.single), kernel
 
 
 @dataclass(frozen=True)
@@ -179,8 +181,9 @@ class Product:
             add_product(value.array.reshape(shape), a, b, sums=pair.sums)
             return value
         kept = tuple(box[axis].stop - box[axis].start for axis in pair.result)
-        # Not every array module takes an empty shape for one that is given.
-        array = np.empty_like(a, shape=kept or (1,), dtype=self._sum, order="C").reshape(kept)
+        # Not every array module takes an empty shape for one that is given; a view would be copied to be stored.
+        array = np.empty_like(a, shape=kept or (1,), dtype=self._sum, order="C")
+        array = array if kept else array.reshape(())
         add_product(array.reshape(shape), a, b, sums=pair.sums, fresh=True)
         return Tile(array)
 
@@ -228,6 +231,11 @@ class Product:
         lies = tuple(self.terms[first][d] for d in orders[first])
         in_order = len(self.terms) == 2 and lies == (*pair.stack, *pair.rows, *pair.inner)
         return self.kept, pair.columns, item, pair.left, 0 if in_order else item
+
+    @property
+    def single(self) -> bool:
+        """See `Contraction.single`."""
+        return len(self.terms) > 1 and not self._final().stack and self._sum.char in "fdFD"
 
     @property
     def _sum(self) -> np.dtype:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
 
 from chunkflow.errors import ArgumentError, HostMemoryError
-from chunkflow.grid import Region, Shape, contiguous, permuted, shape_of
+from chunkflow.grid import Region, Shape, permuted, shape_of
 from chunkflow.host import available_memory
 from chunkflow.spec import ArraySpec, Run
 from chunkflow.stores import layout
@@ -34,14 +35,13 @@ def memory_footprint(array: np.ndarray) -> Footprint:
 
 
 def _run(array: np.ndarray, spec: ArraySpec, region: Region) -> Run | None:
-    """Where a region lies in memory, if it is one run there."""
-    order = spec.order
-    packed = array.dtype == spec.dtype and layout.is_packed(
-        permuted(array.shape, order), permuted(array.strides, order), array.itemsize
-    )
-    if not packed or not contiguous(shape_of(region), array.shape, order):
+    """Where a region lies in memory, if that is simple."""
+    shape, order = shape_of(region), spec.order
+    rows = layout.rows(permuted(shape, order), permuted(array.strides, order), array.itemsize)
+    least = min(layout.LEAST_ROW, math.prod(shape) * array.itemsize)
+    if rows is None or array.dtype != spec.dtype or rows.width < least:
         return None
-    return Run(layout.position(array.ctypes.data, region, array.strides))
+    return Run(layout.position(array.ctypes.data, region, array.strides), **rows._asdict())
 
 
 class ArraySource:

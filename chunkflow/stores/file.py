@@ -8,6 +8,7 @@ reach so far.
 
 from __future__ import annotations
 
+import math
 import mmap
 import os
 import threading
@@ -24,6 +25,9 @@ from chunkflow.stores.checks import numeric_dtype
 
 RUN = 256 << 10
 """Bytes of the shortest runs that are read or written at positions, where there are several."""
+
+LEAST_READ = 4 << 10
+"""The same where a compiled loop does it, without Python's lock."""
 
 
 @dataclass(frozen=True)
@@ -104,9 +108,28 @@ class StridedFile:
 
     def run(self, region: Region) -> Run | None:
         """See `Runs.run`."""
-        if not self._packed or not contiguous(shape_of(region), self.spec.shape, self.spec.order):
+        rows = self.rows(region)
+        if rows is None:
             return None
-        return Run(layout.position(self.offset, region, self.strides), self.fd)
+        if rows.width >= min(LEAST_READ, math.prod(shape_of(region)) * self.dtype.itemsize):
+            return Run(layout.position(self.offset, region, self.strides), self.fd, **rows._asdict())
+        return self.mapped_run(region, rows)
+
+    def rows(self, region: Region) -> layout.Rows | None:
+        """A region's rows, if they are simple and worth it."""
+        shape, order = shape_of(region), self.spec.order
+        rows = layout.rows(permuted(shape, order), permuted(self.strides, order), self.dtype.itemsize)
+        worth = rows is not None and rows.width >= min(layout.LEAST_ROW, math.prod(shape) * self.dtype.itemsize)
+        return rows if worth and self.dtype.isnative else None
+
+    def mapped_run(self, region: Region, rows: layout.Rows) -> Run | None:
+        """The run in a mapping of the file."""
+        assert self.footprint is not None
+        try:
+            address = self.mapped(region).ctypes.data
+        except (OSError, EOFError):
+            return None  # whoever reads or writes there says what is wrong
+        return Run(address, mapped=self.fd, size=self.footprint.stop, **rows._asdict())
 
     def ascending(self, region: Region, array: np.ndarray) -> tuple[int, Shape, np.ndarray]:
         """Position, strides and view of a region with its strides positive, the largest one first."""

@@ -21,7 +21,7 @@ from chunkflow.stores import layout
 from chunkflow.stores.array import ArrayTarget
 from chunkflow.stores.base import Footprint, Target
 from chunkflow.stores.checks import matching
-from chunkflow.stores.file import RUN, Strided, StridedFile
+from chunkflow.stores.file import LEAST_READ, RUN, Strided, StridedFile
 
 _WORTHWHILE = 4 << 10
 """Shortest runs, in bytes, that are written at positions."""
@@ -71,14 +71,12 @@ class FileSink(StridedFile):
 
     def run(self, region: Region) -> Run | None:
         """See `Runs.run`."""
-        found = super().run(region)
-        if found is None or not (self._maps and self._maps_all):
-            return found
-        try:
-            assert self.footprint is not None
-            return Run(self.mapped(region).ctypes.data, mapped=self.fd, size=self.footprint.stop)
-        except (OSError, EOFError):
-            return None  # `write` says what is wrong
+        rows = self.rows(region)
+        if rows is None:
+            return None
+        if self._maps and (self._maps_all or rows.width < RUN):
+            return self.mapped_run(region, rows)
+        return super().run(region) if rows.width >= LEAST_READ else None
 
     def commit(self) -> Any:
         """See `Sink.commit`."""

@@ -5,12 +5,15 @@ from __future__ import annotations
 import math
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from chunkflow.grid import Region, Shape
 from chunkflow.stores.base import Footprint
+
+LEAST_ROW = 256
+"""Bytes of rows that are worth being moved one by one."""
 
 _MAX_WORK = 10_000
 """How long to look for a common byte of two arrays: longer than any ordinary layout takes."""
@@ -160,6 +163,36 @@ def footprint(space: Hashable, start: int, shape: Sequence[int], strides: Sequen
     told = tuple(stride if n > 1 else 0 for n, stride in zip(shape, strides, strict=True))
     known = (start, tuple(shape), told, dtype.str)
     return StridedFootprint(space, start + low, start + high, known, tuple(shape), tuple(strides), dtype.str, start)
+
+
+class Rows(NamedTuple):
+    """Rows of `width` bytes at a distance of `pitch`, and after `height` of them the next plane, `plane` bytes on."""
+
+    width: int
+    height: int = 1
+    pitch: int = 0
+    plane: int = 0
+
+
+def rows(shape: Sequence[int], strides: Sequence[int], itemsize: int) -> Rows | None:
+    """Rows of a region, the last axis fastest; None where it has more levels than that, or goes backwards.
+
+    >>> rows((2, 3, 4), (48, 16, 4), 4), rows((2, 3, 4), (400, 20, 4), 4)
+    (Rows(width=96, height=1, pitch=0, plane=0), Rows(width=16, height=3, pitch=20, plane=400))
+    """
+    levels = [[1, itemsize]]
+    for n, stride in zip(reversed(shape), reversed(strides), strict=True):
+        inner = levels[-1]
+        if n == 1:
+            continue
+        if stride == inner[0] * inner[1]:
+            inner[0] *= n
+        elif stride > 0 and len(levels) < 3:
+            levels.append([n, stride])
+        else:
+            return None
+    (n, size), *outer = levels
+    return Rows(n * size, *(outer[0] if outer else ()), *(outer[1][1:] if len(outer) > 1 else ()))
 
 
 def position(start: int, region: Region, strides: Sequence[int]) -> int:
