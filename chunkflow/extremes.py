@@ -307,7 +307,9 @@ def norm_kind(ord: Any, axis: Axis, axes: Axes) -> float:
     if len(axes) == 2:
         if ord in ("fro", "f"):
             return 2.0
-        reason = "needs singular values" if ord in (2, -2, "nuc") else "has no meaning"
+        reason = "has no meaning"
+        if ord in (2, -2, "nuc"):  # from the squares, small singular values would be noise
+            reason = "needs singular values (the greatest is the root of the last of np.linalg.eigvalsh(cf.gram(x)))"
         raise ArgumentError(f"ord={ord!r} of a matrix {reason}: along two axes use None, 'fro', 1, -1, inf or -inf")
     if isinstance(ord, str):
         raise ArgumentError(f"ord={ord!r} has no meaning for vectors: use a number, inf or -inf, or two axes")

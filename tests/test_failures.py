@@ -17,11 +17,12 @@ from typing import Any
 import numpy as np
 import pytest
 import zarr
-from devices import CPU, CUDA, Place, everywhere, on_cpu_and_gpu, same
+from devices import CPU, CUDA, Place, everywhere, numpy_device, on_cpu_and_gpu, same
 from positions import at_positions
 
 import chunkflow as cf
 from chunkflow import errors
+from chunkflow.kernel import BlockRunner
 from chunkflow.testing import CountingSource, FailingArray, filled
 
 ROWS = {"dtype": "f4", "workspace": 0, "chunks": (4, 500)}
@@ -679,3 +680,26 @@ def test_the_smallest_budget_is_right_where_a_trial_call_measured_it(place: Plac
         assert caught.value.smallest is not None
         plan = cf.explain(wide, volume(), budget=caught.value.smallest, device=place.device(), chunks=(4, -1))
         assert plan.memory.total <= caught.value.smallest
+
+
+def test_memory_that_runs_out_after_the_last_block_was_added_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its copy, that travels, finds no room: to compute the block again would add it again."""
+    x, made = filled((400, 600), "f8"), iter(range(1000))
+    empty = BlockRunner._empty
+
+    def scarce(self: BlockRunner, *args: Any) -> Any:
+        if next(made) == 1:  # while the first result is on its way
+            raise MemoryError("no room")
+        return empty(self, *args)
+
+    monkeypatch.setattr(BlockRunner, "_empty", scarce)
+
+    def add(block: np.ndarray, axis: tuple[int, ...], keepdims: bool) -> Any:
+        return block.sum(axis=axis, keepdims=keepdims)
+
+    def give(block: np.ndarray, axis: tuple[int, ...], keepdims: bool) -> Any:
+        return add(block, axis, keepdims)[:]
+
+    with pytest.raises(cf.BudgetError, match=r"partial results .* raise budget="):
+        cf.reduction(x, add, give, axis=1, dtype="f8", device=numpy_device("lazy", staged=True), budget=60_000)
+    assert next(made) == 2
