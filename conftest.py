@@ -10,6 +10,9 @@ from functools import cache
 import pytest
 from hypothesis import HealthCheck, settings
 
+# Plans are those of the usual machine, not of the one that somebody has measured.
+os.environ["CHUNKFLOW_RATES"] = "0"
+
 # A run is repeatable, and a slow machine is no failure. `--hypothesis-profile=thorough` looks further.
 settings.register_profile(
     "ci",

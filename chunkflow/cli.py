@@ -15,8 +15,10 @@ from typing import Any
 import numpy as np
 
 import chunkflow as cf
-from chunkflow.errors import BudgetError, ChunkflowError, OutputExistsError
-from chunkflow.units import format_bytes
+from chunkflow.devices import measured, resolve
+from chunkflow.errors import ArgumentError, BudgetError, ChunkflowError, OutputExistsError
+from chunkflow.tuning import tuned
+from chunkflow.units import format_bytes, parse_bytes
 
 _MARK = ".chunkflow-demo"  # says that a directory is the demo's own and may be written over
 _CHUNK = 64
@@ -169,6 +171,32 @@ def _check(fields: Sequence[Any], result: Any, shape: tuple[int, ...]) -> bool:
     return True
 
 
+def calibrate(device: str, nbytes: int, *, forget: bool = False) -> None:
+    """Measure a device and its host, and keep the rates; or forget them.
+
+    Raises
+    ------
+    ArgumentError
+        The rates cannot be kept.
+    DeviceError
+        There is no such device.
+    """
+    found = resolve(device)
+    if forget:
+        where = measured.forget(found.model)
+        print(f"forgot the rates in {where}" if where else f"no rates of {found.model} are kept")
+        return
+    if measured.path(found.model) is None:
+        raise ArgumentError(f"{measured.VARIABLE}=0 says that no rates are kept: unset it, or name a directory")
+    before = found.machine
+    result = tuned(found, nbytes)
+    for name in (*measured.RATES, "overhead", *measured.SIZES):
+        print(f"  {name:<10}{getattr(result.machine, name):>12.4g}   before {getattr(before, name):.4g}")
+    for name, analysis in result.runs.items():
+        print(f"  {name}: {analysis.runs[-1]}")
+    print(f"kept in {measured.keep(result.machine, found.model)}")
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="chunkflow",
@@ -187,6 +215,10 @@ def _parser() -> argparse.ArgumentParser:
     show.add_argument("--budget", help="device memory, such as 64MB or 50%%; None: a tenth of the data")
     show.add_argument("--dir", type=Path, default=Path("chunkflow-demo"), help="where the arrays go")
     show.add_argument("--device", default="auto", help="auto, cpu, cuda or cuda:N")
+    rates = commands.add_parser("calibrate", help="measure this machine's rates and keep them for later plans")
+    rates.add_argument("--device", default="auto", help="auto, cpu, cuda or cuda:N")
+    rates.add_argument("--size", default="1GB", help="bytes of the arrays it measures with")
+    rates.add_argument("--forget", action="store_true", help="go back to the usual rates")
     return parser
 
 
@@ -216,6 +248,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parser.print_help()
         return 0
     try:
+        if args.command == "calibrate":
+            calibrate(args.device, parse_bytes(args.size), forget=args.forget)
+            return 0
         shape = tuple(args.shape or (args.size,) * 3)
         return 0 if demo(shape, args.dir, args.budget, args.device) else 1
     except ChunkflowError as error:

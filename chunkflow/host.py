@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import platform
 from pathlib import Path
 
+_CPUINFO = Path("/proc/cpuinfo")
 _MEMINFO = Path("/proc/meminfo")
 _CGROUP = Path("/sys/fs/cgroup")
 
@@ -12,6 +14,17 @@ _CGROUP = Path("/sys/fs/cgroup")
 def cores() -> int:
     """Cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def processor() -> str:
+    """What the processor calls itself."""
+    try:
+        for line in _CPUINFO.read_text().splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    except OSError:
+        pass
+    return platform.processor() or platform.machine()
 
 
 def available_memory() -> int | None:

@@ -28,14 +28,15 @@ FLOORS = (
     "stores.array stores.file stores.filesink stores.zarrnode stores.zarrfiles stores.zarrcodecs stores.zarrchain "
     "stores.zarrchunks stores.zarrshards stores.retries stores.zarrremote stores.zarrdirect stores.zarr "
     "stores.hdf5chunks stores.hdf5facts stores.hdf5 stores.* stores",
-    "devices.moving devices.base devices.rates devices.pinned devices.numpy devices.cupy devices.clock devices",
+    "devices.moving devices.base devices.measured devices.rates devices.pinned devices.numpy devices.cupy",
+    "devices.clock devices",
     "staging kernel crews ring direct engine budget calibrate profile progress",
     "analysis declare prepare launch graph fusing places passes stream run api pacing iterating overlap",
     "reducing reductions extremes nanreductions selecting quantiles binning histograms groups scans covariance linalg",
     "rearranging rearrange joining rechunking",
     "spectral fourier transforming convolution fft",
     "elementwise slicing reshaping equivalents vocabulary compute lazy",
-    "cli testing.arrays testing.bench testing.pools testing.* testing",
+    "tuning cli testing.arrays testing.bench testing.pools testing.* testing",
 )
 ROOMS = [room for floor in FLOORS for room in floor.split()]
 

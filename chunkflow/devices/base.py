@@ -303,6 +303,8 @@ class Device(Protocol):
     """A place to compute."""
 
     name: str
+    model: str
+    """What kind of device it is, whatever its number."""
     xp: Any
     """The array module: NumPy or CuPy."""
     machine: Machine

@@ -23,9 +23,9 @@ from cupy.cuda import cublas, runtime
 from chunkflow.cost import Machine
 from chunkflow.devices import rates
 from chunkflow.devices.base import Block, Done, Edge, Event, HostSlot, KeptSlots, Lane, Unwatched, shaped
+from chunkflow.devices.measured import kept
 from chunkflow.devices.moving import LEAST_ROW, Mover, cuda_driver
 from chunkflow.devices.pinned import PinnedSlot
-from chunkflow.devices.rates import PAGE
 from chunkflow.errors import DeviceError
 from chunkflow.grid import Piece
 from chunkflow.memory import rounded
@@ -176,10 +176,10 @@ class CupyPool:
             self._measured = max(self._measured, int(self._trial.used_bytes()))
         else:  # the driver hands out whole pages: asking for less would take them uncounted
             try:
-                memory = self._pool.malloc(rounded(nbytes, PAGE))
+                memory = self._pool.malloc(rounded(nbytes, rates.PAGE))
             except cupy.cuda.memory.OutOfMemoryError:  # it keeps what it has for other streams and sizes
                 self._pool.free_all_blocks()
-                memory = self._pool.malloc(rounded(nbytes, PAGE))
+                memory = self._pool.malloc(rounded(nbytes, rates.PAGE))
         self._taken = max(self._taken, int(self._pool.total_bytes() + self._trial.total_bytes()))
         return memory
 
@@ -191,7 +191,7 @@ class CupyPool:
         self._trial.free_all_blocks()
         with self.active(), suppress(cupy.cuda.memory.OutOfMemoryError):
             left = self._pool.get_limit() - self._pool.used_bytes()
-            self._malloc(min(nbytes + nbytes // 4, most, left) // PAGE * PAGE)
+            self._malloc(min(nbytes + nbytes // 4, most, left) // rates.PAGE * rates.PAGE)
 
     def allocate(self, nbytes: int) -> Any:
         """Flat byte array in device memory."""
@@ -209,7 +209,7 @@ class CupyPool:
         """Let CuPy's allocations in the calling thread come from the pool."""
         with self._device.attach(), cupy.cuda.using_allocator(self._malloc):
             # What libraries took outside the pool counts too, and may have grown; small buffers share a page.
-            self._pool.set_limit(size=max(self.limit - self._device.reserve - PAGE, 1))
+            self._pool.set_limit(size=max(self.limit - self._device.reserve - rates.PAGE, 1))
             yield
 
     def measure(self, fn: Callable[[], T]) -> tuple[T, int]:
@@ -251,8 +251,8 @@ class CupyDevice(Unwatched):
     xp: Any = cupy
 
     def __init__(self, ordinal: int = 0, *, machine: Machine | None = None) -> None:
-        self.name = f"cuda:{ordinal}"
-        self.machine = machine or rates.gpu()
+        self.name, self.model = f"cuda:{ordinal}", runtime.getDeviceProperties(ordinal)["name"].decode()
+        self.machine = machine or kept(rates.gpu(), self.model)
         self.elementwise, self.compiled = _elementwise, cuda_driver() is not None
         self._device = cupy.cuda.Device(ordinal)
         self._streams: list[tuple[int, Any]] = []  # a heap: runs take the same, under which the pool has their memory

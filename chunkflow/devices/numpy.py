@@ -23,6 +23,7 @@ import numpy as np
 from chunkflow.cost import Machine
 from chunkflow.devices import rates
 from chunkflow.devices.base import WORKER, Block, Edge, Event, HostSlot, Lane, Unwatched
+from chunkflow.devices.measured import kept
 from chunkflow.grid import Piece
 from chunkflow.host import available_memory, cores
 
@@ -281,8 +282,8 @@ class NumpyDevice(Unwatched):
         poison: bool = False,
         machine: Machine | None = None,
     ) -> None:
-        self.name = "cpu"
-        self.machine = machine or rates.cpu(lanes or cores())
+        self.name = self.model = "cpu"
+        self.machine = machine or kept(rates.cpu(lanes or cores()), self.model)
         if self.machine.staged != staged:
             raise ValueError("machine.staged and staged= disagree")
         self._mode = mode

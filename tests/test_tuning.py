@@ -1,0 +1,148 @@
+"""Rates that are measured, kept in a file and used for plans; and files that make no sense."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from devices import machine, numpy_device
+
+import chunkflow as cf
+from chunkflow import cli
+from chunkflow.devices import measured
+from chunkflow.devices.numpy import NumpyDevice
+from chunkflow.devices.rates import cpu
+from chunkflow.errors import ArgumentError
+from chunkflow.tuning import tuned
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv(measured.VARIABLE, str(tmp_path / "rates"))
+    return tmp_path / "rates"
+
+
+def test_what_is_kept_is_what_plans_are_made_with(folder: Path) -> None:
+    usual = NumpyDevice().machine
+    slow = replace(usual, read=usual.read / 10, multiply=1e9)
+    where = measured.keep(slow, "cpu")
+    assert where.parent == folder
+    assert NumpyDevice().machine == slow
+    assert NumpyDevice(machine=usual).machine == usual, "rates that are asked for are not replaced"
+    assert measured.forget("cpu") == where
+    assert measured.forget("cpu") is None
+    assert NumpyDevice().machine == usual
+    assert list(folder.iterdir()) == []
+
+
+def test_devices_and_processors_have_files_of_their_own(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = {measured.path("cpu"), measured.path("NVIDIA H200")}
+    monkeypatch.setattr(measured, "cores", lambda: 1000)
+    found.add(measured.path("cpu"))
+    monkeypatch.setattr(measured, "processor", lambda: "../../another/../one")
+    found.add(other := measured.path("cpu"))
+    assert len(found) == 4
+    assert other is not None
+    assert other.parent == folder
+
+
+def test_without_a_directory_they_lie_in_the_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(measured.VARIABLE)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert measured.keep(cpu(2), "cpu").parent == tmp_path / "chunkflow"
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("", "Expecting value"),
+        ("[1]", "no table"),
+        ('{"read": "fast"}', "read is 'fast'"),
+        ('{"read": -1}', "read is -1"),
+        ('{"read": NaN}', "read is nan"),
+        ('{"read": true}', "read is True"),
+        ('{"threads": 1.5}', "threads is 1.5"),
+        ('{"threads": 100000}', "between 1 and 256"),
+        ('{"staged": 1}', "unknown entry 'staged'"),
+    ],
+)
+def test_a_file_without_sense_is_warned_of_and_left_aside(folder: Path, text: str, reason: str) -> None:
+    usual = cpu(2)
+    where = measured.keep(usual, "cpu")
+    where.write_text(text)
+    with pytest.warns(UserWarning, match=reason) as caught:
+        assert measured.kept(usual, "cpu") == usual
+    assert str(where) in str(caught[0].message)
+    assert "chunkflow calibrate" in str(caught[0].message)
+
+
+def test_rates_that_cannot_be_kept_are_an_error(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder.write_text("a file where a directory should be")
+    with pytest.raises(ArgumentError, match=measured.VARIABLE):
+        measured.keep(cpu(2), "cpu")
+    monkeypatch.setenv(measured.VARIABLE, "0")
+    with pytest.raises(ArgumentError, match="unset it"):
+        measured.keep(cpu(2), "cpu")
+
+
+@pytest.mark.parametrize("staged", [False, True])
+def test_measured_rates_are_rates(staged: bool) -> None:
+    device = numpy_device("threaded", staged=staged) if staged else NumpyDevice(machine=cpu(2))
+    before = device.machine
+    found = tuned(device, 4 << 20)
+    assert device.machine == before, "measuring changes nothing"
+    for name in (*measured.RATES, "overhead"):
+        value = getattr(found.machine, name)
+        assert 0 < value < math.inf, name
+    changed = {n for n in (*measured.RATES, "overhead") if getattr(found.machine, n) != getattr(before, n)}
+    assert {"read", "write", "compute", "multiply", "overhead"} <= changed
+    assert sorted(found.runs) == ["a map", "a sum"]
+    assert all(analysis.runs[-1].seconds > 0 for analysis in found.runs.values())
+
+
+@pytest.mark.gpu
+def test_a_gpu_is_measured() -> None:
+    from chunkflow.devices.cupy import CupyDevice
+
+    device = CupyDevice(0)
+    found = tuned(device, 256 << 20)
+    assert found.machine.upload > 1e9
+    assert found.machine.multiply > 1e10
+    assert found.machine.threads >= 1
+
+
+def test_the_command_measures_keeps_and_forgets(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["calibrate", "--device", "cpu", "--size", "4MB"]) == 0
+    (where,) = folder.iterdir()
+    said = capsys.readouterr().out
+    assert str(where) in said
+    assert "predicted" in said
+    assert json.loads(where.read_text())["read"] > 0
+    assert NumpyDevice().machine.read == json.loads(where.read_text())["read"]
+    assert cli.main(["calibrate", "--device", "cpu", "--forget"]) == 0
+    assert not where.exists()
+    assert cli.main(["calibrate", "--device", "cpu", "--forget"]) == 0
+    assert "no rates" in capsys.readouterr().out
+
+
+def test_the_command_says_where_none_are_wanted(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv(measured.VARIABLE, "0")
+    assert cli.main(["calibrate", "--device", "cpu"]) == 2
+    assert measured.VARIABLE in capsys.readouterr().err
+
+
+def test_plans_follow_the_rates() -> None:
+    """A host whose copies are slow is bound by them."""
+    usual = machine(staged=True)
+    x = np.zeros((4096, 512), "f4")
+    bound = []
+    for rates in (replace(usual, read=1e15), replace(usual, read=1e6)):
+        device = NumpyDevice(staged=True, machine=rates)
+        bound.append(cf.explain(cf.sum, x, device=device, budget="1MB").estimate.bound_by)
+    assert bound == ["upload", "read"]
