@@ -13,14 +13,15 @@ from chunkflow.chunking import Chunks
 from chunkflow.compute import compute, store
 from chunkflow.elementwise import mapped
 from chunkflow.errors import ArgumentTypeError, UnsupportedError
-from chunkflow.graph import Lazy, Leaf
+from chunkflow.graph import Lazy
 from chunkflow.grid import Shape
+from chunkflow.labels import opened
 from chunkflow.ops.chain import power
 from chunkflow.progress import ProgressLike
 from chunkflow.slicing import indexed
 
 
-def open(source: Any) -> Array:
+def open(source: Any) -> Any:
     """Open an array of any size as an expression, from which others are made. Nothing is read yet.
 
     Parameters
@@ -31,7 +32,7 @@ def open(source: Any) -> Array:
     Returns
     -------
     Array
-        To be used as a NumPy array is.
+        To be used as a NumPy array is. Of an xarray.DataArray or Variable, the same with an `Array` as its data.
 
     Raises
     ------
@@ -45,7 +46,7 @@ def open(source: Any) -> Array:
     >>> np.sqrt(x).sum(axis=0).compute(device="cpu").shape
     (4,)
     """
-    return source if isinstance(source, Array) else Array(Leaf(source))
+    return source if isinstance(source, Array) else opened(source, Array)
 
 
 def _unary(ufunc: np.ufunc) -> Callable[[Any], Any]:

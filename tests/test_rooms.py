@@ -27,10 +27,10 @@ FLOORS = (
     "stores.base stores.layout stores.checks stores.paths",
     "stores.array stores.file stores.filesink stores.zarrnode stores.zarrfiles stores.zarrcodecs stores.zarrchain "
     "stores.zarrchunks stores.zarrshards stores.retries stores.zarrremote stores.zarrdirect stores.zarr "
-    "stores.hdf5chunks stores.hdf5facts stores.hdf5 stores.* stores",
+    "stores.hdf5chunks stores.hdf5facts stores.hdf5 stores.generic stores.xarray stores.* stores",
     "devices.moving devices.base devices.rates devices.pinned devices.numpy devices.cupy devices.clock devices",
     "staging kernel crews ring direct engine budget calibrate profile progress",
-    "analysis declare prepare launch graph fusing places passes stream run api pacing iterating overlap",
+    "analysis declare prepare launch graph fusing places passes labels stream run api pacing iterating overlap",
     "reducing reductions extremes nanreductions selecting quantiles binning histograms groups scans covariance linalg",
     "rearranging rearrange joining rechunking",
     "spectral fourier transforming convolution fft",
@@ -52,6 +52,7 @@ ONLY_IN = {
     "zarr": "stores.zarr*",
     "h5py": "stores.hdf5*",
     "tqdm": "progress",
+    "xarray": "*xarray",
 }
 
 MAX_LINES = 400

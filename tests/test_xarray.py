@@ -1,0 +1,236 @@
+"""xarray's arrays go in and come out with their names; what is in a store is read by regions, decoded by xarray."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from devices import Place, on_cpu_and_gpu
+
+import chunkflow as cf
+from chunkflow import errors
+from chunkflow.labels import Labels, axis_of
+
+xr = pytest.importorskip("xarray")
+
+TIMES = np.arange("2001-01-30", "2001-02-08", dtype="M8[D]").astype("M8[ns]")
+LAT, LON = np.linspace(-60, 60, 5), np.arange(0.0, 360, 60)
+
+
+def dataset() -> Any:
+    """A month's end on a globe: values packed and plain, some missing, coordinates of one and two dimensions."""
+    rng = np.random.default_rng(3)
+    air = rng.uniform(230, 310, (len(TIMES), len(LAT), len(LON))).round(2)
+    air[::4, 1] = np.nan
+    return xr.Dataset(
+        {
+            "air": (("time", "lat", "lon"), air, {"units": "K", "long_name": "air temperature"}),
+            "rain": (("time", "lat", "lon"), np.abs(air - 270).round(1), {"units": "mm"}),
+            "raw": (("time", "lat", "lon"), rng.random(air.shape, dtype="f4")),
+            "height": (("lon", "lat"), rng.integers(0, 4000, (len(LON), len(LAT)))),
+        },
+        {
+            "time": TIMES,
+            "lat": ("lat", LAT, {"units": "degrees_north"}),
+            "lon": LON,
+            "area": (("lat", "lon"), np.cos(np.radians(LAT))[:, None] * np.ones(len(LON))),
+            "month": ("time", TIMES.astype("M8[M]").astype(int) % 12 + 1),
+            "run": 7,
+        },
+    )
+
+
+ENCODING = {
+    "air": {"dtype": "i2", "scale_factor": 0.01, "add_offset": 270.0, "_FillValue": -32768, "chunks": (4, 5, 6)},
+    "rain": {"dtype": "u1", "scale_factor": 0.5, "_FillValue": 255, "chunks": (2, 2, 3)},
+    "raw": {"chunks": (3, 5, 2)},
+}
+
+
+@pytest.fixture(params=["zarr", "netcdf"])
+def stored(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Any]:
+    """The dataset as it is opened from a file: nothing is loaded."""
+    if request.param == "zarr":
+        dataset().to_zarr(tmp_path / "x.zarr", encoding=ENCODING, consolidated=False)
+        yield xr.open_zarr(tmp_path / "x.zarr", chunks=None, consolidated=False)
+    else:
+        plain = {name: {k: v for k, v in e.items() if k != "chunks"} for name, e in ENCODING.items()}
+        dataset().to_netcdf(tmp_path / "x.nc", engine="scipy", encoding={**plain, "rain": {}})
+        with xr.open_dataset(tmp_path / "x.nc", engine="scipy", chunks=None) as opened:
+            yield opened
+
+
+@pytest.fixture
+def unloaded(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, ...]]:
+    """Shapes of all that is decoded while a test runs."""
+    shapes: list[tuple[int, ...]] = []
+    values = xr.Variable.values.fget
+
+    def watched(variable: Any) -> Any:
+        shapes.append(variable.shape)
+        return values(variable)
+
+    monkeypatch.setattr(xr.Variable, "values", property(watched))
+    return shapes
+
+
+@on_cpu_and_gpu
+@pytest.mark.parametrize("name", ["air", "rain", "raw", "height"])
+def test_what_is_in_a_store_is_mapped_as_decoded(stored: Any, name: str, place: Place) -> None:
+    x = stored[name]
+    got = cf.map(lambda b: b * 2, x, device=place.device())
+    xr.testing.assert_identical(got, (x * 2).assign_attrs(x.attrs))
+    assert not got.encoding
+
+
+@pytest.mark.parametrize("dim", ["time", ("lat", "lon"), ["lon"], ..., None])
+@pytest.mark.parametrize("fn", ["nanmean", "nansum", "nanmax", "nanstd", "sum", "min", "var", "count_nonzero"])
+def test_reductions_keep_what_is_not_reduced(stored: Any, fn: str, dim: Any) -> None:
+    x = stored.air
+    got = getattr(cf, fn)(x, dim=dim, device="cpu")
+    axis = axis_of(x, dim)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # a place may have no value at all
+        values = getattr(np, fn)(x.values, axis=axis)
+    expected = x.isel(dict.fromkeys(x.dims if dim in (..., None) else [dim] if isinstance(dim, str) else dim, 0))
+    gone = [c for c in x.coords if set(x[c].dims) - set(expected.dims)]
+    expected = expected.drop_vars(gone, errors="ignore")
+    xr.testing.assert_allclose(got, expected.copy(data=values))
+    assert got.attrs == x.attrs
+    assert got.name == "air"
+    assert set(got.coords) == set(expected.coords)
+
+
+def test_blocks_are_decoded_as_the_budget_allows(tmp_path: Path, unloaded: list[tuple[int, ...]]) -> None:
+    values = np.random.default_rng(0).random((1000, 20, 20), dtype="f4").round(3)
+    given = xr.DataArray(values, dims=("time", "lat", "lon"), name="x")
+    packed = {"x": {"dtype": "i2", "scale_factor": 0.001, "_FillValue": -1, "chunks": (10, 20, 20)}}
+    given.to_dataset().to_zarr(tmp_path / "x.zarr", encoding=packed, consolidated=False)
+    x = xr.open_zarr(tmp_path / "x.zarr", chunks=None, consolidated=False).x
+    budget = x.nbytes // 10
+    unloaded.clear()
+    lazy = (cf.open(x) - 273).mean("time")
+    assert not unloaded
+    got = cf.mean(x, dim="time", budget=budget, device="cpu")
+    cf.compute(lazy.data, budget=budget, device="cpu")
+    assert 0 < max(np.prod(shape) for shape in unloaded) * x.dtype.itemsize <= budget
+    assert not x._in_memory
+    np.testing.assert_allclose(got, x.values.mean(axis=0), rtol=1e-6)
+
+
+@pytest.mark.parametrize("names", [("raw", "area"), ("area", "raw"), ("height", "air"), ("air", "lat"), ("lat", "lon")])
+def test_arrays_broadcast_by_the_names_of_their_dimensions(stored: Any, names: tuple[str, str]) -> None:
+    x, y = (stored[n] for n in names)
+    got = cf.map(np.add, x, y, device="cpu")
+    expected = x + y
+    expected.attrs = x.attrs
+    xr.testing.assert_identical(got, expected)
+
+
+def test_a_plain_array_and_a_scalar_join_as_numpys_do(stored: Any) -> None:
+    x = stored.raw
+    got = cf.map(lambda a, b, c: a * b + c, x, LON, 2.0, device="cpu")
+    xr.testing.assert_allclose(got, x * LON + 2.0)
+
+
+def test_slices_and_transposes_of_what_is_stored(stored: Any) -> None:
+    for x in (stored.air[1:7:2, :, ::-1], stored.air.sel(lat=slice(-30, 30)), stored.raw.transpose("lon", ...)):
+        xr.testing.assert_identical(cf.map(np.copy, x, device="cpu"), x)
+    one = stored.air.isel(time=3)
+    xr.testing.assert_identical(cf.map(np.copy, one, device="cpu"), one)
+    places = stored.air.isel(lat=[3, 0, 1])
+    xr.testing.assert_identical(cf.map(np.copy, places, device="cpu"), places)
+
+
+def test_variables_give_variables(stored: Any) -> None:
+    x = stored.air.variable
+    xr.testing.assert_identical(cf.map(np.copy, x, device="cpu"), x)
+    assert cf.nanmax(x, dim="lat", device="cpu").dims == ("time", "lon")
+
+
+def test_scans_stencils_and_quantiles(stored: Any) -> None:
+    x = stored.raw
+    xr.testing.assert_allclose(cf.cumsum(x, dim="time", device="cpu"), x.cumsum("time"))
+    assert set(cf.diff(x, dim="time", device="cpu").coords) == {"lat", "lon", "area", "run"}
+    for iterations in (1, 3):
+        same = cf.map_overlap(np.copy, x, depth=1, boundary="nearest", iterations=iterations, device="cpu")
+        xr.testing.assert_identical(same, x)
+    xr.testing.assert_identical(cf.transpose(x, device="cpu"), x.transpose(transpose_coords=False))
+    got = cf.quantile(x, [0.25, 0.5], dim="time", device="cpu")
+    np.testing.assert_array_equal(got, np.quantile(x.values, [0.25, 0.5], axis=0))
+    assert got.dims == ("quantile", "lat", "lon")
+    assert cf.median(x, dim=("lat", "lon"), device="cpu").dims == ("time",)
+    assert cf.mean(x, dim="lat", keepdims=True, device="cpu").sizes == {"time": len(TIMES), "lat": 1, "lon": len(LON)}
+
+
+def test_coordinates_along_what_a_function_resizes_are_dropped(stored: Any) -> None:
+    got = cf.map(lambda b: b[:, :, ::2], stored.raw, chunks=(4, 5, 1), device="cpu")
+    assert got.sizes == {"time": len(TIMES), "lat": len(LAT), "lon": len(LON) // 2}
+    assert set(got.coords) == {"time", "lat", "month", "run"}
+    got = cf.map(lambda b: b.sum(axis=2), stored.raw, drop_axis=2, device="cpu")
+    assert got.dims == ("time", "lat")
+    assert set(got.coords) == {"time", "lat", "month", "run"}
+    several = cf.map(lambda b: (b, b.astype("f8")), stored.raw, device="cpu")
+    assert [a.dtype for a in several] == ["f4", "f8"]
+    xr.testing.assert_identical(several[0], stored.raw)
+
+
+def test_an_output_in_a_store_is_opened_and_not_loaded(stored: Any, tmp_path: Path) -> None:
+    got = cf.map(np.sqrt, stored.raw, out=tmp_path / "root.zarr", device="cpu")
+    assert not got._in_memory
+    xr.testing.assert_identical(got.isel(time=2), np.sqrt(stored.raw.isel(time=2)))
+    np.testing.assert_array_equal(cf.map(np.square, got, device="cpu"), np.square(np.sqrt(stored.raw.values)))
+
+
+def test_open_gives_xarray_something_to_calculate_with(stored: Any) -> None:
+    x = cf.open(stored.air)
+    assert isinstance(x.data, cf.Array)
+    anomaly = (x - x.mean("time")).max(("lat", "lon"))
+    assert isinstance(anomaly.data, cf.Array)
+    expected = (stored.air - stored.air.mean("time")).max(("lat", "lon"))
+    xr.testing.assert_allclose(anomaly.copy(data=cf.compute(anomaly.data, device="cpu")), expected)
+    mapped = cf.map(np.sqrt, x)
+    assert isinstance(mapped.data, cf.Array)
+    assert mapped.dims == x.dims
+
+
+def test_memory_is_not_copied_and_the_budget_holds() -> None:
+    x = xr.DataArray(np.arange(4096.0).reshape(64, 64), dims=("a", "b"))
+    seen: list[Any] = []
+    cf.map(lambda b: seen.append(b) or b.copy(), x, device="cpu", dtype="f8", workspace=8)
+    assert any(np.shares_memory(b, x.values) for b in seen)
+    assert cf.explain(cf.sum, x, dim="a", device="cpu").bytes_in == x.nbytes
+    with pytest.raises(errors.BudgetError):
+        cf.sum(x, dim="a", budget=1, device="cpu")
+
+
+def test_wrong_names_are_refused_before_anything_is_read(stored: Any) -> None:
+    with pytest.raises(errors.ArgumentError, match=r"'tme'.*\('time', 'lat', 'lon'\)"):
+        cf.sum(stored.air, dim="tme")
+    with pytest.raises(errors.ArgumentError, match="give one of them"):
+        cf.sum(stored.air, dim="time", axis=0)
+    with pytest.raises(errors.ArgumentError, match=r"lat.*align"):
+        cf.map(np.add, stored.raw, stored.area.assign_coords(lat=LAT + 1), device="cpu")
+    with pytest.raises(errors.ArgumentTypeError, match="datetime64"):
+        cf.map(np.copy, stored.time)
+    with pytest.raises(errors.ArgumentTypeError, match="dim"):
+        cf.sum(np.ones(3), dim="time")
+
+
+def test_dask_backed_arrays_are_read_by_slices() -> None:
+    pytest.importorskip("dask.array")
+    x = dataset().air.chunk(time=2)
+    got = cf.nanmean(x, dim="time", device="cpu")
+    xr.testing.assert_allclose(got, dataset().air.mean("time"))
+
+
+def test_labels_take_the_place_of_nothing_else() -> None:
+    x = xr.DataArray(np.ones((2, 3)), dims=("a", "b"))
+    labels = Labels((x, 1.0, None), {"chunks": 2})
+    assert labels.args[1:] == (1.0, None)
+    assert labels.kwargs == {"chunks": 2}
+    assert np.shares_memory(labels.args[0], x.values)
