@@ -30,6 +30,7 @@ from chunkflow.reductions import average, mean, prod, reduction, std, sum, var
 from chunkflow.scans import cumprod, cumsum, diff, maximum_accumulate, minimum_accumulate
 from chunkflow.stream import Chunk, ChunkStream
 from chunkflow.trace import Observer, observing
+from chunkflow.ufuncs import apply_ufunc
 
 __version__ = "0.1.0"
 
@@ -52,6 +53,7 @@ __all__ = [
     "WriteError",
     "all",
     "any",
+    "apply_ufunc",
     "argmax",
     "argmin",
     "average",

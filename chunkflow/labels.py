@@ -53,7 +53,7 @@ class Labels:
     def match(self) -> None:
         """Let the arrays given by position broadcast by the names of their dimensions, in the order they come in."""
         union = tuple(dict.fromkeys(d for a in self._given if is_labelled(a) for d in a.dims))
-        self.args = tuple(self._plain(a, _laid(a.dims, union) if is_labelled(a) else None) for a in self._given)
+        self.args = tuple(self._plain(a, laid(a.dims, union) if is_labelled(a) else None) for a in self._given)
 
     def onto(self, result: Any, declared: Declared, arrays: Sequence[Any]) -> Any:
         """The results of an operation on these plain arrays with names on them."""
@@ -108,13 +108,19 @@ def axis_of(array: Any, dim: Any) -> int | tuple[int, ...] | None:
     return tuple(array.dims.index(name) for name in dim) if several else int(array.dims.index(dim))
 
 
-def _laid(dims: Dims, union: Dims) -> Dims:
+def laid(dims: Sequence[Hashable], union: Dims) -> Dims:
     """Those of all dimensions that an array needs to broadcast with the others: from its first one on."""
     first = min((union.index(d) for d in dims), default=len(union))
     return union[first:]
 
 
-def wrapped(result: Any, dims: Sequence[Hashable], lasting: Collection[Hashable], arrays: Sequence[Any]) -> Any:
+def wrapped(
+    result: Any,
+    dims: Sequence[Hashable],
+    lasting: Collection[Hashable],
+    arrays: Sequence[Any],
+    exclude: Collection[Hashable] = (),
+) -> Any:
     """A result with names, coordinates and attributes.
 
     Parameters
@@ -126,6 +132,8 @@ def wrapped(result: Any, dims: Sequence[Hashable], lasting: Collection[Hashable]
         Dimensions that are the arrays' own, so that coordinates along them alone are kept, if they have its length.
     arrays : sequence of xarray.DataArray and xarray.Variable
         What it was made of. The attributes are the first one's, and the name is kept if all have the same.
+    exclude : collection of hashable
+        Dimensions along which coordinates may differ from one array to another.
     """
     xarray = sys.modules["xarray"]
     if not isinstance(result, np.ndarray | np.generic | Lazy):
@@ -135,15 +143,18 @@ def wrapped(result: Any, dims: Sequence[Hashable], lasting: Collection[Hashable]
     named = [a for a in arrays if isinstance(a, xarray.DataArray)]
     if not named:
         return xarray.Variable(dims, result, arrays[0].attrs)
-    coords = named[0].coords
-    try:
-        for other in named[1:]:
-            coords = coords.merge(other.coords).coords
-    except ValueError as error:
-        raise ArgumentError(
-            f"coordinates of the arrays differ: {str(error).splitlines()[0]}. Align them first (xarray.align)"
-        ) from error
+    first, *others = (_without(a.coords, [n for n, c in a.coords.items() if set(exclude) & set(c.dims)]) for a in named)
+    for other in others:
+        try:
+            first = first.merge(other).coords
+        except ValueError as error:
+            why = str(error).splitlines()[0]
+            raise ArgumentError(f"coordinates of the arrays differ: {why}. Align them first (xarray.align)") from error
     sizes = {d: n for d, n in zip(dims, result.shape, strict=True) if d in lasting}
-    gone = [name for name, c in coords.items() if any(sizes.get(d) != n for d, n in c.sizes.items())]
+    gone = [name for name, c in first.items() if any(sizes.get(d) != n for d, n in c.sizes.items())]
     name = named[0].name if len({a.name for a in named}) == 1 else None
-    return xarray.DataArray(result, coords.to_dataset().drop_vars(gone).coords, dims, name, arrays[0].attrs)
+    return xarray.DataArray(result, _without(first, gone), dims, name, arrays[0].attrs)
+
+
+def _without(coords: Any, names: Sequence[Hashable]) -> Any:
+    return coords.to_dataset().drop_vars(names).coords

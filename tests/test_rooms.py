@@ -30,7 +30,7 @@ FLOORS = (
     "stores.hdf5chunks stores.hdf5facts stores.hdf5 stores.generic stores.xarray stores.* stores",
     "devices.moving devices.base devices.rates devices.pinned devices.numpy devices.cupy devices.clock devices",
     "staging kernel crews ring direct engine budget calibrate profile progress",
-    "analysis declare prepare launch graph fusing places passes labels stream run api pacing iterating overlap",
+    "analysis declare prepare launch graph fusing places passes labels stream run api ufuncs pacing iterating overlap",
     "reducing reductions extremes nanreductions selecting quantiles binning histograms groups scans covariance linalg",
     "rearranging rearrange joining rechunking",
     "spectral fourier transforming convolution fft",

@@ -234,3 +234,88 @@ def test_labels_take_the_place_of_nothing_else() -> None:
     assert labels.args[1:] == (1.0, None)
     assert labels.kwargs == {"chunks": 2}
     assert np.shares_memory(labels.args[0], x.values)
+
+
+def detrended(block: np.ndarray) -> np.ndarray:
+    """A function of whole lines along the last axis."""
+    return block - block.mean(axis=-1, keepdims=True)
+
+
+@on_cpu_and_gpu
+def test_apply_ufunc_has_core_dimensions_whole_and_last(stored: Any, place: Place) -> None:
+    x = stored.raw
+    got = cf.apply_ufunc(
+        detrended, x, input_core_dims=[["time"]], output_core_dims=[["time"]], device=place.device(), dtype="f4"
+    )
+    expected = xr.apply_ufunc(detrended, x.load(), input_core_dims=[["time"]], output_core_dims=[["time"]])
+    xr.testing.assert_allclose(got, expected)
+    assert got.dims == ("lat", "lon", "time")
+    assert got.attrs == x.attrs
+
+
+def test_apply_ufunc_of_several_arrays(stored: Any) -> None:
+    x, weights = stored.raw, stored.area.mean("lon")
+
+    def weighted(block: Any, weight: Any, power: int = 1) -> Any:
+        return (block * weight**power).sum(axis=-1)
+
+    cores = [["lat"], ["lat"]]
+    got = cf.apply_ufunc(weighted, x, weights, input_core_dims=cores, kwargs={"power": 2}, device="cpu")
+    expected = xr.apply_ufunc(weighted, x.load(), weights, input_core_dims=cores, kwargs={"power": 2})
+    xr.testing.assert_allclose(got, expected)
+
+    fit = cf.apply_ufunc(
+        lambda y, t: np.polyfit(t, y, 1),
+        x,
+        xr.DataArray(np.arange(float(len(TIMES))), dims="time", coords={"time": TIMES}),
+        input_core_dims=[["time"], ["time"]],
+        output_core_dims=[["degree"]],
+        output_sizes={"degree": 2},
+        vectorize=True,
+        device="cpu",
+    )
+    assert fit.sizes == {"lat": len(LAT), "lon": len(LON), "degree": 2}
+    np.testing.assert_allclose(fit.isel(degree=0), x.polyfit("time", 1).polyfit_coefficients[0] * 864e11, rtol=1e-4)
+
+
+def test_apply_ufunc_of_dimensions_that_change(stored: Any) -> None:
+    x = stored.raw
+    got = cf.apply_ufunc(
+        lambda a, b, c: np.concatenate([a, b], axis=-1) * c,
+        x,
+        x.isel(time=slice(2)),
+        2.0,
+        input_core_dims=[["time"], ["time"], []],
+        output_core_dims=[["time"]],
+        exclude_dims={"time"},
+        output_sizes={"time": len(TIMES) + 2},
+        device="cpu",
+    )
+    expected = np.concatenate([x, x[:2]]) * 2
+    np.testing.assert_array_equal(got.transpose("time", "lat", "lon"), expected)
+    assert "time" not in got.coords
+    extremes = cf.apply_ufunc(
+        lambda b: (b.min(axis=-1), b.max(axis=-1)),
+        cf.open(x).variable,
+        input_core_dims=[["lon"]],
+        output_core_dims=[[], []],
+        dtype=("f4", "f4"),
+    )
+    assert [e.dims for e in extremes] == [("time", "lat")] * 2
+    np.testing.assert_array_equal(cf.compute(extremes[1].data, device="cpu"), x.max("lon"))
+
+
+def test_apply_ufunc_refuses_what_it_cannot_do(stored: Any) -> None:
+    x = stored.raw
+    with pytest.raises(errors.ArgumentTypeError, match="ndarray has no names"):
+        cf.apply_ufunc(np.add, x, np.ones(6))
+    with pytest.raises(errors.ArgumentError, match="lacks"):
+        cf.apply_ufunc(np.sum, x, input_core_dims=[["level"]])
+    with pytest.raises(errors.ArgumentError, match="output_sizes"):
+        cf.apply_ufunc(np.sum, x, output_core_dims=[["degree"]])
+    with pytest.raises(errors.ArgumentError, match="2 entries for 1"):
+        cf.apply_ufunc(np.sum, x, input_core_dims=[["lat"], []])
+    with pytest.raises(errors.ArgumentError, match="none of its own"):
+        cf.apply_ufunc(np.add, x, x.isel(lon=0), input_core_dims=[["lat"], []])
+    with pytest.raises(errors.UnsupportedError, match="differ"):
+        cf.apply_ufunc(np.frexp, x, output_core_dims=[[], ["lat"]])

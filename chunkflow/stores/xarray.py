@@ -30,10 +30,18 @@ def held(variable: Any, dims: Sequence[Hashable] | None = None) -> Any:
     data = getattr(variable, "_data", None)
     if data is None or hasattr(data, "get_duck_array"):
         return Stored(variable, dims)
-    own = [d for d in dims if d in variable.dims]
-    if own != list(variable.dims):
-        data = data.transpose([variable.dims.index(d) for d in own])
-    return data[tuple(slice(None) if d in own else None for d in dims)]
+    return arranged(data, variable.dims, dims)
+
+
+def arranged(array: Any, own: Sequence[Hashable], dims: Sequence[Hashable]) -> Any:
+    """View of an array that has its `own` dimensions with these ones; those that it lacks have length 1.
+
+    >>> arranged(np.ones((2, 3)), ("lat", "lon"), ("lon", "time", "lat")).shape
+    (3, 1, 2)
+    """
+    order = [own.index(d) for d in dims if d in own]
+    turned = array if order == list(range(len(own))) else array.transpose(order)
+    return turned[tuple(slice(None) if d in own else None for d in dims)]
 
 
 class Stored:
@@ -49,9 +57,7 @@ class Stored:
     def __getitem__(self, region: tuple[slice, ...]) -> np.ndarray:
         bounds = dict(zip(self._dims, region, strict=True))
         block = self._variable[tuple(bounds[d] for d in self._variable.dims)].values
-        own = [d for d in self._dims if d in self._variable.dims]
-        block = block.transpose([self._variable.dims.index(d) for d in own])
-        return block[tuple(slice(None) if d in own else None for d in self._dims)]  # type: ignore[no-any-return]
+        return arranged(block, self._variable.dims, self._dims)  # type: ignore[no-any-return]
 
     def __chunkflow_source__(self) -> Source:
         """See `chunkflow.stores.open_source`."""
