@@ -16,9 +16,10 @@ from chunkflow.extremes import all, any, argmax, argmin, count_nonzero, max, min
 from chunkflow.groups import LabelStatistics, label_statistics
 from chunkflow.histograms import bincount, histogram, topk
 from chunkflow.joining import concatenate, pad, stack
-from chunkflow.lazy import Array, open
+from chunkflow.lazy import Array
 from chunkflow.linalg import dot, einsum, matmul, outer, tensordot, vecdot
 from chunkflow.nanreductions import nanargmax, nanargmin, nanmax, nanmean, nanmin, nanprod, nanstd, nansum, nanvar
+from chunkflow.opening import open
 from chunkflow.overlap import iteration_plan, map_overlap
 from chunkflow.pacing import IterationPlan
 from chunkflow.plan import Plan

@@ -6,14 +6,14 @@ Operations see plain arrays. This room takes the names off their arguments and p
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from chunkflow.declare import Declared
 from chunkflow.errors import ArgumentError
-from chunkflow.graph import Lazy, Leaf, Node
+from chunkflow.graph import Lazy
 from chunkflow.ops.map import normalize_axes
 from chunkflow.stores import is_labelled
 from chunkflow.stores.xarray import held, stored
@@ -80,14 +80,6 @@ class Labels:
         kept = [d for a, d in enumerate(dims) if a not in gone]
         names = list(dims) if self.kwargs.get("keepdims") else kept
         return wrapped(result, [*["quantile"] * (np.ndim(result) - len(names)), *names], kept, self.arrays[:1])
-
-
-def opened(array: Any, kind: Callable[[Node], Lazy]) -> Any:
-    """A source as an expression; a labelled array with one in the place of its elements."""
-    if not is_labelled(array):
-        return kind(Leaf(array))
-    data = held(getattr(array, "variable", array))
-    return array.copy(deep=False, data=data if isinstance(data, Lazy) else kind(Leaf(data)))
 
 
 def labels_of(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Labels | None:

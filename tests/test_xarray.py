@@ -319,3 +319,79 @@ def test_apply_ufunc_refuses_what_it_cannot_do(stored: Any) -> None:
         cf.apply_ufunc(np.add, x, x.isel(lon=0), input_core_dims=[["lat"], []])
     with pytest.raises(errors.UnsupportedError, match="differ"):
         cf.apply_ufunc(np.frexp, x, output_core_dims=[[], ["lat"]])
+
+
+def test_the_chunk_manager_is_registered() -> None:
+    """Where this fails, the package was installed before it had one: ``pip install -e .`` again."""
+    from xarray.namedarray.parallelcompat import list_chunkmanagers
+
+    assert "chunkflow" in list_chunkmanagers()
+
+
+def test_xarray_computes_expressions(stored: Any) -> None:
+    x, given = cf.open(stored.air), stored.air.load().copy()
+    for calculate in (
+        lambda a: (a - a.mean("time")) / a.std("time"),
+        lambda a: a.where(a > 270).fillna(0).sum(("lat", "lon")),
+        lambda a: a.isel(time=slice(1, None, 2)).transpose("lon", ...).diff("time").astype("f4"),
+        lambda a: a.weighted(stored.area).mean(("lat", "lon")),
+        lambda a: a.resample(time="3D").max(),
+        lambda a: xr.concat([a, a.shift(time=1)], "time").count("time"),
+    ):
+        lazy = calculate(x)
+        assert isinstance(lazy.data, cf.Array)
+        done = lazy.compute(device="cpu", budget="64MB")
+        assert isinstance(done.data, np.ndarray)
+        xr.testing.assert_allclose(done, calculate(given))
+
+
+def test_apply_ufunc_of_xarray_itself(stored: Any) -> None:
+    cores: dict[str, Any] = {"input_core_dims": [["time"]], "output_core_dims": [["time"]]}
+    got = xr.apply_ufunc(detrended, cf.open(stored.raw), dask="parallelized", output_dtypes=["f4"], **cores)
+    assert isinstance(got.data, cf.Array)
+    xr.testing.assert_allclose(got.compute(device="cpu"), xr.apply_ufunc(detrended, stored.raw.load(), **cores))
+
+
+def test_datasets_are_opened_and_stored_as_expressions(tmp_path: Path) -> None:
+    given = dataset()
+    given.to_zarr(tmp_path / "x.zarr", encoding=ENCODING, consolidated=False)
+    opened = xr.open_zarr(tmp_path / "x.zarr", chunks={}, chunked_array_type="chunkflow", consolidated=False)
+    assert {type(v.data) for v in opened.data_vars.values()} == {type(cf.open(given.raw).data)}
+    anomaly = opened[["air", "raw"]] - opened[["air", "raw"]].mean("time")
+    packed = {"air": {"dtype": "i2", "scale_factor": 0.01, "_FillValue": -32768}}
+    anomaly.to_zarr(tmp_path / "y.zarr", encoding=packed, consolidated=False)
+    with pytest.raises(errors.UnsupportedError, match="compute=False"):
+        anomaly.to_zarr(tmp_path / "z.zarr", compute=False, consolidated=False)
+    anomaly.to_zarr(tmp_path / "y.zarr", append_dim="time", consolidated=False)
+    twice = xr.open_zarr(tmp_path / "y.zarr", chunks=None, consolidated=False).raw
+    np.testing.assert_array_equal(twice, np.concatenate([anomaly.raw.values] * 2))
+    raw = xr.open_zarr(tmp_path / "y.zarr", chunks=None, consolidated=False, mask_and_scale=False)
+    assert raw.air.dtype == "i2"
+
+
+def test_what_was_stored_is_what_xarray_would_store(tmp_path: Path) -> None:
+    given = dataset()[["air", "raw"]]
+    packed = {"air": {"dtype": "i2", "scale_factor": 0.01, "_FillValue": -32768}}
+    lazy = given.map(cf.open, keep_attrs=True)
+    for name, one in (("lazy", lazy), ("eager", given)):
+        (one - one.mean("time")).to_zarr(tmp_path / name, encoding=packed, consolidated=False)
+    first, second = (
+        xr.open_zarr(tmp_path / n, chunks=None, consolidated=False, mask_and_scale=False) for n in ("lazy", "eager")
+    )
+    xr.testing.assert_allclose(first, second)
+    assert first.air.attrs == second.air.attrs
+
+
+def test_the_accessor_has_the_operations_as_methods(stored: Any) -> None:
+    import chunkflow.xarray
+
+    x = stored.raw
+    methods = x.chunkflow
+    assert isinstance(methods, chunkflow.xarray.Accessor)
+    for name in dir(methods):
+        assert callable(getattr(methods, name))
+    xr.testing.assert_identical(methods.mean(dim="time", device="cpu"), cf.mean(x, dim="time", device="cpu"))
+    xr.testing.assert_identical(methods.map(np.add, 1, device="cpu"), cf.map(np.add, x, 1, device="cpu"))
+    assert sum(chunk.data.size for chunk in methods.chunks(device="cpu")) == x.size
+    with pytest.raises(AttributeError, match="no 'fft'"):
+        _ = methods.fft

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 from contextlib import nullcontext
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -49,6 +50,7 @@ class Stored:
 
     def __init__(self, variable: Any, dims: Sequence[Hashable]) -> None:
         self._variable, self._dims = variable, tuple(dims)
+        self.name = str(variable.encoding.get("source", "an xarray.Variable"))
         self.dtype = variable.dtype
         self.shape = tuple(variable.sizes.get(d, 1) for d in self._dims)
         chunks = variable.encoding.get("preferred_chunks")
@@ -69,6 +71,7 @@ class StoredSource(GenericSource):
 
     def __init__(self, obj: Stored) -> None:
         super().__init__(obj)
+        self.spec = replace(self.spec, name=obj.name, how="through xarray, which decodes it")
         self._lock = nullcontext()
 
 
