@@ -6,6 +6,7 @@ array([1., 2., 3.])
 """
 
 from chunkflow import errors, fft
+from chunkflow.adapters import jax, torch
 from chunkflow.analysis import Analysis
 from chunkflow.api import blockwise, chunks, map
 from chunkflow.budget import Budget
@@ -79,6 +80,7 @@ __all__ = [
     "gram",
     "histogram",
     "iteration_plan",
+    "jax",
     "label_statistics",
     "map",
     "map_overlap",
@@ -118,6 +120,7 @@ __all__ = [
     "sum",
     "tensordot",
     "topk",
+    "torch",
     "transpose",
     "unique",
     "var",
