@@ -10,7 +10,7 @@ import numpy as np
 from chunkflow import api
 from chunkflow.errors import ArgumentError, ArgumentTypeError, UnsupportedError
 from chunkflow.graph import is_scalar
-from chunkflow.labels import Dims, laid, wrapped
+from chunkflow.labels import Dims, coordinates, laid, wrapped
 from chunkflow.stores import is_labelled
 from chunkflow.stores.xarray import arranged, held
 
@@ -96,6 +96,7 @@ def apply_ufunc(
             f"the lengths of the output's dimensions {unknown} are not known: say so with output_sizes="
         )
 
+    coords = coordinates(arrays, exclude_dims)
     pairs: list[Any] = []
     orders: list[tuple[Dims, Dims] | None] = []
     for place, (arg, dims) in enumerate(zip(args, core, strict=True)):
@@ -124,8 +125,8 @@ def apply_ufunc(
     )
     lasting = {*loops, *(d for d in ends if d not in exclude_dims)}
     if isinstance(result, tuple):
-        return tuple(wrapped(r, (*loops, *ends), lasting, arrays, exclude_dims) for r in result)
-    return wrapped(result, (*loops, *ends), lasting, arrays, exclude_dims)
+        return tuple(wrapped(r, (*loops, *ends), lasting, arrays, coords) for r in result)
+    return wrapped(result, (*loops, *ends), lasting, arrays, coords)
 
 
 def _signature(core: Sequence[Dims], ends: Sequence[Dims], exclude: Collection[Hashable]) -> str:

@@ -395,3 +395,29 @@ def test_the_accessor_has_the_operations_as_methods(stored: Any) -> None:
     assert sum(chunk.data.size for chunk in methods.chunks(device="cpu")) == x.size
     with pytest.raises(AttributeError, match="no 'fft'"):
         _ = methods.fft
+
+
+def test_compute_takes_several_at_once(stored: Any) -> None:
+    x = cf.open(stored.raw)
+    mean, peak, number, given = cf.compute(x.mean("time"), x.max().variable, 3, stored.raw, device="cpu")
+    xr.testing.assert_allclose(mean, stored.raw.mean("time"))
+    assert float(peak) == float(stored.raw.max())
+    assert number == 3
+    assert given is stored.raw or given.identical(stored.raw)
+    assert len(cf.explain(x.mean("time"), x.max(), device="cpu")) == 1
+
+
+def test_arrays_of_xarray_are_written_to_in_place() -> None:
+    x = dataset().raw.copy(deep=True)
+    out = xr.DataArray(np.zeros(x.shape, "f4"), dims=("i", "j", "k"), coords={"i": np.arange(len(TIMES))}, name="other")
+    got = cf.map(np.sqrt, x, out=out, device="cpu")
+    xr.testing.assert_identical(got, cf.map(np.sqrt, x, device="cpu"))
+    np.testing.assert_array_equal(out, np.sqrt(x.values))
+    assert np.shares_memory(got.values, out.values)
+
+
+def test_weights_go_by_axis(stored: Any) -> None:
+    x, weights = stored.raw, stored.area.isel(lon=0)
+    got = cf.average(x, dim="lat", weights=weights, device="cpu")
+    np.testing.assert_allclose(got, np.average(x.values, 1, weights.values), rtol=1e-6)
+    assert got.dims == ("time", "lon")
