@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from chunkflow.graph import Leaf
+from chunkflow.graph import Leaf, node_of
 from chunkflow.lazy import Array
 from chunkflow.spec import default_chunks
 from chunkflow.stores import is_labelled
@@ -38,7 +38,7 @@ def open(source: Any) -> Any:
     """
     if is_labelled(source):
         data = held(getattr(source, "variable", source))
-        return source.copy(deep=False, data=data if isinstance(data, Array) else ChunkedArray(Leaf(data)))
+        return source.copy(deep=False, data=ChunkedArray(node_of(data)))
     return source if isinstance(source, Array) else Array(Leaf(source))
 
 
@@ -58,6 +58,14 @@ class ChunkedArray(Array):
             (*[side] * (n // side), *([n % side] if n % side else ())) or (0,)
             for n, side in zip(self.shape, sides, strict=True)
         )
+
+    def __bool__(self) -> bool:
+        # xarray takes an error for a difference, so arrays that are equal would not seem so.
+        return bool(self.compute() if self.size == 1 else super().__bool__())
+
+    def item(self) -> Any:
+        """The one element, computed."""
+        return self.compute().item()
 
     def __dask_graph__(self) -> None:
         """Not dask's: xarray asks the manager of its chunks, `chunkflow.xarray.ChunkManager`."""

@@ -345,6 +345,15 @@ def test_xarray_computes_expressions(stored: Any) -> None:
         xr.testing.assert_allclose(done, calculate(given))
 
 
+def test_xarray_compares_expressions(stored: Any) -> None:
+    x = cf.open(stored.air)
+    assert (x + 0).equals(stored.air.load())
+    assert not (x + 1).equals(stored.air)
+    assert (x > 270).any().item() is True
+    with pytest.raises(errors.UnsupportedError, match="truth"):
+        bool((x > 270).data)
+
+
 def test_apply_ufunc_of_xarray_itself(stored: Any) -> None:
     cores: dict[str, Any] = {"input_core_dims": [["time"]], "output_core_dims": [["time"]]}
     got = xr.apply_ufunc(detrended, cf.open(stored.raw), dask="parallelized", output_dtypes=["f4"], **cores)
