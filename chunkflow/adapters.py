@@ -101,7 +101,7 @@ def jax(fn: Callable[..., Any]) -> Callable[..., Any]:
     array([0., 0., 0.], dtype=float32)
     """
     library = importlib.import_module("jax")
-    # Its work is asynchronous on the CPU too, and a block's memory is used again once the call has returned.
+    # Its work runs on streams of its own, on the CPU too, and a block's memory is soon used again.
     return _adapted(fn, fn, library.numpy.from_dlpack, library.Array, library.block_until_ready)
 
 
@@ -115,7 +115,7 @@ def _adapted(
 ) -> Callable[..., Any]:
     """`work` for blocks: `taken` makes a library's array of one, `settled` readies such a `kind` to be given back."""
 
-    @functools.wraps(fn)
+    @functools.wraps(fn, updated=())
     def call(*args: Any, **kwargs: Any) -> Any:
         blocks = [a for a in args if hasattr(a, "__dlpack__")]
         xp = sys.modules[type(blocks[0]).__module__.partition(".")[0]]  # NumPy or CuPy, whichever it is

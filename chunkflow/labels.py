@@ -77,7 +77,7 @@ class Labels:
     def _named(self, result: Any, declared: Declared, axes: Sequence[int | None], arrays: Sequence[Any]) -> Any:
         names: dict[int, Hashable] = {}
         for array, operand in zip(arrays, declared.nest.operands, strict=True):
-            own = next((dims for known, dims in self._dims if known is array), ())
+            own = next((dims for known, dims in reversed(self._dims) if known is array), ())
             for name, axis in zip(own, operand.axes, strict=False):
                 if axis is not None:
                     names.setdefault(axis, name)

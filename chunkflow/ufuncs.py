@@ -90,6 +90,10 @@ def apply_ufunc(
         if of_all.difference(dims) & set(own):
             raise ArgumentError(f"an array with dimensions {own} has a core dimension that is none of its own {dims}")
     loops = tuple(dict.fromkeys(d for a in arrays for d in a.dims if d not in of_all))
+    if set(ends) & set(loops):
+        raise ArgumentError(
+            f"output_core_dims={ends} has dimensions that are cut, {loops}: name them in input_core_dims"
+        )
     lengths = {d: n for a in arrays for d, n in a.sizes.items() if d not in exclude_dims} | dict(output_sizes or {})
     if unknown := [d for d in ends if d not in lengths]:
         raise ArgumentError(

@@ -131,6 +131,13 @@ def test_arrays_broadcast_by_the_names_of_their_dimensions(stored: Any, names: t
     xr.testing.assert_identical(got, expected)
 
 
+def test_one_array_may_have_two_names() -> None:
+    values = np.arange(3.0)
+    x, y = xr.Variable(("a",), values), xr.Variable(("b",), values)
+    for got in (cf.map(np.add, x, y, device="cpu"), cf.map(np.add, y, x, device="cpu").transpose()):
+        xr.testing.assert_identical(got, xr.Variable(("a", "b"), np.add.outer(values, values)))
+
+
 def test_a_plain_array_and_a_scalar_join_as_numpys_do(stored: Any) -> None:
     x = stored.raw
     got = cf.map(lambda a, b, c: a * b + c, x, LON, 2.0, device="cpu")
@@ -317,6 +324,8 @@ def test_apply_ufunc_refuses_what_it_cannot_do(stored: Any) -> None:
         cf.apply_ufunc(np.sum, x, input_core_dims=[["lat"], []])
     with pytest.raises(errors.ArgumentError, match="none of its own"):
         cf.apply_ufunc(np.add, x, x.isel(lon=0), input_core_dims=[["lat"], []])
+    with pytest.raises(errors.ArgumentError, match="are cut"):
+        cf.apply_ufunc(np.sum, x, output_core_dims=[["lat"]])
     with pytest.raises(errors.UnsupportedError, match="differ"):
         cf.apply_ufunc(np.frexp, x, output_core_dims=[[], ["lat"]])
 

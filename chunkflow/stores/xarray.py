@@ -31,7 +31,7 @@ def held(variable: Any, dims: Sequence[Hashable] | None = None) -> Any:
     data = getattr(variable, "_data", None)
     if data is None or hasattr(data, "get_duck_array"):
         return Stored(variable, dims)
-    return arranged(data, variable.dims, dims)
+    return data if dims == variable.dims else arranged(data, variable.dims, dims)
 
 
 def arranged(array: Any, own: Sequence[Hashable], dims: Sequence[Hashable]) -> Any:
