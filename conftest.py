@@ -27,8 +27,12 @@ settings.register_profile(
 )
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
 
-# Doctests are found by importing each module, and these cannot be imported without CuPy and h5py.
+# Doctests are found by importing each module, and these cannot be imported without what they are for.
 collect_ignore = [] if importlib.util.find_spec("cupy") else ["chunkflow/devices/cupy.py"]
+if not importlib.util.find_spec("xarray"):
+    collect_ignore += ["chunkflow/xarray.py", "chunkflow/ufuncs.py"]
+if not importlib.util.find_spec("torch"):
+    collect_ignore += ["chunkflow/datasets.py"]
 if not importlib.util.find_spec("h5py"):
     collect_ignore += [f"chunkflow/stores/{room}.py" for room in ("hdf5", "hdf5facts", "hdf5path", "hdf5sink")]
 

@@ -6,6 +6,7 @@ array([1., 2., 3.])
 """
 
 from chunkflow import errors, fft
+from chunkflow.adapters import jax, torch
 from chunkflow.analysis import Analysis
 from chunkflow.api import blockwise, chunks, map
 from chunkflow.budget import Budget
@@ -16,9 +17,10 @@ from chunkflow.extremes import all, any, argmax, argmin, count_nonzero, max, min
 from chunkflow.groups import LabelStatistics, label_statistics
 from chunkflow.histograms import bincount, histogram, topk
 from chunkflow.joining import concatenate, pad, stack
-from chunkflow.lazy import Array, open
+from chunkflow.lazy import Array
 from chunkflow.linalg import dot, einsum, matmul, outer, tensordot, vecdot
 from chunkflow.nanreductions import nanargmax, nanargmin, nanmax, nanmean, nanmin, nanprod, nanstd, nansum, nanvar
+from chunkflow.opening import open
 from chunkflow.overlap import iteration_plan, map_overlap
 from chunkflow.pacing import IterationPlan
 from chunkflow.plan import Plan
@@ -30,6 +32,7 @@ from chunkflow.reductions import average, mean, prod, reduction, std, sum, var
 from chunkflow.scans import cumprod, cumsum, diff, maximum_accumulate, minimum_accumulate
 from chunkflow.stream import Chunk, ChunkStream
 from chunkflow.trace import Observer, observing
+from chunkflow.ufuncs import apply_ufunc
 
 __version__ = "0.1.0"
 
@@ -52,6 +55,7 @@ __all__ = [
     "WriteError",
     "all",
     "any",
+    "apply_ufunc",
     "argmax",
     "argmin",
     "average",
@@ -76,6 +80,7 @@ __all__ = [
     "gram",
     "histogram",
     "iteration_plan",
+    "jax",
     "label_statistics",
     "map",
     "map_overlap",
@@ -115,6 +120,7 @@ __all__ = [
     "sum",
     "tensordot",
     "topk",
+    "torch",
     "transpose",
     "unique",
     "var",

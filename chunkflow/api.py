@@ -106,7 +106,9 @@ def map(
     True
     """
     options = Options(out, budget, dtype, chunks, workspace, device, overwrite)
-    return Request(declare_map(fn, kwargs, drop_axis, new_axis), arrays, options, progress, fn=fn, loose=True)
+    return Request(
+        declare_map(fn, kwargs, drop_axis, new_axis), arrays, options, progress, fn=fn, loose=True, keeps=True
+    )
 
 
 @operation

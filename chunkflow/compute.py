@@ -20,6 +20,8 @@ from chunkflow.plan import Plan
 from chunkflow.prepare import Options
 from chunkflow.progress import ProgressLike
 from chunkflow.run import is_operation, plan_of, watching
+from chunkflow.stores import is_labelled
+from chunkflow.stores.xarray import held
 from chunkflow.units import format_bytes
 
 
@@ -29,7 +31,7 @@ def compute(*values: Any, budget: BudgetLike = None, device: Any = None, progres
     Parameters
     ----------
     *values
-        Lazy arrays, or tuples, lists and dicts that hold some; anything else is given back as it is.
+        Lazy arrays, xarray's that hold one, or tuples, lists and dicts of these; anything else is given back as it is.
     budget, device, progress
         As for `chunkflow.map`: each pass keeps within the budget.
 
@@ -151,6 +153,8 @@ def _finished(node: Node, result: Any, out: Any) -> Any:
 def _lazies(values: Any) -> Iterator[Lazy]:
     if isinstance(values, Lazy):
         yield values
+    elif is_labelled(values):
+        yield from _lazies(held(getattr(values, "variable", values)))
     elif isinstance(values, dict):
         yield from _lazies(list(values.values()))
     elif isinstance(values, list | tuple):
@@ -161,6 +165,9 @@ def _lazies(values: Any) -> Iterator[Lazy]:
 def _replaced(values: Any, done: dict[Node, Any]) -> Any:
     if isinstance(values, Lazy):
         return done[values._node]
+    if is_labelled(values):
+        array = held(getattr(values, "variable", values))
+        return values.copy(deep=False, data=np.asarray(done[array._node])) if isinstance(array, Lazy) else values
     if isinstance(values, dict):
         return {key: _replaced(value, done) for key, value in values.items()}
     if isinstance(values, list):

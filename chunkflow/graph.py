@@ -33,7 +33,8 @@ class Request:
 
     `finish` makes of the results what the caller gets. `is_view` says that they are the one array's own elements.
     `fn` is the user's own function, of which nobody knows what it gives, and `loose` says that the declaration asks for
-    shapes alone.
+    shapes alone. `keeps` says that a result's axis that follows one of the array's has its places, so that its name and
+    coordinates hold.
     """
 
     declare: Declare
@@ -44,6 +45,7 @@ class Request:
     is_view: bool = False
     fn: Callable[..., Any] | None = None
     loose: bool = False
+    keeps: bool = False
 
     @property
     def is_known(self) -> bool:

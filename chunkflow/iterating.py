@@ -27,13 +27,14 @@ from chunkflow.errors import ArgumentError, ArgumentTypeError, ResultError, Resu
 from chunkflow.graph import Lazy, first_lazy
 from chunkflow.grid import Region, Shape
 from chunkflow.host import available_memory
+from chunkflow.labels import labels_of
 from chunkflow.ops.iterate import Stepping, Steps
 from chunkflow.ops.map import output_axes
 from chunkflow.ops.overlap import boundaries, each
 from chunkflow.pacing import IterationPlan, Pacing
 from chunkflow.prepare import Options, Prepared, prepared
 from chunkflow.progress import ProgressLike
-from chunkflow.run import Request, asks, execute, later
+from chunkflow.run import Request, asks, execute, labelled, later
 from chunkflow.spec import ArraySpec
 from chunkflow.stores import spec_of
 from chunkflow.stores.base import Footprint, Source
@@ -55,7 +56,14 @@ def repeatable(ask: Callable[P, Request | Iteration]) -> Callable[P, Any]:
         return asked.plan() if isinstance(asked, Iteration) else None
 
     @functools.wraps(ask)
+    def once(*args: P.args, **kwargs: P.kwargs) -> Any:
+        return ask(*args, **{**kwargs, "iterations": 1, "steps_per_pass": None})  # type: ignore[arg-type]
+
+    @functools.wraps(ask)
     def call(*args: P.args, **kwargs: P.kwargs) -> Any:
+        labels = labels_of(args, kwargs)
+        if labels is not None:
+            return labelled(labels, once, call)
         asked = ask(*args, **kwargs)
         if not isinstance(asked, Iteration):
             return asks(asked, ask, args, kwargs)

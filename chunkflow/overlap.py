@@ -133,7 +133,7 @@ def map_overlap(
                 "iterations need trim=True: each step's result is the next one's array, without its halo"
             )
         return Iteration(fn, kwargs, depth, boundary, arrays, options, progress, int(iterations), steps)
-    return Request(_declare(fn, kwargs, depth, boundary, trim), arrays, options, progress, fn=fn)
+    return Request(_declare(fn, kwargs, depth, boundary, trim), arrays, options, progress, fn=fn, keeps=True)
 
 
 def iteration_plan(fn: Callable[..., Any], *arrays: Any, iterations: int, **options: Any) -> IterationPlan:

@@ -61,7 +61,7 @@ def _quantiles(
     return ArraySpec("quantile", (*np.shape(q), *kept), found.dtype)
 
 
-@composed(gives=_quantiles, streams=True)
+@composed(gives=_quantiles, streams=True, reduces=True)
 def quantile(
     x: Any,
     q: Any,
@@ -129,7 +129,7 @@ def quantile(
     return reduced(make, x, axis, keepdims, chunks, options, progress)
 
 
-@composed(gives=_quantiles, streams=True)
+@composed(gives=_quantiles, streams=True, reduces=True)
 def percentile(
     x: Any,
     q: Any,
@@ -177,7 +177,7 @@ def percentile(
     return reduced(make, x, axis, keepdims, chunks, options, progress)
 
 
-@composed(gives=_median, streams=True)
+@composed(gives=_median, streams=True, reduces=True)
 def median(
     x: Any,
     axis: Axis = None,

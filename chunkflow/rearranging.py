@@ -107,7 +107,7 @@ def moved(
     axes = every if order is None else order
     if has_lazy(x):  # nothing is moved: what needs it reads it in these places
         check_lazily(options, progress, "a rearranged array")
-        return Request(declare_permuted(axes), (x,), Options(), is_view=axes == every)
+        return Request(declare_permuted(axes), (x,), Options(), is_view=axes == every, keeps=True)
     sides = block or _sides(spec, axes, options)
     if options.chunks is None and spec.chunks is not None and axes != every:
         options = replace(options, chunks=tuple(spec.chunks[a] for a in axes))
@@ -120,7 +120,7 @@ def moved(
     # With its dtype and workspace known, nothing is read on trial.
     device = "cpu" if options.device is None else options.device
     known = replace(options, dtype=spec.dtype, workspace=0.0, device=device)
-    return Request(declare, (x,), known, progress)
+    return Request(declare, (x,), known, progress, keeps=True)
 
 
 def _sides(spec: ArraySpec, axes: Shape, options: Options) -> tuple[int | None, ...]:

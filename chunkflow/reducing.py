@@ -80,7 +80,7 @@ def request(
         return result[()] if out is None and result.ndim == 0 else result
 
     options = Options(out=out, budget=budget, dtype=dtype, device=device, overwrite=overwrite)
-    return Request(declare, arrays, options, progress, finish, fn=fn)
+    return Request(declare, arrays, options, progress, finish, fn=fn, keeps=True)
 
 
 def reduced_axes(axis: Axis, ndim: int) -> Axes:

@@ -7,6 +7,7 @@ of its arrays is an expression gives another expression.
 from __future__ import annotations
 
 import functools
+import inspect
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from contextvars import ContextVar
@@ -25,9 +26,11 @@ from chunkflow.graph import (
     check_lazily,
     first_lazy,
     interned,
+    is_scalar,
     key_of,
     node_of,
 )
+from chunkflow.labels import Labels, labels_of
 from chunkflow.launch import launched
 from chunkflow.passes import Evaluation, learn
 from chunkflow.prepare import Options, prepared
@@ -66,11 +69,25 @@ def operation(ask: Callable[P, Request]) -> Callable[P, Any]:
 
     @functools.wraps(ask)
     def call(*args: P.args, **kwargs: P.kwargs) -> Any:
-        return asks(ask(*args, **kwargs), ask, args, kwargs)
+        labels = labels_of(args, kwargs)
+        return asks(ask(*args, **kwargs), ask, args, kwargs) if labels is None else labelled(labels, ask, call)
 
     call.__dict__["asks"] = ask
     call.__annotations__ = {**ask.__annotations__, "return": Any}
     return call
+
+
+def labelled(labels: Labels, ask: Callable[..., Request], call: Callable[..., Any]) -> Any:
+    """What a call on labelled arrays gives, with labels where they hold for the results. `ask` says what is run."""
+    request = ask(*labels.args, **labels.kwargs)
+    if request.keeps and len(labels.arrays) > 1:
+        labels.match()
+        request = ask(*labels.args, **labels.kwargs)
+    result = call(*labels.args, **labels.kwargs)
+    if not request.keeps:
+        return result
+    arrays = [a for a in request.arrays if not is_scalar(a)]
+    return labels.onto(result, Op(request, ask.__name__, learn).declared, arrays)
 
 
 def expression(
@@ -112,6 +129,7 @@ def composed(
     streams: bool = False,
     once: bool = False,
     plans: Callable[..., Any] | None = None,
+    reduces: bool = False,
 ) -> Callable[[Callable[P, Any]], Callable[P, Any]]: ...
 
 
@@ -122,6 +140,7 @@ def composed(
     streams: bool = False,
     once: bool = False,
     plans: Callable[..., Any] | None = None,
+    reduces: bool = False,
 ) -> Any:
     """Mark a function that runs several requests, one after another.
 
@@ -136,13 +155,20 @@ def composed(
         Whether of an expression it runs one request at most, which then is an expression too.
     plans : callable, optional
         Takes its arguments and tells what it would do.
+    reduces : bool
+        Whether it reduces its first array along its ``axis``, so that the other dimensions keep their names.
     """
     if fn is None:
-        return functools.partial(composed, gives=gives, streams=streams, once=once, plans=plans)
+        return functools.partial(composed, gives=gives, streams=streams, once=once, plans=plans, reduces=reduces)
     work = fn
 
     @functools.wraps(work)
     def call(*args: P.args, **kwargs: P.kwargs) -> Any:
+        labels = labels_of(args, kwargs)
+        if labels is not None:
+            result = call(*labels.args, **labels.kwargs)
+            axis = inspect.signature(work).bind(*labels.args, **labels.kwargs).arguments.get("axis")
+            return labels.reduced(result, axis) if reduces else result
         first = first_lazy(*args, *kwargs.values())
         if first is None:
             return work(*args, **kwargs)
@@ -202,6 +228,9 @@ def plan_of(fn: Callable[..., Any], arrays: Sequence[Any], options: Mapping[str,
     ArgumentTypeError
         It makes several passes, which only their results decide on.
     """
+    labels = labels_of(arrays, options)
+    if labels is not None:
+        arrays, options = labels.args, labels.kwargs
     ask, plans = fn.__dict__["asks"], fn.__dict__.get("plans")
     if plans is not None and (found := plans(*arrays, **options)) is not None:
         return found

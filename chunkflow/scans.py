@@ -91,7 +91,7 @@ def cumsum(
     array([ 0,  1,  3,  6, 10, 15])
     """
     declare = _accumulation(np.add, axis, dtype, chunks)
-    return Request(declare, (x,), _options(axis, out, budget, device, overwrite), progress)
+    return Request(declare, (x,), _options(axis, out, budget, device, overwrite), progress, keeps=axis is not None)
 
 
 @operation
@@ -134,7 +134,7 @@ def cumprod(
     array([  1.,   2.,   6.,  24., 120.])
     """
     declare = _accumulation(np.multiply, axis, dtype, chunks)
-    return Request(declare, (x,), _options(axis, out, budget, device, overwrite), progress)
+    return Request(declare, (x,), _options(axis, out, budget, device, overwrite), progress, keeps=axis is not None)
 
 
 @operation
@@ -181,7 +181,7 @@ def maximum_accumulate(
     array([3, 3, 4, 4, 5])
     """
     declare = _accumulation(np.maximum, _not_none(axis), dtype, chunks)
-    return Request(declare, (x,), _options(axis, out, budget, device, overwrite), progress)
+    return Request(declare, (x,), _options(axis, out, budget, device, overwrite), progress, keeps=axis is not None)
 
 
 @operation
@@ -224,7 +224,7 @@ def minimum_accumulate(
     array([3, 1, 1, 1, 0])
     """
     declare = _accumulation(np.minimum, _not_none(axis), dtype, chunks)
-    return Request(declare, (x,), _options(axis, out, budget, device, overwrite), progress)
+    return Request(declare, (x,), _options(axis, out, budget, device, overwrite), progress, keeps=axis is not None)
 
 
 @operation
@@ -289,7 +289,7 @@ def diff(
         op = _overlapping(shape, along, int(n))
         return Declared(op, Difference(along, int(n)), every, block_sides(chunks, op.extents), tiles=True)
 
-    return Request(declare, (x,), Options(out, budget, device=device, overwrite=overwrite), progress)
+    return Request(declare, (x,), Options(out, budget, device=device, overwrite=overwrite), progress, keeps=True)
 
 
 # -- How they are declared -----------------------------------------------------------------------------------

@@ -77,3 +77,16 @@ class ArraySpec:
     def nbytes(self) -> int:
         """Bytes of the whole array, decoded."""
         return self.size * self.dtype.itemsize
+
+
+def default_chunks(shape: Shape, itemsize: int, target: int = 8 << 20) -> Shape:
+    """Chunk of at most `target` bytes: the longest side is halved until it fits.
+
+    >>> default_chunks((4096, 2048, 1000), 4)
+    (128, 128, 125)
+    """
+    sides = [max(1, n) for n in shape]
+    while sides and max(sides) > 1 and math.prod(sides) * itemsize > target:
+        longest = sides.index(max(sides))
+        sides[longest] = -(-sides[longest] // 2)
+    return tuple(sides)

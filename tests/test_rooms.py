@@ -27,23 +27,24 @@ FLOORS = (
     "stores.base stores.layout stores.checks stores.paths",
     "stores.array stores.file stores.filesink stores.zarrnode stores.zarrfiles stores.zarrcodecs stores.zarrchain "
     "stores.zarrchunks stores.zarrshards stores.retries stores.zarrremote stores.zarrdirect stores.zarr "
-    "stores.hdf5chunks stores.hdf5facts stores.hdf5 stores.* stores",
+    "stores.hdf5chunks stores.hdf5facts stores.hdf5 stores.generic stores.xarray stores.* stores",
     "devices.moving devices.base devices.measured devices.rates devices.pinned devices.numpy devices.cupy",
     "devices.clock devices",
     "staging kernel crews ring direct engine budget calibrate profile progress",
-    "analysis declare prepare launch graph fusing places passes stream run api pacing iterating overlap",
+    "analysis declare prepare launch graph fusing places passes labels stream run adapters api ufuncs",
+    "pacing iterating overlap",
     "reducing reductions extremes nanreductions selecting quantiles binning histograms groups scans covariance linalg",
     "rearranging rearrange joining rechunking",
     "spectral fourier transforming convolution fft",
-    "elementwise slicing reshaping equivalents vocabulary compute lazy",
-    "tuning cli testing.arrays testing.bench testing.pools testing.* testing",
+    "elementwise slicing reshaping equivalents vocabulary compute lazy opening",
+    "tuning cli xarray datasets testing.arrays testing.bench testing.pools testing.* testing",
 )
 ROOMS = [room for floor in FLOORS for room in floor.split()]
 
 # Beyond the order: the referee wraps any device, so it knows none.
 MAY_NOT_IMPORT = {"devices.clock": ("devices.numpy", "devices.cupy")}
 # Doors to the outside use the package as its users do. Nothing inside imports them.
-DOORS = ("cli", "testing")
+DOORS = ("cli", "datasets", "testing", "xarray")
 # These look their modules up by name, when one is asked for.
 LAZY = ("", "stores", "devices")
 # Heavy packages, and the only rooms that may import each.
@@ -53,6 +54,8 @@ ONLY_IN = {
     "zarr": "stores.zarr*",
     "h5py": "stores.hdf5*",
     "tqdm": "progress",
+    "torch": "datasets",
+    "xarray": "*xarray",
 }
 
 MAX_LINES = 400
@@ -179,7 +182,7 @@ def test_import_is_light() -> None:
     seconds = {}
     for package in ("numpy", "chunkflow"):
         start = time.perf_counter()
-        heavy = ["cupy", "dask", "distributed", "zarr", "tqdm", "h5py", "xarray", "torch"]
+        heavy = ["cupy", "dask", "distributed", "zarr", "tqdm", "h5py", "xarray", "torch", "jax"]
         assert loaded_by(f"import {package}", heavy) == []
         seconds[package] = time.perf_counter() - start
     print({package: f"{s:.2f} s" for package, s in seconds.items()})  # to be read: no clock decides a test

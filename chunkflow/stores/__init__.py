@@ -18,7 +18,7 @@ __all__ = ["Sink", "Source", "Target", "open_source", "open_target"]
 
 _KINDS = (
     "a NumPy array or np.memmap, the path of a .npy file or a zarr array or of an HDF5 dataset ('file.h5:/name'), a "
-    "zarr.Array, an h5py.Dataset, or an object with shape, dtype and basic slicing"
+    "zarr.Array, an h5py.Dataset, an xarray.DataArray, or an object with shape, dtype and basic slicing"
 )
 
 
@@ -27,7 +27,7 @@ def open_source(obj: Any) -> Source:
 
     Parameters
     ----------
-    obj : numpy.ndarray, str, os.PathLike, zarr.Array, h5py.Dataset or array-like object
+    obj : numpy.ndarray, str, os.PathLike, zarr.Array, h5py.Dataset, xarray.DataArray or array-like object
         An array in memory or mapped from a file; the path of a ``.npy`` file or of a zarr array
         (a group's member too: ``"sim.zarr/u"``) or of an HDF5 dataset (``"sim.h5:/fields/u"``, or ``"sim.h5"`` where
         the file holds no other); the URL of a zarr array; or any object with ``shape``, ``dtype`` and basic slicing.
@@ -56,6 +56,10 @@ def open_source(obj: Any) -> Source:
     if opens is not None:
         found: Source = opens(obj)
         return found
+    if is_labelled(obj):
+        from chunkflow.stores.xarray import held
+
+        return open_source(held(getattr(obj, "variable", obj)))
     _refuse_device_array(obj)
     if _is_zarr_array(obj):
         from chunkflow.stores.zarr import ZarrSource
@@ -283,6 +287,12 @@ def _is_hdf5_dataset(obj: object) -> bool:
     """Whether this is an `h5py.Dataset`. Nobody can have one without having imported h5py."""
     h5py = sys.modules.get("h5py")
     return h5py is not None and isinstance(obj, h5py.Dataset)
+
+
+def is_labelled(obj: object) -> bool:
+    """Whether this is a `DataArray` or `Variable` of xarray. Nobody can have one without having imported xarray."""
+    xarray = sys.modules.get("xarray")
+    return xarray is not None and isinstance(obj, (xarray.DataArray, xarray.Variable))
 
 
 def _is_zarr_array(obj: object) -> bool:

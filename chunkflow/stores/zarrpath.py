@@ -11,28 +11,14 @@ import zarr
 
 from chunkflow.errors import ArgumentError, ArgumentTypeError, ChunkflowError, WriteError
 from chunkflow.grid import Region, Shape
-from chunkflow.spec import ArraySpec
+from chunkflow.spec import ArraySpec, default_chunks
 from chunkflow.stores import paths
 from chunkflow.stores.base import Footprint
 from chunkflow.stores.checks import numeric_dtype
 from chunkflow.stores.zarr import ZarrSink
 from chunkflow.stores.zarrnode import zarr_node
 
-_CHUNK = 8 << 20
 _SUFFIX = ".zarr"
-
-
-def default_chunks(shape: Shape, itemsize: int, target: int = _CHUNK) -> Shape:
-    """Chunk of at most `target` bytes: the longest side is halved until it fits.
-
-    >>> default_chunks((4096, 2048, 1000), 4)
-    (128, 128, 125)
-    """
-    sides = [max(1, n) for n in shape]
-    while sides and max(sides) > 1 and np.prod(sides, dtype=float) * itemsize > target:
-        longest = sides.index(max(sides))
-        sides[longest] = -(-sides[longest] // 2)
-    return tuple(sides)
 
 
 COPIES = 2.0

@@ -13,8 +13,8 @@ from zarr.storage import LocalStore, MemoryStore
 
 from chunkflow.errors import ArgumentError, ArgumentTypeError, OutputExistsError, ReadError, WriteError
 from chunkflow.grid import whole
+from chunkflow.spec import default_chunks
 from chunkflow.stores import Source, Target, open_source, open_target
-from chunkflow.stores.zarrpath import default_chunks
 from chunkflow.testing import PathSinkContract, SinkContract, SourceContract, filled
 
 

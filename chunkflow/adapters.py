@@ -1,0 +1,156 @@
+"""Functions written for torch or JAX: blocks are handed over and results taken back by DLPack, without a copy.
+
+What takes CuPy arrays (its own kernels, numba's) needs no adapter: ``docs/libraries.md`` shows them.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import sys
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+import numpy as np
+
+
+def torch(fn: Callable[..., Any]) -> Callable[..., Any]:
+    """Let a function of tensors, or a module, take blocks: on the CPU as on a GPU, where it runs on chunkflow's stream.
+
+    Parameters
+    ----------
+    fn : callable
+        Gets a tensor for each block, which it must not write to, and returns one, or a tuple of them, on the same
+        device, which it must not keep. It runs under ``torch.no_grad()``; a module with parameters belongs on the
+        device of the blocks, in evaluation mode.
+
+    Returns
+    -------
+    callable
+        The same for NumPy and CuPy blocks, as `chunkflow.map` and its like call it. Where torch runs out of device
+        memory it raises a MemoryError, so that the block is computed in halves.
+
+    Raises
+    ------
+    ModuleNotFoundError
+        torch is not installed.
+
+    Notes
+    -----
+    On a GPU torch allocates by itself, beyond the budget. The plan leaves room for that where ``workspace=`` says how
+    many bytes an element takes, and ``torch.cuda.set_per_process_memory_fraction`` makes it a limit.
+
+    Examples
+    --------
+    >>> import numpy as np, chunkflow as cf
+    >>> import torch  # doctest: +SKIP
+    >>> relu = cf.torch(torch.nn.functional.relu)  # doctest: +SKIP
+    >>> cf.map(relu, np.array([-1.0, 2.0]), device="cpu")  # doctest: +SKIP
+    array([0., 2.])
+    """
+    library = importlib.import_module("torch")
+
+    def lane(block: Any) -> AbstractContextManager[Any]:
+        interface = getattr(block, "__cuda_array_interface__", None)
+        if interface is None:
+            return nullcontext()
+        stream = library.cuda.ExternalStream(interface["stream"], device=block.device.id)
+        return library.cuda.stream(stream)  # type: ignore[no-any-return]
+
+    def work(*args: Any, **kwargs: Any) -> Any:
+        try:
+            with library.no_grad():
+                return fn(*args, **kwargs)
+        except library.cuda.OutOfMemoryError as error:
+            raise MemoryError(str(error)) from error
+
+    return _adapted(
+        fn, work, library.from_dlpack, library.Tensor, lambda t: t.detach().resolve_conj().resolve_neg(), lane
+    )
+
+
+def jax(fn: Callable[..., Any]) -> Callable[..., Any]:
+    """Let a function of JAX's arrays take blocks, as `chunkflow.torch`.
+
+    Parameters
+    ----------
+    fn : callable
+        Gets a JAX array for each block and returns one, or a tuple of them, on the same device; ``jax.jit`` it before.
+
+    Returns
+    -------
+    callable
+        The same for NumPy and CuPy blocks. JAX has 32-bit numbers alone unless ``jax_enable_x64`` says otherwise.
+
+    Raises
+    ------
+    ModuleNotFoundError
+        JAX is not installed.
+
+    Notes
+    -----
+    JAX has streams and memory of its own. It takes three quarters of a GPU's memory at once unless the environment
+    variable ``XLA_PYTHON_CLIENT_PREALLOCATE`` is ``false``, and all that it takes is beyond the budget.
+
+    Examples
+    --------
+    >>> import numpy as np, chunkflow as cf
+    >>> import jax  # doctest: +SKIP
+    >>> cf.map(cf.jax(jax.jit(jax.numpy.tanh)), np.zeros(3, "f4"), device="cpu")  # doctest: +SKIP
+    array([0., 0., 0.], dtype=float32)
+    """
+    library = importlib.import_module("jax")
+    # Its work runs on streams of its own, on the CPU too, and a block's memory is soon used again.
+    return _adapted(fn, fn, library.numpy.from_dlpack, library.Array, library.block_until_ready)
+
+
+def _adapted(
+    fn: Callable[..., Any],
+    work: Callable[..., Any],
+    taken: Callable[[Any], Any],
+    kind: type,
+    settled: Callable[[Any], Any],
+    lane: Callable[[Any], AbstractContextManager[Any]] = nullcontext,
+) -> Callable[..., Any]:
+    """`work` for blocks: `taken` makes a library's array of one, `settled` readies such a `kind` to be given back."""
+
+    @functools.wraps(fn, updated=())
+    def call(*args: Any, **kwargs: Any) -> Any:
+        blocks = [a for a in args if hasattr(a, "__dlpack__")]
+        xp = sys.modules[type(blocks[0]).__module__.partition(".")[0]]  # NumPy or CuPy, whichever it is
+
+        def given(value: Any) -> Any:
+            if not isinstance(value, kind):
+                return value
+            value = settled(value)
+            if value.__dlpack_device__() != blocks[0].__dlpack_device__():
+                return value  # which is refused, and named
+            array = xp.from_dlpack(value)
+            # A view of a block would change on its way to the store, and does not tell.
+            return array.copy() if any(xp.may_share_memory(array, block) for block in blocks) else array
+
+        with lane(blocks[0]):
+            result = work(*(_lent(taken, a) if hasattr(a, "__dlpack__") else a for a in args), **kwargs)
+            return tuple(map(given, result)) if isinstance(result, tuple) else given(result)
+
+    call.__module__ = type(fn).__module__ if getattr(fn, "__module__", None) is None else fn.__module__
+    return call
+
+
+def _lent(taken: Callable[[Any], Any], block: Any) -> Any:
+    """A library's array on a block's memory; of a copy where it knows no such array: one that runs backwards, say."""
+    # That memory is not to be written to is more than most libraries can be told: they refuse it.
+    readonly = isinstance(block, np.ndarray) and not block.flags.writeable
+    try:
+        return taken(np.asarray(_Writable(block)) if readonly else block)
+    except (BufferError, RuntimeError, ValueError):
+        return taken(block.copy())
+
+
+class _Writable:
+    """A NumPy array's memory, without the note that it is read-only."""
+
+    def __init__(self, array: np.ndarray) -> None:
+        self._array = array  # which holds the memory
+        self.__array_interface__ = {**array.__array_interface__, "data": (array.ctypes.data, False)}

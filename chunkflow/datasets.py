@@ -1,0 +1,57 @@
+"""An array's blocks as a dataset of torch's, for a training loop."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch.utils.data import IterableDataset, get_worker_info
+
+import chunkflow
+from chunkflow.errors import UnsupportedError
+
+
+class Blocks(IterableDataset[torch.Tensor]):
+    """The blocks of an array as tensors on the device, read ahead and without a copy.
+
+    Parameters
+    ----------
+    array : array_like, str or path
+        A source, as for `chunkflow.map`.
+    **options
+        As for `chunkflow.chunks`: ``chunks=(256, -1)`` makes batches of 256 rows.
+
+    Raises
+    ------
+    UnsupportedError
+        When it is iterated over in a worker process: chunkflow's own threads read ahead.
+
+    Notes
+    -----
+    A tensor is valid until the loop moves on, and is not to be written to: ``clone()`` what is kept. Loop over the
+    dataset, or give it to ``DataLoader(dataset, batch_size=None)``.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from chunkflow.datasets import Blocks
+    >>> rows = Blocks(np.arange(12.0).reshape(6, 2), chunks=(4, -1), device="cpu")
+    >>> [float(batch.sum()) for batch in rows]
+    [28.0, 38.0]
+    """
+
+    def __init__(self, array: Any, **options: Any) -> None:
+        self._array, self._options = array, options
+
+    def __iter__(self) -> Iterator[torch.Tensor]:
+        if get_worker_info() is not None:
+            raise UnsupportedError("Blocks are read ahead by threads: use DataLoader(..., num_workers=0)")
+        with chunkflow.chunks(self._array, **self._options) as stream:
+            for chunk in stream:
+                tensor = torch.from_dlpack(chunk.data)
+                yield tensor
+                if tensor.is_cuda:
+                    # What the loop did with the block comes before the memory's next use, whatever its stream.
+                    lane = torch.cuda.ExternalStream(chunk.data.__cuda_array_interface__["stream"], tensor.device)
+                    lane.wait_stream(torch.cuda.current_stream(tensor.device))

@@ -1,0 +1,71 @@
+"""Lazy arrays of sources: where expressions begin."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from chunkflow.graph import Leaf, node_of
+from chunkflow.lazy import Array
+from chunkflow.spec import default_chunks
+from chunkflow.stores import is_labelled
+from chunkflow.stores.xarray import held
+
+
+def open(source: Any) -> Any:
+    """Open an array of any size as an expression, from which others are made. Nothing is read yet.
+
+    Parameters
+    ----------
+    source : array_like, str or path
+        A source, as for `chunkflow.map`.
+
+    Returns
+    -------
+    Array
+        To be used as a NumPy array is. Of an xarray.DataArray or Variable, the same with an `Array` as its data.
+
+    Raises
+    ------
+    SourceNotFoundError, ArgumentError, ArgumentTypeError
+        There is no such array, or it is of a kind that cannot be read.
+
+    Examples
+    --------
+    >>> import numpy as np, chunkflow as cf
+    >>> x = cf.open(np.arange(12.0).reshape(3, 4))
+    >>> np.sqrt(x).sum(axis=0).compute(device="cpu").shape
+    (4,)
+    """
+    if is_labelled(source):
+        data = held(getattr(source, "variable", source))
+        return source.copy(deep=False, data=ChunkedArray(node_of(data)))
+    return source if isinstance(source, Array) else Array(Leaf(source))
+
+
+class ChunkedArray(Array):
+    """An expression as xarray holds one: with chunks, which tell it that there is something to compute.
+
+    Blocks are planned when it runs; the chunks are those that a zarr array made of it gets.
+    """
+
+    __slots__ = ()
+
+    @property
+    def chunks(self) -> tuple[tuple[int, ...], ...]:
+        """Lengths of the chunks along each axis."""
+        sides = default_chunks(self.shape, self.dtype.itemsize)
+        return tuple(
+            (*[side] * (n // side), *([n % side] if n % side else ())) or (0,)
+            for n, side in zip(self.shape, sides, strict=True)
+        )
+
+    def __bool__(self) -> bool:
+        # xarray takes an error for a difference, so arrays that are equal would not seem so.
+        return bool(self.compute() if self.size == 1 else super().__bool__())
+
+    def item(self) -> Any:
+        """The one element, computed."""
+        return self.compute().item()
+
+    def __dask_graph__(self) -> None:
+        """Not dask's: xarray asks the manager of its chunks, `chunkflow.xarray.ChunkManager`."""

@@ -1,0 +1,161 @@
+"""What xarray looks for: an accessor, which is registered when this is imported, and a manager of chunks.
+
+>>> import xarray as xr, chunkflow.xarray
+>>> x = xr.DataArray([[1.0, 2.0], [3.0, 5.0]], dims=("lat", "lon"))
+>>> x.chunkflow.mean(dim="lon", device="cpu").values
+array([1.5, 4. ])
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import xarray
+from xarray.namedarray.parallelcompat import ChunkManagerEntrypoint
+
+import chunkflow
+from chunkflow.errors import UnsupportedError
+from chunkflow.graph import Leaf
+from chunkflow.opening import ChunkedArray
+
+_REDUCTIONS = (
+    "all any argmax argmin average count_nonzero max mean median min norm percentile prod ptp quantile reduction"
+)
+_NAN = "nanargmax nanargmin nanmax nanmean nanmin nanprod nanstd nansum nanvar"
+_OTHERS = "chunks copy cumprod cumsum diff maximum_accumulate minimum_accumulate open std sum transpose var"
+_OF_THE_ARRAY = frozenset(f"{_REDUCTIONS} {_NAN} {_OTHERS}".split())
+_OF_A_FUNCTION = frozenset({"apply_ufunc", "map", "map_overlap"})
+
+
+@xarray.register_dataarray_accessor("chunkflow")  # type: ignore[no-untyped-call]
+class Accessor:
+    """chunkflow's operations as methods of a DataArray: ``x.chunkflow.mean(dim="time", budget="4GB")``.
+
+    ``x.chunkflow.map(fn, *others)`` is ``chunkflow.map(fn, x, *others)``, and so with `map_overlap` and `apply_ufunc`.
+    """
+
+    def __init__(self, array: xarray.DataArray) -> None:
+        self._array = array
+
+    def __dir__(self) -> list[str]:
+        return sorted(_OF_THE_ARRAY | _OF_A_FUNCTION)
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        if name in _OF_THE_ARRAY:
+            return functools.partial(getattr(chunkflow, name), self._array)
+        if name in _OF_A_FUNCTION:
+            work = getattr(chunkflow, name)
+            return lambda fn, *others, **options: work(fn, self._array, *others, **options)
+        raise AttributeError(f"DataArray.chunkflow has no {name!r}: it has {', '.join(dir(self))}")
+
+
+class ChunkManager(ChunkManagerEntrypoint[Any]):
+    """What lets xarray compute and store expressions of chunkflow, and make them: ``chunked_array_type="chunkflow"``.
+
+    What xarray asks dask for and is missing here raises NotImplementedError: ``persist``, ``reduction`` (first and last
+    values), ``scan`` (``ffill``, ``bfill``), ``blockwise``, ``unify_chunks`` (`xarray.map_blocks`) and ``shuffle``.
+    """
+
+    def __init__(self) -> None:
+        self.array_cls = ChunkedArray
+
+    def chunks(self, data: Any) -> tuple[tuple[int, ...], ...]:
+        """See `ChunkedArray`."""
+        return data.chunks  # type: ignore[no-any-return]
+
+    def normalize_chunks(self, chunks: Any, shape: Any = None, *args: Any, **kwargs: Any) -> Any:
+        """Whatever is asked for: blocks are planned when an expression runs."""
+        return tuple((n,) for n in shape)
+
+    def from_array(self, data: Any, chunks: Any, **kwargs: Any) -> Any:
+        """Make an expression of an array of numbers; what is none, such as times, is loaded."""
+        return ChunkedArray(Leaf(data)) if np.dtype(data.dtype).kind in "biufc" else np.asarray(data)
+
+    def rechunk(self, data: Any, chunks: Any, **kwargs: Any) -> Any:
+        """Leave it as it is: blocks are planned when an expression runs."""
+        return data
+
+    def compute(self, *data: Any, **kwargs: Any) -> tuple[Any, ...]:
+        """Compute all in as few passes as there can be; ``x.compute(budget="4GB")`` says how."""
+        return tuple(map(np.asarray, chunkflow.compute(list(data), **kwargs)))
+
+    @property
+    def array_api(self) -> Any:
+        """NumPy's functions take expressions."""
+        return np
+
+    def map_blocks(self, func: Callable[..., Any], *args: Any, dtype: Any = None, **kwargs: Any) -> Any:
+        """Apply an elementwise function."""
+        return chunkflow.map(func, *args, dtype=dtype, **kwargs)
+
+    def apply_gufunc(
+        self,
+        func: Callable[..., Any],
+        signature: str,
+        *args: Any,
+        output_dtypes: Sequence[Any] | None = None,
+        output_sizes: Mapping[Hashable, int] | None = None,
+        vectorize: bool | None = False,
+        **kwargs: Any,
+    ) -> Any:
+        """See `xarray.apply_ufunc` with ``dask="parallelized"``: it becomes `chunkflow.apply_ufunc`."""
+        taken, given = (
+            [[d for d in part.strip("()").split(",") if d] for part in side.replace("),(", ");(").split(";")]
+            for side in signature.replace(" ", "").split("->")
+        )
+        variables = []
+        for array, core in zip(args, taken, strict=True):
+            loops = np.ndim(array) - len(core)
+            variables.append(xarray.Variable([*(f"loop{i}" for i in range(loops, 0, -1)), *core], array))
+        dtype = None if output_dtypes is None else tuple(output_dtypes) if len(given) > 1 else output_dtypes[0]
+        result = chunkflow.apply_ufunc(
+            func,
+            *variables,
+            input_core_dims=taken,
+            output_core_dims=given,
+            vectorize=bool(vectorize),
+            output_sizes=output_sizes,
+            dtype=dtype,
+        )
+        return tuple(r.data for r in result) if isinstance(result, tuple) else result.data
+
+    def store(self, sources: Any, targets: Any, **kwargs: Any) -> None:
+        """Compute into a store, in as few passes as there can be: ``to_zarr(path)`` streams.
+
+        Raises
+        ------
+        UnsupportedError
+            ``compute=False``.
+        """
+        if not kwargs.get("compute", True):
+            raise UnsupportedError("compute=False has nothing to give back: store when the result is wanted")
+        regions = kwargs.get("regions") or [None] * len(targets)
+        places = [Part.of(target, region or ()) for target, region in zip(targets, regions, strict=True)]
+        options = {name: kwargs[name] for name in ("budget", "device", "progress") if name in kwargs}
+        chunkflow.store(list(sources), places, **options)
+
+
+class Part:
+    """A region of an array that is written to, as an array of its own: what ``to_zarr(append_dim="time")`` adds."""
+
+    def __init__(self, array: Any, bounds: Sequence[range]) -> None:
+        self._array, self._starts = array, [side.start for side in bounds]
+        self.shape, self.dtype = tuple(map(len, bounds)), array.dtype
+
+    @classmethod
+    def of(cls, array: Any, region: Sequence[slice]) -> Any:
+        """The region; the array itself where that is all of it."""
+        bounds = [range(n)[side] for n, side in zip(array.shape, region, strict=False)]
+        return cls(array, bounds) if bounds != [range(n) for n in array.shape[: len(bounds)]] else array
+
+    def _there(self, region: Sequence[slice]) -> tuple[slice, ...]:
+        return tuple(slice(s.start + at, s.stop + at) for s, at in zip(region, self._starts, strict=True))
+
+    def __getitem__(self, region: Sequence[slice]) -> Any:
+        return self._array[self._there(region)]
+
+    def __setitem__(self, region: Sequence[slice], block: Any) -> None:
+        self._array[self._there(region)] = block
