@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from chunkflow import grid as _grid
-from chunkflow.coding import LATENCY, Coding, best_coding
+from chunkflow.coding import FETCHERS, LATENCY, Coding, best_coding
 from chunkflow.cost import Machine, Traffic, estimate
 from chunkflow.grid import Grid, Shape
 from chunkflow.halo import length
@@ -201,8 +201,10 @@ def _cut(spec: ArraySpec, machine: Machine, *, strict: bool) -> Cut:
         nbytes = math.prod(min(u, n) for u, n in zip(units, spec.shape, strict=True)) * itemsize
         if not strict and nbytes * machine.slots > machine.host_limit:
             units = None
-        else:  # what must be fetched is asked for chunk by chunk, by as many threads as there may be
-            limit = nbytes // itemsize if spec.remote else max(limit, nbytes // itemsize)
+        else:
+            if spec.remote:  # chunk by chunk, or by as many parts of shards as are fetched at once
+                limit = min(limit, spec.size // FETCHERS) if spec.sharded else 1
+            limit = max(limit, nbytes // itemsize)
     return Cut(spec.order, limit, units)
 
 

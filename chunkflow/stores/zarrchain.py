@@ -18,7 +18,7 @@ import numpy as np
 
 from chunkflow.grid import Region, Shape, permuted, shape_of
 from chunkflow.stores.zarrcodecs import NotDirectError, Step, compressor, flat, step_3, word
-from chunkflow.stores.zarrfiles import ChunkError, pread
+from chunkflow.stores.zarrfiles import ChunkError, Stored
 
 
 @dataclass(frozen=True)
@@ -73,15 +73,16 @@ class Chain:
         if last is None and length > (limit := 2 * self.nbytes + 65536):  # no codec makes them that much longer
             raise ChunkError(f"{length} bytes, where a chunk of {self.nbytes} takes at most {limit} encoded")
 
-    def read(self, fd: int, offset: int, length: int, inner: Region, target: np.ndarray) -> None:
-        """Read a chunk from a file and put part `inner` of it into `target`."""
-        self.check(length)
+    def read(self, found: Stored, start: int, length: int | None, inner: Region, target: np.ndarray) -> None:
+        """Read a chunk from an object and put part `inner` of it into `target`."""
+        if length is not None:
+            self.check(length)
         place = self._place(inner, target)
-        if place is not None and not self.steps:
-            pread(fd, flat(place), offset)
+        if place is not None and not self.steps and length is not None:
+            found.read(start, length, flat(place))
             self._swap(place)
         else:
-            self.decode(pread(fd, np.empty(length, np.uint8), offset), inner, target)
+            self.decode(found.read(start, length), inner, target)
 
     def decode(self, raw: np.ndarray, inner: Region, target: np.ndarray) -> None:
         """Put part `inner` of a chunk into `target`."""

@@ -15,12 +15,12 @@ import zarr
 import zarr.codecs as codecs
 from hypothesis import given
 from hypothesis import strategies as st
+from zarrarrays import ours
 
 from chunkflow.errors import ReadError
 from chunkflow.grid import whole
 from chunkflow.stores import open_source
 from chunkflow.stores.zarrcodecs import FILLS, blosc_size, compressor, inflate, zstd_size, zstd_total
-from chunkflow.stores.zarrdirect import direct
 from chunkflow.stores.zarrfiles import ChunkError
 
 CODECS: dict[str, Any] = {
@@ -184,7 +184,7 @@ def test_coding_takes_no_more_than_the_chain_says(name: str, tmp_path: Path) -> 
     shape = (512, 1024)
     x = np.random.default_rng(0).random(shape, "f4")
     array = zarr.create_array(tmp_path / "x.zarr", shape=shape, chunks=shape, dtype="f4", **CHAINS[name])
-    chunks = direct(array, tmp_path / "x.zarr")
+    chunks = ours(array)
     room = np.empty((600, 1100), "f4")[: shape[0], : shape[1]]
     works = [lambda given=given: chunks.write(whole(shape), given) for given in (x, np.asfortranarray(x))]
     works += [lambda out=out: chunks.read(whole(shape), out) for out in (np.empty_like(x), room)]

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from chunkflow.grid import Region, Shape
 from chunkflow.stores.zarrchunks import Chunks
 from chunkflow.stores.zarrdirect import direct
+from chunkflow.stores.zarrfiles import Folder
 from chunkflow.stores.zarrshards import Shards
 
 BLOSC = ("blosclz", "lz4", "lz4hc", "zlib", "zstd")
@@ -117,7 +118,7 @@ def values(options: dict[str, Any], seed: int = 0) -> np.ndarray:
 
 
 def ours(array: Any) -> Chunks | Shards:
-    return direct(array, Path(array.store.root))
+    return direct(array, Folder(str(array.store.root)))
 
 
 def same(one: np.ndarray, two: np.ndarray) -> None:
