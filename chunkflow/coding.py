@@ -12,8 +12,8 @@ from chunkflow.memory import rounded
 from chunkflow.plan import Cut
 from chunkflow.spec import ArraySpec
 
-FETCHERS = 16
-"""Chunks that are fetched at once from behind a network."""
+FETCHERS = 32
+"""Requests for chunks that are on their way at once to what is behind a network."""
 
 LATENCY = 0.05
 """Seconds that a request over a network takes before its first byte comes."""
@@ -35,7 +35,7 @@ class Coding:
     nbytes : int
         Bytes that they take at most.
     waits : int
-        How often, for each block, a lane waits for what it has asked a server for.
+        How often, for each block, a lane waits for what it has asked of a server.
     """
 
     threads: int = 1
@@ -48,7 +48,8 @@ class Coding:
 def best_coding(sources: Sequence[Coded], sinks: Sequence[Coded], lanes: int, threads: int, free: int) -> Coding:
     """As many threads for each lane as there are pieces for and as `free` bytes allow, and one at the least."""
     pieces_in, pieces_out = [_pieces(*s) for s in sources], [_pieces(*s) for s in sinks]
-    remote = [n for (n, _), (_, _, spec) in zip(pieces_in, sources, strict=True) if spec.remote]
+    pieces = [*zip(pieces_in, sources, strict=True), *zip(pieces_out, sinks, strict=True)]
+    remote = [n for (n, _), (_, _, spec) in pieces if spec.remote]
     if remote:
         threads = max(threads, FETCHERS // lanes)
     found = Coding()

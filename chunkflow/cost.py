@@ -118,7 +118,7 @@ def estimate(
     """Predict a run of `blocks` blocks with `depth` slots.
 
     `work` are the multiply-adds of a product; `spilled` of the bytes computed are not in the cache. Each lane has its
-    chunks decoded and encoded by so many threads. `waits` are seconds in which it waits for servers.
+    chunks decoded and encoded by so many threads. `waits` are seconds of waiting for servers.
 
     >>> m = Machine(read=1, upload=1, compute=1, download=1, write=1, overhead=0)
     >>> t = Traffic(8, 8, 8, 8, 8)
@@ -140,6 +140,9 @@ def estimate(
     if not machine.staged:
         # A lane takes its block through every stage itself, so lanes overlap and stages do not; some idle in the
         # last round. One thread hands the blocks out; a lane that has none waiting loses as much time again.
+        # What comes over a network is fetched ahead if there are slots for it, and hides the function's time: nobody
+        # knows how much that is, so without them it is taken to be as much again.
+        total = max(waits, total - waits) if depth > lanes else total + waits
         ragged = -(-blocks // lanes) * lanes / max(blocks, 1)
         handed = blocks * machine.overhead * (1 if depth >= 2 * machine.lanes else 2)
         return Estimate(total / lanes * ragged + handed, stages)

@@ -65,7 +65,7 @@ class Problem:
         privates = []
         for spec, operand, nbytes in zip(self.operands, op.operands, in_bytes, strict=True):
             loads = op.loads(operand, counts, walk)
-            privates.append(private(machine, loads, blocks, bool(self.outputs) and not operand.halo))
+            privates.append(private(machine, spec, loads, blocks, bool(self.outputs) and not operand.halo))
             if machine.staged or not spec.in_memory or operand.padded:
                 slots = lanes if privates[-1] else depth
                 inputs += min(slots, max(loads, 1)) * rounded(nbytes, page)
@@ -79,8 +79,10 @@ class Problem:
         for part in op.parts:
             stores = math.prod(n for a, n in enumerate(counts) if a not in part.folded)
             # Only the last of the steps that are combined gives a result: of `depth` steps on their way, so many do.
-            waiting = -(-depth // max(blocks // max(stores, 1), 1)) if machine.staged else lanes
-            outputs += min(waiting, max(stores, 1)) * sum(rounded(out_bytes[i], page) for i in part.numbers)
+            late = -(-depth // max(blocks // max(stores, 1), 1))
+            for i in part.numbers:
+                waiting = late if machine.staged or self.outputs[i].remote else lanes
+                outputs += min(waiting, max(stores, 1)) * rounded(out_bytes[i], page)
         kept = op.holds(block)
         if len(op.parts) == 1:
             partials = lanes * rounded(kept, page) if kept else 0
