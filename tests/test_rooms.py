@@ -25,9 +25,9 @@ FLOORS = (
     "ops.chained ops.* ops",
     "plan coding problem search planner chunking host",
     "stores.base stores.layout stores.checks stores.paths",
-    "stores.array stores.file stores.filesink stores.zarrnode stores.zarrfiles stores.zarrcodecs stores.zarrchain "
-    "stores.zarrchunks stores.zarrshards stores.retries stores.zarrdirect stores.zarrremote stores.zarr "
-    "stores.hdf5chunks stores.hdf5facts stores.hdf5 stores.* stores",
+    "stores.array stores.file stores.filesink stores.zarrnode stores.zarrfiles stores.zarrcodecs stores.zarrfilters "
+    "stores.zarrchain stores.zarrchunks stores.zarrshards stores.retries stores.zarrdirect stores.zarrremote "
+    "stores.zarr stores.zarrpath stores.zarrurl stores.hdf5chunks stores.hdf5facts stores.hdf5 stores.* stores",
     "devices.moving devices.base devices.rates devices.pinned devices.numpy devices.cupy devices.clock devices",
     "staging kernel crews ring direct engine budget calibrate profile progress",
     "analysis declare prepare launch graph fusing places passes stream run api pacing iterating overlap",

@@ -17,8 +17,9 @@ from typing import Any
 import numpy as np
 
 from chunkflow.grid import Region, Shape, permuted, shape_of
-from chunkflow.stores.zarrcodecs import NotDirectError, Step, compressor, flat, step_3, word
+from chunkflow.stores.zarrcodecs import Compressor, NotDirectError, Step, compressor, flat, step_3, word
 from chunkflow.stores.zarrfiles import ChunkError, Stored
+from chunkflow.stores.zarrfilters import filters
 
 
 @dataclass(frozen=True)
@@ -35,7 +36,7 @@ class Chain:
     def __post_init__(self) -> None:
         if not self.order:
             object.__setattr__(self, "order", tuple(range(len(self.shape))))
-        if sum(step.added is None for step in self.steps) > 1:
+        if sum(isinstance(step, Compressor) for step in self.steps) > 1:
             raise NotDirectError("several compressors")
 
     def __str__(self) -> str:
@@ -50,14 +51,13 @@ class Chain:
         sizes: list[int | None] = [math.prod(self.shape) * self.dtype.itemsize]
         for step in self.steps:
             before = sizes[-1]
-            sizes.append(None if before is None or step.added is None else before + step.added)
+            sizes.append(None if before is None else step.size(before))
         return tuple(sizes)
 
     @property
     def copies(self) -> float:
         """How many times a chunk's bytes coding takes besides, at most: gathered, swapped, and encoded step by step."""
-        deflated = any(step.name in ("gzip", "zlib") for step in self.steps)  # which grow their output by and by
-        return 1 + self.swapped + min(len(self.steps), 2) + 3 * deflated
+        return 1 + self.swapped + min(len(self.steps), 2) + sum(step.copies for step in self.steps)
 
     @property
     def nbytes(self) -> int:
@@ -138,11 +138,9 @@ class Chain:
 
 def chain_2(metadata: Any, shape: Shape, dtype: np.dtype, fill: np.ndarray) -> Chain:
     """Chain of an array of format 2."""
-    if metadata.filters:
-        raise NotDirectError("filters " + ", ".join(str(f.codec_id) for f in metadata.filters))
     order = tuple(range(len(shape)))
     given = metadata.compressor
-    steps = (compressor(given),) if given is not None else ()
+    steps: tuple[Step, ...] = (*filters(metadata.filters, dtype), *((compressor(given),) if given is not None else ()))
     if metadata.order == "F":
         order = order[::-1]
     return Chain(shape, dtype.newbyteorder("="), fill, not dtype.isnative, order, steps)

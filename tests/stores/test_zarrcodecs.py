@@ -176,6 +176,11 @@ CHAINS: dict[str, dict[str, Any]] = {
     "transposed": {"filters": codecs.TransposeCodec(order=(1, 0)), "compressors": codecs.ZstdCodec(level=1)},
     "zlib": {"zarr_format": 2, "compressors": numcodecs.Zlib(1)},
     "lz4": {"zarr_format": 2, "compressors": numcodecs.LZ4()},
+    "shuffled": {"zarr_format": 2, "filters": [numcodecs.Shuffle(4)]},
+    "rounded": {"zarr_format": 2, "filters": [numcodecs.BitRound(9)]},
+    "quantized": {"zarr_format": 2, "filters": [numcodecs.Quantize(3, "f4")], "compressors": None},
+    "scaled": {"zarr_format": 2, "filters": [numcodecs.FixedScaleOffset(0, 1000, "f4", "i2")]},
+    "differences": {"zarr_format": 2, "filters": [numcodecs.Delta("f4")]},
 }
 
 
@@ -195,6 +200,6 @@ def test_coding_takes_no_more_than_the_chain_says(name: str, tmp_path: Path) -> 
         work()
         most = max(most, tracemalloc.get_traced_memory()[1])
         tracemalloc.stop()
-    np.testing.assert_array_equal(room, x)
+    np.testing.assert_array_equal(room, array[...])
     assert most <= chunks.chain.copies * x.nbytes + (64 << 10)
     assert most > (chunks.chain.copies - 1) * x.nbytes, "and it says not much more than is taken"

@@ -49,6 +49,18 @@ compressors_2 = st.one_of(
 )
 
 
+def filters_2(dtype: np.dtype) -> st.SearchStrategy[Any]:
+    """Filters of format 2, all of which give back the numbers they were given."""
+    chains = [None, [numcodecs.Shuffle(dtype.itemsize)]]
+    if dtype.kind in "iu":
+        wide = np.dtype("f8")
+        chains += [
+            [numcodecs.Delta(dtype), numcodecs.Shuffle(2)],
+            [numcodecs.AsType(wide, dtype), numcodecs.Delta(wide)],
+        ]
+    return st.sampled_from(chains)
+
+
 @st.composite
 def chains_3(draw: st.DrawFn, ndim: int) -> dict[str, Any]:
     """Filters, serializer and compressors of format 3, checksums before and behind."""
@@ -84,6 +96,7 @@ def arrays(draw: st.DrawFn, sharded: bool | None = None) -> dict[str, Any]:
             "zarr_format": 2,
             "order": draw(st.sampled_from("CF")),
             "compressors": draw(compressors_2),
+            "filters": draw(filters_2(dtype)),
         }
     if sharded:
         shards = tuple(c * n for c, n in zip(chunks, draw(sides), strict=True))
