@@ -26,7 +26,7 @@ from chunkflow.stores.zarrchunks import Chunks
 from chunkflow.stores.zarrcodecs import NotDirectError
 from chunkflow.stores.zarrdirect import direct
 from chunkflow.stores.zarrfiles import Folder
-from chunkflow.stores.zarrremote import Bucket, is_remote, url_of
+from chunkflow.stores.zarrremote import SENT, Bucket, is_remote, url_of
 from chunkflow.stores.zarrshards import Shards
 
 try:
@@ -193,8 +193,8 @@ class ZarrTarget:
                 f"the output {self.name} has chunks of unequal sizes, to which blocks cannot be aligned"
             ) from None
         spec = _spec(array, chunks)[0]
-        if spec.remote:  # an object is put together in memory before it is sent
-            spec = replace(spec, sharded=False, copies=spec.copies + 2)
+        if spec.remote:
+            spec = replace(spec, copies=spec.copies + SENT)
         self._array, self._spec = array, spec
         self.footprint: Footprint | None = _footprint(array)
 

@@ -14,7 +14,7 @@ from typing import Any, BinaryIO, TypeGuard
 
 import numpy as np
 import zarr
-from zarr.abc.store import ByteRequest, RangeByteRequest, SuffixByteRequest
+from zarr.abc.store import ByteRequest, OffsetByteRequest, RangeByteRequest, SuffixByteRequest
 from zarr.core.buffer import cpu, default_buffer_prototype
 from zarr.core.sync import sync
 from zarr.storage import FsspecStore
@@ -22,6 +22,9 @@ from zarr.storage import FsspecStore
 from chunkflow.errors import ArgumentError, ReadError, SourceNotFoundError
 from chunkflow.stores.retries import again
 from chunkflow.stores.zarrfiles import ChunkError
+
+SENT = 2.0
+"""How many times its bytes sending an object takes: it is put together in memory, and copied by the file system."""
 
 
 class Bucket:
@@ -53,7 +56,22 @@ class Bucket:
         # The store's own `delete` would take a bracket in the path for a pattern.
         path = f"{self._store.path}/{self._prefix}{name}"
         with contextlib.suppress(FileNotFoundError, KeyError):
-            again(lambda: sync(self._store.fs._rm_file(path)))
+            try:
+                again(lambda: sync(self._store.fs._rm_file(path)))
+            except NotImplementedError as error:
+                raise ChunkError("its file system cannot remove objects (that of http can't)") from error
+
+    def names(self) -> list[str]:
+        """Names of all objects; none where they cannot be listed."""
+
+        async def listed() -> list[str]:
+            return [key.removeprefix(self._prefix) async for key in self._store.list_prefix(self._prefix)]
+
+        self._store.fs.invalidate_cache()
+        try:
+            return again(lambda: sync(listed()))
+        except (FileNotFoundError, NotImplementedError):
+            return []
 
     def get(self, name: str, wanted: ByteRequest | None = None) -> np.ndarray | None:
         """Bytes of an object; None where there is none."""
@@ -86,8 +104,8 @@ class _Key:
 
     def read(self, start: int, length: int | None, out: np.ndarray | None = None) -> np.ndarray:
         """See `Stored.read`."""
-        if length is None:
-            return _there(self._bucket.get(self._name), self._name)[start:]
+        if length is None:  # asked for without a range, some file systems ask for the size before
+            return _there(self._bucket.get(self._name, OffsetByteRequest(start)), self._name)
         raw = self._bucket.part(self._name, start, length)
         if len(raw) != length:
             raise ChunkError(f"truncated: {len(raw)} bytes, where {length} were asked for from byte {start}")
@@ -116,25 +134,36 @@ def url_of(store: Any, path: str) -> str:
     return f"{protocol}://{place}/{path}".rstrip("/")
 
 
-def open_url(url: str) -> zarr.Array[Any]:
-    """The zarr array behind a URL, for any protocol that fsspec knows.
+def open_store(url: str, *, read_only: bool = False) -> FsspecStore:
+    """The store behind a URL, for any protocol that fsspec knows.
 
     Raises
     ------
     ArgumentError
-        fsspec, or what it needs for the protocol, is not installed; or there is a group.
-    SourceNotFoundError
-        There is no zarr array.
-    ReadError
-        The server does not answer.
+        fsspec, or what it needs for the protocol, is not installed.
     """
     try:
-        store = FsspecStore.from_url(url, read_only=True)
+        return FsspecStore.from_url(url, read_only=read_only)
     except (ImportError, ValueError) as error:
         raise ArgumentError(
             f"{url} cannot be opened: {error}. Remote arrays need fsspec and what it asks for: "
             "pip install 'chunkflow-stream[remote]', and s3fs or gcsfs for buckets"
         ) from error
+
+
+def open_url(url: str) -> zarr.Array[Any]:
+    """The zarr array behind a URL.
+
+    Raises
+    ------
+    ArgumentError
+        The URL cannot be opened, or is a group's.
+    SourceNotFoundError
+        There is no zarr array.
+    ReadError
+        The server does not answer.
+    """
+    store = open_store(url, read_only=True)
     try:
         return again(lambda: zarr.open_array(store, mode="r"))
     except FileNotFoundError as error:

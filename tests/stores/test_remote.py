@@ -18,6 +18,8 @@ from numcodecs import Blosc
 from zarr.storage import FsspecStore
 
 import chunkflow as cf
+from chunkflow.coding import FETCHERS
+from chunkflow.devices.numpy import NumpyDevice
 from chunkflow.grid import whole
 from chunkflow.stores import Source, Target, open_source, open_target, retries
 from chunkflow.stores.zarrchunks import Chunks
@@ -48,6 +50,15 @@ class Handler(SimpleHTTPRequestHandler):
         finally:
             with self.server.lock:
                 self.server.busy -= 1
+
+    def do_PUT(self) -> None:
+        path, raw = Path(self.translate_path(self.path)), self.rfile.read(int(self.headers["Content-Length"]))
+        if not self.server.answer(self):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(raw)
+            self.send_response(201)
+            self.send_header("Content-Length", "0")
+            self.end_headers()
 
     def part(self) -> bool:
         """Answer a request for some bytes of a file."""
@@ -224,14 +235,52 @@ def test_each_chunk_is_fetched_once_and_many_are_at_once(server: Server, tmp_pat
     assert server.most >= 8
 
 
+def test_blocks_are_fetched_while_others_compute(server: Server, tmp_path: Path) -> None:
+    x = filled((64, 64), "f4")
+    serve(tmp_path, x, chunks=(8, 64))
+    server.latency = 0.02
+    started: list[bool] = []
+
+    def patient(block: np.ndarray) -> np.ndarray:
+        started.append(False)
+        wanted = min(8, len(started) + 2)  # two lanes compute: without reading ahead there are no more than two
+        for _ in range(1000):
+            if len(server.chunks()) >= wanted:
+                return -block
+            time.sleep(0.01)
+        raise AssertionError("nothing was fetched meanwhile")
+
+    options: dict[str, Any] = {"chunks": (8, 64), "dtype": "f4", "workspace": 4}
+    got = cf.map(patient, server.url("x.zarr"), device=NumpyDevice(lanes=2), **options)
+    np.testing.assert_array_equal(got, -x)
+    assert len(started) == 8
+
+
 def test_what_is_fetched_at_once_stays_within_the_budget(server: Server, tmp_path: Path) -> None:
     x = np.random.default_rng(0).random((256, 1024), "f4")
     serve(tmp_path, x, chunks=(16, 1024))
     plan = cf.explain(cf.map, np.negative, server.url("x.zarr"), device="cpu", budget="1MB")
     assert plan.memory.total <= 1_000_000
-    assert 1 <= plan.coders * plan.lanes <= 16
+    assert 1 <= plan.coders * plan.lanes <= FETCHERS
     got = cf.map(np.negative, server.url("x.zarr"), device="cpu", budget="1MB")
     np.testing.assert_array_equal(got, -x)
+
+
+# -- Results -------------------------------------------------------------------------------------------------
+
+
+def test_chunks_are_put_again_when_the_server_fails_for_a_while(server: Server, tmp_path: Path) -> None:
+    x = filled((40, 50), "f4")
+    serve(tmp_path, np.zeros_like(x))
+    server.answer = failing(503, 2)
+    cf.map(np.negative, x, out=zarr.open_array(server.url("x.zarr"), mode="r+"), device="cpu")
+    np.testing.assert_array_equal(zarr.open_array(tmp_path / "served" / "x.zarr")[...], -x)
+
+
+def test_no_result_is_created_where_nothing_can_be_removed(server: Server, tmp_path: Path) -> None:
+    with pytest.raises(cf.errors.WriteError, match=r"cannot create http://.*/y\.zarr: .*cannot remove"):
+        cf.map(np.negative, filled((40, 50), "f4"), out=server.url("y.zarr"), device="cpu")
+    assert not list((tmp_path / "served").iterdir())
 
 
 # -- Shards --------------------------------------------------------------------------------------------------
@@ -431,11 +480,6 @@ def test_writes_are_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_what_cannot_be_opened_says_what_to_do(url: str, words: str) -> None:
     with pytest.raises(cf.errors.ChunkflowError, match=words):
         cf.map(np.negative, url, device="cpu")
-
-
-def test_a_result_is_not_created_at_a_url() -> None:
-    with pytest.raises(cf.errors.ArgumentError, match=r"zarr\.create_array"):
-        cf.map(np.negative, np.ones(3), out="memory://y.zarr", device="cpu")
 
 
 def test_a_remote_array_is_known_by_its_url() -> None:
