@@ -48,14 +48,17 @@ class Coding:
 def best_coding(sources: Sequence[Coded], sinks: Sequence[Coded], lanes: int, threads: int, free: int) -> Coding:
     """As many threads for each lane as there are pieces for and as `free` bytes allow, and one at the least."""
     pieces_in, pieces_out = [_pieces(*s) for s in sources], [_pieces(*s) for s in sinks]
-    pieces = [*zip(pieces_in, sources, strict=True), *zip(pieces_out, sinks, strict=True)]
-    remote = [n for (n, _), (_, _, spec) in pieces if spec.remote]
+    # A lane reads, then writes, one array after another; beside it others fetch, and put, what is behind a network.
+    ways: dict[str, list[tuple[int, int]]] = {"lane": [], "fetch": [], "put": []}
+    for way, coded, pieces in (("fetch", sources, pieces_in), ("put", sinks, pieces_out)):
+        for (_, _, spec), piece in zip(coded, pieces, strict=True):
+            ways[way if spec.remote else "lane"].append(piece)
+    remote = [n for n, _ in ways["fetch"] + ways["put"]]
     if remote:
         threads = max(threads, FETCHERS // lanes)
     found = Coding()
     for number in range(max(1, min(threads, max([n for n, _ in (*pieces_in, *pieces_out)], default=1))), 0, -1):
-        # A lane reads, then writes, one array after another.
-        nbytes = rounded(max([min(number, n) * size for n, size in (*pieces_in, *pieces_out)], default=0))
+        nbytes = rounded(sum(max([min(number, n) * size for n, size in way], default=0) for way in ways.values()))
         waits = sum(-(-n // number) for n in remote)
         found = Coding(number, _busy(pieces_in, number), _busy(pieces_out, number), nbytes, waits)
         if lanes * nbytes <= free:

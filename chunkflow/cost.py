@@ -138,11 +138,11 @@ def estimate(
     stages["compute"] += work / machine.products * (1 if machine.staged else lanes)
     total, busiest = sum(stages.values()), max(stages.values())
     if not machine.staged:
-        # A lane takes its block through every stage itself, so lanes overlap and stages do not; some idle in the
-        # last round. One thread hands the blocks out; a lane that has none waiting loses as much time again.
         # What comes over a network is fetched ahead if there are slots for it, and hides the function's time: nobody
         # knows how much that is, so without them it is taken to be as much again.
         total = max(waits, total - waits) if depth > lanes else total + waits
+        # A lane takes its block through every stage itself, so lanes overlap and stages do not; some idle in the
+        # last round. One thread hands the blocks out; a lane that has none waiting loses as much time again.
         ragged = -(-blocks // lanes) * lanes / max(blocks, 1)
         handed = blocks * machine.overhead * (1 if depth >= 2 * machine.lanes else 2)
         return Estimate(total / lanes * ragged + handed, stages)

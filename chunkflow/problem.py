@@ -79,10 +79,9 @@ class Problem:
         for part in op.parts:
             stores = math.prod(n for a, n in enumerate(counts) if a not in part.folded)
             # Only the last of the steps that are combined gives a result: of `depth` steps on their way, so many do.
-            late = -(-depth // max(blocks // max(stores, 1), 1))
-            for i in part.numbers:
-                waiting = late if machine.staged or self.outputs[i].remote else lanes
-                outputs += min(waiting, max(stores, 1)) * rounded(out_bytes[i], page)
+            late = machine.staged or any(spec.remote for spec in self.outputs)
+            waiting = -(-depth // max(blocks // max(stores, 1), 1)) if late else lanes
+            outputs += min(waiting, max(stores, 1)) * sum(rounded(out_bytes[i], page) for i in part.numbers)
         kept = op.holds(block)
         if len(op.parts) == 1:
             partials = lanes * rounded(kept, page) if kept else 0
