@@ -26,6 +26,9 @@ from chunkflow.stores.zarrfiles import ChunkError
 SENT = 2.0
 """How many times its bytes sending an object takes: it is put together in memory, and copied by the file system."""
 
+_ALL = OffsetByteRequest(0)
+"""Without a range s3fs asks for an object's size before, and looks for a folder where there is none."""
+
 
 class Bucket:
     """What a store has under a prefix."""
@@ -73,7 +76,7 @@ class Bucket:
         except (FileNotFoundError, NotImplementedError):
             return []
 
-    def get(self, name: str, wanted: ByteRequest | None = None) -> np.ndarray | None:
+    def get(self, name: str, wanted: ByteRequest = _ALL) -> np.ndarray | None:
         """Bytes of an object; None where there is none."""
         found = again(lambda: sync(self._store.get(self._prefix + name, default_buffer_prototype(), wanted)))
         return None if found is None else np.frombuffer(found.as_numpy_array(), np.uint8)
@@ -104,8 +107,8 @@ class _Key:
 
     def read(self, start: int, length: int | None, out: np.ndarray | None = None) -> np.ndarray:
         """See `Stored.read`."""
-        if length is None:  # asked for without a range, some file systems ask for the size before
-            return _there(self._bucket.get(self._name, OffsetByteRequest(start)), self._name)
+        if length is None:
+            return _there(self._bucket.get(self._name), self._name)[start:]
         raw = self._bucket.part(self._name, start, length)
         if len(raw) != length:
             raise ChunkError(f"truncated: {len(raw)} bytes, where {length} were asked for from byte {start}")
