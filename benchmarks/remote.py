@@ -2,7 +2,7 @@
 
 Run ``python -m benchmarks.remote [--mib 256] [--latency 0.05] [--repeats 3]``. It needs dask, aiohttp and room for the
 array on disk. The server is a process of its own on the loopback, and waits before each answer; contenders take turns.
-The limit is what 16 requests at a time allow: the array's chunks, a sixteenth of them one after another.
+The limit is what chunkflow's number of requests at a time allows: so many of the array's chunks in each round.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ import zarr
 
 import chunkflow as cf
 from benchmarks.harness import alternate, machine, table
+from chunkflow.coding import FETCHERS
 
 SIDE = 64  # of a chunk: 1 MiB of float32
 SERVER = """
@@ -90,8 +91,10 @@ def report(url: str, total: float, repeats: int, latency: float, chunks: int) ->
     for name, times in seconds.items():
         middle, spread = statistics.median(times), f"{min(times):.2f}-{max(times):.2f}"
         rows.append((name, f"{middle:.2f}", spread, f"{nbytes / middle / 1e6:.0f}", f"{last / middle:.2f}"))
-    least = chunks / 16 * latency
-    rows.append(("16 requests at a time", f"{least:.2f}", "", f"{nbytes / least / 1e6:.0f}", f"{last / least:.2f}"))
+    least = chunks / FETCHERS * latency
+    rows.append(
+        (f"{FETCHERS} requests at a time", f"{least:.2f}", "", f"{nbytes / least / 1e6:.0f}", f"{last / least:.2f}")
+    )
     print(machine() + "\n")
     title = f"sum of {nbytes >> 20} MiB of float32 in {chunks} chunks, {latency * 1e3:.0f} ms before each answer"
     print(table(title, rows, ["contender", "seconds", "range", "MB/s", "chunkflow / this"]))

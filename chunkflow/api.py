@@ -50,8 +50,8 @@ def map(
         zarr arrays, ``zarr.Array`` objects, anything with ``shape``, ``dtype`` and basic slicing. Scalars and None
         are passed to `fn` as they are.
     out : array, str, path, tuple of these, or None
-        Where the result goes: an array with slice assignment, or the path of a ``.npy`` file or zarr array to
-        create, which appears under its name only when complete. None makes a NumPy array. It may be one of
+        Where the result goes: an array with slice assignment, or the path of a ``.npy`` file or zarr array, or the URL
+        of one, to create, which appears under its name only when complete. None makes a NumPy array. It may be one of
         the inputs itself (in place). One for each result if `fn` returns a tuple.
     budget : int, str, float or Budget, optional
         Bytes of device memory that the run may take: an int, ``"4GB"``, ``"4GiB"``, or a share of what is free now

@@ -12,8 +12,8 @@ from chunkflow.memory import rounded
 from chunkflow.plan import Cut
 from chunkflow.spec import ArraySpec
 
-FETCHERS = 16
-"""Chunks that are fetched at once from behind a network."""
+FETCHERS = 32
+"""Requests for chunks that are on their way at once to what is behind a network."""
 
 LATENCY = 0.05
 """Seconds that a request over a network takes before its first byte comes."""
@@ -35,7 +35,7 @@ class Coding:
     nbytes : int
         Bytes that they take at most.
     waits : int
-        How often, for each block, a lane waits for what it has asked a server for.
+        How often, for each block, a lane waits for what it has asked of a server.
     """
 
     threads: int = 1
@@ -48,13 +48,17 @@ class Coding:
 def best_coding(sources: Sequence[Coded], sinks: Sequence[Coded], lanes: int, threads: int, free: int) -> Coding:
     """As many threads for each lane as there are pieces for and as `free` bytes allow, and one at the least."""
     pieces_in, pieces_out = [_pieces(*s) for s in sources], [_pieces(*s) for s in sinks]
-    remote = [n for (n, _), (_, _, spec) in zip(pieces_in, sources, strict=True) if spec.remote]
+    # A lane reads, then writes, one array after another; beside it others fetch, and put, what is behind a network.
+    ways: dict[str, list[tuple[int, int]]] = {"lane": [], "fetch": [], "put": []}
+    for way, coded, pieces in (("fetch", sources, pieces_in), ("put", sinks, pieces_out)):
+        for (_, _, spec), piece in zip(coded, pieces, strict=True):
+            ways[way if spec.remote else "lane"].append(piece)
+    remote = [n for n, _ in ways["fetch"] + ways["put"]]
     if remote:
         threads = max(threads, FETCHERS // lanes)
     found = Coding()
     for number in range(max(1, min(threads, max([n for n, _ in (*pieces_in, *pieces_out)], default=1))), 0, -1):
-        # A lane reads, then writes, one array after another.
-        nbytes = rounded(max([min(number, n) * size for n, size in (*pieces_in, *pieces_out)], default=0))
+        nbytes = rounded(sum(max([min(number, n) * size for n, size in way], default=0) for way in ways.values()))
         waits = sum(-(-n // number) for n in remote)
         found = Coding(number, _busy(pieces_in, number), _busy(pieces_out, number), nbytes, waits)
         if lanes * nbytes <= free:

@@ -121,7 +121,7 @@ def estimate(
     """Predict a run of `blocks` blocks with `depth` slots.
 
     `work` are the multiply-adds of a product; `spilled` of the bytes computed are not in the cache. Each lane has its
-    chunks decoded and encoded by so many threads. `waits` are seconds in which it waits for servers.
+    chunks decoded and encoded by so many threads. `waits` are seconds of waiting for servers.
 
     >>> m = Machine(read=1, upload=1, compute=1, download=1, write=1, overhead=0)
     >>> t = Traffic(8, 8, 8, 8, 8)
@@ -141,6 +141,9 @@ def estimate(
     stages["compute"] += work / machine.products * (1 if machine.staged else lanes)
     total, busiest = sum(stages.values()), max(stages.values())
     if not machine.staged:
+        # What comes over a network is fetched ahead if there are slots for it, and hides the function's time: nobody
+        # knows how much that is, so without them it is taken to be as much again.
+        total = max(waits, total - waits) if depth > lanes else total + waits
         # A lane takes its block through every stage itself, so lanes overlap and stages do not; some idle in the
         # last round. One thread hands the blocks out; a lane that has none waiting loses as much time again.
         ragged = -(-blocks // lanes) * lanes / max(blocks, 1)

@@ -1,7 +1,8 @@
 """Blocks of a device that shares the host's memory: the lane that computes a block reads and stores it too.
 
 Nothing is staged and nothing handed from thread to thread, so a block stays in one core's cache. Sources
-in memory are not even read: the function gets a read-only view.
+in memory are not even read: the function gets a read-only view. What is behind a network has lanes of its own: they
+fetch a lane's next block while it computes one, and put the one before.
 """
 
 from __future__ import annotations
@@ -65,13 +66,18 @@ class _Coders:
             self._threads.shutdown()
 
 
+def _apart(plan: Plan, specs: Sequence[ArraySpec], device: Device) -> list[Lane]:
+    """Lanes beside those that compute, if any of the arrays is behind a network."""
+    return [device.lane() for _ in range(plan.lanes)] if any(spec.remote for spec in specs) else []
+
+
 class DirectFeeder:
     """Reads blocks on the lanes that will compute them."""
 
     def __init__(self, plan: Plan, sources: Sequence[Source], device: Device, pool: Pool, trace: Trace) -> None:
         self.ahead = 1  # a lane reads a block when it is about to compute it
         self._plan, self._sources, self._pool, self._trace = plan, sources, pool, trace
-        self._coders = _Coders(plan)
+        self._coders, self._lanes = _Coders(plan), _apart(plan, plan.operands, device)
         # Decoding takes memory of its own, at other times than the block: each is given back in turn.
         self._fleeting = [cut.units is not None and plan.private(i) for i, cut in enumerate(plan.cuts_in)]
         self._slots: list[list[Slot]] = [
@@ -85,6 +91,8 @@ class DirectFeeder:
         nest = self._plan.op.operands[operand]
         if not slots:
             return self._view(source, nest, spec, region, lane)
+        if spec.remote:
+            lane = self._lanes[step.loads[operand] % len(self._lanes)]
         slot = slots[step.loads[operand] % len(slots)]
         block = slot.block(spec.order)
         for event in slot.readers:
@@ -131,6 +139,8 @@ class DirectFeeder:
 
     def close(self) -> None:
         """Give everything back; the lanes, which are the engine's, have finished."""
+        for lane in self._lanes:
+            lane.close()
         self._coders.close()
         for slot in itertools.chain.from_iterable(self._slots):
             slot.release(self._pool)
@@ -141,7 +151,7 @@ class DirectDrainer:
 
     def __init__(self, plan: Plan, sinks: Sequence[Sink], device: Device, pool: Pool, trace: Trace) -> None:
         self._plan, self._sinks, self._device, self._pool, self._trace = plan, sinks, device, pool, trace
-        self._coders = _Coders(plan)
+        self._coders, self._lanes = _Coders(plan), _apart(plan, plan.outputs, device)
 
     def store(self, result: Result, lane: Lane) -> None:
         """Enqueue the writing of a result."""
@@ -178,6 +188,8 @@ class DirectDrainer:
                 # Earlier blocks may still be on other lanes: what waits for them to land must hold no memory.
                 result.release(self._pool)
 
+        if self._lanes:
+            lane = self._lanes[result.step.lane]
         lane.wait(result.done, Edge.COMPUTED)
         lane.call(write, reads=(result,))
         lane.record(stored)
@@ -187,4 +199,6 @@ class DirectDrainer:
 
     def close(self) -> None:
         """Let go of the threads; the lanes, which are the engine's, have finished."""
+        for lane in self._lanes:
+            lane.close()
         self._coders.close()

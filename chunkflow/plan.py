@@ -132,13 +132,13 @@ class Cut:
         return not _grid.contiguous(self.box(shape), shape, self.order)
 
 
-def private(machine: Machine, loads: int, blocks: int, stored: bool) -> bool:
+def private(machine: Machine, spec: ArraySpec, loads: int, blocks: int, stored: bool) -> bool:
     """Whether a block belongs to the lane that computes it, which reads and stores it too.
 
     So it is where the host's memory is shared, unless several steps use the block: then another lane may read
-    it ahead of them.
+    it ahead of them. So it may where the block comes over a network.
     """
-    return not machine.staged and stored and loads == blocks
+    return not (machine.staged or spec.remote) and stored and loads == blocks
 
 
 def recycled(
@@ -152,9 +152,9 @@ def recycled(
     every = tuple(range(len(op.extents)))
     if len(outputs) != 1 or op.folds or op.scan is not None or op.has_halo:
         return None
-    if op.outputs[0].dims != tuple(Along(a) for a in every):
-        return None
     (out,) = outputs
+    if out.remote or op.outputs[0].dims != tuple(Along(a) for a in every):
+        return None
     for i, (operand, spec) in enumerate(zip(op.operands, operands, strict=True)):
         alike = (spec.dtype, spec.order) == (out.dtype, out.order)
         if own[i] and not spec.in_memory and operand.axes == every and alike:
@@ -242,7 +242,7 @@ class Plan:
     def private(self, operand: int) -> bool:
         """Whether each block of an operand is one lane's alone, from its reading on."""
         shared = bool(self.op.operands[operand].halo) or not self.outputs
-        return private(self.machine, self.loads(operand), len(self.grid), not shared)
+        return private(self.machine, self.operands[operand], self.loads(operand), len(self.grid), not shared)
 
     @cached_property
     def recycled(self) -> int | None:

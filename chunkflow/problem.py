@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from chunkflow import grid as _grid
-from chunkflow.coding import LATENCY, Coding, best_coding
+from chunkflow.coding import FETCHERS, LATENCY, Coding, best_coding
 from chunkflow.cost import Machine, Traffic, estimate
 from chunkflow.grid import Grid, Shape
 from chunkflow.halo import length
@@ -66,7 +66,7 @@ class Problem:
         for i, (spec, operand, nbytes) in enumerate(zip(self.operands, op.operands, in_bytes, strict=True)):
             different = operand.different(counts)
             loads = different if i in resident else op.loads(operand, counts, walk)
-            privates.append(private(machine, loads, blocks, bool(self.outputs) and not operand.halo))
+            privates.append(private(machine, spec, loads, blocks, bool(self.outputs) and not operand.halo))
             if machine.staged or not spec.in_memory or operand.padded:
                 slots = loads if i in resident else lanes if privates[-1] else depth
                 inputs += min(slots, max(loads, 1)) * rounded(nbytes, page)
@@ -80,7 +80,8 @@ class Problem:
         for part in op.parts:
             stores = math.prod(n for a, n in enumerate(counts) if a not in part.folded)
             # Only the last of the steps that are combined gives a result: of `depth` steps on their way, so many do.
-            waiting = -(-depth // max(blocks // max(stores, 1), 1)) if machine.staged else lanes
+            late = machine.staged or any(spec.remote for spec in self.outputs)
+            waiting = -(-depth // max(blocks // max(stores, 1), 1)) if late else lanes
             outputs += min(waiting, max(stores, 1)) * sum(rounded(out_bytes[i], page) for i in part.numbers)
         kept = op.holds(block)
         if len(op.parts) == 1:
@@ -216,8 +217,10 @@ def _cut(spec: ArraySpec, machine: Machine, *, strict: bool) -> Cut:
         nbytes = math.prod(min(u, n) for u, n in zip(units, spec.shape, strict=True)) * itemsize
         if not strict and nbytes * machine.slots > machine.host_limit:
             units = None
-        else:  # what must be fetched is asked for chunk by chunk, by as many threads as there may be
-            limit = nbytes // itemsize if spec.remote else max(limit, nbytes // itemsize)
+        else:
+            if spec.remote:  # chunk by chunk, or by as many parts of shards as are fetched at once
+                limit = min(limit, spec.size // FETCHERS) if spec.sharded else 1
+            limit = max(limit, nbytes // itemsize)
     return Cut(spec.order, limit, units)
 
 

@@ -170,7 +170,7 @@ def _figures(
         _size(side, [d.axis for d in o.dims if not isinstance(d, int)]) * s.dtype.itemsize
         for o, s in zip(op.outputs, problem.outputs, strict=True)
     )
-    waiting = -(-depth // steps) if machine.staged else lanes
+    waiting = -(-depth // steps) if machine.staged or any(s.remote for s in problem.outputs) else lanes
     outputs = np.minimum(waiting, blocks // steps) * _rounded(tile, machine)
     held = op.held(side)
     waste = np.where(held > machine.page, SPREAD * machine.page, 0)
@@ -257,7 +257,7 @@ def _loaded(
             if i in resident:
                 loads = different
             if not (spec.in_memory and not machine.staged):
-                own = lanes if not machine.staged else depth
+                own = depth if machine.staged or spec.remote else lanes
                 held = loads if i in resident else np.where(loads == blocks, own, depth)
                 nbytes = _size(side, [a for a in operand.axes if a is not None]) * spec.dtype.itemsize
                 inputs = inputs + np.minimum(held, loads) * _rounded(nbytes, machine)

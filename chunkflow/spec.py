@@ -48,6 +48,8 @@ class ArraySpec:
         Whether the store can hand out a read-only view of any region without copying.
     remote : bool
         Whether the elements come over a network, where a request takes long and many at once take no longer.
+    sharded : bool
+        Whether neighbouring chunks come with one request.
     copies : float
         How many times a chunk's bytes coding it takes besides: encoded, decoded and on their way between.
     how : str
@@ -62,6 +64,7 @@ class ArraySpec:
     in_memory: bool = False
     how: str = ""
     remote: bool = False
+    sharded: bool = False
     copies: float = 3.0
 
     def __post_init__(self) -> None:

@@ -25,9 +25,10 @@ FLOORS = (
     "ops.chained ops.* ops",
     "plan coding problem search planner chunking host",
     "stores.base stores.layout stores.checks stores.paths",
-    "stores.array stores.file stores.filesink stores.zarrnode stores.zarrfiles stores.zarrcodecs stores.zarrchain "
-    "stores.zarrchunks stores.zarrshards stores.retries stores.zarrremote stores.zarrdirect stores.zarr "
-    "stores.hdf5chunks stores.hdf5facts stores.hdf5 stores.generic stores.xarray stores.* stores",
+    "stores.array stores.file stores.filesink stores.zarrnode stores.zarrfiles stores.zarrcodecs stores.zarrfilters "
+    "stores.zarrchain stores.zarrchunks stores.zarrshards stores.retries stores.zarrdirect stores.zarrremote "
+    "stores.zarr stores.zarrpath stores.zarrurl stores.hdf5chunks stores.hdf5facts stores.hdf5 stores.generic "
+    "stores.xarray stores.* stores",
     "devices.moving devices.base devices.measured devices.rates devices.pinned devices.numpy devices.cupy",
     "devices.clock devices",
     "staging kernel crews ring direct engine budget calibrate profile progress",

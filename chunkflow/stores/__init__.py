@@ -100,7 +100,7 @@ def open_target(out: Any, *, overwrite: bool = False) -> Target:
     out : None, numpy.ndarray, str, os.PathLike, zarr.Array, h5py.Dataset or array-like object
         None for a new array in host memory; a path ending in ``.npy`` or ``.zarr``, one inside such a zarr
         group (``"result.zarr/speed"``), or one of an HDF5 dataset (``"result.h5:/speed"``; ``"result.h5"`` means
-        ``"result.h5:/data"``), for a new array there; or an array to write into.
+        ``"result.h5:/data"``), for a new array there; a URL, for a new zarr array there; or an array to write into.
     overwrite : bool
         Whether an array that is stored under the path may be replaced once the run has succeeded.
 
@@ -184,10 +184,9 @@ def _path_target(out: str | os.PathLike[Any], overwrite: bool) -> Target:
 
     given = _text(out)
     if "://" in given:
-        raise ArgumentError(
-            f"the output {given!r} is a URL: create the array with zarr.create_array(store={given!r}, ...) and give "
-            "that as out"
-        )
+        from chunkflow.stores.zarrurl import ZarrUrlTarget
+
+        return ZarrUrlTarget(given, overwrite=overwrite)
     path = os.path.abspath(given)
     if path.endswith(".npy"):
         from chunkflow.stores.npy import NpyTarget
@@ -222,7 +221,7 @@ def _text(path: str | os.PathLike[Any]) -> str:
         raise ArgumentTypeError(f"a path must be a str, not {type(text).__name__}")
     if not text or "\0" in text:
         raise ArgumentError(f"{text!r} is no path")
-    return text
+    return text.removeprefix("file://")
 
 
 def _ndarray_source(array: np.ndarray) -> Source:

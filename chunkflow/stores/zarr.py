@@ -25,7 +25,8 @@ from chunkflow.stores.retries import again
 from chunkflow.stores.zarrchunks import Chunks
 from chunkflow.stores.zarrcodecs import NotDirectError
 from chunkflow.stores.zarrdirect import direct
-from chunkflow.stores.zarrremote import RemoteChunks, is_remote, url_of
+from chunkflow.stores.zarrfiles import Folder
+from chunkflow.stores.zarrremote import SENT, Bucket, is_remote, url_of
 from chunkflow.stores.zarrshards import Shards
 
 try:
@@ -77,19 +78,22 @@ def _folder(array: AnyArray) -> Path | None:
     return Path(os.path.abspath(store.root)) / array.path if isinstance(store, LocalStore) else None
 
 
-def _direct(array: AnyArray) -> tuple[Chunks | Shards | RemoteChunks | None, str]:
+def _direct(array: AnyArray) -> tuple[Chunks | Shards | None, str]:
     """How the array's chunks are read and written directly, if they are, and which way it is for people."""
     folder = _folder(array)
     try:
-        if folder is None and not is_remote(array.store):
-            raise NotDirectError(type(array.store).__name__)
-        found = direct(array, folder)
+        if folder is not None:
+            found = direct(array, Folder(str(folder)))
+            return found, f"directly: {found}"
+        if is_remote(array.store):
+            found = direct(array, Bucket(array.store, array.path))
+            return found, f"directly: {found}, over the network"
+        raise NotDirectError(type(array.store).__name__)
     except NotDirectError as reason:
         return None, f"through zarr: {reason}"
-    return found, f"directly: {found}"
 
 
-def _spec(array: AnyArray, chunks: Shape | None) -> tuple[ArraySpec, Chunks | Shards | RemoteChunks | None]:
+def _spec(array: AnyArray, chunks: Shape | None) -> tuple[ArraySpec, Chunks | Shards | None]:
     name = _location(array)
     dtype = numeric_dtype(array.dtype, name)
     found, how = _direct(array)
@@ -106,6 +110,7 @@ def _spec(array: AnyArray, chunks: Shape | None) -> tuple[ArraySpec, Chunks | Sh
         order=order,
         how=how,
         remote=is_remote(array.store),
+        sharded=isinstance(found, Shards),
         copies=3.0 if found is None else found.chain.copies,
     )
     return spec, found
@@ -187,9 +192,10 @@ class ZarrTarget:
             raise ArgumentError(
                 f"the output {self.name} has chunks of unequal sizes, to which blocks cannot be aligned"
             ) from None
-        self._array, self._spec = array, _spec(array, chunks)[0]
-        if self._spec.remote:
-            self._spec = replace(self._spec, how="through zarr: chunks in a store are written by it")
+        spec = _spec(array, chunks)[0]
+        if spec.remote:
+            spec = replace(spec, copies=spec.copies + SENT)
+        self._array, self._spec = array, spec
         self.footprint: Footprint | None = _footprint(array)
 
     def describe(self, shape: Shape, dtype: np.dtype, chunks: Shape | None) -> ArraySpec:

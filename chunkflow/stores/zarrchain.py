@@ -17,8 +17,9 @@ from typing import Any
 import numpy as np
 
 from chunkflow.grid import Region, Shape, permuted, shape_of
-from chunkflow.stores.zarrcodecs import NotDirectError, Step, compressor, flat, step_3, word
-from chunkflow.stores.zarrfiles import ChunkError, pread
+from chunkflow.stores.zarrcodecs import Compressor, NotDirectError, Step, compressor, flat, step_3, word
+from chunkflow.stores.zarrfiles import ChunkError, Stored
+from chunkflow.stores.zarrfilters import filters
 
 
 @dataclass(frozen=True)
@@ -35,7 +36,7 @@ class Chain:
     def __post_init__(self) -> None:
         if not self.order:
             object.__setattr__(self, "order", tuple(range(len(self.shape))))
-        if sum(step.added is None for step in self.steps) > 1:
+        if sum(isinstance(step, Compressor) for step in self.steps) > 1:
             raise NotDirectError("several compressors")
 
     def __str__(self) -> str:
@@ -50,14 +51,13 @@ class Chain:
         sizes: list[int | None] = [math.prod(self.shape) * self.dtype.itemsize]
         for step in self.steps:
             before = sizes[-1]
-            sizes.append(None if before is None or step.added is None else before + step.added)
+            sizes.append(None if before is None else step.size(before))
         return tuple(sizes)
 
     @property
     def copies(self) -> float:
         """How many times a chunk's bytes coding takes besides, at most: gathered, swapped, and encoded step by step."""
-        deflated = any(step.name in ("gzip", "zlib") for step in self.steps)  # which grow their output by and by
-        return 1 + self.swapped + min(len(self.steps), 2) + 3 * deflated
+        return 1 + self.swapped + min(len(self.steps), 2) + sum(step.copies for step in self.steps)
 
     @property
     def nbytes(self) -> int:
@@ -73,15 +73,16 @@ class Chain:
         if last is None and length > (limit := 2 * self.nbytes + 65536):  # no codec makes them that much longer
             raise ChunkError(f"{length} bytes, where a chunk of {self.nbytes} takes at most {limit} encoded")
 
-    def read(self, fd: int, offset: int, length: int, inner: Region, target: np.ndarray) -> None:
-        """Read a chunk from a file and put part `inner` of it into `target`."""
-        self.check(length)
+    def read(self, found: Stored, start: int, length: int | None, inner: Region, target: np.ndarray) -> None:
+        """Read a chunk from an object and put part `inner` of it into `target`."""
+        if length is not None:
+            self.check(length)
         place = self._place(inner, target)
-        if place is not None and not self.steps:
-            pread(fd, flat(place), offset)
+        if place is not None and not self.steps and length is not None:
+            found.read(start, length, flat(place))
             self._swap(place)
         else:
-            self.decode(pread(fd, np.empty(length, np.uint8), offset), inner, target)
+            self.decode(found.read(start, length), inner, target)
 
     def decode(self, raw: np.ndarray, inner: Region, target: np.ndarray) -> None:
         """Put part `inner` of a chunk into `target`."""
@@ -137,11 +138,9 @@ class Chain:
 
 def chain_2(metadata: Any, shape: Shape, dtype: np.dtype, fill: np.ndarray) -> Chain:
     """Chain of an array of format 2."""
-    if metadata.filters:
-        raise NotDirectError("filters " + ", ".join(str(f.codec_id) for f in metadata.filters))
     order = tuple(range(len(shape)))
     given = metadata.compressor
-    steps = (compressor(given),) if given is not None else ()
+    steps: tuple[Step, ...] = (*filters(metadata.filters, dtype), *((compressor(given),) if given is not None else ()))
     if metadata.order == "F":
         order = order[::-1]
     return Chain(shape, dtype.newbyteorder("="), fill, not dtype.isnative, order, steps)

@@ -1,4 +1,4 @@
-"""Chunks of a local zarr array, each a file, decoded straight into their places and encoded from them.
+"""Chunks of a zarr array, each an object of its own, decoded straight into their places and encoded from them.
 
 Zarr's own pipeline takes a chunk through memory of its own, on an event loop and a pool of threads beside
 ours, each of which keeps what it once took.
@@ -7,22 +7,22 @@ ours, each of which keeps what it once took.
 from __future__ import annotations
 
 import itertools
-import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
 
 from chunkflow.grid import Region, Shape
+from chunkflow.stores.layout import part
 from chunkflow.stores.zarrchain import Chain
-from chunkflow.stores.zarrfiles import append, named, put, remove
+from chunkflow.stores.zarrfiles import Objects, append, named
 
 
 @dataclass(frozen=True)
 class Chunks:
-    """A local array's chunks: `key` names the file of each, `chain` says what is in it."""
+    """An array's chunks: `key` names the object of each, `chain` says what is in it."""
 
-    folder: str
+    objects: Objects
     key: Callable[[Shape], str]
     extents: Shape
     chain: Chain
@@ -34,35 +34,31 @@ class Chunks:
     def read(self, region: Region, out: np.ndarray) -> None:
         """Fill `out` with a region."""
         for index, inner, place in touched(region, self.chain.shape):
-            self._read(index, inner, out[place])
+            self._read(index, inner, part(out, place))
 
     def write(self, region: Region, block: np.ndarray) -> bool:
         """Store a region; False if it cuts a chunk, which is zarr's affair."""
         if not aligned(region, self.chain.shape, self.extents):
             return False
         for index, inner, place in touched(region, self.chain.shape):
-            self._write(index, inner, block[place])
+            self._write(index, inner, part(block, place))
         return True
 
     def _read(self, index: Shape, inner: Region, target: np.ndarray) -> None:
         name = self.key(index)
         try:
-            # Not a pathlib.Path: it would intern every name for good.
-            file = open(os.path.join(self.folder, name), "rb", buffering=0)  # noqa: SIM115
+            with named(f"chunk {name}"), self.objects.open(name) as found:
+                self.chain.read(found, 0, found.size, inner, target)
         except FileNotFoundError:
             target[...] = self.chain.fill
-            return
-        with file, named(f"chunk {name}"):
-            fd = file.fileno()
-            self.chain.read(fd, 0, os.fstat(fd).st_size, inner, target)
 
     def _write(self, index: Shape, inner: Region, block: np.ndarray) -> None:
-        path = os.path.join(self.folder, self.key(index))
+        name = self.key(index)
         if not self.keeps_empty and self.chain.is_empty(block):
-            remove(path)
+            self.objects.remove(name)
             return
         raw = self.chain.encode(block, inner)
-        put(path, lambda file: append(file, raw) >= 0)
+        self.objects.put(name, lambda file: append(file, raw) >= 0)
 
 
 def touched(region: Region, shape: Shape) -> Iterator[tuple[Shape, Region, Region]]:

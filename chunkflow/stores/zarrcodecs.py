@@ -61,8 +61,11 @@ class Step(Protocol):
         """What people call it."""
 
     @property
-    def added(self) -> int | None:
-        """Bytes that it adds; None where that depends on what they are."""
+    def copies(self) -> float:
+        """How many times the decoded bytes coding takes, beside what goes in and what comes out."""
+
+    def size(self, before: int) -> int | None:
+        """Bytes that so many are encoded to; None where that depends on what they are."""
 
     def decode(self, raw: np.ndarray, size: int | None, out: np.ndarray | None) -> np.ndarray:
         """Decode `raw` to `size` bytes, in `out` if that suits; None as a size is any."""
@@ -77,7 +80,11 @@ class Checksum:
 
     of: Callable[[Any], int]
     name: str = "crc32c"
-    added: int | None = 4
+    copies: float = 0.0
+
+    def size(self, before: int) -> int | None:
+        """See `Step.size`."""
+        return before + 4
 
     def decode(self, raw: np.ndarray, size: int | None, out: np.ndarray | None) -> np.ndarray:
         """See `Step.decode`."""
@@ -105,7 +112,15 @@ class Compressor:
     name: str
     codec: Any
     fill: Callable[[Any, np.ndarray, np.ndarray], None]
-    added: int | None = None
+
+    @property
+    def copies(self) -> float:
+        """See `Step.copies`: zlib's grow their output by and by."""
+        return 3.0 if self.name in ("gzip", "zlib") else 0.0
+
+    def size(self, before: int) -> int | None:
+        """See `Step.size`."""
+        return None
 
     def decode(self, raw: np.ndarray, size: int | None, out: np.ndarray | None) -> np.ndarray:
         """See `Step.decode`."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,12 +11,12 @@ from chunkflow.grid import Shape
 from chunkflow.stores.zarrchain import Chain, chain_2, chain_3
 from chunkflow.stores.zarrchunks import Chunks
 from chunkflow.stores.zarrcodecs import NotDirectError, word
-from chunkflow.stores.zarrremote import RemoteChunks
+from chunkflow.stores.zarrfiles import Objects
 from chunkflow.stores.zarrshards import Shards
 
 
-def direct(array: Any, folder: Path | None) -> Chunks | Shards | RemoteChunks:
-    """How to read and write the chunks of a zarr array directly, in a folder or else in the array's store.
+def direct(array: Any, objects: Objects) -> Chunks | Shards:
+    """How to read and write the chunks of a zarr array directly, as the objects that hold them.
 
     Raises
     ------
@@ -25,8 +24,6 @@ def direct(array: Any, folder: Path | None) -> Chunks | Shards | RemoteChunks:
         That is zarr's affair; the message says why.
     """
     metadata, config = array.metadata, getattr(array, "config", None)
-    if not array.shape:
-        raise NotDirectError("no axes")
     if array.fill_value is None:
         raise NotDirectError("no fill value")
     if not getattr(config, "read_missing_chunks", True):
@@ -39,21 +36,13 @@ def direct(array: Any, folder: Path | None) -> Chunks | Shards | RemoteChunks:
     dtype = np.dtype(array.dtype)
     fill = np.asarray(array.fill_value, dtype.newbyteorder("="))
     extents, keeps_empty = tuple(array.shape), bool(getattr(config, "write_empty_chunks", True))
-    if folder is None:
-        if shards is not None:
-            raise NotDirectError(f"shards in a {type(array.store).__name__}")
-        if metadata.zarr_format == 2:
-            chain = chain_2(metadata, inner, dtype, fill)
-        else:
-            chain = chain_3([codec.to_dict() for codec in metadata.codecs], inner, dtype, fill)
-        return RemoteChunks(array.store, array.path, metadata.encode_chunk_key, chain)
     if metadata.zarr_format == 2:
         chain = chain_2(metadata, inner, dtype, fill)
-        return Chunks(str(folder), metadata.encode_chunk_key, extents, chain, keeps_empty)
+        return Chunks(objects, metadata.encode_chunk_key, extents, chain, keeps_empty)
     codecs: list[Mapping[str, Any]] = [codec.to_dict() for codec in metadata.codecs]
     if shards is None:
         chain = chain_3(codecs, inner, dtype, fill)
-        return Chunks(str(folder), metadata.encode_chunk_key, extents, chain, keeps_empty)
+        return Chunks(objects, metadata.encode_chunk_key, extents, chain, keeps_empty)
     if len(codecs) != 1 or codecs[0]["name"] != "sharding_indexed":
         raise NotDirectError("codecs around the shards")
     how = codecs[0]["configuration"]
@@ -62,7 +51,7 @@ def direct(array: Any, folder: Path | None) -> Chunks | Shards | RemoteChunks:
     if where not in ("start", "end"):
         raise NotDirectError(f"index location {where}")
     index = _index(how["index_codecs"], shards, inner)
-    return Shards(str(folder), metadata.encode_chunk_key, extents, shards, chain, index, where == "start", keeps_empty)
+    return Shards(objects, metadata.encode_chunk_key, extents, shards, chain, index, where == "start", keeps_empty)
 
 
 def _index(codecs: Any, shards: Shape, inner: Shape) -> Chain:

@@ -1,13 +1,13 @@
-"""Files of a local zarr array: read at a place, written so that they appear when they are complete."""
+"""Objects that hold a zarr array's chunks or shards, by name: what is asked of them, and files as such objects."""
 
 from __future__ import annotations
 
 import contextlib
-import io
 import os
 import threading
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Callable, Hashable, Iterator
+from contextlib import AbstractContextManager
+from typing import Any, BinaryIO, Protocol
 
 import numpy as np
 
@@ -16,15 +16,98 @@ class ChunkError(ValueError):
     """A chunk or a shard that is not what the array's metadata say; the store makes a `ReadError` of it."""
 
 
+class Stored(Protocol):
+    """An object that is being read."""
+
+    @property
+    def size(self) -> int | None:
+        """Bytes that it has; None where only a further request would tell."""
+
+    @property
+    def stamp(self) -> Hashable:
+        """What is another one once the object is, as far as that can be known."""
+
+    def read(self, start: int, length: int | None, out: np.ndarray | None = None) -> np.ndarray:
+        """So many bytes (None: all there are) from a place, counted from the end if negative; in `out`, if given.
+
+        Raises
+        ------
+        FileNotFoundError
+            There is no such object.
+        ChunkError
+            It is too short.
+        """
+
+
+class Objects(Protocol):
+    """An array's objects: files of a folder, or what a store has under keys."""
+
+    @property
+    def gap(self) -> int:
+        """Bytes between two parts of an object that are fetched with them rather than skipped."""
+
+    def open(self, name: str) -> AbstractContextManager[Stored]:
+        """Open an object for reading; `FileNotFoundError` may come now, or when it is read."""
+
+    def put(self, name: str, write: Callable[[BinaryIO], bool]) -> None:
+        """Let `write` fill an object, which has its name when it is complete; if it says no, none has that name."""
+
+    def remove(self, name: str) -> None:
+        """Remove an object, if there is one."""
+
+
 @contextlib.contextmanager
 def named(what: str) -> Iterator[None]:
     """Say in errors which chunk or shard they are about."""
     try:
         yield
-    except OSError as error:
-        raise OSError(error.errno, f"{what}: {error.strerror or error}") from error
     except Exception as error:
-        raise ChunkError(f"{what}: {error}") from error
+        if isinstance(error, OSError) and error.errno is not None:
+            raise OSError(error.errno, f"{what}: {error.strerror or error}") from error
+        raise ChunkError(f"{what}: {error or type(error).__name__}") from error
+
+
+class _File:
+    """A file that is open."""
+
+    def __init__(self, fd: int) -> None:
+        found = os.fstat(fd)
+        self._fd, self.size = fd, found.st_size
+        self.stamp = found.st_ino, found.st_mtime_ns, found.st_size
+
+    def read(self, start: int, length: int | None, out: np.ndarray | None = None) -> np.ndarray:
+        """See `Stored.read`."""
+        if start < 0:
+            if self.size < -start:
+                raise ChunkError(f"truncated: {self.size} bytes, where the last {-start} are wanted")
+            start += self.size
+        if out is None:
+            out = np.empty(self.size if length is None else length, np.uint8)
+        return pread(self._fd, out, start)
+
+
+class Folder:
+    """Files of a local array."""
+
+    gap = 16 << 10
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+
+    @contextlib.contextmanager
+    def open(self, name: str) -> Iterator[_File]:
+        """See `Objects.open`."""
+        # Not a pathlib.Path: it would intern every name for good.
+        with open(os.path.join(self._path, name), "rb", buffering=0) as file:
+            yield _File(file.fileno())
+
+    def put(self, name: str, write: Callable[[BinaryIO], bool]) -> None:
+        """See `Objects.put`."""
+        put(os.path.join(self._path, name), write)
+
+    def remove(self, name: str) -> None:
+        """See `Objects.remove`."""
+        remove(os.path.join(self._path, name))
 
 
 def pread(fd: int, out: np.ndarray, offset: int) -> np.ndarray:
@@ -38,7 +121,7 @@ def pread(fd: int, out: np.ndarray, offset: int) -> np.ndarray:
     return out
 
 
-def put(path: str, write: Callable[[io.FileIO], bool]) -> None:
+def put(path: str, write: Callable[[BinaryIO], bool]) -> None:
     """Let `write` fill a file, which takes its name when it is complete; if `write` says no, none has that name."""
     temporary = f"{path}.{os.getpid()}-{threading.get_ident()}.partial"
     try:
@@ -59,7 +142,7 @@ def put(path: str, write: Callable[[io.FileIO], bool]) -> None:
     remove(path)
 
 
-def append(file: io.FileIO, raw: Any) -> int:
+def append(file: BinaryIO, raw: Any) -> int:
     """Write all of a buffer; its length in bytes."""
     left = memoryview(raw).cast("B")
     total = len(left)

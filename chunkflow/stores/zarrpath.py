@@ -17,12 +17,26 @@ from chunkflow.stores.base import Footprint
 from chunkflow.stores.checks import numeric_dtype
 from chunkflow.stores.zarr import ZarrSink
 from chunkflow.stores.zarrnode import zarr_node
+from chunkflow.stores.zarrremote import SENT
 
 _SUFFIX = ".zarr"
 
 
 COPIES = 2.0
 """What coding takes with zarr's default codec: a chunk, gathered, and encoded."""
+
+
+def created_spec(name: str, shape: Shape, dtype: np.dtype, chunks: Shape | None, *, remote: bool = False) -> ArraySpec:
+    """Spec of an array that is to be created, with the chunks that are wished for."""
+    dtype = numeric_dtype(dtype, "the result")
+    if dtype.itemsize > {"f": 8, "c": 16}.get(dtype.kind, dtype.itemsize):
+        raise ArgumentTypeError(f"the result has dtype {dtype}, which zarr cannot store: give dtype=")
+    if chunks is None:
+        chunks = default_chunks(shape, dtype.itemsize)
+    elif len(chunks) != len(shape) or any(side < 1 for side in chunks):
+        raise ArgumentError(f"chunks {tuple(chunks)} do not suit a result of shape {tuple(shape)}")
+    sides = tuple(min(side, max(1, n)) for side, n in zip(chunks, shape, strict=True))
+    return ArraySpec(name, tuple(shape), dtype, chunks=sides, remote=remote, copies=COPIES + SENT * remote)
 
 
 class ZarrPathTarget:
@@ -64,15 +78,7 @@ class ZarrPathTarget:
 
     def describe(self, shape: Shape, dtype: np.dtype, chunks: Shape | None) -> ArraySpec:
         """See `Target.describe`."""
-        dtype = numeric_dtype(dtype, "the result")
-        if dtype.itemsize > {"f": 8, "c": 16}.get(dtype.kind, dtype.itemsize):
-            raise ArgumentTypeError(f"the result has dtype {dtype}, which zarr cannot store: give dtype=")
-        if chunks is None:
-            chunks = default_chunks(shape, dtype.itemsize)
-        elif len(chunks) != len(shape) or any(side < 1 for side in chunks):
-            raise ArgumentError(f"chunks {tuple(chunks)} do not suit a result of shape {tuple(shape)}")
-        sides = tuple(min(side, max(1, n)) for side, n in zip(chunks, shape, strict=True))
-        return ArraySpec(self.name, tuple(shape), dtype, chunks=sides, copies=COPIES)
+        return created_spec(self.name, shape, dtype, chunks)
 
     def open(self, spec: ArraySpec) -> ZarrPathSink:
         """See `Target.open`.

@@ -1,63 +1,130 @@
-"""Chunks of a zarr array behind a network: fetched as they are by many threads, and decoded straight into their places.
+"""Objects of a zarr array behind a network: fetched and put by many threads, each again while the error may pass.
 
-Zarr fetches and decodes on one event loop and gives up at the first error; here a request that fails for a while is
-made again.
+Zarr fetches and decodes on one event loop and gives up at the first error.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
+import contextlib
+import errno
+import io
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any, BinaryIO, TypeGuard
 
 import numpy as np
 import zarr
-from zarr.core.buffer import default_buffer_prototype
+from zarr.abc.store import ByteRequest, OffsetByteRequest, RangeByteRequest, SuffixByteRequest
+from zarr.core.buffer import cpu, default_buffer_prototype
 from zarr.core.sync import sync
 from zarr.storage import FsspecStore
 
 from chunkflow.errors import ArgumentError, ReadError, SourceNotFoundError
-from chunkflow.grid import Region, Shape
 from chunkflow.stores.retries import again
-from chunkflow.stores.zarrchain import Chain
-from chunkflow.stores.zarrchunks import touched
-from chunkflow.stores.zarrfiles import named
+from chunkflow.stores.zarrfiles import ChunkError
+
+SENT = 2.0
+"""How many times its bytes sending an object takes: it is put together in memory, and copied by the file system."""
+
+_ALL = OffsetByteRequest(0)
+"""Without a range s3fs asks for an object's size before, and looks for a folder where there is none."""
 
 
-@dataclass(frozen=True)
-class RemoteChunks:
-    """An array's chunks under `prefix` of a store: `key` names each, `chain` says what is in it."""
+class Bucket:
+    """What a store has under a prefix."""
 
-    store: Any
-    prefix: str
-    key: Callable[[Shape], str]
-    chain: Chain
+    gap = 128 << 10
 
-    def __str__(self) -> str:
-        return f"{self.chain}, fetched"
+    def __init__(self, store: FsspecStore, prefix: str) -> None:
+        self._store, self._prefix = store, f"{prefix}/" if prefix else ""
+        self._ranges, self._lock = True, threading.Lock()
+        self._whole: tuple[str, np.ndarray] | None = None
 
-    def read(self, region: Region, out: np.ndarray) -> None:
-        """Fill `out` with a region."""
-        for index, inner, place in touched(region, self.chain.shape):
-            name = self.key(index)
-            raw = again(lambda name=name: self._fetch(name))  # type: ignore[misc]
-            if raw is None:
-                out[place] = self.chain.fill
-                continue
-            with named(f"chunk {name}"):
-                self.chain.decode(raw, inner, out[place])
+    @contextlib.contextmanager
+    def open(self, name: str) -> Iterator[_Key]:
+        """See `Objects.open`."""
+        yield _Key(self, name)
 
-    def write(self, region: Region, block: np.ndarray) -> bool:
-        """Writing is zarr's affair."""
-        return False
+    def put(self, name: str, write: Callable[[BinaryIO], bool]) -> None:
+        """See `Objects.put`: stores show an object when all of it has come."""
+        file = io.BytesIO()
+        if not write(file):
+            self.remove(name)
+            return
+        found = cpu.Buffer.from_bytes(file.getbuffer())
+        again(lambda: sync(self._store.set(self._prefix + name, found)))
 
-    def _fetch(self, name: str) -> np.ndarray | None:
-        key = f"{self.prefix}/{name}" if self.prefix else name
-        found = sync(self.store.get(key, default_buffer_prototype()))
+    def remove(self, name: str) -> None:
+        """See `Objects.remove`."""
+        # The store's own `delete` would take a bracket in the path for a pattern.
+        path = f"{self._store.path}/{self._prefix}{name}"
+        with contextlib.suppress(FileNotFoundError, KeyError):
+            try:
+                again(lambda: sync(self._store.fs._rm_file(path)))
+            except NotImplementedError as error:
+                raise ChunkError("its file system cannot remove objects (that of http can't)") from error
+
+    def names(self) -> list[str]:
+        """Names of all objects; none where they cannot be listed."""
+
+        async def listed() -> list[str]:
+            return [key.removeprefix(self._prefix) async for key in self._store.list_prefix(self._prefix)]
+
+        self._store.fs.invalidate_cache()
+        try:
+            return again(lambda: sync(listed()))
+        except (FileNotFoundError, NotImplementedError):
+            return []
+
+    def get(self, name: str, wanted: ByteRequest = _ALL) -> np.ndarray | None:
+        """Bytes of an object; None where there is none."""
+        found = again(lambda: sync(self._store.get(self._prefix + name, default_buffer_prototype(), wanted)))
         return None if found is None else np.frombuffer(found.as_numpy_array(), np.uint8)
 
+    def part(self, name: str, start: int, length: int) -> np.ndarray:
+        """Bytes of a part of an object, or fewer where it ends before."""
+        if self._ranges:
+            wanted = SuffixByteRequest(length) if start < 0 else RangeByteRequest(start, start + length)
+            raw = _there(self.get(name, wanted), name)
+            if len(raw) <= length:
+                return raw
+            self._ranges = False
+        # The server answers any request with all of an object. Whatever their number, one at a time is kept.
+        with self._lock:
+            if self._whole is None or self._whole[0] != name:
+                self._whole = name, _there(self.get(name), name)
+            raw = self._whole[1]
+        return raw[start:][:length]
 
-def is_remote(store: Any) -> bool:
+
+class _Key:
+    """An object that is fetched as it is read."""
+
+    size = stamp = None
+
+    def __init__(self, bucket: Bucket, name: str) -> None:
+        self._bucket, self._name = bucket, name
+
+    def read(self, start: int, length: int | None, out: np.ndarray | None = None) -> np.ndarray:
+        """See `Stored.read`."""
+        if length is None:
+            return _there(self._bucket.get(self._name), self._name)[start:]
+        raw = self._bucket.part(self._name, start, length)
+        if len(raw) != length:
+            raise ChunkError(f"truncated: {len(raw)} bytes, where {length} were asked for from byte {start}")
+        if out is None:
+            return raw
+        out[...] = raw
+        return out
+
+
+def _there(raw: np.ndarray | None, name: str) -> np.ndarray:
+    if raw is None:
+        raise FileNotFoundError(errno.ENOENT, "there is no such object", name)
+    return raw
+
+
+def is_remote(store: Any) -> TypeGuard[FsspecStore]:
     """Whether what a store gives comes over a network, for all that is known."""
     return isinstance(store, FsspecStore)
 
@@ -70,25 +137,36 @@ def url_of(store: Any, path: str) -> str:
     return f"{protocol}://{place}/{path}".rstrip("/")
 
 
-def open_url(url: str) -> zarr.Array[Any]:
-    """The zarr array behind a URL, for any protocol that fsspec knows.
+def open_store(url: str, *, read_only: bool = False) -> FsspecStore:
+    """The store behind a URL, for any protocol that fsspec knows.
 
     Raises
     ------
     ArgumentError
-        fsspec, or what it needs for the protocol, is not installed; or there is a group.
-    SourceNotFoundError
-        There is no zarr array.
-    ReadError
-        The server does not answer.
+        fsspec, or what it needs for the protocol, is not installed.
     """
     try:
-        store = FsspecStore.from_url(url, read_only=True)
+        return FsspecStore.from_url(url, read_only=read_only)
     except (ImportError, ValueError) as error:
         raise ArgumentError(
             f"{url} cannot be opened: {error}. Remote arrays need fsspec and what it asks for: "
             "pip install 'chunkflow-stream[remote]', and s3fs or gcsfs for buckets"
         ) from error
+
+
+def open_url(url: str) -> zarr.Array[Any]:
+    """The zarr array behind a URL.
+
+    Raises
+    ------
+    ArgumentError
+        The URL cannot be opened, or is a group's.
+    SourceNotFoundError
+        There is no zarr array.
+    ReadError
+        The server does not answer.
+    """
+    store = open_store(url, read_only=True)
     try:
         return again(lambda: zarr.open_array(store, mode="r"))
     except FileNotFoundError as error:

@@ -1,77 +1,92 @@
-"""Shards of a local zarr array: many chunks in one file, with an index that says where each one lies.
+"""Shards of a zarr array: many chunks in one object, with an index that says where each one lies.
 
 The layout is that of zarr 3's codec ``sharding_indexed`` (zarr-specs, ZEP 2): pairs of offset and length, both 2^64 - 1
-where there is no chunk, at the start or the end of the file, as a rule with a checksum.
+where there is no chunk, at the start or the end of the object, as a rule with a checksum.
 """
 
 from __future__ import annotations
 
-import io
-import os
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 from functools import partial
+from typing import BinaryIO
 
 import numpy as np
 
 from chunkflow.grid import Region, Shape
 from chunkflow.stores.zarrchain import Chain
 from chunkflow.stores.zarrchunks import aligned, touched
-from chunkflow.stores.zarrfiles import ChunkError, append, named, pread, put
+from chunkflow.stores.zarrfiles import ChunkError, Objects, Stored, append, named
 
 MISSING = 2**64 - 1
 RUN = 1 << 20
-"""Bytes that are fetched at once, at most, where several chunks are neighbours in the file."""
-
-GAP = 16 << 10
-"""Bytes between two chunks that are fetched with them rather than skipped."""
+"""Bytes that are fetched at once, at most, where several chunks are neighbours in the object."""
 
 KEPT = 8 << 20
 """Bytes of indices that are kept, at most, besides the one in use."""
 
-Stamp = tuple[int, int, int]
 Part = tuple[int, int, Region, Region, Shape]
 """Offset and length of a chunk, what of it goes where, and its place in the shard."""
 
 
 class Indices:
-    """The indices that were used last, each as long as its file is the same."""
+    """The indices that were used last, each as long as its object is the same."""
 
     def __init__(self, limit: int = KEPT) -> None:
         self._limit, self._lock = limit, threading.Lock()
-        self._found: OrderedDict[Shape, tuple[Stamp, np.ndarray]] = OrderedDict()
+        self._found: OrderedDict[Shape, tuple[Hashable, Future[np.ndarray]]] = OrderedDict()
         self._nbytes = 0
 
-    def get(self, shard: Shape, stamp: Stamp) -> np.ndarray | None:
-        """Index of a shard, if it is here and of that very file."""
+    def get(self, shard: Shape, stamp: Hashable, load: Callable[[], np.ndarray]) -> np.ndarray:
+        """Index of a shard; it is loaded if none of that very object is here, by one thread while others wait."""
         with self._lock:
             known, index = self._found.get(shard, (None, None))
-            if known != stamp:
-                return None
+            mine = index is None or known != stamp
+            if mine:
+                self._drop(shard)
+                index = Future()
+                self._found[shard] = stamp, index
             self._found.move_to_end(shard)
-            return index
+        assert index is not None
+        if mine:
+            self._load(shard, index, load)
+        return index.result()
 
-    def put(self, shard: Shape, stamp: Stamp, index: np.ndarray) -> None:
-        """Keep an index, and forget those that were used longest ago."""
+    def _load(self, shard: Shape, index: Future[np.ndarray], load: Callable[[], np.ndarray]) -> None:
+        """Load an index, and forget those that were used longest ago; one that cannot be loaded is not kept."""
+        try:
+            loaded = load()
+        except BaseException as error:
+            with self._lock:
+                if self._is_here(shard, index):
+                    del self._found[shard]
+            index.set_exception(error)
+            return
         with self._lock:
-            self._drop(shard)
-            while self._found and self._nbytes + index.nbytes > self._limit:
-                self._drop(next(iter(self._found)))
-            self._found[shard] = stamp, index
-            self._nbytes += index.nbytes
+            index.set_result(loaded)
+            if self._is_here(shard, index):
+                self._nbytes += loaded.nbytes
+            while self._nbytes > self._limit and (oldest := next(iter(self._found))) != shard:
+                self._drop(oldest)
+
+    def _is_here(self, shard: Shape, index: Future[np.ndarray]) -> bool:
+        return shard in self._found and self._found[shard][1] is index
 
     def _drop(self, shard: Shape) -> None:
         if shard in self._found:
-            self._nbytes -= self._found.pop(shard)[1].nbytes
+            index = self._found.pop(shard)[1]
+            if index.done():
+                self._nbytes -= index.result().nbytes
 
 
 @dataclass(frozen=True)
 class Shards:
-    """A local array's shards of `shape`; `chain` and `index` say how a chunk and the index are encoded."""
+    """An array's shards of `shape`; `chain` and `index` say how a chunk and the index are encoded."""
 
-    folder: str
+    objects: Objects
     key: Callable[[Shape], str]
     extents: Shape
     shape: Shape
@@ -94,8 +109,7 @@ class Shards:
         if not aligned(region, self.shape, self.extents):
             return False
         for shard, inner, place in touched(region, self.shape):
-            path = os.path.join(self.folder, self.key(shard))
-            put(path, partial(self._write, inner=inner, block=block[place]))
+            self.objects.put(self.key(shard), partial(self._write, inner=inner, block=block[place]))
         return True
 
     @property
@@ -106,37 +120,28 @@ class Shards:
         return size
 
     def _read(self, shard: Shape, inner: Region, target: np.ndarray) -> None:
-        name = self.key(shard)
+        name, index = self.key(shard), None
         try:
-            file = open(os.path.join(self.folder, name), "rb", buffering=0)  # noqa: SIM115
-        except FileNotFoundError:
+            with named(f"shard {name}"), self.objects.open(name) as found:
+                index = self.known.get(shard, found.stamp, lambda: self._load(found))
+                for run in runs(self._parts(index, found.size, inner, target), self.objects.gap):
+                    self._fetch(found, run, target)
+        except FileNotFoundError as error:
+            if index is not None:
+                raise ChunkError(f"shard {name} was removed while it was read") from error
             target[...] = self.chain.fill
-            return
-        with file, named(f"shard {name}"):
-            fd = file.fileno()
-            found = os.fstat(fd)
-            stamp = found.st_ino, found.st_mtime_ns, found.st_size
-            index = self.known.get(shard, stamp)
-            if index is None:
-                index = self._load(fd, found.st_size)
-                self.known.put(shard, stamp, index)
-            parts = self._parts(index, found.st_size, inner, target)
-            for run in runs(parts):
-                self._fetch(fd, run, target)
 
-    def _load(self, fd: int, size: int) -> np.ndarray:
-        if size < self._space:
-            raise ChunkError(f"truncated: {size} bytes, where the index alone has {self._space}")
+    def _load(self, found: Stored) -> np.ndarray:
         index = np.empty(self.index.shape, np.uint64)
         with named("its index"):
             every = tuple(slice(0, n) for n in index.shape)
-            self.index.read(fd, 0 if self.at_start else size - self._space, self._space, every, index)
+            self.index.read(found, 0 if self.at_start else -self._space, self._space, every, index)
         return index
 
-    def _parts(self, index: np.ndarray, size: int, inner: Region, target: np.ndarray) -> list[Part]:
+    def _parts(self, index: np.ndarray, size: int | None, inner: Region, target: np.ndarray) -> list[Part]:
         """The chunks that are there, checked; those that are not are filled in."""
-        low = self._space if self.at_start else 0
-        high = size if self.at_start else size - self._space
+        size = MISSING if size is None else size  # where it is not known, what lies beyond comes short
+        low, high = (self._space, size) if self.at_start else (0, size - self._space)
         found: list[Part] = []
         for chunk, within, place in touched(inner, self.chain.shape):
             offset, length = index[chunk].tolist()
@@ -151,20 +156,20 @@ class Shards:
         found.sort(key=lambda part: part[:2])
         return found
 
-    def _fetch(self, fd: int, run: Sequence[Part], target: np.ndarray) -> None:
+    def _fetch(self, found: Stored, run: Sequence[Part], target: np.ndarray) -> None:
         """Read neighbouring chunks, at once if there are several, and decode each."""
         if len(run) == 1:
             ((offset, length, within, place, chunk),) = run
             with named(f"chunk {chunk} of it"):
-                self.chain.read(fd, offset, length, within, target[place])
+                self.chain.read(found, offset, length, within, target[place])
             return
         start = run[0][0]
-        raw = pread(fd, np.empty(max(part[0] + part[1] for part in run) - start, np.uint8), start)
+        raw = found.read(start, max(part[0] + part[1] for part in run) - start)
         for offset, length, within, place, chunk in run:
             with named(f"chunk {chunk} of it"):
                 self.chain.decode(raw[offset - start :][:length], within, target[place])
 
-    def _write(self, file: io.FileIO, inner: Region, block: np.ndarray) -> bool:
+    def _write(self, file: BinaryIO, inner: Region, block: np.ndarray) -> bool:
         """Write a shard; False if there is nothing in it."""
         index = np.full(self.index.shape, MISSING, np.uint64)
         offset = first = self._space if self.at_start else 0
@@ -183,11 +188,11 @@ class Shards:
         return True
 
 
-def runs(parts: Sequence[Part]) -> Iterator[Sequence[Part]]:
+def runs(parts: Sequence[Part], gap: int) -> Iterator[Sequence[Part]]:
     """Chunks, sorted by offset, that are near enough to one another to be fetched at once."""
     first, end = 0, 0
     for i, (offset, length, *_) in enumerate(parts):
-        if i > first and (offset > end + GAP or max(end, offset + length) - parts[first][0] > RUN):
+        if i > first and (offset > end + gap or max(end, offset + length) - parts[first][0] > RUN):
             yield parts[first:i]
             first = i
         end = offset + length if i == first else max(end, offset + length)

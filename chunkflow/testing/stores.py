@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, ClassVar
@@ -169,6 +169,10 @@ class SinkContract:
         """Let writes of sinks that are open already fail."""
         pytest.skip("writes to this store cannot fail")
 
+    def names(self, tmp_path: Path) -> list[str]:
+        """What lies where the target is made."""
+        return _names(tmp_path)
+
     def open(self, tmp_path: Path, array: np.ndarray, chunks: Shape | None = None) -> Sink:
         """Sink for a result like `array`."""
         target = self.make(tmp_path, array)
@@ -235,17 +239,17 @@ class SinkContract:
     def test_an_abort_leaves_nothing_behind(self, tmp_path: Path) -> None:
         array = filled((6, 5), "f4")
         target = self.make(tmp_path, array)
-        before = _names(tmp_path)
+        before = self.names(tmp_path)
         sink = target.open(target.describe(array.shape, array.dtype, None))
         self.write(sink, array)
         sink.abort()
         sink.abort()
-        assert _names(tmp_path) == before
+        assert self.names(tmp_path) == before
 
     def test_a_failed_write_is_a_write_error(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         array = filled((6, 5), "f4")
         target = self.make(tmp_path, array)
-        before = _names(tmp_path)
+        before = self.names(tmp_path)
         sink = target.open(target.describe(array.shape, array.dtype, None))
         with monkeypatch.context() as patch:
             self.fail_writes(patch)
@@ -254,7 +258,7 @@ class SinkContract:
         assert caught.value.region == whole(array.shape)
         assert sink.spec.name in str(caught.value)
         sink.abort()
-        assert _names(tmp_path) == before
+        assert self.names(tmp_path) == before
 
 
 class PathSinkContract(SinkContract):
@@ -263,9 +267,29 @@ class PathSinkContract(SinkContract):
     existing = False
     name: ClassVar[str]
 
+    def at(self, tmp_path: Path) -> str:
+        """Path of the result."""
+        return str(tmp_path / self.name)
+
     def make(self, tmp_path: Path, array: np.ndarray, *, overwrite: bool = False) -> Target:
         """Target of that name in `tmp_path`."""
-        return open_target(tmp_path / self.name, overwrite=overwrite)
+        return open_target(self.at(tmp_path), overwrite=overwrite)
+
+    def check_unseen(self, tmp_path: Path) -> None:
+        """Nobody finds an array before it is complete."""
+        assert not (tmp_path / self.name).exists()
+        assert all(name.startswith(".") for name in self.names(tmp_path))
+
+    def put_stranger(self, tmp_path: Path) -> Callable[[], bytes]:
+        """Put something else where the result will be; a function that reads it."""
+        path = tmp_path / self.name / "photo.jpg"
+        path.parent.mkdir(parents=True)
+        path.write_bytes(b"dear")
+        return path.read_bytes
+
+    def put_other(self, tmp_path: Path, array: np.ndarray) -> None:
+        """Put an array where the result will be, as somebody else does meanwhile."""
+        self.store(tmp_path, array)
 
     def store(self, tmp_path: Path, array: np.ndarray) -> None:
         """Put `array` where the target will be."""
@@ -275,7 +299,7 @@ class PathSinkContract(SinkContract):
 
     def stored(self, tmp_path: Path) -> np.ndarray:
         """What lies where the target will be."""
-        source = open_source(tmp_path / self.name)
+        source = open_source(self.at(tmp_path))
         out = np.empty(source.spec.shape, source.spec.dtype)
         source.read(whole(out.shape), out)
         source.close()
@@ -285,13 +309,12 @@ class PathSinkContract(SinkContract):
         array = filled((6, 5), "f4")
         target = self.make(tmp_path, array)
         spec = target.describe(array.shape, array.dtype, None)
-        assert not _names(tmp_path)
+        assert not self.names(tmp_path)
         sink = target.open(spec)
         self.write(sink, array)
-        assert not (tmp_path / self.name).exists()
-        assert all(name.startswith(".") for name in _names(tmp_path))
+        self.check_unseen(tmp_path)
         sink.commit()
-        assert _names(tmp_path) == [self.name.split("/")[0]]
+        assert self.names(tmp_path) == [self.name.split("/")[0]]
         np.testing.assert_array_equal(self.stored(tmp_path), array)
 
     def test_an_existing_path_is_refused_and_kept(self, tmp_path: Path) -> None:
@@ -299,18 +322,18 @@ class PathSinkContract(SinkContract):
         self.store(tmp_path, old)
         with pytest.raises(OutputExistsError, match="overwrite=True") as caught:
             self.make(tmp_path, old)
-        assert str(tmp_path / self.name) in str(caught.value)
+        assert self.at(tmp_path) in str(caught.value)
         np.testing.assert_array_equal(self.stored(tmp_path), old)
 
     def test_a_path_that_appears_during_the_run_is_kept(self, tmp_path: Path) -> None:
         old, new = filled((3, 4), "i2"), filled((6, 5), "f4")
         sink = self.open(tmp_path, new)
         self.write(sink, new)
-        self.store(tmp_path, old)
+        self.put_other(tmp_path, old)
         with pytest.raises(OutputExistsError):
             sink.commit()
         np.testing.assert_array_equal(self.stored(tmp_path), old)
-        assert _names(tmp_path) == [self.name.split("/")[0]]
+        assert self.names(tmp_path) == [self.name.split("/")[0]]
 
     @pytest.mark.parametrize("succeeds", [True, False])
     def test_overwriting_keeps_the_old_array_until_the_end(self, tmp_path: Path, succeeds: bool) -> None:
@@ -325,15 +348,13 @@ class PathSinkContract(SinkContract):
         else:
             sink.abort()
         np.testing.assert_array_equal(self.stored(tmp_path), new if succeeds else old)
-        assert _names(tmp_path) == [self.name.split("/")[0]]
+        assert self.names(tmp_path) == [self.name.split("/")[0]]
 
     def test_what_is_no_array_is_never_overwritten(self, tmp_path: Path) -> None:
-        path = tmp_path / self.name
-        path.mkdir(parents=True)
-        (path / "photo.jpg").write_bytes(b"dear")
+        read = self.put_stranger(tmp_path)
         with pytest.raises(ArgumentError, match="not overwritten"):
             self.make(tmp_path, filled((3,), "f4"), overwrite=True)
-        assert (path / "photo.jpg").read_bytes() == b"dear"
+        assert read() == b"dear"
 
     def test_a_missing_directory_is_named(self, tmp_path: Path) -> None:
         with pytest.raises(ArgumentError, match="no directory") as caught:

@@ -15,11 +15,14 @@ import numpy as np
 import pytest
 import zarr
 from numcodecs import Blosc
+from zarr.storage import FsspecStore
 
 import chunkflow as cf
+from chunkflow.coding import FETCHERS
+from chunkflow.devices.numpy import NumpyDevice
 from chunkflow.grid import whole
 from chunkflow.stores import Source, Target, open_source, open_target, retries
-from chunkflow.stores.zarrremote import RemoteChunks
+from chunkflow.stores.zarrchunks import Chunks
 from chunkflow.testing import SinkContract, SourceContract, filled
 
 fsspec = pytest.importorskip("fsspec")
@@ -37,6 +40,7 @@ class Handler(SimpleHTTPRequestHandler):
     def do_GET(self) -> None:
         with self.server.lock:
             self.server.seen[self.path] += 1
+            self.server.ranges.append(self.headers.get("Range"))
             self.server.busy += 1
             self.server.most = max(self.server.most, self.server.busy)
         try:
@@ -47,6 +51,15 @@ class Handler(SimpleHTTPRequestHandler):
             with self.server.lock:
                 self.server.busy -= 1
 
+    def do_PUT(self) -> None:
+        path, raw = Path(self.translate_path(self.path)), self.rfile.read(int(self.headers["Content-Length"]))
+        if not self.server.answer(self):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(raw)
+            self.send_response(201)
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+
     def part(self) -> bool:
         """Answer a request for some bytes of a file."""
         asked, path = self.headers.get("Range"), Path(self.translate_path(self.path))
@@ -54,7 +67,10 @@ class Handler(SimpleHTTPRequestHandler):
             return False
         raw = path.read_bytes()
         first, last = asked.removeprefix("bytes=").split("-")
-        start = int(first) if first else len(raw) - int(last)
+        start = int(first) if first else max(0, len(raw) - int(last))
+        if start >= len(raw):
+            self.send_error(416)
+            return True
         found = raw[start : int(last) + 1 if first and last else None]
         self.send_response(206)
         self.send_header("Content-Length", str(len(found)))
@@ -77,6 +93,7 @@ class Server(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), partial(Handler, directory=str(folder)))
         self.lock = threading.Lock()
         self.seen: Counter[str] = Counter()
+        self.ranges: list[str | None] = []
         self.busy = self.most = 0
         self.latency = 0.0
         self.answer: Answer = lambda request: False
@@ -129,12 +146,39 @@ class TestMemoryUrlSource(SourceContract):
         return open_source(f"memory:/{tmp_path}/x.zarr")
 
 
+class TestShardsAtUrlSource(TestMemoryUrlSource):
+    def make(self, tmp_path: Path, array: np.ndarray) -> Source:
+        sharded = {"chunks": tuple(2 for _ in array.shape), "shards": tuple(4 for _ in array.shape)}
+        options = sharded if array.shape else {"chunks": ()}
+        made = zarr.create_array(f"memory:/{tmp_path}/x.zarr", shape=array.shape, dtype=array.dtype, **options)
+        made[...] = array
+        source = open_source(f"memory:/{tmp_path}/x.zarr")
+        assert source.spec.how.startswith("directly: ")
+        return source
+
+
 class TestRemoteArraySink(SinkContract):
     def make(self, tmp_path: Path, array: np.ndarray) -> Target:
         chunks = tuple(max(1, n // 2) for n in array.shape)
         return open_target(
             zarr.create_array(f"memory:/{tmp_path}/y.zarr", shape=array.shape, dtype=array.dtype, chunks=chunks)
         )
+
+    def fail_writes(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        async def failing(*_: Any) -> None:
+            raise PermissionError("not yours")
+
+        monkeypatch.setattr(FsspecStore, "set", failing)
+
+
+class TestShardedRemoteArraySink(TestRemoteArraySink):
+    def make(self, tmp_path: Path, array: np.ndarray) -> Target:
+        sharded = {"chunks": tuple(2 for _ in array.shape), "shards": tuple(4 for _ in array.shape)}
+        options = sharded if array.shape else {"chunks": ()}
+        made = zarr.create_array(f"memory:/{tmp_path}/y.zarr", shape=array.shape, dtype=array.dtype, **options)
+        target = open_target(made)
+        assert target.describe(array.shape, array.dtype, None).how.startswith("directly: ")
+        return target
 
 
 @pytest.mark.parametrize(
@@ -170,7 +214,7 @@ def test_the_plan_says_how_it_is_read(server: Server, tmp_path: Path) -> None:
     serve(tmp_path, filled((40, 50), "f4"))
     plan = cf.explain(cf.map, np.negative, server.url("x.zarr"), device="cpu")
     assert plan.operands[0].remote
-    assert plan.operands[0].how == "directly: zstd, fetched"
+    assert plan.operands[0].how == "directly: zstd, over the network"
     assert plan.operands[0].name == server.url("x.zarr")
 
 
@@ -191,14 +235,140 @@ def test_each_chunk_is_fetched_once_and_many_are_at_once(server: Server, tmp_pat
     assert server.most >= 8
 
 
+def test_blocks_are_fetched_while_others_compute(server: Server, tmp_path: Path) -> None:
+    x = filled((64, 64), "f4")
+    serve(tmp_path, x, chunks=(8, 64))
+    server.latency = 0.02
+    started: list[bool] = []
+
+    def patient(block: np.ndarray) -> np.ndarray:
+        started.append(False)
+        wanted = min(8, len(started) + 2)  # two lanes compute: without reading ahead there are no more than two
+        for _ in range(1000):
+            if len(server.chunks()) >= wanted:
+                return -block
+            time.sleep(0.01)
+        raise AssertionError("nothing was fetched meanwhile")
+
+    options: dict[str, Any] = {"chunks": (8, 64), "dtype": "f4", "workspace": 4}
+    got = cf.map(patient, server.url("x.zarr"), device=NumpyDevice(lanes=2), **options)
+    np.testing.assert_array_equal(got, -x)
+    assert len(started) == 8
+
+
 def test_what_is_fetched_at_once_stays_within_the_budget(server: Server, tmp_path: Path) -> None:
     x = np.random.default_rng(0).random((256, 1024), "f4")
     serve(tmp_path, x, chunks=(16, 1024))
     plan = cf.explain(cf.map, np.negative, server.url("x.zarr"), device="cpu", budget="1MB")
     assert plan.memory.total <= 1_000_000
-    assert 1 <= plan.coders * plan.lanes <= 16
+    assert 1 <= plan.coders * plan.lanes <= FETCHERS
     got = cf.map(np.negative, server.url("x.zarr"), device="cpu", budget="1MB")
     np.testing.assert_array_equal(got, -x)
+
+
+# -- Results -------------------------------------------------------------------------------------------------
+
+
+def test_chunks_are_put_again_when_the_server_fails_for_a_while(server: Server, tmp_path: Path) -> None:
+    x = filled((40, 50), "f4")
+    serve(tmp_path, np.zeros_like(x))
+    server.answer = failing(503, 2)
+    cf.map(np.negative, x, out=zarr.open_array(server.url("x.zarr"), mode="r+"), device="cpu")
+    np.testing.assert_array_equal(zarr.open_array(tmp_path / "served" / "x.zarr")[...], -x)
+
+
+def test_no_result_is_created_where_nothing_can_be_removed(server: Server, tmp_path: Path) -> None:
+    with pytest.raises(cf.errors.WriteError, match=r"cannot create http://.*/y\.zarr: .*cannot remove"):
+        cf.map(np.negative, filled((40, 50), "f4"), out=server.url("y.zarr"), device="cpu")
+    assert not list((tmp_path / "served").iterdir())
+
+
+# -- Shards --------------------------------------------------------------------------------------------------
+
+
+def read(source: Source, region: Any) -> np.ndarray:
+    out = np.empty([side.stop - side.start for side in region], source.spec.dtype)
+    source.read(region, out)
+    return out
+
+
+@pytest.mark.parametrize("location", ["start", "end"])
+def test_of_a_shard_the_index_and_what_is_wanted_are_fetched(server: Server, tmp_path: Path, location: str) -> None:
+    x = filled((64, 64), "f4")
+    shards = {"shape": (64, 64), "index_location": location}
+    serve(tmp_path, x, chunks=(8, 64), shards=shards, compressors=None, filters=None)
+    source = open_source(server.url("x.zarr"))
+    server.seen.clear()
+    server.ranges.clear()
+    corner = (slice(9, 12), slice(20, 30))
+    np.testing.assert_array_equal(read(source, corner), x[corner])
+    space, first = 8 * 16 + 4, (8 * 16 + 4) * (location == "start")  # of the index; where chunks begin
+    index = f"bytes=0-{space - 1}" if first else f"bytes=-{space}"
+    assert server.ranges == [index, f"bytes={first + 2048}-{first + 4095}"]
+    half = (slice(30, 62), slice(0, 64))
+    np.testing.assert_array_equal(read(source, half), x[half])
+    assert server.ranges[2:] == [f"bytes={first + 3 * 2048}-{first + 8 * 2048 - 1}"], "neighbours come at once"
+
+
+def test_every_shard_is_fetched_once_and_many_at_once(server: Server, tmp_path: Path) -> None:
+    x = filled((256, 256), "f4")
+    serve(tmp_path, x, chunks=(16, 16), shards=(64, 64), compressors=None)
+    plan = cf.explain(cf.map, np.negative, server.url("x.zarr"), device="cpu")
+    assert plan.operands[0].how == "directly: raw, in shards of (64, 64), over the network"
+    server.seen.clear()
+    server.ranges.clear()
+    server.latency = 0.02
+    got = cf.map(np.negative, server.url("x.zarr"), device="cpu", dtype="f4", workspace=4)
+    np.testing.assert_array_equal(got, -x)
+    suffixes = [asked for asked in server.ranges if asked and asked.startswith("bytes=-")]
+    assert len(suffixes) == 16, "each index once"
+    assert sum(server.chunks().values()) <= 16 * 5
+    assert server.most >= 8
+
+
+def test_a_server_without_ranges_is_slower_but_right(server: Server, tmp_path: Path) -> None:
+    x = filled((40, 50), "f4")
+    serve(tmp_path, x, shards=(20, 26), chunks=(5, 13))
+
+    def without(request: Handler) -> bool:
+        del request.headers["Range"]
+        return False
+
+    server.answer = without
+    source = server.url("x.zarr")
+    np.testing.assert_array_equal(cf.map(np.negative, source, device="cpu"), -x)
+    (tmp_path / "served/x.zarr/c/0/0").write_bytes(b"short")
+    with pytest.raises(cf.ReadError, match=r"shard c/0/0: its index"):
+        cf.sum(source, device="cpu")
+
+
+def test_a_shard_that_is_not_there_is_the_fill_value(server: Server, tmp_path: Path) -> None:
+    x = filled((40, 50), "f4")
+    serve(tmp_path, x, shards=(20, 26), chunks=(5, 13), fill_value=7)
+    (tmp_path / "served/x.zarr/c/0/0").unlink()
+    x[:20, :26] = 7
+    np.testing.assert_array_equal(cf.map(np.negative, server.url("x.zarr"), device="cpu"), -x)
+
+
+def test_a_shard_that_goes_away_while_it_is_read_is_an_error(server: Server, tmp_path: Path) -> None:
+    serve(tmp_path, filled((40, 50), "f4"), shards=(40, 52), chunks=(10, 13))
+    source = open_source(server.url("x.zarr"))
+    read(source, (slice(0, 10), slice(0, 13)))
+    (tmp_path / "served/x.zarr/c/0/0").unlink()
+    with pytest.raises(cf.ReadError, match="shard c/0/0 was removed"):
+        read(source, (slice(0, 10), slice(13, 26)))
+
+
+@pytest.mark.parametrize("location", ["start", "end"])
+def test_a_damaged_shard_is_an_error(server: Server, tmp_path: Path, location: str) -> None:
+    shards = {"shape": (40, 52), "index_location": location}
+    serve(tmp_path, filled((40, 50), "f4"), shards=shards, chunks=(20, 26), compressors=None)
+    path = tmp_path / "served/x.zarr/c/0/0"
+    raw = path.read_bytes()
+    for bad in (b"", raw[:30], raw[:-1], raw[:2000], bytes([raw[0] ^ 1]) + raw[1:-1] + bytes([raw[-1] ^ 1])):
+        path.write_bytes(bad)
+        with pytest.raises(cf.ReadError, match="416" if not bad else r"shard c/0/0: .*(truncated|checksum|bytes)"):
+            cf.sum(server.url("x.zarr"), device="cpu")
 
 
 # -- Servers that fail ---------------------------------------------------------------------------------------
@@ -286,20 +456,20 @@ def test_a_chunk_that_is_damaged_or_claims_to_be_huge_is_a_read_error(server: Se
     np.testing.assert_array_equal(out, x[10:20, 13:26])
 
 
-def test_writes_are_tried_again() -> None:
+def test_writes_are_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
     array = zarr.create_array("memory://again/y.zarr", shape=(4, 4), chunks=(2, 4), dtype="f4")
     target = open_target(array)
     sink = target.open(target.describe((4, 4), array.dtype, None))
-    real, left = type(array).__setitem__, iter([ConnectionResetError("reset"), TimeoutError("slow")])
+    real, left = FsspecStore.set, iter([ConnectionResetError("reset"), TimeoutError("slow")])
 
-    def setting(self: Any, region: Any, value: Any) -> None:
+    async def setting(self: Any, key: str, *value: Any) -> None:
         if (error := next(left, None)) is not None:
             raise error
-        real(self, region, value)
+        await real(self, key, *value)
 
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(type(array), "__setitem__", setting)
-        sink.write(whole((4, 4)), np.ones((4, 4), "f4"))
+    monkeypatch.setattr(FsspecStore, "set", setting)
+    sink.write(whole((4, 4)), np.ones((4, 4), "f4"))
+    assert next(left, None) is None
     np.testing.assert_array_equal(sink.commit()[...], 1)
 
 
@@ -312,13 +482,8 @@ def test_what_cannot_be_opened_says_what_to_do(url: str, words: str) -> None:
         cf.map(np.negative, url, device="cpu")
 
 
-def test_a_result_is_not_created_at_a_url() -> None:
-    with pytest.raises(cf.errors.ArgumentError, match=r"zarr\.create_array"):
-        cf.map(np.negative, np.ones(3), out="memory://y.zarr", device="cpu")
-
-
 def test_a_remote_array_is_known_by_its_url() -> None:
     array = zarr.create_array("memory://one/x.zarr", shape=(4,), chunks=(2,), dtype="f4")
     source = open_source("memory://one/x.zarr")
     assert source.footprint == open_target(array).footprint
-    assert isinstance(source._direct, RemoteChunks)  # type: ignore[attr-defined]
+    assert isinstance(source._direct, Chunks)  # type: ignore[attr-defined]

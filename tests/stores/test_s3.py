@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import zarr
+from urlsinks import UrlSinkContract
 
 import chunkflow as cf
 from chunkflow.stores import Source, Target, open_source, open_target
@@ -69,6 +70,13 @@ class TestS3Sink(InBucket, SinkContract):
         )
 
 
+class TestS3UrlSink(InBucket, UrlSinkContract):
+    name = "run.zarr/speed"
+
+    def root(self, tmp_path: Path) -> str:
+        return f"{self.bucket}{tmp_path}"
+
+
 def test_from_a_bucket_to_a_bucket(bucket: str) -> None:
     x = filled((40, 50), "f4")
     made = zarr.create_array(f"{bucket}/x.zarr", shape=x.shape, dtype="f4", chunks=(10, 50), shards=(20, 50))
@@ -76,6 +84,10 @@ def test_from_a_bucket_to_a_bucket(bucket: str) -> None:
     out = zarr.create_array(f"{bucket}/y.zarr", shape=x.shape, dtype="f4", chunks=(10, 25))
     cf.map(np.negative, f"{bucket}/x.zarr", out=out, device="cpu")
     np.testing.assert_array_equal(out[...], -x)
+    assert open_target(out).describe(x.shape, out.dtype, None).how.startswith("directly: ")
+    made = cf.map(np.abs, out, out=f"{bucket}/new/z.zarr", device="cpu")
+    np.testing.assert_array_equal(zarr.open_array(f"{bucket}/new/z.zarr", mode="r")[...], np.abs(x))
+    assert not made.read_only
     np.testing.assert_allclose(cf.mean(f"{bucket}/y.zarr", axis=0, device="cpu"), -x.mean(axis=0), rtol=1e-6)
 
 

@@ -66,7 +66,7 @@ class TestZarrSink(SinkContract):
 
     def fail_writes(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(LocalStore, "set", no_space)
-        monkeypatch.setattr("chunkflow.stores.zarrchunks.put", no_space)
+        monkeypatch.setattr("chunkflow.stores.zarrfiles.put", no_space)
 
 
 class TestShardedBigEndianSink(SinkContract):
@@ -79,7 +79,7 @@ class TestShardedBigEndianSink(SinkContract):
         return target
 
     def fail_writes(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr("chunkflow.stores.zarrshards.put", no_space)
+        monkeypatch.setattr("chunkflow.stores.zarrfiles.put", no_space)
 
 
 class TestUncompressedMemorySink(SinkContract):
@@ -94,7 +94,7 @@ class TestZarrPathSink(PathSinkContract):
 
     def fail_writes(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(LocalStore, "set", no_space)
-        monkeypatch.setattr("chunkflow.stores.zarrchunks.put", no_space)
+        monkeypatch.setattr("chunkflow.stores.zarrfiles.put", no_space)
 
 
 class TestGroupMemberSink(PathSinkContract):
@@ -102,7 +102,7 @@ class TestGroupMemberSink(PathSinkContract):
 
     def fail_writes(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(LocalStore, "set", no_space)
-        monkeypatch.setattr("chunkflow.stores.zarrchunks.put", no_space)
+        monkeypatch.setattr("chunkflow.stores.zarrfiles.put", no_space)
 
 
 def write(target: Target, array: np.ndarray) -> Any:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
+import threading
+import time
 import tracemalloc
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +23,8 @@ from chunkflow.errors import ReadError, WriteError
 from chunkflow.grid import whole
 from chunkflow.stores import open_source, open_target
 from chunkflow.stores.zarrcodecs import CHECKSUM
-from chunkflow.stores.zarrshards import GAP, MISSING, RUN, Indices, runs
+from chunkflow.stores.zarrfiles import Folder
+from chunkflow.stores.zarrshards import MISSING, RUN, Indices, runs
 
 SHARD = Path("c/0/0")
 
@@ -236,29 +240,57 @@ def test_one_chunk_of_a_large_shard_takes_little_memory(tmp_path: Path) -> None:
 @given(st.lists(st.tuples(st.integers(0, 4 * RUN), st.integers(1, 2 * RUN)), max_size=8))
 def test_runs_hold_every_chunk_once_and_are_bounded(ranges: list[tuple[int, int]]) -> None:
     parts: list[Any] = [(offset, length, (), (), ()) for offset, length in sorted(ranges)]
-    found = list(runs(parts))
+    found = list(runs(parts, Folder.gap))
     assert [part for run in found for part in run] == parts
     for run in found:
         assert len(run) == 1 or max(p[0] + p[1] for p in run) - run[0][0] <= RUN
         end = run[0][0] + run[0][1]
         for offset, length, *_ in run[1:]:
-            assert offset <= end + GAP
+            assert offset <= end + Folder.gap
             end = max(end, offset + length)
 
 
 def test_indices_are_forgotten_beyond_the_limit() -> None:
-    known = Indices(100)
-    index = np.zeros(5, np.uint64)  # 40 bytes
-    for shard in range(3):
-        known.put((shard,), (1, 1, 1), index)
-    assert known.get((0,), (1, 1, 1)) is None
-    assert known.get((1,), (1, 1, 1)) is index
-    known.put((3,), (1, 1, 1), index)
-    assert known.get((2,), (1, 1, 1)) is None
-    assert known.get((1,), (2, 1, 1)) is None
-    known.put((4,), (1, 1, 1), np.zeros(1000, np.uint64))  # one is kept, however large
-    assert known.get((4,), (1, 1, 1)) is not None
-    assert known.get((1,), (1, 1, 1)) is None
+    known, loaded = Indices(100), []
+
+    def asked(shard: int, stamp: int = 1, size: int = 5) -> bool:
+        """Whether an index (of 40 bytes, as a rule) had to be loaded."""
+        before = len(loaded)
+        known.get((shard,), stamp, lambda: loaded.append(shard) or np.zeros(size, np.uint64))  # type: ignore[func-returns-value]
+        return len(loaded) > before
+
+    assert all(asked(shard) for shard in range(3))
+    assert not asked(1)
+    assert asked(3)  # which drops 2, used longest ago
+    assert asked(2)
+    assert asked(2, stamp=2)
+    assert asked(4, size=1000)  # one is kept, however large
+    assert not asked(4, size=1000)
+    assert asked(3)
+
+
+def test_an_index_is_loaded_once_for_all_who_wait_and_again_after_a_failure() -> None:
+    known, begun = Indices(), threading.Barrier(5)
+    loaded: list[int] = []
+
+    def failing() -> np.ndarray:
+        raise TimeoutError("slow")
+
+    def load() -> np.ndarray:
+        loaded.append(1)
+        time.sleep(0.02)
+        return np.zeros(5, np.uint64)
+
+    def get() -> np.ndarray:
+        begun.wait()
+        return known.get((0,), 1, load)
+
+    with pytest.raises(TimeoutError):
+        known.get((0,), 1, failing)
+    with ThreadPoolExecutor(5) as pool:
+        found = [future.result() for future in [pool.submit(get) for _ in range(5)]]
+    assert loaded == [1]
+    assert all(index is found[0] for index in found)
 
 
 def test_a_shard_of_fill_values_is_no_file(tmp_path: Path) -> None:

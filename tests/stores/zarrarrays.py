@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from chunkflow.grid import Region, Shape
 from chunkflow.stores.zarrchunks import Chunks
 from chunkflow.stores.zarrdirect import direct
+from chunkflow.stores.zarrfiles import Folder
 from chunkflow.stores.zarrshards import Shards
 
 BLOSC = ("blosclz", "lz4", "lz4hc", "zlib", "zstd")
@@ -46,6 +47,18 @@ compressors_2 = st.one_of(
     st.just(numcodecs.GZip()),
     st.just(numcodecs.Zlib()),
 )
+
+
+def filters_2(dtype: np.dtype) -> st.SearchStrategy[Any]:
+    """Filters of format 2, all of which give back the numbers they were given."""
+    chains = [None, [numcodecs.Shuffle(dtype.itemsize)]]
+    if dtype.kind in "iu":
+        wide = np.dtype("f8")
+        chains += [
+            [numcodecs.Delta(dtype), numcodecs.Shuffle(2)],
+            [numcodecs.AsType(wide, dtype), numcodecs.Delta(wide)],
+        ]
+    return st.sampled_from(chains)
 
 
 @st.composite
@@ -83,6 +96,7 @@ def arrays(draw: st.DrawFn, sharded: bool | None = None) -> dict[str, Any]:
             "zarr_format": 2,
             "order": draw(st.sampled_from("CF")),
             "compressors": draw(compressors_2),
+            "filters": draw(filters_2(dtype)),
         }
     if sharded:
         shards = tuple(c * n for c, n in zip(chunks, draw(sides), strict=True))
@@ -117,7 +131,7 @@ def values(options: dict[str, Any], seed: int = 0) -> np.ndarray:
 
 
 def ours(array: Any) -> Chunks | Shards:
-    return direct(array, Path(array.store.root))
+    return direct(array, Folder(str(array.store.root)))
 
 
 def same(one: np.ndarray, two: np.ndarray) -> None:
