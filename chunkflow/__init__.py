@@ -16,11 +16,13 @@ from chunkflow.extremes import all, any, argmax, argmin, count_nonzero, max, min
 from chunkflow.groups import LabelStatistics, label_statistics
 from chunkflow.histograms import bincount, histogram, topk
 from chunkflow.joining import concatenate, pad, stack
-from chunkflow.lazy import Array, open
+from chunkflow.lazy import Array
 from chunkflow.linalg import dot, einsum, matmul, outer, tensordot, vecdot
 from chunkflow.nanreductions import nanargmax, nanargmin, nanmax, nanmean, nanmin, nanprod, nanstd, nansum, nanvar
+from chunkflow.opening import from_dask, open
 from chunkflow.overlap import iteration_plan, map_overlap
 from chunkflow.pacing import IterationPlan
+from chunkflow.partition import ClusterPlan
 from chunkflow.plan import Plan
 from chunkflow.profile import Profile
 from chunkflow.quantiles import median, percentile, quantile, unique
@@ -41,6 +43,7 @@ __all__ = [
     "Chunk",
     "ChunkStream",
     "ChunkflowError",
+    "ClusterPlan",
     "IterationPlan",
     "LabelStatistics",
     "Observer",
@@ -73,6 +76,7 @@ __all__ = [
     "explain",
     "fft",
     "flip",
+    "from_dask",
     "gram",
     "histogram",
     "iteration_plan",

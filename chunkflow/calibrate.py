@@ -18,6 +18,7 @@ from chunkflow.grid import Grid, Region, Shape
 from chunkflow.kernel import add_note, check_kind, travels
 from chunkflow.ops.blockwise import Blockwise
 from chunkflow.ops.kernels import Carry, Fold, Kernel, Several
+from chunkflow.ops.part import placed
 from chunkflow.staging import read_whole
 from chunkflow.stores.base import Source
 from chunkflow.units import format_bytes
@@ -120,7 +121,7 @@ def calibrate(
             return _measure(kernel, nest, sources, device, pool, box)
         except BaseException as error:
             if not device.is_out_of_memory(error):
-                add_note(error, (0,) * len(box), box)
+                add_note(error, (0,) * len(box), placed(kernel, box))
                 error.add_note("chunkflow: this was the trial call that measures what fn returns and allocates")
                 raise
             message = str(error)

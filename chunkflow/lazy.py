@@ -10,42 +10,14 @@ import numpy as np
 from chunkflow import api, equivalents, extremes, linalg, overlap, rearrange, scans, vocabulary
 from chunkflow.budget import BudgetLike
 from chunkflow.chunking import Chunks
+from chunkflow.collection import Collection
 from chunkflow.compute import compute, store
 from chunkflow.elementwise import mapped
 from chunkflow.errors import ArgumentTypeError, UnsupportedError
-from chunkflow.graph import Lazy, Leaf
 from chunkflow.grid import Shape
 from chunkflow.ops.chain import power
 from chunkflow.progress import ProgressLike
 from chunkflow.slicing import indexed
-
-
-def open(source: Any) -> Array:
-    """Open an array of any size as an expression, from which others are made. Nothing is read yet.
-
-    Parameters
-    ----------
-    source : array_like, str or path
-        A source, as for `chunkflow.map`.
-
-    Returns
-    -------
-    Array
-        To be used as a NumPy array is.
-
-    Raises
-    ------
-    SourceNotFoundError, ArgumentError, ArgumentTypeError
-        There is no such array, or it is of a kind that cannot be read.
-
-    Examples
-    --------
-    >>> import numpy as np, chunkflow as cf
-    >>> x = cf.open(np.arange(12.0).reshape(3, 4))
-    >>> np.sqrt(x).sum(axis=0).compute(device="cpu").shape
-    (4,)
-    """
-    return source if isinstance(source, Array) else Array(Leaf(source))
 
 
 def _unary(ufunc: np.ufunc) -> Callable[[Any], Any]:
@@ -81,7 +53,7 @@ def _defers(other: Any) -> bool:
     return getattr(other, "__array_ufunc__", True) is None
 
 
-class Array(Lazy):
+class Array(Collection):
     """An array that is known by what would make it: a source, or an expression of others.
 
     It has NumPy's operators, ufuncs, methods and functions (``docs/numpy.md`` lists them), and `map` and `map_overlap`

@@ -21,7 +21,7 @@ PACKAGE = ROOT / "chunkflow"
 # one another's equals and do not import each other. A package's own name stands for its __init__.py.
 FLOORS = (
     "errors units interrupts grid halo spec trace memory cost",
-    "ops.blockwise ops.kernels ops.keys ops.map ops.overlap ops.tiled ops.gemm ops.product ops.chain ops.fused "
+    "ops.blockwise ops.kernels ops.keys ops.map ops.overlap ops.tiled ops.gemm ops.product ops.chain ops.fused ops.part "
     "ops.chained ops.* ops",
     "plan coding problem search planner chunking host",
     "stores.base stores.layout stores.checks stores.paths",
@@ -30,11 +30,13 @@ FLOORS = (
     "stores.hdf5chunks stores.hdf5facts stores.hdf5 stores.* stores",
     "devices.moving devices.base devices.rates devices.pinned devices.numpy devices.cupy devices.clock devices",
     "staging kernel crews ring direct engine budget calibrate profile progress",
-    "analysis declare prepare launch graph fusing places passes stream run api pacing iterating overlap",
+    "analysis declare prepare launch graph fusing places passes partition stream run api pacing iterating overlap",
     "reducing reductions extremes nanreductions selecting quantiles binning histograms groups scans covariance linalg",
     "rearranging rearrange joining rechunking",
     "spectral fourier transforming convolution fft",
-    "elementwise slicing reshaping equivalents vocabulary compute lazy",
+    "elementwise slicing reshaping equivalents vocabulary compute",
+    "dask.tasks dask.graph dask.storing dask.blocks dask",
+    "collection lazy opening",
     "cli testing.arrays testing.bench testing.pools testing.* testing",
 )
 ROOMS = [room for floor in FLOORS for room in floor.split()]
@@ -44,7 +46,7 @@ MAY_NOT_IMPORT = {"devices.clock": ("devices.numpy", "devices.cupy")}
 # Doors to the outside use the package as its users do. Nothing inside imports them.
 DOORS = ("cli", "testing")
 # These look their modules up by name, when one is asked for.
-LAZY = ("", "stores", "devices")
+LAZY = ("", "stores", "devices", "collection")
 # Heavy packages, and the only rooms that may import each.
 ONLY_IN = {
     "cupy": "devices.cupy",
@@ -52,6 +54,7 @@ ONLY_IN = {
     "zarr": "stores.zarr*",
     "h5py": "stores.hdf5*",
     "tqdm": "progress",
+    "dask": "*dask*",
 }
 
 MAX_LINES = 400
