@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from chunkflow.errors import UnsupportedError
 from chunkflow.graph import Lazy
 from chunkflow.partition import PARTITION
 
@@ -45,8 +46,9 @@ class Collection(Lazy):
 
         Notes
         -----
-        Annotations are heeded: ``with dask.annotate(resources={"GPU": 1})`` around the call keeps one task to a GPU
-        where workers are started with that resource.
+        Tasks of one process take turns. Where several processes share a GPU, ``with dask.annotate(resources={"GPU":
+        1})`` around the call keeps them to one at a time, if workers are started with that resource. dask forgets
+        annotations when it fuses an array's tasks: ``dask.config.set({"optimization.fuse.active": False})``.
 
         Examples
         --------
@@ -61,8 +63,19 @@ class Collection(Lazy):
 
         return as_dask(self._node, Settings(partition, budget, device))
 
+    def persist(self, **options: Any) -> Any:
+        """The array's parts on dask's workers, as a `dask.array.Array`; options are those of ``dask.persist``."""
+        return self.to_dask().persist(**options)
+
+    def visualize(self, *args: Any, **options: Any) -> Any:
+        """A picture of the array's tasks, as ``dask.visualize`` draws it."""
+        return self.to_dask().visualize(*args, **options)
+
     def __dask_graph__(self) -> Any:
-        return self.to_dask().__dask_graph__()
+        try:
+            return self.to_dask().__dask_graph__()
+        except UnsupportedError:  # to dask this is no collection, which anybody may ask of anything
+            return None
 
     def __dask_keys__(self) -> Any:
         from chunkflow.dask.graph import keys_of
@@ -88,11 +101,11 @@ class Collection(Lazy):
         settings = _settings()
         return persisted, (name_of(self._node, settings), chunks_of(self._node, settings), self._node.spec.dtype)
 
-    @staticmethod
-    def __dask_optimize__(graph: Any, keys: Any, **options: Any) -> Any:
-        from chunkflow.dask.graph import culled
+    @property
+    def __dask_optimize__(self) -> Any:
+        from chunkflow.dask.graph import optimize
 
-        return culled(graph, keys)
+        return optimize
 
     @property
     def __dask_scheduler__(self) -> Any:

@@ -12,6 +12,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from chunkflow import grid
 from chunkflow.declare import Declared
 from chunkflow.errors import UnsupportedError
@@ -105,11 +107,16 @@ class Awaited:
         """See `chunkflow.stores.spec_of`."""
         return self.spec
 
+    def reshape(self, shape: Shape) -> Awaited:
+        """The same in another shape, when it is there."""
+        return Awaited(self.number, ArraySpec(self.spec.name, shape, self.spec.dtype))
+
 
 def filled(source: Any, arrays: Sequence[Any]) -> Any:
     """A source with the arrays that it waits for in their places."""
     if isinstance(source, Awaited):
-        return arrays[source.number]
+        found = arrays[source.number]
+        return found.reshape(source.spec.shape) if isinstance(found, np.ndarray) else found
     if isinstance(source, View) and has_awaited(source):
         return source.on([filled(array, arrays) for array in source.arrays])
     return source
@@ -190,7 +197,7 @@ def partitioned(made: Pass, partition: str | int, sink: Shape | None = None) -> 
     folded = {a for a in range(len(nest.extents)) if folds and a not in used and not isinstance(nest, Contraction)}
     fixed = {a for a, n in enumerate(declared.block or ()) if n is not None}
     free = (kept | folded) - nest.whole - {nest.scan} - fixed
-    if any(_is_particular(node) for node in made.nodes):
+    if not all(nest.extents) or any(_is_particular(node) for node in made.nodes):
         free = set()
     specs = [spec_of(source) for source in made.sources]
     units = _units(declared, specs, sink, free)
@@ -213,7 +220,8 @@ def partitioned(made: Pass, partition: str | int, sink: Shape | None = None) -> 
     else:
         _shrink(sides, units, order, target, nbytes)
     cut = frozenset(a for a in folded if sides[a] < nest.extents[a])
-    return Partitioning(declared, tuple(sides), frozenset(kept), cut, nbytes(sides))
+    read = nbytes([min(side, n) for side, n in zip(sides, nest.extents, strict=True)])
+    return Partitioning(declared, tuple(sides), frozenset(kept), cut, read)
 
 
 def _is_particular(node: Node) -> bool:

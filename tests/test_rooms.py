@@ -21,8 +21,8 @@ PACKAGE = ROOT / "chunkflow"
 # one another's equals and do not import each other. A package's own name stands for its __init__.py.
 FLOORS = (
     "errors units interrupts grid halo spec trace memory cost",
-    "ops.blockwise ops.kernels ops.keys ops.map ops.overlap ops.tiled ops.gemm ops.product ops.chain ops.fused ops.part "
-    "ops.chained ops.* ops",
+    "ops.blockwise ops.kernels ops.keys ops.map ops.overlap ops.tiled ops.gemm ops.product ops.chain ops.fused "
+    "ops.part ops.chained ops.* ops",
     "plan coding problem search planner chunking host",
     "stores.base stores.layout stores.checks stores.paths",
     "stores.array stores.file stores.filesink stores.zarrnode stores.zarrfiles stores.zarrcodecs stores.zarrchain "

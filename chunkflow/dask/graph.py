@@ -13,9 +13,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import dask
 import dask.array as da
 import dask.base
-import dask.core
 import dask.threaded
 import numpy as np
 from dask._task_spec import DataNode, List, Task, TaskRef
@@ -197,7 +197,7 @@ def name_of(node: Node, settings: Settings) -> str:
 
 def dask_token(node: Node, settings: Settings) -> str:
     """What tells a node's tasks from others."""
-    return str(dask.base.tokenize(node.token, settings.partition, settings.budget, settings.device))
+    return str(dask.base.tokenize(node.token, settings.partition, settings.budget, str(settings.device)))
 
 
 def chunks_of(node: Node, settings: Settings) -> tuple[Shape, ...]:
@@ -239,10 +239,8 @@ def persisted(graph: Mapping[Any, Any], name: str, chunks: Any, dtype: Any, rena
     return da.Array(graph, (rename or {}).get(name, name), chunks, dtype=dtype)
 
 
-def culled(graph: Any, keys: Any) -> Any:
-    """A graph without what no key needs."""
-    return graph.cull(set(dask.core.flatten(keys)))
-
+optimize = da.Array.__dask_optimize__
+"""dask's own for its arrays: where optimizers differ it confuses the order of the collections that it computes."""
 
 scheduler = dask.threaded.get
 """What runs a graph where nothing else is said, as for dask's arrays."""
