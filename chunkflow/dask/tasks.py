@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import CancelledError
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import reduce
@@ -116,7 +118,7 @@ def run(program: Program, index: Sequence[int], arrays: Sequence[Any] = ()) -> A
 def _run(program: Program, index: Shape, arrays: Sequence[Any]) -> Any:
     cut, whole, box = program.cut, program.cut.declared, program.cut.box(index)
     merged: list[Any] | None = [] if cut.folded else None
-    nest, kernel = part_of(whole.nest, whole.kernel, box, merged)
+    nest, kernel = part_of(whole.nest, whole.kernel, box, merged=merged, check=_heeding())
     if cut.folded:  # what is combined is one value, so the axes that results follow are not cut again
         nest = replace(nest, whole=nest.whole | cut.kept)
     given: list[Any] = [np.asarray(array) for array in arrays]  # a scalar would pass for an argument
@@ -137,6 +139,24 @@ def _run(program: Program, index: Shape, arrays: Sequence[Any]) -> Any:
     if merged is not None:
         return merged[-1]
     return results[program.item][()] if out is None else cut.nbytes
+
+
+def _heeding() -> Callable[[], None] | None:
+    """What raises when a cluster's client has cancelled the task that runs in this thread."""
+    distributed = sys.modules.get("distributed")
+    try:
+        worker = distributed.get_worker() if distributed is not None else None
+    except ValueError:  # another scheduler
+        return None
+    if worker is None or (key := worker.get_current_task()) not in worker.state.tasks:
+        return None
+    task = worker.state.tasks[key]
+
+    def check() -> None:
+        if task.state in ("cancelled", "released", "forgotten"):
+            raise CancelledError(f"{key} was cancelled")
+
+    return check
 
 
 def combine(program: Program, values: Sequence[Any]) -> Any:

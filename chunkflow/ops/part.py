@@ -5,7 +5,7 @@ So a machine that has a part of an array to compute plans it as a whole one, and
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
@@ -16,8 +16,8 @@ from chunkflow.grid import Grid, Region, Shape, shape_of, shift
 from chunkflow.ops.blockwise import Blockwise
 
 
-def part_of(nest: Blockwise, kernel: Any, box: Region, merged: list[Any] | None = None) -> tuple[Blockwise, Part]:
-    """The nest of a box, and its kernel; a list in `merged` gets what the part's blocks came to, if they are folded.
+def part_of(nest: Blockwise, kernel: Any, box: Region, **options: Any) -> tuple[Blockwise, Part]:
+    """The nest of a box, and its kernel; options are `Part`'s.
 
     >>> from chunkflow.ops.map import nest
     >>> inner, _ = part_of(nest([(10, 4)]), None, (slice(5, 10), slice(0, 4)))
@@ -30,7 +30,7 @@ def part_of(nest: Blockwise, kernel: Any, box: Region, merged: list[Any] | None 
     )
     kinds = {"parts": PartOfSeveral, "fold": PartOfFold, "advance": PartOfCarry}
     kind = next((kind for word, kind in kinds.items() if hasattr(kernel, word)), Part)
-    return replace(nest, extents=shape_of(box), operands=operands), kind(kernel, nest.extents, start, merged)
+    return replace(nest, extents=shape_of(box), operands=operands), kind(kernel, nest.extents, start, **options)
 
 
 @lru_cache(maxsize=64)
@@ -51,21 +51,31 @@ class Part:
         Of the whole nest; and where in it the part begins.
     merged : list, optional
         Takes what all blocks of the part came to, in host memory, each time that they are finished.
+    check : callable, optional
+        Called before each block; what it raises ends the run.
     """
 
     kernel: Any
     extents: Shape
     start: Shape
     merged: list[Any] | None = None
+    check: Callable[[], None] | None = None
 
     @property
     def tf32(self) -> bool:
         """Whether the device may round products."""
         return bool(getattr(self.kernel, "tf32", False))
 
+    def where(self, nest: Blockwise, box: Region) -> tuple[Blockwise, Region]:
+        """The whole nest, and where in it a box lies that is computed next."""
+        if self.check is not None:
+            self.check()
+        return _whole(nest, self.extents), shift(box, self.start)
+
     def __call__(self, blocks: Sequence[Any], nest: Blockwise, grid: Grid, index: Shape, box: Region) -> Any:
         """See `chunkflow.ops.kernels.Kernel`."""
-        return self.kernel(blocks, _whole(nest, self.extents), grid, index, shift(box, self.start))
+        whole, place = self.where(nest, box)
+        return self.kernel(blocks, whole, grid, index, place)
 
     def informed(self, nest: Blockwise, dtypes: tuple[np.dtype, ...]) -> Part:
         """See `chunkflow.ops.kernels.Informed`."""
@@ -80,8 +90,8 @@ class PartOfFold(Part):
 
     def fold(self, value: Any, blocks: Sequence[Any], nest: Blockwise, grid: Grid, index: Shape, box: Region) -> Any:
         """See `chunkflow.ops.kernels.Fold`."""
-        whole = _whole(nest, self.extents)
-        return self.kernel.fold(value, blocks, whole, grid, index, shift(box, self.start))
+        whole, place = self.where(nest, box)
+        return self.kernel.fold(value, blocks, whole, grid, index, place)
 
     def combine(self, left: Any, right: Any) -> Any:
         """See `chunkflow.ops.kernels.Fold`."""
@@ -91,7 +101,7 @@ class PartOfFold(Part):
         """See `chunkflow.ops.kernels.Fold`."""
         if self.merged is not None:
             self.merged.append(on_host(value))
-        return self.kernel.finish(value, _whole(nest, self.extents), shift(box, self.start))
+        return self.kernel.finish(value, *self.where(nest, box))
 
 
 @dataclass(frozen=True)
@@ -102,8 +112,8 @@ class PartOfCarry(Part):
         self, carry: Any, blocks: Sequence[Any], nest: Blockwise, grid: Grid, index: Shape, box: Region
     ) -> tuple[Any, Any]:
         """See `chunkflow.ops.kernels.Carry`."""
-        whole = _whole(nest, self.extents)
-        found: tuple[Any, Any] = self.kernel.advance(carry, blocks, whole, grid, index, shift(box, self.start))
+        whole, place = self.where(nest, box)
+        found: tuple[Any, Any] = self.kernel.advance(carry, blocks, whole, grid, index, place)
         return found
 
 
@@ -123,10 +133,8 @@ class PartOfSeveral(Part):
         self, values: Sequence[Any], blocks: Sequence[Any], nest: Blockwise, grid: Grid, index: Shape, box: Region
     ) -> tuple[list[Any], list[Any]]:
         """See `chunkflow.ops.kernels.Several`."""
-        whole = _whole(nest, self.extents)
-        found: tuple[list[Any], list[Any]] = self.kernel.step(
-            values, blocks, whole, grid, index, shift(box, self.start)
-        )
+        whole, place = self.where(nest, box)
+        found: tuple[list[Any], list[Any]] = self.kernel.step(values, blocks, whole, grid, index, place)
         return found
 
 
