@@ -122,8 +122,6 @@ def calibrate(
         box = grid.whole(sides)
         message = ""
         try:
-            if isinstance(kernel, Part):
-                return _steady([_measure(kernel, nest, sources, device, pool, box) for _ in range(TRIALS)])
             return _measure(kernel, nest, sources, device, pool, box)
         except BaseException as error:
             if not device.is_out_of_memory(error):
@@ -138,26 +136,6 @@ def calibrate(
                 limit=budget,
             )
         target = math.prod(sides) // 8
-
-
-def _steady(found: Sequence[Calibration]) -> Calibration:
-    """What several calls showed, without what other threads allocated meanwhile, and rounded up.
-
-    So all workers of a cluster, on which much else goes on, cut their partitions into the same blocks.
-
-    >>> one = Calibration((8,), ((8,),), (np.dtype("f8"),), False, 33.7, (8.01,))
-    >>> _steady([replace(one, workspace=900.0), one]).workspace
-    34.0
-    """
-    least = min(found, key=lambda seen: (seen.workspace, seen.state))
-    state = tuple(map(_rounded, map(min, zip(*(seen.state for seen in found), strict=True))))
-    return replace(least, workspace=_rounded(least.workspace), state=state)
-
-
-def _rounded(n: float) -> float:
-    """The next number of five binary digits."""
-    mantissa, exponent = math.frexp(n)
-    return math.ldexp(math.ceil(mantissa * 32), exponent - 5)
 
 
 def _even(extents: Sequence[int], units: Sequence[int], target: int) -> Shape:
@@ -206,7 +184,10 @@ def _measure(
             blocks.append(device.to_device(host))
         index = (0,) * len(sides)
         with interrupts.allowed():
-            seen = _call(kernel, blocks, nest, sides, index, box, pool)
+            if isinstance(kernel, Part):
+                seen = _steady([_call(kernel, blocks, nest, sides, index, box, pool) for _ in range(TRIALS)])
+            else:
+                seen = _call(kernel, blocks, nest, sides, index, box, pool)
         values = seen.values
         if not values:
             raise ResultError("fn returned an empty tuple: it must return an array or a tuple of arrays")
@@ -245,6 +226,24 @@ class _Seen:
     is_tuple: bool
     temporary: float
     passed: tuple[float, ...]
+
+
+def _steady(found: Sequence[_Seen]) -> _Seen:
+    """What several calls gave, without what other threads allocated meanwhile, and rounded up.
+
+    So all workers of a cluster, on which much else goes on, cut their partitions into the same blocks.
+
+    >>> _steady([_Seen([], False, 900.0, (8.01,)), _Seen([], False, 33.7, (8.02,))])
+    _Seen(values=[], is_tuple=False, temporary=34.0, passed=(8.5,))
+    """
+    passed = tuple(_rounded(min(each)) for each in zip(*(seen.passed for seen in found), strict=True))
+    return replace(found[0], temporary=_rounded(min(seen.temporary for seen in found)), passed=passed)
+
+
+def _rounded(n: float) -> float:
+    """The next number of five binary digits."""
+    mantissa, exponent = math.frexp(n)
+    return math.ldexp(math.ceil(mantissa * 32), exponent - 5)
 
 
 def _call(
