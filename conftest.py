@@ -24,10 +24,12 @@ settings.register_profile(
 )
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
 
-# Doctests are found by importing each module, and these cannot be imported without CuPy and h5py.
+# Doctests are found by importing each module, and these cannot be imported without CuPy, h5py and dask.
 collect_ignore = [] if importlib.util.find_spec("cupy") else ["chunkflow/devices/cupy.py"]
 if not importlib.util.find_spec("h5py"):
     collect_ignore += [f"chunkflow/stores/{room}.py" for room in ("hdf5", "hdf5facts", "hdf5path", "hdf5sink")]
+if not importlib.util.find_spec("dask"):
+    collect_ignore += ["chunkflow/dask", "chunkflow/stores/dask.py", "chunkflow/collection.py", "chunkflow/opening.py"]
 
 
 @cache
