@@ -30,6 +30,7 @@ from benchmarks.harness import anonymous, blur, machine, table, timed
 from chunkflow.dask import store
 
 CHUNKS = (64, 128, 128)
+BUDGET = "128MB"  # of a worker
 
 
 def work(x):
@@ -91,12 +92,12 @@ class Case:
 
     def store(self, array: Any) -> None:
         """Write an array by chunkflow's tasks."""
-        store(array, self.out, partition=self.partition, budget="1GB", device="cpu")
+        store(array, self.out, partition=self.partition, budget=BUDGET, device="cpu")
 
     def cases(self) -> dict[str, dict[str, Callable[[], Any]]]:
         d, x = da.from_zarr(self.path), cf.open(self.path)
         options: dict[str, Any] = {"depth": 1, "boundary": "nearest"}
-        how: dict[str, Any] = {"partition": self.partition, "budget": "1GB", "device": "cpu"}
+        how: dict[str, Any] = {"partition": self.partition, "budget": BUDGET, "device": "cpu"}
         return {
             "map": {
                 "dask": lambda: work(d).to_zarr(self.out),

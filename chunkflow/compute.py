@@ -9,7 +9,7 @@ from typing import Any, Literal, overload
 
 import numpy as np
 
-from chunkflow import api
+from chunkflow import api, interrupts
 from chunkflow.analysis import Analysis, analyzed
 from chunkflow.budget import BudgetLike
 from chunkflow.chunking import Chunks
@@ -311,6 +311,6 @@ def _cluster_plan(nodes: Sequence[Node], workers: int, partition: str | int, opt
         stands = made_up(awaited)
         sources = [filled(source, [stands[other] for other in awaited]) for source in made.sources]
         declared = made.declared
-        with prepared(lambda specs, args: declared, sources, options) as run:  # noqa: B023 - called within
+        with interrupts.deferred(), prepared(lambda specs, args: declared, sources, options) as run:  # noqa: B023
             seconds[node] = run.plan.estimate.seconds
     return cluster_plan(passes, workers, partition, seconds)

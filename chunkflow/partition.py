@@ -10,6 +10,7 @@ import itertools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,7 @@ from chunkflow import grid
 from chunkflow.declare import Declared
 from chunkflow.errors import UnsupportedError
 from chunkflow.fusing import MustBeStoredError, Pass, fed, fused
-from chunkflow.graph import Item, Later, Node, Op, View
+from chunkflow.graph import Item, Later, Node, Op, View, interned
 from chunkflow.grid import Region, Shape
 from chunkflow.halo import parts
 from chunkflow.ops.blockwise import Operand
@@ -163,7 +164,17 @@ def pass_of(node: Node) -> tuple[Pass, list[Node]]:
             specs = op.specs if isinstance(op, Op) else (op.spec,)
             stands = tuple(Awaited(len(awaited) + i, spec) for i, spec in enumerate(specs))
             stored[op] = stands if len(stands) > 1 else stands[0]
-            awaited += [Item(op, i) for i in range(len(specs))] if isinstance(op, Op) and len(specs) > 1 else [op]
+            awaited += [op] if len(specs) == 1 else [_item(op, i) for i in range(len(specs))]
+
+
+def _item(op: Node, i: int) -> Node:
+    assert isinstance(op, Op)
+    return interned((Item, op, i), partial(Item, op, i))
+
+
+def item_of(node: Node) -> int:
+    """Which of the results of its pass a node is."""
+    return node.item if isinstance(node, Item) and not node.op.aligned else 0
 
 
 def _several(node: Node) -> UnsupportedError:
@@ -209,7 +220,7 @@ def partitioned(made: Pass, partition: str | int, sink: Shape | None = None) -> 
     target = parse_bytes(partition)
     sides = [max(1, n) for n in nest.extents]
     if folded & free:
-        _shrink(sides, units, sorted(kept & free), PARTIAL, _elements(kept))
+        _shrink(sides, units, sorted(kept & free), PARTIAL, lambda sides: math.prod(sides[a] for a in kept))
     order = sorted(free)
     if isinstance(nest, Contraction):
         while nbytes(sides) > target:  # a tile of a product reads the least if it is a square
@@ -253,10 +264,6 @@ def _units(declared: Declared, specs: Sequence[ArraySpec], sink: Shape | None, f
                 both = math.lcm(units[axis], chunk)
                 units[axis] = both if both <= nest.extents[axis] else units[axis]
     return units
-
-
-def _elements(kept: set[int]) -> Callable[[Sequence[int]], int]:
-    return lambda sides: math.prod(n for a, n in enumerate(sides) if a in kept)
 
 
 def _shrink(

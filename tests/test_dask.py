@@ -15,6 +15,7 @@ import zarr
 from devices import CPU, Place, everywhere, same
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from test_vocabulary import EXAMPLES, arrays, flat
 
 dask = pytest.importorskip("dask")
 pytest.importorskip("distributed")
@@ -27,6 +28,7 @@ from dask.typing import DaskCollection, HLGDaskCollection  # noqa: E402
 
 import chunkflow as cf  # noqa: E402
 from chunkflow import dask as cd  # noqa: E402
+from chunkflow import vocabulary  # noqa: E402
 from chunkflow.dask import graph, tasks  # noqa: E402
 from chunkflow.errors import ArgumentError, ArgumentTypeError, OutputExistsError, ReadError, UnsupportedError  # noqa: E402
 
@@ -48,7 +50,7 @@ def shifted(u: Any) -> Any:
     return np.roll(u, 1, 0) - u
 
 
-EXPRESSIONS: dict[str, Callable[[Any], Any]] = {
+CHOSEN: dict[str, Callable[[Any], Any]] = {
     "map": lambda x: x * 2 + 1,
     "slices": lambda x: (x + 1)[3:20:2, ::-1, 2],
     "sum": lambda x: x.sum(),
@@ -69,9 +71,9 @@ EXPRESSIONS: dict[str, Callable[[Any], Any]] = {
 
 
 @everywhere
-@pytest.mark.parametrize("name", EXPRESSIONS)
+@pytest.mark.parametrize("name", CHOSEN)
 def test_results_are_numpys(name: str, place: Place) -> None:
-    make = EXPRESSIONS[name]
+    make = CHOSEN[name]
     budget = place.budget(1 << 20)
     found = make(cf.open(X)).to_dask(partition="1500B", budget=budget, device=place.device())
     expected = make(X)
@@ -80,6 +82,30 @@ def test_results_are_numpys(name: str, place: Place) -> None:
     got = found.compute()
     same(got, expected) if expected.dtype.kind == "i" else np.testing.assert_allclose(got, expected, rtol=1e-12)
     assert got.dtype == found.dtype == expected.dtype
+
+
+@pytest.mark.parametrize("fn", sorted(vocabulary.FUNCTIONS, key=vocabulary.name_of), ids=vocabulary.name_of)
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+def test_all_of_numpys_functions_are_cut_and_sent(fn: Any) -> None:
+    for example in EXAMPLES[fn]:
+        lazy = example(**arrays(cf.open))
+        expected = cf.compute(lazy, budget="1MB", device="cpu")
+        for one, other in zip(flat(lazy), flat(expected), strict=True):
+            if not isinstance(one, cf.Array):
+                continue
+            if vocabulary.name_of(fn) in SEVERAL_PASSES:
+                with pytest.raises(UnsupportedError, match="several passes"):
+                    one.to_dask("100B")
+                continue
+            d = one.to_dask("100B", budget="1MB", device="cpu")
+            sent = cloudpickle.loads(cloudpickle.dumps(dict(d.__dask_graph__())))
+            got = da.Array(sent, d.name, d.chunks, d.dtype).compute()
+            assert (np.shape(got), np.asarray(got).dtype) == (np.shape(other), np.asarray(other).dtype)
+            np.testing.assert_allclose(got, other, rtol=1e-12, atol=1e-12)
+
+
+SEVERAL_PASSES = {f"np.fft.{i}{r}fft{n}" for i in ("", "i") for r in ("", "r") for n in ("", "n")}
+SEVERAL_PASSES |= {"np.median", "np.percentile", "np.quantile"}
 
 
 @pytest.mark.parametrize("boundary", ["none", "nearest", "reflect", "mirror", "periodic", 2.5])
@@ -433,3 +459,12 @@ def test_blocks_are_streamed() -> None:
 def test_weights_are_not_dropped() -> None:
     with pytest.raises(UnsupportedError, match=r"weights.*chunkflow\.average"):
         cd.reduction(D, np.sum, np.sum, dtype="f8", weights=D)
+
+
+def test_what_is_no_budget_or_partition_is_refused_at_once() -> None:
+    x = cf.open(X)
+    with pytest.raises(ArgumentError, match="2 parsecs"):
+        x.to_dask("2 parsecs")
+    for budget in ("2 parsecs", cf.Budget("1MB")):
+        with pytest.raises((ArgumentError, ArgumentTypeError)):
+            x.to_dask(budget=budget)

@@ -21,11 +21,12 @@ import numpy as np
 from dask._task_spec import DataNode, List, Task, TaskRef
 from dask.highlevelgraph import HighLevelGraph
 
-from chunkflow.dask.tasks import Opened, Program, assemble, combine, finish, run, total
+from chunkflow.budget import Budget
+from chunkflow.dask.tasks import Opened, Program, assemble, combine, finish, run
 from chunkflow.errors import UnsupportedError
-from chunkflow.graph import Item, Node, Op, View
+from chunkflow.graph import Node, Op, View
 from chunkflow.grid import Shape
-from chunkflow.partition import PARTITION, Awaited, partitioned, pass_of, read_by
+from chunkflow.partition import PARTITION, Awaited, item_of, partitioned, pass_of, read_by
 from chunkflow.prepare import Options
 from chunkflow.stores import spec_of
 from chunkflow.stores.mapped import mapped_file
@@ -49,6 +50,8 @@ class Settings:
 
     def __post_init__(self) -> None:
         parse_bytes(self.partition)
+        if self.budget is not None:
+            Budget(self.budget)  # what is no budget is refused here, and not by every worker
 
 
 @dataclass
@@ -87,13 +90,7 @@ class Builder:
                 blocks[number], regional[number] = source, (operand, source.shape)
                 source = Awaited(number, spec_of(source))
             sources.append(_sent(source))
-        item = node.item if isinstance(node, Item) and not node.op.aligned else 0
-        options = Options(budget=self.settings.budget, device=self.settings.device)
-        if (op := made.nodes[0]) and isinstance(op, Op):
-            own = op.request.options
-            options = replace(options, chunks=own.chunks, workspace=own.workspace)
-            if not (op.aligned or op.folds):
-                options = replace(options, dtype=own.dtype)
+        item, options = item_of(node), self._options(made.nodes[0])
         program = Program(cut, node.name, tuple(sources), options, item, regional, out)
         common = (f"{name}-program",)
         layer: dict[Any, Any] = {common[0]: DataNode(common[0], program)}
@@ -114,13 +111,22 @@ class Builder:
         self.layers[name] = layer
         return name
 
+    def _options(self, node: Node) -> Options:
+        """How the pass of a node runs on a worker."""
+        options = Options(budget=self.settings.budget, device=self.settings.device)
+        if not isinstance(node, Op):
+            return options
+        own = node.request.options
+        dtype = None if node.aligned or node.folds else own.dtype  # in a program the dtypes are its own affair
+        return replace(options, chunks=own.chunks, workspace=own.workspace, dtype=dtype)
+
     def stored(self, node: Node, out: Opened) -> Any:
         """Add tasks that write a node's parts to where they belong: the key that is done when all are."""
         name = self.add(node, out)
         layer = self.layers[name]
         key = (f"{name}-stored",)
         refs = [TaskRef(part) for part in layer if part[0] == name]
-        self.layers[key[0]] = {key: Task(key, total, List(*refs))}
+        self.layers[key[0]] = {key: Task(key, len, List(*refs))}
         self.needs[key[0]] = {name}
         return key
 
@@ -192,19 +198,14 @@ def _tree(layer: dict[Any, Any], program: str, name: str, place: Shape, keys: li
 def name_of(node: Node, settings: Settings) -> str:
     """Name of a node's layer: the same for the same expression and settings."""
     word = re.sub(r"\W+", "_", os.path.basename(node.name)).strip("_") or "array"
-    return f"chunkflow_{word}-{dask_token(node, settings)}"
-
-
-def dask_token(node: Node, settings: Settings) -> str:
-    """What tells a node's tasks from others."""
-    return str(dask.base.tokenize(node.token, settings.partition, settings.budget, str(settings.device)))
+    token = dask.base.tokenize(node.token, settings.partition, settings.budget, str(settings.device))
+    return f"chunkflow_{word}-{token}"
 
 
 def chunks_of(node: Node, settings: Settings) -> tuple[Shape, ...]:
     """Lengths of the parts in which tasks give a node."""
     made, _ = pass_of(node)
-    item = node.item if isinstance(node, Item) and not node.op.aligned else 0
-    return partitioned(made, settings.partition).chunks(node.shape, item)
+    return partitioned(made, settings.partition).chunks(node.shape, item_of(node))
 
 
 def keys_of(node: Node, settings: Settings) -> Any:

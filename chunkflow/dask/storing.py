@@ -32,9 +32,9 @@ def store(
 ) -> Any:
     """Compute lazy arrays into stores by dask's workers, which all must reach the stores by the same names.
 
-    Each task streams a partition from its sources to the output, in whole chunks of it, so nothing but numbers of bytes
-    (and partial results of what is reduced) passes between tasks. The output has its name when all of them are done; if
-    one fails, nothing appears. A task that is run again, because its worker is gone, writes the same once more.
+    Each task streams a partition from its sources to the output, in whole chunks of it, so nothing but partial results
+    of what is reduced passes between tasks. The output has its name when all of them are done; if one fails, nothing
+    appears. A task that is run again, because its worker is gone, writes the same once more.
 
     Parameters
     ----------

@@ -100,7 +100,7 @@ def shared(limit: Any) -> Iterator[Budget]:
 
 
 def run(program: Program, index: Sequence[int], arrays: Sequence[Any] = ()) -> Any:
-    """Compute a partition: its part of the result, or what is to be combined; its bytes where the result is stored.
+    """Compute a partition: its part of the result, unless that is stored; or what is to be combined.
 
     Raises
     ------
@@ -138,7 +138,7 @@ def _run(program: Program, index: Shape, arrays: Sequence[Any]) -> Any:
             results = launched(ready, watching(False))
     if merged is not None:
         return merged[-1]
-    return results[program.item][()] if out is None else cut.nbytes
+    return results[program.item][()] if out is None else None
 
 
 def _heeding() -> Callable[[], None] | None:
@@ -166,7 +166,7 @@ def combine(program: Program, values: Sequence[Any]) -> Any:
 
 
 def finish(program: Program, values: Sequence[Any], index: Sequence[int]) -> Any:
-    """The result of what all partitions along the folded axes came to; its bytes where it is stored."""
+    """The result of what all partitions along the folded axes came to, unless it is stored."""
     cut, nest = program.cut, program.cut.declared.nest
     box = tuple(
         slice(0, n) if a in cut.folded else side
@@ -182,7 +182,7 @@ def finish(program: Program, values: Sequence[Any], index: Sequence[int]) -> Any
     opened = sink.open(replace(program.out.spec, shape=result.shape))
     opened.write(grid.whole(result.shape), result.astype(program.out.spec.dtype, copy=False))
     opened.commit()
-    return result.nbytes
+    return None
 
 
 def _fold(program: Program) -> Any:
@@ -196,8 +196,3 @@ def assemble(pieces: Sequence[Any], places: Sequence[Any], shape: Shape) -> Any:
     for piece, place in zip(pieces, places, strict=True):
         whole[place] = piece
     return whole
-
-
-def total(written: Sequence[int]) -> int:
-    """Bytes that tasks have read for what they stored."""
-    return sum(written)
