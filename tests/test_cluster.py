@@ -142,26 +142,30 @@ def test_errors_arrive_with_where_they_happened(client: Any, path: str, tmp_path
     assert [p.name for p in tmp_path.iterdir()] == ["x.zarr"]
 
 
-def test_what_is_cancelled_stops(client: Any, path: str, tmp_path: Path) -> None:
-    counted = tmp_path / "calls"
-    counted.touch()
+def states(dask_worker: Any) -> list[str]:
+    return [task.state for task in dask_worker.state.tasks.values()]
 
-    def slow(u: Any) -> Any:
-        with open(counted, "a") as file:
+
+def test_what_is_cancelled_stops(client: Any, path: str, tmp_path: Path) -> None:
+    calls, cancelled = tmp_path / "calls", tmp_path / "cancelled"
+    calls.touch()
+
+    def waiting(u: Any) -> Any:
+        with open(calls, "a") as file:
             file.write(".")
-        time.sleep(0.05)
+        while not cancelled.exists():
+            time.sleep(0.01)
         return u
 
-    lazy = cf.open(path).map(slow, dtype="f8").map(np.negative).sum()
-    future = client.compute(lazy.to_dask("1GB", budget="200kB", device="cpu"))
-    until(lambda: counted.stat().st_size > 2)
+    d = cf.open(path).map(waiting, dtype="f8").sum().to_dask("1GB", budget="200kB", device="cpu")
+    future = client.compute(d)
+    until(lambda: calls.stat().st_size)
     future.cancel()
     del future
-    until(lambda: not any(client.processing().values()))
-    time.sleep(0.3)  # blocks that were being computed
-    calls = counted.stat().st_size
-    time.sleep(0.3)
-    assert counted.stat().st_size == calls
+    until(lambda: any("cancelled" in found for found in client.run(states).values()))
+    cancelled.touch()
+    until(lambda: not any("cancelled" in found for found in client.run(states).values()))
+    assert calls.stat().st_size == 1  # not even the trial's second one
 
 
 def test_one_task_at_a_time_has_the_resource(client: Any, path: str, tmp_path: Path) -> None:
