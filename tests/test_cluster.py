@@ -22,6 +22,7 @@ import dask.array as da  # noqa: E402
 
 import chunkflow as cf  # noqa: E402
 from chunkflow import dask as cd  # noqa: E402
+from chunkflow.dask import tasks  # noqa: E402
 from chunkflow.errors import BudgetError  # noqa: E402
 
 # dask warns of what the machine is short of, and of sockets that a killed worker leaves behind.
@@ -178,6 +179,11 @@ def test_one_task_at_a_time_has_the_resource(client: Any, path: str, tmp_path: P
         assert all(task.resource_restrictions == {"GPU": 1} for task in tasks)
         same(persisted.compute(), X + 1)
         same(cd.store(cf.open(path) * 2, tmp_path / "y.zarr", **HOW)[...], X * 2)
+
+
+def test_a_task_has_the_cores_of_its_worker(client: Any) -> None:
+    lanes = client.submit(lambda: tasks.device_of("cpu").machine.lanes).result()
+    assert lanes == next(iter(client.nthreads().values())) == 1
 
 
 def test_blocks_are_streamed_by_workers(client: Any) -> None:

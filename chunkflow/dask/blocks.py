@@ -16,7 +16,7 @@ from dask.utils import getargspec
 
 from chunkflow import api, overlap
 from chunkflow.budget import Budget
-from chunkflow.dask.tasks import shared
+from chunkflow.dask.tasks import device_of, shared
 from chunkflow.errors import UnsupportedError
 from chunkflow.ops.part import on_host
 
@@ -55,7 +55,7 @@ class Streamed:
 
     @property
     def _how(self) -> dict[str, Any]:
-        return {"device": self.device, **self.options}
+        return {"device": device_of(self.device), **self.options}
 
 
 class StreamedOverlap(Streamed):
@@ -74,7 +74,7 @@ class StreamedReduction(Streamed):
         axis, combine, concatenate = kwargs["axis"], self.options["combine"], self.options["concatenate"]
         sides = tuple("auto" if a in axis else -1 for a in range(np.ndim(blocks[0])))
         found = None
-        with api.chunks(blocks[0], chunks=sides, budget=budget, device=self.device) as stream:
+        with api.chunks(blocks[0], chunks=sides, budget=budget, device=device_of(self.device)) as stream:
             for chunk in stream:
                 one = on_host(self.fn(chunk.data, **kwargs))
                 if found is None:

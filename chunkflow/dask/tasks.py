@@ -15,6 +15,8 @@ import numpy as np
 
 from chunkflow import grid, interrupts
 from chunkflow.budget import Budget
+from chunkflow.devices import resolve, within
+from chunkflow.devices.base import Device
 from chunkflow.grid import Region, Shape, describe
 from chunkflow.launch import launched
 from chunkflow.ops.part import on_host, part_of
@@ -131,7 +133,8 @@ def _run(program: Program, index: Shape, arrays: Sequence[Any]) -> Any:
     if out is not None:
         options = replace(options, out=out.share(cut.region(index, out.spec.shape, program.item)))
     with shared(options.budget) as budget, interrupts.deferred():
-        declared, options = replace(whole, nest=nest, kernel=kernel), replace(options, budget=budget)
+        declared = replace(whole, nest=nest, kernel=kernel)
+        options = replace(options, budget=budget, device=device_of(options.device))
         with prepared(lambda specs, args: declared, sources, options) as ready:
             if merged is not None:
                 merged.clear()  # of the trial call
@@ -141,13 +144,24 @@ def _run(program: Program, index: Shape, arrays: Sequence[Any]) -> Any:
     return results[program.item][()] if out is None else None
 
 
-def _heeding() -> Callable[[], None] | None:
-    """What raises when a cluster's client has cancelled the task that runs in this thread."""
+def _worker() -> Any:
+    """The cluster's worker that this thread belongs to; None for another scheduler."""
     distributed = sys.modules.get("distributed")
     try:
-        worker = distributed.get_worker() if distributed is not None else None
-    except ValueError:  # another scheduler
+        return None if distributed is None else distributed.get_worker()
+    except ValueError:
         return None
+
+
+def device_of(spec: Any) -> Device:
+    """The device of a task: of the CPU as many cores as its worker has threads, for other workers have the others."""
+    worker = _worker()
+    return resolve(spec) if worker is None else within(resolve(spec), worker.state.nthreads)
+
+
+def _heeding() -> Callable[[], None] | None:
+    """What raises when a cluster's client has cancelled the task that runs in this thread."""
+    worker = _worker()
     if worker is None or (key := worker.get_current_task()) not in worker.state.tasks:
         return None
     task = worker.state.tasks[key]
