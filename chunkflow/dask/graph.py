@@ -183,16 +183,14 @@ def _sent(source: Any) -> Any:
 
 def _tree(layer: dict[Any, Any], program: str, name: str, place: Shape, keys: list[Any]) -> list[Any]:
     """Add tasks that combine partial results until few are left: their keys."""
-    for level in itertools.count():
-        if len(keys) <= ARITY:
-            return keys
-        above = []
-        for i in range(0, len(keys), ARITY):
-            key = (f"{name}-combine", *place, level, i // ARITY)
-            layer[key] = Task(key, combine, TaskRef(program), List(*map(TaskRef, keys[i : i + ARITY])))
-            above.append(key)
-        keys = above
-    raise AssertionError
+    level = 0
+    while len(keys) > ARITY:
+        groups = [keys[i : i + ARITY] for i in range(0, len(keys), ARITY)]
+        keys = [(f"{name}-combine", *place, level, i) for i in range(len(groups))]
+        for key, group in zip(keys, groups, strict=True):
+            layer[key] = Task(key, combine, TaskRef(program), List(*map(TaskRef, group)))
+        level += 1
+    return keys
 
 
 def name_of(node: Node, settings: Settings) -> str:
