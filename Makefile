@@ -45,7 +45,7 @@ vocabulary: $(READY) ## docs/numpy.md, which a test keeps true
 bench: $(READY) ## the CPU's figures of README's "Measured", with their peers beside them
 	$(BIN)/pip install --quiet -e ".[dask]" cubed blosc2
 	$(BIN)/python -m benchmarks --device cpu --gib 2
-	for module in cpu operations passes remote accuracy; do $(BIN)/python -m benchmarks.$$module || exit 1; done
+	for module in cpu operations passes remote cluster accuracy; do $(BIN)/python -m benchmarks.$$module || exit 1; done
 
 bench-gpu: $(READY) ## the same on a GPU, with CuPy installed
 	$(BIN)/pip install --quiet -e ".[dask]"

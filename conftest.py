@@ -35,6 +35,8 @@ if not importlib.util.find_spec("torch"):
     collect_ignore += ["chunkflow/datasets.py"]
 if not importlib.util.find_spec("h5py"):
     collect_ignore += [f"chunkflow/stores/{room}.py" for room in ("hdf5", "hdf5facts", "hdf5path", "hdf5sink")]
+if not importlib.util.find_spec("dask"):
+    collect_ignore += ["chunkflow/dask", "chunkflow/stores/dask.py", "chunkflow/collection.py", "chunkflow/opening.py"]
 
 
 @cache

@@ -20,9 +20,10 @@ from chunkflow.joining import concatenate, pad, stack
 from chunkflow.lazy import Array
 from chunkflow.linalg import dot, einsum, matmul, outer, tensordot, vecdot
 from chunkflow.nanreductions import nanargmax, nanargmin, nanmax, nanmean, nanmin, nanprod, nanstd, nansum, nanvar
-from chunkflow.opening import open
+from chunkflow.opening import from_dask, open
 from chunkflow.overlap import iteration_plan, map_overlap
 from chunkflow.pacing import IterationPlan
+from chunkflow.partition import ClusterPlan
 from chunkflow.plan import Plan
 from chunkflow.profile import Profile
 from chunkflow.quantiles import median, percentile, quantile, unique
@@ -44,6 +45,7 @@ __all__ = [
     "Chunk",
     "ChunkStream",
     "ChunkflowError",
+    "ClusterPlan",
     "IterationPlan",
     "LabelStatistics",
     "Observer",
@@ -77,6 +79,7 @@ __all__ = [
     "explain",
     "fft",
     "flip",
+    "from_dask",
     "gram",
     "histogram",
     "iteration_plan",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_right
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, cast
 
@@ -18,6 +18,7 @@ from chunkflow.grid import Grid, Region, Shape
 from chunkflow.kernel import add_note, check_kind, travels
 from chunkflow.ops.blockwise import Blockwise
 from chunkflow.ops.kernels import Carry, Fold, Kernel, Several
+from chunkflow.ops.part import Part, placed
 from chunkflow.staging import read_whole
 from chunkflow.stores.base import Source
 from chunkflow.units import format_bytes
@@ -28,6 +29,10 @@ SHARED_HOST_BYTES, STAGED_BYTES = 256 << 10, 4 << 20
 
 LEAST_BYTES = 16 << 10
 """Below this, what Python's own objects take would pass for the function's need."""
+
+
+TRIALS = 3
+"""Calls on a worker of a cluster, which does other things at the same time."""
 
 
 @dataclass(frozen=True)
@@ -120,7 +125,7 @@ def calibrate(
             return _measure(kernel, nest, sources, device, pool, box)
         except BaseException as error:
             if not device.is_out_of_memory(error):
-                add_note(error, (0,) * len(box), box)
+                add_note(error, (0,) * len(box), placed(kernel, box))
                 error.add_note("chunkflow: this was the trial call that measures what fn returns and allocates")
                 raise
             message = str(error)
@@ -179,7 +184,10 @@ def _measure(
             blocks.append(device.to_device(host))
         index = (0,) * len(sides)
         with interrupts.allowed():
-            seen = _call(kernel, blocks, nest, sides, index, box, pool)
+            if isinstance(kernel, Part):
+                seen = _steady([_call(kernel, blocks, nest, sides, index, box, pool) for _ in range(TRIALS)])
+            else:
+                seen = _call(kernel, blocks, nest, sides, index, box, pool)
         values = seen.values
         if not values:
             raise ResultError("fn returned an empty tuple: it must return an array or a tuple of arrays")
@@ -218,6 +226,24 @@ class _Seen:
     is_tuple: bool
     temporary: float
     passed: tuple[float, ...]
+
+
+def _steady(found: Sequence[_Seen]) -> _Seen:
+    """What several calls gave, without what other threads allocated meanwhile, and rounded up.
+
+    So all workers of a cluster, on which much else goes on, cut their partitions into the same blocks.
+
+    >>> _steady([_Seen([], False, 900.0, (8.01,)), _Seen([], False, 33.7, (8.02,))])
+    _Seen(values=[], is_tuple=False, temporary=34.0, passed=(8.5,))
+    """
+    passed = tuple(_rounded(min(each)) for each in zip(*(seen.passed for seen in found), strict=True))
+    return replace(found[0], temporary=_rounded(min(seen.temporary for seen in found)), passed=passed)
+
+
+def _rounded(n: float) -> float:
+    """The next number of five binary digits."""
+    mantissa, exponent = math.frexp(n)
+    return math.ldexp(math.ceil(mantissa * 32), exponent - 5)
 
 
 def _call(

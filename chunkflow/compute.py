@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any, Literal, overload
 
 import numpy as np
 
-from chunkflow import api
+from chunkflow import api, interrupts
 from chunkflow.analysis import Analysis, analyzed
 from chunkflow.budget import BudgetLike
 from chunkflow.chunking import Chunks
 from chunkflow.errors import ArgumentError, ArgumentTypeError
 from chunkflow.graph import Item, Lazy, Node, Op
-from chunkflow.passes import Evaluation
+from chunkflow.partition import PARTITION, ClusterPlan, cluster_plan, filled, passes_of
+from chunkflow.passes import Evaluation, made_up
 from chunkflow.plan import Plan
-from chunkflow.prepare import Options
+from chunkflow.prepare import Options, prepared
 from chunkflow.progress import ProgressLike
 from chunkflow.run import is_operation, plan_of, watching
 from chunkflow.stores import is_labelled
@@ -248,6 +249,8 @@ def explain(fn: Any, *arrays: Any, analyze: bool = False, **options: Any) -> Any
         One of chunkflow's operations, or a function that `map` is to apply; or an expression.
     *arrays, **options
         As for the operation, or for `map`; or further expressions, and ``budget=`` and ``device=``.
+    workers, partition : int and str, optional
+        Of expressions: the tasks that as many of dask's workers would be given, as `Array.to_dask` makes them.
     analyze : bool
         Whether to run it all the same, as it is asked for (with its `out`), and show what it took beside what was
         predicted.
@@ -256,7 +259,7 @@ def explain(fn: Any, *arrays: Any, analyze: bool = False, **options: Any) -> Any
     -------
     Analysis
         With `analyze`.
-    Plan or PassesPlan, RechunkPlan, TransformPlan or IterationPlan
+    Plan or PassesPlan, ClusterPlan, RechunkPlan, TransformPlan or IterationPlan
         Blocks, slots, loop order, bytes and predicted seconds, for expressions of each pass; of `rechunk`, transforms
         and iterated stencils their passes, and what lies between them. ``str()`` of it is meant for people.
 
@@ -276,6 +279,8 @@ def explain(fn: Any, *arrays: Any, analyze: bool = False, **options: Any) -> Any
     (1, 2)
     >>> [run.plan.bytes_in for run in cf.explain(x.mean(), analyze=True, device="cpu").runs]
     [80000]
+    >>> cf.explain(x.mean(), workers=2, partition="20kB", device="cpu").tasks
+    4
     """
     if analyze and not isinstance(fn, Lazy | tuple | list | dict):
         work, given = (fn, arrays) if is_operation(fn) else (api.map, (fn, *arrays))
@@ -284,12 +289,35 @@ def explain(fn: Any, *arrays: Any, analyze: bool = False, **options: Any) -> Any
         return plan_of(fn, arrays, options) if is_operation(fn) else plan_of(api.map, (fn, *arrays), options)
     values = (fn, *arrays)
     lazies = list(_lazies(values))
+    workers, partition = options.pop("workers", None), options.pop("partition", PARTITION)
     if not lazies or set(options) - {"budget", "device"}:
         raise ArgumentTypeError(
             f"explain takes an operation with its arguments, or expressions with budget= and device=, not {values!r} "
             f"with {', '.join(options) or 'nothing'}"
         )
+    if workers is not None:
+        return _cluster_plan([lazy._node for lazy in lazies], workers, partition, Options(**options))
     if analyze:
         return analyzed(lambda: compute(*values, **options))
     targets: dict[Node, Any] = dict.fromkeys(_target(lazy._node) for lazy in lazies)
     return PassesPlan(tuple(Evaluation(Options(**options)).plans(targets)))
+
+
+def _cluster_plan(nodes: Sequence[Node], workers: int, partition: str | int, options: Options) -> ClusterPlan:
+    """The plan of some nodes on several machines.
+
+    Raises
+    ------
+    ArgumentError
+        There is no worker.
+    """
+    if workers < 1:
+        raise ArgumentError(f"workers={workers}: there must be at least 1")
+    seconds, passes = {}, passes_of(nodes)
+    for node, (made, awaited) in passes.items():
+        stands = made_up(awaited)
+        sources = [filled(source, [stands[other] for other in awaited]) for source in made.sources]
+        declared = made.declared
+        with interrupts.deferred(), prepared(lambda specs, args: declared, sources, options) as run:  # noqa: B023
+            seconds[node] = run.plan.estimate.seconds
+    return cluster_plan(passes, workers, partition, seconds)

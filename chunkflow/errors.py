@@ -6,6 +6,8 @@ catch, and carries the figures of its message as attributes. This room imports n
 
 from __future__ import annotations
 
+from typing import Any
+
 
 class ChunkflowError(Exception):
     """Base class of every error that chunkflow raises on purpose."""
@@ -31,7 +33,14 @@ class ResultTypeError(ChunkflowError, TypeError):
     """The user's function returned the wrong type, dtype or device of array."""
 
 
-class BudgetError(ChunkflowError, MemoryError):
+class _MemoryError(ChunkflowError, MemoryError):
+    """One that says itself how it goes to another process: what stands in for `pickle` there cannot guess it."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), self.args, self.__dict__
+
+
+class BudgetError(_MemoryError):
     """The run does not fit in its byte budget.
 
     Attributes
@@ -52,7 +61,7 @@ class BudgetError(ChunkflowError, MemoryError):
         self.needed, self.limit, self.smallest = needed, limit, smallest
 
 
-class HostMemoryError(ChunkflowError, MemoryError):
+class HostMemoryError(_MemoryError):
     """The host's memory cannot hold what was asked for."""
 
 

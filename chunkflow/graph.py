@@ -6,6 +6,7 @@ Asking for the same operation on the same nodes gives the node that there is: wh
 from __future__ import annotations
 
 import os
+import uuid
 import weakref
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
@@ -83,6 +84,11 @@ class Node:
     name: str
     inputs: tuple[Node, ...] = ()
     told: bool = True
+
+    @cached_property
+    def token(self) -> str:
+        """What tells it from any other node, in whatever process."""
+        return uuid.uuid4().hex
 
     @property
     def spec(self) -> ArraySpec:

@@ -16,6 +16,7 @@ from chunkflow.devices.base import Device, inverse
 from chunkflow.errors import BudgetError, ResultError, ResultTypeError
 from chunkflow.grid import Grid, Region, Shape, describe, shape_of, shift, within
 from chunkflow.ops.kernels import Carry, Fold, Kernel, Several
+from chunkflow.ops.part import placed
 from chunkflow.plan import Plan, Step
 from chunkflow.staging import State
 from chunkflow.trace import Trace
@@ -72,7 +73,7 @@ class BlockRunner:
                     arrays.update(zip(numbers, self._finished(turn.part, lanes, step), strict=True))
             return tuple([arrays.pop(i) for i, _ in step.stores])
         except BaseException as error:
-            add_note(error, step.index, step.box)
+            add_note(error, step.index, placed(self._kernel, step.box))
             raise
 
     def _run(

@@ -10,10 +10,10 @@ import numpy as np
 from chunkflow import api, equivalents, extremes, linalg, overlap, rearrange, scans, vocabulary
 from chunkflow.budget import BudgetLike
 from chunkflow.chunking import Chunks
+from chunkflow.collection import Collection
 from chunkflow.compute import compute, store
 from chunkflow.elementwise import mapped
 from chunkflow.errors import ArgumentTypeError, UnsupportedError
-from chunkflow.graph import Lazy
 from chunkflow.grid import Shape
 from chunkflow.ops.chain import power
 from chunkflow.progress import ProgressLike
@@ -53,7 +53,7 @@ def _defers(other: Any) -> bool:
     return getattr(other, "__array_ufunc__", True) is None
 
 
-class Array(Lazy):
+class Array(Collection):
     """An array that is known by what would make it: a source, or an expression of others.
 
     It has NumPy's operators, ufuncs, methods and functions (``docs/numpy.md`` lists them), and `map` and `map_overlap`

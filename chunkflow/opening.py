@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from chunkflow.errors import ArgumentTypeError
 from chunkflow.graph import Leaf, node_of
 from chunkflow.lazy import Array
 from chunkflow.spec import default_chunks
@@ -40,6 +41,28 @@ def open(source: Any) -> Any:
         data = held(getattr(source, "variable", source))
         return source.copy(deep=False, data=ChunkedArray(node_of(data)))
     return source if isinstance(source, Array) else Array(Leaf(source))
+
+
+def from_dask(array: Any) -> Array:
+    """As `open`, for a dask array alone: its blocks are computed as they are read, by the caller's scheduler.
+
+    As many are computed at once as a run reads ahead. Where the expression becomes a graph of tasks
+    (`Array.to_dask`, ``dask.compute``), they are part of it.
+
+    Raises
+    ------
+    ArgumentTypeError
+        It is no dask array, or its shape is not known.
+
+    Examples
+    --------
+    >>> import dask.array as da, chunkflow as cf
+    >>> (cf.from_dask(da.arange(10, chunks=5)) ** 2).sum().compute(device="cpu")
+    np.int64(285)
+    """
+    if not hasattr(array, "__dask_graph__") or isinstance(array, Array):
+        raise ArgumentTypeError(f"from_dask takes a dask array, not a {type(array).__name__}: see open")
+    return Array(Leaf(array))
 
 
 class ChunkedArray(Array):

@@ -86,6 +86,9 @@ def prepared(declare: Declare, arrays: Sequence[Any], options: Options) -> Itera
         specs = [s.spec for s in sources]
         declared = declare(specs, args)
         kernel, axes, op = declared.kernel, declared.axes, declared.nest
+        specs = [
+            replace(s, shape=o.shape(op.extents)) if o.start else s for s, o in zip(specs, op.operands, strict=True)
+        ]
         lengths = chunking.lengths(options.chunks, len(axes))
         op = replace(
             op, whole=op.whole | {a for a, n in zip(axes, lengths, strict=True) if n == "whole" and a is not None}

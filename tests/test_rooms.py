@@ -22,7 +22,7 @@ PACKAGE = ROOT / "chunkflow"
 FLOORS = (
     "errors units interrupts grid halo spec trace memory cost",
     "ops.blockwise ops.kernels ops.keys ops.map ops.overlap ops.tiled ops.gemm ops.product ops.chain ops.fused "
-    "ops.chained ops.* ops",
+    "ops.part ops.chained ops.* ops",
     "plan coding problem search planner chunking host",
     "stores.base stores.layout stores.checks stores.paths",
     "stores.array stores.file stores.filesink stores.zarrnode stores.zarrfiles stores.zarrcodecs stores.zarrfilters "
@@ -32,12 +32,14 @@ FLOORS = (
     "devices.moving devices.base devices.measured devices.rates devices.pinned devices.numpy devices.cupy",
     "devices.clock devices",
     "staging kernel crews ring direct engine budget calibrate profile progress",
-    "analysis declare prepare launch graph fusing places passes labels stream run adapters api ufuncs",
+    "analysis declare prepare launch graph fusing places passes partition labels stream run adapters api ufuncs",
     "pacing iterating overlap",
     "reducing reductions extremes nanreductions selecting quantiles binning histograms groups scans covariance linalg",
     "rearranging rearrange joining rechunking",
     "spectral fourier transforming convolution fft",
-    "elementwise slicing reshaping equivalents vocabulary compute lazy opening",
+    "elementwise slicing reshaping equivalents vocabulary compute",
+    "dask.tasks dask.graph dask.storing dask.blocks dask",
+    "collection lazy opening",
     "tuning cli xarray datasets testing.arrays testing.bench testing.pools testing.* testing",
 )
 ROOMS = [room for floor in FLOORS for room in floor.split()]
@@ -47,7 +49,7 @@ MAY_NOT_IMPORT = {"devices.clock": ("devices.numpy", "devices.cupy")}
 # Doors to the outside use the package as its users do. Nothing inside imports them.
 DOORS = ("cli", "datasets", "testing", "xarray")
 # These look their modules up by name, when one is asked for.
-LAZY = ("", "stores", "devices")
+LAZY = ("", "stores", "devices", "collection")
 # Heavy packages, and the only rooms that may import each.
 ONLY_IN = {
     "cupy": "devices.cupy",
@@ -55,6 +57,7 @@ ONLY_IN = {
     "zarr": "stores.zarr*",
     "h5py": "stores.hdf5*",
     "tqdm": "progress",
+    "dask": "*dask*",
     "torch": "datasets",
     "xarray": "*xarray",
 }

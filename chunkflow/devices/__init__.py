@@ -60,10 +60,19 @@ def resolve(spec: str | int | Device | None = None) -> Device:
 
 
 @cache
-def _cpu() -> Device:
+def _cpu(lanes: int | None = None) -> Device:
     module = importlib.import_module("chunkflow.devices.numpy")
-    device: Device = module.NumpyDevice()
+    device: Device = module.NumpyDevice(lanes=lanes)
     return device
+
+
+def within(device: Device, threads: int) -> Device:
+    """A device for one of several processes of a machine: of the CPU so many cores.
+
+    >>> within(resolve("cpu"), 1).machine.lanes
+    1
+    """
+    return _cpu(threads) if device is _cpu() else device
 
 
 def _cuda() -> Any:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
 
-from chunkflow.grid import Region, Shape
+from chunkflow.grid import Region, Shape, shift
 from chunkflow.halo import Boundary, reach
 
 
@@ -31,6 +31,8 @@ class Operand:
     ahead : tuple of int
         With a halo: blocks go on to a multiple of this along each dimension, so that a store's chunks are read
         once, and kept until the next block needs the rest of them.
+    start : tuple of int
+        Where the nest is part of another: the place along each dimension at which it begins.
     """
 
     axes: tuple[int | None, ...]
@@ -38,10 +40,13 @@ class Operand:
     extents: Shape = ()
     boundary: tuple[Boundary, ...] = ()
     ahead: tuple[int, ...] = ()
+    start: Shape = ()
 
     def region(self, box: Region) -> Region:
         """Part of the operand that belongs to a box of the nest; it may reach beyond the operand's edges."""
         inner = tuple([slice(0, 1) if a is None else box[a] for a in self.axes])
+        if self.start:
+            inner = shift(inner, self.start)
         if not self.halo:
             return inner
         ahead = self.ahead or (1,) * len(inner)

@@ -14,6 +14,7 @@ from chunkflow.ops.fused import Call, Emit, Feeding, Fused, Instruction, Load, P
 from chunkflow.ops.kernels import Kernel
 from chunkflow.ops.map import SLOT
 from chunkflow.ops.map import Kernel as MapKernel
+from chunkflow.ops.part import Part
 
 LONGEST = 48
 """Calls of one chain: what a compiler does in reasonable time."""
@@ -97,6 +98,8 @@ def compiled(kernel: Kernel, make: Elementwise | None) -> Any:
         return replace(kernel, program=_chained(kernel.program, make))
     if isinstance(kernel, Feeding):
         return replace(kernel, feeds=replace(kernel.feeds, program=_chained(kernel.feeds.program, make)))
+    if isinstance(kernel, Part):
+        return replace(kernel, kernel=compiled(kernel.kernel, make))
     return kernel
 
 

@@ -162,6 +162,9 @@ class _Slot:
     def __repr__(self) -> str:
         return "SLOT"
 
+    def __reduce__(self) -> str:
+        return "SLOT"  # the one that there is, in another process too
+
 
 SLOT = _Slot()
 

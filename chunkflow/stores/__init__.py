@@ -69,6 +69,10 @@ def open_source(obj: Any) -> Source:
         from chunkflow.stores.hdf5 import dataset_source
 
         return dataset_source(obj)
+    if _is_dask_array(obj):
+        from chunkflow.stores.dask import DaskSource
+
+        return DaskSource(obj)
     if all(hasattr(obj, name) for name in ("shape", "dtype", "__getitem__")):
         from chunkflow.stores.generic import GenericSource
 
@@ -126,6 +130,10 @@ def open_target(out: Any, *, overwrite: bool = False) -> Target:
         return _path_target(out, overwrite)
     if isinstance(out, np.ndarray):
         return _ndarray_target(out)
+    opens = getattr(type(out), "__chunkflow_target__", None)  # ours, a share of another run's output
+    if opens is not None:
+        found: Target = opens(out)
+        return found
     _refuse_device_array(out)
     if _is_zarr_array(out):
         from chunkflow.stores.zarr import ZarrTarget
@@ -292,6 +300,12 @@ def is_labelled(obj: object) -> bool:
     """Whether this is a `DataArray` or `Variable` of xarray. Nobody can have one without having imported xarray."""
     xarray = sys.modules.get("xarray")
     return xarray is not None and isinstance(obj, (xarray.DataArray, xarray.Variable))
+
+
+def _is_dask_array(obj: object) -> bool:
+    """Whether this is a `dask.array.Array`. Nobody can have one without having imported dask."""
+    dask = sys.modules.get("dask.array")
+    return dask is not None and isinstance(obj, dask.Array)
 
 
 def _is_zarr_array(obj: object) -> bool:

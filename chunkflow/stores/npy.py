@@ -101,11 +101,11 @@ def _replaceable(path: str) -> bool:
 
 
 class NpySink:
-    """A ``.npy`` file that is being written under a temporary name."""
+    """A ``.npy`` file that is being written under a temporary name; `shared` is its path, for other processes."""
 
     def __init__(self, path: str, spec: ArraySpec, *, overwrite: bool) -> None:
         self.spec, self._path, self._overwrite = spec, path, overwrite
-        self._temporary = paths.hidden_sibling(path, "partial")
+        self.shared = self._temporary = paths.hidden_sibling(path, "partial")
         self._file: FileSink | None = None
         try:
             offset, fresh = self._create()

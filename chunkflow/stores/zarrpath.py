@@ -148,10 +148,10 @@ def _replace(temporary: str, path: str, aside: str) -> None:
 
 
 class ZarrPathSink:
-    """A zarr array that is being written under a temporary name."""
+    """A zarr array that is being written under a temporary name; `shared` is what other processes write into."""
 
     def __init__(self, array: Any, spec: ArraySpec, target: ZarrPathTarget, temporary: str, version: int) -> None:
-        self.spec, self._sink = spec, ZarrSink(array, spec)
+        self.spec, self._sink, self.shared = spec, ZarrSink(array, spec), array
         self._target, self._temporary, self._version = target, temporary, version
 
     def write(self, region: Region, block: np.ndarray) -> None:

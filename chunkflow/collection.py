@@ -1,0 +1,120 @@
+"""Lazy arrays as dask collections: dask's protocol, of which everything that needs dask is elsewhere."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from chunkflow.errors import UnsupportedError
+from chunkflow.graph import Lazy
+from chunkflow.partition import PARTITION
+
+if TYPE_CHECKING:
+    from chunkflow.dask.graph import Settings
+
+
+class Collection(Lazy):
+    """What dask asks of a collection. ``dask.compute`` and its like make tasks of `PARTITION` bytes each."""
+
+    __slots__ = ()
+
+    def to_dask(self, partition: str | int = PARTITION, *, budget: Any = None, device: Any = None) -> Any:
+        """The array as a `dask.array.Array`, each of whose blocks a task streams through its worker's device.
+
+        Parameters
+        ----------
+        partition : str or int
+            Bytes that a task reads, as ``"64GB"``: its share of the arrays, not a block on the device. A store's chunks
+            are not cut.
+        budget : int, str or float, optional
+            Device memory of each worker, as for `chunkflow.map`. Tasks of one process share it, and take turns.
+        device : str or int, optional
+            As for `chunkflow.map`, on the worker.
+
+        Returns
+        -------
+        dask.array.Array
+            Its blocks are the partitions. What is reduced is combined in a tree, whose shape depends on the partitions
+            alone: with a budget in bytes, results are the same to the bit on any number of workers of a kind.
+
+        Raises
+        ------
+        ArgumentError, ArgumentTypeError
+            `partition` is no number of bytes.
+        UnsupportedError
+            An operation that makes several passes of its own, or an intermediate result too large to hand on: store
+            it first.
+
+        Notes
+        -----
+        Tasks of one process take turns. Where several processes share a GPU, ``with dask.annotate(resources={"GPU":
+        1})`` around the call keeps them to one at a time, if workers are started with that resource. dask forgets
+        annotations when it fuses an array's tasks: ``dask.config.set({"optimization.fuse.active": False})``.
+
+        Examples
+        --------
+        >>> import numpy as np, chunkflow as cf
+        >>> d = (cf.open(np.arange(1000.0).reshape(10, 100)) + 1).to_dask(partition="2kB", device="cpu")
+        >>> d.chunks
+        ((2, 2, 2, 2, 2), (100,))
+        >>> float(d.sum().compute(scheduler="sync"))
+        500500.0
+        """
+        from chunkflow.dask.graph import Settings, as_dask
+
+        return as_dask(self._node, Settings(partition, budget, device))
+
+    def persist(self, **options: Any) -> Any:
+        """The array's parts on dask's workers, as a `dask.array.Array`; options are those of ``dask.persist``."""
+        return self.to_dask().persist(**options)
+
+    def visualize(self, *args: Any, **options: Any) -> Any:
+        """A picture of the array's tasks, as ``dask.visualize`` draws it."""
+        return self.to_dask().visualize(*args, **options)
+
+    def __dask_graph__(self) -> Any:
+        try:
+            return self.to_dask().__dask_graph__()
+        except UnsupportedError:  # to dask this is no collection, which anybody may ask of anything
+            return None
+
+    def __dask_keys__(self) -> Any:
+        from chunkflow.dask.graph import keys_of
+
+        return keys_of(self._node, _settings())
+
+    def __dask_layers__(self) -> tuple[str, ...]:
+        from chunkflow.dask.graph import name_of
+
+        return (name_of(self._node, _settings()),)
+
+    def __dask_tokenize__(self) -> Any:
+        return ("chunkflow", self._node.token)
+
+    def __dask_postcompute__(self) -> Any:
+        from chunkflow.dask.graph import computed
+
+        return computed, ()
+
+    def __dask_postpersist__(self) -> Any:
+        from chunkflow.dask.graph import chunks_of, name_of, persisted
+
+        settings = _settings()
+        return persisted, (name_of(self._node, settings), chunks_of(self._node, settings), self._node.spec.dtype)
+
+    @property
+    def __dask_optimize__(self) -> Any:
+        from chunkflow.dask.graph import optimize
+
+        return optimize
+
+    @property
+    def __dask_scheduler__(self) -> Any:
+        from chunkflow.dask.graph import scheduler
+
+        return scheduler
+
+
+def _settings() -> Settings:
+    from chunkflow.dask.graph import Settings
+
+    return Settings()

@@ -1,0 +1,245 @@
+"""From lazy arrays to dask's graphs: a task streams a partition, and what tasks give is combined in a tree.
+
+The tree's shape follows from the partitions alone, so sums come out the same to the bit on any number of workers.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import re
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import dask
+import dask.array as da
+import dask.base
+import dask.threaded
+import numpy as np
+from dask._task_spec import DataNode, List, Task, TaskRef
+from dask.highlevelgraph import HighLevelGraph
+
+from chunkflow.budget import Budget
+from chunkflow.dask.tasks import Opened, Program, assemble, combine, finish, run
+from chunkflow.errors import UnsupportedError
+from chunkflow.graph import Node, Op, View
+from chunkflow.grid import Shape
+from chunkflow.partition import PARTITION, Awaited, item_of, partitioned, pass_of, read_by
+from chunkflow.prepare import Options
+from chunkflow.stores import spec_of
+from chunkflow.stores.mapped import mapped_file
+from chunkflow.stores.part import Mapped
+from chunkflow.units import format_bytes, parse_bytes
+
+ARITY = 8
+"""Partial results that one task combines."""
+
+TRAVELS = 256 << 20
+"""Bytes of an intermediate result, at most, that goes to tasks through dask and not through a store."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How tasks are made, and run on their workers."""
+
+    partition: str | int = PARTITION
+    budget: Any = None
+    device: Any = None
+
+    def __post_init__(self) -> None:
+        parse_bytes(self.partition)
+        if self.budget is not None:
+            Budget(self.budget)  # what is no budget is refused here, and not by every worker
+
+
+@dataclass
+class Builder:
+    """The tasks of some nodes; what several of them need is computed once."""
+
+    settings: Settings
+    layers: dict[str, dict[Any, Any]] = field(default_factory=dict)
+    needs: dict[str, set[str]] = field(default_factory=dict)
+    graphs: dict[str, HighLevelGraph] = field(default_factory=dict)
+
+    def graph(self) -> HighLevelGraph:
+        """All that has been added."""
+        layers: dict[str, Any] = dict(self.layers)
+        needs: dict[str, set[str]] = dict(self.needs)
+        for other in self.graphs.values():
+            layers.update(other.layers)
+            needs.update(other.dependencies)
+        return HighLevelGraph(layers, needs)
+
+    def add(self, node: Node, out: Opened | None = None) -> str:
+        """Add a node's tasks: the name of its layer, whose keys are those of a dask array's blocks."""
+        name = name_of(node, self.settings) if out is None else f"{name_of(node, self.settings)}-{uuid.uuid4().hex}"
+        if name in self.layers:
+            return name
+        made, awaited = pass_of(node)
+        cut = partitioned(made, self.settings.partition, None if out is None else out.spec.chunks)
+        self.needs[name] = set()
+        whole = [self._whole(other, name) for other in awaited]
+        regional: dict[int, tuple[int, Shape]] = {}
+        blocks: dict[int, Any] = {}
+        sources = []
+        for operand, source in enumerate(made.sources):
+            if isinstance(source, da.Array):
+                number = len(whole) + len(blocks)
+                blocks[number], regional[number] = source, (operand, source.shape)
+                source = Awaited(number, spec_of(source))
+            sources.append(_sent(source))
+        item, options = item_of(node), self._options(made.nodes[0])
+        program = Program(cut, node.name, tuple(sources), options, item, regional, out)
+        common = (f"{name}-program",)
+        layer: dict[Any, Any] = {common[0]: DataNode(common[0], program)}
+        gathered: dict[Shape, list[Any]] = {}
+        for index in cut:
+            arrays: list[Any] = [TaskRef(key) for key in whole]
+            for number, array in blocks.items():
+                region = read_by(cut.declared.nest.operands[regional[number][0]], cut.box(index))
+                arrays.append(self._block(array, region, name))
+            key = (f"{name}-part" if cut.folded else name, *(index if cut.folded else cut.place(index, item)))
+            layer[key] = Task(key, run, TaskRef(common[0]), index, List(*arrays))
+            gathered.setdefault(cut.place(index, item), []).append((key, index))
+        if cut.folded:
+            for place, parts in gathered.items():
+                keys = _tree(layer, common[0], name, place, [key for key, _ in parts])
+                end = (name, *place)
+                layer[end] = Task(end, finish, TaskRef(common[0]), List(*map(TaskRef, keys)), parts[0][1])
+        self.layers[name] = layer
+        return name
+
+    def _options(self, node: Node) -> Options:
+        """How the pass of a node runs on a worker."""
+        options = Options(budget=self.settings.budget, device=self.settings.device)
+        if not isinstance(node, Op):
+            return options
+        own = node.request.options
+        dtype = None if node.aligned or node.folds else own.dtype  # in a program the dtypes are its own affair
+        return replace(options, chunks=own.chunks, workspace=own.workspace, dtype=dtype)
+
+    def stored(self, node: Node, out: Opened) -> Any:
+        """Add tasks that write a node's parts to where they belong: the key that is done when all are."""
+        name = self.add(node, out)
+        layer = self.layers[name]
+        key = (f"{name}-stored",)
+        refs = [TaskRef(part) for part in layer if part[0] == name]
+        self.layers[key[0]] = {key: Task(key, len, List(*refs))}
+        self.needs[key[0]] = {name}
+        return key
+
+    def _whole(self, node: Node, user: str) -> Any:
+        """Key of all of an array that tasks wait for."""
+        if node.spec.nbytes > TRAVELS:
+            raise UnsupportedError(
+                f"{node.name} takes {format_bytes(node.spec.nbytes)}, all of which is needed before the next pass, and "
+                f"tasks hand on at most {format_bytes(TRAVELS)}: store it first, with to_zarr(), and go on from there"
+            )
+        name = self.add(node)
+        self.needs[user].add(name)
+        cut_chunks = chunks_of(node, self.settings)
+        places = list(itertools.product(*(range(len(sides)) for sides in cut_chunks)))
+        if len(places) == 1:
+            return (name, *places[0])
+        key = f"{name}-whole"
+        starts = [list(itertools.accumulate(sides, initial=0)) for sides in cut_chunks]
+        regions = [
+            tuple(slice(bounds[i], bounds[i + 1]) for bounds, i in zip(starts, place, strict=True)) for place in places
+        ]
+        refs = List(*(TaskRef((name, *place)) for place in places))
+        self.layers[name][key] = Task(key, assemble, refs, DataNode(None, regions), node.shape)
+        return key
+
+    def _block(self, array: Any, region: Any, user: str) -> TaskRef:
+        """A region of a dask array, computed by dask."""
+        part = (array if region is None else array[region]).rechunk(-1)
+        if part.name not in self.graphs:
+            self.graphs[part.name] = part.__dask_graph__()
+        self.needs[user].add(part.name)
+        return TaskRef((part.name, *(0,) * part.ndim))
+
+
+def _sent(source: Any) -> Any:
+    """A source as other processes can open it: by its path from anywhere, and mapped files by theirs.
+
+    Raises
+    ------
+    UnsupportedError
+        A part of a dask array, of which tasks would have to get all.
+    """
+    if isinstance(source, str | os.PathLike):
+        path = os.fspath(source)
+        return path if "://" in path else os.path.abspath(path)
+    if isinstance(source, np.ndarray) and (found := mapped_file(source)) is not None:
+        return Mapped(*found, source.shape, source.strides, source.dtype)
+    if isinstance(source, View):
+        return source.on([_sent(array) for array in source.arrays])
+    if isinstance(source, da.Array):
+        raise UnsupportedError(f"a view of the dask array {source.name}: take it of the dask array, before from_dask()")
+    return source
+
+
+def _tree(layer: dict[Any, Any], program: str, name: str, place: Shape, keys: list[Any]) -> list[Any]:
+    """Add tasks that combine partial results until few are left: their keys."""
+    level = 0
+    while len(keys) > ARITY:
+        groups = [keys[i : i + ARITY] for i in range(0, len(keys), ARITY)]
+        keys = [(f"{name}-combine", *place, level, i) for i in range(len(groups))]
+        for key, group in zip(keys, groups, strict=True):
+            layer[key] = Task(key, combine, TaskRef(program), List(*map(TaskRef, group)))
+        level += 1
+    return keys
+
+
+def name_of(node: Node, settings: Settings) -> str:
+    """Name of a node's layer: the same for the same expression and settings."""
+    word = re.sub(r"\W+", "_", os.path.basename(node.name)).strip("_") or "array"
+    token = dask.base.tokenize(node.token, settings.partition, settings.budget, str(settings.device))
+    return f"chunkflow_{word}-{token}"
+
+
+def chunks_of(node: Node, settings: Settings) -> tuple[Shape, ...]:
+    """Lengths of the parts in which tasks give a node."""
+    made, _ = pass_of(node)
+    return partitioned(made, settings.partition).chunks(node.shape, item_of(node))
+
+
+def keys_of(node: Node, settings: Settings) -> Any:
+    """Keys of those parts, nested as dask nests them."""
+    name = name_of(node, settings)
+    counts = [len(sides) for sides in chunks_of(node, settings)]
+
+    def nested(place: Shape) -> Any:
+        if len(place) == len(counts):
+            return (name, *place)
+        return [nested((*place, i)) for i in range(counts[len(place)])]
+
+    return nested(()) if counts else [nested(())]
+
+
+def as_dask(node: Node, settings: Settings) -> da.Array:
+    """The dask array that a node is."""
+    builder = Builder(settings)
+    name = builder.add(node)
+    dtype = node.spec.dtype
+    meta = np.empty((0,) * len(node.shape), dtype)
+    return da.Array(builder.graph(), name, chunks_of(node, settings), meta=meta)
+
+
+def computed(results: Any) -> Any:
+    """What dask's parts are to the user: one array, or a scalar."""
+    return da.core.finalize(results)
+
+
+def persisted(graph: Mapping[Any, Any], name: str, chunks: Any, dtype: Any, rename: Any = None) -> da.Array:
+    """The dask array of parts that are on the workers."""
+    return da.Array(graph, (rename or {}).get(name, name), chunks, dtype=dtype)
+
+
+optimize = da.Array.__dask_optimize__
+"""dask's own for its arrays: where optimizers differ it confuses the order of the collections that it computes."""
+
+scheduler = dask.threaded.get
+"""What runs a graph where nothing else is said, as for dask's arrays."""

@@ -1,0 +1,212 @@
+"""What a worker runs: one partition, streamed under the budget that all tasks of the process share."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import CancelledError
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import reduce
+from typing import Any
+
+import numpy as np
+
+from chunkflow import grid, interrupts
+from chunkflow.budget import Budget
+from chunkflow.devices import resolve, within
+from chunkflow.devices.base import Device
+from chunkflow.grid import Region, Shape, describe
+from chunkflow.launch import launched
+from chunkflow.ops.part import on_host, part_of
+from chunkflow.partition import Partitioning, filled, read_by
+from chunkflow.prepare import Options, prepared
+from chunkflow.run import watching
+from chunkflow.spec import ArraySpec
+from chunkflow.stores import open_target
+from chunkflow.stores.part import Held, Share
+
+
+@dataclass(frozen=True)
+class Program:
+    """What all tasks of a pass have in common.
+
+    Attributes
+    ----------
+    cut : Partitioning
+        The pass, and how it is cut.
+    name : str
+        What it computes, for people.
+    sources : tuple
+        What it reads; `Awaited` stands for what other tasks give.
+    options : Options
+        Budget and device; dtype, blocks and workspace where the operation has its own.
+    item : int
+        Which of its results is wanted.
+    regional : dict
+        Of the awaited arrays, by number, those of which a task gets no more than the region that it reads: which
+        operand each is, and its whole shape.
+    out : Opened, optional
+        Where the result goes.
+    """
+
+    cut: Partitioning
+    name: str
+    sources: tuple[Any, ...]
+    options: Options
+    item: int
+    regional: dict[int, tuple[int, Shape]]
+    out: Opened | None = None
+
+
+@dataclass(frozen=True)
+class Opened:
+    """An output that is being written by many: how a worker opens it, and what it is like.
+
+    `where` is an array that can be sent to another process, or the path of an ``.npy`` file.
+    """
+
+    where: Any
+    spec: ArraySpec
+
+    def share(self, region: Region) -> Share:
+        """A region of it as the output of one run."""
+        mapped = isinstance(self.where, str)
+        where = np.load(self.where, mmap_mode="r+", allow_pickle=False) if mapped else self.where
+        return Share(open_target(where), region, self.spec)
+
+
+_shared: dict[Any, tuple[Budget, int]] = {}
+_lock = threading.Lock()
+
+
+@contextmanager
+def shared(limit: Any) -> Iterator[Budget]:
+    """The process's budget of this limit, under which one run at a time takes its turn.
+
+    The last one to leave returns the device's memory.
+    """
+    with _lock:
+        budget, users = _shared.get(limit) or (Budget() if limit is None else Budget(limit), 0)
+        _shared[limit] = budget, users + 1
+    try:
+        yield budget
+    finally:
+        with _lock:
+            budget, users = _shared.pop(limit)
+            if users > 1:
+                _shared[limit] = budget, users - 1
+            else:
+                budget.close()
+
+
+def run(program: Program, index: Sequence[int], arrays: Sequence[Any] = ()) -> Any:
+    """Compute a partition: its part of the result, unless that is stored; or what is to be combined.
+
+    Raises
+    ------
+    Exception
+        Whatever went wrong, with the partition's region added as a note.
+    """
+    try:
+        return _run(program, tuple(index), arrays)
+    except BaseException as error:
+        region = describe(program.cut.box(tuple(index)))
+        error.add_note(f"chunkflow: in the partition {tuple(index)} of {program.name}, region {region}")
+        raise
+
+
+def _run(program: Program, index: Shape, arrays: Sequence[Any]) -> Any:
+    cut, whole, box = program.cut, program.cut.declared, program.cut.box(index)
+    merged: list[Any] | None = [] if cut.folded else None
+    nest, kernel = part_of(whole.nest, whole.kernel, box, merged=merged, check=_heeding())
+    if cut.folded:  # what is combined is one value, so the axes that results follow are not cut again
+        nest = replace(nest, whole=nest.whole | cut.kept)
+    given: list[Any] = [np.asarray(array) for array in arrays]  # a scalar would pass for an argument
+    for number, (operand, shape) in program.regional.items():
+        region = read_by(whole.nest.operands[operand], box)
+        if region is not None:
+            given[number] = Held(given[number], region, shape)
+    sources = [filled(source, given) for source in program.sources]
+    options, out = program.options, None if cut.folded else program.out
+    if out is not None:
+        options = replace(options, out=out.share(cut.region(index, out.spec.shape, program.item)))
+    with shared(options.budget) as budget, interrupts.deferred():
+        declared = replace(whole, nest=nest, kernel=kernel)
+        options = replace(options, budget=budget, device=device_of(options.device))
+        with prepared(lambda specs, args: declared, sources, options) as ready:
+            if merged is not None:
+                merged.clear()  # of the trial call
+            results = launched(ready, watching(False))
+    if merged is not None:
+        return merged[-1]
+    return results[program.item][()] if out is None else None
+
+
+def _worker() -> Any:
+    """The cluster's worker that this thread belongs to; None for another scheduler."""
+    distributed = sys.modules.get("distributed")
+    try:
+        return None if distributed is None else distributed.get_worker()
+    except ValueError:
+        return None
+
+
+def device_of(spec: Any) -> Device:
+    """The device of a task: of the CPU as many cores as its worker has threads, for other workers have the others."""
+    worker = _worker()
+    return resolve(spec) if worker is None else within(resolve(spec), worker.state.nthreads)
+
+
+def _heeding() -> Callable[[], None] | None:
+    """What raises when a cluster's client has cancelled the task that runs in this thread."""
+    worker = _worker()
+    if worker is None or (key := worker.get_current_task()) not in worker.state.tasks:
+        return None
+    task = worker.state.tasks[key]
+
+    def check() -> None:
+        if task.state in ("cancelled", "released", "forgotten"):
+            raise CancelledError(f"{key} was cancelled")
+
+    return check
+
+
+def combine(program: Program, values: Sequence[Any]) -> Any:
+    """What several partitions came to, together."""
+    fold = _fold(program)
+    return reduce(lambda left, right: fold.combine(left, on_host(right)), values[1:], on_host(values[0]))
+
+
+def finish(program: Program, values: Sequence[Any], index: Sequence[int]) -> Any:
+    """The result of what all partitions along the folded axes came to, unless it is stored."""
+    cut, nest = program.cut, program.cut.declared.nest
+    box = tuple(
+        slice(0, n) if a in cut.folded else side
+        for a, (n, side) in enumerate(zip(nest.extents, cut.box(tuple(index)), strict=True))
+    )
+    found = _fold(program).finish(combine(program, values), nest, box)
+    result = np.asarray(found[program.item] if isinstance(found, tuple) else found)
+    if program.options.dtype is not None:
+        result = result.astype(program.options.dtype, copy=False)
+    if program.out is None:
+        return result[()]
+    sink = program.out.share(cut.region(tuple(index), program.out.spec.shape, program.item))
+    opened = sink.open(replace(program.out.spec, shape=result.shape))
+    opened.write(grid.whole(result.shape), result.astype(program.out.spec.dtype, copy=False))
+    opened.commit()
+    return None
+
+
+def _fold(program: Program) -> Any:
+    kernel: Any = program.cut.declared.kernel
+    return kernel.parts[0] if hasattr(kernel, "parts") else kernel
+
+
+def assemble(pieces: Sequence[Any], places: Sequence[Any], shape: Shape) -> Any:
+    """An array put together of its parts."""
+    whole = np.empty(shape, pieces[0].dtype)
+    for piece, place in zip(pieces, places, strict=True):
+        whole[place] = piece
+    return whole

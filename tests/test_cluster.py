@@ -1,0 +1,191 @@
+"""chunkflow on workers of dask's that are processes of their own: results, failures, and what goes between them."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from threading import Thread
+from typing import Any
+
+import numpy as np
+import pytest
+import zarr
+from devices import same
+
+dask = pytest.importorskip("dask")
+distributed = pytest.importorskip("distributed")
+
+import dask.array as da  # noqa: E402
+
+import chunkflow as cf  # noqa: E402
+from chunkflow import dask as cd  # noqa: E402
+from chunkflow.dask import tasks  # noqa: E402
+from chunkflow.errors import BudgetError  # noqa: E402
+
+# dask warns of what the machine is short of, and of sockets that a killed worker leaves behind.
+pytestmark = pytest.mark.filterwarnings("default")
+SHAPE = (64, 32, 32)
+X = np.random.default_rng(0).integers(-8, 9, SHAPE) / 4
+HOW: dict[str, Any] = {"partition": "16kB", "budget": "1MB", "device": "cpu"}
+
+
+@pytest.fixture(scope="module")
+def client() -> Iterator[Any]:
+    options: dict[str, Any] = {"n_workers": 2, "threads_per_worker": 1, "processes": True, "dashboard_address": None}
+    with (
+        dask.config.set({"distributed.admin.log-format": "%(message)s"}),
+        distributed.LocalCluster(**options, resources={"GPU": 1}, silence_logs=50) as cluster,
+        distributed.Client(cluster) as client,
+    ):
+        yield client
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> str:
+    array = zarr.create_array(str(tmp_path / "x.zarr"), shape=SHAPE, chunks=(4, 16, 32), dtype="f8")
+    array[...] = X
+    return str(tmp_path / "x.zarr")
+
+
+def until(condition: Any) -> None:
+    for _ in range(1000):
+        if condition():
+            return
+        time.sleep(0.01)
+    raise AssertionError("nothing happened within ten seconds")
+
+
+def test_results_are_numpys_and_dasks(client: Any, path: str) -> None:
+    x, d = cf.open(path), da.from_array(X, chunks=(16, 32, 32))
+    z = (x - x.mean(axis=0)).map_overlap(lambda u: np.roll(u, 1, 0) - u, depth={0: (1, 0)}, boundary="periodic")
+    expected = np.roll(X - X.mean(axis=0), 1, 0) - (X - X.mean(axis=0))
+    same(z.to_dask(**HOW).compute(), expected)
+    same(((x + d) * 2).to_dask(**HOW).compute(), X * 4)
+    total, largest, ones = dask.compute(x.sum(), cf.from_dask(d).max(), d + 1)
+    assert (total, largest) == (X.sum(), X.max())
+    same(ones, X + 1)
+    assert cf.from_dask(d).sum().compute(device="cpu") == X.sum()  # this process asks the cluster for blocks
+
+
+def test_sums_are_the_same_to_the_bit_on_any_number_of_workers(client: Any, tmp_path: Path) -> None:
+    x = np.random.default_rng(1).standard_normal((2000, 50))
+    np.save(tmp_path / "x.npy", x)
+    d = cf.open(tmp_path / "x.npy").var(axis=0).to_dask(**HOW)
+    one = d.compute(scheduler="sync")
+    same(d.compute(), one)
+    same(d.compute(workers=[next(iter(client.scheduler_info()["workers"]))]), one)
+
+
+def test_no_task_gives_more_than_its_partial(client: Any, path: str, tmp_path: Path) -> None:
+    class Sizes(distributed.diagnostics.plugin.SchedulerPlugin):  # type: ignore[misc]
+        def __init__(self) -> None:
+            self.nbytes: dict[str, int] = {}
+
+        def transition(self, key: Any, start: str, finish: str, *args: Any, **kwargs: Any) -> None:
+            if finish == "memory" and "program" not in str(key):
+                self.nbytes[str(key)] = kwargs.get("nbytes") or 0
+
+    sizes = Sizes()
+    client.cluster.scheduler.add_plugin(sizes, name="sizes")
+    try:
+        cd.store([cf.open(path) + 1, cf.open(path).sum(axis=0)], [tmp_path / "y.zarr", tmp_path / "s.npy"], **HOW)
+    finally:
+        client.cluster.scheduler.remove_plugin("sizes")
+    partials = [n for key, n in sizes.nbytes.items() if "-part" in key or "-combine" in key]
+    others = [n for key, n in sizes.nbytes.items() if "-part" not in key and "-combine" not in key]
+    assert partials
+    assert max(partials) <= 3 * 8 * 32 * 32
+    assert max(others) < 1000  # None, and how many were stored
+
+
+def test_a_worker_that_is_killed_is_made_up_for(client: Any, path: str, tmp_path: Path) -> None:
+    marks = tmp_path / "marks"
+    marks.mkdir()
+
+    def slow(u: Any) -> Any:
+        (marks / str(os.getpid())).touch()
+        time.sleep(0.02)
+        return u + 1
+
+    first = set(client.run(os.getpid).values())
+    lazy = cf.open(path).map(slow, dtype="f8")
+
+    def kill() -> None:
+        until(lambda: any(marks.iterdir()))
+        os.kill(int(next(marks.iterdir()).name), signal.SIGKILL)
+
+    thread = Thread(target=kill)
+    thread.start()
+    result = cd.store(lazy, tmp_path / "y.zarr", **HOW)
+    thread.join()
+    same(result[...], X + 1)
+    until(lambda: len(client.scheduler_info()["workers"]) == 2)
+    assert set(client.run(os.getpid).values()) != first
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["marks", "x.zarr", "y.zarr"]
+
+
+def test_errors_arrive_with_where_they_happened(client: Any, path: str, tmp_path: Path) -> None:
+    def picky(u: Any) -> Any:
+        raise ZeroDivisionError("here")
+
+    lazy = cf.open(path).map(picky, dtype="f8")
+    with pytest.raises(ZeroDivisionError, match="here") as caught:
+        cd.store(lazy, tmp_path / "y.zarr", **HOW)
+    notes = " ".join(caught.value.__notes__)
+    assert "in block" in notes
+    assert "in the partition" in notes
+    with pytest.raises(BudgetError, match="budget is 100 B") as refused:
+        (cf.open(path) + 1).to_dask("16kB", budget=100, device="cpu").compute()
+    assert refused.value.smallest > refused.value.limit == 100
+    assert [p.name for p in tmp_path.iterdir()] == ["x.zarr"]
+
+
+def states(dask_worker: Any) -> list[str]:
+    return [task.state for task in dask_worker.state.tasks.values()]
+
+
+def test_what_is_cancelled_stops(client: Any, path: str, tmp_path: Path) -> None:
+    calls, cancelled = tmp_path / "calls", tmp_path / "cancelled"
+    calls.touch()
+
+    def waiting(u: Any) -> Any:
+        with open(calls, "a") as file:
+            file.write(".")
+        while not cancelled.exists():
+            time.sleep(0.01)
+        return u
+
+    d = cf.open(path).map(waiting, dtype="f8").sum().to_dask("1GB", budget="200kB", device="cpu")
+    future = client.compute(d)
+    until(lambda: calls.stat().st_size)
+    future.cancel()
+    del future
+    until(lambda: any("cancelled" in found for found in client.run(states).values()))
+    cancelled.touch()
+    until(lambda: not any("cancelled" in found for found in client.run(states).values()))
+    assert calls.stat().st_size == 1  # not even the trial's second one
+
+
+def test_one_task_at_a_time_has_the_resource(client: Any, path: str, tmp_path: Path) -> None:
+    with dask.annotate(resources={"GPU": 1}), dask.config.set({"optimization.fuse.active": False}):
+        d = (cf.open(path) + 1).to_dask(**HOW)
+        (persisted,) = dask.persist(d)
+        distributed.wait(persisted)
+        tasks = [t for key, t in client.cluster.scheduler.tasks.items() if isinstance(key, tuple) and key[0] == d.name]
+        assert tasks
+        assert all(task.resource_restrictions == {"GPU": 1} for task in tasks)
+        same(persisted.compute(), X + 1)
+        same(cd.store(cf.open(path) * 2, tmp_path / "y.zarr", **HOW)[...], X * 2)
+
+
+def test_a_task_has_the_cores_of_its_worker(client: Any) -> None:
+    lanes = client.submit(lambda: tasks.device_of("cpu").machine.lanes).result()
+    assert lanes == next(iter(client.nthreads().values())) == 1
+
+
+def test_blocks_are_streamed_by_workers(client: Any) -> None:
+    d = da.from_array(X, chunks=(16, 32, 32))
+    same(cd.map_blocks(np.negative, d, budget="100kB", device="cpu").compute(), -X)
