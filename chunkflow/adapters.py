@@ -14,6 +14,9 @@ from typing import Any
 
 import numpy as np
 
+DEFAULT_STREAM = 1
+"""What the ``__cuda_array_interface__`` calls the stream that is used where nobody asks for one."""
+
 
 def torch(fn: Callable[..., Any]) -> Callable[..., Any]:
     """Let a function of tensors, or a module, take blocks: on the CPU as on a GPU, where it runs on chunkflow's stream.
@@ -55,8 +58,10 @@ def torch(fn: Callable[..., Any]) -> Callable[..., Any]:
         interface = getattr(block, "__cuda_array_interface__", None)
         if interface is None:
             return nullcontext()
-        stream = library.cuda.ExternalStream(interface["stream"], device=block.device.id)
-        return library.cuda.stream(stream)  # type: ignore[no-any-return]
+        pointer, device = interface["stream"], block.device.id
+        if pointer == DEFAULT_STREAM:
+            return library.cuda.stream(library.cuda.default_stream(device))  # type: ignore[no-any-return]
+        return library.cuda.stream(library.cuda.ExternalStream(pointer, device=device))  # type: ignore[no-any-return]
 
     def work(*args: Any, **kwargs: Any) -> Any:
         try:

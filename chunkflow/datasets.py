@@ -9,6 +9,7 @@ import torch
 from torch.utils.data import IterableDataset, get_worker_info
 
 import chunkflow
+from chunkflow.adapters import DEFAULT_STREAM
 from chunkflow.errors import UnsupportedError
 
 
@@ -53,5 +54,7 @@ class Blocks(IterableDataset[torch.Tensor]):
                 yield tensor
                 if tensor.is_cuda:
                     # What the loop did with the block comes before the memory's next use, whatever its stream.
-                    lane = torch.cuda.ExternalStream(chunk.data.__cuda_array_interface__["stream"], tensor.device)
+                    pointer = chunk.data.__cuda_array_interface__["stream"]
+                    default = torch.cuda.default_stream(tensor.device)
+                    lane = default if pointer == DEFAULT_STREAM else torch.cuda.ExternalStream(pointer, tensor.device)
                     lane.wait_stream(torch.cuda.current_stream(tensor.device))
