@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
-NEEDS = {"xarray.md": ["xarray"], "libraries.md": ["torch", "jax"]}
+NEEDS = {"dask.md": ["dask"], "xarray.md": ["xarray"], "libraries.md": ["torch", "jax"]}
 
 
 @pytest.mark.parametrize("page", sorted(p.name for p in DOCS.glob("*.md") if ">>> " in p.read_text()))
