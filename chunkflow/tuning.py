@@ -154,7 +154,7 @@ def _shared(device: Device, x: np.ndarray, out: np.ndarray, options: dict[str, A
         device.machine,
         read=each(lambda i, slot, _: np.copyto(slot, x[i : i + rows])),
         write=each(lambda i, slot, _: np.copyto(out[i : i + rows], slot)),
-        compute=2 * each(lambda _, slot, other: np.negative(slot, out=other)),
+        compute=3 * each(lambda _, slot, other: np.negative(slot, out=other).sum(dtype="f8")),
     )
 
 
