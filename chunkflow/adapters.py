@@ -14,6 +14,8 @@ from typing import Any
 
 import numpy as np
 
+from chunkflow.errors import ResultError
+
 DEFAULT_STREAM = 1
 """What the ``__cuda_array_interface__`` calls the stream that is used where nobody asks for one."""
 
@@ -70,9 +72,10 @@ def torch(fn: Callable[..., Any]) -> Callable[..., Any]:
         except library.cuda.OutOfMemoryError as error:
             raise MemoryError(str(error)) from error
 
-    return _adapted(
-        fn, work, library.from_dlpack, library.Tensor, lambda t: t.detach().resolve_conj().resolve_neg(), lane
-    )
+    def settled(tensor: Any) -> Any:
+        return tensor.detach().resolve_conj().resolve_neg()
+
+    return _adapted(fn, work, library.from_dlpack, library.Tensor, settled, lane, lambda tensor: tensor._version > 0)
 
 
 def jax(fn: Callable[..., Any]) -> Callable[..., Any]:
@@ -117,8 +120,13 @@ def _adapted(
     kind: type,
     settled: Callable[[Any], Any],
     lane: Callable[[Any], AbstractContextManager[Any]] = nullcontext,
+    written: Callable[[Any], bool] = lambda _: False,
 ) -> Callable[..., Any]:
-    """`work` for blocks: `taken` makes a library's array of one, `settled` readies such a `kind` to be given back."""
+    """`work` for blocks: `taken` makes a library's array of one, `settled` readies such a `kind` to be given back.
+
+    Whether one was `written` to is seen on a copy in the first call, before a block comes to harm.
+    """
+    called: list[bool] = []
 
     @functools.wraps(fn, updated=())
     def call(*args: Any, **kwargs: Any) -> Any:
@@ -136,7 +144,14 @@ def _adapted(
             return array.copy() if any(xp.may_share_memory(array, block) for block in blocks) else array
 
         with lane(blocks[0]):
-            result = work(*(_lent(taken, a) if hasattr(a, "__dlpack__") else a for a in args), **kwargs)
+            lent = {i: _lent(taken, a if called else a.copy()) for i, a in enumerate(args) if hasattr(a, "__dlpack__")}
+            result = work(*(lent.get(i, a) for i, a in enumerate(args)), **kwargs)
+            if any(map(written, lent.values())):
+                raise ResultError(
+                    f"{getattr(fn, '__name__', 'fn')} wrote to its block, which is in use still: let it clone() the "
+                    "tensor first, or use functions that give a new one"
+                )
+            called[:] = [True]
             return tuple(map(given, result)) if isinstance(result, tuple) else given(result)
 
     call.__module__ = type(fn).__module__ if getattr(fn, "__module__", None) is None else fn.__module__

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from chunkflow.errors import UnsupportedError
 from chunkflow.graph import Lazy
 from chunkflow.partition import PARTITION
 
@@ -72,10 +71,8 @@ class Collection(Lazy):
         return self.to_dask().visualize(*args, **options)
 
     def __dask_graph__(self) -> Any:
-        try:
-            return self.to_dask().__dask_graph__()
-        except UnsupportedError:  # to dask this is no collection, which anybody may ask of anything
-            return None
+        # What is no graph is refused: to say that it is no collection would let dask give it back as it is.
+        return self.to_dask().__dask_graph__()
 
     def __dask_keys__(self) -> Any:
         from chunkflow.dask.graph import keys_of

@@ -311,8 +311,8 @@ def _cluster_plan(nodes: Sequence[Node], workers: int, partition: str | int, opt
     ArgumentError
         There is no worker.
     """
-    if workers < 1:
-        raise ArgumentError(f"workers={workers}: there must be at least 1")
+    if not isinstance(workers, int) or isinstance(workers, bool) or workers < 1:
+        raise ArgumentError(f"workers={workers!r} must be a whole number of them, at least 1")
     seconds, passes = {}, passes_of(nodes)
     for node, (made, awaited) in passes.items():
         stands = made_up(awaited)

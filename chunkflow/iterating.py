@@ -61,7 +61,7 @@ def repeatable(ask: Callable[P, Request | Iteration]) -> Callable[P, Any]:
 
     @functools.wraps(ask)
     def call(*args: P.args, **kwargs: P.kwargs) -> Any:
-        labels = labels_of(args, kwargs)
+        labels = labels_of(ask, args, kwargs)
         if labels is not None:
             return labelled(labels, once, call)
         asked = ask(*args, **kwargs)

@@ -5,8 +5,9 @@ Operations see plain arrays. This room takes the names off their arguments and p
 
 from __future__ import annotations
 
+import inspect
 import sys
-from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -28,18 +29,19 @@ class Labels:
     Attributes
     ----------
     args, kwargs
-        The arguments with plain arrays in the places of the labelled ones, and ``axis`` in the place of ``dim``.
+        The arguments with plain arrays in the places of the labelled ones, and, of a function that is asked `by_axis`,
+        ``axis`` in the place of ``dim``.
     arrays : list
         The labelled arrays, those given by position first.
     """
 
-    def __init__(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+    def __init__(self, args: Sequence[Any], kwargs: Mapping[str, Any], *, by_axis: bool) -> None:
         self._given = args
         self.arrays = [a for a in (*args, *(a for name, a in kwargs.items() if name != "out")) if is_labelled(a)]
         self._dims: list[tuple[Any, Dims]] = []
         self.args = tuple(self._plain(a, None) for a in args)
-        self.kwargs = {name: self._plain(a, None) for name, a in kwargs.items() if name != "dim"}
-        if kwargs.get("dim") is not None:
+        self.kwargs = {name: self._plain(a, None) for name, a in kwargs.items() if name != "dim" or not by_axis}
+        if by_axis and kwargs.get("dim") is not None:
             if self.kwargs.get("axis") is not None:
                 raise ArgumentError(f"dim={kwargs['dim']!r} and axis={kwargs['axis']!r} say the same: give one of them")
             self.kwargs["axis"] = axis_of(self.arrays[0], kwargs["dim"])
@@ -98,11 +100,11 @@ class Labels:
         )
 
 
-def labels_of(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Labels | None:
-    """The labelled arrays among some arguments; None where there is none."""
+def labels_of(fn: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Labels | None:
+    """The labelled arrays among a function's arguments; None where there is none."""
     if "xarray" not in sys.modules or not any(map(is_labelled, (*args, *kwargs.values()))):
         return None
-    labels = Labels(args, kwargs)
+    labels = Labels(args, kwargs, by_axis="axis" in inspect.signature(fn).parameters)
     return labels if labels.arrays else None
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from chunkflow.errors import ArgumentTypeError
 from chunkflow.graph import Leaf, node_of
 from chunkflow.lazy import Array
@@ -38,8 +40,10 @@ def open(source: Any) -> Any:
     (4,)
     """
     if is_labelled(source):
-        data = held(getattr(source, "variable", source))
-        return source.copy(deep=False, data=ChunkedArray(node_of(data)))
+        found = source.copy(deep=False, data=ChunkedArray(node_of(held(getattr(source, "variable", source)))))
+        # xarray computes with one kind of chunks at a time.
+        others = {k: c.copy(data=np.asarray(c)) for k, c in getattr(found, "coords", {}).items() if _is_chunked(c)}
+        return found.assign_coords(others) if others else found
     return source if isinstance(source, Array) else Array(Leaf(source))
 
 
@@ -63,6 +67,10 @@ def from_dask(array: Any) -> Array:
     if not hasattr(array, "__dask_graph__") or isinstance(array, Array):
         raise ArgumentTypeError(f"from_dask takes a dask array, not a {type(array).__name__}: see open")
     return Array(Leaf(array))
+
+
+def _is_chunked(coordinate: Any) -> bool:
+    return coordinate.chunks is not None
 
 
 class ChunkedArray(Array):

@@ -69,7 +69,7 @@ def operation(ask: Callable[P, Request]) -> Callable[P, Any]:
 
     @functools.wraps(ask)
     def call(*args: P.args, **kwargs: P.kwargs) -> Any:
-        labels = labels_of(args, kwargs)
+        labels = labels_of(ask, args, kwargs)
         return asks(ask(*args, **kwargs), ask, args, kwargs) if labels is None else labelled(labels, ask, call)
 
     call.__dict__["asks"] = ask
@@ -164,7 +164,7 @@ def composed(
 
     @functools.wraps(work)
     def call(*args: P.args, **kwargs: P.kwargs) -> Any:
-        labels = labels_of(args, kwargs)
+        labels = labels_of(work, args, kwargs)
         if labels is not None:
             result = call(*labels.args, **labels.kwargs)
             axis = inspect.signature(work).bind(*labels.args, **labels.kwargs).arguments.get("axis")
@@ -228,10 +228,10 @@ def plan_of(fn: Callable[..., Any], arrays: Sequence[Any], options: Mapping[str,
     ArgumentTypeError
         It makes several passes, which only their results decide on.
     """
-    labels = labels_of(arrays, options)
+    ask, plans = fn.__dict__["asks"], fn.__dict__.get("plans")
+    labels = labels_of(fn, arrays, options)
     if labels is not None:
         arrays, options = labels.args, labels.kwargs
-    ask, plans = fn.__dict__["asks"], fn.__dict__.get("plans")
     if plans is not None and (found := plans(*arrays, **options)) is not None:
         return found
     if ask is None:

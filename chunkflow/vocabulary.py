@@ -96,7 +96,8 @@ def function(fn: Function, args: Sequence[Any], kwargs: Mapping[str, Any]) -> An
     except TypeError as error:
         if isinstance(error, UnsupportedError) or "unexpected keyword argument" not in str(error):
             raise
-        raise UnsupportedError(f"{name_of(fn)} of an expression: {error}") from None
+        argument = str(error).rpartition(" ")[2]  # what is ours calls itself otherwise than the user does
+        raise UnsupportedError(f"{name_of(fn)} of an expression takes no {argument}: leave it out") from None
 
 
 def name_of(fn: Function) -> str:

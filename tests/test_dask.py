@@ -155,7 +155,9 @@ def test_dasks_protocol() -> None:
     assert callable(x.visualize)
     (optimized,) = dask.optimize(x)
     same(optimized.compute(), X + 1)
-    assert not dask.is_dask_collection(np.median(cf.open(X)))  # several passes: no graph
+    for several_passes in (np.median(cf.open(X)), (cf.open(X) > np.median(cf.open(X))).sum(), np.fft.fftn(cf.open(X))):
+        with pytest.raises(UnsupportedError, match=r"compute\(\) it first"):
+            dask.compute(several_passes)
 
 
 def test_collections_are_computed_together_with_dasks() -> None:

@@ -84,8 +84,21 @@ def test_the_cpu_is_not_copied(library: Any) -> None:
         places.append(b.data_ptr() if hasattr(b, "data_ptr") else b.unsafe_buffer_pointer())
         return b + 1
 
-    same(cf.map(adapter(work), x, chunks=(8, -1), device="cpu"), x + 1)
+    fn = adapter(work)
+    fn(x)  # the first call gets a copy, to see whether it is written to
+    places.clear()
+    same(cf.map(fn, x, chunks=(8, -1), device="cpu"), x + 1)
     assert all(x.ctypes.data <= p < x.ctypes.data + x.nbytes for p in places)
+
+
+def test_a_function_that_writes_to_its_block_is_refused_before_it_does_harm() -> None:
+    torch = pytest.importorskip("torch")
+    x = values(64, 16)
+    before = x.copy()
+    for fn in (lambda t: t.add_(1), torch.nn.ReLU(inplace=True)):
+        with pytest.raises(errors.ResultError, match=r"clone\(\)"):
+            cf.map(cf.torch(fn), x, device="cpu")
+    same(x, before)
 
 
 def test_reductions_stencils_and_expressions_take_them_too(library: Any) -> None:

@@ -237,10 +237,28 @@ def test_dask_backed_arrays_are_read_by_slices() -> None:
 
 def test_labels_take_the_place_of_nothing_else() -> None:
     x = xr.DataArray(np.ones((2, 3)), dims=("a", "b"))
-    labels = Labels((x, 1.0, None), {"chunks": 2})
+    labels = Labels((x, 1.0, None), {"chunks": 2}, by_axis=True)
     assert labels.args[1:] == (1.0, None)
     assert labels.kwargs == {"chunks": 2}
     assert np.shares_memory(labels.args[0], x.values)
+
+
+def test_dim_is_the_functions_own_where_nothing_is_counted() -> None:
+    x = xr.DataArray(np.ones((2, 3)), dims=("a", "b"))
+
+    def scaled(block: np.ndarray, dim: int = 1) -> np.ndarray:
+        return block * dim
+
+    xr.testing.assert_equal(cf.map(scaled, x, dim=3, device="cpu"), x * 3)
+    with pytest.raises(TypeError, match="'dim'"):
+        cf.transpose(x, dim=("b", "a"))
+
+
+def test_coordinates_in_chunks_of_dask_are_no_hindrance() -> None:
+    da = pytest.importorskip("dask.array")
+    area = da.arange(12.0, chunks=3).reshape(3, 4)
+    x = xr.DataArray(da.ones((2, 3, 4), chunks=(1, 3, 4)), dims=("t", "y", "x"), coords={"area": (("y", "x"), area)})
+    xr.testing.assert_equal((cf.open(x) + 1).mean("t").compute(device="cpu"), (x + 1).mean("t").compute())
 
 
 def detrended(block: np.ndarray) -> np.ndarray:

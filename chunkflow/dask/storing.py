@@ -86,7 +86,9 @@ def store(
         raise ArgumentError(f"{len(listed)} arrays and {len(places)} outputs were given: give one output for each")
     for array in listed:
         if not isinstance(array, Lazy):
-            raise ArgumentTypeError(f"store takes expressions, not a {type(array).__name__}: see chunkflow.open")
+            raise ArgumentTypeError(
+                f"store takes expressions, which this {type(array).__name__} is not: see chunkflow.open and from_dask"
+            )
     wanted = {array._node: place for array, place in zip(listed, places, strict=True)}
     if len(wanted) < len(listed):
         raise ArgumentError("an expression is given twice: store it once, and copy it")
@@ -133,6 +135,7 @@ def _opened(node: Node, place: Any, chunks: Shape | None, overwrite: bool) -> tu
     if not hasattr(sink, "shared"):
         sink.abort()
         raise ArgumentTypeError(
-            f"the output {target.name} can be written by one process alone: end it in .zarr or .npy"
+            f"the output {target.name} is created by one process alone: give a local path that ends in .zarr or .npy, "
+            "or a zarr.Array, made before, in a store that all workers reach"
         )
     return sink, Opened(sink.shared, spec)
