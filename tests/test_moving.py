@@ -209,16 +209,20 @@ def test_a_thread_that_begins_after_an_interrupt_touches_nothing(crew: str, monk
 @compiled
 def test_a_mapped_file_that_shrinks_is_a_write_error(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr("chunkflow.stores.filesink.FEW_CORES", 0)
-    x, blocks = filled((200, 700), "f4"), iter(range(1000))
+    downloads = iter(range(1000))
 
-    def work(block: np.ndarray) -> np.ndarray:
-        if next(blocks) == 9:
-            (partial,) = tmp_path.glob(".*")
-            os.truncate(partial, 200)
-        return block
+    class Shrinking(CompiledDevice):
+        """Whose file is cut by the thread that writes to it, between two pieces: a copy under way would be a signal."""
 
+        def _download(self, *copy: int) -> int:
+            if next(downloads) == 9:
+                (partial,) = tmp_path.glob(".*")
+                os.truncate(partial, 200)
+            return super()._download(*copy)
+
+    one = Shrinking(mode="threaded", poison=True, machine=machine(staged=True, threads=1))
     with pytest.raises(cf.WriteError, match="200 bytes now"):
-        cf.map(work, x, out=tmp_path / "y.npy", device=device(), budget=100_000, dtype="f4", workspace=0)
+        cf.map(np.negative, filled((200, 700), "f4"), out=tmp_path / "y.npy", device=one, budget=100_000)
     assert list(tmp_path.iterdir()) == []
 
 

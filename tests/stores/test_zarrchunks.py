@@ -133,7 +133,7 @@ def test_what_is_written_is_read_by_zarr(tmp_path: Path, data: st.DataObject) ->
     assert not [name for _, _, names in os.walk(array.store.root) for name in names if name.endswith(".partial")]
 
 
-@pytest.mark.parametrize(("options", "how"), PLAIN, ids=str)
+@pytest.mark.parametrize(("options", "how"), PLAIN)
 def test_both_write_the_same_files(options: dict[str, Any], how: str, tmp_path: Path) -> None:
     expected = np.arange(90, dtype="i4").reshape(10, 9)
     expected[:4, :4] = options.get("fill_value", 0)  # a chunk that is not written
@@ -150,7 +150,7 @@ def test_both_write_the_same_files(options: dict[str, Any], how: str, tmp_path: 
     assert str(plan).count(f"directly: {how}") >= 1
 
 
-@pytest.mark.parametrize(("options", "why"), OTHER, ids=str)
+@pytest.mark.parametrize(("options", "why"), OTHER)
 def test_what_is_left_to_zarr_is_right_and_says_why(options: dict[str, Any], why: str, tmp_path: Path) -> None:
     expected = np.arange(90, dtype="i4").reshape(10, 9)
     array = make(tmp_path / "x", options)
@@ -210,7 +210,7 @@ def damaged(tmp_path: Path, options: dict[str, Any]) -> tuple[Any, Path, np.ndar
     return array, tmp_path / "x" / array.metadata.encode_chunk_key((1, 0)), expected
 
 
-@pytest.mark.parametrize("options", DAMAGED, ids=str)
+@pytest.mark.parametrize("options", DAMAGED)
 def test_a_truncated_chunk_is_an_error_wherever_it_ends(options: dict[str, Any], tmp_path: Path) -> None:
     _, path, expected = damaged(tmp_path, options)
     raw = path.read_bytes()
@@ -253,7 +253,7 @@ def test_a_flipped_bit_never_changes_a_value_unseen(options: dict[str, Any], tmp
     assert errors >= len(raw) - 16
 
 
-@pytest.mark.parametrize("options", DAMAGED, ids=str)
+@pytest.mark.parametrize("options", DAMAGED)
 @pytest.mark.parametrize("side", [3, 5, 700])
 def test_a_chunk_of_another_size_is_an_error(options: dict[str, Any], side: int, tmp_path: Path) -> None:
     _, path, _ = damaged(tmp_path, options)
