@@ -143,6 +143,11 @@ class Budget:
         limit = self.limit_on(device) if cap is None else min(self.limit_on(device), cap)
         return max(0, limit - max(self.pool(device).used, self._reserved.get(device.name, 0)))
 
+    def rest(self) -> None:
+        """End the calling thread's work under the budget, and keep the memory for what follows."""
+        for pool in list(self._pools.values()):
+            pool.rest()
+
     def close(self) -> None:
         """Return the memory. The budget can be used again."""
         self._peak = self.peak

@@ -79,6 +79,29 @@ def test_sums_are_the_same_to_the_bit_on_any_number_of_workers(client: Any, tmp_
     same(d.compute(workers=[next(iter(client.scheduler_info()["workers"]))]), one)
 
 
+@pytest.mark.parametrize("annotations", [{}, {"resources": {"GPU": 1}}], ids=["", "one at a time"])
+def test_few_tasks_go_to_all_workers(client: Any, path: str, tmp_path: Path, annotations: dict[str, Any]) -> None:
+    marks = tmp_path / "marks"
+    marks.mkdir()
+
+    def waiting(u: Any) -> Any:
+        """Nothing is done before both workers have a task."""
+        (marks / str(os.getpid())).touch()
+        until(lambda: len(os.listdir(marks)) == 2)
+        return -u
+
+    stealing = client.cluster.scheduler.extensions["stealing"]
+    client.cluster.sync(stealing.stop)
+    try:
+        with dask.annotate(**annotations), dask.config.set({"optimization.fuse.active": False}):
+            d = cf.open(path).map(waiting, dtype="f8", workspace=0).to_dask(**{**HOW, "partition": X.nbytes // 4})
+            assert d.npartitions == 4
+            (persisted,) = dask.persist(d)
+            same(persisted.compute(), -X)
+    finally:
+        client.cluster.sync(stealing.start)
+
+
 def test_no_task_gives_more_than_its_partial(client: Any, path: str, tmp_path: Path) -> None:
     class Sizes(distributed.diagnostics.plugin.SchedulerPlugin):  # type: ignore[misc]
         def __init__(self) -> None:

@@ -29,6 +29,7 @@ from dask.typing import DaskCollection, HLGDaskCollection  # noqa: E402
 import chunkflow as cf  # noqa: E402
 from chunkflow import dask as cd  # noqa: E402
 from chunkflow import vocabulary  # noqa: E402
+from chunkflow.budget import Budget  # noqa: E402
 from chunkflow.dask import graph, tasks  # noqa: E402
 from chunkflow.errors import ArgumentError, ArgumentTypeError, OutputExistsError, ReadError, UnsupportedError  # noqa: E402
 
@@ -229,8 +230,6 @@ def test_large_intermediates_are_refused(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_tasks_of_a_process_share_a_budget() -> None:
     with tasks.shared("1MB") as one, tasks.shared("1MB") as other, tasks.shared("2MB") as third:
         assert one is other is not third
-    with tasks.shared("1MB") as again:
-        assert again is not one
     busy, most = threading.Lock(), []
 
     def alone(u: Any) -> Any:
@@ -246,6 +245,39 @@ def test_tasks_of_a_process_share_a_budget() -> None:
     d = cf.open(X).map(alone, dtype="f8").to_dask("1kB", budget="1MB", device=device)
     same(d.compute(scheduler="threads", num_workers=4), X + 1)
     assert all(most)
+
+
+def test_a_budget_stays_for_the_next_task_and_no_longer(monkeypatch: pytest.MonkeyPatch) -> None:
+    closed: list[Any] = []
+    monkeypatch.setattr(Budget, "close", lambda self: closed.append(self))
+    monkeypatch.setattr(tasks, "IDLE", 60)
+    with tasks.shared("1MB") as one:
+        pass
+    with tasks.shared("1MB") as again:
+        assert again is one
+    assert closed == []
+    monkeypatch.setattr(tasks, "IDLE", 0)
+    with tasks.shared("2MB") as other:  # for which there may be no room
+        assert closed == [one]
+    while len(closed) < 2:
+        time.sleep(0.001)
+    assert closed == [one, other]
+    with tasks.shared("2MB") as another:
+        assert another is not other
+
+
+def test_memmaps_are_written_by_tasks(tmp_path: Path) -> None:
+    whole = np.memmap(tmp_path / "y.bin", "f8", "w+", shape=(SHAPE[0] + 2, *SHAPE[1:]))
+    for part, expected in ((whole[1:-1], X + 1), (whole[1:-1][::-1], X * 2)):
+        assert cd.store(cf.open(expected), part, partition="16kB") is part
+        same(np.asarray(part), expected)
+        assert not whole[0].any()
+        assert not whole[-1].any()
+    private = np.memmap(tmp_path / "y.bin", "f8", "c", shape=SHAPE)
+    with pytest.raises(ArgumentTypeError, match=r"memmap.*other processes"):
+        cd.store(cf.open(X), private)
+    with pytest.raises(ArgumentError, match="read-only"):
+        cd.store(cf.open(X), np.memmap(tmp_path / "y.bin", "f8", "r", shape=SHAPE))
 
 
 def test_a_failing_task_tells_where() -> None:

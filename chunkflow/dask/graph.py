@@ -92,8 +92,8 @@ class Builder:
             sources.append(_sent(source))
         item, options = item_of(node), self._options(made.nodes[0])
         program = Program(cut, node.name, tuple(sources), options, item, regional, out)
-        common = (f"{name}-program",)
-        layer: dict[Any, Any] = {common[0]: DataNode(common[0], program)}
+        # Each task has the program itself: one that all depended on would draw them to the worker that holds it.
+        layer: dict[Any, Any] = {}
         gathered: dict[Shape, list[Any]] = {}
         for index in cut:
             arrays: list[Any] = [TaskRef(key) for key in whole]
@@ -101,13 +101,13 @@ class Builder:
                 region = read_by(cut.declared.nest.operands[regional[number][0]], cut.box(index))
                 arrays.append(self._block(array, region, name))
             key = (f"{name}-part" if cut.folded else name, *(index if cut.folded else cut.place(index, item)))
-            layer[key] = Task(key, run, TaskRef(common[0]), index, List(*arrays))
+            layer[key] = Task(key, run, program, index, List(*arrays))
             gathered.setdefault(cut.place(index, item), []).append((key, index))
         if cut.folded:
             for place, parts in gathered.items():
-                keys = _tree(layer, common[0], name, place, [key for key, _ in parts])
+                keys = _tree(layer, program, name, place, [key for key, _ in parts])
                 end = (name, *place)
-                layer[end] = Task(end, finish, TaskRef(common[0]), List(*map(TaskRef, keys)), parts[0][1])
+                layer[end] = Task(end, finish, program, List(*map(TaskRef, keys)), parts[0][1])
         self.layers[name] = layer
         return name
 
@@ -181,14 +181,14 @@ def _sent(source: Any) -> Any:
     return source
 
 
-def _tree(layer: dict[Any, Any], program: str, name: str, place: Shape, keys: list[Any]) -> list[Any]:
+def _tree(layer: dict[Any, Any], program: Program, name: str, place: Shape, keys: list[Any]) -> list[Any]:
     """Add tasks that combine partial results until few are left: their keys."""
     level = 0
     while len(keys) > ARITY:
         groups = [keys[i : i + ARITY] for i in range(0, len(keys), ARITY)]
         keys = [(f"{name}-combine", *place, level, i) for i in range(len(groups))]
         for key, group in zip(keys, groups, strict=True):
-            layer[key] = Task(key, combine, TaskRef(program), List(*map(TaskRef, group)))
+            layer[key] = Task(key, combine, program, List(*map(TaskRef, group)))
         level += 1
     return keys
 

@@ -17,6 +17,8 @@ from chunkflow.grid import Shape
 from chunkflow.partition import PARTITION, pass_of
 from chunkflow.places import check_clear, places_of
 from chunkflow.stores import Sink, open_target, spec_of
+from chunkflow.stores.mapped import mapped_file
+from chunkflow.stores.part import Mapped
 
 
 def store(
@@ -40,8 +42,8 @@ def store(
     ----------
     arrays : Array or sequence of Array
         What is computed; see `chunkflow.open`.
-    outs : str, path, zarr.Array, or sequence of these
-        Where each goes: the path of a zarr array or ``.npy`` file to create, or a zarr array that is there.
+    outs : str, path, zarr.Array, numpy.memmap, or sequence of these
+        Where each goes: the path of a zarr array or ``.npy`` file to create, or an array that is there.
     partition : str or int
         Bytes that a task reads, as ``"64GB"``.
     chunks : tuple of int, optional
@@ -124,11 +126,13 @@ def _opened(node: Node, place: Any, chunks: Shape | None, overwrite: bool) -> tu
         specs = [spec_of(source) for source in pass_of(node)[0].sources]
         chunks = next((spec.chunks for spec in specs if spec.chunks and spec.shape == node.shape), None)
     spec = target.describe(node.shape, node.spec.dtype, chunks)
+    if isinstance(place, np.ndarray) and (found := mapped_file(place)) is not None:
+        return target.open(spec), Opened(Mapped(*found, place.shape, place.strides, place.dtype), spec)
     if not isinstance(place, str | os.PathLike):
         if isinstance(place, np.ndarray) or not hasattr(place, "store"):
             raise ArgumentTypeError(
                 f"the output is a {type(place).__name__}, which other processes cannot write to: give the path of a "
-                ".zarr or .npy, or a zarr.Array in a store that all workers reach"
+                ".zarr or .npy, or a zarr.Array or np.memmap in a store that all workers reach"
             )
         return target.open(spec), Opened(place, spec)
     sink = target.open(spec)

@@ -25,7 +25,7 @@ from chunkflow.prepare import Options, prepared
 from chunkflow.run import watching
 from chunkflow.spec import ArraySpec
 from chunkflow.stores import open_target
-from chunkflow.stores.part import Held, Share
+from chunkflow.stores.part import Held, Mapped, Share
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ class Program:
 class Opened:
     """An output that is being written by many: how a worker opens it, and what it is like.
 
-    `where` is an array that can be sent to another process, or the path of an ``.npy`` file.
+    `where` is an array that can be sent to another process, one in a mapped file, or the path of an ``.npy`` file.
     """
 
     where: Any
@@ -72,12 +72,29 @@ class Opened:
 
     def share(self, region: Region) -> Share:
         """A region of it as the output of one run."""
-        mapped = isinstance(self.where, str)
-        where = np.load(self.where, mmap_mode="r+", allow_pickle=False) if mapped else self.where
+        where = self.where
+        if isinstance(where, str):
+            where = np.load(where, mmap_mode="r+", allow_pickle=False)
+        elif isinstance(where, Mapped):
+            where = where.mapping()
         return Share(open_target(where), region, self.spec)
 
 
-_shared: dict[Any, tuple[Budget, int]] = {}
+IDLE = 0.25
+"""Seconds without a task after which a process gives its device memory back: to take it anew costs a large part of one
+of the shorter tasks."""
+
+
+@dataclass
+class _Shared:
+    """A budget, how many tasks use it, and what closes it when none does any more."""
+
+    budget: Budget
+    users: int = 0
+    end: threading.Timer | None = None
+
+
+_shared: dict[Any, _Shared] = {}
 _lock = threading.Lock()
 
 
@@ -85,20 +102,38 @@ _lock = threading.Lock()
 def shared(limit: Any) -> Iterator[Budget]:
     """The process's budget of this limit, under which one run at a time takes its turn.
 
-    The last one to leave returns the device's memory.
+    The device's memory is returned a moment after the last one has left, or when a task comes with another limit.
     """
     with _lock:
-        budget, users = _shared.get(limit) or (Budget() if limit is None else Budget(limit), 0)
-        _shared[limit] = budget, users + 1
+        for other in [key for key, one in _shared.items() if key != limit and not one.users]:
+            _close(other, _shared[other])
+        one = _shared.setdefault(limit, _Shared(Budget() if limit is None else Budget(limit)))
+        one.users += 1
+        if one.end is not None:
+            one.end.cancel()
     try:
-        yield budget
+        yield one.budget
     finally:
+        one.budget.rest()
         with _lock:
-            budget, users = _shared.pop(limit)
-            if users > 1:
-                _shared[limit] = budget, users - 1
-            else:
-                budget.close()
+            one.users -= 1
+            if not one.users:
+                one.end = threading.Timer(IDLE, _end, (limit, one))
+                one.end.daemon = True
+                one.end.start()
+
+
+def _end(limit: Any, one: _Shared) -> None:
+    with _lock:
+        if not one.users:
+            _close(limit, one)
+
+
+def _close(limit: Any, one: _Shared) -> None:
+    """Give a budget's memory back, unless that has been done; the lock is held."""
+    if _shared.get(limit) is one:
+        del _shared[limit]
+        one.budget.close()
 
 
 def run(program: Program, index: Sequence[int], arrays: Sequence[Any] = ()) -> Any:

@@ -246,6 +246,9 @@ class Pool(Protocol):
     def release_host(self, slots: list[HostSlot]) -> None:
         """Give slots back."""
 
+    def rest(self) -> None:
+        """Let go what libraries keep for the calling thread, which ends its work; the memory stays with the pool."""
+
     def close(self) -> None:
         """Return everything to the driver. Idempotent."""
 

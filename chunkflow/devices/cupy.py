@@ -152,7 +152,7 @@ class CupyPool:
         self._taken = self._drawn = self._measured = 0
         self._trial = cupy.cuda.MemoryPool(self._from_driver)  # what is measured leaves no odd chunks in the other
         self._measuring = False
-        self._slots = device.slots
+        self.host_slots, self.release_host = device.slots.take, device.slots.keep
 
     def _from_driver(self, nbytes: int) -> Any:
         before = self._device.free_memory() if self._measuring else 0
@@ -229,18 +229,15 @@ class CupyPool:
             self._device.note_growth(before - self._device.free_memory() - (self._drawn - drawn))
             return result, self._measured - start
 
-    def host_slots(self, number: int, nbytes: int) -> list[HostSlot]:
-        """Pinned memory; what earlier runs have left, where it is large enough."""
-        return self._slots.take(number, nbytes)
-
-    def release_host(self, slots: list[HostSlot]) -> None:
-        """Keep them for later runs on this device."""
-        self._slots.keep(slots)
+    def rest(self) -> None:
+        """Forget the thread's plans of transforms: their work areas may have come from this pool."""
+        with self._device.attach():
+            cupy.fft.config.get_plan_cache().clear()
 
     def close(self) -> None:
         """Return the memory to the driver."""
+        self.rest()
         with self._device.attach():
-            cupy.fft.config.get_plan_cache().clear()  # plans' work areas may have come from this pool
             self._trial.free_all_blocks()
             self._pool.free_all_blocks()
 

@@ -254,8 +254,10 @@ class NumpyPool:
     def release_host(self, slots: list[HostSlot]) -> None:
         """Nothing is kept: host memory is quick to get."""
 
-    def close(self) -> None:
+    def rest(self) -> None:
         """Nothing is held."""
+
+    close = rest
 
 
 class NumpyDevice(Unwatched):

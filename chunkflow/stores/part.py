@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from chunkflow.grid import Region, Shape, shift, within
-from chunkflow.spec import ArraySpec
+from chunkflow.spec import ArraySpec, Run
 from chunkflow.stores.array import ArraySource
-from chunkflow.stores.base import Footprint, Sink, Source, Target
+from chunkflow.stores.base import Footprint, Sink, Source, Target, run_of
 from chunkflow.stores.file import FileSource, Strided
 
 
@@ -99,6 +99,10 @@ class _ShareSink:
         """See `Sink.write`."""
         self._sink.write(shift(region, self._start), block)
 
+    def run(self, region: Region) -> Run | None:
+        """See `Runs.run`."""
+        return run_of(self._sink, shift(region, self._start))
+
     def commit(self) -> Any:
         """See `Sink.commit`: what others write may be missing yet."""
         return self._sink.commit()
@@ -127,3 +131,7 @@ class Mapped:
     def __chunkflow_source__(self) -> Source:
         """See `chunkflow.stores.open_source`."""
         return FileSource(Strided(self.path, self.offset, self.shape, self.strides, self.dtype))
+
+    def mapping(self) -> np.ndarray:
+        """It, for writing."""
+        return np.ndarray(self.shape, self.dtype, np.memmap(self.path, np.uint8, "r+"), self.offset, self.strides)
