@@ -15,6 +15,7 @@ import sys
 import threading
 import time
 from collections import deque
+from contextlib import suppress
 from queue import Empty, SimpleQueue
 
 from chunkflow.devices.base import Block, Device, Edge, HostSlot, Lane, Pool
@@ -298,6 +299,8 @@ class Drainers(Crew):
                 flying.append(station)
             except BaseException as error:
                 transfer.fail(error)
+                with suppress(Exception):  # what is on the link still reads the result, which is freed next
+                    lane.synchronize()
                 transfer.left.arrive()
         for station in flying:
             self._store(station)

@@ -313,6 +313,7 @@ def execute(
         lanes = _open_lanes(plan, device, stack)
         feeder = _open_feeder(plan, sources, device, pool, trace, stack)
         drainer = _open_drainer(plan, sinks, device, pool, trace, stack)
+        _finish_first(plan, lanes, stack)
         if plan.machine.staged:
             own = plan.memory.outputs + plan.memory.partials + plan.memory.workspace
             most = plan.budget - plan.memory.total + own
@@ -330,6 +331,7 @@ def streaming(
     with ExitStack() as stack, device.attach():
         lanes = _open_lanes(plan, device, stack)
         feeder = _open_feeder(plan, [source], device, pool, trace, stack)
+        _finish_first(plan, lanes, stack)
         feeder.ahead = plan.depth
 
         def blocks() -> Iterator[tuple[Step, Any]]:
@@ -356,6 +358,13 @@ def _open_lanes(plan: Plan, device: Device, stack: ExitStack) -> list[Lane]:
         stack.callback(lane.close)
         lanes.append(lane)
     return lanes
+
+
+def _finish_first(plan: Plan, lanes: Sequence[Lane], stack: ExitStack) -> None:
+    """Where lanes read and store blocks themselves: let them end what a failed run has enqueued, while all is there."""
+    if not plan.machine.staged:
+        for lane in lanes:
+            stack.callback(lane.synchronize)
 
 
 def _open_feeder(

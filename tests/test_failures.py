@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import pytest
 import zarr
-from devices import CPU, CUDA, Place, everywhere, numpy_device, on_cpu_and_gpu, same
+from devices import CPU, CUDA, Place, checked, everywhere, numpy_device, on_cpu_and_gpu, same
 from positions import at_positions
 
 import chunkflow as cf
@@ -99,6 +99,28 @@ def test_the_functions_own_exception_comes_out(place: Place, block: int, sink: s
     assert len(notes) == 1, "it is noted once"
     assert f"block ({block}, 0)" in notes[0]
     assert f"[{4 * block}:{4 * block + 4}, 0:500]" in notes[0]
+
+
+@checked
+@pytest.mark.parametrize("block", [0, 9, 19])
+def test_a_failed_run_gives_a_shared_budget_all_back(place: Place, block: int, tmp_path: Path) -> None:
+    """Lanes may still be at blocks that follow."""
+    np.save(tmp_path / "x.npy", volume())
+    device = place.device()
+
+    def late(x: Any, block_id: tuple[int, ...]) -> Any:
+        time.sleep(0.001)
+        return raising(OopsError(), block)(x, block_id)
+
+    with cf.Budget(200_000) as budget:
+        free = budget.left(device, None)
+        for _ in range(3):
+            with pytest.raises(OopsError):
+                cf.map(late, tmp_path / "x.npy", device=device, **ROWS)
+            assert budget.left(device, None) == free
+        for _ in cf.chunks(tmp_path / "x.npy", chunks=(4, 500), device=device):
+            break
+        assert budget.left(device, None) == free
 
 
 @everywhere

@@ -21,6 +21,7 @@ from positions import at_positions
 
 import chunkflow as cf
 from chunkflow.devices import moving
+from chunkflow.devices.numpy import NumpyPool
 from chunkflow.errors import DeviceError
 from chunkflow.grid import pieces, placed
 from chunkflow.spec import Run
@@ -145,7 +146,9 @@ class Hasty(CompiledDevice):
 
 
 @compiled
-def test_a_wait_that_is_left_out_shows() -> None:
+def test_a_wait_that_is_left_out_shows(monkeypatch: pytest.MonkeyPatch) -> None:
+    kept: list[np.ndarray] = []  # what late copies read stays there, wrong as it is
+    monkeypatch.setattr(NumpyPool, "adopt", lambda pool, array: kept.append(array))
     x = filled((90, 700), "f4")
     got = cf.map(np.negative, x, device=device("lazy", kind=Hasty), budget=100_000)
     assert not np.array_equal(got, -x)
@@ -158,6 +161,40 @@ def test_what_the_driver_refuses_is_an_error(after: int) -> None:
     with pytest.raises(DeviceError, match="error 700"):
         cf.map(np.negative, x, device=device(fail_after=after), budget=100_000, dtype="f4", workspace=0)
     same(cf.map(np.negative, x, device=device(), budget=100_000), -x)
+
+
+class OneDownload(CompiledDevice):
+    """Whose driver refuses all downloads but the first; `reading` has the addresses that it is still to read."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self.reading: list[int] = []
+
+    def _download(self, host: int, device: int, nbytes: int, lane: int) -> int:
+        if self.reading:
+            return 700
+        self.reading.append(device)
+        status = super()._download(host, device, nbytes, lane)
+        self._known[lane]._enqueue(lambda: self.reading.__setitem__(0, -1))
+        return status
+
+
+@compiled
+def test_a_result_is_freed_when_no_copy_reads_it_any_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also if the driver refuses the next copy, so that nobody stores what the one before gives."""
+    one = OneDownload(mode="lazy", machine=machine(staged=True, threads=1))
+    free, freed = NumpyPool.free, []
+
+    def watched(pool: NumpyPool, array: np.ndarray) -> None:
+        freed.append([array.ctypes.data <= p < array.ctypes.data + array.nbytes for p in one.reading])
+        free(pool, array)
+
+    monkeypatch.setattr(NumpyPool, "free", watched)
+    x = filled((90, 700), "f4")
+    with pytest.raises(DeviceError, match="error 700"):
+        cf.map(np.negative, x, device=one, budget=100_000, dtype="f4", workspace=0)
+    assert freed
+    assert not any(map(any, freed))
 
 
 class Broken(CompiledDevice):

@@ -29,7 +29,8 @@ FLOORS = (
     "stores.zarrchain stores.zarrchunks stores.zarrshards stores.retries stores.zarrdirect stores.zarrremote "
     "stores.zarr stores.zarrpath stores.zarrurl stores.hdf5chunks stores.hdf5facts stores.hdf5 stores.generic "
     "stores.xarray stores.* stores",
-    "devices.moving devices.base devices.measured devices.rates devices.pinned devices.numpy devices.cupy",
+    "devices.moving devices.base devices.measured devices.rates devices.pinned devices.traced devices.numpy "
+    "devices.cupy",
     "devices.clock devices",
     "staging kernel crews ring direct engine budget calibrate profile progress",
     "analysis declare prepare launch graph fusing places passes partition labels stream run adapters api ufuncs",

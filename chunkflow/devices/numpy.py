@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import threading
 import time
-import tracemalloc
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -21,7 +20,7 @@ from typing import Any, Generic, Literal, TypeVar
 import numpy as np
 
 from chunkflow.cost import Machine
-from chunkflow.devices import rates
+from chunkflow.devices import rates, traced
 from chunkflow.devices.base import WORKER, Block, Edge, Event, HostSlot, Lane, Unwatched
 from chunkflow.devices.measured import kept
 from chunkflow.grid import Piece
@@ -231,17 +230,7 @@ class NumpyPool:
 
     def measure(self, fn: Callable[[], T]) -> tuple[T, int]:
         """Peak of NumPy's allocations during a call, as traced by Python."""
-        own = not tracemalloc.is_tracing()
-        if own:
-            tracemalloc.start()
-        try:
-            before = tracemalloc.get_traced_memory()[0]
-            tracemalloc.reset_peak()
-            result = fn()
-            return result, max(0, tracemalloc.get_traced_memory()[1] - before)
-        finally:
-            if own:
-                tracemalloc.stop()
+        return traced.peak(fn)
 
     def host_slots(self, number: int, nbytes: int) -> list[HostSlot]:
         """Ordinary host memory."""
