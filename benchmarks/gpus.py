@@ -14,6 +14,7 @@ import logging
 import statistics
 import tempfile
 import threading
+import time
 from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
@@ -114,6 +115,7 @@ class Bench:
             contender()
             if self.options.device == "cpu":
                 return
+            time.sleep(1)  # what the workers keep for a next task has been given back by then
             self.clients[name].run(begin_watching)
             contender()
             peaks[name] = ", ".join(f"{peak:.2f}" for peak in self.clients[name].run(end_watching).values())

@@ -1,6 +1,6 @@
 """Batches of an array in a file for a training loop of torch: `chunkflow.datasets.Blocks`, and what torch does itself.
 
-Run ``python -m benchmarks.training [--gib 4] [--repeats 3] [--budget 2GB] [--device cpu]``. Each contender hands the
+Run ``python -m benchmarks.training [--gib 16] [--repeats 3] [--budget 2GB] [--device cpu]``. Each contender hands the
 same batches, of rows of 16 KiB, to the same step, which adds them up on the device; the array is in the page cache.
 torch's own are a slice copied to the device, and its DataLoader with four worker processes and pinned memory.
 """
@@ -41,7 +41,7 @@ class Slices(torch.utils.data.Dataset):
 
 
 def main() -> None:
-    parser = gpu_parser(__doc__, 4.0)
+    parser = gpu_parser(__doc__, 16.0)
     options = parser.parse_args()
     accelerator, device = Accelerator(options.device), options.device
     with tempfile.TemporaryDirectory(dir=options.directory) as directory:

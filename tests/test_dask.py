@@ -198,6 +198,8 @@ def test_graphs_are_small(tmp_path: Path) -> None:
         assert len(cloudpickle.dumps(made)) < 1 << 20
     mapped = np.memmap(tmp_path / "x", "f4", "w+", shape=(1 << 20,))
     assert len(cloudpickle.dumps(dict((cf.open(mapped) + 1).to_dask().__dask_graph__()))) < 1 << 16
+    held = dict((cf.open(np.zeros(1 << 18)) + 1).to_dask("256kB").__dask_graph__())
+    assert sorted(len(cloudpickle.dumps(task)) > 1 << 16 for task in held.values()) == [False] * 9 + [True]
 
 
 def test_files_are_opened_by_those_who_read_them(tmp_path: Path) -> None:

@@ -40,6 +40,10 @@ TRAVELS = 256 << 20
 """Bytes of an intermediate result, at most, that goes to tasks through dask and not through a store."""
 
 
+CARRIED = 1 << 20
+"""Bytes of arrays in memory that each task has with it; more than that is sent to a worker once."""
+
+
 @dataclass(frozen=True)
 class Settings:
     """How tasks are made, and run on their workers."""
@@ -94,6 +98,10 @@ class Builder:
         program = Program(cut, node.name, tuple(sources), options, item, regional, out)
         # Each task has the program itself: one that all depended on would draw them to the worker that holds it.
         layer: dict[Any, Any] = {}
+        what: Any = program
+        if sum(map(_in_memory, sources)) > CARRIED:
+            layer[f"{name}-program"] = DataNode(f"{name}-program", program)
+            what = TaskRef(f"{name}-program")
         gathered: dict[Shape, list[Any]] = {}
         for index in cut:
             arrays: list[Any] = [TaskRef(key) for key in whole]
@@ -101,13 +109,13 @@ class Builder:
                 region = read_by(cut.declared.nest.operands[regional[number][0]], cut.box(index))
                 arrays.append(self._block(array, region, name))
             key = (f"{name}-part" if cut.folded else name, *(index if cut.folded else cut.place(index, item)))
-            layer[key] = Task(key, run, program, index, List(*arrays))
+            layer[key] = Task(key, run, what, index, List(*arrays), _data_producer=True)
             gathered.setdefault(cut.place(index, item), []).append((key, index))
         if cut.folded:
             for place, parts in gathered.items():
-                keys = _tree(layer, program, name, place, [key for key, _ in parts])
+                keys = _tree(layer, what, name, place, [key for key, _ in parts])
                 end = (name, *place)
-                layer[end] = Task(end, finish, program, List(*map(TaskRef, keys)), parts[0][1])
+                layer[end] = Task(end, finish, what, List(*map(TaskRef, keys)), parts[0][1])
         self.layers[name] = layer
         return name
 
@@ -181,7 +189,14 @@ def _sent(source: Any) -> Any:
     return source
 
 
-def _tree(layer: dict[Any, Any], program: Program, name: str, place: Shape, keys: list[Any]) -> list[Any]:
+def _in_memory(source: Any) -> int:
+    """Bytes of a source that have to be sent."""
+    if isinstance(source, View):
+        return sum(map(_in_memory, source.arrays))
+    return source.nbytes if isinstance(source, np.ndarray) else 0
+
+
+def _tree(layer: dict[Any, Any], program: Any, name: str, place: Shape, keys: list[Any]) -> list[Any]:
     """Add tasks that combine partial results until few are left: their keys."""
     level = 0
     while len(keys) > ARITY:
