@@ -2,7 +2,7 @@
 
 ``python -m benchmarks [CASE ...] [--device cuda] [--gib 16] [--repeats 3] [--budget 4GB] [--directory DIR]`` prints a
 table for each case and one of all, with the goals. ``--json FILE`` keeps the figures, ``--against FILE`` compares
-ratios with kept ones and exits with 1 if one is lower by more than ``--tolerance``, ``--plots DIR`` draws them (needs
+ratios with kept ones and exits with 1 if one is lower by more than ``--tolerance``, ``--plots DIR`` draws what was found (needs
 matplotlib), and ``--growth`` shows costs as sizes, numbers of chunks and budgets grow, instead of the cases.
 
 Contenders take turns in one process; results are checked after each run, outputs poisoned or removed before. Runs of
@@ -182,7 +182,11 @@ def main() -> None:
     with tempfile.TemporaryDirectory(dir=options.directory) as directory:
         bench = Bench(Path(directory), device, options.gib, options.budget)
         if options.growth:
-            print(growth.report(bench, options.repeats))
+            for name, grown in growth.found(bench, options.repeats):
+                print(grown, flush=True)
+                if options.plots:
+                    options.plots.mkdir(parents=True, exist_ok=True)
+                    grown.draw(options.plots / f"growth-{name}.svg")
             return
         for name, made in cases(options.cases, bench):
             try:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +14,45 @@ import zarr
 import chunkflow as cf
 from benchmarks.cases import Bench, dask_map, dask_sum, installed, work
 from benchmarks.harness import median_seconds, table
+from chunkflow.units import parse_bytes
 
 DASK = bool(installed("dask")[0])
+
+
+@dataclass
+class Growth:
+    """Milliseconds that contenders took for more and more of something: `curves` are pairs of how much, and they."""
+
+    title: str
+    head: list[str]
+    rows: list[tuple[object, ...]] = field(default_factory=list)
+    curves: dict[str, list[tuple[float, float]]] = field(default_factory=dict)
+
+    def add(self, amount: float, *cells: object, **seconds: float) -> None:
+        """A row of the table, and a point of each curve whose contender was there."""
+        self.rows.append(cells)
+        for name, took in seconds.items():
+            if took == took:
+                self.curves.setdefault(name, []).append((amount, took * 1e3))
+
+    def __str__(self) -> str:
+        return table(self.title, self.rows, self.head)
+
+    def draw(self, path: Path) -> None:
+        """A picture of the curves, both axes logarithmic."""
+        import matplotlib.pyplot as plt
+
+        figure, axes = plt.subplots(figsize=(6, 4))
+        for name, points in self.curves.items():
+            axes.loglog(*zip(*points, strict=True), marker="o", label=name)
+        axes.set_title(self.title, fontsize="medium")
+        axes.set_xlabel(self.head[0])
+        axes.set_ylabel("milliseconds")
+        axes.grid(visible=True, which="both", linewidth=0.3)
+        axes.legend(frameon=False)
+        figure.tight_layout()
+        figure.savefig(path)
+        plt.close(figure)
 
 
 def _checked(out: np.ndarray, array: np.ndarray) -> None:
@@ -23,9 +62,9 @@ def _checked(out: np.ndarray, array: np.ndarray) -> None:
     out.fill(np.nan)
 
 
-def sizes(bench: Bench, repeats: int) -> str:
+def sizes(bench: Bench, repeats: int) -> Growth:
     """Seconds of a map in memory of a thousandth of the volume up to all of it."""
-    rows = []
+    found = Growth("map, RAM to RAM, by size", ["MB", "ms", "GB/s each way", "dask, ms"])
     for planes in sorted({max(1, len(bench.ram) // n) for n in (1000, 300, 100, 30, 10, 3, 1)}):
         array = bench.ram[:planes]
         out = np.full_like(array, np.nan)
@@ -37,22 +76,17 @@ def sizes(bench: Bench, repeats: int) -> str:
         if DASK:
             beside = median_seconds(dask_map(bench, array, out, (max(1, planes // 16), -1, -1)), repeats)
             _checked(out, array)
-        rows.append(
-            (
-                f"{array.nbytes / 1e6:.0f}",
-                f"{seconds * 1e3:.1f}",
-                f"{array.nbytes / seconds / 1e9:.2f}",
-                f"{beside * 1e3:.1f}",
-            )
-        )
-    return table("map, RAM to RAM, by size", rows, ["MB", "ms", "GB/s each way", "dask, ms"])
+        size = array.nbytes / 1e6
+        cells = f"{size:.0f}", f"{seconds * 1e3:.1f}", f"{size / seconds / 1e3:.2f}", f"{beside * 1e3:.1f}"
+        found.add(size, *cells, chunkflow=seconds, dask=beside)
+    return found
 
 
-def chunks(bench: Bench, repeats: int) -> str:
+def chunks(bench: Bench, repeats: int) -> Growth:
     """Seconds of a map of 268 MB in eight blocks up to 65536."""
     array = np.ones((1024, 256, 256), "f4")
     out = np.full_like(array, np.nan)
-    rows = []
+    found = Growth("map of 268 MB, by number of blocks", ["blocks", "ms", "us each", "dask, ms"])
     for number, shape in (
         (8, (128, 256, 256)),
         (64, (16, 256, 256)),
@@ -66,16 +100,21 @@ def chunks(bench: Bench, repeats: int) -> str:
 
         seconds = median_seconds(run, repeats)
         _checked(out, array)
-        beside = "-"
+        beside = float("nan")
         if DASK and number <= 8192:
-            beside = f"{median_seconds(dask_map(bench, array, out, shape), 1) * 1e3:.0f}"
-        rows.append((number, f"{seconds * 1e3:.0f}", f"{seconds / number * 1e6:.0f}", beside))
-    return table("map of 268 MB, by number of blocks", rows, ["blocks", "ms", "us each", "dask, ms"])
+            beside = median_seconds(dask_map(bench, array, out, shape), 1)
+        found.add(number, *_each(number, seconds, beside), chunkflow=seconds, dask=beside)
+    return found
 
 
-def stored_chunks(bench: Bench, repeats: int) -> str:
+def _each(number: int, seconds: float, beside: float) -> tuple[object, ...]:
+    dask = f"{beside * 1e3:.0f}" if beside == beside else "-"
+    return number, f"{seconds * 1e3:.0f}", f"{seconds / number * 1e6:.0f}", dask
+
+
+def stored_chunks(bench: Bench, repeats: int) -> Growth:
     """Seconds of a sum of zarr arrays of ten chunks of 32 KiB up to a hundred thousand."""
-    rows = []
+    found = Growth("sum of zarr chunks of 32 KiB, by their number", ["chunks", "ms", "us each", "dask, ms"])
     for number in (10, 100, 1000, 10_000, 100_000):
         path = bench.directory / "chunks.zarr"
         array = np.broadcast_to(np.arange(8192, dtype="f4"), (number, 8192))
@@ -86,29 +125,32 @@ def stored_chunks(bench: Bench, repeats: int) -> str:
             assert abs(float(cf.sum(path, dtype="f8", budget=bench.budget, **bench.options)) - total) <= 1e-9 * total
 
         seconds = median_seconds(run, repeats)
-        beside = "-"
+        beside = float("nan")
         if DASK and number <= 1000:
-            beside = f"{median_seconds(dask_sum(bench, zarr.open_array(path), (1, 8192)), 1) * 1e3:.0f}"
-        rows.append((number, f"{seconds * 1e3:.0f}", f"{seconds / number * 1e6:.0f}", beside))
+            beside = median_seconds(dask_sum(bench, zarr.open_array(path), (1, 8192)), 1)
+        found.add(number, *_each(number, seconds, beside), chunkflow=seconds, dask=beside)
         shutil.rmtree(path)
-    return table("sum of zarr chunks of 32 KiB, by their number", rows, ["chunks", "ms", "us each", "dask, ms"])
+    return found
 
 
-def budgets(bench: Bench, repeats: int) -> str:
+def budgets(bench: Bench, repeats: int) -> Growth:
     """Rates of a map under budgets from 64 MB to 32 GB."""
-    rows = []
+    found = Growth(f"map, RAM to RAM {bench.ram.shape}, by budget", ["budget, MB", "ms", "GB/s each way"])
     array, out = bench.ram, np.full_like(bench.ram, np.nan)
     for budget in ("64MB", "256MB", "1GB", "4GB", "16GB", "32GB"):
+        megabytes = parse_bytes(budget) // 10**6
         try:
             seconds = median_seconds(lambda b=budget: cf.map(work, array, out=out, budget=b, **bench.options), repeats)
         except cf.BudgetError as error:
-            rows.append((budget, "-", f"{str(error)[:60]}..."))
+            found.add(0, megabytes, "-", f"{str(error)[:60]}...")
             continue
         _checked(out, array)
-        rows.append((budget, f"{seconds * 1e3:.0f}", f"{array.nbytes / seconds / 1e9:.2f}"))
-    return table(f"map, RAM to RAM {array.shape}, by budget", rows, ["budget", "ms", "GB/s each way"])
+        cells = megabytes, f"{seconds * 1e3:.0f}", f"{array.nbytes / seconds / 1e9:.2f}"
+        found.add(megabytes, *cells, chunkflow=seconds)
+    return found
 
 
-def report(bench: Bench, repeats: int) -> str:
-    """All of them."""
-    return "\n".join(part(bench, repeats) for part in (sizes, chunks, stored_chunks, budgets))
+def found(bench: Bench, repeats: int) -> Iterator[tuple[str, Growth]]:
+    """All of them, by name."""
+    for part in (sizes, chunks, stored_chunks, budgets):
+        yield part.__name__, part(bench, repeats)
