@@ -2,8 +2,8 @@
 
 ``python -m benchmarks [CASE ...] [--device cuda] [--gib 16] [--repeats 3] [--budget 4GB] [--directory DIR]`` prints a
 table for each case and one of all, with the goals. ``--json FILE`` keeps the figures, ``--against FILE`` compares
-ratios with kept ones and exits with 1 if one is lower by more than ``--tolerance``, ``--plots DIR`` draws what was found (needs
-matplotlib), and ``--growth`` shows costs as sizes, numbers of chunks and budgets grow, instead of the cases.
+ratios with kept ones and exits with 1 if one is lower by more than ``--tolerance``, ``--plots DIR`` draws what was
+found (needs matplotlib), and ``--growth`` shows costs as sizes, numbers of chunks and budgets grow, not the cases.
 
 Contenders take turns in one process; results are checked after each run, outputs poisoned or removed before. Runs of
 chunkflow in a case share a `cf.Budget`. Goals are for a GPU; on the CPU chunkflow is to be no slower than dask.
