@@ -19,10 +19,10 @@ demo: $(READY) ## the main job on generated data, within a minute
 	$(BIN)/chunkflow demo
 
 test: $(READY) ## the tests; those that need a GPU skip themselves without one
-	$(BIN)/pytest
+	$(BIN)/pytest -n auto --dist loadfile
 
 thorough: $(READY) ## the same with many more random examples
-	$(BIN)/pytest --hypothesis-profile=thorough
+	$(BIN)/pytest -n auto --dist loadfile --hypothesis-profile=thorough
 
 lint: $(READY)
 	$(BIN)/ruff check .
