@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from chunkflow.errors import ResultError
+from chunkflow.errors import ResultError, ResultTypeError
 
 DEFAULT_STREAM = 1
 """What the ``__cuda_array_interface__`` calls the stream that is used where nobody asks for one."""
@@ -139,6 +139,11 @@ def _adapted(
             value = settled(value)
             if value.__dlpack_device__() != blocks[0].__dlpack_device__():
                 return value  # which is refused, and named
+            if "bfloat16" in str(value.dtype):
+                raise ResultTypeError(
+                    f"{getattr(fn, '__name__', 'fn')} gave {value.dtype}, which {xp.__name__} does not have: convert "
+                    "the result, with .float() where it is torch's, or with .astype('float32')"
+                )
             array = xp.from_dlpack(value)
             # A view of a block would change on its way to the store, and does not tell.
             return array.copy() if any(xp.may_share_memory(array, block) for block in blocks) else array

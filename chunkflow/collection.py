@@ -45,6 +45,8 @@ class Collection(Lazy):
 
         Notes
         -----
+        Arrays that ``dask.compute`` gets together, and that read the same, are computed from one read.
+
         Tasks of one process take turns. Where several processes share a GPU, ``with dask.annotate(resources={"GPU":
         1})`` around the call keeps them to one at a time, if workers are started with that resource. dask forgets
         annotations when it fuses an array's tasks: ``dask.config.set({"optimization.fuse.active": False})``.

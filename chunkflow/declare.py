@@ -17,6 +17,7 @@ from chunkflow.ops.contract import Contraction, Index, Widened, as_index, spanne
 from chunkflow.ops.kernels import Kernel
 from chunkflow.ops.map import SLOT, nest, output_axes
 from chunkflow.ops.map import Kernel as MapKernel
+from chunkflow.plan import Plan
 from chunkflow.spec import ArraySpec
 
 
@@ -42,6 +43,8 @@ class Declared:
     strips : tuple of int
         Elements of a block that the kernel works on at once, so that its temporaries grow no further: where the host's
         memory is shared, and on a device with memory of its own; 0 for all of them.
+    like : Plan, optional
+        Whose block, tile and slots are taken, whatever the kernel needs beside: so blocks are added up in one order.
     copies : float or tuple of float
         Partial results that a lane holds at once while it combines them; one for all parts of the kernel, or for each.
     """
@@ -54,6 +57,7 @@ class Declared:
     strips: tuple[int, int] = (0, 0)
     copies: float | tuple[float, ...] = 3.0
     each: tuple[tuple[int | None, ...], ...] = ()
+    like: Plan | None = None
 
     def held(self, state: Sequence[float]) -> tuple[float, ...]:
         """Bytes that a lane holds for each part, given those of one partial result."""

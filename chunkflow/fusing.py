@@ -46,11 +46,15 @@ class MustBeStoredError(ChunkflowError):
 
 @dataclass(frozen=True)
 class Pass:
-    """Nodes that are computed in one pass: what it declares, and the sources that it reads."""
+    """Nodes that are computed in one pass: what it declares, and the sources that it reads.
+
+    `origins` tell these from any others; they are known of a program of operations that are free to be cut.
+    """
 
     nodes: tuple[Node, ...]
     declared: Declared
     sources: tuple[Any, ...]
+    origins: tuple[Any, ...] = ()
 
 
 def fused(nodes: Sequence[Node], stored: Sources) -> Pass:
@@ -90,9 +94,70 @@ def fused(nodes: Sequence[Node], stored: Sources) -> Pass:
             together.append(1)
             copies.append(0.0)
     nest = Blockwise(extents, program.operands(), (), together=tuple(together))
-    kernel = Fused(program.instructions(), tuple(program.windows), tuple(parts))
+    kernel = Fused(_freeing(program.code), tuple(program.windows), tuple(parts))
     declared = Declared(nest, kernel, each[0], tiles=program.calls, copies=tuple(copies), each=tuple(each))
-    return Pass(tuple(nodes), declared, tuple(program.sources))
+    return Pass(tuple(nodes), declared, tuple(program.sources), tuple(origin for origin, _ in program._numbers))
+
+
+def joined(several: Sequence[Declared]) -> Declared:
+    """Passes of `fused` as one, where they read the same operands: what is called in several of them is called once."""
+    if len(several) == 1:
+        return several[0]
+    code: list[Instruction] = []
+    windows: dict[Window, int] = {}
+    known: dict[Any, int] = {}
+    parts: list[Folding | None] = []
+    for declared in several:
+        kernel = declared.kernel
+        assert isinstance(kernel, Fused)
+        window = [windows.setdefault(w, len(windows)) for w in kernel.windows]
+        at: list[int] = []
+        for old, _ in kernel.program:
+            new, key = _moved(old, at, window, len(parts))
+            if known.setdefault(key, len(code)) == len(code):
+                code.append(new)
+            at.append(known[key])
+        parts += kernel.parts
+    each = tuple(axes for declared in several for axes in declared.each)
+    copies = tuple(c for declared in several if isinstance(declared.copies, tuple) for c in declared.copies)
+    nest = replace(several[0].nest, together=tuple(n for declared in several for n in declared.nest.together))
+    whole = Fused(_freeing(code), tuple(windows), tuple(parts))
+    return Declared(nest, whole, each[0], tiles=any(d.tiles for d in several), copies=copies, each=each)
+
+
+def _moved(old: Instruction, at: Sequence[int], window: Sequence[int], part: int) -> tuple[Instruction, Any]:
+    """An instruction in another program, where registers, windows and parts have other numbers; and what it does."""
+    if isinstance(old, Load):
+        load = replace(old, window=window[old.window])
+        return load, load
+    if isinstance(old, Call):
+        inputs = tuple((at[register], window[w]) for register, w in old.inputs)
+        call = replace(old, inputs=inputs, window=window[old.window])
+        return call, (call.token, call.axes, call.window)
+    if isinstance(old, Pick):
+        pick = replace(old, register=at[old.register])
+        return pick, pick
+    assert isinstance(old, Emit)
+    emit = Emit(part + old.part, tuple(at[register] for register in old.registers))
+    return emit, emit
+
+
+def _freeing(code: Sequence[Instruction]) -> tuple[tuple[Instruction, tuple[int, ...]], ...]:
+    """A program, with the registers that are free after each instruction."""
+    last: dict[int, int] = {}
+    for number, instruction in enumerate(code):
+        last[number] = number
+        if isinstance(instruction, Call):
+            used: Sequence[int] = [register for register, _ in instruction.inputs]
+        elif isinstance(instruction, Pick):
+            used = [instruction.register]
+        else:
+            used = instruction.registers if isinstance(instruction, Emit) else ()
+        last.update(dict.fromkeys(used, number))
+    spent: list[list[int]] = [[] for _ in code]
+    for register, number in last.items():
+        spent[number].append(register)
+    return tuple((instruction, tuple(old)) for instruction, old in zip(code, spent, strict=True))
 
 
 def fed(node: Op, stored: Sources) -> Pass:
@@ -105,7 +170,7 @@ def fed(node: Op, stored: Sources) -> Pass:
     program = _Program(declared.nest.extents, stored)
     for i, (child, operand) in enumerate(zip(node.inputs, declared.nest.operands, strict=True)):
         program.add(Emit(i, (program.compute(child, operand.axes, 0),)))
-    feeds = Fused(program.instructions(), tuple(program.windows), (None,) * len(node.inputs))
+    feeds = Fused(_freeing(program.code), tuple(program.windows), (None,) * len(node.inputs))
     own = declared.kernel
     kind = FeedingFold if hasattr(own, "fold") else FeedingCarry if hasattr(own, "advance") else Feeding
     nest = replace(declared.nest, operands=program.operands())
@@ -273,7 +338,7 @@ class _Program:
         lies = tuple(a for a in declared.axes if a is not None)
         foreign = not node.request.is_known
         follows = self._follows(node, axes)
-        return self.add(Call(declared.kernel, declared.nest, follows, inputs, window, lies, dtype, foreign))
+        return self.add(Call(declared.kernel, declared.nest, follows, inputs, window, lies, dtype, foreign, node.token))
 
     def _operand(self, node: Node, axes: Axes, window: int) -> int:
         """Number of the operand that a source is, in these axes and at least this window."""
@@ -305,20 +370,3 @@ class _Program:
             else:
                 found.append(Operand(axes))
         return tuple(found)
-
-    def instructions(self) -> tuple[tuple[Instruction, tuple[int, ...]], ...]:
-        """The program, with the registers that are free after each instruction."""
-        last: dict[int, int] = {}
-        for number, instruction in enumerate(self.code):
-            last[number] = number
-            if isinstance(instruction, Call):
-                used: Sequence[int] = [register for register, _ in instruction.inputs]
-            elif isinstance(instruction, Pick):
-                used = [instruction.register]
-            else:
-                used = instruction.registers if isinstance(instruction, Emit) else ()
-            last.update(dict.fromkeys(used, number))
-        spent: list[list[int]] = [[] for _ in self.code]
-        for register, number in last.items():
-            spent[number].append(register)
-        return tuple((code, tuple(old)) for code, old in zip(self.code, spent, strict=True))

@@ -101,11 +101,24 @@ class Labels:
 
 
 def labels_of(fn: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Labels | None:
-    """The labelled arrays among a function's arguments; None where there is none."""
-    if "xarray" not in sys.modules or not any(map(is_labelled, (*args, *kwargs.values()))):
+    """The labelled arrays among a function's arguments; None where there is none.
+
+    Raises
+    ------
+    ArgumentError
+        There is none, and ``dim`` names a dimension.
+    """
+    labelled = "xarray" in sys.modules and any(map(is_labelled, (*args, *kwargs.values())))
+    if not labelled and "dim" not in kwargs:
         return None
-    labels = Labels(args, kwargs, by_axis="axis" in inspect.signature(fn).parameters)
-    return labels if labels.arrays else None
+    by_axis = "axis" in inspect.signature(fn).parameters
+    if labelled and (labels := Labels(args, kwargs, by_axis=by_axis)).arrays:
+        return labels
+    if by_axis and "dim" in kwargs:
+        raise ArgumentError(
+            f"dim={kwargs['dim']!r} names a dimension of an xarray.DataArray, and {fn.__name__} got none: use axis="
+        )
+    return None
 
 
 def axis_of(array: Any, dim: Any) -> int | tuple[int, ...] | None:

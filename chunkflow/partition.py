@@ -23,6 +23,7 @@ from chunkflow.graph import Item, Later, Node, Op, View, interned
 from chunkflow.grid import Region, Shape
 from chunkflow.halo import parts
 from chunkflow.ops.blockwise import Operand
+from chunkflow.ops.fused import Fused
 from chunkflow.ops.product import Contraction
 from chunkflow.spec import ArraySpec
 from chunkflow.stores import spec_of
@@ -235,6 +236,22 @@ def partitioned(made: Pass, partition: str | int, sink: Shape | None = None) -> 
     return Partitioning(declared, tuple(sides), frozenset(kept), cut, read)
 
 
+def read_together(made: Pass, awaited: Sequence[Node], cut: Partitioning) -> tuple[Any, ...] | None:
+    """What is equal for passes whose partitions can be read once for all of them; None for one that is always alone.
+
+    They read the same operands, have the same partitions, and fold the same axes, or none: so each gives what it would
+    alone, to the bit.
+    """
+    kernel = made.declared.kernel
+    own = [node.request.options.workspace for node in made.nodes if isinstance(node, Op)]
+    if not isinstance(kernel, Fused) or own not in ([], [None]) or any(map(_is_particular, made.nodes)):
+        return None
+    folds = {part is not None for part in kernel.parts}
+    origins = [origin.token if isinstance(origin, Node) else origin for origin in made.origins]
+    whole = cut.kept, cut.folded, cut.sides, cut.extents
+    return (*origins, made.declared.nest.operands, tuple(other.token for other in awaited), folds == {True}, *whole)
+
+
 def _is_particular(node: Node) -> bool:
     """Whether a function is to see the blocks of a whole run: their shapes are fixed, or it asks for their places."""
     stack, seen = [node], set()
@@ -328,10 +345,18 @@ def passes_of(nodes: Sequence[Node]) -> dict[Node, tuple[Pass, list[Node]]]:
 def cluster_plan(
     passes: Mapping[Node, tuple[Pass, list[Node]]], workers: int, partition: str | int, seconds: Mapping[Node, float]
 ) -> ClusterPlan:
-    """The plan of passes on several machines, given the seconds that each would take on one."""
+    """The plan of passes on several machines, given the seconds that each would take on one.
+
+    Those that read the same are computed together, as fast as the slowest of them.
+    """
     parts, total = [], 0.0
-    for node, (made, _) in passes.items():
+    groups: dict[Any, list[tuple[Node, Partitioning]]] = {}
+    for node, (made, awaited) in passes.items():
         cut = partitioned(made, partition)
-        parts.append((node.name, cut))
-        total += seconds[node] * math.ceil(len(cut) / workers) / len(cut)
+        alike = read_together(made, awaited, cut)
+        groups.setdefault(node if alike is None else alike, []).append((node, cut))
+    for group in groups.values():
+        cut = group[0][1]
+        parts.append((", ".join(node.name for node, _ in group), cut))
+        total += max(seconds[node] for node, _ in group) * math.ceil(len(cut) / workers) / len(cut)
     return ClusterPlan(workers, tuple(parts), total)

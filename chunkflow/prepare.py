@@ -119,9 +119,14 @@ def prepared(declare: Declare, arrays: Sequence[Any], options: Options) -> Itera
         _check_overlap(op, sources, targets)
         known: dict[str, Any] = {"workspace": spare, "reserve": device.reserve, "block": declared.block or block}
         known |= {"tiles": declared.tiles, "strips": declared.strips}
+        machine, like = device.machine, declared.like
+        if like is not None:
+            machine = replace(machine, depths=(like.depth,))
+            known |= {"block": like.block, "tiles": False, "strips": (math.prod(like.tile), declared.strips[1])}
         while True:
             try:
-                plan = make_plan(op, specs, outputs, device.machine, limit, **known)
+                plan = make_plan(op, specs, outputs, machine, limit, **known)
+                plan = plan if like is None else replace(plan, tile=like.tile)
                 break
             except BudgetError:
                 smaller = _with_smaller_chunks(targets, outputs, lengths)

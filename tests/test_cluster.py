@@ -124,6 +124,43 @@ def test_no_task_gives_more_than_its_partial(client: Any, path: str, tmp_path: P
     assert max(others) < 1000  # None, and how many were stored
 
 
+def test_several_results_are_from_one_read(client: Any, tmp_path: Path) -> None:
+    class Runs(distributed.diagnostics.plugin.SchedulerPlugin):  # type: ignore[misc]
+        def __init__(self) -> None:
+            self.keys: list[Any] = []
+
+        def transition(self, key: Any, start: str, finish: str, *args: Any, **kwargs: Any) -> None:
+            if (start, finish) == ("processing", "memory"):
+                self.keys.append(key)
+
+    marks = tmp_path / "marks"
+
+    def noted(u: Any) -> Any:
+        with open(marks, "a") as file:
+            file.write(f"{u.size}\n")
+        return u
+
+    x = np.random.default_rng(1).standard_normal((2000, 50))
+    np.save(tmp_path / "x.npy", x)
+    source = cf.open(tmp_path / "x.npy").map(noted, dtype="f8", workspace=0)
+    arrays = [f().to_dask("200kB", budget="8MB", device="cpu") for f in (source.mean, source.max, source.std)]
+    apart = [array.compute() for array in arrays]
+    runs, calls = Runs(), len(marks.read_text().split())
+    marks.unlink()
+    # What is still there under the same keys the scheduler would take as it is.
+    until(lambda: not any("chunkflow_read" in str(key) for key in client.cluster.scheduler.tasks))
+    client.cluster.scheduler.add_plugin(runs, name="runs")
+    try:
+        together = dask.compute(*arrays)
+    finally:
+        client.cluster.scheduler.remove_plugin("runs")
+    for one, other in zip(together, apart, strict=True):
+        same(one, other)
+    read = [key for key in runs.keys if key[0].startswith("chunkflow_read") and "part" not in key[0]]
+    assert len(read) == 4
+    assert calls == 3 * len(marks.read_text().split())  # and what they are made of is computed once
+
+
 def test_workers_come_and_go_while_tasks_run(client: Any, path: str, tmp_path: Path) -> None:
     marks = tmp_path / "marks"
     marks.mkdir()

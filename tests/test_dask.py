@@ -480,6 +480,16 @@ def test_reduction_is_dasks(axis: Any) -> None:
     )
 
 
+def test_chunkflows_own_arrays_are_told_where_they_belong() -> None:
+    x = cf.open(X)
+    with pytest.raises(ArgumentTypeError, match=r"map_blocks takes dask arrays.*x\.map\(fn\).*to_dask"):
+        cd.map_blocks(np.add, D, x)
+    with pytest.raises(ArgumentTypeError, match=r"map_overlap takes dask arrays.*x\.map_overlap"):
+        cd.map_overlap(gradient, x, depth=1)
+    with pytest.raises(ArgumentTypeError, match=r"reduction takes dask arrays.*chunkflow\.reduction"):
+        cd.reduction(x, np.max, np.max)
+
+
 def test_blocks_are_streamed() -> None:
     shapes = []
 

@@ -10,7 +10,7 @@ from devices import Place, everywhere, on_cpu_and_gpu, same
 
 import chunkflow as cf
 from chunkflow import errors
-from chunkflow.adapters import _lent
+from chunkflow.adapters import _adapted, _lent
 
 
 @pytest.fixture(params=["torch", "jax"])
@@ -302,3 +302,23 @@ def test_numbas_kernels_run_on_the_stream_they_are_given() -> None:
 
     x = values(100_000)
     same(cf.map(tripled, x, device="cuda", budget="2GB"), x * 3)
+
+
+class Brain:
+    """An array of a library that has a dtype more than NumPy."""
+
+    shape, dtype = (3,), "torch.bfloat16"
+
+    def __getitem__(self, region: Any) -> Any:
+        raise NotImplementedError
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return (1, 0)
+
+
+def test_what_numpy_has_no_dtype_for_is_to_be_converted() -> None:
+    with pytest.raises(errors.ArgumentTypeError, match=r"torch\.bfloat16.*\.float\(\)"):
+        cf.map(np.negative, Brain())
+    fn = _adapted(lambda block: Brain(), lambda block: Brain(), lambda block: block, Brain, lambda value: value)
+    with pytest.raises(errors.ResultTypeError, match=r"torch\.bfloat16.*\.float\(\)"):
+        cf.map(fn, np.ones(3), device="cpu")

@@ -457,3 +457,18 @@ def test_weights_go_by_axis(stored: Any) -> None:
     got = cf.average(x, dim="lat", weights=weights, device="cpu")
     np.testing.assert_allclose(got, np.average(x.values, 1, weights.values), rtol=1e-6)
     assert got.dims == ("time", "lon")
+
+
+def test_a_dataset_is_refused_with_its_variables() -> None:
+    dataset = xr.Dataset({"t": ("x", np.ones(3)), "p": ("x", np.ones(3))})
+    for call in (cf.open, cf.mean, lambda d: cf.map(np.add, np.ones(3), d)):
+        with pytest.raises(errors.ArgumentTypeError, match=r"Dataset.*'t', 'p'.*take one"):
+            call(dataset)
+    assert cf.mean(dataset["t"], device="cpu") == 1
+
+
+@pytest.mark.parametrize("fn", [cf.mean, cf.median, cf.cumsum, cf.argmax])
+def test_dim_of_what_has_no_names_is_refused(fn: Any) -> None:
+    for array in (np.ones((3, 3)), cf.open(np.ones((3, 3)))):
+        with pytest.raises(errors.ArgumentError, match=r"dim='x'.*DataArray.*use axis="):
+            fn(array, dim="x")

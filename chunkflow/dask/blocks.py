@@ -17,7 +17,8 @@ from dask.utils import getargspec
 from chunkflow import api, overlap
 from chunkflow.budget import Budget
 from chunkflow.dask.tasks import device_of, shared
-from chunkflow.errors import UnsupportedError
+from chunkflow.errors import ArgumentTypeError, UnsupportedError
+from chunkflow.graph import Lazy
 from chunkflow.ops.part import on_host
 
 
@@ -89,6 +90,22 @@ class StreamedReduction(Streamed):
         return found
 
 
+def _check(name: str, instead: str, *arrays: Any) -> None:
+    """Refuse chunkflow's own arrays, which are no dask arrays.
+
+    Raises
+    ------
+    ArgumentTypeError
+        One of them is one.
+    """
+    for array in arrays:
+        if isinstance(array, Lazy):
+            raise ArgumentTypeError(
+                f"{name} takes dask arrays, whose blocks it streams, and {array!r} is chunkflow's own: use {instead}, "
+                "which makes tasks of its own on a cluster, or give x.to_dask()"
+            )
+
+
 def map_blocks(
     func: Callable[..., Any],
     *args: Any,
@@ -120,6 +137,8 @@ def map_blocks(
 
     Raises
     ------
+    ArgumentTypeError
+        One of them is a `chunkflow.Array`.
     BudgetError
         When it is computed: not even the smallest part fits the budget.
 
@@ -130,6 +149,7 @@ def map_blocks(
     >>> round(float(map_blocks(np.exp, x, budget="2MB", device="cpu").mean().compute()), 6)
     2.718282
     """
+    _check("map_blocks", "x.map(fn)", *args)
     options: dict[str, Any] = {"drop_axis": drop_axis, "new_axis": new_axis}
     try:
         names = set(inspect.signature(func).parameters)
@@ -171,6 +191,8 @@ def map_overlap(
 
     Raises
     ------
+    ArgumentTypeError
+        As `map_blocks`.
     UnsupportedError
         `func` is to trim its blocks or to change their axes.
 
@@ -182,6 +204,7 @@ def map_overlap(
     >>> np.allclose(y[1:-1].compute(), np.arange(1.0, 999.0))
     True
     """
+    _check("map_overlap", "x.map_overlap(fn, depth=...)", *args)
     asked = [name for name in ("chunks", "drop_axis", "new_axis") if kwargs.get(name) is not None]
     if not trim or asked:
         what = "trim=False" if not trim else ", ".join(asked)
@@ -219,6 +242,8 @@ def reduction(
 
     Raises
     ------
+    ArgumentTypeError
+        As `map_blocks`.
     UnsupportedError
         With weights.
 
@@ -229,6 +254,7 @@ def reduction(
     >>> reduction(x, np.max, np.max, dtype="f8", device="cpu").compute()
     np.float64(999.0)
     """
+    _check("reduction", "its own reductions, or chunkflow.reduction", x)
     if kwargs.get("weights") is not None:
         raise UnsupportedError(
             "reduction with weights= is not streamed: use dask.array.reduction, or chunkflow.average"

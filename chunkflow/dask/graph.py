@@ -22,11 +22,12 @@ from dask._task_spec import DataNode, List, Task, TaskRef
 from dask.highlevelgraph import HighLevelGraph
 
 from chunkflow.budget import Budget
+from chunkflow.dask.layers import Reading, meeting
 from chunkflow.dask.tasks import Opened, Program, assemble, combine, finish, run
 from chunkflow.errors import UnsupportedError
 from chunkflow.graph import Node, Op, View
 from chunkflow.grid import Shape
-from chunkflow.partition import PARTITION, Awaited, item_of, partitioned, pass_of, read_by
+from chunkflow.partition import PARTITION, Awaited, item_of, partitioned, pass_of, read_by, read_together
 from chunkflow.prepare import Options
 from chunkflow.stores import spec_of
 from chunkflow.stores.mapped import mapped_file
@@ -63,7 +64,7 @@ class Builder:
     """The tasks of some nodes; what several of them need is computed once."""
 
     settings: Settings
-    layers: dict[str, dict[Any, Any]] = field(default_factory=dict)
+    layers: dict[str, Mapping[Any, Any]] = field(default_factory=dict)
     needs: dict[str, set[str]] = field(default_factory=dict)
     graphs: dict[str, HighLevelGraph] = field(default_factory=dict)
 
@@ -83,8 +84,9 @@ class Builder:
             return name
         made, awaited = pass_of(node)
         cut = partitioned(made, self.settings.partition, None if out is None else out.spec.chunks)
-        self.needs[name] = set()
-        whole = [self._whole(other, name) for other in awaited]
+        reads = f"{name}-part" if cut.folded else name
+        needs: set[str] = set()
+        whole = [self._whole(other, needs) for other in awaited]
         regional: dict[int, tuple[int, Shape]] = {}
         blocks: dict[int, Any] = {}
         sources = []
@@ -95,28 +97,41 @@ class Builder:
                 source = Awaited(number, spec_of(source))
             sources.append(_sent(source))
         item, options = item_of(node), self._options(made.nodes[0])
-        program = Program(cut, node.name, tuple(sources), options, item, regional, out)
+        alike = read_together(made, awaited, cut)
+        steady = alike is not None and any(getattr(cut.declared.kernel, "parts", ()))
+        program = Program(cut, node.name, tuple(sources), options, item, regional, out, steady)
         # Each task has the program itself: one that all depended on would draw them to the worker that holds it.
-        layer: dict[Any, Any] = {}
-        what: Any = program
-        if sum(map(_in_memory, sources)) > CARRIED:
-            layer[f"{name}-program"] = DataNode(f"{name}-program", program)
-            what = TaskRef(f"{name}-program")
+        common = f"{name}-program"
+        layer: dict[Any, Any] = {common: DataNode(common, program)}
+        what: Any = program if sum(map(_in_memory, sources)) <= CARRIED else TaskRef(common)
+        indices: dict[Any, Shape] = {}
+        arrays: dict[Shape, tuple[Any, ...]] = {}
         gathered: dict[Shape, list[Any]] = {}
         for index in cut:
-            arrays: list[Any] = [TaskRef(key) for key in whole]
+            found = list(whole)
             for number, array in blocks.items():
                 region = read_by(cut.declared.nest.operands[regional[number][0]], cut.box(index))
-                arrays.append(self._block(array, region, name))
-            key = (f"{name}-part" if cut.folded else name, *(index if cut.folded else cut.place(index, item)))
-            layer[key] = Task(key, run, what, index, List(*arrays), _data_producer=True)
+                found.append(self._block(array, region, needs))
+            arrays[index] = tuple(found)
+            key = (reads, *(index if cut.folded else cut.place(index, item)))
+            layer[key] = Task(key, run, what, index, List(*map(TaskRef, found)), _data_producer=True)
+            indices[key] = index
             gathered.setdefault(cut.place(index, item), []).append((key, index))
+        if alike is None:
+            if what is program:
+                del layer[common]
+            self.layers[reads], self.needs[reads] = layer, needs
+        else:
+            shared = _shared_name(alike, self.settings)
+            self.layers[shared], self.needs[shared] = meeting(shared, arrays, {common: what}), needs
+            self.layers[reads], self.needs[reads] = Reading(layer, common, indices, shared), {shared, *needs}
         if cut.folded:
+            ends: dict[Any, Any] = {}
             for place, parts in gathered.items():
-                keys = _tree(layer, what, name, place, [key for key, _ in parts])
+                keys = _tree(ends, what, name, place, [key for key, _ in parts])
                 end = (name, *place)
-                layer[end] = Task(end, finish, what, List(*map(TaskRef, keys)), parts[0][1])
-        self.layers[name] = layer
+                ends[end] = Task(end, finish, what, List(*map(TaskRef, keys)), parts[0][1])
+            self.layers[name], self.needs[name] = ends, {reads}
         return name
 
     def _options(self, node: Node) -> Options:
@@ -131,25 +146,24 @@ class Builder:
     def stored(self, node: Node, out: Opened) -> Any:
         """Add tasks that write a node's parts to where they belong: the key that is done when all are."""
         name = self.add(node, out)
-        layer = self.layers[name]
         key = (f"{name}-stored",)
-        refs = [TaskRef(part) for part in layer if part[0] == name]
+        refs = [TaskRef(part) for part in self.layers[name] if part[0] == name]
         self.layers[key[0]] = {key: Task(key, len, List(*refs))}
         self.needs[key[0]] = {name}
         return key
 
-    def _whole(self, node: Node, user: str) -> Any:
-        """Key of all of an array that tasks wait for."""
+    def _whole(self, node: Node, needs: set[str]) -> Any:
+        """Key of all of an array that tasks wait for; its layer is added to `needs`."""
         if node.spec.nbytes > TRAVELS:
             raise UnsupportedError(
                 f"{node.name} takes {format_bytes(node.spec.nbytes)}, all of which is needed before the next pass, and "
                 f"tasks hand on at most {format_bytes(TRAVELS)}: store it first, with to_zarr(), and go on from there"
             )
         name = self.add(node)
-        self.needs[user].add(name)
         cut_chunks = chunks_of(node, self.settings)
         places = list(itertools.product(*(range(len(sides)) for sides in cut_chunks)))
         if len(places) == 1:
+            needs.add(name)
             return (name, *places[0])
         key = f"{name}-whole"
         starts = [list(itertools.accumulate(sides, initial=0)) for sides in cut_chunks]
@@ -157,16 +171,18 @@ class Builder:
             tuple(slice(bounds[i], bounds[i + 1]) for bounds, i in zip(starts, place, strict=True)) for place in places
         ]
         refs = List(*(TaskRef((name, *place)) for place in places))
-        self.layers[name][key] = Task(key, assemble, refs, DataNode(None, regions), node.shape)
+        self.layers[key] = {key: Task(key, assemble, refs, DataNode(None, regions), node.shape)}
+        self.needs[key] = {name}
+        needs.add(key)
         return key
 
-    def _block(self, array: Any, region: Any, user: str) -> TaskRef:
-        """A region of a dask array, computed by dask."""
+    def _block(self, array: Any, region: Any, needs: set[str]) -> Any:
+        """Key of a region of a dask array, computed by dask."""
         part = (array if region is None else array[region]).rechunk(-1)
         if part.name not in self.graphs:
             self.graphs[part.name] = part.__dask_graph__()
-        self.needs[user].add(part.name)
-        return TaskRef((part.name, *(0,) * part.ndim))
+        needs.add(part.name)
+        return (part.name, *(0,) * part.ndim)
 
 
 def _sent(source: Any) -> Any:
@@ -206,6 +222,12 @@ def _tree(layer: dict[Any, Any], program: Any, name: str, place: Shape, keys: li
             layer[key] = Task(key, combine, program, List(*map(TaskRef, group)))
         level += 1
     return keys
+
+
+def _shared_name(alike: Any, settings: Settings) -> str:
+    """Name of the layer in which the tasks meet of all that read alike, and are annotated alike."""
+    token = dask.base.tokenize(alike, settings.partition, settings.budget, str(settings.device), dask.get_annotations())
+    return f"chunkflow_read-{token}"
 
 
 def name_of(node: Node, settings: Settings) -> str:

@@ -4,28 +4,38 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import CancelledError
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import reduce
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
 
 from chunkflow import grid, interrupts
 from chunkflow.budget import Budget
+from chunkflow.declare import Declared
 from chunkflow.devices import resolve, within
 from chunkflow.devices.base import Device
+from chunkflow.errors import BudgetError
+from chunkflow.fusing import joined
 from chunkflow.grid import Region, Shape, describe
 from chunkflow.launch import launched
+from chunkflow.ops.blockwise import Along, Output
 from chunkflow.ops.part import on_host, part_of
 from chunkflow.partition import Partitioning, filled, read_by
+from chunkflow.planner import RUN, make_plan
 from chunkflow.prepare import Options, prepared
+from chunkflow.problem import nest_order
 from chunkflow.run import watching
 from chunkflow.spec import ArraySpec
 from chunkflow.stores import open_target
 from chunkflow.stores.part import Held, Mapped, Share
+
+SHARE = 3
+"""Part of the budget, a third, that decides on the blocks of what may be computed together."""
 
 
 @dataclass(frozen=True)
@@ -49,6 +59,8 @@ class Program:
         operand each is, and its whole shape.
     out : Opened, optional
         Where the result goes.
+    steady : bool
+        Whether blocks are to be the same whatever is made of them, so that sums are those of a task that does more.
     """
 
     cut: Partitioning
@@ -58,6 +70,7 @@ class Program:
     item: int
     regional: dict[int, tuple[int, Shape]]
     out: Opened | None = None
+    steady: bool = False
 
 
 @dataclass(frozen=True)
@@ -144,39 +157,89 @@ def run(program: Program, index: Sequence[int], arrays: Sequence[Any] = ()) -> A
     Exception
         Whatever went wrong, with the partition's region added as a note.
     """
+    return run_together((program,), index, arrays)[0]
+
+
+def run_together(programs: Sequence[Program], index: Sequence[int], arrays: Sequence[Any] = ()) -> tuple[Any, ...]:
+    """Compute a partition of several programs that read the same, from one read: for each what `run` gives."""
     try:
-        return _run(program, tuple(index), arrays)
+        return _together(tuple(programs), tuple(index), arrays)
     except BaseException as error:
-        region = describe(program.cut.box(tuple(index)))
-        error.add_note(f"chunkflow: in the partition {tuple(index)} of {program.name}, region {region}")
+        names, region = ", ".join(p.name for p in programs), describe(programs[0].cut.box(tuple(index)))
+        error.add_note(f"chunkflow: in the partition {tuple(index)} of {names}, region {region}")
         raise
 
 
-def _run(program: Program, index: Shape, arrays: Sequence[Any]) -> Any:
-    cut, whole, box = program.cut, program.cut.declared, program.cut.box(index)
+def _together(programs: tuple[Program, ...], index: Shape, arrays: Sequence[Any]) -> tuple[Any, ...]:
+    """As many as fit the budget at a time."""
+    steady = programs[0].steady and all(grid.shape_of(programs[0].cut.box(index)))
+    if steady or len(programs) > 1:
+        with suppress(BudgetError):
+            return _run(programs, index, arrays, steady=steady)
+    if len(programs) == 1:
+        return _run(programs, index, arrays, steady=False)
+    half = len(programs) // 2
+    return *_together(programs[:half], index, arrays), *_together(programs[half:], index, arrays)
+
+
+def _run(programs: tuple[Program, ...], index: Shape, arrays: Sequence[Any], *, steady: bool) -> tuple[Any, ...]:
+    first = programs[0]
+    cut, box, options = first.cut, first.cut.box(index), first.options
+    whole = joined([program.cut.declared for program in programs])
     merged: list[Any] | None = [] if cut.folded else None
     nest, kernel = part_of(whole.nest, whole.kernel, box, merged=merged, check=_heeding())
     if cut.folded:  # what is combined is one value, so the axes that results follow are not cut again
         nest = replace(nest, whole=nest.whole | cut.kept)
     given: list[Any] = [np.asarray(array) for array in arrays]  # a scalar would pass for an argument
-    for number, (operand, shape) in program.regional.items():
+    for number, (operand, shape) in first.regional.items():
         region = read_by(whole.nest.operands[operand], box)
         if region is not None:
             given[number] = Held(given[number], region, shape)
-    sources = [filled(source, given) for source in program.sources]
-    options, out = program.options, None if cut.folded else program.out
-    if out is not None:
-        options = replace(options, out=out.share(cut.region(index, out.spec.shape, program.item)))
+    sources = [filled(source, given) for source in first.sources]
+    # Where among all results each program's are.
+    starts = [*accumulate((max(1, len(p.cut.declared.each)) for p in programs), initial=0)]
+    places = [start + program.item for start, program in zip(starts, programs, strict=False)]
+    outs: list[Any] = [None] * starts[-1]
+    for place, program in zip(places, programs, strict=True):
+        if program.out is not None and not cut.folded:
+            outs[place] = program.out.share(program.cut.region(index, program.out.spec.shape, program.item))
+    if any(out is not None for out in outs):
+        options = replace(options, out=tuple(outs) if len(outs) > 1 else outs[0])
+    device = device_of(options.device)
+    declared = replace(whole, nest=nest, kernel=kernel)
     with shared(options.budget) as budget, interrupts.deferred():
-        declared = replace(whole, nest=nest, kernel=kernel)
-        options = replace(options, budget=budget, device=device_of(options.device))
-        with prepared(lambda specs, args: declared, sources, options) as ready:
+
+        def declare(specs: Sequence[ArraySpec], args: tuple[Any, ...]) -> Declared:
+            return _steadied(declared, cut.kept, specs, device, budget) if steady else declared
+
+        with prepared(declare, sources, replace(options, budget=budget, device=device)) as ready:
             if merged is not None:
                 merged.clear()  # of the trial call
             results = launched(ready, watching(False))
     if merged is not None:
-        return merged[-1]
-    return results[program.item][()] if out is None else None
+        return tuple(merged[-len(programs) :])
+    return tuple(
+        results[place][()] if program.out is None else None for place, program in zip(places, programs, strict=True)
+    )
+
+
+def _steadied(
+    declared: Declared, kept: Collection[int], specs: Sequence[ArraySpec], device: Device, budget: Budget
+) -> Declared:
+    """A pass in the blocks of one that reads the same, needs as much again, and gives a number for each of its lines.
+
+    In a part of the budget: so several kernels fit it together as a rule, and each adds up what it would alone.
+    """
+    nest = declared.nest
+    op = replace(nest, together=(), outputs=(Output(tuple(map(Along, sorted(kept)))),))
+    inner = [replace(spec, shape=o.shape(nest.extents)) for spec, o in zip(specs, nest.operands, strict=True)]
+    lines = ArraySpec("lines", tuple(nest.extents[a] for a in sorted(kept)), np.dtype("f8"))
+    room, each = budget.limit_on(device) // SHARE, sum(spec.dtype.itemsize for spec in inner)
+    like = make_plan(op, inner, [lines], device.machine, room, workspace=each, tiles=True)
+    fastest = nest_order(op, inner)[-1:]
+    if any(like.tile[a] < like.block[a] and like.tile[a] * each < RUN for a in fastest):
+        like = replace(like, tile=like.block)  # the cache is no help to what reads a few elements of each row
+    return replace(declared, like=like)
 
 
 def _worker() -> Any:

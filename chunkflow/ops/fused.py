@@ -82,6 +82,8 @@ class Call:
         What the result is cast to.
     foreign : bool
         Whether it calls a function of the user's own, which may write to what it is given, or keep what it returns.
+    token : str
+        What tells the operation, and what it is of, from any other's.
     """
 
     kernel: Any
@@ -92,6 +94,7 @@ class Call:
     lies: Shape
     dtype: Any = None
     foreign: bool = False
+    token: str = ""
 
 
 @dataclass(frozen=True)

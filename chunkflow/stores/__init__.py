@@ -77,6 +77,7 @@ def open_source(obj: Any) -> Source:
         from chunkflow.stores.generic import GenericSource
 
         return GenericSource(obj)
+    _refuse_dataset(obj)
     raise ArgumentTypeError(
         f"an input of type {type(obj).__name__} is not an array: pass {_KINDS}; "
         "anything else that fn needs goes in as a keyword argument"
@@ -287,6 +288,15 @@ def _refuse_device_array(obj: object) -> None:
         raise ArgumentTypeError(
             f"a {type(obj).__name__} is on the device already, and there is nothing to stream: "
             "pass the array in host memory or in a file"
+        )
+
+
+def _refuse_dataset(obj: object) -> None:
+    xarray = sys.modules.get("xarray")
+    if xarray is not None and isinstance(obj, xarray.Dataset):
+        names = ", ".join(map(repr, obj.data_vars)) or "none"
+        raise ArgumentTypeError(
+            f"an xarray.Dataset is not an array, but has several (its variables: {names}): take one, as dataset[name]"
         )
 
 

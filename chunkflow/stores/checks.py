@@ -26,6 +26,11 @@ def numeric_dtype(dtype: Any, name: str) -> np.dtype:
     >>> numeric_dtype(">f4", "volume.npy") == np.dtype("f4")
     True
     """
+    if "bfloat16" in str(dtype):
+        raise ArgumentTypeError(
+            f"{name} has dtype {dtype}, which NumPy does not have: convert it, with .float() where it is torch's, or "
+            "with .astype('float32')"
+        )
     try:
         found = np.dtype(dtype)
     except TypeError:
