@@ -124,6 +124,7 @@ def test_several_results_are_from_one_read(client: Any, tmp_path: Path) -> None:
     apart = [array.compute() for array in arrays]
     runs, calls = Runs(), len(marks.read_text().split())
     marks.unlink()
+    until(lambda: not client.cluster.scheduler.tasks)  # those that it knows still it would not make anew
     client.cluster.scheduler.add_plugin(runs, name="runs")
     try:
         together = dask.compute(*arrays)
@@ -134,6 +135,13 @@ def test_several_results_are_from_one_read(client: Any, tmp_path: Path) -> None:
     read = [key for key in runs.keys if key[0].startswith("chunkflow_read") and "part" not in key[0]]
     assert len(read) == 4
     assert calls == 3 * len(marks.read_text().split())  # and what they are made of is computed once
+
+
+def test_quantiles_are_numpys(client: Any, path: str) -> None:
+    x = cf.open(path)
+    how = {"partition": "200kB", "budget": "100MB", "device": "cpu"}
+    same(np.median(x).to_dask(**how).compute(), np.median(X))
+    same(np.quantile(abs(x), [0.1, 0.5], axis=0).to_dask(**how).compute(), np.quantile(abs(X), [0.1, 0.5], axis=0))
 
 
 def test_workers_come_and_go_while_tasks_run(client: Any, path: str, tmp_path: Path) -> None:
