@@ -216,13 +216,27 @@ class Item(Node):
 class Later(Node):
     """What a function of several passes gives: `run` takes the arrays that its inputs are then, and options.
 
-    `streams` says that it takes expressions too, so that what feeds it need not be stored.
+    `streams` says that it takes expressions too, so that what feeds it need not be stored. `unroll` gives a node that
+    is the same in passes that are known beforehand, or None.
     """
 
     def __init__(
-        self, name: str, run: Callable[..., Any], inputs: Sequence[Node], spec: ArraySpec, *, streams: bool = False
+        self,
+        name: str,
+        run: Callable[..., Any],
+        inputs: Sequence[Node],
+        spec: ArraySpec,
+        *,
+        streams: bool = False,
+        unroll: Callable[[], Node | None] = lambda: None,
     ) -> None:
         self.name, self.run, self.inputs, self._spec, self.streams = name, run, tuple(inputs), spec, streams
+        self._unroll = unroll
+
+    @cached_property
+    def unrolled(self) -> Node | None:
+        """The same in passes that are known beforehand, if it can be had."""
+        return self._unroll()
 
     @property
     def spec(self) -> ArraySpec:

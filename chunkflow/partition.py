@@ -150,8 +150,7 @@ def pass_of(node: Node) -> tuple[Pass, list[Node]]:
     awaited: list[Node] = []
     stored: dict[Node, Any] = {}
     while True:
-        if isinstance(node, Later):
-            raise _several(node)
+        node = _unrolled(node)
         target = node.op if isinstance(node, Item) and not node.op.aligned else node
         try:
             if isinstance(target, Op) and not (target.aligned or target.folds):
@@ -160,8 +159,7 @@ def pass_of(node: Node) -> tuple[Pass, list[Node]]:
         except MustBeStoredError as error:
             missing = error.node
             op = missing.op if isinstance(missing, Item) and not missing.op.aligned else missing
-            if isinstance(op, Later):
-                raise _several(op) from None
+            _unrolled(op)
             specs = op.specs if isinstance(op, Op) else (op.spec,)
             stands = tuple(Awaited(len(awaited) + i, spec) for i, spec in enumerate(specs))
             stored[op] = stands if len(stands) > 1 else stands[0]
@@ -176,6 +174,15 @@ def _item(op: Node, i: int) -> Node:
 def item_of(node: Node) -> int:
     """Which of the results of its pass a node is."""
     return node.item if isinstance(node, Item) and not node.op.aligned else 0
+
+
+def _unrolled(node: Node) -> Node:
+    """The node, of which each pass is known."""
+    if not isinstance(node, Later):
+        return node
+    if node.unrolled is None:
+        raise _several(node) from None
+    return node.unrolled
 
 
 def _several(node: Node) -> UnsupportedError:
@@ -221,7 +228,9 @@ def partitioned(made: Pass, partition: str | int, sink: Shape | None = None) -> 
     target = parse_bytes(partition)
     sides = [max(1, n) for n in nest.extents]
     if folded & free:
-        _shrink(sides, units, sorted(kept & free), PARTIAL, lambda sides: math.prod(sides[a] for a in kept))
+        spread = getattr(getattr(kernel, "kernel", kernel), "spread", 1)
+        most = int(PARTIAL / spread)
+        _shrink(sides, units, sorted(kept & free), most, lambda sides: math.prod(sides[a] for a in kept))
     order = sorted(free)
     if isinstance(nest, Contraction):
         while nbytes(sides) > target:  # a tile of a product reads the least if it is a square

@@ -15,6 +15,8 @@ the next passes do the same for the bits below (a radix selection: D. E. Knuth, 
 1998, section 5.2.5, with counting in place of moving). Sixteen bits a pass for a single line, so numbers of 64 bits
 take four passes, of 32 bits two, of 16 bits one; eight bits a pass for each of several lines; fewer where the budget
 does not hold the counts of that many.
+
+As tasks of dask's (`chunkflow.Array.to_dask`) they take as many passes whatever the budget is.
 """
 
 from __future__ import annotations
@@ -27,8 +29,10 @@ import numpy as np
 from chunkflow import stores
 from chunkflow.budget import BudgetLike
 from chunkflow.chunking import Chunks
+from chunkflow.counting import counted
 from chunkflow.declare import block_sides
 from chunkflow.errors import ArgumentError, ArgumentTypeError, BudgetError
+from chunkflow.graph import Node
 from chunkflow.ops.distinct import Distinct, TooManyValuesError
 from chunkflow.ops.keys import from_keys, key_dtype
 from chunkflow.prepare import Options
@@ -61,7 +65,23 @@ def _quantiles(
     return ArraySpec("quantile", (*np.shape(q), *kept), found.dtype)
 
 
-@composed(gives=_quantiles, streams=True, reduces=True)
+def _quantile_passes(
+    x: Any, q: Any, axis: Axis = None, method: str = "linear", keepdims: bool = False, **_: Any
+) -> Node | None:
+    return counted(quantile_of(q, 1, method), x, axis, keepdims, "quantile")
+
+
+def _percentile_passes(
+    x: Any, q: Any, axis: Axis = None, method: str = "linear", keepdims: bool = False, **_: Any
+) -> Node | None:
+    return counted(quantile_of(q, 100, method), x, axis, keepdims, "percentile")
+
+
+def _median_passes(x: Any, axis: Axis = None, keepdims: bool = False, **_: Any) -> Node | None:
+    return counted(median_of, x, axis, keepdims, "median")
+
+
+@composed(gives=_quantiles, streams=True, reduces=True, unrolls=_quantile_passes)
 def quantile(
     x: Any,
     q: Any,
@@ -129,7 +149,7 @@ def quantile(
     return reduced(make, x, axis, keepdims, chunks, options, progress)
 
 
-@composed(gives=_quantiles, streams=True, reduces=True)
+@composed(gives=_quantiles, streams=True, reduces=True, unrolls=_percentile_passes)
 def percentile(
     x: Any,
     q: Any,
@@ -177,7 +197,7 @@ def percentile(
     return reduced(make, x, axis, keepdims, chunks, options, progress)
 
 
-@composed(gives=_median, streams=True, reduces=True)
+@composed(gives=_median, streams=True, reduces=True, unrolls=_median_passes)
 def median(
     x: Any,
     axis: Axis = None,

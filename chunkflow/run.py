@@ -130,6 +130,7 @@ def composed(
     once: bool = False,
     plans: Callable[..., Any] | None = None,
     reduces: bool = False,
+    unrolls: Callable[..., Node | None] | None = None,
 ) -> Callable[[Callable[P, Any]], Callable[P, Any]]: ...
 
 
@@ -141,6 +142,7 @@ def composed(
     once: bool = False,
     plans: Callable[..., Any] | None = None,
     reduces: bool = False,
+    unrolls: Callable[..., Node | None] | None = None,
 ) -> Any:
     """Mark a function that runs several requests, one after another.
 
@@ -157,9 +159,13 @@ def composed(
         Takes its arguments and tells what it would do.
     reduces : bool
         Whether it reduces its first array along its ``axis``, so that the other dimensions keep their names.
+    unrolls : callable, optional
+        Takes its arguments, of which the first is an expression, and gives a node of passes that are known beforehand.
     """
     if fn is None:
-        return functools.partial(composed, gives=gives, streams=streams, once=once, plans=plans, reduces=reduces)
+        return functools.partial(
+            composed, gives=gives, streams=streams, once=once, plans=plans, reduces=reduces, unrolls=unrolls
+        )
     work = fn
 
     @functools.wraps(work)
@@ -179,7 +185,7 @@ def composed(
             finally:
                 _asking.reset(token)
         if gives is not None:
-            return type(first)(later(work, gives(*args, **kwargs), args, kwargs, streams=streams))
+            return type(first)(later(work, gives(*args, **kwargs), args, kwargs, streams=streams, unrolls=unrolls))
         return work(*args, **kwargs)
 
     call.__dict__["asks"] = None
@@ -192,7 +198,13 @@ _asking: ContextVar[tuple[Any, Any, Any] | None] = ContextVar("chunkflow_asking"
 
 
 def later(
-    work: Callable[..., Any], spec: ArraySpec, args: Sequence[Any], kwargs: Mapping[str, Any], *, streams: bool
+    work: Callable[..., Any],
+    spec: ArraySpec,
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
+    *,
+    streams: bool,
+    unrolls: Callable[..., Node | None] | None = None,
 ) -> Node:
     """The node of a function of several passes."""
     running = ("out", "budget", "device", "progress", "overwrite")
@@ -212,7 +224,11 @@ def later(
 
     nodes = [args[i]._node for i in places]
     name = work.__name__
-    return interned(key_of(work, args, kwargs), lambda: Later(name, run, nodes, spec, streams=streams))
+
+    def unroll() -> Node | None:
+        return None if unrolls is None else unrolls(*args, **rest)
+
+    return interned(key_of(work, args, kwargs), lambda: Later(name, run, nodes, spec, streams=streams, unroll=unroll))
 
 
 def is_operation(fn: Any) -> bool:

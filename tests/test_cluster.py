@@ -161,6 +161,13 @@ def test_several_results_are_from_one_read(client: Any, tmp_path: Path) -> None:
     assert calls == 3 * len(marks.read_text().split())  # and what they are made of is computed once
 
 
+def test_quantiles_are_numpys(client: Any, path: str) -> None:
+    x = cf.open(path)
+    how = {"partition": "200kB", "budget": "100MB", "device": "cpu"}
+    same(np.median(x).to_dask(**how).compute(), np.median(X))
+    same(np.quantile(abs(x), [0.1, 0.5], axis=0).to_dask(**how).compute(), np.quantile(abs(X), [0.1, 0.5], axis=0))
+
+
 def test_workers_come_and_go_while_tasks_run(client: Any, path: str, tmp_path: Path) -> None:
     marks = tmp_path / "marks"
     marks.mkdir()

@@ -98,7 +98,7 @@ def test_all_of_numpys_functions_are_cut_and_sent(fn: Any) -> None:
                 with pytest.raises(UnsupportedError, match="several passes"):
                     one.to_dask("100B")
                 continue
-            d = one.to_dask("100B", budget="1MB", device="cpu")
+            d = one.to_dask("100B", budget="100MB", device="cpu")
             sent = cloudpickle.loads(cloudpickle.dumps(dict(d.__dask_graph__())))
             got = da.Array(sent, d.name, d.chunks, d.dtype).compute()
             assert (np.shape(got), np.asarray(got).dtype) == (np.shape(other), np.asarray(other).dtype)
@@ -106,7 +106,6 @@ def test_all_of_numpys_functions_are_cut_and_sent(fn: Any) -> None:
 
 
 SEVERAL_PASSES = {f"np.fft.{i}{r}fft{n}" for i in ("", "i") for r in ("", "r") for n in ("", "n")}
-SEVERAL_PASSES |= {"np.median", "np.percentile", "np.quantile"}
 
 
 @pytest.mark.parametrize("boundary", ["none", "nearest", "reflect", "mirror", "periodic", 2.5])
@@ -156,7 +155,7 @@ def test_dasks_protocol() -> None:
     assert callable(x.visualize)
     (optimized,) = dask.optimize(x)
     same(optimized.compute(), X + 1)
-    for several_passes in (np.median(cf.open(X)), (cf.open(X) > np.median(cf.open(X))).sum(), np.fft.fftn(cf.open(X))):
+    for several_passes in (np.fft.fftn(cf.open(X)), abs(np.fft.fftn(cf.open(X))).sum()):
         with pytest.raises(UnsupportedError, match=r"compute\(\) it first"):
             dask.compute(several_passes)
 

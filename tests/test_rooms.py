@@ -22,7 +22,7 @@ PACKAGE = ROOT / "chunkflow"
 FLOORS = (
     "errors units interrupts grid halo spec trace memory cost",
     "ops.blockwise ops.kernels ops.keys ops.map ops.overlap ops.tiled ops.gemm ops.product ops.chain ops.fused "
-    "ops.part ops.chained ops.* ops",
+    "ops.part ops.chained ops.quantile ops.digits ops.* ops",
     "plan coding problem search planner chunking host",
     "stores.base stores.layout stores.checks stores.paths",
     "stores.array stores.file stores.filesink stores.zarrnode stores.zarrfiles stores.zarrcodecs stores.zarrfilters "
@@ -35,7 +35,8 @@ FLOORS = (
     "staging kernel crews ring direct engine budget calibrate profile progress",
     "analysis declare prepare launch graph fusing places passes partition labels stream run adapters api ufuncs",
     "pacing iterating overlap",
-    "reducing reductions extremes nanreductions selecting quantiles binning histograms groups scans covariance linalg",
+    "reducing reductions extremes nanreductions selecting counting quantiles binning histograms groups scans "
+    "covariance linalg",
     "rearranging rearrange joining rechunking",
     "spectral fourier transforming convolution fft",
     "elementwise slicing reshaping equivalents vocabulary compute",
