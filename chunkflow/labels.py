@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from chunkflow.declare import Declared
-from chunkflow.errors import ArgumentError
+from chunkflow.errors import ArgumentError, ArgumentTypeError
 from chunkflow.graph import Lazy
 from chunkflow.ops.map import normalize_axes
 from chunkflow.stores import is_labelled
@@ -105,7 +105,7 @@ def labels_of(fn: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, 
 
     Raises
     ------
-    ArgumentError
+    ArgumentTypeError
         There is none, and ``dim`` names a dimension.
     """
     labelled = "xarray" in sys.modules and any(map(is_labelled, (*args, *kwargs.values())))
@@ -115,7 +115,7 @@ def labels_of(fn: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, 
     if labelled and (labels := Labels(args, kwargs, by_axis=by_axis)).arrays:
         return labels
     if by_axis and "dim" in kwargs:
-        raise ArgumentError(
+        raise ArgumentTypeError(
             f"dim={kwargs['dim']!r} names a dimension of an xarray.DataArray, and {fn.__name__} got none: use axis="
         )
     return None

@@ -470,5 +470,5 @@ def test_a_dataset_is_refused_with_its_variables() -> None:
 @pytest.mark.parametrize("fn", [cf.mean, cf.median, cf.cumsum, cf.argmax])
 def test_dim_of_what_has_no_names_is_refused(fn: Any) -> None:
     for array in (np.ones((3, 3)), cf.open(np.ones((3, 3)))):
-        with pytest.raises(errors.ArgumentError, match=r"dim='x'.*DataArray.*use axis="):
+        with pytest.raises(errors.ArgumentTypeError, match=r"dim='x'.*DataArray.*use axis="):
             fn(array, dim="x")
