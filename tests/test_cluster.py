@@ -278,6 +278,12 @@ def test_a_task_has_the_cores_of_its_worker(client: Any) -> None:
     assert lanes == next(iter(client.nthreads().values())) == 1
 
 
+def test_a_task_has_half_of_its_workers_memory(client: Any) -> None:
+    (limit,) = {worker["memory_limit"] for worker in client.scheduler_info()["workers"].values()}
+    found = [client.submit(lambda b: tasks.allowed(b, tasks.device_of("cpu")), b).result() for b in (None, "1MB")]
+    assert found == [limit // 2, "1MB"]
+
+
 def test_blocks_are_streamed_by_workers(client: Any) -> None:
     d = da.from_array(X, chunks=(16, 32, 32))
     same(cd.map_blocks(np.negative, d, budget="100kB", device="cpu").compute(), -X)

@@ -207,7 +207,7 @@ def _run(programs: tuple[Program, ...], index: Shape, arrays: Sequence[Any], *, 
         options = replace(options, out=tuple(outs) if len(outs) > 1 else outs[0])
     device = device_of(options.device)
     declared = replace(whole, nest=nest, kernel=kernel)
-    with shared(options.budget) as budget, interrupts.deferred():
+    with shared(allowed(options.budget, device)) as budget, interrupts.deferred():
 
         def declare(specs: Sequence[ArraySpec], args: tuple[Any, ...]) -> Declared:
             return _steadied(declared, cut.kept, specs, device, budget) if steady else declared
@@ -255,6 +255,13 @@ def device_of(spec: Any) -> Device:
     """The device of a task: of the CPU as many cores as its worker has threads, for other workers have the others."""
     worker = _worker()
     return resolve(spec) if worker is None else within(resolve(spec), worker.state.nthreads)
+
+
+def allowed(limit: Any, device: Device) -> Any:
+    """The budget of a task: where none is given and the host's memory is used, half of what its worker may take."""
+    worker = _worker()
+    most = None if worker is None or device.machine.staged else worker.memory_manager.memory_limit
+    return most // 2 if limit is None and most else limit
 
 
 def _heeding() -> Callable[[], None] | None:
