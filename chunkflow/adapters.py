@@ -164,7 +164,9 @@ def _adapted(
 
 
 def _lent(taken: Callable[[Any], Any], block: Any) -> Any:
-    """A library's array on a block's memory; of a copy where it knows no such array: one that runs backwards, say."""
+    """A library's array on a block's memory; of a copy where it knows no such array."""
+    if any(stride < 0 for stride in block.strides):  # some torch ends the process where others raise
+        return taken(block.copy())
     # That memory is not to be written to is more than most libraries can be told: they refuse it.
     readonly = isinstance(block, np.ndarray) and not block.flags.writeable
     try:
