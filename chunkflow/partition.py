@@ -185,7 +185,9 @@ def _unrolled(node: Node) -> Node:
     return node.unrolled
 
 
-def _several(node: Node) -> UnsupportedError:
+def _several(node: Later) -> UnsupportedError:
+    if not all(one.spec.size for one in (node, *node.inputs)):
+        return UnsupportedError(f"{node.name} of no elements, or for no result, is no graph of tasks: compute() it")
     return UnsupportedError(
         f"{node.name} makes several passes, each of which decides on the next, and is no graph of tasks: compute() it "
         "first, or to_zarr() it, and go on with the result"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -182,3 +183,18 @@ def test_what_fails_names_all_that_were_computed() -> None:
     with pytest.raises(ZeroDivisionError, match="here") as caught:
         dask.compute(x.map(picky, dtype="f8").sum(), x.max())
     assert re.search(r"in the partition \(0, 0\) of (max, sum|sum, max), region", caught.value.__notes__[-1])
+
+
+def test_graphs_hold_nothing_of_others(tmp_path: Path) -> None:
+    np.save(tmp_path / "x.npy", X)
+    x, how, lock = cf.open(tmp_path / "x.npy"), {**HOW, "partition": "200kB"}, threading.Lock()
+    one = x.min().to_dask(**how)
+
+    def unsendable(u: Any) -> Any:
+        with lock:
+            return u + 1
+
+    other = x.map(unsendable, dtype="f8").max().to_dask(**how)
+    assert dask.compute(one, other) == (X.min(), X.max() + 1)
+    sent = [cloudpickle.loads(cloudpickle.dumps(d)) for d in (one, x.max().to_dask(**how))]
+    assert dask.compute(*sent) == (X.min(), X.max())

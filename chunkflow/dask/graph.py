@@ -122,9 +122,10 @@ class Builder:
                 del layer[common]
             self.layers[reads], self.needs[reads] = layer, needs
         else:
-            shared = _shared_name(alike, self.settings)
-            self.layers[shared], self.needs[shared] = meeting(shared, arrays, {common: what}), needs
-            self.layers[reads], self.needs[reads] = Reading(layer, common, indices, shared), {shared, *needs}
+            shared = meeting(_shared_name(alike, self.settings), arrays)
+            self.layers[shared.name], self.needs[shared.name] = shared, needs
+            reading = Reading(layer, common, indices, shared, what is program)
+            self.layers[reads], self.needs[reads] = reading, {shared.name, *needs}
         if cut.folded:
             ends: dict[Any, Any] = {}
             for place, parts in gathered.items():

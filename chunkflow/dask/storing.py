@@ -132,7 +132,7 @@ def _opened(node: Node, place: Any, chunks: Shape | None, overwrite: bool) -> tu
         if isinstance(place, np.ndarray) or not hasattr(place, "store"):
             raise ArgumentTypeError(
                 f"the output is a {type(place).__name__}, which other processes cannot write to: give the path of a "
-                ".zarr or .npy, or a zarr.Array or np.memmap in a store that all workers reach"
+                ".zarr or .npy, or a zarr.Array, or an np.memmap of mode 'r+', in a place that all workers reach"
             )
         return target.open(spec), Opened(place, spec)
     sink = target.open(spec)
