@@ -14,7 +14,6 @@ import os
 import shutil
 import statistics
 import tempfile
-import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -27,7 +26,7 @@ from distributed import Client, LocalCluster
 from distributed.diagnostics.plugin import SchedulerPlugin
 
 import chunkflow as cf
-from benchmarks.harness import anonymous, blur, machine, table, timed
+from benchmarks.harness import Watch, anonymous, blur, machine, table, timed
 from chunkflow.dask import store
 
 CHUNKS = (64, 128, 128)
@@ -49,31 +48,14 @@ class Tasks(SchedulerPlugin):
         self.done += (start, finish) == ("processing", "memory")
 
 
-class Watch:
-    """Peak memory of the worker that this process is."""
-
-    def __init__(self) -> None:
-        self.before = self.most = anonymous()
-        self.over = threading.Event()
-        self.thread = threading.Thread(target=self.sample, daemon=True)
-        self.thread.start()
-
-    def sample(self) -> None:
-        while not self.over.wait(0.002):
-            self.most = max(self.most, anonymous())
-
-    def end(self) -> float:
-        self.over.set()
-        self.thread.join()
-        return (self.most - self.before) / 1e6
-
-
 def begin_watching(dask_worker: Any) -> None:
-    dask_worker.benchmark_watch = Watch()
+    """Look at the memory of the worker that this process is."""
+    dask_worker.benchmark_watch = Watch(anonymous)
 
 
 def end_watching(dask_worker: Any) -> float:
-    return dask_worker.benchmark_watch.end()
+    """Its peak, in MB."""
+    return dask_worker.benchmark_watch.end() / 1e6
 
 
 class Case:

@@ -13,7 +13,6 @@ import importlib
 import logging
 import statistics
 import tempfile
-import threading
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -25,6 +24,7 @@ from distributed import Client, Nanny, Scheduler, SpecCluster
 
 import chunkflow as cf
 from benchmarks.harness import (
+    Watch,
     gpu_parser,
     has_gpu,
     in_threads,
@@ -52,32 +52,20 @@ def work(x: Any, steps: int = STEPS) -> Any:
     return y
 
 
-class Watch:
-    """Device memory in use on the GPU of the process that this is, at most."""
-
-    def __init__(self) -> None:
-        self.free = importlib.import_module("cupy").cuda.runtime.memGetInfo
-        self.before = self.least = self.free()[0]
-        self.over = threading.Event()
-        self.thread = threading.Thread(target=self.sample, daemon=True)
-        self.thread.start()
-
-    def sample(self) -> None:
-        while not self.over.wait(0.002):
-            self.least = min(self.least, self.free()[0])
-
-    def end(self) -> float:
-        self.over.set()
-        self.thread.join()
-        return float(self.before - self.least) / 1e9
+def in_use() -> int:
+    """Bytes in use on the GPU of the worker that this process is."""
+    free, total = importlib.import_module("cupy").cuda.runtime.memGetInfo()
+    return int(total - free)
 
 
 def begin_watching(dask_worker: Any) -> None:
-    dask_worker.benchmark_watch = Watch()
+    """Look at its GPU's memory."""
+    dask_worker.benchmark_watch = Watch(in_use)
 
 
 def end_watching(dask_worker: Any) -> float:
-    return dask_worker.benchmark_watch.end()
+    """The peak, in GB."""
+    return dask_worker.benchmark_watch.end() / 1e9
 
 
 def cluster(gpus: int) -> SpecCluster:

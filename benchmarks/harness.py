@@ -213,22 +213,32 @@ def anonymous() -> int:
     return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("RssAnon"))
 
 
+class Watch:
+    """Most bytes that `taken` tells, by a look every millisecond, beyond what it told at first."""
+
+    def __init__(self, taken: Callable[[], int]) -> None:
+        self._taken = taken
+        self._before = self._most = taken()
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._look, daemon=True)  # what fails must not wait for it
+        self._thread.start()
+
+    def _look(self) -> None:
+        while not self._over.wait(0.001):
+            self._most = max(self._most, self._taken())
+
+    def end(self) -> int:
+        """Stop looking."""
+        self._over.set()
+        self._thread.join()
+        return self._most - self._before
+
+
 def peak_memory(run: Contender) -> float:
     """MB of anonymous memory that a run takes at most, beyond what was there before."""
-    before = most = anonymous()
-    done = threading.Event()
-
-    def sample() -> None:
-        nonlocal most
-        while not done.wait(0.001):
-            most = max(most, anonymous())
-
-    thread = threading.Thread(target=sample, daemon=True)  # a contender that fails must not wait for it
-    thread.start()
+    watch = Watch(anonymous)
     run()
-    done.set()
-    thread.join()
-    return (most - before) / 1e6
+    return watch.end() / 1e6
 
 
 def sections(named: Mapping[str, Callable[[], str]], only: Sequence[str] | None) -> None:

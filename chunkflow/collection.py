@@ -26,6 +26,7 @@ class Collection(Lazy):
             are not cut.
         budget : int, str or float, optional
             Device memory of each worker, as for `chunkflow.map`. Tasks of one process share it, and take turns.
+            Where none is given, half of the worker's memory limit on the CPU.
         device : str or int, optional
             As for `chunkflow.map`, on the worker.
 

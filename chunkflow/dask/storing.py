@@ -50,6 +50,7 @@ def store(
         Of a zarr array that is created.
     budget : int, str or float, optional
         Device memory of each worker, as for `chunkflow.map`. Tasks of one process share it, and take turns.
+        Where none is given, half of the worker's memory limit on the CPU.
     device : str or int, optional
         As for `chunkflow.map`, on the worker.
     overwrite : bool
