@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+import threading
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, cast
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -17,7 +19,7 @@ from chunkflow.errors import BudgetError, ResultError
 from chunkflow.grid import Grid, Region, Shape
 from chunkflow.kernel import add_note, check_kind, travels
 from chunkflow.ops.blockwise import Blockwise
-from chunkflow.ops.kernels import Carry, Fold, Kernel, Several
+from chunkflow.ops.kernels import Carry, Fold, Kernel, Settled, Several
 from chunkflow.ops.part import Part, placed
 from chunkflow.staging import read_whole
 from chunkflow.stores.base import Source
@@ -33,6 +35,20 @@ LEAST_BYTES = 16 << 10
 
 TRIALS = 3
 """Calls on a worker of a cluster, which does other things at the same time."""
+
+
+MOST_KNOWN = 256
+"""Calls that a thread remembers for a device."""
+
+
+class _Known(threading.local):
+    """What calls have shown."""
+
+    def __init__(self) -> None:
+        self.calls: WeakKeyDictionary[Device, dict[Hashable, Calibration]] = WeakKeyDictionary()
+
+
+_known = _Known()
 
 
 @dataclass(frozen=True)
@@ -61,6 +77,25 @@ class Calibration:
     is_tuple: bool
     workspace: float
     state: tuple[float, ...] = ()
+
+
+def calibrated(
+    kernel: Kernel, nest: Blockwise, sources: Sequence[Source], device: Device, pool: Pool, budget: int, *, even: bool
+) -> Calibration:
+    """`calibrate`, once where its arrays' layout tells all of a kernel (`chunkflow.ops.kernels.Settled`).
+
+    By thread, since libraries take memory for each.
+    """
+    if not isinstance(kernel, Settled):
+        return calibrate(kernel, nest, sources, device, pool, budget, even=even)
+    known = _known.calls.setdefault(device, {})
+    layouts = tuple(replace(source.spec, name="", how="") for source in sources)
+    key = (kernel, nest, layouts, budget, even)
+    if key not in known:
+        if len(known) == MOST_KNOWN:
+            known.clear()
+        known[key] = calibrate(kernel, nest, sources, device, pool, budget, even=even)
+    return known[key]
 
 
 def calibrate(
@@ -130,9 +165,10 @@ def calibrate(
                 raise
             message = str(error)
         if math.prod(sides) <= math.prod(least):
+            taken = f", of which libraries have taken {format_bytes(device.reserve)}" if device.reserve else ""
             raise BudgetError(
                 f"fn ran out of memory on a block of {sides} within a budget of {format_bytes(budget)} "
-                f"({budget} bytes): raise budget= ({message})",
+                f"({budget} bytes{taken}): raise budget= ({message})",
                 limit=budget,
             )
         target = math.prod(sides) // 8

@@ -18,7 +18,7 @@ import numpy as np
 
 from chunkflow import chunking, devices, stores
 from chunkflow.budget import borrow
-from chunkflow.calibrate import Calibration, calibrate
+from chunkflow.calibrate import Calibration, calibrate, calibrated
 from chunkflow.chunking import Chunks, Length
 from chunkflow.declare import Declare, Declared
 from chunkflow.devices.base import Device, Pool
@@ -215,7 +215,7 @@ def _learn(
             isinstance(options.dtype, tuple),
             options.workspace,
         )
-    seen = calibrate(kernel, op, sources, device, pool, limit, even=options.chunks is not None)
+    seen = calibrated(kernel, op, sources, device, pool, limit, even=options.chunks is not None)
     if _ratios(seen, declared):
         # That the result grows with the block is a guess from one block: another one must bear it out.
         most = max(1, math.prod(seen.box) // 2)

@@ -104,10 +104,13 @@ class Problem:
         spare = rounded(temporary, page) + (2 * page if temporary > page else 0)
         ring_in = ring_out = None
         if machine.staged:
-            share_in = upload / max(upload + written, 1) if not op.folded else 1.0  # results come seldom
+            share_in = upload / max(upload + written, 1)
+            share_out = 1 - share_in
+            if op.folded:  # results come seldom, and then all at once
+                share_in, share_out = 1.0, 1.0
             spread = [o.spreads(s.order, counts) for o, s in zip(op.operands, self.operands, strict=True)]
             ring_in = self._ring(self.operands, cuts_in, in_shapes, spread, blocks, share_in)
-            ring_out = self._ring(self.outputs, cuts_out, out_shapes, [False] * len(cuts_out), blocks, 1 - share_in)
+            ring_out = self._ring(self.outputs, cuts_out, out_shapes, [False] * len(cuts_out), blocks, share_out)
         staging = sum(r.device_bytes(page) for r in (ring_in, ring_out) if r)
         coding = Coding()
         if not machine.staged:

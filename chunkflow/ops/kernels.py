@@ -26,6 +26,13 @@ class Informed(Protocol):
         """The kernel, told the pass with its outputs, and their dtypes."""
 
 
+@runtime_checkable
+class Settled(Protocol):
+    """A kernel, equal to others of its kind, that takes and returns as much for all blocks of one shape and dtype."""
+
+    settled: bool
+
+
 class Fold(Kernel, Protocol):
     """A kernel whose blocks' results are combined along the axes that no output follows.
 

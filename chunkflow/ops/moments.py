@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -68,6 +68,7 @@ def moments_nest(shapes: Sequence[Shape], samples: Sequence[int], weighted: bool
 class Gram:
     """``x.conj().T @ x``, block of rows by block of rows; `tf32` as for `chunkflow.ops.product.Product`."""
 
+    settled: ClassVar[bool] = True
     result: np.dtype
     tf32: bool = False
 
@@ -122,6 +123,7 @@ class Moments:
         What to divide by; the blocks' last one has the samples' weights.
     """
 
+    settled: ClassVar[bool] = True
     samples: tuple[int, ...]
     wide: np.dtype
     ddof: int

@@ -11,7 +11,7 @@ import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -152,6 +152,7 @@ class Product:
         Whether a device may round factors of single precision for its tensor cores.
     """
 
+    settled: ClassVar[bool] = True
     terms: tuple[tuple[int | None, ...], ...]
     kept: Axes
     work: np.dtype
