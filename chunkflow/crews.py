@@ -24,6 +24,7 @@ from chunkflow.grid import Piece, Region, shift
 from chunkflow.memory import Ring
 from chunkflow.staging import Transfer, Work
 from chunkflow.stores.base import Sink, Source, run_of
+from chunkflow.threads import Borrowed
 from chunkflow.trace import Stage, Trace
 
 Pieces = tuple[Piece, ...]
@@ -38,7 +39,7 @@ class Crew:
         self.stopping = False
         self.error: BaseException | None = None
         self.begun = device.latch(1)
-        self.threads: list[threading.Thread] = []
+        self.threads: list[Borrowed] = []
         self.over = self.shut = False
         self.gate = threading.Lock()
         self.shares: deque[Share] = deque(maxlen=ring.threads)  # that threads have taken lately
@@ -51,9 +52,7 @@ class Crew:
         """Start the threads: with something to do each, so that the first is at work before the last one begins."""
         self.begun.arrive()
         for number in range(self.ring.threads):
-            thread = threading.Thread(
-                target=self._main, args=(number,), name=f"chunkflow-{self.name}-{number}", daemon=True
-            )
+            thread = Borrowed(self._main, (number,), f"chunkflow-{self.name}-{number}")
             self.threads.append(thread)
             thread.start()
 

@@ -311,6 +311,7 @@ def execute(
             stack.enter_context(device.rounding())
         stack.callback(flight.let_go)
         lanes = _open_lanes(plan, device, stack)
+        pool.begin(plan.memory)
         feeder = _open_feeder(plan, sources, device, pool, trace, stack)
         drainer = _open_drainer(plan, sinks, device, pool, trace, stack)
         _finish_first(plan, lanes, stack)
@@ -330,6 +331,7 @@ def streaming(
     """Blocks of one source for a loop of the caller's own, on the caller's lane."""
     with ExitStack() as stack, device.attach():
         lanes = _open_lanes(plan, device, stack)
+        pool.begin(plan.memory)
         feeder = _open_feeder(plan, [source], device, pool, trace, stack)
         _finish_first(plan, lanes, stack)
         feeder.ahead = plan.depth

@@ -169,7 +169,7 @@ class Plan:
     ``str(plan)`` describes it for people. Sizes are in bytes, times in seconds. Blocks are what is loaded and
     stored; the kernel computes them tile by tile where that keeps it in the cache. Where there are fewer lanes than
     cores, each has `coders` threads for the chunks of its blocks. Of a `resident` operand every block is loaded once,
-    and stays.
+    and stays. Blocks after the first along an axis may be smaller (`later`).
     """
 
     op: Blockwise
@@ -191,11 +191,12 @@ class Plan:
     notes: tuple[str, ...] = ()
     coders: int = 1
     resident: frozenset[int] = frozenset()
+    later: Shape | None = None
 
     @cached_property
     def grid(self) -> Grid:
         """The loop nest cut into blocks."""
-        return Grid(self.op.extents, self.block)
+        return Grid(self.op.extents, self.block, self.later)
 
     @property
     def bytes_in(self) -> int:
@@ -346,6 +347,7 @@ class Plan:
         block = " x ".join(map(str, self.block)) or "one element"
         lines = [
             f"{len(self.grid)} blocks of {block} (grid {counts}, {self.depth} slots, {self.lanes} computing at once)",
+            *([f"  later   blocks of {' x '.join(map(str, self.later))}"] if self.later else []),
             *([f"  compute by tiles of {self.tile}"] if self.tile != self.block else []),
             *(line("read", s, self.slot_shape(i)) for i, s in enumerate(self.operands)),
             *(line("write", s, o.shape(self.block)) for s, o in zip(self.outputs, self.op.outputs, strict=True)),

@@ -26,6 +26,10 @@ TILE = 0.25
 temporaries are memory that no budget sees."""
 
 
+BOTH = 2 / 3
+"""Share of the threads that both directions of a product have."""
+
+
 SPREAD = 3
 """Pages that what a lane holds in a product may waste: it lies in several buffers."""
 
@@ -45,10 +49,15 @@ class Problem:
     order: Shape
     strips: tuple[int, int] = (0, 0)
 
-    def plan(self, block: Shape, depth: int, resident: frozenset[int] = frozenset()) -> Plan:
-        """The plan with this block and this many slots, whether it fits the budget or not."""
+    def plan(
+        self, block: Shape, depth: int, resident: frozenset[int] = frozenset(), later: Shape | None = None
+    ) -> Plan:
+        """The plan with this block and this many slots, whether it fits the budget or not.
+
+        Blocks after the first along an axis are no longer than `later`, which is no longer than `block`.
+        """
         op, machine, page = self.op, self.machine, self.machine.page
-        grid = Grid(op.extents, block)
+        grid = Grid(op.extents, block, later)
         blocks, counts = len(grid), grid.counts
         walk = _best_walk(op, self.operands, grid, depth, resident)
         if op.has_halo and depth > 1:
@@ -106,8 +115,10 @@ class Problem:
         if machine.staged:
             share_in = upload / max(upload + written, 1)
             share_out = 1 - share_in
-            if op.folded:  # results come seldom, and then all at once
-                share_in, share_out = 1.0, 1.0
+            if isinstance(op, Contraction):  # they take turns, and waiting threads of the one slow the other
+                share_in = share_out = BOTH
+            elif op.folded:  # results are small
+                share_in = 1.0
             spread = [o.spreads(s.order, counts) for o, s in zip(op.operands, self.operands, strict=True)]
             ring_in = self._ring(self.operands, cuts_in, in_shapes, spread, blocks, share_in)
             ring_out = self._ring(self.outputs, cuts_out, out_shapes, [False] * len(cuts_out), blocks, share_out)
@@ -154,6 +165,7 @@ class Problem:
             estimate=estimate(machine, traffic, blocks, depth, spilled, work, coding.decoders, coding.encoders, waits),
             coders=coding.threads,
             resident=resident,
+            later=later,
         )
 
     def _awaited(self, operand: int, block: Shape, upload: int, work: int) -> int:

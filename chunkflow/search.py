@@ -85,9 +85,40 @@ def product_plan(problem: Problem, caps: Sequence[int], units: Sequence[Sequence
     if problem.machine.staged:
         least = min(plan.estimate.seconds for _, plan in found)
         near = [(s, p) for s, p in found if p.estimate.seconds <= least * NEAR]
-        return min(near, key=lambda f: (f[1].traffic.read, -f[1].depth, f[0]))[1]
+        return _ending_sooner(problem, min(near, key=lambda f: (f[1].traffic.read, -f[1].depth, f[0]))[1])
     least = min(seconds for seconds, _ in found)
     return min((p for s, p in found if s <= least * SHARED_NEAR), key=lambda p: p.memory.total)
+
+
+def _ending_sooner(problem: Problem, plan: Plan) -> Plan:
+    """The plan with smaller tiles after the first, if less time passes so between the last multiplication and the end.
+
+    While the first tile is computed a resident operand is loaded, which takes a large one; the last one's way back is
+    awaited, and so are the parts of those before it that it does not hide.
+    """
+    op, machine, counts = problem.op, problem.machine, plan.grid.counts
+    assert isinstance(op, Contraction)
+    here = {a for i in plan.resident for a in op.operands[i].axes}
+    along = [a for a, n in enumerate(counts) if n > 1 and a not in op.folded]
+    if not plan.resident or len(along) != 1 or along[0] in here:
+        return plan
+    (axis,) = along
+    side, left, steps = plan.block[axis], op.extents[axis] - plan.block[axis], math.prod(counts[a] for a in op.folded)
+    way = sum(s.nbytes for s in problem.outputs) / op.extents[axis] / machine.download
+    work = op.work / machine.products / op.extents[axis]
+
+    def after(later: int) -> float:
+        last = left - (_grid.count(left, later) - 1) * later
+        busy = max(last * work, steps * machine.overhead)
+        before = later if last < left else side
+        return busy - last * work + max(0.0, before * way - busy) + last * way
+
+    fewest = _grid.count(left, counts[axis])  # one tile more: many small ones are multiplied at a lower rate
+    best = min([side, *range(-(-fewest // EVEN) * EVEN, side, EVEN)], key=after)
+    if best == side:
+        return plan
+    later = tuple(best if a == axis else n for a, n in enumerate(plan.block))
+    return problem.plan(plan.block, plan.depth, plan.resident, later)
 
 
 def depths(problem: Problem) -> tuple[int, ...]:

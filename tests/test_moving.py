@@ -7,7 +7,6 @@ import os
 import subprocess
 import sys
 import tempfile
-import threading
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +27,7 @@ from chunkflow.spec import Run
 from chunkflow.stores.array import ArraySink, ArraySource
 from chunkflow.stores.file import FileSource, Strided
 from chunkflow.testing import CountingSource, filled
+from chunkflow.threads import Borrowed
 
 compiled = pytest.mark.skipif(not BUILT, reason="built without a C compiler")
 
@@ -216,9 +216,9 @@ def test_a_thread_that_cannot_begin_fails_the_run() -> None:
 @compiled
 @pytest.mark.parametrize("crew", ["feed", "drain"])
 def test_a_thread_that_begins_after_an_interrupt_touches_nothing(crew: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    late: list[threading.Thread] = []
+    late: list[Borrowed] = []
 
-    class Late(threading.Thread):
+    class Late(Borrowed):
         """Whose start is interrupted, though the system starts it all the same."""
 
         def start(self) -> None:
@@ -230,15 +230,14 @@ def test_a_thread_that_begins_after_an_interrupt_touches_nothing(crew: str, monk
 
     source, out = CountingSource(filled((90, 700), "f4")), np.full((90, 700), 7, "f4")
     with monkeypatch.context() as patch:
-        patch.setattr("chunkflow.crews.threading.Thread", Late)
+        patch.setattr("chunkflow.crews.Borrowed", Late)
         with pytest.raises(KeyboardInterrupt):
             cf.map(np.negative, source, out=out, device=device("eager"), budget=100_000, dtype="f4", workspace=0)
     read = source.bytes_read
     assert late
     for thread in late:
-        threading.Thread.start(thread)
-        thread.join(10)
-        assert not thread.is_alive()
+        Borrowed.start(thread)
+        thread.join()
     assert source.bytes_read == read
     assert (out == 7).all()
 

@@ -6,8 +6,7 @@ from contextlib import nullcontext
 
 import pytest
 
-from chunkflow.devices.base import KeptSlots
-from chunkflow.devices.pinned import PinnedSlot
+from chunkflow.devices.pinned import KeptSlots, PinnedSlot
 
 MIB = 1 << 20
 

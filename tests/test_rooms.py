@@ -32,7 +32,7 @@ FLOORS = (
     "devices.moving devices.base devices.measured devices.rates devices.pinned devices.traced devices.numpy "
     "devices.cupy",
     "devices.clock devices",
-    "staging kernel crews ring direct engine budget calibrate profile progress",
+    "staging kernel threads crews ring direct engine budget calibrate profile progress",
     "analysis declare prepare launch graph fusing places passes partition labels stream run adapters api ufuncs",
     "pacing iterating overlap",
     "reducing reductions extremes nanreductions selecting counting quantiles binning histograms groups scans "

@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import itertools
 import math
-import mmap
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -29,6 +28,7 @@ import numpy as np
 from chunkflow.cost import Machine
 from chunkflow.devices.moving import Mover
 from chunkflow.grid import Piece, Shape
+from chunkflow.memory import Projection
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
@@ -222,6 +222,9 @@ class Pool(Protocol):
     def peak(self) -> int:
         """Most bytes taken from the driver so far, what the libraries took included."""
 
+    def begin(self, memory: Projection) -> None:
+        """A run that takes so much begins."""
+
     def claim(self, nbytes: int, most: int) -> None:
         """Take at once what the present lane's work will allocate, up to `most` bytes; no error if it can't."""
 
@@ -251,55 +254,6 @@ class Pool(Protocol):
 
     def close(self) -> None:
         """Return everything to the driver. Idempotent."""
-
-
-class KeptSlots:
-    """Host slots that runs leave for the next one, up to `most` bytes; `make` makes one of so many, in whole pages."""
-
-    def __init__(self, make: Callable[[int], HostSlot], most: int) -> None:
-        self._make, self._most = make, most
-        self._spare: list[HostSlot] = []
-        self._lock = threading.Lock()
-        self._closed = False
-
-    def take(self, number: int, nbytes: int) -> list[HostSlot]:
-        """Slots that are large enough: the smallest that are there, of those the last ones used, and new ones."""
-        with self._lock:
-            fitting = [slot for slot in reversed(self._spare) if slot.array.nbytes >= nbytes]
-            fitting.sort(key=lambda slot: slot.array.nbytes)
-            slots = fitting[:number]
-            self._spare = [s for s in self._spare if s not in slots]
-        for slot in slots:
-            slot.renew()
-        size = -(-nbytes // mmap.PAGESIZE) * mmap.PAGESIZE
-        try:
-            while len(slots) < number:
-                slots.append(self._make(size))
-        except BaseException:
-            self.keep(slots)
-            raise
-        return slots
-
-    def keep(self, slots: list[HostSlot]) -> None:
-        """Take slots back, and the list with them; of all that are spare, those that were used last are kept."""
-        with self._lock:
-            self._spare += slots
-            slots.clear()
-            room, spared = 0 if self._closed else self._most, list[HostSlot]()
-            for slot in reversed(self._spare):
-                room -= slot.array.nbytes
-                if room < 0:
-                    break
-                spared.append(slot)
-            given_up = self._spare[: len(self._spare) - len(spared)]
-            self._spare = spared[::-1]
-        for slot in given_up:
-            slot.close()
-
-    def close(self) -> None:
-        """Give the memory back; what is taken back later is given back at once."""
-        self._closed = True
-        self.keep([])
 
 
 class Device(Protocol):

@@ -6,7 +6,6 @@ beforehand and kept. Only plain device memory is used, never managed memory.
 
 from __future__ import annotations
 
-import atexit
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -22,20 +21,19 @@ from cupy.cuda import cublas, runtime
 
 from chunkflow.cost import Machine
 from chunkflow.devices import rates
-from chunkflow.devices.base import Block, Done, Edge, Event, HostSlot, KeptSlots, Lane, Unwatched, shaped
+from chunkflow.devices.base import Block, Done, Edge, Event, HostSlot, Lane, Unwatched, shaped
 from chunkflow.devices.measured import kept
 from chunkflow.devices.moving import LEAST_ROW, Mover, cuda_driver
-from chunkflow.devices.pinned import PinnedSlot
+from chunkflow.devices.pinned import pinned_slots
 from chunkflow.errors import DeviceError
 from chunkflow.grid import Piece
-from chunkflow.memory import rounded
+from chunkflow.memory import Projection, rounded
 from chunkflow.ops import gemm
 from chunkflow.ops.chain import Parameters
 
 T = TypeVar("T")
 
 TO_DEVICE, TO_HOST = 1, 2  # cudaMemcpyKind
-MOST_PINNED = 256 << 20  # bytes of host memory that stay pinned between runs
 TF32_MATH = 3  # cublasMath_t, CUBLAS_TF32_TENSOR_OP_MATH
 MOST_GROWTH = 512 << 20  # bytes outside the pools that one trial call may be blamed for
 
@@ -151,7 +149,7 @@ class CupyPool:
         self._pool = cupy.cuda.MemoryPool(self._from_driver)
         self._taken = self._drawn = self._measured = 0
         self._trial = cupy.cuda.MemoryPool(self._from_driver)  # what is measured leaves no odd chunks in the other
-        self._measuring = False
+        self._measuring, self._sizes = False, Projection(0, 0, 0, 0, 0, 0)
         self.host_slots, self.release_host = device.slots.take, device.slots.keep
 
     def _from_driver(self, nbytes: int) -> Any:
@@ -183,19 +181,24 @@ class CupyPool:
         self._taken = max(self._taken, int(self._pool.total_bytes() + self._trial.total_bytes()))
         return memory
 
+    def begin(self, memory: Projection) -> None:
+        """Give back what trials took, and what runs of other sizes have left, if there is not as much free besides."""
+        self._trial.free_all_blocks()
+        if memory != self._sizes and self._pool.total_bytes() + memory.total > self.limit:
+            self._pool.free_all_blocks()
+        self._sizes = memory
+
     def claim(self, nbytes: int, most: int) -> None:
         """Take memory for what the present stream allocates as one piece, with room for what lies badly in it.
 
         When the pool gives memory back, to take it in other pieces, the driver waits for all that is on its way.
         """
-        self._trial.free_all_blocks()
         with self.active(), suppress(cupy.cuda.memory.OutOfMemoryError):
             left = self._pool.get_limit() - self._pool.used_bytes()
             self._malloc(min(nbytes + nbytes // 4, most, left) // rates.PAGE * rates.PAGE)
 
     def allocate(self, nbytes: int) -> Any:
         """Flat byte array in device memory."""
-        self._trial.free_all_blocks()
         with self.active():
             return cupy.empty((nbytes,), np.uint8)
 
@@ -255,9 +258,7 @@ class CupyDevice(Unwatched):
         self.elementwise, self.compiled = _elementwise, cuda_driver() is not None
         self._device = cupy.cuda.Device(ordinal)
         self._streams: list[tuple[int, Any]] = []  # a heap: runs take the same, under which the pool has their memory
-        pinning = self.attach, runtime.hostRegister, runtime.hostUnregister
-        self.slots = KeptSlots(lambda nbytes: PinnedSlot(nbytes, *pinning), MOST_PINNED)
-        atexit.register(self.slots.close)
+        self.slots = pinned_slots(self.attach, runtime.hostRegister, runtime.hostUnregister)
         self._lock = threading.Lock()
         self.reserve = self._made = 0  # bytes that libraries took outside every pool, and streams
         self._clock: _Clock | None = None

@@ -25,6 +25,7 @@ from chunkflow.devices.base import WORKER, Block, Edge, Event, HostSlot, Lane, U
 from chunkflow.devices.measured import kept
 from chunkflow.grid import Piece
 from chunkflow.host import available_memory, cores
+from chunkflow.memory import Projection
 
 T = TypeVar("T")
 Mode = Literal["eager", "threaded", "lazy"]
@@ -200,6 +201,9 @@ class NumpyPool:
         with self._lock:
             self.used += nbytes
             self.peak = max(self.peak, self.used)
+
+    def begin(self, memory: Projection) -> None:
+        """Nothing to do: what was freed the system has."""
 
     def claim(self, nbytes: int, most: int) -> None:
         """Nothing to do: what NumPy asks for the system has."""

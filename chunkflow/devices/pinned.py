@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import atexit
 import mmap
+import threading
 from collections.abc import Callable
 from contextlib import AbstractContextManager, suppress
+from typing import Any
 
 import numpy as np
 
 from chunkflow.devices.base import HostSlot
+
+MOST_PINNED = 256 << 20
+"""Bytes of host memory that stay pinned between runs."""
 
 
 class PinnedSlot(HostSlot):
@@ -49,3 +55,59 @@ class PinnedSlot(HostSlot):
             self._pinned = False
 
     __del__ = close  # unmapped while registered, its addresses could never be registered again
+
+
+class KeptSlots:
+    """Host slots that runs leave for the next one, up to `most` bytes; `make` makes one of so many, in whole pages."""
+
+    def __init__(self, make: Callable[[int], HostSlot], most: int) -> None:
+        self._make, self._most = make, most
+        self._spare: list[HostSlot] = []
+        self._lock = threading.Lock()
+        self._closed = False
+
+    def take(self, number: int, nbytes: int) -> list[HostSlot]:
+        """Slots that are large enough: the smallest that are there, of those the last ones used, and new ones."""
+        with self._lock:
+            fitting = [slot for slot in reversed(self._spare) if slot.array.nbytes >= nbytes]
+            fitting.sort(key=lambda slot: slot.array.nbytes)
+            slots = fitting[:number]
+            self._spare = [s for s in self._spare if s not in slots]
+        for slot in slots:
+            slot.renew()
+        size = -(-nbytes // mmap.PAGESIZE) * mmap.PAGESIZE
+        try:
+            while len(slots) < number:
+                slots.append(self._make(size))
+        except BaseException:
+            self.keep(slots)
+            raise
+        return slots
+
+    def keep(self, slots: list[HostSlot]) -> None:
+        """Take slots back, and the list with them; of all that are spare, those that were used last are kept."""
+        with self._lock:
+            self._spare += slots
+            slots.clear()
+            room, spared = 0 if self._closed else self._most, list[HostSlot]()
+            for slot in reversed(self._spare):
+                room -= slot.array.nbytes
+                if room < 0:
+                    break
+                spared.append(slot)
+            given_up = self._spare[: len(self._spare) - len(spared)]
+            self._spare = spared[::-1]
+        for slot in given_up:
+            slot.close()
+
+    def close(self) -> None:
+        """Give the memory back; what is taken back later is given back at once."""
+        self._closed = True
+        self.keep([])
+
+
+def pinned_slots(*how: Any) -> KeptSlots:
+    """Slots of pinned memory, of which some stay until the process ends; `how` they are pinned as for `PinnedSlot`."""
+    slots = KeptSlots(lambda nbytes: PinnedSlot(nbytes, *how), MOST_PINNED)
+    atexit.register(slots.close)
+    return slots
