@@ -244,6 +244,8 @@ def peak_memory(run: Contender) -> float:
 def sections(named: Mapping[str, Callable[[], str]], only: Sequence[str] | None) -> None:
     """Print what each section returns, or why it has nothing to print, and go on; exit with 1 if one had nothing."""
     failed = []
+    if unknown := sorted(set(only or ()) - set(named)):
+        sys.exit(f"no section is called {', '.join(unknown)}: there are {', '.join(named)}")
     for name, section in named.items():
         if only and name not in only:
             continue

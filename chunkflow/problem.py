@@ -26,8 +26,8 @@ TILE = 0.25
 temporaries are memory that no budget sees."""
 
 
-BOTH = 2 / 3
-"""Share of the threads that both directions of a product have."""
+AT_ONCE = 2 / 3
+"""Share of the threads for the way back of a product's tile: with more, those that wait slow those that copy."""
 
 
 SPREAD = 3
@@ -98,7 +98,7 @@ class Problem:
         else:
             held = [(p.holds(block), p.alive(counts, walk)) for p in op.parts]
             partials = lanes * sum(alive * rounded(n, page) for n, alive in held if n)
-        if isinstance(op, Contraction) and kept > page:
+        if isinstance(op, Contraction) and kept > page and not op.tile_alone:
             partials += lanes * SPREAD * page
         held_bytes = sum(in_bytes) + sum(out_bytes)
         tile = self._tile(block, held_bytes)
@@ -115,10 +115,8 @@ class Problem:
         if machine.staged:
             share_in = upload / max(upload + written, 1)
             share_out = 1 - share_in
-            if isinstance(op, Contraction):  # they take turns, and waiting threads of the one slow the other
-                share_in = share_out = BOTH
-            elif op.folded:  # results are small
-                share_in = 1.0
+            if op.folded:  # results come seldom; those of a product are large, and then are all that moves
+                share_in, share_out = 1.0, AT_ONCE if isinstance(op, Contraction) else 0.0
             spread = [o.spreads(s.order, counts) for o, s in zip(op.operands, self.operands, strict=True)]
             ring_in = self._ring(self.operands, cuts_in, in_shapes, spread, blocks, share_in)
             ring_out = self._ring(self.outputs, cuts_out, out_shapes, [False] * len(cuts_out), blocks, share_out)

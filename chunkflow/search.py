@@ -85,7 +85,10 @@ def product_plan(problem: Problem, caps: Sequence[int], units: Sequence[Sequence
     if problem.machine.staged:
         least = min(plan.estimate.seconds for _, plan in found)
         near = [(s, p) for s, p in found if p.estimate.seconds <= least * NEAR]
-        return _ending_sooner(problem, min(near, key=lambda f: (f[1].traffic.read, -f[1].depth, f[0]))[1])
+        # One slot hides no load; more than two are worth less than long panels, of which tiles are added to less often.
+        return _ending_sooner(
+            problem, min(near, key=lambda f: (f[1].traffic.read, f[1].depth == 1, f[0], -f[1].depth))[1]
+        )
     least = min(seconds for seconds, _ in found)
     return min((p for s, p in found if s <= least * SHARED_NEAR), key=lambda p: p.memory.total)
 
@@ -204,7 +207,7 @@ def _figures(
     waiting = -(-depth // steps) if machine.staged or any(s.remote for s in problem.outputs) else lanes
     outputs = np.minimum(waiting, blocks // steps) * _rounded(tile, machine)
     held = op.held(side)
-    waste = np.where(held > machine.page, SPREAD * machine.page, 0)
+    waste = np.where(held > machine.page, 0 if op.tile_alone else SPREAD * machine.page, 0)
     memory = inputs + outputs + lanes * (_rounded(np.ceil(held), machine) + waste) + problem.reserve
     volume = math.prod(op.extents)
     passes = volume / np.maximum(_size(side, range(len(side))), 1)

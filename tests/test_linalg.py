@@ -22,8 +22,9 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 import chunkflow as cf
-from chunkflow import errors, linalg
+from chunkflow import errors, linalg, planner
 from chunkflow.cost import Machine
+from chunkflow.devices import rates
 from chunkflow.devices.numpy import NumpyDevice
 from chunkflow.grid import Grid
 from chunkflow.memory import rounded
@@ -32,6 +33,7 @@ from chunkflow.ops.blockwise import Along, Output
 from chunkflow.ops.product import Contraction, Labels, contraction
 from chunkflow.plan import Plan
 from chunkflow.planner import make_plan
+from chunkflow.problem import Problem
 from chunkflow.spec import ArraySpec
 from chunkflow.testing import CountingSource
 
@@ -427,6 +429,46 @@ def test_a_product_is_tried_once_by_each_thread_for_arrays_of_one_layout() -> No
         assert thread.submit(beyond_its_plan, x).result() > 0, "a library may have memory for each thread"
     device = NumpyDevice()
     assert beyond_its_plan(x) > 0, "another device"
+
+
+MATRICES = [(16384, 16384), (16384, 16384)]
+A_GPU = rates.gpu()
+
+
+def test_tiles_after_the_first_are_smaller_where_the_run_ends_sooner() -> None:
+    plan = planned(notation.matmul(MATRICES), MATRICES, 4_000_000_000, "f8", A_GPU)
+    assert plan.resident
+    assert plan.later is not None
+    rows = [box.stop - box.start for box in (plan.grid.region((i, 0, 0))[0] for i in range(plan.grid.counts[0]))]
+    assert sum(rows) == 16384
+    assert rows[0] == plan.block[0] == max(rows)
+    assert rows[-1] < min(rows[:-1]), "the last one's way back is awaited"
+    assert plan.memory.total <= plan.budget
+    assert f"later   blocks of {plan.later[0]} x 16384" in str(plan)
+
+
+@everywhere
+@given(data=st.data())
+@thorough
+def test_products_with_later_tiles(place: Place, data: st.DataObject) -> None:
+    m, k, n = (data.draw(st.integers(1, 9)) for _ in range(3))
+    block = tuple(data.draw(st.integers(1, side)) for side in (m, n, k))
+    later = (data.draw(st.integers(1, block[0])), *block[1:])
+    resident = frozenset(data.draw(st.sets(st.integers(0, 1), max_size=1)))
+    depth = data.draw(st.integers(1, 3))
+
+    def chosen(problem: Problem, caps: Sequence[int], units: Sequence[Sequence[int]]) -> Plan:
+        return problem.plan(block, depth, resident, later)
+
+    x, y = noise((m, k), "f8", 1), noise((k, n), "f8", 2)
+    device, budget = place.device(), place.budget(100_000)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(planner, "product_plan", chosen)
+        planner._chosen.cache_clear()
+        if cf.explain(linalg.matmul, x, y, budget=budget, device=device).later:
+            got = linalg.matmul(x, y, budget=budget, device=device)
+            np.testing.assert_allclose(got, x @ y, rtol=1e-12, atol=1e-12)
+        planner._chosen.cache_clear()
 
 
 def test_a_small_operand_stays_and_the_large_one_is_read_once() -> None:

@@ -68,6 +68,11 @@ class Contraction(Blockwise):
         return whole
 
     @property
+    def tile_alone(self) -> bool:
+        """Whether a lane holds a tile and nothing else."""
+        return len(self.buffers) == 1 and self.panel is None
+
+    @property
     def reuses(self) -> bool:
         """Whether each operand lacks an axis of the nest, so that how it is cut decides how often they are read."""
         long = {a for a, n in enumerate(self.extents) if n > 1}
