@@ -26,8 +26,8 @@ TILE = 0.25
 temporaries are memory that no budget sees."""
 
 
-AT_ONCE = 2 / 3
-"""Share of the threads for the way back of a product's tile: with more, those that wait slow those that copy."""
+BOTH = 2 / 3
+"""Share of the threads that each direction of a product has: with more, those that wait slow those that copy."""
 
 
 SPREAD = 3
@@ -115,8 +115,10 @@ class Problem:
         if machine.staged:
             share_in = upload / max(upload + written, 1)
             share_out = 1 - share_in
-            if op.folded:  # results come seldom; those of a product are large, and then are all that moves
-                share_in, share_out = 1.0, AT_ONCE if isinstance(op, Contraction) else 0.0
+            if isinstance(op, Contraction):  # tiles are large, and come while the next one's panels are loaded
+                share_in = share_out = BOTH
+            elif op.folded:  # results are small
+                share_in = 1.0
             spread = [o.spreads(s.order, counts) for o, s in zip(op.operands, self.operands, strict=True)]
             ring_in = self._ring(self.operands, cuts_in, in_shapes, spread, blocks, share_in)
             ring_out = self._ring(self.outputs, cuts_out, out_shapes, [False] * len(cuts_out), blocks, share_out)

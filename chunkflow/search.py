@@ -39,6 +39,9 @@ DEEP = 256
 BROAD, EVEN = 1024, 128
 """Sides from the first on are multiples of the second: kernels for matrices work on tiles."""
 
+FULL = 512
+"""Rows of later tiles are multiples of this: products of double precision lost a tenth with others."""
+
 STRIDED = 0.7
 """What a byte of a block that is no run in its store costs besides, in bytes of one that is."""
 
@@ -117,7 +120,7 @@ def _ending_sooner(problem: Problem, plan: Plan) -> Plan:
         return busy - last * work + max(0.0, before * way - busy) + last * way
 
     fewest = _grid.count(left, counts[axis])  # one tile more: many small ones are multiplied at a lower rate
-    best = min([side, *range(-(-fewest // EVEN) * EVEN, side, EVEN)], key=after)
+    best = min([side, *range(-(-fewest // FULL) * FULL, side, FULL)], key=after)
     if best == side:
         return plan
     later = tuple(best if a == axis else n for a, n in enumerate(plan.block))

@@ -5,6 +5,8 @@ A test that takes a `place` and is marked `everywhere` (or `checked`) is a contr
 
 from __future__ import annotations
 
+import threading
+import time
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
@@ -60,6 +62,15 @@ def _with_libraries(device: Any) -> Any:
     """A GPU after its first product: budgets that are a few MiB more than what is reserved know all of it."""
     chunkflow.matmul(np.ones((2, 2)), np.ones((2, 2)), device=device)
     return device
+
+
+def at_work() -> list[str]:
+    """Names of chunkflow's threads, without those that wait for a run, or just find that theirs is over."""
+    for _ in range(100):
+        if not (names := sorted(t.name for t in threading.enumerate() if t.name.startswith("chunkflow"))):
+            break
+        time.sleep(0.001)
+    return names
 
 
 @cache

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import pytest
 import zarr
-from devices import MODES, Place, checking, everywhere, machine, on_cpu_and_gpu, same
+from devices import MODES, Place, at_work, checking, everywhere, machine, on_cpu_and_gpu, same
 
 import chunkflow as cf
 from chunkflow import errors
@@ -514,11 +514,11 @@ def test_the_first_error_of_several_that_code_is_raised_when_all_are_done(tmp_pa
     source[...] = np.random.default_rng(0).random(source.shape)
     for name in ("3", "9"):
         (tmp_path / "x.zarr" / "c" / name / "0").write_bytes(b"no chunk")
-    before = threading.active_count()
+    before = at_work()
     with pytest.raises(cf.ReadError) as caught:
         cf.map(np.negative, source, chunks=(64, -1), device=NumpyDevice(lanes=8), out=tmp_path / "y.zarr")
     assert caught.value.region is not None
-    assert threading.active_count() == before
+    assert at_work() == before
     assert not (tmp_path / "y.zarr").exists()
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import zarr
-from devices import Place, everywhere, on_cpu_and_gpu, same
+from devices import Place, at_work, everywhere, on_cpu_and_gpu, same
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -45,8 +44,7 @@ def nothing_left(folder: Path) -> Iterator[None]:
     def held() -> tuple[list[str], list[str]]:
         links = [f"/proc/self/fd/{fd}" for fd in os.listdir("/proc/self/fd")]
         files = [os.readlink(link) for link in links if os.path.islink(link)]
-        threads = [t.name for t in threading.enumerate() if t.name.startswith("chunkflow")]
-        return sorted(threads), sorted(f for f in files if f.startswith(str(folder)))
+        return at_work(), sorted(f for f in files if f.startswith(str(folder)))
 
     before = held()
     yield

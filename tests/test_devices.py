@@ -7,6 +7,7 @@ import threading
 
 import numpy as np
 import pytest
+from devices import at_work
 
 from chunkflow import devices
 from chunkflow.cost import Machine
@@ -182,11 +183,11 @@ def test_memory_is_poisoned_when_it_is_given_out_and_when_it_is_freed(wraps: boo
 
 
 def test_a_lane_ends_its_thread() -> None:
-    before = threading.active_count()
+    before = at_work()
     lane = NumpyDevice(mode="threaded").lane()
-    assert threading.active_count() == before + 1
+    assert len(at_work()) == len(before) + 1
     lane.close()
-    assert threading.active_count() == before
+    assert at_work() == before
 
 
 def test_machine_and_mode_must_agree() -> None:

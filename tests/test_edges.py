@@ -8,7 +8,6 @@ import subprocess
 import sys
 import tempfile
 import textwrap
-import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 import zarr
-from devices import MODES, Place, checking, everywhere, same
+from devices import MODES, Place, at_work, checking, everywhere, same
 
 import chunkflow as cf
 from chunkflow import errors
@@ -186,7 +185,7 @@ def test_partial_results_are_merged_only_after_they_were_computed(mode: str, sta
     same(totals(checking(mode, staged=staged, lanes=2, piece=400), x), x[...].sum(axis=0))
     with pytest.raises(errors.RaceError, match="nothing orders it"):
         totals(checking(mode, staged=staged, lanes=2, piece=400, drop=Edge.FOLDED), x)
-    assert not chunkflow_threads()
+    assert not at_work()
 
 
 @everywhere
@@ -232,8 +231,4 @@ def test_what_fn_raises_in_a_fold_names_its_block_and_leaves_no_thread(place: Pl
     with pytest.raises(ZeroDivisionError) as caught:
         totals(place.device(), x, fn, budget=place.budget(60_000))
     assert any(note.startswith("chunkflow: in block (") for note in caught.value.__notes__)
-    assert not chunkflow_threads()
-
-
-def chunkflow_threads() -> list[str]:
-    return sorted(t.name for t in threading.enumerate() if t.name.startswith("chunkflow"))
+    assert not at_work()

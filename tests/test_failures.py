@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import pytest
 import zarr
-from devices import CPU, CUDA, Place, checked, everywhere, numpy_device, on_cpu_and_gpu, same
+from devices import CPU, CUDA, Place, at_work, checked, everywhere, numpy_device, on_cpu_and_gpu, same
 from positions import at_positions
 
 import chunkflow as cf
@@ -56,16 +56,12 @@ def open_files(folder: Path) -> list[str]:
     return sorted(found)
 
 
-def chunkflow_threads() -> list[str]:
-    return sorted(t.name for t in threading.enumerate() if t.name.startswith("chunkflow"))
-
-
 @contextmanager
 def nothing_left(folder: Path) -> Iterator[None]:
     """No thread, open file, or file in `folder` that was not there before; and another run works."""
-    before = chunkflow_threads(), open_files(folder), sorted(os.listdir(folder))
+    before = at_work(), open_files(folder), sorted(os.listdir(folder))
     yield
-    assert (chunkflow_threads(), open_files(folder), sorted(os.listdir(folder))) == before
+    assert (at_work(), open_files(folder), sorted(os.listdir(folder))) == before
     same(times(CPU, np.negative, volume()), -volume())
 
 
@@ -358,7 +354,7 @@ def test_ctrl_c_at_any_moment(place: Place, tmp_path: Path) -> None:
                     time.sleep(0.001)
             except KeyboardInterrupt:
                 interrupted += 1
-            assert not chunkflow_threads()
+            assert not at_work()
             assert not open_files(tmp_path) or (tmp_path / f"{moment}.npy").exists()
             (tmp_path / f"{moment}.npy").unlink(missing_ok=True)
             assert not os.listdir(tmp_path)

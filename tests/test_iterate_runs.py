@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 import test_budget
 import zarr
-from devices import Place, checked, checking, on_cpu_and_gpu, same
+from devices import Place, at_work, checked, checking, on_cpu_and_gpu, same
 from test_budget import MB, SLACK, DriverMemory, traced
 from test_iterate import box, one_by_one
 
@@ -286,14 +286,14 @@ def test_what_fails_in_the_middle_leaves_nothing(place: Place, kind: str, out: s
         return blur(block) * weight
 
     errors = {"error": ZeroDivisionError, "interrupt": KeyboardInterrupt, "read": cf.ReadError, "write": cf.WriteError}
-    before, threads = x.copy(), threading.active_count()
+    before, threads = x.copy(), at_work()
     with pytest.raises(errors[kind]):
         cf.map_overlap(
             fn, x, weight, depth=1, boundary="nearest", iterations=8, steps_per_pass=2, chunks=(20, -1), out=target,
             budget=place.budget(400_000), device=place.device(),
         )  # fmt: skip
     assert not os.listdir(tmp_path)
-    assert threading.active_count() == threads
+    assert at_work() == threads
     same(x, before)
 
 

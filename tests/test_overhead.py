@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from devices import MODES, machine, same
+from devices import MODES, at_work, machine, same
 from positions import at_positions
 
 import chunkflow as cf
@@ -134,7 +134,7 @@ def test_a_small_array_is_one_block_and_starts_one_lane() -> None:
     names = set()
 
     def note(x: Any) -> Any:
-        names.update(t.name for t in threading.enumerate() if t.name.startswith("chunkflow"))
+        names.update(at_work())
         return x
 
     same(cf.map(note, np.ones(10), device="cpu"), np.ones(10))

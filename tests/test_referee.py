@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import threading
 from typing import Any
 
 import numpy as np
 import pytest
-from devices import MODES, checking, machine, numpy_device, same
+from devices import MODES, at_work, checking, machine, numpy_device, same
 
 import chunkflow as cf
 from chunkflow.devices.base import Edge
@@ -66,11 +65,11 @@ RUNS = {Edge.COMPLETE: stencil, Edge.FOLDED: total}
 @modes
 @pytest.mark.parametrize("edge", list(Edge), ids=lambda e: e.name)
 def test_a_run_without_one_edge_is_caught(mode: str, edge: Edge) -> None:
-    before = set(threading.enumerate())
+    before = at_work()
     run = RUNS.get(edge, stream)
     with pytest.raises(RaceError, match="nothing orders it"):
         run(checking(mode, staged=True, piece=400, drop=edge, lanes=2 if edge in RUNS else 1))
-    assert set(threading.enumerate()) == before
+    assert at_work() == before
 
 
 # The loop reads on the calling thread, which asks for the next load itself: no OVERWRITE is needed on the CPU.

@@ -71,7 +71,7 @@ def test_a_thread_that_nobody_wants_ends(idle: list[object], monkeypatch: pytest
     monkeypatch.setattr(threads, "KEPT", 0.01)
     before = threading.active_count()
     run(lambda: None)
-    until(lambda: threading.active_count() == before)
+    until(lambda: threading.active_count() <= before)
     assert not idle
 
 

@@ -270,7 +270,7 @@ class CupyDevice(Unwatched):
 
     def _warm(self) -> None:
         """Take now what every run takes: streams, and the kernels that spread and gather pieces."""
-        number = 3 * self.machine.threads // 2 + self.machine.lanes
+        number = 2 * self.machine.threads + self.machine.lanes
         self._streams = [self._stream() for _ in range(number)]
         pool = cupy.cuda.MemoryPool()
         with cupy.cuda.using_allocator(pool.malloc):
