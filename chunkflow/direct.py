@@ -164,7 +164,7 @@ class DirectDrainer:
             assert pending is not None
             try:
                 arrays = pending.result()
-                if self._plan.recycled is None or arrays[0].base is None:  # else they are a slot's memory
+                if not self._plan.lends or arrays[0].base is None:  # else they are a slot's memory
                     result.arrays = arrays
                 for array in result.arrays:
                     self._pool.adopt(array)

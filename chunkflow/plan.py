@@ -253,6 +253,11 @@ class Plan:
         own = [self.private(i) for i in range(len(self.operands))]
         return recycled(self.op, self.operands, self.outputs, own)
 
+    @property
+    def lends(self) -> bool:
+        """Whether results lie in their operand's block, and take no memory of their own."""
+        return self.recycled is not None or (self.op.views and not self.machine.staged)
+
     def slot_shape(self, operand: int) -> Shape:
         """Extents of the slot that takes any block of an operand."""
         return self.op.operands[operand].shape(self.block)

@@ -328,7 +328,7 @@ def _describe_outputs(
         if target.footprint is None and spec.chunks is None and getattr(target, "takes_order", True):
             spec = replace(spec, order=_order(op, output, spec, sources))
         specs.append(spec)
-        if spec.dtype != dtype or options.dtype is not None:
+        if spec.dtype != dtype or (options.dtype is not None and not op.views):
             size = math.prod(output.shape(seen.box)) / max(math.prod(seen.box), 1)
             casts += size * max(spec.dtype.itemsize, dtype.itemsize)
     return specs, max(seen.workspace, casts)

@@ -104,6 +104,8 @@ class Problem:
         tile = self._tile(block, held_bytes)
         if tile != block and recycled(op, self.operands, self.outputs, privates) is not None:
             outputs = 0
+        if op.views and not late:
+            outputs = 0
         share = math.prod(tile) / max(math.prod(block), 1)
         volume = op.volume(tile)
         temporary = math.ceil(self.workspace * min(volume, self.strips[machine.staged] or volume))

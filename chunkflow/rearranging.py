@@ -113,7 +113,7 @@ def moved(
         options = replace(options, chunks=tuple(spec.chunks[a] for a in axes))
 
     def declare(specs: Sequence[ArraySpec], args: tuple[Any, ...]) -> Declared:
-        op = nest([specs[0].shape])
+        op = replace(nest([specs[0].shape]), views=True)
         kernel = Kernel(_as_it_is if axes == every else _turned, args, {} if axes == every else {"axes": axes}, axes)
         return Declared(op, kernel, axes, sides, tiles=False)
 

@@ -26,7 +26,7 @@ from chunkflow.prepare import Options
 from chunkflow.progress import ProgressLike
 from chunkflow.rearranging import moved
 from chunkflow.run import composed, execute
-from chunkflow.spec import ArraySpec
+from chunkflow.spec import COPIES, ArraySpec
 from chunkflow.stores import open_target, spec_of
 from chunkflow.stores.paths import hidden_sibling
 from chunkflow.stores.zarrscratch import scratch_array
@@ -155,7 +155,7 @@ def rechunk(
         )
     if not isinstance(budget, Budget):  # what is free changes: both passes keep to what is planned for
         budget = _limit(budget, device)[1]
-    plan = rechunk_plan(x, chunks, budget, device=device)
+    plan = _plan(x, chunks, budget, device, target.describe(spec.shape, spec.dtype, wish))
     last = Options(out, budget, chunks=wish, device=device, overwrite=overwrite)
     if plan.intermediate is None:
         return execute(moved(x, last, progress, block=plan.blocks[0]))
@@ -176,6 +176,17 @@ def _planned(
 ) -> RechunkPlan:
     """What `chunkflow.explain` shows."""
     return rechunk_plan(x, chunks, budget, device=device)
+
+
+def _plan(x: Any, chunks: Chunks, budget: BudgetLike, device: Any, stored: ArraySpec | None = None) -> RechunkPlan:
+    """The plan for a result that is `stored` so, or as zarr does by itself."""
+    spec = spec_of(x)
+    sides = [1] * len(spec.shape) if spec.chunks is None else list(spec.chunks)
+    source = tuple(max(1, min(c, n)) for c, n in zip(sides, spec.shape, strict=True))
+    found, limit = _limit(budget, device)
+    wish = _wish(chunks, spec)
+    last = stored or ArraySpec(spec.name, spec.shape, spec.dtype, wish, copies=COPIES)
+    return _Search(spec, source, wish, found, limit, last).plan()
 
 
 def rechunk_plan(x: Any, chunks: Chunks, budget: BudgetLike = None, *, device: Any = None) -> RechunkPlan:
@@ -204,11 +215,7 @@ def rechunk_plan(x: Any, chunks: Chunks, budget: BudgetLike = None, *, device: A
     >>> plan.passes, plan.bytes_read == plan.bytes_written == 2 * x.nbytes
     (2, True)
     """
-    spec = spec_of(x)
-    sides = [1] * len(spec.shape) if spec.chunks is None else list(spec.chunks)
-    source = tuple(max(1, min(c, n)) for c, n in zip(sides, spec.shape, strict=True))
-    found, limit = _limit(budget, device)
-    return _Search(spec, source, _wish(chunks, spec), found, limit).plan()
+    return _plan(x, chunks, budget, device)
 
 
 def _limit(budget: BudgetLike, device: Any) -> tuple[Device, int]:
@@ -256,13 +263,14 @@ class _Search:
     target: Shape
     device: Device
     limit: int
+    last: ArraySpec
 
     def plan(self) -> RechunkPlan:
         """The plan with the fewest passes."""
         shape, limit = self.spec.shape, self.limit
         found = RechunkPlan(shape, self.spec.dtype, self.source, self.target, ())
         both = tuple(map(_common, self.source, self.target, shape))
-        last = self._stored(self.target)
+        last = self.last
         block = self._largest(both, self.spec, last) if self.spec.size else both
         if block is not None:
             return replace(found, blocks=(block,))
@@ -303,8 +311,10 @@ class _Search:
 
     def _needed(self, block: Shape, source: ArraySpec, sink: ArraySpec) -> int:
         """Smallest budget of a pass with these blocks; the limit where that is enough."""
-        op = replace(nest([self.spec.shape]), outputs=(Output(tuple(Along(a) for a in range(len(block)))),))
-        workspace = float(self.spec.dtype.itemsize)  # as `chunkflow.prepare` counts a result of a known dtype
+        outputs = (Output(tuple(Along(a) for a in range(len(block)))),)
+        op = replace(nest([self.spec.shape]), outputs=outputs, views=True)
+        # As `chunkflow.prepare` counts a result of another dtype.
+        workspace = float(max(source.dtype.itemsize, sink.dtype.itemsize)) if source.dtype != sink.dtype else 0.0
         reserve = self.device.reserve
         try:
             make_plan(

@@ -9,6 +9,9 @@ import numpy as np
 
 from chunkflow.grid import Shape
 
+COPIES = 2.0
+"""Copies of a chunk that coding takes with zarr's default codec: gathered, and encoded."""
+
 
 @dataclass(frozen=True, slots=True)
 class Run:

@@ -173,6 +173,8 @@ class Blockwise:
         How many outputs each part of the kernel gives; empty for one part that gives all.
     state : tuple of float
         For each part the bytes that a lane holds between blocks, as `Part` has it; empty for none.
+    views : bool
+        Whether results are the operand's very blocks, or views of them.
     """
 
     extents: Shape
@@ -182,6 +184,7 @@ class Blockwise:
     scan: int | None = None
     together: Shape = ()
     state: tuple[float, ...] = ()
+    views: bool = False
 
     @cached_property
     def has_halo(self) -> bool:

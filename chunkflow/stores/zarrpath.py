@@ -11,7 +11,7 @@ import zarr
 
 from chunkflow.errors import ArgumentError, ArgumentTypeError, ChunkflowError, WriteError
 from chunkflow.grid import Region, Shape
-from chunkflow.spec import ArraySpec, default_chunks
+from chunkflow.spec import COPIES, ArraySpec, default_chunks
 from chunkflow.stores import paths
 from chunkflow.stores.base import Footprint
 from chunkflow.stores.checks import numeric_dtype
@@ -20,10 +20,6 @@ from chunkflow.stores.zarrnode import zarr_node
 from chunkflow.stores.zarrremote import SENT
 
 _SUFFIX = ".zarr"
-
-
-COPIES = 2.0
-"""What coding takes with zarr's default codec: a chunk, gathered, and encoded."""
 
 
 def created_spec(name: str, shape: Shape, dtype: np.dtype, chunks: Shape | None, *, remote: bool = False) -> ArraySpec:
