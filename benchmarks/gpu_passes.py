@@ -7,8 +7,9 @@ without a GPU.
 - *statistics*: mean, variance, extremes and a histogram of a page-cached float32 memmap in one `cf.compute`, beside its
   sum alone.
 - *expression*: ten steps of ``sqrt(x * x + 1)`` from the memmap to RAM, beside one.
-- *rechunk*: of half a volume, a cube of bytes in zarr as it is by default, from chunks of (64, n, n) to (n, n, 64), beside dask,
-  which holds it whole, and dask's copy with the chunks as they are. chunkflow does it on the CPU unless told otherwise.
+- *rechunk*: of half a volume, a cube of bytes in zarr as it is by default, from chunks of (64, n, n) to (n, n, 64),
+  beside dask, which holds it whole, and dask's copy with the chunks as they are. chunkflow does it on the CPU unless
+  told otherwise.
 - *fft*: `cf.fft.fftn` of a complex64 cube of so many GiB, from memmap to memmap, within a quarter of that, beside a
   loop by hand: two axes of slabs that are an eighth of the budget, then the third one in place.
 - *heat*: 20 iterations from RAM to RAM of the mean of an element and its six neighbours, with one step in each pass,
