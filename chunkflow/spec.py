@@ -19,7 +19,8 @@ class Run:
 
     `fd` is the file's descriptor, -1 for the process's memory. Memory that is a mapping is not to be touched unless the
     file `mapped` has `size` bytes. A region that is not one run is rows of `width` bytes at a distance of `pitch`, and
-    after `height` of them those of the next plane, at a distance of `plane`.
+    after `height` of them those of the next plane, at a distance of `plane`. Of numbers in the other byte order the
+    bytes are reversed on the way, `swap` at a time.
     """
 
     position: int
@@ -30,6 +31,7 @@ class Run:
     height: int = 1
     pitch: int = 0
     plane: int = 0
+    swap: int = 0
 
 
 @dataclass(frozen=True)

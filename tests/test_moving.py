@@ -20,16 +20,19 @@ from positions import at_positions
 
 import chunkflow as cf
 from chunkflow.devices import moving
+from chunkflow.devices.base import HostSlot
 from chunkflow.devices.numpy import NumpyPool
 from chunkflow.errors import DeviceError
 from chunkflow.grid import pieces, placed
 from chunkflow.spec import Run
 from chunkflow.stores.array import ArraySink, ArraySource
 from chunkflow.stores.file import FileSource, Strided
+from chunkflow.stores.layout import swapped
 from chunkflow.testing import CountingSource, filled
 from chunkflow.threads import Borrowed
 
 compiled = pytest.mark.skipif(not BUILT, reason="built without a C compiler")
+OTHER = np.dtype("f4").newbyteorder("S")
 
 
 def device(mode: str = "threaded", *, kind: type[CompiledDevice] = CompiledDevice, **options: Any) -> CompiledDevice:
@@ -57,20 +60,25 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
 
 @compiled
 @pytest.mark.parametrize("mode", ["threaded", "lazy"])
-@pytest.mark.parametrize("source", ["memory", "memmap", "fortran"])
-@pytest.mark.parametrize("sink", ["memory", "npy", "memmap"])
+@pytest.mark.parametrize("source", ["memory", "memmap", "fortran", "swapped", "swapped memmap"])
+@pytest.mark.parametrize("sink", ["memory", "npy", "memmap", "swapped", "swapped memmap"])
 def test_a_map_goes_through_them(mode: str, source: str, sink: str, calls: dict[str, int], tmp_path: Path) -> None:
     x = filled((90, 70, 5), "f4")
+    if "swapped" in source:
+        x = x.astype(OTHER)
     if source == "fortran":
         x = np.asfortranarray(x)
-    if source == "memmap":
+    if "memmap" in source:
         np.save(tmp_path / "x.npy", x)
         x = np.load(tmp_path / "x.npy", mmap_mode="r")
     out: Any = {"memory": None, "npy": tmp_path / "y.npy"}.get(sink)
-    if sink == "memmap":
-        out = np.lib.format.open_memmap(tmp_path / "z.npy", "w+", "f4", x.shape)
-    same(cf.map(np.negative, x, out=out, device=device(mode), budget=100_000), -np.asarray(x))
-    if (source, sink) != ("fortran", "memmap"):  # whose blocks can be runs in one of the two only
+    if "memmap" in sink:
+        out = np.lib.format.open_memmap(tmp_path / "z.npy", "w+", OTHER if "swapped" in sink else "f4", x.shape)
+    elif sink == "swapped":
+        out = np.full(x.shape, np.nan, OTHER)
+    got = cf.map(np.negative, x, out=out, device=device(mode), budget=100_000)
+    np.testing.assert_array_equal(np.load(got) if isinstance(got, str | Path) else got, -np.asarray(x))
+    if source != "fortran" or sink in ("memory", "npy"):  # whose blocks can be runs in one of the two only
         assert calls["feed"] > 4
         assert calls["drain"] > 4
 
@@ -263,9 +271,32 @@ def test_a_mapped_file_that_shrinks_is_a_write_error(monkeypatch: pytest.MonkeyP
 
 
 @compiled
+@pytest.mark.parametrize("kind", ["u2", "f4", "f8", "c8", "c16"])
+def test_what_cannot_be_stored_is_left_in_its_slot_as_it_was(kind: str) -> None:
+    one, block = device("eager"), filled((16,), kind)
+    slot, lane, whole = HostSlot(np.zeros(block.nbytes, "u1")), one.lane(), pieces((16,), (0,), 16)
+    tables = moving.tabled(whole, whole, block.itemsize)
+    mover = one.mover(lane, [(slot, one.event(), None)])
+    assert mover is not None
+    assert tables is not None
+    nowhere, other = os.open(os.devnull, os.O_RDONLY), swapped(block.dtype.newbyteorder("S"))
+    try:
+        share = moving.Share(tables, Run(0, nowhere, swap=other), block.ctypes.data)
+        assert mover.drain(share, lambda *_: None) == [(0, 0)]
+    finally:
+        os.close(nowhere)
+        lane.close()
+    assert (slot.array.view(kind) == block).all()
+
+
+@compiled
 def test_other_tables_are_refused() -> None:
     share = moving.Share((np.zeros((1, 4), np.int64), np.zeros((1, 5), np.int64)), Run(0), 0)
     good = moving.Mover([0] * 6, 0, [(0, 0, 0)])
+    share.table[-1] = 3
+    with pytest.raises(ValueError, match="tables"):
+        good.feed(share, print)
+    share.table[-1] = 0
     share.table[1] = 7
     with pytest.raises(ValueError, match="tables"):
         good.feed(share, print)
@@ -283,6 +314,7 @@ def test_a_run_is_where_it_says(data: st.DataObject) -> None:
     shape = data.draw(st.lists(st.integers(1, 5), min_size=1, max_size=3).map(tuple))
     order = data.draw(st.permutations(range(len(shape))))
     whole = filled(tuple(shape[a] for a in order), "f4").transpose(np.argsort(order))
+    whole = whole.astype(data.draw(st.sampled_from(["f4", OTHER])), order="K")
     step = data.draw(st.sampled_from([1, 1, 2, -1]))
     x = whole[::step]
     region = data.draw(regions(x.shape))
@@ -291,6 +323,7 @@ def test_a_run_is_where_it_says(data: st.DataObject) -> None:
         expected = x[region].transpose(store.spec.order).tobytes()
         if run is not None:
             assert run.fd == -1
+            assert run.swap == (0 if x.dtype.isnative else x.dtype.itemsize)
             assert ctypes.string_at(run.position, len(expected)) == expected
         else:
             assert not x[region].transpose(store.spec.order).flags.c_contiguous or not x.flags.forc
@@ -306,10 +339,10 @@ def test_a_run_of_a_file_is_where_it_says(tmp_path_factory: pytest.TempPathFacto
         region = data.draw(regions(x.shape))
         run = source.run(region)
         if run is not None:
-            assert x.dtype.isnative
+            assert run.swap == (0 if x.dtype.isnative else 4)
             assert os.pread(run.fd, x[region].nbytes, run.position) == x[region].tobytes()
         else:
-            assert not x[region].flags.c_contiguous or not x.dtype.isnative
+            assert not x[region].flags.c_contiguous
     finally:
         source.close()
 

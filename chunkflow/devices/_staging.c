@@ -45,7 +45,7 @@ typedef struct {
 } Driver;
 
 /* Tables of 64-bit integers that chunkflow/devices/moving.py lays out. */
-typedef struct { int64_t next, number, host, fd, device, mapped, size, width, height, pitch, plane; } Share;
+typedef struct { int64_t next, number, host, fd, device, mapped, size, width, height, pitch, plane, swap; } Share;
 typedef struct { int64_t offset, nbytes, first, count; } Piece;       /* offset in the region, gaps left out; its copies */
 typedef struct { int64_t slot, device, pitch, width, height; } Copy;  /* offsets in the slot and in the block */
 typedef struct { int64_t stream, turn, number, clock; } Thread;
@@ -144,6 +144,16 @@ static int transfer(const Share *share, char *slot, const Piece *piece, int out)
     return 0;
 }
 
+#define REVERSE(bits) \
+    for (uint##bits##_t *v = (void *)slot, *end = v + nbytes / (bits / 8); v < end; v++) *v = __builtin_bswap##bits(*v)
+
+/* Reverse the bytes of each number in a slot, which is still in the cache; of no number if `width` is 0. */
+static void reverse(char *slot, int64_t nbytes, int64_t width) {
+    if (width == 2) REVERSE(16);
+    if (width == 4) REVERSE(32);
+    if (width == 8) REVERSE(64);
+}
+
 /* The number of a piece that no other thread has taken, or -1. */
 static int64_t take(Share *share) {
     int64_t i = __atomic_fetch_add(&share->next, 1, __ATOMIC_RELAXED);
@@ -163,6 +173,7 @@ static void feed(Work *w) {
             w->failed++;
             return;
         }
+        reverse((char *)station->slot, piece->nbytes, w->share->swap);
         if (w->spans) span(w, READ, begin, now(), piece->nbytes);
         if (enqueue(w, station, piece, 1)) return;
         w->moved++;
@@ -193,7 +204,9 @@ static void drain(Work *w) {
         const Piece *piece = w->pieces + held[first];
         if (settle(w, station, DOWNLOAD)) return;
         double begin = w->spans ? now() : 0;
+        reverse((char *)station->slot, piece->nbytes, w->share->swap);
         if (transfer(w->share, (char *)station->slot, piece, 1)) {
+            reverse((char *)station->slot, piece->nbytes, w->share->swap);  /* for those who try it again */
             station->failed = held[first];
             w->failed++;
         } else {
@@ -219,7 +232,7 @@ static PyObject *run(PyObject *args, void (*loop)(Work *)) {
     if (driver.len != sizeof(Driver) || share.len != sizeof(Share) || thread.len < (Py_ssize_t)sizeof(Thread) ||
         head->number < 1 || head->number > 64 || head->turn < 0 || head->turn >= head->number ||
         thread.len != (Py_ssize_t)(sizeof(Thread) + head->number * sizeof(Station)) || what->width < 1 ||
-        what->height < 1 ||
+        what->height < 1 || (what->swap && what->swap != 2 && what->swap != 4 && what->swap != 8) ||
         pieces.len != (Py_ssize_t)(what->number * sizeof(Piece))) {
         PyErr_SetString(PyExc_ValueError, "tables of other sizes than chunkflow.devices.moving makes");
         goto end;

@@ -52,7 +52,7 @@ class Share:
 
     def __init__(self, tables: tuple[np.ndarray, np.ndarray], run: Run, device: int) -> None:
         self.pieces, self.copies = tables
-        rows = run.width, run.height, run.pitch, run.plane
+        rows = run.width, run.height, run.pitch, run.plane, run.swap
         self.table = np.array(
             [0, len(self.pieces), run.position, run.fd, device, run.mapped, run.size, *rows], np.int64
         )

@@ -39,9 +39,10 @@ def _run(array: np.ndarray, spec: ArraySpec, region: Region) -> Run | None:
     shape, order = shape_of(region), spec.order
     rows = layout.rows(permuted(shape, order), permuted(array.strides, order), array.itemsize)
     least = min(layout.LEAST_ROW, math.prod(shape) * array.itemsize)
-    if rows is None or array.dtype != spec.dtype or rows.width < least:
+    if rows is None or rows.width < least:
         return None
-    return Run(layout.position(array.ctypes.data, region, array.strides), **rows._asdict())
+    place = layout.position(array.ctypes.data, region, array.strides)
+    return Run(place, swap=layout.swapped(array.dtype), **rows._asdict())
 
 
 class ArraySource:

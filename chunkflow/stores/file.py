@@ -112,7 +112,12 @@ class StridedFile:
         if rows is None:
             return None
         if rows.width >= min(LEAST_READ, math.prod(shape_of(region)) * self.dtype.itemsize):
-            return Run(layout.position(self.offset, region, self.strides), self.fd, **rows._asdict())
+            return Run(
+                layout.position(self.offset, region, self.strides),
+                self.fd,
+                swap=layout.swapped(self.dtype),
+                **rows._asdict(),
+            )
         return self.mapped_run(region, rows)
 
     def rows(self, region: Region) -> layout.Rows | None:
@@ -120,7 +125,7 @@ class StridedFile:
         shape, order = shape_of(region), self.spec.order
         rows = layout.rows(permuted(shape, order), permuted(self.strides, order), self.dtype.itemsize)
         worth = rows is not None and rows.width >= min(layout.LEAST_ROW, math.prod(shape) * self.dtype.itemsize)
-        return rows if worth and self.dtype.isnative else None
+        return rows if worth else None
 
     def mapped_run(self, region: Region, rows: layout.Rows) -> Run | None:
         """The run in a mapping of the file."""
@@ -129,7 +134,7 @@ class StridedFile:
             address = self.mapped(region).ctypes.data
         except (OSError, EOFError):
             return None  # whoever reads or writes there says what is wrong
-        return Run(address, mapped=self.fd, size=self.footprint.stop, **rows._asdict())
+        return Run(address, mapped=self.fd, size=self.footprint.stop, swap=layout.swapped(self.dtype), **rows._asdict())
 
     def ascending(self, region: Region, array: np.ndarray) -> tuple[int, Shape, np.ndarray]:
         """Position, strides and view of a region with its strides positive, the largest one first."""

@@ -195,6 +195,15 @@ def rows(shape: Sequence[int], strides: Sequence[int], itemsize: int) -> Rows | 
     return Rows(n * size, *(outer[0] if outer else ()), *(outer[1][1:] if len(outer) > 1 else ()))
 
 
+def swapped(dtype: np.dtype) -> int:
+    """Bytes of a number whose order is the other one; 0 where it is the machine's.
+
+    >>> swapped(np.dtype(">c8" if np.little_endian else "<c8")), swapped(np.dtype("f4"))
+    (4, 0)
+    """
+    return 0 if dtype.isnative else dtype.itemsize // (2 if dtype.kind == "c" else 1)
+
+
 def position(start: int, region: Region, strides: Sequence[int]) -> int:
     """Byte of a region's first element, in an array whose element at index 0 lies at byte `start`."""
     for side, stride in zip(region, strides, strict=True):
