@@ -293,6 +293,8 @@ class BlockRunner:
                     values[i] = copy
             elif values[i].dtype != spec.dtype:
                 values[i] = values[i].astype(spec.dtype)
+            elif self._plan.apart and not alone(values, i):  # the next block is read before this one is stored
+                values[i] = values[i].copy()
         return tuple(values)
 
     def _check(self, array: Any, dtype: np.dtype, shape: Shape, box: Region) -> None:
@@ -337,16 +339,16 @@ def _kind(value: Any) -> str:
 
 
 def travels(values: list[Any], i: int, order: Shape) -> bool:
-    """Whether a result can be stored piece by piece as it is: contiguous in `order`, and nobody else's.
+    """Whether a result can be stored piece by piece as it is: contiguous in `order`, and nobody else's."""
+    return alone(values, i) and bool(values[i].transpose(order).flags.c_contiguous)
 
-    A view of an input, or a buffer that the function keeps for its next call, would be overwritten on
-    the way. Only an array that owns its memory and is known to `values` alone is safe.
+
+def alone(values: list[Any], i: int) -> bool:
+    """Whether a result is nobody else's: it owns its memory, and `values` alone knows it.
+
+    A view of an input, or a buffer that the function keeps for its next call, would be overwritten on the way.
     """
-    return (
-        values[i].base is None
-        and sys.getrefcount(values[i]) <= _ALONE
-        and bool(values[i].transpose(order).flags.c_contiguous)
-    )
+    return values[i].base is None and sys.getrefcount(values[i]) <= _ALONE
 
 
 def _references_of_the_only_one() -> int:

@@ -253,10 +253,15 @@ class Plan:
         own = [self.private(i) for i in range(len(self.operands))]
         return recycled(self.op, self.operands, self.outputs, own)
 
+    @cached_property
+    def apart(self) -> bool:
+        """Whether blocks are read, or results stored, by others than the lane that computes them, at their own time."""
+        return not self.machine.staged and any(spec.remote for spec in (*self.operands, *self.outputs))
+
     @property
     def lends(self) -> bool:
         """Whether results lie in their operand's block, and take no memory of their own."""
-        return self.recycled is not None or (self.op.views and not self.machine.staged)
+        return self.recycled is not None or (self.op.views and not self.machine.staged and not self.apart)
 
     def slot_shape(self, operand: int) -> Shape:
         """Extents of the slot that takes any block of an operand."""

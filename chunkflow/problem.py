@@ -30,6 +30,10 @@ BOTH = 2 / 3
 """Share of the threads that each direction of a product has: with more, those that wait slow those that copy."""
 
 
+GATHERED = 256 << 10
+"""Bytes that a lane has on their way to a file as which they do not lie, where results have no memory of their own."""
+
+
 SPREAD = 3
 """Pages that what a lane holds in a product may waste: it lies in several buffers."""
 
@@ -104,8 +108,8 @@ class Problem:
         tile = self._tile(block, held_bytes)
         if tile != block and recycled(op, self.operands, self.outputs, privates) is not None:
             outputs = 0
-        if op.views and not late:
-            outputs = 0
+        if op.views and not late and not any(spec.remote for spec in self.operands):
+            outputs = min(outputs, lanes * GATHERED)
         share = math.prod(tile) / max(math.prod(block), 1)
         volume = op.volume(tile)
         temporary = math.ceil(self.workspace * min(volume, self.strips[machine.staged] or volume))

@@ -89,18 +89,18 @@ def product_plan(problem: Problem, caps: Sequence[int], units: Sequence[Sequence
         least = min(plan.estimate.seconds for _, plan in found)
         near = [(s, p) for s, p in found if p.estimate.seconds <= least * NEAR]
         # One slot hides no load; more than two are worth less than long panels, of which tiles are added to less often.
-        return _ending_sooner(
-            problem, min(near, key=lambda f: (f[1].traffic.read, f[1].depth == 1, f[0], -f[1].depth))[1]
-        )
+        best = min(near, key=lambda f: (f[1].traffic.read, f[1].depth == 1, f[0], -f[1].depth))[1]
+        return _ending_sooner(problem, best, units[-1])
     least = min(seconds for seconds, _ in found)
     return min((p for s, p in found if s <= least * SHARED_NEAR), key=lambda p: p.memory.total)
 
 
-def _ending_sooner(problem: Problem, plan: Plan) -> Plan:
+def _ending_sooner(problem: Problem, plan: Plan, units: Sequence[int]) -> Plan:
     """The plan with smaller tiles after the first, if less time passes so between the last multiplication and the end.
 
     While the first tile is computed a resident operand is loaded, which takes a large one; the last one's way back is
-    awaited, and so are the parts of those before it that it does not hide.
+    awaited, and so are the parts of those before it that it does not hide. All tiles are multiples of the `units`, so
+    that no two have part of one chunk.
     """
     op, machine, counts = problem.op, problem.machine, plan.grid.counts
     assert isinstance(op, Contraction)
@@ -109,6 +109,9 @@ def _ending_sooner(problem: Problem, plan: Plan) -> Plan:
     if not plan.resident or len(along) != 1 or along[0] in here:
         return plan
     (axis,) = along
+    if plan.block[axis] % units[axis]:
+        return plan
+    step = math.lcm(FULL, units[axis])
     side, left, steps = plan.block[axis], op.extents[axis] - plan.block[axis], math.prod(counts[a] for a in op.folded)
     way = sum(s.nbytes for s in problem.outputs) / op.extents[axis] / machine.download
     work = op.work / machine.products / op.extents[axis]
@@ -120,11 +123,12 @@ def _ending_sooner(problem: Problem, plan: Plan) -> Plan:
         return busy - last * work + max(0.0, before * way - busy) + last * way
 
     fewest = _grid.count(left, counts[axis])  # one tile more: many small ones are multiplied at a lower rate
-    best = min([side, *range(-(-fewest // FULL) * FULL, side, FULL)], key=after)
+    best = min([side, *range(-(-fewest // step) * step, side, step)], key=after)
     if best == side:
         return plan
     later = tuple(best if a == axis else n for a, n in enumerate(plan.block))
-    return problem.plan(plan.block, plan.depth, plan.resident, later)
+    found = problem.plan(plan.block, plan.depth, plan.resident, later)
+    return found if found.memory.total <= problem.budget else plan
 
 
 def depths(problem: Problem) -> tuple[int, ...]:

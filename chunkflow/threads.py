@@ -30,7 +30,7 @@ class Borrowed:
     def __init__(self, target: Callable[..., object], args: tuple[Any, ...], name: str) -> None:
         self.ident: int | None = None
         self.name, self._target, self._args = name, target, args
-        self._over = threading.Event()
+        self._over, self._process = threading.Event(), os.getpid()
 
     def start(self) -> None:
         """Let a thread run the function."""
@@ -40,8 +40,9 @@ class Borrowed:
             threading.Thread(target=_serve, args=(self,), name=NAME, daemon=True).start()
 
     def join(self) -> None:
-        """Wait until it has."""
-        self._over.wait()
+        """Wait until it has. In a child that was forked meanwhile there is no such thread."""
+        if os.getpid() == self._process:
+            self._over.wait()
 
     def _run(self) -> None:
         thread = threading.current_thread()

@@ -250,6 +250,23 @@ def test_what_is_allocated_stays_within_the_budget(
     assert 0 < budget.peak <= budget.limit
 
 
+@pytest.mark.parametrize("megabytes", [4, 8])
+@pytest.mark.parametrize("fn", [cf.copy, cf.transpose])
+def test_what_is_moved_into_another_byte_order_stays_within_the_budget(
+    fn: Callable[..., Any], megabytes: int, on_disk: Path, tmp_path: Path
+) -> None:
+    x = np.load(on_disk / "x.npy")
+    out = np.lib.format.open_memmap(tmp_path / "y.npy", "w+", ">f4", x.shape if fn is cf.copy else x.shape[::-1])
+    options: dict[str, Any] = {"out": out, "device": NumpyDevice(lanes=8)}
+    fn(on_disk / "x.npy", budget="16MB", **options)
+    gc.collect()
+    with traced() as peak:
+        fn(on_disk / "x.npy", budget=megabytes * MB, **options)
+        measured = peak()
+    assert measured <= megabytes * MB + SLACK
+    np.testing.assert_array_equal(out, x if fn is cf.copy else x.T)
+
+
 @dataclass
 class DriverMemory:
     """Device memory by the driver's own count, sampled by a thread."""

@@ -447,6 +447,21 @@ def test_tiles_after_the_first_are_smaller_where_the_run_ends_sooner() -> None:
     assert f"later   blocks of {plan.later[0]} x 16384" in str(plan)
 
 
+@pytest.mark.parametrize("chunk", [256, 700, 1000, 1024, 2048])
+def test_later_tiles_cut_no_chunk(chunk: int) -> None:
+    specs = [ArraySpec("x", s, np.dtype("f8")) for s in MATRICES]
+    op, _ = contraction(notation.matmul(MATRICES), MATRICES, [s.dtype for s in specs], [s.order for s in specs], "test")
+    op = replace(op, outputs=(Output((Along(0), Along(1))),))
+    stored = ArraySpec("out", MATRICES[0], np.dtype("f8"), (chunk, chunk))
+    read = replace(specs[0], chunks=(chunk, 16384))
+    for sources, out in ((specs, stored), ([read, specs[1]], replace(stored, chunks=None))):
+        plan = make_plan(op, sources, [out], A_GPU, 4_000_000_000)
+        starts = [plan.grid.region((i, 0, 0))[0].start for i in range(plan.grid.counts[0])]
+        if plan.later is not None or out.chunks:
+            assert not any(start % chunk for start in starts)
+        assert plan.memory.total <= plan.budget
+
+
 @everywhere
 @given(data=st.data())
 @thorough

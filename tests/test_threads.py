@@ -143,6 +143,25 @@ assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
     subprocess.run([sys.executable, "-W", "ignore", "-c", code], check=True, timeout=60)
 
 
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_a_child_process_waits_for_no_thread_of_its_parent() -> None:
+    code = """
+import os, threading
+from chunkflow.threads import Borrowed
+going, one = threading.Event(), None
+one = Borrowed(going.wait, (), "one")
+one.start()
+child = os.fork()
+if not child:
+    one.join()
+    os._exit(7)
+assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+going.set()
+one.join()
+"""
+    subprocess.run([sys.executable, "-W", "ignore", "-c", code], check=True, timeout=60)
+
+
 def test_a_run_that_nobody_ends_does_not_keep_the_interpreter() -> None:
     code = """
 import threading

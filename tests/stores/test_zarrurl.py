@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +19,7 @@ from zarr.storage import FsspecStore
 import chunkflow as cf
 from chunkflow.devices.base import Edge
 from chunkflow.devices.clock import RaceError
+from chunkflow.devices.numpy import NumpyDevice
 from chunkflow.errors import ArgumentError, WriteError
 from chunkflow.stores import open_target, retries
 from chunkflow.testing import filled
@@ -230,3 +233,35 @@ def test_brackets_in_a_url_are_no_pattern() -> None:
 def test_a_server_that_cannot_be_asked() -> None:
     with pytest.raises(ArgumentError, match="chunkflow-stream"):
         run("nothing://x/y.zarr")
+
+
+def kept(block: np.ndarray, buffers: dict[tuple[int, int], np.ndarray]) -> np.ndarray:
+    """A function that returns its own buffer each time."""
+    buffer = buffers.setdefault((threading.get_ident(), len(block)), np.empty_like(block))
+    np.negative(block, out=buffer)
+    return buffer
+
+
+MOVES: dict[str, tuple[Callable[..., Any], Callable[[np.ndarray], np.ndarray]]] = {
+    "copy": (cf.copy, lambda x: x),
+    "transpose": (cf.transpose, lambda x: x.T),
+    "block": (partial(cf.map, lambda block: block), lambda x: x),
+    "buffer": (lambda x, **options: cf.map(partial(kept, buffers={}), x, **options), np.negative),
+}
+
+
+@pytest.mark.parametrize("lanes", [1, 2])
+@pytest.mark.parametrize("where", ["from", "to", "both"])
+@pytest.mark.parametrize("move", MOVES)
+def test_what_is_stored_is_not_overwritten_by_the_next_block(move: str, where: str, lanes: int, tmp_path: Path) -> None:
+    """Results may lie in their operand's block, or in a buffer of the function's, and are stored at their own time."""
+    fn, expected = MOVES[move]
+    x = np.random.default_rng(0).random((2000, 500))
+    here, there = str(tmp_path / "x.npy"), "memory://moved/x.zarr"
+    np.save(here, x)
+    zarr.create_array(there, data=x, chunks=(10, 500), overwrite=True)
+    out = str(tmp_path / "y.npy") if where == "from" else "memory://moved/y.zarr"
+    for _ in range(2):
+        fn(here if where == "to" else there, out=out, overwrite=True, device=NumpyDevice(lanes=lanes), budget="1MB")
+        found = np.load(out) if where == "from" else zarr.open_array(out, mode="r")[...]
+        np.testing.assert_array_equal(found, expected(x))
