@@ -90,10 +90,10 @@ class Problem:
             read += touched
             decode += touched if spec.chunks is not None else 0
         outputs = partials = 0
+        late = machine.staged or any(spec.remote for spec in self.outputs)
         for part in op.parts:
             stores = math.prod(n for a, n in enumerate(counts) if a not in part.folded)
             # Only the last of the steps that are combined gives a result: of `depth` steps on their way, so many do.
-            late = machine.staged or any(spec.remote for spec in self.outputs)
             waiting = -(-depth // max(blocks // max(stores, 1), 1)) if late else lanes
             outputs += min(waiting, max(stores, 1)) * sum(rounded(out_bytes[i], page) for i in part.numbers)
         kept = op.holds(block)
@@ -108,7 +108,7 @@ class Problem:
         tile = self._tile(block, held_bytes)
         if tile != block and recycled(op, self.operands, self.outputs, privates) is not None:
             outputs = 0
-        if op.views and not late and not any(spec.remote for spec in self.operands):
+        if op.views and not (late or any(spec.remote for spec in self.operands)):  # see `Plan.lends`
             outputs = min(outputs, lanes * GATHERED)
         share = math.prod(tile) / max(math.prod(block), 1)
         volume = op.volume(tile)

@@ -40,3 +40,11 @@ def test_an_unknown_case_is_refused() -> None:
     done = run("summ")
     assert done.returncode == 2
     assert "no such case: summ; there are sum, " in done.stderr
+
+
+def test_a_section_that_is_not_there_is_refused() -> None:
+    command = [sys.executable, "-m", "benchmarks.gpu_passes", "--device", "cpu", "--only", "heat", "heet"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert "no section is called heet: there are" in done.stderr
+    assert "###" not in done.stdout

@@ -72,7 +72,8 @@ class Runs(Protocol):
     def run(self, region: Region) -> Run | None:
         """Where the region's elements follow one another in the spec's order and dtype; None where they do not.
 
-        It holds as long as the store is open, and it is no promise that a file is as long.
+        Their bytes may be in the other order (`Run.swap`). It holds as long as the store is open, and it is no promise
+        that a file is as long.
         """
 
 
