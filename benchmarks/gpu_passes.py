@@ -10,8 +10,8 @@ without a GPU.
 - *rechunk*: of half a volume, a cube of bytes in zarr as it is by default, from chunks of (64, n, n) to (n, n, 64),
   beside dask, which holds it whole, and dask's copy with the chunks as they are. chunkflow does it on the CPU unless
   told otherwise.
-- *fft*: `cf.fft.fftn` of a complex64 cube of so many GiB, from memmap to memmap, within a quarter of that, beside a
-  loop by hand: two axes of slabs that are an eighth of the budget, then the third one in place.
+- *fft*: `cf.fft.fftn` of a complex64 cube of half as many GiB, from memmap to memmap, within a quarter of that, beside
+  a loop by hand: two axes of slabs that are an eighth of the budget, then the third one in place.
 - *heat*: 20 iterations from RAM to RAM of the mean of an element and its six neighbours, with one step in each pass,
   with four, and with as many as the model chooses.
 
@@ -197,7 +197,7 @@ class Transform:
 
     def __init__(self, case: Case) -> None:
         self.xp = case.accelerator.xp
-        self.side = max(64, round((case.gib * 2**30 / 8) ** (1 / 3) / 64) * 64)
+        self.side = max(64, round((case.gib * 2**30 / 2 / 8) ** (1 / 3) / 64) * 64)
         shape = (self.side,) * 3
         self.x = np.memmap(case.directory / "x.bin", "c8", "w+", shape=shape)
         self.out = np.memmap(case.directory / "out.bin", "c8", "w+", shape=shape)
