@@ -84,13 +84,14 @@ def calibrated(
 ) -> Calibration:
     """`calibrate`, once where its arrays' layout tells all of a kernel (`chunkflow.ops.kernels.Settled`).
 
-    By thread, since libraries take memory for each.
+    By thread, since libraries take memory for each. Parts of one size, wherever they lie, are the same.
     """
-    if not isinstance(kernel, Settled):
+    whole = kernel.kernel if isinstance(kernel, Part) else kernel
+    if not isinstance(whole, Settled):
         return calibrate(kernel, nest, sources, device, pool, budget, even=even)
     known = _known.calls.setdefault(device, {})
     layouts = tuple(replace(source.spec, name="", how="") for source in sources)
-    key = (kernel, nest, layouts, budget, even)
+    key = (type(kernel), whole, nest.anywhere, layouts, budget, even)
     if key not in known:
         if len(known) == MOST_KNOWN:
             known.clear()

@@ -5,9 +5,11 @@ from __future__ import annotations
 import operator
 import threading
 import time
+import weakref
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest.mock import MagicMock
 
 import numpy as np
 import pytest
@@ -27,8 +29,8 @@ from dask.callbacks import Callback  # noqa: E402
 from dask.typing import DaskCollection, HLGDaskCollection  # noqa: E402
 
 import chunkflow as cf  # noqa: E402
+from chunkflow import calibrate, planner, vocabulary  # noqa: E402
 from chunkflow import dask as cd  # noqa: E402
-from chunkflow import vocabulary  # noqa: E402
 from chunkflow.budget import Budget  # noqa: E402
 from chunkflow.dask import graph, tasks  # noqa: E402
 from chunkflow.errors import ArgumentError, ArgumentTypeError, OutputExistsError, ReadError, UnsupportedError  # noqa: E402
@@ -279,6 +281,39 @@ def test_memmaps_are_written_by_tasks(tmp_path: Path) -> None:
         cd.store(cf.open(X), private)
     with pytest.raises(ArgumentError, match="read-only"):
         cd.store(cf.open(X), np.memmap(tmp_path / "y.bin", "f8", "r", shape=SHAPE))
+
+
+def test_tasks_of_one_size_are_tried_and_planned_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(calibrate, "_known", calibrate._Known())
+    planner._chosen.cache_clear()
+    tried, searched = MagicMock(wraps=calibrate.calibrate), MagicMock(wraps=planner.product_plan)
+    monkeypatch.setattr(calibrate, "calibrate", tried)
+    monkeypatch.setattr(planner, "product_plan", searched)
+    a, b = np.arange(60.0 * 8).reshape(60, 8), np.arange(8.0 * 7).reshape(8, 7)
+    product = (cf.open(a) @ cf.open(b)).to_dask(20 * 8 * 8 + b.nbytes, device="cpu")
+    assert product.numblocks == (4, 1)
+    same(product.compute(scheduler="synchronous"), a @ b)
+    assert tried.call_count == searched.call_count == 1
+
+
+def test_what_a_task_wrote_stays_mapped_until_the_next_has_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tasks, "IDLE", 60)
+    kept: list[weakref.ref[Any]] = []
+    put_off = tasks._put_off
+    monkeypatch.setattr(tasks, "_put_off", lambda outs: (kept.append(weakref.ref(outs[0].target)), put_off(outs)))
+    out = np.memmap(tmp_path / "y.bin", "f8", "w+", shape=SHAPE)
+    with dask.config.set(scheduler="synchronous"):
+        cd.store(cf.open(X), out, partition=X.nbytes // SHAPE[0])
+    same(np.asarray(out), X)
+    assert len(kept) == SHAPE[0]
+    while sum(target() is not None for target in kept) > 1:
+        time.sleep(0.001)
+    assert kept[-1]() is not None
+    monkeypatch.setattr(tasks, "IDLE", 0)
+    with tasks.shared(None):
+        pass
+    while kept[-1]() is not None:
+        time.sleep(0.001)
 
 
 def test_a_failing_task_tells_where() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import threading
+from collections import deque
 from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import CancelledError
 from contextlib import contextmanager, suppress
@@ -33,6 +34,7 @@ from chunkflow.run import watching
 from chunkflow.spec import ArraySpec
 from chunkflow.stores import open_target
 from chunkflow.stores.part import Held, Mapped, Share
+from chunkflow.threads import Borrowed
 
 SHARE = 3
 """Part of the budget, a third, that decides on the blocks of what may be computed together."""
@@ -108,6 +110,7 @@ class _Shared:
 
 
 _shared: dict[Any, _Shared] = {}
+_written: deque[list[Any]] = deque()  # outputs of the latest task
 _lock = threading.Lock()
 
 
@@ -147,6 +150,19 @@ def _close(limit: Any, one: _Shared) -> None:
     if _shared.get(limit) is one:
         del _shared[limit]
         one.budget.close()
+        _written.clear()
+
+
+def _put_off(outputs: list[Any]) -> None:
+    """Keep a task's outputs until the next one has run, and let those before go beside it.
+
+    To unmap what was written takes as long as to write some of it. No more is kept: it counts as the worker's memory.
+    """
+    with _lock:
+        _written.append(outputs)
+        stale = [_written.popleft() for _ in range(len(_written) - 1)]
+    if stale:
+        Borrowed(stale.clear, (), "chunkflow-unmap").start()
 
 
 def run(program: Program, index: Sequence[int], arrays: Sequence[Any] = ()) -> Any:
@@ -216,6 +232,7 @@ def _run(programs: tuple[Program, ...], index: Shape, arrays: Sequence[Any], *, 
             if merged is not None:
                 merged.clear()  # of the trial call
             results = launched(ready, watching(False))
+    _put_off(outs)
     if merged is not None:
         return tuple(merged[-len(programs) :])
     return tuple(

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
+from typing import Self
 
 from chunkflow.grid import Region, Shape, shift
 from chunkflow.halo import Boundary, reach
@@ -190,6 +191,11 @@ class Blockwise:
     def has_halo(self) -> bool:
         """Whether blocks of an operand overlap."""
         return any(o.halo for o in self.operands)
+
+    @cached_property
+    def anywhere(self) -> Self:
+        """The pass, wherever in another one it lies: what is the same for all parts of one size."""
+        return replace(self, operands=tuple(replace(o, start=()) for o in self.operands))
 
     def volume(self, sides: Sequence[int]) -> int:
         """Elements of the largest block of a box with these sides, halo and all."""
