@@ -11,8 +11,10 @@ from __future__ import annotations
 
 import importlib
 import logging
+import os
 import statistics
 import tempfile
+import threading
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -24,6 +26,7 @@ from distributed import Client, Nanny, Scheduler, SpecCluster
 
 import chunkflow as cf
 from benchmarks.harness import (
+    Accelerator,
     Watch,
     gpu_parser,
     has_gpu,
@@ -75,6 +78,30 @@ def cluster(gpus: int) -> SpecCluster:
     workers = {i: {"cls": Nanny, "options": {**o, "memory_limit": 0}} for i, o in enumerate(options)}
     scheduler = {"cls": Scheduler, "options": {**here, "dashboard": False, "dashboard_address": ":0"}}
     return SpecCluster(workers=workers, scheduler=scheduler, silence_logs=logging.WARNING)
+
+
+def link_rate() -> float:
+    """GB/s of large copies from pinned memory to a worker's GPU."""
+    return Accelerator("cuda").link()
+
+
+def host_rate(path: str) -> float:
+    """GB/s at which a worker's threads read a page-cached file, without a GPU: what the host's memory allows."""
+    piece, number = 4 << 20, min(1 << 30, Path(path).stat().st_size) // (4 << 20)
+    kept = threading.local()
+
+    def read(i: int) -> None:
+        if not hasattr(kept, "buffer"):
+            kept.buffer = np.ones(piece, np.uint8)
+        os.preadv(file.fileno(), [kept.buffer], i * piece)
+
+    with open(path, "rb") as file:
+        times = []
+        for _ in range(5):
+            begin = time.perf_counter()
+            in_threads(read, number)
+            times.append(time.perf_counter() - begin)
+    return number * piece / statistics.median(times) / 1e9
 
 
 class Bench:
@@ -183,7 +210,16 @@ class Bench:
         def check(found: Any) -> None:
             np.testing.assert_allclose(found, expected, rtol=1e-9)
 
-        return self.timed(f"sum of {x.nbytes / 1e9:.3g} GB", run, check, x.nbytes / 1e9, "GB/s")
+        rates = [f"by workers that read the file into memory, {self.together(host_rate, x.filename)}"]
+        if self.options.device != "cpu":
+            rates.append(f"from pinned memory to the GPUs, {self.together(link_rate)}")
+        title = f"sum of {x.nbytes / 1e9:.3g} GB"
+        return self.timed(title, run, check, x.nbytes / 1e9, "GB/s") + f"\nAll at once, GB/s: {'; '.join(rates)}.\n"
+
+    def together(self, rate: Callable[..., float], *args: Any) -> str:
+        """What the workers of each cluster reach together, all of them at the same time."""
+        totals = {name: sum(client.run(rate, *args).values()) for name, client in self.clients.items()}
+        return ", ".join(f"{total:.1f} with {name}" for name, total in totals.items())
 
 
 def main() -> None:
