@@ -48,9 +48,9 @@ class Collection(Lazy):
         -----
         Arrays that ``dask.compute`` gets together, and that read the same, are computed from one read.
 
-        Tasks of one process take turns. Where several processes share a GPU, ``with dask.annotate(resources={"GPU":
-        1})`` around the call keeps them to one at a time, if workers are started with that resource. dask forgets
-        annotations when it fuses an array's tasks: ``dask.config.set({"optimization.fuse.active": False})``.
+        Tasks of one process take turns. Where a cluster's workers declare a resource ``"GPU"`` each task asks for one,
+        unless it is for the CPU or ``dask.annotate`` names resources. dask forgets that when it fuses an array's tasks:
+        ``dask.config.set({"optimization.fuse.active": False})``, or `chunkflow.dask.store`, keeps it.
 
         Examples
         --------

@@ -70,6 +70,29 @@ def test_results_are_numpys_and_dasks(client: Any, path: str) -> None:
     assert cf.from_dask(d).sum().compute(device="cpu") == X.sum()  # this process asks the cluster for blocks
 
 
+def test_tasks_ask_for_a_gpu_where_workers_declare_them(client: Any, path: str, tmp_path: Path) -> None:
+    asked = {"resources": {"GPU": 1}}
+    x = cf.open(path) + 1
+    for device, wanted in ((None, asked), ("cpu", None)):
+        layers = x.to_dask(**HOW | {"device": device}).__dask_graph__().layers.values()
+        assert [layer.annotations for layer in layers] == [wanted] * len(layers)
+    with dask.annotate(resources={"disk": 1}):
+        layers = x.to_dask("16kB").__dask_graph__().layers.values()
+        assert {layer.annotations["resources"]["disk"] for layer in layers} == {1}
+
+    def restrictions(dask_scheduler: Any) -> list[Any]:
+        return [task.resource_restrictions for task in dask_scheduler.tasks.values()]
+
+    seen: list[Any] = []
+    slow = x.map(lambda u: (time.sleep(0.05), u)[1], dtype="f8")
+    thread = Thread(target=lambda: cd.store(slow, str(tmp_path / "y.zarr"), partition="16kB", budget="1MB"))
+    thread.start()
+    until(lambda: seen.extend(client.run_on_scheduler(restrictions)) or seen)
+    thread.join()
+    assert all(one == {"GPU": 1} for one in seen)
+    same(zarr.open_array(tmp_path / "y.zarr")[...], X + 1)
+
+
 def test_sums_are_the_same_to_the_bit_on_any_number_of_workers(client: Any, tmp_path: Path) -> None:
     x = np.random.default_rng(1).standard_normal((2000, 50))
     np.save(tmp_path / "x.npy", x)

@@ -40,7 +40,7 @@ FLOORS = (
     "rearranging rearrange joining rechunking",
     "spectral fourier transforming convolution fft",
     "elementwise slicing reshaping equivalents vocabulary compute",
-    "dask.tasks dask.layers dask.graph dask.storing dask.blocks dask",
+    "dask.asking dask.tasks dask.layers dask.graph dask.storing dask.blocks dask",
     "collection lazy opening",
     "tuning cli xarray datasets testing.arrays testing.bench testing.pools testing.* testing",
 )

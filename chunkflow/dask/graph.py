@@ -22,6 +22,7 @@ from dask._task_spec import DataNode, List, Task, TaskRef
 from dask.highlevelgraph import HighLevelGraph
 
 from chunkflow.budget import Budget
+from chunkflow.dask.asking import asking
 from chunkflow.dask.layers import Reading, meeting
 from chunkflow.dask.tasks import Opened, Program, assemble, combine, finish, run
 from chunkflow.errors import UnsupportedError
@@ -260,10 +261,11 @@ def keys_of(node: Node, settings: Settings) -> Any:
 def as_dask(node: Node, settings: Settings) -> da.Array:
     """The dask array that a node is."""
     builder = Builder(settings)
-    name = builder.add(node)
-    dtype = node.spec.dtype
-    meta = np.empty((0,) * len(node.shape), dtype)
-    return da.Array(builder.graph(), name, chunks_of(node, settings), meta=meta)
+    with asking(settings.device):
+        name = builder.add(node)
+        graph = builder.graph()
+    meta = np.empty((0,) * len(node.shape), node.spec.dtype)
+    return da.Array(graph, name, chunks_of(node, settings), meta=meta)
 
 
 def computed(results: Any) -> Any:

@@ -9,6 +9,7 @@ import dask
 import numpy as np
 from dask.delayed import Delayed
 
+from chunkflow.dask.asking import asking
 from chunkflow.dask.graph import Builder, Settings
 from chunkflow.dask.tasks import Opened
 from chunkflow.errors import ArgumentError, ArgumentTypeError
@@ -103,8 +104,10 @@ def store(
         for node, place in wanted.items():
             sink, opened = _opened(node, place, chunks, overwrite)
             sinks.append(sink)
-            finished.append(builder.stored(node, opened))
-        graph = builder.graph()
+            with asking(device):
+                finished.append(builder.stored(node, opened))
+        with asking(device):
+            graph = builder.graph()
         dask.compute(*(Delayed(key, graph, layer=key[0]) for key in finished), **options)
         results = tuple([sink.commit() for sink in sinks])
     except BaseException:

@@ -1,0 +1,28 @@
+"""Tasks ask for a GPU where the cluster's workers declare them, so that no more run at a time than these have."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+import dask
+
+RESOURCE = "GPU"
+
+
+def asking(device: Any) -> AbstractContextManager[Any]:
+    """Let each of the tasks that are made within ask for a GPU of its worker, if any worker has declared some.
+
+    None does where resources are asked for already (``dask.annotate``), or `device` is the CPU.
+    """
+    distributed = sys.modules.get("distributed")
+    if distributed is None or str(device) == "cpu" or "resources" in (dask.get_annotations() or {}):
+        return nullcontext()
+    try:
+        client = distributed.default_client()
+    except ValueError:  # tasks are for another scheduler
+        return nullcontext()
+    workers = client.scheduler_info()["workers"].values()
+    declared = any(worker.get("resources", {}).get(RESOURCE) for worker in workers)
+    return dask.annotate(resources={RESOURCE: 1}) if declared else nullcontext()
