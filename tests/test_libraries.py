@@ -281,6 +281,7 @@ def test_cupys_kernels_and_numbas_take_blocks_as_they_are() -> None:
 
 
 @pytest.mark.gpu
+@pytest.mark.filterwarnings("ignore:.*Grid size")
 def test_numbas_kernels_run_on_the_stream_they_are_given() -> None:
     cupy, cuda = pytest.importorskip("cupy"), pytest.importorskip("numba.cuda")
 
