@@ -42,6 +42,9 @@ BROAD, EVEN = 1024, 128
 FULL = 512
 """Rows of later tiles are multiples of this: products of double precision lost a tenth with others."""
 
+MOST_AHEAD = 6
+"""Slots for panels, at most, where smaller later tiles leave memory for them."""
+
 STRIDED = 0.7
 """What a byte of a block that is no run in its store costs besides, in bytes of one that is."""
 
@@ -122,13 +125,14 @@ def _ending_sooner(problem: Problem, plan: Plan, units: Sequence[int]) -> Plan:
         before = later if last < left else side
         return busy - last * work + max(0.0, before * way - busy) + last * way
 
-    fewest = _grid.count(left, counts[axis])  # one tile more: many small ones are multiplied at a lower rate
+    fewest = _grid.count(left, counts[axis] + 1)  # two tiles more: many small ones are multiplied at a lower rate
     best = min([side, *range(-(-fewest // step) * step, side, step)], key=after)
     if best == side:
         return plan
     later = tuple(best if a == axis else n for a, n in enumerate(plan.block))
-    found = problem.plan(plan.block, plan.depth, plan.resident, later)
-    return found if found.memory.total <= problem.budget else plan
+    # They take less memory, too: what is left lets panels come while a tile's way back is in the way of theirs.
+    plans = (problem.plan(plan.block, depth, plan.resident, later) for depth in range(MOST_AHEAD, plan.depth - 1, -1))
+    return next((p for p in plans if p.memory.total <= problem.budget), plan)
 
 
 def depths(problem: Problem) -> tuple[int, ...]:
