@@ -72,10 +72,10 @@ class Problem:
         out_shapes = [o.shape(block) for o in op.outputs]
         written = sum(s.nbytes for s in self.outputs)
         in_bytes = _bytes(in_shapes, self.operands)
-        waits = out_bytes = _bytes(out_shapes, self.outputs)
+        out_waits = out_bytes = _bytes(out_shapes, self.outputs)
         if later is not None and isinstance(op, Contraction) and op.tile_alone:
             # What a lane holds is the result: of all that are there at a time, one at most is the first.
-            waits = _bytes([o.shape(later) for o in op.outputs], self.outputs)
+            out_waits = _bytes([o.shape(later) for o in op.outputs], self.outputs)
         lanes = max(1, min(machine.lanes, depth, blocks))
         inputs = upload = read = decode = 0
         privates = []
@@ -98,7 +98,7 @@ class Problem:
             stores = math.prod(n for a, n in enumerate(counts) if a not in part.folded)
             # Only the last of the steps that are combined gives a result: of `depth` steps on their way, so many do.
             waiting = -(-depth // max(blocks // max(stores, 1), 1)) if late else lanes
-            outputs += min(waiting, max(stores, 1)) * sum(rounded(waits[i], page) for i in part.numbers)
+            outputs += min(waiting, max(stores, 1)) * sum(rounded(out_waits[i], page) for i in part.numbers)
         kept = op.holds(block)
         if len(op.parts) == 1:
             partials = lanes * rounded(kept, page) if kept else 0

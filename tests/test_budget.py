@@ -267,6 +267,23 @@ def test_what_is_moved_into_another_byte_order_stays_within_the_budget(
     np.testing.assert_array_equal(out, x if fn is cf.copy else x.T)
 
 
+@pytest.mark.parametrize("megabytes", [1, 2, 4])
+@pytest.mark.parametrize(
+    "cut", [np.s_[::4], np.s_[::4, ::4], np.s_[7::-1], np.s_[13:-10, ::-3], np.s_[:, ::64]], ids=repr
+)
+@pytest.mark.parametrize("kind", ["npy", "zarr"])
+def test_slices_stay_within_the_budget(kind: str, cut: Any, megabytes: int, on_disk: Path, tmp_path: Path) -> None:
+    source = on_disk / f"x.{kind}"
+    cf.map(np.negative, source, chunks=(20, -1), device="cpu")
+    gc.collect()
+    lazy = cf.open(source)[cut] * 2
+    with cf.Budget(megabytes * MB), traced() as peak:
+        lazy.to_npy(tmp_path / "y.npy", device=NumpyDevice(lanes=4))
+        measured = peak()
+    assert measured <= megabytes * MB + SLACK
+    np.testing.assert_array_equal(np.load(tmp_path / "y.npy"), np.load(on_disk / "x.npy")[cut] * 2)
+
+
 @dataclass
 class DriverMemory:
     """Device memory by the driver's own count, sampled by a thread."""

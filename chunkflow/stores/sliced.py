@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
 
-from chunkflow.grid import Region, Shape, shape_of
+from chunkflow.grid import Region, Shape, fit, regions, shape_of, shift
 from chunkflow.spec import ArraySpec
 from chunkflow.stores.base import Footprint, Source
 from chunkflow.stores.layout import part
+
+STRIP = 64 << 10
+"""Bytes that are read at once of an array of whose elements only some are wanted."""
 
 Cut = tuple[int, int, int]
 """Of one axis: the first element, how many, and the step from one to the next."""
@@ -19,11 +23,14 @@ Cut = tuple[int, int, int]
 def sliced_spec(spec: ArraySpec, cuts: Sequence[Cut]) -> ArraySpec:
     """What is known of a slice of an array."""
     shape = tuple(number for _, number, _ in cuts)
-    chunks: Shape | None = None
-    if spec.chunks is not None:
-        sides = zip(spec.chunks, cuts, strict=True)
-        chunks = tuple(max(1, min(chunk // abs(step), max(n, 1))) for chunk, (_, n, step) in sides)
-    return replace(spec, shape=shape, chunks=chunks)
+    if spec.chunks is None:
+        return replace(spec, shape=shape)
+    sides = list(zip(spec.chunks, cuts, strict=True))
+    chunks = tuple(max(1, min(chunk // abs(step), max(n, 1))) for chunk, (_, n, step) in sides)
+    # A chunk is decoded whole, and read to a place of its own if only some of its elements are wanted.
+    apart = any(abs(step) > 1 for _, _, step in cuts)
+    share = math.prod(min(c, n) for c, n in zip(spec.chunks, spec.shape, strict=True)) / math.prod(chunks)
+    return replace(spec, shape=shape, chunks=chunks, copies=(spec.copies + apart) * max(share, 1.0))
 
 
 class SlicedSource:
@@ -58,10 +65,21 @@ class SlicedSource:
             self._source.read(behind, part(out, picks))
             return
         found = self._source.view(behind)
-        if found is None:
-            found = np.empty(shape_of(behind), self.spec.dtype)
-            self._source.read(behind, found)
-        out[...] = part(found, picks)
+        if found is not None:
+            out[...] = part(found, picks)
+            return
+        for piece in regions(out.shape, self._strip(out.shape)):
+            behind, picks = self._behind(shift(piece, [side.start for side in region]))
+            strip = np.empty(shape_of(behind), self.spec.dtype)
+            self._source.read(behind, strip)
+            out[piece] = part(strip, picks)
+
+    def _strip(self, shape: Shape) -> Shape:
+        """Sides of what is read at a time, with the elements between: a chunk, or as much as nobody needs to count."""
+        if self.spec.chunks is not None:
+            return self.spec.chunks
+        room = STRIP // (self.spec.dtype.itemsize * math.prod(abs(step) for _, _, step in self._cuts))
+        return fit(shape, (1,) * len(shape), self.spec.order, room)
 
     def view(self, region: Region) -> np.ndarray | None:
         """See `Source.view`."""
