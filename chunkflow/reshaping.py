@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -31,7 +32,7 @@ def reshaped(node: Node, shape: Any) -> Node:
     if wanted == node.shape:
         return node
     spec = ArraySpec(f"{node.name} reshaped", wanted, node.spec.dtype)
-    held = node if isinstance(node, Leaf) and _is_plain(node.source) else _copied(node)
+    held = node if isinstance(node, Leaf) and _is_plain(node) else _copied(node)
     return interned(("reshape", held, wanted), lambda: Seen(spec.name, _Reshaped([Lazy(held)], spec), [held], spec))
 
 
@@ -44,7 +45,10 @@ class _Reshaped:
 
     def on(self, arrays: Sequence[Any]) -> Any:
         """Of an array that is there, in C order."""
-        return arrays[0].reshape(self.spec.shape)
+        (array,) = arrays
+        if isinstance(array, str | os.PathLike):
+            array = np.load(array, mmap_mode="r", allow_pickle=False)
+        return array.reshape(self.spec.shape)
 
     def __chunkflow_spec__(self) -> ArraySpec:
         """See `chunkflow.stores.spec_of`."""
@@ -63,8 +67,12 @@ def _same(block: Any) -> Any:
     return block
 
 
-def _is_plain(source: Any) -> bool:
-    return isinstance(source, np.ndarray) and source.flags.c_contiguous
+def _is_plain(node: Leaf) -> bool:
+    """Whether an array is in memory, or can be mapped there, in C order."""
+    if isinstance(node.source, str | os.PathLike):
+        in_order = node.spec.order == tuple(range(len(node.shape)))
+        return in_order and node.spec.size > 0 and os.fspath(node.source).endswith(".npy")
+    return isinstance(node.source, np.ndarray) and node.source.flags.c_contiguous
 
 
 def _full(shape: Any, given: Shape) -> Shape:

@@ -929,3 +929,15 @@ def test_slices_of_slices_are_slices() -> None:
     assert x[1:][:-1]._node is x[:-1][1:]._node
     for index, then in itertools.product([slice(2, 50, 3), slice(None, None, -2), slice(40, 5, -1)], repeat=2):
         same(x[index][then].compute(device="cpu"), array[index][then])
+
+
+@pytest.mark.parametrize("dtype", ["f4", ">i2"])
+@pytest.mark.parametrize("order", ["C", "F"])
+def test_files_in_c_order_are_reshaped_without_a_pass(order: Any, dtype: str, tmp_path: Path) -> None:
+    a = np.asarray(np.arange(24).reshape(2, 3, 4), dtype, order)
+    np.save(tmp_path / "x.npy", a)
+    for path in (tmp_path / "x.npy", str(tmp_path / "x.npy")):
+        x = cf.open(path).reshape(4, -1)
+        assert len(cf.explain(x, device="cpu").passes) == 1 + (order == "F")
+        same(x.compute(device="cpu"), np.ascontiguousarray(a, dtype[-2:]).reshape(4, -1))
+        same(np.asarray(x[1:3, ::2]), a.astype(dtype[-2:]).reshape(4, -1)[1:3, ::2])
