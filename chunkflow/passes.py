@@ -20,7 +20,8 @@ from typing import Any
 
 import numpy as np
 
-from chunkflow import grid, host, interrupts
+from chunkflow import devices, grid, host, interrupts
+from chunkflow.budget import borrow
 from chunkflow.errors import ArgumentError, BudgetError
 from chunkflow.fusing import MustBeStoredError, Pass, fed, fused, nest_of, source_of, sources_of, unstored
 from chunkflow.graph import Item, Later, Lazy, Node, Op
@@ -31,9 +32,11 @@ from chunkflow.plan import Plan
 from chunkflow.prepare import Options, prepared
 from chunkflow.spec import ArraySpec
 from chunkflow.trace import Trace
+from chunkflow.units import parse_bytes
 
-SHARE = 16
-"""What is stored in between stays in memory if it takes no more than one part in so many of what is free."""
+SHARE, LEAST = 16, 64 << 10
+"""What is stored in between stays in memory if it takes no more than one part in so many of what is free, and of the
+budget where that is of the host's memory too; or no more than so many bytes."""
 
 
 _around: ContextVar[Mapping[Node, Any]] = ContextVar("chunkflow_around", default=MappingProxyType({}))
@@ -72,11 +75,12 @@ class Evaluation:
         self._check(wanted)
         folder: list[Path] = []
         numbers = itertools.count()
+        room = _room(self.options)
 
         def place(node: Node) -> Any:
             if node in wanted:
                 return wanted[node]
-            if (isinstance(node, Op) and len(node.specs) > 1) or _is_small(node.spec):
+            if (isinstance(node, Op) and len(node.specs) > 1) or node.spec.nbytes <= room:
                 return None
             if not folder:
                 made = stack.enter_context(tempfile.TemporaryDirectory(prefix="chunkflow-", ignore_cleanup_errors=True))
@@ -312,9 +316,14 @@ def made_up(nodes: Sequence[Node]) -> dict[Node, Any]:
     }
 
 
-def _is_small(spec: ArraySpec) -> bool:
-    free = host.available_memory()
-    return free is None or spec.nbytes * SHARE <= free
+def _room(options: Options) -> int:
+    """Bytes of a result that stays in the host's memory until it is read again."""
+    device, free = devices.resolve(options.device), host.available_memory()
+    limits = [] if free is None else [free]
+    if not device.machine.staged:
+        budget, _, cap = borrow(options.budget)
+        limits += [budget.limit_on(device), *([] if cap is None else [parse_bytes(cap, whole=device.free_memory())])]
+    return max(LEAST, min(limits, default=1 << 62) // SHARE)
 
 
 # -- What an operation gives ------------------------------------------------------------------------------------------

@@ -267,6 +267,22 @@ def test_what_is_moved_into_another_byte_order_stays_within_the_budget(
     np.testing.assert_array_equal(out, x if fn is cf.copy else x.T)
 
 
+@pytest.mark.parametrize("megabytes", [2, 4])
+@pytest.mark.parametrize(
+    "made",
+    [lambda x: (x * 2).reshape(-1, 64), lambda x: np.concatenate([x * 2, x]), lambda x: np.stack([x, x * 2])[:, ::-1]],
+)
+def test_what_lies_between_passes_stays_within_the_budget(
+    made: Callable[[Any], Any], megabytes: int, on_disk: Path, tmp_path: Path
+) -> None:
+    lazy = made(cf.open(on_disk / "x.npy"))
+    with cf.Budget(megabytes * MB), traced() as peak:
+        lazy.to_npy(tmp_path / "y.npy", device=NumpyDevice(lanes=4))
+        measured = peak()
+    assert measured <= megabytes * MB + SLACK
+    np.testing.assert_array_equal(np.load(tmp_path / "y.npy"), made(np.load(on_disk / "x.npy")))
+
+
 @pytest.mark.parametrize("megabytes", [1, 2, 4])
 @pytest.mark.parametrize(
     "cut", [np.s_[::4], np.s_[::4, ::4], np.s_[7::-1], np.s_[13:-10, ::-3], np.s_[:, ::64]], ids=repr
