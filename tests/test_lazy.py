@@ -74,6 +74,9 @@ SHAPED: list[Callable[[Any], Any]] = [
     lambda x: x[..., ::2],
     lambda x: np.concatenate([x, x]),
     lambda x: x.reshape(-1),
+    lambda x: np.maximum(x[1:], x[:-1]),
+    lambda x: x[1:][:-1] + x[:-1][1:] + x[2:],
+    lambda x: x[:, None][:, ::-1],
 ]
 REDUCED: list[Callable[[Any], Any]] = [
     lambda x: x.sum(axis=0),
@@ -82,6 +85,8 @@ REDUCED: list[Callable[[Any], Any]] = [
     lambda x: np.count_nonzero(x, axis=-1),
     lambda x: x.min(),
     lambda x: np.cumsum(x, axis=0),
+    lambda x: x[None][1:].sum(axis=0),
+    lambda x: x[..., None][..., 1:].sum(axis=-1),
 ]
 
 
