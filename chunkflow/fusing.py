@@ -6,7 +6,7 @@ that needs them, so each source is an operand once, however many results it goes
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -36,6 +36,10 @@ Sources = Mapping[Node, Any]
 """For nodes that are stored, where."""
 
 
+Lacking = Callable[[Node], None]
+"""Is told of a node that must be stored first, and says in the sources where it would be."""
+
+
 class MustBeStoredError(ChunkflowError):
     """What feeds an operation has to be stored first: `node` is it."""
 
@@ -57,8 +61,10 @@ class Pass:
     origins: tuple[Any, ...] = ()
 
 
-def fused(nodes: Sequence[Node], stored: Sources) -> Pass:
+def fused(nodes: Sequence[Node], stored: Sources, lacking: Lacking | None = None) -> Pass:
     """The pass that computes some nodes of one nest.
+
+    With `lacking` all that must be stored first is found at once; the pass is none to run then.
 
     Raises
     ------
@@ -66,7 +72,7 @@ def fused(nodes: Sequence[Node], stored: Sources) -> Pass:
         A node that one of them needs must be stored first.
     """
     extents = nest_of(nodes[0], stored)
-    program = _Program(extents, stored)
+    program = _Program(extents, stored, lacking)
     parts: list[Folding | None] = []
     each: list[Axes] = []
     together: list[int] = []
@@ -160,14 +166,14 @@ def _freeing(code: Sequence[Instruction]) -> tuple[tuple[Instruction, tuple[int,
     return tuple((instruction, tuple(old)) for instruction, old in zip(code, spent, strict=True))
 
 
-def fed(node: Op, stored: Sources) -> Pass:
-    """The pass of an operation that has to be alone, with what feeds it."""
+def fed(node: Op, stored: Sources, lacking: Lacking | None = None) -> Pass:
+    """The pass of an operation that has to be alone, with what feeds it; `lacking` as for `fused`."""
     declared = node.declared
     if all(source_of(child, stored) is not None for child in node.inputs):
         return Pass((node,), declared, tuple(source_of(child, stored) for child in node.inputs))
     if not node.conforms or type(declared.nest) is not Blockwise or any(o.halo for o in declared.nest.operands):
         raise MustBeStoredError(unstored(node.inputs, stored))
-    program = _Program(declared.nest.extents, stored)
+    program = _Program(declared.nest.extents, stored, lacking)
     for i, (child, operand) in enumerate(zip(node.inputs, declared.nest.operands, strict=True)):
         program.add(Emit(i, (program.compute(child, operand.axes, 0),)))
     feeds = Fused(_freeing(program.code), tuple(program.windows), (None,) * len(node.inputs))
@@ -226,12 +232,17 @@ def _identity(node: Node) -> Any:
     return node.key if isinstance(node, Leaf) else node
 
 
+_Wanted = tuple[Node, Axes, int]
+"""A node's value, the axes that its dimensions follow, and the window in which it is wanted."""
+
+
 @dataclass
 class _Program:
     """Instructions in the order in which they are added."""
 
     extents: Shape
     stored: Sources
+    lacking: Lacking | None = None
     code: list[Instruction] = field(default_factory=list)
     windows: list[Window] = field(default_factory=list)
     sources: list[Any] = field(default_factory=list)
@@ -253,21 +264,30 @@ class _Program:
 
     def compute(self, node: Node, axes: Axes, window: int) -> int:
         """Register of a node's value, whose dimensions follow `axes`, in a window."""
-        wanted = (node, axes, window)
-        stack = [(wanted, False)]
+        wanted: _Wanted = (node, axes, window)
+        stack: list[tuple[_Wanted, list[_Wanted] | None]] = [(wanted, None)]
         while stack:  # deep expressions would be too deep for recursion
-            this, ready = stack.pop()
+            this, below = stack.pop()
             if this in self._known:
                 continue
-            below = self._below(*this)
-            if ready or not below:
+            if below is not None or not (below := self._sought(this)):
                 self._known[this] = self._emit(this, below)
             else:
-                stack.append((this, True))
-                stack += [(child, False) for child in reversed(below)]
+                stack.append((this, below))
+                stack += [(child, None) for child in reversed(below)]
         return self._known[wanted]
 
-    def _below(self, node: Node, axes: Axes, window: int) -> list[tuple[Node, Axes, int]]:
+    def _sought(self, wanted: _Wanted) -> list[_Wanted]:
+        """What a node's value needs, when all that must be stored first is said to be."""
+        while True:
+            try:
+                return self._below(*wanted)
+            except MustBeStoredError as error:
+                if self.lacking is None:
+                    raise
+                self.lacking(error.node)
+
+    def _below(self, node: Node, axes: Axes, window: int) -> list[_Wanted]:
         """What a node's value needs: nodes, the axes that they follow, and windows."""
         if source_of(node, self.stored) is not None:
             return []
@@ -323,7 +343,7 @@ class _Program:
             self.windows.append(grown)
         return self._grown[grown]
 
-    def _emit(self, wanted: tuple[Node, Axes, int], below: Sequence[tuple[Node, Axes, int]]) -> int:
+    def _emit(self, wanted: _Wanted, below: Sequence[_Wanted]) -> int:
         node, axes, window = wanted
         if source_of(node, self.stored) is not None:
             return self.add(Load(self._operand(node, axes, window), axes, window))

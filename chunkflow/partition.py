@@ -149,21 +149,28 @@ def pass_of(node: Node) -> tuple[Pass, list[Node]]:
     """
     awaited: list[Node] = []
     stored: dict[Node, Any] = {}
+    node = _unrolled(node)
+    target = node.op if isinstance(node, Item) and not node.op.aligned else node
+
+    def lacking(missing: Node) -> None:
+        op = missing.op if isinstance(missing, Item) and not missing.op.aligned else missing
+        _unrolled(op)
+        specs = op.specs if isinstance(op, Op) else (op.spec,)
+        stands = tuple(Awaited(len(awaited) + i, spec) for i, spec in enumerate(specs))
+        stored[op] = stands if len(stands) > 1 else stands[0]
+        awaited.extend([op] if len(specs) == 1 else [_item(op, i) for i in range(len(specs))])
+
     while True:
-        node = _unrolled(node)
-        target = node.op if isinstance(node, Item) and not node.op.aligned else node
+        known = len(awaited)
         try:
             if isinstance(target, Op) and not (target.aligned or target.folds):
-                return fed(target, stored), awaited
-            return fused([target], stored), awaited
+                made = fed(target, stored, lacking)
+            else:
+                made = fused([target], stored, lacking)
         except MustBeStoredError as error:
-            missing = error.node
-            op = missing.op if isinstance(missing, Item) and not missing.op.aligned else missing
-            _unrolled(op)
-            specs = op.specs if isinstance(op, Op) else (op.spec,)
-            stands = tuple(Awaited(len(awaited) + i, spec) for i, spec in enumerate(specs))
-            stored[op] = stands if len(stands) > 1 else stands[0]
-            awaited += [op] if len(specs) == 1 else [_item(op, i) for i in range(len(specs))]
+            lacking(error.node)
+        if len(awaited) == known:
+            return made, awaited
 
 
 def _item(op: Node, i: int) -> Node:

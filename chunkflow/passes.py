@@ -23,7 +23,7 @@ import numpy as np
 from chunkflow import devices, grid, host, interrupts
 from chunkflow.budget import borrow
 from chunkflow.errors import ArgumentError, BudgetError
-from chunkflow.fusing import MustBeStoredError, Pass, fed, fused, nest_of, source_of, sources_of, unstored
+from chunkflow.fusing import Lacking, MustBeStoredError, Pass, fed, fused, nest_of, source_of, sources_of, unstored
 from chunkflow.graph import Item, Later, Lazy, Node, Op
 from chunkflow.grid import Grid
 from chunkflow.launch import launched
@@ -100,7 +100,9 @@ class Evaluation:
         """Refuse outputs that cannot be written, or that a later pass, or another output, is in the way of."""
         places = places_of(wanted, overwrite=self.options.overwrite)
         written: dict[Node, Place] = {}
-        for group, _ in Evaluation(self.options, stored=dict(self.stored)).groups(list(wanted), imagine=True):
+        # From here both start with the same stored: what one finds to be needed, the other need not find again.
+        imagined = Evaluation(self.options, stored=dict(self.stored), _needs=self._needs)
+        for group, _ in imagined.groups(list(wanted), imagine=True):
             check_clear(written.values(), group)
             written |= {node: places[node] for node in group if node in places}
 
@@ -161,32 +163,35 @@ class Evaluation:
         if node not in self._needs:
             stored = dict(self.stored)
             needed: set[Node] = set()
+
+            def lacking(missing: Node) -> None:
+                if isinstance(missing, Item) and not missing.op.aligned:
+                    missing = missing.op
+                needed.add(missing)
+                stored.update(made_up([missing]))
+
             while True:
                 try:
-                    self._pass([node], stored)
+                    self._pass([node], stored, lacking)
                     break
                 except MustBeStoredError as error:
-                    missing = (
-                        error.node.op if isinstance(error.node, Item) and not error.node.op.aligned else error.node
-                    )
-                    needed.add(missing)
-                    stored.update(made_up([missing]))
+                    lacking(error.node)
             self._needs[node] = frozenset(needed)
         return self._needs[node]
 
     @staticmethod
-    def _pass(group: Sequence[Node], stored: Mapping[Node, Any]) -> Pass | None:
+    def _pass(group: Sequence[Node], stored: Mapping[Node, Any], lacking: Lacking | None = None) -> Pass | None:
         node = group[0]
         if isinstance(node, Later):
             for child in node.inputs:
                 if source_of(child, stored) is None:
                     if not node.streams:
                         raise MustBeStoredError(unstored([child], stored))
-                    fused([child], stored)  # it is computed in each of the passes, and what it needs but once
+                    fused([child], stored, lacking)  # it is computed in each of the passes, and what it needs but once
             return None
         if isinstance(node, Op) and not (node.aligned or node.folds):
-            return fed(node, stored)
-        return fused(group, stored)
+            return fed(node, stored, lacking)
+        return fused(group, stored, lacking)
 
     def _parts(self, group: Sequence[Node], wanted: Mapping[Node, Any]) -> list[Sequence[Node]]:
         """A group, or as much of it as fits the budget at a time, and is not faster in several passes.

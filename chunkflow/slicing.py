@@ -8,6 +8,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -106,70 +107,90 @@ def _parsed(index: Any, shape: Shape) -> tuple[tuple[Cut, ...], tuple[int, ...],
 
 
 def sliced(node: Node, cuts: Sequence[Cut]) -> Node:
-    """The node of some of an array's elements along each axis."""
-    known: dict[tuple[Node, tuple[Cut, ...]], Node] = {}
-    wanted = (node, tuple(cuts))
-    stack = [wanted]
-    while stack:  # deep expressions would be too deep for recursion
-        this = stack[-1]
-        below = _below(*this)
-        missing = [one for one in below or () if one not in known]
-        if missing and this not in known:
-            stack += reversed(missing)
-            continue
-        stack.pop()
-        if this not in known:
-            known[this] = _cut(*this, None if below is None else [known[one] for one in below])
-    return known[wanted]
-
-
-def _below(node: Node, cuts: tuple[Cut, ...]) -> list[tuple[Node, tuple[Cut, ...]]] | None:
-    """What a slice of a node is made of; None where it is one of what is stored for the node, or the node itself."""
-    if _is_whole(node, cuts):
-        return None
-    if isinstance(node, Item) and node.op.aligned:
-        return [(node.op, cuts)] if _below(node.op, cuts) is not None else None
-    if not isinstance(node, Op) or not node.aligned:
-        return None
-    declared = node.declared
-    if any(operand.halo for operand in declared.nest.operands) or getattr(declared.kernel, "wants", None):
-        return None
-    along = dict(zip(declared.axes, cuts, strict=True))
-    return [
-        (child, tuple((0, 1, 1) if a is None else along[a] for a in operand.axes))
-        for child, operand in zip(node.inputs, declared.nest.operands, strict=True)
-    ]
-
-
-def _is_whole(node: Node, cuts: tuple[Cut, ...]) -> bool:
-    return all(cut == (0, n, 1) for cut, n in zip(cuts, node.shape, strict=True))
-
-
-def _cut(node: Node, cuts: tuple[Cut, ...], below: Sequence[Node] | None) -> Node:
-    """The node of a slice, given those of what it is made of."""
-    if _is_whole(node, cuts):
-        return node
-    if isinstance(node, Seen) and isinstance(node.view, Slice):  # of a slice: of what it is one of
-        pairs = zip(node.view.cuts, cuts, strict=True)
-        return _cut(node.inputs[0], tuple((a + i * s, n, s * t) for (a, _, s), (i, n, t) in pairs), None)
-    key = (Slice, node, cuts)
-    if below is None:
-        view = Slice([Lazy(node)], cuts)
-        return interned(key, lambda: Seen(f"{node.name}[...]", view, [node], view.__chunkflow_spec__()))
-    if isinstance(node, Item):
-        op = below[0]
+    """The node of some of an array's elements along each axis; the same one, in whatever steps they are picked."""
+    of, known = _sliced_already(node)
+    then = zip(known, cuts, strict=True)
+    composed = [(a + i * s, n, s * t) for (a, _, s), (i, n, t) in then]
+    exact = tuple((i, n, t) if n > 1 else (i, 1, 1) if n else (0, 0, 1) for i, n, t in composed)
+    if all(cut == (0, n, 1) for cut, n in zip(exact, of.shape, strict=True)):
+        return of
+    key = (Slice, of, exact)
+    if isinstance(of, Op) and (emptied := _emptied(of, exact)) is not None:
+        return interned(key, lambda: Sliced(of, exact, emptied))
+    if isinstance(of, Item) and _emptied(of.op, exact) == ():
+        op = sliced(of.op, exact)
         assert isinstance(op, Op)
-        return interned(key, lambda: Item(op, node.item))
-    assert isinstance(node, Op)
-    children = iter(below)
-    arrays = [Lazy(next(children)) if given is node.slot else given for given in node.args]
-    request = replace(node.request, arrays=arrays)
-    if isinstance(node.declared.kernel, Stretched):
-        request = replace(request, declare=declare_broadcast(tuple(number for _, number, _ in cuts)))
-    made = interned(key, lambda: Op(request, node.name, learn))
-    assert isinstance(made, Op)
-    made.check()  # from below upwards: all at once would be too deep
-    return made
+        return interned((Item, op, of.item), lambda: Item(op, of.item))
+    view = Slice([Lazy(of)], exact)
+    return interned(key, lambda: Seen(f"{of.name}[...]", view, [of], view.__chunkflow_spec__()))
+
+
+def _sliced_already(node: Node) -> tuple[Node, Sequence[Cut]]:
+    """What a node is a slice of, and which; of what is none all of itself."""
+    if isinstance(node, Sliced):
+        return node.origin, node.cuts
+    if isinstance(node, Seen) and isinstance(node.view, Slice):
+        return node.inputs[0], node.view.cuts
+    return node, [(0, n, 1) for n in node.shape]
+
+
+def _emptied(op: Op, cuts: Sequence[Cut]) -> Shape | None:
+    """The result's new dimensions, which none of the arrays has, of which a slice leaves nothing.
+
+    None where slices of the arrays do not make one of the result.
+    """
+    if not op.aligned:
+        return None
+    declared, nest = op.declared, op.declared.nest
+    if any(operand.halo for operand in nest.operands) or getattr(declared.kernel, "wants", None):
+        return None
+    if isinstance(declared.kernel, Stretched):
+        return ()
+    followed = {a for operand in nest.operands for a in operand.axes}
+    sides = [(a not in followed, nest.extents[a]) for a in declared.axes if a is not None]
+    cut = tuple(d for d, (new, n) in enumerate(sides) if new and cuts[d] != (0, n, 1))
+    return cut if all(sides[d][1] == 1 for d in cut) else None
+
+
+class Sliced(Op):
+    """What an operation makes of slices of its arrays: a slice of `origin`, which is none itself.
+
+    What feeds it is sliced when it is asked for. Where an expression is sliced step by step, as a difference equation
+    is, each step would else slice all that is below it anew, though the last one's slices are the only ones wanted.
+    """
+
+    def __init__(self, origin: Op, cuts: tuple[Cut, ...], emptied: Shape) -> None:
+        self.origin, self.cuts, self.emptied = origin, cuts, emptied
+        self.name, self.told, self.slot = origin.name, origin.told, origin.slot
+        self.args, self._learn = origin.args, _as_origin
+        self.request = replace(origin.request, arrays=())
+        if emptied:  # a new axis is 1 long whatever the arrays are: what the others leave is stretched to nothing
+            self.args = (origin.slot,)
+            self.request = Request(declare_broadcast(self.shape), (), Options(), loose=True)
+        elif isinstance(origin.declared.kernel, Stretched):
+            self.request = replace(self.request, declare=declare_broadcast(self.shape))
+
+    @cached_property
+    def inputs(self) -> tuple[Node, ...]:  # type: ignore[override]
+        """See `Node`."""
+        if self.emptied:
+            cuts = [(0, 1, 1) if d in self.emptied else cut for d, cut in enumerate(self.cuts)]
+            return (sliced(self.origin, cuts),)
+        declared = self.origin.declared
+        along = dict(zip(declared.axes, self.cuts, strict=True))
+        pairs = zip(self.origin.inputs, declared.nest.operands, strict=True)
+        return tuple(sliced(child, [(0, 1, 1) if a is None else along[a] for a in o.axes]) for child, o in pairs)
+
+    @property
+    def shape(self) -> Shape:
+        """See `Node.shape`."""
+        return tuple(number for _, number, _ in self.cuts)
+
+
+def _as_origin(op: Op) -> tuple[ArraySpec, ...]:
+    """Specs of a slice's results, without another trial."""
+    assert isinstance(op, Sliced)
+    return tuple(sliced_spec(spec, op.cuts) for spec in op.origin.specs)
 
 
 def viewed(node: Node, declare: Any, name: str, given: Any) -> Node:

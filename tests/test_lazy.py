@@ -19,7 +19,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import chunkflow as cf
+from chunkflow import partition, passes
 from chunkflow.errors import ArgumentError, ResultError
+from chunkflow.fusing import fused
 from chunkflow.graph import Op
 from chunkflow.passes import Evaluation
 from chunkflow.prepare import Options
@@ -74,6 +76,9 @@ SHAPED: list[Callable[[Any], Any]] = [
     lambda x: x[..., ::2],
     lambda x: np.concatenate([x, x]),
     lambda x: x.reshape(-1),
+    lambda x: np.maximum(x[1:], x[:-1]),
+    lambda x: x[1:][:-1] + x[:-1][1:] + x[2:],
+    lambda x: x[:, None][:, ::-1],
 ]
 REDUCED: list[Callable[[Any], Any]] = [
     lambda x: x.sum(axis=0),
@@ -82,6 +87,8 @@ REDUCED: list[Callable[[Any], Any]] = [
     lambda x: np.count_nonzero(x, axis=-1),
     lambda x: x.min(),
     lambda x: np.cumsum(x, axis=0),
+    lambda x: x[None][1:].sum(axis=0),
+    lambda x: x[..., None][..., 1:].sum(axis=-1),
 ]
 
 
@@ -262,6 +269,21 @@ def test_what_needs_a_result_waits_for_it() -> None:
     np.testing.assert_allclose(top, (array - array.mean(axis=0)).max())
     assert least == array.min()
     np.testing.assert_allclose(spread, array.var(axis=0))
+
+
+def test_what_must_be_stored_is_found_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    (array,) = volumes(1)
+    lazy, expected = cf.open(array), array
+    for _ in range(20):
+        lazy, expected = lazy - lazy.mean(axis=0) + lazy.max(), expected - expected.mean(axis=0) + expected.max()
+    made = []
+    for module in (passes, partition):
+        monkeypatch.setattr(module, "fused", lambda *args: made.append(args) or fused(*args))
+    np.testing.assert_allclose(lazy.compute(device="cpu"), expected)
+    assert len(made) <= 3 * 41  # for each node to see what it needs, and to run it, some together
+    made.clear()
+    assert len(partition.passes_of([lazy._node])) == 41
+    assert len(made) <= 2 * 41
 
 
 def test_results_of_one_pass_follow_different_axes() -> None:
