@@ -598,6 +598,8 @@ REFUSED: list[tuple[Callable[[Any], Any], str]] = [
     (lambda x: x.sum(axis=3), "out of bounds"),
     (lambda x: x.astype("i4", casting="safe"), "according to the rule"),
     (lambda x: cf.map(np.sqrt, x, out="y.zarr"), "to_zarr"),
+    (lambda x: cf.store(x, np.zeros(SHAPE, "i4")), r"float64.*cannot hold.*\.astype\('int32'\)"),
+    (lambda x: x.astype("g").to_zarr("y.zarr"), r"zarr cannot store.*\.astype\('float64'\)"),
     (lambda x: cf.sum(x, budget="1GB"), "budget"),
     (lambda x: x.to_npy("y.zarr"), "npy"),
     (lambda x: cf.store(x, ["a.npy", "b.npy"]), "out"),
