@@ -40,6 +40,7 @@ from chunkflow.trace import Trace
 
 __all__ = [
     "Request",
+    "check_eager",
     "check_passed",
     "composed",
     "execute",
@@ -239,6 +240,22 @@ def later(
         return None if unrolls is None else unrolls(*args, **rest)
 
     return interned(key_of(work, args, kwargs), lambda: Later(name, run, nodes, spec, streams=streams, unroll=unroll))
+
+
+def check_eager(name: str, **arguments: Any) -> None:
+    """Refuse expressions in arguments that are wanted whole before anything runs.
+
+    Raises
+    ------
+    UnsupportedError
+        It names the first of them: NumPy would compute it in silence.
+    """
+    for argument, value in arguments.items():
+        if has_lazy(value):
+            raise UnsupportedError(
+                f"{name}: {argument}= is an expression, and what it holds is needed before anything runs: compute() it "
+                "first, and give the array or number that it is"
+            )
 
 
 def check_passed(name: str, kwargs: Mapping[str, Any]) -> None:

@@ -602,6 +602,7 @@ REFUSED: list[tuple[Callable[[Any], Any], str]] = [
     (lambda x: x.map_overlap(np.add, depth=1, other=[x.max()]), "map_overlap: other is an expression"),
     (lambda x: cf.blockwise(np.add, "ijk", x, "ijk", other=x.max()), "blockwise: other is an expression"),
     (lambda x: cf.blockwise(np.add, "ijk", x, "ijk", x.max(), None), "blockwise: argument 1 is an expression"),
+    (lambda x: cf.histogram(np.ones(SHAPE), weights=x), "number and range="),
     (lambda x: cf.store(x, np.zeros(SHAPE, "i4")), r"float64.*cannot hold.*\.astype\('int32'\)"),
     (lambda x: x.astype("g").to_zarr("y.zarr"), r"zarr cannot store.*\.astype\('float64'\)"),
     (lambda x: cf.sum(x, budget="1GB"), "budget"),
