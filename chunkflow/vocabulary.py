@@ -31,12 +31,12 @@ Function = Callable[..., Any]
 
 _PRODUCTS: dict[np.ufunc, Function] = {np.matmul: linalg.matmul, np.vecdot: linalg.vecdot}
 _REDUCE: dict[np.ufunc, Function] = {
-    np.add: reductions.sum,
-    np.multiply: reductions.prod,
-    np.minimum: extremes.min,
-    np.maximum: extremes.max,
-    np.logical_and: extremes.all,
-    np.logical_or: extremes.any,
+    np.add: equivalents.masked(reductions.sum, 0),
+    np.multiply: equivalents.masked(reductions.prod, 1),
+    np.minimum: equivalents.masked(extremes.min, None),
+    np.maximum: equivalents.masked(extremes.max, None),
+    np.logical_and: equivalents.masked(extremes.all, 1),
+    np.logical_or: equivalents.masked(extremes.any, 0),
 }
 _ACCUMULATE: dict[np.ufunc, Function] = {
     np.add: scans.cumsum,
@@ -71,6 +71,11 @@ def ufunc(fn: np.ufunc, method: str, inputs: Sequence[Any], kwargs: Mapping[str,
     if fn not in table:
         known = ", ".join(f"np.{u.__name__}" for u in table) or "none"
         raise UnsupportedError(f"np.{fn.__name__}.{method} is not supported ({method} of these is: {known})")
+    if not isinstance(inputs[0], Lazy):  # NumPy's own functions come here too, and take what they get for an array
+        raise UnsupportedError(
+            f"np.{fn.__name__}.{method} of an array in memory with where= that is an expression: give it "
+            "chunkflow.open(array)"
+        )
     axis = given.pop("axis", 0)
     return table[fn](inputs[0], axis=axis, **given)
 
@@ -109,7 +114,7 @@ def name_of(fn: Function) -> str:
 
 _SAME = (
     *(np.angle, np.around, np.round, np.clip, np.fix, np.i0, np.imag, np.iscomplex, np.isclose, np.isneginf),
-    *(np.isposinf, np.isreal, np.nan_to_num, np.real, np.sinc),
+    *(np.isposinf, np.isreal, np.real, np.sinc),
 )
 FUNCTIONS: dict[Any, Function] = {
     **{fn: equivalents.elementwise(fn) for fn in _SAME},
@@ -120,7 +125,8 @@ FUNCTIONS: dict[Any, Function] = {
     np.astype: equivalents.astype,
     np.zeros_like: equivalents.filling(0),
     np.ones_like: equivalents.filling(1),
-    np.full_like: lambda x, fill_value, dtype=None: equivalents.filling(fill_value)(x, dtype),
+    np.full_like: equivalents.full_like,
+    np.nan_to_num: equivalents.nan_to_num,
     np.copy: lambda x: x,
     np.shape: lambda x: x.shape,
     np.ndim: lambda x: x.ndim,
