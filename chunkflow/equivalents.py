@@ -12,7 +12,8 @@ from chunkflow import extremes, joining, rearrange, reductions
 from chunkflow.declare import declare_broadcast
 from chunkflow.elementwise import applied, mapped
 from chunkflow.errors import ArgumentError, ArgumentTypeError, UnsupportedError
-from chunkflow.graph import Lazy
+from chunkflow.filling import check_stretch
+from chunkflow.graph import Lazy, is_scalar
 from chunkflow.ops.map import as_axes, normalize_axes
 from chunkflow.reshaping import reshaped
 from chunkflow.run import check_eager
@@ -40,7 +41,7 @@ def masked(reduce: Function, neutral: Any) -> Function:
             raise ArgumentError(f"initial={initial!r} has the shape {np.shape(initial)}: give one number")
         if where is not True:
             x = x if isinstance(x, Lazy) else np.asarray(x)
-            _check_stretch("where", where, x)
+            check_stretch("where", where, x)
             if neutral is None and initial is None:
                 raise UnsupportedError("min and max with where= need initial=, as there may be no element")
             other = x.dtype.type(neutral) if neutral is not None else _packed(ufunc, initial, x.dtype)
@@ -80,14 +81,6 @@ def mean(x: Any, axis: Any = None, dtype: Any = None, keepdims: bool = False, wh
     total = masked(reductions.sum, 0)(x, axis=axis, dtype=wide, keepdims=keepdims, where=where)
     number = reductions.sum(broadcast_to(where, x.shape), axis=axis, keepdims=keepdims)
     return astype(total / number, result)
-
-
-def _check_stretch(name: str, value: Any, x: Any) -> None:
-    """Refuse what would stretch the array, as NumPy does."""
-    shape = np.shape(value)
-    sides = zip(reversed(shape), reversed(x.shape), strict=False)
-    if len(shape) > len(x.shape) or any(n not in (1, side) for n, side in sides):
-        raise ArgumentError(f"{name}= of shape {shape} does not broadcast to the array's shape {x.shape}")
 
 
 def astype(x: Any, dtype: Any, **kwargs: Any) -> Any:
@@ -246,37 +239,6 @@ def array_equal(a: Any, b: Any) -> Any:
     return extremes.all(mapped(np.equal, a, b))
 
 
-def filling(fill: Any) -> Function:
-    """``zeros_like`` and so on."""
-
-    def call(x: Any, dtype: Any = None) -> Any:
-        return mapped(_filled, x, fill=fill, dtype=np.dtype(dtype or x.dtype))
-
-    return call
-
-
-def full_like(x: Any, fill_value: Any, dtype: Any = None) -> Any:
-    """As `numpy.full_like`."""
-    _check_stretch("fill_value", fill_value, x)
-    return filling(fill_value)(x, dtype)
-
-
-def _filled(block: Any, fill: Any, dtype: np.dtype) -> Any:
-    if not np.ndim(fill):
-        return np.full_like(block, fill, dtype=dtype)
-    found = np.empty_like(block, dtype=dtype)
-    found[...] = fill
-    return found
-
-
-def nan_to_num(x: Any, copy: bool = True, nan: Any = 0.0, posinf: Any = None, neginf: Any = None) -> Any:
-    """As `numpy.nan_to_num`, of a copy."""
-    given = {"nan": nan, "posinf": posinf, "neginf": neginf}
-    for name, value in given.items():
-        _check_stretch(name, value, x)
-    return mapped(np.nan_to_num, x, **given)
-
-
 def where(condition: Any, *branches: Any) -> Any:
     """As `numpy.where`, of three arguments."""
     if len(branches) != 2:
@@ -351,9 +313,9 @@ def _selected(*given: Any) -> Any:
 
 
 def _of_dtype(value: Any, dtype: np.dtype, casting: Any) -> Any:
-    if hasattr(value, "dtype"):
-        return value.astype(dtype, casting=casting, copy=False)
-    return np.asarray(value).astype(dtype, casting=casting)[()]
+    if is_scalar(value):
+        return np.asarray(value).astype(dtype, casting=casting)[()]
+    return value.astype(dtype, copy=False)  # which arrays have been promoted to; CuPy's know of no casting
 
 
 def rot90(x: Any, k: int = 1, axes: Any = (0, 1)) -> Any:
@@ -374,12 +336,3 @@ def broadcast_arrays(*arrays: Any) -> tuple[Any, ...]:
     """As `numpy.broadcast_arrays`."""
     shape = np.broadcast_shapes(*(np.shape(a) for a in arrays))
     return tuple(broadcast_to(a, shape) for a in arrays)
-
-
-def without_nan(x: Any, fill: int) -> Any:
-    """The elements with a number in place of NaN."""
-    return mapped(_numbers, x, fill=fill)
-
-
-def _numbers(block: Any, fill: int) -> Any:
-    return np.where(np.isnan(block), block.dtype.type(fill), block)

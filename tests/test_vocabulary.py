@@ -301,6 +301,11 @@ def test_arrays_by_keyword_are_cut_as_the_others_are() -> None:
     as_numpy(lambda x: np.full_like(x, row, dtype="f4"), B)
     as_numpy(lambda x: np.nan_to_num(x, nan=B), holes)
     as_numpy(lambda x: np.nan_to_num(x, True, B[:, :1]), holes)
+    ends = np.where(B > 50, np.inf, np.where(B < 0, -np.inf, holes))
+    as_numpy(lambda x: np.nan_to_num(x, nan=-1.0, posinf=B, neginf=B + 1), ends)
+    as_numpy(lambda x: np.nan_to_num(x, nan=B, posinf=3), (holes + 1j * B[::-1]).astype("c8"))
+    as_numpy(lambda x: np.nan_to_num(x, nan=B * 1j), holes)  # cannot be cast
+    as_numpy(lambda x: np.nan_to_num(x, nan=B / 2), B)
     as_numpy(lambda x: np.add(x, 1, signature=("f8", "f8", "f8")), B)
     # What would stretch the array:
     as_numpy(lambda x: np.nan_to_num(x[:1], nan=B), holes)
