@@ -10,7 +10,7 @@ from chunkflow.budget import BudgetLike
 from chunkflow.chunking import Chunks
 from chunkflow.declare import declare_blockwise, declare_map
 from chunkflow.prepare import Options
-from chunkflow.run import Request, operation, watching
+from chunkflow.run import Request, check_passed, operation, watching
 from chunkflow.stream import ChunkStream
 
 
@@ -105,6 +105,7 @@ def map(
     >>> np.array_equal(speed, np.sqrt(u * u + v * v))
     True
     """
+    check_passed("map", kwargs)
     options = Options(out, budget, dtype, chunks, workspace, device, overwrite)
     return Request(
         declare_map(fn, kwargs, drop_axis, new_axis), arrays, options, progress, fn=fn, loose=True, keeps=True
@@ -185,6 +186,8 @@ def blockwise(
     array([[ 3.,  3.],
            [12., 12.]])
     """
+    whole = {f"argument {i}": a for i, a in enumerate(array_index_pairs[:-1:2]) if array_index_pairs[2 * i + 1] is None}
+    check_passed("blockwise", kwargs | whole)
     options = Options(out, budget, dtype, None, workspace, device, overwrite)
     declare, arrays = declare_blockwise(fn, kwargs, out_ind, array_index_pairs, combine, new_axes)
     return Request(declare, arrays, options, progress, fn=fn, loose=True)

@@ -100,7 +100,7 @@ def number_of_bins(bins: str, seen: Seen, range: tuple[Any, Any] | None) -> int:
         raise ArgumentError(f"bins={bins!r}: autodetected range of [{first}, {last}] is not finite; give range=")
     with np.errstate(all="ignore"):
         width = _WIDTHS[bins](seen)
-        if seen.low.dtype.kind in "iu" and 0 < width < 1:
+        if seen.low.dtype.kind in "iu" and width and width < 1:  # quartiles' difference may wrap around, below 0
             width = 1
         first, last = _outer(first, last)
         number = np.ceil(_difference(last, first) / width) if width else 1

@@ -20,7 +20,7 @@ from chunkflow.ops.rearrange import padded as pad
 from chunkflow.prepare import Options
 from chunkflow.progress import ProgressLike
 from chunkflow.rearranging import Arranged, Composition
-from chunkflow.run import Request, operation
+from chunkflow.run import Request, check_eager, operation
 from chunkflow.spec import ArraySpec
 
 Mode = Literal["same", "valid", "full"]
@@ -145,6 +145,7 @@ def convolve(
 
 def _weights(kernel: Any) -> np.ndarray:
     """The kernel as an array of numbers."""
+    check_eager("convolve", kernel=kernel)
     try:
         weights = np.asarray(kernel)
     except (TypeError, ValueError) as error:

@@ -15,7 +15,7 @@ from chunkflow.ops.gemm import Precision, allows_tf32, working
 from chunkflow.ops.moments import Gram, Moments, gram_nest, moments_nest
 from chunkflow.prepare import Options
 from chunkflow.progress import ProgressLike
-from chunkflow.run import Request, operation
+from chunkflow.run import Request, check_eager, operation
 from chunkflow.spec import ArraySpec
 
 
@@ -245,6 +245,7 @@ def _weights(name: str, given: Any) -> np.ndarray | None:
     """Weights as an array."""
     if given is None:
         return None
+    check_eager("cov", **{name: given})
     weights = np.asarray(given)
     if weights.dtype.kind not in "buif":
         raise ArgumentTypeError(f"cov: {name} have dtype {weights.dtype}; they must be real numbers")

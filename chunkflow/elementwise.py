@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,16 +17,26 @@ from chunkflow.prepare import Options
 
 
 def mapped(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    """The expression of a function of each place's elements; a tuple of them where a ufunc gives several."""
-    named = [key for key, value in kwargs.items() if isinstance(value, Lazy)]
+    """The expression of a function of each place's elements; a tuple of them where a ufunc gives several.
+
+    Arrays among the keyword arguments are cut as the others are.
+    """
+    return applied(fn, args, kwargs, {})
+
+
+def applied(fn: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], whole: Mapping[str, Any]) -> Any:
+    """The same, with keyword arguments that go to each call as they are: `whole`, arrays too."""
+    kwargs = {key: argument(value) if _is_array(value, fn) else value for key, value in kwargs.items()}
+    named = [key for key, value in kwargs.items() if _is_array(value, fn)]
     work = _Named(fn, tuple(named)) if named else fn
     arrays = [argument(a) for a in (*args, *(kwargs[key] for key in named))]
     first = first_lazy(*arrays)
-    assert first is not None
     name = getattr(fn, "__name__", type(fn).__name__)
-    rest = {key: value for key, value in kwargs.items() if key not in named}
+    if first is None:
+        raise UnsupportedError(f"{name}: none of its arrays is an expression: chunkflow.open makes one of an array")
+    rest = {key: value for key, value in kwargs.items() if key not in named} | dict(whole)
     request = Request(declare_map(work, rest), arrays, Options(), fn=fn, loose=True)
-    node = interned(key_of(fn, args, kwargs), lambda: Op(request, name, learn))
+    node = interned(key_of(fn, args, {**kwargs, **whole}), lambda: Op(request, name, learn))
     assert isinstance(node, Op)
     node.check()
     number = fn.nout if isinstance(fn, np.ufunc) else 1
@@ -45,6 +55,15 @@ class _Named:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         count = len(args) - len(self.names)
         return self.fn(*args[:count], **dict(zip(self.names, args[count:], strict=True)), **kwargs)
+
+
+def _is_array(value: Any, fn: Callable[..., Any]) -> bool:
+    """Whether a function's keyword argument is an array, which has an element for each place."""
+    if isinstance(value, type) or is_scalar(value):  # NumPy's types and scalars have a shape and a dtype too
+        return False
+    if isinstance(value, list | tuple):
+        return not isinstance(fn, np.ufunc)  # of which it would be the signature
+    return isinstance(value, Lazy) or (hasattr(value, "shape") and hasattr(value, "dtype"))
 
 
 def argument(value: Any) -> Any:

@@ -10,11 +10,13 @@ import numpy as np
 
 from chunkflow import extremes, joining, rearrange, reductions
 from chunkflow.declare import declare_broadcast
-from chunkflow.elementwise import mapped
-from chunkflow.errors import ArgumentError, UnsupportedError
-from chunkflow.graph import Lazy
+from chunkflow.elementwise import applied, mapped
+from chunkflow.errors import ArgumentError, ArgumentTypeError, UnsupportedError
+from chunkflow.filling import check_stretch
+from chunkflow.graph import Lazy, is_scalar
 from chunkflow.ops.map import as_axes, normalize_axes
 from chunkflow.reshaping import reshaped
+from chunkflow.run import check_eager
 from chunkflow.slicing import viewed
 
 Function = Callable[..., Any]
@@ -31,27 +33,41 @@ def elementwise(fn: Function) -> Function:
 
 def masked(reduce: Function, neutral: Any) -> Function:
     """A reduction with ``where=``: what is left out counts as something that changes nothing."""
+    ufunc = _UFUNCS[reduce]
 
     def call(x: Any, *args: Any, where: Any = True, initial: Any = None, **kwargs: Any) -> Any:
+        check_eager(f"np.{reduce.__name__}", initial=initial)
+        if np.ndim(initial):
+            raise ArgumentError(f"initial={initial!r} has the shape {np.shape(initial)}: give one number")
         if where is not True:
-            _check_mask(where, x)
-            other = neutral if initial is None or neutral is not None else initial
-            if other is None:
+            x = x if isinstance(x, Lazy) else np.asarray(x)
+            check_stretch("where", where, x)
+            if neutral is None and initial is None:
                 raise UnsupportedError("min and max with where= need initial=, as there may be no element")
-            x = mapped(np.where, where, x, np.asarray(other).astype(x.dtype)[()])
+            other = x.dtype.type(neutral) if neutral is not None else _packed(ufunc, initial, x.dtype)
+            x = mapped(np.where, where, x, other)
         found = reduce(x, *args, **kwargs)
-        if initial is None:
-            return found
-        return mapped(_INITIAL[reduce], found, initial)
+        return found if initial is None else applied(_begun, (found,), {}, {"ufunc": ufunc, "initial": initial})
 
     return call
 
 
-_INITIAL: dict[Function, np.ufunc] = {
+def _begun(block: Any, ufunc: np.ufunc, initial: Any) -> Any:
+    return ufunc(block, _packed(ufunc, initial, block.dtype))
+
+
+def _packed(ufunc: np.ufunc, initial: Any, dtype: np.dtype) -> Any:
+    """``initial`` in the dtype of a reduction, as NumPy casts it there: what it gives of no element."""
+    return ufunc.reduce(np.empty(0, dtype), dtype=dtype, initial=initial)
+
+
+_UFUNCS: dict[Function, np.ufunc] = {
     reductions.sum: np.add,
     reductions.prod: np.multiply,
     extremes.min: np.minimum,
     extremes.max: np.maximum,
+    extremes.any: np.logical_or,
+    extremes.all: np.logical_and,
 }
 
 
@@ -59,17 +75,12 @@ def mean(x: Any, axis: Any = None, dtype: Any = None, keepdims: bool = False, wh
     """As `numpy.mean`, over the elements where `where` is true."""
     if where is True:
         return reductions.mean(x, axis, dtype, keepdims)
+    x = x if isinstance(x, Lazy) else np.asarray(x)
     result = np.mean(np.ones(1, x.dtype), dtype=dtype).dtype
     wide = np.result_type(result, "f8") if result.kind in "fc" else result
     total = masked(reductions.sum, 0)(x, axis=axis, dtype=wide, keepdims=keepdims, where=where)
     number = reductions.sum(broadcast_to(where, x.shape), axis=axis, keepdims=keepdims)
     return astype(total / number, result)
-
-
-def _check_mask(where: Any, x: Any) -> None:
-    """Refuse a mask that would stretch the array, as NumPy does."""
-    if np.broadcast_shapes(np.shape(where), x.shape) != x.shape:
-        raise ArgumentError(f"where= of shape {np.shape(where)} does not broadcast to the array's shape {x.shape}")
 
 
 def astype(x: Any, dtype: Any, **kwargs: Any) -> Any:
@@ -177,7 +188,8 @@ def joined(axis: int, least: int) -> Function:
 
 def split(x: Any, indices_or_sections: Any, axis: int = 0) -> Any:
     """As `numpy.split`."""
-    n = x.shape[axis]
+    (along,) = normalize_axes(axis, x.ndim, "axis")
+    n = x.shape[along]
     if isinstance(indices_or_sections, int | np.integer) and n % indices_or_sections:
         raise ArgumentError(f"{n} elements do not split into {indices_or_sections} equal parts: use np.array_split")
     return array_split(x, indices_or_sections, axis)
@@ -185,13 +197,14 @@ def split(x: Any, indices_or_sections: Any, axis: int = 0) -> Any:
 
 def array_split(x: Any, indices_or_sections: Any, axis: int = 0) -> Any:
     """As `numpy.array_split`."""
-    n = x.shape[axis]
+    (along,) = normalize_axes(axis, x.ndim, "axis")
+    n = x.shape[along]
     if isinstance(indices_or_sections, int | np.integer):
         each, more = divmod(n, int(indices_or_sections))
         ends = np.cumsum([0] + [each + 1] * more + [each] * (int(indices_or_sections) - more)).tolist()
     else:
         ends = [0, *map(int, indices_or_sections), n]
-    before = (slice(None),) * (axis % x.ndim)
+    before = (slice(None),) * along
     return [x[(*before, slice(a, b))] for a, b in itertools.pairwise(ends)]
 
 
@@ -226,19 +239,6 @@ def array_equal(a: Any, b: Any) -> Any:
     return extremes.all(mapped(np.equal, a, b))
 
 
-def filling(fill: Any) -> Function:
-    """``zeros_like`` and so on."""
-
-    def call(x: Any, dtype: Any = None) -> Any:
-        return mapped(_filled, x, fill=fill, dtype=np.dtype(dtype or x.dtype))
-
-    return call
-
-
-def _filled(block: Any, fill: Any, dtype: np.dtype) -> Any:
-    return np.full_like(block, fill, dtype=dtype)
-
-
 def where(condition: Any, *branches: Any) -> Any:
     """As `numpy.where`, of three arguments."""
     if len(branches) != 2:
@@ -257,17 +257,21 @@ def take(x: Any, indices: Any, axis: int | None = None) -> Any:
 
 def interp(x: Any, xp: Any, fp: Any, left: Any = None, right: Any = None, period: Any = None) -> Any:
     """As `numpy.interp`."""
-    return mapped(np.interp, x, xp=np.asarray(xp), fp=np.asarray(fp), left=left, right=right, period=period)
+    check_eager("np.interp", xp=xp, fp=fp, left=left, right=right, period=period)
+    table = {"xp": np.asarray(xp), "fp": np.asarray(fp), "left": left, "right": right, "period": period}
+    return applied(np.interp, (x,), {}, table)
 
 
 def digitize(x: Any, bins: Any, right: bool = False) -> Any:
     """As `numpy.digitize`."""
-    return mapped(np.digitize, x, bins=np.asarray(bins), right=right)
+    check_eager("np.digitize", bins=bins)
+    return applied(np.digitize, (x,), {}, {"bins": np.asarray(bins), "right": right})
 
 
 def isin(element: Any, test_elements: Any, **kwargs: Any) -> Any:
     """As `numpy.isin`."""
-    return mapped(np.isin, element, test_elements=np.asarray(test_elements), **kwargs)
+    check_eager("np.isin", test_elements=test_elements)
+    return applied(np.isin, (element,), {}, {"test_elements": np.asarray(test_elements), **kwargs})
 
 
 def append(x: Any, values: Any, axis: int | None = None) -> Any:
@@ -286,10 +290,32 @@ def select(conditions: Sequence[Any], choices: Sequence[Any], default: Any = 0) 
     """As `numpy.select`."""
     if len(conditions) != len(choices):
         raise ArgumentError(f"{len(conditions)} conditions and {len(choices)} choices: give one choice for each")
-    found = default
+    if not conditions:
+        raise ArgumentError("np.select without a condition: give one at least, with its choice")
+    if any(value is None for value in (*conditions, *choices, default)):
+        raise ArgumentTypeError("np.select of None: conditions are arrays of bools, choices arrays or numbers")
+    return mapped(_selected, *conditions, *choices, default)
+
+
+def _selected(*given: Any) -> Any:
+    """What `select` gives of blocks: conditions, as many choices, and the default."""
+    number = len(given) // 2
+    conditions, choices, default = given[:number], given[number:-1], given[-1]
+    for place, condition in enumerate(conditions):
+        found = getattr(condition, "dtype", np.dtype(type(condition)))
+        if found.kind != "b":
+            raise ArgumentTypeError(f"np.select: condition {place} is of {found}, and conditions are of bools")
+    dtype = np.result_type(*(getattr(value, "dtype", value) for value in (*choices, default)))
+    found = _of_dtype(default, dtype, "unsafe")
     for condition, choice in zip(reversed(conditions), reversed(choices), strict=True):
-        found = mapped(np.where, condition, choice, found)
+        found = np.where(condition, _of_dtype(choice, dtype, "same_kind"), found)
     return found
+
+
+def _of_dtype(value: Any, dtype: np.dtype, casting: Any) -> Any:
+    if is_scalar(value):
+        return np.asarray(value).astype(dtype, casting=casting)[()]
+    return value.astype(dtype, copy=False)  # which arrays have been promoted to; CuPy's know of no casting
 
 
 def rot90(x: Any, k: int = 1, axes: Any = (0, 1)) -> Any:
@@ -310,12 +336,3 @@ def broadcast_arrays(*arrays: Any) -> tuple[Any, ...]:
     """As `numpy.broadcast_arrays`."""
     shape = np.broadcast_shapes(*(np.shape(a) for a in arrays))
     return tuple(broadcast_to(a, shape) for a in arrays)
-
-
-def without_nan(x: Any, fill: int) -> Any:
-    """The elements with a number in place of NaN."""
-    return mapped(_numbers, x, fill=fill)
-
-
-def _numbers(block: Any, fill: int) -> Any:
-    return np.where(np.isnan(block), block.dtype.type(fill), block)

@@ -20,7 +20,7 @@ from chunkflow.ops.map import nest
 from chunkflow.prepare import Options
 from chunkflow.progress import ProgressLike
 from chunkflow.reducing import number_of
-from chunkflow.run import Request, composed, execute
+from chunkflow.run import Request, check_eager, composed, execute
 from chunkflow.selecting import SHARE
 from chunkflow.spec import ArraySpec
 from chunkflow.stores import spec_of
@@ -240,6 +240,7 @@ def _check_arrays(spec: ArraySpec, lspec: ArraySpec) -> None:
 
 def _indexed(index: Any) -> np.ndarray:
     """The labels of `index`, checked."""
+    check_eager("label_statistics", index=index)
     try:
         names = np.atleast_1d(np.asarray(index))
     except (ValueError, OverflowError) as error:

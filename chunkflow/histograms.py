@@ -116,7 +116,7 @@ def histogram(
         wtype = wspec.dtype
         if wspec.shape != spec.shape:
             raise ArgumentError(f"weights have the shape {wspec.shape} and x has {spec.shape}: they must be the same")
-    if has_lazy(x) and (rule is not None or (range is None and np.ndim(bins) == 0)):
+    if (has_lazy(x) or has_lazy(weights)) and (rule is not None or (range is None and np.ndim(bins) == 0)):
         raise UnsupportedError(
             "histogram of an expression takes its bins' edges, or their number and range=(low, high), so that they are "
             "known before it runs: compute(x.min(), x.max()) finds the range"

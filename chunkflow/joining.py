@@ -19,7 +19,7 @@ from chunkflow.ops import rearrange as _ops
 from chunkflow.prepare import Options
 from chunkflow.progress import ProgressLike
 from chunkflow.rearranging import Arranged, Composition, moved, one_axis
-from chunkflow.run import operation
+from chunkflow.run import check_eager, operation
 from chunkflow.spec import ArraySpec
 
 Mode = Literal["constant", "edge", "symmetric", "reflect", "wrap"]
@@ -207,6 +207,7 @@ def pad(
     """
     if mode not in MODES:
         raise ArgumentError(f"mode={mode!r} is unknown: use one of {', '.join(MODES)}")
+    check_eager("pad", pad_width=pad_width, constant_values=constant_values)
     kind = np.asarray(pad_width).dtype.kind if not isinstance(pad_width, dict) else "O"
     if kind not in "iu":
         raise ArgumentTypeError(f"pad_width must be an int, a pair of them or a pair for each axis, not {pad_width!r}")

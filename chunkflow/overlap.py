@@ -17,7 +17,7 @@ from chunkflow.ops.overlap import Overlap, boundaries, depths, each, with_halo
 from chunkflow.pacing import IterationPlan
 from chunkflow.prepare import Options
 from chunkflow.progress import ProgressLike
-from chunkflow.run import Request
+from chunkflow.run import Request, check_passed
 from chunkflow.spec import ArraySpec
 
 
@@ -125,6 +125,7 @@ def map_overlap(
     """
     if not callable(fn):
         raise ArgumentTypeError(f"fn must be callable, not a {type(fn).__name__}")
+    check_passed("map_overlap", kwargs)
     options = Options(out, budget, dtype, chunks, workspace, device, overwrite)
     steps = None if steps_per_pass is None else count(steps_per_pass, "steps_per_pass")
     if count(iterations, "iterations") > 1:

@@ -38,7 +38,7 @@ from chunkflow.ops.keys import from_keys, key_dtype
 from chunkflow.prepare import Options
 from chunkflow.progress import ProgressLike
 from chunkflow.reducing import Axis, reduced_axes
-from chunkflow.run import Request, composed, execute
+from chunkflow.run import Request, check_eager, composed, execute
 from chunkflow.selecting import SHARE, folded, median_of, place, quantile_of, reduced, stored
 from chunkflow.spec import ArraySpec
 from chunkflow.stores import spec_of
@@ -56,6 +56,7 @@ def _quantiles(
     x: Any, q: Any, axis: Axis = None, method: str = "linear", keepdims: bool = False, **_: Any
 ) -> ArraySpec:
     """What is known of quantiles before they are found."""
+    check_eager("quantiles", q=q)
     spec = spec_of(x)
     axes = reduced_axes(axis, len(spec.shape))
     kept = [1 if a in axes else n for a, n in enumerate(spec.shape) if keepdims or a not in axes]

@@ -25,6 +25,7 @@ from chunkflow.graph import (
     Request,
     check_lazily,
     first_lazy,
+    has_lazy,
     interned,
     is_scalar,
     key_of,
@@ -37,7 +38,17 @@ from chunkflow.prepare import Options, prepared
 from chunkflow.spec import ArraySpec
 from chunkflow.trace import Trace
 
-__all__ = ["Request", "composed", "execute", "is_operation", "operation", "plan_of", "watching"]
+__all__ = [
+    "Request",
+    "check_eager",
+    "check_passed",
+    "composed",
+    "execute",
+    "is_operation",
+    "operation",
+    "plan_of",
+    "watching",
+]
 
 P = ParamSpec("P")
 
@@ -229,6 +240,38 @@ def later(
         return None if unrolls is None else unrolls(*args, **rest)
 
     return interned(key_of(work, args, kwargs), lambda: Later(name, run, nodes, spec, streams=streams, unroll=unroll))
+
+
+def check_eager(name: str, **arguments: Any) -> None:
+    """Refuse expressions in arguments that are wanted whole before anything runs.
+
+    Raises
+    ------
+    UnsupportedError
+        It names the first of them: NumPy would compute it in silence.
+    """
+    for argument, value in arguments.items():
+        if has_lazy(value):
+            raise UnsupportedError(
+                f"{name}: {argument}= is an expression, and what it holds is needed before anything runs: compute() it "
+                "first, and give the array or number that it is"
+            )
+
+
+def check_passed(name: str, kwargs: Mapping[str, Any]) -> None:
+    """Refuse expressions among the arguments that go to the user's function as they are.
+
+    Raises
+    ------
+    UnsupportedError
+        It names the first of them.
+    """
+    for argument, value in kwargs.items():
+        if has_lazy(value):
+            raise UnsupportedError(
+                f"{name}: {argument} is an expression, and the function would get it as it is: pass it by position, as "
+                "an array, so that the function gets blocks of it, or compute() it first"
+            )
 
 
 def is_operation(fn: Any) -> bool:

@@ -11,6 +11,7 @@ from chunkflow import api
 from chunkflow.errors import ArgumentError, ArgumentTypeError, UnsupportedError
 from chunkflow.graph import is_scalar
 from chunkflow.labels import Dims, coordinates, laid, wrapped
+from chunkflow.run import check_passed
 from chunkflow.stores import is_labelled
 from chunkflow.stores.xarray import arranged, held
 
@@ -115,6 +116,7 @@ def apply_ufunc(
     if vectorize:
         func = np.vectorize(func, signature=_signature(core, [ends] * len(output_core_dims), exclude_dims))
     given = dict(kwargs or {})
+    check_passed("apply_ufunc", given)
 
     def work(*blocks: Any) -> Any:
         both = zip(blocks, orders, strict=True)

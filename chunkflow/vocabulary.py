@@ -12,6 +12,7 @@ from chunkflow import (
     equivalents,
     extremes,
     fft,
+    filling,
     histograms,
     joining,
     linalg,
@@ -31,12 +32,12 @@ Function = Callable[..., Any]
 
 _PRODUCTS: dict[np.ufunc, Function] = {np.matmul: linalg.matmul, np.vecdot: linalg.vecdot}
 _REDUCE: dict[np.ufunc, Function] = {
-    np.add: reductions.sum,
-    np.multiply: reductions.prod,
-    np.minimum: extremes.min,
-    np.maximum: extremes.max,
-    np.logical_and: extremes.all,
-    np.logical_or: extremes.any,
+    np.add: equivalents.masked(reductions.sum, 0),
+    np.multiply: equivalents.masked(reductions.prod, 1),
+    np.minimum: equivalents.masked(extremes.min, None),
+    np.maximum: equivalents.masked(extremes.max, None),
+    np.logical_and: equivalents.masked(extremes.all, 1),
+    np.logical_or: equivalents.masked(extremes.any, 0),
 }
 _ACCUMULATE: dict[np.ufunc, Function] = {
     np.add: scans.cumsum,
@@ -71,6 +72,11 @@ def ufunc(fn: np.ufunc, method: str, inputs: Sequence[Any], kwargs: Mapping[str,
     if fn not in table:
         known = ", ".join(f"np.{u.__name__}" for u in table) or "none"
         raise UnsupportedError(f"np.{fn.__name__}.{method} is not supported ({method} of these is: {known})")
+    if not isinstance(inputs[0], Lazy):  # NumPy's own functions come here too, and take what they get for an array
+        raise UnsupportedError(
+            f"np.{fn.__name__}.{method} of an array in memory with where= that is an expression: give it "
+            "chunkflow.open(array)"
+        )
     axis = given.pop("axis", 0)
     return table[fn](inputs[0], axis=axis, **given)
 
@@ -109,7 +115,7 @@ def name_of(fn: Function) -> str:
 
 _SAME = (
     *(np.angle, np.around, np.round, np.clip, np.fix, np.i0, np.imag, np.iscomplex, np.isclose, np.isneginf),
-    *(np.isposinf, np.isreal, np.nan_to_num, np.real, np.sinc),
+    *(np.isposinf, np.isreal, np.real, np.sinc),
 )
 FUNCTIONS: dict[Any, Function] = {
     **{fn: equivalents.elementwise(fn) for fn in _SAME},
@@ -118,9 +124,10 @@ FUNCTIONS: dict[Any, Function] = {
     np.digitize: equivalents.digitize,
     np.isin: equivalents.isin,
     np.astype: equivalents.astype,
-    np.zeros_like: equivalents.filling(0),
-    np.ones_like: equivalents.filling(1),
-    np.full_like: lambda x, fill_value, dtype=None: equivalents.filling(fill_value)(x, dtype),
+    np.zeros_like: filling.filling(0),
+    np.ones_like: filling.filling(1),
+    np.full_like: filling.full_like,
+    np.nan_to_num: filling.nan_to_num,
     np.copy: lambda x: x,
     np.shape: lambda x: x.shape,
     np.ndim: lambda x: x.ndim,
@@ -214,11 +221,11 @@ FUNCTIONS: dict[Any, Function] = {
     np.dsplit: lambda x, parts: equivalents.split(x, parts, 2),
     np.unstack: lambda x, axis=0: tuple(equivalents.take(x, i, axis) for i in np.arange(x.shape[axis]).tolist()),
     np.column_stack: equivalents.column_stack,
-    np.nancumsum: lambda x, axis=None, dtype=None: scans.cumsum(equivalents.without_nan(x, 0), axis, dtype),
-    np.nancumprod: lambda x, axis=None, dtype=None: scans.cumprod(equivalents.without_nan(x, 1), axis, dtype),
+    np.nancumsum: lambda x, axis=None, dtype=None: scans.cumsum(filling.without_nan(x, 0), axis, dtype),
+    np.nancumprod: lambda x, axis=None, dtype=None: scans.cumprod(filling.without_nan(x, 1), axis, dtype),
     np.broadcast_arrays: equivalents.broadcast_arrays,
     np.inner: lambda a, b: linalg.tensordot(a, b, axes=(-1, -1)),
-    np.empty_like: equivalents.filling(0),
+    np.empty_like: filling.filling(0),
     np.linalg.matrix_transpose: lambda x: equivalents.swapaxes(x, -1, -2),
     # Transforms
     np.fft.fft: fft.fft,

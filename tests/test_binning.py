@@ -85,6 +85,23 @@ def test_many_blocks(place: Place) -> None:
     np.testing.assert_allclose(got[0], np.histogram(x, "fd", density=True)[0])
 
 
+@pytest.mark.parametrize("dtype", ["i1", "u1", "i2", "u2", "i4"])
+def test_integers_at_their_dtypes_ends(dtype: str) -> None:
+    # The difference of their quartiles wraps around: a width below 1, which is 1, however far below.
+    low, high = np.iinfo(dtype).min, np.iinfo(dtype).max
+    rng = np.random.default_rng(7)
+    arrays = [[low, high, 5], [low, low, high, high], [low, high], [high, high], [low]]
+    arrays += [rng.choice([low, high, 0, 1, high // 2], rng.integers(2, 12)).tolist() for _ in range(10)]
+    for x in (np.array(values, dtype) for values in arrays):
+        for rule in RULES:
+            for within in (None, (0, 100)):
+                if dtype == "i4" and rule == "fd" and within is None:
+                    continue  # more bins than memory holds
+                with np.errstate(all="ignore"):
+                    expected = np.histogram_bin_edges(x, rule, within)
+                same(histogram(x, rule, within, device="cpu")[1], expected)
+
+
 @everywhere
 def test_special_values(place: Place) -> None:
     x = np.array([1.0, np.nan, -0.0, np.inf, 2.0, -np.inf, 0.0, 1.5])

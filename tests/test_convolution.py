@@ -15,7 +15,7 @@ from scipy import ndimage, signal
 from test_fft import DTYPES, close, noise, stored
 
 import chunkflow as cf
-from chunkflow.errors import ArgumentError, ArgumentTypeError, BudgetError
+from chunkflow.errors import ArgumentError, ArgumentTypeError, BudgetError, UnsupportedError
 from chunkflow.ops.fourier import fast_length
 from chunkflow.testing import CountingSource
 
@@ -110,6 +110,7 @@ def test_convolving_files(tmp_path: Path) -> None:
         ((np.ones((7, 2)), "valid"), {}, ArgumentError, "7 elements along axis 0.*6"),
         ((np.ones((0, 2)),), {}, ArgumentError, "no element"),
         (([["a"]],), {}, ArgumentTypeError, "numbers"),
+        ((cf.open(np.ones((2, 2))),), {}, UnsupportedError, r"convolve: kernel= is an expression.*compute\(\)"),
         ((np.ones((2, 2)), "full"), {"boundary": "nearest"}, ArgumentError, "mode='full'"),
         ((np.ones((2, 2)),), {"boundary": "none"}, ArgumentError, "boundary='none'"),
         ((np.ones((2, 2)),), {"boundary": "wrap"}, ArgumentError, "'wrap' is none of"),

@@ -270,6 +270,7 @@ V, L = Untouchable("f8", 4, 5), Untouchable("i4", 4, 5)
         ((V, L), {"ddof": -1}, errors.ArgumentError, "ddof=-1 must be at least 0"),
         ((V, L), {"ddof": "1"}, errors.ArgumentTypeError, "'1'"),
         ((V, L), {"ddof": np.nan}, errors.ArgumentError, "finite"),
+        ((V, L), {"index": cf.open(np.arange(3))}, errors.UnsupportedError, r"index= is an expression.*compute\(\)"),
         ((V, L), {"index": [0.5]}, errors.ArgumentTypeError, "float64"),
         ((V, L), {"index": [[1], [2]]}, errors.ArgumentError, "2 dimensions"),
         ((V, L), {"index": [1, 2], "background": 2}, errors.ArgumentError, "background=2"),

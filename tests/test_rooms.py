@@ -39,7 +39,7 @@ FLOORS = (
     "covariance linalg",
     "rearranging rearrange joining rechunking",
     "spectral fourier transforming convolution fft",
-    "elementwise slicing reshaping equivalents vocabulary compute",
+    "elementwise slicing reshaping filling equivalents vocabulary compute",
     "dask.asking dask.tasks dask.layers dask.graph dask.storing dask.blocks dask",
     "collection lazy opening",
     "tuning cli xarray datasets testing.arrays testing.bench testing.pools testing.* testing",

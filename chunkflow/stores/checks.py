@@ -45,6 +45,11 @@ def numeric_dtype(dtype: Any, name: str) -> np.dtype:
     return native
 
 
+def conversion(dtype: Any) -> str:
+    """Advice on how a result gets this dtype: a function may take ``dtype=``, storing an expression does not."""
+    return f"convert it, an expression by .astype({str(dtype)!r}), what is run at once by dtype= where that is taken"
+
+
 def matching(spec: ArraySpec, shape: Shape, dtype: np.dtype) -> ArraySpec:
     """`spec` of an existing target, if it can take a result of this shape and dtype.
 
@@ -60,6 +65,6 @@ def matching(spec: ArraySpec, shape: Shape, dtype: np.dtype) -> ArraySpec:
     if not np.can_cast(dtype, spec.dtype, "same_kind"):
         raise ArgumentTypeError(
             f"the result has dtype {dtype}, which the output {spec.name} of dtype {spec.dtype} cannot hold: "
-            f"give dtype={str(spec.dtype)!r}, or another output"
+            f"{conversion(spec.dtype)}, or give another output"
         )
     return spec

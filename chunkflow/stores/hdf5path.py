@@ -21,7 +21,7 @@ from chunkflow.grid import Region, Shape, describe
 from chunkflow.spec import ArraySpec, Run
 from chunkflow.stores import layout, paths
 from chunkflow.stores.base import Footprint
-from chunkflow.stores.checks import numeric_dtype
+from chunkflow.stores.checks import conversion, numeric_dtype
 from chunkflow.stores.file import Strided
 from chunkflow.stores.filesink import FileSink, reserve
 from chunkflow.stores.hdf5chunks import Index, cut, full_chunk, limited, touched
@@ -93,7 +93,8 @@ class Hdf5PathTarget:
         try:
             h5t.py_create(dtype, logical=True)
         except TypeError:
-            raise ArgumentTypeError(f"the result has dtype {dtype}, which HDF5 cannot store: give dtype=") from None
+            advice = conversion("complex128" if dtype.kind == "c" else "float64")
+            raise ArgumentTypeError(f"the result has dtype {dtype}, which HDF5 cannot store: {advice}") from None
         if chunks is None or not shape or 0 in shape:
             return ArraySpec(self.name, shape, dtype)
         if len(chunks) != len(shape) or any(side < 1 for side in chunks):

@@ -14,7 +14,7 @@ from chunkflow.grid import Region, Shape
 from chunkflow.spec import COPIES, ArraySpec, default_chunks
 from chunkflow.stores import paths
 from chunkflow.stores.base import Footprint
-from chunkflow.stores.checks import numeric_dtype
+from chunkflow.stores.checks import conversion, numeric_dtype
 from chunkflow.stores.zarr import ZarrSink
 from chunkflow.stores.zarrnode import zarr_node
 from chunkflow.stores.zarrremote import SENT
@@ -26,7 +26,8 @@ def created_spec(name: str, shape: Shape, dtype: np.dtype, chunks: Shape | None,
     """Spec of an array that is to be created, with the chunks that are wished for."""
     dtype = numeric_dtype(dtype, "the result")
     if dtype.itemsize > {"f": 8, "c": 16}.get(dtype.kind, dtype.itemsize):
-        raise ArgumentTypeError(f"the result has dtype {dtype}, which zarr cannot store: give dtype=")
+        advice = conversion("complex128" if dtype.kind == "c" else "float64")
+        raise ArgumentTypeError(f"the result has dtype {dtype}, which zarr cannot store: {advice}")
     if chunks is None:
         chunks = default_chunks(shape, dtype.itemsize)
     elif len(chunks) != len(shape) or any(side < 1 for side in chunks):
