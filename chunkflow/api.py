@@ -68,7 +68,8 @@ def map(
         Axes of the result that `fn` adds; every block fills their whole length.
     workspace : float, optional
         Bytes that `fn` allocates besides its result, per element of a block. With `dtype` it replaces the
-        trial call.
+        trial call; say it where that call misses something. On the CPU it sees what NumPy allocates in the thread
+        that calls `fn`, and nothing of what threads that `fn` starts, or libraries other than NumPy, take.
     device : str, int or Device, optional
         ``"auto"``, ``"cpu"``, ``"cuda"``, ``"cuda:1"`` or an ordinal; by default ``CHUNKFLOW_DEVICE``, else "auto".
     progress : bool, "always" or callable

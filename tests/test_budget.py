@@ -25,6 +25,7 @@ import chunkflow as cf
 from chunkflow import errors
 from chunkflow.cost import Machine
 from chunkflow.devices import rates
+from chunkflow.devices import traced as calls
 from chunkflow.devices.numpy import NumpyDevice
 from chunkflow.stores.zarrchunks import Chunks
 from chunkflow.testing import CountingSource, filled
@@ -224,6 +225,8 @@ def on_disk(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @contextmanager
 def traced() -> Iterator[Callable[[], int]]:
     """The most bytes allocated at once inside."""
+    tracemalloc.stop()  # a trial call may have left it on, to end it later
+    calls._own = False
     tracemalloc.start()
     base = tracemalloc.get_traced_memory()[0]
     try:

@@ -60,9 +60,28 @@ OPERATIONS = [
     Operation("cov", lambda x, **o: cf.cov(x, rowvar=False, **o), lambda x: np.cov(x, rowvar=False), libraries=True),
 ]
 
+WIDE = np.ones((700, 1024))
+MOVES = [
+    Operation("repeat rows", lambda x, **o: cf.repeat(x, 2, 0, **o), lambda x: np.repeat(x, 2, 0)),
+    Operation("repeat columns", lambda x, **o: cf.repeat(x, 3, 1, **o), lambda x: np.repeat(x, 3, 1)),
+    Operation("roll", lambda x, **o: cf.roll(x, 77, **o), lambda x: np.roll(x, 77)),
+    Operation("roll rows", lambda x, **o: cf.roll(x, 77, 0, **o), lambda x: np.roll(x, 77, 0)),
+    Operation("flip", cf.flip, np.flip),
+    Operation("pad", lambda x, **o: cf.pad(x, 50, **o), lambda x: np.pad(x, 50)),
+    Operation("pad by edges", lambda x, **o: cf.pad(x, 500, "edge", **o), lambda x: np.pad(x, 500, "edge")),
+    Operation("pad by mirrors", lambda x, **o: cf.pad(x, 50, "reflect", **o), lambda x: np.pad(x, 50, "reflect")),
+    Operation("dtypes", lambda x, **o: cf.concatenate([x, WIDE], **o), lambda x: np.concatenate([x, WIDE])),
+    Operation(
+        "dtypes side by side",
+        lambda x, **o: cf.concatenate([x, np.ones((3000, 7))], 1, **o),
+        lambda x: np.concatenate([x, np.ones((3000, 7))], 1),
+    ),
+]
+"""What is put together from others as it is read; on the CPU, whatever the device."""
+
 
 @pytest.mark.parametrize("megabytes", [4, 16, 64])
-@pytest.mark.parametrize("operation", OPERATIONS, ids=lambda o: o.name)
+@pytest.mark.parametrize("operation", [*OPERATIONS, *MOVES], ids=lambda o: o.name)
 @pytest.mark.parametrize("kind", ["npy", "zarr"])
 def test_what_is_allocated_stays_within_the_budget(
     kind: str,

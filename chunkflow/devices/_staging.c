@@ -4,6 +4,8 @@
  *
  * Knows the CUDA driver as six functions whose addresses it is given, so it needs no CUDA to be built, and a test can
  * hand it others.
+ *
+ * Beside that, at the end: what NumPy allocates during a call.
  */
 #define _GNU_SOURCE
 #define Py_LIMITED_API 0x030b0000
@@ -12,6 +14,7 @@
 
 #include <errno.h>
 #include <stdint.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <time.h>
@@ -267,10 +270,123 @@ static PyObject *py_drain(PyObject *self, PyObject *args) { return run(args, dra
 
 static PyObject *py_finish(PyObject *self, PyObject *args) { return run(args, finish); }
 
+/* -- What NumPy allocates during a call -----------------------------------------------------------------------------
+ *
+ * A handler of its data memory (NEP 49) around the one that is in place. It belongs to the caller's context: other
+ * threads know nothing of it, and a call within another counts for both. Arrays are freed through the handler that
+ * allocated them, by whatever thread and as late as the interpreter's end, so it lives as long as they do. NumPy's
+ * functions are looked up in its table when they are needed, so it takes no NumPy to be built.
+ */
+typedef struct {
+    void *of;
+    void *(*malloc)(void *, size_t);
+    void *(*calloc)(void *, size_t, size_t);
+    void *(*realloc)(void *, void *, size_t);
+    void (*free)(void *, void *, size_t);
+} Allocator;
+
+typedef struct { char name[127]; uint8_t version; Allocator allocator; } Handler;  /* PyDataMem_Handler, version 1 */
+
+typedef struct {
+    Handler handler;
+    Allocator below;  /* which does the work */
+    PyObject *owner;  /* the capsule of that one */
+    int64_t live, most;
+} Counter;
+
+/* Whoever has a block resized does not say how large it was, so that is kept in front of it; in a cache line of its
+ * own, for the block to be aligned as well as the handler below would have it.
+ */
+enum { FRONT = 64 };
+
+static void *made(Counter *c, char *front, size_t before, size_t nbytes) {
+    if (!front) return NULL;
+    *(size_t *)front = nbytes;
+    int64_t live = __atomic_add_fetch(&c->live, (int64_t)(nbytes - before), __ATOMIC_RELAXED);
+    int64_t most = __atomic_load_n(&c->most, __ATOMIC_RELAXED);
+    while (live > most)
+        if (__atomic_compare_exchange_n(&c->most, &most, live, 1, __ATOMIC_RELAXED, __ATOMIC_RELAXED)) break;
+    return front + FRONT;
+}
+
+static void *count_malloc(void *of, size_t nbytes) {
+    Counter *c = of;
+    return nbytes > SIZE_MAX - FRONT ? NULL : made(c, c->below.malloc(c->below.of, FRONT + nbytes), 0, nbytes);
+}
+
+static void *count_calloc(void *of, size_t number, size_t each) {
+    Counter *c = of;
+    size_t nbytes;
+    if (__builtin_mul_overflow(number, each, &nbytes) || nbytes > SIZE_MAX - FRONT) return NULL;
+    return made(c, c->below.calloc(c->below.of, 1, FRONT + nbytes), 0, nbytes);
+}
+
+static void *count_realloc(void *of, void *block, size_t nbytes) {
+    Counter *c = of;
+    if (!block) return count_malloc(of, nbytes);
+    if (nbytes > SIZE_MAX - FRONT) return NULL;
+    char *front = (char *)block - FRONT;
+    size_t before = *(size_t *)front;
+    return made(c, c->below.realloc(c->below.of, front, FRONT + nbytes), before, nbytes);
+}
+
+static void count_free(void *of, void *block, size_t nbytes) {
+    Counter *c = of;
+    if (!block) return;
+    char *front = (char *)block - FRONT;
+    nbytes = *(size_t *)front;  /* NumPy's own figure is that of the array, which may have got smaller */
+    __atomic_sub_fetch(&c->live, (int64_t)nbytes, __ATOMIC_RELAXED);
+    c->below.free(c->below.of, front, FRONT + nbytes);
+}
+
+static void forget(PyObject *capsule) {
+    Counter *c = PyCapsule_GetPointer(capsule, "mem_handler");
+    Py_DECREF(c->owner);
+    free(c);
+}
+
+static PyObject *py_counted(PyObject *self, PyObject *fn) {
+    PyObject *module = PyImport_ImportModule("numpy._core._multiarray_umath");
+    PyObject *table = module ? PyObject_GetAttrString(module, "_ARRAY_API") : NULL;
+    void **numpy = table ? PyCapsule_GetPointer(table, NULL) : NULL;  /* lives as long as the process */
+    Py_XDECREF(table);
+    Py_XDECREF(module);
+    if (!numpy || ((unsigned (*)(void))numpy[0])() >> 24 != 2) {  /* PyArray_GetNDArrayCVersion */
+        PyErr_Clear();
+        Py_RETURN_NONE;
+    }
+    PyObject *(*set)(PyObject *) = numpy[304], *(*get)(void) = numpy[305];  /* PyDataMem_SetHandler, _GetHandler */
+    PyObject *owner = get();
+    if (!owner) return NULL;
+    Handler *below = PyCapsule_GetPointer(owner, "mem_handler");
+    Counter *c = below ? malloc(sizeof(Counter)) : NULL;
+    PyObject *capsule = c ? PyCapsule_New(c, "mem_handler", forget) : NULL;
+    if (!capsule) {
+        if (below && !c) PyErr_NoMemory();
+        free(c);
+        Py_DECREF(owner);
+        return NULL;
+    }
+    Handler handler = {"chunkflow", 1, {c, count_malloc, count_calloc, count_realloc, count_free}};
+    *c = (Counter){handler, below->allocator, owner, 0, 0};
+    PyObject *result = NULL, *kind, *value, *trace, *old = set(capsule);
+    if (old) {
+        Py_DECREF(old);
+        result = PyObject_CallNoArgs(fn);
+        PyErr_Fetch(&kind, &value, &trace);
+        Py_XDECREF(set(owner));  /* fails for want of memory at the most, and then this one goes on to do its work */
+        PyErr_Restore(kind, value, trace);
+    }
+    long long most = __atomic_load_n(&c->most, __ATOMIC_RELAXED);
+    Py_DECREF(capsule);
+    return result ? Py_BuildValue("NL", result, most) : NULL;
+}
+
 static PyMethodDef methods[] = {
     {"feed", py_feed, METH_VARARGS, "Fill and upload pieces of a share until there are none."},
     {"drain", py_drain, METH_VARARGS, "Download and store pieces of a share until there are none."},
     {"finish", py_finish, METH_VARARGS, "Wait for the uploads that feed left on their way."},
+    {"counted", py_counted, METH_O, "Call a function; its result and the most bytes that NumPy had allocated at once."},
     {NULL, NULL, 0, NULL},
 };
 

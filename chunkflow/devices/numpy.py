@@ -233,7 +233,7 @@ class NumpyPool:
         return nullcontext()
 
     def measure(self, fn: Callable[[], T]) -> tuple[T, int]:
-        """Peak of NumPy's allocations during a call, as traced by Python."""
+        """Peak of NumPy's allocations during a call, by the calling thread where `_staging` was built."""
         return traced.peak(fn)
 
     def host_slots(self, number: int, nbytes: int) -> list[HostSlot]:

@@ -1,13 +1,20 @@
-"""The most memory that is allocated at once during a call, as Python traces it."""
+"""The most memory that NumPy has allocated at once during a call.
+
+Where `_staging` was built it counts what the calling thread allocates, and nothing else is touched. Without it Python
+traces all threads, and its own objects too.
+"""
 
 from __future__ import annotations
 
 import ctypes
+import sys
 import threading
 import tracemalloc
 from collections.abc import Callable
 from contextlib import suppress
 from typing import TypeVar
+
+from chunkflow.devices.moving import staging
 
 T = TypeVar("T")
 
@@ -32,14 +39,26 @@ class _Call:
 _lock = threading.Lock()
 _calls: set[_Call] = set()
 _own = False
-"""Whether tracing was begun here, and ends with the last of the calls."""
+"""Whether tracing was begun here, and ends with the last of the calls, or with a later one."""
+
+_counted = getattr(staging, "counted", None)
 
 
 def peak(fn: Callable[[], T]) -> tuple[T, int]:
-    """Call `fn`; return its result and the most bytes that were allocated at once meanwhile, by whatever thread.
+    """Call `fn`; return its result and the most bytes that were allocated at once meanwhile.
 
-    Calls may overlap, and lie within one another: none ends the tracing, or the peak, of another.
+    Calls may overlap, and lie within one another: each counts what was allocated within it. Where Python traces, that
+    is what any thread allocates; else what NumPy does in the calling one.
     """
+    if _counted is not None:
+        found: tuple[T, int] | None = _counted(fn)
+        if found is not None:  # else this is no NumPy whose functions `_staging` knows
+            return found
+    return _traced(fn)
+
+
+def _traced(fn: Callable[[], T]) -> tuple[T, int]:
+    """The same by Python's tracing: none of the calls ends it, or the peak, of another."""
     global _own
     call = _Call()
     try:
@@ -60,9 +79,19 @@ def peak(fn: Callable[[], T]) -> tuple[T, int]:
     finally:
         with _lock:
             _calls.discard(call)
-            if _own and not _calls:
+            if _own and not _calls and _may_stop():
                 _own = False
                 tracemalloc.stop()
+
+
+def _may_stop() -> bool:
+    """Whether tracing can end without harm to other threads.
+
+    One that waits for Python's lock within an allocation outside of it (`os.getcwd` makes such) still writes to what
+    `tracemalloc` then frees, and the process dies (python/cpython#128679). A call without other threads ends it later.
+    """
+    broken = sys.version_info < (3, 12, 9) or (3, 13) <= sys.version_info < (3, 13, 2)
+    return not broken or len(sys._current_frames()) == 1
 
 
 def _steady() -> None:
