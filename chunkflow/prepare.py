@@ -94,6 +94,7 @@ def prepared(declare: Declare, arrays: Sequence[Any], options: Options) -> Itera
             op, whole=op.whole | {a for a, n in zip(axes, lengths, strict=True) if n == "whole" and a is not None}
         )
         targets = _open_targets(options, declared, op)
+        _check_overlap(op, sources, targets)  # as far as that is known before anything is read
         if kernel is not None:
             stack.enter_context(budget.turn())
         if own:
@@ -365,11 +366,11 @@ def _with_smaller_chunks(
 def _check_overlap(op: Blockwise, sources: Sequence[Source], targets: Sequence[Target]) -> None:
     """Refuse an output that shares memory with an input, unless it is that input, element by element."""
     straight = tuple(range(len(op.extents)))
-    for i, (target, output) in enumerate(zip(targets, op.outputs, strict=True)):
+    for i, target in enumerate(targets):
         place = target.footprint
         if place is None:
             continue
-        in_place = output.dims == tuple(Along(a) for a in straight)
+        in_place = not op.outputs or op.outputs[i].dims == tuple(Along(a) for a in straight)
         for source, operand in zip(sources, op.operands, strict=True):
             other = source.footprint
             if other is None or not place.overlaps(other):

@@ -1,0 +1,159 @@
+"""Where sources and outputs lie: what an output may overlap, and what a source is by the time that it is read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import pytest
+import xarray as xr
+import zarr
+from devices import same
+from hypothesis import given
+from hypothesis import strategies as st
+
+import chunkflow as cf
+from chunkflow.errors import ArgumentError
+from chunkflow.labels import wrapped
+from chunkflow.testing import CountingSource, filled
+
+# -- Outputs that lie where sources do -------------------------------------------------------------------------------
+
+SHAPE = (40, 50)
+
+
+def opened(kind: str, folder: Path) -> tuple[Any, Any]:
+    """A source, and an output that is the same array."""
+    x = filled(SHAPE, "f8")
+    if kind == "memory":
+        return x, x
+    if kind in ("memmap", "path and memmap"):
+        np.save(folder / "x.npy", x)
+        out = np.load(folder / "x.npy", mmap_mode="r+")
+        return out if kind == "memmap" else folder / "x.npy", out
+    if kind in ("hdf5", "chunked hdf5"):
+        out = h5py.File(folder / "x.h5", "w").create_dataset(
+            "u", data=x, chunks=(10, 50) if "chunked" in kind else None
+        )
+        return out, out
+    out = zarr.create_array(folder / "x.zarr", data=x, chunks=(10, 50))
+    return out if kind == "zarr" else folder / "x.zarr", out
+
+
+KINDS = ["memory", "memmap", "path and memmap", "zarr", "path and zarr", "hdf5", "chunked hdf5"]
+
+MOVED: dict[str, Callable[[Any], Any]] = {
+    "concatenated": lambda x: np.concatenate([x[20:], x[:20]]),
+    "computed of what is concatenated": lambda x: np.concatenate([x[20:], x[:20]]) * 2 + 1,
+    "beside what is concatenated": lambda x: x + np.concatenate([x[20:], x[:20]]),
+    "a slice of what is concatenated": lambda x: np.concatenate([x, x])[20:60],
+    "with another": lambda x: np.concatenate([cf.open(np.zeros((20, 50))), x[:20]]),
+    "concatenated and flipped": lambda x: np.flip(np.concatenate([x[20:], x[:20]]), 1),
+    "flipped": lambda x: np.flip(x, 0),
+    "a slice": lambda x: x[::-1],
+    "summed up": lambda x: np.cumsum(np.concatenate([x[20:], x[:20]]), axis=0),
+}
+
+
+@pytest.mark.parametrize("budget", [20_000, None])
+@pytest.mark.parametrize("how", MOVED)
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_is_put_together_of_an_output_is_refused(kind: str, how: str, budget: int | None, tmp_path: Path) -> None:
+    source, out = opened(kind, tmp_path)
+    with pytest.raises(ArgumentError, match=r"overlaps the input .*Write to another array"):
+        cf.store(MOVED[how](cf.open(source)), out, budget=budget, device="cpu")
+    same(out[...], filled(SHAPE, "f8"))
+
+
+@pytest.mark.parametrize("budget", [20_000, None])
+def test_what_is_stacked_of_an_output_is_refused(budget: int | None) -> None:
+    array = filled(SHAPE, "f8")
+    x = cf.open(array)
+    with pytest.raises(ArgumentError, match="overlaps the input"):
+        cf.store(np.stack([x[20:], x[:20]]), array.reshape(2, 20, 50), budget=budget, device="cpu")
+    same(array, filled(SHAPE, "f8"))
+
+
+def test_it_is_refused_before_anything_is_read() -> None:
+    array = np.zeros(SHAPE)
+    counting = CountingSource(np.zeros(SHAPE))
+    x = cf.open(array)
+    with pytest.raises(ArgumentError, match="overlaps the input"):
+        cf.store(cf.open(counting) + np.concatenate([x[20:], x[:20]]), array, device="cpu")
+    assert counting.bytes_read == 0
+
+
+ROWS = 200
+pieces = st.builds(
+    lambda ends, step: slice(*sorted(ends), step) if step > 0 else slice(max(ends), min(ends), step),
+    st.tuples(st.integers(0, ROWS - 1), st.integers(0, ROWS - 1)),
+    st.sampled_from([1, 2, -1]),
+)
+
+
+@given(
+    parts=st.lists(pieces, min_size=1, max_size=3),
+    start=st.integers(0, ROWS - 1),
+    step=st.sampled_from([1, 2]),
+    budget=st.sampled_from([5000, None]),
+)
+def test_a_result_is_numpys_or_it_is_refused(parts: list[slice], start: int, step: int, budget: int | None) -> None:
+    array = np.arange(ROWS * 5.0).reshape(ROWS, 5)
+    x = cf.open(array)
+    lazy, expected = (
+        np.concatenate([x[part] for part in parts]) * 3,
+        np.concatenate([array[part] for part in parts]) * 3,
+    )
+    out = array[start::step]
+    n = min(len(out), len(expected))
+    out, wanted = out[:n], array.copy()
+    wanted[start::step][:n] = expected[:n]
+    apart = not any(np.shares_memory(array[part], out) for part in parts)
+    if apart or not n:
+        cf.store(lazy[:n], out, budget=budget, device="cpu")
+        same(array, wanted)
+        return
+    try:
+        cf.store(lazy[:n], out, budget=budget, device="cpu")
+    except ArgumentError:
+        same(array, np.arange(ROWS * 5.0).reshape(ROWS, 5))
+    else:
+        same(array, wanted)
+
+
+def test_parts_of_an_array_that_are_apart_are_no_overlap() -> None:
+    array = filled((40, 5), "f8")
+    expected = array.copy()
+    x = cf.open(array)
+    cf.store(np.concatenate([x[:10], x[30:]]) * 2, array[10:30], budget=2000, device="cpu")
+    expected[10:30] = np.concatenate([expected[:10], expected[30:]]) * 2
+    same(array, expected)
+    cf.store(x[::2] * 2, array[1::2], budget=2000, device="cpu")
+    expected[1::2] = expected[::2] * 2
+    same(array, expected)
+    cf.store(x[5:15] * 2, array[5:15], budget=2000, device="cpu")  # the very same elements
+    expected[5:15] *= 2
+    same(array, expected)
+
+
+@pytest.mark.parametrize("kind", ["xarray's", "ours", "ours of hdf5"])
+def test_what_xarray_holds_of_an_output_is_refused(kind: str, tmp_path: Path) -> None:
+    x = filled(SHAPE, "f8")
+    if kind == "ours of hdf5":
+        out = h5py.File(tmp_path / "x.h5", "w").create_dataset("u", data=x, chunks=(10, 50))
+    else:
+        xr.Dataset({"u": (("a", "b"), x)}).to_zarr(tmp_path / "x.zarr", consolidated=False)
+        out = zarr.open_array(tmp_path / "x.zarr" / "u", mode="r+")
+    if kind == "xarray's":
+        held = xr.open_zarr(tmp_path / "x.zarr", chunks=None, consolidated=False).u
+    else:
+        held = wrapped(out, ("a", "b"), (), [xr.DataArray(x, dims=("a", "b"))], xr.DataArray(x).coords)
+    for one in (held, held[::-1], held.transpose("b", "a").transpose("a", "b")):
+        with pytest.raises(ArgumentError, match="overlaps the input"):
+            cf.flip(one, 0, out=out, device="cpu")
+        with pytest.raises(ArgumentError, match="overlaps the input"):
+            cf.store(np.roll(cf.open(one).data, 3, 0), out, device="cpu")
+    same(out[...], x)
