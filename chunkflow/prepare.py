@@ -33,6 +33,7 @@ from chunkflow.plan import Plan
 from chunkflow.planner import make_plan
 from chunkflow.spec import ArraySpec
 from chunkflow.stores.base import Source, Target
+from chunkflow.stores.paths import refuse_nested
 from chunkflow.units import parse_bytes
 
 LARGEST_STEP = 64
@@ -180,9 +181,7 @@ def _open_targets(options: Options, declared: Declared, op: Blockwise) -> tuple[
     if not given:
         raise ArgumentError("out is an empty tuple: give one array or path for each result")
     targets = tuple(stores.open_target(o, overwrite=options.overwrite) for o in given)
-    paths = [os.path.realpath(o) for o in given if isinstance(o, str | os.PathLike)]
-    if len(set(paths)) != len(paths):
-        raise ArgumentError(f"out names the same path twice: {paths}")
+    refuse_nested([t.name for o, t in zip(given, targets, strict=True) if isinstance(o, str | os.PathLike)])
     if options.chunks is None and (not declared.each or len(declared.each) == len(targets)):
         # Where a result's shape is known already, a wrong output is refused before fn or any data is touched.
         dtypes = _dtypes(options.dtype) or (np.dtype(np.bool_),) * len(targets)  # a bool casts to every dtype

@@ -157,3 +157,63 @@ def test_what_xarray_holds_of_an_output_is_refused(kind: str, tmp_path: Path) ->
         with pytest.raises(ArgumentError, match="overlaps the input"):
             cf.store(np.roll(cf.open(one).data, 3, 0), out, device="cpu")
     same(out[...], x)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_replaces_a_source_that_a_later_pass_reads_is_refused(kind: str, tmp_path: Path) -> None:
+    """However the source was opened: under its own name is another array by then."""
+    source, out = opened(kind, tmp_path)
+    x = cf.open(source)
+    path = {"m": "x.npy", "z": "x.zarr", "h": "x.h5:/u"}[kind.split()[-1].removeprefix("chunked ")[0]]
+    if kind == "memory":
+        np.save(tmp_path / path, out)
+        x = cf.open(tmp_path / path)
+    asked = [x * 2, x - x.mean()], [f"{tmp_path}/{path}", tmp_path / "y.npy"]
+    with pytest.raises(ArgumentError, match="a later pass reads again"):
+        cf.store(*asked, device="cpu", overwrite=True)
+    same(np.asarray(out[...]), filled(SHAPE, "f8"))
+    assert not (tmp_path / "y.npy").exists()
+
+
+# -- Outputs that lie in one another ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("m.zarr/sub", "m.zarr"),
+        ("m.zarr/a/b/c", "m.zarr/a"),
+        ("m.h5:/a/b", "m.h5:/a"),
+        ("m.h5", "m.h5:/data/u"),
+        ("m.zarr", "./m.zarr/"),
+        ("m.h5", "m.h5:data"),
+        ("memory://places/m.zarr/sub", "memory://places/m.zarr"),
+    ],
+)
+@pytest.mark.parametrize("way", ["store", "map"])
+def test_an_output_within_another_is_refused(
+    one: str, other: str, way: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    source = CountingSource(np.zeros(6))
+    x = cf.open(source)
+
+    def run(outs: tuple[str, str]) -> None:
+        if way == "store":
+            cf.store([x + 1, x * 2], outs, device="cpu")
+        else:
+            cf.map(lambda x: (x, x), source, out=outs, device="cpu", dtype=("f8", "f8"), workspace=0)
+
+    for outs in ((one, other), (other, one)):
+        with pytest.raises(ArgumentError, match=r"m\.(zarr|h5).*own place|same path twice.*m\.(zarr|h5)"):
+            run(outs)
+    assert source.bytes_read == 0
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_outputs_beside_one_another_are_written(tmp_path: Path) -> None:
+    x = cf.open(np.arange(6.0))
+    one, other, third = cf.store(
+        [x, x * 2, x * 3], [tmp_path / "m.zarr/u", tmp_path / "m.zarr/u2", tmp_path / "m.zarr2.npy"], device="cpu"
+    )
+    same(np.stack([one[...], other[...], third[...]]), np.arange(6.0) * [[1], [2], [3]])

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import re
 import uuid
+from collections.abc import Sequence
+from itertools import pairwise
 
 from chunkflow.errors import ArgumentError, OutputExistsError
 
@@ -36,6 +38,28 @@ def require_directory(path: str, wanted_for: str) -> None:
     """Refuse an output whose directory does not exist."""
     if not os.path.isdir(path):
         raise ArgumentError(f"the output {wanted_for} cannot be created: there is no directory {path}")
+
+
+def refuse_nested(names: Sequence[str]) -> None:
+    """Refuse new arrays of which one has the name of another, or would lie within it.
+
+    Raises
+    ------
+    ArgumentError
+        Two of these resolved names do.
+
+    >>> refuse_nested(["/m.zarr/u", "/m.zarr/v", "/m.zarr2"])
+    """
+    # After a name comes what lies within it, with nothing in between that does not.
+    known = sorted(name.rstrip("/") + "/" for name in names)
+    for outer, inner in pairwise(known):
+        if inner == outer:
+            raise ArgumentError(f"out names the same path twice, and outputs may not overlap: {outer[:-1]}")
+        if inner.startswith(outer):
+            raise ArgumentError(
+                f"the output {inner[:-1]} would lie within the output {outer[:-1]}, which is an array: give each its "
+                "own place"
+            )
 
 
 def refuse_existing(path: str, overwrite: bool) -> None:
