@@ -140,7 +140,7 @@ def convolve(
 
     options = Options(out, budget, None, chunks, None, device, overwrite)
     # The whole of it is what is valid where the array goes on with zeros.
-    return Request(declare, (Composition((x,), padded, options) if mode == "full" else x,), options, progress)
+    return Request(declare, (Composition((x,), padded) if mode == "full" else x,), options, progress)
 
 
 def _weights(kernel: Any) -> np.ndarray:

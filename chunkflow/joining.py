@@ -90,7 +90,7 @@ def concatenate(
         return Arranged(_ops.Separable(tuple(axes)), _chunks(specs))
 
     options = Options(out, budget, chunks=chunks, device=device, overwrite=overwrite)
-    return moved(Composition(parts, arrange, options), options, progress)
+    return moved(Composition(parts, arrange), options, progress)
 
 
 @operation
@@ -152,7 +152,7 @@ def stack(
         return Arranged(_ops.Separable(tuple(axes)), sides, along)
 
     options = Options(out, budget, chunks=chunks, device=device, overwrite=overwrite)
-    return moved(Composition(parts, arrange, options), options, progress)
+    return moved(Composition(parts, arrange), options, progress)
 
 
 @operation
@@ -226,7 +226,7 @@ def pad(
         return Arranged(_ops.Separable(tuple(axes)), spec.chunks)
 
     options = Options(out, budget, chunks=chunks, device=device, overwrite=overwrite)
-    return moved(Composition((x,), arrange, options), options, progress)
+    return moved(Composition((x,), arrange), options, progress)
 
 
 # -- What they are given -------------------------------------------------------------------------------------

@@ -4,27 +4,43 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from chunkflow.errors import ArgumentError
+from chunkflow.errors import ArgumentError, ChunkflowError
 from chunkflow.graph import Leaf, Node, Op
-from chunkflow.stores import Target, open_target
+from chunkflow.stores import Target, open_source, open_target
 from chunkflow.stores.base import Footprint
+from chunkflow.stores.paths import refuse_nested
 
 
 @dataclass(frozen=True)
 class Place:
-    """Where a result goes: its target, and its path if it has one."""
+    """Where a result goes: its target; its path if it has one; and where lies what is there until it is replaced."""
 
     target: Target
-    path: str
+    path: str | None = None
+    old: Footprint | None = None
 
-    def holds(self, footprint: Footprint | None, path: object) -> bool:
+    @classmethod
+    def of(cls, out: Any, *, overwrite: bool) -> Place:
+        """The place that an output names."""
+        target = open_target(out, overwrite=overwrite)
+        if not isinstance(out, str | os.PathLike):
+            return cls(target)
+        old = None
+        if overwrite:
+            with suppress(ChunkflowError):  # what cannot be read is nobody's source
+                source = open_source(target.name)
+                old = source.footprint
+                source.close()
+        return cls(target, target.name, old)
+
+    def holds(self, footprint: Footprint | None) -> bool:
         """Whether it shares bytes with what lies there."""
-        mine = self.target.footprint
-        both = mine is not None and footprint is not None and mine.overlaps(footprint)
-        return both or self.path == path != ""
+        own = (self.target.footprint, self.old)
+        return footprint is not None and any(mine is not None and mine.overlaps(footprint) for mine in own)
 
 
 def places_of(wanted: Mapping[Node, Any], *, overwrite: bool) -> dict[Node, Place]:
@@ -33,22 +49,23 @@ def places_of(wanted: Mapping[Node, Any], *, overwrite: bool) -> dict[Node, Plac
     Raises
     ------
     ArgumentError, ArgumentTypeError, OutputExistsError
-        An output of another shape or dtype, one that may not be replaced, or two that overlap.
+        An output of another shape or dtype, one that may not be replaced, or two that overlap or lie in one another.
     """
     places: dict[Node, Place] = {}
     for node, out in wanted.items():
         if out is None or isinstance(out, tuple | list):
             continue
-        target = open_target(out, overwrite=overwrite)
+        place = Place.of(out, overwrite=overwrite)
+        target = place.target
         if node.told and not (isinstance(node, Op) and len(node.specs) > 1):
             target.describe(node.spec.shape, node.spec.dtype, None)
-        place = Place(target, os.path.realpath(out) if isinstance(out, str | os.PathLike) else "")
         for other in places.values():
-            if other.holds(target.footprint, place.path):
+            if other.holds(target.footprint) or place.holds(other.target.footprint):
                 raise ArgumentError(
                     f"the outputs {other.target.name} and {target.name} overlap: give each its own place"
                 )
         places[node] = place
+    refuse_nested([place.path for place in places.values() if place.path is not None])
     return places
 
 
@@ -63,7 +80,7 @@ def check_clear(written: Iterable[Place], nodes: Sequence[Node]) -> None:
     places = list(written)
     for leaf in {leaf for node in nodes for leaf in leaves(node)} if places else ():
         for place in places:
-            if place.holds(leaf.footprint, leaf.key):
+            if place.holds(leaf.footprint):
                 raise ArgumentError(
                     f"the output {place.target.name} overlaps the input {leaf.name}, which a later pass reads again: "
                     "write to another array"

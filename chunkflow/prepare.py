@@ -33,6 +33,7 @@ from chunkflow.plan import Plan
 from chunkflow.planner import make_plan
 from chunkflow.spec import ArraySpec
 from chunkflow.stores.base import Source, Target
+from chunkflow.stores.paths import refuse_nested
 from chunkflow.units import parse_bytes
 
 LARGEST_STEP = 64
@@ -94,6 +95,7 @@ def prepared(declare: Declare, arrays: Sequence[Any], options: Options) -> Itera
             op, whole=op.whole | {a for a, n in zip(axes, lengths, strict=True) if n == "whole" and a is not None}
         )
         targets = _open_targets(options, declared, op)
+        _check_overlap(op, sources, targets)  # as far as that is known before anything is read
         if kernel is not None:
             stack.enter_context(budget.turn())
         if own:
@@ -179,9 +181,7 @@ def _open_targets(options: Options, declared: Declared, op: Blockwise) -> tuple[
     if not given:
         raise ArgumentError("out is an empty tuple: give one array or path for each result")
     targets = tuple(stores.open_target(o, overwrite=options.overwrite) for o in given)
-    paths = [os.path.realpath(o) for o in given if isinstance(o, str | os.PathLike)]
-    if len(set(paths)) != len(paths):
-        raise ArgumentError(f"out names the same path twice: {paths}")
+    refuse_nested([t.name for o, t in zip(given, targets, strict=True) if isinstance(o, str | os.PathLike)])
     if options.chunks is None and (not declared.each or len(declared.each) == len(targets)):
         # Where a result's shape is known already, a wrong output is refused before fn or any data is touched.
         dtypes = _dtypes(options.dtype) or (np.dtype(np.bool_),) * len(targets)  # a bool casts to every dtype
@@ -365,11 +365,11 @@ def _with_smaller_chunks(
 def _check_overlap(op: Blockwise, sources: Sequence[Source], targets: Sequence[Target]) -> None:
     """Refuse an output that shares memory with an input, unless it is that input, element by element."""
     straight = tuple(range(len(op.extents)))
-    for i, (target, output) in enumerate(zip(targets, op.outputs, strict=True)):
+    for i, target in enumerate(targets):
         place = target.footprint
         if place is None:
             continue
-        in_place = output.dims == tuple(Along(a) for a in straight)
+        in_place = not op.outputs or op.outputs[i].dims == tuple(Along(a) for a in straight)
         for source, operand in zip(sources, op.operands, strict=True):
             other = source.footprint
             if other is None or not place.overlaps(other):

@@ -184,7 +184,7 @@ def flip(
         return Arranged(_ops.Separable(tuple(axes)), specs[0].chunks)
 
     options = Options(out, budget, chunks=chunks, device=device, overwrite=overwrite)
-    return moved(Composition((x,), arrange, options), options, progress)
+    return moved(Composition((x,), arrange), options, progress)
 
 
 @operation
@@ -254,7 +254,7 @@ def roll(
         return Arranged(_ops.Separable(made), specs[0].chunks)
 
     options = Options(out, budget, chunks=chunks, device=device, overwrite=overwrite)
-    return moved(Composition((x,), arrange, options), options, progress)
+    return moved(Composition((x,), arrange), options, progress)
 
 
 @operation
@@ -318,4 +318,4 @@ def repeat(
         return Arranged(_ops.Separable(tuple(axes)), sides)
 
     options = Options(out, budget, chunks=chunks, device=device, overwrite=overwrite)
-    return moved(Composition((x,), arrange, options), options, progress)
+    return moved(Composition((x,), arrange), options, progress)

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from chunkflow.declare import Declared, declare_permuted
-from chunkflow.errors import ArgumentError, ArgumentTypeError
+from chunkflow.errors import ArgumentTypeError
 from chunkflow.graph import check_lazily, has_lazy
 from chunkflow.grid import Shape
 from chunkflow.ops.map import Kernel, nest, normalize_axes
@@ -48,7 +48,6 @@ class Composition:
 
     arrays: Sequence[Any]
     arrange: Callable[[Sequence[ArraySpec]], Arranged]
-    options: Options
 
     def __chunkflow_source__(self) -> Source:
         """See `chunkflow.stores.open_source`."""
@@ -57,7 +56,6 @@ class Composition:
             for array in self.arrays:
                 sources.append(open_source(array))
                 stack.callback(sources[-1].close)
-            self._check_overlap(sources)
             specs = [source.spec for source in sources]
             found = self.arrange(specs)
             dtype = np.result_type(*[spec.dtype for spec in specs])
@@ -75,19 +73,6 @@ class Composition:
         found = self.arrange(specs)
         dtype = np.result_type(*[spec.dtype for spec in specs])
         return ArraySpec(specs[0].name, found.arrangement.shape, dtype, found.chunks)
-
-    def _check_overlap(self, sources: Sequence[Source]) -> None:
-        """Refuse an output that shares bytes with one of several sources, whose places are lost to the run."""
-        if self.options.out is None or isinstance(self.options.out, tuple | list):
-            return
-        target = open_target(self.options.out, overwrite=self.options.overwrite)
-        place = target.footprint
-        for source in sources:
-            if place is not None and source.footprint is not None and place.overlaps(source.footprint):
-                raise ArgumentError(
-                    f"the output {target.name} overlaps the input {source.spec.name}: elements would be overwritten "
-                    "before they are read. Write to another array"
-                )
 
 
 def moved(

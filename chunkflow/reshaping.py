@@ -12,6 +12,7 @@ import numpy as np
 
 from chunkflow.declare import declare_map
 from chunkflow.errors import ArgumentError
+from chunkflow.given import Unchanged
 from chunkflow.graph import Lazy, Leaf, Node, Op, Request, Seen, interned
 from chunkflow.grid import Shape
 from chunkflow.ops.map import as_axes
@@ -38,7 +39,7 @@ def reshaped(node: Node, shape: Any) -> Node:
 
 @dataclass(frozen=True)
 class _Reshaped:
-    """An array in another shape; see `chunkflow.graph.View`."""
+    """An array in another shape; see `chunkflow.given.View`."""
 
     arrays: Sequence[Any]
     spec: ArraySpec
@@ -46,9 +47,7 @@ class _Reshaped:
     def on(self, arrays: Sequence[Any]) -> Any:
         """Of an array that is there, in C order."""
         (array,) = arrays
-        if isinstance(array, str | os.PathLike):
-            array = np.load(array, mmap_mode="r", allow_pickle=False)
-        return array.reshape(self.spec.shape)
+        return (array.mapped() if isinstance(array, Unchanged) else array).reshape(self.spec.shape)
 
     def __chunkflow_spec__(self) -> ArraySpec:
         """See `chunkflow.stores.spec_of`."""
@@ -69,9 +68,10 @@ def _same(block: Any) -> Any:
 
 def _is_plain(node: Leaf) -> bool:
     """Whether an array is in memory, or can be mapped there, in C order."""
-    if isinstance(node.source, str | os.PathLike):
-        in_order = node.spec.order == tuple(range(len(node.shape)))
-        return in_order and node.spec.size > 0 and os.fspath(node.source).endswith(".npy")
+    if isinstance(node.source, Unchanged):
+        path, in_order = node.source.arrays[0], node.spec.order == tuple(range(len(node.shape)))
+        is_npy = isinstance(path, str | os.PathLike) and os.fspath(path).endswith(".npy")
+        return is_npy and in_order and node.spec.size > 0
     return isinstance(node.source, np.ndarray) and node.source.flags.c_contiguous
 
 

@@ -60,6 +60,11 @@ def open_source(obj: Any) -> Source:
         from chunkflow.stores.xarray import held
 
         return open_source(held(getattr(obj, "variable", obj)))
+    if _is_stored(obj):
+        from chunkflow.stores.xarray import StoredSource
+
+        known = _is_zarr_array(obj.behind) or _is_hdf5_dataset(obj.behind)
+        return StoredSource(obj, open_source(obj.behind).footprint if known else None)
     _refuse_device_array(obj)
     if _is_zarr_array(obj):
         from chunkflow.stores.zarr import ZarrSource
@@ -69,7 +74,7 @@ def open_source(obj: Any) -> Source:
         from chunkflow.stores.hdf5 import dataset_source
 
         return dataset_source(obj)
-    if _is_dask_array(obj):
+    if is_dask_array(obj):
         from chunkflow.stores.dask import DaskSource
 
         return DaskSource(obj)
@@ -312,7 +317,13 @@ def is_labelled(obj: object) -> bool:
     return xarray is not None and isinstance(obj, (xarray.DataArray, xarray.Variable))
 
 
-def _is_dask_array(obj: object) -> bool:
+def _is_stored(obj: object) -> bool:
+    """Whether this is a variable that xarray has yet to read. Nobody can have one without the room that makes them."""
+    room = sys.modules.get("chunkflow.stores.xarray")
+    return room is not None and isinstance(obj, room.Stored)
+
+
+def is_dask_array(obj: object) -> bool:
     """Whether this is a `dask.array.Array`. Nobody can have one without having imported dask."""
     dask = sys.modules.get("dask.array")
     return dask is not None and isinstance(obj, dask.Array)

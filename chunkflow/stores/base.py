@@ -10,7 +10,7 @@ Foreign exceptions are translated here, and only here, into `ReadError` and `Wri
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -36,7 +36,40 @@ class Footprint:
 
     def overlaps(self, other: Footprint) -> bool:
         """Whether the two share a byte."""
+        if isinstance(other, Scattered):
+            return other.overlaps(self)
         return self.space == other.space and self.start < other.stop and other.start < self.stop
+
+    def sliced(self, cuts: Sequence[tuple[int, int, int]]) -> Footprint:
+        """Of some elements along each axis: the first one, how many, and the step. They may be said to be all."""
+        return Footprint(self.space, self.start, self.stop, ("sliced", tuple(cuts), self.layout))
+
+
+@dataclass(frozen=True)
+class Scattered(Footprint):
+    """Where elements lie that are put together of `parts`, or of one in another order: equal to no array's own.
+
+    >>> one, two, other = (Footprint(name, 0, 8, None) for name in ("one", "two", "other"))
+    >>> both = Scattered.of([one, None, two])
+    >>> one.overlaps(both), both.overlaps(two), other.overlaps(both), one == Scattered.of([one])
+    (True, True, False, False)
+    """
+
+    parts: tuple[Footprint, ...]
+
+    @classmethod
+    def of(cls, parts: Iterable[Footprint | None]) -> Scattered | None:
+        """All of those that are known; None if none is."""
+        known = tuple(part for part in parts if part is not None)
+        return cls("several", 0, 0, None, known) if known else None
+
+    def overlaps(self, other: Footprint) -> bool:
+        """Whether any part shares a byte with the other."""
+        return any(part.overlaps(other) for part in self.parts)
+
+    def sliced(self, cuts: Sequence[tuple[int, int, int]]) -> Footprint:
+        """The same: which part has which element is not known here."""
+        return self
 
 
 class Source(Protocol):
@@ -48,7 +81,7 @@ class Source(Protocol):
 
     @property
     def footprint(self) -> Footprint | None:
-        """Where the elements live; None where that cannot be known."""
+        """Where the elements live: of several arrays that are read, `Scattered`. None where that cannot be known."""
 
     def read(self, region: Region, out: np.ndarray) -> None:
         """Fill `out` (the region's shape, the spec's native dtype, any strides).

@@ -11,7 +11,7 @@ import numpy as np
 from chunkflow.grid import Region, Shape, fit, permuted, regions, shape_of, shift, within
 from chunkflow.ops.rearrange import Arrangement, Piece
 from chunkflow.spec import ArraySpec
-from chunkflow.stores.base import Footprint, Source, run_of
+from chunkflow.stores.base import Footprint, Scattered, Source, run_of
 from chunkflow.stores.layout import memory_order, part
 
 V = TypeVar("V")
@@ -51,10 +51,8 @@ class ComposedSource:
         orders = {source.spec.order for source in self._sources}
         order = orders.pop() if len(orders) == 1 and new is None else ()
         self.spec = ArraySpec(name, arrangement.shape, dtype, chunks, order)
-        self.footprint: Footprint | None = None
-        if len(self._sources) == 1 and (place := self._sources[0].footprint) is not None:
-            # The same bytes, and never the same elements in the same order.
-            self.footprint = Footprint(place.space, place.start, place.stop, ("rearranged", place.layout))
+        # Even of one source never the same elements in the same order.
+        self.footprint: Footprint | None = Scattered.of(source.footprint for source in self._sources)
 
     @property
     def parts(self) -> Sequence[Source]:

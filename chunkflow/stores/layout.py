@@ -149,6 +149,13 @@ class StridedFootprint(Footprint):
         except np.exceptions.TooHardError:
             return True
 
+    def sliced(self, cuts: Sequence[tuple[int, int, int]]) -> Footprint:
+        """The part's own, as that of a view of these elements."""
+        start = self.first + sum(i * stride for (i, _, _), stride in zip(cuts, self.strides, strict=True))
+        shape = tuple(number for _, number, _ in cuts)
+        strides = tuple(step * stride for (_, _, step), stride in zip(cuts, self.strides, strict=True))
+        return footprint(self.space, start, shape, strides, np.dtype(self.typestr))
+
 
 def footprint(space: Hashable, start: int, shape: Sequence[int], strides: Sequence[int], dtype: np.dtype) -> Footprint:
     """Footprint of a strided array whose element at index 0 lies at byte `start` of `space`.

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import re
 import uuid
+from collections.abc import Sequence
+from itertools import pairwise
 
 from chunkflow.errors import ArgumentError, OutputExistsError
 
@@ -19,6 +21,27 @@ def hdf5_parts(path: str) -> tuple[str, str | None] | None:
     """
     found = _HDF5.fullmatch(path)
     return found and (found[1], found[2] or None)
+
+
+def absolute(path: str | os.PathLike[str]) -> str:
+    """The path of an array from the root, or its URL: what it means in whatever directory the process is."""
+    text = os.fspath(path).removeprefix("file://")
+    return text if "://" in text else os.path.join(os.getcwd(), text)
+
+
+def located(path: str | os.PathLike[str]) -> str:
+    """The one name of an array among all its paths: links followed, those of the file that an HDF5 dataset is in too.
+
+    >>> located("s3://bucket/u.zarr/"), located("/nowhere/sim.h5:u//v"), located("/nowhere/../u.npy")
+    ('s3://bucket/u.zarr', '/nowhere/sim.h5:/u/v', '/u.npy')
+    """
+    text = absolute(path)
+    if "://" in text:
+        return text.rstrip("/")
+    parts = hdf5_parts(text)
+    if parts is None or parts[1] is None or os.path.isdir(text):
+        return resolve(text)
+    return f"{resolve(parts[0])}:/{'/'.join(part for part in parts[1].split('/') if part not in ('', '.'))}"
 
 
 def resolve(path: str | os.PathLike[str]) -> str:
@@ -36,6 +59,28 @@ def require_directory(path: str, wanted_for: str) -> None:
     """Refuse an output whose directory does not exist."""
     if not os.path.isdir(path):
         raise ArgumentError(f"the output {wanted_for} cannot be created: there is no directory {path}")
+
+
+def refuse_nested(names: Sequence[str]) -> None:
+    """Refuse new arrays of which one has the name of another, or would lie within it.
+
+    Raises
+    ------
+    ArgumentError
+        Two of these resolved names do.
+
+    >>> refuse_nested(["/m.zarr/u", "/m.zarr/v", "/m.zarr2"])
+    """
+    # After a name comes what lies within it, with nothing in between that does not.
+    known = sorted(name.rstrip("/") + "/" for name in names)
+    for outer, inner in pairwise(known):
+        if inner == outer:
+            raise ArgumentError(f"out names the same path twice, and outputs may not overlap: {outer[:-1]}")
+        if inner.startswith(outer):
+            raise ArgumentError(
+                f"the output {inner[:-1]} would lie within the output {outer[:-1]}, which is an array: give each its "
+                "own place"
+            )
 
 
 def refuse_existing(path: str, overwrite: bool) -> None:

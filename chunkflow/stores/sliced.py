@@ -39,9 +39,8 @@ class SlicedSource:
     def __init__(self, source: Source, cuts: Sequence[Cut]) -> None:
         self._source, self._cuts = source, tuple(cuts)
         self.spec = sliced_spec(source.spec, cuts)
-        self.footprint: Footprint | None = None
-        if (place := source.footprint) is not None:
-            self.footprint = Footprint(place.space, place.start, place.stop, ("sliced", self._cuts, place.layout))
+        place = source.footprint
+        self.footprint: Footprint | None = None if place is None else place.sliced(self._cuts)
 
     def _behind(self, region: Region) -> tuple[Region, tuple[slice, ...]]:
         """The part of the source that holds a region, and which elements of that part they are."""

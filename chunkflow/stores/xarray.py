@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from chunkflow.stores.base import Source
+from chunkflow.stores.base import Footprint, Scattered
 from chunkflow.stores.generic import GenericSource
 
 
@@ -61,18 +61,27 @@ class Stored:
         block = self._variable[tuple(bounds[d] for d in self._variable.dims)].values
         return arranged(block, self._variable.dims, self._dims)  # type: ignore[no-any-return]
 
-    def __chunkflow_source__(self) -> Source:
-        """See `chunkflow.stores.open_source`."""
-        return StoredSource(self)
+    @property
+    def behind(self) -> Any:
+        """What xarray reads, where that is known."""
+        array = getattr(self._variable, "_data", None)
+        while (below := getattr(array, "array", None)) is not None:
+            array = below
+        return getattr(array, "_array", None)
 
 
 class StoredSource(GenericSource):
-    """The source of such a variable. xarray's backends hold their own locks, where their libraries need them."""
+    """The source of such a variable. xarray's backends hold their own locks, where their libraries need them.
 
-    def __init__(self, obj: Stored) -> None:
+    `behind` is the footprint of the array that xarray reads, if it is known.
+    """
+
+    def __init__(self, obj: Stored, behind: Footprint | None) -> None:
         super().__init__(obj)
         self.spec = replace(self.spec, name=obj.name, how="through xarray, which decodes it")
         self._lock = nullcontext()
+        # Decoded, turned or sliced: never taken for the very array that lies behind.
+        self.footprint = Scattered.of([behind])
 
 
 def stored(array: Any) -> Any:
@@ -81,7 +90,7 @@ def stored(array: Any) -> Any:
     from xarray.core import indexing
 
     class Backend(BackendArray):
-        shape, dtype = array.shape, array.dtype
+        shape, dtype, _array = array.shape, array.dtype, array
 
         def __getitem__(self, key: indexing.ExplicitIndexer) -> Any:
             return indexing.explicit_indexing_adapter(

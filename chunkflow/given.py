@@ -1,0 +1,124 @@
+"""Sources as their users gave them: told from one another, found from any directory, and seen to be as they were."""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import Hashable, Sequence
+from typing import Any, Protocol, runtime_checkable
+from weakref import WeakValueDictionary
+
+import numpy as np
+
+from chunkflow.errors import ReadError
+from chunkflow.spec import ArraySpec
+from chunkflow.stores import Source, is_dask_array, open_source
+from chunkflow.stores.paths import absolute, located
+
+
+@runtime_checkable
+class View(Protocol):
+    """Arrays seen in another way when they are opened; it tells its spec as `chunkflow.stores.spec_of` asks."""
+
+    @property
+    def arrays(self) -> Sequence[Any]:
+        """What is seen."""
+
+    def on(self, arrays: Sequence[Any]) -> Any:
+        """The same of other arrays."""
+
+    def __chunkflow_spec__(self) -> ArraySpec: ...
+
+
+class Unchanged:
+    """A source that must have the shape and dtype that it had, when it is opened once more: files change meanwhile.
+
+    It is a `View` of the source.
+    """
+
+    def __init__(self, arrays: Sequence[Any], spec: ArraySpec) -> None:
+        self.arrays, self._spec = arrays, spec
+
+    def on(self, arrays: Sequence[Any]) -> Unchanged:
+        """The same of another way to open it."""
+        return Unchanged(arrays, self._spec)
+
+    def __chunkflow_spec__(self) -> ArraySpec:
+        """See `chunkflow.stores.spec_of`."""
+        return self._spec
+
+    def __chunkflow_source__(self) -> Source:
+        """See `chunkflow.stores.open_source`.
+
+        Raises
+        ------
+        ReadError
+            It has another shape or dtype now.
+        """
+        source = open_source(self.arrays[0])
+        try:
+            _check(self._spec, source.spec)
+        except BaseException:
+            source.close()
+            raise
+        return source
+
+    def mapped(self) -> np.ndarray:
+        """The array of a ``.npy`` file, in memory; a `ReadError` as above."""
+        array: np.ndarray = np.load(self.arrays[0], mmap_mode="r", allow_pickle=False)
+        _check(self._spec, array)
+        return array
+
+
+def _check(was: ArraySpec, now: ArraySpec | np.ndarray) -> None:
+    """Refuse to read an array that is no longer what expressions were made of.
+
+    Raises
+    ------
+    ReadError
+        Its shape or dtype is another one.
+    """
+    if (now.shape, now.dtype.newbyteorder("=")) != (was.shape, was.dtype):
+        raise ReadError(
+            f"{was.name} has changed since it was opened: then it had the shape {was.shape} and dtype {was.dtype}, now "
+            f"{now.shape} and {now.dtype}. Open it again, and make the expression anew",
+            path=was.name,
+        )
+
+
+def lasting(source: Any, spec: ArraySpec) -> Any:
+    """A source that can be opened later, from whatever directory, and is refused if it is another array then.
+
+    An array in memory, a view and a dask array are themselves: others ask what they are.
+    """
+    if isinstance(source, Unchanged | np.ndarray) or is_dask_array(source):
+        return source
+    return Unchanged([absolute(source) if isinstance(source, str | os.PathLike) else source], spec)
+
+
+def current(source: Any, spec: ArraySpec) -> Any:
+    """What `lasting` gave, when it is to be read: an array in memory may have been given another shape in its place."""
+    if isinstance(source, np.ndarray):
+        _check(spec, source)
+    return source
+
+
+class Identity:
+    """What is the same for the same object, and for no other as long as somebody knows it: `token` in any process."""
+
+    __slots__ = ("__weakref__", "_source", "token")
+
+    def __init__(self, source: Any) -> None:
+        self._source, self.token = source, uuid.uuid4().hex  # kept alive, so that its id stays its own
+
+
+_identities: WeakValueDictionary[int, Identity] = WeakValueDictionary()
+
+
+def identity(source: Any, spec: ArraySpec) -> Hashable:
+    """What two sources have in common if and only if they are the same array: it is read once for both."""
+    while isinstance(source, Unchanged):
+        source = source.arrays[0]
+    if isinstance(source, str | os.PathLike):
+        return located(source), spec.shape, str(spec.dtype)
+    return _identities.setdefault(id(source), Identity(source))
