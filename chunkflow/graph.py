@@ -5,19 +5,19 @@ Asking for the same operation on the same nodes gives the node that there is: wh
 
 from __future__ import annotations
 
-import os
 import uuid
 import weakref
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from types import BuiltinFunctionType, FunctionType
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import numpy as np
 
 from chunkflow.declare import Declare, Declared
 from chunkflow.errors import ArgumentError, ArgumentTypeError
+from chunkflow.given import View, current, identity, lasting
 from chunkflow.grid import Shape
 from chunkflow.ops.blockwise import Blockwise
 from chunkflow.ops.map import SLOT
@@ -52,20 +52,6 @@ class Request:
     def is_known(self) -> bool:
         """Whether it is one of NumPy's operations or ours, which any elements will do for."""
         return self.fn is None or isinstance(self.fn, np.ufunc) or _root(self.fn) in ("numpy", "chunkflow")
-
-
-@runtime_checkable
-class View(Protocol):
-    """Arrays seen in another way when they are opened; it tells its spec as `chunkflow.stores.spec_of` asks."""
-
-    @property
-    def arrays(self) -> Sequence[Any]:
-        """What is seen."""
-
-    def on(self, arrays: Sequence[Any]) -> Any:
-        """The same of other arrays."""
-
-    def __chunkflow_spec__(self) -> ArraySpec: ...
 
 
 class Node:
@@ -105,12 +91,17 @@ class Leaf(Node):
     """A source, as its user gave it. `key` is the same for the same source."""
 
     def __init__(self, source: Any) -> None:
-        self.source = np.asarray(source) if isinstance(source, np.generic) else source
-        self.key: Hashable = os.path.realpath(source) if isinstance(source, str | os.PathLike) else id(source)
-        opened = open_source(self.source)
+        source = np.asarray(source) if isinstance(source, np.generic) else source
+        opened = open_source(source)
         self._spec, self.footprint = opened.spec, opened.footprint
         opened.close()
-        self.name = self._spec.name
+        self.name, self.key = self._spec.name, identity(source, self._spec)
+        self._source = lasting(source, self._spec)
+
+    @property
+    def source(self) -> Any:
+        """What is opened to read it."""
+        return current(self._source, self._spec)
 
     @property
     def spec(self) -> ArraySpec:

@@ -17,6 +17,9 @@ from chunkflow.stores.xarray import held
 def open(source: Any) -> Any:
     """Open an array of any size as an expression, from which others are made. Nothing is read yet.
 
+    What is read is what the source holds when a result is asked for. It must have the same shape and dtype then, or a
+    `ReadError` says so. A relative path is one from the directory that the process is in now.
+
     Parameters
     ----------
     source : array_like, str or path

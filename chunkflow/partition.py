@@ -19,7 +19,8 @@ from chunkflow import grid
 from chunkflow.declare import Declared
 from chunkflow.errors import UnsupportedError
 from chunkflow.fusing import MustBeStoredError, Pass, fed, fused
-from chunkflow.graph import Item, Later, Node, Op, View, interned
+from chunkflow.given import View
+from chunkflow.graph import Item, Later, Node, Op, interned
 from chunkflow.grid import Region, Shape
 from chunkflow.halo import parts
 from chunkflow.ops.blockwise import Operand

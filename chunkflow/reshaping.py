@@ -37,7 +37,7 @@ def reshaped(node: Node, shape: Any) -> Node:
 
 @dataclass(frozen=True)
 class _Reshaped:
-    """An array in another shape; see `chunkflow.graph.View`."""
+    """An array in another shape; see `chunkflow.given.View`."""
 
     arrays: Sequence[Any]
     spec: ArraySpec

@@ -25,7 +25,7 @@ from chunkflow.stores.sliced import Cut, SlicedSource, sliced_spec
 
 @dataclass(frozen=True)
 class Slice:
-    """Every so many elements of an array along each axis, when it is opened; see `chunkflow.graph.View`."""
+    """Every so many elements of an array along each axis, when it is opened; see `chunkflow.given.View`."""
 
     arrays: Sequence[Any]
     cuts: tuple[Cut, ...]

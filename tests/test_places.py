@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import chunkflow as cf
-from chunkflow.errors import ArgumentError
+from chunkflow.errors import ArgumentError, ReadError
 from chunkflow.labels import wrapped
 from chunkflow.testing import CountingSource, filled
 
@@ -217,3 +217,145 @@ def test_outputs_beside_one_another_are_written(tmp_path: Path) -> None:
         [x, x * 2, x * 3], [tmp_path / "m.zarr/u", tmp_path / "m.zarr/u2", tmp_path / "m.zarr2.npy"], device="cpu"
     )
     same(np.stack([one[...], other[...], third[...]]), np.arange(6.0) * [[1], [2], [3]])
+
+
+# -- Sources that are told apart, and found from anywhere -------------------------------------------------------------
+
+
+def test_scalars_are_not_taken_for_one_another() -> None:
+    one, two = cf.open(np.float64(1.0)), cf.open(np.float64(2.0))
+    assert (one + two).compute(device="cpu") == 3
+    many = [cf.open(np.float64(i)) for i in range(50)]
+    assert sum(many[1:], many[0]).compute(device="cpu") == sum(range(50))
+
+
+def test_tasks_of_other_arrays_are_not_taken_for_one_another(tmp_path: Path) -> None:
+    """A mapped array may be gone when its tasks run, and another one have its id."""
+    dask = pytest.importorskip("dask")
+    for i in range(20):
+        np.save(tmp_path / f"{i}.npy", np.full(10, float(i)))
+    sums = [cf.open(np.load(tmp_path / f"{i}.npy", mmap_mode="r")).sum().to_dask(device="cpu") for i in range(20)]
+    assert [float(s) for s in dask.compute(*sums, scheduler="sync")] == [10.0 * i for i in range(20)]
+
+
+def test_an_array_that_is_opened_twice_is_read_once() -> None:
+    source = CountingSource(np.arange(6.0))
+    sums = cf.open(source).sum() + cf.open(source).max()
+    source.bytes_read = 0
+    assert sums.compute(device="cpu") == 20
+    assert source.bytes_read <= 2 * 48  # it, and as much in a trial call
+
+
+def written(path: str, x: np.ndarray) -> str:
+    """Write an array, and give the path that opens it."""
+    if path.endswith(".npy"):
+        np.save(path, x)
+    elif ".h5" in path:
+        with h5py.File(path.partition(":")[0], "w") as file:
+            file["group/data"] = x
+    else:
+        zarr.create_array(path.partition("/")[0], name=path.partition("/")[2] or None, data=x, overwrite=True)
+    return path
+
+
+PATHS = ["u.npy", "u.zarr", "u.zarr/v", "u.h5", "u.h5:/group/data", "file://u.npy"]
+
+
+@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize("kind", [str, Path])
+def test_a_relative_path_means_what_it_meant_when_it_was_opened(
+    path: str, kind: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if kind is Path and "://" in path:
+        pytest.skip("a Path has no scheme")
+    found = []
+    for number in (1, 2):
+        (tmp_path / str(number)).mkdir()
+        monkeypatch.chdir(tmp_path / str(number))
+        written(path.removeprefix("file://"), np.full(5, float(number)))
+        x = cf.open(kind(path))
+        found.append((x, cf.map(np.add, cf.open(np.arange(5.0)), kind(path)), x[::2], np.concatenate([x, x])))
+    monkeypatch.chdir(tmp_path)
+    for one, two in zip(*found, strict=True):
+        same((two - one).compute(device="cpu"), np.ones(one.shape))
+
+
+def test_one_source_by_several_names_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for path in ("u.npy", "u.zarr", "u.h5:/group/data"):
+        written(path, np.arange(6.0))
+        (tmp_path / f"link-{path.partition(':')[0]}").symlink_to(path.partition(":")[0])
+        x, y, z = (cf.open(p) for p in (path, Path(f"../{tmp_path.name}/{path}"), f"link-{path}"))
+        assert cf.explain(x + y + z, device="cpu").bytes_in == 48
+
+
+# -- Sources that change ----------------------------------------------------------------------------------------------
+
+USES: dict[str, Callable[[Any], Any]] = {
+    "itself": lambda x: x,
+    "computed": lambda x: x * 2,
+    "summed": lambda x: x.sum(),
+    "sliced": lambda x: x[::3, 1:],
+    "put together": lambda x: np.concatenate([x, x]),
+    "in passes": lambda x: x - x.mean(),
+    "transformed": lambda x: np.fft.fft(x, axis=0),
+    "median": lambda x: np.median(x),
+    "iterated": lambda x: x.map_overlap(np.copy, depth=1, boundary=0, iterations=2, dtype="f8"),
+}
+
+
+@pytest.mark.parametrize("use", USES)
+@pytest.mark.parametrize("path", ["u.npy", "u.zarr", "u.h5:/group/data"])
+@pytest.mark.parametrize(("shape", "dtype"), [((12, 20), "f8"), ((40, 20), "f8"), ((20, 30), "f8"), ((30, 20), "f4")])
+def test_a_source_that_has_changed_is_refused(
+    path: str, use: str, shape: tuple[int, int], dtype: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    x = cf.open(written(path, np.ones((30, 20))))
+    y = USES[use](x)
+    written(path, np.ones(shape, dtype))
+    with pytest.raises(ReadError, match="has changed since it was opened") as caught:
+        y.compute(device="cpu")
+    for told in ("(30, 20)", str(shape), "float64", str(np.dtype(dtype)), "Open it again"):
+        assert told in str(caught.value)
+
+
+def test_a_resized_zarr_array_is_refused(tmp_path: Path) -> None:
+    array = zarr.create_array(tmp_path / "u.zarr", shape=(300, 200), chunks=(50, 200), dtype="f8", fill_value=0)
+    array[...] = 1
+    sums = [cf.open(source).sum() for source in (array, tmp_path / "u.zarr")]
+    out = np.zeros(())
+    array.resize((120, 200))
+    for one in sums:
+        with pytest.raises(ReadError, match=r"\(300, 200\).*\(120, 200\)"):
+            one.compute(device="cpu")
+        with pytest.raises(ReadError, match="has changed"):
+            cf.store(one, out, device="cpu")
+        with pytest.raises(ReadError, match="has changed"):
+            cf.explain(one, device="cpu")
+    assert not out
+
+
+def test_an_array_that_was_given_another_shape_is_refused() -> None:
+    array = np.zeros((4, 6))
+    y = cf.open(array) + 1
+    array.resize((6, 4), refcheck=False)
+    with pytest.raises(ReadError, match="has changed"):
+        y.compute(device="cpu")
+
+
+def test_the_same_shape_and_dtype_may_be_written_anew(tmp_path: Path) -> None:
+    for order in "<>":
+        np.save(tmp_path / "u.npy", np.zeros(5, f"{order}f8"))
+        x = cf.open(tmp_path / "u.npy")
+        np.save(tmp_path / "u.npy", np.ones(5))
+        same((x + 1).compute(device="cpu"), np.full(5, 2.0))
+
+
+def test_tasks_refuse_a_source_that_has_changed(tmp_path: Path) -> None:
+    dask = pytest.importorskip("dask")
+    np.save(tmp_path / "u.npy", np.zeros(50))
+    total = cf.open(tmp_path / "u.npy").sum().to_dask(device="cpu")
+    np.save(tmp_path / "u.npy", np.zeros(40))
+    with pytest.raises(ReadError, match="has changed"):
+        dask.compute(total, scheduler="sync")

@@ -33,7 +33,7 @@ FLOORS = (
     "devices.cupy",
     "devices.clock devices",
     "staging kernel threads crews ring direct engine budget calibrate profile progress",
-    "analysis declare prepare launch graph fusing places passes partition labels stream run adapters api ufuncs",
+    "analysis declare prepare launch given graph fusing places passes partition labels stream run adapters api ufuncs",
     "pacing iterating overlap",
     "reducing reductions extremes nanreductions selecting counting quantiles binning histograms groups scans "
     "covariance linalg",

@@ -26,7 +26,8 @@ from chunkflow.dask.asking import asking
 from chunkflow.dask.layers import Reading, meeting
 from chunkflow.dask.tasks import Opened, Program, assemble, combine, finish, run
 from chunkflow.errors import UnsupportedError
-from chunkflow.graph import Node, Op, View
+from chunkflow.given import View
+from chunkflow.graph import Node, Op
 from chunkflow.grid import Shape
 from chunkflow.partition import PARTITION, Awaited, item_of, partitioned, pass_of, read_by, read_together
 from chunkflow.prepare import Options

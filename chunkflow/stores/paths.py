@@ -23,6 +23,27 @@ def hdf5_parts(path: str) -> tuple[str, str | None] | None:
     return found and (found[1], found[2] or None)
 
 
+def absolute(path: str | os.PathLike[str]) -> str:
+    """The path of an array from the root, or its URL: what it means in whatever directory the process is."""
+    text = os.fspath(path).removeprefix("file://")
+    return text if "://" in text else os.path.join(os.getcwd(), text)
+
+
+def located(path: str | os.PathLike[str]) -> str:
+    """The one name of an array among all its paths: links followed, those of the file that an HDF5 dataset is in too.
+
+    >>> located("s3://bucket/u.zarr/"), located("/nowhere/sim.h5:u//v"), located("/nowhere/../u.npy")
+    ('s3://bucket/u.zarr', '/nowhere/sim.h5:/u/v', '/u.npy')
+    """
+    text = absolute(path)
+    if "://" in text:
+        return text.rstrip("/")
+    parts = hdf5_parts(text)
+    if parts is None or parts[1] is None or os.path.isdir(text):
+        return resolve(text)
+    return f"{resolve(parts[0])}:/{'/'.join(part for part in parts[1].split('/') if part not in ('', '.'))}"
+
+
 def resolve(path: str | os.PathLike[str]) -> str:
     """Absolute path with symbolic links followed, so that a later rename replaces what they point to."""
     return os.path.realpath(os.fspath(path))
