@@ -24,7 +24,7 @@ from chunkflow.budget import Budget, borrow
 from chunkflow.calibrate import calibrate
 from chunkflow.declare import Declare, Declared, block_sides
 from chunkflow.errors import ArgumentError, ArgumentTypeError, ResultError, ResultTypeError
-from chunkflow.graph import Lazy, first_lazy
+from chunkflow.graph import Lazy, first_lazy, is_scalar, node_of
 from chunkflow.grid import Region, Shape
 from chunkflow.host import available_memory
 from chunkflow.labels import labels_of
@@ -72,7 +72,10 @@ def repeatable(ask: Callable[P, Request | Iteration]) -> Callable[P, Any]:
             return asked.run()
         # Each step gives what one of them gives.
         one = cast(Lazy, call(*args, **{**kwargs, "iterations": 1, "steps_per_pass": None}))  # type: ignore[arg-type]
-        return type(first)(later(call, one._node.spec, args, kwargs, streams=False))
+        # All arrays are its inputs: none may be another one, or overwritten, by the time that it runs.
+        nodes = [a if is_scalar(a) else Lazy(node_of(a)) for a in asked.arrays]
+        given = (*args[: len(args) - len(nodes)], *nodes)
+        return type(first)(later(call, one._node.spec, given, kwargs, streams=False))
 
     call.__dict__["asks"], call.__dict__["plans"] = ask, plans
     call.__annotations__ = {**ask.__annotations__, "return": Any}

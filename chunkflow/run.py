@@ -102,7 +102,9 @@ def expression(
     if request.is_view:
         return kind(node_of(request.arrays[0]))
     check_lazily(request.options, request.progress, name)
-    node = interned(key_of(ask, args, kwargs), lambda: Op(request, name, learn))
+    # What a path means may change from call to call.
+    key = None if any(isinstance(array, str) for array in request.arrays) else key_of(ask, args, kwargs)
+    node = interned(key, lambda: Op(request, name, learn))
     assert isinstance(node, Op)
     node.check()
     if isinstance(request.options.dtype, tuple):

@@ -175,6 +175,15 @@ def test_what_replaces_a_source_that_a_later_pass_reads_is_refused(kind: str, tm
     assert not (tmp_path / "y.npy").exists()
 
 
+def test_all_arrays_of_an_iteration_are_seen() -> None:
+    x, y, out = cf.open(np.arange(8.0)), np.ones(8), np.empty(8)
+    z = x.map_overlap(np.add, y, depth=0, iterations=3)
+    with pytest.raises(ArgumentError, match="a later pass reads again"):
+        cf.store([x * 7, z], [y, out], device="cpu")
+    same(y, np.ones(8))
+    same(z.compute(device="cpu"), np.arange(8.0) + 3)
+
+
 # -- Outputs that lie in one another ----------------------------------------------------------------------------------
 
 
@@ -278,6 +287,19 @@ def test_a_relative_path_means_what_it_meant_when_it_was_opened(
     monkeypatch.chdir(tmp_path)
     for one, two in zip(*found, strict=True):
         same((two - one).compute(device="cpu"), np.ones(one.shape))
+
+
+def test_the_same_path_is_another_array_in_another_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    x, sums, steps = cf.open(np.arange(5.0)), [], []
+    for number in (1, 2):
+        (tmp_path / str(number)).mkdir()
+        monkeypatch.chdir(tmp_path / str(number))
+        np.save("u.npy", np.full(5, float(number)))
+        sums.append(cf.map(np.add, x, "u.npy"))
+        steps.append(cf.map_overlap(np.add, x, "u.npy", depth=0, iterations=2))
+    monkeypatch.chdir(tmp_path)
+    same((sums[1] - sums[0]).compute(device="cpu"), np.ones(5))
+    same((steps[1] - steps[0]).compute(device="cpu"), np.full(5, 2.0))
 
 
 def test_one_source_by_several_names_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
