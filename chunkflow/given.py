@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import os
+import threading
 import uuid
+import weakref
 from collections.abc import Hashable, Sequence
+from contextlib import suppress
+from functools import partial
 from typing import Any, Protocol, runtime_checkable
-from weakref import WeakValueDictionary
 
 import numpy as np
 
@@ -103,22 +106,31 @@ def current(source: Any, spec: ArraySpec) -> Any:
     return source
 
 
-class Identity:
-    """What is the same for the same object, and for no other as long as somebody knows it: `token` in any process."""
-
-    __slots__ = ("__weakref__", "_source", "token")
-
-    def __init__(self, source: Any) -> None:
-        self._source, self.token = source, uuid.uuid4().hex  # kept alive, so that its id stays its own
-
-
-_identities: WeakValueDictionary[int, Identity] = WeakValueDictionary()
+_tokens: dict[int, tuple[weakref.ref[Any], str]] = {}
+"""By the ids of objects that are there. That of one that is gone may be another's."""
+_lock = threading.Lock()
 
 
 def identity(source: Any, spec: ArraySpec) -> Hashable:
-    """What two sources have in common if and only if they are the same array: it is read once for both."""
+    """What two sources have in common if and only if they are the same array, in any process: it is read once for both.
+
+    It outlives an object, as graphs of tasks do, and is never another object's.
+    """
     while isinstance(source, Unchanged):
         source = source.arrays[0]
     if isinstance(source, str | os.PathLike):
         return located(source), spec.shape, str(spec.dtype)
-    return _identities.setdefault(id(source), Identity(source))
+    number = id(source)
+    with _lock:
+        known, token = _tokens.get(number, (None, ""))
+        if known is not None and known() is source:
+            return token
+        token = uuid.uuid4().hex
+        with suppress(TypeError):  # it takes no weak reference: nobody can know when it is gone
+            _tokens[number] = weakref.ref(source, partial(_forget, number)), token
+    return token
+
+
+def _forget(number: int, reference: weakref.ref[Any]) -> None:
+    if _tokens.get(number, (None, ""))[0] is reference:  # no other thread puts one there meanwhile: nobody has the id
+        del _tokens[number]

@@ -19,7 +19,7 @@ from chunkflow import grid
 from chunkflow.declare import Declared
 from chunkflow.errors import UnsupportedError
 from chunkflow.fusing import MustBeStoredError, Pass, fed, fused
-from chunkflow.given import Identity, View
+from chunkflow.given import View
 from chunkflow.graph import Item, Later, Node, Op, interned
 from chunkflow.grid import Region, Shape
 from chunkflow.halo import parts
@@ -266,7 +266,7 @@ def read_together(made: Pass, awaited: Sequence[Node], cut: Partitioning) -> tup
     if not isinstance(kernel, Fused) or own not in ([], [None]) or any(map(_is_particular, made.nodes)):
         return None
     folds = {part is not None for part in kernel.parts}
-    origins = [origin.token if isinstance(origin, Node | Identity) else origin for origin in made.origins]
+    origins = [origin.token if isinstance(origin, Node) else origin for origin in made.origins]
     whole = cut.kept, cut.folded, cut.sides, cut.extents
     return (*origins, made.declared.nest.operands, tuple(other.token for other in awaited), folds == {True}, *whole)
 

@@ -247,6 +247,14 @@ def test_tasks_of_other_arrays_are_not_taken_for_one_another(tmp_path: Path) -> 
     assert [float(s) for s in dask.compute(*sums, scheduler="sync")] == [10.0 * i for i in range(20)]
 
 
+def test_an_array_that_is_opened_twice_is_read_once() -> None:
+    source = CountingSource(np.arange(6.0))
+    sums = cf.open(source).sum() + cf.open(source).max()
+    source.bytes_read = 0
+    assert sums.compute(device="cpu") == 20
+    assert source.bytes_read <= 2 * 48  # it, and as much in a trial call
+
+
 def written(path: str, x: np.ndarray) -> str:
     """Write an array, and give the path that opens it."""
     if path.endswith(".npy"):
