@@ -27,7 +27,7 @@ from chunkflow.fusing import Lacking, MustBeStoredError, Pass, fed, fused, nest_
 from chunkflow.graph import Item, Later, Lazy, Node, Op
 from chunkflow.grid import Grid
 from chunkflow.launch import launched
-from chunkflow.places import Place, check_clear, places_of
+from chunkflow.places import Place, check_clear, check_whole, places_of
 from chunkflow.plan import Plan
 from chunkflow.prepare import Options, prepared
 from chunkflow.spec import ArraySpec
@@ -102,9 +102,10 @@ class Evaluation:
         written: dict[Node, Place] = {}
         # From here both start with the same stored: what one finds to be needed, the other need not find again.
         imagined = Evaluation(self.options, stored=dict(self.stored), _needs=self._needs)
-        for group, _ in imagined.groups(list(wanted), imagine=True):
+        for group, wanting in imagined.groups(list(wanted), imagine=True):
             check_clear(written.values(), group)
             written |= {node: places[node] for node in group if node in places}
+            check_whole({node: places[node] for node in group if node in places and node in wanting})
 
     def plans(self, wanted: Mapping[Node, Any]) -> list[tuple[tuple[str, ...], Plan | str]]:
         """What `run` would do: for each pass the names of its results, and its plan.

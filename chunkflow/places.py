@@ -8,6 +8,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from chunkflow.errors import ArgumentError, ChunkflowError
 from chunkflow.graph import Leaf, Node, Op
 from chunkflow.stores import Target, open_source, open_target
@@ -85,6 +87,24 @@ def check_clear(written: Iterable[Place], nodes: Sequence[Node]) -> None:
                     f"the output {place.target.name} overlaps the input {leaf.name}, which a later pass reads again: "
                     "write to another array"
                 )
+
+
+def check_whole(needed: Mapping[Node, Place]) -> None:
+    """Refuse outputs that would not hold all of what a later pass makes other results of.
+
+    Raises
+    ------
+    ArgumentError
+        One is of a narrower dtype.
+    """
+    for node, place in needed.items():
+        spec = node.spec
+        held = place.target.describe(spec.shape, spec.dtype, None).dtype
+        if not np.can_cast(spec.dtype, held):
+            raise ArgumentError(
+                f"the output {place.target.name} of dtype {held} cannot hold all of {node.name}, of dtype {spec.dtype}, of "
+                f"which a later pass makes another result: give an output of dtype {spec.dtype}, or store it by itself"
+            )
 
 
 def leaves(node: Node) -> Iterator[Leaf]:

@@ -381,3 +381,22 @@ def test_tasks_refuse_a_source_that_has_changed(tmp_path: Path) -> None:
     np.save(tmp_path / "u.npy", np.zeros(40))
     with pytest.raises(ReadError, match="has changed"):
         dask.compute(total, scheduler="sync")
+
+
+@pytest.mark.parametrize("dtype", ["i2", "f4", "f8"])
+def test_what_a_later_pass_needs_is_not_taken_from_a_narrower_output(dtype: str) -> None:
+    a = np.full((60, 6), 1000 if dtype == "i2" else 1000.1)
+    y = np.cumsum(cf.open(a.astype(int) if dtype == "i2" else a), axis=0)
+    z, out, other = y - y.min(axis=0), np.zeros(a.shape, dtype), np.zeros(a.shape)
+    if dtype == "f8":
+        cf.store([y, z], [out, other], device="cpu")
+        c = np.cumsum(a, axis=0)
+        np.testing.assert_array_equal(out, c)
+        np.testing.assert_array_equal(other, c - c.min(axis=0))
+        return
+    with pytest.raises(ArgumentError, match=f"dtype {out.dtype} cannot hold all of cumsum.*store it by itself"):
+        cf.store([y, z], [out, other], device="cpu")
+    assert not out.any()
+    assert not other.any()
+    cf.store(y, out, device="cpu")
+    assert out.any()
