@@ -102,8 +102,9 @@ def check_whole(needed: Mapping[Node, Place]) -> None:
         held = place.target.describe(spec.shape, spec.dtype, None).dtype
         if not np.can_cast(spec.dtype, held):
             raise ArgumentError(
-                f"the output {place.target.name} of dtype {held} cannot hold all of {node.name}, of dtype {spec.dtype}, "
-                f"of which a later pass makes another result: give an output of dtype {spec.dtype}, or store it by itself"
+                f"the output {place.target.name} of dtype {held} cannot hold all of {node.name}, of dtype "
+                f"{spec.dtype}, of which a later pass makes another result: give an output of dtype {spec.dtype}, "
+                "or store it by itself"
             )
 
 
