@@ -11,7 +11,7 @@ import itertools
 import math
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -29,8 +29,9 @@ from chunkflow.grid import Grid
 from chunkflow.launch import launched
 from chunkflow.places import Place, check_clear, check_whole, places_of
 from chunkflow.plan import Plan
-from chunkflow.prepare import Options, prepared
+from chunkflow.prepare import Options, check_overlap, prepared
 from chunkflow.spec import ArraySpec
+from chunkflow.stores import open_source
 from chunkflow.trace import Trace
 from chunkflow.units import parse_bytes
 
@@ -104,8 +105,22 @@ class Evaluation:
         imagined = Evaluation(self.options, stored=dict(self.stored), _needs=self._needs)
         for group, wanting in imagined.groups(list(wanted), imagine=True):
             check_clear(written.values(), group)
+            if len(places) > 1 and any(node in places for node in group):  # one alone is refused in time by its pass
+                imagined._check_pass(group, places)
             written |= {node: places[node] for node in group if node in places}
             check_whole({node: places[node] for node in group if node in places and node in wanting})
+
+    def _check_pass(self, group: Sequence[Node], places: Mapping[Node, Place]) -> None:
+        """Refuse outputs that lie where their own pass reads, unless it is one that works in place."""
+        made = self._pass(group, self.stored)
+        if made is None:  # several passes
+            check_clear([places[node] for node in group], group)
+            return
+        numbers = itertools.accumulate(map(_results, group), initial=0)
+        targets = {number: places[node].target for number, node in zip(numbers, group, strict=False) if node in places}
+        with ExitStack() as stack:
+            sources = [stack.enter_context(closing(open_source(source))) for source in made.sources]
+            check_overlap(made.declared, sources, targets)
 
     def plans(self, wanted: Mapping[Node, Any]) -> list[tuple[tuple[str, ...], Plan | str]]:
         """What `run` would do: for each pass the names of its results, and its plan.
@@ -265,9 +280,7 @@ class Evaluation:
                 return False
             left = list(launched(run, self.watch))
         for member in group:
-            number = len(member.specs) if isinstance(member, Op) and member.folds else 1
-            if len(group) == 1:
-                number = len(left)
+            number = len(left) if len(group) == 1 else _results(member)
             some, left = left[:number], left[number:]
             self.stored[member] = some[0] if number == 1 else tuple(some)
         return True
@@ -292,11 +305,16 @@ class Evaluation:
         if alone and self.options.chunks is not None:
             options = replace(options, chunks=self.options.chunks)
         if any(out is not None for out in outs):
-            number = sum(len(n.specs) if isinstance(n, Op) and n.folds else 1 for n in made.nodes)
+            number = sum(map(_results, made.nodes))
             if number != len(outs):
                 raise ArgumentError(f"{node.name} gives several arrays: give a tuple of outputs, one for each")
             options = replace(options, out=outs[0] if alone else tuple(outs))
         return prepared(lambda specs, args: made.declared, made.sources, options)
+
+
+def _results(node: Node) -> int:
+    """How many results a node has in a pass."""
+    return len(node.specs) if isinstance(node, Op) and node.folds else 1
 
 
 def _is_busy(plan: Plan) -> bool:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from fractions import Fraction
@@ -32,7 +32,7 @@ from chunkflow.ops.map import Kernel as MapKernel
 from chunkflow.plan import Plan
 from chunkflow.planner import make_plan
 from chunkflow.spec import ArraySpec
-from chunkflow.stores.base import Source, Target
+from chunkflow.stores.base import Footprint, Source, Target
 from chunkflow.stores.paths import refuse_nested
 from chunkflow.units import parse_bytes
 
@@ -95,7 +95,7 @@ def prepared(declare: Declare, arrays: Sequence[Any], options: Options) -> Itera
             op, whole=op.whole | {a for a, n in zip(axes, lengths, strict=True) if n == "whole" and a is not None}
         )
         targets = _open_targets(options, declared, op)
-        _check_overlap(op, sources, targets)  # as far as that is known before anything is read
+        check_overlap(declared, sources, dict(enumerate(targets)))
         if kernel is not None:
             stack.enter_context(budget.turn())
         if own:
@@ -118,7 +118,6 @@ def prepared(declare: Declare, arrays: Sequence[Any], options: Options) -> Itera
         targets = targets or tuple(stores.open_target(None, overwrite=False) for _ in op.outputs)
         _check_number(targets, seen, options)
         outputs, spare = _describe_outputs(op, targets, sources, seen, lengths, declared.block, options)
-        _check_overlap(op, sources, targets)
         known: dict[str, Any] = {"workspace": spare, "reserve": device.reserve, "block": declared.block or block}
         known |= {"tiles": declared.tiles, "strips": declared.strips}
         machine, like = device.machine, declared.like
@@ -362,24 +361,34 @@ def _with_smaller_chunks(
     return found
 
 
-def _check_overlap(op: Blockwise, sources: Sequence[Source], targets: Sequence[Target]) -> None:
-    """Refuse an output that shares memory with an input, unless it is that input, element by element."""
-    straight = tuple(range(len(op.extents)))
-    for i, target in enumerate(targets):
+def check_overlap(declared: Declared, sources: Sequence[Source], targets: Mapping[int, Target]) -> None:
+    """Refuse outputs that share memory: with each other, or with a source, unless that is worked on in place.
+
+    `targets` are those of the results of these numbers.
+
+    Raises
+    ------
+    ArgumentError
+        Two do.
+    """
+    straight = tuple(range(len(declared.nest.extents)))
+    each = declared.each or (declared.axes,) * len(targets)
+    seen: list[tuple[str, Footprint]] = []
+    for number, target in targets.items():
         place = target.footprint
         if place is None:
             continue
-        in_place = not op.outputs or op.outputs[i].dims == tuple(Along(a) for a in straight)
-        for source, operand in zip(sources, op.operands, strict=True):
+        for source, operand in zip(sources, declared.nest.operands, strict=True):
             other = source.footprint
             if other is None or not place.overlaps(other):
                 continue
-            if not (in_place and place == other and operand == Operand(straight)):
+            if not (place == other and operand == Operand(straight) and each[number : number + 1] == (straight,)):
                 raise ArgumentError(
                     f"the output {target.name} overlaps the input {source.spec.name} without being the same "
                     "elements in the same order: results would overwrite data that are still to be read. Write to "
                     "another array, or give the very same one to work in place"
                 )
-        for other_target in targets[:i]:
-            if other_target.footprint is not None and place.overlaps(other_target.footprint):
-                raise ArgumentError(f"the outputs {other_target.name} and {target.name} overlap")
+        for name, taken in seen:
+            if place.overlaps(taken):
+                raise ArgumentError(f"the outputs {name} and {target.name} overlap")
+        seen.append((target.name, place))

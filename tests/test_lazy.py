@@ -708,6 +708,17 @@ def test_an_output_in_place_of_what_a_later_pass_reads_is_refused(tmp_path: Path
     same(array, np.arange(8.0) * 2)
 
 
+def test_an_output_in_the_way_of_its_own_pass_is_refused_before_an_earlier_one_writes() -> None:
+    x = cf.open(array := np.arange(64.0).reshape(8, 8))
+    for own in [x[::-1] + 1, x.T, x @ x, x.map_overlap(_shifted, depth=1, iterations=3)]:
+        with pytest.raises(ArgumentError, match="overlaps the input"):
+            cf.store([x * 2, own], [out := np.zeros((8, 8)), array], device="cpu")
+        assert not out.any()
+    same(array, np.arange(64.0).reshape(8, 8))
+    cf.store([x.cumsum(0), x + 1], [out, array], device="cpu")  # in place, each in one pass
+    same(array, np.arange(1.0, 65.0).reshape(8, 8))
+
+
 def test_an_output_given_twice_is_refused_before_anything_is_written(tmp_path: Path) -> None:
     x, y = (cf.open(v) for v in volumes(2))
     out, path = np.zeros((5, 7)), tmp_path / "a.npy"

@@ -101,12 +101,11 @@ def store(
     sinks: list[Sink] = []
     try:
         finished = []
-        for node, place in wanted.items():
-            sink, opened = _opened(node, place, chunks, overwrite)
-            sinks.append(sink)
-            with asking(device):
-                finished.append(builder.stored(node, opened))
         with asking(device):
+            for node, place in wanted.items():
+                sink, opened = _opened(node, place, chunks, overwrite)
+                sinks.append(sink)
+                finished.append(builder.stored(node, opened))
             graph = builder.graph()
         dask.compute(*(Delayed(key, graph, layer=key[0]) for key in finished), **options)
         results = tuple([sink.commit() for sink in sinks])

@@ -232,7 +232,8 @@ def _run(programs: tuple[Program, ...], index: Shape, arrays: Sequence[Any], *, 
             if merged is not None:
                 merged.clear()  # of the trial call
             results = launched(ready, watching(False))
-    _put_off(outs)
+    if any(out is not None for out in outs):
+        _put_off(outs)
     if merged is not None:
         return tuple(merged[-len(programs) :])
     return tuple(
