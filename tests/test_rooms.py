@@ -23,16 +23,16 @@ FLOORS = (
     "errors units interrupts grid halo spec trace memory cost",
     "ops.blockwise ops.kernels ops.keys ops.map ops.overlap ops.tiled ops.gemm ops.product ops.chain ops.fused "
     "ops.part ops.chained ops.quantile ops.digits ops.* ops",
-    "plan coding problem search planner chunking host",
+    "batches plan coding problem search planner chunking host",
     "stores.base stores.layout stores.checks stores.paths",
     "stores.array stores.file stores.filesink stores.zarrnode stores.zarrfiles stores.zarrcodecs stores.zarrfilters "
-    "stores.zarrchain stores.zarrchunks stores.zarrshards stores.retries stores.zarrdirect stores.zarrremote "
-    "stores.zarr stores.zarrpath stores.zarrurl stores.hdf5chunks stores.hdf5facts stores.hdf5 stores.generic "
-    "stores.xarray stores.* stores",
-    "devices.moving devices.base devices.measured devices.rates devices.pinned devices.traced devices.numpy "
-    "devices.cupy",
+    "stores.zarrchain stores.zarrchunks stores.zarrshards stores.zarrencoded stores.retries stores.zarrdirect "
+    "stores.zarrremote stores.zarr stores.zarrpath stores.zarrurl stores.hdf5chunks stores.hdf5facts stores.hdf5 "
+    "stores.generic stores.xarray stores.* stores",
+    "devices.moving devices.base devices.measured devices.rates devices.pinned devices.traced devices.nvcomp "
+    "devices.numpy devices.cupy",
     "devices.clock devices",
-    "staging kernel threads crews ring direct engine budget calibrate profile progress",
+    "staging kernel threads crews encoded decoding ring direct engine budget calibrate profile progress",
     "analysis declare prepare launch given graph fusing places passes partition labels stream run adapters api ufuncs",
     "pacing iterating overlap",
     "reducing reductions extremes nanreductions selecting counting quantiles binning histograms groups scans "

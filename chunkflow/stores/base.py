@@ -116,6 +116,25 @@ def run_of(store: object, region: Region) -> Run | None:
     return run(region) if run is not None else None
 
 
+class Encoded(Protocol):
+    """A source whose chunks can be had as they are stored, for a device that decodes them."""
+
+    codec: str
+    """What chunks are encoded with, where that is all that is done to them; else empty."""
+
+    def encoded(self, index: Shape, out: np.ndarray) -> tuple[int, int] | None:
+        """Read a chunk into `out`, flat bytes; where in it what the codec decodes begins, and its length.
+
+        Decoded it is all of the chunk, in the spec's dtype and order. None where only `read` can tell what the chunk
+        holds, or what is wrong with it: it was never written, is longer than `out`, or is not quite as it should be.
+        """
+
+
+def codec_of(source: object) -> str:
+    """What a source's chunks can be had encoded with; empty for most."""
+    return str(getattr(source, "codec", ""))
+
+
 class Sink(Protocol):
     """An array that is being written by regions."""
 

@@ -25,6 +25,7 @@ from chunkflow.stores.retries import again
 from chunkflow.stores.zarrchunks import Chunks
 from chunkflow.stores.zarrcodecs import NotDirectError
 from chunkflow.stores.zarrdirect import direct
+from chunkflow.stores.zarrencoded import codec_of, fetch
 from chunkflow.stores.zarrfiles import Folder
 from chunkflow.stores.zarrremote import SENT, Bucket, is_remote, url_of
 from chunkflow.stores.zarrshards import Shards
@@ -140,6 +141,7 @@ class ZarrSource:
         except NotImplementedError:  # chunks of unequal sizes: any region can be read all the same
             chunks = None
         self.spec, self._direct = _spec(array, chunks)
+        self.codec = codec_of(self._direct)
         self.footprint: Footprint | None = _footprint(array)
         self._folder = _folder(array)
 
@@ -170,6 +172,10 @@ class ZarrSource:
                 path=self.spec.name,
                 region=region,
             )
+
+    def encoded(self, index: Shape, out: np.ndarray) -> tuple[int, int] | None:
+        """See `Encoded.encoded`."""
+        return fetch(self._direct, index, out) if isinstance(self._direct, Chunks) else None
 
     def view(self, region: Region) -> np.ndarray | None:
         """See `Source.view`: chunks are encoded."""

@@ -142,10 +142,10 @@ def zstd_size(raw: np.ndarray) -> int | None:
     >>> zstd_size(np.frombuffer(numcodecs.Zstd().encode(bytes(1000)), np.uint8))
     1000
     """
-    return _zstd_frame(raw)[0]
+    return zstd_frame(raw)[0]
 
 
-def _zstd_frame(raw: np.ndarray) -> tuple[int | None, int]:
+def zstd_frame(raw: np.ndarray) -> tuple[int | None, int]:
     """The same, and where the frame's first block begins."""
     header = raw[:18].tobytes()
     if len(header) < 5 or int.from_bytes(header[:4], "little") != MAGIC:
@@ -167,7 +167,7 @@ def zstd_total(raw: np.ndarray) -> int | None:
         if int.from_bytes(raw[at : at + 4].tobytes(), "little") & ~15 == SKIPPABLE:
             at += 8 + int.from_bytes(raw[at + 4 : at + 8].tobytes(), "little")
             continue
-        size, start = _zstd_frame(raw[at : at + 18])
+        size, start = zstd_frame(raw[at : at + 18])
         if size is None:
             return None
         total += size
