@@ -7,7 +7,29 @@ last ones leave it; with a single slot the stages follow one another.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Decoding:
+    """How fast a device decodes the chunks of a codec, all those of a block at once.
+
+    Attributes
+    ----------
+    codec : str
+    chunk : float
+        Bytes per second of one chunk, which is decoded no faster however few there are beside it.
+    peak : float
+        Bytes per second of all together, at most.
+    temporary : callable
+        Bytes of device memory that the decoder takes for so many chunks of so many bytes.
+    """
+
+    codec: str
+    chunk: float
+    peak: float
+    temporary: Callable[[int, int], int]
 
 
 @dataclass(frozen=True)
@@ -46,6 +68,8 @@ class Machine:
         Multiply-adds per second in products of matrices, of the whole device; 0 for what is usual.
     accumulates : bool
         Whether products of matrices are added to a tile without memory besides.
+    decodings : tuple of Decoding
+        Codecs that the device decodes itself.
     """
 
     read: float
@@ -68,6 +92,11 @@ class Machine:
     encode: float = 2e9
     multiply: float = 0.0
     accumulates: bool = False
+    decodings: tuple[Decoding, ...] = ()
+
+    def decoding(self, codec: str) -> Decoding | None:
+        """How the device decodes a codec, if it does."""
+        return next((d for d in self.decodings if d.codec == codec), None)
 
     @property
     def products(self) -> float:
@@ -117,11 +146,13 @@ def estimate(
     decoders: int = 1,
     encoders: int = 1,
     waits: float = 0.0,
+    unpacking: float = 0.0,
 ) -> Estimate:
     """Predict a run of `blocks` blocks with `depth` slots.
 
     `work` are the multiply-adds of a product; `spilled` of the bytes computed are not in the cache. Each lane has its
-    chunks decoded and encoded by so many threads. `waits` are seconds of waiting for servers.
+    chunks decoded and encoded by so many threads. `waits` are seconds of waiting for servers, `unpacking` are those in
+    which the device decodes.
 
     >>> m = Machine(read=1, upload=1, compute=1, download=1, write=1, overhead=0)
     >>> t = Traffic(8, 8, 8, 8, 8)
@@ -137,6 +168,8 @@ def estimate(
     if machine.staged:
         stages["upload"] = traffic.upload / machine.upload
         stages["download"] = traffic.download / machine.download
+        if unpacking:
+            stages["decode"] = unpacking
     # The lanes share what multiplies: each is as slow as if it had its part of it alone.
     stages["compute"] += work / machine.products * (1 if machine.staged else lanes)
     total, busiest = sum(stages.values()), max(stages.values())

@@ -334,7 +334,8 @@ def streaming(
         pool.begin(plan.memory)
         feeder = _open_feeder(plan, [source], device, pool, trace, stack)
         _finish_first(plan, lanes, stack)
-        feeder.ahead = plan.depth
+        if not plan.batches:
+            feeder.ahead = plan.depth
 
         def blocks() -> Iterator[tuple[Step, Any]]:
             for step, (loaded,) in feed(plan, feeder, lanes):

@@ -48,6 +48,8 @@ class Projection:
         the host's memory, what stores take to encode and decode their chunks.
     reserve : int
         What the device's libraries take outside the run's pool, and the page that small buffers share.
+    decoding : int
+        Where the device decodes: chunks as they come and as they are decoded, and what the decoder takes besides.
     """
 
     inputs: int
@@ -56,6 +58,7 @@ class Projection:
     workspace: int
     staging: int
     reserve: int
+    decoding: int = 0
 
     @property
     def total(self) -> int:

@@ -6,11 +6,12 @@ Pure: knows no device and no store. `chunkflow.planner` makes plans, `chunkflow.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 
 from chunkflow import grid as _grid
+from chunkflow.batches import Batch
 from chunkflow.cost import Estimate, Machine, Traffic
 from chunkflow.grid import Grid, Piece, Region, Shape
 from chunkflow.halo import kept, parts, rest
@@ -169,7 +170,8 @@ class Plan:
     ``str(plan)`` describes it for people. Sizes are in bytes, times in seconds. Blocks are what is loaded and
     stored; the kernel computes them tile by tile where that keeps it in the cache. Where there are fewer lanes than
     cores, each has `coders` threads for the chunks of its blocks. Of a `resident` operand every block is loaded once,
-    and stays. Blocks after the first along an axis may be smaller (`later`).
+    and stays. Blocks after the first along an axis may be smaller (`later`). The device decodes the chunks of operands
+    that have `batches`.
     """
 
     op: Blockwise
@@ -192,6 +194,7 @@ class Plan:
     coders: int = 1
     resident: frozenset[int] = frozenset()
     later: Shape | None = None
+    batches: Mapping[int, Batch] = field(default_factory=dict)
 
     @cached_property
     def grid(self) -> Grid:
@@ -272,6 +275,12 @@ class Plan:
         """Whether halos are copied from the block before, which must still be there then."""
         return self.op.has_halo and self.depth > 1
 
+    @property
+    def ahead(self) -> int:
+        """Steps whose blocks are loaded ahead."""
+        most = self.depth - self.reuses  # a block stays until the next has copied its halo from it
+        return min([most, *(b.turns for b in self.batches.values())])
+
     def loads(self, operand: int) -> int:
         """Number of loads of an operand in the whole run."""
         if operand in self.resident:
@@ -347,10 +356,19 @@ class Plan:
             ]
         )
 
+    def _where(self, operand: int) -> str:
+        """Where an operand's chunks are decoded, if there is a choice."""
+        if operand in self.batches:
+            return ", decoded on the device"
+        if not self.operands[operand].codec:
+            return ""
+        product = isinstance(self.op, Contraction)
+        return ", decoded on the host, " + ("as products' are" if product else "as the model prefers")
+
     def __str__(self) -> str:
-        def line(word: str, spec: ArraySpec, shape: Shape) -> str:
+        def line(word: str, spec: ArraySpec, shape: Shape, where: str = "") -> str:
             chunks = f" in chunks {spec.chunks}" if spec.chunks else ""
-            how = f", {spec.how}" if spec.how else ""
+            how = f", {spec.how}{where}" if spec.how else ""
             return f"  {word:<8}{spec.name}: {spec.dtype} {spec.shape}{chunks}, by blocks of {shape}{how}"
 
         counts, e = self.grid.counts, self.estimate
@@ -359,7 +377,7 @@ class Plan:
             f"{len(self.grid)} blocks of {block} (grid {counts}, {self.depth} slots, {self.lanes} computing at once)",
             *([f"  later   blocks of {' x '.join(map(str, self.later))}"] if self.later else []),
             *([f"  compute by tiles of {self.tile}"] if self.tile != self.block else []),
-            *(line("read", s, self.slot_shape(i)) for i, s in enumerate(self.operands)),
+            *(line("read", s, self.slot_shape(i), self._where(i)) for i, s in enumerate(self.operands)),
             *(line("write", s, o.shape(self.block)) for s, o in zip(self.outputs, self.op.outputs, strict=True)),
             f"  memory  {self.memory} of {format_bytes(self.budget)}",
             f"  traffic reads {format_bytes(self.bytes_in)}, writes {format_bytes(self.bytes_out)}"

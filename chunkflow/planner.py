@@ -14,6 +14,7 @@ from dataclasses import replace
 from functools import lru_cache
 
 from chunkflow import grid as _grid
+from chunkflow.batches import decoding
 from chunkflow.cost import Machine
 from chunkflow.errors import ArgumentError, BudgetError
 from chunkflow.grid import Shape
@@ -151,8 +152,10 @@ def _chosen(
             # With nothing to read, lanes would only stand in the way of BLAS, which keeps to the cache by itself.
             problem = replace(problem, machine=replace(machine, depths=depths(problem), cache=0))
     broad = _broad(problem, caps, must, order)
-    fitting = list(_candidates(problem, caps, broad, order)) if broad != must else []
-    fitting = fitting or list(_candidates(problem, caps, must, order))
+    fitting: list[Plan] = []
+    for way in _ways(problem):
+        tried = list(_candidates(way, caps, broad, order)) if broad != must else []
+        fitting += tried or list(_candidates(way, caps, must, order))
     if not fitting:
         smallest = _least(problem, _grid.fit(caps, must, order, 1))
         raise BudgetError(
@@ -172,7 +175,8 @@ def _chosen(
         chosen = max(near, key=lambda p: (math.prod(p.block), p.depth))
     else:
         chosen = min(near, key=lambda p: (p.memory.total, p.estimate.seconds))
-    larger = max((p for p in fitting if p.depth == chosen.depth), key=lambda p: p.memory.total)
+    alike = [p for p in fitting if (p.depth, p.batches.keys()) == (chosen.depth, chosen.batches.keys())]
+    larger = max(alike, key=lambda p: p.memory.total)
     if larger.memory.total > chosen.memory.total:
         note = (
             f"smaller than the budget allows: blocks of {larger.block} would take "
@@ -184,6 +188,12 @@ def _chosen(
             chosen, notes=(*chosen.notes, "a single slot: one block is read, computed and written after another")
         )
     return chosen
+
+
+def _ways(problem: Problem) -> list[Problem]:
+    """Chunks decoded by the host, or those that the device can decode by it."""
+    able = frozenset(i for i, spec in enumerate(problem.operands) if decoding(spec, problem.machine) is not None)
+    return [problem, *([replace(problem, unpacked=able)] if able and not isinstance(problem.op, Contraction) else [])]
 
 
 def _least(problem: Problem, block: Shape) -> int:

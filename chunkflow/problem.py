@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from chunkflow import grid as _grid
+from chunkflow.batches import Batch, batch, device_bytes
 from chunkflow.coding import FETCHERS, LATENCY, Coding, best_coding
 from chunkflow.cost import Machine, Traffic, estimate
 from chunkflow.grid import Grid, Shape
@@ -40,7 +41,7 @@ SPREAD = 3
 
 @dataclass(frozen=True)
 class Problem:
-    """What stays the same while block shapes are tried."""
+    """What stays the same while block shapes are tried. Chunks of the `unpacked` operands are decoded on the device."""
 
     op: Blockwise
     operands: tuple[ArraySpec, ...]
@@ -52,6 +53,7 @@ class Problem:
     tiled: frozenset[int]
     order: Shape
     strips: tuple[int, int] = (0, 0)
+    unpacked: frozenset[int] = frozenset()
 
     def plan(
         self, block: Shape, depth: int, resident: frozenset[int] = frozenset(), later: Shape | None = None
@@ -78,7 +80,9 @@ class Problem:
             out_waits = _bytes([o.shape(later) for o in op.outputs], self.outputs)
         lanes = max(1, min(machine.lanes, depth, blocks))
         inputs = upload = read = decode = 0
+        unpacking = 0.0
         privates = []
+        batches = {i: batch(self.operands[i], op.operands[i], block, op.extents, depth, machine) for i in self.unpacked}
         for i, (spec, operand, nbytes) in enumerate(zip(self.operands, op.operands, in_bytes, strict=True)):
             different = operand.different(counts)
             loads = different if i in resident else op.loads(operand, counts, walk)
@@ -87,10 +91,13 @@ class Problem:
                 slots = loads if i in resident else lanes if privates[-1] else depth
                 inputs += min(slots, max(loads, 1)) * rounded(nbytes, page)
             repeats = loads // max(different, 1) if blocks else 0
-            asked = _loaded(spec, operand, grid, walk, depth)
-            upload += asked * repeats
             touched = _decoded(spec, operand, grid, walk, depth) * repeats
             read += touched
+            if i in batches:  # how much shorter encoded chunks are nobody knows before
+                upload += touched
+                unpacking += loads * batches[i].seconds
+                continue
+            upload += _loaded(spec, operand, grid, walk, depth) * repeats
             decode += touched if spec.chunks is not None else 0
         outputs = partials = 0
         late = machine.staged or any(spec.remote for spec in self.outputs)
@@ -129,8 +136,8 @@ class Problem:
             elif op.folded:  # results are small
                 share_in = 1.0
             spread = [o.spreads(s.order, counts) for o, s in zip(op.operands, self.operands, strict=True)]
-            ring_in = self._ring(self.operands, cuts_in, in_shapes, spread, blocks, share_in)
-            ring_out = self._ring(self.outputs, cuts_out, out_shapes, [False] * len(cuts_out), blocks, share_out)
+            ring_in = self._ring(self.operands, cuts_in, in_shapes, spread, blocks, share_in, batches)
+            ring_out = self._ring(self.outputs, cuts_out, out_shapes, [False] * len(cuts_out), blocks, share_out, {})
         staging = sum(r.device_bytes(page) for r in (ring_in, ring_out) if r)
         coding = Coding()
         if not machine.staged:
@@ -155,6 +162,11 @@ class Problem:
         last = sum(_bytes([_grid.shape_of(o.region(ends)) for o in op.outputs], self.outputs)) if blocks else 0
         traffic = Traffic(read, upload, compute, written, written, decode, encode, first, last)
         waits = blocks * coding.waits * LATENCY
+        seconds = estimate(
+            machine, traffic, blocks, depth, spilled, work, coding.decoders, coding.encoders, waits, unpacking
+        )
+        unpacked = device_bytes(batches.values(), page)
+        fixed = self.reserve + shared_page(page)
         return Plan(
             op=op,
             operands=self.operands,
@@ -169,12 +181,13 @@ class Problem:
             cuts_out=cuts_out,
             ring_in=ring_in,
             ring_out=ring_out,
-            memory=Projection(inputs, outputs, partials, lanes * spare, staging, self.reserve + shared_page(page)),
+            memory=Projection(inputs, outputs, partials, lanes * spare, staging, fixed, unpacked),
             traffic=traffic,
-            estimate=estimate(machine, traffic, blocks, depth, spilled, work, coding.decoders, coding.encoders, waits),
+            estimate=seconds,
             coders=coding.threads,
             resident=resident,
             later=later,
+            batches=batches,
         )
 
     def _awaited(self, operand: int, block: Shape, upload: int, work: int) -> int:
@@ -204,15 +217,21 @@ class Problem:
         spread: Sequence[bool],
         blocks: int,
         share: float,
+        batches: Mapping[int, Batch],
     ) -> Ring | None:
         """Ring for one direction, which moves this `share` of all bytes.
 
-        `spread` says of each array whether its pieces are scattered by its halo.
+        `spread` says of each array whether its pieces are scattered by its halo; `batches` are those of arrays that
+        travel encoded.
         """
         if not specs:
             return None
         largest = scattered = pieces = 0
-        for spec, cut, shape, apart in zip(specs, cuts, shapes, spread, strict=True):
+        for i, (spec, cut, shape, apart) in enumerate(zip(specs, cuts, shapes, spread, strict=True)):
+            if i in batches:
+                largest = max(largest, batches[i].piece)
+                pieces += blocks * -(-batches[i].number // batches[i].group)
+                continue
             box = cut.box(shape)
             # Not the full block's piece: a ragged block, narrower, may be cut into larger ones.
             nbytes = min(cut.limit, math.prod(shape)) * spec.dtype.itemsize

@@ -6,8 +6,10 @@ import itertools
 from collections.abc import Sequence
 from functools import partial
 
-from chunkflow.crews import Drainers, Feeders
+from chunkflow.crews import Drainers
+from chunkflow.decoding import Unpacker
 from chunkflow.devices.base import Block, Device, Edge, Lane, Pool
+from chunkflow.encoded import EncodedFeeders
 from chunkflow.grid import placed, shape_of
 from chunkflow.plan import Plan, Step
 from chunkflow.staging import Loaded, Result, Transfer, make_slots
@@ -20,13 +22,17 @@ class RingFeeder:
 
     def __init__(self, plan: Plan, sources: Sequence[Source], device: Device, pool: Pool, trace: Trace) -> None:
         assert plan.ring_in is not None
-        self.ahead = plan.depth - plan.reuses  # a block stays until the next has copied its halo from it
+        self.ahead = plan.ahead
         self._plan, self._sources, self._device, self._pool = plan, sources, device, pool
-        self._slots = [make_slots(plan, device, pool, i, plan.ring_in.threads) for i in range(len(plan.operands))]
+        threads = [1 if i in plan.batches else plan.ring_in.threads for i in range(len(plan.operands))]
+        self._slots = [make_slots(plan, device, pool, i, number) for i, number in enumerate(threads)]
+        self._unpacker: Unpacker | None = None
         try:
             for slot in itertools.chain.from_iterable(self._slots):  # before the function can take what they need
                 slot.fill(pool)
-            self._crew = Feeders(device, pool, plan.ring_in, trace, "feed")
+            if plan.batches:
+                self._unpacker = Unpacker(plan, sources, device, pool)
+            self._crew = EncodedFeeders(device, pool, plan.ring_in, trace, "feed")
         except BaseException:
             self._release()
             raise
@@ -40,6 +46,9 @@ class RingFeeder:
         block = slot.block(cut.order)
         slot.place(block, spec.dtype, shape_of(region), self._pool)
         readers, slot.readers, slot.fillers = slot.readers, [], set()
+        if operand in self._plan.batches:
+            assert self._unpacker is not None
+            return self._unpacker.load(step, operand, slot, block, readers, self._crew)
         transfers = []
         for part, place in step.parts(operand, self._plan.op.operands[operand]):
             pieces = places = cut.pieces(part)
@@ -66,10 +75,19 @@ class RingFeeder:
     def close(self) -> None:
         """Drop what is queued, finish what is on the link, and give threads and memory back."""
         self._crew.stopping = True
-        self._crew.close()
-        self._release()
+        try:
+            self._crew.close()
+        finally:
+            self._release()
 
     def _release(self) -> None:
+        try:
+            if self._unpacker is not None:
+                self._unpacker.close()
+        finally:
+            self._release_slots()
+
+    def _release_slots(self) -> None:
         for slot in itertools.chain.from_iterable(self._slots):
             slot.release(self._pool)
 

@@ -57,6 +57,8 @@ class ArraySpec:
         Whether neighbouring chunks come with one request.
     copies : float
         How many times a chunk's bytes coding it takes besides: encoded, decoded and on their way between.
+    codec : str
+        What the source encodes each chunk with, where that is all there is to it and the device decodes it; else "".
     how : str
         How the store gets at the elements where it has a choice, and why, for people.
     """
@@ -71,6 +73,7 @@ class ArraySpec:
     remote: bool = False
     sharded: bool = False
     copies: float = 3.0
+    codec: str = ""
 
     def __post_init__(self) -> None:
         if len(self.order) != len(self.shape):

@@ -184,6 +184,32 @@ class Done:
         return self._value
 
 
+class Decoder(Protocol):
+    """Decodes chunks that lie on the device, many at once; called in a lane's turn, on which its work follows."""
+
+    def __call__(self, number: int, columns: int, table: int, temporary: int, room: int) -> None:
+        """Decode a batch.
+
+        Parameters
+        ----------
+        number : int
+            Chunks, at least one.
+        columns : int
+            Numbers in each of the table's rows, of 8 bytes each.
+        table : int
+            Address of the table. Its rows are: where each encoded chunk lies, its bytes, the bytes that there are for
+            it decoded, and where these lie; then, to be filled, how many were decoded, and as numbers of 4 bytes what
+            came of it: 0 for success.
+        temporary, room : int
+            Address and size of memory for the decoder itself.
+
+        Raises
+        ------
+        DeviceError
+            The batch could not be begun. What is wrong with a chunk the table says.
+        """
+
+
 class Lane(Protocol):
     """A queue of work that runs in order."""
 
@@ -295,6 +321,9 @@ class Device(Protocol):
     def mover(self, lane: Any, stations: Sequence[tuple[HostSlot, Any, Any]]) -> Mover | None:
         """The compiled loops for a thread with its lane and stations: slots with their events, done and begun."""
 
+    def decoder(self, codec: str) -> Decoder | None:
+        """What decodes chunks of a codec on the device, if anything does; `Machine.decodings` says how fast."""
+
     def address(self, array: Any) -> int:
         """Address of an array on the device."""
 
@@ -331,6 +360,10 @@ class Unwatched:
 
     def mover(self, lane: Any, stations: Sequence[tuple[HostSlot, Any, Any]]) -> Mover | None:
         """No compiled loops."""
+        return None
+
+    def decoder(self, codec: str) -> Decoder | None:
+        """The host decodes."""
         return None
 
     def address(self, array: Any) -> int:

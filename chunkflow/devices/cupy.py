@@ -1,7 +1,6 @@
-"""An NVIDIA GPU as a device, through CuPy. The only file that imports it.
+"""An NVIDIA GPU as a device, through CuPy, which only this file imports. Memory is plain device memory, never managed.
 
-The hot path is a handful of runtime calls on raw pointers; streams, events and pinned memory are made
-beforehand and kept. Only plain device memory is used, never managed memory.
+The hot path is a handful of runtime calls on raw pointers; streams, events and pinned memory are made before and kept.
 """
 
 from __future__ import annotations
@@ -10,6 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
+from dataclasses import replace
 from functools import cache, partial
 from heapq import heappop, heappush
 from typing import Any, TypeVar
@@ -20,8 +20,8 @@ import numpy as np
 from cupy.cuda import cublas, runtime
 
 from chunkflow.cost import Machine
-from chunkflow.devices import rates
-from chunkflow.devices.base import Block, Done, Edge, Event, HostSlot, Lane, Unwatched, shaped
+from chunkflow.devices import nvcomp, rates
+from chunkflow.devices.base import Block, Decoder, Done, Edge, Event, HostSlot, Lane, Unwatched, shaped
 from chunkflow.devices.measured import kept
 from chunkflow.devices.moving import LEAST_ROW, Mover, cuda_driver
 from chunkflow.devices.pinned import pinned_slots
@@ -56,8 +56,7 @@ class CupyEvent:
         """When the mark was reached."""
         if self._clock is None:
             return 0.0
-        elapsed: float = cupy.cuda.get_elapsed_time(self._clock.event, self._event)  # milliseconds
-        return self._clock.start + elapsed / 1e3
+        return float(self._clock.start + cupy.cuda.get_elapsed_time(self._clock.event, self._event) / 1e3)
 
 
 class _Clock:
@@ -254,11 +253,11 @@ class CupyDevice(Unwatched):
 
     def __init__(self, ordinal: int = 0, *, machine: Machine | None = None) -> None:
         self.name, self.model = f"cuda:{ordinal}", runtime.getDeviceProperties(ordinal)["name"].decode()
-        self.machine = machine or kept(rates.gpu(), self.model)
         self.elementwise, self.compiled = _elementwise, cuda_driver() is not None
         self._device = cupy.cuda.Device(ordinal)
         self._streams: list[tuple[int, Any]] = []  # a heap: runs take the same, under which the pool has their memory
-        self.slots = pinned_slots(self.attach, runtime.hostRegister, runtime.hostUnregister)
+        self.slots: Any = pinned_slots(self.attach, runtime.hostRegister, runtime.hostUnregister)
+        self.machine = replace(machine or kept(rates.gpu(), self.model), decodings=nvcomp.decodings(self))
         self._lock = threading.Lock()
         self.reserve = self._made = 0  # bytes that libraries took outside every pool, and streams
         self._clock: _Clock | None = None
@@ -270,8 +269,7 @@ class CupyDevice(Unwatched):
 
     def _warm(self) -> None:
         """Take now what every run takes: streams, and the kernels that spread and gather pieces."""
-        number = 2 * self.machine.threads + self.machine.lanes
-        self._streams = [self._stream() for _ in range(number)]
+        self._streams = [self._stream() for _ in range(2 * self.machine.threads + self.machine.lanes)]
         pool = cupy.cuda.MemoryPool()
         with cupy.cuda.using_allocator(pool.malloc):
             for dtype in ("u1", "f4"):
@@ -328,6 +326,10 @@ class CupyDevice(Unwatched):
             return None
         rows = [(slot.pointer, done.pointer, begun.pointer if begun else 0) for slot, done, begun in stations]
         return Mover(driver, lane.pointer, rows, (clock.event.ptr, clock.start) if clock else (0, 0.0))
+
+    def decoder(self, codec: str) -> Decoder | None:
+        """nvCOMP's, where it is installed and works."""
+        return nvcomp.decoder(self, codec)
 
     def address(self, array: Any) -> int:
         """Where on the GPU an array begins."""
@@ -386,15 +388,13 @@ def _accumulate(into: Any, a: Any, b: Any) -> bool:
 @cache
 def device(ordinal: int = 0) -> CupyDevice:
     """The one object for a GPU: it keeps streams, and the count of what libraries took."""
-    present = count()
-    if not 0 <= ordinal < present:
+    if not 0 <= ordinal < (present := count()):
         raise DeviceError(f"there is no CUDA device {ordinal}: this process sees {present}")
     return CupyDevice(ordinal)
 
 
 def count() -> int:
     """Number of CUDA devices that this process sees."""
-    try:
+    with suppress(runtime.CUDARuntimeError):
         return int(runtime.getDeviceCount())
-    except runtime.CUDARuntimeError:
-        return 0
+    return 0

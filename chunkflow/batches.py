@@ -1,0 +1,142 @@
+"""Batches: the chunks of a block that the device decodes all at once, and what memory that takes. Pure arithmetic."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from chunkflow import grid as _grid
+from chunkflow.cost import Decoding, Machine
+from chunkflow.grid import Shape
+from chunkflow.memory import rounded
+from chunkflow.ops.blockwise import Operand
+from chunkflow.spec import ArraySpec
+
+ALIGNMENT = 16
+"""Multiples of bytes at which chunks begin in a buffer: of every dtype's size, for some come decoded."""
+
+ROWS = 6
+"""Rows of a batch's table: numbers of 8 bytes, one for each chunk."""
+
+
+@dataclass(frozen=True)
+class Batch:
+    """How an operand's blocks are decoded on the device.
+
+    Attributes
+    ----------
+    codec : str
+    number : int
+        Chunks of a block, at most.
+    nbytes : int
+        Bytes of a decoded chunk.
+    group : int
+        Chunks that one thread reads and uploads in one go.
+    turns : int
+        Buffers for encoded chunks: one is filled while another is decoded.
+    temporary : int
+        Bytes that the decoder takes besides.
+    seconds : float
+        Time that it takes, by the model.
+    """
+
+    codec: str
+    number: int
+    nbytes: int
+    group: int
+    turns: int
+    temporary: int
+    seconds: float
+
+    @property
+    def room(self) -> int:
+        """Bytes that an encoded chunk may have; the host decodes those that have more."""
+        return room(self.nbytes)
+
+    @property
+    def piece(self) -> int:
+        """Bytes that one thread uploads in one go, at most."""
+        return self.group * self.room
+
+    @property
+    def encoded(self) -> int:
+        """Bytes of a buffer for a block's encoded chunks."""
+        return self.number * self.room
+
+    @property
+    def decoded(self) -> int:
+        """Bytes of a block's decoded chunks, one after the other."""
+        return self.number * self.nbytes
+
+    @property
+    def table(self) -> int:
+        """Bytes of the table that tells the decoder where each chunk lies, and us what came of it."""
+        return self.number * ROWS * 8
+
+
+def device_bytes(batches: Collection[Batch], page: int) -> int:
+    """Device memory of a plan's batches. Operands share what is decoded, for one is decoded after the other."""
+    if not batches:
+        return 0
+    own = sum(b.turns * (rounded(b.encoded, page) + rounded(b.table, page)) for b in batches)
+    decoded, temporary = max(b.decoded for b in batches), max(b.temporary for b in batches)
+    return own + rounded(decoded, page) + rounded(max(temporary, 1), page)
+
+
+def room(nbytes: int) -> int:
+    """Bytes that a chunk of so many may take encoded: no less than the codecs' own bounds for what can't be compressed.
+
+    >>> room(8 << 20) - (8 << 20)
+    66048
+    """
+    return -(-(nbytes + nbytes // 128 + 512) // ALIGNMENT) * ALIGNMENT
+
+
+def decoding(spec: ArraySpec, machine: Machine) -> Decoding | None:
+    """How the device decodes an array's chunks; None where the host must."""
+    found = machine.decoding(spec.codec) if machine.staged and spec.chunks is not None else None
+    if found is None or room(_chunk(spec)) * machine.slots > machine.host_limit:
+        return None
+    return found
+
+
+def batch(spec: ArraySpec, operand: Operand, block: Shape, extents: Shape, depth: int, machine: Machine) -> Batch:
+    """The batches of an operand of which the device decodes the chunks, in a plan with such blocks and slots."""
+    found = decoding(spec, machine)
+    assert found is not None
+    nbytes = _chunk(spec)
+    number = _most(spec, operand, block, extents)
+    group = max(1, min(machine.piece // room(nbytes), number))
+    seconds = max(nbytes / found.chunk, number * nbytes / found.peak)
+    return Batch(spec.codec, number, nbytes, group, min(depth, 2), found.temporary(number, nbytes), seconds)
+
+
+def _chunk(spec: ArraySpec) -> int:
+    """Bytes of a decoded chunk, which reaches beyond the array's edge if need be."""
+    return math.prod(spec.chunks or ()) * spec.dtype.itemsize
+
+
+def _most(spec: ArraySpec, operand: Operand, block: Shape, extents: Shape) -> int:
+    """Chunks that a block touches, at most."""
+    number = 1
+    for dim, (side, chunk) in enumerate(zip(operand.shape(block), spec.chunks or (), strict=True)):
+        axis, start = operand.axes[dim], operand.start[dim] if operand.start else 0
+        if not operand.halo and start % chunk == 0 and (axis is None or block[axis] % chunk == 0):
+            number *= _grid.count(side, chunk)
+            continue
+        if not operand.halo and axis is not None and block[axis] == extents[axis]:
+            number *= _grid.count(start % chunk + side, chunk)
+            continue
+        touched = _wherever(side, chunk)
+        if not operand.start:
+            touched = min(touched, _grid.count(spec.shape[dim], chunk))
+        if operand.halo and operand.boundary[dim] == "periodic":  # what wraps around is read apart
+            touched += sum(_wherever(n, chunk) for n in operand.halo[dim])
+        number *= touched
+    return number
+
+
+def _wherever(side: int, chunk: int) -> int:
+    """Chunks that a side touches at most, wherever it begins."""
+    return (side + chunk - 2) // chunk + 1 if side else 0

@@ -1,0 +1,155 @@
+"""Chunks of a block that travel as they are stored, to be decoded on the device: which they are, and their feeders.
+
+A chunk that the source does not hand out encoded is decoded by its feeder, and travels decoded beside the others.
+"""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from chunkflow.batches import ALIGNMENT
+from chunkflow.crews import Feeders, Station
+from chunkflow.devices.base import Block, Edge, Event, Lane, shaped
+from chunkflow.grid import Piece, Region, Shape, permuted, shape_of, shift
+from chunkflow.staging import Transfer
+
+
+class Chunk:
+    """A chunk of a block: which one it is, what of the array is wanted of it, and where that goes in the block.
+
+    Its feeder notes where it lies in the buffer, and its encoded bytes: 0 if it is decoded.
+    """
+
+    __slots__ = ("index", "length", "place", "region", "start")
+
+    def __init__(self, index: Shape, region: Region, place: Region) -> None:
+        self.index, self.region, self.place = index, region, place
+        self.start = self.length = 0
+
+
+class Part:
+    """Chunks of a part of a block, which begins at `place`: a box of them, from the one numbered `first` on."""
+
+    __slots__ = ("box", "first", "place", "region", "sides")
+
+    def __init__(self, region: Region, place: Shape, sides: Shape, first: int) -> None:
+        self.region, self.place, self.sides, self.first = region, place, sides, first
+        self.box = [range(s.start // c, -(-s.stop // c)) for s, c in zip(region, sides, strict=True)]
+
+    def chunks(self) -> Iterator[Chunk]:
+        """Each of them."""
+        offset = [p - s.start for p, s in zip(self.place, self.region, strict=True)]
+        for index in itertools.product(*self.box):
+            region = tuple(
+                [
+                    slice(max(s.start, i * c), min(s.stop, (i + 1) * c))
+                    for s, i, c in zip(self.region, index, self.sides, strict=True)
+                ]
+            )
+            yield Chunk(index, region, shift(region, offset))
+
+    def spread(self, decoded: Any, block: Any, order: Shape) -> None:
+        """Put decoded chunks, which lie one after the other in memory order `order`, in their places in the block.
+
+        Whole chunks that are neighbours along every axis go in one copy.
+        """
+        counts, ndim = tuple(map(len, self.box)), len(order)
+        back = sorted(range(ndim), key=order.__getitem__)
+        number = int(np.prod(counts, dtype=np.int64))
+        boxes = decoded[self.first : self.first + number].reshape((*counts, *permuted(self.sides, order)))
+        boxes = boxes.transpose((*range(ndim), *[ndim + axis for axis in back]))
+        for runs in itertools.product(*map(_runs, self.region, self.sides)):
+            which, inner, place = (tuple(one) for one in zip(*runs, strict=True)) if runs else ((), (), ())
+            target = block[(*shift(place, self.place), ...)]
+            sides = [(w.stop - w.start, i.stop - i.start) for w, i in zip(which, inner, strict=True)]
+            target = target.reshape([n for pair in sides for n in pair])  # a view: axes are only cut
+            target = target.transpose((*range(0, 2 * ndim, 2), *range(1, 2 * ndim, 2)))
+            target[...] = boxes[(*which, *inner, ...)]
+
+
+def _runs(side: slice, chunk: int) -> list[tuple[slice, slice, slice]]:
+    """Chunks along one axis of a region, whole ones together: which, what is wanted of each, and where that goes.
+
+    >>> for run in _runs(slice(3, 13), 4):
+    ...     print(*((s.start, s.stop) for s in run))
+    (0, 1) (3, 4) (0, 1)
+    (1, 3) (0, 4) (1, 9)
+    (3, 4) (0, 1) (9, 10)
+    """
+    start, stop = side.start, side.stop
+    marks = {start, -(-start // chunk) * chunk, stop // chunk * chunk, stop}
+    found = []
+    for a, b in itertools.pairwise(sorted(m for m in marks if start <= m <= stop)):
+        first, last = a // chunk, -(-b // chunk)
+        inner = slice(a % chunk, a % chunk + b - a) if last - first == 1 else slice(0, chunk)
+        found.append((slice(first - start // chunk, last - start // chunk), inner, slice(a - start, b - start)))
+    return found
+
+
+class EncodedTransfer(Transfer):
+    """The chunks of a block on their way to a buffer; pieces of it are runs of chunks, by their numbers."""
+
+    __slots__ = ("chunks", "operand", "order", "parts", "readers", "room", "target")
+
+    chunks: list[Chunk]
+    parts: list[Part]
+    operand: int
+    order: Shape
+    """Memory order of the chunks and of the block."""
+    target: Block
+    readers: Sequence[Event]
+    """Those of the block that was in the target's memory before."""
+    room: int
+
+    def fill(self, piece: Piece, out: np.ndarray) -> tuple[int, int]:
+        """Read a piece's chunks into `out`, one behind the other; where in the buffer they go, and their bytes."""
+        (numbers,) = piece.region
+        dtype, at = self.target.array.dtype, 0
+        begin = numbers.start * self.room
+        for chunk in self.chunks[numbers]:
+            at = -(-at // ALIGNMENT) * ALIGNMENT
+            found = self.store.encoded(chunk.index, out[at : at + self.room])
+            if found is None:
+                view = shaped(out[at:], dtype, permuted(shape_of(chunk.region), self.order), self.target.inverse)
+                self.store.read(chunk.region, view)
+                chunk.start, chunk.length = begin + at, 0
+                at += view.nbytes
+            else:
+                chunk.start, chunk.length = begin + at + found[0], found[1]
+                at += sum(found)
+        return begin, at
+
+
+class EncodedFeeders(Feeders):
+    """Feeders that also upload chunks as they are stored."""
+
+    def _feed(self, number: int, lane: Lane, station: Station, transfer: Transfer, piece: Piece) -> None:
+        if not isinstance(transfer, EncodedTransfer):
+            super()._feed(number, lane, station, transfer, piece)
+            return
+        slot = transfer.slot
+        assert slot is not None
+        station.wait(Edge.REFILL, self.trace)
+        self.device.host_writes(station.slot.owner)
+        begin = time.perf_counter() if self.trace.timed else 0.0
+        start, nbytes = transfer.fill(piece, station.slot.array)
+        if self.trace.timed:
+            self.trace.span("read", begin, time.perf_counter(), nbytes)
+        station.slot.pin()
+        station.mark_begin(lane)
+        sent = run(start, nbytes)
+        lane.upload(station.slot, transfer.block, sent, None)
+        lane.record(station.done)
+        station.busy = transfer, sent
+        lane.record(slot.uploaded[number])
+        slot.fillers.add(number)
+
+
+def run(start: int, size: int) -> Piece:
+    """A run of something flat: of a buffer's bytes, or of a block's chunks by their numbers."""
+    return Piece((slice(start, start + size),), (size,), size, start)

@@ -1,0 +1,537 @@
+"""Chunks that are decoded on the device: the same values, to the bit, within the budget; and what is wrong is said."""
+
+from __future__ import annotations
+
+import gc
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numcodecs
+import numpy as np
+import pytest
+import zarr
+import zarr.codecs as codecs
+from decoders import DecodingDevice
+from devices import MODES, PAGES, at_work
+from hypothesis import given
+from hypothesis import strategies as st
+from stores.zarrarrays import create, fresh, modest, ours, same, values
+from zarr.storage import MemoryStore
+
+import chunkflow as cf
+from chunkflow.batches import batch
+from chunkflow.cost import Decoding
+from chunkflow.devices.base import Edge
+from chunkflow.devices.clock import ClockDevice
+from chunkflow.devices.numpy import NumpyPool
+from chunkflow.errors import RaceError, ReadError
+from chunkflow.grid import Grid, Shape, shape_of
+from chunkflow.ops.blockwise import Operand
+from chunkflow.spec import ArraySpec
+from chunkflow.stores.zarrchunks import touched
+from chunkflow.stores.zarrencoded import codec_of
+
+pytestmark = pytest.mark.filterwarnings("ignore:Numcodecs codecs are not in")
+KB = 1000
+BOUNDARIES = ["none", "nearest", "reflect", "mirror", "periodic", 1.5]
+
+
+@cache
+def _cuda() -> Any:
+    from chunkflow.devices import rates
+    from chunkflow.devices.cupy import CupyDevice
+
+    return CupyDevice(0, machine=replace(rates.gpu(), piece=64 << 10, threads=3, decode=1e3))
+
+
+class Where:
+    """A device that decodes, and finds that faster: the CPU in one of its modes, under the referee's eyes, or a GPU."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def device(self, **options: Any) -> Any:
+        if self.name != "cuda":
+            return ClockDevice(DecodingDevice(mode=self.name, poison=True, **options))
+        found = _cuda()
+        if found.decoder("zstd") is None:
+            pytest.skip("nvidia-libnvcomp is not installed")
+        return found
+
+    def budget(self, nbytes: int) -> int:
+        return nbytes + (self.device().reserve + PAGES if self.name == "cuda" else 0)
+
+    def __str__(self) -> str:
+        return self.name
+
+
+HERE = [pytest.param(Where(mode), id=mode) for mode in MODES]
+everywhere = pytest.mark.parametrize("where", [*HERE, pytest.param(Where("cuda"), id="cuda", marks=pytest.mark.gpu)])
+here = pytest.mark.parametrize("where", HERE)
+
+
+def copied(a: Any) -> Any:
+    return a.copy()
+
+
+def run(where: Where, fn: Callable[..., Any], *arrays: Any, budget: int = 200 * KB, **options: Any) -> np.ndarray:
+    """A map, of which at least one operand is decoded on the device; the budget is kept."""
+    device = where.device()
+    with cf.Budget(where.budget(budget)) as limit:
+        plan = cf.explain(fn, *arrays, device=device, **options)
+        assert plan.batches, str(plan)
+        assert "decoded on the device" in str(plan)
+        found: np.ndarray = cf.map(fn, *arrays, device=device, **options)
+        assert 0 < limit.peak <= limit.limit
+    return found
+
+
+# -- Values --------------------------------------------------------------------------------------------------
+
+
+@st.composite
+def encoded(draw: st.DrawFn) -> dict[str, Any]:
+    """What `zarr.create_array` is told, for an array whose chunks a device can decode."""
+    ndim = draw(st.integers(0, 3))
+    dtype = np.dtype(draw(st.sampled_from(["f4", "f8", "i2", "?", "c8", "u1", "f2", "i8"])))
+    options: dict[str, Any] = {
+        "shape": tuple(draw(st.lists(st.integers(1, 13), min_size=ndim, max_size=ndim))),
+        "chunks": tuple(draw(st.lists(st.integers(1, 5), min_size=ndim, max_size=ndim))),
+        "dtype": dtype,
+        "fill_value": draw(st.sampled_from([0, 1] if dtype.kind in "bui" else [0.0, 1.5, float("nan")])),
+        "config": {"write_empty_chunks": draw(st.booleans())},
+    }
+    if draw(st.booleans()):
+        codec = draw(st.sampled_from([numcodecs.Zstd(1), numcodecs.Zstd(5), numcodecs.LZ4()]))
+        return options | {"zarr_format": 2, "order": draw(st.sampled_from("CF")), "compressors": codec}
+    order = draw(st.permutations(range(ndim)))
+    return options | {
+        "filters": [codecs.TransposeCodec(order=order)] if ndim and draw(st.booleans()) else [],
+        "compressors": draw(st.sampled_from([codecs.ZstdCodec(), _lz4()])),
+    }
+
+
+def _lz4() -> Any:
+    from zarr.codecs.numcodecs import LZ4
+
+    return LZ4()
+
+
+def files(path: Path) -> list[Path]:
+    """The chunks' files."""
+    return sorted(p for p in path.rglob("*") if p.is_file() and p.name[0] != "." and not p.name.startswith("z"))
+
+
+def oddly(path: Path, numbers: list[int]) -> None:
+    """Store some chunks in another way that decodes to the same: with a checksum, as two frames, or longer."""
+    found = files(path)
+    codec = numcodecs.Zstd(checksum=True)
+    for n in numbers:
+        file = found[n % len(found)]
+        raw = file.read_bytes()
+        if not raw.startswith(b"\x28\xb5\x2f\xfd"):
+            continue
+        plain = bytes(numcodecs.Zstd().decode(raw))
+        half = len(plain) // 2
+        file.write_bytes(
+            [
+                codec.encode(plain),
+                numcodecs.Zstd().encode(plain[:half]) + numcodecs.Zstd().encode(plain[half:]),
+                raw + (0x184D2A50).to_bytes(4, "little") + (1000).to_bytes(4, "little") + bytes(1000),
+            ][n % 3]
+        )
+
+
+@everywhere
+@modest
+@given(data=st.data())
+def test_any_array_is_what_it_was(where: Where, data: st.DataObject, tmp_path: Path) -> None:
+    options = data.draw(encoded())
+    path, expected = fresh(tmp_path), values(options)
+    array = create(path, options)
+    array[...] = expected
+    oddly(path, data.draw(st.lists(st.integers(0, 99), max_size=3)) if files(path) else [])
+    budget = data.draw(st.sampled_from([40, 200])) * KB
+    same(run(where, copied, path, budget=budget), expected)
+
+
+def volume(dtype: str = "f4", shape: Shape = (50, 37, 21)) -> np.ndarray:
+    rng = np.random.default_rng(7)
+    return (rng.integers(-50, 50, shape) / 4).astype(dtype)
+
+
+def stored(path: Path, array: np.ndarray, **options: Any) -> Path:
+    zarr.create_array(path, shape=array.shape, dtype=array.dtype, **({"chunks": (8, 8, 8)} | options))[...] = array
+    return path
+
+
+@everywhere
+@pytest.mark.parametrize("boundary", BOUNDARIES, ids=str)
+@pytest.mark.parametrize("depth", [1, (3, 0, 2), 9])
+def test_blocks_with_a_halo(where: Where, boundary: Any, depth: Any, tmp_path: Path) -> None:
+    def fn(a: Any) -> Any:
+        return a + 2 * sum(abs(a[-1:, :1, :1] * 0))
+
+    path, device = stored(tmp_path / "x.zarr", volume()), where.device()
+    options = {"depth": depth, "boundary": boundary, "chunks": (15, -1, -1)}
+    with cf.Budget(where.budget(6000 * KB)) as limit:
+        plan = cf.explain(cf.map_overlap, fn, path, device=device, **options)
+        assert plan.batches
+        assert len(plan.grid) > 1
+        got = cf.map_overlap(fn, path, device=device, **options)
+        assert limit.peak <= limit.limit
+    same(got, cf.map_overlap(fn, volume(), device="cpu", **options))
+
+
+@everywhere
+def test_operands_that_are_encoded_in_different_ways_and_not_at_all(where: Where, tmp_path: Path) -> None:
+    x, row = volume(), volume("f4", (1, 37, 21))
+    one = stored(tmp_path / "zstd.zarr", x)
+    two = stored(tmp_path / "lz4.zarr", x[::-1], chunks=(5, 9, 30), compressors=_lz4())
+    three = stored(tmp_path / "blosc.zarr", x * 2, compressors=codecs.BloscCodec())
+    four = stored(tmp_path / "row.zarr", row)
+    got = run(where, lambda a, b, c, d, e: a - b + c * d + e, one, two, three, x, four, budget=900 * KB)
+    same(got, x - x[::-1] + x * 2 * x + row)
+
+
+@everywhere
+@pytest.mark.parametrize("kilobytes", [60, 100, 200, 1000])
+def test_sums_under_any_budget(where: Where, kilobytes: int, tmp_path: Path) -> None:
+    x = volume("i4")
+    path, device = stored(tmp_path / "x.zarr", x), where.device()
+    with cf.Budget(where.budget(kilobytes * KB)) as limit:
+        for axis in (None, 0, (1, 2)):
+            assert cf.explain(cf.sum, path, axis=axis, device=device).batches
+            same(cf.sum(path, axis=axis, device=device), x.sum(axis=axis))
+        assert limit.peak <= limit.limit
+
+
+@everywhere
+def test_a_loop_over_blocks(where: Where, tmp_path: Path) -> None:
+    x, device = volume("i4"), where.device()
+    got = np.zeros_like(x)
+    with cf.chunks(stored(tmp_path / "x.zarr", x), budget=where.budget(200 * KB), device=device) as blocks:
+        assert blocks.plan.batches
+        for block in blocks:
+            got[block.region] = block.data.get() if where.name == "cuda" else block.data
+    same(got, x)
+
+
+@everywhere
+def test_expressions_decode_too(where: Where, tmp_path: Path) -> None:
+    x = volume()
+    lazy = cf.open(stored(tmp_path / "x.zarr", x)) * 2 + 1
+    same(lazy.compute(budget=where.budget(300 * KB), device=where.device()), x * 2 + 1)
+
+
+@everywhere
+def test_an_array_without_elements(where: Where, tmp_path: Path) -> None:
+    path = stored(tmp_path / "x.zarr", np.zeros((0, 37, 21), "f4"))
+    same(cf.map(copied, path, budget=where.budget(200 * KB), device=where.device()), np.zeros((0, 37, 21), "f4"))
+
+
+@everywhere
+def test_chunks_that_were_never_written(where: Where, tmp_path: Path) -> None:
+    path = tmp_path / "x.zarr"
+    zarr.create_array(path, shape=(50, 37, 21), chunks=(8, 8, 8), dtype="f4", fill_value=float("nan"))
+    expected = np.full((50, 37, 21), np.nan, "f4")
+    same(run(where, copied, path), expected)
+    shutil.rmtree(path / "c", ignore_errors=True)
+    zarr.open_array(path)[3:20] = expected[3:20] = 2
+    same(run(where, copied, path), expected)
+
+
+def test_one_batch_for_a_block(tmp_path: Path) -> None:
+    device = DecodingDevice(mode="threaded")
+    path = stored(tmp_path / "x.zarr", volume())
+    plan = cf.explain(copied, path, budget="200kB", device=device)
+    cf.map(copied, path, budget="200kB", device=device)
+    assert len(device.batches) == len(plan.grid)
+    assert sum(device.batches) == 7 * 5 * 3
+    assert max(device.batches) == plan.batches[0].number
+
+
+# -- What is chosen ------------------------------------------------------------------------------------------
+
+
+def test_a_plan_says_where_chunks_are_decoded(tmp_path: Path) -> None:
+    path = stored(tmp_path / "x.zarr", volume())
+    plan = cf.explain(copied, path, device=DecodingDevice(), budget="200kB")
+    assert "directly: zstd, decoded on the device" in str(plan)
+    assert plan.memory.decoding > 0
+    assert " + decoding " in str(plan)
+    assert plan.estimate.stages["decode"] > 0
+    plan = cf.explain(copied, path, device=DecodingDevice(chosen=False), budget="200kB")
+    assert "directly: zstd, decoded on the host, as the model prefers" in str(plan)
+    assert not plan.batches
+    assert not plan.memory.decoding
+    assert "decode" not in plan.estimate.stages
+    assert "decoded on" not in str(cf.explain(copied, path, device="cpu"))
+    flat = stored(tmp_path / "y.zarr", volume()[0], chunks=(8, 8))
+    product = cf.explain(cf.matmul, flat, volume()[0].T, device=DecodingDevice(), budget="200kB")
+    assert "directly: zstd, decoded on the host, as products' are" in str(product)
+
+
+def test_a_plan_weighs_time_and_memory(tmp_path: Path) -> None:
+    """One chunk takes as long as many, so blocks of many are decoded on the device, and single ones are not."""
+    path = stored(tmp_path / "x.zarr", volume("f4", (64, 64, 64)))
+    device = DecodingDevice()
+    slow = tuple(Decoding(d.codec, 1e8, 1e12, d.temporary) for d in device.machine.decodings)
+    device.machine = replace(device.machine, decode=1e9, decodings=slow)
+    assert cf.explain(cf.sum, path, device=device, budget="40MB").batches
+    assert not cf.explain(cf.sum, path, device=device, budget="40MB", chunks=(8, 8, 8)).batches
+    assert not cf.explain(cf.sum, path, device=device, budget="20kB").batches
+
+
+OTHERS: dict[str, dict[str, Any]] = {
+    "blosc": {"compressors": codecs.BloscCodec()},
+    "gzip": {"compressors": codecs.GzipCodec()},
+    "raw": {"compressors": None},
+    "two steps": {"compressors": [codecs.ZstdCodec(), codecs.Crc32cCodec()]},
+    "checksum": {"compressors": codecs.ZstdCodec(checksum=True)},
+    "big-endian": {"serializer": codecs.BytesCodec(endian="big")},
+    "sharded": {"shards": (16, 16, 16)},
+    "filter": {"zarr_format": 2, "filters": [numcodecs.Shuffle(4)]},
+}
+
+
+@pytest.mark.parametrize("kind", OTHERS)
+def test_what_else_is_done_to_chunks_the_host_undoes(kind: str, tmp_path: Path) -> None:
+    path, device = stored(tmp_path / "x.zarr", volume(), **OTHERS[kind]), DecodingDevice()
+    plan = cf.explain(copied, path, device=device, budget="400kB")
+    assert not plan.batches
+    assert "decoded on" not in str(plan)
+    same(cf.map(copied, path, device=device, budget="400kB"), volume())
+    assert not device.batches
+
+
+def test_views_and_other_stores_are_decoded_by_the_host(tmp_path: Path) -> None:
+    x, device = volume(), DecodingDevice()
+    path = stored(tmp_path / "x.zarr", x)
+    same((cf.open(path)[::2] * 2).compute(device=device, budget="800kB"), x[::2] * 2)
+    memory = zarr.create_array(MemoryStore(), shape=x.shape, chunks=(8, 8, 8), dtype="f4")
+    memory[...] = x
+    same(cf.map(copied, memory, device=device, budget="400kB"), x)
+    assert not device.batches
+
+
+@st.composite
+def operands(draw: st.DrawFn) -> tuple[Operand, ArraySpec, Shape]:
+    ndim = draw(st.integers(1, 2))
+
+    def sides(most: int, least: int = 1) -> Shape:
+        return tuple(draw(st.lists(st.integers(least, most), min_size=ndim, max_size=ndim)))
+
+    shape, chunks, block = sides(20, 4), sides(6), sides(12)
+    axes = tuple(range(ndim))
+    if draw(st.booleans()):
+        halo = tuple(zip(sides(4, 0), sides(4, 0), strict=True))
+        kinds = tuple(draw(st.sampled_from(["none", "nearest", "periodic"])) for _ in axes)
+        operand = Operand(axes, halo, shape, kinds)
+    else:
+        operand = Operand(axes, start=sides(9, 0) if draw(st.booleans()) else ())
+    return operand, ArraySpec("x", shape, np.dtype("f4"), chunks, codec="zstd"), tuple(map(min, block, shape))
+
+
+@modest
+@given(operands())
+def test_a_batch_has_room_for_every_block(drawn: tuple[Operand, ArraySpec, Shape]) -> None:
+    from chunkflow.halo import parts
+
+    operand, spec, block = drawn
+    assert spec.chunks is not None
+    grid = Grid(spec.shape, block)
+    found = batch(spec, operand, block, spec.shape, 3, DecodingDevice().machine)
+    most = 0
+    for index in grid.walk(range(len(block))):
+        region = operand.region(grid.region(index))
+        read = parts(region, operand.extents, operand.boundary) if operand.halo else [(region, ())]
+        most = max(most, sum(len(list(touched(part, spec.chunks))) for part, _ in read if all(shape_of(part))))
+    assert most <= found.number
+    if not operand.halo and not operand.start and all(b % c == 0 for b, c in zip(block, spec.chunks, strict=True)):
+        assert most == found.number
+    assert found.room >= found.nbytes + found.nbytes // 256 + 64  # more than zstd's and LZ4's own bounds
+    assert found.encoded == found.number * found.room
+
+
+# -- What the host lets through ------------------------------------------------------------------------------
+
+
+def chunk_of(raw: bytes, nbytes: int, codec: Any, tmp_path: Path) -> tuple[int, int] | None:
+    """What a device is handed of a file with these bytes, where a chunk has so many."""
+    from chunkflow.stores.zarrencoded import fetch
+
+    path = fresh(tmp_path)
+    chunks = ours(create(path, {"shape": (nbytes,), "chunks": (nbytes,), "dtype": "u1", "compressors": codec}))
+    (path / "c").mkdir()
+    (path / "c" / "0").write_bytes(raw)
+    out = np.zeros(2 * nbytes, np.uint8)
+    found = fetch(chunks, (0,), out)
+    if found is not None:
+        assert out[: sum(found)].tobytes() == raw
+    return found
+
+
+def test_a_device_is_handed_whole_frames_of_the_right_size_only(tmp_path: Path) -> None:
+    plain = np.random.default_rng(1).integers(0, 40, 300_000).astype("u1").tobytes()
+    zstd, lz4, n = numcodecs.Zstd(), numcodecs.LZ4(), 300_000
+    good, block = zstd.encode(plain), lz4.encode(plain)
+    kind, other = codecs.ZstdCodec(), _lz4()
+    assert chunk_of(good, n, kind, tmp_path) == (0, len(good))
+    assert chunk_of(zstd.encode(bytes(n)), n, kind, tmp_path) is not None  # runs of one byte
+    noise = zstd.encode(os.urandom(n))
+    assert chunk_of(noise, n, kind, tmp_path) == (0, len(noise))
+    bad = [good[:-1], good[:20], good[:5], b"", good + b"\0", good + good, b"\0" * 4 + good[4:]]
+    bad += [zstd.encode(plain[:-1]), zstd.encode(plain + b"1"), numcodecs.Zstd(checksum=True).encode(plain)]
+    bad += [good[:4] + bytes([good[4] | 1]) + good[5:], good[:4] + bytes([good[4] & 0x3F]) + good[5:]]
+    bad += [good + bytes(700_000)]  # longer than there is room
+    for raw in bad:
+        assert chunk_of(raw, n, kind, tmp_path) is None
+    assert chunk_of(block, n, other, tmp_path) == (4, len(block) - 4)
+    for raw in (b"", block[:4], (n + 1).to_bytes(4, "little") + block[4:], b"\xff" * 4 + block[4:]):
+        assert chunk_of(raw, n, other, tmp_path) is None
+
+
+def test_bytes_in_the_other_order_are_not_for_the_device(tmp_path: Path) -> None:
+    array = create(fresh(tmp_path), {"shape": (4,), "chunks": (2,), "dtype": np.dtype(">f4"), "zarr_format": 2})
+    assert codec_of(ours(array)) == ""
+    assert codec_of(None) == ""
+
+
+# -- What goes wrong -----------------------------------------------------------------------------------------
+
+
+@pytest.fixture(autouse=True)
+def pools(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[NumpyPool]]:
+    """No thread and no device memory is left behind."""
+    made: list[NumpyPool] = []
+    init = NumpyPool.__init__
+
+    def noting(self: NumpyPool, *args: Any, **options: Any) -> None:
+        init(self, *args, **options)
+        made.append(self)
+
+    monkeypatch.setattr(NumpyPool, "__init__", noting)
+    yield made
+    gc.collect()
+    assert at_work() == []
+    assert [pool.used for pool in made if pool.used] == []
+
+
+def damaged(path: Path, kind: str) -> None:
+    """Spoil the chunk (3, 2, 1)."""
+    file = path / "c" / "3" / "2" / "1"
+    raw = bytearray(file.read_bytes())
+    if kind == "spoiled":  # all that can be seen without decoding is right
+        raw[40:-40] = os.urandom(len(raw) - 80)
+    elif kind == "truncated":
+        del raw[-30:]
+    elif kind == "empty":
+        raw.clear()
+    elif kind == "oversized":
+        raw += bytes(100_000)
+    elif kind == "huge":
+        raw[4:14] = bytes([0xE0]) + (1 << 60).to_bytes(8, "little")
+    file.write_bytes(raw)
+
+
+@here
+@pytest.mark.parametrize("kind", ["spoiled", "truncated", "empty", "oversized", "huge"])
+@pytest.mark.parametrize("out", ["y.npy", "y.zarr"])
+def test_a_damaged_chunk_is_named_and_nothing_appears(where: Where, kind: str, out: str, tmp_path: Path) -> None:
+    path = stored(tmp_path / "x.zarr", np.random.default_rng(0).random((50, 37, 21)))
+    damaged(path, kind)
+    with pytest.raises(ReadError, match="chunk c/3/2/1") as caught:
+        cf.map(copied, path, out=tmp_path / out, budget="400kB", device=where.device())
+    assert str(caught.value.path) == str(path)
+    assert caught.value.region is not None
+    assert [s.start // 8 for s in caught.value.region] == [3, 2, 1]
+    assert sorted(os.listdir(tmp_path)) == ["x.zarr"]
+
+
+@everywhere
+@pytest.mark.parametrize("kind", ["truncated", "empty", "huge"])
+def test_what_is_seen_to_be_damaged_never_comes_to_the_device(where: Where, kind: str, tmp_path: Path) -> None:
+    path = stored(tmp_path / "x.zarr", np.random.default_rng(0).random((50, 37, 21)))
+    damaged(path, kind)
+    with pytest.raises(ReadError, match="chunk c/3/2/1"):
+        cf.sum(path, budget=where.budget(400 * KB), device=where.device())
+
+
+@here
+def test_a_damaged_chunk_ends_a_loop_before_its_block_is_seen(where: Where, tmp_path: Path) -> None:
+    x = np.random.default_rng(0).random((50, 37, 21))
+    path = stored(tmp_path / "x.zarr", x)
+    damaged(path, "spoiled")
+
+    def loop() -> None:
+        with cf.chunks(path, budget="400kB", device=where.device()) as blocks:
+            for block in blocks:
+                same(np.array(block.data), x[block.region])
+
+    with pytest.raises(ReadError, match="chunk c/3/2/1"):
+        loop()
+
+
+@here
+@pytest.mark.parametrize("after", [0, 40, 104])
+def test_a_decoder_that_fails_where_the_hosts_does_not(where: Where, after: int, tmp_path: Path) -> None:
+    path = stored(tmp_path / "x.zarr", volume())
+    with pytest.raises(ReadError, match=r"the device's zstd decoder fails on the chunk .* CHUNKFLOW_NVCOMP=0"):
+        cf.map(copied, path, out=tmp_path / "y.npy", budget="200kB", device=where.device(fail_after=after))
+    assert sorted(os.listdir(tmp_path)) == ["x.zarr"]
+
+
+@here
+def test_a_batch_that_cannot_be_begun(where: Where, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*args: Any) -> None:
+        raise cf.errors.DeviceError("no such batch")
+
+    monkeypatch.setattr(DecodingDevice, "_decode", refuse)
+    with pytest.raises(cf.errors.DeviceError, match="no such batch"):
+        cf.map(copied, stored(tmp_path / "x.zarr", volume()), budget="200kB", device=where.device())
+
+
+class OopsError(Exception):
+    pass
+
+
+@everywhere
+@pytest.mark.parametrize("block", [0, 3])
+def test_the_functions_own_error_comes_out(where: Where, block: int, tmp_path: Path) -> None:
+    def fn(a: Any, block_id: tuple[int, ...]) -> Any:
+        if block_id[0] == block:
+            raise OopsError
+        return a
+
+    path, device = stored(tmp_path / "x.zarr", volume()), where.device()
+    options: dict[str, Any] = {"dtype": "f4", "workspace": 0, "chunks": (8, -1, -1)}
+    assert cf.explain(fn, path, budget=where.budget(400 * KB), device=device, **options).batches
+    with pytest.raises(OopsError):
+        cf.map(fn, path, budget=where.budget(400 * KB), device=device, **options)
+
+
+@here
+def test_a_loop_that_is_left_early(where: Where, tmp_path: Path) -> None:
+    path = stored(tmp_path / "x.zarr", volume())
+    with cf.chunks(path, budget="200kB", device=where.device()) as blocks:
+        next(blocks)
+
+
+# -- Orders --------------------------------------------------------------------------------------------------
+
+EDGES = [Edge.PUBLISHED, Edge.REFILL, Edge.OVERWRITE, Edge.ENQUEUED, Edge.UPLOADED, Edge.LANDED]
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("edge", EDGES, ids=lambda e: e.name)
+def test_a_run_without_one_edge_is_caught(mode: str, edge: Edge, tmp_path: Path) -> None:
+    path = stored(tmp_path / "x.zarr", volume("i4"))
+    device = ClockDevice(DecodingDevice(mode=mode, poison=True), drop=edge)
+    with pytest.raises(RaceError, match="nothing orders it"):
+        cf.sum(path, budget="200kB", device=device)
