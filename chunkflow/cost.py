@@ -24,12 +24,15 @@ class Decoding:
         Bytes per second of all together, at most.
     temporary : callable
         Bytes of device memory that the decoder takes for so many chunks of so many bytes.
+    host : float
+        How much faster than an ordinary codec's the host's decoder is.
     """
 
     codec: str
     chunk: float
     peak: float
     temporary: Callable[[int, int], int]
+    host: float = 1.0
 
 
 @dataclass(frozen=True)
