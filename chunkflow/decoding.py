@@ -22,17 +22,19 @@ from chunkflow.grid import describe, permuted, shape_of
 from chunkflow.plan import Plan, Step
 from chunkflow.staging import Loaded, Slot
 from chunkflow.stores.base import Source
+from chunkflow.trace import Trace
 
 
 class Turn:
     """A buffer for a block's encoded chunks, and the table that says where each lies and what came of it."""
 
-    def __init__(self, batch: Batch, device: Device, pool: Pool, fillers: int) -> None:
+    def __init__(self, batch: Batch, device: Device, pool: Pool, fillers: int, timed: bool) -> None:
         self.batch = batch
         self.slot = Slot(batch.encoded, [device.event() for _ in range(fillers)])
         self.table = Slot(batch.table, [])
         self.host = pool.host_slots(1, batch.table)
-        self.done = device.event()
+        self.done = device.event(timed=timed)
+        self.begun = device.event(timed=True) if timed else None
         self.order = 0  # of the batches
         self.transfer: EncodedTransfer | None = None
         self.pending: Pending[None] | None = None
@@ -74,9 +76,9 @@ class UnpackedBlock(Loaded):
 class Unpacker:
     """Decodes blocks on a lane of its own, in order. A loop of the caller's gets only what was seen to be right."""
 
-    def __init__(self, plan: Plan, sources: Sequence[Source], device: Device, pool: Pool) -> None:
+    def __init__(self, plan: Plan, sources: Sequence[Source], device: Device, pool: Pool, trace: Trace) -> None:
         assert plan.ring_in is not None
-        self._plan, self._sources, self._device, self._pool = plan, sources, device, pool
+        self._plan, self._sources, self._device, self._pool, self._trace = plan, sources, device, pool, trace
         self._batches = itertools.count(1)
         self._at_once = not plan.outputs
         most = plan.batches.values()
@@ -91,7 +93,7 @@ class Unpacker:
                 assert decoder is not None
                 self._decoders[i], self._turns[i] = decoder, []
                 for _ in range(batch.turns):
-                    self._turns[i].append(Turn(batch, device, pool, plan.ring_in.threads))
+                    self._turns[i].append(Turn(batch, device, pool, plan.ring_in.threads, trace.timed))
                     self._turns[i][-1].fill(pool)
             for slot in (self._decoded, self._temporary):
                 device.host_writes(slot)
@@ -144,6 +146,8 @@ class Unpacker:
             lane.wait(turn.slot.uploaded[filler], Edge.UPLOADED)
         for event in transfer.readers:
             lane.wait(event, Edge.OVERWRITE)
+        if turn.begun is not None:
+            lane.record(turn.begun)
         number = self._tabulate(turn, transfer)
         everything = run(0, turn.batch.table)
         table = Block(turn.table.buffer, (0,), turn.table)
@@ -207,6 +211,9 @@ class Unpacker:
             return
         turn.done.synchronize(Edge.LANDED)
         pending.result()
+        if turn.begun is not None:
+            nbytes = len(transfer.chunks) * turn.batch.nbytes
+            self._trace.span("decode", turn.begun.seconds(), turn.done.seconds(), nbytes)
         self._device.host_reads(turn.host[0].owner)
         rows = turn.rows()
         chunks = [chunk for chunk in transfer.chunks if chunk.length]

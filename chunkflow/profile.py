@@ -85,7 +85,7 @@ class StageReport:
     Attributes
     ----------
     name : str
-        ``"read"``, ``"upload"``, ``"compute"``, ``"download"`` or ``"write"``.
+        ``"read"``, ``"upload"``, ``"decode"`` (on the device), ``"compute"``, ``"download"`` or ``"write"``.
     seconds : float
         Time during which at least one thread or lane was in the stage.
     nbytes : int

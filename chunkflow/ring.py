@@ -31,7 +31,7 @@ class RingFeeder:
             for slot in itertools.chain.from_iterable(self._slots):  # before the function can take what they need
                 slot.fill(pool)
             if plan.batches:
-                self._unpacker = Unpacker(plan, sources, device, pool)
+                self._unpacker = Unpacker(plan, sources, device, pool, trace)
             self._crew = EncodedFeeders(device, pool, plan.ring_in, trace, "feed")
         except BaseException:
             self._release()

@@ -8,8 +8,8 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, Literal, Protocol
 
-Stage = Literal["read", "upload", "compute", "download", "write"]
-STAGES: tuple[Stage, ...] = ("read", "upload", "compute", "download", "write")
+Stage = Literal["read", "upload", "decode", "compute", "download", "write"]
+STAGES: tuple[Stage, ...] = ("read", "upload", "decode", "compute", "download", "write")
 
 _log = logging.getLogger("chunkflow")
 

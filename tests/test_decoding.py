@@ -246,6 +246,18 @@ def test_chunks_that_were_never_written(where: Where, tmp_path: Path) -> None:
     same(run(where, copied, path), expected)
 
 
+def test_a_profile_shows_the_decoding(tmp_path: Path) -> None:
+    x = np.zeros((50, 37, 21), "f4")
+    path = stored(tmp_path / "x.zarr", x, config={"write_empty_chunks": True})
+    with cf.Profile() as profile:
+        cf.map(copied, path, budget="200kB", device=DecodingDevice(mode="threaded"))
+    stages = {stage.name: stage for stage in profile.report.stages}
+    assert stages["decode"].nbytes == 7 * 5 * 3 * 8**3 * 4
+    assert stages["decode"].seconds > 0
+    # What travels is encoded.
+    assert 0 < stages["upload"].nbytes == stages["read"].nbytes < x.nbytes / 10
+
+
 def test_one_batch_for_a_block(tmp_path: Path) -> None:
     device = DecodingDevice(mode="threaded")
     path = stored(tmp_path / "x.zarr", volume())
