@@ -9,9 +9,10 @@ from typing import Any
 
 import numcodecs
 import numpy as np
+from compiled import CompiledDevice
 from devices import machine
 
-from chunkflow.cost import Decoding
+from chunkflow.cost import Decoding, Machine
 from chunkflow.devices.base import Decoder
 from chunkflow.devices.numpy import NumpyDevice
 
@@ -28,21 +29,19 @@ def temporary(number: int, nbytes: int) -> int:
     return number * (nbytes + 24)
 
 
-class DecodingDevice(NumpyDevice):
-    """`batches` has the number of chunks of each batch so far; after `fail_after` decoded chunks all others fail.
+def decoding_machine(*, chosen: bool = True, **sizes: Any) -> Machine:
+    """Rates of a device that decodes so fast, or if it isn't `chosen` so slowly, that plans are in no doubt."""
+    slow, fast = 1e3, 1e12
+    here, there = (slow, fast) if chosen else (fast, slow)
+    decodings = tuple(Decoding(codec, there, there, temporary) for codec in ("zstd", "lz4"))
+    return replace(machine(staged=True, **sizes), decode=here, decodings=decodings)
 
-    Plans let it decode if it is `chosen`.
-    """
 
-    def __init__(self, *, fail_after: int = 1 << 62, chosen: bool = True, **options: Any) -> None:
-        sizes = {key: options.pop(key) for key in ("piece", "lanes", "depths") if key in options}
-        slow, fast = 1e3, 1e12  # so that there is no doubt which of them a plan chooses
-        here, there = (slow, fast) if chosen else (fast, slow)
-        decodings = tuple(Decoding(codec, there, there, temporary) for codec in ("zstd", "lz4"))
-        made = replace(machine(staged=True, **sizes), decode=here, decodings=decodings)
-        super().__init__(staged=True, machine=made, **options)
-        self.batches: list[int] = []
-        self._left = fail_after
+class Decodes:
+    """`batches` has the number of chunks of each batch so far; only so many chunks more (`left`) are decoded."""
+
+    batches: list[int]
+    left: int
 
     def decoder(self, codec: str) -> Decoder | None:
         return partial(self._decode, codec) if codec in ("zstd", "lz4") else None
@@ -55,9 +54,9 @@ class DecodingDevice(NumpyDevice):
         for n in range(number):
             source, length, size, target, _, _ = map(int, rows[:, n])
             raw = bytes(_bytes(source, length))
-            self._left -= 1
+            self.left -= 1
             try:
-                if self._left < 0:
+                if self.left < 0:
                     raise RuntimeError("the device is tired")
                 if codec == "lz4":
                     found = numcodecs.LZ4().decode(size.to_bytes(4, "little") + raw)
@@ -70,3 +69,19 @@ class DecodingDevice(NumpyDevice):
             assert len(found) == size
             _bytes(target, size)[...] = np.frombuffer(found, np.uint8)
             statuses[n], rows[4, n] = 0, size
+
+
+class DecodingDevice(Decodes, NumpyDevice):
+    """After `fail_after` decoded chunks all others fail."""
+
+    def __init__(self, *, fail_after: int = 1 << 62, chosen: bool = True, **options: Any) -> None:
+        super().__init__(staged=True, machine=decoding_machine(chosen=chosen), **options)
+        self.batches, self.left = [], fail_after
+
+
+class CompiledDecodingDevice(Decodes, CompiledDevice):
+    """The same with the compiled loops, for what is not encoded."""
+
+    def __init__(self, *, fail_after: int = 1 << 62, **options: Any) -> None:
+        super().__init__(machine=decoding_machine(), **options)
+        self.batches, self.left = [], fail_after

@@ -16,7 +16,8 @@ import numpy as np
 import pytest
 import zarr
 import zarr.codecs as codecs
-from decoders import DecodingDevice
+from compiled import BUILT
+from decoders import CompiledDecodingDevice, Decodes, DecodingDevice
 from devices import MODES, PAGES, at_work
 from hypothesis import given
 from hypothesis import strategies as st
@@ -50,12 +51,14 @@ def _cuda() -> Any:
 
 
 class Where:
-    """A device that decodes, and finds that faster: the CPU in one of its modes, under the referee's eyes, or a GPU."""
+    """A device that decodes, and finds that faster: a GPU, or the CPU in one of its modes, under the referee's eyes."""
 
     def __init__(self, name: str) -> None:
         self.name = name
 
     def device(self, **options: Any) -> Any:
+        if self.name == "compiled":
+            return CompiledDecodingDevice(mode="lazy", poison=True, **options)
         if self.name != "cuda":
             return ClockDevice(DecodingDevice(mode=self.name, poison=True, **options))
         found = _cuda()
@@ -70,7 +73,7 @@ class Where:
         return self.name
 
 
-HERE = [pytest.param(Where(mode), id=mode) for mode in MODES]
+HERE = [pytest.param(Where(mode), id=mode) for mode in (*MODES, *(["compiled"] if BUILT else []))]
 everywhere = pytest.mark.parametrize("where", [*HERE, pytest.param(Where("cuda"), id="cuda", marks=pytest.mark.gpu)])
 here = pytest.mark.parametrize("where", HERE)
 
@@ -504,7 +507,7 @@ def test_a_batch_that_cannot_be_begun(where: Where, tmp_path: Path, monkeypatch:
     def refuse(*args: Any) -> None:
         raise cf.errors.DeviceError("no such batch")
 
-    monkeypatch.setattr(DecodingDevice, "_decode", refuse)
+    monkeypatch.setattr(Decodes, "_decode", refuse)
     with pytest.raises(cf.errors.DeviceError, match="no such batch"):
         cf.map(copied, stored(tmp_path / "x.zarr", volume()), budget="200kB", device=where.device())
 

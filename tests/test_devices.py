@@ -7,6 +7,7 @@ import threading
 
 import numpy as np
 import pytest
+from decoders import DecodingDevice
 from devices import at_work
 
 from chunkflow import devices
@@ -38,6 +39,11 @@ class TestThreaded(DeviceContract):
 class TestLazy(DeviceContract):
     def make(self) -> Device:
         return NumpyDevice(mode="lazy", staged=True, poison=True, machine=STAGED)
+
+
+class TestDecoding(DeviceContract):
+    def make(self) -> Device:
+        return DecodingDevice(mode="lazy", poison=True)
 
 
 class TestClockAroundNumpy(TestNumpy):

@@ -16,7 +16,9 @@ from __future__ import annotations
 import itertools
 import threading
 import time
+from typing import Any
 
+import numcodecs
 import numpy as np
 import pytest
 
@@ -285,6 +287,40 @@ class DeviceContract(PoolContract):
         else:
             assert block.inverse is not None
             assert permuted(permuted(SHAPE, order), block.inverse) == SHAPE
+
+    # Decoders
+
+    def test_it_decodes_what_it_says(self, bench: Bench) -> None:
+        device, number = bench.device, 5
+        if not device.machine.decodings:
+            pytest.skip("the host decodes")
+        for decoding in device.machine.decodings:
+            decode = device.decoder(decoding.codec)
+            assert decode is not None
+            codec = numcodecs.get_codec({"id": decoding.codec})
+            plain = np.stack([filled((700,), "u2") % (i + 2) for i in range(number)])
+            raw = [np.frombuffer(codec.encode(row), np.uint8)[4 * (decoding.codec == "lz4") :] for row in plain]
+            coded, out = bench.block((sum(map(len, raw)),), "u1"), bench.block(plain.shape, "u2")
+            room = decoding.temporary(number, plain[0].nbytes)
+            table, temporary = bench.block((6, number), "u8"), bench.block((max(room, 1),), "u1")
+            starts = np.cumsum([0, *map(len, raw[:-1])])
+            rows = np.full((6, number), 1 << 63, "u8")
+            rows[0], rows[1] = device.address(coded.array) + starts, [len(r) for r in raw]
+            rows[2], rows[3] = plain[0].nbytes, device.address(out.array) + plain[0].nbytes * np.arange(number)
+            lane = bench.lane()
+            bench.upload(lane, np.concatenate(raw), coded)
+            bench.upload(lane, rows, table)
+            places = device.address(table.array), device.address(temporary.array)
+
+            def call(decode: Any = decode, places: Any = places, room: int = room) -> None:
+                decode(number, number, *places, room)
+
+            pending = lane.call(call, reads=(coded.owner,), writes=(table.owner, temporary.owner, out.owner))
+            np.testing.assert_array_equal(bench.download(lane, out), plain)
+            pending.result()
+            found = bench.download(lane, table)
+            assert (found[4] == plain[0].nbytes).all()
+            assert (found[5].view(np.int32)[:number] == 0).all()
 
     # Threads
 
