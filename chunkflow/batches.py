@@ -101,7 +101,7 @@ def decoding(spec: ArraySpec, machine: Machine) -> Decoding | None:
     return found
 
 
-def batch(spec: ArraySpec, operand: Operand, block: Shape, extents: Shape, depth: int, machine: Machine) -> Batch:
+def batch_of(spec: ArraySpec, operand: Operand, block: Shape, extents: Shape, depth: int, machine: Machine) -> Batch:
     """The batches of an operand of which the device decodes the chunks, in a plan with such blocks and slots."""
     found = decoding(spec, machine)
     assert found is not None

@@ -6,8 +6,8 @@ Pure: knows no device and no store. `chunkflow.planner` makes plans, `chunkflow.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 
 from chunkflow import grid as _grid
@@ -103,11 +103,15 @@ class Step:
 
 @dataclass(frozen=True)
 class Cut:
-    """How a block of one array is cut into pieces: memory order, elements per piece, units kept whole."""
+    """How a block of one array is cut into pieces: memory order, elements per piece, units kept whole.
+
+    Where there is a `batch`, pieces are chunks as they are stored, and the device decodes them.
+    """
 
     order: Shape
     limit: int
     units: Shape | None
+    batch: Batch | None = None
 
     def pieces(self, region: Region) -> tuple[Piece, ...]:
         """Pieces of the block at `region`."""
@@ -170,8 +174,7 @@ class Plan:
     ``str(plan)`` describes it for people. Sizes are in bytes, times in seconds. Blocks are what is loaded and
     stored; the kernel computes them tile by tile where that keeps it in the cache. Where there are fewer lanes than
     cores, each has `coders` threads for the chunks of its blocks. Of a `resident` operand every block is loaded once,
-    and stays. Blocks after the first along an axis may be smaller (`later`). The device decodes the chunks of operands
-    that have `batches`.
+    and stays. Blocks after the first along an axis may be smaller (`later`).
     """
 
     op: Blockwise
@@ -194,7 +197,11 @@ class Plan:
     coders: int = 1
     resident: frozenset[int] = frozenset()
     later: Shape | None = None
-    batches: Mapping[int, Batch] = field(default_factory=dict)
+
+    @cached_property
+    def batches(self) -> dict[int, Batch]:
+        """Of operands whose chunks the device decodes, how it does."""
+        return {i: cut.batch for i, cut in enumerate(self.cuts_in) if cut.batch is not None}
 
     @cached_property
     def grid(self) -> Grid:
@@ -278,8 +285,8 @@ class Plan:
     @property
     def ahead(self) -> int:
         """Steps whose blocks are loaded ahead."""
-        most = self.depth - self.reuses  # a block stays until the next has copied its halo from it
-        return min([most, *(b.turns for b in self.batches.values())])
+        # A block stays until the next has copied its halo from it.
+        return min([self.depth - self.reuses, *(b.turns for b in self.batches.values())])
 
     def loads(self, operand: int) -> int:
         """Number of loads of an operand in the whole run."""
@@ -360,10 +367,8 @@ class Plan:
         """Where an operand's chunks are decoded, if there is a choice."""
         if operand in self.batches:
             return ", decoded on the device"
-        if not self.operands[operand].codec:
-            return ""
-        product = isinstance(self.op, Contraction)
-        return ", decoded on the host, " + ("as products' are" if product else "as the model prefers")
+        why = "as products' are" if isinstance(self.op, Contraction) else "as the model prefers"
+        return f", decoded on the host, {why}" if self.operands[operand].codec else ""
 
     def __str__(self) -> str:
         def line(word: str, spec: ArraySpec, shape: Shape, where: str = "") -> str:

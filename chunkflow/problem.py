@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from chunkflow import grid as _grid
-from chunkflow.batches import Batch, batch, device_bytes
+from chunkflow.batches import Batch, batch_of, device_bytes
 from chunkflow.coding import FETCHERS, LATENCY, Coding, best_coding
 from chunkflow.cost import Machine, Traffic, estimate
 from chunkflow.grid import Grid, Shape
@@ -68,7 +68,10 @@ class Problem:
         walk = _best_walk(op, self.operands, grid, depth, resident)
         if op.has_halo and depth > 1:
             op = _reading_ahead(op, self.operands, grid, walk)
-        cuts_in = tuple(_cut(s, machine, strict=False) for s in self.operands)
+        batches = {
+            i: batch_of(self.operands[i], op.operands[i], block, op.extents, depth, machine) for i in self.unpacked
+        }
+        cuts_in = tuple(_cut(s, machine, strict=False, batch=batches.get(i)) for i, s in enumerate(self.operands))
         cuts_out = tuple(_cut(s, machine, strict=True) for s in self.outputs)
         in_shapes = [o.shape(block) for o in op.operands]
         out_shapes = [o.shape(block) for o in op.outputs]
@@ -82,7 +85,6 @@ class Problem:
         inputs = upload = read = decode = 0
         unpacking = 0.0
         privates = []
-        batches = {i: batch(self.operands[i], op.operands[i], block, op.extents, depth, machine) for i in self.unpacked}
         for i, (spec, operand, nbytes) in enumerate(zip(self.operands, op.operands, in_bytes, strict=True)):
             different = operand.different(counts)
             loads = different if i in resident else op.loads(operand, counts, walk)
@@ -137,8 +139,8 @@ class Problem:
             elif op.folded:  # results are small
                 share_in = 1.0
             spread = [o.spreads(s.order, counts) for o, s in zip(op.operands, self.operands, strict=True)]
-            ring_in = self._ring(self.operands, cuts_in, in_shapes, spread, blocks, share_in, batches)
-            ring_out = self._ring(self.outputs, cuts_out, out_shapes, [False] * len(cuts_out), blocks, share_out, {})
+            ring_in = self._ring(self.operands, cuts_in, in_shapes, spread, blocks, share_in)
+            ring_out = self._ring(self.outputs, cuts_out, out_shapes, [False] * len(cuts_out), blocks, share_out)
         staging = sum(r.device_bytes(page) for r in (ring_in, ring_out) if r)
         coding = Coding()
         if not machine.staged:
@@ -188,7 +190,6 @@ class Problem:
             coders=coding.threads,
             resident=resident,
             later=later,
-            batches=batches,
         )
 
     def _awaited(self, operand: int, block: Shape, upload: int, work: int) -> int:
@@ -218,20 +219,18 @@ class Problem:
         spread: Sequence[bool],
         blocks: int,
         share: float,
-        batches: Mapping[int, Batch],
     ) -> Ring | None:
         """Ring for one direction, which moves this `share` of all bytes.
 
-        `spread` says of each array whether its pieces are scattered by its halo; `batches` are those of arrays that
-        travel encoded.
+        `spread` says of each array whether its pieces are scattered by its halo.
         """
         if not specs:
             return None
         largest = scattered = pieces = 0
-        for i, (spec, cut, shape, apart) in enumerate(zip(specs, cuts, shapes, spread, strict=True)):
-            if i in batches:
-                largest = max(largest, batches[i].piece)
-                pieces += blocks * -(-batches[i].number // batches[i].group)
+        for spec, cut, shape, apart in zip(specs, cuts, shapes, spread, strict=True):
+            if cut.batch is not None:
+                largest = max(largest, cut.batch.piece)
+                pieces += blocks * -(-cut.batch.number // cut.batch.group)
                 continue
             box = cut.box(shape)
             # Not the full block's piece: a ragged block, narrower, may be cut into larger ones.
@@ -248,7 +247,7 @@ class Problem:
         return Ring.sized(pieces, largest, threads, self.machine.slots, limit, scattered)
 
 
-def _cut(spec: ArraySpec, machine: Machine, *, strict: bool) -> Cut:
+def _cut(spec: ArraySpec, machine: Machine, *, strict: bool, batch: Batch | None = None) -> Cut:
     """Pieces of about the machine's size that keep the array's chunks whole.
 
     A sink's chunks must stay whole. A source's may be cut where one would not fit the ring: each part then
@@ -265,7 +264,7 @@ def _cut(spec: ArraySpec, machine: Machine, *, strict: bool) -> Cut:
             if spec.remote:  # chunk by chunk, or by as many parts of shards as are fetched at once
                 limit = min(limit, spec.size // FETCHERS) if spec.sharded else 1
             limit = max(limit, nbytes // itemsize)
-    return Cut(spec.order, limit, units)
+    return Cut(spec.order, limit, units, batch)
 
 
 def _bytes(shapes: Sequence[Shape], specs: Sequence[ArraySpec]) -> list[int]:

@@ -25,7 +25,7 @@ from stores.zarrarrays import create, fresh, modest, ours, same, values
 from zarr.storage import MemoryStore
 
 import chunkflow as cf
-from chunkflow.batches import batch
+from chunkflow.batches import batch_of
 from chunkflow.cost import Decoding
 from chunkflow.devices.base import Edge
 from chunkflow.devices.clock import ClockDevice
@@ -361,7 +361,7 @@ def test_a_batch_has_room_for_every_block(drawn: tuple[Operand, ArraySpec, Shape
     operand, spec, block = drawn
     assert spec.chunks is not None
     grid = Grid(spec.shape, block)
-    found = batch(spec, operand, block, spec.shape, 3, DecodingDevice().machine)
+    found = batch_of(spec, operand, block, spec.shape, 3, DecodingDevice().machine)
     most = 0
     for index in grid.walk(range(len(block))):
         region = operand.region(grid.region(index))
