@@ -146,8 +146,8 @@ def test_a_refused_batch_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     table = np.zeros(6, np.uint64)
     with pytest.raises(DeviceError, match="nvCOMP refuses a batch of 0 zstd chunks: status 21"):
         decode(0, 1, table.ctypes.data, 0, 0)
-    with pytest.raises(DeviceError, match="5 zstd chunks of 1000 bytes take: 21"):
-        device.machine.decodings[0].temporary(5, 1000)
+    # What the library can't do fits no budget.
+    assert device.machine.decodings[0].temporary(5, 1000) > 1 << 60
 
 
 def package(folder: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> Path:

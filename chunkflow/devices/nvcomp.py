@@ -37,6 +37,9 @@ RATES = {"zstd": (0.5e9, 100e9), "lz4": (0.11e9, 250e9)}
 HOST = {"zstd": 1.0, "lz4": 3.0}
 """How much faster than an ordinary codec's the host's decoders are."""
 
+NO_BATCH = 1 << 62
+"""More bytes than any device has: a plan tries batches that are too large for the library, too."""
+
 TRIED = 64 << 20
 """Bytes of device memory that the trial of a decoder may take."""
 
@@ -96,15 +99,13 @@ def decodings(device: Gpu) -> tuple[Decoding, ...]:
 
 @cache
 def _temporary(device: Gpu, codec: str, number: int, nbytes: int) -> int:
-    """Bytes that the decoder takes for so many chunks of so many bytes, as the library says."""
+    """Bytes that the decoder takes for so many chunks of so many bytes, as the library says; `NO_BATCH` if it can't."""
     functions = _functions(codec)
     assert functions is not None, "asked only where there is a decoder"
     found = c_size_t()
     with device.attach():
         status = functions[0](number, nbytes, _Options(), byref(found), number * nbytes, None)
-    if status:
-        raise DeviceError(f"nvCOMP does not say what memory {number} {codec} chunks of {nbytes} bytes take: {status}")
-    return found.value
+    return NO_BATCH if status else found.value
 
 
 def _decode(device: Gpu, codec: str, number: int, columns: int, table: int, temporary: int, room: int) -> None:
@@ -126,7 +127,7 @@ def decoder(device: Gpu, codec: str) -> Decoder | None:
     found, before = partial(_decode, device, codec), device.free_memory()
     try:
         return found if _tried(found, device, codec) else None
-    except (DeviceError, MemoryError):  # made for another device or driver, or no room: the host can decode
+    except Exception:  # made for another device or driver, or no memory is left: the host can decode
         return None
     finally:
         device.note_growth(before - device.free_memory())
@@ -141,8 +142,8 @@ def _tried(decode: Decoder, device: Gpu, codec: str) -> bool:
         pool = device.pool(device.reserve + TRIED)
         lane, slots = device.caller_lane(), pool.host_slots(1, plain.nbytes)
         try:
-            room = max(_temporary(device, codec, 1, plain.nbytes), 1)
-            out, temporary = pool.allocate(plain.nbytes), pool.allocate(room)
+            room = _temporary(device, codec, 1, plain.nbytes)
+            out, temporary = pool.allocate(plain.nbytes), pool.allocate(max(room, 1))
             address = device.address
             with pool.active():
                 coded = device.to_device(raw)
