@@ -20,7 +20,7 @@ PACKAGE = ROOT / "chunkflow"
 # Lowest first: a room imports only from rooms before it in this list. The rooms that a star stands for are
 # one another's equals and do not import each other. A package's own name stands for its __init__.py.
 FLOORS = (
-    "errors units interrupts grid halo spec trace memory cost",
+    "errors units interrupts compiled grid halo spec trace memory cost",
     "ops.blockwise ops.kernels ops.keys ops.map ops.overlap ops.tiled ops.gemm ops.product ops.chain ops.fused "
     "ops.part ops.chained ops.quantile ops.digits ops.* ops",
     "plan coding problem search planner chunking host",

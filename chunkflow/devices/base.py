@@ -292,8 +292,11 @@ class Device(Protocol):
     def latch(self, number: int) -> Latch:
         """A latch that opens after so many arrivals."""
 
-    def mover(self, lane: Any, stations: Sequence[tuple[HostSlot, Any, Any]]) -> Mover | None:
-        """The compiled loops for a thread with its lane and stations: slots with their events, done and begun."""
+    def mover(self, lane: Any, stations: Sequence[tuple[HostSlot, Any, Any]], scratch: Any) -> Mover | None:
+        """The compiled loops for a thread with its lane and stations: slots with their events, done and begun.
+
+        Pieces that are scattered on the device land in `scratch`, if that is not None.
+        """
 
     def address(self, array: Any) -> int:
         """Address of an array on the device."""
@@ -329,7 +332,7 @@ class Unwatched:
     elementwise: Callable[..., Any] | None = None
     compiled: bool = False
 
-    def mover(self, lane: Any, stations: Sequence[tuple[HostSlot, Any, Any]]) -> Mover | None:
+    def mover(self, lane: Any, stations: Sequence[tuple[HostSlot, Any, Any]], scratch: Any) -> Mover | None:
         """No compiled loops."""
         return None
 

@@ -26,7 +26,7 @@ from chunkflow.devices.measured import kept
 from chunkflow.devices.moving import LEAST_ROW, Mover, cuda_driver
 from chunkflow.devices.pinned import pinned_slots
 from chunkflow.errors import DeviceError
-from chunkflow.grid import Piece
+from chunkflow.grid import MOST_GROUPS, Piece
 from chunkflow.memory import Projection, rounded
 from chunkflow.ops import gemm
 from chunkflow.ops.chain import Parameters
@@ -104,10 +104,10 @@ class CupyLane:
             ends = (there, host) if kind == TO_DEVICE else (host, there)
             runtime.memcpyAsync(*ends, piece.size * item, kind, self.pointer)
             return True
-        if rows is None or rows.width * item < LEAST_ROW:
+        if rows is None or rows.width * item < LEAST_ROW or len(rows.all_starts) > MOST_GROUPS:
             return False
         width, pitch = rows.width * item, rows.pitch * item
-        for start in rows.starts:
+        for start in rows.all_starts:
             there = array.data.ptr + start * item
             places = (there, pitch, host, width) if kind == TO_DEVICE else (host, width, there, pitch)
             runtime.memcpy2DAsync(*places, width, rows.height, kind, self.pointer)
@@ -321,13 +321,14 @@ class CupyDevice(Unwatched):
                 self._clock = _Clock()
             return CupyEvent(self._clock if timed else None)
 
-    def mover(self, lane: Any, stations: Sequence[tuple[HostSlot, Any, Any]]) -> Mover | None:
-        """The compiled loops for a thread's lane and stations."""
+    def mover(self, lane: Any, stations: Sequence[tuple[HostSlot, Any, Any]], scratch: Any) -> Mover | None:
+        """See `Device.mover`."""
         driver, clock = cuda_driver(), self._clock
         if driver is None:
             return None
         rows = [(slot.pointer, done.pointer, begun.pointer if begun else 0) for slot, done, begun in stations]
-        return Mover(driver, lane.pointer, rows, (clock.event.ptr, clock.start) if clock else (0, 0.0))
+        landing = (0, 0) if scratch is None else (scratch.data.ptr, scratch.nbytes)
+        return Mover(driver, lane.pointer, rows, (clock.event.ptr, clock.start) if clock else (0, 0.0), landing)
 
     def address(self, array: Any) -> int:
         """Where on the GPU an array begins."""
@@ -386,8 +387,7 @@ def _accumulate(into: Any, a: Any, b: Any) -> bool:
 @cache
 def device(ordinal: int = 0) -> CupyDevice:
     """The one object for a GPU: it keeps streams, and the count of what libraries took."""
-    present = count()
-    if not 0 <= ordinal < present:
+    if not 0 <= ordinal < (present := count()):
         raise DeviceError(f"there is no CUDA device {ordinal}: this process sees {present}")
     return CupyDevice(ordinal)
 
