@@ -97,7 +97,8 @@ class Crew:
 
         None where there are no such loops, or more is to be done than they can.
         """
-        tables = tabled(pieces, places, block.array.dtype.itemsize) if self.device.compiled else None
+        item, landing = block.array.dtype.itemsize, self.ring.scratch > 0
+        tables = tabled(pieces, places, item, landing=landing) if self.device.compiled else None
         if tables is None or tables.landing > self.ring.scratch:
             return None
         run = run_of(store, region) if tables.runs and store.spec.order == block.order else None

@@ -98,6 +98,9 @@ def piece_box(shape: Sequence[int], units: Sequence[int], order: Sequence[int], 
     return tuple(min(b, n) for b, n in zip(fit(padded, units, order, limit), shape, strict=True))
 
 
+LEAST_ROW = 1 << 10
+"""Bytes of rows on a device that its copy engines take one by one."""
+
 MOST_GROUPS = 16
 """Groups of rows, or of planes of them, in a piece beyond which it is not worth copying them one by one."""
 

@@ -131,6 +131,12 @@ class Cut:
         """Whether a piece of a block of `shape` is not contiguous in it."""
         return not _grid.contiguous(self.box(shape), shape, self.order)
 
+    def lands(self, shape: Shape, itemsize: int) -> bool:
+        """Whether such a piece is worth a landing place: it is many rows, or short ones, or no planes of rows."""
+        sides = [self.box(shape)[axis] for axis in self.order]
+        many = math.prod(sides[:-2]) > _grid.MOST_GROUPS
+        return len(shape) > 3 or many or sides[-1] * itemsize < _grid.LEAST_ROW
+
 
 def private(machine: Machine, spec: ArraySpec, loads: int, blocks: int, stored: bool) -> bool:
     """Whether a block belongs to the lane that computes it, which reads and stores it too.

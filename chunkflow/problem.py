@@ -218,7 +218,7 @@ class Problem:
             nbytes = min(cut.limit, math.prod(shape)) * spec.dtype.itemsize
             largest = max(largest, nbytes)
             pieces += blocks * math.prod(_grid.count(n, b) for n, b in zip(shape, box, strict=True))
-            if apart or cut.scatters(shape):
+            if (apart or cut.scatters(shape)) and cut.lands(shape, spec.dtype.itemsize):
                 scattered = max(scattered, nbytes)
         limit = self.machine.host_limit
         if scattered:  # a tight budget is for blocks: fewer threads, then

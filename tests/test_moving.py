@@ -298,7 +298,7 @@ def test_a_mapped_file_that_shrinks_is_a_write_error(monkeypatch: pytest.MonkeyP
 def test_what_cannot_be_stored_is_left_in_its_slot_as_it_was(kind: str) -> None:
     one, block = device("eager"), filled((16,), kind)
     slot, lane, whole = HostSlot(np.zeros(block.nbytes, "u1")), one.lane(), pieces((16,), (0,), 16)
-    tables = moving.tabled(whole, whole, block.itemsize)
+    tables = moving.tabled(whole, whole, block.itemsize, landing=False)
     mover = one.mover(lane, [(slot, one.event(), None)], None)
     assert mover is not None
     assert tables is not None
@@ -379,20 +379,20 @@ def test_a_run_of_a_file_is_where_it_says(tmp_path_factory: pytest.TempPathFacto
 
 def test_tables_say_where_pieces_lie() -> None:
     found = pieces((4, 1000), (0, 1), 2000)
-    tables = moving.tabled(found, found, 4)
+    tables = moving.tabled(found, found, 4, landing=True)
     assert tables is not None
     assert tables.runs
     assert tables.pieces.tolist() == [[0, 8000, 0, 1, 0], [8000, 8000, 1, 1, 0]]
     assert tables.copies.tolist() == [[0, 0, 0, 8000, 1, 0, 1], [0, 8000, 0, 8000, 1, 0, 1]]
     inner = placed(found, (1, 1), (6, 1002), (0, 1))
-    tables = moving.tabled(found, inner, 4)
+    tables = moving.tabled(found, inner, 4, landing=True)
     assert tables is not None
     assert tables.copies.tolist() == [[0, 4 * 1003, 4008, 4000, 2, 0, 1], [0, 4 * 3007, 4008, 4000, 2, 0, 1]]
     assert tables.landing == 0
-    tables = moving.tabled(inner, inner, 4)
+    tables = moving.tabled(inner, inner, 4, landing=True)
     assert tables is not None
     assert not tables.runs  # in the store
-    tables = moving.tabled(found, inner, 1)  # rows too short for the link
+    tables = moving.tabled(found, inner, 1, landing=True)  # rows too short for the link
     assert tables is not None
     assert tables.pieces.tolist() == [[0, 2000, 0, 1, 1], [2000, 2000, 1, 1, 1]]
     assert tables.landing == 2000
@@ -407,7 +407,7 @@ def test_copies_of_a_piece_fill_its_place(data: st.DataObject) -> None:
         patch.setattr(moving, "LEAST_ROW", data.draw(st.sampled_from([1, 1 << 10])))
         patch.setattr(moving, "MOST_GROUPS", data.draw(st.sampled_from([1, 16])))
         piece = placed(pieces(tuple(s.stop - s.start for s in region), order, 1 << 20), _first(region), shape, order)
-        tables = moving.tabled.__wrapped__(piece, piece, 1)
+        tables = moving.tabled.__wrapped__(piece, piece, 1, landing=data.draw(st.booleans()))
     block = np.zeros(np.prod(shape), "u1")
     whole = block.reshape([shape[a] for a in order]).transpose(np.argsort(order))
     values = np.arange(1, 1 + piece[0].size, dtype="i8") % 255 + 1

@@ -23,10 +23,10 @@ from chunkflow.cost import Machine
 from chunkflow.devices import rates
 from chunkflow.devices.base import Block, Done, Edge, Event, HostSlot, Lane, Unwatched, shaped
 from chunkflow.devices.measured import kept
-from chunkflow.devices.moving import LEAST_ROW, Mover, cuda_driver
+from chunkflow.devices.moving import Mover, cuda_driver
 from chunkflow.devices.pinned import pinned_slots
 from chunkflow.errors import DeviceError
-from chunkflow.grid import MOST_GROUPS, Piece
+from chunkflow.grid import LEAST_ROW, MOST_GROUPS, Piece
 from chunkflow.memory import Projection, rounded
 from chunkflow.ops import gemm
 from chunkflow.ops.chain import Parameters
@@ -81,7 +81,7 @@ class CupyLane:
     def upload(self, slot: HostSlot, block: Block, piece: Piece, scratch: Any) -> None:
         """Copy a piece to the device; what is scattered there lands in `scratch` and is spread out from there."""
         array = block.array
-        if not self._copied(array, piece, slot.pointer, TO_DEVICE):
+        if not self._copied(array, piece, slot.pointer, TO_DEVICE, scratch is not None):
             nbytes = piece.size * array.dtype.itemsize
             runtime.memcpyAsync(scratch.data.ptr, slot.pointer, nbytes, TO_DEVICE, self.pointer)
             with self._stream:
@@ -90,21 +90,21 @@ class CupyLane:
     def download(self, block: Block, piece: Piece, slot: HostSlot, scratch: Any) -> None:
         """Copy a piece to the host; what is scattered is gathered in `scratch` first."""
         array = block.array
-        if not self._copied(array, piece, slot.pointer, TO_HOST):
+        if not self._copied(array, piece, slot.pointer, TO_HOST, scratch is not None):
             nbytes = piece.size * array.dtype.itemsize
             with self._stream:
                 shaped(scratch, array.dtype, piece.shape, block.inverse)[...] = array[piece.region]
             runtime.memcpyAsync(slot.pointer, scratch.data.ptr, nbytes, TO_HOST, self.pointer)
 
-    def _copied(self, array: Any, piece: Piece, host: int, kind: int) -> bool:
-        """Copy a piece that is one run on the device, or rows that are worth it; whether it is."""
+    def _copied(self, array: Any, piece: Piece, host: int, kind: int, landing: bool) -> bool:
+        """Copy a piece that is one run on the device, or rows that are worth it, or cannot land; whether it is."""
         item, rows = array.dtype.itemsize, piece.rows
         if piece.offset is not None:
             there = array.data.ptr + piece.offset * item
             ends = (there, host) if kind == TO_DEVICE else (host, there)
             runtime.memcpyAsync(*ends, piece.size * item, kind, self.pointer)
             return True
-        if rows is None or rows.width * item < LEAST_ROW or len(rows.all_starts) > MOST_GROUPS:
+        if rows is None or (landing and (rows.width * item < LEAST_ROW or len(rows.all_starts) > MOST_GROUPS)):
             return False
         width, pitch = rows.width * item, rows.pitch * item
         for start in rows.all_starts:

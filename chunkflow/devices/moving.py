@@ -19,11 +19,8 @@ import numpy as np
 
 from chunkflow.compiled import staging
 from chunkflow.errors import DeviceError
-from chunkflow.grid import MOST_GROUPS, Piece
+from chunkflow.grid import LEAST_ROW, MOST_GROUPS, Piece
 from chunkflow.spec import Run
-
-LEAST_ROW = 1 << 10
-"""Bytes of rows on the device that the copy engines take one by one."""
 
 STAGES = ("read", "upload", "download", "write")
 _NEXT, _NUMBER = 0, 1  # of a share's table
@@ -107,11 +104,14 @@ def cuda_driver() -> tuple[int, ...] | None:
 
 
 @lru_cache(256)
-def tabled(pieces: tuple[Piece, ...], places: tuple[Piece, ...], itemsize: int) -> Tables | None:
-    """Tables of pieces of a region in the store that lie in a block as `places`; None where they lie too scattered."""
+def tabled(pieces: tuple[Piece, ...], places: tuple[Piece, ...], itemsize: int, *, landing: bool) -> Tables | None:
+    """Tables of pieces of a region in the store that lie in a block as `places`; None where they lie too scattered.
+
+    `landing` says whether there is memory on the device where pieces may land.
+    """
     runs: list[tuple[int, ...]] = []
     copies: list[tuple[int, ...]] = []
-    landing = 0
+    largest = 0
     for piece, place in zip(pieces, places, strict=True):
         nbytes, rows, lands = piece.size * itemsize, place.rows, False
         if place.offset is not None:
@@ -119,8 +119,8 @@ def tabled(pieces: tuple[Piece, ...], places: tuple[Piece, ...], itemsize: int) 
         elif rows is None:
             return None
         else:
-            lands = rows.width * itemsize < LEAST_ROW or len(rows.all_starts) > MOST_GROUPS
-            landing = max(landing, nbytes if lands else 0)
+            lands = landing and (rows.width * itemsize < LEAST_ROW or len(rows.all_starts) > MOST_GROUPS)
+            largest = max(largest, nbytes if lands else 0)
             starts, depth = (rows.starts, rows.depth) if lands else (rows.all_starts, 1)
             width, pitch, plane = rows.width * itemsize, rows.pitch * itemsize, rows.plane * itemsize
             each = width * rows.height * depth
@@ -134,7 +134,7 @@ def tabled(pieces: tuple[Piece, ...], places: tuple[Piece, ...], itemsize: int) 
         np.array(runs, np.int64).reshape(-1, 5),
         np.array(copies, np.int64).reshape(-1, 7),
         all(run[0] >= 0 for run in runs),
-        landing,
+        largest,
     )
 
 
