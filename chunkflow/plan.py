@@ -14,7 +14,7 @@ from chunkflow import grid as _grid
 from chunkflow.cost import Estimate, Machine, Traffic
 from chunkflow.grid import Grid, Piece, Region, Shape
 from chunkflow.halo import kept, parts, rest
-from chunkflow.memory import Projection, Ring
+from chunkflow.memory import Projection, Ring, rounded
 from chunkflow.ops.blockwise import Along, Blockwise, Operand
 from chunkflow.ops.product import Contraction
 from chunkflow.spec import ArraySpec
@@ -239,6 +239,21 @@ class Plan:
             return self.depth - 1
         copied = bool(step.stores) and not isinstance(self.op, Contraction)
         return -(-self.depth // self._combined) - copied
+
+    @property
+    def results(self) -> tuple[int, ...]:
+        """Bytes of each result that a lane holds at once; none where blocks are combined, or come to be smaller.
+
+        In pieces of their size memory stays usable: behind a smaller one, at an array's end, no other one begins.
+        """
+        if self._combined > 1 or self.later or self.lanes > 1:
+            return ()
+        shapes = [output.shape(self.block) for output in self.op.outputs]
+        each = [
+            rounded(math.prod(shape) * spec.dtype.itemsize, self.machine.page)
+            for shape, spec in zip(shapes, self.outputs, strict=True)
+        ]
+        return tuple(each) * (self.memory.outputs // max(sum(each), 1))
 
     def slots(self, operand: int) -> int:
         """Blocks of an operand that the device holds at once, those in memory already left out."""

@@ -158,8 +158,8 @@ def _chosen(
     fitting = fitting or list(_candidates(problem, caps, must, order))
     sooner = min((plan.estimate.seconds for plan in fitting), default=math.inf) / NEAR_TIE
     for narrow in _narrower(problem, caps, must, order):
-        found = _candidates(problem, narrow, must, order)
-        fitting += [plan for plan in found if plan.rereads <= REREAD and plan.estimate.seconds < sooner]
+        plans = _candidates(problem, narrow, must, order)
+        fitting += [plan for plan in plans if plan.rereads <= REREAD and plan.estimate.seconds < sooner]
     if not fitting:
         smallest = _least(problem, _grid.fit(caps, must, order, 1))
         raise BudgetError(

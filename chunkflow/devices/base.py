@@ -225,8 +225,11 @@ class Pool(Protocol):
     def begin(self, memory: Projection) -> None:
         """A run that takes so much begins."""
 
-    def claim(self, nbytes: int, most: int) -> None:
-        """Take at once what the present lane's work will allocate, up to `most` bytes; no error if it can't."""
+    def claim(self, apart: Sequence[int], nbytes: int, most: int) -> None:
+        """Take at once what the present lane's work will allocate, up to `most` bytes; no error if it can't.
+
+        `apart` are the bytes of results that have a place each; the rest is one piece, with room for what lies badly.
+        """
 
     def allocate(self, nbytes: int) -> Any:
         """Flat byte array on the device; raises the device's out-of-memory error beyond the limit."""

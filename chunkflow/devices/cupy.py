@@ -188,14 +188,12 @@ class CupyPool:
             self._pool.free_all_blocks()
         self._sizes = memory
 
-    def claim(self, nbytes: int, most: int) -> None:
-        """Take memory for what the present stream allocates as one piece, with room for what lies badly in it.
-
-        When the pool gives memory back, to take it in other pieces, the driver waits for all that is on its way.
-        """
+    def claim(self, apart: Sequence[int], nbytes: int, most: int) -> None:
+        """See `Pool.claim`: to give memory back and take it in other pieces, the driver waits for all on its way."""
         with self.active(), suppress(cupy.cuda.memory.OutOfMemoryError):
-            left = self._pool.get_limit() - self._pool.used_bytes()
-            self._malloc(min(nbytes + nbytes // 4, most, left) // rates.PAGE * rates.PAGE)
+            held = [self._malloc(size) for size in apart]
+            left = min(most - sum(apart), self._pool.get_limit() - self._pool.used_bytes())
+            held.append(self._malloc(min(nbytes + nbytes // 4 - sum(apart), left) // rates.PAGE * rates.PAGE))
 
     def allocate(self, nbytes: int) -> Any:
         """Flat byte array in device memory."""
