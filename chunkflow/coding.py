@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from chunkflow import grid as _grid
+from chunkflow.cuts import Cut
 from chunkflow.grid import Shape
 from chunkflow.memory import rounded
-from chunkflow.plan import Cut
 from chunkflow.spec import ArraySpec
 
 FETCHERS = 32

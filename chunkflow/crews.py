@@ -5,7 +5,8 @@ uploaded, fill it and enqueue its upload on their own lane; drainers do the reve
 its slots in turn, so that one is filled (or stored) while the other is on the link.
 
 Where there are compiled loops (`chunkflow.devices.moving`), a thread takes its share of a block in one call that does
-the same; what follows here is then for blocks that are no run in their store, and for errors.
+the same; what follows here is then for blocks that are no run in their store, and for errors. Every call that gives
+Python's lock away has to wait for it again while other threads have it, so there are few of them for a piece.
 """
 
 from __future__ import annotations
@@ -66,8 +67,8 @@ class Crew:
             try:
                 lane = self.device.lane()
                 mine = self.slots[number * self.ring.slots : (number + 1) * self.ring.slots]
-                stations = [Station(slot, self.device, self.trace.timed) for slot in mine]
-                mover = self.device.mover(lane, [(s.slot, s.done, s.begun) for s in stations])
+                stations = [Station(i, slot, self.device, self.trace.timed) for i, slot in enumerate(mine)]
+                mover = self.device.mover(lane, [(s.slot, s.done, s.begun) for s in stations], self.scratch[number])
             except BaseException as error:
                 if lane is not None:
                     lane.close()
@@ -96,22 +97,24 @@ class Crew:
 
         None where there are no such loops, or more is to be done than they can.
         """
-        if not self.device.compiled or store.spec.order != block.order:
+        item, landing = block.array.dtype.itemsize, self.ring.scratch > 0
+        tables = tabled(pieces, places, item, landing=landing) if self.device.compiled else None
+        if tables is None or tables.landing > self.ring.scratch:
             return None
-        tables = tabled(pieces, places, block.array.dtype.itemsize)
-        run = run_of(store, region) if tables is not None else None
-        return None if tables is None or run is None else Share(tables, run, self.device.address(block.array))
+        run = run_of(store, region) if tables.runs and store.spec.order == block.order else None
+        return Share(tables, run, self.device.address(block.array))
 
     def parcels(self, share: Share | None, pieces: Pieces) -> int:
         """How many entries of the queue a transfer takes: its pieces, or a share for each thread that may have some."""
-        return len(pieces) if share is None else min(len(pieces), self.ring.threads)
+        return min(len(pieces), self.ring.threads) if share is not None and share.streams else len(pieces)
 
     def publish(self, transfer: Transfer, share: Share | None, pieces: Pieces) -> None:
         """Let the threads have a transfer."""
         transfer.share, transfer.pieces = share, pieces
         transfer.published.arrive()
-        for piece in pieces if share is None else [None] * self.parcels(share, pieces):
-            self.queue.put((transfer, piece))
+        streams = share is not None and share.streams
+        for number in range(self.parcels(share, pieces)):
+            self.queue.put((transfer, -1 if streams else number))
         if not self.threads:
             self._start()
 
@@ -156,12 +159,12 @@ class Crew:
 
 
 class Station:
-    """A pinned slot with the event that tells when its copy is done (and began, if anyone asks)."""
+    """A thread's pinned slot, with the event that tells when its copy is done (and began, if anyone asks)."""
 
-    __slots__ = ("begun", "busy", "done", "slot")
+    __slots__ = ("begun", "busy", "done", "number", "slot")
 
-    def __init__(self, slot: HostSlot, device: Device, timed: bool) -> None:
-        self.slot = slot
+    def __init__(self, number: int, slot: HostSlot, device: Device, timed: bool) -> None:
+        self.number, self.slot = number, slot
         self.done = device.event(timed=timed)
         self.begun = device.event(timed=True) if timed else None
         self.busy: tuple[Transfer, Piece] | None = None
@@ -202,11 +205,11 @@ class Feeders(Crew):
                     for event in transfer.after:
                         lane.wait(event, Edge.OVERWRITE)
                     previous = transfer
-                if mover is not None and shared and piece is not None:
+                if mover is not None and shared and piece >= 0:
                     mover.finish(self.trace.span)
                     shared = False
-                if piece is not None:
-                    self._feed(number, lane, next(turns), transfer, piece)
+                if piece >= 0:
+                    self._feed(number, lane, next(turns), transfer, piece, mover)
                 else:
                     assert mover is not None
                     shared = True
@@ -232,13 +235,15 @@ class Feeders(Crew):
         while failed := mover.feed(share, self.trace.span):
             mover.finish(self.trace.span)
             for _, piece in failed:
-                self._feed(number, lane, stations[0], transfer, transfer.pieces[piece])
+                self._feed(number, lane, stations[0], transfer, piece, mover)
             stations[0].wait(Edge.REFILL, self.trace)
         lane.record(slot.uploaded[number])
         slot.fillers.add(number)
 
-    def _feed(self, number: int, lane: Lane, station: Station, transfer: Transfer, piece: Piece) -> None:
-        block, slot = transfer.block, transfer.slot
+    def _feed(
+        self, number: int, lane: Lane, station: Station, transfer: Transfer, index: int, mover: Mover | None
+    ) -> None:
+        block, slot, share, piece = transfer.block, transfer.slot, transfer.share, transfer.pieces[index]
         assert slot is not None
         station.wait(Edge.REFILL, self.trace)
         out = station.slot.view(block.array.dtype, piece, block.inverse)
@@ -248,11 +253,14 @@ class Feeders(Crew):
         if self.trace.timed:
             self.trace.span("read", begin, time.perf_counter(), out.nbytes)
         station.slot.pin()
-        station.mark_begin(lane)
-        lane.upload(station.slot, block, piece, self.scratch[number])
-        lane.record(station.done)
+        if mover is not None and share is not None:
+            mover.send(share, station.number, index, slot.uploaded[number])
+        else:
+            station.mark_begin(lane)
+            lane.upload(station.slot, block, piece, self.scratch[number])
+            lane.record(station.done)
+            lane.record(slot.uploaded[number])
         station.busy = transfer, piece
-        lane.record(slot.uploaded[number])
         slot.fillers.add(number)
 
 
@@ -273,7 +281,7 @@ class Drainers(Crew):
             if work is None:
                 break
             transfer, piece = work
-            while len(flying) == len(stations) or (flying and piece is None):
+            while len(flying) == len(stations) or (flying and piece < 0):
                 self._store(flying.pop(0))
             if self.stopping or transfer.error is not None:
                 transfer.left.arrive()
@@ -284,17 +292,20 @@ class Drainers(Crew):
                     for event in transfer.after:
                         lane.wait(event, Edge.COMPUTED)
                     previous = transfer
-                if piece is None:
+                if piece < 0:
                     assert mover is not None
                     self._drain_share(stations, transfer, mover)
                     transfer.left.arrive()
                     continue
                 station = next(turns)
                 station.slot.pin()
-                station.mark_begin(lane)
-                lane.download(transfer.block, piece, station.slot, self.scratch[number])
-                lane.record(station.done)
-                station.busy = transfer, piece
+                if mover is not None and transfer.share is not None:
+                    mover.fetch(transfer.share, station.number, piece)
+                else:
+                    station.mark_begin(lane)
+                    lane.download(transfer.block, transfer.pieces[piece], station.slot, self.scratch[number])
+                    lane.record(station.done)
+                station.busy = transfer, transfer.pieces[piece]
                 flying.append(station)
             except BaseException as error:
                 transfer.fail(error)

@@ -15,6 +15,7 @@ import numpy as np
 from chunkflow.batches import ALIGNMENT
 from chunkflow.crews import Feeders, Station
 from chunkflow.devices.base import Block, Edge, Event, Lane, shaped
+from chunkflow.devices.moving import Mover
 from chunkflow.grid import Piece, Region, Shape, permuted, shape_of, shift
 from chunkflow.staging import Transfer
 
@@ -128,16 +129,18 @@ class EncodedTransfer(Transfer):
 class EncodedFeeders(Feeders):
     """Feeders that also upload chunks as they are stored."""
 
-    def _feed(self, number: int, lane: Lane, station: Station, transfer: Transfer, piece: Piece) -> None:
+    def _feed(
+        self, number: int, lane: Lane, station: Station, transfer: Transfer, index: int, mover: Mover | None
+    ) -> None:
         if not isinstance(transfer, EncodedTransfer):
-            super()._feed(number, lane, station, transfer, piece)
+            super()._feed(number, lane, station, transfer, index, mover)
             return
         slot = transfer.slot
         assert slot is not None
         station.wait(Edge.REFILL, self.trace)
         self.device.host_writes(station.slot.owner)
         begin = time.perf_counter() if self.trace.timed else 0.0
-        start, nbytes = transfer.fill(piece, station.slot.array)
+        start, nbytes = transfer.fill(transfer.pieces[index], station.slot.array)
         if self.trace.timed:
             self.trace.span("read", begin, time.perf_counter(), nbytes)
         station.slot.pin()

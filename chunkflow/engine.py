@@ -319,7 +319,7 @@ def execute(
             own = plan.memory.outputs + plan.memory.partials + plan.memory.workspace
             most = plan.budget - plan.memory.total + own
             for lane in lanes:
-                lane.call(partial(pool.claim, own // len(lanes), most // len(lanes)))
+                lane.call(partial(pool.claim, plan.results, own // len(lanes), most // len(lanes)))
         blocks = feed(plan, feeder, lanes)
         drain(compute(plan, blocks, runner, lanes, device, pool, trace, flight), drainer, flight)
 

@@ -98,18 +98,31 @@ def piece_box(shape: Sequence[int], units: Sequence[int], order: Sequence[int], 
     return tuple(min(b, n) for b, n in zip(fit(padded, units, order, limit), shape, strict=True))
 
 
+LEAST_ROW = 1 << 10
+"""Bytes of rows on a device that its copy engines take one by one."""
+
 MOST_GROUPS = 16
-"""Groups of rows in a piece beyond which it is not worth copying them one by one."""
+"""Groups of rows, or of planes of them, in a piece beyond which it is not worth copying them one by one."""
 
 
 @dataclass(frozen=True)
 class Rows:
-    """Groups of runs of a block at equal distances, in elements: groups begin at `starts`, rows follow by `pitch`."""
+    """Runs of a block at equal distances, in elements.
+
+    At each of `starts` begin `depth` planes, by `plane` apart, of `height` rows, by `pitch` apart, of `width`.
+    """
 
     starts: tuple[int, ...]
     pitch: int
     width: int
     height: int
+    plane: int = 0
+    depth: int = 1
+
+    @property
+    def all_starts(self) -> list[int]:
+        """Where planes begin, as they follow one another in the piece."""
+        return [start + i * self.plane for start in self.starts for i in range(self.depth)]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -180,7 +193,7 @@ def _lies(region: Sequence[slice], shape: Shape, order: Shape) -> tuple[int | No
     """Where a region's first element lies in a block, if it is one run there; else in what rows it lies.
 
     >>> _lies((slice(1, 3), slice(0, 4)), (5, 4), (0, 1)), _lies((slice(1, 3), slice(1, 3)), (5, 4), (0, 1))
-    ((4, None), (None, Rows(starts=(5,), pitch=4, width=2, height=2)))
+    ((4, None), (None, Rows(starts=(5,), pitch=4, width=2, height=2, plane=0, depth=1)))
     """
     start, step = 0, 1
     dims = []  # lengths and distances, fastest first
@@ -195,15 +208,22 @@ def _lies(region: Sequence[slice], shape: Shape, order: Shape) -> tuple[int | No
         width *= dims.pop(0)[0]
     if not dims:
         return start, None
-    height, pitch = dims.pop(0)
-    while dims and dims[0][1] == pitch * height:
-        height *= dims.pop(0)[0]
+    height, pitch = _merged(dims)
+    depth, plane = _merged(dims) if dims else (1, 0)
     if math.prod(n for n, _ in dims) > MOST_GROUPS:
         return None, None
     starts = [start]
     for n, distance in dims:
         starts = [i * distance + s for i in range(n) for s in starts]
-    return None, Rows(tuple(starts), pitch, width, height)
+    return None, Rows(tuple(starts), pitch, width, height, plane, depth)
+
+
+def _merged(dims: list[tuple[int, int]]) -> tuple[int, int]:
+    """Take the fastest dimension, and those that go on at its distance."""
+    number, distance = dims.pop(0)
+    while dims and dims[0][1] == distance * number:
+        number *= dims.pop(0)[0]
+    return number, distance
 
 
 def _cuts(extent: int, size: int, phase: int) -> list[slice]:

@@ -13,9 +13,10 @@ from functools import cached_property
 from chunkflow import grid as _grid
 from chunkflow.batches import Batch
 from chunkflow.cost import Estimate, Machine, Traffic
-from chunkflow.grid import Grid, Piece, Region, Shape
+from chunkflow.cuts import Cut
+from chunkflow.grid import Grid, Region, Shape
 from chunkflow.halo import kept, parts, rest
-from chunkflow.memory import Projection, Ring
+from chunkflow.memory import Projection, Ring, rounded
 from chunkflow.ops.blockwise import Along, Blockwise, Operand
 from chunkflow.ops.product import Contraction
 from chunkflow.spec import ArraySpec
@@ -99,42 +100,6 @@ class Step:
         if not self.fresh[number]:
             return 0
         return itemsize * sum(math.prod(_grid.shape_of(part)) for part, _ in self.parts(number, operand))
-
-
-@dataclass(frozen=True)
-class Cut:
-    """How a block of one array is cut into pieces: memory order, elements per piece, units kept whole.
-
-    Where there is a `batch`, pieces are chunks as they are stored, and the device decodes them.
-    """
-
-    order: Shape
-    limit: int
-    units: Shape | None
-    batch: Batch | None = None
-
-    def pieces(self, region: Region) -> tuple[Piece, ...]:
-        """Pieces of the block at `region`."""
-        shape = _grid.shape_of(region)
-        if self.units is None:
-            return _grid.pieces(shape, self.order, self.limit)
-        phase = tuple(s.start % u for s, u in zip(region, self.units, strict=True))
-        return _grid.pieces(shape, self.order, self.limit, self.units, phase)
-
-    def in_units(self, region: Region) -> tuple[Piece, ...]:
-        """The block in one piece if any region will do, else in pieces: a store holds a chunk twice to code it."""
-        if self.units is not None:
-            return self.pieces(region)
-        shape = _grid.shape_of(region)
-        return _grid.pieces(shape, self.order, max(math.prod(shape), 1))
-
-    def box(self, shape: Shape) -> Shape:
-        """Extents of a full piece of a block of `shape`."""
-        return _grid.piece_box(shape, self.units or (1,) * len(shape), self.order, self.limit)
-
-    def scatters(self, shape: Shape) -> bool:
-        """Whether a piece of a block of `shape` is not contiguous in it."""
-        return not _grid.contiguous(self.box(shape), shape, self.order)
 
 
 def private(machine: Machine, spec: ArraySpec, loads: int, blocks: int, stored: bool) -> bool:
@@ -243,6 +208,21 @@ class Plan:
             return self.depth - 1
         copied = bool(step.stores) and not isinstance(self.op, Contraction)
         return -(-self.depth // self._combined) - copied
+
+    @property
+    def results(self) -> tuple[int, ...]:
+        """Bytes of each result that a lane holds at once; none where blocks are combined, or come to be smaller.
+
+        In pieces of their size memory stays usable: behind a smaller one, at an array's end, no other one begins.
+        """
+        if self._combined > 1 or self.later or self.lanes > 1:
+            return ()
+        shapes = [output.shape(self.block) for output in self.op.outputs]
+        each = [
+            rounded(math.prod(shape) * spec.dtype.itemsize, self.machine.page)
+            for shape, spec in zip(shapes, self.outputs, strict=True)
+        ]
+        return tuple(each) * (self.memory.outputs // max(sum(each), 1))
 
     def slots(self, operand: int) -> int:
         """Blocks of an operand that the device holds at once, those in memory already left out."""

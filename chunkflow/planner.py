@@ -38,6 +38,9 @@ RUN = 4 << 10
 NEAR_TIE = 1.02
 """Predicted times within this factor of the best count as equal: the plan with the largest blocks is chosen."""
 
+REREAD = 1.02
+"""How often elements may be read, for their halos' sake, by blocks that are no whole planes where those fit too."""
+
 ROOMY = 0.9
 """Part of the budget that a plan had better keep to, where it costs nothing."""
 
@@ -156,6 +159,10 @@ def _chosen(
     for way in _ways(problem):
         tried = list(_candidates(way, caps, broad, order)) if broad != must else []
         fitting += tried or list(_candidates(way, caps, must, order))
+    sooner = min((plan.estimate.seconds for plan in fitting), default=math.inf) / NEAR_TIE
+    for way, narrow in itertools.product(_ways(problem), _narrower(problem, caps, must, order)):
+        plans = _candidates(way, narrow, must, order)
+        fitting += [plan for plan in plans if plan.rereads <= REREAD and plan.estimate.seconds < sooner]
     if not fitting:
         smallest = _least(problem, _grid.fit(caps, must, order, 1))
         raise BudgetError(
@@ -272,6 +279,17 @@ def _candidates(problem: Problem, caps: Sequence[int], must: Sequence[int], orde
             if math.prod(plan.block) > target:
                 break  # nothing smaller keeps the units whole
             target //= 2
+
+
+def _narrower(problem: Problem, caps: Sequence[int], must: Sequence[int], order: Shape) -> Iterator[list[int]]:
+    """Caps of blocks that are no whole planes: where there is a halo, thin slabs of them are halo for the most part."""
+    if problem.machine.staged and problem.op.has_halo and len(order) > 2:
+        axis = order[-2]
+        for parts in (2, 4, 8):
+            narrow = list(caps)
+            narrow[axis] = -(-caps[axis] // parts)
+            if narrow[axis] % must[axis] == 0 and narrow[axis] < caps[axis]:
+                yield narrow
 
 
 def _aligned_to_sources(problem: Problem, caps: Sequence[int], must: Sequence[int]) -> list[int]:

@@ -14,12 +14,13 @@ from chunkflow import grid as _grid
 from chunkflow.batches import Batch, batch_of, device_bytes
 from chunkflow.coding import FETCHERS, LATENCY, Coding, best_coding
 from chunkflow.cost import Machine, Traffic, estimate
+from chunkflow.cuts import Cut
 from chunkflow.grid import Grid, Shape
 from chunkflow.halo import length
 from chunkflow.memory import Projection, Ring, rounded, shared_page
 from chunkflow.ops.blockwise import Blockwise, Operand
 from chunkflow.ops.product import Contraction
-from chunkflow.plan import Cut, Plan, private, recycled
+from chunkflow.plan import Plan, private, recycled
 from chunkflow.spec import ArraySpec
 
 TILE = 0.25
@@ -237,7 +238,7 @@ class Problem:
             nbytes = min(cut.limit, math.prod(shape)) * spec.dtype.itemsize
             largest = max(largest, nbytes)
             pieces += blocks * math.prod(_grid.count(n, b) for n, b in zip(shape, box, strict=True))
-            if apart or cut.scatters(shape):
+            if (apart or cut.scatters(shape)) and cut.lands(shape, spec.dtype.itemsize):
                 scattered = max(scattered, nbytes)
         limit = self.machine.host_limit
         if scattered:  # a tight budget is for blocks: fewer threads, then

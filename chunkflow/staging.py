@@ -176,8 +176,8 @@ class State:
 class Transfer:
     """A block, or a part of one, that a crew moves piece by piece; `start` is where in `store` the block begins.
 
-    `after` are the events to wait for before the first piece; `left` counts the pieces that are done. Where threads
-    take pieces by themselves from a `share`, it counts the threads that are, and `pieces` says what they take.
+    `after` are the events to wait for before the first piece; `left` counts the pieces that are done, or the threads
+    that are where these take pieces by themselves from the `share`.
     """
 
     __slots__ = ("after", "block", "error", "left", "pieces", "published", "result", "share", "slot", "start", "store")
@@ -231,5 +231,5 @@ def read_whole(source: Source, operand: Operand, region: Region, out: np.ndarray
     fill(out, region, operand.extents, operand.boundary)
 
 
-Work = tuple[Transfer, Piece | None]
-"""A piece to be moved, or None for a thread's share of them all."""
+Work = tuple[Transfer, int]
+"""A transfer, and the number of the piece to be moved, or -1 for a thread's share of them all."""

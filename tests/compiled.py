@@ -25,6 +25,18 @@ class Copy2D(ctypes.Structure):
     ]
 
 
+class Copy3D(ctypes.Structure):
+    _fields_ = [
+        *((name, c_size_t) for name in ("from_x", "from_y", "from_z", "from_level")),
+        ("from_kind", c_int),
+        *((name, c_uint64) for name in ("from_host", "from_device", "from_array", "from_reserved")),
+        *((name, c_size_t) for name in ("from_pitch", "from_height", "to_x", "to_y", "to_z", "to_level")),
+        ("to_kind", c_int),
+        *((name, c_uint64) for name in ("to_host", "to_device", "to_array", "to_reserved")),
+        *((name, c_size_t) for name in ("to_pitch", "to_height", "width", "height", "depth")),
+    ]
+
+
 class CompiledDevice(NumpyDevice):
     """`fail_after` copies the driver refuses every further one with error 700."""
 
@@ -41,16 +53,18 @@ class CompiledDevice(NumpyDevice):
             CFUNCTYPE(c_int, c_uint64, c_void_p, c_size_t, c_void_p)(self._upload),
             CFUNCTYPE(c_int, c_void_p, c_uint64, c_size_t, c_void_p)(self._download),
             CFUNCTYPE(c_int, POINTER(Copy2D), c_void_p)(self._rows),
+            CFUNCTYPE(c_int, POINTER(Copy3D), c_void_p)(self._planes),
             CFUNCTYPE(c_int, c_void_p, c_void_p)(self._record),
             CFUNCTYPE(c_int, c_void_p)(self._synchronize),
             CFUNCTYPE(c_int, POINTER(c_float), c_void_p, c_void_p)(self._elapsed),
         ]
 
-    def mover(self, lane: Any, stations: Sequence[tuple[HostSlot, Any, Any]]) -> Mover | None:
+    def mover(self, lane: Any, stations: Sequence[tuple[HostSlot, Any, Any]], scratch: Any) -> Mover | None:
         self.shares += 1
         driver = [ctypes.cast(f, c_void_p).value or 0 for f in self._driver]
         rows = [(s.pointer, self._key(done), self._key(begun) if begun else 0) for s, done, begun in stations]
-        return Mover(driver, self._key(lane), rows, (self._clock, self._start))
+        landing = (0, 0) if scratch is None else (self.address(scratch), scratch.nbytes)
+        return Mover(driver, self._key(lane), rows, (self._clock, self._start), landing, self._key)
 
     def event(self, *, timed: bool = False) -> Any:
         return super().event(timed=timed)
@@ -83,6 +97,17 @@ class CompiledDevice(NumpyDevice):
         there, here = (c.to_device, c.from_host) if c.to_kind == 2 else (c.to_host, c.from_device)
         assert min(c.to_pitch, c.from_pitch) >= c.width
         return self._copy(lane, [(there + i * c.to_pitch, here + i * c.from_pitch, c.width) for i in range(c.height)])
+
+    def _planes(self, what: Any, lane: int) -> int:
+        c = what.contents
+        assert c.from_kind == c.to_kind == 2
+        assert min(c.to_pitch, c.from_pitch) >= c.width
+        assert min(c.to_height, c.from_height) >= c.height
+        sides = (c.to_device, c.to_pitch, c.to_height), (c.from_device, c.from_pitch, c.from_height)
+        rows = [
+            [at + (z * high + y) * pitch for at, pitch, high in sides] for z in range(c.depth) for y in range(c.height)
+        ]
+        return self._copy(lane, [(there, here, c.width) for there, here in rows])
 
     def _record(self, event: int, lane: int) -> int:
         self._known[lane].record(self._known[event])

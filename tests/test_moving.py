@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import math
 import os
 import subprocess
 import sys
@@ -12,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import zarr
 from compiled import BUILT, CompiledDevice
 from devices import machine, same
 from hypothesis import given
@@ -117,6 +119,27 @@ def test_tiles_go_through_them(kind: str, shape: tuple[int, ...], row: int, data
 
 
 @compiled
+@pytest.mark.parametrize("mode", ["eager", "threaded", "lazy"])
+@given(data=st.data())
+def test_chunks_are_decoded_into_slots_and_spread_on_the_device(mode: str, data: st.DataObject) -> None:
+    shape = data.draw(st.lists(st.integers(1, 12), min_size=1, max_size=4).map(tuple))
+    chunks = tuple(data.draw(st.integers(1, n)) for n in shape)
+    codec = data.draw(st.sampled_from([None, zarr.codecs.ZstdCodec(), zarr.codecs.BloscCodec(cname="lz4")]))
+    x, used, moved = filled(shape, "f4"), device(mode), []
+    with tempfile.TemporaryDirectory() as directory, pytest.MonkeyPatch.context() as patch:
+        array = zarr.create_array(f"{directory}/x", shape=shape, chunks=chunks, dtype="f4", compressors=codec)
+        array[...] = x
+        out = zarr.create_array(f"{directory}/y", shape=shape, chunks=chunks, dtype="f4", compressors=codec)
+        for name in ("send", "fetch"):
+            call = getattr(moving.Mover, name)
+            patch.setattr(moving.Mover, name, lambda *args, call=call, name=name: (moved.append(name), call(*args)))
+        cf.map(np.negative, array, out=out, device=used, budget=1_000_000, dtype="f4", workspace=0)
+        same(out[...], -x)
+    if math.prod(shape) > math.prod(chunks):
+        assert {"send", "fetch"} <= set(moved)
+
+
+@compiled
 def test_rows_of_a_block_within_its_halo(calls: dict[str, int]) -> None:
     x = filled((40, 30, 600), "f4")
 
@@ -208,10 +231,10 @@ def test_a_result_is_freed_when_no_copy_reads_it_any_more(monkeypatch: pytest.Mo
 class Broken(CompiledDevice):
     """Some of whose threads get no loops."""
 
-    def mover(self, lane: Any, stations: Any) -> Any:
+    def mover(self, lane: Any, stations: Any, scratch: Any) -> Any:
         if self.shares:
             raise RuntimeError("no loops left")
-        return super().mover(lane, stations)
+        return super().mover(lane, stations, scratch)
 
 
 @compiled
@@ -275,8 +298,8 @@ def test_a_mapped_file_that_shrinks_is_a_write_error(monkeypatch: pytest.MonkeyP
 def test_what_cannot_be_stored_is_left_in_its_slot_as_it_was(kind: str) -> None:
     one, block = device("eager"), filled((16,), kind)
     slot, lane, whole = HostSlot(np.zeros(block.nbytes, "u1")), one.lane(), pieces((16,), (0,), 16)
-    tables = moving.tabled(whole, whole, block.itemsize)
-    mover = one.mover(lane, [(slot, one.event(), None)])
+    tables = moving.tabled(whole, whole, block.itemsize, landing=False)
+    mover = one.mover(lane, [(slot, one.event(), None)], None)
     assert mover is not None
     assert tables is not None
     nowhere, other = os.open(os.devnull, os.O_RDONLY), swapped(block.dtype.newbyteorder("S"))
@@ -291,8 +314,9 @@ def test_what_cannot_be_stored_is_left_in_its_slot_as_it_was(kind: str) -> None:
 
 @compiled
 def test_other_tables_are_refused() -> None:
-    share = moving.Share((np.zeros((1, 4), np.int64), np.zeros((1, 5), np.int64)), Run(0), 0)
-    good = moving.Mover([0] * 6, 0, [(0, 0, 0)])
+    tables = moving.Tables(np.zeros((1, 5), np.int64), np.zeros((1, 7), np.int64), True, 0)
+    share = moving.Share(tables, Run(0), 0)
+    good = moving.Mover([0] * 7, 0, [(0, 0, 0)], pointer=int)
     share.table[-1] = 3
     with pytest.raises(ValueError, match="tables"):
         good.feed(share, print)
@@ -302,6 +326,12 @@ def test_other_tables_are_refused() -> None:
         good.feed(share, print)
     with pytest.raises(ValueError, match="tables"):
         moving.Mover([0] * 5, 0, [(0, 0, 0)]).feed(share, print)
+    for station, piece in ((1, 0), (-1, 0), (0, 1), (0, -1)):
+        with pytest.raises(ValueError, match="tables"):
+            good.send(share, station, piece, 0)
+    tables.pieces[0, 3] = 2  # copies, of which there is one
+    with pytest.raises(ValueError, match="tables"):
+        good.fetch(share, 0, 0)
 
 
 @st.composite
@@ -349,14 +379,52 @@ def test_a_run_of_a_file_is_where_it_says(tmp_path_factory: pytest.TempPathFacto
 
 def test_tables_say_where_pieces_lie() -> None:
     found = pieces((4, 1000), (0, 1), 2000)
-    runs, copies = moving.tabled(found, found, 4) or ((), ())
-    assert runs.tolist() == [[0, 8000, 0, 1], [8000, 8000, 1, 1]]
-    assert copies.tolist() == [[0, 0, 0, 8000, 1], [0, 8000, 0, 8000, 1]]
+    tables = moving.tabled(found, found, 4, landing=True)
+    assert tables is not None
+    assert tables.runs
+    assert tables.pieces.tolist() == [[0, 8000, 0, 1, 0], [8000, 8000, 1, 1, 0]]
+    assert tables.copies.tolist() == [[0, 0, 0, 8000, 1, 0, 1], [0, 8000, 0, 8000, 1, 0, 1]]
     inner = placed(found, (1, 1), (6, 1002), (0, 1))
-    _, copies = moving.tabled(found, inner, 4) or ((), ())
-    assert copies.tolist() == [[0, 4 * 1003, 4008, 4000, 2], [0, 4 * 3007, 4008, 4000, 2]]
-    assert moving.tabled(found, placed(found, (1, 1), (6, 1002), (0, 1)), 1) is None  # rows too short
-    assert moving.tabled(inner, inner, 4) is None  # no runs in the store
+    tables = moving.tabled(found, inner, 4, landing=True)
+    assert tables is not None
+    assert tables.copies.tolist() == [[0, 4 * 1003, 4008, 4000, 2, 0, 1], [0, 4 * 3007, 4008, 4000, 2, 0, 1]]
+    assert tables.landing == 0
+    tables = moving.tabled(inner, inner, 4, landing=True)
+    assert tables is not None
+    assert not tables.runs  # in the store
+    tables = moving.tabled(found, inner, 1, landing=True)  # rows too short for the link
+    assert tables is not None
+    assert tables.pieces.tolist() == [[0, 2000, 0, 1, 1], [2000, 2000, 1, 1, 1]]
+    assert tables.landing == 2000
+
+
+@given(st.data())
+def test_copies_of_a_piece_fill_its_place(data: st.DataObject) -> None:
+    shape = data.draw(st.lists(st.integers(1, 6), min_size=1, max_size=5).map(tuple))
+    order = tuple(data.draw(st.permutations(range(len(shape)))))
+    region = data.draw(regions(shape))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(moving, "LEAST_ROW", data.draw(st.sampled_from([1, 1 << 10])))
+        patch.setattr(moving, "MOST_GROUPS", data.draw(st.sampled_from([1, 16])))
+        piece = placed(pieces(tuple(s.stop - s.start for s in region), order, 1 << 20), _first(region), shape, order)
+        tables = moving.tabled.__wrapped__(piece, piece, 1, landing=data.draw(st.booleans()))
+    block = np.zeros(np.prod(shape), "u1")
+    whole = block.reshape([shape[a] for a in order]).transpose(np.argsort(order))
+    values = np.arange(1, 1 + piece[0].size, dtype="i8") % 255 + 1
+    whole_expected = np.zeros_like(whole)
+    whole_expected[region] = values.reshape(piece[0].shape).transpose(np.argsort(order))
+    if tables is None:
+        assert len(shape) > 3
+        return
+    for slot, there, pitch, width, height, plane, depth in tables.copies.tolist():
+        for z, y in np.ndindex(depth, height):
+            here, to = slot + (z * height + y) * width, there + z * plane + y * pitch
+            block[to : to + width] = values[here : here + width]
+    same(whole, whole_expected)
+
+
+def _first(region: tuple[slice, ...]) -> tuple[int, ...]:
+    return tuple(s.start for s in region)
 
 
 def test_there_is_a_way_without_them() -> None:

@@ -582,6 +582,45 @@ def test_files_that_lie_differently_are_both_moved_in_runs() -> None:
     assert tight.memory.total <= 100_000
 
 
+def halo(shape: Shape) -> Blockwise:
+    """A stencil of depth 1."""
+    axes = tuple(range(len(shape)))
+    around = Operand(axes, ((1, 1),) * len(shape), shape, ("nearest",) * len(shape))
+    return Blockwise(shape, (around,), (Output(tuple(map(Along, axes))),))
+
+
+def test_blocks_with_a_halo_are_no_thin_slabs_where_memory_is_scarce() -> None:
+    shape = (256, 2048, 2048)
+    x = spec(shape, in_memory=True)
+    tight, slabs = (make_plan(halo(shape), [x], [x], GPU, 256_000_000, block=b) for b in (None, (1, 2048, 2048)))
+    assert tight.block[1] < 2048
+    assert tight.rereads <= 1.02
+    assert tight.estimate.seconds < 0.9 * slabs.estimate.seconds
+    ample = make_plan(halo(shape), [x], [x], GPU, 4_000_000_000)
+    assert ample.block[1:] == (2048, 2048)
+
+
+def test_only_pieces_of_short_or_many_rows_land() -> None:
+    shape = (64, 512, 2048)
+    x = spec(shape, in_memory=True)
+    plan = make_plan(halo(shape), [x], [x], GPU, 100_000_000)
+    assert plan.ring_in is not None
+    assert plan.ring_in.scratch == 0
+    for chunks in ((64, 64, 64), (128, 16, 512)):
+        chunked = make_plan(elementwise(shape), [spec(shape, chunks=chunks)], [x], GPU, 100_000_000)
+        assert chunked.ring_in is not None
+        assert chunked.ring_in.scratch > 0
+
+
+def test_results_of_one_size_have_places_of_that_size() -> None:
+    shape = (256, 2048, 2048)
+    x = spec(shape, in_memory=True)
+    plan = make_plan(elementwise(shape), [x], [x], GPU, 500_000_000)
+    assert sum(plan.results) == plan.memory.outputs
+    assert set(plan.results) == {rounded(math.prod(plan.block) * 4, GPU.page)}
+    assert len(plan.results) == plan.depth
+
+
 def test_a_plan_that_is_known_has_the_boundary_that_is_asked_for() -> None:
     def above(block: np.ndarray) -> np.ndarray:
         return np.copysign(1.0, block[:-2, 1:-1])

@@ -20,10 +20,10 @@ PACKAGE = ROOT / "chunkflow"
 # Lowest first: a room imports only from rooms before it in this list. The rooms that a star stands for are
 # one another's equals and do not import each other. A package's own name stands for its __init__.py.
 FLOORS = (
-    "errors units interrupts grid halo spec trace memory cost",
+    "errors units interrupts compiled grid halo spec trace memory cost",
     "ops.blockwise ops.kernels ops.keys ops.map ops.overlap ops.tiled ops.gemm ops.product ops.chain ops.fused "
     "ops.part ops.chained ops.quantile ops.digits ops.* ops",
-    "batches plan coding problem search planner chunking host",
+    "batches cuts plan coding problem search planner chunking host",
     "stores.base stores.layout stores.checks stores.paths",
     "stores.array stores.file stores.filesink stores.zarrnode stores.zarrfiles stores.zarrcodecs stores.zarrfilters "
     "stores.zarrchain stores.zarrchunks stores.zarrshards stores.zarrencoded stores.retries stores.zarrdirect "

@@ -2,10 +2,10 @@
  * or enqueue a download and store what landed. The loops are those of chunkflow/crews.py, for pieces that are a run or
  * rows in the store; whatever goes wrong in the store is left to them, which know how to say it.
  *
- * Knows the CUDA driver as six functions whose addresses it is given, so it needs no CUDA to be built, and a test can
+ * Knows the CUDA driver as seven functions whose addresses it is given, so it needs no CUDA to be built, and a test can
  * hand it others.
  *
- * Beside that, at the end: what NumPy allocates during a call.
+ * Beside that: a file read in one call; and at the end, what NumPy allocates during a call.
  */
 #define _GNU_SOURCE
 #define Py_LIMITED_API 0x030b0000
@@ -13,6 +13,7 @@
 #include <Python.h>
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -36,12 +37,30 @@ typedef struct {  /* CUDA_MEMCPY2D of the driver's interface */
     size_t width, height;
 } Copy2D;
 
+typedef struct {  /* CUDA_MEMCPY3D */
+    size_t src_x, src_y, src_z, src_level;
+    int src_type;
+    const void *src_host;
+    uint64_t src_device;
+    void *src_array, *src_reserved;
+    size_t src_pitch, src_height;
+    size_t dst_x, dst_y, dst_z, dst_level;
+    int dst_type;
+    void *dst_host;
+    uint64_t dst_device;
+    void *dst_array, *dst_reserved;
+    size_t dst_pitch, dst_height;
+    size_t width, height, depth;
+} Copy3D;
+
 enum { ON_HOST = 1, ON_DEVICE = 2 };  /* CUmemorytype */
+enum { INVALID_VALUE = 1 };           /* CUresult */
 
 typedef struct {
     int (*upload)(uint64_t, const void *, size_t, void *);
     int (*download)(void *, uint64_t, size_t, void *);
     int (*copy2d)(const Copy2D *, void *);
+    int (*copy3d)(const Copy3D *, void *);
     int (*record)(void *, void *);
     int (*synchronize)(void *);
     int (*elapsed)(float *, void *, void *);
@@ -49,9 +68,9 @@ typedef struct {
 
 /* Tables of 64-bit integers that chunkflow/devices/moving.py lays out. */
 typedef struct { int64_t next, number, host, fd, device, mapped, size, width, height, pitch, plane, swap; } Share;
-typedef struct { int64_t offset, nbytes, first, count; } Piece;       /* offset in the region, gaps left out; its copies */
-typedef struct { int64_t slot, device, pitch, width, height; } Copy;  /* offsets in the slot and in the block */
-typedef struct { int64_t stream, turn, number, clock; } Thread;
+typedef struct { int64_t offset, nbytes, first, count, lands; } Piece;  /* offset in the region, gaps left out; copies */
+typedef struct { int64_t slot, device, pitch, width, height, plane, depth; } Copy;  /* offsets in slot and block */
+typedef struct { int64_t stream, turn, number, clock, landing, room; } Thread;
 typedef struct { int64_t slot, done, begun, pending, failed; } Station;
 
 typedef struct { double stage, begin, end, nbytes; } Span;
@@ -98,30 +117,57 @@ static int settle(Work *w, Station *station, int stage) {
     return 0;
 }
 
-/* Enqueue a piece's copies between its slot and the block, between marks. */
+/* Enqueue one copy between a slot and the block. */
+static int direct(const Driver *driver, char *slot, uint64_t device, const Copy *c, int up, void *stream) {
+    if (c->height == 1)
+        return up ? driver->upload(device, slot, c->width, stream) : driver->download(slot, device, c->width, stream);
+    Copy2D rows = {.width = c->width, .height = c->height};
+    if (up) {
+        rows.src_type = ON_HOST, rows.src_host = slot, rows.src_pitch = c->width;
+        rows.dst_type = ON_DEVICE, rows.dst_device = device, rows.dst_pitch = c->pitch;
+    } else {
+        rows.src_type = ON_DEVICE, rows.src_device = device, rows.src_pitch = c->pitch;
+        rows.dst_type = ON_HOST, rows.dst_host = slot, rows.dst_pitch = c->width;
+    }
+    return driver->copy2d(&rows, stream);
+}
+
+/* Enqueue one copy on the device, between where a piece lands and the block. */
+static int spread(const Driver *driver, uint64_t landing, uint64_t device, const Copy *c, int up, void *stream) {
+    Copy3D box = {.width = c->width, .height = c->height, .depth = c->depth};
+    size_t high = c->depth > 1 ? c->plane / c->pitch : c->height;
+    box.src_type = box.dst_type = ON_DEVICE;
+    if (up) {
+        box.src_device = landing, box.src_pitch = c->width, box.src_height = c->height;
+        box.dst_device = device, box.dst_pitch = c->pitch, box.dst_height = high;
+    } else {
+        box.src_device = device, box.src_pitch = c->pitch, box.src_height = high;
+        box.dst_device = landing, box.dst_pitch = c->width, box.dst_height = c->height;
+    }
+    return driver->copy3d(&box, stream);
+}
+
+/* Enqueue a piece's copies between its slot and the block, between marks. The slot is free, or full, at the second one:
+ * what is spread on the device after an upload need not be waited for by whoever fills the slot again.
+ */
 static int enqueue(Work *w, Station *station, const Piece *piece, int up) {
+    const Driver *driver = w->driver;
     void *stream = (void *)w->thread->stream;
-    if (w->spans && station->begun && (w->status = w->driver->record((void *)station->begun, stream))) return -1;
+    char *slot = (char *)station->slot;
+    uint64_t landing = w->thread->landing;
+    if (piece->lands && piece->nbytes > w->thread->room) return w->status = INVALID_VALUE;
+    if (station->begun && (w->status = driver->record((void *)station->begun, stream))) return -1;
+    if (piece->lands && up && ((w->status = driver->upload(landing, slot, piece->nbytes, stream)) ||
+                               (w->status = driver->record((void *)station->done, stream))))
+        return -1;
     for (const Copy *c = w->copies + piece->first, *end = c + piece->count; c < end; c++) {
-        char *slot = (char *)station->slot + c->slot;
         uint64_t device = w->share->device + c->device;
-        if (c->height == 1) {
-            w->status = up ? w->driver->upload(device, slot, c->width, stream)
-                           : w->driver->download(slot, device, c->width, stream);
-        } else {
-            Copy2D rows = {.width = c->width, .height = c->height};
-            if (up) {
-                rows.src_type = ON_HOST, rows.src_host = slot, rows.src_pitch = c->width;
-                rows.dst_type = ON_DEVICE, rows.dst_device = device, rows.dst_pitch = c->pitch;
-            } else {
-                rows.src_type = ON_DEVICE, rows.src_device = device, rows.src_pitch = c->pitch;
-                rows.dst_type = ON_HOST, rows.dst_host = slot, rows.dst_pitch = c->width;
-            }
-            w->status = w->driver->copy2d(&rows, stream);
-        }
+        w->status = piece->lands ? spread(driver, landing + c->slot, device, c, up, stream)
+                                 : direct(driver, slot + c->slot, device, c, up, stream);
         if (w->status) return -1;
     }
-    if ((w->status = w->driver->record((void *)station->done, stream))) return -1;
+    if (piece->lands && !up && (w->status = driver->download(slot, landing, piece->nbytes, stream))) return -1;
+    if (!(piece->lands && up) && (w->status = driver->record((void *)station->done, stream))) return -1;
     station->pending = piece->nbytes;
     return 0;
 }
@@ -222,6 +268,13 @@ static void drain(Work *w) {
     w->thread->turn = first;
 }
 
+/* Whether these can be a driver and a thread's table. */
+static int fits(const Py_buffer *driver, const Py_buffer *thread) {
+    const Thread *head = thread->buf;
+    return driver->len == sizeof(Driver) && thread->len >= (Py_ssize_t)sizeof(Thread) && head->number >= 1 &&
+           head->number <= 64 && thread->len == (Py_ssize_t)(sizeof(Thread) + head->number * sizeof(Station));
+}
+
 static PyObject *run(PyObject *args, void (*loop)(Work *)) {
     Py_buffer driver, thread, share, pieces, copies, spans = {0};
     PyObject *times;
@@ -232,10 +285,8 @@ static PyObject *run(PyObject *args, void (*loop)(Work *)) {
     if (timed && PyObject_GetBuffer(times, &spans, PyBUF_WRITABLE)) goto end;
     Thread *head = thread.buf;
     Share *what = share.buf;
-    if (driver.len != sizeof(Driver) || share.len != sizeof(Share) || thread.len < (Py_ssize_t)sizeof(Thread) ||
-        head->number < 1 || head->number > 64 || head->turn < 0 || head->turn >= head->number ||
-        thread.len != (Py_ssize_t)(sizeof(Thread) + head->number * sizeof(Station)) || what->width < 1 ||
-        what->height < 1 || (what->swap && what->swap != 2 && what->swap != 4 && what->swap != 8) ||
+    if (!fits(&driver, &thread) || share.len != sizeof(Share) || head->turn < 0 || head->turn >= head->number ||
+        what->width < 1 || what->height < 1 || (what->swap && what->swap != 2 && what->swap != 4 && what->swap != 8) ||
         pieces.len != (Py_ssize_t)(what->number * sizeof(Piece))) {
         PyErr_SetString(PyExc_ValueError, "tables of other sizes than chunkflow.devices.moving makes");
         goto end;
@@ -263,6 +314,67 @@ end:
     PyBuffer_Release(&copies);
     if (spans.obj) PyBuffer_Release(&spans);
     return result;
+}
+
+/* The copies of one piece, of a station that the caller waits for himself. */
+static PyObject *one(PyObject *args, int up) {
+    Py_buffer driver, thread, pieces, copies;
+    Py_ssize_t station, number;
+    long long device, after;
+    if (!PyArg_ParseTuple(args, "y*w*y*y*LnnL", &driver, &thread, &pieces, &copies, &device, &station, &number, &after))
+        return NULL;
+    PyObject *result = NULL;
+    Thread *head = thread.buf;
+    const Piece *piece = (const Piece *)pieces.buf + number;
+    if (!fits(&driver, &thread) || station < 0 || station >= head->number || number < 0 ||
+        number >= pieces.len / (Py_ssize_t)sizeof(Piece) || piece->first < 0 || piece->count < 0 ||
+        piece->first + piece->count > copies.len / (int64_t)sizeof(Copy)) {
+        PyErr_SetString(PyExc_ValueError, "tables of other sizes than chunkflow.devices.moving makes");
+        goto end;
+    }
+    Share share = {.device = device};
+    Station *with = (Station *)(head + 1) + station;
+    Work work = {.driver = driver.buf, .thread = head, .share = &share, .copies = copies.buf};
+    Py_BEGIN_ALLOW_THREADS
+    if (!enqueue(&work, with, piece, up) && after)
+        work.status = work.driver->record((void *)after, (void *)head->stream);
+    with->pending = 0;
+    Py_END_ALLOW_THREADS
+    result = PyLong_FromLong(work.status);
+end:
+    PyBuffer_Release(&driver);
+    PyBuffer_Release(&thread);
+    PyBuffer_Release(&pieces);
+    PyBuffer_Release(&copies);
+    return result;
+}
+
+static PyObject *py_send(PyObject *self, PyObject *args) { return one(args, 1); }
+static PyObject *py_fetch(PyObject *self, PyObject *args) { return one(args, 0); }
+
+/* Fill a buffer from a file's start, in one go without Python's lock; the file's size, or -1 and the error's number. */
+static PyObject *py_read(PyObject *self, PyObject *args) {
+    PyObject *path;
+    Py_buffer into;
+    if (!PyArg_ParseTuple(args, "O&w*", PyUnicode_FSConverter, &path, &into)) return NULL;
+    const char *name = PyBytes_AsString(path);
+    struct stat found = {0};
+    int error = 0;
+    Py_BEGIN_ALLOW_THREADS
+    int fd = open(name, O_RDONLY | O_CLOEXEC);
+    if (fd < 0 || fstat(fd, &found)) error = errno;
+    int64_t left = found.st_size < into.len ? found.st_size : into.len;
+    for (int64_t done = 0; !error && done < left;) {
+        ssize_t n = pread(fd, (char *)into.buf + done, left - done, done);
+        if (n < 0 && errno != EINTR) error = errno;
+        if (n == 0) found.st_size = left = done;  /* it was cut meanwhile */
+        if (n > 0) done += n;
+    }
+    if (fd >= 0) close(fd);
+    Py_END_ALLOW_THREADS
+    Py_DECREF(path);
+    PyBuffer_Release(&into);
+    return error ? Py_BuildValue("Li", -1LL, error) : Py_BuildValue("Li", (long long)found.st_size, 0);
 }
 
 static PyObject *py_feed(PyObject *self, PyObject *args) { return run(args, feed); }
@@ -385,6 +497,9 @@ static PyObject *py_counted(PyObject *self, PyObject *fn) {
 static PyMethodDef methods[] = {
     {"feed", py_feed, METH_VARARGS, "Fill and upload pieces of a share until there are none."},
     {"drain", py_drain, METH_VARARGS, "Download and store pieces of a share until there are none."},
+    {"send", py_send, METH_VARARGS, "Enqueue the upload of one piece."},
+    {"fetch", py_fetch, METH_VARARGS, "Enqueue the download of one piece."},
+    {"read", py_read, METH_VARARGS, "Fill a buffer from a file; the file's size, or -1 and the number of the error."},
     {"finish", py_finish, METH_VARARGS, "Wait for the uploads that feed left on their way."},
     {"counted", py_counted, METH_O, "Call a function; its result and the most bytes that NumPy had allocated at once."},
     {NULL, NULL, 0, NULL},

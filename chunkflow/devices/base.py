@@ -251,8 +251,11 @@ class Pool(Protocol):
     def begin(self, memory: Projection) -> None:
         """A run that takes so much begins."""
 
-    def claim(self, nbytes: int, most: int) -> None:
-        """Take at once what the present lane's work will allocate, up to `most` bytes; no error if it can't."""
+    def claim(self, apart: Sequence[int], nbytes: int, most: int) -> None:
+        """Take at once what the present lane's work will allocate, up to `most` bytes; no error if it can't.
+
+        `apart` are the bytes of results that have a place each; the rest is one piece, with room for what lies badly.
+        """
 
     def allocate(self, nbytes: int) -> Any:
         """Flat byte array on the device; raises the device's out-of-memory error beyond the limit."""
@@ -318,8 +321,11 @@ class Device(Protocol):
     def latch(self, number: int) -> Latch:
         """A latch that opens after so many arrivals."""
 
-    def mover(self, lane: Any, stations: Sequence[tuple[HostSlot, Any, Any]]) -> Mover | None:
-        """The compiled loops for a thread with its lane and stations: slots with their events, done and begun."""
+    def mover(self, lane: Any, stations: Sequence[tuple[HostSlot, Any, Any]], scratch: Any) -> Mover | None:
+        """The compiled loops for a thread with its lane and stations: slots with their events, done and begun.
+
+        Pieces that are scattered on the device land in `scratch`, if that is not None.
+        """
 
     def decoder(self, codec: str) -> Decoder | None:
         """What decodes chunks of a codec on the device, if anything does; `Machine.decodings` says how fast."""
@@ -358,7 +364,7 @@ class Unwatched:
     elementwise: Callable[..., Any] | None = None
     compiled: bool = False
 
-    def mover(self, lane: Any, stations: Sequence[tuple[HostSlot, Any, Any]]) -> Mover | None:
+    def mover(self, lane: Any, stations: Sequence[tuple[HostSlot, Any, Any]], scratch: Any) -> Mover | None:
         """No compiled loops."""
         return None
 

@@ -265,7 +265,7 @@ class ClockDevice:
         """A checked lane."""
         return ClockLane(self._inner.lane(), self.referee.actor("lane"), self)
 
-    def mover(self, lane: object, stations: object) -> None:
+    def mover(self, lane: object, stations: object, scratch: object) -> None:
         """No compiled loops under the referee's eyes."""
 
     def caller_lane(self) -> ClockLane:

@@ -23,10 +23,10 @@ from chunkflow.cost import Machine
 from chunkflow.devices import nvcomp, rates
 from chunkflow.devices.base import Block, Decoder, Done, Edge, Event, HostSlot, Lane, Unwatched, shaped
 from chunkflow.devices.measured import kept
-from chunkflow.devices.moving import LEAST_ROW, Mover, cuda_driver
+from chunkflow.devices.moving import Mover, cuda_driver
 from chunkflow.devices.pinned import pinned_slots
 from chunkflow.errors import DeviceError
-from chunkflow.grid import Piece
+from chunkflow.grid import LEAST_ROW, MOST_GROUPS, Piece
 from chunkflow.memory import Projection, rounded
 from chunkflow.ops import gemm
 from chunkflow.ops.chain import Parameters
@@ -80,7 +80,7 @@ class CupyLane:
     def upload(self, slot: HostSlot, block: Block, piece: Piece, scratch: Any) -> None:
         """Copy a piece to the device; what is scattered there lands in `scratch` and is spread out from there."""
         array = block.array
-        if not self._copied(array, piece, slot.pointer, TO_DEVICE):
+        if not self._copied(array, piece, slot.pointer, TO_DEVICE, scratch is not None):
             nbytes = piece.size * array.dtype.itemsize
             runtime.memcpyAsync(scratch.data.ptr, slot.pointer, nbytes, TO_DEVICE, self.pointer)
             with self._stream:
@@ -89,24 +89,24 @@ class CupyLane:
     def download(self, block: Block, piece: Piece, slot: HostSlot, scratch: Any) -> None:
         """Copy a piece to the host; what is scattered is gathered in `scratch` first."""
         array = block.array
-        if not self._copied(array, piece, slot.pointer, TO_HOST):
+        if not self._copied(array, piece, slot.pointer, TO_HOST, scratch is not None):
             nbytes = piece.size * array.dtype.itemsize
             with self._stream:
                 shaped(scratch, array.dtype, piece.shape, block.inverse)[...] = array[piece.region]
             runtime.memcpyAsync(slot.pointer, scratch.data.ptr, nbytes, TO_HOST, self.pointer)
 
-    def _copied(self, array: Any, piece: Piece, host: int, kind: int) -> bool:
-        """Copy a piece that is one run on the device, or rows that are worth it; whether it is."""
+    def _copied(self, array: Any, piece: Piece, host: int, kind: int, landing: bool) -> bool:
+        """Copy a piece that is one run on the device, or rows that are worth it, or cannot land; whether it is."""
         item, rows = array.dtype.itemsize, piece.rows
         if piece.offset is not None:
             there = array.data.ptr + piece.offset * item
             ends = (there, host) if kind == TO_DEVICE else (host, there)
             runtime.memcpyAsync(*ends, piece.size * item, kind, self.pointer)
             return True
-        if rows is None or rows.width * item < LEAST_ROW:
+        if rows is None or (landing and (rows.width * item < LEAST_ROW or len(rows.all_starts) > MOST_GROUPS)):
             return False
         width, pitch = rows.width * item, rows.pitch * item
-        for start in rows.starts:
+        for start in rows.all_starts:
             there = array.data.ptr + start * item
             places = (there, pitch, host, width) if kind == TO_DEVICE else (host, width, there, pitch)
             runtime.memcpy2DAsync(*places, width, rows.height, kind, self.pointer)
@@ -187,14 +187,12 @@ class CupyPool:
             self._pool.free_all_blocks()
         self._sizes = memory
 
-    def claim(self, nbytes: int, most: int) -> None:
-        """Take memory for what the present stream allocates as one piece, with room for what lies badly in it.
-
-        When the pool gives memory back, to take it in other pieces, the driver waits for all that is on its way.
-        """
+    def claim(self, apart: Sequence[int], nbytes: int, most: int) -> None:
+        """See `Pool.claim`: to give memory back and take it in other pieces, the driver waits for all on its way."""
         with self.active(), suppress(cupy.cuda.memory.OutOfMemoryError):
-            left = self._pool.get_limit() - self._pool.used_bytes()
-            self._malloc(min(nbytes + nbytes // 4, most, left) // rates.PAGE * rates.PAGE)
+            held = [self._malloc(size) for size in apart]
+            left = min(most - sum(apart), self._pool.get_limit() - self._pool.used_bytes())
+            held.append(self._malloc(min(nbytes + nbytes // 4 - sum(apart), left) // rates.PAGE * rates.PAGE))
 
     def allocate(self, nbytes: int) -> Any:
         """Flat byte array in device memory."""
@@ -319,13 +317,14 @@ class CupyDevice(Unwatched):
                 self._clock = _Clock()
             return CupyEvent(self._clock if timed else None)
 
-    def mover(self, lane: Any, stations: Sequence[tuple[HostSlot, Any, Any]]) -> Mover | None:
-        """The compiled loops for a thread's lane and stations."""
+    def mover(self, lane: Any, stations: Sequence[tuple[HostSlot, Any, Any]], scratch: Any) -> Mover | None:
+        """See `Device.mover`."""
         driver, clock = cuda_driver(), self._clock
         if driver is None:
             return None
         rows = [(slot.pointer, done.pointer, begun.pointer if begun else 0) for slot, done, begun in stations]
-        return Mover(driver, lane.pointer, rows, (clock.event.ptr, clock.start) if clock else (0, 0.0))
+        landing = (0, 0) if scratch is None else (scratch.data.ptr, scratch.nbytes)
+        return Mover(driver, lane.pointer, rows, (clock.event.ptr, clock.start) if clock else (0, 0.0), landing)
 
     def decoder(self, codec: str) -> Decoder | None:
         """nvCOMP's, where it is installed and works."""

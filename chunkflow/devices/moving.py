@@ -1,64 +1,81 @@
 """Pieces moved by the compiled loops of `_staging`, where they were built: tables for them, and what came of it.
 
 Python's lock is taken once for a thread's share of a block instead of several times for each piece. A block takes part
-if it is a run or rows in the store and its pieces are runs or rows on the device. All else, and all errors
-of stores, are the affair of `chunkflow.crews`. ``CHUNKFLOW_COMPILED=0`` in the environment does without.
+if it is a run or rows in the store and its pieces are runs, rows or planes on the device. Where the store is not as
+simple, `chunkflow.crews` reads or writes each piece, and its copies alone are made here, in one call. All else, and all
+errors of stores, are its affair too.
 """
 
 from __future__ import annotations
 
 import ctypes
-import importlib
-import os
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from dataclasses import dataclass
 from functools import cache, lru_cache
-from types import ModuleType
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
 
+from chunkflow.compiled import staging
 from chunkflow.errors import DeviceError
-from chunkflow.grid import Piece
+from chunkflow.grid import LEAST_ROW, MOST_GROUPS, Piece
 from chunkflow.spec import Run
-
-staging: ModuleType | None = None
-if os.environ.get("CHUNKFLOW_COMPILED") != "0":
-    with suppress(ImportError):  # built without a compiler
-        staging = importlib.import_module("chunkflow.devices._staging")
-
-LEAST_ROW = 1 << 10
-"""Bytes of rows on the device that the copy engines take one by one."""
 
 STAGES = ("read", "upload", "download", "write")
 _NEXT, _NUMBER = 0, 1  # of a share's table
 _FAILED = 4  # of a station's row
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Tables:
+    """Where pieces lie, all but numbers in bytes.
+
+    Attributes
+    ----------
+    pieces : ndarray of int64
+        A row for each: its offset in a run of the store, its bytes, its first copy, the number of its copies, and
+        whether it lands in one place on the device from which these copies spread it (or where they gather it).
+    copies : ndarray of int64
+        A row for each: offsets in the slot and in the block, and in the block the distance of rows, their width and
+        number, the distance of planes and their number.
+    runs : bool
+        Whether all pieces have an offset in a run.
+    landing : int
+        Bytes of the largest piece that lands.
+    """
+
+    pieces: np.ndarray
+    copies: np.ndarray
+    runs: bool
+    landing: int
+
+
 class Share:
-    """A block's pieces, that threads take until there are none.
+    """A block's pieces, that threads take until there are none; or the store's reader, or writer, one by one.
 
     Parameters
     ----------
-    tables : pair of ndarray
+    tables : Tables
         Of `tabled`.
-    run : Run
-        Where the block lies in the store.
+    run : Run or None
+        Where the block lies in the store; None if that is not so simple.
     device : int
         Address of the block on the device.
     """
 
-    __slots__ = ("copies", "pieces", "table")
+    __slots__ = ("device", "streams", "table", "tables")
 
-    def __init__(self, tables: tuple[np.ndarray, np.ndarray], run: Run, device: int) -> None:
-        self.pieces, self.copies = tables
+    def __init__(self, tables: Tables, run: Run | None, device: int) -> None:
+        self.tables, self.device, self.streams = tables, device, run is not None
+        run = run or Run(0)
         rows = run.width, run.height, run.pitch, run.plane, run.swap
         self.table = np.array(
-            [0, len(self.pieces), run.position, run.fd, device, run.mapped, run.size, *rows], np.int64
+            [0, len(tables.pieces), run.position, run.fd, device, run.mapped, run.size, *rows], np.int64
         )
 
     def stop(self) -> None:
-        """Let nobody take another piece."""
+        """Let no thread take another piece."""
         self.table[_NEXT] = self.table[_NUMBER]
 
 
@@ -66,6 +83,7 @@ DRIVER = (
     "cuMemcpyHtoDAsync_v2",
     "cuMemcpyDtoHAsync_v2",
     "cuMemcpy2DAsync_v2",
+    "cuMemcpy3DAsync_v2",
     "cuEventRecord",
     "cuEventSynchronize",
     "cuEventElapsedTime",
@@ -86,33 +104,41 @@ def cuda_driver() -> tuple[int, ...] | None:
 
 
 @lru_cache(256)
-def tabled(pieces: tuple[Piece, ...], places: tuple[Piece, ...], itemsize: int) -> tuple[np.ndarray, np.ndarray] | None:
-    """Where pieces lie in a run of the store and, as `places`, in a block on the device; None where that isn't simple.
+def tabled(pieces: tuple[Piece, ...], places: tuple[Piece, ...], itemsize: int, *, landing: bool) -> Tables | None:
+    """Tables of pieces of a region in the store that lie in a block as `places`; None where they lie too scattered.
 
-    The first table has a row for each piece: its offset in the run, its bytes, its first copy and the number of its
-    copies. The second has one for each copy: offsets in the slot and in the block, distance of rows in the block, their
-    width and number. All but numbers are bytes.
+    `landing` says whether there is memory on the device where pieces may land.
     """
     runs: list[tuple[int, ...]] = []
     copies: list[tuple[int, ...]] = []
+    largest = 0
     for piece, place in zip(pieces, places, strict=True):
-        if piece.offset is None:
-            return None
-        nbytes = piece.size * itemsize
+        nbytes, rows, lands = piece.size * itemsize, place.rows, False
         if place.offset is not None:
-            found = [(0, place.offset * itemsize, 0, nbytes, 1)]
-        elif place.rows is not None and place.rows.width * itemsize >= LEAST_ROW:
-            rows = place.rows
-            each = rows.width * rows.height * itemsize
-            found = [
-                (i * each, start * itemsize, rows.pitch * itemsize, rows.width * itemsize, rows.height)
-                for i, start in enumerate(rows.starts)
-            ]
-        else:
+            found = [(0, place.offset * itemsize, 0, nbytes, 1, 0, 1)]
+        elif rows is None:
             return None
-        runs.append((piece.offset * itemsize, nbytes, len(copies), len(found)))
+        else:
+            lands = landing and (rows.width * itemsize < LEAST_ROW or len(rows.all_starts) > MOST_GROUPS)
+            largest = max(largest, nbytes if lands else 0)
+            starts, depth = (rows.starts, rows.depth) if lands else (rows.all_starts, 1)
+            width, pitch, plane = rows.width * itemsize, rows.pitch * itemsize, rows.plane * itemsize
+            each = width * rows.height * depth
+            found = [
+                (i * each, start * itemsize, pitch, width, rows.height, plane, depth) for i, start in enumerate(starts)
+            ]
+        offset = -1 if piece.offset is None else piece.offset * itemsize
+        runs.append((offset, nbytes, len(copies), len(found), lands))
         copies += found
-    return np.array(runs, np.int64).reshape(-1, 4), np.array(copies, np.int64).reshape(-1, 5)
+    return Tables(
+        np.array(runs, np.int64).reshape(-1, 5),
+        np.array(copies, np.int64).reshape(-1, 7),
+        all(run[0] >= 0 for run in runs),
+        largest,
+    )
+
+
+_NONE = Tables(np.empty((0, 5), np.int64), np.empty((0, 7), np.int64), True, 0)
 
 
 class Mover:
@@ -121,8 +147,8 @@ class Mover:
     Parameters
     ----------
     driver : sequence of int
-        Addresses of the driver's functions: copies to the device, from it and of rows, and for events record,
-        synchronize and elapsed time.
+        Addresses of the driver's functions: copies to the device, from it, of rows and of planes, and for events
+        record, synchronize and elapsed time.
     stream : int
         What copies are enqueued in.
     stations : sequence of (int, int, int)
@@ -130,6 +156,10 @@ class Mover:
         begins (else 0).
     clock : (int, float)
         An event, and when it was reached in seconds.
+    landing : (int, int)
+        Address and bytes of memory on the device where pieces land that are scattered there.
+    pointer : callable
+        The address of an event.
     """
 
     def __init__(
@@ -138,15 +168,18 @@ class Mover:
         stream: int,
         stations: Sequence[tuple[int, int, int]],
         clock: tuple[int, float] = (0, 0.0),
+        landing: tuple[int, int] = (0, 0),
+        pointer: Callable[[Any], int] = attrgetter("pointer"),
     ) -> None:
         self._driver = np.array(driver, np.int64).tobytes()
-        rows = [stream, 0, len(stations), clock[0]]
+        rows = [stream, 0, len(stations), clock[0], *landing]
+        self._head = len(rows)
         for slot, done, begun in stations:
             rows += [slot, done, begun, 0, -1]
         self._thread = np.array(rows, np.int64)
-        self._stations = self._thread[4:].reshape(-1, 5)
+        self._stations = self._thread[self._head :].reshape(-1, 5)
         self._timed = bool(stations and stations[0][2])
-        self._start = clock[1]
+        self._start, self._pointer = clock[1], pointer
 
     def feed(self, share: Share, span: Callable[..., Any]) -> list[tuple[int, int]]:
         """Upload pieces until none is left, or the store fails. Stations and pieces of those that failed."""
@@ -156,26 +189,46 @@ class Mover:
     def finish(self, span: Callable[..., Any]) -> None:
         """Wait for what `feed` left on its way: the run ends, or somebody else needs the stations."""
         assert staging is not None
-        self._run(staging.finish, Share((np.empty((0, 4), np.int64), np.empty((0, 5), np.int64)), Run(0), 0), span)
+        self._run(staging.finish, Share(_NONE, Run(0), 0), span)
 
     def drain(self, share: Share, span: Callable[..., Any]) -> list[tuple[int, int]]:
         """Store pieces until none is left, or the store fails. Pieces that failed, with the stations that hold them."""
         assert staging is not None
         return self._run(staging.drain, share, span)
 
+    def send(self, share: Share, station: int, piece: int, uploaded: Any) -> None:
+        """Enqueue a piece's copies from a station's slot, and mark the event `uploaded` behind them."""
+        assert staging is not None
+        self._one(staging.send, share, station, piece, self._pointer(uploaded))
+
+    def fetch(self, share: Share, station: int, piece: int) -> None:
+        """Enqueue a piece's copies into a station's slot."""
+        assert staging is not None
+        self._one(staging.fetch, share, station, piece, 0)
+
+    def _one(self, copy: Callable[..., int], share: Share, station: int, piece: int, after: int) -> None:
+        tables = share.tables
+        _check(copy(self._driver, self._thread, tables.pieces, tables.copies, share.device, station, piece, after))
+
     def _run(self, loop: Callable[..., Any], share: Share, span: Callable[..., Any]) -> list[tuple[int, int]]:
-        spans = np.empty((2 * (len(share.pieces) + len(self._stations)), 4)) if self._timed else None
+        tables = share.tables
+        spans = np.empty((2 * (len(tables.pieces) + len(self._stations)), 4)) if self._timed else None
         status, _, failed, spanned = loop(
-            self._driver, self._thread, share.table, share.pieces, share.copies, spans, self._start
+            self._driver, self._thread, share.table, tables.pieces, tables.copies, spans, self._start
         )
         if spans is not None:
             for stage, begin, end, nbytes in spans[:spanned].tolist():
                 span(STAGES[int(stage)], begin, end, int(nbytes))
         if status:
             self._stations[:, _FAILED] = -1
-            raise DeviceError(f"the CUDA driver's error {status} ended a copy between host and device")
+            _check(status)
         if not failed:
             return []
         found = [(k, int(piece)) for k, piece in enumerate(self._stations[:, _FAILED]) if piece >= 0]
         self._stations[:, _FAILED] = -1
         return found
+
+
+def _check(status: int) -> None:
+    if status:
+        raise DeviceError(f"the CUDA driver's error {status} ended a copy between host and device")

@@ -205,7 +205,7 @@ class NumpyPool:
     def begin(self, memory: Projection) -> None:
         """Nothing to do: what was freed the system has."""
 
-    def claim(self, nbytes: int, most: int) -> None:
+    def claim(self, apart: Sequence[int], nbytes: int, most: int) -> None:
         """Nothing to do: what NumPy asks for the system has."""
 
     def allocate(self, nbytes: int) -> np.ndarray:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from chunkflow.compiled import staging
 from chunkflow.cost import Machine
-from chunkflow.devices.moving import staging
 from chunkflow.host import cores
 from chunkflow.units import parse_bytes
 

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import TypeVar
 
-from chunkflow.devices.moving import staging
+from chunkflow.compiled import staging
 
 T = TypeVar("T")
 

@@ -149,10 +149,10 @@ class ZarrSource:
         """See `Source.read`."""
         if not out.size:
             return
-        array, native = self._array, np.dtype(self._array.dtype).isnative
+        array, native, there = self._array, np.dtype(self._array.dtype).isnative, False
         try:
             if self._direct is not None:
-                self._direct.read(region, out)
+                there = self._direct.read(region, out)
             elif _buffers is None or not native or not region:
                 np.copyto(out, np.asarray(_asked(self.spec, lambda: array[region])))
             else:  # chunks are decoded and put into their places in `out`, with no copy in between
@@ -165,8 +165,10 @@ class ZarrSource:
                 region=region,
                 cause=error,
             ) from error
-        if self._folder is not None and not any(os.path.exists(self._folder / name) for name in _METADATA):
-            # Without its files every chunk reads as the fill value.
+        if there or self._folder is None:
+            return
+        # Without its files every chunk reads as the fill value.
+        if not any(os.path.exists(self._folder / name) for name in _METADATA):
             raise ReadError(
                 f"the zarr array {self.spec.name} was removed while {describe(region)} was read",
                 path=self.spec.name,

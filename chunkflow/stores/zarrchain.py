@@ -18,7 +18,7 @@ import numpy as np
 
 from chunkflow.grid import Region, Shape, permuted, shape_of
 from chunkflow.stores.zarrcodecs import Compressor, NotDirectError, Step, compressor, flat, step_3, word
-from chunkflow.stores.zarrfiles import ChunkError, Stored
+from chunkflow.stores.zarrfiles import ChunkError, Objects, Stored
 from chunkflow.stores.zarrfilters import filters
 
 
@@ -73,12 +73,20 @@ class Chain:
         if last is None and length > (limit := 2 * self.nbytes + 65536):  # no codec makes them that much longer
             raise ChunkError(f"{length} bytes, where a chunk of {self.nbytes} takes at most {limit} encoded")
 
-    def read(self, found: Stored, start: int, length: int | None, inner: Region, target: np.ndarray) -> None:
-        """Read a chunk from an object and put part `inner` of it into `target`."""
-        if length is not None:
-            self.check(length)
+    def fetch(self, objects: Objects, name: str, inner: Region, target: np.ndarray) -> None:
+        """Fetch an object that is a chunk, and put part `inner` of it into `target`."""
         place = self._place(inner, target)
-        if place is not None and not self.steps and length is not None:
+        if place is not None and not self.steps:
+            objects.fetch(name, self.check, flat(place))
+            self._swap(place)
+        else:
+            self.decode(objects.fetch(name, self.check), inner, target)
+
+    def read(self, found: Stored, start: int, length: int, inner: Region, target: np.ndarray) -> None:
+        """Read a chunk from an object and put part `inner` of it into `target`."""
+        self.check(length)
+        place = self._place(inner, target)
+        if place is not None and not self.steps:
             found.read(start, length, flat(place))
             self._swap(place)
         else:

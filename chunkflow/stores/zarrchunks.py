@@ -31,10 +31,12 @@ class Chunks:
     def __str__(self) -> str:
         return str(self.chain)
 
-    def read(self, region: Region, out: np.ndarray) -> None:
-        """Fill `out` with a region."""
+    def read(self, region: Region, out: np.ndarray) -> bool:
+        """Fill `out` with a region; whether all of its chunks are there."""
+        there = True
         for index, inner, place in touched(region, self.chain.shape):
-            self._read(index, inner, part(out, place))
+            there = self._read(index, inner, part(out, place)) and there
+        return there
 
     def write(self, region: Region, block: np.ndarray) -> bool:
         """Store a region; False if it cuts a chunk, which is zarr's affair."""
@@ -44,13 +46,15 @@ class Chunks:
             self._write(index, inner, part(block, place))
         return True
 
-    def _read(self, index: Shape, inner: Region, target: np.ndarray) -> None:
+    def _read(self, index: Shape, inner: Region, target: np.ndarray) -> bool:
         name = self.key(index)
         try:
-            with named(f"chunk {name}"), self.objects.open(name) as found:
-                self.chain.read(found, 0, found.size, inner, target)
+            with named(f"chunk {name}"):
+                self.chain.fetch(self.objects, name, inner, target)
         except FileNotFoundError:
             target[...] = self.chain.fill
+            return False
+        return True
 
     def _write(self, index: Shape, inner: Region, block: np.ndarray) -> None:
         name = self.key(index)

@@ -37,12 +37,14 @@ def codec_of(chunks: Chunks | Shards | None) -> str:
 
 def fetch(chunks: Chunks, index: Shape, out: np.ndarray) -> tuple[int, int] | None:
     """See `Encoded.encoded`."""
+
+    def check(size: int) -> None:
+        if size > out.size:
+            raise ChunkError(f"{size} bytes, where there is room for {out.size}")
+
     try:
-        with chunks.objects.open(chunks.key(index)) as found:
-            if found.size is None or found.size > out.size:
-                return None
-            raw = found.read(0, found.size, out[: found.size])
-    except (OSError, ChunkError):  # it is not there; or the host fails in the same way, and says so
+        raw = chunks.objects.fetch(chunks.key(index), check, out)
+    except (OSError, ChunkError):  # it is not there, or too long; or the host fails in the same way, and says so
         return None
     find = _zstd if codec_of(chunks) == "zstd" else _lz4
     return find(raw, chunks.chain.nbytes)

@@ -11,6 +11,8 @@ from typing import Any, BinaryIO, Protocol
 
 import numpy as np
 
+from chunkflow.compiled import read_file
+
 
 class ChunkError(ValueError):
     """A chunk or a shard that is not what the array's metadata say; the store makes a `ReadError` of it."""
@@ -27,8 +29,8 @@ class Stored(Protocol):
     def stamp(self) -> Hashable:
         """What is another one once the object is, as far as that can be known."""
 
-    def read(self, start: int, length: int | None, out: np.ndarray | None = None) -> np.ndarray:
-        """So many bytes (None: all there are) from a place, counted from the end if negative; in `out`, if given.
+    def read(self, start: int, length: int, out: np.ndarray | None = None) -> np.ndarray:
+        """So many bytes from a place, counted from the end if negative; in `out`, if given.
 
         Raises
         ------
@@ -46,8 +48,19 @@ class Objects(Protocol):
     def gap(self) -> int:
         """Bytes between two parts of an object that are fetched with them rather than skipped."""
 
+    def fetch(self, name: str, check: Callable[[int], None], out: np.ndarray | None = None) -> np.ndarray:
+        """All of an object, whose number of bytes is checked first; in `out`, if given, which has as many at least.
+
+        Else it may be in memory into which the thread fetches the next one.
+
+        Raises
+        ------
+        FileNotFoundError
+            There is no such object.
+        """
+
     def open(self, name: str) -> AbstractContextManager[Stored]:
-        """Open an object for reading; `FileNotFoundError` may come now, or when it is read."""
+        """Open an object for reading in parts; `FileNotFoundError` may come now, or when it is read."""
 
     def put(self, name: str, write: Callable[[BinaryIO], bool]) -> None:
         """Let `write` fill an object, which has its name when it is complete; if it says no, none has that name."""
@@ -75,15 +88,19 @@ class _File:
         self._fd, self.size = fd, found.st_size
         self.stamp = found.st_ino, found.st_mtime_ns, found.st_size
 
-    def read(self, start: int, length: int | None, out: np.ndarray | None = None) -> np.ndarray:
+    def read(self, start: int, length: int, out: np.ndarray | None = None) -> np.ndarray:
         """See `Stored.read`."""
         if start < 0:
             if self.size < -start:
                 raise ChunkError(f"truncated: {self.size} bytes, where the last {-start} are wanted")
             start += self.size
         if out is None:
-            out = np.empty(self.size if length is None else length, np.uint8)
+            out = np.empty(length, np.uint8)
         return pread(self._fd, out, start)
+
+
+MOST_KEPT = 32 << 20
+"""Bytes of the memory that a thread keeps to fetch chunks into."""
 
 
 class Folder:
@@ -93,11 +110,25 @@ class Folder:
 
     def __init__(self, path: str) -> None:
         self._path = path
+        self._kept = threading.local()
+
+    def fetch(self, name: str, check: Callable[[int], None], out: np.ndarray | None = None) -> np.ndarray:
+        """See `Objects.fetch`."""
+        path = os.path.join(self._path, name)  # not a pathlib.Path: it would intern every name for good
+        into = getattr(self._kept, "memory", _NOTHING) if out is None else out
+        size = read_file(path, into)
+        check(size)
+        if size > len(into):
+            into = np.empty(size, np.uint8)
+            if size <= MOST_KEPT:
+                self._kept.memory = into
+            if read_file(path, into) != size:
+                raise ChunkError("it was replaced while it was read")
+        return into[:size]
 
     @contextlib.contextmanager
     def open(self, name: str) -> Iterator[_File]:
         """See `Objects.open`."""
-        # Not a pathlib.Path: it would intern every name for good.
         with open(os.path.join(self._path, name), "rb", buffering=0) as file:
             yield _File(file.fileno())
 
@@ -108,6 +139,9 @@ class Folder:
     def remove(self, name: str) -> None:
         """See `Objects.remove`."""
         remove(os.path.join(self._path, name))
+
+
+_NOTHING = np.empty(0, np.uint8)
 
 
 def pread(fd: int, out: np.ndarray, offset: int) -> np.ndarray:

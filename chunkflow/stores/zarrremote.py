@@ -40,6 +40,15 @@ class Bucket:
         self._ranges, self._lock = True, threading.Lock()
         self._whole: tuple[str, np.ndarray] | None = None
 
+    def fetch(self, name: str, check: Callable[[int], None], out: np.ndarray | None = None) -> np.ndarray:
+        """See `Objects.fetch`."""
+        raw = _there(self.get(name), name)
+        check(len(raw))
+        if out is None:
+            return raw
+        out[...] = raw
+        return out
+
     @contextlib.contextmanager
     def open(self, name: str) -> Iterator[_Key]:
         """See `Objects.open`."""
@@ -105,10 +114,8 @@ class _Key:
     def __init__(self, bucket: Bucket, name: str) -> None:
         self._bucket, self._name = bucket, name
 
-    def read(self, start: int, length: int | None, out: np.ndarray | None = None) -> np.ndarray:
+    def read(self, start: int, length: int, out: np.ndarray | None = None) -> np.ndarray:
         """See `Stored.read`."""
-        if length is None:
-            return _there(self._bucket.get(self._name), self._name)[start:]
         raw = self._bucket.part(self._name, start, length)
         if len(raw) != length:
             raise ChunkError(f"truncated: {len(raw)} bytes, where {length} were asked for from byte {start}")

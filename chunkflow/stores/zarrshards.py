@@ -99,10 +99,12 @@ class Shards:
     def __str__(self) -> str:
         return f"{self.chain}, in shards of {self.shape}"
 
-    def read(self, region: Region, out: np.ndarray) -> None:
-        """Fill `out` with a region."""
+    def read(self, region: Region, out: np.ndarray) -> bool:
+        """Fill `out` with a region; whether all of its shards are there."""
+        there = True
         for shard, inner, place in touched(region, self.shape):
-            self._read(shard, inner, out[place])
+            there = self._read(shard, inner, out[place]) and there
+        return there
 
     def write(self, region: Region, block: np.ndarray) -> bool:
         """Store a region; False if it cuts a shard, which is zarr's affair."""
@@ -119,7 +121,7 @@ class Shards:
         assert size is not None
         return size
 
-    def _read(self, shard: Shape, inner: Region, target: np.ndarray) -> None:
+    def _read(self, shard: Shape, inner: Region, target: np.ndarray) -> bool:
         name, index = self.key(shard), None
         try:
             with named(f"shard {name}"), self.objects.open(name) as found:
@@ -130,6 +132,8 @@ class Shards:
             if index is not None:
                 raise ChunkError(f"shard {name} was removed while it was read") from error
             target[...] = self.chain.fill
+            return False
+        return True
 
     def _load(self, found: Stored) -> np.ndarray:
         index = np.empty(self.index.shape, np.uint64)

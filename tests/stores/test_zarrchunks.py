@@ -279,7 +279,7 @@ def test_an_error_of_the_system_keeps_its_number(tmp_path: Path, monkeypatch: py
     def failing(*_: Any) -> int:
         raise OSError(5, "Input/output error")
 
-    monkeypatch.setattr(os, "preadv", failing)
+    monkeypatch.setattr("chunkflow.stores.zarrfiles.read_file", failing)
     with pytest.raises(ReadError, match="chunk c/0/0: Input/output error") as caught:
         read(tmp_path / "x")
     assert caught.value.errno == 5

@@ -1,0 +1,52 @@
+"""How blocks are cut into the pieces in which they are moved. Pure arithmetic."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from chunkflow import grid as _grid
+from chunkflow.batches import Batch
+from chunkflow.grid import Piece, Region, Shape
+
+
+@dataclass(frozen=True)
+class Cut:
+    """How a block of one array is cut into pieces: memory order, elements per piece, units kept whole.
+
+    Where there is a `batch`, pieces are chunks as they are stored, and the device decodes them.
+    """
+
+    order: Shape
+    limit: int
+    units: Shape | None
+    batch: Batch | None = None
+
+    def pieces(self, region: Region) -> tuple[Piece, ...]:
+        """Pieces of the block at `region`."""
+        shape = _grid.shape_of(region)
+        if self.units is None:
+            return _grid.pieces(shape, self.order, self.limit)
+        phase = tuple(s.start % u for s, u in zip(region, self.units, strict=True))
+        return _grid.pieces(shape, self.order, self.limit, self.units, phase)
+
+    def in_units(self, region: Region) -> tuple[Piece, ...]:
+        """The block in one piece if any region will do, else in pieces: a store holds a chunk twice to code it."""
+        if self.units is not None:
+            return self.pieces(region)
+        shape = _grid.shape_of(region)
+        return _grid.pieces(shape, self.order, max(math.prod(shape), 1))
+
+    def box(self, shape: Shape) -> Shape:
+        """Extents of a full piece of a block of `shape`."""
+        return _grid.piece_box(shape, self.units or (1,) * len(shape), self.order, self.limit)
+
+    def scatters(self, shape: Shape) -> bool:
+        """Whether a piece of a block of `shape` is not contiguous in it."""
+        return not _grid.contiguous(self.box(shape), shape, self.order)
+
+    def lands(self, shape: Shape, itemsize: int) -> bool:
+        """Whether such a piece is worth a landing place: it is many rows, or short ones, or no planes of rows."""
+        sides = [self.box(shape)[axis] for axis in self.order]
+        many = math.prod(sides[:-2]) > _grid.MOST_GROUPS
+        return len(shape) > 3 or many or sides[-1] * itemsize < _grid.LEAST_ROW
