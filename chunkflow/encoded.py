@@ -15,7 +15,7 @@ import numpy as np
 from chunkflow.batches import ALIGNMENT
 from chunkflow.crews import Feeders, Station
 from chunkflow.devices.base import Block, Edge, Event, Lane, shaped
-from chunkflow.devices.moving import Mover
+from chunkflow.devices.moving import Mover, one_run
 from chunkflow.grid import Piece, Region, Shape, permuted, shape_of, shift
 from chunkflow.staging import Transfer
 
@@ -144,12 +144,16 @@ class EncodedFeeders(Feeders):
         if self.trace.timed:
             self.trace.span("read", begin, time.perf_counter(), nbytes)
         station.slot.pin()
-        station.mark_begin(lane)
         sent = run(start, nbytes)
-        lane.upload(station.slot, transfer.block, sent, None)
-        lane.record(station.done)
+        if mover is not None:
+            share = one_run(start, nbytes, self.device.address(transfer.block.array))
+            mover.send(share, station.number, 0, slot.uploaded[number])
+        else:
+            station.mark_begin(lane)
+            lane.upload(station.slot, transfer.block, sent, None)
+            lane.record(station.done)
+            lane.record(slot.uploaded[number])
         station.busy = transfer, sent
-        lane.record(slot.uploaded[number])
         slot.fillers.add(number)
 
 

@@ -138,6 +138,12 @@ def tabled(pieces: tuple[Piece, ...], places: tuple[Piece, ...], itemsize: int, 
     )
 
 
+def one_run(start: int, nbytes: int, device: int) -> Share:
+    """A piece that is as long as it happens to be, and one run on the device from `start` on."""
+    pieces, copies = [[-1, nbytes, 0, 1, 0]], [[0, start, 0, nbytes, 1, 0, 1]]
+    return Share(Tables(np.array(pieces, np.int64), np.array(copies, np.int64), False, 0), None, device)
+
+
 _NONE = Tables(np.empty((0, 5), np.int64), np.empty((0, 7), np.int64), True, 0)
 
 
