@@ -47,7 +47,7 @@ def _cuda() -> Any:
     from chunkflow.devices import rates
     from chunkflow.devices.cupy import CupyDevice
 
-    return CupyDevice(0, machine=replace(rates.gpu(), piece=64 << 10, threads=3, decode=1e3))
+    return CupyDevice(0, machine=replace(rates.gpu(), piece=64 << 10, threads=3, decode=1.0))
 
 
 class Where:
