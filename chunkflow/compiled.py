@@ -34,9 +34,9 @@ def read_file(path: str, out: np.ndarray) -> int:
         return int(size)
     with open(path, "rb", buffering=0) as file:
         size = os.fstat(file.fileno()).st_size
-        left = out.data[:size]
-        while len(left):
-            if not (count := file.readinto(left)):
-                return size - len(left)  # it was cut meanwhile
-            left = left[count:]
+        done, most = 0, min(size, len(out))
+        while done < most:
+            if not (count := file.readinto(out.data[done:most])):
+                return done  # it was cut meanwhile
+            done += count
         return size

@@ -114,7 +114,7 @@ class Evaluation:
         """Refuse outputs that lie where their own pass reads, unless it is one that works in place."""
         made = self._pass(group, self.stored)
         if made is None:  # several passes
-            check_clear([places[node] for node in group], group)
+            check_clear([places[node] for node in group], group, self.stored)
             return
         numbers = itertools.accumulate(map(_results, group), initial=0)
         targets = {number: places[node].target for number, node in zip(numbers, group, strict=False) if node in places}

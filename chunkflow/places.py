@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -71,8 +71,10 @@ def places_of(wanted: Mapping[Node, Any], *, overwrite: bool) -> dict[Node, Plac
     return places
 
 
-def check_clear(written: Iterable[Place], nodes: Sequence[Node]) -> None:
+def check_clear(written: Iterable[Place], nodes: Sequence[Node], stored: Collection[Node] = ()) -> None:
     """Refuse outputs that lie where sources of nodes do, which are read after they are written.
+
+    Of what is `stored` already, nothing is read but that.
 
     Raises
     ------
@@ -80,7 +82,7 @@ def check_clear(written: Iterable[Place], nodes: Sequence[Node]) -> None:
         One does.
     """
     places = list(written)
-    for leaf in {leaf for node in nodes for leaf in leaves(node)} if places else ():
+    for leaf in {leaf for node in nodes for leaf in leaves(node, stored)} if places else ():
         for place in places:
             if place.holds(leaf.footprint):
                 raise ArgumentError(
@@ -108,13 +110,13 @@ def check_whole(needed: Mapping[Node, Place]) -> None:
             )
 
 
-def leaves(node: Node) -> Iterator[Leaf]:
-    """The sources that a node is made of, however far below."""
+def leaves(node: Node, stored: Collection[Node] = ()) -> Iterator[Leaf]:
+    """The sources that a node is made of, however far below, but for those of what is stored."""
     stack, seen = [node], {node}
     while stack:
         this = stack.pop()
         if isinstance(this, Leaf):
             yield this
-        new = [child for child in this.inputs if child not in seen]
+        new = [child for child in this.inputs if child not in seen and child not in stored]
         seen.update(new)
         stack += new

@@ -228,6 +228,7 @@ class Problem:
         if not specs:
             return None
         largest = scattered = pieces = 0
+        landing = False
         for spec, cut, shape, apart in zip(specs, cuts, shapes, spread, strict=True):
             if cut.batch is not None:
                 largest = max(largest, cut.batch.piece)
@@ -238,14 +239,16 @@ class Problem:
             nbytes = min(cut.limit, math.prod(shape)) * spec.dtype.itemsize
             largest = max(largest, nbytes)
             pieces += blocks * math.prod(_grid.count(n, b) for n, b in zip(shape, box, strict=True))
-            if (apart or cut.scatters(shape)) and cut.lands(shape, spec.dtype.itemsize):
+            if apart or cut.scatters(shape):
                 scattered = max(scattered, nbytes)
+                landing = landing or cut.lands(shape, spec.dtype.itemsize)
         limit = self.machine.host_limit
-        if scattered:  # a tight budget is for blocks: fewer threads, then
+        if landing:  # a tight budget is for blocks: fewer threads, then
             limit = min(limit, self.budget // 8)
+        scratch = scattered if landing else 0  # where any pieces land, those of other arrays' ragged blocks may too
         # Less than half of them only where there are fewer pieces: what is rarely moved comes all at once.
         threads = math.ceil(self.machine.threads * max(share, 0.5))
-        return Ring.sized(pieces, largest, threads, self.machine.slots, limit, scattered)
+        return Ring.sized(pieces, largest, threads, self.machine.slots, limit, scratch)
 
 
 def _cut(spec: ArraySpec, machine: Machine, *, strict: bool, batch: Batch | None = None) -> Cut:

@@ -717,6 +717,10 @@ def test_an_output_in_the_way_of_its_own_pass_is_refused_before_an_earlier_one_w
     same(array, np.arange(64.0).reshape(8, 8))
     cf.store([x.cumsum(0), x + 1], [out, array], device="cpu")  # in place, each in one pass
     same(array, np.arange(1.0, 65.0).reshape(8, 8))
+    stepped = (x - x.mean()).map_overlap(_shifted, depth=1, iterations=3)  # of what is stored before
+    want = stepped.compute()
+    cf.store([x * 2, stepped], [out, array], device="cpu")
+    same(array, want)
 
 
 def test_an_output_given_twice_is_refused_before_anything_is_written(tmp_path: Path) -> None:

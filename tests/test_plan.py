@@ -16,8 +16,9 @@ from hypothesis import strategies as st
 import chunkflow as cf
 from chunkflow import problem
 from chunkflow.cost import Machine, Traffic, estimate
+from chunkflow.devices.moving import tabled
 from chunkflow.errors import ArgumentError, ArgumentTypeError, BudgetError
-from chunkflow.grid import Grid, Region, Shape, shape_of
+from chunkflow.grid import Grid, Region, Shape, placed, shape_of
 from chunkflow.memory import Projection, Ring, rounded
 from chunkflow.ops.blockwise import Along, Blockwise, Operand, Output
 from chunkflow.ops.map import nest
@@ -610,6 +611,23 @@ def test_only_pieces_of_short_or_many_rows_land() -> None:
         chunked = make_plan(elementwise(shape), [spec(shape, chunks=chunks)], [x], GPU, 100_000_000)
         assert chunked.ring_in is not None
         assert chunked.ring_in.scratch > 0
+
+
+def test_a_landing_place_takes_whatever_lands() -> None:
+    shape = (600, 260, 1024)
+    around = Operand((0, 1), ((1, 1),) * 2, shape[:2], ("nearest",) * 2)
+    nest = replace(halo(shape), operands=(*halo(shape).operands, around))
+    specs = [spec(shape, in_memory=True), spec(shape[:2], "u1")]
+    plan = make_plan(nest, specs, specs[:1], GPU, 2_000_000_000, block=(300, 256, 1024))
+    assert plan.ring_in is not None
+    assert plan.ring_in.scratch > 0  # for the short rows of the second array
+    for step in plan.steps():
+        for part, place in step.parts(0, nest.operands[0]):
+            found = plan.cuts_in[0].pieces(part)
+            block = tuple(s.stop - s.start for s in step.sources[0])
+            tables = tabled(found, placed(found, place, block, (0, 1, 2)), 4, landing=True)
+            assert tables is not None
+            assert tables.landing <= plan.ring_in.scratch
 
 
 def test_results_of_one_size_have_places_of_that_size() -> None:

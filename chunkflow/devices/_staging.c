@@ -361,7 +361,9 @@ static PyObject *py_read(PyObject *self, PyObject *args) {
     struct stat found = {0};
     int error = 0;
     Py_BEGIN_ALLOW_THREADS
-    int fd = open(name, O_RDONLY | O_CLOEXEC);
+    int fd;
+    do fd = open(name, O_RDONLY | O_CLOEXEC);
+    while (fd < 0 && errno == EINTR);
     if (fd < 0 || fstat(fd, &found)) error = errno;
     int64_t left = found.st_size < into.len ? found.st_size : into.len;
     for (int64_t done = 0; !error && done < left;) {

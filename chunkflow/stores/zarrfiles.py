@@ -100,7 +100,10 @@ class _File:
 
 
 MOST_KEPT = 32 << 20
-"""Bytes of the memory that a thread keeps to fetch chunks into."""
+"""Bytes of the memory that a thread keeps to fetch chunks into, of all arrays that it reads: plans count one's."""
+
+_NOTHING = np.empty(0, np.uint8)
+_kept = threading.local()
 
 
 class Folder:
@@ -110,20 +113,19 @@ class Folder:
 
     def __init__(self, path: str) -> None:
         self._path = path
-        self._kept = threading.local()
 
     def fetch(self, name: str, check: Callable[[int], None], out: np.ndarray | None = None) -> np.ndarray:
         """See `Objects.fetch`."""
         path = os.path.join(self._path, name)  # not a pathlib.Path: it would intern every name for good
-        into = getattr(self._kept, "memory", _NOTHING) if out is None else out
+        into = getattr(_kept, "memory", _NOTHING) if out is None else out
         size = read_file(path, into)
         check(size)
-        if size > len(into):
+        while size > len(into):  # once, unless a longer one takes its name meanwhile
             into = np.empty(size, np.uint8)
             if size <= MOST_KEPT:
-                self._kept.memory = into
-            if read_file(path, into) != size:
-                raise ChunkError("it was replaced while it was read")
+                _kept.memory = into
+            size = read_file(path, into)
+            check(size)
         return into[:size]
 
     @contextlib.contextmanager
@@ -139,9 +141,6 @@ class Folder:
     def remove(self, name: str) -> None:
         """See `Objects.remove`."""
         remove(os.path.join(self._path, name))
-
-
-_NOTHING = np.empty(0, np.uint8)
 
 
 def pread(fd: int, out: np.ndarray, offset: int) -> np.ndarray:

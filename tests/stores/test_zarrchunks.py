@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import os
+import signal
+import threading
+import time
 import warnings
 from pathlib import Path
 from typing import Any
@@ -18,10 +21,12 @@ from zarr.storage import MemoryStore
 from zarrarrays import arrays, create, fresh, modest, ours, regions, same, values
 
 import chunkflow as cf
+from chunkflow.compiled import read_file
 from chunkflow.errors import ReadError
 from chunkflow.grid import Grid, shape_of, whole
 from chunkflow.stores import open_source, open_target
 from chunkflow.stores.zarrcodecs import NotDirectError
+from chunkflow.stores.zarrfiles import Folder
 from chunkflow.stores.zarrshards import Shards
 from chunkflow.testing.arrays import laid_out
 
@@ -283,6 +288,52 @@ def test_an_error_of_the_system_keeps_its_number(tmp_path: Path, monkeypatch: py
     with pytest.raises(ReadError, match="chunk c/0/0: Input/output error") as caught:
         read(tmp_path / "x")
     assert caught.value.errno == 5
+
+
+@pytest.mark.parametrize("longer", [False, True])
+def test_a_chunk_may_be_replaced_as_it_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, longer: bool) -> None:
+    x = np.random.default_rng(0).integers(0, 9, (8, 8), "i4")
+    new = x if longer else np.zeros_like(x)
+    for name, content in (("x", x % 2), ("y", new)):
+        zarr.create_array(tmp_path / name, data=content, chunks=(8, 8), config={"write_empty_chunks": True})
+    paths, asked = [tmp_path / name / "c/0/0" for name in "xy"], []
+
+    def replacing(path: str, out: np.ndarray) -> int:
+        size = read_file(path, out)
+        if not asked:
+            asked.append(os.replace(paths[1], paths[0]))
+        return size
+
+    monkeypatch.setattr("chunkflow.stores.zarrfiles.read_file", replacing)
+    monkeypatch.setattr("chunkflow.stores.zarrfiles._kept", threading.local())
+    same(read(tmp_path / "x"), new)
+
+
+def test_chunks_of_all_arrays_are_fetched_into_one_memory(tmp_path: Path) -> None:
+    found = []
+    for name in "xy":
+        (tmp_path / name).write_bytes(bytes(1000))
+        found.append(Folder(str(tmp_path)).fetch(name, lambda size: None))
+    assert np.shares_memory(*found)  # or a thread would keep as much for each of the arrays that a plan reads
+
+
+@pytest.mark.skipif(not hasattr(signal, "pthread_kill"), reason="no signals to threads")
+def test_a_file_is_opened_again_after_a_signal(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "x")  # opening it waits for a writer
+    found: list[int] = []
+    thread = threading.Thread(target=lambda: found.append(read_file(str(tmp_path / "x"), np.empty(8, "u1"))))
+    before = signal.signal(signal.SIGUSR1, lambda *_: None)
+    try:
+        thread.start()
+        time.sleep(0.1)
+        signal.pthread_kill(thread.ident or 0, signal.SIGUSR1)
+        time.sleep(0.1)
+        writer = os.open(tmp_path / "x", os.O_RDWR | os.O_NONBLOCK)
+        thread.join()
+        os.close(writer)
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    assert found == [0]
 
 
 def test_minus_zero_is_not_taken_for_an_empty_chunk(tmp_path: Path) -> None:
