@@ -139,9 +139,11 @@ class Problem:
                 share_in = share_out = BOTH
             elif op.folded:  # results are small
                 share_in = 1.0
-            spread = [o.spreads(s.order, counts) for o, s in zip(op.operands, self.operands, strict=True)]
+            read_from = zip(op.operands, self.operands, strict=True)
+            spread = [(o.spreads(s.order, counts), o.wraps(s.order)) for o, s in read_from]
             ring_in = self._ring(self.operands, cuts_in, in_shapes, spread, blocks, share_in)
-            ring_out = self._ring(self.outputs, cuts_out, out_shapes, [False] * len(cuts_out), blocks, share_out)
+            never = [(False, False)] * len(cuts_out)
+            ring_out = self._ring(self.outputs, cuts_out, out_shapes, never, blocks, share_out)
         staging = sum(r.device_bytes(page) for r in (ring_in, ring_out) if r)
         coding = Coding()
         if not machine.staged:
@@ -217,19 +219,19 @@ class Problem:
         specs: Sequence[ArraySpec],
         cuts: Sequence[Cut],
         shapes: Sequence[Shape],
-        spread: Sequence[bool],
+        spread: Sequence[tuple[bool, bool]],
         blocks: int,
         share: float,
     ) -> Ring | None:
         """Ring for one direction, which moves this `share` of all bytes.
 
-        `spread` says of each array whether its pieces are scattered by its halo.
+        `spread` says of each array whether its pieces are scattered by its halo, and whether some are of short rows.
         """
         if not specs:
             return None
         largest = scattered = pieces = 0
         landing = False
-        for spec, cut, shape, apart in zip(specs, cuts, shapes, spread, strict=True):
+        for spec, cut, shape, (apart, short) in zip(specs, cuts, shapes, spread, strict=True):
             if cut.batch is not None:
                 largest = max(largest, cut.batch.piece)
                 pieces += blocks * -(-cut.batch.number // cut.batch.group)
@@ -241,7 +243,7 @@ class Problem:
             pieces += blocks * math.prod(_grid.count(n, b) for n, b in zip(shape, box, strict=True))
             if apart or cut.scatters(shape):
                 scattered = max(scattered, nbytes)
-                landing = landing or cut.lands(shape, spec.dtype.itemsize)
+                landing = landing or short or cut.lands(shape, spec.dtype.itemsize)
         limit = self.machine.host_limit
         if landing:  # a tight budget is for blocks: fewer threads, then
             limit = min(limit, self.budget // 8)

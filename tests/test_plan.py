@@ -583,10 +583,10 @@ def test_files_that_lie_differently_are_both_moved_in_runs() -> None:
     assert tight.memory.total <= 100_000
 
 
-def halo(shape: Shape) -> Blockwise:
+def halo(shape: Shape, boundary: Boundary = "nearest") -> Blockwise:
     """A stencil of depth 1."""
     axes = tuple(range(len(shape)))
-    around = Operand(axes, ((1, 1),) * len(shape), shape, ("nearest",) * len(shape))
+    around = Operand(axes, ((1, 1),) * len(shape), shape, (boundary,) * len(shape))
     return Blockwise(shape, (around,), (Output(tuple(map(Along, axes))),))
 
 
@@ -607,6 +607,9 @@ def test_only_pieces_of_short_or_many_rows_land() -> None:
     plan = make_plan(halo(shape), [x], [x], GPU, 100_000_000)
     assert plan.ring_in is not None
     assert plan.ring_in.scratch == 0
+    wrapped = make_plan(halo(shape, "periodic"), [x], [x], GPU, 100_000_000)
+    assert wrapped.ring_in is not None
+    assert wrapped.ring_in.scratch > 0  # for the single elements from the other end of each row
     for chunks in ((64, 64, 64), (128, 16, 512)):
         chunked = make_plan(elementwise(shape), [spec(shape, chunks=chunks)], [x], GPU, 100_000_000)
         assert chunked.ring_in is not None

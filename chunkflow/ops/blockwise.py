@@ -69,6 +69,10 @@ class Operand:
             sum(self.halo[d]) and (self.boundary[d] != "none" or counts[self.axes[d] or 0] > 1) for d in order[1:]
         )
 
+    def wraps(self, order: Shape) -> bool:
+        """Whether a few elements of each of its rows come from their other end, in an array of memory order `order`."""
+        return bool(self.halo) and self.boundary[order[-1]] == "periodic" and any(self.halo[order[-1]])
+
     def shape(self, sides: Sequence[int]) -> Shape:
         """Extents of the operand's part of a box with these sides, at most."""
         inner = [1 if a is None else sides[a] for a in self.axes]
