@@ -19,6 +19,7 @@ from chunkflow.cost import Machine, Traffic, estimate
 from chunkflow.devices.moving import tabled
 from chunkflow.errors import ArgumentError, ArgumentTypeError, BudgetError
 from chunkflow.grid import Grid, Region, Shape, placed, shape_of
+from chunkflow.halo import Boundary
 from chunkflow.memory import Projection, Ring, rounded
 from chunkflow.ops.blockwise import Along, Blockwise, Operand, Output
 from chunkflow.ops.map import nest
