@@ -87,8 +87,9 @@ def run(where: Where, fn: Callable[..., Any], *arrays: Any, budget: int = 200 * 
     device = where.device()
     with cf.Budget(where.budget(budget)) as limit:
         plan = cf.explain(fn, *arrays, device=device, **options)
-        assert plan.batches, str(plan)
-        assert "decoded on the device" in str(plan)
+        # A model that is a GPU's takes the host to be as fast where there is but one element.
+        assert plan.batches or (where.name == "cuda" and not plan.op.extents), str(plan)
+        assert not plan.batches or "decoded on the device" in str(plan)
         found: np.ndarray = cf.map(fn, *arrays, device=device, **options)
         assert 0 < limit.peak <= limit.limit
     return found
