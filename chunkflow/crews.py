@@ -24,7 +24,7 @@ from chunkflow.devices.moving import Mover, Share, tabled
 from chunkflow.grid import Piece, Region, shift
 from chunkflow.memory import Ring
 from chunkflow.staging import Transfer, Work
-from chunkflow.stores.base import Sink, Source, run_of
+from chunkflow.stores.base import Sink, Source, keeping, run_of
 from chunkflow.threads import Borrowed
 from chunkflow.trace import Stage, Trace
 
@@ -76,7 +76,8 @@ class Crew:
                 return
             try:
                 try:
-                    self.work(number, lane, stations, mover)
+                    with keeping():
+                        self.work(number, lane, stations, mover)
                 finally:
                     lane.close()
             except BaseException as error:  # of what was still on its way: each piece's own errors are kept with it

@@ -10,7 +10,9 @@ Foreign exceptions are translated here, and only here, into `ReadError` and `Wri
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Sequence
+import threading
+from collections.abc import Hashable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -18,6 +20,28 @@ import numpy as np
 
 from chunkflow.grid import Region, Shape
 from chunkflow.spec import ArraySpec, Run
+
+
+class Kept(threading.local):
+    """Memory that the calling thread keeps to fetch encoded chunks of any array into; None if it keeps none."""
+
+    memory: np.ndarray | None = None
+
+
+kept = Kept()
+
+
+@contextmanager
+def keeping() -> Iterator[None]:
+    """Let the calling thread keep such memory for a while.
+
+    That is for threads whose memory no budget counts: elsewhere a chunk's bytes are gone when it has been decoded.
+    """
+    kept.memory = np.empty(0, np.uint8)
+    try:
+        yield
+    finally:
+        kept.memory = None
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ from typing import Any, BinaryIO, Protocol
 import numpy as np
 
 from chunkflow.compiled import read_file
+from chunkflow.stores.base import kept
 
 
 class ChunkError(ValueError):
@@ -100,10 +101,9 @@ class _File:
 
 
 MOST_KEPT = 32 << 20
-"""Bytes of the memory that a thread keeps to fetch chunks into, of all arrays that it reads: plans count one's."""
+"""Bytes of a chunk beyond which no thread keeps the memory that it was fetched into."""
 
 _NOTHING = np.empty(0, np.uint8)
-_kept = threading.local()
 
 
 class Folder:
@@ -117,13 +117,13 @@ class Folder:
     def fetch(self, name: str, check: Callable[[int], None], out: np.ndarray | None = None) -> np.ndarray:
         """See `Objects.fetch`."""
         path = os.path.join(self._path, name)  # not a pathlib.Path: it would intern every name for good
-        into = getattr(_kept, "memory", _NOTHING) if out is None else out
+        into = out if out is not None else _NOTHING if kept.memory is None else kept.memory
         size = read_file(path, into)
         check(size)
         while size > len(into):  # once, unless a longer one takes its name meanwhile
             into = np.empty(size, np.uint8)
-            if size <= MOST_KEPT:
-                _kept.memory = into
+            if kept.memory is not None and size <= MOST_KEPT:
+                kept.memory = into
             size = read_file(path, into)
             check(size)
         return into[:size]

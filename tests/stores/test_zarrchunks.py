@@ -25,6 +25,7 @@ from chunkflow.compiled import read_file
 from chunkflow.errors import ReadError
 from chunkflow.grid import Grid, shape_of, whole
 from chunkflow.stores import open_source, open_target
+from chunkflow.stores.base import keeping, kept
 from chunkflow.stores.zarrcodecs import NotDirectError
 from chunkflow.stores.zarrfiles import Folder
 from chunkflow.stores.zarrshards import Shards
@@ -305,16 +306,19 @@ def test_a_chunk_may_be_replaced_as_it_is_read(tmp_path: Path, monkeypatch: pyte
         return size
 
     monkeypatch.setattr("chunkflow.stores.zarrfiles.read_file", replacing)
-    monkeypatch.setattr("chunkflow.stores.zarrfiles._kept", threading.local())
     same(read(tmp_path / "x"), new)
 
 
-def test_chunks_of_all_arrays_are_fetched_into_one_memory(tmp_path: Path) -> None:
-    found = []
+def test_chunks_of_all_arrays_are_fetched_into_one_memory_where_a_thread_keeps_it(tmp_path: Path) -> None:
+    def fetched() -> list[np.ndarray]:
+        return [Folder(str(tmp_path)).fetch(name, lambda size: None) for name in "xy"]
+
     for name in "xy":
         (tmp_path / name).write_bytes(bytes(1000))
-        found.append(Folder(str(tmp_path)).fetch(name, lambda size: None))
-    assert np.shares_memory(*found)  # or a thread would keep as much for each of the arrays that a plan reads
+    assert not np.shares_memory(*fetched())
+    with keeping():
+        assert np.shares_memory(*fetched())  # or it would keep as much for each of the arrays
+    assert kept.memory is None
 
 
 @pytest.mark.skipif(not hasattr(signal, "pthread_kill"), reason="no signals to threads")
