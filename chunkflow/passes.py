@@ -27,7 +27,7 @@ from chunkflow.fusing import Lacking, MustBeStoredError, Pass, fed, fused, nest_
 from chunkflow.graph import Item, Later, Lazy, Node, Op
 from chunkflow.grid import Grid
 from chunkflow.launch import launched
-from chunkflow.places import Place, check_clear, check_whole, places_of
+from chunkflow.places import Place, check_clear, check_parts, check_whole, places_of
 from chunkflow.plan import Plan
 from chunkflow.prepare import Options, check_overlap, prepared
 from chunkflow.spec import ArraySpec
@@ -106,12 +106,12 @@ class Evaluation:
         for group, wanting in imagined.groups(list(wanted), imagine=True):
             check_clear(written.values(), group)
             if len(places) > 1 and any(node in places for node in group):  # one alone is refused in time by its pass
-                imagined._check_pass(group, places)
+                imagined._check_pass(group, places, wanted)
             written |= {node: places[node] for node in group if node in places}
             check_whole({node: places[node] for node in group if node in places and node in wanting})
 
-    def _check_pass(self, group: Sequence[Node], places: Mapping[Node, Place]) -> None:
-        """Refuse outputs that lie where their own pass reads, unless it is one that works in place."""
+    def _check_pass(self, group: Sequence[Node], places: Mapping[Node, Place], wanted: Mapping[Node, Any]) -> None:
+        """Refuse outputs that lie where their own pass reads, unless it works in place, and in one go."""
         made = self._pass(group, self.stored)
         if made is None:  # several passes
             check_clear([places[node] for node in group], group, self.stored)
@@ -121,6 +121,9 @@ class Evaluation:
         with ExitStack() as stack:
             sources = [stack.enter_context(closing(open_source(source))) for source in made.sources]
             check_overlap(made.declared, sources, targets)
+            held = {source.footprint for source in sources} - {None}
+        if len(group) > 1 and not held.isdisjoint(target.footprint for target in targets.values()):
+            check_parts(self._parts(group, wanted), places)
 
     def plans(self, wanted: Mapping[Node, Any]) -> list[tuple[tuple[str, ...], Plan | str]]:
         """What `run` would do: for each pass the names of its results, and its plan.
@@ -252,10 +255,8 @@ class Evaluation:
             if len(group) == 1:
                 raise
         parts = self._parts(group, wanted)
-        for number, part in enumerate(parts):
-            mine = {node: wanted[node] for node in part if node in wanted}
-            rest = [node for later in parts[number + 1 :] for node in later]
-            check_clear(places_of(mine, overwrite=self.options.overwrite).values(), rest)
+        mine = {node: wanted[node] for node in group if node in wanted}
+        check_parts(parts, places_of(mine, overwrite=self.options.overwrite))
         for part in parts:
             self._launch(part, place)
 

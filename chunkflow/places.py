@@ -91,6 +91,20 @@ def check_clear(written: Iterable[Place], nodes: Sequence[Node], stored: Collect
                 )
 
 
+def check_parts(parts: Sequence[Sequence[Node]], places: Mapping[Node, Place]) -> None:
+    """Refuse outputs of a part of some nodes that lie where sources of later parts do.
+
+    Raises
+    ------
+    ArgumentError
+        One does.
+    """
+    for number, part in enumerate(parts):
+        check_clear(
+            [places[node] for node in part if node in places], [n for rest in parts[number + 1 :] for n in rest]
+        )
+
+
 def check_whole(needed: Mapping[Node, Place]) -> None:
     """Refuse outputs that would not hold all of what a later pass makes other results of.
 

@@ -723,6 +723,22 @@ def test_an_output_in_the_way_of_its_own_pass_is_refused_before_an_earlier_one_w
     same(array, want)
 
 
+def test_an_output_in_the_way_of_a_later_part_is_refused_before_an_earlier_pass_writes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Two results of one read are parts where they do not fit the budget together."""
+    x, y = cf.open(array := np.arange(64.0).reshape(8, 8)), cf.open(np.ones(5))
+    wanted, outs = [y + 1, x * 2, x + 1], [np.zeros(5), array, np.zeros((8, 8))]
+    monkeypatch.setattr("chunkflow.passes._is_busy", lambda plan: True)
+    monkeypatch.setattr(Evaluation, "_parts", lambda self, group, wanted: [[node] for node in group])
+    with pytest.raises(ArgumentError, match="later pass"):
+        cf.store(wanted, outs, device="cpu")
+    assert not outs[0].any()
+    cf.store([y + 1, x + 1, x * 2], [outs[0], outs[2], array], device="cpu")
+    same(outs[2], np.arange(1.0, 65.0).reshape(8, 8))
+    same(array, 2 * np.arange(64.0).reshape(8, 8))
+
+
 def test_an_output_given_twice_is_refused_before_anything_is_written(tmp_path: Path) -> None:
     x, y = (cf.open(v) for v in volumes(2))
     out, path = np.zeros((5, 7)), tmp_path / "a.npy"
