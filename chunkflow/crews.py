@@ -12,7 +12,6 @@ Python's lock away has to wait for it again while other threads have it, so ther
 from __future__ import annotations
 
 import itertools
-import sys
 import threading
 import time
 from collections import deque
@@ -22,6 +21,7 @@ from queue import Empty, SimpleQueue
 from chunkflow.devices.base import Block, Device, Edge, HostSlot, Lane, Pool
 from chunkflow.devices.moving import Mover, Share, tabled
 from chunkflow.grid import Piece, Region, shift
+from chunkflow.interrupts import Since
 from chunkflow.memory import Ring
 from chunkflow.staging import Transfer, Work
 from chunkflow.stores.base import Sink, Source, keeping, run_of
@@ -39,6 +39,7 @@ class Crew:
         self.queue: SimpleQueue[Work | None] = SimpleQueue()
         self.stopping = False
         self.error: BaseException | None = None
+        self.since = Since()
         self.begun = device.latch(1)
         self.threads: list[Borrowed] = []
         self.over = self.shut = False
@@ -155,7 +156,7 @@ class Crew:
         failure, self.error = self.error, None
         if interrupt is not None:
             raise interrupt
-        if failure is not None and sys.exc_info()[0] is None:  # else the run has failed already, and says why
+        if failure is not None and not self.since.failed:  # else the run has failed already, and says why
             raise failure
 
 

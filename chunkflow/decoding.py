@@ -7,7 +7,6 @@ on a lane of its own, and put in their places in the block, while the next block
 from __future__ import annotations
 
 import itertools
-import sys
 from collections.abc import Sequence
 from functools import partial
 
@@ -19,6 +18,7 @@ from chunkflow.devices.base import Block, Decoder, Device, Edge, Event, Lane, Pe
 from chunkflow.encoded import Chunk, EncodedTransfer, Part, run
 from chunkflow.errors import ReadError
 from chunkflow.grid import describe, permuted, shape_of
+from chunkflow.interrupts import Since
 from chunkflow.plan import Plan, Step
 from chunkflow.staging import Loaded, Slot
 from chunkflow.stores.base import Source
@@ -79,7 +79,7 @@ class Unpacker:
     def __init__(self, plan: Plan, sources: Sequence[Source], device: Device, pool: Pool, trace: Trace) -> None:
         assert plan.ring_in is not None
         self._plan, self._sources, self._device, self._pool, self._trace = plan, sources, device, pool, trace
-        self._batches = itertools.count(1)
+        self._since, self._batches = Since(), itertools.count(1)
         self._at_once = not plan.outputs
         most = plan.batches.values()
         self._decoded = Slot(max(b.decoded for b in most), [])
@@ -240,7 +240,7 @@ class Unpacker:
             if self._lane is not None:
                 lane, self._lane = self._lane, None
                 lane.close()
-                if sys.exc_info()[0] is None:
+                if not self._since.failed:
                     for turn in turns:
                         self._settle(turn)
         finally:

@@ -2,11 +2,14 @@
 
 Python raises KeyboardInterrupt between any two instructions of the main thread. Within `deferred`, the signal is
 noted instead, and raised by the next `check`, within `allowed`, or at the end. A second Ctrl-C is raised at once.
+
+`Since` tells those who clean up whether they do so because of an exception.
 """
 
 from __future__ import annotations
 
 import signal
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -31,6 +34,21 @@ class _Shield:
         self.pending = False
         if callable(self.before):
             self.before(number, frame)
+
+
+class Since:
+    """Tells whether an exception is on its way that was not when this was made.
+
+    What a caller is dealing with, in whose ``except`` a run was started, says nothing of the run.
+    """
+
+    def __init__(self) -> None:
+        self._before = id(sys.exc_info()[1])  # not the exception: it would keep its frames alive
+
+    @property
+    def failed(self) -> bool:
+        """Whether one is."""
+        return id(sys.exc_info()[1]) not in (id(None), self._before)
 
 
 _shield: _Shield | None = None  # only the main thread sets it, for only it gets signals

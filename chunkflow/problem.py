@@ -102,7 +102,7 @@ class Problem:
                 continue
             upload += _loaded(spec, operand, grid, walk, depth) * repeats
             known = machine.decoding(spec.codec)
-            decode += int(touched / (known.host if known else 1)) if spec.chunks is not None else 0
+            decode += math.ceil(touched / (known.host if known else 1)) if spec.chunks is not None else 0
         outputs = partials = 0
         late = machine.staged or any(spec.remote for spec in self.outputs)
         for part in op.parts:
