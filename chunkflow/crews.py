@@ -204,8 +204,8 @@ class Feeders(Crew):
                     continue
                 if transfer is not previous:
                     transfer.published.wait(Edge.PUBLISHED)
-                    for event in transfer.after:
-                        lane.wait(event, Edge.OVERWRITE)
+                    if piece >= 0:
+                        lane.wait(transfer.after, Edge.OVERWRITE)
                     previous = transfer
                 if mover is not None and shared and piece >= 0:
                     mover.finish(self.trace.span)
@@ -234,12 +234,11 @@ class Feeders(Crew):
         for station in stations:
             station.wait(Edge.REFILL, self.trace)
             station.slot.pin()
-        while failed := mover.feed(share, self.trace.span):
+        while failed := mover.feed(share, self.trace.span, transfer.after, slot.uploaded[number]):
             mover.finish(self.trace.span)
             for _, piece in failed:
                 self._feed(number, lane, stations[0], transfer, piece, mover)
             stations[0].wait(Edge.REFILL, self.trace)
-        lane.record(slot.uploaded[number])
         slot.fillers.add(number)
 
     def _feed(
@@ -291,8 +290,8 @@ class Drainers(Crew):
             try:
                 if transfer is not previous:
                     transfer.published.wait(Edge.PUBLISHED)
-                    for event in transfer.after:
-                        lane.wait(event, Edge.COMPUTED)
+                    if piece >= 0:
+                        lane.wait(transfer.after, Edge.COMPUTED)
                     previous = transfer
                 if piece < 0:
                     assert mover is not None
@@ -323,7 +322,7 @@ class Drainers(Crew):
         self.shares.append(transfer.share)
         for station in stations:
             station.slot.pin()
-        while failed := mover.drain(transfer.share, self.trace.span):
+        while failed := mover.drain(transfer.share, self.trace.span, transfer.after):
             for number, piece in failed:
                 self._write(stations[number], transfer, transfer.pieces[piece])
 

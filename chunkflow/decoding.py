@@ -142,10 +142,8 @@ class Unpacker:
         self._settle(turn)
         lane = self._lane
         assert lane is not None
-        for filler in sorted(turn.slot.fillers):
-            lane.wait(turn.slot.uploaded[filler], Edge.UPLOADED)
-        for event in transfer.readers:
-            lane.wait(event, Edge.OVERWRITE)
+        lane.wait([turn.slot.uploaded[filler] for filler in sorted(turn.slot.fillers)], Edge.UPLOADED)
+        lane.wait(transfer.readers, Edge.OVERWRITE)
         if turn.begun is not None:
             lane.record(turn.begun)
         number = self._tabulate(turn, transfer)

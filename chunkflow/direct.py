@@ -95,8 +95,7 @@ class DirectFeeder:
             lane = self._lanes[step.loads[operand] % len(self._lanes)]
         slot = slots[step.loads[operand] % len(slots)]
         block = slot.block(spec.order)
-        for event in slot.readers:
-            lane.wait(event, Edge.OVERWRITE)
+        lane.wait(slot.readers, Edge.OVERWRITE)
         slot.readers = []
         cut, parts = self._plan.cuts_in[operand], step.parts(operand, nest)
 
@@ -190,7 +189,7 @@ class DirectDrainer:
 
         if self._lanes:
             lane = self._lanes[result.step.lane]
-        lane.wait(result.done, Edge.COMPUTED)
+        lane.wait([result.done], Edge.COMPUTED)
         lane.call(write, reads=(result,))
         lane.record(stored)
 

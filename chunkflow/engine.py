@@ -100,7 +100,7 @@ def compute(
     """Launch the kernel of each step on the next lane; yield what it will give.
 
     If the kernel runs out of memory while earlier results are still in `flight`, it is launched again when
-    they have landed and freed theirs; only then is the block computed in halves.
+    they have landed and freed theirs, and fewer are let wait; only then is the block computed in halves.
     """
     states: States = {}
     before: dict[int, Loaded] = {}
@@ -116,7 +116,7 @@ def compute(
         others = [part for state, parts in turns for part in parts if part is not state]
         for part in others:
             if part.done is not None:
-                lane.wait(part.done, Edge.FOLDED)
+                lane.wait([part.done], Edge.FOLDED)
         started = device.event(timed=True) if trace.timed else None
         result = Result(step, started, device.event(timed=trace.timed))
         if started is not None:
@@ -127,7 +127,7 @@ def compute(
         launch = partial(_run_kernel, runner, pool, step, held, turns, not waits)
         result.pending = lane.call(launch, reads=reads, writes=writes)
         if waits and _ran_out(result, device):
-            flight.end()
+            flight.make_room(step)
             launch = partial(_run_kernel, runner, pool, step, held, turns, True)
             result.pending = lane.call(launch, reads=reads, writes=writes)
         lane.record(result.done)
@@ -163,7 +163,7 @@ def _complete(
             assert previous is not None
             assert previous.slot is not None
             assert previous.ready is not None
-            lane.wait(previous.ready, Edge.COMPLETE)
+            lane.wait([previous.ready], Edge.COMPLETE)
             reads.append(previous.slot)
 
         def complete(
@@ -241,6 +241,7 @@ class Flight:
     def __init__(self, plan: Plan, device: Device, pool: Pool, trace: Trace) -> None:
         self._plan, self._device, self._pool, self._trace = plan, device, pool, trace
         self._results: deque[Result] = deque()
+        self._most = plan.depth
         self._others: deque[Result] = deque()  # they give nothing, and so need not wait for results before them
 
     def __bool__(self) -> bool:
@@ -255,8 +256,14 @@ class Flight:
         """Wait until there is room for a further step."""
         while len(self._others) >= self._plan.depth:
             self._land(self._others)
-        while len(self._results) > self._plan.waiting(step):
+        while len(self._results) > min(self._plan.waiting(step), self._most):
             self._land(self._results)
+
+    def make_room(self, step: Step) -> None:
+        """Wait for everything; from now on fewer results wait: memory did not suffice, and to run out takes long."""
+        self._most = max(0, min(self._plan.waiting(step), self._most) - 1)
+        self._trace.noted("memory ran out: fewer results wait to be stored while a block is computed")
+        self.end()
 
     def end(self) -> None:
         """Wait for everything."""

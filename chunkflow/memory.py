@@ -22,6 +22,19 @@ def rounded(nbytes: int, page: int = ALIGNMENT) -> int:
     return -(-nbytes // unit) * unit
 
 
+def temporaries(nbytes: int, block: int, page: int) -> int:
+    """Bytes that temporaries of `nbytes` in all take: several buffers, most of them as large as a block.
+
+    >>> page = 2 << 20
+    >>> temporaries(10 << 20, 5 << 20, page) >> 20, temporaries(100 << 20, 50 << 20, page) >> 20
+    (14, 104)
+    """
+    if nbytes <= page:
+        return rounded(nbytes, page)
+    wasted = rounded(block, page) - block if block > page // 2 else 0
+    return rounded(nbytes + max(2 * page, wasted * -(-nbytes // max(block, 1))), page)
+
+
 def shared_page(page: int) -> int:
     """Bytes of the page that small buffers share, and nobody counts, where memory is handed out in pages.
 

@@ -17,7 +17,7 @@ from chunkflow.cost import Machine, Traffic, estimate
 from chunkflow.cuts import Cut
 from chunkflow.grid import Grid, Shape
 from chunkflow.halo import length
-from chunkflow.memory import Projection, Ring, rounded, shared_page
+from chunkflow.memory import ALIGNMENT, Projection, Ring, rounded, shared_page, temporaries
 from chunkflow.ops.blockwise import Blockwise, Operand
 from chunkflow.ops.product import Contraction
 from chunkflow.plan import Plan, private, recycled
@@ -129,8 +129,12 @@ class Problem:
         temporary = math.ceil(self.workspace * min(volume, self.strips[machine.staged] or volume))
         if share < 1:
             temporary += math.ceil(sum(out_bytes) * share)  # a tile's results, before they are in their places
-        # A function's temporaries are several buffers, each of which may waste part of a page.
-        spare = rounded(temporary, page) + (2 * page if temporary > page else 0)
+        largest = max([*in_bytes, *out_bytes], default=0)
+        spare = temporaries(temporary, largest, page)
+        if temporary > page > ALIGNMENT and not op.folds:
+            # Before there is a result, more is temporary by as much. That fits in its place if it is as large as they.
+            sizes = {rounded(n, page) for n in out_bytes}
+            spare += sum(rounded(n, page) for n in out_bytes) if sizes != {rounded(largest, page)} else 0
         ring_in = ring_out = None
         if machine.staged:
             share_in = upload / max(upload + written, 1)

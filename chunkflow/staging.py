@@ -116,10 +116,9 @@ class Loaded:
     def order_before(self, lane: Lane) -> None:
         """Let what follows on `lane` wait for the block's uploads."""
         if self.slot is not None:
-            for filler in sorted(self.slot.fillers):
-                lane.wait(self.slot.uploaded[filler], Edge.UPLOADED)
+            lane.wait([self.slot.uploaded[filler] for filler in sorted(self.slot.fillers)], Edge.UPLOADED)
         if self.ready is not None:
-            lane.wait(self.ready, Edge.COMPLETE)
+            lane.wait([self.ready], Edge.COMPLETE)
 
     def complete(self, operand: Operand, known: Region | None, before: Loaded | None) -> None:
         """Copy what the block before holds too, then make up what lies beyond the array's edges."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import time
 from collections.abc import Sequence
-from ctypes import CFUNCTYPE, POINTER, c_float, c_int, c_size_t, c_uint64, c_void_p
+from ctypes import CFUNCTYPE, POINTER, c_float, c_int, c_size_t, c_uint, c_uint64, c_void_p
 from typing import Any
 
 from chunkflow.devices.base import Edge, HostSlot
@@ -57,6 +57,7 @@ class CompiledDevice(NumpyDevice):
             CFUNCTYPE(c_int, c_void_p, c_void_p)(self._record),
             CFUNCTYPE(c_int, c_void_p)(self._synchronize),
             CFUNCTYPE(c_int, POINTER(c_float), c_void_p, c_void_p)(self._elapsed),
+            CFUNCTYPE(c_int, c_void_p, c_void_p, c_uint)(self._wait),
         ]
 
     def mover(self, lane: Any, stations: Sequence[tuple[HostSlot, Any, Any]], scratch: Any) -> Mover | None:
@@ -115,6 +116,11 @@ class CompiledDevice(NumpyDevice):
 
     def _synchronize(self, event: int) -> int:
         self._known[event].synchronize(Edge.REFILL)
+        return 0
+
+    def _wait(self, lane: int, event: int, flags: int) -> int:
+        assert flags == 0
+        self._known[lane].wait([self._known[event]], Edge.UPLOADED)
         return 0
 
     def _elapsed(self, out: Any, clock: int, event: int) -> int:

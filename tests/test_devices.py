@@ -102,7 +102,7 @@ def test_a_missing_wait_gives_stale_data_on_a_lazy_device(waits: bool) -> None:
     writer.call(lambda: data.fill(1))
     writer.record(event)
     if waits:
-        reader.wait(event, Edge.UPLOADED)
+        reader.wait([event], Edge.UPLOADED)
     found = reader.call(data.copy).result()
     writer.close()
     assert (found == (1 if waits else 0)).all()
@@ -131,7 +131,7 @@ def test_a_missing_wait_gives_stale_data_on_a_threaded_device(waits: bool) -> No
     writer.call(lambda: data.fill(1))
     writer.record(event)
     if waits:
-        reader.wait(event, Edge.UPLOADED)
+        reader.wait([event], Edge.UPLOADED)
         go.set()
     found = reader.call(data.copy).result()
     go.set()
@@ -147,7 +147,7 @@ def test_a_wait_means_the_mark_of_its_own_time(mode: str) -> None:
     go, seen = threading.Event(), list[str]()
     first.call(lambda: seen.append("before"))
     first.record(event)
-    second.wait(event, Edge.UPLOADED)
+    second.wait([event], Edge.UPLOADED)
     # What is recorded later is no concern of the wait above, which would never end if it were.
     first.call(lambda: (go.wait(), seen.append("after")))
     first.record(event)
@@ -167,7 +167,7 @@ def test_the_referee_sees_a_missing_wait_in_every_mode(mode: str, waits: bool) -
     writer.call(lambda: None, writes=(owner,))
     writer.record(event)
     if waits:
-        reader.wait(event, Edge.UPLOADED)
+        reader.wait([event], Edge.UPLOADED)
         reader.call(lambda: None, reads=(owner,))
     else:
         with pytest.raises(RaceError, match="nothing orders it"):

@@ -9,6 +9,7 @@ import resource
 import signal
 import threading
 import time
+import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,7 +18,7 @@ from typing import Any
 import numpy as np
 import pytest
 import zarr
-from devices import CPU, CUDA, Place, at_work, checked, everywhere, numpy_device, on_cpu_and_gpu, same
+from devices import CHECKING, CPU, CUDA, Place, at_work, checked, everywhere, numpy_device, on_cpu_and_gpu, same
 from positions import at_positions
 
 import chunkflow as cf
@@ -615,6 +616,28 @@ def test_a_block_on_which_memory_runs_out_is_halved(place: Place, most: int) -> 
     with cf.Profile() as profile:
         same(times(place, greedy(place, most), x, chunks=chunks), x + 1)
     assert any("halves" in note for note in profile.report.notes)
+
+
+@pytest.mark.parametrize("place", [place for place in CHECKING if place.staged and place.lanes == 1] + CUDA, ids=str)
+def test_where_memory_does_not_suffice_beside_waiting_results_fewer_wait(place: Place) -> None:
+    x, made, failed = filled((400, 50), "f4"), list[weakref.ref[Any]](), []
+
+    def fn(block: Any) -> Any:
+        if any(result() is not None for result in made):
+            failed.append(len(made))
+            raise place.out_of_memory("another result takes it")
+        result = block + 1
+        made.append(weakref.ref(result))
+        return result
+
+    with cf.Profile() as profile:
+        got = cf.map(
+            fn, x, chunks=(4, 50), budget=place.budget(1 << 20), device=place.device(), dtype="f4", workspace=8
+        )
+    same(got, x + 1)
+    assert len(made) == 100
+    assert 0 < len(failed) <= 2  # with three slots two results wait
+    assert any("fewer results wait" in note for note in profile.report.notes)
 
 
 @everywhere

@@ -959,10 +959,12 @@ def test_copies_and_texts() -> None:
             wrong(cf.open(np.ones(3, bool)))
 
 
-def test_nothing_beside_nothing() -> None:
+@everywhere
+def test_nothing_beside_nothing(place: Place) -> None:
     x = cf.open(np.empty((0, 5)))
-    total, more, spread = cf.compute(x.sum(), x + 1, x.sum(axis=1), device="cpu")
-    assert (total, more.shape, spread.shape) == (0, (0, 5), (0,))
+    asked = (x.sum(), x + 1, x.sum(axis=1), (abs(x) * 2 + 1).sum())
+    total, more, spread, chained = cf.compute(*asked, budget=place.budget(100_000), device=place.device())
+    assert (total, more.shape, spread.shape, chained) == (0, (0, 5), (0,), 0)
 
 
 def test_a_long_flat_scan_is_described_without_making_it() -> None:

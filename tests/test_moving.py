@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 import tempfile
+from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
@@ -185,6 +186,78 @@ def test_a_wait_that_is_left_out_shows(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not np.array_equal(got, -x)
 
 
+class Noting(CompiledDevice):
+    """Which notes what its lanes do."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self.noted: dict[int, list[str]] = defaultdict(list)
+
+    def _wait(self, lane: int, event: int, flags: int) -> int:
+        self.noted[lane].append("wait")
+        return super()._wait(lane, event, flags)
+
+    def _upload(self, device: int, host: int, nbytes: int, lane: int) -> int:
+        self.noted[lane].append("upload")
+        return super()._upload(device, host, nbytes, lane)
+
+    def _download(self, host: int, device: int, nbytes: int, lane: int) -> int:
+        self.noted[lane].append("download")
+        return super()._download(host, device, nbytes, lane)
+
+
+@compiled
+def test_streams_wait_for_what_comes_before_a_share() -> None:
+    one, x = Noting(machine=machine(staged=True, threads=1)), filled((90, 700), "f4")
+    same(cf.map(np.negative, x, device=one, budget=30_000, dtype="f4", workspace=0), -x)
+    plan = cf.explain(np.negative, x, device=one, budget=30_000, dtype="f4", workspace=0)
+    feeder, drainer = sorted(map(tuple, one.noted.values()), key=lambda noted: "download" in noted)
+    assert len(plan.grid) > plan.depth
+    assert feeder.count("wait") == len(plan.grid) - plan.depth, "blocks that come where others were"
+    assert feeder[0] == "upload"
+    assert drainer.count("wait") == len(plan.grid)
+    assert drainer[0] == "wait"
+
+
+class Unwilling(CompiledDevice):
+    """Whose driver refuses to let streams wait."""
+
+    def _wait(self, lane: int, event: int, flags: int) -> int:
+        return 701
+
+
+@compiled
+def test_a_wait_that_the_driver_refuses_is_an_error() -> None:
+    x = filled((90, 700), "f4")
+    with pytest.raises(DeviceError, match="error 701"):
+        cf.map(np.negative, x, device=device(kind=Unwilling), budget=100_000, dtype="f4", workspace=0)
+
+
+@compiled
+def test_events_are_waited_for_in_one_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    one = device("lazy")
+    producer, consumer = one.lane(), one.lane()
+    done, events = list[int](), [one.event() for _ in range(3)]
+    for number, event in enumerate(events):
+        producer.call(lambda number=number: done.append(number))
+        producer.record(event)
+    driver = tuple(ctypes.cast(f, ctypes.c_void_p).value or 0 for f in one._driver)
+    monkeypatch.setattr(moving, "cuda_driver", lambda: driver)
+    single: list[tuple[int, int]] = []
+    keys = [one._key(event) for event in events]
+    moving.wait_all(one._key(consumer), keys, lambda *pair: single.append(pair))
+    assert not single
+    assert not done
+    consumer.synchronize()
+    assert done == [0, 1, 2]
+    moving.wait_all(7, keys[:1], lambda *pair: single.append(pair))
+    assert single == [(7, keys[0])]
+    with pytest.raises(ValueError, match="table"):
+        moving.staging.wait(b"", 0, b"")
+    producer.close()
+    consumer.close()
+
+
 @compiled
 @pytest.mark.parametrize("after", [0, 5, 40])
 def test_what_the_driver_refuses_is_an_error(after: int) -> None:
@@ -305,7 +378,7 @@ def test_what_cannot_be_stored_is_left_in_its_slot_as_it_was(kind: str) -> None:
     nowhere, other = os.open(os.devnull, os.O_RDONLY), swapped(block.dtype.newbyteorder("S"))
     try:
         share = moving.Share(tables, Run(0, nowhere, swap=other), block.ctypes.data)
-        assert mover.drain(share, lambda *_: None) == [(0, 0)]
+        assert mover.drain(share, lambda *_: None, []) == [(0, 0)]
     finally:
         os.close(nowhere)
         lane.close()
@@ -316,16 +389,16 @@ def test_what_cannot_be_stored_is_left_in_its_slot_as_it_was(kind: str) -> None:
 def test_other_tables_are_refused() -> None:
     tables = moving.Tables(np.zeros((1, 5), np.int64), np.zeros((1, 7), np.int64), True, 0)
     share = moving.Share(tables, Run(0), 0)
-    good = moving.Mover([0] * 7, 0, [(0, 0, 0)], pointer=int)
+    good = moving.Mover([0] * 8, 0, [(0, 0, 0)], pointer=int)
     share.table[-1] = 3
     with pytest.raises(ValueError, match="tables"):
-        good.feed(share, print)
+        good.feed(share, print, [], 0)
     share.table[-1] = 0
     share.table[1] = 7
     with pytest.raises(ValueError, match="tables"):
-        good.feed(share, print)
+        good.feed(share, print, [], 0)
     with pytest.raises(ValueError, match="tables"):
-        moving.Mover([0] * 5, 0, [(0, 0, 0)]).feed(share, print)
+        moving.Mover([0] * 5, 0, [(0, 0, 0)], pointer=int).feed(share, print, [], 0)
     for station, piece in ((1, 0), (-1, 0), (0, 1), (0, -1)):
         with pytest.raises(ValueError, match="tables"):
             good.send(share, station, piece, 0)

@@ -2,7 +2,7 @@
  * or enqueue a download and store what landed. The loops are those of chunkflow/crews.py, for pieces that are a run or
  * rows in the store; whatever goes wrong in the store is left to them, which know how to say it.
  *
- * Knows the CUDA driver as seven functions whose addresses it is given, so it needs no CUDA to be built, and a test can
+ * Knows the CUDA driver as eight functions whose addresses it is given, so it needs no CUDA to be built, and a test can
  * hand it others.
  *
  * Beside that: a file read in one call; and at the end, what NumPy allocates during a call.
@@ -64,6 +64,7 @@ typedef struct {
     int (*record)(void *, void *);
     int (*synchronize)(void *);
     int (*elapsed)(float *, void *, void *);
+    int (*wait)(void *, void *, unsigned);
 } Driver;
 
 /* Tables of 64-bit integers that chunkflow/devices/moving.py lays out. */
@@ -275,11 +276,23 @@ static int fits(const Py_buffer *driver, const Py_buffer *thread) {
            head->number <= 64 && thread->len == (Py_ssize_t)(sizeof(Thread) + head->number * sizeof(Station));
 }
 
+/* Let a stream wait for events. */
+static int all(const Driver *driver, int64_t stream, const Py_buffer *events) {
+    const int64_t *event = events->buf, *end = event + events->len / (Py_ssize_t)sizeof *event;
+    int status = 0;
+    while (!status && event < end) status = driver->wait((void *)stream, (void *)*event++, 0);
+    return status;
+}
+
+/* A loop over a share's pieces: behind the events `waits`, and with the event `mark` behind what it has enqueued. */
 static PyObject *run(PyObject *args, void (*loop)(Work *)) {
-    Py_buffer driver, thread, share, pieces, copies, spans = {0};
+    Py_buffer driver, thread, share, pieces, copies, waits, spans = {0};
     PyObject *times;
     double start;
-    if (!PyArg_ParseTuple(args, "y*w*w*y*y*Od", &driver, &thread, &share, &pieces, &copies, &times, &start)) return NULL;
+    long long mark;
+    if (!PyArg_ParseTuple(args, "y*w*w*y*y*Ody*L", &driver, &thread, &share, &pieces, &copies, &times, &start, &waits,
+                          &mark))
+        return NULL;
     PyObject *result = NULL;
     int timed = times != Py_None;
     if (timed && PyObject_GetBuffer(times, &spans, PyBUF_WRITABLE)) goto end;
@@ -303,7 +316,9 @@ static PyObject *run(PyObject *args, void (*loop)(Work *)) {
         .start = start,
     };
     Py_BEGIN_ALLOW_THREADS
-    loop(&work);
+    work.status = all(work.driver, head->stream, &waits);
+    if (!work.status) loop(&work);
+    if (!work.status && mark) work.status = work.driver->record((void *)mark, (void *)head->stream);
     Py_END_ALLOW_THREADS
     result = Py_BuildValue("innn", work.status, work.moved, work.failed, work.spanned);
 end:
@@ -312,6 +327,7 @@ end:
     PyBuffer_Release(&share);
     PyBuffer_Release(&pieces);
     PyBuffer_Release(&copies);
+    PyBuffer_Release(&waits);
     if (spans.obj) PyBuffer_Release(&spans);
     return result;
 }
@@ -377,6 +393,26 @@ static PyObject *py_read(PyObject *self, PyObject *args) {
     Py_DECREF(path);
     PyBuffer_Release(&into);
     return error ? Py_BuildValue("Li", -1LL, error) : Py_BuildValue("Li", (long long)found.st_size, 0);
+}
+
+static PyObject *py_wait(PyObject *self, PyObject *args) {
+    Py_buffer driver, events;
+    long long stream;
+    int status;
+    if (!PyArg_ParseTuple(args, "y*Ly*", &driver, &stream, &events)) return NULL;
+    PyObject *result = NULL;
+    if (driver.len != sizeof(Driver)) {
+        PyErr_SetString(PyExc_ValueError, "a table of another size than chunkflow.devices.moving makes");
+        goto end;
+    }
+    Py_BEGIN_ALLOW_THREADS
+    status = all(driver.buf, stream, &events);
+    Py_END_ALLOW_THREADS
+    result = PyLong_FromLong(status);
+end:
+    PyBuffer_Release(&driver);
+    PyBuffer_Release(&events);
+    return result;
 }
 
 static PyObject *py_feed(PyObject *self, PyObject *args) { return run(args, feed); }
@@ -503,6 +539,7 @@ static PyMethodDef methods[] = {
     {"fetch", py_fetch, METH_VARARGS, "Enqueue the download of one piece."},
     {"read", py_read, METH_VARARGS, "Fill a buffer from a file; the file's size, or -1 and the number of the error."},
     {"finish", py_finish, METH_VARARGS, "Wait for the uploads that feed left on their way."},
+    {"wait", py_wait, METH_VARARGS, "Let a stream wait for events."},
     {"counted", py_counted, METH_O, "Call a function; its result and the most bytes that NumPy had allocated at once."},
     {NULL, NULL, 0, NULL},
 };

@@ -225,8 +225,8 @@ class Lane(Protocol):
     def record(self, event: Event) -> None:
         """Mark the lane's work so far."""
 
-    def wait(self, event: Event, edge: Edge) -> None:
-        """Order what follows on this lane after the event's latest mark."""
+    def wait(self, events: Sequence[Event], edge: Edge) -> None:
+        """Order what follows on this lane after the latest mark of each event."""
 
     def synchronize(self) -> None:
         """Let the calling thread wait for everything enqueued."""

@@ -213,16 +213,19 @@ class ClockLane:
             event.clock = dict(self._actor.clock)
         self._inner.record(event.inner)
 
-    def wait(self, event: Event, edge: Edge) -> None:
-        """Take over the event's clock."""
-        assert isinstance(event, ClockEvent)
+    def wait(self, events: Sequence[Event], edge: Edge) -> None:
+        """Take over the events' clocks."""
         if edge is self._device.drop:
             return
+        inner = []
         with self._referee.lock:
-            self._referee.access(self._referee.here(), event, None, write=False)
-            self._enqueue([], [])
-            _join(self._actor.clock, event.clock)
-        self._inner.wait(event.inner, edge)
+            for event in events:
+                assert isinstance(event, ClockEvent)
+                self._referee.access(self._referee.here(), event, None, write=False)
+                self._enqueue([], [])
+                _join(self._actor.clock, event.clock)
+                inner.append(event.inner)
+        self._inner.wait(inner, edge)
 
     def synchronize(self) -> None:
         """Wait, and learn what the lane knows."""

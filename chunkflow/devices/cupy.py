@@ -23,7 +23,7 @@ from chunkflow.cost import Machine
 from chunkflow.devices import nvcomp, rates
 from chunkflow.devices.base import Block, Decoder, Done, Edge, Event, HostSlot, Lane, Unwatched, shaped
 from chunkflow.devices.measured import kept
-from chunkflow.devices.moving import Mover, cuda_driver
+from chunkflow.devices.moving import Mover, cuda_driver, wait_all
 from chunkflow.devices.pinned import pinned_slots
 from chunkflow.errors import DeviceError
 from chunkflow.grid import LEAST_ROW, MOST_GROUPS, Piece
@@ -125,9 +125,9 @@ class CupyLane:
         """Mark the stream's work so far."""
         runtime.eventRecord(event.pointer, self.pointer)  # type: ignore[attr-defined]
 
-    def wait(self, event: Event, edge: Edge) -> None:
-        """Order what follows after the event's mark."""
-        runtime.streamWaitEvent(self.pointer, event.pointer)  # type: ignore[attr-defined]
+    def wait(self, events: Sequence[Event], edge: Edge) -> None:
+        """Order what follows after the events' marks."""
+        wait_all(self.pointer, [e.pointer for e in events], runtime.streamWaitEvent)  # type: ignore[attr-defined]
 
     def synchronize(self) -> None:
         """Let the calling thread wait for the stream."""

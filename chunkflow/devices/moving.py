@@ -9,6 +9,7 @@ errors of stores, are its affair too.
 from __future__ import annotations
 
 import ctypes
+from array import array
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache
@@ -87,6 +88,7 @@ DRIVER = (
     "cuEventRecord",
     "cuEventSynchronize",
     "cuEventElapsedTime",
+    "cuStreamWaitEvent",
 )
 
 
@@ -154,7 +156,7 @@ class Mover:
     ----------
     driver : sequence of int
         Addresses of the driver's functions: copies to the device, from it, of rows and of planes, and for events
-        record, synchronize and elapsed time.
+        record, synchronize, elapsed time and a stream's wait.
     stream : int
         What copies are enqueued in.
     stations : sequence of (int, int, int)
@@ -177,7 +179,7 @@ class Mover:
         landing: tuple[int, int] = (0, 0),
         pointer: Callable[[Any], int] = attrgetter("pointer"),
     ) -> None:
-        self._driver = np.array(driver, np.int64).tobytes()
+        self._driver = _table(tuple(driver))
         rows = [stream, 0, len(stations), clock[0], *landing]
         self._head = len(rows)
         for slot, done, begun in stations:
@@ -187,20 +189,28 @@ class Mover:
         self._timed = bool(stations and stations[0][2])
         self._start, self._pointer = clock[1], pointer
 
-    def feed(self, share: Share, span: Callable[..., Any]) -> list[tuple[int, int]]:
-        """Upload pieces until none is left, or the store fails. Stations and pieces of those that failed."""
+    def feed(
+        self, share: Share, span: Callable[..., Any], after: Sequence[Any], uploaded: Any
+    ) -> list[tuple[int, int]]:
+        """Upload pieces until none is left, or the store fails. Stations and pieces of those that failed.
+
+        Nothing is uploaded before the events `after`, and the event `uploaded` is marked behind what was.
+        """
         assert staging is not None
-        return self._run(staging.feed, share, span)
+        return self._run(staging.feed, share, span, after, self._pointer(uploaded))
 
     def finish(self, span: Callable[..., Any]) -> None:
         """Wait for what `feed` left on its way: the run ends, or somebody else needs the stations."""
         assert staging is not None
         self._run(staging.finish, Share(_NONE, Run(0), 0), span)
 
-    def drain(self, share: Share, span: Callable[..., Any]) -> list[tuple[int, int]]:
-        """Store pieces until none is left, or the store fails. Pieces that failed, with the stations that hold them."""
+    def drain(self, share: Share, span: Callable[..., Any], after: Sequence[Any]) -> list[tuple[int, int]]:
+        """Store pieces until none is left, or the store fails. Pieces that failed, with the stations that hold them.
+
+        Nothing is downloaded before the events `after`.
+        """
         assert staging is not None
-        return self._run(staging.drain, share, span)
+        return self._run(staging.drain, share, span, after)
 
     def send(self, share: Share, station: int, piece: int, uploaded: Any) -> None:
         """Enqueue a piece's copies from a station's slot, and mark the event `uploaded` behind them."""
@@ -216,11 +226,18 @@ class Mover:
         tables = share.tables
         _check(copy(self._driver, self._thread, tables.pieces, tables.copies, share.device, station, piece, after))
 
-    def _run(self, loop: Callable[..., Any], share: Share, span: Callable[..., Any]) -> list[tuple[int, int]]:
-        tables = share.tables
+    def _run(
+        self,
+        loop: Callable[..., Any],
+        share: Share,
+        span: Callable[..., Any],
+        after: Sequence[Any] = (),
+        mark: int = 0,
+    ) -> list[tuple[int, int]]:
+        tables, waits = share.tables, array("q", map(self._pointer, after))
         spans = np.empty((2 * (len(tables.pieces) + len(self._stations)), 4)) if self._timed else None
         status, _, failed, spanned = loop(
-            self._driver, self._thread, share.table, tables.pieces, tables.copies, spans, self._start
+            self._driver, self._thread, share.table, tables.pieces, tables.copies, spans, self._start, waits, mark
         )
         if spans is not None:
             for stage, begin, end, nbytes in spans[:spanned].tolist():
@@ -233,6 +250,21 @@ class Mover:
         found = [(k, int(piece)) for k, piece in enumerate(self._stations[:, _FAILED]) if piece >= 0]
         self._stations[:, _FAILED] = -1
         return found
+
+
+@cache
+def _table(driver: tuple[int, ...]) -> bytes:
+    return array("q", driver).tobytes()
+
+
+def wait_all(stream: int, events: Sequence[int], wait: Callable[[int, int], Any]) -> None:
+    """Let a stream wait for events: in one call if there are several, or by `wait` one after the other."""
+    driver = cuda_driver() if len(events) > 1 else None
+    if staging is not None and driver is not None:
+        _check(staging.wait(_table(driver), stream, array("q", events)))
+        return
+    for event in events:
+        wait(stream, event)
 
 
 def _check(status: int) -> None:

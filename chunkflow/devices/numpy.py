@@ -124,10 +124,11 @@ class _NumpyLane:
         event.mark = mark = self._mark()
         self._enqueue(mark.reach)
 
-    def wait(self, event: Event, edge: Edge) -> None:
-        assert isinstance(event, NumpyEvent)
-        if event.mark is not None:
-            self._enqueue(event.mark.wait)
+    def wait(self, events: Sequence[Event], edge: Edge) -> None:
+        for event in events:
+            assert isinstance(event, NumpyEvent)
+            if event.mark is not None:
+                self._enqueue(event.mark.wait)
 
     def synchronize(self) -> None:
         mark = self._mark()

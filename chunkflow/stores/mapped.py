@@ -6,6 +6,7 @@ import mmap
 import os
 import stat
 from typing import Any, NamedTuple
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -28,17 +29,18 @@ def mapped_file(array: np.ndarray, *, private: bool = False) -> tuple[str, int] 
     True
     """
     found = _mapping(array)
-    if found is None or not found.flags.endswith("p" if private else "s"):
+    if found is None or not found[0].flags.endswith("p" if private else "s"):
         return None
+    mapping, offset = found
     # A deleted file's line ends in " (deleted)", which no stat will find; nor will it find the old inode
     # under a path where another file has been put since.
     try:
-        status = os.stat(found.path)
+        status = os.stat(mapping.path)
     except OSError:
         return None
-    if status.st_ino != found.inode or not stat.S_ISREG(status.st_mode):
+    if status.st_ino != mapping.inode or not stat.S_ISREG(status.st_mode):
         return None
-    return found.path, found.offset
+    return mapping.path, offset
 
 
 def mapped_space(array: np.ndarray) -> tuple[tuple[str, int, int], int] | None:
@@ -47,53 +49,79 @@ def mapped_space(array: np.ndarray) -> tuple[tuple[str, int, int], int] | None:
     Also where the file has no name any more: what two mappings of it share is known all the same.
     """
     found = _mapping(array)
-    if found is None or not found.inode:
+    if found is None or not found[0].inode:
         return None
-    device = found.device
+    mapping, offset = found
+    device = mapping.device
     try:  # some file systems show another device number in a mapping than to stat
-        status = os.stat(found.path)
-        if status.st_ino == found.inode:
+        status = os.stat(mapping.path)
+        if status.st_ino == mapping.inode:
             device = status.st_dev
     except OSError:
         pass
-    return ("file", device, found.inode), found.offset
+    return ("file", device, mapping.inode), offset
 
 
 class _Mapping(NamedTuple):
-    """A line of the process's map, and the file offset of an array's first element."""
+    """A line of the process's map; `offset` is the file's byte at address `start`."""
 
+    start: int
+    stop: int
     flags: str
     device: int
     inode: int
     path: str
     offset: int
 
+    @property
+    def current(self) -> bool:
+        """Whether the file still has that name, as far as a name tells."""
+        try:
+            return os.stat(self.path).st_ino == self.inode
+        except OSError:
+            return False
 
-def _mapping(array: np.ndarray) -> _Mapping | None:
-    if not array.size or not _is_mapped(array):
+
+# With a GPU's libraries the process's map has thousands of lines, and takes milliseconds to read.
+_known: WeakKeyDictionary[mmap.mmap, _Mapping] = WeakKeyDictionary()
+
+
+def _mapping(array: np.ndarray) -> tuple[_Mapping, int] | None:
+    """The mapping in which an array lies, and the file offset of its first element."""
+    owner = _owner(array)
+    if owner is None or not array.size:
         return None
     first = int(array.__array_interface__["data"][0])
     low, high = bounds(array.shape, array.strides, array.dtype.itemsize)
+    found = _known.get(owner)
+    if found is None or not found.current:
+        if (found := _line(first)) is None:
+            return None
+        _known[owner] = found
+    inside = found.start <= first + low and first + high <= found.stop
+    return (found, found.offset + first - found.start) if inside else None
+
+
+def _line(address: int) -> _Mapping | None:
+    """The mapping that has this address."""
     try:
         # Only "\n" ends a line: a path may hold any other character.
         with open(_MAPS, encoding="utf-8", errors="surrogateescape", newline="\n") as maps:
             for line in maps:
                 span, flags, offset, device, inode, *path = line.rstrip("\n").split(None, 5)
-                start, stop = (int(address, 16) for address in span.split("-"))
-                if start <= first < stop:
-                    if not (start <= first + low and first + high <= stop):
-                        return None
+                start, stop = (int(end, 16) for end in span.split("-"))
+                if start <= address < stop:
                     major, minor = (int(part, 16) for part in device.split(":"))
                     number = os.makedev(major, minor)
-                    return _Mapping(flags, number, int(inode), path[0] if path else "", int(offset, 16) + first - start)
+                    return _Mapping(start, stop, flags, number, int(inode), path[0] if path else "", int(offset, 16))
     except OSError:
         pass
     return None
 
 
-def _is_mapped(array: np.ndarray) -> bool:
-    """Whether the array's memory belongs to a mapping, wherever in its chain of bases that is."""
+def _owner(array: np.ndarray) -> mmap.mmap | None:
+    """The mapping to which the array's memory belongs, wherever in its chain of bases that is."""
     owner: Any = array
     while owner is not None and not isinstance(owner, mmap.mmap):
         owner = owner.obj if isinstance(owner, memoryview) else getattr(owner, "base", None)
-    return owner is not None
+    return owner

@@ -121,7 +121,7 @@ class DeviceContract(PoolContract):
         lane, event, other = bench.device.caller_lane(), bench.device.event(), bench.lane()
         lane.call(lambda: None, writes=(block.owner,))
         lane.record(event)
-        other.wait(event, Edge.COMPUTED)
+        other.wait([event], Edge.COMPUTED)
         assert (bench.download(other, block) == 3).all()
 
     def test_a_lane_is_used_from_another_thread(self, bench: Bench) -> None:
@@ -145,14 +145,14 @@ class DeviceContract(PoolContract):
         uploaded, computed = bench.device.event(), bench.device.event()
         bench.upload(up, array, given)
         up.record(uploaded)
-        kernel.wait(uploaded, Edge.UPLOADED)
+        kernel.wait([uploaded], Edge.UPLOADED)
 
         def double() -> None:
             got.array[...] = given.array * 2
 
         kernel.call(double, reads=(given.owner,), writes=(got.owner,))
         kernel.record(computed)
-        down.wait(computed, Edge.COMPUTED)
+        down.wait([computed], Edge.COMPUTED)
         np.testing.assert_array_equal(bench.download(down, got), array * 2)
 
     def test_a_thread_waits_for_an_event(self, bench: Bench) -> None:
@@ -169,7 +169,7 @@ class DeviceContract(PoolContract):
 
     def test_an_event_that_was_never_recorded_holds_up_nothing(self, bench: Bench) -> None:
         lane, event = bench.lane(), bench.device.event()
-        lane.wait(event, Edge.UPLOADED)
+        lane.wait([event], Edge.UPLOADED)
         event.synchronize(Edge.UPLOADED)
         assert lane.call(lambda: 1).result() == 1
 
@@ -179,7 +179,7 @@ class DeviceContract(PoolContract):
         for value in range(5):
             bench.assign(first, block, value)
             first.record(event)
-        second.wait(event, Edge.UPLOADED)
+        second.wait([event], Edge.UPLOADED)
         assert (bench.download(second, block) == 4).all()
 
     def test_events_go_back_and_forth(self, bench: Bench) -> None:
@@ -193,7 +193,7 @@ class DeviceContract(PoolContract):
 
         for turn in range(20):
             lane, own, other = lanes[turn % 2], events[turn % 2], events[1 - turn % 2]
-            lane.wait(other, Edge.COMPUTED)
+            lane.wait([other], Edge.COMPUTED)
             lane.call(increase, writes=(block.owner,))
             lane.record(own)
         assert (bench.download(lanes[1], block) == 20).all()

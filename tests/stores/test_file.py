@@ -17,6 +17,7 @@ from positions import at_positions, full_disk, no_space
 from chunkflow.errors import ArgumentError, ReadError, WriteError
 from chunkflow.grid import Region, shape_of, whole
 from chunkflow.stores import Sink, Source, Target, file, filesink, open_source, open_target
+from chunkflow.stores import mapped as mapped_module
 from chunkflow.stores.array import ArraySource, ArrayTarget
 from chunkflow.stores.file import FileSource, Strided
 from chunkflow.stores.filesink import FileSink, FileTarget
@@ -454,6 +455,29 @@ def test_a_path_with_spaces_and_odd_letters_is_found(tmp_path: Path) -> None:
     array = filled((4, 5), "f4")
     base = mapped(path, array, "r")
     assert mapped_file(base[2:, ::-1]) == (str(path), OFFSET + 4 * (2 * 5 + 4))
+
+
+def test_a_mapping_is_looked_up_once_and_again_when_its_file_is_renamed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looked = []
+
+    def counted(address: int) -> Any:
+        looked.append(address)
+        return line(address)
+
+    line = mapped_module._line
+    monkeypatch.setattr(mapped_module, "_line", counted)
+    base = mapped(tmp_path / "a.bin", filled((4, 5), "f4"), "r")
+    assert mapped_file(base) == (str(tmp_path / "a.bin"), OFFSET)
+    assert mapped_file(base[1:]) == (str(tmp_path / "a.bin"), OFFSET + 4 * 5)
+    assert len(looked) == 1
+    (tmp_path / "a.bin").rename(tmp_path / "b.bin")
+    assert mapped_file(base) == (str(tmp_path / "b.bin"), OFFSET)
+    assert len(looked) == 2
+    (tmp_path / "a.bin").write_bytes(bytes(200))
+    assert mapped_file(base[2:]) == (str(tmp_path / "b.bin"), OFFSET + 4 * 10)
+    assert len(looked) == 2
 
 
 def test_footprints_are_the_file_s(tmp_path: Path) -> None:
