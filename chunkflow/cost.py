@@ -102,6 +102,11 @@ class Machine:
         return next((d for d in self.decodings if d.codec == codec), None)
 
     @property
+    def loading(self) -> float:
+        """Bytes of files per second that reach the device where nothing else holds them up."""
+        return min(self.read, self.upload)
+
+    @property
     def products(self) -> float:
         """Multiply-adds per second. On the CPU, BLAS itself uses every core, however many lanes there are."""
         return self.multiply or (2e13 if self.staged else 4e10 * self.lanes)

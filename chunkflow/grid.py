@@ -284,24 +284,18 @@ def touched(extent: int, size: int, unit: int, halo: tuple[int, int] = (0, 0), *
 class Grid:
     """An index space cut into equal boxes, the last ones along each axis ragged.
 
-    Where `later` is given, only the first box along each axis has the sides `block`, and those after it have these.
-
-    >>> grid = Grid((10,), (4,), (3,))
+    >>> grid = Grid((10,), (4,))
     >>> grid.counts, [grid.region((i,))[0].stop for i in range(3)]
-    ((3,), [4, 7, 10])
+    ((3,), [4, 8, 10])
     """
 
     extents: Shape
     block: Shape
-    later: Shape | None = None
 
     @property
     def counts(self) -> Shape:
         """Number of blocks along each axis."""
-        if self.later is None:
-            return tuple(count(n, b) for n, b in zip(self.extents, self.block, strict=True))
-        sides = zip(self.extents, self.block, self.later, strict=True)
-        return tuple(1 + count(n - b, m) if b < n else min(n, 1) for n, b, m in sides)
+        return tuple(count(n, b) for n, b in zip(self.extents, self.block, strict=True))
 
     def __len__(self) -> int:
         return math.prod(self.counts)
@@ -314,8 +308,8 @@ class Grid:
 
     def region(self, index: Shape) -> Region:
         """Region of the block at `index`."""
-        sides = zip(index, self.block, self.later or self.block, self.extents, strict=True)
-        return tuple(slice(b + (i - 1) * m if i else 0, min(b + i * m, n)) for i, b, m, n in sides)
+        sides = zip(index, self.block, self.extents, strict=True)
+        return tuple(slice(i * b, min((i + 1) * b, n)) for i, b, n in sides)
 
 
 def regions(shape: Shape, sides: Shape) -> Iterator[Region]:

@@ -5,6 +5,7 @@ Pure: knows no device and no store. `chunkflow.planner` makes plans, `chunkflow.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -139,7 +140,7 @@ class Plan:
     ``str(plan)`` describes it for people. Sizes are in bytes, times in seconds. Blocks are what is loaded and
     stored; the kernel computes them tile by tile where that keeps it in the cache. Where there are fewer lanes than
     cores, each has `coders` threads for the chunks of its blocks. Of a `resident` operand every block is loaded once,
-    and stays. Blocks after the first along an axis may be smaller (`later`).
+    and stays; the while, so many tiles of a product are computed `together`, block by block in turn.
     """
 
     op: Blockwise
@@ -161,7 +162,7 @@ class Plan:
     notes: tuple[str, ...] = ()
     coders: int = 1
     resident: frozenset[int] = frozenset()
-    later: Shape | None = None
+    together: int = 1
 
     @cached_property
     def batches(self) -> dict[int, Batch]:
@@ -171,7 +172,7 @@ class Plan:
     @cached_property
     def grid(self) -> Grid:
         """The loop nest cut into blocks."""
-        return Grid(self.op.extents, self.block, self.later)
+        return Grid(self.op.extents, self.block)
 
     @property
     def bytes_in(self) -> int:
@@ -202,20 +203,34 @@ class Plan:
         """Results that may wait to be stored while a step is computed.
 
         Where blocks are combined, only few give a result, and that may be copied before it is stored. (What products
-        copy is counted with what they hold.)
+        copy is counted with what they hold.) Of tiles that were computed together, those that are done leave room.
         """
         if not self.machine.staged or self._combined == 1:
             return self.depth - 1
         copied = bool(step.stores) and not isinstance(self.op, Contraction)
-        return -(-self.depth // self._combined) - copied
+        waiting = -(-self.depth // self._combined) - copied
+        if self.together > 1:
+            waiting += min(step.index[self.op.across(self.grid.counts)[0]], self.together - 1)
+        return waiting
+
+    def _order(self) -> Iterator[Shape]:
+        """Indices of blocks: while a resident operand is loaded, several tiles take turns."""
+        if self.together == 1:
+            return self.grid.walk(self.walk)
+        (axis,), number = self.op.across(self.grid.counts), self.together
+        inmost = (*(a for a in self.walk if a != axis), axis)
+        return itertools.chain(
+            (index for index in self.grid.walk(inmost) if index[axis] < number),
+            (index for index in self.grid.walk(self.walk) if index[axis] >= number),
+        )
 
     @property
     def results(self) -> tuple[int, ...]:
-        """Bytes of each result that a lane holds at once; none where blocks are combined, or come to be smaller.
+        """Bytes of each result that a lane holds at once; none where blocks are combined.
 
         In pieces of their size memory stays usable: behind a smaller one, at an array's end, no other one begins.
         """
-        if self._combined > 1 or self.later or self.lanes > 1:
+        if self._combined > 1 or self.lanes > 1:
             return ()
         shapes = [output.shape(self.block) for output in self.op.outputs]
         each = [
@@ -285,7 +300,7 @@ class Plan:
         folding = [(i, p.kept, tuple(p.folded)) for i, p in enumerate(nest.parts) if p.folded]
         if nest.scan is not None:
             folding = [(0, tuple(a for a in range(len(counts)) if a != nest.scan), (nest.scan,))]
-        for number, index in enumerate(self.grid.walk(self.walk)):
+        for number, index in enumerate(self._order()):
             box = self.grid.region(index)
             turns = tuple(
                 [
@@ -360,7 +375,7 @@ class Plan:
         block = " x ".join(map(str, self.block)) or "one element"
         lines = [
             f"{len(self.grid)} blocks of {block} (grid {counts}, {self.depth} slots, {self.lanes} computing at once)",
-            *([f"  later   blocks of {' x '.join(map(str, self.later))}"] if self.later else []),
+            *([f"  first   {self.together} tiles in turn"] if self.together > 1 else []),
             *([f"  compute by tiles of {self.tile}"] if self.tile != self.block else []),
             *(line("read", s, self.slot_shape(i), self._where(i)) for i, s in enumerate(self.operands)),
             *(line("write", s, o.shape(self.block)) for s, o in zip(self.outputs, self.op.outputs, strict=True)),

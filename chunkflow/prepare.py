@@ -108,8 +108,7 @@ def prepared(declare: Declare, arrays: Sequence[Any], options: Options) -> Itera
             stack.enter_context(budget.reserved(device, plan.memory.total - device.reserve))
             yield Prepared(plan, None, tuple(sources), (), device, pool, False)
             return
-        if 0 not in op.extents:  # what folds give of nothing is computed on the host
-            kernel = compiled(kernel, device.elementwise)
+        kernel = compiled(kernel, device.elementwise if all(op.extents) else None)  # what nothing gives the host makes
         seen = _learn(kernel, op, declared, lengths, sources, device, pool, limit, options)
         op = replace(_with_outputs(op, declared, seen, options), state=declared.held(seen.state))
         if isinstance(kernel, Informed):

@@ -56,15 +56,13 @@ class Problem:
     strips: tuple[int, int] = (0, 0)
     unpacked: frozenset[int] = frozenset()
 
-    def plan(
-        self, block: Shape, depth: int, resident: frozenset[int] = frozenset(), later: Shape | None = None
-    ) -> Plan:
+    def plan(self, block: Shape, depth: int, resident: frozenset[int] = frozenset(), together: int = 1) -> Plan:
         """The plan with this block and this many slots, whether it fits the budget or not.
 
-        Blocks after the first along an axis are no longer than `later`, which is no longer than `block`.
+        So many tiles are computed `together` while resident operands are loaded.
         """
         op, machine, page = self.op, self.machine, self.machine.page
-        grid = Grid(op.extents, block, later)
+        grid = Grid(op.extents, block)
         blocks, counts = len(grid), grid.counts
         walk = _best_walk(op, self.operands, grid, depth, resident)
         if op.has_halo and depth > 1:
@@ -78,10 +76,7 @@ class Problem:
         out_shapes = [o.shape(block) for o in op.outputs]
         written = sum(s.nbytes for s in self.outputs)
         in_bytes = _bytes(in_shapes, self.operands)
-        out_waits = out_bytes = _bytes(out_shapes, self.outputs)
-        if later is not None and isinstance(op, Contraction) and op.tile_alone:
-            # What a lane holds is the result: of all that are there at a time, one at most is the first.
-            out_waits = _bytes([o.shape(later) for o in op.outputs], self.outputs)
+        out_bytes = _bytes(out_shapes, self.outputs)
         lanes = max(1, min(machine.lanes, depth, blocks))
         inputs = upload = read = decode = 0
         unpacking = 0.0
@@ -109,10 +104,10 @@ class Problem:
             stores = math.prod(n for a, n in enumerate(counts) if a not in part.folded)
             # Only the last of the steps that are combined gives a result: of `depth` steps on their way, so many do.
             waiting = -(-depth // max(blocks // max(stores, 1), 1)) if late else lanes
-            outputs += min(waiting, max(stores, 1)) * sum(rounded(out_waits[i], page) for i in part.numbers)
+            outputs += min(waiting, max(stores, 1)) * sum(rounded(out_bytes[i], page) for i in part.numbers)
         kept = op.holds(block)
         if len(op.parts) == 1:
-            partials = lanes * rounded(kept, page) if kept else 0
+            partials = lanes * together * rounded(kept, page) if kept else 0
         else:
             held = [(p.holds(block), p.alive(counts, walk)) for p in op.parts]
             partials = lanes * sum(alive * rounded(n, page) for n, alive in held if n)
@@ -167,7 +162,8 @@ class Problem:
             spilled = compute if tile == block else int(held_bytes * times)
         encode = sum(s.nbytes for s in self.outputs if s.chunks is not None)
         work = op.work if isinstance(op, Contraction) else 0
-        first = sum(in_bytes) + sum(self._awaited(i, block, upload, work) for i in resident)
+        turns = tuple([n * (together if a in op.across(counts) else 1) for a, n in enumerate(block)])
+        first = sum(in_bytes) + sum(self._awaited(i, turns, upload, work) for i in resident)
         ends = grid.region(tuple([n - 1 for n in counts])) if blocks else ()
         last = sum(_bytes([_grid.shape_of(o.region(ends)) for o in op.outputs], self.outputs)) if blocks else 0
         traffic = Traffic(read, upload, compute, written, written, decode, encode, first, last)
@@ -196,7 +192,7 @@ class Problem:
             estimate=seconds,
             coders=coding.threads,
             resident=resident,
-            later=later,
+            together=together,
         )
 
     def _awaited(self, operand: int, block: Shape, upload: int, work: int) -> int:

@@ -23,6 +23,7 @@ from chunkflow.ops.product import Contraction
 from chunkflow.plan import Plan
 from chunkflow.problem import SPREAD, Problem
 from chunkflow.spec import ArraySpec
+from chunkflow.turns import in_turn
 
 SHAPES = 40_000
 """Block shapes that are compared, at most."""
@@ -38,12 +39,6 @@ DEEP = 256
 
 BROAD, EVEN = 1024, 128
 """Sides from the first on are multiples of the second: kernels for matrices work on tiles."""
-
-FULL = 512
-"""Rows of later tiles are multiples of this: products of double precision lost a tenth with others."""
-
-MOST_AHEAD = 6
-"""Slots for panels, at most, where smaller later tiles leave memory for them."""
 
 STRIDED = 0.7
 """What a byte of a block that is no run in its store costs besides, in bytes of one that is."""
@@ -93,46 +88,9 @@ def product_plan(problem: Problem, caps: Sequence[int], units: Sequence[Sequence
         near = [(s, p) for s, p in found if p.estimate.seconds <= least * NEAR]
         # One slot hides no load; more than two are worth less than long panels, of which tiles are added to less often.
         best = min(near, key=lambda f: (f[1].traffic.read, f[1].depth == 1, f[0], -f[1].depth))[1]
-        return _ending_sooner(problem, best, units[-1])
+        return in_turn(problem, best, units[-1])
     least = min(seconds for seconds, _ in found)
     return min((p for s, p in found if s <= least * SHARED_NEAR), key=lambda p: p.memory.total)
-
-
-def _ending_sooner(problem: Problem, plan: Plan, units: Sequence[int]) -> Plan:
-    """The plan with smaller tiles after the first, if less time passes so between the last multiplication and the end.
-
-    While the first tile is computed a resident operand is loaded, which takes a large one; the last one's way back is
-    awaited, and so are the parts of those before it that it does not hide. All tiles are multiples of the `units`, so
-    that no two have part of one chunk.
-    """
-    op, machine, counts = problem.op, problem.machine, plan.grid.counts
-    assert isinstance(op, Contraction)
-    here = {a for i in plan.resident for a in op.operands[i].axes}
-    along = [a for a, n in enumerate(counts) if n > 1 and a not in op.folded]
-    if not plan.resident or len(along) != 1 or along[0] in here:
-        return plan
-    (axis,) = along
-    if plan.block[axis] % units[axis]:
-        return plan
-    step = math.lcm(FULL, units[axis])
-    side, left, steps = plan.block[axis], op.extents[axis] - plan.block[axis], math.prod(counts[a] for a in op.folded)
-    way = sum(s.nbytes for s in problem.outputs) / op.extents[axis] / machine.download
-    work = op.work / machine.products / op.extents[axis]
-
-    def after(later: int) -> float:
-        last = left - (_grid.count(left, later) - 1) * later
-        busy = max(last * work, steps * machine.overhead)
-        before = later if last < left else side
-        return busy - last * work + max(0.0, before * way - busy) + last * way
-
-    fewest = _grid.count(left, counts[axis] + 1)  # two tiles more: many small ones are multiplied at a lower rate
-    best = min([side, *range(-(-fewest // step) * step, side, step)], key=after)
-    if best == side:
-        return plan
-    later = tuple(best if a == axis else n for a, n in enumerate(plan.block))
-    # They take less memory, too: what is left lets panels come while a tile's way back is in the way of theirs.
-    plans = (problem.plan(plan.block, depth, plan.resident, later) for depth in range(MOST_AHEAD, plan.depth - 1, -1))
-    return next((p for p in plans if p.memory.total <= problem.budget), plan)
 
 
 def depths(problem: Problem) -> tuple[int, ...]:

@@ -435,20 +435,42 @@ MATRICES = [(16384, 16384), (16384, 16384)]
 A_GPU = rates.gpu()
 
 
-def test_tiles_after_the_first_are_smaller_where_the_run_ends_sooner() -> None:
+def tiles_of(plan: Plan) -> list[slice]:
+    return [plan.grid.region((i, 0, 0))[0] for i in range(plan.grid.counts[0])]
+
+
+def test_the_first_tiles_take_turns_while_an_operand_is_loaded() -> None:
     plan = planned(notation.matmul(MATRICES), MATRICES, 4_000_000_000, "f8", A_GPU)
-    assert plan.resident
-    assert plan.later is not None
-    rows = [box.stop - box.start for box in (plan.grid.region((i, 0, 0))[0] for i in range(plan.grid.counts[0]))]
+    assert plan.resident == {1}
+    assert plan.together > 1
+    rows = [side.stop - side.start for side in tiles_of(plan)]
     assert sum(rows) == 16384
-    assert rows[0] == plan.block[0] == max(rows)
-    assert rows[-1] < min(rows[:-1]), "the last one's way back is awaited"
+    assert rows[-1] < rows[0], "the last one's way back is awaited"
     assert plan.memory.total <= plan.budget
-    assert f"later   blocks of {plan.later[0]} x 16384" in str(plan)
+    assert f"first   {plan.together} tiles in turn" in str(plan)
+    order = [(step.index[0], step.index[2]) for step in plan.steps()]
+    panels = plan.grid.counts[2]
+    begun = [(i, k) for k in range(panels) for i in range(plan.together)]
+    assert order == begun + [(i, k) for i in range(plan.together, len(rows)) for k in range(panels)]
+    assert [step.fresh[1] for step in plan.steps()] == [i == 0 for i, _ in order], "read once"
+
+
+def test_no_more_tiles_are_alive_than_have_a_place() -> None:
+    plan = planned(notation.matmul(MATRICES), MATRICES, 4_000_000_000, "f8", A_GPU)
+    tile = plan.op.holds(plan.block)
+    begun: set[int] = set()
+    done = waiting = 0
+    for step in plan.steps():
+        waiting = min(waiting, plan.waiting(step))
+        begun.add(step.index[0])
+        assert (len(begun) - done + waiting) * tile <= plan.memory.outputs + plan.memory.partials
+        if step.stores:
+            done, waiting = done + 1, waiting + 1
+    assert done == plan.grid.counts[0]
 
 
 @pytest.mark.parametrize("chunk", [256, 700, 1000, 1024, 2048])
-def test_later_tiles_cut_no_chunk(chunk: int) -> None:
+def test_tiles_that_take_turns_cut_no_chunk(chunk: int) -> None:
     specs = [ArraySpec("x", s, np.dtype("f8")) for s in MATRICES]
     op, _ = contraction(notation.matmul(MATRICES), MATRICES, [s.dtype for s in specs], [s.order for s in specs], "test")
     op = replace(op, outputs=(Output((Along(0), Along(1))),))
@@ -456,31 +478,30 @@ def test_later_tiles_cut_no_chunk(chunk: int) -> None:
     read = replace(specs[0], chunks=(chunk, 16384))
     for sources, out in ((specs, stored), ([read, specs[1]], replace(stored, chunks=None))):
         plan = make_plan(op, sources, [out], A_GPU, 4_000_000_000)
-        starts = [plan.grid.region((i, 0, 0))[0].start for i in range(plan.grid.counts[0])]
-        if plan.later is not None or out.chunks:
-            assert not any(start % chunk for start in starts)
+        if plan.together > 1 or out.chunks:
+            assert not any(side.start % chunk for side in tiles_of(plan))
         assert plan.memory.total <= plan.budget
 
 
 @everywhere
 @given(data=st.data())
 @thorough
-def test_products_with_later_tiles(place: Place, data: st.DataObject) -> None:
+def test_products_of_tiles_that_take_turns(place: Place, data: st.DataObject) -> None:
     m, k, n = (data.draw(st.integers(1, 9)) for _ in range(3))
     block = tuple(data.draw(st.integers(1, side)) for side in (m, n, k))
-    later = (data.draw(st.integers(1, block[0])), *block[1:])
-    resident = frozenset(data.draw(st.sets(st.integers(0, 1), max_size=1)))
-    depth = data.draw(st.integers(1, 3))
+    block = (block[0], n, block[2])
+    together, depth = data.draw(st.integers(1, 4)), data.draw(st.integers(1, 3))
 
     def chosen(problem: Problem, caps: Sequence[int], units: Sequence[Sequence[int]]) -> Plan:
-        return problem.plan(block, depth, resident, later)
+        return problem.plan(block, depth, frozenset({1}), together)
 
     x, y = noise((m, k), "f8", 1), noise((k, n), "f8", 2)
     device, budget = place.device(), place.budget(100_000)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(planner, "product_plan", chosen)
         planner._chosen.cache_clear()
-        if cf.explain(linalg.matmul, x, y, budget=budget, device=device).later:
+        plan = cf.explain(linalg.matmul, x, y, budget=budget, device=device)
+        if plan.together == 1 or plan.grid.counts[0] > 1:
             got = linalg.matmul(x, y, budget=budget, device=device)
             np.testing.assert_allclose(got, x @ y, rtol=1e-12, atol=1e-12)
         planner._chosen.cache_clear()

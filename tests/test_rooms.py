@@ -23,7 +23,7 @@ FLOORS = (
     "errors units interrupts compiled grid halo spec trace memory cost",
     "ops.blockwise ops.kernels ops.keys ops.map ops.overlap ops.tiled ops.gemm ops.product ops.chain ops.fused "
     "ops.part ops.chained ops.quantile ops.digits ops.* ops",
-    "batches cuts plan coding problem search planner chunking host",
+    "batches cuts plan coding problem turns search planner chunking host",
     "stores.base stores.layout stores.checks stores.paths",
     "stores.array stores.file stores.filesink stores.zarrnode stores.zarrfiles stores.zarrcodecs stores.zarrfilters "
     "stores.zarrchain stores.zarrchunks stores.zarrshards stores.zarrencoded stores.retries stores.zarrdirect "

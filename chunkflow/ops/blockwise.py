@@ -217,6 +217,10 @@ class Blockwise:
             first += number
         return tuple(found)
 
+    def across(self, counts: Sequence[int]) -> list[int]:
+        """Axes along which there are several results, where there are so many blocks along each."""
+        return [a for a, n in enumerate(counts) if n > 1 and a not in self.folded]
+
     @cached_property
     def folded(self) -> frozenset[int]:
         """Axes that no output follows: what the blocks along them give is combined."""
