@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -284,21 +285,40 @@ def touched(extent: int, size: int, unit: int, halo: tuple[int, int] = (0, 0), *
 class Grid:
     """An index space cut into equal boxes, the last ones along each axis ragged.
 
+    Where `heads` are given, these are the sides of the first boxes along each axis, and no longer than the others.
+
     >>> grid = Grid((10,), (4,))
     >>> grid.counts, [grid.region((i,))[0].stop for i in range(3)]
     ((3,), [4, 8, 10])
+    >>> grid = Grid((10,), (4,), ((1, 3),))
+    >>> grid.counts, [grid.region((i,))[0].stop for i in range(4)]
+    ((4,), [1, 4, 8, 10])
     """
 
     extents: Shape
     block: Shape
+    heads: tuple[Shape, ...] = ()
 
     @property
     def counts(self) -> Shape:
         """Number of blocks along each axis."""
+        if self.heads:
+            sides = zip(self.extents, self.block, self.heads, strict=True)
+            return tuple(len(h) + count(max(n - sum(h), 0), b) if n else 0 for n, b, h in sides)
         return tuple(count(n, b) for n, b in zip(self.extents, self.block, strict=True))
 
     def __len__(self) -> int:
         return math.prod(self.counts)
+
+    def sides(self, axis: int) -> Counter[int]:
+        """How many boxes have which side along an axis.
+
+        >>> sorted(Grid((10,), (4,)).sides(0).items())
+        [(2, 1), (4, 2)]
+        """
+        heads = self.heads[axis] if self.heads else ()
+        whole, rest = divmod(self.extents[axis] - sum(heads), self.block[axis])
+        return Counter(heads) + Counter({self.block[axis]: whole}) + Counter([rest] if rest else [])
 
     def walk(self, order: Sequence[int]) -> Iterator[Shape]:
         """Block indices, the last axis of `order` varying fastest."""
@@ -306,10 +326,28 @@ class Grid:
         for index in itertools.product(*(range(self.counts[axis]) for axis in order)):
             yield tuple(index[p] for p in place)
 
+    def in_turn(self, order: Sequence[int], axis: int, number: int) -> Iterator[Shape]:
+        """Block indices as of `walk`, but for the first `number` along `axis`, which vary fastest before the others.
+
+        >>> list(Grid((3, 2), (1, 1)).in_turn((0, 1), 0, 2))
+        [(0, 0), (1, 0), (0, 1), (1, 1), (2, 0), (2, 1)]
+        """
+        inmost = (*(a for a in order if a != axis), axis)
+        yield from (index for index in self.walk(inmost) if index[axis] < number)
+        yield from (index for index in self.walk(order) if index[axis] >= number)
+
     def region(self, index: Shape) -> Region:
         """Region of the block at `index`."""
         sides = zip(index, self.block, self.extents, strict=True)
+        if self.heads:
+            return tuple(_side(i, h, b, n) for (i, b, n), h in zip(sides, self.heads, strict=True))
         return tuple(slice(i * b, min((i + 1) * b, n)) for i, b, n in sides)
+
+
+def _side(index: int, heads: Shape, size: int, extent: int) -> slice:
+    """A box's side along an axis whose first boxes have the sides `heads`."""
+    start = sum(heads[:index]) + max(index - len(heads), 0) * size
+    return slice(start, min(start + (heads[index] if index < len(heads) else size), extent))
 
 
 def regions(shape: Shape, sides: Shape) -> Iterator[Region]:

@@ -5,7 +5,6 @@ Pure: knows no device and no store. `chunkflow.planner` makes plans, `chunkflow.
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -140,7 +139,8 @@ class Plan:
     ``str(plan)`` describes it for people. Sizes are in bytes, times in seconds. Blocks are what is loaded and
     stored; the kernel computes them tile by tile where that keeps it in the cache. Where there are fewer lanes than
     cores, each has `coders` threads for the chunks of its blocks. Of a `resident` operand every block is loaded once,
-    and stays; the while, so many tiles of a product are computed `together`, block by block in turn.
+    and stays; the while, so many tiles of a product are computed `together`, block by block in turn. `heads` are the
+    sides of the first blocks along each axis, where they are others.
     """
 
     op: Blockwise
@@ -163,6 +163,7 @@ class Plan:
     coders: int = 1
     resident: frozenset[int] = frozenset()
     together: int = 1
+    heads: tuple[Shape, ...] = ()
 
     @cached_property
     def batches(self) -> dict[int, Batch]:
@@ -172,7 +173,7 @@ class Plan:
     @cached_property
     def grid(self) -> Grid:
         """The loop nest cut into blocks."""
-        return Grid(self.op.extents, self.block)
+        return Grid(self.op.extents, self.block, self.heads)
 
     @property
     def bytes_in(self) -> int:
@@ -208,21 +209,14 @@ class Plan:
         if not self.machine.staged or self._combined == 1:
             return self.depth - 1
         copied = bool(step.stores) and not isinstance(self.op, Contraction)
-        waiting = -(-self.depth // self._combined) - copied
-        if self.together > 1:
-            waiting += min(step.index[self.op.across(self.grid.counts)[0]], self.together - 1)
-        return waiting
+        done = min(step.index[self.op.across(self.grid.counts)[0]], self.together - 1) if self.together > 1 else 0
+        return -(-self.depth // self._combined) - copied + done
 
     def _order(self) -> Iterator[Shape]:
         """Indices of blocks: while a resident operand is loaded, several tiles take turns."""
         if self.together == 1:
             return self.grid.walk(self.walk)
-        (axis,), number = self.op.across(self.grid.counts), self.together
-        inmost = (*(a for a in self.walk if a != axis), axis)
-        return itertools.chain(
-            (index for index in self.grid.walk(inmost) if index[axis] < number),
-            (index for index in self.grid.walk(self.walk) if index[axis] >= number),
-        )
+        return self.grid.in_turn(self.walk, self.op.across(self.grid.counts)[0], self.together)
 
     @property
     def results(self) -> tuple[int, ...]:
@@ -271,6 +265,15 @@ class Plan:
     def slot_shape(self, operand: int) -> Shape:
         """Extents of the slot that takes any block of an operand."""
         return self.op.operands[operand].shape(self.block)
+
+    def slot_shapes(self, operand: int) -> list[Shape]:
+        """Extents of each slot of an operand: those of a resident one are as large as the blocks that stay there."""
+        if operand not in self.resident:
+            return [self.slot_shape(operand)] * self.slots(operand)
+        nest = self.op.operands[operand]
+        own = tuple([n if a in nest.axes else 1 for a, n in enumerate(self.grid.counts)])
+        indices = Grid(own, (1,) * len(own)).walk(self.walk)
+        return [_grid.shape_of(nest.region(self.grid.region(index))) for index in indices]
 
     @property
     def reuses(self) -> bool:
@@ -375,7 +378,7 @@ class Plan:
         block = " x ".join(map(str, self.block)) or "one element"
         lines = [
             f"{len(self.grid)} blocks of {block} (grid {counts}, {self.depth} slots, {self.lanes} computing at once)",
-            *([f"  first   {self.together} tiles in turn"] if self.together > 1 else []),
+            *([f"  first   {self.together} tiles in turn, heads {self.heads}"] if self.together > 1 else []),
             *([f"  compute by tiles of {self.tile}"] if self.tile != self.block else []),
             *(line("read", s, self.slot_shape(i), self._where(i)) for i, s in enumerate(self.operands)),
             *(line("write", s, o.shape(self.block)) for s, o in zip(self.outputs, self.op.outputs, strict=True)),

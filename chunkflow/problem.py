@@ -56,13 +56,21 @@ class Problem:
     strips: tuple[int, int] = (0, 0)
     unpacked: frozenset[int] = frozenset()
 
-    def plan(self, block: Shape, depth: int, resident: frozenset[int] = frozenset(), together: int = 1) -> Plan:
+    def plan(
+        self,
+        block: Shape,
+        depth: int,
+        resident: frozenset[int] = frozenset(),
+        together: int = 1,
+        heads: tuple[Shape, ...] = (),
+    ) -> Plan:
         """The plan with this block and this many slots, whether it fits the budget or not.
 
-        So many tiles are computed `together` while resident operands are loaded.
+        So many tiles are computed `together` while resident operands are loaded; the first blocks along each axis have
+        the sides `heads`.
         """
         op, machine, page = self.op, self.machine, self.machine.page
-        grid = Grid(op.extents, block)
+        grid = Grid(op.extents, block, heads)
         blocks, counts = len(grid), grid.counts
         walk = _best_walk(op, self.operands, grid, depth, resident)
         if op.has_halo and depth > 1:
@@ -86,8 +94,10 @@ class Problem:
             loads = different if i in resident else op.loads(operand, counts, walk)
             privates.append(private(machine, spec, loads, blocks, bool(self.outputs) and not operand.halo))
             if machine.staged or not spec.in_memory or operand.padded:
-                slots = loads if i in resident else lanes if privates[-1] else depth
-                inputs += min(slots, max(loads, 1)) * rounded(nbytes, page)
+                if i in resident:
+                    inputs += _resident(operand, spec, grid, page)
+                else:
+                    inputs += min(lanes if privates[-1] else depth, max(loads, 1)) * rounded(nbytes, page)
             repeats = loads // max(different, 1) if blocks else 0
             touched = _decoded(spec, operand, grid, walk, depth) * repeats
             read += touched
@@ -163,7 +173,9 @@ class Problem:
         encode = sum(s.nbytes for s in self.outputs if s.chunks is not None)
         work = op.work if isinstance(op, Contraction) else 0
         turns = tuple([n * (together if a in op.across(counts) else 1) for a, n in enumerate(block)])
-        first = sum(in_bytes) + sum(self._awaited(i, turns, upload, work) for i in resident)
+        begin = grid.region((0,) * len(counts)) if blocks else ()
+        first = sum(_bytes([_grid.shape_of(o.region(begin)) for o in op.operands], self.operands)) if blocks else 0
+        first += sum(self._awaited(i, turns, upload, work) for i in resident)
         ends = grid.region(tuple([n - 1 for n in counts])) if blocks else ()
         last = sum(_bytes([_grid.shape_of(o.region(ends)) for o in op.outputs], self.outputs)) if blocks else 0
         traffic = Traffic(read, upload, compute, written, written, decode, encode, first, last)
@@ -193,6 +205,7 @@ class Problem:
             coders=coding.threads,
             resident=resident,
             together=together,
+            heads=heads,
         )
 
     def _awaited(self, operand: int, block: Shape, upload: int, work: int) -> int:
@@ -276,6 +289,15 @@ def _cut(spec: ArraySpec, machine: Machine, *, strict: bool, batch: Batch | None
 def _bytes(shapes: Sequence[Shape], specs: Sequence[ArraySpec]) -> list[int]:
     """Bytes of a block of each array."""
     return [math.prod(n) * s.dtype.itemsize for n, s in zip(shapes, specs, strict=True)]
+
+
+def _resident(operand: Operand, spec: ArraySpec, grid: Grid, page: int) -> int:
+    """Bytes of all blocks of an operand, each in memory of its own."""
+    sides = [grid.sides(a) if a in operand.axes else {1: 1} for a in range(len(grid.extents))]
+    return sum(
+        math.prod(times) * rounded(math.prod(operand.shape(shape)) * spec.dtype.itemsize, page)
+        for shape, times in (zip(*chosen, strict=True) for chosen in itertools.product(*(s.items() for s in sides)))
+    )
 
 
 def _decoded(spec: ArraySpec, operand: Operand, grid: Grid, walk: Shape, depth: int) -> int:

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
@@ -64,10 +65,9 @@ class Slot:
 def make_slots(plan: Plan, device: Device, pool: Pool, operand: int, fillers: int) -> list[Slot]:
     """An operand's slots."""
     spec = plan.operands[operand]
-    nbytes = int(np.prod(plan.slot_shape(operand), dtype=np.int64)) * spec.dtype.itemsize
     slots = []
-    for _ in range(plan.slots(operand)):
-        slot = Slot(nbytes, [device.event() for _ in range(fillers)])
+    for shape in plan.slot_shapes(operand):
+        slot = Slot(math.prod(shape) * spec.dtype.itemsize, [device.event() for _ in range(fillers)])
         device.host_writes(slot)
         slots.append(slot)
     return slots

@@ -12,6 +12,7 @@ import math
 from collections.abc import Callable, Sequence
 
 from chunkflow import grid as _grid
+from chunkflow.grid import Shape
 from chunkflow.ops.product import Contraction
 from chunkflow.plan import Plan
 from chunkflow.problem import Problem
@@ -30,6 +31,9 @@ MOST_TOGETHER = 8
 
 NEAR_END = 1.01
 """Of runs that end so much later than the soonest the one of the largest tiles is taken: its products are faster."""
+
+LEAST_PANEL = 512
+"""The first panel is cut where its side is a multiple of this, so that parts of it suit kernels for matrices."""
 
 MOST_AHEAD = 6
 """Slots for panels, at most, where smaller tiles leave memory for them."""
@@ -54,7 +58,7 @@ def in_turn(problem: Problem, plan: Plan, units: Sequence[int]) -> Plan:
         return plan
     least, extent, side = math.lcm(FULL, units[axis]), op.extents[axis], plan.block[axis]
     step = least * max(1, side // least // SIZES)
-    seconds = _ended(problem, plan, axis)
+    seconds, heads = _ended(problem, plan, axis), _heads(problem, plan)
     known = {
         (rows, together): seconds(rows, together)
         for rows in {side, *range(step, side, step)}
@@ -66,11 +70,21 @@ def in_turn(problem: Problem, plan: Plan, units: Sequence[int]) -> Plan:
         rows, together = max((n for n, t in known.items() if t <= soon), key=lambda n: (n[0], -n[1]))
         block = tuple(rows if a == axis else n for a, n in enumerate(plan.block))
         depths = range(MOST_AHEAD, max(problem.machine.depths) - 1, -1)
-        plans = (problem.plan(block, depth, plan.resident, together) for depth in depths)
+        plans = (problem.plan(block, depth, plan.resident, together, heads) for depth in depths)
         if found := next((p for p in plans if p.memory.total <= problem.budget), None):
             return found
         del known[rows, together]
     return plan
+
+
+def _heads(problem: Problem, plan: Plan) -> tuple[Shape, ...]:
+    """A quarter of the first panel, and the rest of it: what is awaited before anything is computed is so much less."""
+    folded = [a for a, n in enumerate(plan.grid.counts) if n > 1 and a in problem.op.folded]
+    chunked = any(s.chunks for s in problem.operands)
+    if len(folded) != 1 or chunked or plan.block[folded[0]] % LEAST_PANEL:
+        return ()
+    panel = plan.block[folded[0]]
+    return tuple((panel // 4, panel - panel // 4) if a in folded else () for a in range(len(plan.block)))
 
 
 def _ended(problem: Problem, plan: Plan, axis: int) -> Callable[[int, int], float]:

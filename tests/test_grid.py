@@ -36,13 +36,20 @@ def cuttings(draw: st.DrawFn) -> tuple[Shape, Shape, int, Shape, Shape]:
 def test_a_grid_covers_its_space_once(data: st.DataObject) -> None:
     extents = data.draw(st.lists(st.integers(0, 9), min_size=1, max_size=3).map(tuple))
     block = tuple(data.draw(st.integers(1, n + 2)) for n in extents)
-    boxes = Grid(extents, block)
+    heads = tuple(
+        tuple(data.draw(st.lists(st.integers(1, b), max_size=2).filter(lambda sides, n=n: sum(sides) <= n)))
+        for n, b in zip(extents, block, strict=True)
+    )
+    boxes = Grid(extents, block, data.draw(st.sampled_from([(), heads])))
     times = np.zeros(extents, int)
     for index in boxes.walk(range(len(extents))):
         region = boxes.region(index)
         times[region] += 1
         assert all(0 < side.stop - side.start <= most for side, most in zip(region, block, strict=True))
     assert (times == 1).all()
+    for axis, number in enumerate(boxes.counts):
+        assert sum(boxes.sides(axis).values()) == number
+        assert sum(side * times for side, times in boxes.sides(axis).items()) == extents[axis]
 
 
 @given(cuttings())

@@ -450,6 +450,10 @@ def test_the_first_tiles_take_turns_while_an_operand_is_loaded() -> None:
     assert f"first   {plan.together} tiles in turn" in str(plan)
     order = [(step.index[0], step.index[2]) for step in plan.steps()]
     panels = plan.grid.counts[2]
+    widths = [side.stop - side.start for side in (plan.grid.region((0, 0, k))[2] for k in range(panels))]
+    assert 0 < widths[0] < widths[1] < max(widths), "less is awaited before anything is computed"
+    assert sum(widths) == 16384
+    assert sum(math.prod(shape) for shape in plan.slot_shapes(1)) == 16384**2, "no slot is larger than what stays there"
     begun = [(i, k) for k in range(panels) for i in range(plan.together)]
     assert order == begun + [(i, k) for i in range(plan.together, len(rows)) for k in range(panels)]
     assert [step.fresh[1] for step in plan.steps()] == [i == 0 for i, _ in order], "read once"
@@ -491,9 +495,11 @@ def test_products_of_tiles_that_take_turns(place: Place, data: st.DataObject) ->
     block = tuple(data.draw(st.integers(1, side)) for side in (m, n, k))
     block = (block[0], n, block[2])
     together, depth = data.draw(st.integers(1, 4)), data.draw(st.integers(1, 3))
+    head = data.draw(st.lists(st.integers(1, block[2]), max_size=2).filter(lambda sides: sum(sides) <= k))
+    heads = data.draw(st.sampled_from([(), ((), (), tuple(head))]))
 
     def chosen(problem: Problem, caps: Sequence[int], units: Sequence[Sequence[int]]) -> Plan:
-        return problem.plan(block, depth, frozenset({1}), together)
+        return problem.plan(block, depth, frozenset({1}), together, heads)
 
     x, y = noise((m, k), "f8", 1), noise((k, n), "f8", 2)
     device, budget = place.device(), place.budget(100_000)
