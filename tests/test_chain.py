@@ -115,6 +115,13 @@ def test_what_has_no_text_is_called_as_ever(device: Any) -> None:
 
 
 @needs_compiler
+def test_what_folds_give_of_nothing_takes_no_kernel(device: Any) -> None:
+    x = cf.open(np.empty((0, 5)))
+    total, lines = cf.compute((abs(x) * 2 + 1).sum(), (x * x + 1).max(axis=1), device=device)
+    assert (total, lines.shape, device.made) == (0, (0,), [])
+
+
+@needs_compiler
 def test_transposed_arrays_keep_their_order(device: Any) -> None:
     x = np.asfortranarray(filled((30, 40), "f4"))
     same((cf.open(x) * 2 + 1).compute(device=device), x * 2 + 1)
