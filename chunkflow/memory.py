@@ -31,7 +31,7 @@ def temporaries(nbytes: int, block: int, page: int) -> int:
     """
     if nbytes <= page:
         return rounded(nbytes, page)
-    wasted = rounded(block, page) - block if block > page // 2 else 0
+    wasted = rounded(block, page) - block if block > page // 2 and page > ALIGNMENT else 0  # else of no weight
     return rounded(nbytes + max(2 * page, wasted * -(-nbytes // max(block, 1))), page)
 
 

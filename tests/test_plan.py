@@ -20,7 +20,7 @@ from chunkflow.devices.moving import tabled
 from chunkflow.errors import ArgumentError, ArgumentTypeError, BudgetError
 from chunkflow.grid import Grid, Region, Shape, placed, shape_of
 from chunkflow.halo import Boundary
-from chunkflow.memory import Projection, Ring, rounded
+from chunkflow.memory import Projection, Ring, rounded, temporaries
 from chunkflow.ops.blockwise import Along, Blockwise, Operand, Output
 from chunkflow.ops.map import nest
 from chunkflow.plan import Plan, Step
@@ -463,6 +463,11 @@ def test_rounded(nbytes: int, page: int, expected: int) -> None:
 def test_rounding_never_takes_away(nbytes: int, page: int) -> None:
     assert nbytes <= rounded(nbytes, page) < nbytes + page
     assert rounded(rounded(nbytes, page), page) == rounded(nbytes, page)
+
+
+@given(st.integers(0, 1 << 24), st.integers(0, 1 << 12))
+def test_temporaries_waste_no_pages_where_there_are_none(nbytes: int, block: int) -> None:
+    assert nbytes <= temporaries(nbytes, block, 512) <= nbytes + 3 * 512
 
 
 def test_a_projection_sums_its_terms() -> None:

@@ -73,6 +73,10 @@ class _Mapping(NamedTuple):
     path: str
     offset: int
 
+    def has(self, start: int, stop: int) -> bool:
+        """Whether these addresses lie in it."""
+        return self.start <= start and stop <= self.stop
+
     @property
     def current(self) -> bool:
         """Whether the file still has that name, as far as a name tells."""
@@ -93,13 +97,14 @@ def _mapping(array: np.ndarray) -> tuple[_Mapping, int] | None:
         return None
     first = int(array.__array_interface__["data"][0])
     low, high = bounds(array.shape, array.strides, array.dtype.itemsize)
+    ends = first + low, first + high
     found = _known.get(owner)
-    if found is None or not found.current:
+    # A mapping may have several lines, after `madvise` for a part of it, and others when its size was changed.
+    if found is None or not found.has(*ends) or not found.current:
         if (found := _line(first)) is None:
             return None
         _known[owner] = found
-    inside = found.start <= first + low and first + high <= found.stop
-    return (found, found.offset + first - found.start) if inside else None
+    return (found, found.offset + first - found.start) if found.has(*ends) else None
 
 
 def _line(address: int) -> _Mapping | None:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import errno
+import mmap
 import os
 import resource
 import signal
@@ -21,7 +22,7 @@ from chunkflow.stores import mapped as mapped_module
 from chunkflow.stores.array import ArraySource, ArrayTarget
 from chunkflow.stores.file import FileSource, Strided
 from chunkflow.stores.filesink import FileSink, FileTarget
-from chunkflow.stores.mapped import mapped_file
+from chunkflow.stores.mapped import mapped_file, mapped_space
 from chunkflow.testing import SinkContract, SourceContract, filled, laid_out
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="needs Linux")
@@ -478,6 +479,31 @@ def test_a_mapping_is_looked_up_once_and_again_when_its_file_is_renamed(
     (tmp_path / "a.bin").write_bytes(bytes(200))
     assert mapped_file(base[2:]) == (str(tmp_path / "b.bin"), OFFSET + 4 * 10)
     assert len(looked) == 2
+
+
+@pytest.mark.skipif(not hasattr(mmap.mmap, "madvise"), reason="needs madvise")
+def test_arrays_of_a_mapping_that_has_several_lines_are_found(tmp_path: Path) -> None:
+    page, path = mmap.PAGESIZE, tmp_path / "parts.bin"
+    path.write_bytes(bytes(8 * page))
+    with path.open("r+b") as opened:
+        whole = np.frombuffer(mmap.mmap(opened.fileno(), 0), "u1")
+    whole.base.obj.madvise(mmap.MADV_RANDOM, 2 * page, 2 * page)
+    for start, stop in ((0, 1), (2, 4), (5, 8), (0, 2)):
+        part = whole[start * page : stop * page]
+        assert mapped_file(part) == (str(path), start * page)
+        found = mapped_space(part)
+        assert found is not None
+        assert found[1] == start * page
+
+
+def test_a_mapping_whose_size_was_changed_is_found(tmp_path: Path) -> None:
+    path, size = tmp_path / "grown.bin", 4 * mmap.PAGESIZE
+    path.write_bytes(bytes(size))
+    with path.open("r+b") as opened:
+        mapping = mmap.mmap(opened.fileno(), 0)
+    assert mapped_file(np.frombuffer(mapping, "u1")) == (str(path), 0)
+    mapping.resize(64 * size)
+    assert mapped_file(np.frombuffer(mapping, "u1")[size:]) == (str(path), size)
 
 
 def test_footprints_are_the_file_s(tmp_path: Path) -> None:
