@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import NamedTuple
 
 Region = tuple[slice, ...]
 Shape = tuple[int, ...]
@@ -279,6 +280,16 @@ def touched(extent: int, size: int, unit: int, halo: tuple[int, int] = (0, 0), *
     if rounds:
         total += rounds * sum(map(of, range(first, first + period)))
     return total + sum(map(of, range(first, first + more)))
+
+
+class Turns(NamedTuple):
+    """How a walk over a product begins: with so many tiles in turn, and with blocks of these sides along each axis."""
+
+    together: int = 1
+    heads: tuple[Shape, ...] = ()
+
+
+ONE_BY_ONE = Turns()
 
 
 @dataclass(frozen=True)

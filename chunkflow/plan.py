@@ -14,7 +14,7 @@ from chunkflow import grid as _grid
 from chunkflow.batches import Batch
 from chunkflow.cost import Estimate, Machine, Traffic
 from chunkflow.cuts import Cut
-from chunkflow.grid import Grid, Region, Shape
+from chunkflow.grid import ONE_BY_ONE, Grid, Region, Shape, Turns
 from chunkflow.halo import kept, parts, rest
 from chunkflow.memory import Projection, Ring, rounded
 from chunkflow.ops.blockwise import Along, Blockwise, Operand
@@ -139,8 +139,7 @@ class Plan:
     ``str(plan)`` describes it for people. Sizes are in bytes, times in seconds. Blocks are what is loaded and
     stored; the kernel computes them tile by tile where that keeps it in the cache. Where there are fewer lanes than
     cores, each has `coders` threads for the chunks of its blocks. Of a `resident` operand every block is loaded once,
-    and stays; the while, so many tiles of a product are computed `together`, block by block in turn. `heads` are the
-    sides of the first blocks along each axis, where they are others.
+    and stays; the while, tiles of a product take `turns`, block by block.
     """
 
     op: Blockwise
@@ -162,8 +161,7 @@ class Plan:
     notes: tuple[str, ...] = ()
     coders: int = 1
     resident: frozenset[int] = frozenset()
-    together: int = 1
-    heads: tuple[Shape, ...] = ()
+    turns: Turns = ONE_BY_ONE
 
     @cached_property
     def batches(self) -> dict[int, Batch]:
@@ -173,7 +171,7 @@ class Plan:
     @cached_property
     def grid(self) -> Grid:
         """The loop nest cut into blocks."""
-        return Grid(self.op.extents, self.block, self.heads)
+        return Grid(self.op.extents, self.block, self.turns.heads)
 
     @property
     def bytes_in(self) -> int:
@@ -209,14 +207,15 @@ class Plan:
         if not self.machine.staged or self._combined == 1:
             return self.depth - 1
         copied = bool(step.stores) and not isinstance(self.op, Contraction)
-        done = min(step.index[self.op.across(self.grid.counts)[0]], self.together - 1) if self.together > 1 else 0
+        together = self.turns.together
+        done = min(step.index[self.op.across(self.grid.counts)[0]], together - 1) if together > 1 else 0
         return -(-self.depth // self._combined) - copied + done
 
     def _order(self) -> Iterator[Shape]:
         """Indices of blocks: while a resident operand is loaded, several tiles take turns."""
-        if self.together == 1:
+        if self.turns.together == 1:
             return self.grid.walk(self.walk)
-        return self.grid.in_turn(self.walk, self.op.across(self.grid.counts)[0], self.together)
+        return self.grid.in_turn(self.walk, self.op.across(self.grid.counts)[0], self.turns.together)
 
     @property
     def results(self) -> tuple[int, ...]:
@@ -378,7 +377,7 @@ class Plan:
         block = " x ".join(map(str, self.block)) or "one element"
         lines = [
             f"{len(self.grid)} blocks of {block} (grid {counts}, {self.depth} slots, {self.lanes} computing at once)",
-            *([f"  first   {self.together} tiles in turn, heads {self.heads}"] if self.together > 1 else []),
+            *([f"  first   {self.turns.together} tiles in turn"] if self.turns.together > 1 else []),
             *([f"  compute by tiles of {self.tile}"] if self.tile != self.block else []),
             *(line("read", s, self.slot_shape(i), self._where(i)) for i, s in enumerate(self.operands)),
             *(line("write", s, o.shape(self.block)) for s, o in zip(self.outputs, self.op.outputs, strict=True)),

@@ -15,7 +15,7 @@ from chunkflow.batches import Batch, batch_of, device_bytes
 from chunkflow.coding import FETCHERS, LATENCY, Coding, best_coding
 from chunkflow.cost import Machine, Traffic, estimate
 from chunkflow.cuts import Cut
-from chunkflow.grid import Grid, Shape
+from chunkflow.grid import ONE_BY_ONE, Grid, Shape, Turns
 from chunkflow.halo import length
 from chunkflow.memory import ALIGNMENT, Projection, Ring, rounded, shared_page, temporaries
 from chunkflow.ops.blockwise import Blockwise, Operand
@@ -61,16 +61,14 @@ class Problem:
         block: Shape,
         depth: int,
         resident: frozenset[int] = frozenset(),
-        together: int = 1,
-        heads: tuple[Shape, ...] = (),
+        turns: Turns = ONE_BY_ONE,
     ) -> Plan:
         """The plan with this block and this many slots, whether it fits the budget or not.
 
-        So many tiles are computed `together` while resident operands are loaded; the first blocks along each axis have
-        the sides `heads`.
+        While resident operands are loaded tiles take `turns`.
         """
         op, machine, page = self.op, self.machine, self.machine.page
-        grid = Grid(op.extents, block, heads)
+        grid = Grid(op.extents, block, turns.heads)
         blocks, counts = len(grid), grid.counts
         walk = _best_walk(op, self.operands, grid, depth, resident)
         if op.has_halo and depth > 1:
@@ -117,7 +115,7 @@ class Problem:
             outputs += min(waiting, max(stores, 1)) * sum(rounded(out_bytes[i], page) for i in part.numbers)
         kept = op.holds(block)
         if len(op.parts) == 1:
-            partials = lanes * together * rounded(kept, page) if kept else 0
+            partials = lanes * turns.together * rounded(kept, page) if kept else 0
         else:
             held = [(p.holds(block), p.alive(counts, walk)) for p in op.parts]
             partials = lanes * sum(alive * rounded(n, page) for n, alive in held if n)
@@ -172,10 +170,12 @@ class Problem:
             spilled = compute if tile == block else int(held_bytes * times)
         encode = sum(s.nbytes for s in self.outputs if s.chunks is not None)
         work = op.work if isinstance(op, Contraction) else 0
-        turns = tuple([n * (together if a in op.across(counts) else 1) for a, n in enumerate(block)])
-        begin = grid.region((0,) * len(counts)) if blocks else ()
-        first = sum(_bytes([_grid.shape_of(o.region(begin)) for o in op.operands], self.operands)) if blocks else 0
-        first += sum(self._awaited(i, turns, upload, work) for i in resident)
+        passing = tuple([n * (turns.together if a in op.across(counts) else 1) for a, n in enumerate(block)])
+        first = sum(in_bytes)
+        if turns.heads:
+            sides = [head[0] if head else n for head, n in zip(turns.heads, block, strict=True)]
+            first = sum(_bytes([o.shape(sides) for o in op.operands], self.operands))
+        first += sum(self._awaited(i, passing, upload, work) for i in resident)
         ends = grid.region(tuple([n - 1 for n in counts])) if blocks else ()
         last = sum(_bytes([_grid.shape_of(o.region(ends)) for o in op.outputs], self.outputs)) if blocks else 0
         traffic = Traffic(read, upload, compute, written, written, decode, encode, first, last)
@@ -204,8 +204,7 @@ class Problem:
             estimate=seconds,
             coders=coding.threads,
             resident=resident,
-            together=together,
-            heads=heads,
+            turns=turns,
         )
 
     def _awaited(self, operand: int, block: Shape, upload: int, work: int) -> int:

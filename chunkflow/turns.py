@@ -12,7 +12,7 @@ import math
 from collections.abc import Callable, Sequence
 
 from chunkflow import grid as _grid
-from chunkflow.grid import Shape
+from chunkflow.grid import Shape, Turns
 from chunkflow.ops.product import Contraction
 from chunkflow.plan import Plan
 from chunkflow.problem import Problem
@@ -70,7 +70,7 @@ def in_turn(problem: Problem, plan: Plan, units: Sequence[int]) -> Plan:
         rows, together = max((n for n, t in known.items() if t <= soon), key=lambda n: (n[0], -n[1]))
         block = tuple(rows if a == axis else n for a, n in enumerate(plan.block))
         depths = range(MOST_AHEAD, max(problem.machine.depths) - 1, -1)
-        plans = (problem.plan(block, depth, plan.resident, together, heads) for depth in depths)
+        plans = (problem.plan(block, depth, plan.resident, Turns(together, heads)) for depth in depths)
         if found := next((p for p in plans if p.memory.total <= problem.budget), None):
             return found
         del known[rows, together]

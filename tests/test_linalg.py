@@ -26,7 +26,7 @@ from chunkflow import errors, linalg, planner
 from chunkflow.cost import Machine
 from chunkflow.devices import rates
 from chunkflow.devices.numpy import NumpyDevice
-from chunkflow.grid import Grid
+from chunkflow.grid import Grid, Turns
 from chunkflow.memory import rounded
 from chunkflow.ops import gemm, notation, product
 from chunkflow.ops.blockwise import Along, Output
@@ -442,20 +442,20 @@ def tiles_of(plan: Plan) -> list[slice]:
 def test_the_first_tiles_take_turns_while_an_operand_is_loaded() -> None:
     plan = planned(notation.matmul(MATRICES), MATRICES, 4_000_000_000, "f8", A_GPU)
     assert plan.resident == {1}
-    assert plan.together > 1
+    assert plan.turns.together > 1
     rows = [side.stop - side.start for side in tiles_of(plan)]
     assert sum(rows) == 16384
     assert rows[-1] < rows[0], "the last one's way back is awaited"
     assert plan.memory.total <= plan.budget
-    assert f"first   {plan.together} tiles in turn" in str(plan)
+    assert f"first   {plan.turns.together} tiles in turn" in str(plan)
     order = [(step.index[0], step.index[2]) for step in plan.steps()]
     panels = plan.grid.counts[2]
     widths = [side.stop - side.start for side in (plan.grid.region((0, 0, k))[2] for k in range(panels))]
     assert 0 < widths[0] < widths[1] < max(widths), "less is awaited before anything is computed"
     assert sum(widths) == 16384
     assert sum(math.prod(shape) for shape in plan.slot_shapes(1)) == 16384**2, "no slot is larger than what stays there"
-    begun = [(i, k) for k in range(panels) for i in range(plan.together)]
-    assert order == begun + [(i, k) for i in range(plan.together, len(rows)) for k in range(panels)]
+    begun = [(i, k) for k in range(panels) for i in range(plan.turns.together)]
+    assert order == begun + [(i, k) for i in range(plan.turns.together, len(rows)) for k in range(panels)]
     assert [step.fresh[1] for step in plan.steps()] == [i == 0 for i, _ in order], "read once"
 
 
@@ -482,7 +482,7 @@ def test_tiles_that_take_turns_cut_no_chunk(chunk: int) -> None:
     read = replace(specs[0], chunks=(chunk, 16384))
     for sources, out in ((specs, stored), ([read, specs[1]], replace(stored, chunks=None))):
         plan = make_plan(op, sources, [out], A_GPU, 4_000_000_000)
-        if plan.together > 1 or out.chunks:
+        if plan.turns.together > 1 or out.chunks:
             assert not any(side.start % chunk for side in tiles_of(plan))
         assert plan.memory.total <= plan.budget
 
@@ -499,7 +499,7 @@ def test_products_of_tiles_that_take_turns(place: Place, data: st.DataObject) ->
     heads = data.draw(st.sampled_from([(), ((), (), tuple(head))]))
 
     def chosen(problem: Problem, caps: Sequence[int], units: Sequence[Sequence[int]]) -> Plan:
-        return problem.plan(block, depth, frozenset({1}), together, heads)
+        return problem.plan(block, depth, frozenset({1}), Turns(together, heads))
 
     x, y = noise((m, k), "f8", 1), noise((k, n), "f8", 2)
     device, budget = place.device(), place.budget(100_000)
@@ -507,7 +507,7 @@ def test_products_of_tiles_that_take_turns(place: Place, data: st.DataObject) ->
         patch.setattr(planner, "product_plan", chosen)
         planner._chosen.cache_clear()
         plan = cf.explain(linalg.matmul, x, y, budget=budget, device=device)
-        if plan.together == 1 or plan.grid.counts[0] > 1:
+        if plan.turns.together == 1 or plan.grid.counts[0] > 1:
             got = linalg.matmul(x, y, budget=budget, device=device)
             np.testing.assert_allclose(got, x @ y, rtol=1e-12, atol=1e-12)
         planner._chosen.cache_clear()
