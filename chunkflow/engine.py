@@ -261,7 +261,7 @@ class Flight:
 
     def make_room(self, step: Step) -> None:
         """Wait for everything; from now on fewer results wait: memory did not suffice, and to run out takes long."""
-        self._most = max(0, min(self._plan.waiting(step), self._most) - 1)
+        self._most = max(0, min(self._plan.waiting(step), self._most, len(self._results)) - 1)
         self._trace.noted("memory ran out: fewer results wait to be stored while a block is computed")
         self.end()
 

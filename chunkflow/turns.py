@@ -52,6 +52,8 @@ def in_turn(problem: Problem, plan: Plan, units: Sequence[int]) -> Plan:
     if not (plan.resident and len(along) == 1 and op.tile_alone and counts[along[0]] <= MOST_TILES):
         return plan
     (axis,) = along
+    if plan.block[axis] % units[axis]:
+        return plan
     passing = [o for i, o in enumerate(op.operands) if i not in plan.resident]
     several = {a for a, n in enumerate(counts) if n > 1}
     if any(axis in op.operands[i].axes for i in plan.resident) or not all(several <= set(o.axes) for o in passing):

@@ -261,12 +261,12 @@ def wait_all(stream: int, events: Sequence[int], wait: Callable[[int, int], Any]
     """Let a stream wait for events: in one call if there are several, or by `wait` one after the other."""
     driver = cuda_driver() if len(events) > 1 else None
     if staging is not None and driver is not None:
-        _check(staging.wait(_table(driver), stream, array("q", events)))
+        _check(staging.wait(_table(driver), stream, array("q", events)), "the wait of a stream for others")
         return
     for event in events:
         wait(stream, event)
 
 
-def _check(status: int) -> None:
+def _check(status: int, what: str = "a copy between host and device") -> None:
     if status:
-        raise DeviceError(f"the CUDA driver's error {status} ended a copy between host and device")
+        raise DeviceError(f"the CUDA driver's error {status} ended {what}")
