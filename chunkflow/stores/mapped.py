@@ -86,7 +86,7 @@ class _Mapping(NamedTuple):
             return False
 
 
-# With a GPU's libraries the process's map has thousands of lines, and takes milliseconds to read.
+# With a GPU's libraries the process's map has hundreds of lines, and takes milliseconds to read.
 _known: WeakKeyDictionary[mmap.mmap, _Mapping] = WeakKeyDictionary()
 
 
