@@ -370,10 +370,10 @@ def test_what_the_driver_gives_stays_within_the_budget(
     try:
         with cf.Budget(megabytes * MB) as budget, memory.sampled():
             cf.map(work.fn, *[in_memory] * work.operands, device="cuda", **work.options)
-    except cf.BudgetError:
-        assert megabytes == 64, "any of them fits the others"
-        assert work.libraries or device(0).reserve > 40 * MB
-        return  # the trial call has shown what the library takes: there is no run to measure
+    except cf.BudgetError:  # the trial call has shown what the library takes: there is no run to measure
+        left = megabytes * MB - device(0).reserve
+        assert left < (64 * MB if work.libraries else 32 * MB), "more is left than any of them needs"
+        return
     assert 0 < memory.taken <= budget.limit
     assert budget.peak <= budget.limit
 

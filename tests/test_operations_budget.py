@@ -14,6 +14,7 @@ import test_budget
 from test_budget import MB, SLACK, DriverMemory, traced
 
 import chunkflow as cf
+from chunkflow import devices
 
 on_disk, bare_context = test_budget.on_disk, test_budget.bare_context
 
@@ -127,7 +128,7 @@ def test_what_the_driver_gives_stays_within_the_budget(
         with cf.Budget(megabytes * MB) as budget, memory.sampled():
             operation.run(x, device="cuda")
     except cf.BudgetError:
-        assert megabytes == 64, "any of them fits the others"
+        assert megabytes * MB - devices.resolve("cuda").reserve < 64 * MB, "more is left than any of them needs"
         return
     assert 0 < memory.taken <= budget.limit
     assert budget.peak <= budget.limit
