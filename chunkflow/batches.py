@@ -11,13 +11,17 @@ from chunkflow.cost import Decoding, Machine
 from chunkflow.grid import Shape
 from chunkflow.memory import rounded
 from chunkflow.ops.blockwise import Operand
+from chunkflow.packed import FACTS
 from chunkflow.spec import ArraySpec
 
 ALIGNMENT = 16
 """Multiples of bytes at which chunks begin in a buffer: of every dtype's size, for some come decoded."""
 
 ROWS = 6
-"""Rows of a batch's table: numbers of 8 bytes, one for each chunk."""
+"""Rows of a batch's table: numbers of 8 bytes, one for each item."""
+
+FEW = 32
+"""Items that a chunk may have, however short."""
 
 
 @dataclass(frozen=True)
@@ -31,6 +35,10 @@ class Batch:
         Chunks of a block, at most.
     nbytes : int
         Bytes of a decoded chunk.
+    items : int
+        Parts that a chunk may be cut into; the host decodes those that are cut into more.
+    shuffled : bool
+        Whether chunks are put together of these parts, once they are decoded.
     group : int
         Chunks that one thread reads and uploads in one go.
     turns : int
@@ -44,6 +52,8 @@ class Batch:
     codec: str
     number: int
     nbytes: int
+    items: int
+    shuffled: bool
     group: int
     turns: int
     temporary: int
@@ -70,9 +80,18 @@ class Batch:
         return self.number * self.nbytes
 
     @property
+    def plain(self) -> int:
+        """Bytes for the same, put together."""
+        return self.decoded if self.shuffled else 0
+
+    @property
     def table(self) -> int:
-        """Bytes of the table that tells the decoder where each chunk lies, and us what came of it."""
-        return self.number * ROWS * 8
+        """Bytes of the table that tells the decoder where each item lies, and us what came of it.
+
+        Behind that it has the place of each item once it is decoded, and each chunk's layout, where these are needed.
+        """
+        rows = self.number * self.items * ROWS * 8
+        return rows + self.shuffled * self.number * (self.items + FACTS) * 8
 
 
 def device_bytes(batches: Collection[Batch], page: int) -> int:
@@ -80,8 +99,13 @@ def device_bytes(batches: Collection[Batch], page: int) -> int:
     if not batches:
         return 0
     own = sum(b.turns * (rounded(b.encoded, page) + rounded(b.table, page)) for b in batches)
-    decoded, temporary = max(b.decoded for b in batches), max(b.temporary for b in batches)
-    return own + rounded(decoded, page) + rounded(max(temporary, 1), page)
+    return own + sum(rounded(nbytes, page) for nbytes in shared(batches))
+
+
+def shared(batches: Collection[Batch]) -> tuple[int, int, int]:
+    """Bytes of what operands share: decoded chunks, these put together, and the decoder's own."""
+    decoded, plain, temporary = (max(getattr(b, what) for b in batches) for what in ("decoded", "plain", "temporary"))
+    return decoded, plain, max(temporary, 1)
 
 
 def room(nbytes: int) -> int:
@@ -109,7 +133,9 @@ def batch_of(spec: ArraySpec, operand: Operand, block: Shape, extents: Shape, de
     number = _most(spec, operand, block, extents)
     group = max(1, min(machine.piece // room(nbytes), number))
     seconds = max(nbytes / found.chunk, number * nbytes / found.peak)
-    return Batch(spec.codec, number, nbytes, group, min(depth, 2), found.temporary(number, nbytes), seconds)
+    items = nbytes // found.item + FEW if found.item else 1
+    temporary = found.temporary(number * items, nbytes, number * nbytes)
+    return Batch(spec.codec, number, nbytes, items, bool(found.item), group, min(depth, 2), temporary, seconds)
 
 
 def _chunk(spec: ArraySpec) -> int:

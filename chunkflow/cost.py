@@ -23,16 +23,20 @@ class Decoding:
     peak : float
         Bytes per second of all together, at most.
     temporary : callable
-        Bytes of device memory that the decoder takes for so many chunks of so many bytes.
+        Bytes of device memory that the decoder takes for so many items, of so many bytes each at most, and in all.
     host : float
         How much faster than an ordinary codec's the host's decoder is.
+    item : int
+        Bytes that the parts have, on average, into which a chunk is cut and shuffled before these are encoded, or more;
+        0 for codecs that don't.
     """
 
     codec: str
     chunk: float
     peak: float
-    temporary: Callable[[int, int], int]
+    temporary: Callable[[int, int, int], int]
     host: float = 1.0
+    item: int = 0
 
 
 @dataclass(frozen=True)

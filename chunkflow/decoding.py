@@ -1,7 +1,8 @@
 """Blocks whose chunks are decoded on the device, all of a block as one batch, for it takes as long for one as for many.
 
 Feeders (`chunkflow.encoded`) upload encoded chunks to a buffer. When all of a block's are on their way they are decoded
-on a lane of its own, and put in their places in the block, while the next block's chunks come to a second buffer.
+on a lane of its own, put together again if they were shuffled, and put in their places in the block, while the next
+block's chunks come to a second buffer.
 """
 
 from __future__ import annotations
@@ -12,21 +13,27 @@ from functools import partial
 
 import numpy as np
 
-from chunkflow.batches import ROWS, Batch
+from chunkflow.batches import ROWS, Batch, shared
 from chunkflow.crews import Feeders
 from chunkflow.devices.base import Block, Decoder, Device, Edge, Event, Lane, Pending, Pool, shaped
 from chunkflow.encoded import Chunk, EncodedTransfer, Part, run
 from chunkflow.errors import ReadError
 from chunkflow.grid import describe, permuted, shape_of
 from chunkflow.interrupts import Since
+from chunkflow.packed import FACTS, PLAIN, Layout
 from chunkflow.plan import Plan, Step
 from chunkflow.staging import Loaded, Slot
 from chunkflow.stores.base import Source
 from chunkflow.trace import Trace
 
+NO_SUCCESS = 0xFFFFFFFFFFFFFFFF
+
 
 class Turn:
-    """A buffer for a block's encoded chunks, and the table that says where each lies and what came of it."""
+    """A buffer for a block's encoded chunks, and the table that says where each lies and what came of it.
+
+    Of the latest batch it knows of each item what it decodes to (`sizes`), and behind how many a chunk ends (`ends`).
+    """
 
     def __init__(self, batch: Batch, device: Device, pool: Pool, fillers: int, timed: bool) -> None:
         self.batch = batch
@@ -35,6 +42,8 @@ class Turn:
         self.host = pool.host_slots(1, batch.table)
         self.done = device.event(timed=timed)
         self.begun = device.event(timed=True) if timed else None
+        self.sizes = self.ends = np.zeros(0, np.int64)
+        self.facts = 0  # where in the table, in bytes, the chunks' layouts are
         self.order = 0  # of the batches
         self.transfer: EncodedTransfer | None = None
         self.pending: Pending[None] | None = None
@@ -46,9 +55,9 @@ class Turn:
         for slot in (self.slot, self.table):
             slot.fill(pool)
 
-    def rows(self) -> np.ndarray:
+    def numbers(self) -> np.ndarray:
         """The table as the host sees it."""
-        return self.host[0].array[: self.batch.table].view(np.uint64).reshape(ROWS, self.batch.number)
+        return self.host[0].array[: self.batch.table].view(np.uint64)
 
     def release(self, pool: Pool) -> None:
         """Give the memory back."""
@@ -81,9 +90,7 @@ class Unpacker:
         self._plan, self._sources, self._device, self._pool, self._trace = plan, sources, device, pool, trace
         self._since, self._batches = Since(), itertools.count(1)
         self._at_once = not plan.outputs
-        most = plan.batches.values()
-        self._decoded = Slot(max(b.decoded for b in most), [])
-        self._temporary = Slot(max(1, *(b.temporary for b in most)), [])
+        self._decoded, self._plain, self._temporary = (Slot(n, []) for n in shared(plan.batches.values()))
         self._decoders: dict[int, Decoder] = {}
         self._turns: dict[int, list[Turn]] = {}
         self._lane: Lane | None = None
@@ -95,7 +102,7 @@ class Unpacker:
                 for _ in range(batch.turns):
                     self._turns[i].append(Turn(batch, device, pool, plan.ring_in.threads, trace.timed))
                     self._turns[i][-1].fill(pool)
-            for slot in (self._decoded, self._temporary):
+            for slot in (self._decoded, self._plain, self._temporary):
                 device.host_writes(slot)
                 slot.fill(pool)
             self._lane = device.lane()
@@ -130,7 +137,7 @@ class Unpacker:
             slot=turn.slot,
         )
         transfer.chunks, transfer.parts, transfer.operand, transfer.order = chunks, parts, operand, block.order
-        transfer.target, transfer.readers, transfer.room = block, readers, batch.room
+        transfer.target, transfer.readers, transfer.room, transfer.items = block, readers, batch.room, batch.items
         turn.slot.readers, turn.slot.fillers = [], set()
         loaded = UnpackedBlock(block, step.sources[operand], slot, [transfer])
         loaded.decode = partial(self._decode, turn, transfer, slot)
@@ -146,17 +153,20 @@ class Unpacker:
         lane.wait(transfer.readers, Edge.OVERWRITE)
         if turn.begun is not None:
             lane.record(turn.begun)
-        number = self._tabulate(turn, transfer)
-        everything = run(0, turn.batch.table)
+        used = self._tabulate(turn, transfer)
         table = Block(turn.table.buffer, (0,), turn.table)
-        lane.upload(turn.host[0], table, everything, None)
-        unpack = partial(self._unpack, turn, transfer, number)
-        shared = (turn.table, self._decoded, self._temporary)
+        lane.upload(turn.host[0], table, run(0, used), None)
         turn.order, turn.transfer = next(self._batches), transfer
-        turn.pending = pending = lane.call(unpack, reads=(turn.slot,), writes=(*shared, slot))
+        turn.pending = pending = lane.call(
+            partial(self._unpack, turn, transfer),
+            reads=(turn.slot,),
+            writes=(turn.table, self._decoded, self._plain, self._temporary, slot),
+        )
         lane.record(slot.uploaded[0])
         slot.fillers = {0}
-        lane.download(table, everything, turn.host[0], None)
+        number = turn.sizes.size
+        if number:
+            lane.download(table, run(4 * number * 8, 2 * number * 8), turn.host[0], None)
         lane.record(turn.done)
         turn.slot.readers = [turn.done]
         if self._at_once:
@@ -164,33 +174,58 @@ class Unpacker:
         return pending
 
     def _tabulate(self, turn: Turn, transfer: EncodedTransfer) -> int:
-        """Fill the table of a batch; number of chunks to be decoded."""
+        """Fill the table of a batch; the bytes of it that are used."""
         turn.host[0].pin()
         self._device.host_writes(turn.host[0].owner)
-        rows, nbytes = turn.rows(), turn.batch.nbytes
-        rows[...] = 0xFFFFFFFFFFFFFFFF  # no success
-        numbers = [n for n, chunk in enumerate(transfer.chunks) if chunk.length]
+        batch, nbytes, chunks = turn.batch, turn.batch.nbytes, transfer.chunks
         begin, there = (self._device.address(slot.buffer) for slot in (turn.slot, self._decoded))
-        rows[0, : len(numbers)] = [begin + transfer.chunks[n].start for n in numbers]
-        rows[1, : len(numbers)] = [transfer.chunks[n].length for n in numbers]
-        rows[2, : len(numbers)] = nbytes
-        rows[3, : len(numbers)] = [there + n * nbytes for n in numbers]
-        return len(numbers)
+        packed = [(n, chunk.start, chunk.packed) for n, chunk in enumerate(chunks) if chunk.packed is not None]
+        counts = np.array([p.items.shape[1] for _, _, p in packed], np.int64)
+        items = np.concatenate([np.empty((3, 0), np.int64), *[p.items for _, _, p in packed]], axis=1)
+        at, lengths, sizes = items
+        source = at + np.repeat([begin + start for _, start, _ in packed], counts).astype(np.int64)
+        skipped = [(n - k) * nbytes for k, (n, _, _) in enumerate(packed)]  # room of chunks that come decoded
+        target = there + np.cumsum(sizes) - sizes + np.repeat(skipped, counts).astype(np.int64)
+        coded = lengths != sizes if batch.shuffled else np.ones(len(sizes), bool)
+        turn.sizes, turn.ends = sizes[coded], np.cumsum(coded)[np.cumsum(counts) - 1]
+        table, number = turn.numbers(), turn.sizes.size
+        rows = table[: ROWS * number].reshape(ROWS, number)
+        rows[:4] = source[coded], lengths[coded], sizes[coded], target[coded]
+        rows[4:] = NO_SUCCESS
+        if not batch.shuffled:
+            return rows.nbytes
+        # What lies in the place of a chunk that comes decoded is of no matter.
+        loose = [n for n, chunk in enumerate(chunks) if chunk.packed is None]
+        where = np.where(coded, target, source), there + np.array(loose, np.int64) * nbytes
+        first = [*(np.cumsum(counts) - counts), *range(len(sizes), len(sizes) + len(loose))]
+        layouts = [*[_facts(p.layout) for _, _, p in packed], *[_facts(Layout(nbytes, 1, 1, PLAIN))] * len(loose)]
+        facts = np.empty((len(chunks), FACTS), np.int64)
+        facts[[*[n for n, _, _ in packed], *loose]] = np.column_stack([first, layouts]) if chunks else 0
+        rest = np.concatenate([*where, facts.ravel()])
+        turn.facts = rows.nbytes + 8 * (len(rest) - facts.size)
+        table[rows.size : rows.size + len(rest)] = rest
+        return rows.nbytes + rest.nbytes
 
-    def _unpack(self, turn: Turn, transfer: EncodedTransfer, number: int) -> None:
+    def _unpack(self, turn: Turn, transfer: EncodedTransfer) -> None:
         """Decode a batch, and put what is wanted of each chunk in its place; in the lane's turn."""
         batch, block, dtype = turn.batch, transfer.target.array, transfer.target.array.dtype
+        device, number, chunks = self._device, turn.sizes.size, transfer.chunks
+        table, decoded = device.address(turn.table.buffer), self._decoded.buffer
         with self._pool.active():
             if number:
-                address = self._device.address
-                table, temporary = address(turn.table.buffer), address(self._temporary.buffer)
-                self._decoders[transfer.operand](number, batch.number, table, temporary, batch.temporary)
-                size = batch.nbytes // dtype.itemsize
-                decoded = shaped(self._decoded.buffer, dtype, (batch.number, size), None)
+                temporary = device.address(self._temporary.buffer)
+                self._decoders[transfer.operand](number, number, table, temporary, batch.temporary)
+            if batch.shuffled:
+                assert device.unshuffle is not None
+                decoded = self._plain.buffer
+                words = shaped(decoded, np.dtype(np.uint32), (len(chunks) * batch.nbytes // 4,), None)
+                device.unshuffle(table + ROWS * number * 8, table + turn.facts, batch.nbytes, words)
+            whole = shaped(decoded, dtype, (batch.number, batch.nbytes // dtype.itemsize), None)
+            if any(chunk.packed is not None for chunk in chunks):
                 for part in transfer.parts:
-                    part.spread(decoded, block, transfer.order)
-            for chunk in transfer.chunks:
-                if not chunk.length:
+                    part.spread(whole, block, transfer.order)
+            for chunk in chunks:
+                if chunk.packed is None:
                     shape = permuted(shape_of(chunk.region), transfer.order)
                     flat = turn.slot.buffer[chunk.start :]
                     block[(*chunk.place, ...)] = shaped(flat, dtype, shape, transfer.target.inverse)
@@ -213,12 +248,14 @@ class Unpacker:
             nbytes = len(transfer.chunks) * turn.batch.nbytes
             self._trace.span("decode", turn.begun.seconds(), turn.done.seconds(), nbytes)
         self._device.host_reads(turn.host[0].owner)
-        rows = turn.rows()
-        chunks = [chunk for chunk in transfer.chunks if chunk.length]
-        sizes, statuses = rows[4, : len(chunks)], rows[5].view(np.int32)[: len(chunks)]
-        bad = np.flatnonzero((statuses != 0) | (sizes != turn.batch.nbytes))
+        number = turn.sizes.size
+        sizes, statuses = turn.numbers()[: 2 * number].reshape(2, number)
+        results = statuses.view(np.int32)[:number]
+        bad = np.flatnonzero((results != 0) | (sizes != turn.sizes.astype(np.uint64)))
         if bad.size:
-            self._refuse(transfer, chunks[int(bad[0])], int(statuses[bad[0]]))
+            chunks = [chunk for chunk in transfer.chunks if chunk.packed is not None]
+            which = int(np.searchsorted(turn.ends, bad[0], "right"))
+            self._refuse(transfer, chunks[which], int(results[bad[0]]))
 
     def _refuse(self, transfer: EncodedTransfer, chunk: Chunk, status: int) -> None:
         """Raise what is wrong with a chunk, as the host says; or that the host finds nothing."""
@@ -244,6 +281,12 @@ class Unpacker:
         finally:
             for turn in turns:
                 turn.release(self._pool)
-            self._decoded.release(self._pool)
-            self._temporary.release(self._pool)
+            for slot in (self._decoded, self._plain, self._temporary):
+                slot.release(self._pool)
             self._turns.clear()
+
+
+def _facts(layout: Layout | None) -> tuple[int, ...]:
+    """What a device is told of a chunk's layout, behind its first item."""
+    assert layout is not None
+    return layout.block, layout.items, layout.width, layout.shuffled

@@ -17,20 +17,23 @@ from chunkflow.crews import Feeders, Station
 from chunkflow.devices.base import Block, Edge, Event, Lane, shaped
 from chunkflow.devices.moving import Mover, one_run
 from chunkflow.grid import Piece, Region, Shape, permuted, shape_of, shift
+from chunkflow.packed import Packed
 from chunkflow.staging import Transfer
 
 
 class Chunk:
     """A chunk of a block: which one it is, what of the array is wanted of it, and where that goes in the block.
 
-    Its feeder notes where it lies in the buffer, and its encoded bytes: 0 if it is decoded.
+    Its feeder notes where it lies in the buffer, and what is there: None if it is decoded.
     """
 
-    __slots__ = ("index", "length", "place", "region", "start")
+    __slots__ = ("index", "packed", "place", "region", "start")
+
+    packed: Packed | None
 
     def __init__(self, index: Shape, region: Region, place: Region) -> None:
         self.index, self.region, self.place = index, region, place
-        self.start = self.length = 0
+        self.start, self.packed = 0, None
 
 
 class Part:
@@ -95,7 +98,7 @@ def _runs(side: slice, chunk: int) -> list[tuple[slice, slice, slice]]:
 class EncodedTransfer(Transfer):
     """The chunks of a block on their way to a buffer; pieces of it are runs of chunks, by their numbers."""
 
-    __slots__ = ("chunks", "operand", "order", "parts", "readers", "room", "target")
+    __slots__ = ("chunks", "items", "operand", "order", "parts", "readers", "room", "target")
 
     chunks: list[Chunk]
     parts: list[Part]
@@ -106,6 +109,7 @@ class EncodedTransfer(Transfer):
     readers: Sequence[Event]
     """Those of the block that was in the target's memory before."""
     room: int
+    items: int
 
     def fill(self, piece: Piece, out: np.ndarray) -> tuple[int, int]:
         """Read a piece's chunks into `out`, one behind the other; where in the buffer they go, and their bytes."""
@@ -114,15 +118,16 @@ class EncodedTransfer(Transfer):
         begin = numbers.start * self.room
         for chunk in self.chunks[numbers]:
             at = -(-at // ALIGNMENT) * ALIGNMENT
-            found = self.store.encoded(chunk.index, out[at : at + self.room])
-            if found is None:
+            chunk.start = begin + at
+            chunk.packed = self.store.encoded(chunk.index, out[at : at + self.room])
+            if chunk.packed is not None and chunk.packed.items.shape[1] > self.items:
+                chunk.packed = None
+            if chunk.packed is None:
                 view = shaped(out[at:], dtype, permuted(shape_of(chunk.region), self.order), self.target.inverse)
                 self.store.read(chunk.region, view)
-                chunk.start, chunk.length = begin + at, 0
                 at += view.nbytes
             else:
-                chunk.start, chunk.length = begin + at + found[0], found[1]
-                at += sum(found)
+                at += chunk.packed.nbytes
         return begin, at
 
 

@@ -15,6 +15,7 @@ from devices import machine
 from chunkflow.cost import Decoding, Machine
 from chunkflow.devices.base import Decoder
 from chunkflow.devices.numpy import NumpyDevice
+from chunkflow.packed import BITS, BYTES, FACTS, PLAIN
 
 FAILED = 12
 """nvCOMP's status of a chunk that it could not decode."""
@@ -24,17 +25,32 @@ def _bytes(address: int, number: int) -> np.ndarray:
     return np.ctypeslib.as_array((ctypes.c_uint8 * number).from_address(address)) if number else np.empty(0, "u1")
 
 
-def temporary(number: int, nbytes: int) -> int:
+def temporary(number: int, most: int, total: int) -> int:
     """Memory that the decoder takes: all of it is written to."""
-    return number * (nbytes + 24)
+    return total + number * 24
+
+
+CODECS = ("zstd", "lz4", "blosc-zstd", "blosc-lz4")
 
 
 def decoding_machine(*, chosen: bool = True, **sizes: Any) -> Machine:
     """Rates of a device that decodes so fast, or if it isn't `chosen` so slowly, that plans are in no doubt."""
     slow, fast = 1e3, 1e12
     here, there = (slow, fast) if chosen else (fast, slow)
-    decodings = tuple(Decoding(codec, there, there, temporary) for codec in ("zstd", "lz4"))
+    decodings = tuple(Decoding(c, there, there, temporary, item=256 * c.startswith("blosc")) for c in CODECS)
     return replace(machine(staged=True, **sizes), decode=here, decodings=decodings)
+
+
+def unshuffled(block: np.ndarray, width: int, shuffled: int) -> np.ndarray:
+    """What `chunkflow.testing.devices.shuffle` was given."""
+    number = len(block) // width
+    if shuffled == PLAIN or (shuffled == BITS and number % 8):
+        return block
+    rows, rest = block[: number * width], block[number * width :]
+    if shuffled == BYTES:
+        return np.concatenate([rows.reshape(width, number).T.ravel(), rest])
+    bits = np.unpackbits(rows.reshape(8 * width, -1), axis=1, bitorder="little").T
+    return np.concatenate([np.packbits(bits, axis=1, bitorder="little").ravel(), rest])
 
 
 class Decodes:
@@ -44,7 +60,21 @@ class Decodes:
     left: int
 
     def decoder(self, codec: str) -> Decoder | None:
-        return partial(self._decode, codec) if codec in ("zstd", "lz4") else None
+        return partial(self._decode, codec.removeprefix("blosc-")) if codec in CODECS else None
+
+    @staticmethod
+    def unshuffle(where: int, facts: int, nbytes: int, out: np.ndarray) -> None:
+        chunks = out.view("u1").reshape(-1, nbytes)
+        for chunk, fact in zip(
+            chunks, _bytes(facts, 8 * FACTS * len(chunks)).view("u8").reshape(-1, FACTS), strict=True
+        ):
+            first, side, items, width, shuffled = fact.tolist()
+            for n, begin in enumerate(range(0, nbytes, side)):
+                block = chunk[begin : begin + side]
+                parts = items if len(block) == side else 1
+                places = _bytes(where + 8 * (first + n * items), 8 * parts).view("u8")
+                stored = np.concatenate([_bytes(place, len(block) // parts) for place in places.tolist()])
+                block[...] = unshuffled(stored, width, shuffled)
 
     def _decode(self, codec: str, number: int, columns: int, table: int, address: int, room: int) -> None:
         self.batches.append(number)

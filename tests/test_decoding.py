@@ -17,7 +17,7 @@ import pytest
 import zarr
 import zarr.codecs as codecs
 from compiled import BUILT
-from decoders import CompiledDecodingDevice, Decodes, DecodingDevice
+from decoders import CompiledDecodingDevice, Decodes, DecodingDevice, unshuffled
 from devices import MODES, PAGES, at_work
 from hypothesis import given
 from hypothesis import strategies as st
@@ -33,7 +33,9 @@ from chunkflow.devices.numpy import NumpyPool
 from chunkflow.errors import RaceError, ReadError
 from chunkflow.grid import Grid, Shape, shape_of
 from chunkflow.ops.blockwise import Operand
+from chunkflow.packed import Packed
 from chunkflow.spec import ArraySpec
+from chunkflow.stores import zarrblosc
 from chunkflow.stores.zarrchunks import touched
 from chunkflow.stores.zarrencoded import codec_of
 
@@ -110,13 +112,24 @@ def encoded(draw: st.DrawFn) -> dict[str, Any]:
         "config": {"write_empty_chunks": draw(st.booleans())},
     }
     if draw(st.booleans()):
-        codec = draw(st.sampled_from([numcodecs.Zstd(1), numcodecs.Zstd(5), numcodecs.LZ4()]))
+        codec = draw(st.sampled_from([numcodecs.Zstd(1), numcodecs.Zstd(5), numcodecs.LZ4()]) | bloscs())
         return options | {"zarr_format": 2, "order": draw(st.sampled_from("CF")), "compressors": codec}
     order = draw(st.permutations(range(ndim)))
     return options | {
         "filters": [codecs.TransposeCodec(order=order)] if ndim and draw(st.booleans()) else [],
-        "compressors": draw(st.sampled_from([codecs.ZstdCodec(), _lz4()])),
+        "compressors": draw(st.sampled_from([codecs.ZstdCodec(), _lz4(), codecs.BloscCodec(cname="lz4hc")])),
     }
+
+
+def bloscs() -> st.SearchStrategy[numcodecs.Blosc]:
+    """Blosc as a GPU knows it, whichever way it shuffles and cuts."""
+    return st.builds(
+        numcodecs.Blosc,
+        st.sampled_from(["lz4", "lz4hc", "zstd"]),
+        st.integers(0, 9),
+        st.sampled_from([numcodecs.Blosc.NOSHUFFLE, numcodecs.Blosc.SHUFFLE, numcodecs.Blosc.BITSHUFFLE]),
+        st.sampled_from([0, 512, 1000, 77]),
+    )
 
 
 def _lz4() -> Any:
@@ -160,7 +173,10 @@ def test_any_array_is_what_it_was(where: Where, data: st.DataObject, tmp_path: P
     array[...] = expected
     oddly(path, data.draw(st.lists(st.integers(0, 99), max_size=3)) if files(path) else [])
     budget = data.draw(st.sampled_from([40, 200])) * KB
-    same(run(where, copied, path, budget=budget), expected)
+    if ours(array).chain.nbytes % 4 and "losc" in repr(options):  # what is no whole number of words is the host's
+        same(cf.map(copied, path, device=where.device(), budget=where.budget(budget)), expected)
+    else:
+        same(run(where, copied, path, budget=budget), expected)
 
 
 def volume(dtype: str = "f4", shape: Shape = (50, 37, 21)) -> np.ndarray:
@@ -196,7 +212,7 @@ def test_operands_that_are_encoded_in_different_ways_and_not_at_all(where: Where
     x, row = volume(), volume("f4", (1, 37, 21))
     one = stored(tmp_path / "zstd.zarr", x)
     two = stored(tmp_path / "lz4.zarr", x[::-1], chunks=(5, 9, 30), compressors=_lz4())
-    three = stored(tmp_path / "blosc.zarr", x * 2, compressors=codecs.BloscCodec())
+    three = stored(tmp_path / "blosc.zarr", x * 2, compressors=codecs.BloscCodec(shuffle="bitshuffle"))
     four = stored(tmp_path / "row.zarr", row)
     got = run(where, lambda a, b, c, d, e: a - b + c * d + e, one, two, three, x, four, budget=900 * KB)
     same(got, x - x[::-1] + x * 2 * x + row)
@@ -304,7 +320,7 @@ def test_a_plan_weighs_time_and_memory(tmp_path: Path) -> None:
 
 
 OTHERS: dict[str, dict[str, Any]] = {
-    "blosc": {"compressors": codecs.BloscCodec()},
+    "blosc of another codec": {"compressors": codecs.BloscCodec(cname="zlib")},
     "gzip": {"compressors": codecs.GzipCodec()},
     "raw": {"compressors": None},
     "two steps": {"compressors": [codecs.ZstdCodec(), codecs.Crc32cCodec()]},
@@ -377,7 +393,7 @@ def test_a_batch_has_room_for_every_block(drawn: tuple[Operand, ArraySpec, Shape
 # -- What the host lets through ------------------------------------------------------------------------------
 
 
-def chunk_of(raw: bytes, nbytes: int, codec: Any, tmp_path: Path) -> tuple[int, int] | None:
+def chunk_of(raw: bytes, nbytes: int, codec: Any, tmp_path: Path) -> Packed | None:
     """What a device is handed of a file with these bytes, where a chunk has so many."""
     from chunkflow.stores.zarrencoded import fetch
 
@@ -388,8 +404,13 @@ def chunk_of(raw: bytes, nbytes: int, codec: Any, tmp_path: Path) -> tuple[int, 
     out = np.zeros(2 * nbytes, np.uint8)
     found = fetch(chunks, (0,), out)
     if found is not None:
-        assert out[: sum(found)].tobytes() == raw
+        assert out[: found.nbytes].tobytes() == raw
     return found
+
+
+def only(packed: Packed | None, start: int, length: int, nbytes: int) -> bool:
+    """Whether this is a chunk of a single item."""
+    return packed is not None and packed.layout is None and packed.items.tolist() == [[start], [length], [nbytes]]
 
 
 def test_a_device_is_handed_whole_frames_of_the_right_size_only(tmp_path: Path) -> None:
@@ -397,19 +418,94 @@ def test_a_device_is_handed_whole_frames_of_the_right_size_only(tmp_path: Path) 
     zstd, lz4, n = numcodecs.Zstd(), numcodecs.LZ4(), 300_000
     good, block = zstd.encode(plain), lz4.encode(plain)
     kind, other = codecs.ZstdCodec(), _lz4()
-    assert chunk_of(good, n, kind, tmp_path) == (0, len(good))
+    assert only(chunk_of(good, n, kind, tmp_path), 0, len(good), n)
     assert chunk_of(zstd.encode(bytes(n)), n, kind, tmp_path) is not None  # runs of one byte
     noise = zstd.encode(os.urandom(n))
-    assert chunk_of(noise, n, kind, tmp_path) == (0, len(noise))
+    assert only(chunk_of(noise, n, kind, tmp_path), 0, len(noise), n)
     bad = [good[:-1], good[:20], good[:5], b"", good + b"\0", good + good, b"\0" * 4 + good[4:]]
     bad += [zstd.encode(plain[:-1]), zstd.encode(plain + b"1"), numcodecs.Zstd(checksum=True).encode(plain)]
     bad += [good[:4] + bytes([good[4] | 1]) + good[5:], good[:4] + bytes([good[4] & 0x3F]) + good[5:]]
     bad += [good + bytes(700_000)]  # longer than there is room
     for raw in bad:
         assert chunk_of(raw, n, kind, tmp_path) is None
-    assert chunk_of(block, n, other, tmp_path) == (4, len(block) - 4)
+    assert only(chunk_of(block, n, other, tmp_path), 4, len(block) - 4, n)
     for raw in (b"", block[:4], (n + 1).to_bytes(4, "little") + block[4:], b"\xff" * 4 + block[4:]):
         assert chunk_of(raw, n, other, tmp_path) is None
+
+
+def item(raw: bytes, nbytes: int, codec: str) -> bytes:
+    """What an item decodes to."""
+    if len(raw) == nbytes:
+        return raw
+    return bytes(
+        numcodecs.LZ4().decode(nbytes.to_bytes(4, "little") + raw) if codec == "lz4" else numcodecs.Zstd().decode(raw)
+    )
+
+
+WORDS = {1: "u1", 2: "u2", 3: "V3", 4: "u4", 8: "u8", 16: "c16", 24: "V24"}
+
+
+@modest
+@given(
+    codec=bloscs(),
+    width=st.sampled_from(list(WORDS)),
+    elements=st.integers(1, 20_000),
+    kind=st.sampled_from(["noise", "steps", "repeated"]),
+    data=st.data(),
+)
+def test_what_is_in_a_blosc_chunk(codec: Any, width: int, elements: int, kind: str, data: st.DataObject) -> None:
+    rng, nbytes = np.random.default_rng(elements), elements * width * 4
+    plain = {
+        "noise": lambda: rng.integers(0, 256, nbytes, "u1"),
+        "steps": lambda: np.cumsum(rng.integers(0, 2, nbytes)).astype("u1"),
+        "repeated": lambda: np.resize(rng.integers(0, 256, 64, "u1"), nbytes),
+    }[kind]()
+    raw = np.frombuffer(codec.encode(plain.view(WORDS[width])), "u1")
+    inner = codec.cname.removesuffix("hc")
+    found = zarrblosc.unpacked(raw, nbytes, inner)
+    if found is None:
+        assert int(raw[8:12].view("<u4")[0]) % 4, "only blocks that end within a word are left to the host"
+        return
+    assert found.layout is not None
+    decode = {
+        "lz4": lambda r, n: numcodecs.LZ4().decode(n.to_bytes(4, "little") + r),
+        "zstd": lambda r, n: numcodecs.Zstd().decode(r),
+    }
+    items = [
+        raw[at : at + n].tobytes() if n == size else bytes(decode[inner](raw[at : at + n].tobytes(), size))
+        for at, n, size in found.items.T.tolist()
+    ]
+    flat = np.frombuffer(b"".join(items), "u1")
+    side = found.layout.block
+    blocks = [
+        unshuffled(flat[at : at + side], found.layout.width, found.layout.shuffled) for at in range(0, nbytes, side)
+    ]
+    np.testing.assert_array_equal(np.concatenate(blocks), plain)
+    # What says something else, or is cut short, is never handed out beyond its end.
+    bad = raw.copy()
+    for place in data.draw(st.lists(st.integers(0, min(len(raw), 100) - 1), max_size=3)):
+        bad[place] = data.draw(st.integers(0, 255))
+    for spoiled in (bad, raw[: data.draw(st.integers(0, len(raw) - 1))]):
+        seen = zarrblosc.unpacked(spoiled, nbytes, inner)
+        if seen is not None:
+            assert len(spoiled) == len(raw)
+            assert (seen.items[0] >= 16).all()
+            assert (seen.items[:2].sum(0) <= len(raw)).all()
+            assert seen.items[2].sum() == nbytes
+            assert (seen.items[1] <= seen.items[2]).all()
+
+
+def test_chunks_in_more_items_than_there_is_room_for_are_the_hosts(tmp_path: Path) -> None:
+    x, device = np.arange(40_000, dtype="i4"), DecodingDevice()
+    small = numcodecs.Blosc("lz4", 5, numcodecs.Blosc.NOSHUFFLE, blocksize=128)
+    options = {"chunks": (20_000,), "zarr_format": 2}
+    path = stored(tmp_path / "x.zarr", x, compressors=small, **options)
+    assert cf.explain(copied, path, device=device, budget="2MB").batches
+    same(cf.map(copied, path, device=device, budget="2MB"), x)
+    assert not device.batches
+    path = stored(tmp_path / "y.zarr", x, compressors=numcodecs.Blosc("lz4", 5, blocksize=4096), **options)
+    same(cf.map(copied, path, device=device, budget="2MB"), x)
+    assert sum(device.batches) > 2
 
 
 def test_bytes_in_the_other_order_are_not_for_the_device(tmp_path: Path) -> None:

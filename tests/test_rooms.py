@@ -20,17 +20,18 @@ PACKAGE = ROOT / "chunkflow"
 # Lowest first: a room imports only from rooms before it in this list. The rooms that a star stands for are
 # one another's equals and do not import each other. A package's own name stands for its __init__.py.
 FLOORS = (
-    "errors units interrupts compiled grid halo spec trace memory cost",
+    "errors units interrupts compiled grid halo spec packed trace memory cost",
     "ops.blockwise ops.kernels ops.keys ops.map ops.overlap ops.tiled ops.gemm ops.product ops.chain ops.fused "
     "ops.part ops.chained ops.quantile ops.digits ops.* ops",
     "batches cuts plan coding problem turns search planner chunking host",
     "stores.base stores.layout stores.checks stores.paths",
     "stores.array stores.file stores.filesink stores.zarrnode stores.zarrfiles stores.zarrcodecs stores.zarrfilters "
-    "stores.zarrchain stores.zarrchunks stores.zarrshards stores.zarrencoded stores.retries stores.zarrdirect "
-    "stores.zarrremote stores.zarr stores.zarrpath stores.zarrurl stores.hdf5chunks stores.hdf5facts stores.hdf5 "
+    "stores.zarrchain stores.zarrchunks stores.zarrshards stores.zstdframes stores.zarrblosc stores.zarrencoded "
+    "stores.retries stores.zarrdirect stores.zarrremote stores.zarr stores.zarrpath stores.zarrurl stores.hdf5chunks "
+    "stores.hdf5facts stores.hdf5 "
     "stores.generic stores.xarray stores.* stores",
-    "devices.moving devices.base devices.measured devices.rates devices.pinned devices.traced devices.nvcomp "
-    "devices.numpy devices.cupy",
+    "devices.moving devices.base devices.measured devices.rates devices.pinned devices.traced devices.unshuffle "
+    "devices.nvcomp devices.numpy devices.cupy",
     "devices.clock devices",
     "staging kernel threads crews encoded decoding ring direct engine budget calibrate profile progress",
     "analysis declare prepare launch given graph fusing places passes partition labels stream run adapters api ufuncs",

@@ -193,11 +193,11 @@ class Decoder(Protocol):
         Parameters
         ----------
         number : int
-            Chunks, at least one.
+            Items, at least one: chunks, or parts of them that are encoded each by itself.
         columns : int
             Numbers in each of the table's rows, of 8 bytes each.
         table : int
-            Address of the table. Its rows are: where each encoded chunk lies, its bytes, the bytes that there are for
+            Address of the table. Its rows are: where each encoded item lies, its bytes, the bytes that there are for
             it decoded, and where these lie; then, to be filled, how many were decoded, and as numbers of 4 bytes what
             came of it: 0 for success.
         temporary, room : int
@@ -206,7 +206,7 @@ class Decoder(Protocol):
         Raises
         ------
         DeviceError
-            The batch could not be begun. What is wrong with a chunk the table says.
+            The batch could not be begun. What is wrong with an item the table says.
         """
 
 
@@ -298,6 +298,9 @@ class Device(Protocol):
     """Whether there are compiled loops for its copies (`chunkflow.devices.moving`)."""
     elementwise: Callable[..., Any] | None
     """Makes a function of arrays from a kernel's text, as `chunkflow.ops.chain.Elementwise` has it; None: no gain."""
+    unshuffle: Callable[[int, int, int, Any], None] | None
+    """Puts chunks together: addresses of a table of where items lie and of the chunks' facts (`chunkflow.packed`), a
+    chunk's bytes, and a flat array of uint32 for them all. None: chunks that are cut into items the host decodes."""
 
     @property
     def reserve(self) -> int:
@@ -362,6 +365,7 @@ class Unwatched:
     """What devices that nobody referees share."""
 
     elementwise: Callable[..., Any] | None = None
+    unshuffle: Callable[[int, int, int, Any], None] | None = None
     compiled: bool = False
 
     def mover(self, lane: Any, stations: Sequence[tuple[HostSlot, Any, Any]], scratch: Any) -> Mover | None:

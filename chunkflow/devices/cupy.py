@@ -25,6 +25,7 @@ from chunkflow.devices.base import Block, Decoder, Done, Edge, Event, HostSlot, 
 from chunkflow.devices.measured import kept
 from chunkflow.devices.moving import Mover, cuda_driver, wait_all
 from chunkflow.devices.pinned import pinned_slots
+from chunkflow.devices.unshuffle import unshuffler
 from chunkflow.errors import DeviceError
 from chunkflow.grid import LEAST_ROW, MOST_GROUPS, Piece
 from chunkflow.memory import Projection, rounded
@@ -251,8 +252,8 @@ class CupyDevice(Unwatched):
 
     def __init__(self, ordinal: int = 0, *, machine: Machine | None = None) -> None:
         self.name, self.model = f"cuda:{ordinal}", runtime.getDeviceProperties(ordinal)["name"].decode()
-        self.elementwise, self.compiled = _elementwise, cuda_driver() is not None
-        self._device = cupy.cuda.Device(ordinal)
+        self.elementwise, self.unshuffle = _elementwise, unshuffler(_elementwise)
+        self.compiled, self._device = cuda_driver() is not None, cupy.cuda.Device(ordinal)
         self._streams: list[tuple[int, Any]] = []  # a heap: runs take the same, under which the pool has their memory
         self.slots: Any = pinned_slots(self.attach, runtime.hostRegister, runtime.hostUnregister)
         self.machine = replace(machine or kept(rates.gpu(), self.model), decodings=nvcomp.decodings(self))
@@ -331,7 +332,7 @@ class CupyDevice(Unwatched):
         return nvcomp.decoder(self, codec)
 
     def address(self, array: Any) -> int:
-        """Where on the GPU an array begins."""
+        """Where it begins."""
         return int(array.data.ptr)
 
     def attach(self) -> AbstractContextManager[None]:
@@ -351,7 +352,7 @@ class CupyDevice(Unwatched):
                 cublas.setMathMode(handle, before)
 
     def to_device(self, array: np.ndarray) -> Any:
-        """Copy to the GPU."""
+        """Copy it."""
         with self._device:
             return cupy.asarray(array)
 

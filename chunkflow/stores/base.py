@@ -19,6 +19,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from chunkflow.grid import Region, Shape
+from chunkflow.packed import Packed
 from chunkflow.spec import ArraySpec, Run
 
 
@@ -146,8 +147,8 @@ class Encoded(Protocol):
     codec: str
     """What chunks are encoded with, where that is all that is done to them; else empty."""
 
-    def encoded(self, index: Shape, out: np.ndarray) -> tuple[int, int] | None:
-        """Read a chunk into `out`, flat bytes; where in it what the codec decodes begins, and its length.
+    def encoded(self, index: Shape, out: np.ndarray) -> Packed | None:
+        """Read a chunk into `out`, flat bytes; where in it what the codec decodes lies.
 
         Decoded it is all of the chunk, in the spec's dtype and order. None where only `read` can tell what the chunk
         holds, or what is wrong with it: it was never written, is longer than `out`, or is not quite as it should be.

@@ -18,6 +18,7 @@ from zarr.storage import LocalStore
 
 from chunkflow.errors import ArgumentError, ReadError, WriteError
 from chunkflow.grid import Region, Shape, describe
+from chunkflow.packed import Packed
 from chunkflow.spec import ArraySpec
 from chunkflow.stores.base import Footprint
 from chunkflow.stores.checks import matching, numeric_dtype
@@ -175,7 +176,7 @@ class ZarrSource:
                 region=region,
             )
 
-    def encoded(self, index: Shape, out: np.ndarray) -> tuple[int, int] | None:
+    def encoded(self, index: Shape, out: np.ndarray) -> Packed | None:
         """See `Encoded.encoded`."""
         return fetch(self._direct, index, out) if isinstance(self._direct, Chunks) else None
 

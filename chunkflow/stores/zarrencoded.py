@@ -10,19 +10,22 @@ from __future__ import annotations
 import numpy as np
 
 from chunkflow.grid import Shape
+from chunkflow.packed import Packed
+from chunkflow.stores import zarrblosc
 from chunkflow.stores.zarrchunks import Chunks
-from chunkflow.stores.zarrcodecs import Compressor, zstd_frame
+from chunkflow.stores.zarrcodecs import Compressor
 from chunkflow.stores.zarrfiles import ChunkError, Folder
 from chunkflow.stores.zarrshards import Shards
+from chunkflow.stores.zstdframes import frame
 
-UNUSUAL = 0b1111
-"""Bits of a zstd frame's descriptor that say that it has a checksum or a dictionary, or that nobody uses."""
-
-BLOCK = 128 << 10
-"""Bytes that a block of a zstd frame holds, at most (RFC 8878, section 3.1.1.2.4)."""
-
-RAW, REPEATED, RESERVED = 0, 1, 3
-"""Kinds of blocks of a zstd frame."""
+CODECS = {
+    "zstd": "zstd",
+    "lz4": "lz4",
+    "blosc-zstd": "blosc-zstd",
+    "blosc-lz4": "blosc-lz4",
+    "blosc-lz4hc": "blosc-lz4",
+}
+"""By how a chunk was encoded, how it is decoded."""
 
 
 def codec_of(chunks: Chunks | Shards | None) -> str:
@@ -32,10 +35,11 @@ def codec_of(chunks: Chunks | Shards | None) -> str:
     steps = chunks.chain.steps
     if len(steps) != 1 or not isinstance(step := steps[0], Compressor) or getattr(step.codec, "checksum", False):
         return ""
-    return step.name if step.name in ("zstd", "lz4") else ""
+    words = chunks.chain.nbytes % 4 == 0  # in which a device puts together what blosc has cut
+    return CODECS.get(step.name, "") if words or not step.name.startswith("blosc-") else ""
 
 
-def fetch(chunks: Chunks, index: Shape, out: np.ndarray) -> tuple[int, int] | None:
+def fetch(chunks: Chunks, index: Shape, out: np.ndarray) -> Packed | None:
     """See `Encoded.encoded`."""
 
     def check(size: int) -> None:
@@ -46,31 +50,10 @@ def fetch(chunks: Chunks, index: Shape, out: np.ndarray) -> tuple[int, int] | No
         raw = chunks.objects.fetch(chunks.key(index), check, out)
     except (OSError, ChunkError):  # it is not there, or too long; or the host fails in the same way, and says so
         return None
-    find = _zstd if codec_of(chunks) == "zstd" else _lz4
-    return find(raw, chunks.chain.nbytes)
-
-
-def _zstd(raw: np.ndarray, nbytes: int) -> tuple[int, int] | None:
-    """A single frame that says how much it holds, and ends where the last of its blocks does (RFC 8878)."""
-    size, at = zstd_frame(raw)
-    if size != nbytes or int(raw[4]) & UNUSUAL:
-        return None
-    data, last = raw.data, False
-    while not last:
-        header = int.from_bytes(data[at : at + 3], "little")
-        last, kind, length = bool(header & 1), header >> 1 & 3, header >> 3
-        if kind == RESERVED or length > BLOCK:
-            return None
-        at += 3 + (1 if kind == REPEATED else length)
-        if at > len(data):
-            return None
-        if kind in (RAW, REPEATED):
-            nbytes -= length
-    return (0, len(data)) if at == len(data) and nbytes >= 0 else None
-
-
-def _lz4(raw: np.ndarray, nbytes: int) -> tuple[int, int] | None:
-    """A length and a block of that many bytes, as numcodecs has it."""
-    if raw.size < 5 or int.from_bytes(raw[:4].tobytes(), "little") != nbytes:
-        return None
-    return 4, raw.size - 4
+    codec, nbytes = codec_of(chunks), chunks.chain.nbytes
+    if codec.startswith("blosc-"):
+        return zarrblosc.unpacked(raw, nbytes, codec.removeprefix("blosc-"))
+    # numcodecs' LZ4 blocks have their decoded length before them.
+    start = 4 if codec == "lz4" else 0
+    good = raw.size > 4 and int.from_bytes(raw[:4].tobytes(), "little") == nbytes if start else frame(raw, nbytes)
+    return Packed(raw.size, np.array([[start], [raw.size - start], [nbytes]])) if good else None

@@ -16,6 +16,7 @@ from __future__ import annotations
 import itertools
 import threading
 import time
+from functools import partial
 from typing import Any
 
 import numcodecs
@@ -25,6 +26,7 @@ import pytest
 from chunkflow.cost import Machine
 from chunkflow.devices.base import Block, Device, Edge
 from chunkflow.grid import Shape, permuted, pieces, placed
+from chunkflow.packed import BITS, BYTES, PLAIN
 from chunkflow.testing.arrays import filled
 from chunkflow.testing.bench import MIB, Bench, in_threads
 from chunkflow.testing.pools import PoolContract
@@ -297,11 +299,12 @@ class DeviceContract(PoolContract):
         for decoding in device.machine.decodings:
             decode = device.decoder(decoding.codec)
             assert decode is not None
-            codec = numcodecs.get_codec({"id": decoding.codec})
+            name = decoding.codec.removeprefix("blosc-")  # whose items are chunks to the decoder
+            codec = numcodecs.get_codec({"id": name})
             plain = np.stack([filled((700,), "u2") % (i + 2) for i in range(number)])
-            raw = [np.frombuffer(codec.encode(row), np.uint8)[4 * (decoding.codec == "lz4") :] for row in plain]
+            raw = [np.frombuffer(codec.encode(row), np.uint8)[4 * (name == "lz4") :] for row in plain]
             coded, out = bench.block((sum(map(len, raw)),), "u1"), bench.block(plain.shape, "u2")
-            room = decoding.temporary(number, plain[0].nbytes)
+            room = decoding.temporary(number, plain[0].nbytes, plain.nbytes)
             table, temporary = bench.block((6, number), "u8"), bench.block((max(room, 1),), "u1")
             starts = np.cumsum([0, *map(len, raw[:-1])])
             rows = np.full((6, number), 1 << 63, "u8")
@@ -322,6 +325,29 @@ class DeviceContract(PoolContract):
             assert (found[4] == plain[0].nbytes).all()
             assert (found[5].view(np.int32)[:number] == 0).all()
 
+    @pytest.mark.parametrize("shuffled", [PLAIN, BYTES, BITS])
+    @pytest.mark.parametrize("width", [1, 2, 3, 4, 8, 16])
+    @pytest.mark.parametrize(("side", "items"), [(96, 1), (480, 4), (1000, 1), (528, 1)])
+    def test_it_puts_chunks_together(self, bench: Bench, shuffled: int, width: int, side: int, items: int) -> None:
+        device, number, nbytes = bench.device, 3, 1000
+        if device.unshuffle is None:
+            pytest.skip("the host does")
+        plain = filled((number, nbytes), "u1")
+        blocks = [row[at : at + side] for row in plain for at in range(0, nbytes, side)]
+        sizes = [n for b in blocks for n in ([len(b) // items] * items if len(b) == side else [len(b)])]
+        block, out = bench.block((plain.size,), "u1"), bench.block((plain.size // 4,), "u4")
+        places = device.address(block.array) + np.cumsum([0, *sizes[:-1]])
+        facts = [[len(sizes) // number * n, side, items, width, shuffled] for n in range(number)]
+        table = np.concatenate([places, np.ravel(facts)]).astype("u8")
+        tables, lane = bench.block(table.shape, "u8"), bench.lane()
+        bench.upload(lane, np.concatenate([shuffle(b, width, shuffled) for b in blocks]), block)
+        bench.upload(lane, table, tables)
+        where = device.address(tables.array)
+        call = partial(device.unshuffle, where, where + 8 * len(sizes), nbytes, out.array)
+        pending = lane.call(call, reads=(block.owner, tables.owner), writes=(out.owner,))
+        np.testing.assert_array_equal(bench.download(lane, out).view("u1").reshape(plain.shape), plain)
+        pending.result()
+
     # Threads
 
     def test_any_thread_may_attach(self, bench: Bench) -> None:
@@ -335,3 +361,15 @@ class DeviceContract(PoolContract):
                 lane.close()
 
         in_threads(4, work)
+
+
+def shuffle(block: np.ndarray, width: int, shuffled: int) -> np.ndarray:
+    """A block's bytes as blosc stores them (see `chunkflow.packed`)."""
+    number = len(block) // width
+    if shuffled == PLAIN or (shuffled == BITS and number % 8):
+        return block
+    elements, rest = block[: number * width].reshape(number, width), block[number * width :]
+    if shuffled == BYTES:
+        return np.concatenate([elements.T.ravel(), rest])
+    bits = np.unpackbits(elements, axis=1, bitorder="little").T
+    return np.concatenate([np.packbits(bits, axis=1, bitorder="little").ravel(), rest])

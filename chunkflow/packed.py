@@ -1,0 +1,60 @@
+"""A chunk as it is stored, for a device that decodes it: the items in it, and how their bytes are shuffled.
+
+Most codecs make one part of a chunk. Blosc cuts chunks into blocks, and blocks into items, with the bytes or the bits
+of their elements shuffled: those of one significance beside each other. What is here the host has checked.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+PLAIN, BYTES, BITS = 0, 1, 2
+"""How a block's elements are shuffled: not at all; first bytes first; first bits first."""
+
+FACTS = 5
+"""Numbers by which a device knows a chunk's layout: its first item, and what `Layout` has, in that order."""
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """What a chunk's items are once they are decoded, one after the other.
+
+    Attributes
+    ----------
+    block : int
+        Bytes of each block but the last, multiples of 4 if there are several; each has items of its own.
+    items : int
+        Items of equal length in each such block; a shorter last one has a single item.
+    width : int
+        Bytes of an element.
+    shuffled : int
+        `PLAIN`, `BYTES` or `BITS`.
+    """
+
+    block: int
+    items: int
+    width: int
+    shuffled: int
+
+
+@dataclass(frozen=True, slots=True)
+class Packed:
+    """A chunk that lies encoded in a buffer.
+
+    Attributes
+    ----------
+    nbytes : int
+        Bytes of the buffer that it takes.
+    items : np.ndarray
+        Shape (3, n), of int64: for each item, in their order, where in these bytes it begins, how many it has, and how
+        many it is decoded to.
+    layout : Layout, optional
+        None where the only item decodes to the chunk. Else items that have as many bytes as they are decoded to are
+        stored as they are.
+    """
+
+    nbytes: int
+    items: np.ndarray
+    layout: Layout | None = None
