@@ -1,15 +1,11 @@
-"""What pyproject.toml cannot say: loops in C, which are done without where there is no compiler."""
+"""What pyproject.toml cannot say: modules in C, which are done without where there is no compiler."""
 
 from setuptools import Extension, setup
 
 setup(
     ext_modules=[
-        Extension(
-            "chunkflow.devices._staging",
-            ["chunkflow/devices/_staging.c"],
-            optional=True,
-            py_limited_api=True,
-        )
+        Extension(f"chunkflow.{name.replace('/', '.')}", [f"chunkflow/{name}.c"], optional=True, py_limited_api=True)
+        for name in ("devices/_staging", "stores/_items")
     ],
     options={"bdist_wheel": {"py_limited_api": "cp311"}},
 )

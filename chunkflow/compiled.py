@@ -1,6 +1,6 @@
-"""The compiled helper, where it was built: loops that move blocks, and files read in one call.
+"""The compiled helpers, where they were built: loops that move blocks, files read in one call, items of chunks.
 
-Nothing depends on it but speed: each call gives Python's lock away once, where Python's own functions do so, and wait
+Nothing depends on them but speed: each call gives Python's lock away once, where Python's own functions do so, and wait
 for it again among a dozen threads, several times. ``CHUNKFLOW_COMPILED=0`` in the environment does without.
 """
 
@@ -13,10 +13,16 @@ from types import ModuleType
 
 import numpy as np
 
-staging: ModuleType | None = None
-if os.environ.get("CHUNKFLOW_COMPILED") != "0":
-    with suppress(ImportError):  # built without a compiler
-        staging = importlib.import_module("chunkflow.devices._staging")
+
+def _built(name: str) -> ModuleType | None:
+    """A module in C; None where there was no compiler, or it is not wanted."""
+    with suppress(ImportError):
+        return importlib.import_module(name) if os.environ.get("CHUNKFLOW_COMPILED") != "0" else None
+    return None
+
+
+staging = _built("chunkflow.devices._staging")
+chunks = _built("chunkflow.stores._items")
 
 
 def read_file(path: str, out: np.ndarray) -> int:

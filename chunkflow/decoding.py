@@ -286,7 +286,6 @@ class Unpacker:
             self._turns.clear()
 
 
-def _facts(layout: Layout | None) -> tuple[int, ...]:
+def _facts(layout: Layout) -> tuple[int, ...]:
     """What a device is told of a chunk's layout, behind its first item."""
-    assert layout is not None
     return layout.block, layout.items, layout.width, layout.shuffled

@@ -49,12 +49,10 @@ class Packed:
         Bytes of the buffer that it takes.
     items : np.ndarray
         Shape (3, n), of int64: for each item, in their order, where in these bytes it begins, how many it has, and how
-        many it is decoded to.
-    layout : Layout, optional
-        None where the only item decodes to the chunk. Else items that have as many bytes as they are decoded to are
-        stored as they are.
+        many it is decoded to. Where a codec cuts chunks, those that have as many are stored as they are.
+    layout : Layout
     """
 
     nbytes: int
     items: np.ndarray
-    layout: Layout | None = None
+    layout: Layout

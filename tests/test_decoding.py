@@ -25,6 +25,7 @@ from stores.zarrarrays import create, fresh, modest, ours, same, values
 from zarr.storage import MemoryStore
 
 import chunkflow as cf
+from chunkflow import compiled
 from chunkflow.batches import batch_of
 from chunkflow.cost import Decoding
 from chunkflow.devices.base import Edge
@@ -35,11 +36,13 @@ from chunkflow.grid import Grid, Shape, shape_of
 from chunkflow.ops.blockwise import Operand
 from chunkflow.packed import Packed
 from chunkflow.spec import ArraySpec
-from chunkflow.stores import zarrblosc
 from chunkflow.stores.zarrchunks import touched
-from chunkflow.stores.zarrencoded import codec_of
+from chunkflow.stores.zarrencoded import codec_of, packed
 
-pytestmark = pytest.mark.filterwarnings("ignore:Numcodecs codecs are not in")
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:Numcodecs codecs are not in"),
+    pytest.mark.skipif(compiled.chunks is None, reason="built without a C compiler"),
+]
 KB = 1000
 BOUNDARIES = ["none", "nearest", "reflect", "mirror", "periodic", 1.5]
 
@@ -351,6 +354,14 @@ def test_views_and_other_stores_are_decoded_by_the_host(tmp_path: Path) -> None:
     assert not device.batches
 
 
+def test_without_a_compiler_the_host_decodes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compiled, "chunks", None)
+    path, device = stored(tmp_path / "x.zarr", volume()), DecodingDevice()
+    assert not cf.explain(copied, path, device=device, budget="400kB").batches
+    same(cf.map(copied, path, device=device, budget="400kB"), volume())
+    assert not device.batches
+
+
 @st.composite
 def operands(draw: st.DrawFn) -> tuple[Operand, ArraySpec, Shape]:
     ndim = draw(st.integers(1, 2))
@@ -408,9 +419,9 @@ def chunk_of(raw: bytes, nbytes: int, codec: Any, tmp_path: Path) -> Packed | No
     return found
 
 
-def only(packed: Packed | None, start: int, length: int, nbytes: int) -> bool:
+def only(found: Packed | None, start: int, length: int, nbytes: int) -> bool:
     """Whether this is a chunk of a single item."""
-    return packed is not None and packed.layout is None and packed.items.tolist() == [[start], [length], [nbytes]]
+    return found is not None and found.items.tolist() == [[start], [length], [nbytes]]
 
 
 def test_a_device_is_handed_whole_frames_of_the_right_size_only(tmp_path: Path) -> None:
@@ -462,11 +473,10 @@ def test_what_is_in_a_blosc_chunk(codec: Any, width: int, elements: int, kind: s
     }[kind]()
     raw = np.frombuffer(codec.encode(plain.view(WORDS[width])), "u1")
     inner = codec.cname.removesuffix("hc")
-    found = zarrblosc.unpacked(raw, nbytes, inner)
+    found = packed(raw, nbytes, f"blosc-{inner}")
     if found is None:
         assert int(raw[8:12].view("<u4")[0]) % 4, "only blocks that end within a word are left to the host"
         return
-    assert found.layout is not None
     decode = {
         "lz4": lambda r, n: numcodecs.LZ4().decode(n.to_bytes(4, "little") + r),
         "zstd": lambda r, n: numcodecs.Zstd().decode(r),
@@ -486,7 +496,7 @@ def test_what_is_in_a_blosc_chunk(codec: Any, width: int, elements: int, kind: s
     for place in data.draw(st.lists(st.integers(0, min(len(raw), 100) - 1), max_size=3)):
         bad[place] = data.draw(st.integers(0, 255))
     for spoiled in (bad, raw[: data.draw(st.integers(0, len(raw) - 1))]):
-        seen = zarrblosc.unpacked(spoiled, nbytes, inner)
+        seen = packed(spoiled, nbytes, f"blosc-{inner}")
         if seen is not None:
             assert len(spoiled) == len(raw)
             assert (seen.items[0] >= 16).all()

@@ -26,7 +26,7 @@ FLOORS = (
     "batches cuts plan coding problem turns search planner chunking host",
     "stores.base stores.layout stores.checks stores.paths",
     "stores.array stores.file stores.filesink stores.zarrnode stores.zarrfiles stores.zarrcodecs stores.zarrfilters "
-    "stores.zarrchain stores.zarrchunks stores.zarrshards stores.zstdframes stores.zarrblosc stores.zarrencoded "
+    "stores.zarrchain stores.zarrchunks stores.zarrshards stores.zarrencoded "
     "stores.retries stores.zarrdirect stores.zarrremote stores.zarr stores.zarrpath stores.zarrurl stores.hdf5chunks "
     "stores.hdf5facts stores.hdf5 "
     "stores.generic stores.xarray stores.* stores",
