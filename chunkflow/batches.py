@@ -17,6 +17,9 @@ from chunkflow.spec import ArraySpec
 ALIGNMENT = 16
 """Multiples of bytes at which chunks begin in a buffer: of every dtype's size, for some come decoded."""
 
+TURNS = 2
+"""Buffers for a block's encoded chunks: one is filled while the other is decoded, even where blocks have one slot."""
+
 ROWS = 6
 """Rows of a batch's table: numbers of 8 bytes, one for each item."""
 
@@ -41,8 +44,6 @@ class Batch:
         Whether chunks are put together of these parts, once they are decoded.
     group : int
         Chunks that one thread reads and uploads in one go.
-    turns : int
-        Buffers for encoded chunks: one is filled while another is decoded.
     temporary : int
         Bytes that the decoder takes besides.
     seconds : float
@@ -55,7 +56,6 @@ class Batch:
     items: int
     shuffled: bool
     group: int
-    turns: int
     temporary: int
     seconds: float
 
@@ -98,7 +98,7 @@ def device_bytes(batches: Collection[Batch], page: int) -> int:
     """Device memory of a plan's batches. Operands share what is decoded, for one is decoded after the other."""
     if not batches:
         return 0
-    own = sum(b.turns * (rounded(b.encoded, page) + rounded(b.table, page)) for b in batches)
+    own = TURNS * sum(rounded(b.encoded, page) + rounded(b.table, page) for b in batches)
     return own + sum(rounded(nbytes, page) for nbytes in shared(batches))
 
 
@@ -125,8 +125,8 @@ def decoding(spec: ArraySpec, machine: Machine) -> Decoding | None:
     return found
 
 
-def batch_of(spec: ArraySpec, operand: Operand, block: Shape, extents: Shape, depth: int, machine: Machine) -> Batch:
-    """The batches of an operand of which the device decodes the chunks, in a plan with such blocks and slots."""
+def batch_of(spec: ArraySpec, operand: Operand, block: Shape, extents: Shape, machine: Machine) -> Batch:
+    """The batches of an operand of which the device decodes the chunks, in a plan with such blocks."""
     found = decoding(spec, machine)
     assert found is not None
     nbytes = _chunk(spec)
@@ -135,7 +135,7 @@ def batch_of(spec: ArraySpec, operand: Operand, block: Shape, extents: Shape, de
     seconds = max(nbytes / found.chunk, number * nbytes / found.peak)
     items = nbytes // found.item + FEW if found.item else 1
     temporary = found.temporary(number * items, nbytes, number * nbytes)
-    return Batch(spec.codec, number, nbytes, items, bool(found.item), group, min(depth, 2), temporary, seconds)
+    return Batch(spec.codec, number, nbytes, items, bool(found.item), group, temporary, seconds)
 
 
 def _chunk(spec: ArraySpec) -> int:

@@ -202,6 +202,7 @@ def estimate(
     bound = max(stages, key=lambda s: stages[s])
     overlapped = busiest + sum(stages[s] * min(share, 1.0) for s, share in shares.items() if s != bound)
     # Two slots hide a stage behind its neighbour only: taken as half of what three hide. A product's blocks give no
-    # results that would keep them, but for the last ones.
-    hidden = {1: total, 2: overlapped if work else (total + overlapped) / 2}.get(depth, overlapped)
+    # results that would keep them, but for the last ones. What is decoded on the device has slots besides.
+    slots = max(depth, 2) if unpacking else depth
+    hidden = {1: total, 2: overlapped if work else (total + overlapped) / 2}.get(slots, overlapped)
     return Estimate(min(total, hidden) + blocks * machine.overhead, stages)

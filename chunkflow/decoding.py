@@ -13,7 +13,7 @@ from functools import partial
 
 import numpy as np
 
-from chunkflow.batches import ROWS, Batch, shared
+from chunkflow.batches import ROWS, TURNS, Batch, shared
 from chunkflow.crews import Feeders
 from chunkflow.devices.base import Block, Decoder, Device, Edge, Event, Lane, Pending, Pool, shaped
 from chunkflow.encoded import Chunk, EncodedTransfer, Part, run
@@ -99,7 +99,7 @@ class Unpacker:
                 decoder = device.decoder(batch.codec)
                 assert decoder is not None
                 self._decoders[i], self._turns[i] = decoder, []
-                for _ in range(batch.turns):
+                for _ in range(TURNS):
                     self._turns[i].append(Turn(batch, device, pool, plan.ring_in.threads, trace.timed))
                     self._turns[i][-1].fill(pool)
             for slot in (self._decoded, self._plain, self._temporary):

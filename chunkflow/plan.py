@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from chunkflow import grid as _grid
-from chunkflow.batches import Batch
+from chunkflow.batches import TURNS, Batch
 from chunkflow.cost import Estimate, Machine, Traffic
 from chunkflow.cuts import Cut
 from chunkflow.grid import ONE_BY_ONE, Grid, Region, Shape, Turns
@@ -283,7 +283,7 @@ class Plan:
     def ahead(self) -> int:
         """Steps whose blocks are loaded ahead."""
         # A block stays until the next has copied its halo from it.
-        return min([self.depth - self.reuses, *(b.turns for b in self.batches.values())])
+        return min(self.depth - self.reuses, TURNS) if self.batches else self.depth - self.reuses
 
     def loads(self, operand: int) -> int:
         """Number of loads of an operand in the whole run."""

@@ -73,9 +73,7 @@ class Problem:
         walk = _best_walk(op, self.operands, grid, depth, resident)
         if op.has_halo and depth > 1:
             op = _reading_ahead(op, self.operands, grid, walk)
-        batches = {
-            i: batch_of(self.operands[i], op.operands[i], block, op.extents, depth, machine) for i in self.unpacked
-        }
+        batches = {i: batch_of(self.operands[i], op.operands[i], block, op.extents, machine) for i in self.unpacked}
         cuts_in = tuple(_cut(s, machine, strict=False, batch=batches.get(i)) for i, s in enumerate(self.operands))
         cuts_out = tuple(_cut(s, machine, strict=True) for s in self.outputs)
         in_shapes = [o.shape(block) for o in op.operands]

@@ -388,7 +388,7 @@ def test_a_batch_has_room_for_every_block(drawn: tuple[Operand, ArraySpec, Shape
     operand, spec, block = drawn
     assert spec.chunks is not None
     grid = Grid(spec.shape, block)
-    found = batch_of(spec, operand, block, spec.shape, 3, DecodingDevice().machine)
+    found = batch_of(spec, operand, block, spec.shape, DecodingDevice().machine)
     most = 0
     for index in grid.walk(range(len(block))):
         region = operand.region(grid.region(index))

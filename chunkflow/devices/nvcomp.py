@@ -51,7 +51,7 @@ CODECS = {
     "lz4": Known(0.11e9, 250e9, 3.0),
     # Blosc's items are decoded side by side, and put together at 300 GB/s (bytes) or 100 (bits).
     "blosc-zstd": Known(0.8e9, 40e9, 2.5, 16 << 10),
-    "blosc-lz4": Known(1.5e9, 60e9, 4.0, 16 << 10),
+    "blosc-lz4": Known(0.9e9, 50e9, 4.0, 16 << 10),
 }
 """The host's rate of LZ4 is as it is taken to be."""
 

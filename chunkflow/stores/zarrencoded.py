@@ -50,7 +50,7 @@ def fetch(chunks: Chunks, index: Shape, out: np.ndarray) -> Packed | None:
 
 
 def packed(raw: np.ndarray, nbytes: int, codec: str) -> Packed | None:
-    """What is in a chunk that decodes to so many bytes; None where it is not certain that this is what it decodes to."""
+    """What is in a chunk that decodes to so many bytes; None where that is not certain."""
     assert compiled.chunks is not None
     found = compiled.chunks.items(raw, nbytes, CODECS.index(codec))
     return found and Packed(raw.size, np.frombuffer(found[0], np.int64).reshape(3, -1), Layout(*found[1:]))
