@@ -20,8 +20,8 @@ ALIGNMENT = 16
 TURNS = 2
 """Buffers for a block's encoded chunks: one is filled while the other is decoded, even where blocks have one slot."""
 
-ROWS = 6
-"""Rows of a batch's table: numbers of 8 bytes, one for each item."""
+ROWS, FILLED = 7, 3
+"""Rows of a batch's table, of which the device fills the last: numbers of 8 bytes, one for each item."""
 
 FEW = 32
 """Items that a chunk may have, however short."""

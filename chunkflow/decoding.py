@@ -13,7 +13,7 @@ from functools import partial
 
 import numpy as np
 
-from chunkflow.batches import ROWS, TURNS, Batch, shared
+from chunkflow.batches import FILLED, ROWS, TURNS, Batch, shared
 from chunkflow.crews import Feeders
 from chunkflow.devices.base import Block, Decoder, Device, Edge, Event, Lane, Pending, Pool, shaped
 from chunkflow.encoded import Chunk, EncodedTransfer, Part, run
@@ -32,7 +32,8 @@ NO_SUCCESS = 0xFFFFFFFFFFFFFFFF
 class Turn:
     """A buffer for a block's encoded chunks, and the table that says where each lies and what came of it.
 
-    Of the latest batch it knows of each item what it decodes to (`sizes`), and behind how many a chunk ends (`ends`).
+    Of the latest batch it knows of each item what it decodes to (`sizes`), and behind how many a chunk ends (`ends`);
+    and of each chunk its checksum, or -1.
     """
 
     def __init__(self, batch: Batch, device: Device, pool: Pool, fillers: int, timed: bool) -> None:
@@ -42,7 +43,7 @@ class Turn:
         self.host = pool.host_slots(1, batch.table)
         self.done = device.event(timed=timed)
         self.begun = device.event(timed=True) if timed else None
-        self.sizes = self.ends = np.zeros(0, np.int64)
+        self.sizes = self.ends = self.checksums = np.zeros(0, np.int64)
         self.facts = 0  # where in the table, in bytes, the chunks' layouts are
         self.order = 0  # of the batches
         self.transfer: EncodedTransfer | None = None
@@ -166,7 +167,7 @@ class Unpacker:
         slot.fillers = {0}
         number = turn.sizes.size
         if number:
-            lane.download(table, run(4 * number * 8, 2 * number * 8), turn.host[0], None)
+            lane.download(table, run((ROWS - FILLED) * number * 8, FILLED * number * 8), turn.host[0], None)
         lane.record(turn.done)
         turn.slot.readers = [turn.done]
         if self._at_once:
@@ -188,6 +189,7 @@ class Unpacker:
         target = there + np.cumsum(sizes) - sizes + np.repeat(skipped, counts).astype(np.int64)
         coded = lengths != sizes if batch.shuffled else np.ones(len(sizes), bool)
         turn.sizes, turn.ends = sizes[coded], np.cumsum(coded)[np.cumsum(counts) - 1]
+        turn.checksums = np.array([p.checksum for _, _, p in packed], np.int64)
         table, number = turn.numbers(), turn.sizes.size
         rows = table[: ROWS * number].reshape(ROWS, number)
         rows[:4] = source[coded], lengths[coded], sizes[coded], target[coded]
@@ -249,9 +251,12 @@ class Unpacker:
             self._trace.span("decode", turn.begun.seconds(), turn.done.seconds(), nbytes)
         self._device.host_reads(turn.host[0].owner)
         number = turn.sizes.size
-        sizes, statuses = turn.numbers()[: 2 * number].reshape(2, number)
+        sizes, statuses, sums = turn.numbers()[: FILLED * number].reshape(FILLED, number)
         results = statuses.view(np.int32)[:number]
-        bad = np.flatnonzero((results != 0) | (sizes != turn.sizes.astype(np.uint64)))
+        wrong = (results != 0) | (sizes != turn.sizes.astype(np.uint64))
+        if not turn.batch.shuffled:  # an item is a chunk
+            wrong |= (turn.checksums >= 0) & (sums.view(np.uint32)[:number] != turn.checksums)
+        bad = np.flatnonzero(wrong)
         if bad.size:
             chunks = [chunk for chunk in transfer.chunks if chunk.packed is not None]
             which = int(np.searchsorted(turn.ends, bad[0], "right"))

@@ -51,8 +51,11 @@ class Packed:
         Shape (3, n), of int64: for each item, in their order, where in these bytes it begins, how many it has, and how
         many it is decoded to. Where a codec cuts chunks, those that have as many are stored as they are.
     layout : Layout
+    checksum : int
+        CRC-32 of what the only item decodes to; -1 if it is not known.
     """
 
     nbytes: int
     items: np.ndarray
     layout: Layout
+    checksum: int = -1

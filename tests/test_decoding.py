@@ -115,12 +115,16 @@ def encoded(draw: st.DrawFn) -> dict[str, Any]:
         "config": {"write_empty_chunks": draw(st.booleans())},
     }
     if draw(st.booleans()):
-        codec = draw(st.sampled_from([numcodecs.Zstd(1), numcodecs.Zstd(5), numcodecs.LZ4()]) | bloscs())
+        codec = draw(
+            st.sampled_from([numcodecs.Zstd(1), numcodecs.Zstd(5), numcodecs.LZ4(), numcodecs.GZip(1)]) | bloscs()
+        )
         return options | {"zarr_format": 2, "order": draw(st.sampled_from("CF")), "compressors": codec}
     order = draw(st.permutations(range(ndim)))
     return options | {
         "filters": [codecs.TransposeCodec(order=order)] if ndim and draw(st.booleans()) else [],
-        "compressors": draw(st.sampled_from([codecs.ZstdCodec(), _lz4(), codecs.BloscCodec(cname="lz4hc")])),
+        "compressors": draw(
+            st.sampled_from([codecs.ZstdCodec(), _lz4(), codecs.BloscCodec(cname="lz4hc"), codecs.GzipCodec()])
+        ),
     }
 
 
@@ -324,7 +328,7 @@ def test_a_plan_weighs_time_and_memory(tmp_path: Path) -> None:
 
 OTHERS: dict[str, dict[str, Any]] = {
     "blosc of another codec": {"compressors": codecs.BloscCodec(cname="zlib")},
-    "gzip": {"compressors": codecs.GzipCodec()},
+    "zlib": {"compressors": numcodecs.Zlib(), "zarr_format": 2},
     "raw": {"compressors": None},
     "two steps": {"compressors": [codecs.ZstdCodec(), codecs.Crc32cCodec()]},
     "checksum": {"compressors": codecs.ZstdCodec(checksum=True)},
@@ -610,6 +614,18 @@ def test_a_damaged_chunk_ends_a_loop_before_its_block_is_seen(where: Where, tmp_
 
     with pytest.raises(ReadError, match="chunk c/3/2/1"):
         loop()
+
+
+@everywhere
+def test_a_chunk_with_another_checksum_is_named(where: Where, tmp_path: Path) -> None:
+    path = stored(tmp_path / "x.zarr", volume(), compressors=codecs.GzipCodec())
+    file = path / "c" / "3" / "2" / "1"
+    raw = file.read_bytes()
+    file.write_bytes(raw[:-8] + bytes([raw[-8] ^ 1]) + raw[-7:])
+    assert cf.explain(copied, path, budget=where.budget(400 * KB), device=where.device()).batches
+    with pytest.raises(ReadError, match="chunk c/3/2/1"):
+        cf.map(copied, path, out=tmp_path / "y.npy", budget=where.budget(400 * KB), device=where.device())
+    assert sorted(os.listdir(tmp_path)) == ["x.zarr"]
 
 
 @here

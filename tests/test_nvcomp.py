@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import subprocess
 import sys
+import zlib
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -19,6 +20,7 @@ from devices import machine, same
 
 import chunkflow as cf
 from chunkflow import compiled
+from chunkflow.batches import ROWS
 from chunkflow.devices import nvcomp
 from chunkflow.devices.base import Decoder
 from chunkflow.devices.numpy import NumpyDevice
@@ -34,10 +36,10 @@ def _at(address: int, number: int, dtype: Any = np.uint64) -> np.ndarray:
 
 
 class Library:
-    """What `nvcompBatched*Decompress*` do, and with what arguments; they give `status`, and bytes that are `wrong`."""
+    """What nvCOMP's functions do, and with what arguments; they give `status`, and bytes and sums that are `wrong`."""
 
-    def __init__(self, codec: str, status: int = 0, wrong: int = 0) -> None:
-        self.codec, self.status, self.wrong = codec, status, wrong
+    def __init__(self, codec: str, status: int = 0, wrong: int = 0, wrong_sums: int = 0) -> None:
+        self.codec, self.status, self.wrong, self.wrong_sums = codec, status, wrong, wrong_sums
         self.numbers: list[int] = []
 
     def size(self, number: int, most: int, options: Any, out: Any, total: int, stream: Any) -> int:
@@ -69,11 +71,38 @@ class Library:
             zip(*(_at(a, number).tolist() for a in (source, sizes, rooms, target)), strict=True)
         ):
             raw = _at(here, length, "u1").tobytes()
-            plain = numcodecs.LZ4().decode(room.to_bytes(4, "little") + raw) if self.codec == "lz4" else None
-            plain = plain or numcodecs.Zstd().decode(raw)
+            plain = numcodecs.get_codec({"id": self.codec}).decode(
+                room.to_bytes(4, "little") + raw if self.codec == "lz4" else raw
+            )
             _at(there, room, "u1")[...] = np.frombuffer(plain, np.uint8) + self.wrong
             _at(made, number)[n] = room
             _at(statuses, number, np.int32)[n] = 0
+        return self.status
+
+    def configure(self, sizes: Any, number: int, out: Any, most: int, stream: Any) -> int:
+        assert (sizes, stream) == (None, None)
+        assert most > 0
+        out._obj.blocks = 7
+        return 0
+
+    def compute(
+        self,
+        source: int,
+        sizes: int,
+        number: int,
+        target: int,
+        options: Any,
+        segment: int,
+        statuses: Any,
+        stream: int,
+    ) -> int:
+        assert ctypes.sizeof(options) == 128
+        assert (options.poly, options.init, options.xorout) == (0x04C11DB7, 0xFFFFFFFF, 0xFFFFFFFF)
+        assert (options.ref_in, options.ref_out, options.how.blocks) == (True, True, 7)
+        assert (segment, statuses, stream) == (0, None, STREAM)
+        rows = zip(_at(source, number).tolist(), _at(sizes, number).tolist(), strict=True)
+        found = [zlib.crc32(_at(here, size, "u1")) for here, size in rows]
+        _at(target, number, np.uint32)[...] = np.array(found, np.uint32) + self.wrong_sums
         return self.status
 
 
@@ -115,6 +144,7 @@ def installed(monkeypatch: pytest.MonkeyPatch, **options: Any) -> dict[str, Libr
     found = {codec: Library(codec, **options) for codec in nvcomp.NAMES}
     monkeypatch.setattr(nvcomp, "_path", lambda: "somewhere")
     monkeypatch.setattr(nvcomp, "_functions", lambda codec: (found[codec].size, found[codec].decode))
+    monkeypatch.setattr(nvcomp, "_checksums", lambda: (found["gzip"].configure, found["gzip"].compute))
     for name in ("_path", "_functions"):
         monkeypatch.setattr(getattr(nvcomp, name), "cache_clear", lambda: None, raising=False)
     return found
@@ -141,7 +171,12 @@ def test_batches_come_to_the_library(codec: str, monkeypatch: pytest.MonkeyPatch
 @pytest.mark.parametrize("options", [{"status": 10}, {"wrong": 1}], ids=str)
 def test_a_library_that_does_not_work_is_not_used(options: dict[str, int], monkeypatch: pytest.MonkeyPatch) -> None:
     installed(monkeypatch, **options)
-    assert [Gpu().decoder(codec) for codec in (*nvcomp.CODECS, "gzip")] == [None] * 5
+    assert [Gpu().decoder(codec) for codec in (*nvcomp.CODECS, "zlib")] == [None] * 6
+
+
+def test_a_library_whose_checksums_are_wrong_decodes_no_gzip(monkeypatch: pytest.MonkeyPatch) -> None:
+    installed(monkeypatch, wrong_sums=1)
+    assert [codec for codec in nvcomp.CODECS if Gpu().decoder(codec) is None] == ["gzip"]
 
 
 def test_chunks_that_are_not_put_together_right_are_the_hosts(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -154,7 +189,7 @@ def test_chunks_that_are_not_put_together_right_are_the_hosts(monkeypatch: pytes
         unshuffle = None  # type: ignore[assignment]
 
     for device in (Wrong(), Without()):
-        assert [device.decoder(codec) is None for codec in nvcomp.CODECS] == [False, False, True, True]
+        assert [device.decoder(codec) is None for codec in nvcomp.CODECS] == [False, False, True, True, False]
 
 
 def test_a_refused_batch_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -162,7 +197,7 @@ def test_a_refused_batch_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     decode = device.decoder("zstd")
     assert decode is not None
     libraries["zstd"].status = 21
-    table = np.zeros(6, np.uint64)
+    table = np.zeros(ROWS, np.uint64)
     with pytest.raises(DeviceError, match="nvCOMP refuses a batch of 0 zstd chunks: status 21"):
         decode(0, 1, table.ctypes.data, 0, 0)
     # What the library can't do fits no budget.

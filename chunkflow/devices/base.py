@@ -199,7 +199,7 @@ class Decoder(Protocol):
         table : int
             Address of the table. Its rows are: where each encoded item lies, its bytes, the bytes that there are for
             it decoded, and where these lie; then, to be filled, how many were decoded, and as numbers of 4 bytes what
-            came of it: 0 for success.
+            came of it, 0 for success, and if the codec is gzip their CRC-32.
         temporary, room : int
             Address and size of memory for the decoder itself.
 

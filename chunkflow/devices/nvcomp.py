@@ -9,23 +9,25 @@ is none, or another one than is known here, the host decodes. ``CHUNKFLOW_NVCOMP
 from __future__ import annotations
 
 import ctypes
-import importlib
 import importlib.util
 import os
+import zlib
 from collections.abc import Callable
 from contextlib import suppress
-from ctypes import POINTER, Structure, byref, c_char, c_int, c_size_t, c_void_p
+from ctypes import POINTER, Structure, byref, c_bool, c_char, c_int, c_size_t, c_uint, c_void_p
 from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
 from typing import Protocol
 
+import numcodecs
 import numpy as np
 
+from chunkflow.batches import ROWS
 from chunkflow.cost import Decoding
 from chunkflow.devices.base import Block, Decoder, Device
 from chunkflow.errors import DeviceError
-from chunkflow.grid import pieces
+from chunkflow.grid import Piece, pieces
 from chunkflow.packed import BYTES
 
 VARIABLE = "CHUNKFLOW_NVCOMP"
@@ -33,7 +35,7 @@ VARIABLE = "CHUNKFLOW_NVCOMP"
 LIBRARY = "libnvcomp.so.6"
 """The version whose functions have the arguments that are given here."""
 
-NAMES = {"zstd": "Zstd", "lz4": "LZ4"}
+NAMES = {"zstd": "Zstd", "lz4": "LZ4", "gzip": "Gzip"}
 
 
 @dataclass(frozen=True)
@@ -52,11 +54,15 @@ CODECS = {
     # Blosc's items are decoded side by side, and put together at 300 GB/s (bytes) or 100 (bits).
     "blosc-zstd": Known(0.8e9, 40e9, 2.5, 16 << 10),
     "blosc-lz4": Known(0.9e9, 50e9, 4.0, 16 << 10),
+    "gzip": Known(0.011e9, 18e9, 0.8),
 }
 """The host's rate of LZ4 is as it is taken to be."""
 
 NO_BATCH = 1 << 62
 """More bytes than any device has: a plan tries batches that are too large for the library, too."""
+
+LIKELY = 1 << 20
+"""Bytes of a chunk for which checksums are computed fast: of much larger ones the host decodes gzip faster."""
 
 TRIED = 64 << 20
 """Bytes of device memory that the trial of a decoder may take."""
@@ -75,6 +81,27 @@ class _Options(Structure):
     """Of any decoder: 64 bytes, all of them 0 for what is usual."""
 
     _fields_ = [("reserved", c_char * 64)]
+
+
+class _How(Structure):
+    """How checksums are computed: nvcompCRC32KernelConf_t."""
+
+    _fields_ = [("kernel", c_int), ("width", c_int), ("blocks", c_int), ("reserved", c_char * 20)]
+
+
+class _Sums(Structure):
+    """Which ones, and how: nvcompBatchedCRC32Opts_t."""
+
+    _fields_ = [
+        ("poly", c_uint),
+        ("init", c_uint),
+        ("ref_in", c_bool),
+        ("ref_out", c_bool),
+        ("xorout", c_uint),
+        ("spec_reserved", c_char * 16),
+        ("how", _How),
+        ("reserved", c_char * 64),
+    ]
 
 
 @cache
@@ -109,6 +136,17 @@ def _functions(codec: str) -> tuple[Callable[..., int], Callable[..., int]] | No
     return size, decode
 
 
+@cache
+def _checksums() -> tuple[Callable[..., int], Callable[..., int]]:
+    """The functions that choose how checksums are computed, and that compute them."""
+    library = ctypes.CDLL(_path())
+    configure, compute = library.nvcompBatchedCRC32GetHeuristicConf, library.nvcompBatchedCRC32Async
+    configure.argtypes = [c_void_p, c_size_t, POINTER(_How), c_size_t, c_void_p]
+    compute.argtypes = [c_void_p, c_void_p, c_size_t, c_void_p, _Sums, c_int, c_void_p, c_void_p]
+    configure.restype = compute.restype = c_int
+    return configure, compute
+
+
 def decodings(device: Gpu) -> tuple[Decoding, ...]:
     """What the library does on a device, as plans know it; nothing where it isn't installed. It is not loaded yet."""
     known = CODECS.items() if _path() is not None else ()
@@ -137,11 +175,23 @@ def _decode(device: Gpu, codec: str, number: int, columns: int, table: int, temp
     """See `chunkflow.devices.base.Decoder`: what follows on the present stream."""
     functions = _functions(codec)
     assert functions is not None, "asked only where there is a decoder"
-    source, sizes, rooms, target, made, statuses = (table + row * columns * 8 for row in range(6))
+    source, sizes, rooms, target, made, statuses, sums = (table + row * columns * 8 for row in range(ROWS))
     stream = device.caller_lane().pointer  # type: ignore[attr-defined]
     status = functions[1](source, sizes, rooms, made, number, temporary, room, target, _Options(), statuses, stream)
     if status:
         raise DeviceError(f"nvCOMP refuses a batch of {number} {codec} chunks: status {status}")
+    if codec == "gzip":  # it passes over the sum at the end
+        _checksum(number, target, rooms, sums, stream)
+
+
+def _checksum(number: int, target: int, sizes: int, sums: int, stream: int) -> None:
+    """Compute CRC-32 of what lies decoded."""
+    configure, compute = _checksums()
+    options = _Sums(poly=0x04C11DB7, init=0xFFFFFFFF, ref_in=True, ref_out=True, xorout=0xFFFFFFFF)
+    if configure(None, number, byref(options.how), LIKELY, None):
+        raise DeviceError("nvCOMP cannot compute checksums")
+    if status := compute(target, sizes, number, sums, options, 0, None, stream):
+        raise DeviceError(f"nvCOMP refuses to compute the checksums of {number} chunks: status {status}")
 
 
 @cache
@@ -162,7 +212,7 @@ def decoder(device: Gpu, codec: str) -> Decoder | None:
 def _tried(decode: Decoder, device: Gpu, codec: str) -> bool:
     """Whether a chunk is decoded to what it was. What the library takes for itself it takes now."""
     plain = np.arange(4096, dtype=np.uint16).view(np.uint8)
-    raw = np.frombuffer(getattr(importlib.import_module("numcodecs"), NAMES[codec])().encode(plain), np.uint8)
+    raw = np.frombuffer(numcodecs.get_codec({"id": codec}).encode(plain), np.uint8)
     raw = raw[4:] if codec == "lz4" else raw
     with device.attach():
         pool = device.pool(device.reserve + TRIED)
@@ -173,14 +223,19 @@ def _tried(decode: Decoder, device: Gpu, codec: str) -> bool:
             address = device.address
             with pool.active():
                 coded = device.to_device(raw)
-                rows = [address(coded), raw.nbytes, plain.nbytes, address(out), 0, 0xFFFFFFFF]
+                rows = [address(coded), raw.nbytes, plain.nbytes, address(out), 0, 0xFFFFFFFF, 0]
                 table = device.to_device(np.array(rows, np.uint64))
             lane.call(partial(decode, 1, 1, address(table), address(temporary), room)).result()
             slots[0].pin()
             [whole] = pieces((plain.nbytes,), (0,), plain.nbytes)
             lane.download(Block(out, (0,), out), whole, slots[0], None)
             lane.synchronize()
-            return bool((slots[0].array[: plain.nbytes] == plain).all())
+            right = bool((slots[0].array[: plain.nbytes] == plain).all())
+            if codec == "gzip":
+                lane.download(Block(table, (0,), table), Piece((slice(6, 7),), (1,), 1, 6), slots[0], None)
+                lane.synchronize()
+                right = right and int(slots[0].array[:4].view(np.uint32)[0]) == zlib.crc32(plain.data)
+            return right
         finally:
             pool.release_host(slots)
             coded = table = out = temporary = None  # else the pool can't give their memory back

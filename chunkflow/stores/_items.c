@@ -10,7 +10,7 @@
 
 #include <stdint.h>
 
-enum { ZSTD, LZ4, BLOSC_LZ4, BLOSC_ZSTD };  /* chunkflow/stores/zarrencoded.py */
+enum { ZSTD, LZ4, BLOSC_LZ4, BLOSC_ZSTD, GZIP };  /* chunkflow/stores/zarrencoded.py */
 enum { PLAIN, BYTES, BITS };                /* chunkflow/packed.py */
 
 static uint32_t word(const uint8_t *at) {
@@ -100,6 +100,11 @@ other:
     Py_RETURN_NONE;
 }
 
+/* Whether this is a gzip file with nothing in its header, which says that it holds so much (RFC 1952). */
+static int member(const uint8_t *at, int64_t size, int64_t nbytes) {
+    return size > 18 && word(at) == 0x00088B1F && word(at + size - 4) == (uint32_t)nbytes;
+}
+
 static PyObject *py_items(PyObject *self, PyObject *args) {
     Py_buffer raw;
     long long nbytes;
@@ -110,6 +115,7 @@ static PyObject *py_items(PyObject *self, PyObject *args) {
     if (codec == BLOSC_LZ4 || codec == BLOSC_ZSTD) result = blosc(at, raw.len, nbytes, codec);
     else if (codec == ZSTD && frame(at, at + raw.len, nbytes)) result = single(0, raw.len, nbytes);
     else if (codec == LZ4 && raw.len > 4 && word(at) == nbytes) result = single(4, raw.len, nbytes);  /* numcodecs' way */
+    else if (codec == GZIP && member(at, raw.len, nbytes)) result = single(0, raw.len, nbytes);
     else result = Py_NewRef(Py_None);
     PyBuffer_Release(&raw);
     return result;

@@ -16,7 +16,7 @@ from chunkflow.stores.zarrcodecs import Compressor
 from chunkflow.stores.zarrfiles import ChunkError, Folder
 from chunkflow.stores.zarrshards import Shards
 
-CODECS = ("zstd", "lz4", "blosc-lz4", "blosc-zstd")
+CODECS = ("zstd", "lz4", "blosc-lz4", "blosc-zstd", "gzip")
 """By their numbers in ``_items.c``."""
 
 ALIKE = {"blosc-lz4hc": "blosc-lz4"}
@@ -53,4 +53,7 @@ def packed(raw: np.ndarray, nbytes: int, codec: str) -> Packed | None:
     """What is in a chunk that decodes to so many bytes; None where that is not certain."""
     assert compiled.chunks is not None
     found = compiled.chunks.items(raw, nbytes, CODECS.index(codec))
-    return found and Packed(raw.size, np.frombuffer(found[0], np.int64).reshape(3, -1), Layout(*found[1:]))
+    if found is None:
+        return None
+    checksum = int.from_bytes(raw[-8:-4].tobytes(), "little") if codec == "gzip" else -1
+    return Packed(raw.size, np.frombuffer(found[0], np.int64).reshape(3, -1), Layout(*found[1:]), checksum)

@@ -16,6 +16,7 @@ from __future__ import annotations
 import itertools
 import threading
 import time
+import zlib
 from functools import partial
 from typing import Any
 
@@ -23,6 +24,7 @@ import numcodecs
 import numpy as np
 import pytest
 
+from chunkflow.batches import ROWS
 from chunkflow.cost import Machine
 from chunkflow.devices.base import Block, Device, Edge
 from chunkflow.grid import Shape, permuted, pieces, placed
@@ -305,9 +307,9 @@ class DeviceContract(PoolContract):
             raw = [np.frombuffer(codec.encode(row), np.uint8)[4 * (name == "lz4") :] for row in plain]
             coded, out = bench.block((sum(map(len, raw)),), "u1"), bench.block(plain.shape, "u2")
             room = decoding.temporary(number, plain[0].nbytes, plain.nbytes)
-            table, temporary = bench.block((6, number), "u8"), bench.block((max(room, 1),), "u1")
+            table, temporary = bench.block((ROWS, number), "u8"), bench.block((max(room, 1),), "u1")
             starts = np.cumsum([0, *map(len, raw[:-1])])
-            rows = np.full((6, number), 1 << 63, "u8")
+            rows = np.full((ROWS, number), 1 << 63, "u8")
             rows[0], rows[1] = device.address(coded.array) + starts, [len(r) for r in raw]
             rows[2], rows[3] = plain[0].nbytes, device.address(out.array) + plain[0].nbytes * np.arange(number)
             lane = bench.lane()
@@ -324,6 +326,8 @@ class DeviceContract(PoolContract):
             found = bench.download(lane, table)
             assert (found[4] == plain[0].nbytes).all()
             assert (found[5].view(np.int32)[:number] == 0).all()
+            if name == "gzip":
+                assert found[6].view(np.uint32)[:number].tolist() == [zlib.crc32(row) for row in plain]
 
     @pytest.mark.parametrize("shuffled", [PLAIN, BYTES, BITS])
     @pytest.mark.parametrize("width", [1, 2, 3, 4, 8, 16])
