@@ -37,6 +37,7 @@ from chunkflow.ops.blockwise import Operand
 from chunkflow.packed import Packed
 from chunkflow.spec import ArraySpec
 from chunkflow.stores.zarrchunks import touched
+from chunkflow.stores.zarrcodecs import CHECKSUM
 from chunkflow.stores.zarrencoded import codec_of, packed
 
 pytestmark = [
@@ -120,6 +121,8 @@ def encoded(draw: st.DrawFn) -> dict[str, Any]:
         )
         return options | {"zarr_format": 2, "order": draw(st.sampled_from("CF")), "compressors": codec}
     order = draw(st.permutations(range(ndim)))
+    if ndim and draw(st.booleans()):
+        options["shards"] = tuple(n * draw(st.integers(1, 3)) for n in options["chunks"])
     return options | {
         "filters": [codecs.TransposeCodec(order=order)] if ndim and draw(st.booleans()) else [],
         "compressors": draw(
@@ -178,7 +181,8 @@ def test_any_array_is_what_it_was(where: Where, data: st.DataObject, tmp_path: P
     path, expected = fresh(tmp_path), values(options)
     array = create(path, options)
     array[...] = expected
-    oddly(path, data.draw(st.lists(st.integers(0, 99), max_size=3)) if files(path) else [])
+    if "shards" not in options:
+        oddly(path, data.draw(st.lists(st.integers(0, 99), max_size=3)) if files(path) else [])
     budget = data.draw(st.sampled_from([40, 200])) * KB
     if ours(array).chain.nbytes % 4 and "losc" in repr(options):  # what is no whole number of words is the host's
         same(cf.map(copied, path, device=where.device(), budget=where.budget(budget)), expected)
@@ -333,7 +337,6 @@ OTHERS: dict[str, dict[str, Any]] = {
     "two steps": {"compressors": [codecs.ZstdCodec(), codecs.Crc32cCodec()]},
     "checksum": {"compressors": codecs.ZstdCodec(checksum=True)},
     "big-endian": {"serializer": codecs.BytesCodec(endian="big")},
-    "sharded": {"shards": (16, 16, 16)},
     "filter": {"zarr_format": 2, "filters": [numcodecs.Shuffle(4)]},
 }
 
@@ -614,6 +617,26 @@ def test_a_damaged_chunk_ends_a_loop_before_its_block_is_seen(where: Where, tmp_
 
     with pytest.raises(ReadError, match="chunk c/3/2/1"):
         loop()
+
+
+@everywhere
+@pytest.mark.parametrize("kind", ["truncated", "no index", "beyond the end"])
+def test_a_damaged_shard_is_named(where: Where, kind: str, tmp_path: Path) -> None:
+    path = stored(tmp_path / "x.zarr", volume(), shards=(16, 16, 16))
+    file = path / "c" / "1" / "2" / "0"
+    raw = bytearray(file.read_bytes())
+    if kind == "truncated":
+        del raw[50:]
+    elif kind == "no index":
+        raw[-60:-20] = os.urandom(40)
+    else:
+        raw[-132:-124] = (1 << 40).to_bytes(8, "little")
+        raw[-4:] = CHECKSUM(bytes(raw[-132:-4])).to_bytes(4, "little")
+    file.write_bytes(raw)
+    device = where.device()
+    assert cf.explain(copied, path, budget=where.budget(400 * KB), device=device).batches
+    with pytest.raises(ReadError, match="shard c/1/2/0"):
+        cf.map(copied, path, budget=where.budget(400 * KB), device=device)
 
 
 @everywhere

@@ -178,7 +178,7 @@ class ZarrSource:
 
     def encoded(self, index: Shape, out: np.ndarray) -> Packed | None:
         """See `Encoded.encoded`."""
-        return fetch(self._direct, index, out) if isinstance(self._direct, Chunks) else None
+        return None if self._direct is None else fetch(self._direct, index, out)
 
     def view(self, region: Region) -> np.ndarray | None:
         """See `Source.view`: chunks are encoded."""

@@ -15,7 +15,7 @@ import numpy as np
 from chunkflow.grid import Region, Shape
 from chunkflow.stores.layout import part
 from chunkflow.stores.zarrchain import Chain
-from chunkflow.stores.zarrfiles import Objects, append, named
+from chunkflow.stores.zarrfiles import ChunkError, Objects, append, named
 
 
 @dataclass(frozen=True)
@@ -45,6 +45,15 @@ class Chunks:
         for index, inner, place in touched(region, self.chain.shape):
             self._write(index, inner, part(block, place))
         return True
+
+    def encoded(self, index: Shape, out: np.ndarray) -> np.ndarray | None:
+        """A chunk as it is stored, in `out`; ChunkError if it is too long for that."""
+
+        def check(size: int) -> None:
+            if size > out.size:
+                raise ChunkError(f"{size} bytes, where there is room for {out.size}")
+
+        return self.objects.fetch(self.key(index), check, out)
 
     def _read(self, index: Shape, inner: Region, target: np.ndarray) -> bool:
         name = self.key(index)

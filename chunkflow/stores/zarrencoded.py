@@ -24,8 +24,8 @@ ALIKE = {"blosc-lz4hc": "blosc-lz4"}
 
 
 def codec_of(chunks: Chunks | Shards | None) -> str:
-    """The codec of chunks that are files of their own, and nothing but encoded; empty for others."""
-    if not isinstance(chunks, Chunks) or not isinstance(chunks.objects, Folder) or chunks.chain.swapped:
+    """The codec of chunks in local files, which are nothing but encoded; empty for others."""
+    if chunks is None or not isinstance(chunks.objects, Folder) or chunks.chain.swapped:
         return ""
     steps = chunks.chain.steps
     if len(steps) != 1 or not isinstance(step := steps[0], Compressor) or getattr(step.codec, "checksum", False):
@@ -35,18 +35,13 @@ def codec_of(chunks: Chunks | Shards | None) -> str:
     return codec if codec in CODECS and compiled.chunks and (words or not codec.startswith("blosc-")) else ""
 
 
-def fetch(chunks: Chunks, index: Shape, out: np.ndarray) -> Packed | None:
+def fetch(chunks: Chunks | Shards, index: Shape, out: np.ndarray) -> Packed | None:
     """See `Encoded.encoded`."""
-
-    def check(size: int) -> None:
-        if size > out.size:
-            raise ChunkError(f"{size} bytes, where there is room for {out.size}")
-
     try:
-        raw = chunks.objects.fetch(chunks.key(index), check, out)
+        raw = chunks.encoded(index, out)
     except (OSError, ChunkError):  # it is not there, or too long; or the host fails in the same way, and says so
         return None
-    return packed(raw, chunks.chain.nbytes, codec_of(chunks))
+    return None if raw is None else packed(raw, chunks.chain.nbytes, codec_of(chunks))
 
 
 def packed(raw: np.ndarray, nbytes: int, codec: str) -> Packed | None:

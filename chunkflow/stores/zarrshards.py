@@ -114,6 +114,26 @@ class Shards:
             self.objects.put(self.key(shard), partial(self._write, inner=inner, block=block[place]))
         return True
 
+    def encoded(self, index: Shape, out: np.ndarray) -> np.ndarray | None:
+        """A chunk as it is stored, in `out`; None if it was never written, or is too long for that."""
+        sides = self.index.shape[:-1]
+        shard, place = zip(*map(divmod, index, sides), strict=True) if index else ((), ())
+        with self.objects.open(self.key(shard)) as found:
+            parts = self.known.get(shard, found.stamp, lambda: self._load(found))
+            offset, length = parts[place].tolist()
+            if offset == length == MISSING or length > out.size:
+                return None
+            self._check(offset, length, found.size)
+            return found.read(offset, length, out[:length])
+
+    def _check(self, offset: int, length: int, size: int | None) -> None:
+        """Raise where a chunk cannot lie there in an object of that size."""
+        size = MISSING if size is None else size  # where it is not known, what lies beyond comes short
+        low, high = (self._space, size) if self.at_start else (0, size - self._space)
+        if offset < low or offset + length > high:
+            raise ChunkError(f"bytes {offset} to {offset + length} lie outside the chunks', {low} to {high}")
+        self.chain.check(length)
+
     @property
     def _space(self) -> int:
         """Bytes of the encoded index."""
@@ -144,8 +164,6 @@ class Shards:
 
     def _parts(self, index: np.ndarray, size: int | None, inner: Region, target: np.ndarray) -> list[Part]:
         """The chunks that are there, checked; those that are not are filled in."""
-        size = MISSING if size is None else size  # where it is not known, what lies beyond comes short
-        low, high = (self._space, size) if self.at_start else (0, size - self._space)
         found: list[Part] = []
         for chunk, within, place in touched(inner, self.chain.shape):
             offset, length = index[chunk].tolist()
@@ -153,9 +171,7 @@ class Shards:
                 target[place] = self.chain.fill
                 continue
             with named(f"chunk {chunk} of it"):
-                if offset < low or offset + length > high:
-                    raise ChunkError(f"bytes {offset} to {offset + length} lie outside the chunks', {low} to {high}")
-                self.chain.check(length)
+                self._check(offset, length, size)
             found.append((offset, length, within, place, chunk))
         found.sort(key=lambda part: part[:2])
         return found
