@@ -11,17 +11,17 @@ from chunkflow.cost import Decoding, Machine
 from chunkflow.grid import Shape
 from chunkflow.memory import rounded
 from chunkflow.ops.blockwise import Operand
-from chunkflow.packed import FACTS
+from chunkflow.packed import ALIGNMENT, FACTS
 from chunkflow.spec import ArraySpec
-
-ALIGNMENT = 16
-"""Multiples of bytes at which chunks begin in a buffer: of every dtype's size, for some come decoded."""
 
 TURNS = 2
 """Buffers for a block's encoded chunks: one is filled while the other is decoded, even where blocks have one slot."""
 
 ROWS, FILLED = 7, 3
 """Rows of a batch's table, of which the device fills the last: numbers of 8 bytes, one for each item."""
+
+PIECES = 2
+"""Usual pieces in one that has several chunks, which are read by a single call."""
 
 FEW = 32
 """Items that a chunk may have, however short."""
@@ -131,7 +131,7 @@ def batch_of(spec: ArraySpec, operand: Operand, block: Shape, extents: Shape, ma
     assert found is not None
     nbytes = _chunk(spec)
     number = _most(spec, operand, block, extents)
-    group = max(1, min(machine.piece // room(nbytes), number))
+    group = max(1, min(PIECES * machine.piece // room(nbytes), number))
     seconds = max(nbytes / found.chunk, number * nbytes / found.peak)
     items = nbytes // found.item + FEW if found.item else 1
     temporary = found.temporary(number * items, nbytes, number * nbytes)

@@ -12,12 +12,11 @@ from typing import Any
 
 import numpy as np
 
-from chunkflow.batches import ALIGNMENT
 from chunkflow.crews import Feeders, Station
 from chunkflow.devices.base import Block, Edge, Event, Lane, shaped
 from chunkflow.devices.moving import Mover, one_run
 from chunkflow.grid import Piece, Region, Shape, permuted, shape_of, shift
-from chunkflow.packed import Packed
+from chunkflow.packed import ALIGNMENT, Packed
 from chunkflow.staging import Transfer
 
 
@@ -116,18 +115,20 @@ class EncodedTransfer(Transfer):
         (numbers,) = piece.region
         dtype, at = self.target.array.dtype, 0
         begin = numbers.start * self.room
-        for chunk in self.chunks[numbers]:
-            at = -(-at // ALIGNMENT) * ALIGNMENT
-            chunk.start = begin + at
-            chunk.packed = self.store.encoded(chunk.index, out[at : at + self.room])
-            if chunk.packed is not None and chunk.packed.items.shape[1] > self.items:
-                chunk.packed = None
+        chunks = self.chunks[numbers]
+        found = self.store.encoded([chunk.index for chunk in chunks], out, self.room, self.items)
+        for chunk, packed in zip(chunks, found, strict=True):
+            chunk.packed = packed
+            if packed is not None:
+                chunk.start = begin + packed.start
+                at = packed.start + packed.nbytes
+        for chunk in chunks:  # behind those that are there
             if chunk.packed is None:
+                at = -(-at // ALIGNMENT) * ALIGNMENT
                 view = shaped(out[at:], dtype, permuted(shape_of(chunk.region), self.order), self.target.inverse)
                 self.store.read(chunk.region, view)
+                chunk.start = begin + at
                 at += view.nbytes
-            else:
-                at += chunk.packed.nbytes
         return begin, at
 
 

@@ -10,6 +10,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+ALIGNMENT = 16
+"""Multiples of bytes at which chunks begin in a buffer: of every dtype's size, for some come decoded."""
+
 PLAIN, BYTES, BITS = 0, 1, 2
 """How a block's elements are shuffled: not at all; first bytes first; first bits first."""
 
@@ -45,16 +48,17 @@ class Packed:
 
     Attributes
     ----------
-    nbytes : int
-        Bytes of the buffer that it takes.
+    start, nbytes : int
+        Where in the buffer it begins, and its bytes.
     items : np.ndarray
-        Shape (3, n), of int64: for each item, in their order, where in these bytes it begins, how many it has, and how
+        Shape (3, n), of int64: for each item, in their order, where in the chunk it begins, how many it has, and how
         many it is decoded to. Where a codec cuts chunks, those that have as many are stored as they are.
     layout : Layout
     checksum : int
         CRC-32 of what the only item decodes to; -1 if it is not known.
     """
 
+    start: int
     nbytes: int
     items: np.ndarray
     layout: Layout

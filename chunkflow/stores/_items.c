@@ -1,17 +1,31 @@
-/* What lies in an encoded chunk, seen from outside: the items that a decoder on a device can be given, each by itself.
+/* Encoded chunks, read from files and seen from outside: the items in each that a decoder on a device can be given.
  *
  * A decoder there is fast because it believes what it is given, and nobody can stop it. So all that can be seen without
  * decoding is checked here, on the bytes as they are uploaded: that they hold as much as they should, and no more, and
  * are whole. What is in any other way than usual is nobody's here: the host's decoders know it, or what is wrong with it.
+ *
+ * Several chunks are one call, without Python's lock, for which a dozen threads would wait between any two.
  */
+#define _GNU_SOURCE
 #define Py_LIMITED_API 0x030b0000
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 
+#include <errno.h>
+#include <fcntl.h>
 #include <stdint.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 enum { ZSTD, LZ4, BLOSC_LZ4, BLOSC_ZSTD, GZIP };  /* chunkflow/stores/zarrencoded.py */
-enum { PLAIN, BYTES, BITS };                /* chunkflow/packed.py */
+enum { PLAIN, BYTES, BITS };                      /* chunkflow/packed.py */
+
+/* Rows of n numbers: where items begin, their bytes, and how many these decode to; and how they lie in the chunk. */
+typedef struct {
+    int64_t *items, n, side;
+    int number, width, shuffled;
+} Found;
 
 static uint32_t word(const uint8_t *at) {
     return at[0] | at[1] << 8 | at[2] << 16 | (uint32_t)at[3] << 24;
@@ -19,8 +33,8 @@ static uint32_t word(const uint8_t *at) {
 
 /* Whether there is one zstd frame, of so many bytes decoded, and nothing behind it (RFC 8878, section 3.1.1). */
 static int frame(const uint8_t *at, const uint8_t *end, int64_t nbytes) {
-    enum { MAGIC = 0xFD2FB528, UNUSUAL = 15, BLOCK = 128 << 10, RAW = 0, REPEATED = 1, RESERVED = 3 };
-    if (end - at < 6 || word(at) != MAGIC) return 0;
+    enum { UNUSUAL = 15, BLOCK = 128 << 10, RAW = 0, REPEATED = 1, RESERVED = 3 };
+    if (end - at < 6 || word(at) != 0xFD2FB528) return 0;
     int flags = at[4], single = flags >> 5 & 1, width = flags >> 6 ? 1 << (flags >> 6) : single;
     if (flags & UNUSUAL) return 0;  /* a checksum, a dictionary, or what nobody uses */
     at += 6 - single;
@@ -41,44 +55,37 @@ static int frame(const uint8_t *at, const uint8_t *end, int64_t nbytes) {
     return 0;
 }
 
-/* Columns of n numbers: where items begin, their bytes, and how many these decode to. */
-static PyObject *table(int64_t n, int64_t **items) {
-    PyObject *made = PyBytes_FromStringAndSize(NULL, 3 * 8 * n);
-    if (made) *items = (int64_t *)PyBytes_AsString(made);
-    return made;
+/* Whether this is a gzip file with nothing in its header, which says that it holds so much (RFC 1952). */
+static int member(const uint8_t *at, int64_t size, int64_t nbytes) {
+    return size > 18 && word(at) == 0x00088B1F && word(at + size - 4) == (uint32_t)nbytes;
 }
 
-static PyObject *single(int64_t start, int64_t size, int64_t nbytes) {
-    int64_t *items;
-    PyObject *made = table(1, &items);
-    if (!made) return NULL;
-    items[0] = start, items[1] = size - start, items[2] = nbytes;
-    return Py_BuildValue("NLiii", made, (long long)nbytes, 1, 1, PLAIN);
+static int single(Found *found, int64_t start, int64_t size, int64_t nbytes) {
+    if (!(found->items = malloc(3 * sizeof(int64_t)))) return 0;
+    found->items[0] = start, found->items[1] = size - start, found->items[2] = nbytes;
+    found->n = found->number = found->width = 1, found->side = nbytes, found->shuffled = PLAIN;
+    return 1;
 }
 
 /* C-Blosc's format 2 (its README_CHUNK_FORMAT): a header, where each block begins, and each block's items, behind their
  * lengths. A block has an item for each byte of its elements, or one for all of them. An item that has as many bytes as
  * it decodes to is stored as it is.
  */
-static PyObject *blosc(const uint8_t *raw, int64_t size, int64_t nbytes, int inner) {
+static int blosc(Found *found, const uint8_t *raw, int64_t size, int64_t nbytes, int inner, int64_t most) {
     enum { HEADER = 16, SHUFFLED = 1, STORED = 2, SHUFFLED_BITS = 4, WHOLE = 16, MOST_ITEMS = 16, LEAST_ITEM = 128 };
-    if (size < HEADER) Py_RETURN_NONE;
+    if (size < HEADER) return 0;
     int flags = raw[2], width = raw[3];
     int64_t side = word(raw + 8);
-    if (raw[0] != 2 || word(raw + 4) != nbytes || word(raw + 12) != size || !width) Py_RETURN_NONE;
-    if (flags & STORED) {
-        if (size != HEADER + nbytes) Py_RETURN_NONE;
-        return single(HEADER, size, nbytes);
-    }
+    if (raw[0] != 2 || word(raw + 4) != nbytes || word(raw + 12) != size || !width) return 0;
+    if (flags & STORED) return size == HEADER + nbytes && single(found, HEADER, size, nbytes);
     /* Four bytes are put together at a time, which must be of one block. */
-    if (raw[1] != 1 || flags >> 5 != (inner == BLOSC_LZ4 ? 1 : 4) || !side || (side % 4 && side < nbytes)) Py_RETURN_NONE;
+    if (raw[1] != 1 || flags >> 5 != (inner == BLOSC_LZ4 ? 1 : 4) || !side || (side % 4 && side < nbytes)) return 0;
     int64_t last = nbytes % side, blocks = nbytes / side + (last > 0), first = HEADER + 4 * blocks;
     int number = !(flags & WHOLE) && width <= MOST_ITEMS && side / width >= LEAST_ITEM ? width : 1;
     int64_t n = (blocks - (last > 0)) * number + (last > 0);
-    if (first + 5 * n > size) Py_RETURN_NONE;  /* each has a length, and a byte at least */
-    int64_t *items, at = 0;
-    PyObject *made = table(n, &items);
-    if (!made) return NULL;
+    if (n > most || first + 5 * n > size) return 0;  /* each has a length, and a byte at least */
+    int64_t *items = malloc(3 * n * sizeof(int64_t)), at = 0;
+    if (!items) return 0;
     for (int64_t i = 0, block = -1, left = 0; i < n; i++, left--) {
         if (!left) {
             at = word(raw + HEADER + 4 * ++block);
@@ -94,35 +101,108 @@ static PyObject *blosc(const uint8_t *raw, int64_t size, int64_t nbytes, int inn
         at += length;
     }
     int shuffled = flags & SHUFFLED && width > 1 ? BYTES : flags & SHUFFLED_BITS ? BITS : PLAIN;
-    return Py_BuildValue("NLiii", made, (long long)side, number, width, shuffled);
+    *found = (Found){items, n, side, number, width, shuffled};
+    return 1;
 other:
-    Py_DECREF(made);
-    Py_RETURN_NONE;
+    free(items);
+    return 0;
 }
 
-/* Whether this is a gzip file with nothing in its header, which says that it holds so much (RFC 1952). */
-static int member(const uint8_t *at, int64_t size, int64_t nbytes) {
-    return size > 18 && word(at) == 0x00088B1F && word(at + size - 4) == (uint32_t)nbytes;
+static int look(Found *found, const uint8_t *raw, int64_t size, int64_t nbytes, int codec, int64_t most) {
+    switch (codec) {
+    case ZSTD: return frame(raw, raw + size, nbytes) && single(found, 0, size, nbytes);
+    case LZ4: return size > 4 && word(raw) == nbytes && single(found, 4, size, nbytes);  /* as numcodecs has it */
+    case GZIP: return member(raw, size, nbytes) && single(found, 0, size, nbytes);
+    case BLOSC_LZ4:
+    case BLOSC_ZSTD: return blosc(found, raw, size, nbytes, codec, most);
+    }
+    return 0;
 }
 
-static PyObject *py_items(PyObject *self, PyObject *args) {
-    Py_buffer raw;
-    long long nbytes;
+/* Read a part of a file, all of it if `length` is negative; its bytes, or -1 if there are more than there is room for. */
+static int64_t part(const char *path, int64_t start, int64_t length, uint8_t *out, int64_t room) {
+    int fd;
+    struct stat state;
+    do fd = open(path, O_RDONLY | O_CLOEXEC);
+    while (fd < 0 && errno == EINTR);
+    if (fd < 0) return -1;
+    if (length < 0) length = fstat(fd, &state) ? -1 : state.st_size;
+    if (length > room) length = -1;
+    for (int64_t done = 0; done < length;) {
+        ssize_t n = pread(fd, out + done, length - done, start + done);
+        if (n > 0) done += n;
+        else if (n == 0 || errno != EINTR) length = -1;
+    }
+    close(fd);
+    return length;
+}
+
+typedef struct {
+    PyObject *path;  /* NULL for none */
+    int64_t start, length, at;
+    Found found;
+} Chunk;
+
+static int asked(Chunk *chunk, PyObject *place) {
+    if (!place) return 0;
+    if (place == Py_None) return 1;
+    long long start, length;
+    if (!PyArg_ParseTuple(place, "O&LL", PyUnicode_FSConverter, &chunk->path, &start, &length)) return 0;
+    chunk->start = start, chunk->length = length;
+    return 1;
+}
+
+static PyObject *told(const Chunk *chunk) {
+    const Found *f = &chunk->found;
+    if (!f->items) return Py_NewRef(Py_None);
+    PyObject *items = PyBytes_FromStringAndSize((const char *)f->items, 3 * f->n * sizeof(int64_t));
+    if (!items) return NULL;
+    long long at = chunk->at, size = chunk->length, side = f->side;
+    return Py_BuildValue("LLNLiii", at, size, items, side, f->number, f->width, f->shuffled);
+}
+
+static PyObject *py_fetch(PyObject *self, PyObject *args) {
+    PyObject *places, *result = NULL;
+    Py_buffer out;
+    long long room, nbytes, most, alignment;
     int codec;
-    if (!PyArg_ParseTuple(args, "y*Li", &raw, &nbytes, &codec)) return NULL;
-    const uint8_t *at = raw.buf;
-    PyObject *result;
-    if (codec == BLOSC_LZ4 || codec == BLOSC_ZSTD) result = blosc(at, raw.len, nbytes, codec);
-    else if (codec == ZSTD && frame(at, at + raw.len, nbytes)) result = single(0, raw.len, nbytes);
-    else if (codec == LZ4 && raw.len > 4 && word(at) == nbytes) result = single(4, raw.len, nbytes);  /* numcodecs' way */
-    else if (codec == GZIP && member(at, raw.len, nbytes)) result = single(0, raw.len, nbytes);
-    else result = Py_NewRef(Py_None);
-    PyBuffer_Release(&raw);
+    if (!PyArg_ParseTuple(args, "O!w*LLLiL", &PyList_Type, &places, &out, &room, &alignment, &nbytes, &codec, &most))
+        return NULL;
+    Py_ssize_t number = PyList_Size(places), n = 0;
+    Chunk *chunks = calloc(number + 1, sizeof(Chunk));
+    if (!chunks) PyErr_NoMemory();
+    while (chunks && n < number && asked(&chunks[n], PyList_GetItem(places, n))) n++;
+    if (chunks && n == number && alignment > 0) {
+        Py_BEGIN_ALLOW_THREADS
+        int64_t at = 0;
+        for (n = 0; n < number; n++) {
+            Chunk *c = &chunks[n];
+            uint8_t *here = (uint8_t *)out.buf + at;
+            if (!c->path || room < 0 || at > out.len - room) continue;
+            c->length = part(PyBytes_AsString(c->path), c->start, c->length, here, room);
+            if (c->length < 0 || !look(&c->found, here, c->length, nbytes, codec, most)) continue;
+            c->at = at;
+            at += (c->length + alignment - 1) / alignment * alignment;
+        }
+        Py_END_ALLOW_THREADS
+        result = PyList_New(number);
+        for (n = 0; result && n < number; n++) {
+            PyObject *one = told(&chunks[n]);
+            if (!one || PyList_SetItem(result, n, one)) Py_CLEAR(result);
+        }
+    }
+    for (n = 0; chunks && n < number; n++) {
+        Py_XDECREF(chunks[n].path);
+        free(chunks[n].found.items);
+    }
+    free(chunks);
+    PyBuffer_Release(&out);
+    if (!result && !PyErr_Occurred()) PyErr_SetString(PyExc_ValueError, "an alignment is positive");
     return result;
 }
 
 static PyMethodDef methods[] = {
-    {"items", py_items, METH_VARARGS, "Items of a chunk, and their layout; None if it is not as usual."},
+    {"fetch", py_fetch, METH_VARARGS, "Read chunks into a buffer; of each, where it lies and what is in it, or None."},
     {NULL, NULL, 0, NULL},
 };
 

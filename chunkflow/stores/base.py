@@ -147,11 +147,12 @@ class Encoded(Protocol):
     codec: str
     """What chunks are encoded with, where that is all that is done to them; else empty."""
 
-    def encoded(self, index: Shape, out: np.ndarray) -> Packed | None:
-        """Read a chunk into `out`, flat bytes; where in it what the codec decodes lies.
+    def encoded(self, indices: Sequence[Shape], out: np.ndarray, room: int, most: int) -> list[Packed | None]:
+        """Read chunks into `out`, flat bytes, one behind the other; where in it what the codec decodes lies.
 
-        Decoded it is all of the chunk, in the spec's dtype and order. None where only `read` can tell what the chunk
-        holds, or what is wrong with it: it was never written, is longer than `out`, or is not quite as it should be.
+        Decoded it is all of a chunk, in the spec's dtype and order. None where only `read` can tell what the chunk
+        holds, or what is wrong with it: it was never written, takes more than `room` or has more than `most` items,
+        or is not quite as it should be.
         """
 
 

@@ -7,7 +7,7 @@ in a pool of threads of its own. Writes are safe as long as no two of them touch
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -176,9 +176,10 @@ class ZarrSource:
                 region=region,
             )
 
-    def encoded(self, index: Shape, out: np.ndarray) -> Packed | None:
+    def encoded(self, indices: Sequence[Shape], out: np.ndarray, room: int, most: int) -> list[Packed | None]:
         """See `Encoded.encoded`."""
-        return None if self._direct is None else fetch(self._direct, index, out)
+        assert self._direct is not None
+        return fetch(self._direct, indices, out, room, most)
 
     def view(self, region: Region) -> np.ndarray | None:
         """See `Source.view`: chunks are encoded."""

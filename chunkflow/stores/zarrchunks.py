@@ -7,7 +7,7 @@ ours, each of which keeps what it once took.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,7 +15,7 @@ import numpy as np
 from chunkflow.grid import Region, Shape
 from chunkflow.stores.layout import part
 from chunkflow.stores.zarrchain import Chain
-from chunkflow.stores.zarrfiles import ChunkError, Objects, append, named
+from chunkflow.stores.zarrfiles import Folder, Objects, Place, append, named
 
 
 @dataclass(frozen=True)
@@ -46,14 +46,10 @@ class Chunks:
             self._write(index, inner, part(block, place))
         return True
 
-    def encoded(self, index: Shape, out: np.ndarray) -> np.ndarray | None:
-        """A chunk as it is stored, in `out`; ChunkError if it is too long for that."""
-
-        def check(size: int) -> None:
-            if size > out.size:
-                raise ChunkError(f"{size} bytes, where there is room for {out.size}")
-
-        return self.objects.fetch(self.key(index), check, out)
+    def places(self, indices: Sequence[Shape]) -> Sequence[Place | None]:
+        """Where chunks lie in files."""
+        assert isinstance(self.objects, Folder)
+        return [(self.objects.path(self.key(index)), 0, -1) for index in indices]
 
     def _read(self, index: Shape, inner: Region, target: np.ndarray) -> bool:
         name = self.key(index)

@@ -6,14 +6,16 @@ do so for thousands of chunks a second. Without it the host decodes, as it does 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from chunkflow import compiled
 from chunkflow.grid import Shape
-from chunkflow.packed import Layout, Packed
+from chunkflow.packed import ALIGNMENT, Layout, Packed
 from chunkflow.stores.zarrchunks import Chunks
 from chunkflow.stores.zarrcodecs import Compressor
-from chunkflow.stores.zarrfiles import ChunkError, Folder
+from chunkflow.stores.zarrfiles import Folder, Place
 from chunkflow.stores.zarrshards import Shards
 
 CODECS = ("zstd", "lz4", "blosc-lz4", "blosc-zstd", "gzip")
@@ -35,20 +37,24 @@ def codec_of(chunks: Chunks | Shards | None) -> str:
     return codec if codec in CODECS and compiled.chunks and (words or not codec.startswith("blosc-")) else ""
 
 
-def fetch(chunks: Chunks | Shards, index: Shape, out: np.ndarray) -> Packed | None:
+def fetch(
+    chunks: Chunks | Shards, indices: Sequence[Shape], out: np.ndarray, room: int, most: int
+) -> list[Packed | None]:
     """See `Encoded.encoded`."""
-    try:
-        raw = chunks.encoded(index, out)
-    except (OSError, ChunkError):  # it is not there, or too long; or the host fails in the same way, and says so
-        return None
-    return None if raw is None else packed(raw, chunks.chain.nbytes, codec_of(chunks))
+    return packed(chunks.places(indices), codec_of(chunks), chunks.chain.nbytes, out, room, most)
 
 
-def packed(raw: np.ndarray, nbytes: int, codec: str) -> Packed | None:
-    """What is in a chunk that decodes to so many bytes; None where that is not certain."""
+def packed(
+    places: Sequence[Place | None], codec: str, nbytes: int, out: np.ndarray, room: int, most: int
+) -> list[Packed | None]:
+    """The same for chunks that are known by their places, and decode to so many bytes each."""
     assert compiled.chunks is not None
-    found = compiled.chunks.items(raw, nbytes, CODECS.index(codec))
-    if found is None:
-        return None
-    checksum = int.from_bytes(raw[-8:-4].tobytes(), "little") if codec == "gzip" else -1
-    return Packed(raw.size, np.frombuffer(found[0], np.int64).reshape(3, -1), Layout(*found[1:]), checksum)
+    found = compiled.chunks.fetch(list(places), out, room, ALIGNMENT, nbytes, CODECS.index(codec), most)
+    return [None if one is None else _packed(one, out, codec) for one in found]
+
+
+def _packed(found: tuple[int, int, bytes, int, int, int, int], out: np.ndarray, codec: str) -> Packed:
+    start, nbytes, items, *layout = found
+    end = start + nbytes
+    checksum = int.from_bytes(out[end - 8 : end - 4].tobytes(), "little") if codec == "gzip" else -1
+    return Packed(start, nbytes, np.frombuffer(items, np.int64).reshape(3, -1), Layout(*layout), checksum)

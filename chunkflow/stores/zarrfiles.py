@@ -100,6 +100,9 @@ class _File:
         return pread(self._fd, out, start)
 
 
+Place = tuple[str, int, int]
+"""A file, where in it something begins, and its bytes: -1 for all of it."""
+
 MOST_KEPT = 32 << 20
 """Bytes of a chunk beyond which no thread keeps the memory that it was fetched into."""
 
@@ -114,9 +117,13 @@ class Folder:
     def __init__(self, path: str) -> None:
         self._path = path
 
+    def path(self, name: str) -> str:
+        """Where an object is."""
+        return os.path.join(self._path, name)  # not a pathlib.Path: it would intern every name for good
+
     def fetch(self, name: str, check: Callable[[int], None], out: np.ndarray | None = None) -> np.ndarray:
         """See `Objects.fetch`."""
-        path = os.path.join(self._path, name)  # not a pathlib.Path: it would intern every name for good
+        path = self.path(name)
         into = out if out is not None else _NOTHING if kept.memory is None else kept.memory
         size = read_file(path, into)
         check(size)
@@ -131,16 +138,16 @@ class Folder:
     @contextlib.contextmanager
     def open(self, name: str) -> Iterator[_File]:
         """See `Objects.open`."""
-        with open(os.path.join(self._path, name), "rb", buffering=0) as file:
+        with open(self.path(name), "rb", buffering=0) as file:
             yield _File(file.fileno())
 
     def put(self, name: str, write: Callable[[BinaryIO], bool]) -> None:
         """See `Objects.put`."""
-        put(os.path.join(self._path, name), write)
+        put(self.path(name), write)
 
     def remove(self, name: str) -> None:
         """See `Objects.remove`."""
-        remove(os.path.join(self._path, name))
+        remove(self.path(name))
 
 
 def pread(fd: int, out: np.ndarray, offset: int) -> np.ndarray:

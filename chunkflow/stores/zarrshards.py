@@ -19,7 +19,7 @@ import numpy as np
 from chunkflow.grid import Region, Shape
 from chunkflow.stores.zarrchain import Chain
 from chunkflow.stores.zarrchunks import aligned, touched
-from chunkflow.stores.zarrfiles import ChunkError, Objects, Stored, append, named
+from chunkflow.stores.zarrfiles import ChunkError, Folder, Objects, Place, Stored, append, named
 
 MISSING = 2**64 - 1
 RUN = 1 << 20
@@ -114,17 +114,33 @@ class Shards:
             self.objects.put(self.key(shard), partial(self._write, inner=inner, block=block[place]))
         return True
 
-    def encoded(self, index: Shape, out: np.ndarray) -> np.ndarray | None:
-        """A chunk as it is stored, in `out`; None if it was never written, or is too long for that."""
-        sides = self.index.shape[:-1]
-        shard, place = zip(*map(divmod, index, sides), strict=True) if index else ((), ())
-        with self.objects.open(self.key(shard)) as found:
-            parts = self.known.get(shard, found.stamp, lambda: self._load(found))
-            offset, length = parts[place].tolist()
-            if offset == length == MISSING or length > out.size:
-                return None
-            self._check(offset, length, found.size)
-            return found.read(offset, length, out[:length])
+    def places(self, indices: Sequence[Shape]) -> Sequence[Place | None]:
+        """Where chunks lie in files; None for those that are not there, or of which `read` can say what is wrong."""
+        sides, shards = self.index.shape[:-1], dict[Shape, tuple[str, int, np.ndarray | None]]()
+        found: list[Place | None] = []
+        for index in indices:
+            shard, place = zip(*map(divmod, index, sides), strict=True) if index else ((), ())
+            if shard not in shards:
+                shards[shard] = self._opened(shard)
+            path, size, parts = shards[shard]
+            offset, length = (MISSING, MISSING) if parts is None else parts[place].tolist()
+            try:
+                self._check(offset, length, size)
+                found.append((path, offset, length))
+            except ChunkError:
+                found.append(None)
+        return found
+
+    def _opened(self, shard: Shape) -> tuple[str, int, np.ndarray | None]:
+        """A shard's file, its size and its index, if there is one and it is right."""
+        assert isinstance(self.objects, Folder)
+        name = self.key(shard)
+        try:
+            with self.objects.open(name) as found:
+                parts = self.known.get(shard, found.stamp, lambda: self._load(found))
+                return self.objects.path(name), found.size, parts
+        except (OSError, ChunkError):
+            return "", 0, None
 
     def _check(self, offset: int, length: int, size: int | None) -> None:
         """Raise where a chunk cannot lie there in an object of that size."""
