@@ -624,7 +624,8 @@ def test_a_damaged_chunk_ends_a_loop_before_its_block_is_seen(where: Where, tmp_
 @everywhere
 @pytest.mark.parametrize("kind", ["truncated", "no index", "beyond the end"])
 def test_a_damaged_shard_is_named(where: Where, kind: str, tmp_path: Path) -> None:
-    path = stored(tmp_path / "x.zarr", volume(), shards=(16, 16, 16))
+    path, device = stored(tmp_path / "x.zarr", volume(), shards=(16, 16, 16)), where.device()
+    assert cf.explain(copied, path, budget=where.budget(400 * KB), device=device).batches
     file = path / "c" / "1" / "2" / "0"
     raw = bytearray(file.read_bytes())
     if kind == "truncated":
@@ -635,21 +636,19 @@ def test_a_damaged_shard_is_named(where: Where, kind: str, tmp_path: Path) -> No
         raw[-132:-124] = (1 << 40).to_bytes(8, "little")
         raw[-4:] = CHECKSUM(bytes(raw[-132:-4])).to_bytes(4, "little")
     file.write_bytes(raw)
-    device = where.device()
-    assert cf.explain(copied, path, budget=where.budget(400 * KB), device=device).batches
     with pytest.raises(ReadError, match="shard c/1/2/0"):
         cf.map(copied, path, budget=where.budget(400 * KB), device=device)
 
 
 @everywhere
 def test_a_chunk_with_another_checksum_is_named(where: Where, tmp_path: Path) -> None:
-    path = stored(tmp_path / "x.zarr", volume(), compressors=codecs.GzipCodec())
+    path, device = stored(tmp_path / "x.zarr", volume(), compressors=codecs.GzipCodec()), where.device()
+    assert cf.explain(copied, path, budget=where.budget(400 * KB), device=device).batches
     file = path / "c" / "3" / "2" / "1"
     raw = file.read_bytes()
     file.write_bytes(raw[:-8] + bytes([raw[-8] ^ 1]) + raw[-7:])
-    assert cf.explain(copied, path, budget=where.budget(400 * KB), device=where.device()).batches
     with pytest.raises(ReadError, match="chunk c/3/2/1"):
-        cf.map(copied, path, out=tmp_path / "y.npy", budget=where.budget(400 * KB), device=where.device())
+        cf.map(copied, path, out=tmp_path / "y.npy", budget=where.budget(400 * KB), device=device)
     assert sorted(os.listdir(tmp_path)) == ["x.zarr"]
 
 

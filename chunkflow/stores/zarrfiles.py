@@ -81,13 +81,17 @@ def named(what: str) -> Iterator[None]:
         raise ChunkError(f"{what}: {error or type(error).__name__}") from error
 
 
+def stamped(found: os.stat_result) -> tuple[int, Hashable]:
+    """A file's size, and what is another one once the file is (see `Stored`)."""
+    return found.st_size, (found.st_ino, found.st_mtime_ns, found.st_size)
+
+
 class _File:
     """A file that is open."""
 
     def __init__(self, fd: int) -> None:
-        found = os.fstat(fd)
-        self._fd, self.size = fd, found.st_size
-        self.stamp = found.st_ino, found.st_mtime_ns, found.st_size
+        self._fd = fd
+        self.size, self.stamp = stamped(os.fstat(fd))
 
     def read(self, start: int, length: int, out: np.ndarray | None = None) -> np.ndarray:
         """See `Stored.read`."""

@@ -6,6 +6,7 @@ where there is no chunk, at the start or the end of the object, as a rule with a
 
 from __future__ import annotations
 
+import os
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterator, Sequence
@@ -19,7 +20,7 @@ import numpy as np
 from chunkflow.grid import Region, Shape
 from chunkflow.stores.zarrchain import Chain
 from chunkflow.stores.zarrchunks import aligned, touched
-from chunkflow.stores.zarrfiles import ChunkError, Folder, Objects, Place, Stored, append, named
+from chunkflow.stores.zarrfiles import ChunkError, Folder, Objects, Place, Stored, append, named, stamped
 
 MISSING = 2**64 - 1
 RUN = 1 << 20
@@ -135,10 +136,15 @@ class Shards:
         """A shard's file, its size and its index, if there is one and it is right."""
         assert isinstance(self.objects, Folder)
         name = self.key(shard)
-        try:
+
+        def load() -> np.ndarray:
             with self.objects.open(name) as found:
-                parts = self.known.get(shard, found.stamp, lambda: self._load(found))
-                return self.objects.path(name), found.size, parts
+                return self._load(found)
+
+        try:
+            path = self.objects.path(name)
+            size, stamp = stamped(os.stat(path))
+            return path, size, self.known.get(shard, stamp, load)
         except (OSError, ChunkError):
             return "", 0, None
 
