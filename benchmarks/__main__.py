@@ -27,6 +27,7 @@ import chunkflow as cf
 from benchmarks import growth
 from benchmarks.cases import CASES, OURS, Bench, Case
 from benchmarks.harness import has_gpu, machine, table, timed
+from chunkflow.analysis import analyzed
 
 
 @dataclass(frozen=True)
@@ -42,6 +43,8 @@ class Found:
     met: bool | None
     seconds: dict[str, list[float]]
     rates: dict[str, float]
+    overlap: float  # of one more run, of chunkflow, with its stages' times taken: the busiest one's share
+    modelled: float  # seconds that it took for each one predicted
 
     @property
     def share(self) -> float:
@@ -60,6 +63,11 @@ def measure(case: Case, bench: Bench, repeats: int) -> Found:
     """Run a case."""
     with cf.Budget(bench.budget):
         seconds = timed(case.runs, repeats, case.check)
+        results: list[Any] = []
+        analysis = analyzed(lambda: results.append(case.runs[OURS]()))
+        case.check(OURS, results.pop())
+    predicted = sum(run.plan.estimate.seconds for run in analysis.runs)
+    modelled = sum(run.seconds for run in analysis.runs) / predicted
     rates = {name: case.amount / statistics.median(times) for name, times in seconds.items()}
     limit, rate = case.limit
     goal, met = "", None
@@ -67,7 +75,8 @@ def measure(case: Case, bench: Bench, repeats: int) -> Found:
         goal, met = str(case.goal), case.goal.met(rates[OURS], rate)
     elif "dask, threads" in rates:
         goal, met = "dask", rates[OURS] >= rates["dask, threads"]
-    return Found(case.name, case.what, case.unit, limit, rate, goal, met, seconds, rates)
+    overlap = analysis.report.efficiency
+    return Found(case.name, case.what, case.unit, limit, rate, goal, met, seconds, rates, overlap, modelled)
 
 
 def described(found: Found, missing: tuple[str, ...]) -> str:
@@ -97,10 +106,13 @@ def summary(all_found: list[Found]) -> str:
             f"{f.share:.2f}",
             f.goal,
             words[f.met],
+            f"{f.overlap:.2f}",
+            f"{f.modelled:.2f}",
         )
         for f in all_found
     ]
-    return table("all cases", rows, ["case", "chunkflow", "limit", "of the limit", "goal", "met"])
+    head = ["case", "chunkflow", "limit", "of the limit", "goal", "met", "busiest stage", "took / predicted"]
+    return table("all cases", rows, head)
 
 
 def lower(all_found: list[Found], kept: dict[str, Any], tolerance: float) -> list[str]:

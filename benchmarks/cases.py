@@ -22,6 +22,7 @@ import numpy as np
 import zarr
 
 import chunkflow as cf
+from benchmarks.cublasxt import TILES, CublasXt
 from benchmarks.harness import Accelerator, blur, in_threads, median_seconds, poison, volume, volume_shape
 
 OURS = "chunkflow"
@@ -440,6 +441,18 @@ def fill(matrix: np.ndarray, i: int) -> None:
     part[...] = np.random.default_rng(i).random(part.shape, part.dtype) - 0.5
 
 
+def pinned_product(peer: CublasXt, a: np.ndarray, b: np.ndarray) -> Callable[[], np.ndarray]:
+    """A product of arrays in memory, with the tile that is best for large ones, and with the time to pin them."""
+    out = np.zeros_like(a)
+
+    def run() -> np.ndarray:
+        with peer.pinned(a, b, out):
+            peer.matmul(a, b, out, min(TILES[-1], len(a)))
+        return out
+
+    return run
+
+
 def products(bench: Bench) -> Iterator[Case]:
     """Products of memmaps; the bound is the in-core rate."""
     for dtype, full, share in (("f4", 32768, 0.97), ("f8", 16384, 0.95)):
@@ -462,16 +475,25 @@ def products(bench: Bench) -> Iterator[Case]:
         del p, q, in_core
         bench.accelerator.free()
 
-        def check(name: str, got: Any, c: Any = c, lines: list[int] = lines, expected: Any = expected) -> None:
+        def check(name: str, c: Any, lines: list[int] = lines, expected: Any = expected) -> None:
             np.testing.assert_allclose(c[lines][:, :512], expected, rtol=1e-2, atol=1e-1)
             in_threads(lambda i: c[i * ROWS : (i + 1) * ROWS].fill(np.nan), len(c) // ROWS)
 
-        def run(a: Any = a, b: Any = b, c: Any = c) -> None:
+        def run(a: Any = a, b: Any = b, c: Any = c) -> Any:
             cf.matmul(a, b, out=c, **bench.options)
+            return c
+
+        runs: dict[str, Callable[[], Any]] = {OURS: run}
+        peer = CublasXt.find(bench.xp) if bench.accelerator.is_gpu else None
+        if peer is not None:
+            runs["cuBLASXt, pins its arrays"] = pinned_product(peer, np.array(a), np.array(b))
 
         name, what, limit = f"product, {np.dtype(dtype)}", f"memmaps of {side}^2", ("in core", best)
-        yield Case(name, what, amount, {OURS: run}, check, limit, Goal(share), "TFLOP/s")
-        del a, b, c, run
+        missing = ("cuBLASXt",) if bench.accelerator.is_gpu and peer is None else ()
+        yield Case(name, what, amount, runs, check, limit, Goal(share), "TFLOP/s", missing=missing)
+        if peer is not None:
+            peer.close()
+        del a, b, c, run, runs
         for path in names:
             path.unlink()
 
