@@ -205,6 +205,9 @@ def main() -> None:
                 for case in made:
                     found.append(measure(case, bench, options.repeats))
                     print(f"\n{described(found[-1], case.missing)}", flush=True)
+            except KeyboardInterrupt:
+                failed.append(f"{name}: interrupted, and what follows")
+                break
             except Exception as error:
                 traceback.print_exc()
                 failed.append(f"{name}: {type(error).__name__}: {str(error)[:300]}")
