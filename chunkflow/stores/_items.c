@@ -2,7 +2,7 @@
  *
  * A decoder there is fast because it believes what it is given, and nobody can stop it. So all that can be seen without
  * decoding is checked here, on the bytes as they are uploaded: that they hold as much as they should, and no more, and
- * are whole. What is in any other way than usual is nobody's here: the host's decoders know it, or what is wrong with it.
+ * are whole. What is in any other way than usual is nobody's here: the host's decoders know it, or what is wrong.
  */
 #define Py_LIMITED_API 0x030b0000
 #define PY_SSIZE_T_CLEAN
@@ -61,21 +61,24 @@ static PyObject *single(int64_t start, int64_t size, int64_t nbytes) {
  * it decodes to is stored as it is.
  */
 static PyObject *blosc(const uint8_t *raw, int64_t size, int64_t nbytes, int inner) {
-    enum { HEADER = 16, SHUFFLED = 1, STORED = 2, SHUFFLED_BITS = 4, WHOLE = 16, MOST_ITEMS = 16, LEAST_ITEM = 128 };
+    enum { SHUFFLED = 1, STORED = 2, SHUFFLED_BITS = 4, RESERVED = 8, WHOLE = 16 };
+    enum { HEADER = 16, MOST_ITEMS = 16, LEAST_ITEM = 128 };
     if (size < HEADER) Py_RETURN_NONE;
     int flags = raw[2], width = raw[3];
     int64_t side = word(raw + 8);
     if (raw[0] != 2 || word(raw + 4) != nbytes || word(raw + 12) != size || !width) Py_RETURN_NONE;
+    if (flags & RESERVED || !side || side > nbytes) Py_RETURN_NONE;  /* C-Blosc refuses these, too */
     if (flags & STORED) {
         if (size != HEADER + nbytes) Py_RETURN_NONE;
         return single(HEADER, size, nbytes);
     }
     /* Four bytes are put together at a time, which must be of one block. */
-    if (raw[1] != 1 || flags >> 5 != (inner == BLOSC_LZ4 ? 1 : 4) || !side || (side % 4 && side < nbytes)) Py_RETURN_NONE;
+    if (raw[1] != 1 || flags >> 5 != (inner == BLOSC_LZ4 ? 1 : 4) || (side % 4 && side < nbytes)) Py_RETURN_NONE;
     int64_t last = nbytes % side, blocks = nbytes / side + (last > 0), first = HEADER + 4 * blocks;
     int number = !(flags & WHOLE) && width <= MOST_ITEMS && side / width >= LEAST_ITEM ? width : 1;
     int64_t n = (blocks - (last > 0)) * number + (last > 0);
-    if (first + 5 * n > size) Py_RETURN_NONE;  /* each has a length, and a byte at least */
+    /* A block's items are of equal size, and each of its bytes is in one; each has a length, and a byte at least. */
+    if (side % number || first + 5 * n > size) Py_RETURN_NONE;
     int64_t *items, at = 0;
     PyObject *made = table(n, &items);
     if (!made) return NULL;
@@ -109,7 +112,7 @@ static PyObject *py_items(PyObject *self, PyObject *args) {
     PyObject *result;
     if (codec == BLOSC_LZ4 || codec == BLOSC_ZSTD) result = blosc(at, raw.len, nbytes, codec);
     else if (codec == ZSTD && frame(at, at + raw.len, nbytes)) result = single(0, raw.len, nbytes);
-    else if (codec == LZ4 && raw.len > 4 && word(at) == nbytes) result = single(4, raw.len, nbytes);  /* numcodecs' way */
+    else if (codec == LZ4 && raw.len > 4 && word(at) == nbytes) result = single(4, raw.len, nbytes);  /* numcodecs' */
     else result = Py_NewRef(Py_None);
     PyBuffer_Release(&raw);
     return result;
