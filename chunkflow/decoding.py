@@ -20,7 +20,7 @@ from chunkflow.encoded import Chunk, EncodedTransfer, Part, run
 from chunkflow.errors import ReadError
 from chunkflow.grid import describe, permuted, shape_of
 from chunkflow.interrupts import Since
-from chunkflow.packed import FACTS, PLAIN, Layout
+from chunkflow.packed import PLAIN, Layout, Packed
 from chunkflow.plan import Plan, Step
 from chunkflow.staging import Loaded, Slot
 from chunkflow.stores.base import Source
@@ -32,8 +32,8 @@ NO_SUCCESS = 0xFFFFFFFFFFFFFFFF
 class Turn:
     """A buffer for a block's encoded chunks, and the table that says where each lies and what came of it.
 
-    Of the latest batch it knows of each item what it decodes to (`sizes`), and behind how many a chunk ends (`ends`);
-    and of each chunk its checksum, or -1.
+    Of the latest batch it knows what each item decodes to (`sizes`), and behind how many each chunk ends (`ends`); and
+    where an item is a chunk, its checksum, or -1.
     """
 
     def __init__(self, batch: Batch, device: Device, pool: Pool, fillers: int, timed: bool) -> None:
@@ -180,31 +180,28 @@ class Unpacker:
         self._device.host_writes(turn.host[0].owner)
         batch, nbytes, chunks = turn.batch, turn.batch.nbytes, transfer.chunks
         begin, there = (self._device.address(slot.buffer) for slot in (turn.slot, self._decoded))
-        packed = [(n, chunk.start, chunk.packed) for n, chunk in enumerate(chunks) if chunk.packed is not None]
-        counts = np.array([p.items.shape[1] for _, _, p in packed], np.int64)
-        items = np.concatenate([np.empty((3, 0), np.int64), *[p.items for _, _, p in packed]], axis=1)
-        at, lengths, sizes = items
-        source = at + np.repeat([begin + start for _, start, _ in packed], counts).astype(np.int64)
-        skipped = [(n - k) * nbytes for k, (n, _, _) in enumerate(packed)]  # room of chunks that come decoded
-        target = there + np.cumsum(sizes) - sizes + np.repeat(skipped, counts).astype(np.int64)
-        coded = lengths != sizes if batch.shuffled else np.ones(len(sizes), bool)
-        turn.sizes, turn.ends = sizes[coded], np.cumsum(coded)[np.cumsum(counts) - 1]
-        turn.checksums = np.array([p.checksum for _, _, p in packed], np.int64)
+        # One that comes decoded has room among the others, though what lies there is of no matter.
+        plain = Packed(0, nbytes, np.array([[0], [nbytes], [nbytes]]), Layout(nbytes, 1, 1, PLAIN))
+        packed = [chunk.packed or plain for chunk in chunks]
+        counts = np.array([p.items.shape[1] for p in packed], np.int64)
+        ends = np.cumsum(counts)
+        at, lengths, sizes = np.concatenate([np.empty((3, 0), np.int64), *[p.items for p in packed]], axis=1)
+        source = at + np.repeat(np.array([begin + chunk.start for chunk in chunks], np.int64), counts)
+        target = there + np.cumsum(sizes) - sizes
+        coded = np.repeat(np.array([chunk.packed is not None for chunk in chunks], bool), counts)
+        if batch.shuffled:
+            coded &= lengths != sizes
+        turn.sizes, turn.ends = sizes[coded], np.cumsum(coded)[ends - 1]
         table, number = turn.numbers(), turn.sizes.size
         rows = table[: ROWS * number].reshape(ROWS, number)
         rows[:4] = source[coded], lengths[coded], sizes[coded], target[coded]
         rows[4:] = NO_SUCCESS
         if not batch.shuffled:
+            turn.checksums = np.array([p.checksum for p in packed], np.int64)[coded]
             return rows.nbytes
-        # What lies in the place of a chunk that comes decoded is of no matter.
-        loose = [n for n, chunk in enumerate(chunks) if chunk.packed is None]
-        where = np.where(coded, target, source), there + np.array(loose, np.int64) * nbytes
-        first = [*(np.cumsum(counts) - counts), *range(len(sizes), len(sizes) + len(loose))]
-        layouts = [*[_facts(p.layout) for _, _, p in packed], *[_facts(Layout(nbytes, 1, 1, PLAIN))] * len(loose)]
-        facts = np.empty((len(chunks), FACTS), np.int64)
-        facts[[*[n for n, _, _ in packed], *loose]] = np.column_stack([first, layouts]) if chunks else 0
-        rest = np.concatenate([*where, facts.ravel()])
-        turn.facts = rows.nbytes + 8 * (len(rest) - facts.size)
+        facts = np.column_stack([ends - counts, [_facts(p.layout) for p in packed]])
+        rest = np.concatenate([np.where(coded, target, source), facts.ravel()])
+        turn.facts = rows.nbytes + 8 * len(sizes)
         table[rows.size : rows.size + len(rest)] = rest
         return rows.nbytes + rest.nbytes
 
@@ -217,13 +214,13 @@ class Unpacker:
             if number:
                 temporary = device.address(self._temporary.buffer)
                 self._decoders[transfer.operand](number, number, table, temporary, batch.temporary)
-            if batch.shuffled:
-                assert device.unshuffle is not None
-                decoded = self._plain.buffer
-                words = shaped(decoded, np.dtype(np.uint32), (len(chunks) * batch.nbytes // 4,), None)
-                device.unshuffle(table + ROWS * number * 8, table + turn.facts, batch.nbytes, words)
-            whole = shaped(decoded, dtype, (batch.number, batch.nbytes // dtype.itemsize), None)
             if any(chunk.packed is not None for chunk in chunks):
+                if batch.shuffled:
+                    assert device.unshuffle is not None
+                    decoded = self._plain.buffer
+                    words = shaped(decoded, np.dtype(np.uint32), (len(chunks) * batch.nbytes // 4,), None)
+                    device.unshuffle(table + ROWS * number * 8, table + turn.facts, batch.nbytes, words)
+                whole = shaped(decoded, dtype, (batch.number, batch.nbytes // dtype.itemsize), None)
                 for part in transfer.parts:
                     part.spread(whole, block, transfer.order)
             for chunk in chunks:
@@ -254,13 +251,12 @@ class Unpacker:
         sizes, statuses, sums = turn.numbers()[: FILLED * number].reshape(FILLED, number)
         results = statuses.view(np.int32)[:number]
         wrong = (results != 0) | (sizes != turn.sizes.astype(np.uint64))
-        if not turn.batch.shuffled:  # an item is a chunk
+        if not turn.batch.shuffled:
             wrong |= (turn.checksums >= 0) & (sums.view(np.uint32)[:number] != turn.checksums)
         bad = np.flatnonzero(wrong)
         if bad.size:
-            chunks = [chunk for chunk in transfer.chunks if chunk.packed is not None]
             which = int(np.searchsorted(turn.ends, bad[0], "right"))
-            self._refuse(transfer, chunks[which], int(results[bad[0]]))
+            self._refuse(transfer, transfer.chunks[which], int(results[bad[0]]))
 
     def _refuse(self, transfer: EncodedTransfer, chunk: Chunk, status: int) -> None:
         """Raise what is wrong with a chunk, as the host says; or that the host finds nothing."""

@@ -56,7 +56,7 @@ def unshuffled(block: np.ndarray, width: int, shuffled: int) -> np.ndarray:
 
 
 class Decodes:
-    """`batches` has the number of chunks of each batch so far; only so many chunks more (`left`) are decoded."""
+    """`batches` has the number of items of each batch so far; only so many items more (`left`) are decoded."""
 
     batches: list[int]
     left: int

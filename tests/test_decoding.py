@@ -514,6 +514,40 @@ def test_what_is_in_a_blosc_chunk(
             assert (seen.items[1] <= seen.items[2]).all()
 
 
+@pytest.mark.parametrize(
+    ("width", "side", "flags", "right"),
+    [
+        *[(width, 1032, 0x20, True) for width in (2, 3, 4, 6, 8)],
+        *[(width, 1032, 0x20, False) for width in (5, 7)],  # a byte, at least, is in no item
+        (4, 1028, 0x20, True),  # and one more block, of 4 bytes
+        (8, 1028, 0x20, False),
+        (4, 1030, 0x20, False),  # ends within a word
+        (1, 0, 0x22, False),
+        (4, 1036, 0x20, False),
+        (4, 1032, 0x28, False),  # a reserved flag
+    ],
+)
+def test_items_of_a_blosc_chunk_make_up_all_of_it(
+    width: int, side: int, flags: int, right: bool, tmp_path: Path
+) -> None:
+    sizes, blocks = [side // width] * width, 1 + (side < 1032)
+    first, second = 16 + 4 * blocks, 16 + 4 * blocks + width * (4 + side // width)
+    head = np.array([1032, side, 0, first, second], "<u4")[: 3 + blocks]
+    sizes += [1032 - side] * (blocks - 1)
+    items = b"".join(n.to_bytes(4, "little") + bytes(n) for n in sizes)  # stored as they are
+    raw = np.frombuffer(bytes([2, 1, flags, width]) + head.tobytes() + items, "u1").copy()
+    raw[12:16].view("<u4")[0] = len(raw)
+    found = chunk_of(raw, 1032, "blosc-lz4", tmp_path)
+    assert (found is not None) == right
+    assert found is None or found.items[2].tolist() == sizes
+
+
+def test_what_has_too_many_bytes_to_be_put_together_is_the_hosts(tmp_path: Path) -> None:
+    for n, codec in ((1 << 30, ""), ((1 << 30) - 1, "blosc-lz4")):
+        kind = {"shape": (n,), "chunks": (n,), "dtype": "f4", "compressors": codecs.BloscCodec(cname="lz4")}
+        assert codec_of(ours(create(fresh(tmp_path), kind))) == codec
+
+
 def test_chunks_in_more_items_than_there_is_room_for_are_the_hosts(tmp_path: Path) -> None:
     x, device = np.arange(40_000, dtype="i4"), DecodingDevice()
     small = numcodecs.Blosc("lz4", 5, numcodecs.Blosc.NOSHUFFLE, blocksize=128)

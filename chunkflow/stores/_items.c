@@ -2,7 +2,7 @@
  *
  * A decoder there is fast because it believes what it is given, and nobody can stop it. So all that can be seen without
  * decoding is checked here, on the bytes as they are uploaded: that they hold as much as they should, and no more, and
- * are whole. What is in any other way than usual is nobody's here: the host's decoders know it, or what is wrong with it.
+ * are whole. What is in any other way than usual is nobody's here: the host's decoders know it, or what is wrong.
  *
  * Several chunks are one call, without Python's lock, for which a dozen threads would wait between any two.
  */
@@ -72,18 +72,21 @@ static int single(Found *found, int64_t start, int64_t size, int64_t nbytes) {
  * it decodes to is stored as it is.
  */
 static int blosc(Found *found, const uint8_t *raw, int64_t size, int64_t nbytes, int inner, int64_t most) {
-    enum { HEADER = 16, SHUFFLED = 1, STORED = 2, SHUFFLED_BITS = 4, WHOLE = 16, MOST_ITEMS = 16, LEAST_ITEM = 128 };
+    enum { SHUFFLED = 1, STORED = 2, SHUFFLED_BITS = 4, RESERVED = 8, WHOLE = 16 };
+    enum { HEADER = 16, MOST_ITEMS = 16, LEAST_ITEM = 128 };
     if (size < HEADER) return 0;
     int flags = raw[2], width = raw[3];
     int64_t side = word(raw + 8);
     if (raw[0] != 2 || word(raw + 4) != nbytes || word(raw + 12) != size || !width) return 0;
+    if (flags & RESERVED || !side || side > nbytes) return 0;  /* C-Blosc refuses these, too */
     if (flags & STORED) return size == HEADER + nbytes && single(found, HEADER, size, nbytes);
     /* Four bytes are put together at a time, which must be of one block. */
-    if (raw[1] != 1 || flags >> 5 != (inner == BLOSC_LZ4 ? 1 : 4) || !side || (side % 4 && side < nbytes)) return 0;
+    if (raw[1] != 1 || flags >> 5 != (inner == BLOSC_LZ4 ? 1 : 4) || (side % 4 && side < nbytes)) return 0;
     int64_t last = nbytes % side, blocks = nbytes / side + (last > 0), first = HEADER + 4 * blocks;
     int number = !(flags & WHOLE) && width <= MOST_ITEMS && side / width >= LEAST_ITEM ? width : 1;
     int64_t n = (blocks - (last > 0)) * number + (last > 0);
-    if (n > most || first + 5 * n > size) return 0;  /* each has a length, and a byte at least */
+    /* A block's items are of equal size, and each of its bytes is in one; each has a length, and a byte at least. */
+    if (side % number || n > most || first + 5 * n > size) return 0;
     int64_t *items = malloc(3 * n * sizeof(int64_t)), at = 0;
     if (!items) return 0;
     for (int64_t i = 0, block = -1, left = 0; i < n; i++, left--) {
