@@ -146,7 +146,7 @@ class Problem:
                 share_in = 1.0
             read_from = zip(op.operands, self.operands, strict=True)
             spread = [(o.spreads(s.order, counts), o.wraps(s.order)) for o, s in read_from]
-            ring_in = self._ring(self.operands, cuts_in, in_shapes, spread, blocks, share_in)
+            ring_in = self._ring(self.operands, cuts_in, in_shapes, spread, blocks, share_in, loads=True)
             never = [(False, False)] * len(cuts_out)
             ring_out = self._ring(self.outputs, cuts_out, out_shapes, never, blocks, share_out)
         staging = sum(r.device_bytes(page) for r in (ring_in, ring_out) if r)
@@ -232,6 +232,8 @@ class Problem:
         spread: Sequence[tuple[bool, bool]],
         blocks: int,
         share: float,
+        *,
+        loads: bool = False,
     ) -> Ring | None:
         """Ring for one direction, which moves this `share` of all bytes.
 
@@ -260,7 +262,9 @@ class Problem:
         scratch = scattered if landing else 0  # where any pieces land, those of other arrays' ragged blocks may too
         # Less than half of them only where there are fewer pieces: what is rarely moved comes all at once.
         threads = math.ceil(self.machine.threads * max(share, 0.5))
-        return Ring.sized(pieces, largest, threads, self.machine.slots, limit, scratch)
+        # Of chunks one a thread stays in the cache, and other threads' are copied while it is filled.
+        slots = 1 if loads and 2 * largest > 3 * self.machine.piece else self.machine.slots
+        return Ring.sized(pieces, largest, threads, slots, limit, scratch)
 
 
 def _cut(spec: ArraySpec, machine: Machine, *, strict: bool, batch: Batch | None = None) -> Cut:
