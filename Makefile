@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: setup demo test thorough lint format types vocabulary bench bench-gpu examples wheel all clean
+.PHONY: setup demo test thorough lint format types vocabulary bench bench-gpu regression examples wheel all clean
 
 all: lint types test examples ## everything that a change must pass
 
@@ -52,6 +52,10 @@ bench-gpu: $(READY) ## the same on a GPU, with CuPy installed
 	$(BIN)/python -m benchmarks --device cuda
 	$(BIN)/python -m benchmarks.gpu --report
 	for module in gpu_operations gpu_passes; do $(BIN)/python -m benchmarks.$$module || exit 1; done
+
+regression: $(READY) ## on a GPU with CuPy: which shares of limits and peers are lower than they were
+	$(BIN)/pip install --quiet -e ".[dask]"
+	$(BIN)/python -m benchmarks --device cuda --gib 12 --against benchmarks/kept.json
 
 wheel: $(READY)
 	$(BIN)/pip wheel --quiet --no-deps --wheel-dir dist .

@@ -103,7 +103,8 @@ class Problem:
                 continue
             upload += _loaded(spec, operand, grid, walk, depth) * repeats
             known = machine.decoding(spec.codec)
-            decode += math.ceil(touched / (known.host if known else 1)) if spec.chunks is not None else 0
+            if spec.chunks is not None and not spec.raw:
+                decode += math.ceil(touched / (known.host if known else 1))
         outputs = partials = 0
         late = machine.staged or any(spec.remote for spec in self.outputs)
         for part in op.parts:
@@ -242,10 +243,10 @@ class Problem:
         if not specs:
             return None
         largest = scattered = pieces = 0
-        landing = False
+        landing = grouped = False
         for spec, cut, shape, (apart, short) in zip(specs, cuts, shapes, spread, strict=True):
             if cut.batch is not None:
-                largest = max(largest, cut.batch.piece)
+                largest, grouped = max(largest, cut.batch.piece), grouped or cut.batch.group > 1
                 pieces += blocks * -(-cut.batch.number // cut.batch.group)
                 continue
             box = cut.box(shape)
@@ -262,8 +263,8 @@ class Problem:
         scratch = scattered if landing else 0  # where any pieces land, those of other arrays' ragged blocks may too
         # Less than half of them only where there are fewer pieces: what is rarely moved comes all at once.
         threads = math.ceil(self.machine.threads * max(share, 0.5))
-        # Of chunks one a thread stays in the cache, and other threads' are copied while it is filled.
-        slots = 1 if loads and 2 * largest > 3 * self.machine.piece else self.machine.slots
+        # Of large chunks one a thread stays in the cache, and other threads' are copied while it is filled.
+        slots = 1 if loads and not grouped and 2 * largest > 3 * self.machine.piece else self.machine.slots
         return Ring.sized(pieces, largest, threads, slots, limit, scratch)
 
 

@@ -57,6 +57,8 @@ class ArraySpec:
         Whether neighbouring chunks come with one request.
     copies : float
         How many times a chunk's bytes coding it takes besides: encoded, decoded and on their way between.
+    raw : bool
+        Whether chunks are stored as they are, so that there is nothing to decode.
     codec : str
         What the source encodes each chunk with, where that is all there is to it and the device decodes it; else "".
     how : str
@@ -73,6 +75,7 @@ class ArraySpec:
     remote: bool = False
     sharded: bool = False
     copies: float = 3.0
+    raw: bool = False
     codec: str = ""
 
     def __post_init__(self) -> None:

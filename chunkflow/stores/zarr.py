@@ -114,6 +114,7 @@ def _spec(array: AnyArray, chunks: Shape | None) -> tuple[ArraySpec, Chunks | Sh
         remote=is_remote(array.store),
         sharded=isinstance(found, Shards),
         copies=3.0 if found is None else found.chain.copies,
+        raw=found is not None and not found.chain.steps,
     )
     return spec, found
 
