@@ -361,6 +361,17 @@ def test_views_and_other_stores_are_decoded_by_the_host(tmp_path: Path) -> None:
     assert not device.batches
 
 
+def test_there_is_nothing_to_decode_in_raw_chunks(tmp_path: Path) -> None:
+    device, x = DecodingDevice(chosen=False), volume()
+    raw, zstd = (
+        cf.explain(copied, stored(tmp_path / f"{c}.zarr", x, compressors=c), device=device, chunks=(50, 37, 21))
+        for c in (None, codecs.ZstdCodec())
+    )
+    assert raw.traffic.read == zstd.traffic.read
+    assert (raw.traffic.decode, zstd.traffic.decode) == (0, zstd.traffic.read)
+    assert raw.estimate.stages["read"] < zstd.estimate.stages["read"]
+
+
 def test_without_a_compiler_the_host_decodes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compiled, "chunks", None)
     path, device = stored(tmp_path / "x.zarr", volume()), DecodingDevice()
