@@ -16,6 +16,7 @@ os.environ["CHUNKFLOW_RATES"] = "0"
 # A run is repeatable, and a slow machine is no failure. `--hypothesis-profile=thorough` looks further.
 settings.register_profile(
     "ci",
+    max_examples=60,
     derandomize=True,
     deadline=None,
     database=None,

@@ -47,6 +47,9 @@ ROOMY = 0.9
 SHARED_TIE = 1.05
 """The same on a device that shares the host's memory, which others need too: the plan that takes least is chosen."""
 
+LARGE, LARGE_TIE = 256 << 20, 1.15
+"""Bytes beyond which, there, less memory is worth more time."""
+
 
 def make_plan(
     op: Blockwise,
@@ -181,6 +184,8 @@ def _chosen(
         near = [p for p in near if p.memory.total <= ROOMY * budget] or near
         chosen = max(near, key=lambda p: (math.prod(p.block), p.depth))
     else:
+        if min(p.memory.total for p in near) > LARGE:
+            near = [p for p in fitting if p.estimate.seconds <= best * LARGE_TIE]
         chosen = min(near, key=lambda p: (p.memory.total, p.estimate.seconds))
     alike = [p for p in fitting if (p.depth, p.batches.keys()) == (chosen.depth, chosen.batches.keys())]
     larger = max(alike, key=lambda p: p.memory.total)

@@ -179,7 +179,7 @@ def _decode(device: Gpu, codec: str, number: int, columns: int, table: int, temp
     stream = device.caller_lane().pointer  # type: ignore[attr-defined]
     status = functions[1](source, sizes, rooms, made, number, temporary, room, target, _Options(), statuses, stream)
     if status:
-        raise DeviceError(f"nvCOMP refuses a batch of {number} {codec} chunks: status {status}")
+        raise DeviceError(f"nvCOMP refuses a batch of {number} {codec} items: status {status}")
     if codec == "gzip":  # it passes over the sum at the end
         _checksum(number, target, rooms, sums, stream)
 
