@@ -80,7 +80,7 @@ class UnpackedBlock(Loaded):
         super().enqueued()
         if self.decode is not None:
             decode, self.decode = self.decode, None
-            self.pending = decode()
+            self.calls.append(decode())
 
 
 class Unpacker:
@@ -111,9 +111,7 @@ class Unpacker:
             self.close()
             raise
 
-    def load(
-        self, step: Step, operand: int, slot: Slot, block: Block, readers: Sequence[Event], crew: Feeders
-    ) -> Loaded:
+    def load(self, step: Step, operand: int, slot: Slot, block: Block, readers: list[Event], crew: Feeders) -> Loaded:
         """Let a crew read and upload a block's chunks. It goes to `slot`, of which the `readers` are still to end."""
         turn = self._turns[operand][step.loads[operand] % len(self._turns[operand])]
         spec, batch = self._plan.operands[operand], turn.batch
@@ -140,7 +138,7 @@ class Unpacker:
         transfer.chunks, transfer.parts, transfer.operand, transfer.order = chunks, parts, operand, block.order
         transfer.target, transfer.readers, transfer.room, transfer.items = block, readers, batch.room, batch.items
         turn.slot.readers, turn.slot.fillers = [], set()
-        loaded = UnpackedBlock(block, step.sources[operand], slot, [transfer])
+        loaded = UnpackedBlock(block, step.sources[operand], slot, [transfer], after=transfer.readers)
         loaded.decode = partial(self._decode, turn, transfer, slot)
         crew.publish(transfer, None, pieces)
         return loaded

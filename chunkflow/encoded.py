@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -105,7 +105,7 @@ class EncodedTransfer(Transfer):
     order: Shape
     """Memory order of the chunks and of the block."""
     target: Block
-    readers: Sequence[Event]
+    readers: list[Event]
     """Those of the block that was in the target's memory before."""
     room: int
     items: int

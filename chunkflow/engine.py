@@ -7,6 +7,7 @@ leaving early closes the generators. Knows no operation, device or store by name
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -14,10 +15,11 @@ from functools import partial
 from typing import Any, Protocol
 
 from chunkflow import interrupts
-from chunkflow.devices.base import Device, Edge, Event, Lane, Pool
+from chunkflow.devices.base import Device, Edge, Event, Lane, PartOf, Pool
 from chunkflow.direct import DirectDrainer, DirectFeeder
 from chunkflow.errors import BudgetError
-from chunkflow.grid import Region, Shape
+from chunkflow.flight import Flight
+from chunkflow.grid import Region, Shape, shape_of
 from chunkflow.kernel import BlockRunner, Turned
 from chunkflow.ops.blockwise import Operand
 from chunkflow.ops.kernels import Kernel
@@ -28,6 +30,8 @@ from chunkflow.stores.base import Sink, Source
 from chunkflow.trace import Trace
 
 Held = tuple[Loaded, ...]
+Following = tuple[Step, Held] | None
+"""The step after one, if its blocks are on their way already."""
 States = dict[tuple[int, Shape], dict[int, State]]
 """What lanes keep: for each part of the kernel and block of its results, by lane."""
 
@@ -60,7 +64,7 @@ class Drainer(Protocol):
         """Finish, and give everything back."""
 
 
-def feed(plan: Plan, feeder: Feeder, lanes: Sequence[Lane]) -> Iterator[tuple[Step, Held]]:
+def feed(plan: Plan, feeder: Feeder, lanes: Sequence[Lane]) -> Iterator[tuple[Step, Held, Following]]:
     """Yield each step with its operands' blocks, in order, keeping the feeder busy with later ones."""
     steps = plan.steps()
     ahead: deque[tuple[Step, Held]] = deque()
@@ -84,12 +88,12 @@ def feed(plan: Plan, feeder: Feeder, lanes: Sequence[Lane]) -> Iterator[tuple[St
         for loaded in held:
             loaded.enqueued()
         interrupts.check()
-        yield step, held
+        yield step, held, ahead[0] if ahead else None
 
 
 def compute(
     plan: Plan,
-    blocks: Iterator[tuple[Step, Held]],
+    blocks: Iterator[tuple[Step, Held, Following]],
     runner: BlockRunner,
     lanes: Sequence[Lane],
     device: Device,
@@ -103,14 +107,21 @@ def compute(
     they have landed and freed theirs, and fewer are let wait; only then is the block computed in halves.
     """
     states: States = {}
-    before: dict[int, Loaded] = {}
-    for step, held in blocks:
+    before: Held = ()
+    early = False  # whether the step's blocks have what the ones before them hold too
+    for step, held, following in blocks:
         flight.admit(step)
         lane = lanes[step.lane]
         for loaded in held:
             loaded.order_before(lane)
         if plan.op.has_halo:
-            _complete(plan, step, held, before, lane, device, pool)
+            if not early:
+                _take_over(step, held, before, lane, device, pool)
+            _complete(plan, step, held, lane, device, pool)
+            # As soon as it can be: then what comes after the next block may overwrite this one while that is computed.
+            if early := following is not None:
+                _take_over(*following, held, lanes[following[0].lane], device, pool)
+            before = held
         turns = _turns(step, states, plan.op.scan is None)
         own = [state for state, _ in turns]
         others = [part for state, parts in turns for part in parts if part is not state]
@@ -140,6 +151,7 @@ def compute(
         del (
             result,
             held,
+            following,
             loaded,
             launch,
             reads,
@@ -150,37 +162,41 @@ def compute(
         )  # what a suspended generator still names would stay allocated
 
 
-def _complete(
-    plan: Plan, step: Step, held: Held, before: dict[int, Loaded], lane: Lane, device: Device, pool: Pool
-) -> None:
-    """Enqueue what makes new blocks with a halo complete. `before` are the operands' blocks before these."""
-    for i, (loaded, operand) in enumerate(zip(held, plan.op.operands, strict=True)):
-        if not (operand.halo and step.fresh[i] and loaded.slot is not None):
+def _take_over(step: Step, held: Held, before: Held, lane: Lane, device: Device, pool: Pool) -> None:
+    """Enqueue the copies of what a step's new blocks have in common with those `before` them."""
+    for loaded, known, previous in zip(held, step.kept, before, strict=False):
+        if known is None or loaded.slot is None:
             continue
-        known, previous = step.kept[i], before.get(i)
-        reads = []
-        if known is not None:
-            assert previous is not None
-            assert previous.slot is not None
-            assert previous.ready is not None
-            lane.wait([previous.ready], Edge.COMPLETE)
-            reads.append(previous.slot)
+        assert previous.slot is not None
+        assert previous.ready is not None
+        lane.wait(loaded.after, Edge.OVERWRITE)
+        lane.wait([previous.ready], Edge.COMPLETE)
 
-        def complete(
-            loaded: Loaded = loaded,
-            operand: Operand = operand,
-            known: Region | None = known,
-            previous: Loaded | None = previous,
-        ) -> None:
+        def take(loaded: Loaded = loaded, known: Region = known, previous: Loaded = previous) -> None:
             with pool.active():
-                loaded.complete(operand, known, previous)
+                loaded.take_over(known, previous)
 
-        lane.call(complete, reads=reads, writes=(loaded.slot,))
+        taken = lane.call(take, reads=(previous.slot,), writes=(PartOf(loaded.slot, "halo"),))
+        loaded.calls.append(taken)
+        done = device.event()
+        lane.record(done)
+        loaded.after.append(done)  # for what writes all of the slot
+        previous.slot.readers.append(done)
+
+
+def _complete(plan: Plan, step: Step, held: Held, lane: Lane, device: Device, pool: Pool) -> None:
+    """Enqueue what makes up the part of new blocks that lies beyond the array's edges."""
+    for loaded, operand, fresh in zip(held, plan.op.operands, step.fresh, strict=True):
+        if not (operand.halo and fresh and loaded.slot is not None):
+            continue
+
+        def complete(loaded: Loaded = loaded, operand: Operand = operand) -> None:
+            with pool.active():
+                loaded.complete(operand)
+
+        loaded.calls.append(lane.call(complete, writes=(loaded.slot,)))
         loaded.ready = device.event()
         lane.record(loaded.ready)
-        for slot in reads:
-            slot.readers.append(loaded.ready)
-        before[i] = loaded
 
 
 def _turns(step: Step, states: States, folds: bool) -> list[Turned]:
@@ -235,68 +251,6 @@ def drain(results: Iterator[tuple[Result, Lane]], drainer: Drainer, flight: Flig
     flight.end()
 
 
-class Flight:
-    """Results on their way to the sinks, and steps without any on their way through the device."""
-
-    def __init__(self, plan: Plan, device: Device, pool: Pool, trace: Trace) -> None:
-        self._plan, self._device, self._pool, self._trace = plan, device, pool, trace
-        self._results: deque[Result] = deque()
-        self._most = plan.depth
-        self._others: deque[Result] = deque()  # they give nothing, and so need not wait for results before them
-
-    def __bool__(self) -> bool:
-        return bool(self._results)
-
-    def add(self, result: Result) -> None:
-        """A result is to be stored."""
-        apart = self._plan.machine.staged and not result.step.stores
-        (self._others if apart else self._results).append(result)
-
-    def admit(self, step: Step) -> None:
-        """Wait until there is room for a further step."""
-        while len(self._others) >= self._plan.depth:
-            self._land(self._others)
-        while len(self._results) > min(self._plan.waiting(step), self._most):
-            self._land(self._results)
-
-    def make_room(self, step: Step) -> None:
-        """Wait for everything; from now on fewer results wait: memory did not suffice, and to run out takes long."""
-        self._most = max(0, min(self._plan.waiting(step), self._most, len(self._results)) - 1)
-        self._trace.noted("memory ran out: fewer results wait to be stored while a block is computed")
-        self.end()
-
-    def end(self) -> None:
-        """Wait for everything."""
-        for which in (self._others, self._results):
-            while which:
-                interrupts.check()
-                self._land(which)
-
-    def let_go(self) -> None:
-        """Release what a failed run's traceback would keep alive."""
-        for result in self._results:
-            result.release(self._pool)
-
-    def _land(self, which: deque[Result]) -> None:
-        plan, result = self._plan, which.popleft()
-        result.landed(self._device, self._pool)
-        step = result.step
-        bytes_in = sum(
-            step.nbytes(i, operand, spec.dtype.itemsize)
-            for i, (operand, spec) in enumerate(zip(plan.op.operands, plan.operands, strict=True))
-        )
-        bytes_out = sum(_nbytes(plan.outputs[i].dtype.itemsize, region) for i, region in step.stores)
-        if result.started is not None:
-            self._trace.span("compute", result.started.seconds(), result.done.seconds(), bytes_in + bytes_out)
-        self._trace.landed(bytes_in, bytes_out)
-
-
-def _nbytes(itemsize: int, region: Sequence[slice]) -> int:
-    for side in region:
-        itemsize *= side.stop - side.start
-    return itemsize
-
-
 def execute(
     plan: Plan,
     kernel: Kernel,
@@ -345,7 +299,7 @@ def streaming(
             feeder.ahead = plan.depth
 
         def blocks() -> Iterator[tuple[Step, Any]]:
-            for step, (loaded,) in feed(plan, feeder, lanes):
+            for step, (loaded,), _ in feed(plan, feeder, lanes):
                 lane = device.caller_lane()
                 loaded.order_before(lane)
                 loaded.check()
@@ -356,7 +310,7 @@ def streaming(
                     done: Event = device.event()
                     device.caller_lane().record(done)
                     loaded.slot.readers.append(done)
-                trace.landed(_nbytes(plan.operands[0].dtype.itemsize, step.box), 0)
+                trace.landed(plan.operands[0].dtype.itemsize * math.prod(shape_of(step.box)), 0)
 
         yield blocks()
 

@@ -1,12 +1,13 @@
 """Regions that reach beyond an array's edges: what of them is read, what is copied, and what is made up.
 
-Pure index arithmetic, but for `fill`, which assigns slices of whatever array it is given.
+Pure index arithmetic, but for `fill` and `assign`, which assign slices of whatever array they are given.
 """
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
+from functools import singledispatch
 from typing import Any
 
 from chunkflow.grid import Region, Shape
@@ -112,8 +113,17 @@ def length(extent: int, size: int, halo: tuple[int, int], boundary: Boundary, *,
     return stops - starts
 
 
+@singledispatch
 def fill(block: Any, region: Region, extents: Shape, boundary: Sequence[Boundary]) -> None:
-    """Make up what lies beyond the edges, axis after axis as `numpy.pad` does, from what the block holds."""
+    """Make up what lies beyond the edges, as `numpy.pad` does, from what the block holds.
+
+    Devices that can do so at once register themselves for their kind of array.
+    """
+    assign(block, region, extents, boundary)
+
+
+def assign(block: Any, region: Region, extents: Shape, boundary: Sequence[Boundary]) -> None:
+    """The same axis after axis."""
     for axis, (side, extent, kind) in enumerate(zip(region, extents, boundary, strict=True)):
         before, after = max(-side.start, 0), max(side.stop - extent, 0)
         if kind in ("none", "periodic") or not before + after:

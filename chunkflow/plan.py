@@ -282,8 +282,7 @@ class Plan:
     @property
     def ahead(self) -> int:
         """Steps whose blocks are loaded ahead."""
-        # A block stays until the next has copied its halo from it.
-        return min(self.depth - self.reuses, TURNS) if self.batches else self.depth - self.reuses
+        return min(self.depth, TURNS) if self.batches else self.depth
 
     def loads(self, operand: int) -> int:
         """Number of loads of an operand in the whole run."""

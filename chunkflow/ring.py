@@ -66,7 +66,7 @@ class RingFeeder:
             )
             self._crew.publish(transfer, share, places)
             transfers.append(transfer)
-        return Loaded(block, region, slot, transfers)
+        return Loaded(block, region, slot, transfers, after=[*readers])
 
     def finish(self) -> None:
         """No block follows."""

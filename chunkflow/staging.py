@@ -76,7 +76,7 @@ def make_slots(plan: Plan, device: Device, pool: Pool, operand: int, fillers: in
 class Loaded:
     """An operand's block on the device, or on its way there."""
 
-    __slots__ = ("block", "fleeting", "pending", "ready", "region", "slot", "transfers")
+    __slots__ = ("after", "block", "calls", "fleeting", "ready", "region", "slot", "transfers")
 
     def __init__(
         self,
@@ -86,10 +86,15 @@ class Loaded:
         transfers: Sequence[Transfer] = (),
         pending: Pending[None] | None = None,
         *,
+        after: list[Event] | None = None,
         fleeting: bool = False,
     ) -> None:
-        self.block, self.region, self.slot, self.transfers, self.pending = block, region, slot, transfers, pending
+        self.block, self.region, self.slot, self.transfers = block, region, slot, transfers
+        self.after = [] if after is None else after
+        """What is still to end before anything is written to the slot."""
         self.fleeting = fleeting
+        self.calls = [] if pending is None else [pending]
+        """What lanes do to make the block."""
         self.ready: Event | None = None
         """With a halo: when the block is complete."""
 
@@ -102,9 +107,9 @@ class Loaded:
                 raise_once(transfer)
 
     def check(self) -> None:
-        """Raise what went wrong while the block was read on a lane."""
-        if self.pending is not None:
-            self.pending.result()
+        """Raise what went wrong while lanes made the block."""
+        for call in self.calls:
+            call.result()
 
     def spent(self, results: Sequence[Any], pool: Pool) -> None:
         """Give the block's memory back where nobody else will read it; not if a result is a view of it."""
@@ -120,11 +125,12 @@ class Loaded:
         if self.ready is not None:
             lane.wait([self.ready], Edge.COMPLETE)
 
-    def complete(self, operand: Operand, known: Region | None, before: Loaded | None) -> None:
-        """Copy what the block before holds too, then make up what lies beyond the array's edges."""
-        self.check()
-        if known is not None and before is not None:
-            self.block.array[within(known, self.region)] = before.block.array[within(known, before.region)]
+    def take_over(self, known: Region, before: Loaded) -> None:
+        """Copy what the block before holds too."""
+        self.block.array[within(known, self.region)] = before.block.array[within(known, before.region)]
+
+    def complete(self, operand: Operand) -> None:
+        """Make up what lies beyond the array's edges."""
         fill(self.block.array, self.region, operand.extents, operand.boundary)
         if isinstance(self.block.array, np.ndarray):
             self.block.array.flags.writeable = False

@@ -31,9 +31,9 @@ FLOORS = (
     "stores.hdf5facts stores.hdf5 "
     "stores.generic stores.xarray stores.* stores",
     "devices.moving devices.base devices.measured devices.rates devices.pinned devices.traced devices.unshuffle "
-    "devices.nvcomp devices.numpy devices.cupy",
+    "devices.rims devices.nvcomp devices.numpy devices.cupy",
     "devices.clock devices",
-    "staging kernel threads crews encoded decoding ring direct engine budget calibrate profile progress",
+    "staging kernel threads crews encoded decoding ring direct flight engine budget calibrate profile progress",
     "analysis declare prepare launch given graph fusing places passes partition labels stream run adapters api ufuncs",
     "pacing iterating overlap",
     "reducing reductions extremes nanreductions selecting counting quantiles binning histograms groups scans "

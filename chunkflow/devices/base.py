@@ -21,7 +21,7 @@ import threading
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from enum import Enum
-from typing import Any, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 
@@ -54,10 +54,7 @@ class Edge(Enum):
 
 
 class Block:
-    """An array on the device: `array` has natural axes, memory order `order`, and an `owner`.
-
-    The owner is whatever identifies the memory to the referee: a slot, or a result.
-    """
+    """An array on the device: it has natural axes, memory order `order`, and for the referee an `owner`."""
 
     __slots__ = ("array", "inverse", "order", "owner")
 
@@ -66,6 +63,13 @@ class Block:
         self.order = order
         self.inverse = inverse(order)
         self.owner = owner
+
+
+class PartOf(NamedTuple):
+    """A part of an owner's memory that a call uses; pieces that are copied are parts too."""
+
+    owner: object
+    name: str
 
 
 def inverse(order: Shape) -> Shape | None:
@@ -220,7 +224,7 @@ class Lane(Protocol):
         """Copy a piece of a block into a slot."""
 
     def call(self, fn: Callable[[], T], reads: Sequence[object] = (), writes: Sequence[object] = ()) -> Pending[T]:
-        """Call `fn` in the lane's turn. `reads` and `writes` are the owners of the memory it uses."""
+        """Call `fn` in the lane's turn. `reads` and `writes` are the owners of the memory it uses, or parts of it."""
 
     def record(self, event: Event) -> None:
         """Mark the lane's work so far."""

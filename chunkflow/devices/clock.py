@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
-from chunkflow.devices.base import Block, Device, Edge, Event, HostSlot, Lane, Latch, Pending
+from chunkflow.devices.base import Block, Device, Edge, Event, HostSlot, Lane, Latch, PartOf, Pending
 from chunkflow.errors import RaceError
 from chunkflow.grid import Piece
 
@@ -194,7 +194,7 @@ class ClockLane:
     def call(self, fn: Callable[[], T], reads: Sequence[object] = (), writes: Sequence[object] = ()) -> Pending[T]:
         """Check, then enqueue; what the call declares itself counts as the lane's."""
         with self._referee.lock:
-            self._enqueue([(r, None) for r in reads], [(w, None) for w in writes])
+            self._enqueue([*map(_owned, reads)], [*map(_owned, writes)])
             turn = _Actor(self._actor.number, self._actor.name)
             turn.clock = dict(self._actor.clock)
 
@@ -238,6 +238,11 @@ class ClockLane:
         self._inner.close()
         with self._referee.lock:
             _join(self._referee.here().clock, self._actor.clock)
+
+
+def _owned(used: object) -> tuple[object, object]:
+    """Owner and part of what a call uses."""
+    return used if isinstance(used, PartOf) else (used, None)
 
 
 def _key(piece: Piece) -> tuple[tuple[int, int], ...]:

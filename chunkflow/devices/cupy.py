@@ -25,9 +25,11 @@ from chunkflow.devices.base import Block, Decoder, Done, Edge, Event, HostSlot, 
 from chunkflow.devices.measured import kept
 from chunkflow.devices.moving import Mover, cuda_driver, wait_all
 from chunkflow.devices.pinned import pinned_slots
+from chunkflow.devices.rims import filler
 from chunkflow.devices.unshuffle import unshuffler
 from chunkflow.errors import DeviceError
 from chunkflow.grid import LEAST_ROW, MOST_GROUPS, Piece
+from chunkflow.halo import fill
 from chunkflow.memory import Projection, rounded
 from chunkflow.ops import gemm
 from chunkflow.ops.chain import Parameters
@@ -219,8 +221,7 @@ class CupyPool:
             before, drawn, start = self._device.free_memory(), self._drawn, int(self._trial.used_bytes())
             if self._pool.total_bytes() > 3 * self.limit // 4:
                 self._pool.free_all_blocks()  # what earlier runs have left
-            room = self.limit - self._device.reserve - self._pool.total_bytes()
-            self._trial.set_limit(size=max(room, 1))
+            self._trial.set_limit(size=max(self.limit - self._device.reserve - self._pool.total_bytes(), 1))
             self._measuring, self._measured = True, start
             try:
                 result = fn()
@@ -296,15 +297,11 @@ class CupyDevice(Unwatched):
         """A stream that does not wait for the default stream."""
         with self._lock, self._device:
             taken = heappop(self._streams) if self._streams else self._stream()
-        return CupyLane(taken[1], partial(self._take_back, taken))
+        return CupyLane(taken[1], partial(heappush, self._streams, taken))  # atomic: no two have the same number
 
     def _stream(self) -> tuple[int, Any]:
         self._made += 1
         return self._made, cupy.cuda.Stream(non_blocking=True)
-
-    def _take_back(self, stream: tuple[int, Any]) -> None:
-        with self._lock:
-            heappush(self._streams, stream)
 
     def caller_lane(self) -> Lane:
         """The calling thread's current stream."""
@@ -383,6 +380,9 @@ def _accumulate(into: Any, a: Any, b: Any) -> bool:
     if possible:
         cupy.cublas.gemm("N", "N", a, b, out=into, beta=1.0)
     return bool(possible)
+
+
+fill.register(cupy.ndarray, filler(_elementwise))
 
 
 @cache
