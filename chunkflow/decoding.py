@@ -197,7 +197,7 @@ class Unpacker:
         if not batch.shuffled:
             turn.checksums = np.array([p.checksum for p in packed], np.int64)[coded]
             return rows.nbytes
-        facts = np.column_stack([ends - counts, [_facts(p.layout) for p in packed]])
+        facts = np.column_stack([ends - counts, [p.layout for p in packed]])
         rest = np.concatenate([np.where(coded, target, source), facts.ravel()])
         turn.facts = rows.nbytes + 8 * len(sizes)
         table[rows.size : rows.size + len(rest)] = rest
@@ -283,8 +283,3 @@ class Unpacker:
             for slot in (self._decoded, self._plain, self._temporary):
                 slot.release(self._pool)
             self._turns.clear()
-
-
-def _facts(layout: Layout) -> tuple[int, ...]:
-    """What a device is told of a chunk's layout, behind its first item."""
-    return layout.block, layout.items, layout.width, layout.shuffled

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -21,18 +20,34 @@ from chunkflow.staging import Transfer
 
 
 class Chunk:
-    """A chunk of a block: which one it is, what of the array is wanted of it, and where that goes in the block.
+    """A chunk of a part of a block, by its index in the array.
 
     Its feeder notes where it lies in the buffer, and what is there: None if it is decoded.
     """
 
-    __slots__ = ("index", "packed", "place", "region", "start")
+    __slots__ = ("index", "packed", "part", "start")
 
     packed: Packed | None
 
-    def __init__(self, index: Shape, region: Region, place: Region) -> None:
-        self.index, self.region, self.place = index, region, place
+    def __init__(self, part: Part, index: Shape) -> None:
+        self.part, self.index = part, index
         self.start, self.packed = 0, None
+
+    @property
+    def region(self) -> Region:
+        """What of the array is wanted of it. Made when it is asked for: few chunks are read one by one."""
+        return tuple(
+            [
+                slice(max(s.start, i * c), min(s.stop, (i + 1) * c))
+                for s, i, c in zip(self.part.region, self.index, self.part.sides, strict=True)
+            ]
+        )
+
+    @property
+    def place(self) -> Region:
+        """Where in the block that goes."""
+        offset = [p - s.start for p, s in zip(self.part.place, self.part.region, strict=True)]
+        return shift(self.region, offset)
 
 
 class Part:
@@ -44,17 +59,9 @@ class Part:
         self.region, self.place, self.sides, self.first = region, place, sides, first
         self.box = [range(s.start // c, -(-s.stop // c)) for s, c in zip(region, sides, strict=True)]
 
-    def chunks(self) -> Iterator[Chunk]:
+    def chunks(self) -> list[Chunk]:
         """Each of them."""
-        offset = [p - s.start for p, s in zip(self.place, self.region, strict=True)]
-        for index in itertools.product(*self.box):
-            region = tuple(
-                [
-                    slice(max(s.start, i * c), min(s.stop, (i + 1) * c))
-                    for s, i, c in zip(self.region, index, self.sides, strict=True)
-                ]
-            )
-            yield Chunk(index, region, shift(region, offset))
+        return [Chunk(self, index) for index in itertools.product(*self.box)]
 
     def spread(self, decoded: Any, block: Any, order: Shape) -> None:
         """Put decoded chunks, which lie one after the other in memory order `order`, in their places in the block.
@@ -125,8 +132,9 @@ class EncodedTransfer(Transfer):
         for chunk in chunks:  # behind those that are there
             if chunk.packed is None:
                 at = -(-at // ALIGNMENT) * ALIGNMENT
-                view = shaped(out[at:], dtype, permuted(shape_of(chunk.region), self.order), self.target.inverse)
-                self.store.read(chunk.region, view)
+                region = chunk.region
+                view = shaped(out[at:], dtype, permuted(shape_of(region), self.order), self.target.inverse)
+                self.store.read(region, view)
                 chunk.start = begin + at
                 at += view.nbytes
         return begin, at

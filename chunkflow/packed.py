@@ -6,7 +6,7 @@ of their elements shuffled: those of one significance beside each other. What is
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -20,8 +20,7 @@ FACTS = 5
 """Numbers by which a device knows a chunk's layout: its first item, and what `Layout` has, in that order."""
 
 
-@dataclass(frozen=True, slots=True)
-class Layout:
+class Layout(NamedTuple):
     """What a chunk's items are once they are decoded, one after the other.
 
     Attributes
@@ -42,9 +41,8 @@ class Layout:
     shuffled: int
 
 
-@dataclass(frozen=True, slots=True)
-class Packed:
-    """A chunk that lies encoded in a buffer.
+class Packed(NamedTuple):
+    """A chunk that lies encoded in a buffer; a tuple, for there are thousands a second.
 
     Attributes
     ----------

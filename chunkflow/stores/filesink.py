@@ -2,7 +2,8 @@
 
 Writers at positions wait for one another, those in a mapping do not. But a page for which the disk has no room is a
 signal there that kills the process, and one that is not in memory is read first. So a mapping is written where the
-array's part of the file has its blocks on the disk, and its pages in memory or never written yet.
+array's part of the file has its blocks on the disk, and its pages are in memory. Pages that were never written would
+come one by one, at half the rate at which a single writer makes them: there only short runs go through a mapping.
 """
 
 from __future__ import annotations
@@ -48,8 +49,7 @@ class FileSink(StridedFile):
     def __init__(self, array: Strided, *, result: Any = None, fresh: bool = False) -> None:
         super().__init__(array, writable=True)
         self._result, self._path = result, array.path
-        self._maps = fresh
-        self._maps_all = cores() > FEW_CORES
+        self._maps, self._maps_all = fresh, False
 
     def write(self, region: Region, block: np.ndarray) -> None:
         """See `Sink.write`."""
@@ -97,6 +97,7 @@ class FileSink(StridedFile):
         else:
             kind = _file_system(self.fd)
             self._maps = kind == "tmpfs" or (kind in IN_PLACE and self._is_in_memory(place))
+            self._maps_all = cores() > FEW_CORES
 
     def _has_room(self, place: Footprint) -> bool:
         """Whether the disk has room for all of the array: part of it would be taken from others, and not given back."""

@@ -557,3 +557,29 @@ def test_a_size_limit_is_a_write_error(tmp_path: Path) -> None:
         signal.signal(signal.SIGXFSZ, handler)
         sink.abort()
     assert caught.value.errno == errno.EFBIG
+
+
+@pytest.mark.usefixtures("in_place")
+@pytest.mark.parametrize("wide", [True, False])
+def test_long_runs_of_a_new_file_go_to_positions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wide: bool) -> None:
+    monkeypatch.setattr("chunkflow.stores.filesink.FEW_CORES", 0)
+    real, calls = os.pwritev, []
+
+    def pwritev(fd: int, buffers: Any, at: int) -> int:
+        calls.append(at)
+        return real(fd, buffers, at)
+
+    monkeypatch.setattr(os, "pwritev", pwritev)
+    shape = (4, 1 << 18)
+    target = open_target(tmp_path / "y.npy")
+    sink = target.open(target.describe(shape, np.dtype("f4"), None))
+    block = filled(shape, "f4")
+    if wide:
+        sink.write(whole(shape), block)
+    else:
+        for start in range(0, shape[1], 1 << 10):
+            part = (slice(0, 4), slice(start, start + (1 << 10)))
+            sink.write(part, block[part])
+    sink.commit()
+    assert bool(calls) is wide
+    np.testing.assert_array_equal(np.load(tmp_path / "y.npy"), block)
