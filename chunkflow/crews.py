@@ -28,6 +28,9 @@ from chunkflow.stores.base import Sink, Source, keeping, run_of
 from chunkflow.threads import Borrowed
 from chunkflow.trace import Stage, Trace
 
+FEW = 3
+"""Pieces that a thread should find in a share: to take one up costs Python's lock as much time as to move one takes."""
+
 Pieces = tuple[Piece, ...]
 
 
@@ -108,7 +111,9 @@ class Crew:
 
     def parcels(self, share: Share | None, pieces: Pieces) -> int:
         """How many entries of the queue a transfer takes: its pieces, or a share for each thread that may have some."""
-        return min(len(pieces), self.ring.threads) if share is not None and share.streams else len(pieces)
+        if share is None or not share.streams:
+            return len(pieces)
+        return min(-(-len(pieces) // FEW), self.ring.threads)
 
     def publish(self, transfer: Transfer, share: Share | None, pieces: Pieces) -> None:
         """Let the threads have a transfer."""

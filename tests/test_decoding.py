@@ -36,6 +36,7 @@ from chunkflow.grid import Grid, Shape, shape_of
 from chunkflow.ops.blockwise import Operand
 from chunkflow.packed import Packed
 from chunkflow.spec import ArraySpec
+from chunkflow.stores import open_source
 from chunkflow.stores.zarrchunks import touched
 from chunkflow.stores.zarrcodecs import CHECKSUM
 from chunkflow.stores.zarrencoded import codec_of, packed
@@ -754,3 +755,27 @@ def test_a_run_without_one_edge_is_caught(mode: str, edge: Edge, tmp_path: Path)
     device = ClockDevice(DecodingDevice(mode=mode, poison=True), drop=edge)
     with pytest.raises(RaceError, match="nothing orders it"):
         cf.sum(path, budget="200kB", device=device)
+
+
+@pytest.mark.parametrize("change", ["replaced", "rewritten", "removed"])
+def test_a_shard_that_is_another_one_since_is_left_to_the_host(change: str, tmp_path: Path) -> None:
+    array = volume(shape=(32, 32, 32))
+    path = stored(tmp_path / "x.zarr", array, shards=(16, 16, 16))
+    other = stored(tmp_path / "y.zarr", -array * 3 + 1, shards=(16, 16, 16))
+    source: Any = open_source(path)
+    indices, out, room = [(0, 0, 0), (0, 1, 1), (2, 0, 0)], np.zeros(1 << 16, np.uint8), 1 << 12
+    assert None not in source.encoded(indices, out, room, 1 << 30)
+    one, new = path / "c" / "0" / "0" / "0", other / "c" / "0" / "0" / "0"
+    if change == "replaced":
+        os.replace(new, one)
+    elif change == "rewritten":
+        one.write_bytes(new.read_bytes())
+    else:
+        one.unlink()
+    found = source.encoded(indices, out, room, 1 << 30)
+    assert [packed is None for packed in found] == [True, True, False]
+    got = np.empty((8, 8, 8), "f4")
+    source.read((slice(0, 8),) * 3, got)  # as the host does: from then on the new one is known
+    expected = np.zeros((8, 8, 8)) if change == "removed" else -array[:8, :8, :8] * 3 + 1
+    np.testing.assert_array_equal(got, expected)
+    assert (None in source.encoded(indices, out, room, 1 << 30)) is (change == "removed")

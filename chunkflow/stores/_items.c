@@ -15,6 +15,7 @@
 #include <fcntl.h>
 #include <stdint.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -122,14 +123,37 @@ static int look(Found *found, const uint8_t *raw, int64_t size, int64_t nbytes, 
     return 0;
 }
 
-/* Read a part of a file, all of it if `length` is negative; its bytes, or -1 if there are more than there is room for. */
-static int64_t part(const char *path, int64_t start, int64_t length, uint8_t *out, int64_t room) {
+/* What a file is known by, as `stamped` of chunkflow/stores/zarrfiles.py has it; no number is -1 there. */
+typedef struct {
+    unsigned long long inode;
+    long long modified, size;
+} Stamp;
+
+static Stamp stamp(const struct stat *state) {
+#ifdef __APPLE__
+    struct timespec at = state->st_mtimespec;
+#else
+    struct timespec at = state->st_mtim;
+#endif
+    return (Stamp){state->st_ino, (long long)at.tv_sec * 1000000000 + at.tv_nsec, state->st_size};
+}
+
+/* Read a part of a file, all of it if `length` is negative; its bytes, or -1 if there are more than there is room for,
+ * or this is not the file that was `meant`.
+ */
+static int64_t part(const char *path, int64_t start, int64_t length, const Stamp *meant, uint8_t *out, int64_t room) {
     int fd;
     struct stat state;
     do fd = open(path, O_RDONLY | O_CLOEXEC);
     while (fd < 0 && errno == EINTR);
     if (fd < 0) return -1;
-    if (length < 0) length = fstat(fd, &state) ? -1 : state.st_size;
+    if (length < 0 || meant->size >= 0) {
+        Stamp now = {0};
+        int unknown = fstat(fd, &state);
+        if (!unknown) now = stamp(&state);
+        if (length < 0) length = now.size;
+        if (unknown || (meant->size >= 0 && memcmp(&now, meant, sizeof now))) length = -1;
+    }
     if (length > room) length = -1;
     for (int64_t done = 0; done < length;) {
         ssize_t n = pread(fd, out + done, length - done, start + done);
@@ -143,6 +167,7 @@ static int64_t part(const char *path, int64_t start, int64_t length, uint8_t *ou
 typedef struct {
     PyObject *path;  /* NULL for none */
     int64_t start, length, at;
+    Stamp file;
     Found found;
 } Chunk;
 
@@ -150,7 +175,11 @@ static int asked(Chunk *chunk, PyObject *place) {
     if (!place) return 0;
     if (place == Py_None) return 1;
     long long start, length;
-    if (!PyArg_ParseTuple(place, "O&LL", PyUnicode_FSConverter, &chunk->path, &start, &length)) return 0;
+    Stamp *f = &chunk->file;
+    f->size = -1;
+    if (!PyArg_ParseTuple(place, "O&LL|(KLL)", PyUnicode_FSConverter, &chunk->path, &start, &length, &f->inode,
+                          &f->modified, &f->size))
+        return 0;
     chunk->start = start, chunk->length = length;
     return 1;
 }
@@ -182,7 +211,7 @@ static PyObject *py_fetch(PyObject *self, PyObject *args) {
             Chunk *c = &chunks[n];
             uint8_t *here = (uint8_t *)out.buf + at;
             if (!c->path || room < 0 || at > out.len - room) continue;
-            c->length = part(PyBytes_AsString(c->path), c->start, c->length, here, room);
+            c->length = part(PyBytes_AsString(c->path), c->start, c->length, &c->file, here, room);
             if (c->length < 0 || !look(&c->found, here, c->length, nbytes, codec, most)) continue;
             c->at = at;
             at += (c->length + alignment - 1) / alignment * alignment;

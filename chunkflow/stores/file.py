@@ -65,6 +65,7 @@ class StridedFile:
         )
         self._mapping = array.mapping
         self._lock = threading.Lock()
+        self._far = False
         self._access = mmap.ACCESS_WRITE if writable else mmap.ACCESS_READ
         flags = (os.O_RDWR if writable else os.O_RDONLY) | getattr(os, "O_CLOEXEC", 0)
         self.fd = os.open(path, flags)
@@ -112,6 +113,7 @@ class StridedFile:
         if rows is None:
             return None
         if rows.width >= min(LEAST_READ, math.prod(shape_of(region)) * self.dtype.itemsize):
+            self._foresee(rows.width)
             return Run(
                 layout.position(self.offset, region, self.strides),
                 self.fd,
@@ -119,6 +121,13 @@ class StridedFile:
                 **rows._asdict(),
             )
         return self.mapped_run(region, rows)
+
+    def _foresee(self, nbytes: int) -> None:
+        """Tell the system how it is read: of what is asked for in long runs it need not read ahead, but all at once."""
+        far = nbytes >= RUN
+        if far is not self._far and hasattr(os, "posix_fadvise"):
+            os.posix_fadvise(self.fd, 0, 0, os.POSIX_FADV_RANDOM if far else os.POSIX_FADV_NORMAL)
+        self._far = far
 
     def rows(self, region: Region) -> layout.Rows | None:
         """A region's rows, if they are simple and worth it."""
@@ -182,6 +191,7 @@ class FileSource(StridedFile):
             return
         try:
             if self._is_run(out):
+                self._foresee(out.nbytes)
                 self._pread(
                     layout.position(self.offset, region, self.strides),
                     out.transpose(self.spec.order).reshape(-1).view(np.uint8),
@@ -189,6 +199,7 @@ class FileSource(StridedFile):
             else:
                 start, strides, view = self.ascending(region, out)
                 if self.is_long(strides, view):
+                    self._foresee(RUN)
                     self._fill(start, strides, view)
                 else:
                     np.copyto(out, self.mapped(region))

@@ -3,7 +3,8 @@
 Writers at positions wait for one another, those in a mapping do not. But a page for which the disk has no room is a
 signal there that kills the process, and one that is not in memory is read first. So a mapping is written where the
 array's part of the file has its blocks on the disk, and its pages are in memory. Pages that were never written would
-come one by one, at half the rate at which a single writer makes them: there only short runs go through a mapping.
+come one by one, at half the rate at which a single writer makes them: there only short runs go through a mapping. In
+memory for good (tmpfs) it is the other way round.
 """
 
 from __future__ import annotations
@@ -49,7 +50,8 @@ class FileSink(StridedFile):
     def __init__(self, array: Strided, *, result: Any = None, fresh: bool = False) -> None:
         super().__init__(array, writable=True)
         self._result, self._path = result, array.path
-        self._maps, self._maps_all = fresh, False
+        self._maps = fresh
+        self._maps_all = fresh and cores() > FEW_CORES and _file_system(self.fd) == "tmpfs"
 
     def write(self, region: Region, block: np.ndarray) -> None:
         """See `Sink.write`."""

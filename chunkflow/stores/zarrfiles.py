@@ -81,9 +81,9 @@ def named(what: str) -> Iterator[None]:
         raise ChunkError(f"{what}: {error or type(error).__name__}") from error
 
 
-def stamped(found: os.stat_result) -> tuple[int, Hashable]:
-    """A file's size, and what is another one once the file is (see `Stored`)."""
-    return found.st_size, (found.st_ino, found.st_mtime_ns, found.st_size)
+def stamped(found: os.stat_result) -> Stamp:
+    """What is another one once the file is (see `Stored`)."""
+    return found.st_ino, found.st_mtime_ns, found.st_size
 
 
 class _File:
@@ -91,7 +91,8 @@ class _File:
 
     def __init__(self, fd: int) -> None:
         self._fd = fd
-        self.size, self.stamp = stamped(os.fstat(fd))
+        self.stamp = stamped(os.fstat(fd))
+        self.size = self.stamp[-1]
 
     def read(self, start: int, length: int, out: np.ndarray | None = None) -> np.ndarray:
         """See `Stored.read`."""
@@ -104,8 +105,11 @@ class _File:
         return pread(self._fd, out, start)
 
 
-Place = tuple[str, int, int]
-"""A file, where in it something begins, and its bytes: -1 for all of it."""
+Stamp = tuple[int, int, int]
+"""What a file is known by: its inode, the time of its last change in ns, and its size."""
+
+Place = tuple[str, int, int] | tuple[str, int, int, Stamp]
+"""A file, where in it something begins, and its bytes: -1 for all of it. With a stamp that very file is meant alone."""
 
 MOST_KEPT = 32 << 20
 """Bytes of a chunk beyond which no thread keeps the memory that it was fetched into."""

@@ -13,14 +13,14 @@ from collections.abc import Callable, Hashable, Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from functools import partial
-from typing import BinaryIO
+from typing import BinaryIO, cast
 
 import numpy as np
 
 from chunkflow.grid import Region, Shape
 from chunkflow.stores.zarrchain import Chain
 from chunkflow.stores.zarrchunks import aligned, touched
-from chunkflow.stores.zarrfiles import ChunkError, Folder, Objects, Place, Stored, append, named, stamped
+from chunkflow.stores.zarrfiles import ChunkError, Folder, Objects, Place, Stamp, Stored, append, named, stamped
 
 MISSING = 2**64 - 1
 RUN = 1 << 20
@@ -55,6 +55,15 @@ class Indices:
         if mine:
             self._load(shard, index, load)
         return index.result()
+
+    def latest(self, shard: Shape) -> tuple[Hashable, np.ndarray] | None:
+        """The index of a shard that was there when somebody looked last, with the stamp of its object."""
+        with self._lock:
+            stamp, index = self._found.get(shard, (None, None))
+            if index is None or not index.done():
+                return None
+            self._found.move_to_end(shard)
+            return stamp, index.result()
 
     def _load(self, shard: Shape, index: Future[np.ndarray], load: Callable[[], np.ndarray]) -> None:
         """Load an index, and forget those that were used longest ago; one that cannot be loaded is not kept."""
@@ -117,36 +126,42 @@ class Shards:
 
     def places(self, indices: Sequence[Shape]) -> Sequence[Place | None]:
         """Where chunks lie in files; None for those that are not there, or of which `read` can say what is wrong."""
-        sides, shards = self.index.shape[:-1], dict[Shape, tuple[str, int, np.ndarray | None]]()
+        sides, shards = self.index.shape[:-1], dict[Shape, tuple[str, Stamp, np.ndarray | None]]()
         found: list[Place | None] = []
         for index in indices:
             shard, place = zip(*map(divmod, index, sides), strict=True) if index else ((), ())
             if shard not in shards:
                 shards[shard] = self._opened(shard)
-            path, size, parts = shards[shard]
+            path, stamp, parts = shards[shard]
             offset, length = (MISSING, MISSING) if parts is None else parts[place].tolist()
             try:
-                self._check(offset, length, size)
-                found.append((path, offset, length))
+                self._check(offset, length, stamp[-1])
+                found.append((path, offset, length, stamp))
             except ChunkError:
                 found.append(None)
         return found
 
-    def _opened(self, shard: Shape) -> tuple[str, int, np.ndarray | None]:
-        """A shard's file, its size and its index, if there is one and it is right."""
+    def _opened(self, shard: Shape) -> tuple[str, Stamp, np.ndarray | None]:
+        """A shard's file, its stamp and its index, if there is one and it is right.
+
+        Whoever opens the file sees whether it is still the one that is known: to look here too would keep threads
+        waiting for Python's lock.
+        """
         assert isinstance(self.objects, Folder)
         name = self.key(shard)
+        path = self.objects.path(name)
+        if (known := self.known.latest(shard)) is not None:
+            return path, *cast(tuple[Stamp, np.ndarray], known)
 
         def load() -> np.ndarray:
             with self.objects.open(name) as found:
                 return self._load(found)
 
         try:
-            path = self.objects.path(name)
-            size, stamp = stamped(os.stat(path))
-            return path, size, self.known.get(shard, stamp, load)
+            stamp = stamped(os.stat(path))
+            return path, stamp, self.known.get(shard, stamp, load)
         except (OSError, ChunkError):
-            return "", 0, None
+            return "", (0, 0, 0), None
 
     def _check(self, offset: int, length: int, size: int | None) -> None:
         """Raise where a chunk cannot lie there in an object of that size."""
