@@ -69,7 +69,7 @@ def measure(case: Case, bench: Bench, repeats: int) -> Found:
     predicted = sum(run.plan.estimate.seconds for run in analysis.runs)
     modelled = sum(run.seconds for run in analysis.runs) / predicted
     rates = {name: case.amount / statistics.median(times) for name, times in seconds.items()}
-    limit, rate = case.limit
+    limit, rate = case.limit[0], case.limit[1] or rates[case.limit[0]]
     goal, met = "", None
     if bench.accelerator.is_gpu and case.goal is not None:
         goal, met = str(case.goal), case.goal.met(rates[OURS], rate)
