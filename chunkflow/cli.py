@@ -191,6 +191,8 @@ def calibrate(device: str, nbytes: int, *, forget: bool = False) -> None:
     before = found.machine
     result = tuned(found, nbytes)
     for name in (*measured.RATES, "overhead", *measured.SIZES):
+        if not getattr(result.machine, name):
+            continue  # as another one
         print(f"  {name:<10}{getattr(result.machine, name):>12.4g}   before {getattr(before, name):.4g}")
     for name, analysis in result.runs.items():
         print(f"  {name}: {analysis.runs[-1]}")

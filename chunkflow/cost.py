@@ -71,6 +71,8 @@ class Machine:
     decode, encode : float
         Rates at which chunks are decoded and encoded, besides being read and written: an ordinary codec's, for
         which one it is nobody knows before.
+    create : float
+        Rate at which new files are written, whose pages the system has to make one writer at a time; 0 for as others.
     multiply : float
         Multiply-adds per second in products of matrices, of the whole device; 0 for what is usual.
     accumulates : bool
@@ -97,6 +99,7 @@ class Machine:
     page: int = 512
     decode: float = 6e9
     encode: float = 2e9
+    create: float = 0.0
     multiply: float = 0.0
     accumulates: bool = False
     decodings: tuple[Decoding, ...] = ()
@@ -118,7 +121,7 @@ class Machine:
 
 @dataclass(frozen=True)
 class Traffic:
-    """Bytes that a run moves through each stage, and how many of them are coded.
+    """Bytes that a run moves through each stage, and how many of them are coded, or go into new files.
 
     `first` are the bytes that are loaded before anything can be computed, `last` those that are stored when everything
     is; None for one block's share.
@@ -133,6 +136,7 @@ class Traffic:
     encode: int = 0
     first: int | None = None
     last: int | None = None
+    created: int = 0
 
 
 @dataclass(frozen=True)
@@ -177,6 +181,8 @@ def estimate(
         "compute": (traffic.compute + spilled * (1 / machine.spill - 1)) / machine.compute,
         "write": traffic.write / machine.write + traffic.encode / (machine.encode * encoders),
     }
+    if machine.create:
+        stages["write"] += traffic.created * (1 / machine.create - 1 / machine.write)
     if machine.staged:
         stages["upload"] = traffic.upload / machine.upload
         stages["download"] = traffic.download / machine.download

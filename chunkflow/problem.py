@@ -177,7 +177,8 @@ class Problem:
         first += sum(self._awaited(i, passing, upload, work) for i in resident)
         ends = grid.region(tuple([n - 1 for n in counts])) if blocks else ()
         last = sum(_bytes([_grid.shape_of(o.region(ends)) for o in op.outputs], self.outputs)) if blocks else 0
-        traffic = Traffic(read, upload, compute, written, written, decode, encode, first, last)
+        created = sum(s.nbytes for s in self.outputs if s.fresh)
+        traffic = Traffic(read, upload, compute, written, written, decode, encode, first, last, created)
         waits = blocks * coding.waits * LATENCY
         seconds = estimate(
             machine, traffic, blocks, depth, spilled, work, coding.decoders, coding.encoders, waits, unpacking

@@ -59,6 +59,8 @@ class ArraySpec:
         How many times a chunk's bytes coding it takes besides: encoded, decoded and on their way between.
     raw : bool
         Whether chunks are stored as they are, so that there is nothing to decode.
+    fresh : bool
+        Whether the elements come into a single new file.
     codec : str
         What the source encodes each chunk with, where that is all there is to it and the device decodes it; else "".
     how : str
@@ -76,6 +78,7 @@ class ArraySpec:
     sharded: bool = False
     copies: float = 3.0
     raw: bool = False
+    fresh: bool = False
     codec: str = ""
 
     def __post_init__(self) -> None:

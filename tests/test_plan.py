@@ -6,6 +6,7 @@ import itertools
 import math
 from dataclasses import replace
 from fractions import Fraction
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 import chunkflow as cf
-from chunkflow import problem
+from chunkflow import problem, stores
 from chunkflow.cost import Machine, Traffic, estimate
 from chunkflow.devices.moving import tabled
 from chunkflow.errors import ArgumentError, ArgumentTypeError, BudgetError
@@ -492,6 +493,14 @@ def test_estimates_grow_with_bytes(amounts: list[int], blocks: int, depth: int) 
             assert estimate(machine, Traffic(*more), blocks, depth).seconds >= base.seconds
         assert base.seconds >= max(base.stages.values()) / machine.lanes
         assert base.bound_by in base.stages
+
+
+def test_new_files_are_written_at_a_rate_of_their_own(tmp_path: Path) -> None:
+    machine = replace(GPU, create=GPU.write / 8)
+    old, new = (estimate(machine, Traffic(*[10**9] * 5, created=n), 10, 3) for n in (0, 10**9))
+    assert new.stages["write"] == pytest.approx(8 * old.stages["write"])
+    assert new.bound_by == "write"
+    assert stores.open_target(tmp_path / "y.npy").describe((4,), np.dtype("f4"), None).fresh
 
 
 @given(st.lists(st.integers(0, 10**12), min_size=5, max_size=5), st.integers(1, 1000))

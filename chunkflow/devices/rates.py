@@ -27,6 +27,7 @@ def gpu() -> Machine:
         # Smaller pieces stay in the cache between two copies; larger ones ask for Python's lock less often.
         piece=(4 if staging else 8) << 20,
         page=PAGE,
+        create=5e9,
         multiply=2.8e13,
         accumulates=True,
     )

@@ -79,7 +79,7 @@ class NpyTarget:
 
     def describe(self, shape: Shape, dtype: np.dtype, chunks: Shape | None) -> ArraySpec:
         """See `Target.describe`."""
-        return ArraySpec(self.name, tuple(shape), numeric_dtype(dtype, "the result"))
+        return ArraySpec(self.name, tuple(shape), numeric_dtype(dtype, "the result"), fresh=True)
 
     def open(self, spec: ArraySpec) -> NpySink:
         """See `Target.open`.
