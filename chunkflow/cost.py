@@ -47,8 +47,8 @@ class Machine:
     ----------
     read, upload, compute, download, write : float
         Rates of the stages. Compute counts every byte of a block's inputs, results and workspace.
-    overhead : float
-        Seconds of host work per block.
+    overhead, handling : float
+        Seconds of host work per block, and per chunk that is read.
     lanes : int
         Blocks that compute at the same time.
     depths : tuple of int
@@ -99,6 +99,7 @@ class Machine:
     page: int = 512
     decode: float = 6e9
     encode: float = 2e9
+    handling: float = 0.0
     create: float = 0.0
     multiply: float = 0.0
     accumulates: bool = False

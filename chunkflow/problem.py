@@ -83,7 +83,7 @@ class Problem:
         out_bytes = _bytes(out_shapes, self.outputs)
         lanes = max(1, min(machine.lanes, depth, blocks))
         inputs = upload = read = decode = 0
-        unpacking = 0.0
+        unpacking = chunks = 0.0
         privates = []
         for i, (spec, operand, nbytes) in enumerate(zip(self.operands, op.operands, in_bytes, strict=True)):
             different = operand.different(counts)
@@ -97,6 +97,7 @@ class Problem:
             repeats = loads // max(different, 1) if blocks else 0
             touched = _decoded(spec, operand, grid, walk, depth) * repeats
             read += touched
+            chunks += touched / max(math.prod(spec.chunks or spec.shape) * spec.dtype.itemsize, 1)
             if i in batches:  # how much shorter encoded chunks are nobody knows before
                 upload += touched
                 unpacking += loads * batches[i].seconds
@@ -179,7 +180,7 @@ class Problem:
         last = sum(_bytes([_grid.shape_of(o.region(ends)) for o in op.outputs], self.outputs)) if blocks else 0
         created = sum(s.nbytes for s in self.outputs if s.fresh)
         traffic = Traffic(read, upload, compute, written, written, decode, encode, first, last, created)
-        waits = blocks * coding.waits * LATENCY
+        waits = blocks * coding.waits * LATENCY + chunks * machine.handling
         seconds = estimate(
             machine, traffic, blocks, depth, spilled, work, coding.decoders, coding.encoders, waits, unpacking
         )

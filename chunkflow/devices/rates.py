@@ -28,6 +28,7 @@ def gpu() -> Machine:
         piece=(4 if staging else 8) << 20,
         page=PAGE,
         create=5e9,
+        handling=15e-6,  # Python's lock is held so long, and threads wait for it
         multiply=2.8e13,
         accumulates=True,
     )
