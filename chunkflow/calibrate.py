@@ -19,7 +19,7 @@ from chunkflow.errors import BudgetError, ResultError
 from chunkflow.grid import Grid, Region, Shape
 from chunkflow.halo import fill
 from chunkflow.kernel import add_note, check_kind, travels
-from chunkflow.ops.blockwise import Blockwise
+from chunkflow.ops.blockwise import Blockwise, Operand
 from chunkflow.ops.kernels import Carry, Fold, Kernel, Settled, Several
 from chunkflow.ops.part import Part, placed
 from chunkflow.staging import read_whole
@@ -221,7 +221,7 @@ def _measure(
                 read_whole(source, operand, region, host)
             blocks.append(device.to_device(host))
             if operand.halo and device.machine.staged:  # as for every block: what the driver takes for it counts
-                pool.measure(partial(fill, np.empty_like(blocks[-1]), region, operand.extents, operand.boundary))
+                pool.measure(partial(_rim, blocks[-1], region, operand))
         index = (0,) * len(sides)
         with interrupts.allowed():
             if isinstance(kernel, Part):
@@ -256,6 +256,11 @@ def _measure(
             workspace,
             tuple(state) if any(state) else (),
         )
+
+
+def _rim(block: Any, region: Region, operand: Operand) -> None:
+    """Make up a rim, of a block that nobody reads."""
+    fill(np.empty_like(block), region, operand.extents, operand.boundary)
 
 
 @dataclass

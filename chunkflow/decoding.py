@@ -138,6 +138,7 @@ class Unpacker:
         transfer.chunks, transfer.parts, transfer.operand, transfer.order = chunks, parts, operand, block.order
         transfer.target, transfer.readers, transfer.room, transfer.items = block, readers, batch.room, batch.items
         turn.slot.readers, turn.slot.fillers = [], set()
+        # The decoding writes all of the slot: it waits for whatever is done there before, which is noted in this list.
         loaded = UnpackedBlock(block, step.sources[operand], slot, [transfer], after=transfer.readers)
         loaded.decode = partial(self._decode, turn, transfer, slot)
         crew.publish(transfer, None, pieces)

@@ -137,7 +137,7 @@ def compute(
         waits = plan.machine.staged and bool(flight)
         launch = partial(_run_kernel, runner, pool, step, held, turns, not waits)
         result.pending = lane.call(launch, reads=reads, writes=writes)
-        if waits and _ran_out(result, device):
+        if waits and _ran_out(result, held, device):
             flight.make_room(step)
             launch = partial(_run_kernel, runner, pool, step, held, turns, True)
             result.pending = lane.call(launch, reads=reads, writes=writes)
@@ -164,7 +164,9 @@ def compute(
 
 def _take_over(step: Step, held: Held, before: Held, lane: Lane, device: Device, pool: Pool) -> None:
     """Enqueue the copies of what a step's new blocks have in common with those `before` them."""
-    for loaded, known, previous in zip(held, step.kept, before, strict=False):
+    if not before:  # the first step
+        return
+    for loaded, known, previous in zip(held, step.kept, before, strict=True):
         if known is None or loaded.slot is None:
             continue
         assert previous.slot is not None
@@ -228,13 +230,17 @@ def _run_kernel(
     return results
 
 
-def _ran_out(result: Result, device: Device) -> bool:
-    """Whether a kernel failed for want of memory. Its error, and the arrays that it holds, are let go."""
+def _ran_out(result: Result, held: Held, device: Device) -> bool:
+    """Whether a kernel failed for want of memory. Its error, and the arrays that it holds, are let go.
+
+    A block that could not be made is none the better for a second try.
+    """
     assert result.pending is not None
     try:
         result.pending.result()
     except BaseException as error:
-        if isinstance(error, BudgetError) or not device.is_out_of_memory(error):
+        made = not any(loaded.failed for loaded in held)
+        if isinstance(error, BudgetError) or not (made and device.is_out_of_memory(error)):
             raise
         result.pending = None
         return True

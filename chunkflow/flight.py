@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections import deque
-from collections.abc import Sequence
 
 from chunkflow import interrupts
 from chunkflow.devices.base import Device, Pool
+from chunkflow.grid import shape_of
 from chunkflow.plan import Plan, Step
 from chunkflow.staging import Result
 from chunkflow.trace import Trace
@@ -62,13 +63,7 @@ class Flight:
             step.nbytes(i, operand, spec.dtype.itemsize)
             for i, (operand, spec) in enumerate(zip(plan.op.operands, plan.operands, strict=True))
         )
-        bytes_out = sum(_nbytes(plan.outputs[i].dtype.itemsize, region) for i, region in step.stores)
+        bytes_out = sum(plan.outputs[i].dtype.itemsize * math.prod(shape_of(region)) for i, region in step.stores)
         if result.started is not None:
             self._trace.span("compute", result.started.seconds(), result.done.seconds(), bytes_in + bytes_out)
         self._trace.landed(bytes_in, bytes_out)
-
-
-def _nbytes(itemsize: int, region: Sequence[slice]) -> int:
-    for side in region:
-        itemsize *= side.stop - side.start
-    return itemsize

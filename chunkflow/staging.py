@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import math
+from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
@@ -28,7 +29,7 @@ class Slot:
     back after a block (`release`) and take new memory for the next.
     """
 
-    __slots__ = ("_block", "buffer", "fillers", "nbytes", "readers", "uploaded")
+    __slots__ = ("_blocks", "buffer", "fillers", "nbytes", "readers", "uploaded")
 
     def __init__(self, nbytes: int, uploaded: list[Event]) -> None:
         self.nbytes = nbytes
@@ -36,12 +37,12 @@ class Slot:
         self.uploaded = uploaded
         self.fillers: set[int] = set()
         self.readers: list[Event] = []
-        self._block: Block | None = None
+        self._blocks: deque[Block] = deque(maxlen=2)  # with a halo the one before is known until the next is computed
 
     def block(self, order: Shape) -> Block:
         """A block that lies in the slot in memory order `order`; `place` gives it its array."""
-        self._block = Block(None, order, self)
-        return self._block
+        self._blocks.append(Block(None, order, self))
+        return self._blocks[-1]
 
     def fill(self, pool: Pool) -> None:
         """Take new memory if the slot has none."""
@@ -54,12 +55,12 @@ class Slot:
         block.array = shaped(self.buffer, dtype, permuted(shape, block.order), block.inverse)
 
     def release(self, pool: Pool) -> None:
-        """Free the memory, even if a failed run's traceback still knows the slot or its block."""
-        if self._block is not None:
-            self._block.array = None
+        """Free the memory, even if a failed run's traceback still knows the slot or its blocks."""
+        while self._blocks:
+            self._blocks.pop().array = None
         if self.buffer is not None:
             pool.free(self.buffer)
-        self.buffer = self._block = None
+        self.buffer = None
 
 
 def make_slots(plan: Plan, device: Device, pool: Pool, operand: int, fillers: int) -> list[Slot]:
@@ -76,7 +77,7 @@ def make_slots(plan: Plan, device: Device, pool: Pool, operand: int, fillers: in
 class Loaded:
     """An operand's block on the device, or on its way there."""
 
-    __slots__ = ("after", "block", "calls", "fleeting", "ready", "region", "slot", "transfers")
+    __slots__ = ("after", "block", "calls", "failed", "fleeting", "ready", "region", "slot", "transfers")
 
     def __init__(
         self,
@@ -95,6 +96,7 @@ class Loaded:
         self.fleeting = fleeting
         self.calls = [] if pending is None else [pending]
         """What lanes do to make the block."""
+        self.failed = False
         self.ready: Event | None = None
         """With a halo: when the block is complete."""
 
@@ -107,9 +109,13 @@ class Loaded:
                 raise_once(transfer)
 
     def check(self) -> None:
-        """Raise what went wrong while lanes made the block."""
-        for call in self.calls:
-            call.result()
+        """Raise what went wrong while lanes made the block, which then has `failed`: not every call says so twice."""
+        try:
+            for call in self.calls:
+                call.result()
+        except BaseException:
+            self.failed = True
+            raise
 
     def spent(self, results: Sequence[Any], pool: Pool) -> None:
         """Give the block's memory back where nobody else will read it; not if a result is a view of it."""

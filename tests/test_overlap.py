@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+import gc
 import itertools
+import weakref
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import zarr
-from devices import CHECKING, Place, checked, checking, everywhere, same
+from devices import CHECKING, MODES, Place, checked, checking, everywhere, numpy_device, same
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import ndimage
 
 import chunkflow as cf
-from chunkflow.devices.base import Edge
+from chunkflow.devices.base import Done, Edge
+from chunkflow.devices.numpy import NumpyPool
 from chunkflow.errors import ArgumentError, ArgumentTypeError, BudgetError, RaceError, ResultError
-from chunkflow.testing import CountingSource
+from chunkflow.staging import Loaded
+from chunkflow.testing import CountingSource, FailingArray
 
 NUMPY_MODE = {"nearest": "edge", "reflect": "symmetric", "mirror": "reflect", "periodic": "wrap"}
 SCIPY_MODE = {"nearest": "nearest", "reflect": "reflect", "mirror": "mirror", "periodic": "grid-wrap"}
@@ -307,3 +311,74 @@ def test_a_budget_too_small_for_one_element_and_its_halo_says_what_would_do() ->
         )  # fmt: skip
     assert caught.value.smallest is not None
     assert caught.value.smallest > 21**3 * 8
+
+
+def rows(block: np.ndarray) -> np.ndarray:
+    """Sums of three rows, for all but the block's first and last."""
+    return np.concatenate([block[:1], block[:-2] + block[1:-1] + block[2:], block[-1:]])
+
+
+def summed(x: np.ndarray) -> np.ndarray:
+    return rows(np.pad(x, ((1, 1), (0, 0)), "edge"))[1:-1]
+
+
+@pytest.mark.parametrize("mode", ["threaded", "lazy"])
+@pytest.mark.parametrize("depths", [(4, 1), (5, 1), (6, 1)])
+def test_a_halo_comes_no_sooner_than_its_slot_is_free(mode: str, depths: tuple[int, ...]) -> None:
+    """Of several lanes one is ahead of that which computes what was in the slot."""
+    x = np.arange(400.0 * 16).reshape(400, 16)
+    device = checking(mode, staged=True, lanes=3, depths=depths)
+    options: dict[str, Any] = {"depth": {0: 1}, "boundary": "nearest", "chunks": (10, -1)}
+    same(cf.map_overlap(rows, x, device=device, budget=10**6, **options), summed(x))
+
+
+@pytest.mark.parametrize("step", ["take_over", "complete"])
+def test_memory_that_runs_out_while_a_halo_is_made_is_an_error(step: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on a GPU, where a call is made at once and says only once that it failed."""
+
+    def call(self: Any, fn: Any, reads: Any = (), writes: Any = ()) -> Done:
+        try:
+            return Done(fn(), None)
+        except BaseException as error:
+            return Done(None, error)
+
+    times, real = itertools.count(), getattr(Loaded, step)
+
+    def failing(self: Loaded, *args: Any) -> None:
+        if next(times) == 3:
+            raise MemoryError("no room")
+        real(self, *args)
+
+    monkeypatch.setattr("chunkflow.devices.numpy._EagerLane.call", call)
+    monkeypatch.setattr(Loaded, step, failing)
+    x = np.arange(200.0 * 64).reshape(200, 64)
+    device = numpy_device("eager", staged=True, lanes=1)
+    with pytest.raises(MemoryError, match="no room"):
+        cf.map_overlap(rows, x, depth={0: 1}, boundary="nearest", device=device, budget=120_000)
+
+
+@pytest.mark.parametrize("lanes", [1, 2])
+@pytest.mark.parametrize("mode", MODES)
+def test_the_traceback_of_a_failed_run_keeps_no_block(mode: str, lanes: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    buffers, real = [], NumpyPool.allocate
+
+    def allocate(self: NumpyPool, nbytes: int) -> np.ndarray:
+        found = real(self, nbytes)
+        buffers.append(weakref.ref(found))
+        return found
+
+    monkeypatch.setattr(NumpyPool, "allocate", allocate)
+    x = np.arange(400.0 * 64).reshape(400, 64)
+    with pytest.raises(cf.ReadError) as caught:
+        cf.map_overlap(
+            rows,
+            FailingArray(x, after=8),
+            depth={0: 1},
+            boundary="nearest",
+            device=numpy_device(mode, staged=True, lanes=lanes),
+            budget=120_000,
+        )
+    gc.collect()
+    assert buffers
+    assert not [ref for ref in buffers if ref() is not None]
+    assert caught.tb is not None

@@ -141,14 +141,14 @@ class Latch(Protocol):
 
 
 class HostLatch:
-    """The latch of the real devices."""
+    """The latch of the real devices: a lock that whoever arrives last opens."""
 
     __slots__ = ("_arrivals", "_lock", "_number")
 
     def __init__(self, number: int) -> None:
         self._number = number
         self._arrivals = itertools.count(1)  # its ``next`` is atomic
-        self._lock = threading.Lock()  # a bare one: an Event takes ten times as long to make, and to wait for
+        self._lock = threading.Lock()  # a bare one: an Event takes longer to make, and to wait for
         if number:
             self._lock.acquire()
 

@@ -125,8 +125,8 @@ static int look(Found *found, const uint8_t *raw, int64_t size, int64_t nbytes, 
 
 /* What a file is known by, as `stamped` of chunkflow/stores/zarrfiles.py has it; no number is -1 there. */
 typedef struct {
-    unsigned long long inode;
-    long long modified, size;
+    unsigned long long inode, modified;
+    long long size;
 } Stamp;
 
 static Stamp stamp(const struct stat *state) {
@@ -135,7 +135,7 @@ static Stamp stamp(const struct stat *state) {
 #else
     struct timespec at = state->st_mtim;
 #endif
-    return (Stamp){state->st_ino, (long long)at.tv_sec * 1000000000 + at.tv_nsec, state->st_size};
+    return (Stamp){state->st_ino, (unsigned long long)at.tv_sec * 1000000000 + at.tv_nsec, state->st_size};
 }
 
 /* Read a part of a file, all of it if `length` is negative; its bytes, or -1 if there are more than there is room for,
@@ -177,7 +177,7 @@ static int asked(Chunk *chunk, PyObject *place) {
     long long start, length;
     Stamp *f = &chunk->file;
     f->size = -1;
-    if (!PyArg_ParseTuple(place, "O&LL|(KLL)", PyUnicode_FSConverter, &chunk->path, &start, &length, &f->inode,
+    if (!PyArg_ParseTuple(place, "O&LL|(KKL)", PyUnicode_FSConverter, &chunk->path, &start, &length, &f->inode,
                           &f->modified, &f->size))
         return 0;
     chunk->start = start, chunk->length = length;

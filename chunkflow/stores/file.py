@@ -12,6 +12,7 @@ import math
 import mmap
 import os
 import threading
+from contextlib import suppress
 from dataclasses import dataclass
 
 import numpy as np
@@ -65,7 +66,7 @@ class StridedFile:
         )
         self._mapping = array.mapping
         self._lock = threading.Lock()
-        self._far = False
+        self._told = False
         self._access = mmap.ACCESS_WRITE if writable else mmap.ACCESS_READ
         flags = (os.O_RDWR if writable else os.O_RDONLY) | getattr(os, "O_CLOEXEC", 0)
         self.fd = os.open(path, flags)
@@ -123,11 +124,12 @@ class StridedFile:
         return self.mapped_run(region, rows)
 
     def _foresee(self, nbytes: int) -> None:
-        """Tell the system how it is read: of what is asked for in long runs it need not read ahead, but all at once."""
-        far = nbytes >= RUN
-        if far is not self._far and hasattr(os, "posix_fadvise"):
-            os.posix_fadvise(self.fd, 0, 0, os.POSIX_FADV_RANDOM if far else os.POSIX_FADV_NORMAL)
-        self._far = far
+        """Tell the system if it is read in long runs: then it need not read ahead, and gets all of one at once."""
+        if nbytes < RUN or self._told:
+            return
+        self._told = True
+        with suppress(OSError, AttributeError):  # it has no such call, or the file is none of those
+            os.posix_fadvise(self.fd, 0, 0, os.POSIX_FADV_RANDOM)
 
     def rows(self, region: Region) -> layout.Rows | None:
         """A region's rows, if they are simple and worth it."""

@@ -50,8 +50,8 @@ class FileSink(StridedFile):
     def __init__(self, array: Strided, *, result: Any = None, fresh: bool = False) -> None:
         super().__init__(array, writable=True)
         self._result, self._path = result, array.path
-        self._maps = fresh
-        self._maps_all = fresh and cores() > FEW_CORES and _file_system(self.fd) == "tmpfs"
+        self._many = cores() > FEW_CORES
+        self._maps, self._maps_all = fresh, fresh and self._many and _file_system(self.fd) == "tmpfs"
 
     def write(self, region: Region, block: np.ndarray) -> None:
         """See `Sink.write`."""
@@ -94,12 +94,13 @@ class FileSink(StridedFile):
         place = self.footprint
         if place is None or not self.spec.size or self.missing or not hasattr(os, "SEEK_HOLE"):
             return
+        kind = _file_system(self.fd)
         if os.lseek(self.fd, place.start, os.SEEK_HOLE) < place.stop:
+            self._maps_all = self._many and kind == "tmpfs"
             self._maps = self._has_room(place) and _allocate(self._path, place.start, place.stop)
         else:
-            kind = _file_system(self.fd)
             self._maps = kind == "tmpfs" or (kind in IN_PLACE and self._is_in_memory(place))
-            self._maps_all = cores() > FEW_CORES
+            self._maps_all = self._many
 
     def _has_room(self, place: Footprint) -> bool:
         """Whether the disk has room for all of the array: part of it would be taken from others, and not given back."""
