@@ -757,6 +757,15 @@ def test_a_run_without_one_edge_is_caught(mode: str, edge: Edge, tmp_path: Path)
         cf.sum(path, budget="200kB", device=device)
 
 
+@pytest.mark.parametrize("seconds", [10**10, -(10**9), 0])
+def test_shards_may_be_from_any_time(seconds: int, tmp_path: Path) -> None:
+    path = stored(tmp_path / "x.zarr", volume(shape=(16, 16, 16)), shards=(16, 16, 16))
+    os.utime(path / "c" / "0" / "0" / "0", (seconds, seconds))
+    source: Any = open_source(path)
+    for _ in range(2):
+        assert None not in source.encoded([(0, 0, 0), (1, 1, 0)], np.zeros(1 << 14, np.uint8), 1 << 12, 1 << 30)
+
+
 @pytest.mark.parametrize("change", ["replaced", "rewritten", "removed"])
 def test_a_shard_that_is_another_one_since_is_left_to_the_host(change: str, tmp_path: Path) -> None:
     array = volume(shape=(32, 32, 32))

@@ -172,9 +172,8 @@ def blur(block: Any) -> Any:
     return box(block, ((1, 1), (1, 1)))
 
 
-@pytest.mark.parametrize("megabytes", [4, 16, 64])
+@pytest.mark.parametrize(("kind", "megabytes"), [("npy", 4), ("zarr", 4), ("npy", 16), ("zarr", 64)])
 @pytest.mark.parametrize("steps", [None, 1, 4])
-@pytest.mark.parametrize("kind", ["npy", "zarr"])
 def test_what_is_allocated_stays_within_the_budget(
     kind: str, steps: int | None, megabytes: int, on_disk: Path, tmp_path: Path
 ) -> None:

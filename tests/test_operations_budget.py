@@ -81,9 +81,8 @@ MOVES = [
 """What is put together from others as it is read; on the CPU, whatever the device."""
 
 
-@pytest.mark.parametrize("megabytes", [4, 16, 64])
+@pytest.mark.parametrize(("kind", "megabytes"), [("npy", 4), ("zarr", 4), ("npy", 16), ("zarr", 64)])
 @pytest.mark.parametrize("operation", [*OPERATIONS, *MOVES], ids=lambda o: o.name)
-@pytest.mark.parametrize("kind", ["npy", "zarr"])
 def test_what_is_allocated_stays_within_the_budget(
     kind: str,
     operation: Operation,

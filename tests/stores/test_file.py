@@ -583,3 +583,20 @@ def test_long_runs_of_a_new_file_go_to_positions(tmp_path: Path, monkeypatch: py
     sink.commit()
     assert bool(calls) is wide
     np.testing.assert_array_equal(np.load(tmp_path / "y.npy"), block)
+
+
+@pytest.mark.skipif(not Path("/dev/shm").is_dir(), reason="needs tmpfs")
+@pytest.mark.parametrize("new", [True, False])
+def test_in_memory_for_good_long_runs_go_through_a_mapping(new: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("chunkflow.stores.filesink.FEW_CORES", 0)
+    shape = (512, 1024)
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
+        path = Path(folder) / "y.npy"
+        target = open_target(path if new else holes(path, shape))
+        sink: Any = target.open(target.describe(shape, np.dtype("f4"), None))
+        inner = sink._file if new else sink
+        if filesink._file_system(inner.fd) != "tmpfs":
+            pytest.skip("no tmpfs")
+        monkeypatch.setattr(os, "pwritev", lambda *_: pytest.fail("written at a position"))
+        sink.write(whole(shape), filled(shape, "f4"))
+        np.testing.assert_array_equal(sink.commit(), filled(shape, "f4"))
