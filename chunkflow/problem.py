@@ -27,17 +27,17 @@ TILE = 0.25
 """Share of the cache that a tile's working set may take: a tile costs less than a block does, and its
 temporaries are memory that no budget sees."""
 
-
 BOTH = 2 / 3
 """Share of the threads that each direction of a product has: with more, those that wait slow those that copy."""
-
 
 GATHERED = 256 << 10
 """Bytes that a lane has on their way to a file as which they do not lie, where results have no memory of their own."""
 
-
 SPREAD = 3
 """Pages that what a lane holds in a product may waste: it lies in several buffers."""
+
+CALLS = 3
+"""How often a lane is called for a block with a halo: to take over a part, to make up another, and to compute."""
 
 
 @dataclass(frozen=True)
@@ -181,8 +181,9 @@ class Problem:
         created = sum(s.nbytes for s in self.outputs if s.fresh)
         traffic = Traffic(read, upload, compute, written, written, decode, encode, first, last, created)
         waits = blocks * coding.waits * LATENCY + chunks * machine.handling
+        calls = CALLS if op.has_halo else 1
         seconds = estimate(
-            machine, traffic, blocks, depth, spilled, work, coding.decoders, coding.encoders, waits, unpacking
+            machine, traffic, blocks, depth, spilled, work, coding.decoders, coding.encoders, waits, unpacking, calls
         )
         unpacked = device_bytes(batches.values(), page)
         fixed = self.reserve + shared_page(page)
