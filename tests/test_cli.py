@@ -16,6 +16,11 @@ from chunkflow import cli
 SMALL = ("--shape", "20", "24", "28", "--device", "cpu")
 
 
+def test_it_is_a_module_too() -> None:
+    done = subprocess.run([sys.executable, "-m", "chunkflow", "--version"], capture_output=True, text=True, check=True)
+    assert done.stdout == f"chunkflow {cf.__version__}\n"
+
+
 def test_version(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit, match="0"):
         cli.main(["--version"])
