@@ -11,7 +11,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -33,6 +33,9 @@ NEAR = 1.02
 
 SHARED_NEAR = 1.02
 """The same of predicted seconds where the host's memory is shared: the one that takes the least memory is taken."""
+
+SHARED_LESS, MODEST = 1.06, 64 << 20
+"""So much more time is worth a quarter less memory there, if there are more bytes of it than this."""
 
 DEEP = 256
 """Elements along an axis that is summed over below which a product of blocks is slow, so that it is avoided."""
@@ -65,6 +68,30 @@ def product_plan(problem: Problem, caps: Sequence[int], units: Sequence[Sequence
 
     `caps` are the longest sides, `units` what sides are multiples of: the least that is allowed, and more.
     """
+    if problem.machine.staged:
+        found = _fastest(problem, caps, units)
+        if not found:
+            return None
+        least = min(plan.estimate.seconds for _, plan in found)
+        near = [(s, p) for s, p in found if p.estimate.seconds <= least * NEAR]
+        # One slot hides no load; more than two are worth less than long panels, of which tiles are added to less often.
+        best = min(near, key=lambda f: (f[1].traffic.read, f[1].depth == 1, f[0], -f[1].depth))[1]
+        return in_turn(problem, best, units[-1])
+    chosen, most, tried = None, math.inf, problem
+    while found := _fastest(tried, caps, units):
+        least = min(seconds for seconds, _ in found)
+        plan = min((p for s, p in found if s <= least * SHARED_NEAR), key=lambda p: p.memory.total)
+        if plan.estimate.seconds > most:
+            break
+        chosen, most = plan, min(most, plan.estimate.seconds * SHARED_LESS)
+        if chosen.memory.total <= MODEST:
+            break
+        tried = replace(problem, budget=3 * chosen.memory.total // 4)
+    return chosen and replace(chosen, budget=problem.budget)
+
+
+def _fastest(problem: Problem, caps: Sequence[int], units: Sequence[Sequence[int]]) -> list[tuple[float, Plan]]:
+    """Of each number of slots, and of resident operands, the fastest plan, with its seconds."""
     op = problem.op
     assert isinstance(op, Contraction)
     sides = _sides(problem, caps, units)
@@ -81,16 +108,7 @@ def product_plan(problem: Problem, caps: Sequence[int], units: Sequence[Sequence
             plan = plan or _best(problem, sides, figures, allowed, depth, resident)
         if plan is not None:
             found.append(plan)
-    if not found:
-        return None
-    if problem.machine.staged:
-        least = min(plan.estimate.seconds for _, plan in found)
-        near = [(s, p) for s, p in found if p.estimate.seconds <= least * NEAR]
-        # One slot hides no load; more than two are worth less than long panels, of which tiles are added to less often.
-        best = min(near, key=lambda f: (f[1].traffic.read, f[1].depth == 1, f[0], -f[1].depth))[1]
-        return in_turn(problem, best, units[-1])
-    least = min(seconds for seconds, _ in found)
-    return min((p for s, p in found if s <= least * SHARED_NEAR), key=lambda p: p.memory.total)
+    return found
 
 
 def depths(problem: Problem) -> tuple[int, ...]:

@@ -22,7 +22,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 import chunkflow as cf
-from chunkflow import errors, linalg, planner
+from chunkflow import errors, linalg, planner, search
 from chunkflow.cost import Machine
 from chunkflow.devices import rates
 from chunkflow.devices.numpy import NumpyDevice
@@ -766,3 +766,18 @@ def test_tf32_keeps_eleven_bits_of_factors_and_holds_for_its_run_alone(product: 
     before, rounded, after = error("highest"), error("tf32"), error("highest")
     assert before == after < 2**-20
     assert 2**-18 < rounded < 2**-9, "factors have 10 bits behind the point"
+
+
+def test_where_memory_is_shared_less_of_it_is_worth_a_little_time() -> None:
+    shapes = [(3840, 3840), (3840, 3840)]
+    plan = planned(notation.matmul(shapes), shapes, 16 << 30, machine=rates.cpu(2))
+    assert plan.budget == 16 << 30
+    most = plan.memory.total
+    faster = search._fastest(
+        Problem(plan.op, plan.operands, plan.outputs, plan.machine, 16 << 30, 0.0, 0, frozenset(), (0, 1, 2)),
+        [3840] * 3,
+        [[1] * 3],
+    )
+    best = min((p for _, p in faster), key=lambda p: p.estimate.seconds)
+    assert most <= 3 * best.memory.total // 4
+    assert plan.estimate.seconds <= search.SHARED_LESS * best.estimate.seconds
