@@ -164,13 +164,12 @@ def estimate(
     encoders: int = 1,
     waits: float = 0.0,
     unpacking: float = 0.0,
-    calls: int = 1,
 ) -> Estimate:
     """Predict a run of `blocks` blocks with `depth` slots.
 
     `work` are the multiply-adds of a product; `spilled` of the bytes computed are not in the cache. Each lane has its
     chunks decoded and encoded by so many threads. `waits` are seconds of waiting for servers, `unpacking` are those in
-    which the device decodes. On a device with memory of its own each block takes the host so many `calls`.
+    which the device decodes.
 
     >>> m = Machine(read=1, upload=1, compute=1, download=1, write=1, overhead=0)
     >>> t = Traffic(8, 8, 8, 8, 8)
@@ -213,4 +212,4 @@ def estimate(
     # results that would keep them, but for the last ones. What is decoded on the device has slots besides.
     slots = max(depth, 2) if unpacking else depth
     hidden = {1: total, 2: overlapped if work else (total + overlapped) / 2}.get(slots, overlapped)
-    return Estimate(min(total, hidden) + blocks * calls * machine.overhead, stages)
+    return Estimate(min(total, hidden) + blocks * machine.overhead, stages)

@@ -36,9 +36,6 @@ GATHERED = 256 << 10
 SPREAD = 3
 """Pages that what a lane holds in a product may waste: it lies in several buffers."""
 
-CALLS = 3
-"""How often a lane is called for a block with a halo: to take over a part, to make up another, and to compute."""
-
 
 @dataclass(frozen=True)
 class Problem:
@@ -181,9 +178,8 @@ class Problem:
         created = sum(s.nbytes for s in self.outputs if s.fresh)
         traffic = Traffic(read, upload, compute, written, written, decode, encode, first, last, created)
         waits = blocks * coding.waits * LATENCY + chunks * machine.handling
-        calls = CALLS if op.has_halo else 1
         seconds = estimate(
-            machine, traffic, blocks, depth, spilled, work, coding.decoders, coding.encoders, waits, unpacking, calls
+            machine, traffic, blocks, depth, spilled, work, coding.decoders, coding.encoders, waits, unpacking
         )
         unpacked = device_bytes(batches.values(), page)
         fixed = self.reserve + shared_page(page)
