@@ -192,7 +192,7 @@ def calibrate(device: str, nbytes: int, *, forget: bool = False) -> None:
     result = tuned(found, nbytes)
     for name in (*measured.RATES, "overhead", *measured.SIZES):
         if not getattr(result.machine, name):
-            continue  # as another one
+            continue  # it has none of its own, and counts as another
         print(f"  {name:<10}{getattr(result.machine, name):>12.4g}   before {getattr(before, name):.4g}")
     for name, analysis in result.runs.items():
         print(f"  {name}: {analysis.runs[-1]}")

@@ -29,7 +29,7 @@ from chunkflow.threads import Borrowed
 from chunkflow.trace import Stage, Trace
 
 FEW = 3
-"""Pieces that a thread should find in a share: to take one up costs Python's lock as much time as to move one takes."""
+"""Pieces that a thread should find in a share: to take one up it needs Python's lock, for which others then wait."""
 
 Pieces = tuple[Piece, ...]
 

@@ -94,7 +94,7 @@ class Problem:
             repeats = loads // max(different, 1) if blocks else 0
             touched = _decoded(spec, operand, grid, walk, depth) * repeats
             read += touched
-            chunks += touched / max(math.prod(spec.chunks or spec.shape) * spec.dtype.itemsize, 1)
+            chunks += touched / (math.prod(spec.chunks) * spec.dtype.itemsize) if spec.chunks else 0
             if i in batches:  # how much shorter encoded chunks are nobody knows before
                 upload += touched
                 unpacking += loads * batches[i].seconds

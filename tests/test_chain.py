@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import shutil
-import subprocess
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
@@ -15,14 +13,12 @@ import pytest
 from devices import same
 from hypothesis import given
 from hypothesis import strategies as st
+from kernels import CTYPE_OF, built, needs_compiler
 
 import chunkflow as cf
 from chunkflow.devices.numpy import NumpyDevice
-from chunkflow.ops.chain import CTYPES, FORMS, Link, Parameters, text
+from chunkflow.ops.chain import FORMS, Link, Parameters, text
 from chunkflow.testing import filled
-
-needs_compiler = pytest.mark.skipif(shutil.which("g++") is None, reason="no C++ compiler")
-CTYPE_OF = {np.dtype(char).name: name for char, name in CTYPES.items()}
 
 
 @pytest.fixture(scope="module")
@@ -41,11 +37,7 @@ def elementwise(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Any]:
             f'extern "C" void run(long size, {", ".join(lines)}) {{ for (long i = 0; i < size; i++) {{\n'
             f"{loads}{stores}{body}\n}} }}"
         )
-        path = folder / f"{len(list(folder.iterdir()))}.cpp"
-        path.write_text(code)
-        command = ["g++", "-O1", "-w", "-ffp-contract=off", "-shared", "-fPIC", str(path), "-o", f"{path}.so"]
-        subprocess.run(command, check=True)
-        run = ctypes.CDLL(f"{path}.so").run
+        run = built(folder, code, "-w", "-ffp-contract=off")
 
         def kernel(*arrays: Any) -> None:
             *_, last = arrays

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import itertools
-import shutil
-import subprocess
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
@@ -15,14 +13,14 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from kernels import CTYPE_OF, built, needs_compiler
 
 from chunkflow.devices.rims import filler
 from chunkflow.halo import Boundary, assign, reach
-from chunkflow.ops.chain import CTYPES, Parameters
+from chunkflow.ops.chain import Parameters
 from chunkflow.testing import filled
 
-pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="no C++ compiler")
-CTYPE_OF = {np.dtype(char).name: name for char, name in CTYPES.items()}
+pytestmark = needs_compiler
 
 
 @pytest.fixture(scope="module")
@@ -36,14 +34,11 @@ def make(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Any]:
         ctype = CTYPE_OF[raw.removeprefix("raw ")]
         taken = ", ".join(f"const {CTYPE_OF[dtype]} *p_{name}" for dtype, name in inputs)
         loads = "".join(f"const {CTYPE_OF[dtype]} {name} = *p_{name};\n" for dtype, name in inputs)
-        source = folder / f"{len(list(folder.iterdir()))}.cpp"
-        source.write_text(
+        code = (
             f'extern "C" void run({taken}, {ctype} *{block}, long size) {{\n'
             f"for (long i = 0; i < size; i++) {{\n{loads}{body}\n}} }}"
         )
-        command = ["g++", "-O1", "-fsanitize=undefined", "-fno-sanitize-recover", "-shared", "-fPIC"]
-        subprocess.run([*command, str(source), "-o", f"{source}.so"], check=True)
-        run = ctypes.CDLL(f"{source}.so").run
+        run = built(folder, code, "-fsanitize=undefined", "-fno-sanitize-recover")
 
         def kernel(*args: Any, size: int) -> None:
             *scalars, block = args

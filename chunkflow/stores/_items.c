@@ -123,7 +123,7 @@ static int look(Found *found, const uint8_t *raw, int64_t size, int64_t nbytes, 
     return 0;
 }
 
-/* What a file is known by, as `stamped` of chunkflow/stores/zarrfiles.py has it; no number is -1 there. */
+/* What a file is known by, as `stamped` of chunkflow/stores/zarrfiles.py has it; a size of -1 where any file will do. */
 typedef struct {
     unsigned long long inode, modified;
     long long size;
