@@ -66,7 +66,7 @@ def measure(case: Case, bench: Bench, repeats: int) -> Found:
         results: list[Any] = []
         analysis = analyzed(lambda: results.append(case.runs[OURS]()))
         case.check(OURS, results.pop())
-    predicted = sum(run.plan.estimate.seconds for run in analysis.runs)
+    predicted = sum(run.predicted for run in analysis.runs)
     modelled = sum(run.seconds for run in analysis.runs) / predicted
     rates = {name: case.amount / statistics.median(times) for name, times in seconds.items()}
     limit, rate = case.limit[0], case.limit[1] or rates[case.limit[0]]

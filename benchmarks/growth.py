@@ -98,10 +98,11 @@ def chunks(bench: Bench, repeats: int) -> Growth:
         def run(shape: Any = shape) -> None:
             cf.map(work, array, out=out, chunks=shape, dtype="f4", workspace=8, budget=bench.budget, **bench.options)
 
-        seconds = median_seconds(run, repeats)
+        many = number > 8192  # these take a minute on a GPU, and those before have warmed it
+        seconds = median_seconds(run, 1 if many else repeats, warm=not many)
         _checked(out, array)
         beside = float("nan")
-        if DASK and number <= 8192:
+        if DASK and not many:
             beside = median_seconds(dask_map(bench, array, out, shape), 1)
         found.add(number, *_each(number, seconds, beside), chunkflow=seconds, dask=beside)
     return found

@@ -65,9 +65,10 @@ def timed(
     return alternate(contenders, repeats, lambda: check(*last.pop()), warm)
 
 
-def median_seconds(run: Callable[[], object], repeats: int = 3) -> float:
-    """Median of some runs, after one that is not counted."""
-    run()
+def median_seconds(run: Callable[[], object], repeats: int = 3, *, warm: bool = True) -> float:
+    """Median of some runs, after one that is not counted if they are to be warm."""
+    if warm:
+        run()
     times = []
     for _ in range(repeats):
         begin = time.perf_counter()

@@ -3,33 +3,41 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from chunkflow.plan import Plan
 from chunkflow.profile import Profile, Report
+from chunkflow.stores.base import cold_bytes
 from chunkflow.trace import observing
 
 
 @dataclass(frozen=True)
 class Run:
-    """A run as it was planned, and the seconds that it took."""
+    """A run as it was planned, the seconds that it took, and the bytes of files that were not in memory before."""
 
     plan: Plan
     seconds: float
+    cold: int = 0
+
+    @property
+    def predicted(self) -> float:
+        """Seconds that it was to take: as the plan says, but no less than the disk needs for what was not in memory."""
+        return max(self.plan.estimate.seconds, self._disk)
 
     @property
     def ratio(self) -> float:
         """Seconds taken for each one predicted."""
-        return self.seconds / max(self.plan.estimate.seconds, 1e-9)
+        return self.seconds / max(self.predicted, 1e-9)
+
+    @property
+    def _disk(self) -> float:
+        return self.cold / self.plan.machine.disk if self.plan.machine.disk else 0.0
 
     def __str__(self) -> str:
-        predicted = self.plan.estimate
-        return (
-            f"took {self.seconds:.3g} s, predicted {predicted.seconds:.3g} s (bound by {predicted.bound_by}): "
-            f"{self.ratio:.2f} of it"
-        )
+        bound = self.plan.estimate.bound_by if self.predicted > self._disk else "the disk"
+        return f"took {self.seconds:.3g} s, predicted {self.predicted:.3g} s (bound by {bound}): {self.ratio:.2f} of it"
 
 
 @dataclass(frozen=True)
@@ -59,11 +67,12 @@ class _Clock:
 
     def __init__(self) -> None:
         self.runs: list[Run] = []
-        self._begun: list[tuple[Plan, float]] = []
+        self._begun: list[tuple[Plan, int, float]] = []
 
-    def started(self, plan: Plan) -> None:
+    def started(self, plan: Plan, sources: Sequence[Any] = ()) -> None:
         """See `chunkflow.trace.Observer`."""
-        self._begun.append((plan, time.perf_counter()))
+        cold = sum(cold_bytes(source) for source in sources)
+        self._begun.append((plan, cold, time.perf_counter()))
 
     def span(self, stage: Any, start: float, stop: float, nbytes: int) -> None:
         """See `chunkflow.trace.Observer`."""
@@ -76,8 +85,8 @@ class _Clock:
 
     def finished(self, error: BaseException | None, peak: int) -> None:
         """See `chunkflow.trace.Observer`."""
-        plan, begun = self._begun.pop()
-        self.runs.append(Run(plan, time.perf_counter() - begun))
+        plan, cold, begun = self._begun.pop()
+        self.runs.append(Run(plan, time.perf_counter() - begun, cold))
 
 
 def analyzed(run: Callable[[], Any]) -> Analysis:

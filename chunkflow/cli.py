@@ -171,13 +171,13 @@ def _check(fields: Sequence[Any], result: Any, shape: tuple[int, ...]) -> bool:
     return True
 
 
-def calibrate(device: str, nbytes: int, *, forget: bool = False) -> None:
-    """Measure a device and its host, and keep the rates; or forget them.
+def calibrate(device: str, nbytes: int, folder: Path | None = None, *, forget: bool = False) -> None:
+    """Measure a device and its host, with files in `folder`, and keep the rates; or forget them.
 
     Raises
     ------
     ArgumentError
-        The rates cannot be kept.
+        The rates cannot be kept, or there is no such folder.
     DeviceError
         There is no such device.
     """
@@ -188,8 +188,10 @@ def calibrate(device: str, nbytes: int, *, forget: bool = False) -> None:
         return
     if measured.path(found.model) is None:
         raise ArgumentError(f"{measured.VARIABLE}=0 says that no rates are kept: unset it, or name a directory")
+    if folder is not None and not folder.is_dir():
+        raise ArgumentError(f"--dir={folder} is no directory: name one on the disk whose files are to be read")
     before = found.machine
-    result = tuned(found, nbytes)
+    result = tuned(found, nbytes, folder)
     for name in (*measured.RATES, "overhead", *measured.SIZES):
         if not getattr(result.machine, name):
             continue  # it has none of its own, and counts as another
@@ -220,6 +222,7 @@ def _parser() -> argparse.ArgumentParser:
     rates = commands.add_parser("calibrate", help="measure this machine's rates and keep them for later plans")
     rates.add_argument("--device", default="auto", help="auto, cpu, cuda or cuda:N")
     rates.add_argument("--size", default="1GB", help="bytes of the arrays it measures with")
+    rates.add_argument("--dir", type=Path, help="a directory of the disk to measure (default: for temporary files)")
     rates.add_argument("--forget", action="store_true", help="go back to the usual rates")
     return parser
 
@@ -251,7 +254,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0
     try:
         if args.command == "calibrate":
-            calibrate(args.device, parse_bytes(args.size), forget=args.forget)
+            calibrate(args.device, parse_bytes(args.size), args.dir, forget=args.forget)
             return 0
         shape = tuple(args.shape or (args.size,) * 3)
         return 0 if demo(shape, args.dir, args.budget, args.device) else 1

@@ -73,6 +73,9 @@ class Machine:
         which one it is nobody knows before.
     create : float
         Rate at which new files are written, whose pages the system has to make one writer at a time; 0 for as others.
+    disk : float
+        Rate at which bytes of files come that are not in the system's memory; 0 for as others. No plan counts it, since
+        results would differ in their last bits by what is there, but what `chunkflow.analysis` expects of a run does.
     multiply : float
         Multiply-adds per second in products of matrices, of the whole device; 0 for what is usual.
     accumulates : bool
@@ -101,6 +104,7 @@ class Machine:
     encode: float = 2e9
     handling: float = 0.0
     create: float = 0.0
+    disk: float = 2e9
     multiply: float = 0.0
     accumulates: bool = False
     decodings: tuple[Decoding, ...] = ()

@@ -6,12 +6,14 @@ numbers of threads and sizes of pieces; where the host's memory is shared by cop
 
 from __future__ import annotations
 
+import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
@@ -24,6 +26,7 @@ from chunkflow.cost import Machine
 from chunkflow.devices.base import Device
 from chunkflow.host import cores
 from chunkflow.profile import Profile, Report
+from chunkflow.stores.cached import drop
 
 BLOCK = 1 << 20
 """Bytes of a block that a core copies or computes: it stays in the cache."""
@@ -35,6 +38,12 @@ PIECES = (2 << 20, 4 << 20, 8 << 20)
 
 LONG = 0.02
 """Seconds of a product that is large enough to tell."""
+
+LARGE = 64 << 20
+"""Bytes of a block that is large enough to tell."""
+
+CALLS = 4
+"""Of a function whose seconds are measured, so that the device does not wait for each."""
 
 WORTHWHILE = 0.97
 """Other threads, or other pieces, must take this part of the seconds, and do so again, or the usual ones stay."""
@@ -56,14 +65,45 @@ class Tuned:
     runs: dict[str, Analysis]
 
 
-def tuned(device: Device, nbytes: int = 1 << 30) -> Tuned:
-    """Measure a device with arrays of `nbytes` in host memory. Takes a few seconds."""
+@dataclass(frozen=True)
+class Files:
+    """Files of an array, for a while in a directory."""
+
+    array: np.ndarray
+    folder: Path | None
+
+    def create(self, options: dict[str, Any]) -> float:
+        """Bytes per second of a new file."""
+        with TemporaryDirectory(dir=self.folder) as folder:
+            new = partial(api.map, np.negative, self.array, out=f"{folder}/new.npy", overwrite=True, **options)
+            return next(stage.rate for stage in _profiled(new).stages if stage.name == "write")
+
+    def disk(self, options: dict[str, Any]) -> float:
+        """Bytes per second of one that is not in memory."""
+        with TemporaryDirectory(dir=self.folder) as folder, open(f"{folder}/old.npy", "wb+") as file:
+            np.save(file, self.array)
+            file.flush()
+            os.fsync(file.fileno())
+
+            def cold() -> None:
+                drop(file.fileno())
+                reductions.sum(file.name, **options)
+
+            return self.array.nbytes / _seconds(cold)
+
+
+def tuned(device: Device, nbytes: int = 1 << 30, folder: Path | None = None) -> Tuned:
+    """Measure a device with arrays of `nbytes` in host memory. Takes a few seconds.
+
+    Files are written, and read, in `folder` for a while: where temporary ones go, by default.
+    """
     x = np.ones(max(nbytes // 4, 1 << 16) // 1024 * 1024, "f4").reshape(-1, 1024)
     out = np.zeros_like(x)
     with Budget(4 * x.nbytes if 8 * x.nbytes < device.free_memory() else "50%") as budget:
         options: dict[str, Any] = {"device": device, "budget": budget}
-        measure = _staged if device.machine.staged else _shared
-        machine = replace(measure(device, x, out, options), multiply=_products(device))
+        files = Files(x[: len(x) // 4], folder)
+        machine = _staged(device, x, out, files, options) if device.machine.staged else _shared(device, x, out)
+        machine = replace(machine, multiply=_products(device), disk=files.disk(options))
         with _planned(device, machine):
             few = x[:BLOCKS]
             many, one = (_seconds(partial(api.map, np.negative, few, chunks=(n, -1), **options)) for n in (1, -1))
@@ -105,7 +145,7 @@ def _profiled(run: Callable[[], Any]) -> Report:
     return profile.report
 
 
-def _staged(device: Device, x: np.ndarray, out: np.ndarray, options: dict[str, Any]) -> Machine:
+def _staged(device: Device, x: np.ndarray, out: np.ndarray, files: Files, options: dict[str, Any]) -> Machine:
     """Threads and pieces with which a sum and a map are fastest, and the rates of their stages then."""
 
     def both() -> float:
@@ -128,12 +168,10 @@ def _staged(device: Device, x: np.ndarray, out: np.ndarray, options: dict[str, A
     with _planned(device, best):
         up = _profiled(lambda: reductions.sum(x, **options))
         down = _profiled(lambda: api.map(_widened, x.view("u1")[:, :1024], out=out, **options))
-        with TemporaryDirectory() as folder:
-            path, few = f"{folder}/new.npy", x[: len(x) // 4]
-            new = _profiled(lambda: api.map(np.negative, few, out=path, overwrite=True, **options))
-    seen = [*up.stages, *(stage for stage in down.stages if stage.name in ("compute", "download", "write"))]
+        create = files.create(options)
+    seen = [*up.stages, *(stage for stage in down.stages if stage.name in ("download", "write"))]
     rates: dict[str, Any] = {stage.name: stage.rate for stage in seen}
-    return replace(best, create=next(stage.rate for stage in new.stages if stage.name == "write"), **rates)
+    return replace(best, **rates | {"compute": _steps(device, x), "create": create})
 
 
 def _widened(block: Any) -> Any:
@@ -141,7 +179,7 @@ def _widened(block: Any) -> Any:
     return block.astype(np.float32)
 
 
-def _shared(device: Device, x: np.ndarray, out: np.ndarray, options: dict[str, Any]) -> Machine:
+def _shared(device: Device, x: np.ndarray, out: np.ndarray) -> Machine:
     """Rates of one core while all of them are at work."""
     lanes, rows = device.machine.lanes, BLOCK // x[0].nbytes
     slots = [(np.empty_like(x[:rows]), np.empty_like(x[:rows])) for _ in range(lanes)]
@@ -168,24 +206,34 @@ def _shared(device: Device, x: np.ndarray, out: np.ndarray, options: dict[str, A
 
 def _products(device: Device) -> float:
     """Multiply-adds per second of single precision."""
+    for side in (512, 1024, 2048, 4096, 8192):
+        seconds = _called(device, [np.ones((side, side), "f4")] * 2, lambda a, b: a @ b)
+        if seconds > LONG:
+            break
+    return side**3 / seconds
+
+
+def _steps(device: Device, x: np.ndarray) -> float:
+    """Bytes per second of two steps, one after the other, counting a block, what lies between, and the result.
+
+    By itself: in a run, calls of small blocks take longer than their bytes do, which is what the overhead is for.
+    """
+    block = x[: max(LARGE // x[0].nbytes, 1)]
+    return 3 * block.nbytes / _called(device, [block], lambda a: abs(-a))
+
+
+def _called(device: Device, arrays: Sequence[np.ndarray], fn: Callable[..., Any]) -> float:
+    """Seconds that a function of arrays on the device takes, of several calls in a row."""
     lane = device.lane()
-
-    def rate(side: int) -> tuple[float, float]:
-        a, b = (device.to_device(np.ones((side, side), "f4")) for _ in range(2))
-
-        def run() -> None:
-            lane.call(lambda: a @ b).result()
-            lane.synchronize()
-
-        seconds = _seconds(run)
-        return seconds, side**3 / seconds
-
     try:
         with device.attach():
-            for side in (512, 1024, 2048, 4096, 8192):
-                seconds, found = rate(side)
-                if seconds > LONG:
-                    break
-        return found
+            operands = [device.to_device(a) for a in arrays]
+
+            def run() -> None:
+                for _ in range(CALLS):
+                    lane.call(lambda: fn(*operands)).result()
+                lane.synchronize()
+
+            return _seconds(run) / CALLS
     finally:
         lane.close()

@@ -24,7 +24,7 @@ FLOORS = (
     "ops.blockwise ops.kernels ops.keys ops.map ops.overlap ops.tiled ops.gemm ops.product ops.chain ops.fused "
     "ops.part ops.chained ops.quantile ops.digits ops.* ops",
     "batches cuts plan coding problem turns search planner chunking host",
-    "stores.base stores.layout stores.checks stores.paths",
+    "stores.base stores.layout stores.checks stores.paths stores.cached",
     "stores.array stores.file stores.filesink stores.zarrnode stores.zarrfiles stores.zarrcodecs stores.zarrfilters "
     "stores.zarrchain stores.zarrchunks stores.zarrshards stores.zarrencoded "
     "stores.retries stores.zarrdirect stores.zarrremote stores.zarr stores.zarrpath stores.zarrurl stores.hdf5chunks "

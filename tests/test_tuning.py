@@ -90,10 +90,11 @@ def test_rates_that_cannot_be_kept_are_an_error(folder: Path, monkeypatch: pytes
 
 
 @pytest.mark.parametrize("staged", [False, True])
-def test_measured_rates_are_rates(staged: bool) -> None:
+def test_measured_rates_are_rates(staged: bool, tmp_path: Path) -> None:
     device = numpy_device("threaded", staged=staged) if staged else NumpyDevice(machine=cpu(2))
     before = device.machine
-    found = tuned(device, 4 << 20)
+    found = tuned(device, 4 << 20, tmp_path)
+    assert list(tmp_path.iterdir()) == [], "files are there for a while"
     assert device.machine == before, "measuring changes nothing"
     for name in (*measured.RATES, "overhead"):
         value = getattr(found.machine, name)
@@ -102,7 +103,7 @@ def test_measured_rates_are_rates(staged: bool) -> None:
         else:
             assert 0 < value < math.inf, name
     changed = {n for n in (*measured.RATES, "overhead") if getattr(found.machine, n) != getattr(before, n)}
-    assert {"read", "write", "compute", "multiply", "overhead"} <= changed
+    assert {"read", "write", "compute", "multiply", "disk", "overhead"} <= changed
     assert sorted(found.runs) == ["a map", "a sum"]
     assert all(analysis.runs[-1].seconds > 0 for analysis in found.runs.values())
 
@@ -130,6 +131,14 @@ def test_the_command_measures_keeps_and_forgets(folder: Path, capsys: pytest.Cap
     assert not where.exists()
     assert cli.main(["calibrate", "--device", "cpu", "--forget"]) == 0
     assert "no rates" in capsys.readouterr().out
+
+
+def test_the_command_says_that_a_directory_is_not_there(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(["calibrate", "--device", "cpu", "--size", "4MB", "--dir", str(tmp_path / "none")]) == 2
+    assert "no directory" in capsys.readouterr().err
+    assert not folder.exists()
 
 
 def test_the_command_says_where_none_are_wanted(

@@ -23,7 +23,7 @@ from chunkflow.host import cores, processor
 
 VARIABLE = "CHUNKFLOW_RATES"
 
-RATES = ("read", "upload", "compute", "download", "write", "create", "multiply")
+RATES = ("read", "upload", "compute", "download", "write", "create", "disk", "multiply")
 """Bytes, or multiply-adds, per second."""
 
 SIZES = {"threads": (1, 256), "piece": (4 << 10, 1 << 30)}
@@ -110,7 +110,7 @@ def _checked(values: object) -> dict[str, Any]:
             raise ValueError(f"it has an unknown entry {name!r}")
         if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value) or value < 0:
             raise ValueError(f"{name} is {value!r}, which is no rate")
-        low, high = SIZES.get(name, (0 if name in ("overhead", "create", "multiply") else 1, math.inf))
+        low, high = SIZES.get(name, (0 if name in ("overhead", "create", "disk", "multiply") else 1, math.inf))
         if not low <= value <= high or (name in SIZES and not isinstance(value, int)):
             raise ValueError(f"{name} is {value!r}, and must be between {low} and {high}")
         found[name] = value

@@ -156,6 +156,19 @@ class Encoded(Protocol):
         """
 
 
+class Filed(Protocol):
+    """A source whose bytes come from files."""
+
+    def cold(self) -> int:
+        """Bytes of the files that are not in the system's memory, about. It is no error if there is no such file."""
+
+
+def cold_bytes(source: object) -> int:
+    """Bytes that have to come from a disk before they can be read, as far as the source knows."""
+    cold = getattr(source, "cold", None)
+    return int(cold()) if cold is not None else 0
+
+
 def codec_of(source: object) -> str:
     """What a source's chunks can be had encoded with; empty for most."""
     return str(getattr(source, "codec", ""))

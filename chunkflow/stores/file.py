@@ -20,7 +20,7 @@ import numpy as np
 from chunkflow.errors import ReadError
 from chunkflow.grid import Region, Shape, contiguous, describe, permuted, shape_of
 from chunkflow.spec import ArraySpec, Run
-from chunkflow.stores import layout
+from chunkflow.stores import cached, layout
 from chunkflow.stores.base import Footprint
 from chunkflow.stores.checks import numeric_dtype
 
@@ -225,6 +225,13 @@ class FileSource(StridedFile):
         return (
             self._packed and contiguous(out.shape, self.spec.shape, order) and out.transpose(order).flags.c_contiguous
         )
+
+    def cold(self) -> int:
+        """See `Filed.cold`."""
+        assert self.footprint is not None
+        if self.spec.nbytes < cached.LEAST:
+            return 0
+        return int(self.spec.nbytes * (cached.absent(self.fd, self.footprint.start, self.footprint.stop) or 0.0))
 
     def view(self, region: Region) -> np.ndarray | None:
         """See `Source.view`: a file has none."""

@@ -22,6 +22,7 @@ from chunkflow.spec import ArraySpec, Run
 from chunkflow.stores import layout
 from chunkflow.stores.array import ArrayTarget
 from chunkflow.stores.base import Footprint, Target
+from chunkflow.stores.cached import absent
 from chunkflow.stores.checks import matching
 from chunkflow.stores.file import LEAST_READ, RUN, Strided, StridedFile
 
@@ -34,9 +35,6 @@ and pages need not be mapped."""
 
 IN_PLACE = {"ext2", "ext3", "ext4", "overlay", "xfs"}
 """File systems that write a block again where it is; others may need room for it elsewhere, page by page."""
-
-_SAMPLES = 16
-"""Pages that are looked at to tell whether a file is in memory."""
 
 _CANNOT_RESERVE = {errno.EBADF, errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.ENODEV}
 
@@ -99,25 +97,13 @@ class FileSink(StridedFile):
             self._maps_all = self._many and kind == "tmpfs"
             self._maps = self._has_room(place) and _allocate(self._path, place.start, place.stop)
         else:
-            self._maps = kind == "tmpfs" or (kind in IN_PLACE and self._is_in_memory(place))
+            self._maps = kind == "tmpfs" or (kind in IN_PLACE and absent(self.fd, place.start, place.stop) == 0)
             self._maps_all = self._many
 
     def _has_room(self, place: Footprint) -> bool:
         """Whether the disk has room for all of the array: part of it would be taken from others, and not given back."""
         found = os.fstatvfs(self.fd)
         return found.f_bavail * found.f_frsize > 2 * (place.stop - place.start)
-
-    def _is_in_memory(self, place: Footprint) -> bool:
-        """Whether those of the array's pages that are looked at are in memory."""
-        if not hasattr(os, "RWF_NOWAIT"):
-            return False
-        byte = bytearray(1)
-        try:
-            for position in np.linspace(place.start, place.stop - 1, _SAMPLES, dtype=np.int64).tolist():
-                os.preadv(self.fd, [byte], position, os.RWF_NOWAIT)
-        except OSError:  # it would have to wait for the disk, or can't tell
-            return False
-        return True
 
     def _spill(self, start: int, strides: Shape, block: np.ndarray) -> None:
         """Store `block`, by the longest runs of the file that belong to it alone; gathered, if it lies otherwise."""

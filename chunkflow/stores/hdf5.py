@@ -18,7 +18,7 @@ import numpy as np
 from chunkflow.errors import ArgumentError, ChunkflowError, ReadError, SourceNotFoundError
 from chunkflow.grid import Region, describe, shape_of
 from chunkflow.spec import ArraySpec
-from chunkflow.stores import layout
+from chunkflow.stores import cached, layout
 from chunkflow.stores.base import Footprint, Source
 from chunkflow.stores.file import FileSource, Strided
 from chunkflow.stores.hdf5chunks import Chain, ForeignChunkError, Index, Part, touched
@@ -209,6 +209,13 @@ class Hdf5Source:
 
     def _through_h5py(self, region: Region, out: np.ndarray) -> None:
         np.copyto(out, np.asarray(self._handle.get()[region]), casting="same_kind")
+
+    def cold(self) -> int:
+        """See `Filed.cold`: datasets of a file are taken to be there alike."""
+        if self._fd < 0 or self.spec.nbytes < cached.LEAST:
+            return 0
+        size = os.fstat(self._fd).st_size
+        return int(min(size, self.spec.nbytes) * (cached.absent(self._fd, 0, size) or 0.0))
 
     def view(self, region: Region) -> np.ndarray | None:
         """See `Source.view`: a file has none."""

@@ -10,7 +10,7 @@ import numpy as np
 
 from chunkflow.grid import Region, Shape, fit, regions, shape_of, shift
 from chunkflow.spec import ArraySpec
-from chunkflow.stores.base import Footprint, Source
+from chunkflow.stores.base import Footprint, Source, cold_bytes
 from chunkflow.stores.layout import part
 
 STRIP = 64 << 10
@@ -79,6 +79,10 @@ class SlicedSource:
             return self.spec.chunks
         room = STRIP // (self.spec.dtype.itemsize * math.prod(abs(step) for _, _, step in self._cuts))
         return fit(shape, (1,) * len(shape), self.spec.order, room)
+
+    def cold(self) -> int:
+        """See `Filed.cold`."""
+        return cold_bytes(self._source) * self.spec.size // max(self._source.spec.size, 1)
 
     def view(self, region: Region) -> np.ndarray | None:
         """See `Source.view`."""

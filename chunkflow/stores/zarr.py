@@ -6,10 +6,12 @@ in a pool of threads of its own. Writes are safe as long as no two of them touch
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from random import randrange
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,6 +22,7 @@ from chunkflow.errors import ArgumentError, ReadError, WriteError
 from chunkflow.grid import Region, Shape, describe
 from chunkflow.packed import Packed
 from chunkflow.spec import ArraySpec
+from chunkflow.stores import cached
 from chunkflow.stores.base import Footprint
 from chunkflow.stores.checks import matching, numeric_dtype
 from chunkflow.stores.retries import again
@@ -181,6 +184,15 @@ class ZarrSource:
         """See `Encoded.encoded`."""
         assert self._direct is not None
         return fetch(self._direct, indices, out, room, most)
+
+    def cold(self) -> int:
+        """See `Filed.cold`."""
+        found = self._direct
+        if found is None or self._folder is None or self.spec.nbytes < cached.LEAST:
+            return 0
+        counts = [-(-n // side) for n, side in zip(found.extents, found.sides, strict=True)]
+        names = (found.key(tuple(map(randrange, counts))) for _ in range(cached.SAMPLES))
+        return cached.absent_files((str(self._folder / name) for name in names), math.prod(counts))
 
     def view(self, region: Region) -> np.ndarray | None:
         """See `Source.view`: chunks are encoded."""

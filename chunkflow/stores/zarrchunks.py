@@ -31,6 +31,11 @@ class Chunks:
     def __str__(self) -> str:
         return str(self.chain)
 
+    @property
+    def sides(self) -> Shape:
+        """Of what an object holds."""
+        return self.chain.shape
+
     def read(self, region: Region, out: np.ndarray) -> bool:
         """Fill `out` with a region; whether all of its chunks are there."""
         there = True

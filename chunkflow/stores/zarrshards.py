@@ -109,6 +109,11 @@ class Shards:
     def __str__(self) -> str:
         return f"{self.chain}, in shards of {self.shape}"
 
+    @property
+    def sides(self) -> Shape:
+        """Of what an object holds."""
+        return self.shape
+
     def read(self, region: Region, out: np.ndarray) -> bool:
         """Fill `out` with a region; whether all of its shards are there."""
         there = True

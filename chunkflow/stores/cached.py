@@ -1,0 +1,65 @@
+"""What of a file the system has in memory already: the rest comes from the disk, at its rate.
+
+Plans do not ask, since results would differ in their last bits by what happens to be cached. What a run is expected to
+take does.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+
+SAMPLES = 64
+"""Bytes that are asked for, each somewhere in its part of what is asked about."""
+
+PAGE = 4 << 10
+
+LEAST = 16 << 20
+"""Bytes of an array about which it is worth to ask."""
+
+
+def absent(fd: int, start: int, stop: int, samples: int = SAMPLES) -> float | None:
+    """Share of a part of a file that is not in memory, judged by a few of its bytes; None if the system can't say."""
+    if stop <= start:
+        return None
+    # To ask for a byte has its page read soon, and some of those behind it.
+    samples = max(1, min(samples, (stop - start) // PAGE))
+    step, missing = (stop - start) / samples, 0
+    for i in reversed(range(samples)):
+        there = _there(fd, start + int((i + random.random()) * step))
+        if there is None:
+            return None
+        missing += not there
+    return missing / samples
+
+
+def _there(fd: int, place: int) -> bool | None:
+    """Whether a byte is in memory, which can be read without waiting (``RWF_NOWAIT``, Linux 4.14) only then."""
+    try:
+        os.preadv(fd, [bytearray(1)], place, os.RWF_NOWAIT)
+    except BlockingIOError:
+        return False
+    except (OSError, AttributeError):  # the file system, or the system, has no such call
+        return None
+    return True
+
+
+def absent_files(paths: Iterable[str], number: int) -> int:
+    """Bytes of so many files that are not in memory, judged by some of them."""
+    found = []
+    for path in paths:
+        found.append(0.0)
+        with suppress(OSError), open(path, "rb", buffering=0) as file:
+            size = os.fstat(file.fileno()).st_size
+            found[-1] = size * (absent(file.fileno(), 0, size, 1) or 0.0)
+    return int(number * sum(found) / max(len(found), 1))
+
+
+def drop(fd: int) -> None:
+    """Let the system forget what it has of a file in memory, if it does such things; written bytes must be synced."""
+    advise: Callable[..., None] | None = getattr(os, "posix_fadvise", None)
+    if advise is not None:
+        with suppress(OSError):
+            advise(fd, 0, 0, os.POSIX_FADV_DONTNEED)

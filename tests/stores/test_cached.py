@@ -1,0 +1,144 @@
+"""What has to come from the disk is known before it is read, and shown in what a run is expected to take."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import pytest
+import zarr
+
+import chunkflow as cf
+from chunkflow.analysis import Run
+from chunkflow.devices.numpy import NumpyDevice
+from chunkflow.stores import cached, open_source
+from chunkflow.stores.base import cold_bytes
+from chunkflow.stores.cached import LEAST, absent, drop
+
+SHAPE = (64, 256, 512)
+NBYTES = 4 * 64 * 256 * 512
+assert NBYTES > LEAST
+
+
+def data() -> np.ndarray:
+    return np.random.default_rng(0).random(SHAPE, "f4")
+
+
+def npy(folder: Path) -> Any:
+    np.save(folder / "x.npy", data())
+    return folder / "x.npy"
+
+
+def memmap(folder: Path) -> Any:
+    return np.load(npy(folder), mmap_mode="r")
+
+
+def chunks(folder: Path) -> Any:
+    cf.copy(data(), folder / "x.zarr", chunks=(16, 64, 64), device="cpu")
+    return folder / "x.zarr"
+
+
+def shards(folder: Path) -> Any:
+    array = zarr.create_array(folder / "s.zarr", shape=SHAPE, dtype="f4", chunks=(16, 32, 32), shards=(32, 256, 128))
+    array[...] = data()
+    return folder / "s.zarr"
+
+
+def hdf5(folder: Path) -> Any:
+    with h5py.File(folder / "x.h5", "w") as file:
+        file.create_dataset("x", data=data(), chunks=(16, 64, 64))
+    return f"{folder / 'x.h5'}:/x"
+
+
+@pytest.fixture
+def disk(monkeypatch: pytest.MonkeyPatch) -> set[str]:
+    """Names of files, or of folders around them, none of whose bytes are in memory, as far as anybody asks."""
+    cold: set[str] = set()
+
+    def there(fd: int, place: int) -> bool:
+        return not cold & set(Path(os.readlink(f"/proc/self/fd/{fd}")).parts)
+
+    monkeypatch.setattr(cached, "_there", there)
+    return cold
+
+
+@pytest.mark.parametrize("made", [npy, memmap, chunks, shards, hdf5])
+def test_bytes_that_have_to_come_from_the_disk(tmp_path: Path, disk: set[str], made: Callable[[Path], Any]) -> None:
+    source = open_source(made(tmp_path))
+    assert cold_bytes(source) == 0
+    disk.add(tmp_path.name)
+    stored = sum(path.stat().st_size for path in tmp_path.rglob("*") if path.is_file())
+    assert 0.8 * stored <= cold_bytes(source) <= 1.2 * stored, "judged by some of its files"
+    source.close()
+
+
+def test_some_of_many_files(tmp_path: Path, disk: set[str]) -> None:
+    source = open_source(chunks(tmp_path))
+    disk.update("01")
+    assert 0.2 * NBYTES < cold_bytes(source) < 0.95 * NBYTES
+    for path in (tmp_path / "x.zarr").glob("c/*/*/*"):
+        path.unlink()
+    assert cold_bytes(source) == 0, "what was never written is nowhere"
+
+
+def test_half_of_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = open_source(npy(tmp_path))
+    monkeypatch.setattr(cached, "_there", lambda fd, place: place < NBYTES // 2)
+    assert 0.45 * NBYTES < cold_bytes(source) < 0.55 * NBYTES
+    monkeypatch.setattr(cached, "_there", lambda fd, place: None)
+    assert cold_bytes(source) == 0, "where the system can't tell"
+    source.close()
+
+
+def test_small_arrays_are_not_asked_about(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cached, "_there", lambda fd, place: pytest.fail("asked"))
+    np.save(tmp_path / "x.npy", np.ones(LEAST // 8 - 1))
+    source = open_source(tmp_path / "x.npy")
+    assert cold_bytes(source) == 0
+    source.close()
+
+
+def test_what_is_asked_of_the_system(tmp_path: Path) -> None:
+    path = npy(tmp_path)
+    with path.open("rb") as file:
+        file.read()
+        assert absent(file.fileno(), 0, NBYTES) in (0, None)
+        assert absent(file.fileno(), 5, 5) is None
+        os.fsync(file.fileno())
+        drop(file.fileno())
+        if not absent(file.fileno(), 0, NBYTES):
+            pytest.skip("this file system keeps every page, or can't tell")
+        assert absent(-1, 0, NBYTES) is None
+
+
+def test_slices_and_what_is_put_together(tmp_path: Path, disk: set[str]) -> None:
+    lazy = cf.open(npy(tmp_path))
+    disk.add("x.npy")
+    for work, share in ((np.concatenate([lazy, np.zeros((1, *SHAPE[1:]), "f4")]).sum(), 1.0), (lazy[::2].sum(), 0.5)):
+        (run,) = cf.explain(work, analyze=True, device="cpu").runs
+        assert run.cold == int(share * NBYTES)
+
+
+def test_what_is_expected_is_no_less_than_the_disk_needs_but_plans_are_the_same(tmp_path: Path, disk: set[str]) -> None:
+    path = npy(tmp_path)
+    device = NumpyDevice(machine=replace(NumpyDevice().machine, disk=1e6))
+
+    def analyzed() -> Run:
+        (run,) = cf.explain(cf.sum, path, analyze=True, device=device, budget="64MB").runs
+        return run
+
+    warm = analyzed()
+    disk.add("x.npy")
+    cold = analyzed()
+    assert cold.predicted == NBYTES / 1e6
+    assert "bound by the disk" in str(cold)
+    assert cold.ratio == cold.seconds / cold.predicted
+    assert warm.cold == 0
+    assert warm.predicted == warm.plan.estimate.seconds
+    assert "disk" not in str(warm)
+    assert cold.plan == warm.plan
