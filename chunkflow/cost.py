@@ -10,6 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+PANEL = 300e-6
+"""Seconds that a device loses at each block of a product, whose last tiles leave parts of it idle. What the host has to
+do for a block is done ahead."""
+
 
 @dataclass(frozen=True)
 class Decoding:
@@ -48,7 +52,7 @@ class Machine:
     read, upload, compute, download, write : float
         Rates of the stages. Compute counts every byte of a block's inputs, results and workspace.
     overhead, handling : float
-        Seconds of host work per block, and per chunk that is read.
+        Seconds of host work per block, and per chunk that is read; a chunk in a shard takes it twice.
     lanes : int
         Blocks that compute at the same time.
     depths : tuple of int
@@ -216,4 +220,4 @@ def estimate(
     # results that would keep them, but for the last ones. What is decoded on the device has slots besides.
     slots = max(depth, 2) if unpacking else depth
     hidden = {1: total, 2: overlapped if work else (total + overlapped) / 2}.get(slots, overlapped)
-    return Estimate(min(total, hidden) + blocks * machine.overhead, stages)
+    return Estimate(min(total, hidden) + blocks * (PANEL if work else machine.overhead), stages)

@@ -94,7 +94,8 @@ class Problem:
             repeats = loads // max(different, 1) if blocks else 0
             touched = _decoded(spec, operand, grid, walk, depth) * repeats
             read += touched
-            chunks += touched / (math.prod(spec.chunks) * spec.dtype.itemsize) if spec.chunks else 0
+            if spec.chunks:  # of one in a shard it must first be seen where it lies
+                chunks += (1 + spec.sharded) * touched / (math.prod(spec.chunks) * spec.dtype.itemsize)
             if i in batches:  # how much shorter encoded chunks are nobody knows before
                 upload += touched
                 unpacking += loads * batches[i].seconds

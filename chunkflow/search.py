@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from chunkflow import grid as _grid
-from chunkflow.cost import Machine
+from chunkflow.cost import PANEL, Machine
 from chunkflow.memory import ALIGNMENT
 from chunkflow.ops.product import Contraction
 from chunkflow.plan import Plan
@@ -206,7 +206,7 @@ def _figures(
     added = 0 if op.single and machine.accumulates else 2 * held
     moved = (bytes_in + added) * passes / machine.compute
     if machine.staged:
-        seconds = np.maximum(op.work / rate + moved, read / machine.upload) + blocks * machine.overhead
+        seconds = np.maximum(op.work / rate + moved, read / machine.upload) + blocks * PANEL
         seconds = seconds + _ends(problem, op, side, counts, read, resident)
     else:
         seconds = (read / machine.read + moved) / lanes + op.work / rate + blocks * machine.overhead

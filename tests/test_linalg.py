@@ -473,6 +473,14 @@ def test_no_more_tiles_are_alive_than_have_a_place() -> None:
     assert done == plan.grid.counts[0]
 
 
+def test_what_the_host_does_for_a_product_is_done_ahead() -> None:
+    """In other runs every block waits for it."""
+    plan = planned(notation.matmul(MATRICES), MATRICES, 4_000_000_000, "f8", A_GPU)
+    same = planned(notation.matmul(MATRICES), MATRICES, 4_000_000_000, "f8", replace(A_GPU, overhead=1.0))
+    assert len(plan.grid) > 1
+    assert (same.block, same.turns, same.estimate) == (plan.block, plan.turns, plan.estimate)
+
+
 @pytest.mark.parametrize("chunk", [256, 700, 1000, 1024, 2048])
 def test_tiles_that_take_turns_cut_no_chunk(chunk: int) -> None:
     specs = [ArraySpec("x", s, np.dtype("f8")) for s in MATRICES]

@@ -439,6 +439,15 @@ def test_a_plan_describes_itself() -> None:
         assert part in text
 
 
+def test_chunks_in_shards_are_handled_twice() -> None:
+    whole = spec((256, 256), chunks=(16, 16))
+    seconds = []
+    for x in (whole, replace(whole, sharded=True)):
+        plan = make_plan(elementwise(x.shape), [x], [spec(x.shape)], replace(GPU, handling=1.0), 1 << 30)
+        seconds.append(plan.estimate.stages["read"])
+    assert seconds == pytest.approx([256, 512], rel=0.01)
+
+
 # The arithmetic below
 
 
