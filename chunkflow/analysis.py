@@ -11,6 +11,7 @@ from chunkflow.plan import Plan
 from chunkflow.profile import Profile, Report
 from chunkflow.stores.base import cold_bytes
 from chunkflow.trace import observing
+from chunkflow.units import format_bytes
 
 
 @dataclass(frozen=True)
@@ -37,7 +38,9 @@ class Run:
 
     def __str__(self) -> str:
         bound = self.plan.estimate.bound_by if self.predicted > self._disk else "the disk"
-        return f"took {self.seconds:.3g} s, predicted {self.predicted:.3g} s (bound by {bound}): {self.ratio:.2f} of it"
+        cold = f"; {format_bytes(self.cold)} of files were not in memory" if self.cold else ""
+        took = f"took {self.seconds:.3g} s, predicted {self.predicted:.3g} s (bound by {bound})"
+        return f"{took}: {self.ratio:.2f} of it{cold}"
 
 
 @dataclass(frozen=True)
@@ -71,8 +74,7 @@ class _Clock:
 
     def started(self, plan: Plan, sources: Sequence[Any] = ()) -> None:
         """See `chunkflow.trace.Observer`."""
-        cold = sum(cold_bytes(source) for source in sources)
-        self._begun.append((plan, cold, time.perf_counter()))
+        self._begun.append((plan, cold_bytes(sources), time.perf_counter()))
 
     def span(self, stage: Any, start: float, stop: float, nbytes: int) -> None:
         """See `chunkflow.trace.Observer`."""

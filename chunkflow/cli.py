@@ -177,7 +177,7 @@ def calibrate(device: str, nbytes: int, folder: Path | None = None, *, forget: b
     Raises
     ------
     ArgumentError
-        The rates cannot be kept, or there is no such folder.
+        The rates cannot be kept, or the files cannot be written.
     DeviceError
         There is no such device.
     """
@@ -188,14 +188,14 @@ def calibrate(device: str, nbytes: int, folder: Path | None = None, *, forget: b
         return
     if measured.path(found.model) is None:
         raise ArgumentError(f"{measured.VARIABLE}=0 says that no rates are kept: unset it, or name a directory")
-    if folder is not None and not folder.is_dir():
-        raise ArgumentError(f"--dir={folder} is no directory: name one on the disk whose files are to be read")
     before = found.machine
     result = tuned(found, nbytes, folder)
     for name in (*measured.RATES, "overhead", *measured.SIZES):
         if not getattr(result.machine, name):
             continue  # it has none of its own, and counts as another
         print(f"  {name:<10}{getattr(result.machine, name):>12.4g}   before {getattr(before, name):.4g}")
+    if result.missing:
+        print(f"  {result.missing}")
     for name, analysis in result.runs.items():
         print(f"  {name}: {analysis.runs[-1]}")
     print(f"kept in {measured.keep(result.machine, found.model)}")

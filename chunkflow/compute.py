@@ -284,7 +284,9 @@ def explain(fn: Any, *arrays: Any, analyze: bool = False, **options: Any) -> Any
     """
     if analyze and not isinstance(fn, Lazy | tuple | list | dict):
         work, given = (fn, arrays) if is_operation(fn) else (api.map, (fn, *arrays))
-        return analyzed(lambda: work(*given, **options))
+        made: list[Any] = []
+        analysis = analyzed(lambda: made.append(work(*given, **options)))
+        return explain(*made, analyze=True) if list(_lazies(made)) else analysis  # an expression has not run yet
     if callable(fn) and not isinstance(fn, Lazy):
         return plan_of(fn, arrays, options) if is_operation(fn) else plan_of(api.map, (fn, *arrays), options)
     values = (fn, *arrays)

@@ -78,8 +78,8 @@ class Machine:
     create : float
         Rate at which new files are written, whose pages the system has to make one writer at a time; 0 for as others.
     disk : float
-        Rate at which bytes of files come that are not in the system's memory; 0 for as others. No plan counts it, since
-        results would differ in their last bits by what is there, but what `chunkflow.analysis` expects of a run does.
+        Rate at which bytes of files come that are not in the system's memory; 0: as fast as others. No plan counts it,
+        since results would differ in their last bits by what is there, but what `chunkflow.analysis` expects of a run.
     multiply : float
         Multiply-adds per second in products of matrices, of the whole device; 0 for what is usual.
     accumulates : bool

@@ -7,6 +7,7 @@ numbers of threads and sizes of pieces; where the host's memory is shared by cop
 from __future__ import annotations
 
 import os
+import shutil
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -14,7 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from tempfile import TemporaryDirectory
+from tempfile import TemporaryDirectory, gettempdir
 from typing import Any
 
 import numpy as np
@@ -24,9 +25,11 @@ from chunkflow.analysis import Analysis, analyzed
 from chunkflow.budget import Budget
 from chunkflow.cost import Machine
 from chunkflow.devices.base import Device
+from chunkflow.errors import ArgumentError
 from chunkflow.host import cores
 from chunkflow.profile import Profile, Report
-from chunkflow.stores.cached import drop
+from chunkflow.stores.cached import absent, drop
+from chunkflow.units import format_bytes
 
 BLOCK = 1 << 20
 """Bytes of a block that a core copies or computes: it stays in the cache."""
@@ -35,6 +38,9 @@ BLOCKS = 256
 """Blocks of a run whose seconds are those of the blocks, not of their bytes."""
 
 PIECES = (2 << 20, 4 << 20, 8 << 20)
+
+OLD = 64 << 20
+"""Bytes of the smallest file by which a disk is measured: a run itself takes some milliseconds."""
 
 LONG = 0.02
 """Seconds of a product that is large enough to tell."""
@@ -59,18 +65,40 @@ class Tuned:
         The device's, with measured rates.
     runs : dict of str to Analysis
         Runs that were planned with them: predicted beside measured seconds.
+    missing : str
+        What could not be measured, and why; else empty.
     """
 
     machine: Machine
     runs: dict[str, Analysis]
+    missing: str = ""
 
 
 @dataclass(frozen=True)
 class Files:
-    """Files of an array, for a while in a directory."""
+    """Files of an array, for a while in a directory.
+
+    Raises
+    ------
+    ArgumentError
+        They cannot be written there.
+    """
 
     array: np.ndarray
-    folder: Path | None
+    folder: Path
+
+    def __post_init__(self) -> None:
+        needed = 2 * max(self.array.nbytes, OLD)  # one that replaces another is beside it for a while
+        try:
+            with TemporaryDirectory(dir=self.folder):
+                free = shutil.disk_usage(self.folder).free
+        except OSError as error:
+            raise ArgumentError(f"no file can be written in {self.folder}: {error}: name another with --dir") from error
+        if free < needed:
+            raise ArgumentError(
+                f"{self.folder} has {format_bytes(free)} left, and files of {format_bytes(needed)} are written there "
+                "for a while: name another directory with --dir, or a smaller --size"
+            )
 
     def create(self, options: dict[str, Any]) -> float:
         """Bytes per second of a new file."""
@@ -79,12 +107,15 @@ class Files:
             return next(stage.rate for stage in _profiled(new).stages if stage.name == "write")
 
     def disk(self, options: dict[str, Any]) -> float:
-        """Bytes per second of one that is not in memory."""
-        array = self.array[: len(self.array) // 4]
+        """Bytes per second of one that is not in memory; 0 where files stay there, or nobody can tell."""
+        array = np.ones(max(self.array.nbytes // 4, OLD) // 4, "f4")
         with TemporaryDirectory(dir=self.folder) as folder, open(f"{folder}/old.npy", "wb+") as file:
             np.save(file, array)
             file.flush()
             os.fsync(file.fileno())
+            drop(file.fileno())
+            if not absent(file.fileno(), 0, array.nbytes):
+                return 0.0
 
             def cold() -> None:
                 drop(file.fileno())
@@ -94,17 +125,24 @@ class Files:
 
 
 def tuned(device: Device, nbytes: int = 1 << 30, folder: Path | None = None) -> Tuned:
-    """Measure a device with arrays of `nbytes` in host memory. Takes a few seconds.
+    """Measure a device with arrays of `nbytes` in host memory, or more where it has many lanes. Takes a few seconds.
 
     Files are written, and read, in `folder` for a while: where temporary ones go, by default.
+
+    Raises
+    ------
+    ArgumentError
+        They cannot be written there.
     """
-    x = np.ones(max(nbytes // 4, 1 << 16) // 1024 * 1024, "f4").reshape(-1, 1024)
+    x = np.ones((max(nbytes, 4 * BLOCK * device.machine.lanes) // 4096, 1024), "f4")
+    files = Files(x, folder or Path(gettempdir()))
     out = np.zeros_like(x)
     with Budget(4 * x.nbytes if 8 * x.nbytes < device.free_memory() else "50%") as budget:
         options: dict[str, Any] = {"device": device, "budget": budget}
-        files = Files(x, folder)
         machine = _staged(device, x, out, files, options) if device.machine.staged else _shared(device, x, out)
-        machine = replace(machine, multiply=_products(device), disk=files.disk(options))
+        disk = files.disk(options)
+        lacks = "" if disk else f"files in {files.folder} stay in memory, so no disk is measured: name one with --dir"
+        machine = replace(machine, multiply=_products(device), disk=disk or machine.disk)
         with _planned(device, machine):
             few = x[:BLOCKS]
             many, one = (_seconds(partial(api.map, np.negative, few, chunks=(n, -1), **options)) for n in (1, -1))
@@ -116,7 +154,7 @@ def tuned(device: Device, nbytes: int = 1 << 30, folder: Path | None = None) -> 
             }
             for run in runs.values():
                 run()
-            return Tuned(machine, {name: analyzed(run) for name, run in runs.items()})
+            return Tuned(machine, {name: analyzed(run) for name, run in runs.items()}, lacks)
 
 
 @contextmanager
@@ -172,11 +210,6 @@ def _staged(device: Device, x: np.ndarray, out: np.ndarray, files: Files, option
         create = files.create(options)
     seen = [*up.stages, *(stage for stage in down.stages if stage.name in ("download", "write"))]
     rates: dict[str, Any] = {stage.name: stage.rate for stage in seen}
-    # Nothing comes by a stage faster than by all of them: of copies that overlap the spans may say so.
-    few = x[: len(x) // 4]
-    longer = _seconds(lambda: reductions.sum(x, **options)) - _seconds(lambda: reductions.sum(few, **options))
-    if longer > 0:
-        rates["upload"] = min(rates["upload"], max((x.nbytes - few.nbytes) / longer, rates["read"]))
     return replace(best, **rates | {"compute": _steps(device, x), "create": create})
 
 

@@ -327,6 +327,12 @@ def test_too_much_for_one_pass_takes_several() -> None:
         np.testing.assert_allclose(spread, array.var(axis=0))
 
 
+def test_an_operation_of_an_expression_is_run_to_be_analyzed() -> None:
+    (array,) = volumes(1, (32, 32, 32))
+    analysis = cf.explain(cf.sum, cf.open(array), analyze=True)
+    assert [run.plan.bytes_in for run in analysis.runs] == [array.nbytes]
+
+
 def test_unrelated_arrays_take_passes_of_their_own() -> None:
     one, other = (cf.open(x) for x in volumes(2))
     plan = cf.explain(one.sum(), other.sum(), device="cpu")

@@ -6,13 +6,14 @@ import json
 import math
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from devices import machine, numpy_device
 
 import chunkflow as cf
-from chunkflow import cli
+from chunkflow import cli, tuning
 from chunkflow.devices import measured
 from chunkflow.devices.numpy import NumpyDevice
 from chunkflow.devices.rates import cpu
@@ -63,6 +64,7 @@ def test_without_a_directory_they_lie_in_the_cache(tmp_path: Path, monkeypatch: 
         ("[1]", "no table"),
         ('{"read": "fast"}', "read is 'fast'"),
         ('{"read": -1}', "read is -1"),
+        ('{"disk": 1e-300}', "less than a byte"),
         ('{"read": NaN}', "read is nan"),
         ('{"read": true}', "read is True"),
         ('{"threads": 1.5}', "threads is 1.5"),
@@ -90,7 +92,8 @@ def test_rates_that_cannot_be_kept_are_an_error(folder: Path, monkeypatch: pytes
 
 
 @pytest.mark.parametrize("staged", [False, True])
-def test_measured_rates_are_rates(staged: bool, tmp_path: Path) -> None:
+def test_measured_rates_are_rates(staged: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tuning, "OLD", 1 << 20)
     device = numpy_device("threaded", staged=staged) if staged else NumpyDevice(machine=cpu(2))
     before = device.machine
     found = tuned(device, 4 << 20, tmp_path)
@@ -103,7 +106,8 @@ def test_measured_rates_are_rates(staged: bool, tmp_path: Path) -> None:
         else:
             assert 0 < value < math.inf, name
     changed = {n for n in (*measured.RATES, "overhead") if getattr(found.machine, n) != getattr(before, n)}
-    assert {"read", "write", "compute", "multiply", "disk", "overhead"} <= changed
+    assert {"read", "write", "compute", "multiply", "overhead"} <= changed
+    assert ("disk" in changed) != bool(found.missing)
     assert sorted(found.runs) == ["a map", "a sum"]
     assert all(analysis.runs[-1].seconds > 0 for analysis in found.runs.values())
 
@@ -137,8 +141,32 @@ def test_the_command_says_that_a_directory_is_not_there(
     folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert cli.main(["calibrate", "--device", "cpu", "--size", "4MB", "--dir", str(tmp_path / "none")]) == 2
-    assert "no directory" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert str(tmp_path / "none") in said
+    assert "--dir" in said
     assert not folder.exists()
+
+
+def test_a_disk_without_room_is_named_before_anything_is_measured(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tuning.shutil, "disk_usage", lambda where: SimpleNamespace(free=1000))
+    monkeypatch.setattr(tuning, "_shared", lambda *_: pytest.fail("measured"))
+    with pytest.raises(ArgumentError, match=r"has 1.00 kB left, and files of .* --dir"):
+        tuned(NumpyDevice(machine=cpu(2)), 4 << 20, tmp_path)
+
+
+def test_files_that_stay_in_memory_say_nothing_of_a_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tuning, "absent", lambda *_: 0.0)
+    device = NumpyDevice(machine=cpu(2))
+    found = tuned(device, 4 << 20, tmp_path)
+    assert found.machine.disk == device.machine.disk
+    assert str(tmp_path) in found.missing
+
+
+def test_few_bytes_are_enough_for_every_lane(tmp_path: Path) -> None:
+    found = tuned(NumpyDevice(machine=cpu(8)), 1, tmp_path)
+    assert found.machine.read > 0
 
 
 def test_the_command_says_where_none_are_wanted(

@@ -111,6 +111,8 @@ def _checked(values: object) -> dict[str, Any]:
         if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value) or value < 0:
             raise ValueError(f"{name} is {value!r}, which is no rate")
         low, high = SIZES.get(name, (0 if name in ("overhead", "create", "disk", "multiply") else 1, math.inf))
+        if 0 < value < 1 and name not in ("overhead", *SIZES):
+            raise ValueError(f"{name} is {value!r}, which is less than a byte per second")
         if not low <= value <= high or (name in SIZES and not isinstance(value, int)):
             raise ValueError(f"{name} is {value!r}, and must be between {low} and {high}")
         found[name] = value

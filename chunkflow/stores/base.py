@@ -18,7 +18,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from chunkflow.grid import Region, Shape
+from chunkflow.grid import Region, Shape, whole
 from chunkflow.packed import Packed
 from chunkflow.spec import ArraySpec, Run
 
@@ -159,14 +159,21 @@ class Encoded(Protocol):
 class Filed(Protocol):
     """A source whose bytes come from files."""
 
-    def cold(self) -> int:
-        """Bytes of the files that are not in the system's memory, about. It is no error if there is no such file."""
+    def cold(self, region: Region) -> int:
+        """Bytes of the files that are not in the system's memory, about, and are needed to read a region.
+
+        It is no error if there is no such file.
+        """
 
 
-def cold_bytes(source: object) -> int:
-    """Bytes that have to come from a disk before they can be read, as far as the source knows."""
-    cold = getattr(source, "cold", None)
-    return int(cold()) if cold is not None else 0
+def cold_bytes(sources: Iterable[Source]) -> int:
+    """Bytes that have to come from a disk before sources can be read, as far as these know; of the same array once."""
+    found: dict[object, int] = {}
+    for source in sources:
+        cold = getattr(source, "cold", None)
+        if cold is not None:
+            found[source.footprint or source] = int(cold(whole(source.spec.shape)))
+    return sum(found.values())
 
 
 def codec_of(source: object) -> str:

@@ -8,46 +8,41 @@ from __future__ import annotations
 
 import os
 import random
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 
 SAMPLES = 64
 """Bytes that are asked for, each somewhere in its part of what is asked about."""
+
+FEW = 16
+"""The same where a single one that is not there decides."""
 
 PAGE = 4 << 10
 
 LEAST = 16 << 20
 """Bytes of an array about which it is worth to ask."""
 
+draw = random.Random()
+"""Our own: numbers that users draw are theirs."""
+
 
 def absent(fd: int, start: int, stop: int, samples: int = SAMPLES) -> float | None:
     """Share of a part of a file that is not in memory, judged by a few of its bytes; None if the system can't say."""
-    if stop <= start:
-        return None
-    # To ask for a byte has its page read soon, and some of those behind it.
-    samples = max(1, min(samples, (stop - start) // PAGE))
-    step, missing = (stop - start) / samples, 0
-    for i in reversed(range(samples)):
-        there = _there(fd, start + int((i + random.random()) * step))
+    missing = number = 0
+    for there in _looked(fd, start, stop, samples):
         if there is None:
             return None
-        missing += not there
-    return missing / samples
+        missing, number = missing + (not there), number + 1
+    return missing / number if number else None
 
 
-def _there(fd: int, place: int) -> bool | None:
-    """Whether a byte is in memory, which can be read without waiting (``RWF_NOWAIT``, Linux 4.14) only then."""
-    try:
-        os.preadv(fd, [bytearray(1)], place, os.RWF_NOWAIT)
-    except BlockingIOError:
-        return False
-    except (OSError, AttributeError):  # the file system, or the system, has no such call
-        return None
-    return True
+def present(fd: int, start: int, stop: int) -> bool:
+    """Whether all of a part of a file is in memory, judged by a few of its bytes."""
+    return all(_looked(fd, start, stop, FEW))
 
 
 def absent_files(paths: Iterable[str], number: int) -> int:
-    """Bytes of so many files that are not in memory, judged by some of them."""
+    """Bytes of so many files that are not in memory, judged by some of them; of files that are not there, none."""
     found = []
     for path in paths:
         found.append(0.0)
@@ -63,3 +58,21 @@ def drop(fd: int) -> None:
     if advise is not None:
         with suppress(OSError):
             advise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+
+
+def _looked(fd: int, start: int, stop: int, samples: int) -> Iterator[bool | None]:
+    """Whether each of some bytes is in memory, from the end on: what is asked for is read soon, and more behind it."""
+    samples = max(min(samples, (stop - start) // PAGE), stop > start)
+    for i in reversed(range(samples)):
+        yield _there(fd, start + int((i + draw.random()) * (stop - start) / samples))
+
+
+def _there(fd: int, place: int) -> bool | None:
+    """Whether a byte is in memory, which can be read without waiting (``RWF_NOWAIT``, Linux 4.14) only then."""
+    try:
+        os.preadv(fd, [bytearray(1)], place, os.RWF_NOWAIT)
+    except BlockingIOError:
+        return False
+    except (OSError, AttributeError):  # the file system, or the system, has no such call
+        return None
+    return True

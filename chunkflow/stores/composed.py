@@ -68,9 +68,9 @@ class ComposedSource:
             elif place.size:
                 self._read(piece, place)
 
-    def cold(self) -> int:
+    def cold(self, region: Region) -> int:
         """See `Filed.cold`: sources of which only a part is read count whole."""
-        return sum(cold_bytes(source) for source in self._sources)
+        return cold_bytes(self._sources)
 
     def _read(self, piece: Piece, place: np.ndarray) -> None:
         """Fill a place with a piece of a source."""

@@ -226,12 +226,15 @@ class FileSource(StridedFile):
             self._packed and contiguous(out.shape, self.spec.shape, order) and out.transpose(order).flags.c_contiguous
         )
 
-    def cold(self) -> int:
+    def cold(self, region: Region) -> int:
         """See `Filed.cold`."""
-        assert self.footprint is not None
-        if self.spec.nbytes < cached.LEAST:
+        shape, itemsize = shape_of(region), self.dtype.itemsize
+        nbytes = layout.paged(shape, self.strides, itemsize, cached.PAGE)
+        if nbytes < cached.LEAST:
             return 0
-        return int(self.spec.nbytes * (cached.absent(self.fd, self.footprint.start, self.footprint.stop) or 0.0))
+        first = layout.position(self.offset, region, self.strides)
+        low, high = layout.bounds(shape, self.strides, itemsize)
+        return int(nbytes * (cached.absent(self.fd, first + low, first + high) or 0.0))
 
     def view(self, region: Region) -> np.ndarray | None:
         """See `Source.view`: a file has none."""

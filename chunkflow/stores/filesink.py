@@ -22,7 +22,7 @@ from chunkflow.spec import ArraySpec, Run
 from chunkflow.stores import layout
 from chunkflow.stores.array import ArrayTarget
 from chunkflow.stores.base import Footprint, Target
-from chunkflow.stores.cached import absent
+from chunkflow.stores.cached import present
 from chunkflow.stores.checks import matching
 from chunkflow.stores.file import LEAST_READ, RUN, Strided, StridedFile
 
@@ -97,7 +97,7 @@ class FileSink(StridedFile):
             self._maps_all = self._many and kind == "tmpfs"
             self._maps = self._has_room(place) and _allocate(self._path, place.start, place.stop)
         else:
-            self._maps = kind == "tmpfs" or (kind in IN_PLACE and absent(self.fd, place.start, place.stop) == 0)
+            self._maps = kind == "tmpfs" or (kind in IN_PLACE and present(self.fd, place.start, place.stop))
             self._maps_all = self._many
 
     def _has_room(self, place: Footprint) -> bool:

@@ -7,6 +7,7 @@ filter that is not known here, or are of a type that HDF5 has to convert.
 
 from __future__ import annotations
 
+import math
 import os
 import threading
 from dataclasses import replace
@@ -210,12 +211,12 @@ class Hdf5Source:
     def _through_h5py(self, region: Region, out: np.ndarray) -> None:
         np.copyto(out, np.asarray(self._handle.get()[region]), casting="same_kind")
 
-    def cold(self) -> int:
-        """See `Filed.cold`: datasets of a file are taken to be there alike."""
-        if self._fd < 0 or self.spec.nbytes < cached.LEAST:
+    def cold(self, region: Region) -> int:
+        """See `Filed.cold`: all parts of a file, and of a dataset, are taken to be there alike."""
+        nbytes = int(self._facts.stored * math.prod(shape_of(region)) / max(self.spec.size, 1))
+        if self._fd < 0 or nbytes < cached.LEAST:
             return 0
-        size = os.fstat(self._fd).st_size
-        return int(min(size, self.spec.nbytes) * (cached.absent(self._fd, 0, size) or 0.0))
+        return int(nbytes * (cached.absent(self._fd, 0, os.fstat(self._fd).st_size) or 0.0))
 
     def view(self, region: Region) -> np.ndarray | None:
         """See `Source.view`: a file has none."""

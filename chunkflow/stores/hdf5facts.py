@@ -83,7 +83,8 @@ class Facts:
     """What is known of a dataset without reading its elements.
 
     `path` is its file, None where the elements' bytes cannot be found there; `chain` is None where HDF5 has to decode
-    or convert them; `plain` says whether its type is NumPy's; `dtype` is in the byte order of the file.
+    or convert them; `plain` says whether its type is NumPy's; `dtype` is in the byte order of the file; `stored` are
+    the bytes that the elements take there.
     """
 
     name: str
@@ -97,6 +98,7 @@ class Facts:
     elsewhere: bool
     plain: bool
     footprint: Footprint
+    stored: int
 
     @property
     def spec(self) -> ArraySpec:
@@ -155,6 +157,7 @@ def facts_of(dataset: Any) -> Facts:
         plain=plain,
         elsewhere=kind == h5d.VIRTUAL or made.get_external_count() > 0,
         footprint=footprint,
+        stored=dataset.id.get_storage_size(),
     )
 
 

@@ -58,6 +58,22 @@ def bounds(shape: Sequence[int], strides: Sequence[int], itemsize: int) -> tuple
     return sum(r for r in reach if r < 0), sum(r for r in reach if r > 0) + itemsize
 
 
+def paged(shape: Sequence[int], strides: Sequence[int], itemsize: int, page: int) -> int:
+    """Bytes of the pages that hold an array's elements, at most. What lies in gaps within a page comes with them.
+
+    >>> [paged(*array, 4, 4096) for array in (((8, 99), (9_999, 4)), ((8, 99), (9_999, 99)), ((50, 10), (0, 4)))]
+    [35936, 79699, 40]
+    """
+    low, high = bounds(shape, strides, itemsize)
+    run, number = itemsize, 1
+    for stride, n in sorted((abs(stride), n) for n, stride in zip(shape, strides, strict=True) if n > 1 and stride):
+        if number == 1 and stride <= run + page:
+            run += (n - 1) * stride
+        else:
+            number *= n
+    return min(high - low, number * (run + page))
+
+
 def is_packed(shape: Sequence[int], strides: Sequence[int], itemsize: int) -> bool:
     """Whether the elements follow one another without a gap, the last axis fastest.
 

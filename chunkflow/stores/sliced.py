@@ -10,7 +10,7 @@ import numpy as np
 
 from chunkflow.grid import Region, Shape, fit, regions, shape_of, shift
 from chunkflow.spec import ArraySpec
-from chunkflow.stores.base import Footprint, Source, cold_bytes
+from chunkflow.stores.base import Footprint, Source
 from chunkflow.stores.layout import part
 
 STRIP = 64 << 10
@@ -80,9 +80,13 @@ class SlicedSource:
         room = STRIP // (self.spec.dtype.itemsize * math.prod(abs(step) for _, _, step in self._cuts))
         return fit(shape, (1,) * len(shape), self.spec.order, room)
 
-    def cold(self) -> int:
-        """See `Filed.cold`."""
-        return cold_bytes(self._source) * self.spec.size // max(self._source.spec.size, 1)
+    def cold(self, region: Region) -> int:
+        """See `Filed.cold`: of rows that are skipped nothing is read, unless they are in a chunk."""
+        cold = getattr(self._source, "cold", None)
+        if cold is None:
+            return 0
+        outer = self._source.spec.order[:-1] if self._source.spec.chunks is None else ()
+        return int(cold(self._behind(region)[0])) // math.prod(abs(self._cuts[axis][2]) for axis in outer)
 
     def view(self, region: Region) -> np.ndarray | None:
         """See `Source.view`."""

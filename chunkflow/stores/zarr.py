@@ -11,7 +11,6 @@ import os
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from random import randrange
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,7 +18,7 @@ import zarr
 from zarr.storage import LocalStore
 
 from chunkflow.errors import ArgumentError, ReadError, WriteError
-from chunkflow.grid import Region, Shape, describe
+from chunkflow.grid import Region, Shape, describe, shape_of
 from chunkflow.packed import Packed
 from chunkflow.spec import ArraySpec
 from chunkflow.stores import cached
@@ -185,14 +184,16 @@ class ZarrSource:
         assert self._direct is not None
         return fetch(self._direct, indices, out, room, most)
 
-    def cold(self) -> int:
-        """See `Filed.cold`."""
+    def cold(self, region: Region) -> int:
+        """See `Filed.cold`: judged by some of the chunks' files, so a guess where few chunks were ever written."""
         found = self._direct
-        if found is None or self._folder is None or self.spec.nbytes < cached.LEAST:
+        nbytes = math.prod(shape_of(region)) * self.spec.dtype.itemsize
+        if found is None or self._folder is None or nbytes < cached.LEAST:
             return 0
-        counts = [-(-n // side) for n, side in zip(found.extents, found.sides, strict=True)]
-        names = (found.key(tuple(map(randrange, counts))) for _ in range(cached.SAMPLES))
-        return cached.absent_files((str(self._folder / name) for name in names), math.prod(counts))
+        ends = [(r.start // side, -(-r.stop // side)) for r, side in zip(region, found.sides, strict=True)]
+        number = math.prod(stop - start for start, stop in ends)
+        indices = (tuple(cached.draw.randrange(*end) for end in ends) for _ in range(cached.SAMPLES))
+        return cached.absent_files((str(self._folder / found.key(index)) for index in indices), number)
 
     def view(self, region: Region) -> np.ndarray | None:
         """See `Source.view`: chunks are encoded."""
