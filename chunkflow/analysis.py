@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 from chunkflow.plan import Plan
 from chunkflow.profile import Profile, Report
+from chunkflow.rehearsal import seconds_of
 from chunkflow.stores.base import cold_bytes
 from chunkflow.trace import observing
 from chunkflow.units import format_bytes
@@ -16,16 +18,36 @@ from chunkflow.units import format_bytes
 
 @dataclass(frozen=True)
 class Run:
-    """A run as it was planned, the seconds that it took, and the bytes of files that were not in memory before."""
+    """A run as it was planned, and what came of it.
+
+    Attributes
+    ----------
+    plan : Plan
+    seconds : float
+        What it took.
+    cold : int
+        Bytes of files that it needed and that were not in memory before.
+    computing : float, optional
+        Seconds that a lane takes to compute all of it, by calls of the kernel on one tile; None where the plan's own
+        figure is as good.
+    """
 
     plan: Plan
     seconds: float
     cold: int = 0
+    computing: float | None = None
 
     @property
     def predicted(self) -> float:
-        """Seconds that it was to take: as the plan says, but no less than the disk needs for what was not in memory."""
-        return max(self.plan.estimate.seconds, self._disk)
+        """Seconds that it was to take: as planned, but for what was seen of the kernel and of the files before it ran.
+
+        Plans know functions by the bytes that they touch, not by what they do with them; where the host computes, that
+        is a large part. And no run takes less time than the disk needs for what is not in memory.
+        """
+        planned, seconds = self.plan.estimate, self.plan.estimate.seconds
+        if self.computing is not None:
+            seconds += (self.computing - planned.stages["compute"]) / self.plan.lanes
+        return max(seconds, self._disk)
 
     @property
     def ratio(self) -> float:
@@ -33,13 +55,19 @@ class Run:
         return self.seconds / max(self.predicted, 1e-9)
 
     @property
+    def bound_by(self) -> str:
+        """The stage that was to be the busiest."""
+        stages = self.plan.estimate.stages | ({} if self.computing is None else {"compute": self.computing})
+        busiest = max(stages, key=lambda name: stages[name])
+        return busiest if self.predicted > self._disk else "the disk"
+
+    @property
     def _disk(self) -> float:
         return self.cold / self.plan.machine.disk if self.plan.machine.disk else 0.0
 
     def __str__(self) -> str:
-        bound = self.plan.estimate.bound_by if self.predicted > self._disk else "the disk"
         cold = f"; {format_bytes(self.cold)} of files were not in memory" if self.cold else ""
-        took = f"took {self.seconds:.3g} s, predicted {self.predicted:.3g} s (bound by {bound})"
+        took = f"took {self.seconds:.3g} s, predicted {self.predicted:.3g} s (bound by {self.bound_by})"
         return f"{took}: {self.ratio:.2f} of it{cold}"
 
 
@@ -70,11 +98,12 @@ class _Clock:
 
     def __init__(self) -> None:
         self.runs: list[Run] = []
-        self._begun: list[tuple[Plan, int, float]] = []
+        self._begun: list[tuple[Plan, int, float | None, float]] = []
 
-    def started(self, plan: Plan, sources: Sequence[Any] = ()) -> None:
+    def started(self, plan: Plan, run: Any = None) -> None:
         """See `chunkflow.trace.Observer`."""
-        self._begun.append((plan, cold_bytes(sources), time.perf_counter()))
+        cold = cold_bytes(run.sources) if run is not None else 0
+        self._begun.append((plan, cold, _computing(plan, run), time.perf_counter()))
 
     def span(self, stage: Any, start: float, stop: float, nbytes: int) -> None:
         """See `chunkflow.trace.Observer`."""
@@ -87,8 +116,20 @@ class _Clock:
 
     def finished(self, error: BaseException | None, peak: int) -> None:
         """See `chunkflow.trace.Observer`."""
-        plan, cold, begun = self._begun.pop()
-        self.runs.append(Run(plan, time.perf_counter() - begun, cold))
+        plan, cold, computing, begun = self._begun.pop()
+        self.runs.append(Run(plan, time.perf_counter() - begun, cold, computing))
+
+
+def _computing(plan: Plan, run: Any) -> float | None:
+    """Seconds that a lane takes to compute all of a run, by its kernel's for a tile: where the host computes."""
+    size = math.prod(plan.tile)
+    if plan.machine.staged or run is None or run.kernel is None or not size:
+        return None
+    try:
+        seconds = seconds_of(run.kernel, plan.op, run.sources, run.device, run.pool, plan.tile, plan.lanes)
+    except Exception:  # the run itself will say what is wrong
+        return None
+    return seconds * math.prod(plan.op.extents) / size
 
 
 def analyzed(run: Callable[[], Any]) -> Analysis:

@@ -212,16 +212,10 @@ def _measure(
 ) -> Calibration:
     sides = grid.shape_of(box)
     with device.attach(), pool.active():
-        blocks = []
-        for source, operand in zip(sources, nest.operands, strict=True):
-            region = operand.region(box)
-            host = source.view(region) if source.spec.in_memory and not operand.halo else None
-            if host is None:
-                host = np.empty(grid.shape_of(region), source.spec.dtype)
-                read_whole(source, operand, region, host)
-            blocks.append(device.to_device(host))
+        blocks = [read_block(s, o, device, box) for s, o in zip(sources, nest.operands, strict=True)]
+        for block, operand in zip(blocks, nest.operands, strict=True):
             if operand.halo and device.machine.staged:  # as for every block: what the driver takes for it counts
-                pool.measure(partial(_rim, blocks[-1], region, operand))
+                pool.measure(partial(_rim, block, operand.region(box), operand))
         index = (0,) * len(sides)
         with interrupts.allowed():
             if isinstance(kernel, Part):
@@ -256,6 +250,16 @@ def _measure(
             workspace,
             tuple(state) if any(state) else (),
         )
+
+
+def read_block(source: Source, operand: Operand, device: Device, box: Region) -> Any:
+    """An operand's part of a box, on the device."""
+    region = operand.region(box)
+    host = source.view(region) if source.spec.in_memory and not operand.halo else None
+    if host is None:
+        host = np.empty(grid.shape_of(region), source.spec.dtype)
+        read_whole(source, operand, region, host)
+    return device.to_device(host)
 
 
 def _rim(block: Any, region: Region, operand: Operand) -> None:

@@ -253,7 +253,7 @@ def explain(fn: Any, *arrays: Any, analyze: bool = False, **options: Any) -> Any
         Of expressions: the tasks that as many of dask's workers would be given, as `Array.to_dask` makes them.
     analyze : bool
         Whether to run it all the same, as it is asked for (with its `out`), and show what it took beside what was
-        predicted.
+        predicted. Where the host computes, a few more calls of the function show what that takes.
 
     Returns
     -------

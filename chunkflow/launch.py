@@ -25,7 +25,7 @@ def launched(run: Prepared, watch: Trace) -> tuple[Any, ...]:
             "could make it"
         )
     sinks: list[Sink] = []
-    watch.started(run.plan, run.sources)
+    watch.started(run.plan, run)
     if run.plan.op.has_halo:
         watch.noted(f"blocks overlap: {run.plan.rereads:.3g} times the arrays' bytes are read")
     try:

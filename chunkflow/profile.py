@@ -8,7 +8,6 @@ from __future__ import annotations
 import math
 import threading
 import time
-from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
@@ -210,7 +209,7 @@ class Profile:
         if scope is not None:
             scope.__exit__(*exc)
 
-    def started(self, plan: Any, sources: Sequence[Any] = ()) -> None:
+    def started(self, plan: Any, run: Any = None) -> None:
         """See `chunkflow.trace.Observer.started`."""
         with self._lock:
             if self._open == 0:

@@ -5,7 +5,7 @@ The only room that imports tqdm, and only when a bar is asked for.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, Protocol
 
 from chunkflow.errors import ArgumentTypeError
@@ -31,7 +31,7 @@ class Progress:
         self._writes = False
         self._done = 0
 
-    def started(self, plan: Any, sources: Sequence[Any] = ()) -> None:
+    def started(self, plan: Any, run: Any = None) -> None:
         """See `chunkflow.trace.Observer.started`."""
         self._writes = plan.bytes_out > 0
         self._done = 0

@@ -91,7 +91,7 @@ class ChunkStream:
             try:
                 if self._blocks is None:
                     run = self._run
-                    self._trace.started(run.plan, run.sources)
+                    self._trace.started(run.plan, run)
                     self._blocks = self._stack.enter_context(
                         engine.streaming(run.plan, run.sources[0], run.device, run.pool, self._trace)
                     )

@@ -20,8 +20,8 @@ class Observer(Protocol):
     wants_spans: bool
     """Whether `span` is to be called: taking the times costs a little per piece."""
 
-    def started(self, plan: Any, sources: Sequence[Any] = ()) -> None:
-        """A run begins; `plan` is its `chunkflow.plan.Plan`, `sources` are what it reads."""
+    def started(self, plan: Any, run: Any = None) -> None:
+        """A run begins; `plan` is its `chunkflow.plan.Plan`, `run` the `chunkflow.prepare.Prepared`."""
 
     def span(self, stage: Stage, start: float, stop: float, nbytes: int) -> None:
         """A stage was busy from `start` to `stop` (seconds, `time.perf_counter`) moving `nbytes`."""
@@ -52,9 +52,9 @@ class Trace:
                 if observer in self._observers:
                     self._observers.remove(observer)
 
-    def started(self, plan: Any, sources: Sequence[Any] = ()) -> None:
+    def started(self, plan: Any, run: Any = None) -> None:
         """See `Observer.started`."""
-        self._tell("started", plan, sources)
+        self._tell("started", plan, run)
 
     def span(self, stage: Stage, start: float, stop: float, nbytes: int) -> None:
         """See `Observer.span`."""

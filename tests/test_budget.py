@@ -10,7 +10,7 @@ import sys
 import threading
 import time
 import tracemalloc
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -535,7 +535,7 @@ class Seeing:
     def __init__(self, seen: list[Any]) -> None:
         self.seen = seen
 
-    def started(self, plan: Any, sources: Sequence[Any]) -> None:
+    def started(self, plan: Any, run: Any) -> None:
         self.seen.append(plan)
 
     def __getattr__(self, name: str) -> Any:

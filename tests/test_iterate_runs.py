@@ -7,7 +7,6 @@ import os
 import signal
 import tempfile
 import threading
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -50,7 +49,7 @@ class Traffic:
     def __init__(self) -> None:
         self.nbytes = self.runs = 0
 
-    def started(self, plan: Any, sources: Sequence[Any]) -> None:
+    def started(self, plan: Any, run: Any) -> None:
         self.runs += 1
 
     def span(self, *_: Any) -> None: ...

@@ -7,6 +7,7 @@ import gc
 import itertools
 import operator
 import pickle
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 import zarr
-from devices import CPU, Place, checked, everywhere, on_cpu_and_gpu, same
+from devices import CPU, Place, checked, everywhere, numpy_device, on_cpu_and_gpu, same
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -327,6 +328,45 @@ def test_too_much_for_one_pass_takes_several() -> None:
         np.testing.assert_allclose(spread, array.var(axis=0))
 
 
+WAITS = 0.03
+
+
+def waited(a: Any, *axes: Any, **options: Any) -> Any:
+    """A function that takes far longer than its bytes."""
+    time.sleep(WAITS)
+    return np.add.reduce(a, *axes, **options) if options else a + 1
+
+
+@pytest.mark.parametrize("asked", [(waited,), (cf.reduction, waited, np.sum)], ids=["map", "reduction"])
+def test_what_a_function_takes_is_expected(asked: tuple[Any, ...]) -> None:
+    """Plans know functions by the bytes that they touch; a few calls show what else they do with them."""
+    (array,) = volumes(1, (32, 32, 32))
+    (run,) = cf.explain(asked[0], array, *asked[1:], analyze=True, device="cpu").runs
+    assert run.plan.estimate.seconds < WAITS
+    assert run.predicted >= WAITS
+    assert run.bound_by == "compute"
+
+
+def test_what_only_a_run_can_show_is_no_error_before_it() -> None:
+    (array,) = volumes(1, (32, 32, 32))
+    calls = iter(range(1))
+
+    def fails(a: Any) -> Any:
+        if next(calls, None) is None:
+            raise RuntimeError("not again")
+        return a
+
+    with pytest.raises(RuntimeError, match="not again"):
+        cf.explain(fails, array, analyze=True, device="cpu")
+
+
+def test_on_a_device_of_its_own_plans_are_as_good() -> None:
+    (array,) = volumes(1, (32, 32, 32))
+    (run,) = cf.explain(np.negative, array, analyze=True, device=numpy_device("threaded", staged=True)).runs
+    assert run.computing is None
+    assert run.predicted == run.plan.estimate.seconds
+
+
 def test_an_operation_of_an_expression_is_run_to_be_analyzed() -> None:
     (array,) = volumes(1, (32, 32, 32))
     analysis = cf.explain(cf.sum, cf.open(array), analyze=True)
@@ -346,8 +386,8 @@ def test_what_was_predicted_is_shown_beside_what_happened(tmp_path: Path) -> Non
     assert len(analysis.runs) == analysis.report.runs == 2
     for run in analysis.runs:
         assert run.seconds > 0
-        assert run.ratio == pytest.approx(run.seconds / run.plan.estimate.seconds)
-        assert f"predicted {run.plan.estimate.seconds:.3g} s" in str(analysis)
+        assert run.ratio == pytest.approx(run.seconds / run.predicted)
+        assert f"predicted {run.predicted:.3g} s" in str(analysis)
     out = tmp_path / "y.npy"
     analysis = cf.explain(np.sqrt, np.abs(array), out=out, analyze=True, device="cpu")
     assert [run.plan.bytes_out for run in analysis.runs] == [array.nbytes]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 import itertools
 import weakref
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -203,7 +202,7 @@ def test_the_bytes_read_are_the_plans(case: dict[str, Any]) -> None:
     class Watch:
         wants_spans = False
 
-        def started(self, plan: Any, sources: Sequence[Any]) -> None:
+        def started(self, plan: Any, run: Any) -> None:
             source.bytes_read = 0
             watched.append(plan.bytes_in)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -332,7 +332,7 @@ class Landed:
     wants_spans = False
     bytes = 0
 
-    def started(self, plan: Any, sources: Sequence[Any]) -> None: ...
+    def started(self, plan: Any, run: Any) -> None: ...
 
     def landed(self, nbytes_in: int, nbytes_out: int) -> None:
         self.bytes += nbytes_in

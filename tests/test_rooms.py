@@ -34,7 +34,8 @@ FLOORS = (
     "devices.rims devices.nvcomp devices.numpy devices.cupy",
     "devices.clock devices",
     "staging kernel threads crews encoded decoding ring direct flight engine budget calibrate profile progress",
-    "analysis declare prepare launch given graph fusing places passes partition labels stream run adapters api ufuncs",
+    "rehearsal analysis declare prepare launch given graph fusing places passes partition labels stream run adapters "
+    "api ufuncs",
     "pacing iterating overlap",
     "reducing reductions extremes nanreductions selecting counting quantiles binning histograms groups scans "
     "covariance linalg",
