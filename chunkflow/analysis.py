@@ -15,6 +15,10 @@ from chunkflow.stores.base import cold_bytes
 from chunkflow.trace import observing
 from chunkflow.units import format_bytes
 
+HALO = 2
+"""Times the overhead of a block that one with a halo takes besides: what it has in common with the one before is taken
+over, and what lies beyond the edges made up. (Plans do not count it: those with few large blocks were measured.)"""
+
 
 @dataclass(frozen=True)
 class Run:
@@ -42,11 +46,14 @@ class Run:
         """Seconds that it was to take: as planned, but for what was seen of the kernel and of the files before it ran.
 
         Plans know functions by the bytes that they touch, not by what they do with them; where the host computes, that
-        is a large part. And no run takes less time than the disk needs for what is not in memory.
+        is a large part. On a device blocks with halos take more of the host than others. And no run takes less time
+        than the disk needs for what is not in memory.
         """
         planned, seconds = self.plan.estimate, self.plan.estimate.seconds
         if self.computing is not None:
             seconds += (self.computing - planned.stages["compute"]) / self.plan.lanes
+        elif self.plan.machine.staged and self.plan.op.has_halo:
+            seconds += HALO * len(self.plan.grid) * self.plan.machine.overhead
         return max(seconds, self._disk)
 
     @property

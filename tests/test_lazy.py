@@ -362,9 +362,12 @@ def test_what_only_a_run_can_show_is_no_error_before_it() -> None:
 
 def test_on_a_device_of_its_own_plans_are_as_good() -> None:
     (array,) = volumes(1, (32, 32, 32))
-    (run,) = cf.explain(np.negative, array, analyze=True, device=numpy_device("threaded", staged=True)).runs
+    device = numpy_device("threaded", staged=True)
+    (run,) = cf.explain(np.negative, array, analyze=True, device=device).runs
     assert run.computing is None
     assert run.predicted == run.plan.estimate.seconds
+    halo = cf.explain(cf.map_overlap, np.negative, array, depth=1, analyze=True, device=device).runs[0]
+    assert halo.predicted > halo.plan.estimate.seconds, "these take more of the host"
 
 
 def test_an_operation_of_an_expression_is_run_to_be_analyzed() -> None:
