@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -109,8 +110,12 @@ class _Clock:
 
     def started(self, plan: Plan, run: Any = None) -> None:
         """See `chunkflow.trace.Observer`."""
-        cold = cold_bytes(run.sources) if run is not None else 0
-        self._begun.append((plan, cold, _computing(plan, run), time.perf_counter()))
+        cold, computing = 0, None
+        if run is not None:
+            with suppress(Exception):  # the run itself will say what is wrong
+                cold = cold_bytes(run.sources)
+                computing = _computing(run)
+        self._begun.append((plan, cold, computing, time.perf_counter()))
 
     def span(self, stage: Any, start: float, stop: float, nbytes: int) -> None:
         """See `chunkflow.trace.Observer`."""
@@ -127,15 +132,14 @@ class _Clock:
         self.runs.append(Run(plan, time.perf_counter() - begun, cold, computing))
 
 
-def _computing(plan: Plan, run: Any) -> float | None:
+def _computing(run: Any) -> float | None:
     """Seconds that a lane takes to compute all of a run, by its kernel's for a tile: where the host computes."""
-    size = math.prod(plan.tile)
-    if plan.machine.staged or run is None or run.kernel is None or not size:
+    plan: Plan = run.plan
+    sides = tuple(map(min, plan.tile, plan.op.extents))  # a block that users ask for may be larger than the array
+    size = math.prod(sides)
+    if plan.machine.staged or run.kernel is None or not size:
         return None
-    try:
-        seconds = seconds_of(run.kernel, plan.op, run.sources, run.device, run.pool, plan.tile, plan.lanes)
-    except Exception:  # the run itself will say what is wrong
-        return None
+    seconds = seconds_of(run.kernel, plan.op, run.sources, run.device, run.pool, sides, plan.lanes)
     return seconds * math.prod(plan.op.extents) / size
 
 

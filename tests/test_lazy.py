@@ -347,6 +347,29 @@ def test_what_a_function_takes_is_expected(asked: tuple[Any, ...]) -> None:
     assert run.bound_by == "compute"
 
 
+@pytest.mark.parametrize(
+    "work",
+    [
+        lambda x: (cf.cumsum, x),
+        lambda x: (cf.matmul, x, x.T.copy()),
+        lambda x: (cf.quantile, x, 0.3),
+        lambda x: (cf.label_statistics, x, (x * 7).astype("i4")),
+        lambda x: (cf.fft.fftn, x),
+        lambda x: (cf.open(x).mean(), cf.open(x).max()),
+    ],
+)
+def test_kernels_of_all_kinds_are_tried(work: Callable[[np.ndarray], tuple[Any, ...]]) -> None:
+    x = np.random.default_rng(0).random((60, 40), "f4")
+    analysis = cf.explain(*work(x), analyze=True, device="cpu")
+    assert all(run.computing for run in analysis.runs)
+
+
+def test_blocks_larger_than_the_array_are_tried_too() -> None:
+    x = np.ones((60, 40), "f4")
+    (run,) = cf.explain(np.negative, x, chunks=(1000, 7), analyze=True, device="cpu").runs
+    assert run.computing
+
+
 def test_what_only_a_run_can_show_is_no_error_before_it() -> None:
     (array,) = volumes(1, (32, 32, 32))
     calls = iter(range(1))
