@@ -27,7 +27,7 @@ import chunkflow as cf
 from benchmarks import growth
 from benchmarks.cases import CASES, OURS, Bench, Case
 from benchmarks.harness import has_gpu, machine, table, timed
-from chunkflow.analysis import analyzed
+from chunkflow.analysis import Analysis, analyzed
 
 
 @dataclass(frozen=True)
@@ -43,8 +43,8 @@ class Found:
     met: bool | None
     seconds: dict[str, list[float]]
     rates: dict[str, float]
-    overlap: float  # of one more run, of chunkflow, with its stages' times taken: the busiest one's share
-    modelled: float  # seconds that it took for each one predicted
+    overlap: float  # of more runs of chunkflow, with their stages' times taken: the busiest one's share
+    modelled: float  # seconds that they took for each one predicted
 
     @property
     def share(self) -> float:
@@ -63,11 +63,8 @@ def measure(case: Case, bench: Bench, repeats: int) -> Found:
     """Run a case."""
     with cf.Budget(bench.budget):
         seconds = timed(case.runs, repeats, case.check)
-        results: list[Any] = []
-        analysis = analyzed(lambda: results.append(case.runs[OURS]()))
-        case.check(OURS, results.pop())
-    predicted = sum(run.predicted for run in analysis.runs)
-    modelled = sum(run.seconds for run in analysis.runs) / predicted
+        analyses = [_analysis(case) for _ in range(repeats)]
+    modelled = statistics.median([sum(r.seconds for r in a.runs) / sum(r.predicted for r in a.runs) for a in analyses])
     rates = {name: case.amount / statistics.median(times) for name, times in seconds.items()}
     limit, rate = case.limit[0], case.limit[1] or rates[case.limit[0]]
     goal, met = "", None
@@ -75,8 +72,16 @@ def measure(case: Case, bench: Bench, repeats: int) -> Found:
         goal, met = str(case.goal), case.goal.met(rates[OURS], rate)
     elif "dask, threads" in rates:
         goal, met = "dask", rates[OURS] >= rates["dask, threads"]
-    overlap = analysis.report.efficiency
+    overlap = statistics.median([a.report.efficiency for a in analyses])
     return Found(case.name, case.what, case.unit, limit, rate, goal, met, seconds, rates, overlap, modelled)
+
+
+def _analysis(case: Case) -> Analysis:
+    """One more run of chunkflow, whose result is checked like the others."""
+    results: list[Any] = []
+    analysis = analyzed(lambda: results.append(case.runs[OURS]()))
+    case.check(OURS, results.pop())
+    return analysis
 
 
 def described(found: Found, missing: tuple[str, ...]) -> str:

@@ -33,8 +33,8 @@ class Run:
     cold : int
         Bytes of files that it needed and that were not in memory before.
     computing : float, optional
-        Seconds that a lane takes to compute all of it, by calls of the kernel on one tile; None where the plan's own
-        figure is as good.
+        Seconds that a lane takes to compute all of it, by calls of the kernel on a few tiles; None where the plan's
+        own figure is as good.
     """
 
     plan: Plan
@@ -47,14 +47,13 @@ class Run:
         """Seconds that it was to take: as planned, but for what was seen of the kernel and of the files before it ran.
 
         Plans know functions by the bytes that they touch, not by what they do with them; where the host computes, that
-        is a large part. On a device blocks with halos take more of the host than others. And no run takes less time
-        than the disk needs for what is not in memory.
+        is a large part, as are copies from block to block, and memory that is taken for the first ones. On a device
+        blocks with halos take more of the host than others. And no run takes less time than the disk needs for what is
+        not in memory.
         """
-        planned, seconds = self.plan.estimate, self.plan.estimate.seconds
+        planned, seconds = self.plan.estimate, self.plan.estimate.seconds + self._halos
         if self.computing is not None:
-            seconds += (self.computing - planned.stages["compute"]) / self.plan.lanes
-        elif self.plan.machine.staged and self.plan.op.has_halo:
-            seconds += HALO * len(self.plan.grid) * self.plan.machine.overhead
+            seconds += (self.computing - planned.stages["compute"]) / self.plan.lanes + self._taking
         return max(seconds, self._disk)
 
     @property
@@ -68,6 +67,24 @@ class Run:
         stages = self.plan.estimate.stages | ({} if self.computing is None else {"compute": self.computing})
         busiest = max(stages, key=lambda name: stages[name])
         return busiest if self.predicted > self._disk else "the disk"
+
+    @property
+    def _halos(self) -> float:
+        """Seconds for what blocks take over from the ones before them, and have beyond the edges."""
+        plan = self.plan
+        if plan.machine.staged:
+            return HALO * len(plan.grid) * plan.machine.overhead if plan.op.has_halo else 0.0
+        nbytes = 0  # without slots to reuse all of a block is read, which is counted
+        for i, (operand, spec) in enumerate(zip(plan.op.operands, plan.operands, strict=True)):
+            if operand.halo and plan.reuses and not (spec.in_memory and not operand.padded):
+                nbytes += plan.loads(i) * math.prod(plan.slot_shape(i)) * spec.dtype.itemsize - spec.nbytes
+        return nbytes / (plan.machine.read * plan.lanes)
+
+    @property
+    def _taking(self) -> float:
+        """Seconds in which lanes are given the memory in which blocks, and partial results, lie."""
+        memory, fresh = self.plan.memory, self.plan.machine.fresh
+        return (memory.inputs + memory.partials) / (fresh * self.plan.lanes) if fresh else 0.0
 
     @property
     def _disk(self) -> float:
@@ -135,12 +152,9 @@ class _Clock:
 def _computing(run: Any) -> float | None:
     """Seconds that a lane takes to compute all of a run, by its kernel's for a tile: where the host computes."""
     plan: Plan = run.plan
-    sides = tuple(map(min, plan.tile, plan.op.extents))  # a block that users ask for may be larger than the array
-    size = math.prod(sides)
-    if plan.machine.staged or run.kernel is None or not size:
+    if plan.machine.staged or run.kernel is None or not math.prod(plan.op.extents):
         return None
-    seconds = seconds_of(run.kernel, plan.op, run.sources, run.device, run.pool, sides, plan.lanes)
-    return seconds * math.prod(plan.op.extents) / size
+    return seconds_of(run.kernel, plan, run.sources, run.device, run.pool)
 
 
 def analyzed(run: Callable[[], Any]) -> Analysis:

@@ -76,10 +76,14 @@ class Machine:
         Rates at which chunks are decoded and encoded, besides being read and written: an ordinary codec's, for
         which one it is nobody knows before.
     create : float
-        Rate at which new files are written, whose pages the system has to make one writer at a time; 0 for as others.
+        Rate at which new files are written by all lanes, as the system makes their pages for one writer at a time; 0
+        for as others.
     disk : float
         Rate at which bytes of files come that are not in the system's memory; 0: as fast as others. No plan counts it,
         since results would differ in their last bits by what is there, but what `chunkflow.analysis` expects of a run.
+    fresh : float
+        Rate at which a lane is given memory that it has not used before; 0: in no time. As with `disk`, no plan counts
+        it: what a run takes of the host's memory it takes but once, however long it is.
     multiply : float
         Multiply-adds per second in products of matrices, of the whole device; 0 for what is usual.
     accumulates : bool
@@ -109,6 +113,7 @@ class Machine:
     handling: float = 0.0
     create: float = 0.0
     disk: float = 2e9
+    fresh: float = 0.0
     multiply: float = 0.0
     accumulates: bool = False
     decodings: tuple[Decoding, ...] = ()
@@ -190,8 +195,8 @@ def estimate(
         "compute": (traffic.compute + spilled * (1 / machine.spill - 1)) / machine.compute,
         "write": traffic.write / machine.write + traffic.encode / (machine.encode * encoders),
     }
-    if machine.create:
-        stages["write"] += traffic.created * (1 / machine.create - 1 / machine.write)
+    if machine.create:  # lanes that write such files wait for one another
+        stages["write"] += traffic.created * ((1 if machine.staged else lanes) / machine.create - 1 / machine.write)
     if machine.staged:
         stages["upload"] = traffic.upload / machine.upload
         stages["download"] = traffic.download / machine.download

@@ -1,8 +1,8 @@
 """Blocks of a device that shares the host's memory: the lane that computes a block reads and stores it too.
 
-Nothing is staged and nothing handed from thread to thread, so a block stays in one core's cache. Sources
-in memory are not even read: the function gets a read-only view. What is behind a network has lanes of its own: they
-fetch a lane's next block while it computes one, and put the one before.
+Nothing is staged and nothing handed from thread to thread, so a block stays in one core's cache. What lies within a
+source in memory is not even read: the function gets a read-only view. What is behind a network has lanes of its own:
+they fetch a lane's next block while it computes one, and put the one before.
 """
 
 from __future__ import annotations
@@ -14,14 +14,12 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from functools import partial
 from typing import Any
 
-import numpy as np
-
 from chunkflow.devices.base import Block, Device, Edge, Lane, Pool
 from chunkflow.grid import Piece, Region, shape_of, shift
 from chunkflow.ops.blockwise import Operand
 from chunkflow.plan import Plan, Step
 from chunkflow.spec import ArraySpec
-from chunkflow.staging import Loaded, Result, Slot, make_slots, read_whole
+from chunkflow.staging import Loaded, Result, Slot, make_slots
 from chunkflow.stores.base import Sink, Source
 from chunkflow.trace import Trace
 
@@ -71,6 +69,11 @@ def _apart(plan: Plan, specs: Sequence[ArraySpec], device: Device) -> list[Lane]
     return [device.lane() for _ in range(plan.lanes)] if any(spec.remote for spec in specs) else []
 
 
+def _beyond(region: Region, nest: Operand) -> bool:
+    """Whether a block reaches beyond the array's edges."""
+    return bool(nest.halo) and any(s.start < 0 or s.stop > n for s, n in zip(region, nest.extents, strict=True))
+
+
 class DirectFeeder:
     """Reads blocks on the lanes that will compute them."""
 
@@ -81,7 +84,8 @@ class DirectFeeder:
         # Decoding takes memory of its own, at other times than the block: each is given back in turn.
         self._fleeting = [cut.units is not None and plan.private(i) for i, cut in enumerate(plan.cuts_in)]
         self._slots: list[list[Slot]] = [
-            [] if spec.in_memory else make_slots(plan, device, pool, i, 1) for i, spec in enumerate(plan.operands)
+            [] if spec.in_memory and not plan.op.operands[i].padded else make_slots(plan, device, pool, i, 1)
+            for i, spec in enumerate(plan.operands)
         ]
 
     def load(self, step: Step, operand: int, lane: Lane) -> Loaded:
@@ -89,8 +93,8 @@ class DirectFeeder:
         region, source = step.sources[operand], self._sources[operand]
         spec, slots = self._plan.operands[operand], self._slots[operand]
         nest = self._plan.op.operands[operand]
-        if not slots:
-            return self._view(source, nest, spec, region, lane)
+        if spec.in_memory and not _beyond(region, nest):
+            return Loaded(Block(source.view(region), spec.order, source), region)
         if spec.remote:
             lane = self._lanes[step.loads[operand] % len(self._lanes)]
         slot = slots[step.loads[operand] % len(slots)]
@@ -117,21 +121,6 @@ class DirectFeeder:
         lane.record(slot.uploaded[0])
         slot.fillers = {0}
         return Loaded(block, region, slot, pending=pending, fleeting=self._fleeting[operand])
-
-    def _view(self, source: Source, nest: Operand, spec: ArraySpec, region: Region, lane: Lane) -> Loaded:
-        """A block of a source in memory: the very elements, or a copy where it reaches beyond the edges."""
-        block = Block(None, spec.order, source)
-        if not nest.halo or all(s.start >= 0 and s.stop <= n for s, n in zip(region, spec.shape, strict=True)):
-            block.array = source.view(region)
-            return Loaded(block, region)
-
-        def read() -> None:
-            array = np.empty(shape_of(region), spec.dtype)
-            read_whole(source, nest, region, array)
-            array.flags.writeable = False
-            block.array = array
-
-        return Loaded(block, region, pending=lane.call(read))
 
     def finish(self) -> None:
         """No block follows, which makes no difference."""

@@ -169,21 +169,21 @@ def _take_over(step: Step, held: Held, before: Held, lane: Lane, device: Device,
     for loaded, known, previous in zip(held, step.kept, before, strict=True):
         if known is None or loaded.slot is None:
             continue
-        assert previous.slot is not None
-        assert previous.ready is not None
         lane.wait(loaded.after, Edge.OVERWRITE)
-        lane.wait([previous.ready], Edge.COMPLETE)
+        if previous.ready is not None:  # else it is a view of an array in memory
+            lane.wait([previous.ready], Edge.COMPLETE)
 
         def take(loaded: Loaded = loaded, known: Region = known, previous: Loaded = previous) -> None:
             with pool.active():
                 loaded.take_over(known, previous)
 
-        taken = lane.call(take, reads=(previous.slot,), writes=(PartOf(loaded.slot, "halo"),))
+        taken = lane.call(take, reads=(previous.block.owner,), writes=(PartOf(loaded.slot, "halo"),))
         loaded.calls.append(taken)
         done = device.event()
         lane.record(done)
         loaded.after.append(done)  # for what writes all of the slot
-        previous.slot.readers.append(done)
+        if previous.slot is not None:
+            previous.slot.readers.append(done)
 
 
 def _complete(plan: Plan, step: Step, held: Held, lane: Lane, device: Device, pool: Pool) -> None:

@@ -140,10 +140,11 @@ def tuned(device: Device, nbytes: int = 1 << 30, folder: Path | None = None) -> 
     out = np.zeros_like(x)
     with Budget(4 * x.nbytes if 8 * x.nbytes < device.free_memory() else "50%") as budget:
         options: dict[str, Any] = {"device": device, "budget": budget}
-        machine = _staged(device, x, out, files, options) if device.machine.staged else _shared(device, x, out)
-        disk = files.disk(options)
+        machine = _staged(device, x, out, options) if device.machine.staged else _shared(device, x, out)
+        with _planned(device, machine):
+            create, disk = files.create(options), files.disk(options)
         lacks = "" if disk else f"files in {files.folder} stay in memory, so no disk is measured: name one with --dir"
-        machine = replace(machine, multiply=_products(device), disk=disk or machine.disk)
+        machine = replace(machine, multiply=_products(device), create=create, disk=disk or machine.disk)
         with _planned(device, machine):
             few = x[:BLOCKS]
             many, one = (_seconds(partial(api.map, np.negative, few, chunks=(n, -1), **options)) for n in (1, -1))
@@ -185,7 +186,7 @@ def _profiled(run: Callable[[], Any]) -> Report:
     return profile.report
 
 
-def _staged(device: Device, x: np.ndarray, out: np.ndarray, files: Files, options: dict[str, Any]) -> Machine:
+def _staged(device: Device, x: np.ndarray, out: np.ndarray, options: dict[str, Any]) -> Machine:
     """Threads and pieces with which a sum and a map are fastest, and the rates of their stages then."""
 
     def both() -> float:
@@ -208,10 +209,9 @@ def _staged(device: Device, x: np.ndarray, out: np.ndarray, files: Files, option
     with _planned(device, best):
         up = _profiled(lambda: reductions.sum(x, **options))
         down = _profiled(lambda: api.map(_widened, x.view("u1")[:, :1024], out=out, **options))
-        create = files.create(options)
     seen = [*up.stages, *(stage for stage in down.stages if stage.name in ("download", "write"))]
     rates: dict[str, Any] = {stage.name: stage.rate for stage in seen}
-    return replace(best, **rates | {"compute": _steps(device, x), "create": create})
+    return replace(best, **rates | {"compute": _steps(device, x)})
 
 
 def _widened(block: Any) -> Any:
@@ -241,7 +241,18 @@ def _shared(device: Device, x: np.ndarray, out: np.ndarray) -> Machine:
         read=each(lambda i, slot, _: np.copyto(slot, x[i : i + rows])),
         write=each(lambda i, slot, _: np.copyto(out[i : i + rows], slot)),
         compute=3 * each(lambda _, slot, other: np.negative(slot, out=other).sum(dtype="f8")),
+        fresh=_given(lanes),
     )
+
+
+def _given(lanes: int) -> float:
+    """Bytes per second of memory that a lane has not used before, but that the system has given out already."""
+
+    def take(_: int) -> None:
+        np.empty(LARGE, np.uint8).fill(0)
+
+    with ThreadPoolExecutor(lanes) as threads:
+        return LARGE / _seconds(lambda: list(threads.map(take, range(lanes))))
 
 
 def _products(device: Device) -> float:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import copy
 import gc
 import itertools
+import math
 import operator
 import pickle
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,11 +23,15 @@ from hypothesis import strategies as st
 
 import chunkflow as cf
 from chunkflow import partition, passes
+from chunkflow.analysis import Run
+from chunkflow.devices.numpy import NumpyDevice
+from chunkflow.devices.rates import cpu
 from chunkflow.errors import ArgumentError, ResultError
 from chunkflow.fusing import fused
 from chunkflow.graph import Op
 from chunkflow.passes import Evaluation
 from chunkflow.prepare import Options
+from chunkflow.testing.arrays import CountingSource
 
 SHAPE = (6, 5, 7)
 
@@ -368,6 +374,45 @@ def test_blocks_larger_than_the_array_are_tried_too() -> None:
     x = np.ones((60, 40), "f4")
     (run,) = cf.explain(np.negative, x, chunks=(1000, 7), analyze=True, device="cpu").runs
     assert run.computing
+
+
+def test_of_a_file_little_is_read_before_the_run() -> None:
+    """Or all of it might be in memory by then, and the run take less than it would have."""
+    array = np.random.default_rng(0).random((256, 128, 128), "f4")
+    device = NumpyDevice(machine=replace(cpu(2), cache=1 << 20, piece=1 << 20))
+    planned, analyzed = CountingSource(array), CountingSource(array)
+    cf.map(np.negative, planned, device=device)
+    (run,) = cf.explain(np.negative, analyzed, analyze=True, device=device).runs
+    assert run.computing
+    assert run.plan.tile != run.plan.block, "this is about a few tiles of a block"
+    tile = math.prod(run.plan.tile) * array.itemsize
+    assert 0 < analyzed.bytes_read - planned.bytes_read <= run.plan.lanes * tile
+
+
+def test_memory_and_halos_are_expected_to_take_time_on_the_cpu() -> None:
+    (array,) = volumes(1, (64, 32, 32))
+
+    def run_with(**rates: float) -> Run:
+        device = NumpyDevice(machine=replace(cpu(2), **rates))
+        options = {"depth": 1, "boundary": boundary, "chunks": (4, -1, -1), "device": device, "analyze": True}
+        run: Run = cf.explain(cf.map_overlap, np.negative, array, **options).runs[0]
+        return replace(run, computing=1.0)
+
+    boundary = "nearest"
+    usual, slow = run_with(), run_with(fresh=1e6)
+    memory = usual.plan.memory
+    assert memory.inputs >= 2 * 6 * 34 * 34 * array.itemsize
+    expected = (memory.inputs + memory.partials) / 2e6
+    assert slow.predicted - usual.predicted == pytest.approx(expected)
+    # Each of 16 blocks has its rim, and all but the first two planes of the one before.
+    seconds = usual.plan.estimate.seconds + (1 - usual.plan.estimate.stages["compute"]) / 2
+    more = (16 * 6 * 34 * 34 - 64 * 32 * 32) * array.itemsize
+    assert usual.predicted - seconds == pytest.approx(more / (2 * usual.plan.machine.read))
+    boundary = "none"
+    views = run_with(fresh=1e6)
+    assert views.plan.memory.inputs == 0
+    seconds = views.plan.estimate.seconds + (1 - views.plan.estimate.stages["compute"]) / 2
+    assert views.predicted == pytest.approx(seconds), "these are the array's own elements"
 
 
 def test_what_only_a_run_can_show_is_no_error_before_it() -> None:

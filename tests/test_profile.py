@@ -8,10 +8,12 @@ import threading
 import time
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import chunkflow as cf
 from chunkflow import trace
 from chunkflow.errors import ChunkflowError
 from chunkflow.profile import Busy, Profile, Report, StageReport
@@ -98,6 +100,19 @@ def test_report_of_a_run() -> None:
     assert report.stages[1].rate == 400
     assert (report.runs, report.peak, report.bound_by) == (1, 7, "read")
     assert report.efficiency == pytest.approx(1.5 / report.seconds)
+
+
+def test_a_stencil_of_an_array_in_memory_shows_what_its_blocks_take() -> None:
+    """They reach beyond the edges, so they are copies: time to make them, and memory, which the report has."""
+    x = np.ones((32, 16, 16), "f4")
+    with cf.Profile() as profile:
+        cf.map_overlap(lambda b: b + 0, x, depth=1, boundary="nearest", chunks=(4, -1, -1), device="cpu")
+    read = next(stage for stage in profile.report.stages if stage.name == "read")
+    assert read.nbytes == x.nbytes, "a block takes over what the one before has"
+    assert profile.report.peak >= 6 * 18 * 18 * 4
+    with cf.Profile() as profile:
+        cf.map_overlap(lambda b: b + 0, x, depth=1, boundary="none", chunks=(4, -1, -1), device="cpu")
+    assert "read" not in {stage.name for stage in profile.report.stages}, "these are views"
 
 
 def test_entered_again_it_adds_up() -> None:

@@ -23,7 +23,10 @@ from chunkflow.host import cores, processor
 
 VARIABLE = "CHUNKFLOW_RATES"
 
-RATES = ("read", "upload", "compute", "download", "write", "create", "disk", "multiply")
+ABSENT = ("create", "disk", "fresh", "multiply")
+"""Rates that a device may lack."""
+
+RATES = ("read", "upload", "compute", "download", "write", *ABSENT)
 """Bytes, or multiply-adds, per second."""
 
 SIZES = {"threads": (1, 256), "piece": (4 << 10, 1 << 30)}
@@ -110,7 +113,7 @@ def _checked(values: object) -> dict[str, Any]:
             raise ValueError(f"it has an unknown entry {name!r}")
         if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value) or value < 0:
             raise ValueError(f"{name} is {value!r}, which is no rate")
-        low, high = SIZES.get(name, (0 if name in ("overhead", "create", "disk", "multiply") else 1, math.inf))
+        low, high = SIZES.get(name, (0 if name in ("overhead", *ABSENT) else 1, math.inf))
         if 0 < value < 1 and name not in ("overhead", *SIZES):
             raise ValueError(f"{name} is {value!r}, which is less than a byte per second")
         if not low <= value <= high or (name in SIZES and not isinstance(value, int)):
