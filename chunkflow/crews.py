@@ -4,9 +4,9 @@ A block is moved in pieces. Feeders take the next piece, wait until one of their
 uploaded, fill it and enqueue its upload on their own lane; drainers do the reverse. Each thread keeps
 its slots in turn, so that one is filled (or stored) while the other is on the link.
 
-Where there are compiled loops (`chunkflow.devices.moving`), a thread takes its share of a block in one call that does
-the same; what follows here is then for blocks that are no run in their store, and for errors. Every call that gives
-Python's lock away has to wait for it again while other threads have it, so there are few of them for a piece.
+Where there are compiled loops (`chunkflow.devices.moving`), threads stand in a line (`chunkflow.devices.line`) and move
+one block after the other by these, without Python's lock: for that a dozen threads would keep each other waiting, and
+the run. What follows here is for the first share of each, for blocks that are no run in their store, and for errors.
 """
 
 from __future__ import annotations
@@ -14,28 +14,30 @@ from __future__ import annotations
 import itertools
 import threading
 import time
-from collections import deque
 from contextlib import suppress
 from queue import Empty, SimpleQueue
+from typing import cast
 
-from chunkflow.devices.base import Block, Device, Edge, HostSlot, Lane, Pool
+from chunkflow.devices.base import Block, Device, Edge, Lane, Pool
+from chunkflow.devices.line import MOVERS, NOTHING, OVER, SHARE, TOKEN
 from chunkflow.devices.moving import Mover, Share, tabled
 from chunkflow.grid import Piece, Region, shift
 from chunkflow.interrupts import Since
 from chunkflow.memory import Ring
 from chunkflow.staging import Transfer, Work
+from chunkflow.stations import Station
 from chunkflow.stores.base import Sink, Source, keeping, run_of
 from chunkflow.threads import Borrowed
-from chunkflow.trace import Stage, Trace
-
-FEW = 3
-"""Pieces that a thread should find in a share: to take one up it needs Python's lock, for which others then wait."""
+from chunkflow.trace import Trace
 
 Pieces = tuple[Piece, ...]
 
 
 class Crew:
-    """Threads that take pieces from one queue, with a lane and pinned slots each."""
+    """Threads that take pieces from one queue, with a lane and pinned slots each. In a line a token stands for each."""
+
+    up: bool
+    """Whether pieces go to the device."""
 
     def __init__(self, device: Device, pool: Pool, ring: Ring, trace: Trace, name: str) -> None:
         self.device, self.pool, self.ring, self.trace, self.name = device, pool, ring, trace, name
@@ -47,7 +49,7 @@ class Crew:
         self.threads: list[Borrowed] = []
         self.over = self.shut = False
         self.gate = threading.Lock()
-        self.shares: deque[Share] = deque(maxlen=ring.threads)  # that threads have taken lately
+        self.line = None if device.lines is None else device.lines()
         self.slots = pool.host_slots(ring.threads * ring.slots, ring.slot_bytes)
         self.scratch = [pool.allocate(ring.scratch) if ring.scratch else None for _ in range(ring.threads)]
         for slot in self.slots:
@@ -89,13 +91,44 @@ class Crew:
 
     def _refuse(self, error: BaseException) -> None:
         """Fail whatever comes: nobody may wait for it."""
-        while (work := self.queue.get()) is not None:
+        while (work := self.next()) is not None:
             work[0].fail(error)
             work[0].left.arrive()
 
     def work(self, number: int, lane: Lane, stations: list[Station], mover: Mover | None) -> None:
-        """Move pieces, and shares by the `mover`, until the queue says None."""
+        """Move pieces, and shares by the `mover`, until nothing follows."""
         raise NotImplementedError
+
+    def next(self, number: int = 0, mover: Mover | None = None, *, wait: bool = True) -> Work | None:
+        """The next piece, or share of which Python has something to do; None if nothing follows.
+
+        A thread with a `mover`, whose stations are free, moves other shares meanwhile.
+
+        Raises
+        ------
+        Empty
+            There is none yet, and nobody is to `wait`.
+        """
+        if self.line is None:
+            return self.queue.get(wait)
+        while True:
+            error: Exception | None = None
+            if mover is None or number >= MOVERS:
+                what, moved = self.line.take(wait=wait)
+            else:
+                what, moved, error = self.line.serve(mover, number, self.trace.span, up=self.up, wait=wait)
+            if what == TOKEN:
+                return self.queue.get()
+            if what == OVER:
+                return None
+            if what == NOTHING:
+                raise Empty
+            transfer = cast(Transfer, moved)
+            if error is not None:
+                transfer.fail(error)
+            if what == SHARE or error is not None or (mover is not None and mover.has_failed):
+                return transfer, -1
+            transfer.left.arrive()
 
     def share(self, store: Source | Sink, region: Region, block: Block, pieces: Pieces, places: Pieces) -> Share | None:
         """What the compiled loops must know to move a region as `pieces`, that lie at `places` in the block.
@@ -103,25 +136,28 @@ class Crew:
         None where there are no such loops, or more is to be done than they can.
         """
         item, landing = block.array.dtype.itemsize, self.ring.scratch > 0
-        tables = tabled(pieces, places, item, landing=landing) if self.device.compiled else None
+        tables = tabled(pieces, places, item, landing=landing) if self.line is not None else None
         if tables is None or tables.landing > self.ring.scratch:
             return None
         run = run_of(store, region) if tables.runs and store.spec.order == block.order else None
         return Share(tables, run, self.device.address(block.array))
 
-    def parcels(self, share: Share | None, pieces: Pieces) -> int:
-        """How many entries of the queue a transfer takes: its pieces, or a share for each thread that may have some."""
-        if share is None or not share.streams:
-            return len(pieces)
-        return min(-(-len(pieces) // FEW), self.ring.threads)
-
     def publish(self, transfer: Transfer, share: Share | None, pieces: Pieces) -> None:
         """Let the threads have a transfer."""
         transfer.share, transfer.pieces = share, pieces
         transfer.published.arrive()
-        streams = share is not None and share.streams
-        for number in range(self.parcels(share, pieces)):
-            self.queue.put((transfer, -1 if streams else number))
+        if self.line is not None and share is not None and share.streams:
+            parts = min(len(pieces), self.ring.threads)
+            marks = transfer.slot.uploaded if transfer.slot is not None else ()
+            job = self.line.job(transfer, share, parts, transfer.after, marks)
+            transfer.left = job
+            job.put()
+        else:
+            transfer.left = self.device.latch(len(pieces))
+            for number in range(len(pieces)):
+                self.queue.put((transfer, number))
+                if self.line is not None:
+                    self.line.token()
         if not self.threads:
             self._start()
 
@@ -129,14 +165,16 @@ class Crew:
         """Nothing more will be published: threads end when all is done."""
         if not self.over:
             self.over = True
+            if self.line is not None:
+                self.line.over()
+                return
             for _ in self.threads:
                 self.queue.put(None)
 
     def _join(self) -> None:
         self.finish()
-        if self.stopping:
-            for share in tuple(self.shares):  # atomic, as appending is
-                share.stop()
+        if self.stopping and self.line is not None:
+            self.line.stop()
         for shut in (False, True):  # none passes the gate any more; one that just did is waited for
             with self.gate:
                 self.shut = shut
@@ -153,6 +191,8 @@ class Crew:
                 break
             except KeyboardInterrupt as error:
                 interrupt, self.stopping = error, True
+        if self.line is not None:
+            self.line.clear()
         self.pool.release_host(self.slots)
         for scratch in self.scratch:
             if scratch is not None:
@@ -165,56 +205,36 @@ class Crew:
             raise failure
 
 
-class Station:
-    """A thread's pinned slot, with the event that tells when its copy is done (and began, if anyone asks)."""
-
-    __slots__ = ("begun", "busy", "done", "number", "slot")
-
-    def __init__(self, number: int, slot: HostSlot, device: Device, timed: bool) -> None:
-        self.number, self.slot = number, slot
-        self.done = device.event(timed=timed)
-        self.begun = device.event(timed=True) if timed else None
-        self.busy: tuple[Transfer, Piece] | None = None
-
-    def mark_begin(self, lane: Lane) -> None:
-        """Mark where the copy begins, if anyone asks."""
-        if self.begun is not None:
-            lane.record(self.begun)
-
-    def wait(self, edge: Edge, trace: Trace) -> None:
-        """Wait for the copy, if there is one, and report its time."""
-        if self.busy is None:
-            return
-        self.done.synchronize(edge)
-        if self.begun is not None:
-            transfer, piece = self.busy
-            nbytes = piece.size * transfer.block.array.dtype.itemsize
-            stage: Stage = "upload" if transfer.result is None else "download"
-            trace.span(stage, self.begun.seconds(), self.done.seconds(), nbytes)
-        self.busy = None
+def _forget(mover: Mover | None) -> None:
+    """Leave pieces alone that a thread could not move: their transfer has failed."""
+    if mover is not None:
+        mover.failed()
 
 
 class Feeders(Crew):
     """Fill slots from the store and upload them."""
 
+    up = True
+
     def work(self, number: int, lane: Lane, stations: list[Station], mover: Mover | None) -> None:
         """See `Crew.work`."""
         turns = itertools.cycle(stations)
         previous: Transfer | None = None
-        shared = False  # whether copies of a share may be on their way
-        while (work := self.queue.get()) is not None:
+        shared = False  # whether copies of shares, and no others, may be on their way
+        while (work := self.next(number, mover if shared and not any(s.busy for s in stations) else None)) is not None:
             transfer, piece = work
             try:
+                if mover is not None and shared and piece >= 0:
+                    mover.finish(self.trace.span)
+                    shared = False
                 if self.stopping or transfer.error is not None:
+                    _forget(mover)
                     continue
                 if transfer is not previous:
                     transfer.published.wait(Edge.PUBLISHED)
                     if piece >= 0:
                         lane.wait(transfer.after, Edge.OVERWRITE)
                     previous = transfer
-                if mover is not None and shared and piece >= 0:
-                    mover.finish(self.trace.span)
-                    shared = False
                 if piece >= 0:
                     self._feed(number, lane, next(turns), transfer, piece, mover)
                 else:
@@ -235,15 +255,17 @@ class Feeders(Crew):
         share, slot = transfer.share, transfer.slot
         assert share is not None
         assert slot is not None
-        self.shares.append(share)
         for station in stations:
             station.wait(Edge.REFILL, self.trace)
             station.slot.pin()
-        while failed := mover.feed(share, self.trace.span, transfer.after, slot.uploaded[number]):
+        mark = slot.uploaded[number]
+        failed = mover.failed() or mover.feed(share, self.trace.span, transfer.after, mark)
+        while failed:
             mover.finish(self.trace.span)
             for _, piece in failed:
                 self._feed(number, lane, stations[0], transfer, piece, mover)
             stations[0].wait(Edge.REFILL, self.trace)
+            failed = mover.feed(share, self.trace.span, transfer.after, mark)
         slot.fillers.add(number)
 
     def _feed(
@@ -273,14 +295,17 @@ class Feeders(Crew):
 class Drainers(Crew):
     """Download results into slots and store them."""
 
+    up = False
+
     def work(self, number: int, lane: Lane, stations: list[Station], mover: Mover | None) -> None:
         """See `Crew.work`."""
         turns = itertools.cycle(stations)
         flying: list[Station] = []
         previous: Transfer | None = None
+        shared = False
         while True:
             try:  # store what has landed rather than wait for more work
-                work = self.queue.get_nowait() if flying else self.queue.get()
+                work = self.next(number, mover if shared and not flying else None, wait=not flying)
             except Empty:
                 self._store(flying.pop(0))
                 continue
@@ -290,6 +315,8 @@ class Drainers(Crew):
             while len(flying) == len(stations) or (flying and piece < 0):
                 self._store(flying.pop(0))
             if self.stopping or transfer.error is not None:
+                _forget(mover)
+                self._end(lane)
                 transfer.left.arrive()
                 continue
             try:
@@ -301,6 +328,7 @@ class Drainers(Crew):
                 if piece < 0:
                     assert mover is not None
                     self._drain_share(stations, transfer, mover)
+                    shared = True
                     transfer.left.arrive()
                     continue
                 station = next(turns)
@@ -315,21 +343,27 @@ class Drainers(Crew):
                 flying.append(station)
             except BaseException as error:
                 transfer.fail(error)
-                with suppress(Exception):  # what is on the link still reads the result, which is freed next
-                    lane.synchronize()
+                self._end(lane)
                 transfer.left.arrive()
         for station in flying:
             self._store(station)
 
+    @staticmethod
+    def _end(lane: Lane) -> None:
+        """Wait for what is on the link, and still reads a result of which nobody will store it: that is freed next."""
+        with suppress(Exception):
+            lane.synchronize()
+
     def _drain_share(self, stations: list[Station], transfer: Transfer, mover: Mover) -> None:
         """Let the compiled loop store what is left of a share; a piece that it can't is stored here, or raises."""
         assert transfer.share is not None
-        self.shares.append(transfer.share)
         for station in stations:
             station.slot.pin()
-        while failed := mover.drain(transfer.share, self.trace.span, transfer.after):
+        failed = mover.failed() or mover.drain(transfer.share, self.trace.span, transfer.after)
+        while failed:
             for number, piece in failed:
                 self._write(stations[number], transfer, transfer.pieces[piece])
+            failed = mover.drain(transfer.share, self.trace.span, transfer.after)
 
     def _store(self, station: Station) -> None:
         assert station.busy is not None

@@ -131,7 +131,6 @@ class Unpacker:
             (),
             buffer,
             self._device.latch(1),
-            self._device.latch(len(pieces)),
             turn.slot.readers,
             slot=turn.slot,
         )

@@ -11,12 +11,13 @@ from typing import Any
 
 import numpy as np
 
-from chunkflow.crews import Feeders, Station
+from chunkflow.crews import Feeders
 from chunkflow.devices.base import Block, Edge, Event, Lane, shaped
 from chunkflow.devices.moving import Mover, one_run
 from chunkflow.grid import Piece, Region, Shape, permuted, shape_of, shift
 from chunkflow.packed import ALIGNMENT, Packed
 from chunkflow.staging import Transfer
+from chunkflow.stations import Station
 
 
 class Chunk:

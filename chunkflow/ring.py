@@ -8,7 +8,7 @@ from functools import partial
 
 from chunkflow.crews import Drainers
 from chunkflow.decoding import Unpacker
-from chunkflow.devices.base import Block, Device, Edge, Lane, Pool
+from chunkflow.devices.base import Block, Device, Edge, Lane, Latch, Pool
 from chunkflow.encoded import EncodedFeeders
 from chunkflow.grid import placed, shape_of
 from chunkflow.plan import Plan, Step
@@ -60,7 +60,6 @@ class RingFeeder:
                 tuple([s.start - p for s, p in zip(part, place, strict=True)]),
                 block,
                 self._device.latch(1),
-                self._device.latch(self._crew.parcels(share, places)),
                 readers,
                 slot=slot,
             )
@@ -92,6 +91,12 @@ class RingFeeder:
             slot.release(self._pool)
 
 
+def _all(stored: Sequence[Latch]) -> None:
+    """Wait until all parts of a result are stored."""
+    for latch in stored:
+        latch.wait(Edge.STORED)
+
+
 class RingDrainer:
     """Stores results through the pinned ring."""
 
@@ -120,13 +125,14 @@ class RingDrainer:
             self._crew.share(sink, region, block, pieces, pieces)
             for (sink, region), block, pieces in zip(stores, blocks, parts, strict=True)
         ]
-        stored = self._device.latch(sum(map(self._crew.parcels, shares, parts)))
-        result.wait = partial(stored.wait, Edge.STORED)
+        stored: list[Latch] = []
+        result.wait = partial(_all, stored)
         result.blocks += blocks
         for (sink, region), block, share, pieces in zip(stores, blocks, shares, parts, strict=True):
             start = tuple([side.start for side in region])
-            transfer = Transfer(sink, start, block, self._device.latch(1), stored, (result.done,), result=result)
+            transfer = Transfer(sink, start, block, self._device.latch(1), (result.done,), result=result)
             self._crew.publish(transfer, share, pieces)
+            stored.append(transfer.left)
 
     def finish(self) -> None:
         """No result follows."""

@@ -13,6 +13,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from chunkflow.devices.base import Block, Device, Edge, Event, Lane, Latch, Pending, Pool, shaped
+from chunkflow.devices.line import Job
 from chunkflow.devices.moving import Share
 from chunkflow.grid import Piece, Region, Shape, permuted, within
 from chunkflow.halo import fill, parts
@@ -103,7 +104,7 @@ class Loaded:
     def enqueued(self) -> None:
         """Wait until every upload is enqueued, so that its events can be waited for; raise what failed."""
         for transfer in self.transfers:
-            transfer.left.wait(Edge.ENQUEUED)
+            transfer.enqueued()
         for transfer in self.transfers:
             if transfer.error is not None:
                 raise_once(transfer)
@@ -191,6 +192,8 @@ class Transfer:
     that are where these take pieces by themselves from the `share`.
     """
 
+    left: Latch
+
     __slots__ = ("after", "block", "error", "left", "pieces", "published", "result", "share", "slot", "start", "store")
 
     def __init__(
@@ -199,18 +202,23 @@ class Transfer:
         start: Shape,
         block: Block,
         published: Latch,
-        left: Latch,
         after: Sequence[Event],
         *,
         slot: Slot | None = None,
         result: Result | None = None,
     ) -> None:
-        self.store, self.block, self.published, self.left = store, block, published, left
+        self.store, self.block, self.published = store, block, published
         self.start = start
         self.after, self.slot, self.result = after, slot, result
         self.share: Share | None = None
         self.pieces: Sequence[Piece] = ()
         self.error: BaseException | None = None
+
+    def enqueued(self) -> None:
+        """Wait until every upload is enqueued."""
+        self.left.wait(Edge.ENQUEUED)
+        if self.slot is not None and isinstance(self.left, Job):
+            self.slot.fillers.update(self.left.movers)
 
     def fail(self, error: BaseException) -> None:
         """Keep the first error; the pieces that follow are dropped."""

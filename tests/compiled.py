@@ -6,9 +6,11 @@ import ctypes
 import time
 from collections.abc import Sequence
 from ctypes import CFUNCTYPE, POINTER, c_float, c_int, c_size_t, c_uint, c_uint64, c_void_p
+from functools import partial
 from typing import Any
 
 from chunkflow.devices.base import Edge, HostSlot
+from chunkflow.devices.line import Line
 from chunkflow.devices.moving import Mover, staging
 from chunkflow.devices.numpy import NumpyDevice
 
@@ -40,11 +42,10 @@ class Copy3D(ctypes.Structure):
 class CompiledDevice(NumpyDevice):
     """`fail_after` copies the driver refuses every further one with error 700."""
 
-    compiled = True
-
     def __init__(self, *, fail_after: int = 1 << 62, **options: Any) -> None:
         super().__init__(staged=True, **options)
         self.shares = 0
+        self.lines = partial(Line, self._key)
         self._left = fail_after
         self._known: dict[int, Any] = {}
         self._clock = self._key(object())

@@ -5,11 +5,15 @@ from __future__ import annotations
 import ctypes
 import math
 import os
+import signal
 import subprocess
 import sys
 import tempfile
+import threading
 from collections import defaultdict
+from contextlib import nullcontext
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -22,8 +26,9 @@ from hypothesis import strategies as st
 from positions import at_positions
 
 import chunkflow as cf
-from chunkflow.devices import moving
-from chunkflow.devices.base import HostSlot
+from chunkflow import crews
+from chunkflow.devices import line, moving
+from chunkflow.devices.base import Edge, HostSlot
 from chunkflow.devices.numpy import NumpyPool
 from chunkflow.errors import DeviceError
 from chunkflow.grid import pieces, placed
@@ -43,13 +48,13 @@ def device(mode: str = "threaded", *, kind: type[CompiledDevice] = CompiledDevic
 
 
 def counted(monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
-    """How often each loop was called."""
-    made = {"feed": 0, "drain": 0, "finish": 0}
-    for name in made:
+    """How many shares there were each way, and how often Python called each loop."""
+    made = {"up": 0, "down": 0, "feed": 0, "drain": 0, "finish": 0}
+    for name in ("job", "feed", "drain", "finish"):
         loop = getattr(moving.staging, name)
 
         def call(*args: Any, name: str = name, loop: Any = loop) -> Any:
-            made[name] += 1
+            made[name if name != "job" else "up" if len(args[-1]) else "down"] += 1
             return loop(*args)
 
         monkeypatch.setattr(moving.staging, name, call)
@@ -82,8 +87,8 @@ def test_a_map_goes_through_them(mode: str, source: str, sink: str, calls: dict[
     got = cf.map(np.negative, x, out=out, device=device(mode), budget=100_000)
     np.testing.assert_array_equal(np.load(got) if isinstance(got, str | Path) else got, -np.asarray(x))
     if source != "fortran" or sink in ("memory", "npy"):  # whose blocks can be runs in one of the two only
-        assert calls["feed"] > 4
-        assert calls["drain"] > 4
+        assert calls["up"] > 4
+        assert calls["down"] > 4
 
 
 @compiled
@@ -150,14 +155,55 @@ def test_rows_of_a_block_within_its_halo(calls: dict[str, int]) -> None:
     got = cf.map_overlap(inner, x, depth=1, boundary="nearest", trim=False, device=device("lazy"), budget=2_000_000)
     edged = np.pad(x, 1, mode="edge")
     same(got, inner(edged))
-    assert calls["feed"] > 4
+    assert calls["up"] > 4
 
 
 @compiled
 def test_sources_of_both_kinds_in_one_run(calls: dict[str, int]) -> None:
     x, y = filled((80, 500), "f4"), filled((80, 1000), "f4")[:, ::2]  # of which one is a run and the other is not
     same(cf.map(np.add, x, y, device=device("lazy"), budget=100_000), x + y)
-    assert calls["feed"] > 4
+    assert calls["up"] > 4
+
+
+@compiled
+def test_threads_need_python_for_their_first_share_alone(calls: dict[str, int]) -> None:
+    x, used = filled((400, 700), "f4"), device()
+    same(cf.map(np.negative, x, device=used, budget=100_000, dtype="f4", workspace=0), -x)
+    threads = used.machine.threads
+    assert min(calls["up"], calls["down"]) > 4 * threads
+    assert calls["feed"] <= threads
+    assert calls["drain"] <= threads
+
+
+@compiled
+@pytest.mark.parametrize("threads", [1, line.MOVERS - 1, line.MOVERS + 6])
+def test_any_number_of_threads_moves_shares(threads: int) -> None:
+    x = filled((400, 700), "f4")
+    used = CompiledDevice(machine=machine(staged=True, threads=threads))
+    same(cf.map(np.negative, x, device=used, budget=400_000, dtype="f4", workspace=0), -x)
+
+
+@compiled
+@pytest.mark.parametrize("direction", ["up", "down", "both"])
+@pytest.mark.parametrize("times", [False, True])
+def test_what_a_line_cannot_move_python_does(direction: str, times: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of some blocks the store says that they lie in a file that can be neither read nor written."""
+    nowhere, found = os.open(os.devnull, os.O_RDONLY), crews.run_of
+
+    def run_of(store: Any, region: Any) -> Run | None:
+        run = found(store, region)
+        up = isinstance(store, ArraySource)
+        wrong = region[0].start % 3 == 1 and direction in ("both", "up" if up else "down")
+        return Run(0, nowhere) if wrong else run
+
+    monkeypatch.setattr(crews, "run_of", run_of)
+    x, used = filled((200, 700), "f4"), device()
+    options: dict[str, Any] = {"device": used, "budget": 100_000, "chunks": (1, -1), "dtype": "f4", "workspace": 0}
+    try:
+        with cf.Profile() if times else nullcontext():
+            same(cf.map(np.negative, x, **options), -x)
+    finally:
+        os.close(nowhere)
 
 
 @compiled
@@ -183,6 +229,16 @@ def test_a_wait_that_is_left_out_shows(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(NumpyPool, "adopt", lambda pool, array: kept.append(array))
     x = filled((90, 700), "f4")
     got = cf.map(np.negative, x, device=device("lazy", kind=Hasty), budget=100_000)
+    assert not np.array_equal(got, -x)
+
+
+@compiled
+def test_uploads_of_a_line_that_nobody_waits_for_show(monkeypatch: pytest.MonkeyPatch) -> None:
+    kept: list[np.ndarray] = []
+    monkeypatch.setattr(NumpyPool, "adopt", lambda pool, array: kept.append(array))
+    monkeypatch.setattr(line.Job, "movers", [])
+    x = filled((400, 700), "f4")
+    got = cf.map(np.negative, x, device=device("lazy"), budget=100_000, dtype="f4", workspace=0)
     assert not np.array_equal(got, -x)
 
 
@@ -267,15 +323,19 @@ def test_what_the_driver_refuses_is_an_error(after: int) -> None:
     same(cf.map(np.negative, x, device=device(), budget=100_000), -x)
 
 
-class OneDownload(CompiledDevice):
-    """Whose driver refuses all downloads but the first; `reading` has the addresses that it is still to read."""
+class FewDownloads(CompiledDevice):
+    """Whose driver refuses all downloads but `few`; `reading` has the address of the last one while it is read."""
 
-    def __init__(self, **options: Any) -> None:
+    def __init__(self, few: int, **options: Any) -> None:
         super().__init__(**options)
+        self.few = few
         self.reading: list[int] = []
 
     def _download(self, host: int, device: int, nbytes: int, lane: int) -> int:
-        if self.reading:
+        self.few -= 1
+        if self.few > 0:
+            return super()._download(host, device, nbytes, lane)
+        if self.few < 0:
             return 700
         self.reading.append(device)
         status = super()._download(host, device, nbytes, lane)
@@ -284,9 +344,10 @@ class OneDownload(CompiledDevice):
 
 
 @compiled
-def test_a_result_is_freed_when_no_copy_reads_it_any_more(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("few", range(1, 12))
+def test_a_result_is_freed_when_no_copy_reads_it_any_more(few: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also if the driver refuses the next copy, so that nobody stores what the one before gives."""
-    one = OneDownload(mode="lazy", machine=machine(staged=True, threads=1))
+    one = FewDownloads(few, mode="lazy", machine=machine(staged=True, threads=1))
     free, freed = NumpyPool.free, []
 
     def watched(pool: NumpyPool, array: np.ndarray) -> None:
@@ -405,6 +466,55 @@ def test_other_tables_are_refused() -> None:
     tables.pieces[0, 3] = 2  # copies, of which there is one
     with pytest.raises(ValueError, match="tables"):
         good.fetch(share, 0, 0)
+
+
+@compiled
+def test_a_line_is_a_queue() -> None:
+    one, moved = line.Line(int), SimpleNamespace(share=None)
+    tables = moving.Tables(np.zeros((1, 5), np.int64), np.zeros((1, 7), np.int64), True, 0)
+    share = moving.Share(tables, Run(0), 0)
+    assert one.take(wait=False) == (line.NOTHING, None)
+    first = one.job(moved, share, 2, [], [])
+    assert one.take(wait=False) == (line.NOTHING, None), "it is not put yet"
+    first.put()
+    one.token()
+    second = one.job(moved, share, 1, [], [])
+    second.put()
+    one.over()
+    expected = [line.SHARE, line.SHARE, line.TOKEN, line.SHARE, line.OVER, line.OVER]
+    assert [one.take(wait=True)[0] for _ in expected] == expected
+    first.arrive()
+    assert not first.is_done
+    first.arrive()
+    assert first.is_done
+    first.wait(Edge.STORED)
+    assert not second.is_done
+    assert first.movers == []
+
+
+@compiled
+def test_a_job_that_is_given_up_leaves_its_line() -> None:
+    one, moved = line.Line(int), SimpleNamespace(share=None)
+    tables = moving.Tables(np.zeros((1, 5), np.int64), np.zeros((1, 7), np.int64), True, 0)
+    jobs = [one.job(moved, moving.Share(tables, Run(0), 0), 1, [], []) for _ in range(3)]
+    for job in jobs:
+        job.put()
+    one.clear()
+    del jobs[2], jobs[0], job
+    assert one.job(moved, moving.Share(tables, Run(0), 0), 0, [], []).is_done, "of nothing"
+    one.token()
+    assert moving.staging.take(one._line, False)[0] == line.SHARE
+    assert one.take(wait=False)[0] == line.TOKEN
+    assert one.take(wait=False)[0] == line.NOTHING
+
+
+@compiled
+def test_waiting_for_a_job_can_be_interrupted() -> None:
+    tables = moving.Tables(np.zeros((1, 5), np.int64), np.zeros((1, 7), np.int64), True, 0)
+    job = line.Line(int).job(SimpleNamespace(share=None), moving.Share(tables, Run(0), 0), 1, [], [])
+    threading.Timer(0.02, signal.raise_signal, [signal.SIGINT]).start()
+    with pytest.raises(KeyboardInterrupt):
+        job.wait(Edge.STORED)
 
 
 @st.composite

@@ -30,10 +30,11 @@ FLOORS = (
     "stores.retries stores.zarrdirect stores.zarrremote stores.zarr stores.zarrpath stores.zarrurl stores.hdf5chunks "
     "stores.hdf5facts stores.hdf5 "
     "stores.generic stores.xarray stores.* stores",
-    "devices.moving devices.base devices.measured devices.rates devices.pinned devices.traced devices.unshuffle "
-    "devices.rims devices.nvcomp devices.numpy devices.cupy",
+    "devices.moving devices.base devices.line devices.measured devices.rates devices.pinned devices.traced "
+    "devices.unshuffle devices.rims devices.nvcomp devices.numpy devices.cupy",
     "devices.clock devices",
-    "staging kernel threads crews encoded decoding ring direct flight engine budget calibrate profile progress",
+    "staging stations kernel threads crews encoded decoding ring direct flight engine budget calibrate profile "
+    "progress",
     "rehearsal analysis declare prepare launch given graph fusing places passes partition labels stream run adapters "
     "api ufuncs",
     "pacing iterating overlap",

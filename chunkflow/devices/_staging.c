@@ -5,6 +5,8 @@
  * Knows the CUDA driver as eight functions whose addresses it is given, so it needs no CUDA to be built, and a test can
  * hand it others.
  *
+ * Threads wait for shares in lines, and take one after the other, without that lock too.
+ *
  * Beside that: a file read in one call; and at the end, what NumPy allocates during a call.
  */
 #define _GNU_SOURCE
@@ -14,6 +16,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -273,7 +276,8 @@ static void drain(Work *w) {
 static int fits(const Py_buffer *driver, const Py_buffer *thread) {
     const Thread *head = thread->buf;
     return driver->len == sizeof(Driver) && thread->len >= (Py_ssize_t)sizeof(Thread) && head->number >= 1 &&
-           head->number <= 64 && thread->len == (Py_ssize_t)(sizeof(Thread) + head->number * sizeof(Station));
+           head->number <= 64 && thread->len == (Py_ssize_t)(sizeof(Thread) + head->number * sizeof(Station)) &&
+           head->turn >= 0 && head->turn < head->number;
 }
 
 /* Let a stream wait for events. */
@@ -282,6 +286,35 @@ static int all(const Driver *driver, int64_t stream, const Py_buffer *events) {
     int status = 0;
     while (!status && event < end) status = driver->wait((void *)stream, (void *)*event++, 0);
     return status;
+}
+
+/* Whether these can be a share and its pieces. */
+static int whole(const Py_buffer *share, const Py_buffer *pieces) {
+    const Share *what = share->buf;
+    return share->len == sizeof(Share) && what->width >= 1 && what->height >= 1 &&
+           (!what->swap || what->swap == 2 || what->swap == 4 || what->swap == 8) &&
+           pieces->len == (Py_ssize_t)(what->number * sizeof(Piece));
+}
+
+/* What moves pieces for one thread. */
+static Work work_of(const Py_buffer *driver, const Py_buffer *thread, const Py_buffer *spans, double start) {
+    return (Work){
+        .driver = driver->buf,
+        .thread = thread->buf,
+        .stations = (Station *)((Thread *)thread->buf + 1),
+        .spans = spans->obj ? spans->buf : NULL,
+        .most = spans->obj ? spans->len / (Py_ssize_t)sizeof(Span) : 0,
+        .start = start,
+    };
+}
+
+/* Let it move pieces of a share, behind the events `waits`. */
+static void move(Work *w, const Py_buffer *share, const Py_buffer *pieces, const Py_buffer *copies,
+                 const Py_buffer *waits, void (*loop)(Work *)) {
+    w->share = share->buf, w->pieces = pieces->buf, w->copies = copies->buf;
+    w->moved = w->failed = w->spanned = 0;
+    w->status = all(w->driver, w->thread->stream, waits);
+    if (!w->status) loop(w);
 }
 
 /* A loop over a share's pieces: behind the events `waits`, and with the event `mark` behind what it has enqueued. */
@@ -294,31 +327,15 @@ static PyObject *run(PyObject *args, void (*loop)(Work *)) {
                           &mark))
         return NULL;
     PyObject *result = NULL;
-    int timed = times != Py_None;
-    if (timed && PyObject_GetBuffer(times, &spans, PyBUF_WRITABLE)) goto end;
-    Thread *head = thread.buf;
-    Share *what = share.buf;
-    if (!fits(&driver, &thread) || share.len != sizeof(Share) || head->turn < 0 || head->turn >= head->number ||
-        what->width < 1 || what->height < 1 || (what->swap && what->swap != 2 && what->swap != 4 && what->swap != 8) ||
-        pieces.len != (Py_ssize_t)(what->number * sizeof(Piece))) {
+    if (times != Py_None && PyObject_GetBuffer(times, &spans, PyBUF_WRITABLE)) goto end;
+    if (!fits(&driver, &thread) || !whole(&share, &pieces)) {
         PyErr_SetString(PyExc_ValueError, "tables of other sizes than chunkflow.devices.moving makes");
         goto end;
     }
-    Work work = {
-        .driver = driver.buf,
-        .thread = head,
-        .stations = (Station *)(head + 1),
-        .share = what,
-        .pieces = pieces.buf,
-        .copies = copies.buf,
-        .spans = timed ? spans.buf : NULL,
-        .most = timed ? spans.len / (Py_ssize_t)sizeof(Span) : 0,
-        .start = start,
-    };
+    Work work = work_of(&driver, &thread, &spans, start);
     Py_BEGIN_ALLOW_THREADS
-    work.status = all(work.driver, head->stream, &waits);
-    if (!work.status) loop(&work);
-    if (!work.status && mark) work.status = work.driver->record((void *)mark, (void *)head->stream);
+    move(&work, &share, &pieces, &copies, &waits, loop);
+    if (!work.status && mark) work.status = work.driver->record((void *)mark, (void *)work.thread->stream);
     Py_END_ALLOW_THREADS
     result = Py_BuildValue("innn", work.status, work.moved, work.failed, work.spanned);
 end:
@@ -419,6 +436,261 @@ static PyObject *py_feed(PyObject *self, PyObject *args) { return run(args, feed
 static PyObject *py_drain(PyObject *self, PyObject *args) { return run(args, drain); }
 
 static PyObject *py_finish(PyObject *self, PyObject *args) { return run(args, finish); }
+
+/* -- Lines ----------------------------------------------------------------------------------------------------------
+ *
+ * What a crew's threads are to do, in order: jobs, each of as many parts as threads may take some of its share, and
+ * tokens for what Python is to do. A thread that has its stations ready serves job after job here; it goes back to
+ * Python for tokens, for what failed, and where somebody asks for times. Whoever publishes a job keeps it until it is
+ * done, or no thread is left: a line only refers to it.
+ */
+typedef struct Job {
+    struct Job *next;  /* in the line */
+    struct Line *line;
+    PyObject *owner;   /* of the line */
+    long long number;  /* which job it is; -1 for tokens */
+    int64_t parts, left;  /* that nobody has taken yet; that are not done */
+    uint64_t movers;      /* a bit for each thread that has moved some of it */
+    Py_buffer share, pieces, copies, waits, marks;
+} Job;
+
+typedef struct Line {
+    pthread_mutex_t mutex;
+    pthread_cond_t more, done;
+    Job *first, *last;
+    int closed;
+} Line;
+
+enum { OVER, NOTHING, TOKEN, SHARE, SERVED };  /* as chunkflow/devices/line.py has them */
+enum { MOVERS = 64 };
+
+static void line_free(PyObject *capsule) {
+    Line *line = PyCapsule_GetPointer(capsule, "line");
+    for (Job *job = line->first, *next; job; job = next) {
+        next = job->next;
+        free(job);  /* a token: jobs keep their line */
+    }
+    pthread_mutex_destroy(&line->mutex);
+    pthread_cond_destroy(&line->more);
+    pthread_cond_destroy(&line->done);
+    free(line);
+}
+
+static PyObject *py_line(PyObject *self, PyObject *none) {
+    Line *line = calloc(1, sizeof(Line));
+    if (!line) return PyErr_NoMemory();
+    pthread_mutex_init(&line->mutex, NULL);
+    pthread_cond_init(&line->more, NULL);
+    pthread_condattr_t clock;
+    pthread_condattr_init(&clock);
+    pthread_condattr_setclock(&clock, CLOCK_MONOTONIC);
+    pthread_cond_init(&line->done, &clock);
+    pthread_condattr_destroy(&clock);
+    PyObject *capsule = PyCapsule_New(line, "line", line_free);
+    if (!capsule) free(line);
+    return capsule;
+}
+
+static void job_free(PyObject *capsule) {
+    Job *job = PyCapsule_GetPointer(capsule, "job");
+    Line *line = job->line;
+    pthread_mutex_lock(&line->mutex);
+    Job **at = &line->first, *before = NULL;
+    while (*at && *at != job) before = *at, at = &before->next;
+    if (*at) {  /* no thread will take it any more */
+        *at = job->next;
+        if (line->last == job) line->last = before;
+    }
+    pthread_mutex_unlock(&line->mutex);
+    PyBuffer_Release(&job->share);
+    PyBuffer_Release(&job->pieces);
+    PyBuffer_Release(&job->copies);
+    PyBuffer_Release(&job->waits);
+    PyBuffer_Release(&job->marks);
+    Py_DECREF(job->owner);
+    free(job);
+}
+
+/* A job of a line: a share behind the events `waits`, of which each thread marks an event behind what it enqueues. */
+static PyObject *py_job(PyObject *self, PyObject *args) {
+    Job *job = calloc(1, sizeof(Job));
+    if (!job) return PyErr_NoMemory();
+    if (!PyArg_ParseTuple(args, "OLLw*y*y*y*y*", &job->owner, &job->number, &job->left, &job->share, &job->pieces,
+                          &job->copies, &job->waits, &job->marks)) {
+        free(job);
+        return NULL;
+    }
+    PyObject *capsule = NULL;
+    job->line = PyCapsule_GetPointer(job->owner, "line");
+    if (job->line && (!whole(&job->share, &job->pieces) || job->number < 0 || job->left < 0))
+        PyErr_SetString(PyExc_ValueError, "tables of other sizes than chunkflow.devices.moving makes");
+    else if (job->line)
+        capsule = PyCapsule_New(job, "job", job_free);
+    if (capsule) {
+        Py_INCREF(job->owner);
+        return capsule;
+    }
+    PyBuffer_Release(&job->share);
+    PyBuffer_Release(&job->pieces);
+    PyBuffer_Release(&job->copies);
+    PyBuffer_Release(&job->waits);
+    PyBuffer_Release(&job->marks);
+    free(job);
+    return NULL;
+}
+
+static void append(Line *line, Job *job, int64_t parts) {
+    pthread_mutex_lock(&line->mutex);
+    job->parts = parts;
+    job->next = NULL;
+    if (line->first) line->last->next = job;
+    else line->first = job;
+    line->last = job;
+    for (int64_t i = 0; i < parts; i++) pthread_cond_signal(&line->more);
+    pthread_mutex_unlock(&line->mutex);
+}
+
+static PyObject *py_put(PyObject *self, PyObject *capsule) {
+    Job *job = PyCapsule_GetPointer(capsule, "job");
+    if (!job) return NULL;
+    if (job->left) append(job->line, job, job->left);
+    Py_RETURN_NONE;
+}
+
+static PyObject *py_token(PyObject *self, PyObject *capsule) {
+    Line *line = PyCapsule_GetPointer(capsule, "line");
+    Job *job = line ? calloc(1, sizeof(Job)) : NULL;
+    if (!job) return line ? PyErr_NoMemory() : NULL;
+    job->number = -1;
+    append(line, job, 1);
+    Py_RETURN_NONE;
+}
+
+/* Nothing follows in a line. */
+static PyObject *py_over(PyObject *self, PyObject *capsule) {
+    Line *line = PyCapsule_GetPointer(capsule, "line");
+    if (!line) return NULL;
+    pthread_mutex_lock(&line->mutex);
+    line->closed = 1;
+    pthread_cond_broadcast(&line->more);
+    pthread_mutex_unlock(&line->mutex);
+    Py_RETURN_NONE;
+}
+
+/* What is next in a line: a part of it, which is then the caller's. */
+static int next(Line *line, int wait, Job **found, long long *number) {
+    int what = SHARE;
+    pthread_mutex_lock(&line->mutex);
+    while (wait && !line->first && !line->closed) pthread_cond_wait(&line->more, &line->mutex);
+    Job *job = *found = line->first;
+    *number = job ? job->number : -1;
+    if (!job) what = line->closed ? OVER : NOTHING;
+    else if (!--job->parts) {
+        line->first = job->next;
+        if (!job->next) line->last = NULL;
+    }
+    pthread_mutex_unlock(&line->mutex);
+    if (job && *number < 0) {
+        free(job);  /* a token has one part */
+        what = TOKEN;
+    }
+    return what;
+}
+
+static PyObject *py_take(PyObject *self, PyObject *args) {
+    PyObject *capsule;
+    int wait, what;
+    if (!PyArg_ParseTuple(args, "Op", &capsule, &wait)) return NULL;
+    Line *line = PyCapsule_GetPointer(capsule, "line");
+    if (!line) return NULL;
+    Job *job;
+    long long number;
+    Py_BEGIN_ALLOW_THREADS
+    what = next(line, wait, &job, &number);
+    Py_END_ALLOW_THREADS
+    return Py_BuildValue("iL", what, number);
+}
+
+static void end_part(Job *job) {
+    Line *line = job->line;
+    pthread_mutex_lock(&line->mutex);
+    if (!--job->left) pthread_cond_broadcast(&line->done);
+    pthread_mutex_unlock(&line->mutex);  /* from here on it may be gone */
+}
+
+/* Move shares until something else is next, or something is to be said of one: then that one's part is not ended. */
+static PyObject *py_serve(PyObject *self, PyObject *args) {
+    PyObject *capsule, *times, *result = NULL;
+    Py_buffer driver, thread, spans = {0};
+    double start;
+    int index, up, wait, what;
+    if (!PyArg_ParseTuple(args, "Oy*w*Odipp", &capsule, &driver, &thread, &times, &start, &index, &up, &wait))
+        return NULL;
+    if (times != Py_None && PyObject_GetBuffer(times, &spans, PyBUF_WRITABLE)) goto end;
+    Line *line = PyCapsule_GetPointer(capsule, "line");
+    if (!line) goto end;
+    if (!fits(&driver, &thread) || index < 0 || index >= MOVERS) {
+        PyErr_SetString(PyExc_ValueError, "tables of other sizes than chunkflow.devices.moving makes");
+        goto end;
+    }
+    Work work = work_of(&driver, &thread, &spans, start);
+    Job *job;
+    long long number;
+    Py_BEGIN_ALLOW_THREADS
+    while ((what = next(line, wait, &job, &number)) == SHARE) {
+        const Share *share = job->share.buf;
+        if (work.spans && work.most < 2 * (share->number + work.thread->number)) break;
+        if (__atomic_load_n(&share->next, __ATOMIC_RELAXED) < share->number) {
+            move(&work, &job->share, &job->pieces, &job->copies, &job->waits, up ? feed : drain);
+            if (!work.status && work.moved && up && index < job->marks.len / (Py_ssize_t)sizeof(int64_t))
+                work.status = work.driver->record((void *)((int64_t *)job->marks.buf)[index], (void *)work.thread->stream);
+            if (work.moved) __atomic_or_fetch(&job->movers, UINT64_C(1) << index, __ATOMIC_RELAXED);
+            if (work.status || work.failed || work.spanned) {
+                what = SERVED;
+                break;
+            }
+        }
+        end_part(job);
+    }
+    Py_END_ALLOW_THREADS
+    result = Py_BuildValue("iLinn", what, number, work.status, work.failed, what == SERVED ? work.spanned : 0);
+end:
+    PyBuffer_Release(&driver);
+    PyBuffer_Release(&thread);
+    if (spans.obj) PyBuffer_Release(&spans);
+    return result;
+}
+
+static PyObject *py_arrive(PyObject *self, PyObject *capsule) {
+    Job *job = PyCapsule_GetPointer(capsule, "job");
+    if (!job) return NULL;
+    end_part(job);
+    Py_RETURN_NONE;
+}
+
+/* Wait until a job is done; which threads have moved some of it. Signals are handled meanwhile. */
+static PyObject *py_done(PyObject *self, PyObject *args) {
+    PyObject *capsule;
+    int wait;
+    if (!PyArg_ParseTuple(args, "Op", &capsule, &wait)) return NULL;
+    Job *job = PyCapsule_GetPointer(capsule, "job");
+    if (!job) return NULL;
+    int64_t left;
+    do {
+        Py_BEGIN_ALLOW_THREADS
+        struct timespec until;
+        clock_gettime(CLOCK_MONOTONIC, &until);
+        until.tv_nsec += 50000000;
+        if (until.tv_nsec >= 1000000000) until.tv_nsec -= 1000000000, until.tv_sec++;
+        pthread_mutex_lock(&job->line->mutex);
+        while (wait && job->left && !pthread_cond_timedwait(&job->line->done, &job->line->mutex, &until));
+        left = job->left;
+        pthread_mutex_unlock(&job->line->mutex);
+        Py_END_ALLOW_THREADS
+        if (wait && left && PyErr_CheckSignals()) return NULL;
+    } while (wait && left);
+    return Py_BuildValue("LK", (long long)left, (unsigned long long)__atomic_load_n(&job->movers, __ATOMIC_RELAXED));
+}
 
 /* -- What NumPy allocates during a call -----------------------------------------------------------------------------
  *
@@ -539,6 +811,15 @@ static PyMethodDef methods[] = {
     {"fetch", py_fetch, METH_VARARGS, "Enqueue the download of one piece."},
     {"read", py_read, METH_VARARGS, "Fill a buffer from a file; the file's size, or -1 and the number of the error."},
     {"finish", py_finish, METH_VARARGS, "Wait for the uploads that feed left on their way."},
+    {"line", py_line, METH_NOARGS, "A line of jobs."},
+    {"job", py_job, METH_VARARGS, "A job of a line: its number and parts, and a share."},
+    {"put", py_put, METH_O, "Let the threads of its line have a job."},
+    {"token", py_token, METH_O, "Let a thread of a line go back to Python."},
+    {"over", py_over, METH_O, "Nothing follows in a line."},
+    {"take", py_take, METH_VARARGS, "What is next in a line, and the number of the job."},
+    {"serve", py_serve, METH_VARARGS, "Move shares of a line until something else is next, or is to be said."},
+    {"arrive", py_arrive, METH_O, "A part of a job is done."},
+    {"done", py_done, METH_VARARGS, "Wait for a job; the parts that are left, and a bit for each thread that moved some."},
     {"wait", py_wait, METH_VARARGS, "Let a stream wait for events."},
     {"counted", py_counted, METH_O, "Call a function; its result and the most bytes that NumPy had allocated at once."},
     {NULL, NULL, 0, NULL},

@@ -299,8 +299,8 @@ class Device(Protocol):
     xp: Any
     """The array module: NumPy or CuPy."""
     machine: Machine
-    compiled: bool
-    """Whether there are compiled loops for its copies (`chunkflow.devices.moving`)."""
+    lines: Callable[[], Any] | None
+    """Makes lines (`chunkflow.devices.line`), where there are compiled loops for its copies; else None."""
     elementwise: Callable[..., Any] | None
     """Makes a function of arrays from a kernel's text, as `chunkflow.ops.chain.Elementwise` has it; None: no gain."""
     unshuffle: Callable[[int, int, int, Any], None] | None
@@ -371,7 +371,7 @@ class Unwatched:
 
     elementwise: Callable[..., Any] | None = None
     unshuffle: Callable[[int, int, int, Any], None] | None = None
-    compiled: bool = False
+    lines: Callable[[], Any] | None = None
 
     def mover(self, lane: Any, stations: Sequence[tuple[HostSlot, Any, Any]], scratch: Any) -> Mover | None:
         """No compiled loops."""

@@ -264,7 +264,7 @@ class ClockDevice:
         self._inner = inner
         self.drop = drop
         self.referee = Referee()
-        self.compiled = False  # what no call announces can't be judged
+        self.lines = None  # what no call announces can't be judged
 
     def __getattr__(self, name: str) -> Any:  # memory and arrays are the inner device's affair
         return getattr(self._inner, name)

@@ -22,6 +22,7 @@ from cupy.cuda import cublas, runtime
 from chunkflow.cost import Machine
 from chunkflow.devices import nvcomp, rates
 from chunkflow.devices.base import Block, Decoder, Done, Edge, Event, HostSlot, Lane, Unwatched, shaped
+from chunkflow.devices.line import Line
 from chunkflow.devices.measured import kept
 from chunkflow.devices.moving import Mover, cuda_driver, wait_all
 from chunkflow.devices.pinned import pinned_slots
@@ -57,9 +58,8 @@ class CupyEvent:
 
     def seconds(self) -> float:
         """When the mark was reached."""
-        if self._clock is None:
-            return 0.0
-        return float(self._clock.start + cupy.cuda.get_elapsed_time(self._clock.event, self._event) / 1e3)
+        clock = self._clock
+        return float(clock.start + cupy.cuda.get_elapsed_time(clock.event, self._event) / 1e3) if clock else 0.0
 
 
 class _Clock:
@@ -254,7 +254,7 @@ class CupyDevice(Unwatched):
     def __init__(self, ordinal: int = 0, *, machine: Machine | None = None) -> None:
         self.name, self.model = f"cuda:{ordinal}", runtime.getDeviceProperties(ordinal)["name"].decode()
         self.elementwise, self.unshuffle = _elementwise, unshuffler(_elementwise)
-        self.compiled, self._device = cuda_driver() is not None, cupy.cuda.Device(ordinal)
+        self.lines, self._device = Line if cuda_driver() is not None else None, cupy.cuda.Device(ordinal)
         self._streams: list[tuple[int, Any]] = []  # a heap: runs take the same, under which the pool has their memory
         self.slots: Any = pinned_slots(self.attach, runtime.hostRegister, runtime.hostUnregister)
         self.machine = replace(machine or kept(rates.gpu(), self.model), decodings=nvcomp.decodings(self))

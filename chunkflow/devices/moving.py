@@ -24,6 +24,9 @@ from chunkflow.grid import LEAST_ROW, MOST_GROUPS, Piece
 from chunkflow.spec import Run
 
 STAGES = ("read", "upload", "download", "write")
+SPANS = 1 << 10
+"""Of shares with more pieces than half as many, a thread that serves a line has Python tell the times."""
+
 _NEXT, _NUMBER = 0, 1  # of a share's table
 _FAILED = 4  # of a station's row
 
@@ -188,6 +191,7 @@ class Mover:
         self._stations = self._thread[self._head :].reshape(-1, 5)
         self._timed = bool(stations and stations[0][2])
         self._start, self._pointer = clock[1], pointer
+        self._spans: np.ndarray | None = None
 
     def feed(
         self, share: Share, span: Callable[..., Any], after: Sequence[Any], uploaded: Any
@@ -211,6 +215,30 @@ class Mover:
         """
         assert staging is not None
         return self._run(staging.drain, share, span, after)
+
+    def serve(
+        self, line: object, thread: int, span: Callable[..., Any], *, up: bool, wait: bool
+    ) -> tuple[int, int, DeviceError | None]:
+        """Move shares of a line (`chunkflow.devices.line`): what comes next, its number, what the driver refused."""
+        assert staging is not None
+        if self._timed and self._spans is None:
+            self._spans = np.empty((SPANS, 4))
+        what, number, status, _, spanned = staging.serve(
+            line, self._driver, self._thread, self._spans, self._start, thread, up, wait
+        )
+        self._report(self._spans, spanned, span)
+        return what, number, self._refused(status)
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether there are pieces that the store could not move."""
+        return bool((self._stations[:, _FAILED] >= 0).any())
+
+    def failed(self) -> list[tuple[int, int]]:
+        """Stations and pieces that the store could not move, which are known once only."""
+        found = [(k, int(piece)) for k, piece in enumerate(self._stations[:, _FAILED]) if piece >= 0]
+        self._stations[:, _FAILED] = -1
+        return found
 
     def send(self, share: Share, station: int, piece: int, uploaded: Any) -> None:
         """Enqueue a piece's copies from a station's slot, and mark the event `uploaded` behind them."""
@@ -239,17 +267,21 @@ class Mover:
         status, _, failed, spanned = loop(
             self._driver, self._thread, share.table, tables.pieces, tables.copies, spans, self._start, waits, mark
         )
+        self._report(spans, spanned, span)
+        if error := self._refused(status):
+            raise error
+        return self.failed() if failed else []
+
+    @staticmethod
+    def _report(spans: np.ndarray | None, number: int, span: Callable[..., Any]) -> None:
         if spans is not None:
-            for stage, begin, end, nbytes in spans[:spanned].tolist():
+            for stage, begin, end, nbytes in spans[:number].tolist():
                 span(STAGES[int(stage)], begin, end, int(nbytes))
+
+    def _refused(self, status: int) -> DeviceError | None:
         if status:
             self._stations[:, _FAILED] = -1
-            _check(status)
-        if not failed:
-            return []
-        found = [(k, int(piece)) for k, piece in enumerate(self._stations[:, _FAILED]) if piece >= 0]
-        self._stations[:, _FAILED] = -1
-        return found
+        return _error(status)
 
 
 @cache
@@ -267,6 +299,10 @@ def wait_all(stream: int, events: Sequence[int], wait: Callable[[int, int], Any]
         wait(stream, event)
 
 
+def _error(status: int, what: str = "a copy between host and device") -> DeviceError | None:
+    return DeviceError(f"the CUDA driver's error {status} ended {what}") if status else None
+
+
 def _check(status: int, what: str = "a copy between host and device") -> None:
-    if status:
-        raise DeviceError(f"the CUDA driver's error {status} ended {what}")
+    if error := _error(status, what):
+        raise error
