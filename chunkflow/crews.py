@@ -122,6 +122,8 @@ class Crew:
             if what == OVER:
                 return None
             if what == NOTHING:
+                if wait:  # a thread just had times to tell
+                    continue
                 raise Empty
             transfer = cast(Transfer, moved)
             if error is not None:

@@ -207,8 +207,26 @@ def test_what_a_line_cannot_move_python_does(direction: str, times: bool, monkey
 
 
 @compiled
-def test_the_report_counts_each_byte_once() -> None:
-    x = filled((80, 500), "f4")
+def test_times_are_told_in_few_calls(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each takes Python's lock, for which a run with times would wait where one without them does not."""
+    served, serve = [0], moving.Mover.serve
+
+    def counting(*args: Any, **options: Any) -> Any:
+        served[0] += 1
+        return serve(*args, **options)
+
+    monkeypatch.setattr(moving.Mover, "serve", counting)
+    x = filled((1000, 700), "f4")
+    with cf.Profile() as profile:
+        cf.map(np.negative, x, device=device(), budget=100_000, chunks=(5, -1), dtype="f4", workspace=0)
+    assert served[0] < 100, "400 shares, both ways"
+    assert {stage.nbytes for stage in profile.report.stages} == {x.nbytes, 2 * x.nbytes}
+
+
+@compiled
+@pytest.mark.parametrize("rows", [80, 800])
+def test_the_report_counts_each_byte_once(rows: int) -> None:
+    x = filled((rows, 500), "f4")
     with cf.Profile() as profile:
         cf.map(np.negative, x, device=device(), budget=100_000, dtype="f4", workspace=0)
     moved = {stage.name: stage.nbytes for stage in profile.report.stages}

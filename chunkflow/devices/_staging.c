@@ -312,7 +312,7 @@ static Work work_of(const Py_buffer *driver, const Py_buffer *thread, const Py_b
 static void move(Work *w, const Py_buffer *share, const Py_buffer *pieces, const Py_buffer *copies,
                  const Py_buffer *waits, void (*loop)(Work *)) {
     w->share = share->buf, w->pieces = pieces->buf, w->copies = copies->buf;
-    w->moved = w->failed = w->spanned = 0;
+    w->moved = w->failed = 0;
     w->status = all(w->driver, w->thread->stream, waits);
     if (!w->status) loop(w);
 }
@@ -441,8 +441,8 @@ static PyObject *py_finish(PyObject *self, PyObject *args) { return run(args, fi
  *
  * What a crew's threads are to do, in order: jobs, each of as many parts as threads may take some of its share, and
  * tokens for what Python is to do. A thread that has its stations ready serves job after job here; it goes back to
- * Python for tokens, for what failed, and where somebody asks for times. Whoever publishes a job keeps it until it is
- * done, or no thread is left: a line only refers to it.
+ * Python for tokens, for what failed and, where somebody asks for times, once it has a number of them. Whoever publishes
+ * a job keeps it until it is done, or no thread is left: a line only refers to it.
  */
 typedef struct Job {
     struct Job *next;  /* in the line */
@@ -480,10 +480,10 @@ static PyObject *py_line(PyObject *self, PyObject *none) {
     Line *line = calloc(1, sizeof(Line));
     if (!line) return PyErr_NoMemory();
     pthread_mutex_init(&line->mutex, NULL);
-    pthread_cond_init(&line->more, NULL);
     pthread_condattr_t clock;
     pthread_condattr_init(&clock);
     pthread_condattr_setclock(&clock, CLOCK_MONOTONIC);
+    pthread_cond_init(&line->more, &clock);
     pthread_cond_init(&line->done, &clock);
     pthread_condattr_destroy(&clock);
     PyObject *capsule = PyCapsule_New(line, "line", line_free);
@@ -577,11 +577,24 @@ static PyObject *py_over(PyObject *self, PyObject *capsule) {
     Py_RETURN_NONE;
 }
 
+static struct timespec soon(void) {
+    struct timespec until;
+    clock_gettime(CLOCK_MONOTONIC, &until);
+    until.tv_nsec += 50000000;
+    if (until.tv_nsec >= 1000000000) until.tv_nsec -= 1000000000, until.tv_sec++;
+    return until;
+}
+
+enum { NO_WAIT, WAIT, WAIT_A_WHILE };
+
 /* What is next in a line: a part of it, which is then the caller's. */
 static int next(Line *line, int wait, Job **found, long long *number) {
     int what = SHARE;
+    struct timespec until = soon();
     pthread_mutex_lock(&line->mutex);
-    while (wait && !line->first && !line->closed) pthread_cond_wait(&line->more, &line->mutex);
+    while (wait && !line->first && !line->closed)
+        if (wait == WAIT) pthread_cond_wait(&line->more, &line->mutex);
+        else if (pthread_cond_timedwait(&line->more, &line->mutex, &until)) wait = NO_WAIT;
     Job *job = *found = line->first;
     *number = job ? job->number : -1;
     if (!job) what = line->closed ? OVER : NOTHING;
@@ -606,7 +619,7 @@ static PyObject *py_take(PyObject *self, PyObject *args) {
     Job *job;
     long long number;
     Py_BEGIN_ALLOW_THREADS
-    what = next(line, wait, &job, &number);
+    what = next(line, wait ? WAIT : NO_WAIT, &job, &number);
     Py_END_ALLOW_THREADS
     return Py_BuildValue("iL", what, number);
 }
@@ -618,7 +631,9 @@ static void end_part(Job *job) {
     pthread_mutex_unlock(&line->mutex);  /* from here on it may be gone */
 }
 
-/* Move shares until something else is next, or something is to be said of one: then that one's part is not ended. */
+/* Move shares until something else is next, or something is to be said of one: then that one's part is not ended. Times
+ * are said when half of what there is room for is used, or for a while there is nothing to do.
+ */
 static PyObject *py_serve(PyObject *self, PyObject *args) {
     PyObject *capsule, *times, *result = NULL;
     Py_buffer driver, thread, spans = {0};
@@ -637,15 +652,15 @@ static PyObject *py_serve(PyObject *self, PyObject *args) {
     Job *job;
     long long number;
     Py_BEGIN_ALLOW_THREADS
-    while ((what = next(line, wait, &job, &number)) == SHARE) {
+    while ((what = next(line, !wait ? NO_WAIT : work.spanned ? WAIT_A_WHILE : WAIT, &job, &number)) == SHARE) {
         const Share *share = job->share.buf;
-        if (work.spans && work.most < 2 * (share->number + work.thread->number)) break;
+        if (work.spans && work.most / 2 < 2 * (share->number + work.thread->number)) break;
         if (__atomic_load_n(&share->next, __ATOMIC_RELAXED) < share->number) {
             move(&work, &job->share, &job->pieces, &job->copies, &job->waits, up ? feed : drain);
             if (!work.status && work.moved && up && index < job->marks.len / (Py_ssize_t)sizeof(int64_t))
                 work.status = work.driver->record((void *)((int64_t *)job->marks.buf)[index], (void *)work.thread->stream);
             if (work.moved) __atomic_or_fetch(&job->movers, UINT64_C(1) << index, __ATOMIC_RELAXED);
-            if (work.status || work.failed || work.spanned) {
+            if (work.status || work.failed || work.spanned > work.most / 2) {
                 what = SERVED;
                 break;
             }
@@ -653,7 +668,7 @@ static PyObject *py_serve(PyObject *self, PyObject *args) {
         end_part(job);
     }
     Py_END_ALLOW_THREADS
-    result = Py_BuildValue("iLinn", what, number, work.status, work.failed, what == SERVED ? work.spanned : 0);
+    result = Py_BuildValue("iLinn", what, number, work.status, work.failed, work.spanned);
 end:
     PyBuffer_Release(&driver);
     PyBuffer_Release(&thread);
@@ -678,10 +693,7 @@ static PyObject *py_done(PyObject *self, PyObject *args) {
     int64_t left;
     do {
         Py_BEGIN_ALLOW_THREADS
-        struct timespec until;
-        clock_gettime(CLOCK_MONOTONIC, &until);
-        until.tv_nsec += 50000000;
-        if (until.tv_nsec >= 1000000000) until.tv_nsec -= 1000000000, until.tv_sec++;
+        struct timespec until = soon();
         pthread_mutex_lock(&job->line->mutex);
         while (wait && job->left && !pthread_cond_timedwait(&job->line->done, &job->line->mutex, &until));
         left = job->left;

@@ -24,8 +24,8 @@ from chunkflow.grid import LEAST_ROW, MOST_GROUPS, Piece
 from chunkflow.spec import Run
 
 STAGES = ("read", "upload", "download", "write")
-SPANS = 1 << 10
-"""Of shares with more pieces than half as many, a thread that serves a line has Python tell the times."""
+SPANS = 1 << 8
+"""Room for times that a thread in a line notes before it tells them, which takes Python's lock: two for each piece."""
 
 _NEXT, _NUMBER = 0, 1  # of a share's table
 _FAILED = 4  # of a station's row
