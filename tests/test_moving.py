@@ -176,6 +176,18 @@ def test_threads_need_python_for_their_first_share_alone(calls: dict[str, int]) 
 
 
 @compiled
+@given(offset=st.integers(0, 70), rows=st.integers(1, 9), width=st.integers(4000, 4200))
+def test_results_go_to_any_address(offset: int, rows: int, width: int) -> None:
+    """Long runs are stored past the caches, from the first address on that suits."""
+    x, room = filled((rows, width), "u1"), np.full(rows * width + 140, 7, "u1")
+    out = room[offset : offset + x.size].reshape(x.shape)
+    cf.map(np.bitwise_not, x, out=out, device=device("lazy"), budget=100_000, dtype="u1", workspace=0)
+    same(out, np.bitwise_not(x))
+    assert (room[:offset] == 7).all()
+    assert (room[offset + x.size :] == 7).all()
+
+
+@compiled
 @pytest.mark.parametrize("threads", [1, line.MOVERS - 1, line.MOVERS + 6])
 def test_any_number_of_threads_moves_shares(threads: int) -> None:
     x = filled((400, 700), "f4")

@@ -23,6 +23,9 @@
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
+#ifdef __SSE2__
+#include <emmintrin.h>
+#endif
 
 typedef struct {  /* CUDA_MEMCPY2D of the driver's interface */
     size_t src_x, src_y;
@@ -176,6 +179,27 @@ static int enqueue(Work *w, Station *station, const Piece *piece, int up) {
     return 0;
 }
 
+enum { LONG = 4096 };  /* bytes from which on it pays to pass the caches by */
+
+/* Copy to where nobody reads soon: past the caches, or every line there would be fetched before it is overwritten. */
+static void copy_out(char *to, const char *from, size_t nbytes) {
+#ifdef __SSE2__
+    if (nbytes >= LONG) {
+        size_t head = -(uintptr_t)to & 15;
+        memcpy(to, from, head);
+        to += head, from += head, nbytes -= head;
+        for (; nbytes >= 64; to += 64, from += 64, nbytes -= 64) {
+            const __m128i *s = (const __m128i *)from;
+            __m128i a = _mm_loadu_si128(s), b = _mm_loadu_si128(s + 1), c = _mm_loadu_si128(s + 2),
+                    d = _mm_loadu_si128(s + 3), *t = (__m128i *)to;
+            _mm_stream_si128(t, a), _mm_stream_si128(t + 1, b), _mm_stream_si128(t + 2, c), _mm_stream_si128(t + 3, d);
+        }
+        _mm_sfence();  /* for whoever hears that it is done */
+    }
+#endif
+    memcpy(to, from, nbytes);
+}
+
 /* Move a piece between its slot and the store; -1 if it can't be moved whole. */
 static int transfer(const Share *share, char *slot, const Piece *piece, int out) {
     struct stat now;
@@ -186,8 +210,10 @@ static int transfer(const Share *share, char *slot, const Piece *piece, int out)
         size_t left = piece->nbytes - done;
         if ((int64_t)left > share->width - column) left = share->width - column;
         ssize_t n = left;
-        if (share->fd < 0)
-            memcpy(out ? (void *)there : slot + done, out ? slot + done : (void *)there, left);
+        if (share->fd < 0 && out)
+            copy_out((char *)there, slot + done, left);
+        else if (share->fd < 0)
+            memcpy(slot + done, (void *)there, left);
         else
             n = out ? pwrite((int)share->fd, slot + done, left, there) : pread((int)share->fd, slot + done, left, there);
         if (n < 0 && errno == EINTR) continue;

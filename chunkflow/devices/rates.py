@@ -22,7 +22,7 @@ def gpu() -> Machine:
         download=50e9,
         write=30e9,
         overhead=300e-6,
-        # Copies bound the staging, not cores: with all of them at it, waiting threads slow the copying ones.
+        # Some cores are left to the run's own thread: those that wait for copies spin.
         threads=max(4, min(12, 3 * cores() // 4)),
         # Smaller pieces stay in the cache between two copies; larger ones ask for Python's lock less often.
         piece=(4 if staging else 8) << 20,
