@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
+from chunkflow.ops.blockwise import Operand
 from chunkflow.plan import Plan
 from chunkflow.profile import Profile, Report
 from chunkflow.rehearsal import seconds_of
@@ -74,10 +75,11 @@ class Run:
         plan = self.plan
         if plan.machine.staged:
             return HALO * len(plan.grid) * plan.machine.overhead if plan.op.has_halo else 0.0
-        nbytes = 0  # without slots to reuse all of a block is read, which is counted
+        nbytes = 0.0  # without slots to reuse all of a block is read, which is counted
         for i, (operand, spec) in enumerate(zip(plan.op.operands, plan.operands, strict=True)):
-            if operand.halo and plan.reuses and not (spec.in_memory and not operand.padded):
-                nbytes += plan.loads(i) * math.prod(plan.slot_shape(i)) * spec.dtype.itemsize - spec.nbytes
+            if operand.halo and plan.reuses:
+                more = plan.loads(i) * math.prod(plan.slot_shape(i)) * spec.dtype.itemsize - spec.nbytes
+                nbytes += more * (_at_edges(operand, plan.grid.counts) if spec.in_memory else 1)
         return nbytes / (plan.machine.read * plan.lanes)
 
     @property
@@ -147,6 +149,13 @@ class _Clock:
         """See `chunkflow.trace.Observer`."""
         plan, cold, computing, begun = self._begun.pop()
         self.runs.append(Run(plan, time.perf_counter() - begun, cold, computing))
+
+
+def _at_edges(operand: Operand, counts: Sequence[int]) -> float:
+    """Share of an operand's blocks that reach beyond the array's edges."""
+    sides = zip(operand.axes, operand.halo, operand.boundary, strict=True)
+    padded = [counts[a] for a, halo, kind in sides if a is not None and any(halo) and kind != "none"]
+    return 1 - math.prod(max(n - 2, 0) / n for n in padded)
 
 
 def _computing(run: Any) -> float | None:

@@ -19,12 +19,12 @@ from queue import Empty, SimpleQueue
 from typing import cast
 
 from chunkflow.devices.base import Block, Device, Edge, Lane, Pool
-from chunkflow.devices.line import MOVERS, NOTHING, OVER, SHARE, TOKEN
+from chunkflow.devices.line import MOVERS, NOTHING, OVER, SERVED, TOKEN
 from chunkflow.devices.moving import Mover, Share, tabled
 from chunkflow.grid import Piece, Region, shift
 from chunkflow.interrupts import Since
 from chunkflow.memory import Ring
-from chunkflow.staging import Transfer, Work
+from chunkflow.staging import Failed, Transfer, Work
 from chunkflow.stations import Station
 from chunkflow.stores.base import Sink, Source, keeping, run_of
 from chunkflow.threads import Borrowed
@@ -88,6 +88,7 @@ class Crew:
                     lane.close()
             except BaseException as error:  # of what was still on its way: each piece's own errors are kept with it
                 self.error = error
+                self._refuse(error)
 
     def _refuse(self, error: BaseException) -> None:
         """Fail whatever comes: nobody may wait for it."""
@@ -102,7 +103,8 @@ class Crew:
     def next(self, number: int = 0, mover: Mover | None = None, *, wait: bool = True) -> Work | None:
         """The next piece, or share of which Python has something to do; None if nothing follows.
 
-        A thread with a `mover`, whose stations are free, moves other shares meanwhile.
+        A thread with a `mover`, whose stations are free, moves other shares meanwhile. What goes wrong then fails the
+        share.
 
         Raises
         ------
@@ -112,25 +114,30 @@ class Crew:
         if self.line is None:
             return self.queue.get(wait)
         while True:
-            error: Exception | None = None
             if mover is None or number >= MOVERS:
-                what, moved = self.line.take(wait=wait)
+                served = self.line.take(wait=wait)
             else:
-                what, moved, error = self.line.serve(mover, number, self.trace.span, up=self.up, wait=wait)
-            if what == TOKEN:
-                return self.queue.get()
-            if what == OVER:
+                served = self.line.serve(mover, number, self.trace.span, up=self.up, wait=wait)
+            work: Work | None = None
+            if served.what == TOKEN:
+                work = self.queue.get()
+            elif served.moved is not None:
+                work = cast(Transfer, served.moved), -1, served.failed
+            if served.error is not None:
+                if work is None:
+                    raise served.error
+                work[0].fail(served.error)
+            elif served.what == OVER:
                 return None
-            if what == NOTHING:
-                if wait:  # a thread just had times to tell
-                    continue
+            elif served.what == NOTHING and not wait:
                 raise Empty
-            transfer = cast(Transfer, moved)
-            if error is not None:
-                transfer.fail(error)
-            if what == SHARE or error is not None or (mover is not None and mover.has_failed):
-                return transfer, -1
-            transfer.left.arrive()
+            elif served.what == NOTHING:  # the thread just had times to tell
+                continue
+            elif served.what == SERVED and not served.failed:
+                assert work is not None
+                work[0].left.arrive()
+                continue
+            return work
 
     def share(self, store: Source | Sink, region: Region, block: Block, pieces: Pieces, places: Pieces) -> Share | None:
         """What the compiled loops must know to move a region as `pieces`, that lie at `places` in the block.
@@ -157,7 +164,7 @@ class Crew:
         else:
             transfer.left = self.device.latch(len(pieces))
             for number in range(len(pieces)):
-                self.queue.put((transfer, number))
+                self.queue.put((transfer, number, ()))
                 if self.line is not None:
                     self.line.token()
         if not self.threads:
@@ -207,12 +214,6 @@ class Crew:
             raise failure
 
 
-def _forget(mover: Mover | None) -> None:
-    """Leave pieces alone that a thread could not move: their transfer has failed."""
-    if mover is not None:
-        mover.failed()
-
-
 class Feeders(Crew):
     """Fill slots from the store and upload them."""
 
@@ -224,13 +225,12 @@ class Feeders(Crew):
         previous: Transfer | None = None
         shared = False  # whether copies of shares, and no others, may be on their way
         while (work := self.next(number, mover if shared and not any(s.busy for s in stations) else None)) is not None:
-            transfer, piece = work
+            transfer, piece, failed = work
             try:
                 if mover is not None and shared and piece >= 0:
                     mover.finish(self.trace.span)
                     shared = False
                 if self.stopping or transfer.error is not None:
-                    _forget(mover)
                     continue
                 if transfer is not previous:
                     transfer.published.wait(Edge.PUBLISHED)
@@ -242,7 +242,7 @@ class Feeders(Crew):
                 else:
                     assert mover is not None
                     shared = True
-                    self._feed_share(number, lane, stations, transfer, mover)
+                    self._feed_share(number, lane, stations, transfer, mover, failed)
             except BaseException as error:
                 transfer.fail(error)
             finally:
@@ -252,7 +252,9 @@ class Feeders(Crew):
         if mover is not None and shared:
             mover.finish(self.trace.span)
 
-    def _feed_share(self, number: int, lane: Lane, stations: list[Station], transfer: Transfer, mover: Mover) -> None:
+    def _feed_share(
+        self, number: int, lane: Lane, stations: list[Station], transfer: Transfer, mover: Mover, failed: Failed
+    ) -> None:
         """Let the compiled loop move what is left of a share; a piece that it can't read is read here, or raises."""
         share, slot = transfer.share, transfer.slot
         assert share is not None
@@ -261,7 +263,7 @@ class Feeders(Crew):
             station.wait(Edge.REFILL, self.trace)
             station.slot.pin()
         mark = slot.uploaded[number]
-        failed = mover.failed() or mover.feed(share, self.trace.span, transfer.after, mark)
+        failed = failed or mover.feed(share, self.trace.span, transfer.after, mark)
         while failed:
             mover.finish(self.trace.span)
             for _, piece in failed:
@@ -313,11 +315,10 @@ class Drainers(Crew):
                 continue
             if work is None:
                 break
-            transfer, piece = work
+            transfer, piece, failed = work
             while len(flying) == len(stations) or (flying and piece < 0):
                 self._store(flying.pop(0))
             if self.stopping or transfer.error is not None:
-                _forget(mover)
                 self._end(lane)
                 transfer.left.arrive()
                 continue
@@ -329,7 +330,7 @@ class Drainers(Crew):
                     previous = transfer
                 if piece < 0:
                     assert mover is not None
-                    self._drain_share(stations, transfer, mover)
+                    self._drain_share(stations, transfer, mover, failed)
                     shared = True
                     transfer.left.arrive()
                     continue
@@ -356,12 +357,12 @@ class Drainers(Crew):
         with suppress(Exception):
             lane.synchronize()
 
-    def _drain_share(self, stations: list[Station], transfer: Transfer, mover: Mover) -> None:
+    def _drain_share(self, stations: list[Station], transfer: Transfer, mover: Mover, failed: Failed) -> None:
         """Let the compiled loop store what is left of a share; a piece that it can't is stored here, or raises."""
         assert transfer.share is not None
         for station in stations:
             station.slot.pin()
-        failed = mover.failed() or mover.drain(transfer.share, self.trace.span, transfer.after)
+        failed = failed or mover.drain(transfer.share, self.trace.span, transfer.after)
         while failed:
             for number, piece in failed:
                 self._write(stations[number], transfer, transfer.pieces[piece])

@@ -145,7 +145,7 @@ class DirectDrainer:
         """Enqueue the writing of a result."""
         assert result.pending is not None
         stored = self._device.event()
-        result.wait = partial(stored.synchronize, Edge.STORED)
+        result.stored, result.wait = stored, partial(stored.synchronize, Edge.STORED)
 
         def write() -> None:
             pending = result.pending

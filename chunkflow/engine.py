@@ -148,6 +148,10 @@ def compute(
             if loaded.slot is not None:
                 loaded.slot.readers.append(result.done)
         yield result, lane
+        if result.stored is not None:  # it may be a view of a block
+            for loaded in held:
+                if loaded.slot is not None:
+                    loaded.slot.readers.append(result.stored)
         del (
             result,
             held,

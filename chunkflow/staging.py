@@ -146,7 +146,7 @@ class Loaded:
 class Result:
     """What a step computed, until it is stored: `wait` waits for that."""
 
-    __slots__ = ("arrays", "blocks", "done", "error", "pending", "started", "step", "wait")
+    __slots__ = ("arrays", "blocks", "done", "error", "pending", "started", "step", "stored", "wait")
 
     def __init__(self, step: Step, started: Event | None, done: Event) -> None:
         self.step, self.started, self.done = step, started, done
@@ -154,6 +154,8 @@ class Result:
         self.arrays: tuple[Any, ...] = ()
         self.blocks: list[Block] = []
         self.wait: Callable[[], None] | None = None
+        self.stored: Event | None = None
+        """Where the lane itself stores it: when it has."""
         self.error: BaseException | None = None
 
     def landed(self, device: Device, pool: Pool) -> None:
@@ -250,5 +252,8 @@ def read_whole(source: Source, operand: Operand, region: Region, out: np.ndarray
     fill(out, region, operand.extents, operand.boundary)
 
 
-Work = tuple[Transfer, int]
-"""A transfer, and the number of the piece to be moved, or -1 for a thread's share of them all."""
+Failed = Sequence[tuple[int, int]]
+"""Stations of a thread, and pieces that compiled loops could not move."""
+
+Work = tuple[Transfer, int, Failed]
+"""A transfer, and the number of the piece to be moved, or -1 for a thread's share of them all and what failed of it."""

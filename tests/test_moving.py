@@ -196,6 +196,29 @@ def test_any_number_of_threads_moves_shares(threads: int) -> None:
 
 
 @compiled
+@pytest.mark.parametrize("times", [False, True])
+def test_what_goes_wrong_in_a_line_ends_the_run(times: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """When a thread has taken a part already, for which the run waits."""
+    refused, report, calls = moving.Mover._refused, moving.Mover._report, iter(range(1 << 30))
+
+    def fails(*args: Any) -> Any:
+        if next(calls) == 30:
+            raise MemoryError("no room for times")
+        return (report if times else refused)(*args)
+
+    monkeypatch.setattr(moving.Mover, "_report" if times else "_refused", staticmethod(fails) if times else fails)
+    x = filled((3000, 700), "f4")
+
+    def runs() -> None:
+        with cf.Profile() if times else nullcontext():
+            for _ in range(30):
+                cf.map(np.negative, x, device=device(), budget=100_000, dtype="f4", workspace=0)
+
+    with pytest.raises(MemoryError, match="no room"):
+        runs()
+
+
+@compiled
 @pytest.mark.parametrize("direction", ["up", "down", "both"])
 @pytest.mark.parametrize("times", [False, True])
 def test_what_a_line_cannot_move_python_does(direction: str, times: bool, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -236,11 +259,16 @@ def test_times_are_told_in_few_calls(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @compiled
-@pytest.mark.parametrize("rows", [80, 800])
-def test_the_report_counts_each_byte_once(rows: int) -> None:
+@pytest.mark.parametrize(("rows", "budget"), [(80, 100_000), (800, 100_000), (20_000, 30_000_000)])
+def test_the_report_counts_each_byte_once(rows: int, budget: int) -> None:
+    """However many pieces a share has: one has more than a thread can note the times of."""
     x = filled((rows, 500), "f4")
+    options: dict[str, Any] = {"device": device(), "budget": budget, "dtype": "f4", "workspace": 0}
+    plan = cf.explain(np.negative, x, **options)
+    pieces_of = [len(cut.pieces(plan.grid.region((0,) * len(plan.block)))) for cut in plan.cuts_in]
+    assert (pieces_of[0] > moving.SPANS // 2) == (rows == 20_000)
     with cf.Profile() as profile:
-        cf.map(np.negative, x, device=device(), budget=100_000, dtype="f4", workspace=0)
+        cf.map(np.negative, x, **options)
     moved = {stage.name: stage.nbytes for stage in profile.report.stages}
     assert [moved[name] for name in ("read", "upload", "download", "write")] == [x.nbytes] * 4
     assert all(stage.seconds >= 0 for stage in profile.report.stages)
@@ -503,16 +531,16 @@ def test_a_line_is_a_queue() -> None:
     one, moved = line.Line(int), SimpleNamespace(share=None)
     tables = moving.Tables(np.zeros((1, 5), np.int64), np.zeros((1, 7), np.int64), True, 0)
     share = moving.Share(tables, Run(0), 0)
-    assert one.take(wait=False) == (line.NOTHING, None)
+    assert one.take(wait=False) == line.Served(line.NOTHING)
     first = one.job(moved, share, 2, [], [])
-    assert one.take(wait=False) == (line.NOTHING, None), "it is not put yet"
+    assert one.take(wait=False) == line.Served(line.NOTHING), "it is not put yet"
     first.put()
     one.token()
     second = one.job(moved, share, 1, [], [])
     second.put()
     one.over()
     expected = [line.SHARE, line.SHARE, line.TOKEN, line.SHARE, line.OVER, line.OVER]
-    assert [one.take(wait=True)[0] for _ in expected] == expected
+    assert [one.take(wait=True).what for _ in expected] == expected
     first.arrive()
     assert not first.is_done
     first.arrive()
@@ -534,8 +562,20 @@ def test_a_job_that_is_given_up_leaves_its_line() -> None:
     assert one.job(moved, moving.Share(tables, Run(0), 0), 0, [], []).is_done, "of nothing"
     one.token()
     assert moving.staging.take(one._line, False)[0] == line.SHARE
-    assert one.take(wait=False)[0] == line.TOKEN
-    assert one.take(wait=False)[0] == line.NOTHING
+    assert one.take(wait=False).what == line.TOKEN
+    assert one.take(wait=False).what == line.NOTHING
+
+
+@compiled
+def test_a_line_forgets_what_is_done() -> None:
+    one, moved = line.Line(int), SimpleNamespace(share=None)
+    tables = moving.Tables(np.zeros((1, 5), np.int64), np.zeros((1, 7), np.int64), True, 0)
+    for _ in range(20):
+        job = one.job(moved, moving.Share(tables, Run(0), 0), 1, [], [])
+        job.put()
+        assert one.take(wait=False).moved is moved
+        job.arrive()
+    assert len(one._jobs) == 1
 
 
 @compiled

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import itertools
+import time
 import weakref
 from pathlib import Path
 from typing import Any
@@ -11,16 +12,17 @@ from typing import Any
 import numpy as np
 import pytest
 import zarr
-from devices import CHECKING, MODES, Place, checked, checking, everywhere, numpy_device, same
+from devices import CHECKING, MODES, Place, checked, checking, everywhere, machine, numpy_device, same
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import ndimage
 
 import chunkflow as cf
 from chunkflow.devices.base import Done, Edge
-from chunkflow.devices.numpy import NumpyPool
+from chunkflow.devices.numpy import NumpyDevice, NumpyPool
 from chunkflow.errors import ArgumentError, ArgumentTypeError, BudgetError, RaceError, ResultError
 from chunkflow.staging import Loaded
+from chunkflow.stores.array import ArraySink
 from chunkflow.testing import CountingSource, FailingArray
 
 NUMPY_MODE = {"nearest": "edge", "reflect": "symmetric", "mirror": "reflect", "periodic": "wrap"}
@@ -384,3 +386,21 @@ def test_the_traceback_of_a_failed_run_keeps_no_block(mode: str, lanes: int, mon
     assert buffers
     assert not [ref for ref in buffers if ref() is not None]
     assert caught.tb is not None
+
+
+@pytest.mark.parametrize("where", ["memory", "file"])
+def test_a_result_that_is_a_view_of_its_block_is_stored_before_that_is_overwritten(
+    where: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where another lane reads the slot's next block: there are more slots than lanes, but not twice as many."""
+    write, naps = ArraySink.write, itertools.cycle([0.002, 0.0, 0.001])
+    monkeypatch.setattr(ArraySink, "write", lambda self, *a: (time.sleep(next(naps)), write(self, *a)))
+    x: Any = np.random.default_rng(0).random((60, 6, 5), "f4")
+    if where == "file":
+        np.save(tmp_path / "x.npy", x)
+    device = NumpyDevice(machine=machine(staged=False, lanes=2, depths=(3,), cache=1 << 30))
+    got = cf.map_overlap(
+        lambda b: b[:, 1:-1, 1:-1], tmp_path / "x.npy" if where == "file" else x, depth=(0, 1, 1), trim=False,
+        boundary="nearest", chunks=(3, -1, -1), device=device, dtype="f4", workspace=0,
+    )  # fmt: skip
+    same(got, x)

@@ -113,6 +113,10 @@ def test_a_stencil_of_an_array_in_memory_shows_what_its_blocks_take() -> None:
     with cf.Profile() as profile:
         cf.map_overlap(lambda b: b + 0, x, depth=1, boundary="none", chunks=(4, -1, -1), device="cpu")
     assert "read" not in {stage.name for stage in profile.report.stages}, "these are views"
+    with cf.Profile() as profile:
+        cf.map_overlap(lambda b: b + 0, x, depth=(1, 0, 0), boundary="nearest", chunks=(4, -1, -1), device="cpu")
+    read = next(stage for stage in profile.report.stages if stage.name == "read")
+    assert read.nbytes < x.nbytes / 2, "all but the first and the last one are views"
 
 
 def test_entered_again_it_adds_up() -> None:

@@ -644,9 +644,13 @@ static PyObject *py_take(PyObject *self, PyObject *args) {
     if (!line) return NULL;
     Job *job;
     long long number;
-    Py_BEGIN_ALLOW_THREADS
-    what = next(line, wait ? WAIT : NO_WAIT, &job, &number);
-    Py_END_ALLOW_THREADS
+    /* Whoever holds the mutex needs no lock of Python's: to keep that for a moment is better than to wait for it again. */
+    what = next(line, NO_WAIT, &job, &number);
+    if (wait && what == NOTHING) {
+        Py_BEGIN_ALLOW_THREADS
+        what = next(line, WAIT, &job, &number);
+        Py_END_ALLOW_THREADS
+    }
     return Py_BuildValue("iL", what, number);
 }
 

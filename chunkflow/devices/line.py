@@ -8,6 +8,7 @@ from __future__ import annotations
 import itertools
 from array import array
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any, Protocol
 
@@ -27,6 +28,16 @@ class Moved(Protocol):
 
     share: Share | None
     left: Latch
+
+
+@dataclass(frozen=True)
+class Served:
+    """What comes next in a line, of what, which pieces of that the store could not move, and what went wrong."""
+
+    what: int
+    moved: Moved | None = None
+    failed: Sequence[tuple[int, int]] = ()
+    error: BaseException | None = None
 
 
 class Job:
@@ -113,21 +124,19 @@ class Line:
         """Forget what was moved: no thread is left."""
         self._jobs.clear()
 
-    def take(self, *, wait: bool) -> tuple[int, Moved | None]:
+    def take(self, *, wait: bool) -> Served:
         """What comes next, whatever it is: of a share, one part."""
         assert staging is not None
         what, number = staging.take(self._line, wait)
-        return what, self._moved(number)
+        return Served(what, self._moved(number))
 
-    def serve(
-        self, mover: Mover, thread: int, span: Callable[..., Any], *, up: bool, wait: bool
-    ) -> tuple[int, Moved | None, Exception | None]:
+    def serve(self, mover: Mover, thread: int, span: Callable[..., Any], *, up: bool, wait: bool) -> Served:
         """Let a thread move shares until something else is next, or there is something to say of one.
 
-        What it is, and what the driver refused. A part of that share is still to be ended.
+        A part of that share is still to be ended.
         """
-        what, number, error = mover.serve(self._line, thread, span, up=up, wait=wait)
-        return what, self._moved(number), error
+        what, number, failed, error = mover.serve(self._line, thread, span, up=up, wait=wait)
+        return Served(what, self._moved(number), failed, error)
 
     def _moved(self, number: int) -> Moved | None:
         return self._jobs[number][1] if number >= 0 else None

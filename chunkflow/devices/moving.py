@@ -191,7 +191,7 @@ class Mover:
         self._stations = self._thread[self._head :].reshape(-1, 5)
         self._timed = bool(stations and stations[0][2])
         self._start, self._pointer = clock[1], pointer
-        self._spans: np.ndarray | None = None
+        self._spans = np.empty((SPANS, 4)) if self._timed else None
 
     def feed(
         self, share: Share, span: Callable[..., Any], after: Sequence[Any], uploaded: Any
@@ -218,24 +218,22 @@ class Mover:
 
     def serve(
         self, line: object, thread: int, span: Callable[..., Any], *, up: bool, wait: bool
-    ) -> tuple[int, int, DeviceError | None]:
-        """Move shares of a line (`chunkflow.devices.line`): what comes next, its number, what the driver refused."""
+    ) -> tuple[int, int, list[tuple[int, int]], BaseException | None]:
+        """Move shares of a line (`chunkflow.devices.line`): what comes next, its number, what failed of it, and why.
+
+        Pieces that the store could not move have failed, with the stations that hold them; or all of it by an error.
+        """
         assert staging is not None
-        if self._timed and self._spans is None:
-            self._spans = np.empty((SPANS, 4))
-        what, number, status, _, spanned = staging.serve(
+        what, number, status, failed, spanned = staging.serve(
             line, self._driver, self._thread, self._spans, self._start, thread, up, wait
         )
-        self._report(self._spans, spanned, span)
-        return what, number, self._refused(status)
+        try:  # of what was taken nobody else hears
+            self._report(self._spans, spanned, span)
+            return what, number, self._failed() if failed else [], self._refused(status)
+        except BaseException as error:
+            return what, number, [], error
 
-    @property
-    def has_failed(self) -> bool:
-        """Whether there are pieces that the store could not move."""
-        return bool((self._stations[:, _FAILED] >= 0).any())
-
-    def failed(self) -> list[tuple[int, int]]:
-        """Stations and pieces that the store could not move, which are known once only."""
+    def _failed(self) -> list[tuple[int, int]]:
         found = [(k, int(piece)) for k, piece in enumerate(self._stations[:, _FAILED]) if piece >= 0]
         self._stations[:, _FAILED] = -1
         return found
@@ -270,7 +268,7 @@ class Mover:
         self._report(spans, spanned, span)
         if error := self._refused(status):
             raise error
-        return self.failed() if failed else []
+        return self._failed() if failed else []
 
     @staticmethod
     def _report(spans: np.ndarray | None, number: int, span: Callable[..., Any]) -> None:
