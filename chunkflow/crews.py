@@ -88,7 +88,8 @@ class Crew:
                     lane.close()
             except BaseException as error:  # of what was still on its way: each piece's own errors are kept with it
                 self.error = error
-                self._refuse(error)
+                if self.line is not None:  # in which parts of shares may be left for it alone
+                    self._refuse(error)
 
     def _refuse(self, error: BaseException) -> None:
         """Fail whatever comes: nobody may wait for it."""

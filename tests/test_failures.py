@@ -18,11 +18,25 @@ from typing import Any
 import numpy as np
 import pytest
 import zarr
-from devices import CHECKING, CPU, CUDA, Place, at_work, checked, everywhere, numpy_device, on_cpu_and_gpu, same
+from compiled import BUILT, CompiledDevice
+from devices import (
+    CHECKING,
+    CPU,
+    CUDA,
+    Place,
+    at_work,
+    checked,
+    everywhere,
+    machine,
+    numpy_device,
+    on_cpu_and_gpu,
+    same,
+)
 from positions import at_positions
 
 import chunkflow as cf
 from chunkflow import errors
+from chunkflow.devices.numpy import NumpyDevice
 from chunkflow.kernel import BlockRunner
 from chunkflow.testing import CountingSource, FailingArray, filled
 
@@ -237,6 +251,27 @@ def test_a_file_too_short_for_its_array_is_refused_at_once(tmp_path: Path) -> No
 
 
 # -- Writing fails -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", [NumpyDevice, *([CompiledDevice] if BUILT else [])])
+@pytest.mark.parametrize("failing", [1, 3])
+def test_lanes_that_fail_as_they_end_fail_the_run(kind: type[NumpyDevice], failing: int) -> None:
+    """Each thread of a crew is told once that nothing follows, whatever happens to the others."""
+
+    class Ending(kind):  # type: ignore[misc,valid-type]
+        """Some of the lanes of whose threads fail when they are closed."""
+
+        def lane(self) -> Any:
+            lane = super().lane()
+            if threading.current_thread() is not threading.main_thread() and next(made) < failing:
+                close = lane.close
+                lane.close = lambda: (close(), 1 / 0)
+            return lane
+
+    made, options = iter(range(1000)), {"staged": True} if kind is NumpyDevice else {}
+    x = filled((90, 700), "f4")
+    with pytest.raises(ZeroDivisionError):
+        cf.map(np.negative, x, device=Ending(machine=machine(staged=True, threads=3), **options), budget=100_000)
 
 
 @everywhere
