@@ -9,10 +9,10 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
+from chunkflow import rehearsal
 from chunkflow.ops.blockwise import Operand
 from chunkflow.plan import Plan
 from chunkflow.profile import Profile, Report
-from chunkflow.rehearsal import seconds_of
 from chunkflow.stores.base import cold_bytes
 from chunkflow.trace import observing
 from chunkflow.units import format_bytes
@@ -36,12 +36,15 @@ class Run:
     computing : float, optional
         Seconds that a lane takes to compute all of it, by calls of the kernel on a few tiles; None where the plan's
         own figure is as good.
+    decoding : float, optional
+        Seconds that a thread takes for a byte of its chunks, by a few of them; None likewise.
     """
 
     plan: Plan
     seconds: float
     cold: int = 0
     computing: float | None = None
+    decoding: float | None = None
 
     @property
     def predicted(self) -> float:
@@ -52,9 +55,11 @@ class Run:
         blocks with halos take more of the host than others. And no run takes less time than the disk needs for what is
         not in memory.
         """
-        planned, seconds = self.plan.estimate, self.plan.estimate.seconds + self._halos
+        planned, stages = self.plan.estimate, self._stages
+        seconds = planned.seconds + self._halos
         if self.computing is not None:
-            seconds += (self.computing - planned.stages["compute"]) / self.plan.lanes + self._taking
+            more = sum(stages[name] - planned.stages[name] for name in ("read", "compute"))
+            seconds += more / self.plan.lanes + self._taking
         return max(seconds, self._disk)
 
     @property
@@ -65,9 +70,21 @@ class Run:
     @property
     def bound_by(self) -> str:
         """The stage that was to be the busiest."""
-        stages = self.plan.estimate.stages | ({} if self.computing is None else {"compute": self.computing})
+        stages = self._stages
         busiest = max(stages, key=lambda name: stages[name])
         return busiest if self.predicted > self._disk else "the disk"
+
+    @property
+    def _stages(self) -> dict[str, float]:
+        """Seconds of each stage: as planned, or as seen before it ran."""
+        plan, stages = self.plan, dict(self.plan.estimate.stages)
+        if self.computing is not None:
+            stages["compute"] = self.computing
+        if self.decoding is not None:
+            reading = plan.traffic.read / plan.machine.read
+            each = max(self.decoding - 1 / plan.machine.read, 0.0)  # of what is read the bytes are counted already
+            stages["read"] = reading + (stages["read"] - reading) * each * plan.machine.decode
+        return stages
 
     @property
     def _halos(self) -> float:
@@ -125,16 +142,18 @@ class _Clock:
 
     def __init__(self) -> None:
         self.runs: list[Run] = []
-        self._begun: list[tuple[Plan, int, float | None, float]] = []
+        self._begun: list[tuple[Plan, int, float | None, float | None, float]] = []
 
     def started(self, plan: Plan, run: Any = None) -> None:
         """See `chunkflow.trace.Observer`."""
-        cold, computing = 0, None
+        cold, computing, decoding = 0, None, None
         if run is not None:
             with suppress(Exception):  # the run itself will say what is wrong
                 cold = cold_bytes(run.sources)
-                computing = _computing(run)
-        self._begun.append((plan, cold, computing, time.perf_counter()))
+                if not plan.machine.staged and run.kernel is not None and all(plan.op.extents):
+                    decoding = rehearsal.decoding(plan, run.sources)
+                    computing = rehearsal.computing(run.kernel, plan, run.sources, run.device)
+        self._begun.append((plan, cold, computing, decoding, time.perf_counter()))
 
     def span(self, stage: Any, start: float, stop: float, nbytes: int) -> None:
         """See `chunkflow.trace.Observer`."""
@@ -147,8 +166,8 @@ class _Clock:
 
     def finished(self, error: BaseException | None, peak: int) -> None:
         """See `chunkflow.trace.Observer`."""
-        plan, cold, computing, begun = self._begun.pop()
-        self.runs.append(Run(plan, time.perf_counter() - begun, cold, computing))
+        plan, cold, computing, decoding, begun = self._begun.pop()
+        self.runs.append(Run(plan, time.perf_counter() - begun, cold, computing, decoding))
 
 
 def _at_edges(operand: Operand, counts: Sequence[int]) -> float:
@@ -156,14 +175,6 @@ def _at_edges(operand: Operand, counts: Sequence[int]) -> float:
     sides = zip(operand.axes, operand.halo, operand.boundary, strict=True)
     padded = [counts[a] for a, halo, kind in sides if a is not None and any(halo) and kind != "none"]
     return 1 - math.prod(max(n - 2, 0) / n for n in padded)
-
-
-def _computing(run: Any) -> float | None:
-    """Seconds that a lane takes to compute all of a run, by its kernel's for a tile: where the host computes."""
-    plan: Plan = run.plan
-    if plan.machine.staged or run.kernel is None or not math.prod(plan.op.extents):
-        return None
-    return seconds_of(run.kernel, plan, run.sources, run.device, run.pool)
 
 
 def analyzed(run: Callable[[], Any]) -> Analysis:

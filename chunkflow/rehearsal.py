@@ -1,6 +1,7 @@
-"""What a plan's kernel takes, by a few calls before the run: plans know functions by the bytes that they touch alone.
+"""What a plan's kernel takes, and decoding, where the host does both: by a few calls before the run.
 
-No plan is made with it, for it is never twice the same, and results would differ in their last bits.
+Plans know functions by the bytes that they touch, and all codecs as ordinary ones. No plan is made with what is seen
+here, for it is never twice the same, and results would differ in their last bits.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
 from itertools import cycle, islice
 from typing import Any
 
@@ -18,7 +20,7 @@ import numpy as np
 
 from chunkflow import grid
 from chunkflow.calibrate import read_block
-from chunkflow.devices.base import Device, Pool
+from chunkflow.devices.base import Device
 from chunkflow.grid import Shape
 from chunkflow.kernel import BlockRunner
 from chunkflow.ops.blockwise import Operand
@@ -35,7 +37,11 @@ BEYOND = 8
 """Times a lane's share of the cache that its tiles have: in a run, too, they come from memory, and go there."""
 
 
-def seconds_of(kernel: Kernel, plan: Plan, sources: Sequence[Source], device: Device, pool: Pool) -> float:
+Calls = tuple[Callable[[], float], float]
+"""A call that says what it took, and how many such calls it stands for."""
+
+
+def computing(kernel: Kernel, plan: Plan, sources: Sequence[Source], device: Device) -> float:
     """Seconds that a lane takes to compute all of a plan: by those for a few tiles, while other lanes do the same.
 
     Raises
@@ -44,24 +50,65 @@ def seconds_of(kernel: Kernel, plan: Plan, sources: Sequence[Source], device: De
         Whatever the kernel or a source raises.
     """
     plan = replace(plan, block=_sides(plan)) if plan.tile != plan.block else plan
-    runner, together = BlockRunner(kernel, plan, device, Trace()), threading.Barrier(plan.lanes)
+    runner, whole = BlockRunner(kernel, plan, device, Trace()), math.prod(plan.op.extents)
 
-    def calls(step: Step) -> float:
+    def calls(step: Step) -> Calls:
+        return _again(runner, plan, step, sources, device), whole / math.prod(grid.shape_of(step.box))
+
+    first = list(islice(cycle(islice(plan.steps(), plan.lanes)), plan.lanes))
+    return _at_once([partial(calls, step) for step in first])
+
+
+def decoding(plan: Plan, sources: Sequence[Source]) -> float | None:
+    """Seconds that a thread takes to read and decode a byte of a plan's chunks: by the first chunk of each source.
+
+    All of a plan's threads do so at once. None if there is nothing to decode, or it is behind a network.
+
+    Raises
+    ------
+    Exception
+        Whatever a source raises.
+    """
+    specs = [source.spec for source in sources]
+    if any(spec.remote for spec in specs):
+        return None
+    nbytes, seconds = 0, 0.0
+    for source, spec in zip(sources, specs, strict=True):
+        if spec.chunks is None or spec.raw or not spec.size:
+            continue
+        sides = tuple(map(min, spec.chunks, spec.shape))
+
+        def calls(source: Source = source, sides: Shape = sides) -> Calls:
+            out = np.empty(sides, source.spec.dtype)
+            return partial(_timed, partial(source.read, grid.whole(sides), out)), source.spec.nbytes / out.nbytes
+
+        seconds += _at_once([calls] * plan.lanes * plan.coders)
+        nbytes += spec.nbytes
+    return seconds / nbytes if nbytes else None
+
+
+def _at_once(each: Sequence[Callable[[], Calls]]) -> float:
+    """Seconds of calls that threads make at once, times what they stand for; by the slowest of them."""
+    together = threading.Barrier(len(each))
+
+    def calls(made: Callable[[], Calls]) -> float:
         try:
-            with device.attach(), pool.active():
-                call = _again(runner, plan, step, sources, device)
-                call()
-                together.wait()
-                seconds = [call() for _ in range(CALLS)]
+            call, times = made()
+            call()
+            together.wait()
+            return sum(call() for _ in range(CALLS)) / CALLS * times
         except BaseException:
             together.abort()  # or the others would wait for this one
             raise
-        whole, part = math.prod(plan.op.extents), math.prod(grid.shape_of(step.box))
-        return sum(seconds) / CALLS * whole / part
 
-    first = islice(plan.steps(), plan.lanes)
-    with ThreadPoolExecutor(plan.lanes) as threads:
-        return max([job.result() for job in [threads.submit(calls, s) for s in islice(cycle(first), plan.lanes)]])
+    with ThreadPoolExecutor(len(each)) as threads:
+        return max([job.result() for job in [threads.submit(calls, made) for made in each]])
+
+
+def _timed(call: Callable[[], object]) -> float:
+    begun = time.perf_counter()
+    call()
+    return time.perf_counter() - begun
 
 
 def _sides(plan: Plan) -> Shape:
@@ -93,8 +140,6 @@ def _again(
     def call() -> float:
         # Results may take a block's place.
         given = [block.copy() if i == plan.recycled else block for i, block in enumerate(blocks)]
-        begun = time.perf_counter()
-        runner(given, step, turns)
-        return time.perf_counter() - begun
+        return _timed(partial(runner, given, step, turns))
 
     return call

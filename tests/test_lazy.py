@@ -389,6 +389,26 @@ def test_of_a_file_little_is_read_before_the_run() -> None:
     assert 0 < analyzed.bytes_read - planned.bytes_read <= run.plan.lanes * tile
 
 
+def test_chunks_are_tried_too(tmp_path: Path) -> None:
+    """Plans take all codecs for ordinary ones; a chunk of each source shows what its own takes."""
+    array = np.round(np.random.default_rng(0).random((64, 64, 64), "f4") * 8)
+    runs = []
+    for name, codec in (("raw", None), ("zstd", zarr.codecs.ZstdCodec())):
+        stored = zarr.create_array(tmp_path / name, data=array, chunks=(32, 32, 32), compressors=codec)
+        (run,) = cf.explain(cf.sum, stored, analyze=True, device="cpu").runs
+        runs.append(run)
+    raw, run = runs
+    assert raw.decoding is None
+    assert run.decoding
+    machine, lanes, stages = run.plan.machine, run.plan.lanes, run.plan.estimate.stages
+    byte = 1 / machine.read + 1 / machine.decode
+    as_planned, slower = replace(run, decoding=byte), replace(run, decoding=2 * byte - 1 / machine.read)
+    reading = run.plan.traffic.read / machine.read
+    assert slower.predicted - as_planned.predicted == pytest.approx((stages["read"] - reading) / lanes)
+    assert replace(run, decoding=None).predicted == pytest.approx(as_planned.predicted)
+    assert slower.bound_by == "read"
+
+
 def test_memory_and_halos_are_expected_to_take_time_on_the_cpu() -> None:
     (array,) = volumes(1, (64, 32, 32))
 
