@@ -84,7 +84,19 @@ class Run:
             reading = plan.traffic.read / plan.machine.read
             each = max(self.decoding - 1 / plan.machine.read, 0.0)  # of what is read the bytes are counted already
             stages["read"] = reading + (stages["read"] - reading) * each * plan.machine.decode
+        if self._spills:
+            stages["read"] += plan.traffic.read / plan.machine.read * (1 / plan.machine.spill - 1)
         return stages
+
+    @property
+    def _spills(self) -> bool:
+        """Whether blocks are read, and do not stay in the cache: then they go to memory too, and come from there."""
+        plan, cache = self.plan, self.plan.machine.cache
+        return self.computing is not None and any(
+            math.prod(plan.slot_shape(i)) * spec.dtype.itemsize > cache > 0
+            for i, (operand, spec) in enumerate(zip(plan.op.operands, plan.operands, strict=True))
+            if operand.padded or not spec.in_memory
+        )
 
     @property
     def _halos(self) -> float:

@@ -88,7 +88,7 @@ class Crew:
                     lane.close()
             except BaseException as error:  # of what was still on its way: each piece's own errors are kept with it
                 self.error = error
-                if self.line is not None:  # in which parts of shares may be left for it alone
+                if self.line is not None:  # else, if no other thread is left, the run would wait for what is in it
                     self._refuse(error)
 
     def _refuse(self, error: BaseException) -> None:

@@ -428,6 +428,12 @@ def test_memory_and_halos_are_expected_to_take_time_on_the_cpu() -> None:
     seconds = usual.plan.estimate.seconds + (1 - usual.plan.estimate.stages["compute"]) / 2
     more = (16 * 6 * 34 * 34 - 64 * 32 * 32) * array.itemsize
     assert usual.predicted - seconds == pytest.approx(more / (2 * usual.plan.machine.read))
+    seconds_of_usual = seconds
+    spilling = run_with(cache=16 << 10)
+    assert spilling.plan.block == usual.plan.block
+    more = spilling.plan.traffic.read / spilling.plan.machine.read / 2  # it is read at half the rate by both lanes
+    seconds = spilling.plan.estimate.seconds + (1 - spilling.plan.estimate.stages["compute"]) / 2
+    assert spilling.predicted - seconds == pytest.approx(usual.predicted - seconds_of_usual + more)
     boundary = "none"
     views = run_with(fresh=1e6)
     assert views.plan.memory.inputs == 0
