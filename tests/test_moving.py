@@ -254,7 +254,7 @@ def test_times_are_told_in_few_calls(monkeypatch: pytest.MonkeyPatch) -> None:
     x = filled((1000, 700), "f4")
     with cf.Profile() as profile:
         cf.map(np.negative, x, device=device(), budget=100_000, chunks=(5, -1), dtype="f4", workspace=0)
-    assert served[0] < 100, "400 shares, both ways"
+    assert served[0] < 200, "of 400 shares: threads that find nothing to do for a while tell theirs too"
     assert {stage.nbytes for stage in profile.report.stages} == {x.nbytes, 2 * x.nbytes}
 
 
