@@ -487,6 +487,12 @@ typedef struct Line {
     int closed;
 } Line;
 
+#ifdef __APPLE__  /* where conditions wait by no other */
+#define WAITS_BY CLOCK_REALTIME
+#else
+#define WAITS_BY CLOCK_MONOTONIC
+#endif
+
 enum { OVER, NOTHING, TOKEN, SHARE, SERVED };  /* as chunkflow/devices/line.py has them */
 enum { MOVERS = 64 };
 
@@ -508,7 +514,9 @@ static PyObject *py_line(PyObject *self, PyObject *none) {
     pthread_mutex_init(&line->mutex, NULL);
     pthread_condattr_t clock;
     pthread_condattr_init(&clock);
-    pthread_condattr_setclock(&clock, CLOCK_MONOTONIC);
+#ifndef __APPLE__
+    pthread_condattr_setclock(&clock, WAITS_BY);
+#endif
     pthread_cond_init(&line->more, &clock);
     pthread_cond_init(&line->done, &clock);
     pthread_condattr_destroy(&clock);
@@ -605,7 +613,7 @@ static PyObject *py_over(PyObject *self, PyObject *capsule) {
 
 static struct timespec soon(void) {
     struct timespec until;
-    clock_gettime(CLOCK_MONOTONIC, &until);
+    clock_gettime(WAITS_BY, &until);
     until.tv_nsec += 50000000;
     if (until.tv_nsec >= 1000000000) until.tv_nsec -= 1000000000, until.tv_sec++;
     return until;
