@@ -12,9 +12,11 @@ from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any, Protocol
 
-from chunkflow.compiled import staging
+from chunkflow import compiled
 from chunkflow.devices.base import Edge, Latch
 from chunkflow.devices.moving import Mover, Share
+
+staging: Any = compiled.staging  # without it there are no lines
 
 OVER, NOTHING, TOKEN, SHARE, SERVED = range(5)
 """What comes next: nothing ever, nothing yet, a token, a share to be moved, or one that something is to be said of."""
@@ -50,12 +52,10 @@ class Job:
 
     def put(self) -> None:
         """Let the line's threads have it."""
-        assert staging is not None
         staging.put(self._job)
 
     def arrive(self) -> None:
         """See `chunkflow.devices.base.Latch`."""
-        assert staging is not None
         staging.arrive(self._job)
 
     def wait(self, edge: Edge) -> None:
@@ -74,7 +74,6 @@ class Job:
         return [i for i in range(bits.bit_length()) if bits >> i & 1]
 
     def _done(self, *, wait: bool) -> tuple[int, int]:
-        assert staging is not None
         found: tuple[int, int] = staging.done(self._job, wait)
         return found
 
@@ -83,7 +82,6 @@ class Line:
     """A queue of shares, and of tokens for what Python does; `pointer` gives the address of an event."""
 
     def __init__(self, pointer: Callable[[Any], int] = attrgetter("pointer")) -> None:
-        assert staging is not None
         self._line, self._pointer, self._numbers = staging.line(), pointer, itertools.count()
         self._jobs: dict[int, tuple[Job, Moved]] = {}  # that may not be done: the line only refers to them
 
@@ -92,7 +90,6 @@ class Line:
 
         Nothing is moved before the events `after`; behind what it has uploaded each thread marks its own of `marks`.
         """
-        assert staging is not None
         while self._jobs:
             number = next(iter(self._jobs))
             if not self._jobs[number][0].is_done:
@@ -106,12 +103,10 @@ class Line:
 
     def token(self) -> None:
         """Let a thread come back to Python."""
-        assert staging is not None
         staging.token(self._line)
 
     def over(self) -> None:
         """Nothing follows."""
-        assert staging is not None
         staging.over(self._line)
 
     def stop(self) -> None:
@@ -126,7 +121,6 @@ class Line:
 
     def take(self, *, wait: bool) -> Served:
         """What comes next, whatever it is: of a share, one part."""
-        assert staging is not None
         what, number = staging.take(self._line, wait)
         return Served(what, self._moved(number))
 
