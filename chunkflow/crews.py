@@ -24,9 +24,10 @@ from chunkflow.devices.moving import Mover, Share, tabled
 from chunkflow.grid import Piece, Region, shift
 from chunkflow.interrupts import Since
 from chunkflow.memory import Ring
+from chunkflow.spec import Files, Run
 from chunkflow.staging import Failed, Transfer, Work
 from chunkflow.stations import Station
-from chunkflow.stores.base import Sink, Source, keeping, run_of
+from chunkflow.stores.base import Sink, Source, files_of, keeping, run_of
 from chunkflow.threads import Borrowed
 from chunkflow.trace import Trace
 
@@ -149,8 +150,10 @@ class Crew:
         tables = tabled(pieces, places, item, landing=landing) if self.line is not None else None
         if tables is None or tables.landing > self.ring.scratch:
             return None
-        run = run_of(store, region) if tables.runs and store.spec.order == block.order else None
-        return Share(tables, run, self.device.address(block.array))
+        there: Run | Files | None = None
+        if store.spec.order == block.order:
+            there = (run_of(store, region) if tables.runs else None) or files_of(store, region, pieces)
+        return Share(tables, there, self.device.address(block.array))
 
     def publish(self, transfer: Transfer, share: Share | None, pieces: Pieces) -> None:
         """Let the threads have a transfer."""

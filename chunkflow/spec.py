@@ -34,6 +34,17 @@ class Run:
     swap: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class Files:
+    """Files that hold pieces of a region as they are, each one of its own; no name where there is no such file.
+
+    `swap` is that of a `Run`.
+    """
+
+    names: tuple[str, ...]
+    swap: int = 0
+
+
 @dataclass(frozen=True)
 class ArraySpec:
     """Shape, dtype and layout of a source or a sink.

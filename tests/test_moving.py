@@ -142,7 +142,66 @@ def test_chunks_are_decoded_into_slots_and_spread_on_the_device(mode: str, data:
         cf.map(np.negative, array, out=out, device=used, budget=1_000_000, dtype="f4", workspace=0)
         same(out[...], -x)
     if math.prod(shape) > math.prod(chunks):
-        assert {"send", "fetch"} <= set(moved)
+        assert {"send", "fetch"} <= {*moved, *(["send"] if codec is None else [])}  # whole raw chunks go as shares
+
+
+@compiled
+@pytest.mark.parametrize("mode", ["eager", "threaded", "lazy"])
+@given(data=st.data())
+def test_raw_chunks_are_read_as_files(mode: str, data: st.DataObject) -> None:
+    """Some of which are not there, or are at the array's edge, in any order of axes and bytes."""
+    shape = data.draw(st.lists(st.integers(1, 12), max_size=4).map(tuple))
+    chunks = tuple(data.draw(st.integers(1, n)) for n in shape)
+    order = data.draw(st.permutations(range(len(shape))))
+    dtype = data.draw(st.sampled_from(["i1", "<f4", ">f4", ">c16"]))
+    x, codecs = filled(shape, dtype), zarr.codecs
+    endian = codecs.BytesCodec(endian="big" if dtype.startswith(">") else "little")
+    budget = data.draw(st.sampled_from([20_000, 1_000_000]))
+    with tempfile.TemporaryDirectory() as directory:
+        array = zarr.create_array(
+            f"{directory}/ä {dtype}",
+            shape=shape,
+            chunks=chunks,
+            dtype=dtype.lstrip("<>"),
+            filters=[codecs.TransposeCodec(order=order)] if shape else None,
+            serializer=endian,
+            compressors=None,
+            fill_value=7,
+        )
+        array[...] = x
+        for file in sorted(Path(directory).rglob("c/**/*") if shape else []):
+            if file.is_file() and data.draw(st.integers(0, 5)) == 0:
+                file.unlink()
+        expected = array[...]
+        same(cf.map(np.negative, array, device=device(mode), budget=budget, chunks=chunks, workspace=0), -expected)
+
+
+@compiled
+def test_whole_raw_chunks_go_through_them(calls: dict[str, int], tmp_path: Path) -> None:
+    x, sent = filled((128, 96), "f4"), 0
+    array = zarr.create_array(tmp_path / "x", shape=x.shape, chunks=(32, 32), dtype="f4", compressors=None)
+    array[...] = x
+
+    def send(*args: Any) -> None:
+        nonlocal sent
+        sent += 1
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(moving.Mover, "send", send)
+        same(cf.map(np.negative, array, device=device(), chunks=(32, 96), budget=1_000_000, workspace=0), -x)
+    assert calls["up"] == 4, "one for each block"
+    assert not sent
+
+
+@compiled
+@pytest.mark.parametrize("change", [-1, 1, -512])
+def test_a_raw_chunk_of_another_size_is_a_read_error(change: int, tmp_path: Path) -> None:
+    x = filled((128, 96), "f4")
+    array = zarr.create_array(tmp_path / "x", shape=x.shape, chunks=(32, 32), dtype="f4", compressors=None)
+    array[...] = x
+    os.truncate(tmp_path / "x/c/3/2", 4096 + change)
+    with pytest.raises(cf.ReadError, match=rf"chunk c/3/2: {4096 + change} bytes, where the chunk has 4096"):
+        cf.map(np.negative, array, device=device(), chunks=(32, 96), budget=1_000_000, workspace=0)
 
 
 @compiled

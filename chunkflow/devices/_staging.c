@@ -179,6 +179,7 @@ static int enqueue(Work *w, Station *station, const Piece *piece, int up) {
     return 0;
 }
 
+enum { FILES = -2 };  /* in place of a file: as many as there are pieces, whose names lie at `host`, `width` bytes each */
 enum { LONG = 4096 };  /* bytes from which on it pays to pass the caches by */
 
 /* Copy to where nobody reads soon: past the caches, or every line there would be fetched before it is overwritten. */
@@ -200,8 +201,32 @@ static void copy_out(char *to, const char *from, size_t nbytes) {
     memcpy(to, from, nbytes);
 }
 
+/* Fill memory from a file's start, as far as either goes; how many bytes the file has, or -1 with `errno`. */
+static int64_t load(const char *name, char *into, int64_t room) {
+    struct stat found;
+    int fd, error = 0;
+    do fd = open(name, O_RDONLY | O_CLOEXEC);
+    while (fd < 0 && errno == EINTR);
+    if (fd < 0) return -1;
+    if (fstat(fd, &found)) error = errno;
+    int64_t size = error ? -1 : found.st_size, left = size < room ? size : room;
+    for (int64_t done = 0; !error && done < left;) {
+        ssize_t n = pread(fd, into + done, left - done, done);
+        if (n < 0 && errno != EINTR) error = errno;
+        if (n == 0) size = left = done;  /* it was cut meanwhile */
+        if (n > 0) done += n;
+    }
+    close(fd);
+    errno = error;
+    return error ? -1 : size;
+}
+
 /* Move a piece between its slot and the store; -1 if it can't be moved whole. */
-static int transfer(const Share *share, char *slot, const Piece *piece, int out) {
+static int transfer(const Work *w, char *slot, int64_t number, int out) {
+    const Share *share = w->share;
+    const Piece *piece = w->pieces + number;
+    if (share->fd == FILES)
+        return load((const char *)share->host + number * share->width, slot, piece->nbytes) == piece->nbytes ? 0 : -1;
     struct stat now;
     if (share->mapped >= 0 && (fstat((int)share->mapped, &now) || now.st_size < share->size)) return -1;
     for (int64_t done = 0; done < piece->nbytes;) {
@@ -247,7 +272,7 @@ static void feed(Work *w) {
         w->thread->turn = (w->thread->turn + 1) % w->thread->number;
         if (settle(w, station, UPLOAD)) return;
         double begin = w->spans ? now() : 0;
-        if (transfer(w->share, (char *)station->slot, piece, 0)) {
+        if (transfer(w, (char *)station->slot, i, 0)) {
             station->failed = i;
             w->failed++;
             return;
@@ -284,7 +309,7 @@ static void drain(Work *w) {
         if (settle(w, station, DOWNLOAD)) return;
         double begin = w->spans ? now() : 0;
         reverse((char *)station->slot, piece->nbytes, w->share->swap);
-        if (transfer(w->share, (char *)station->slot, piece, 1)) {
+        if (transfer(w, (char *)station->slot, held[first], 1)) {
             reverse((char *)station->slot, piece->nbytes, w->share->swap);  /* for those who try it again */
             station->failed = held[first];
             w->failed++;
@@ -417,25 +442,15 @@ static PyObject *py_read(PyObject *self, PyObject *args) {
     Py_buffer into;
     if (!PyArg_ParseTuple(args, "O&w*", PyUnicode_FSConverter, &path, &into)) return NULL;
     const char *name = PyBytes_AsString(path);
-    struct stat found = {0};
-    int error = 0;
+    int64_t size;
+    int error;
     Py_BEGIN_ALLOW_THREADS
-    int fd;
-    do fd = open(name, O_RDONLY | O_CLOEXEC);
-    while (fd < 0 && errno == EINTR);
-    if (fd < 0 || fstat(fd, &found)) error = errno;
-    int64_t left = found.st_size < into.len ? found.st_size : into.len;
-    for (int64_t done = 0; !error && done < left;) {
-        ssize_t n = pread(fd, (char *)into.buf + done, left - done, done);
-        if (n < 0 && errno != EINTR) error = errno;
-        if (n == 0) found.st_size = left = done;  /* it was cut meanwhile */
-        if (n > 0) done += n;
-    }
-    if (fd >= 0) close(fd);
+    size = load(name, into.buf, into.len);
+    error = size < 0 ? errno : 0;
     Py_END_ALLOW_THREADS
     Py_DECREF(path);
     PyBuffer_Release(&into);
-    return error ? Py_BuildValue("Li", -1LL, error) : Py_BuildValue("Li", (long long)found.st_size, 0);
+    return Py_BuildValue("Li", (long long)size, error);
 }
 
 static PyObject *py_wait(PyObject *self, PyObject *args) {

@@ -9,6 +9,7 @@ errors of stores, are its affair too.
 from __future__ import annotations
 
 import ctypes
+import os
 from array import array
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -21,7 +22,7 @@ import numpy as np
 from chunkflow.compiled import staging
 from chunkflow.errors import DeviceError
 from chunkflow.grid import LEAST_ROW, MOST_GROUPS, Piece
-from chunkflow.spec import Run
+from chunkflow.spec import Files, Run
 
 STAGES = ("read", "upload", "download", "write")
 SPANS = 1 << 8
@@ -29,6 +30,7 @@ SPANS = 1 << 8
 
 _NEXT, _NUMBER = 0, 1  # of a share's table
 _FAILED = 4  # of a station's row
+_FILES = -2  # in place of a share's file
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -62,17 +64,21 @@ class Share:
     ----------
     tables : Tables
         Of `tabled`.
-    run : Run or None
+    there : Run or Files or None
         Where the block lies in the store; None if that is not so simple.
     device : int
         Address of the block on the device.
     """
 
-    __slots__ = ("device", "streams", "table", "tables")
+    __slots__ = ("device", "names", "streams", "table", "tables")
 
-    def __init__(self, tables: Tables, run: Run | None, device: int) -> None:
-        self.tables, self.device, self.streams = tables, device, run is not None
-        run = run or Run(0)
+    def __init__(self, tables: Tables, there: Run | Files | None, device: int) -> None:
+        self.tables, self.device, self.streams = tables, device, there is not None
+        run = there if isinstance(there, Run) else Run(0)
+        if isinstance(there, Files):
+            names = [os.fsencode(name) for name in there.names]
+            self.names = np.array(names, f"S{max(map(len, names)) + 1}")  # each with a zero behind it
+            run = Run(self.names.ctypes.data, _FILES, width=self.names.itemsize, swap=there.swap)
         rows = run.width, run.height, run.pitch, run.plane, run.swap
         self.table = np.array(
             [0, len(tables.pieces), run.position, run.fd, device, run.mapped, run.size, *rows], np.int64

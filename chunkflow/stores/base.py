@@ -18,9 +18,9 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from chunkflow.grid import Region, Shape, whole
+from chunkflow.grid import Piece, Region, Shape, shift, whole
 from chunkflow.packed import Packed
-from chunkflow.spec import ArraySpec, Run
+from chunkflow.spec import ArraySpec, Files, Run
 
 
 class Kept(threading.local):
@@ -139,6 +139,26 @@ def run_of(store: object, region: Region) -> Run | None:
     """The region's run, if the store knows such things."""
     run = getattr(store, "run", None)
     return run(region) if run is not None else None
+
+
+class Separate(Protocol):
+    """A source, some of whose regions are files of their own that others may read."""
+
+    def files(self, regions: Sequence[Region]) -> Files | None:
+        """The files that hold these regions' elements in the spec's order and dtype, and nothing else.
+
+        Their bytes may be in the other order (`Files.swap`). It is no promise that there are such files.
+        """
+
+
+def files_of(store: object, region: Region, pieces: Sequence[Piece]) -> Files | None:
+    """The files of a region's pieces, if the store knows such things."""
+    files = getattr(store, "files", None)
+    if files is None:
+        return None
+    start = [side.start for side in region]
+    found: Files | None = files([shift(piece.region, start) for piece in pieces])
+    return found
 
 
 class Encoded(Protocol):

@@ -20,7 +20,7 @@ from zarr.storage import LocalStore
 from chunkflow.errors import ArgumentError, ReadError, WriteError
 from chunkflow.grid import Region, Shape, describe, shape_of
 from chunkflow.packed import Packed
-from chunkflow.spec import ArraySpec
+from chunkflow.spec import ArraySpec, Files
 from chunkflow.stores import cached
 from chunkflow.stores.base import Footprint
 from chunkflow.stores.checks import matching, numeric_dtype
@@ -178,6 +178,10 @@ class ZarrSource:
                 path=self.spec.name,
                 region=region,
             )
+
+    def files(self, regions: Sequence[Region]) -> Files | None:
+        """See `Separate.files`."""
+        return self._direct.files(regions) if isinstance(self._direct, Chunks) else None
 
     def encoded(self, indices: Sequence[Shape], out: np.ndarray, room: int, most: int) -> list[Packed | None]:
         """See `Encoded.encoded`."""

@@ -12,8 +12,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from chunkflow.grid import Region, Shape
-from chunkflow.stores.layout import part
+from chunkflow.grid import Region, Shape, shape_of
+from chunkflow.spec import Files
+from chunkflow.stores.layout import part, swapped
 from chunkflow.stores.zarrchain import Chain
 from chunkflow.stores.zarrfiles import Folder, Objects, Place, append, named
 
@@ -50,6 +51,21 @@ class Chunks:
         for index, inner, place in touched(region, self.chain.shape):
             self._write(index, inner, part(block, place))
         return True
+
+    def files(self, regions: Sequence[Region]) -> Files | None:
+        """See `chunkflow.stores.base.Separate`: of whole chunks that are stored as they are."""
+        if self.chain.steps or not isinstance(self.objects, Folder):
+            return None
+        stored = self.chain.dtype.newbyteorder("S") if self.chain.swapped else self.chain.dtype
+        names = tuple(map(self._file, regions))
+        return Files(names, swapped(stored)) if any(names) else None
+
+    def _file(self, region: Region) -> str:
+        assert isinstance(self.objects, Folder)
+        sides = self.chain.shape
+        if shape_of(region) != sides or any(s.start % side for s, side in zip(region, sides, strict=True)):
+            return ""
+        return self.objects.path(self.key(tuple([s.start // side for s, side in zip(region, sides, strict=True)])))
 
     def places(self, indices: Sequence[Shape]) -> Sequence[Place | None]:
         """Where chunks lie in files."""
