@@ -287,14 +287,24 @@ def _candidates(problem: Problem, caps: Sequence[int], must: Sequence[int], orde
 
 
 def _narrower(problem: Problem, caps: Sequence[int], must: Sequence[int], order: Shape) -> Iterator[list[int]]:
-    """Caps of blocks that are no whole planes: where there is a halo, thin slabs of them are halo for the most part."""
-    if problem.machine.staged and problem.op.has_halo and len(order) > 2:
-        axis = order[-2]
-        for parts in (2, 4, 8):
-            narrow = list(caps)
-            narrow[axis] = -(-caps[axis] // parts)
-            if narrow[axis] % must[axis] == 0 and narrow[axis] < caps[axis]:
-                yield narrow
+    """Caps of blocks that are no whole planes.
+
+    Where there is a halo, thin slabs are halo for the most part; where planes are folded, they give nearly as many
+    partial results as they have elements, which are then merged.
+    """
+    op, staged = problem.op, problem.machine.staged
+    kept = [a for a in order[:-1] if a not in op.folded]
+    if staged and op.has_halo and len(order) > 2:
+        axis, parts = order[-2], [2, 4, 8]
+    elif not staged and kept and order[0] in op.folded and op.holds(caps) > problem.machine.cache:
+        axis, parts = kept[0], [4, 16, 64]
+    else:
+        return
+    for part in parts:
+        narrow = list(caps)
+        narrow[axis] = -(-caps[axis] // part)
+        if narrow[axis] % must[axis] == 0 and narrow[axis] < caps[axis]:
+            yield narrow
 
 
 def _aligned_to_sources(problem: Problem, caps: Sequence[int], must: Sequence[int]) -> list[int]:

@@ -18,6 +18,7 @@ import chunkflow as cf
 from chunkflow import problem, stores
 from chunkflow.cost import Machine, Traffic, estimate
 from chunkflow.devices.moving import tabled
+from chunkflow.devices.numpy import NumpyDevice
 from chunkflow.errors import ArgumentError, ArgumentTypeError, BudgetError
 from chunkflow.grid import Grid, Region, Shape, placed, shape_of
 from chunkflow.halo import Boundary
@@ -678,3 +679,16 @@ def test_a_plan_that_is_known_has_the_boundary_that_is_asked_for() -> None:
         for edge in (0.0, -0.0, 0.0)
     ]
     assert found == [1, -1, 1]
+
+
+def test_planes_that_are_folded_are_cut_where_they_would_be_merged_one_by_one(tmp_path: Path) -> None:
+    """A variance keeps more for each element of a plane than a block of few planes has."""
+    x = np.lib.format.open_memmap(tmp_path / "x.npy", "w+", "f4", (256, 1024, 1024))
+    device = NumpyDevice(machine=replace(NumpyDevice().machine, cache=12 << 20))
+    tall = cf.explain(cf.var, x, axis=0, budget="128MB", device=device)
+    assert isinstance(tall, Plan)
+    assert tall.block[0] > 8
+    assert tall.block[2] == 1024, "rows stay whole"
+    slabs = cf.explain(cf.var, x, axis=1, budget="128MB", device=device)
+    assert isinstance(slabs, Plan)
+    assert slabs.block[1:] == (1024, 1024)
