@@ -66,6 +66,8 @@ class Machine:
         Factor on the compute rate for what lies beyond the cache.
     piece : int
         Bytes of a piece of a staged transfer.
+    apart : int
+        Bytes of a chunk that is a file as it is from which on it is a piece by itself, where staged; 0: none is.
     threads, slots : int
         Threads of staging, which its two directions share, and pinned slots for each.
     host_limit : int
@@ -104,6 +106,7 @@ class Machine:
     cache: int = 0
     spill: float = 1.0
     piece: int = 8 << 20
+    apart: int = 0
     threads: int = 16
     slots: int = 2
     host_limit: int = 1 << 30
@@ -177,12 +180,13 @@ def estimate(
     encoders: int = 1,
     waits: float = 0.0,
     unpacking: float = 0.0,
+    merges: int = 0,
 ) -> Estimate:
     """Predict a run of `blocks` blocks with `depth` slots.
 
     `work` are the multiply-adds of a product; `spilled` of the bytes computed are not in the cache. Each lane has its
     chunks decoded and encoded by so many threads. `waits` are seconds of waiting for servers, `unpacking` are those in
-    which the device decodes.
+    which the device decodes. `merges` are results to which several lanes contribute: the one that merges them waits.
 
     >>> m = Machine(read=1, upload=1, compute=1, download=1, write=1, overhead=0)
     >>> t = Traffic(8, 8, 8, 8, 8)
@@ -212,6 +216,8 @@ def estimate(
         # A lane takes its block through every stage itself, so lanes overlap and stages do not; some idle in the
         # last round. One thread hands the blocks out; a lane that has none waiting loses as much time again.
         ragged = -(-blocks // lanes) * lanes / max(blocks, 1)
+        if lanes > 1:  # half a block's time, on average
+            ragged *= 1 + merges / (2 * max(blocks, 1))
         handed = blocks * machine.overhead * (1 if depth >= 2 * machine.lanes else 2)
         return Estimate(total / lanes * ragged + handed, stages)
     shares = dict.fromkeys(stages, 1 / max(blocks, 1))

@@ -297,7 +297,7 @@ def _narrower(problem: Problem, caps: Sequence[int], must: Sequence[int], order:
     if staged and op.has_halo and len(order) > 2:
         axis, parts = order[-2], [2, 4, 8]
     elif not staged and kept and order[0] in op.folded and op.holds(caps) > problem.machine.cache:
-        axis, parts = kept[0], [4, 16, 64]
+        axis, parts = kept[0], [4, 16, 64, 256]
     else:
         return
     for part in parts:

@@ -179,8 +179,10 @@ class Problem:
         created = sum(s.nbytes for s in self.outputs if s.fresh)
         traffic = Traffic(read, upload, compute, written, written, decode, encode, first, last, created)
         waits = blocks * coding.waits * LATENCY + chunks * machine.handling
+        results = math.prod(n for a, n in enumerate(counts) if a not in op.folded)
+        merges = results if results < blocks else 0
         seconds = estimate(
-            machine, traffic, blocks, depth, spilled, work, coding.decoders, coding.encoders, waits, unpacking
+            machine, traffic, blocks, depth, spilled, work, coding.decoders, coding.encoders, waits, unpacking, merges
         )
         unpacked = device_bytes(batches.values(), page)
         fixed = self.reserve + shared_page(page)
@@ -284,6 +286,8 @@ def _cut(spec: ArraySpec, machine: Machine, *, strict: bool, batch: Batch | None
         else:
             if spec.remote:  # chunk by chunk, or by as many parts of shards as are fetched at once
                 limit = min(limit, spec.size // FETCHERS) if spec.sharded else 1
+            elif spec.raw and not (strict or spec.sharded) and 0 < machine.apart <= nbytes:
+                limit = 1
             limit = max(limit, nbytes // itemsize)
     return Cut(spec.order, limit, units, batch)
 

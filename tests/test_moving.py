@@ -43,8 +43,10 @@ compiled = pytest.mark.skipif(not BUILT, reason="built without a C compiler")
 OTHER = np.dtype("f4").newbyteorder("S")
 
 
-def device(mode: str = "threaded", *, kind: type[CompiledDevice] = CompiledDevice, **options: Any) -> CompiledDevice:
-    return kind(mode=mode, poison=True, machine=machine(staged=True, lanes=2), **options)
+def device(
+    mode: str = "threaded", *, kind: type[CompiledDevice] = CompiledDevice, apart: int = 0, **options: Any
+) -> CompiledDevice:
+    return kind(mode=mode, poison=True, machine=machine(staged=True, lanes=2, apart=apart), **options)
 
 
 def counted(monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
@@ -156,7 +158,7 @@ def test_raw_chunks_are_read_as_files(mode: str, data: st.DataObject) -> None:
     dtype = data.draw(st.sampled_from(["i1", "<f4", ">f4", ">c16"]))
     x, codecs = filled(shape, dtype), zarr.codecs
     endian = codecs.BytesCodec(endian="big" if dtype.startswith(">") else "little")
-    budget = data.draw(st.sampled_from([20_000, 1_000_000]))
+    budget, apart = data.draw(st.sampled_from([20_000, 1_000_000])), data.draw(st.sampled_from([0, 1, 100]))
     with tempfile.TemporaryDirectory() as directory:
         array = zarr.create_array(
             f"{directory}/ä {dtype}",
@@ -173,13 +175,17 @@ def test_raw_chunks_are_read_as_files(mode: str, data: st.DataObject) -> None:
             if file.is_file() and data.draw(st.integers(0, 5)) == 0:
                 file.unlink()
         expected = array[...]
-        same(cf.map(np.negative, array, device=device(mode), budget=budget, chunks=chunks, workspace=0), -expected)
+        used = device(mode, apart=apart)
+        same(cf.map(np.negative, array, device=used, budget=budget, workspace=0), -expected)
 
 
 @compiled
-def test_whole_raw_chunks_go_through_them(calls: dict[str, int], tmp_path: Path) -> None:
+@pytest.mark.parametrize(("sides", "apart"), [((32, 32), 0), ((8, 16), 512)])
+def test_whole_raw_chunks_go_through_them(
+    sides: tuple[int, int], apart: int, calls: dict[str, int], tmp_path: Path
+) -> None:
     x, sent = filled((128, 96), "f4"), 0
-    array = zarr.create_array(tmp_path / "x", shape=x.shape, chunks=(32, 32), dtype="f4", compressors=None)
+    array = zarr.create_array(tmp_path / "x", shape=x.shape, chunks=sides, dtype="f4", compressors=None)
     array[...] = x
 
     def send(*args: Any) -> None:
@@ -188,7 +194,8 @@ def test_whole_raw_chunks_go_through_them(calls: dict[str, int], tmp_path: Path)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(moving.Mover, "send", send)
-        same(cf.map(np.negative, array, device=device(), chunks=(32, 96), budget=1_000_000, workspace=0), -x)
+        used = device(apart=apart)
+        same(cf.map(np.negative, array, device=used, chunks=(32, 96), budget=1_000_000, workspace=0), -x)
     assert calls["up"] == 4, "one for each block"
     assert not sent
 

@@ -681,14 +681,22 @@ def test_a_plan_that_is_known_has_the_boundary_that_is_asked_for() -> None:
     assert found == [1, -1, 1]
 
 
-def test_planes_that_are_folded_are_cut_where_they_would_be_merged_one_by_one(tmp_path: Path) -> None:
-    """A variance keeps more for each element of a plane than a block of few planes has."""
-    x = np.lib.format.open_memmap(tmp_path / "x.npy", "w+", "f4", (256, 1024, 1024))
-    device = NumpyDevice(machine=replace(NumpyDevice().machine, cache=12 << 20))
-    tall = cf.explain(cf.var, x, axis=0, budget="128MB", device=device)
-    assert isinstance(tall, Plan)
-    assert tall.block[0] > 8
-    assert tall.block[2] == 1024, "rows stay whole"
-    slabs = cf.explain(cf.var, x, axis=1, budget="128MB", device=device)
-    assert isinstance(slabs, Plan)
-    assert slabs.block[1:] == (1024, 1024)
+def test_planes_that_are_folded_are_cut(tmp_path: Path) -> None:
+    """A variance keeps more for each element of a plane than blocks of few planes have, and lanes merge what they keep."""
+    x = np.lib.format.open_memmap(tmp_path / "x.npy", "w+", "f4", (64, 1024, 2048))
+    device = NumpyDevice(machine=replace(NumpyDevice().machine, cache=12 << 20, lanes=2, depths=(4, 2, 1)))
+
+    for fn in (cf.var, cf.max):
+        tall = cf.explain(fn, x, axis=0, budget="128MB", device=device)
+        assert isinstance(tall, Plan)
+        assert tall.block[0] == 64, "no two blocks add to one element"
+        assert tall.block[2] == 2048, "rows stay whole"
+        assert tall.memory.total < 100_000_000
+
+
+def test_who_merges_waits() -> None:
+    machine, traffic = MACHINES[-1], Traffic(8_000, 0, 8_000, 0, 80)
+    one, several = (estimate(machine, traffic, 64, 4, merges=n).seconds for n in (1, 32))
+    assert one < several < 2 * one
+    alone = replace(machine, lanes=1)
+    assert estimate(alone, traffic, 64, 4, merges=32) == estimate(alone, traffic, 64, 4)
