@@ -682,7 +682,7 @@ def test_a_plan_that_is_known_has_the_boundary_that_is_asked_for() -> None:
 
 
 def test_planes_that_are_folded_are_cut(tmp_path: Path) -> None:
-    """A variance keeps more for each element of a plane than blocks of few planes have, and lanes merge what they keep."""
+    """A variance keeps more for each element of a plane than blocks of few planes have, and lanes merge it."""
     x = np.lib.format.open_memmap(tmp_path / "x.npy", "w+", "f4", (64, 1024, 2048))
     device = NumpyDevice(machine=replace(NumpyDevice().machine, cache=12 << 20, lanes=2, depths=(4, 2, 1)))
 
