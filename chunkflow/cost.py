@@ -158,10 +158,11 @@ class Traffic:
 
 @dataclass(frozen=True)
 class Estimate:
-    """Predicted seconds of a run, in all and by stage."""
+    """Predicted seconds of a run, in all and by stage; and in all if as many slots as ever helped hid each stage."""
 
     seconds: float
     stages: dict[str, float]
+    hidden: float
 
     @property
     def bound_by(self) -> str:
@@ -219,7 +220,8 @@ def estimate(
         if lanes > 1:  # half a block's time, on average
             ragged *= 1 + merges / (2 * max(blocks, 1))
         handed = blocks * machine.overhead * (1 if depth >= 2 * machine.lanes else 2)
-        return Estimate(total / lanes * ragged + handed, stages)
+        seconds = total / lanes * ragged + handed
+        return Estimate(seconds, stages, seconds)
     shares = dict.fromkeys(stages, 1 / max(blocks, 1))
     if traffic.first is not None and traffic.upload:
         shares["read"] = shares["upload"] = traffic.first / traffic.upload
@@ -231,4 +233,5 @@ def estimate(
     # results that would keep them, but for the last ones. What is decoded on the device has slots besides.
     slots = max(depth, 2) if unpacking else depth
     hidden = {1: total, 2: overlapped if work else (total + overlapped) / 2}.get(slots, overlapped)
-    return Estimate(min(total, hidden) + blocks * (PANEL if work else machine.overhead), stages)
+    handed = blocks * (PANEL if work else machine.overhead)
+    return Estimate(min(total, hidden) + handed, stages, min(total, overlapped) + handed)

@@ -788,3 +788,13 @@ def test_a_shard_that_is_another_one_since_is_left_to_the_host(change: str, tmp_
     expected = np.zeros((8, 8, 8)) if change == "removed" else -array[:8, :8, :8] * 3 + 1
     np.testing.assert_array_equal(got, expected)
     assert (None in source.encoded(indices, out, room, 1 << 30)) is (change == "removed")
+
+
+def test_what_the_device_decodes_is_predicted_to_have_slots_besides_those_of_blocks(tmp_path: Path) -> None:
+    path = stored(tmp_path / "x.zarr", volume())
+    device = DecodingDevice(mode="threaded", poison=True)
+    device.machine = replace(device.machine, depths=(1,))
+    (run,) = cf.explain(cf.sum, path, device=device, budget="400kB", analyze=True).runs
+    assert run.plan.batches
+    assert len(run.plan.grid) > 1
+    assert run.predicted == run.plan.estimate.hidden < run.plan.estimate.seconds
