@@ -65,13 +65,21 @@ class Chain:
         assert self.sizes[0] is not None
         return self.sizes[0]
 
-    def check(self, length: int) -> None:
-        """Raise where a chunk cannot have that many bytes encoded."""
+    @cached_property
+    def most(self) -> int:
+        """Bytes of an encoded chunk, at most: no codec makes a chunk that much longer."""
         last = self.sizes[-1]
-        if last is not None and length != last:
-            raise ChunkError(f"{length} bytes, where the chunk has {last}")
-        if last is None and length > (limit := 2 * self.nbytes + 65536):  # no codec makes them that much longer
-            raise ChunkError(f"{length} bytes, where a chunk of {self.nbytes} takes at most {limit} encoded")
+        return 2 * self.nbytes + 65536 if last is None else last
+
+    def allows(self, length: int) -> bool:
+        """Whether a chunk can have that many bytes encoded."""
+        return length <= self.most if self.sizes[-1] is None else length == self.most
+
+    def check(self, length: int) -> None:
+        """Raise where it cannot."""
+        if not self.allows(length):
+            exact, most = f"the chunk has {self.most}", f"a chunk of {self.nbytes} takes at most {self.most} encoded"
+            raise ChunkError(f"{length} bytes, where {most if self.sizes[-1] is None else exact}")
 
     def fetch(self, objects: Objects, name: str, inner: Region, target: np.ndarray) -> None:
         """Fetch an object that is a chunk, and put part `inner` of it into `target`."""

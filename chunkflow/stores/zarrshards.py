@@ -13,7 +13,7 @@ from collections.abc import Callable, Hashable, Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from functools import partial
-from typing import BinaryIO, cast
+from typing import BinaryIO
 
 import numpy as np
 
@@ -29,6 +29,9 @@ RUN = 1 << 20
 KEPT = 8 << 20
 """Bytes of indices that are kept, at most, besides the one in use."""
 
+Opened = tuple[str, Stamp, np.ndarray | None, int, int]
+"""A shard's file, its stamp, its index if it has one, and between which bytes chunks may lie."""
+
 Part = tuple[int, int, Region, Region, Shape]
 """Offset and length of a chunk, what of it goes where, and its place in the shard."""
 
@@ -40,6 +43,8 @@ class Indices:
         self._limit, self._lock = limit, threading.Lock()
         self._found: OrderedDict[Shape, tuple[Hashable, Future[np.ndarray]]] = OrderedDict()
         self._nbytes = 0
+        self.opened: dict[Shape, Opened] = {}
+        """Of shards whose index is here, what is known of their files."""
 
     def get(self, shard: Shape, stamp: Hashable, load: Callable[[], np.ndarray]) -> np.ndarray:
         """Index of a shard; it is loaded if none of that very object is here, by one thread while others wait."""
@@ -56,14 +61,12 @@ class Indices:
             self._load(shard, index, load)
         return index.result()
 
-    def latest(self, shard: Shape) -> tuple[Hashable, np.ndarray] | None:
-        """The index of a shard that was there when somebody looked last, with the stamp of its object."""
+    def note(self, shard: Shape, opened: Opened) -> None:
+        """Keep what is known of a shard's file for as long as its index, if that is still here."""
         with self._lock:
-            stamp, index = self._found.get(shard, (None, None))
-            if index is None or not index.done():
-                return None
-            self._found.move_to_end(shard)
-            return stamp, index.result()
+            stamp, _ = self._found.get(shard, (None, None))
+            if stamp == opened[1]:
+                self.opened[shard] = opened
 
     def _load(self, shard: Shape, index: Future[np.ndarray], load: Callable[[], np.ndarray]) -> None:
         """Load an index, and forget those that were used longest ago; one that cannot be loaded is not kept."""
@@ -87,6 +90,7 @@ class Indices:
 
     def _drop(self, shard: Shape) -> None:
         if shard in self._found:
+            self.opened.pop(shard, None)
             index = self._found.pop(shard)[1]
             if index.done():
                 self._nbytes -= index.result().nbytes
@@ -131,23 +135,22 @@ class Shards:
 
     def places(self, indices: Sequence[Shape]) -> Sequence[Place | None]:
         """Where chunks lie in files; None for those that are not there, or of which `read` can say what is wrong."""
-        sides, shards = self.index.shape[:-1], dict[Shape, tuple[str, Stamp, np.ndarray | None]]()
+        # A dozen threads wait for Python's lock meanwhile, so it does no more for each chunk than it must.
+        sides, opened = self.index.shape[:-1], self.known.opened
         found: list[Place | None] = []
         for index in indices:
-            shard, place = zip(*map(divmod, index, sides), strict=True) if index else ((), ())
-            if shard not in shards:
-                shards[shard] = self._opened(shard)
-            path, stamp, parts = shards[shard]
-            offset, length = (MISSING, MISSING) if parts is None else parts[place].tolist()
-            try:
-                self._check(offset, length, stamp[-1])
-                found.append((path, offset, length, stamp))
-            except ChunkError:
-                found.append(None)
+            shard = tuple([i // n for i, n in zip(index, sides, strict=True)])
+            path, stamp, parts, low, high = opened.get(shard) or self._opened(shard)
+            at = 0
+            for i, n in zip(index, sides, strict=True):
+                at = at * n + i % n
+            offset, length = (MISSING, 0) if parts is None else (parts.item(2 * at), parts.item(2 * at + 1))
+            there = low <= offset and offset + length <= high and self.chain.allows(length)
+            found.append((path, offset, length, stamp) if there else None)
         return found
 
-    def _opened(self, shard: Shape) -> tuple[str, Stamp, np.ndarray | None]:
-        """A shard's file, its stamp and its index, if there is one and it is right.
+    def _opened(self, shard: Shape) -> Opened:
+        """What is known of a shard's file, if there is one and it is right.
 
         Whoever opens the file sees whether it is still the one that is known: to look here too would keep threads
         waiting for Python's lock.
@@ -155,8 +158,6 @@ class Shards:
         assert isinstance(self.objects, Folder)
         name = self.key(shard)
         path = self.objects.path(name)
-        if (known := self.known.latest(shard)) is not None:
-            return path, *cast(tuple[Stamp, np.ndarray], known)
 
         def load() -> np.ndarray:
             with self.objects.open(name) as found:
@@ -164,17 +165,23 @@ class Shards:
 
         try:
             stamp = stamped(os.stat(path))
-            return path, stamp, self.known.get(shard, stamp, load)
+            opened = path, stamp, self.known.get(shard, stamp, load), *self._bounds(stamp[-1])
         except (OSError, ChunkError):
-            return "", (0, 0, 0), None
+            return "", (0, 0, 0), None, 0, 0
+        self.known.note(shard, opened)
+        return opened
 
     def _check(self, offset: int, length: int, size: int | None) -> None:
         """Raise where a chunk cannot lie there in an object of that size."""
-        size = MISSING if size is None else size  # where it is not known, what lies beyond comes short
-        low, high = (self._space, size) if self.at_start else (0, size - self._space)
+        low, high = self._bounds(size)
         if offset < low or offset + length > high:
             raise ChunkError(f"bytes {offset} to {offset + length} lie outside the chunks', {low} to {high}")
         self.chain.check(length)
+
+    def _bounds(self, size: int | None) -> tuple[int, int]:
+        """Where chunks may lie in an object of that size."""
+        size = MISSING if size is None else size  # where it is not known, what lies beyond comes short
+        return (self._space, size) if self.at_start else (0, size - self._space)
 
     @property
     def _space(self) -> int:
