@@ -138,47 +138,29 @@ static Stamp stamp(const struct stat *state) {
     return (Stamp){state->st_ino, (unsigned long long)at.tv_sec * 1000000000 + at.tv_nsec, state->st_size};
 }
 
-/* A file that is open, for the chunks that follow one another in it. */
-typedef struct {
-    const char *path;  /* NULL for none */
-    int fd;
-    Stamp stamp;
-} File;
-
-static void closed(File *file) {
-    if (file->path) close(file->fd);
-    file->path = NULL;
-}
-
-/* Whether it could be opened, if it is not open already. */
-static int opened(File *file, const char *path) {
-    if (file->path && !strcmp(file->path, path)) return 1;
-    closed(file);
-    struct stat state;
-    do file->fd = open(path, O_RDONLY | O_CLOEXEC);
-    while (file->fd < 0 && errno == EINTR);
-    if (file->fd < 0) return 0;
-    file->path = path;
-    if (!fstat(file->fd, &state)) {
-        file->stamp = stamp(&state);
-        return 1;
-    }
-    closed(file);
-    return 0;
-}
-
 /* Read a part of a file, all of it if `length` is negative; its bytes, or -1 if there are more than there is room for,
  * or this is not the file that was `meant`.
  */
-static int64_t part(const File *file, int64_t start, int64_t length, const Stamp *meant, uint8_t *out, int64_t room) {
-    if (meant->size >= 0 && memcmp(&file->stamp, meant, sizeof *meant)) return -1;
-    if (length < 0) length = file->stamp.size;
+static int64_t part(const char *path, int64_t start, int64_t length, const Stamp *meant, uint8_t *out, int64_t room) {
+    int fd;
+    struct stat state;
+    do fd = open(path, O_RDONLY | O_CLOEXEC);
+    while (fd < 0 && errno == EINTR);
+    if (fd < 0) return -1;
+    if (length < 0 || meant->size >= 0) {
+        Stamp now = {0};
+        int unknown = fstat(fd, &state);
+        if (!unknown) now = stamp(&state);
+        if (length < 0) length = now.size;
+        if (unknown || (meant->size >= 0 && memcmp(&now, meant, sizeof now))) length = -1;
+    }
     if (length > room) length = -1;
     for (int64_t done = 0; done < length;) {
-        ssize_t n = pread(file->fd, out + done, length - done, start + done);
+        ssize_t n = pread(fd, out + done, length - done, start + done);
         if (n > 0) done += n;
         else if (n == 0 || errno != EINTR) length = -1;
     }
+    close(fd);
     return length;
 }
 
@@ -225,17 +207,15 @@ static PyObject *py_fetch(PyObject *self, PyObject *args) {
     if (chunks && n == number && alignment > 0) {
         Py_BEGIN_ALLOW_THREADS
         int64_t at = 0;
-        File file = {0};
         for (n = 0; n < number; n++) {
             Chunk *c = &chunks[n];
             uint8_t *here = (uint8_t *)out.buf + at;
-            if (!c->path || room < 0 || at > out.len - room || !opened(&file, PyBytes_AsString(c->path))) continue;
-            c->length = part(&file, c->start, c->length, &c->file, here, room);
+            if (!c->path || room < 0 || at > out.len - room) continue;
+            c->length = part(PyBytes_AsString(c->path), c->start, c->length, &c->file, here, room);
             if (c->length < 0 || !look(&c->found, here, c->length, nbytes, codec, most)) continue;
             c->at = at;
             at += (c->length + alignment - 1) / alignment * alignment;
         }
-        closed(&file);
         Py_END_ALLOW_THREADS
         result = PyList_New(number);
         for (n = 0; result && n < number; n++) {
