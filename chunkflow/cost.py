@@ -181,13 +181,12 @@ def estimate(
     encoders: int = 1,
     waits: float = 0.0,
     unpacking: float = 0.0,
-    merges: int = 0,
 ) -> Estimate:
     """Predict a run of `blocks` blocks with `depth` slots.
 
     `work` are the multiply-adds of a product; `spilled` of the bytes computed are not in the cache. Each lane has its
     chunks decoded and encoded by so many threads. `waits` are seconds of waiting for servers, `unpacking` are those in
-    which the device decodes. `merges` are results to which several lanes contribute: the one that merges them waits.
+    which the device decodes.
 
     >>> m = Machine(read=1, upload=1, compute=1, download=1, write=1, overhead=0)
     >>> t = Traffic(8, 8, 8, 8, 8)
@@ -217,8 +216,6 @@ def estimate(
         # A lane takes its block through every stage itself, so lanes overlap and stages do not; some idle in the
         # last round. One thread hands the blocks out; a lane that has none waiting loses as much time again.
         ragged = -(-blocks // lanes) * lanes / max(blocks, 1)
-        if lanes > 1:  # half a block's time, on average
-            ragged *= 1 + merges / (2 * max(blocks, 1))
         handed = blocks * machine.overhead * (1 if depth >= 2 * machine.lanes else 2)
         seconds = total / lanes * ragged + handed
         return Estimate(seconds, stages, seconds)

@@ -152,7 +152,8 @@ class Crew:
             return None
         there: Run | Files | None = None
         if store.spec.order == block.order:
-            there = (run_of(store, region) if tables.runs else None) or files_of(store, region, pieces)
+            there = run_of(store, region) if tables.runs else None
+            there = files_of(store, region, pieces) if there is None and self.up else there
         return Share(tables, there, self.device.address(block.array))
 
     def publish(self, transfer: Transfer, share: Share | None, pieces: Pieces) -> None:
@@ -269,12 +270,21 @@ class Feeders(Crew):
         mark = slot.uploaded[number]
         failed = failed or mover.feed(share, self.trace.span, transfer.after, mark)
         while failed:
-            mover.finish(self.trace.span)
-            for _, piece in failed:
-                self._feed(number, lane, stations[0], transfer, piece, mover)
-            stations[0].wait(Edge.REFILL, self.trace)
+            for which, piece in failed:  # whose slots are free
+                self._fill(stations[which], transfer, transfer.pieces[piece])
+                mover.send(share, which, piece, mark, keep=True)
             failed = mover.feed(share, self.trace.span, transfer.after, mark)
         slot.fillers.add(number)
+
+    def _fill(self, station: Station, transfer: Transfer, piece: Piece) -> None:
+        """Read a piece into a slot."""
+        out = station.slot.view(transfer.block.array.dtype, piece, transfer.block.inverse)
+        self.device.host_writes(station.slot.owner)
+        begin = time.perf_counter() if self.trace.timed else 0.0
+        transfer.store.read(shift(piece.region, transfer.start), out)
+        if self.trace.timed:
+            self.trace.span("read", begin, time.perf_counter(), out.nbytes)
+        station.slot.pin()
 
     def _feed(
         self, number: int, lane: Lane, station: Station, transfer: Transfer, index: int, mover: Mover | None
@@ -282,13 +292,7 @@ class Feeders(Crew):
         block, slot, share, piece = transfer.block, transfer.slot, transfer.share, transfer.pieces[index]
         assert slot is not None
         station.wait(Edge.REFILL, self.trace)
-        out = station.slot.view(block.array.dtype, piece, block.inverse)
-        self.device.host_writes(station.slot.owner)
-        begin = time.perf_counter() if self.trace.timed else 0.0
-        transfer.store.read(shift(piece.region, transfer.start), out)
-        if self.trace.timed:
-            self.trace.span("read", begin, time.perf_counter(), out.nbytes)
-        station.slot.pin()
+        self._fill(station, transfer, piece)
         if mover is not None and share is not None:
             mover.send(share, station.number, index, slot.uploaded[number])
         else:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from chunkflow import grid as _grid
@@ -50,3 +51,13 @@ class Cut:
         sides = [self.box(shape)[axis] for axis in self.order]
         many = math.prod(sides[:-2]) > _grid.MOST_GROUPS
         return len(shape) > 3 or many or sides[-1] * itemsize < _grid.LEAST_ROW
+
+
+def keeps_whole(chunks: Shape | None, axes: Sequence[int | None], block: Shape, extents: Shape) -> bool:
+    """Whether blocks of a nest cut none of an array's chunks, but where they have a halo, or the array begins later.
+
+    >>> keeps_whole((4, 8), (0, 1), (8, 20), (16, 20)), keeps_whole((4, 8), (1, None), (1, 6), (8, 12))
+    (True, False)
+    """
+    sides = zip(chunks or (), axes, strict=False)
+    return all(a is None or block[a] % chunk == 0 or block[a] == extents[a] for chunk, a in sides)

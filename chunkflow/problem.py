@@ -14,7 +14,7 @@ from chunkflow import grid as _grid
 from chunkflow.batches import Batch, batch_of, device_bytes
 from chunkflow.coding import FETCHERS, LATENCY, Coding, best_coding
 from chunkflow.cost import Machine, Traffic, estimate
-from chunkflow.cuts import Cut
+from chunkflow.cuts import Cut, keeps_whole
 from chunkflow.grid import ONE_BY_ONE, Grid, Shape, Turns
 from chunkflow.halo import length
 from chunkflow.memory import ALIGNMENT, Projection, Ring, rounded, shared_page, temporaries
@@ -71,7 +71,10 @@ class Problem:
         if op.has_halo and depth > 1:
             op = _reading_ahead(op, self.operands, grid, walk)
         batches = {i: batch_of(self.operands[i], op.operands[i], block, op.extents, machine) for i in self.unpacked}
-        cuts_in = tuple(_cut(s, machine, strict=False, batch=batches.get(i)) for i, s in enumerate(self.operands))
+        cuts_in = tuple(
+            _cut(s, machine, strict=False, batch=batches.get(i), whole=keeps_whole(s.chunks, o.axes, block, op.extents))
+            for i, (s, o) in enumerate(zip(self.operands, op.operands, strict=True))
+        )
         cuts_out = tuple(_cut(s, machine, strict=True) for s in self.outputs)
         in_shapes = [o.shape(block) for o in op.operands]
         out_shapes = [o.shape(block) for o in op.outputs]
@@ -179,10 +182,8 @@ class Problem:
         created = sum(s.nbytes for s in self.outputs if s.fresh)
         traffic = Traffic(read, upload, compute, written, written, decode, encode, first, last, created)
         waits = blocks * coding.waits * LATENCY + chunks * machine.handling
-        results = math.prod(n for a, n in enumerate(counts) if a not in op.folded)
-        merges = results if results < blocks else 0
         seconds = estimate(
-            machine, traffic, blocks, depth, spilled, work, coding.decoders, coding.encoders, waits, unpacking, merges
+            machine, traffic, blocks, depth, spilled, work, coding.decoders, coding.encoders, waits, unpacking
         )
         unpacked = device_bytes(batches.values(), page)
         fixed = self.reserve + shared_page(page)
@@ -270,11 +271,11 @@ class Problem:
         return Ring.sized(pieces, largest, threads, slots, limit, scratch)
 
 
-def _cut(spec: ArraySpec, machine: Machine, *, strict: bool, batch: Batch | None = None) -> Cut:
+def _cut(spec: ArraySpec, machine: Machine, *, strict: bool, batch: Batch | None = None, whole: bool = False) -> Cut:
     """Pieces of about the machine's size that keep the array's chunks whole.
 
     A sink's chunks must stay whole. A source's may be cut where one would not fit the ring: each part then
-    decodes the chunk again.
+    decodes the chunk again. `whole` says whether blocks have whole chunks.
     """
     itemsize = spec.dtype.itemsize
     limit = max(1, machine.piece // itemsize)
@@ -286,7 +287,7 @@ def _cut(spec: ArraySpec, machine: Machine, *, strict: bool, batch: Batch | None
         else:
             if spec.remote:  # chunk by chunk, or by as many parts of shards as are fetched at once
                 limit = min(limit, spec.size // FETCHERS) if spec.sharded else 1
-            elif spec.raw and not (strict or spec.sharded) and 0 < machine.apart <= nbytes:
+            elif spec.separate and whole and 0 < machine.apart <= nbytes:
                 limit = 1
             limit = max(limit, nbytes // itemsize)
     return Cut(spec.order, limit, units, batch)

@@ -70,6 +70,8 @@ class ArraySpec:
         How many times a chunk's bytes coding it takes besides: encoded, decoded and on their way between.
     raw : bool
         Whether chunks are stored as they are, so that there is nothing to decode.
+    separate : bool
+        Whether each of these chunks is a file of its own, that others may read (`chunkflow.stores.base.Separate`).
     fresh : bool
         Whether the elements come into a single new file.
     codec : str
@@ -89,6 +91,7 @@ class ArraySpec:
     sharded: bool = False
     copies: float = 3.0
     raw: bool = False
+    separate: bool = False
     fresh: bool = False
     codec: str = ""
 

@@ -692,11 +692,3 @@ def test_planes_that_are_folded_are_cut(tmp_path: Path) -> None:
         assert tall.block[0] == 64, "no two blocks add to one element"
         assert tall.block[2] == 2048, "rows stay whole"
         assert tall.memory.total < 100_000_000
-
-
-def test_who_merges_waits() -> None:
-    machine, traffic = MACHINES[-1], Traffic(8_000, 0, 8_000, 0, 80)
-    one, several = (estimate(machine, traffic, 64, 4, merges=n).seconds for n in (1, 32))
-    assert one < several < 2 * one
-    alone = replace(machine, lanes=1)
-    assert estimate(alone, traffic, 64, 4, merges=32) == estimate(alone, traffic, 64, 4)

@@ -400,12 +400,14 @@ end:
     return result;
 }
 
-/* The copies of one piece, of a station that the caller waits for himself. */
+/* The copies of one piece; the caller waits for the station himself, if it is not to `keep` in mind that there are some. */
 static PyObject *one(PyObject *args, int up) {
     Py_buffer driver, thread, pieces, copies;
     Py_ssize_t station, number;
     long long device, after;
-    if (!PyArg_ParseTuple(args, "y*w*y*y*LnnL", &driver, &thread, &pieces, &copies, &device, &station, &number, &after))
+    int keep;
+    if (!PyArg_ParseTuple(args, "y*w*y*y*LnnLp", &driver, &thread, &pieces, &copies, &device, &station, &number, &after,
+                          &keep))
         return NULL;
     PyObject *result = NULL;
     Thread *head = thread.buf;
@@ -422,7 +424,7 @@ static PyObject *one(PyObject *args, int up) {
     Py_BEGIN_ALLOW_THREADS
     if (!enqueue(&work, with, piece, up) && after)
         work.status = work.driver->record((void *)after, (void *)head->stream);
-    with->pending = 0;
+    if (!keep || work.status) with->pending = 0;
     Py_END_ALLOW_THREADS
     result = PyLong_FromLong(work.status);
 end:

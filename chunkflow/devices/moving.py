@@ -244,19 +244,22 @@ class Mover:
         self._stations[:, _FAILED] = -1
         return found
 
-    def send(self, share: Share, station: int, piece: int, uploaded: Any) -> None:
-        """Enqueue a piece's copies from a station's slot, and mark the event `uploaded` behind them."""
+    def send(self, share: Share, station: int, piece: int, uploaded: Any, *, keep: bool = False) -> None:
+        """Enqueue a piece's copies from a station's slot, and mark the event `uploaded` behind them.
+
+        The loops themselves wait for the slot then, if they are to `keep` that in mind.
+        """
         assert staging is not None
-        self._one(staging.send, share, station, piece, self._pointer(uploaded))
+        self._one(staging.send, share, station, piece, self._pointer(uploaded), keep)
 
     def fetch(self, share: Share, station: int, piece: int) -> None:
         """Enqueue a piece's copies into a station's slot."""
         assert staging is not None
-        self._one(staging.fetch, share, station, piece, 0)
+        self._one(staging.fetch, share, station, piece, 0, False)
 
-    def _one(self, copy: Callable[..., int], share: Share, station: int, piece: int, after: int) -> None:
-        tables = share.tables
-        _check(copy(self._driver, self._thread, tables.pieces, tables.copies, share.device, station, piece, after))
+    def _one(self, copy: Callable[..., int], share: Share, station: int, piece: int, after: int, keep: bool) -> None:
+        pieces, copies = share.tables.pieces, share.tables.copies
+        _check(copy(self._driver, self._thread, pieces, copies, share.device, station, piece, after, keep))
 
     def _run(
         self,

@@ -18,7 +18,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from chunkflow.grid import Piece, Region, Shape, shift, whole
+from chunkflow.grid import Piece, Region, Shape, whole
 from chunkflow.packed import Packed
 from chunkflow.spec import ArraySpec, Files, Run
 
@@ -142,23 +142,20 @@ def run_of(store: object, region: Region) -> Run | None:
 
 
 class Separate(Protocol):
-    """A source, some of whose regions are files of their own that others may read."""
+    """A source whose chunks are files as they are, that others may read (`ArraySpec.separate`)."""
 
-    def files(self, regions: Sequence[Region]) -> Files | None:
-        """The files that hold these regions' elements in the spec's order and dtype, and nothing else.
+    def files(self, start: Shape, pieces: tuple[Piece, ...]) -> Files | None:
+        """The files of those pieces of a block that are whole chunks; the block begins at `start`.
 
-        Their bytes may be in the other order (`Files.swap`). It is no promise that there are such files.
+        Their elements are in the spec's order and dtype, their bytes maybe in the other order (`Files.swap`). It is no
+        promise that there are such files.
         """
 
 
-def files_of(store: object, region: Region, pieces: Sequence[Piece]) -> Files | None:
+def files_of(store: object, region: Region, pieces: tuple[Piece, ...]) -> Files | None:
     """The files of a region's pieces, if the store knows such things."""
     files = getattr(store, "files", None)
-    if files is None:
-        return None
-    start = [side.start for side in region]
-    found: Files | None = files([shift(piece.region, start) for piece in pieces])
-    return found
+    return files(tuple([side.start for side in region]), pieces) if files is not None else None
 
 
 class Encoded(Protocol):

@@ -30,7 +30,8 @@ def sliced_spec(spec: ArraySpec, cuts: Sequence[Cut]) -> ArraySpec:
     # A chunk is decoded whole, and read to a place of its own if only some of its elements are wanted.
     apart = any(abs(step) > 1 for _, _, step in cuts)
     share = math.prod(min(c, n) for c, n in zip(spec.chunks, spec.shape, strict=True)) / math.prod(chunks)
-    return replace(spec, shape=shape, chunks=chunks, copies=(spec.copies + apart) * max(share, 1.0))
+    copies = (spec.copies + apart) * max(share, 1.0)
+    return replace(spec, shape=shape, chunks=chunks, copies=copies, separate=False)
 
 
 class SlicedSource:

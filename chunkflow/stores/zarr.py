@@ -18,7 +18,7 @@ import zarr
 from zarr.storage import LocalStore
 
 from chunkflow.errors import ArgumentError, ReadError, WriteError
-from chunkflow.grid import Region, Shape, describe, shape_of
+from chunkflow.grid import Piece, Region, Shape, describe, shape_of
 from chunkflow.packed import Packed
 from chunkflow.spec import ArraySpec, Files
 from chunkflow.stores import cached
@@ -117,6 +117,7 @@ def _spec(array: AnyArray, chunks: Shape | None) -> tuple[ArraySpec, Chunks | Sh
         sharded=isinstance(found, Shards),
         copies=3.0 if found is None else found.chain.copies,
         raw=found is not None and not found.chain.steps,
+        separate=isinstance(found, Chunks) and found.separate,
     )
     return spec, found
 
@@ -179,9 +180,9 @@ class ZarrSource:
                 region=region,
             )
 
-    def files(self, regions: Sequence[Region]) -> Files | None:
+    def files(self, start: Shape, pieces: tuple[Piece, ...]) -> Files | None:
         """See `Separate.files`."""
-        return self._direct.files(regions) if isinstance(self._direct, Chunks) else None
+        return self._direct.files(start, pieces) if self.spec.separate and isinstance(self._direct, Chunks) else None
 
     def encoded(self, indices: Sequence[Shape], out: np.ndarray, room: int, most: int) -> list[Packed | None]:
         """See `Encoded.encoded`."""

@@ -9,10 +9,12 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
+from operator import add
 
 import numpy as np
 
-from chunkflow.grid import Region, Shape, shape_of
+from chunkflow.grid import Piece, Region, Shape, shape_of
 from chunkflow.spec import Files
 from chunkflow.stores.layout import part, swapped
 from chunkflow.stores.zarrchain import Chain
@@ -52,20 +54,21 @@ class Chunks:
             self._write(index, inner, part(block, place))
         return True
 
-    def files(self, regions: Sequence[Region]) -> Files | None:
-        """See `chunkflow.stores.base.Separate`: of whole chunks that are stored as they are."""
-        if self.chain.steps or not isinstance(self.objects, Folder):
-            return None
-        stored = self.chain.dtype.newbyteorder("S") if self.chain.swapped else self.chain.dtype
-        names = tuple(map(self._file, regions))
-        return Files(names, swapped(stored)) if any(names) else None
+    @property
+    def separate(self) -> bool:
+        """Whether chunks are files as they are."""
+        return not self.chain.steps and isinstance(self.objects, Folder)
 
-    def _file(self, region: Region) -> str:
+    def files(self, start: Shape, pieces: tuple[Piece, ...]) -> Files | None:
+        """See `chunkflow.stores.base.Separate`: of whole chunks."""
         assert isinstance(self.objects, Folder)
         sides = self.chain.shape
-        if shape_of(region) != sides or any(s.start % side for s, side in zip(region, sides, strict=True)):
-            return ""
-        return self.objects.path(self.key(tuple([s.start // side for s, side in zip(region, sides, strict=True)])))
+        corner, phase = zip(*map(divmod, start, sides), strict=True) if sides else ((), ())
+        found = whole_chunks(pieces, sides, phase)
+        path, key = self.objects.path, self.key
+        names = tuple([path(key(tuple(map(add, corner, at)))) if at is not None else "" for at in found])
+        swap = swapped(self.chain.dtype.newbyteorder("S")) if self.chain.swapped else 0
+        return Files(names, swap) if any(names) else None
 
     def places(self, indices: Sequence[Shape]) -> Sequence[Place | None]:
         """Where chunks lie in files."""
@@ -89,6 +92,22 @@ class Chunks:
             return
         raw = self.chain.encode(block, inner)
         self.objects.put(name, lambda file: append(file, raw) >= 0)
+
+
+@lru_cache(256)
+def whole_chunks(pieces: tuple[Piece, ...], sides: Shape, phase: Shape) -> tuple[Shape | None, ...]:
+    """Of pieces that are whole chunks, which ones, in a block that begins `phase` elements after the corner of one.
+
+    >>> from chunkflow.grid import pieces
+    >>> whole_chunks(pieces((9,), (0,), 4, (4,), (2,)), (4,), (2,))  # the last 2 of one, a whole one, 3 of the next
+    (None, (1,), None)
+    """
+    found: list[Shape | None] = []
+    for piece in pieces:
+        corner = [s.start + p for s, p in zip(piece.region, phase, strict=True)]
+        cut = shape_of(piece.region) != sides or any(c % side for c, side in zip(corner, sides, strict=True))
+        found.append(None if cut else tuple([c // side for c, side in zip(corner, sides, strict=True)]))
+    return tuple(found)
 
 
 def touched(region: Region, shape: Shape) -> Iterator[tuple[Shape, Region, Region]]:

@@ -127,7 +127,7 @@ class Folder:
 
     def path(self, name: str) -> str:
         """Where an object is."""
-        return os.path.join(self._path, name)  # not a pathlib.Path: it would intern every name for good
+        return f"{self._path}{os.sep}{name}"  # not a pathlib.Path: it would intern every name for good
 
     def fetch(self, name: str, check: Callable[[int], None], out: np.ndarray | None = None) -> np.ndarray:
         """See `Objects.fetch`."""
