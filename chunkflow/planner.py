@@ -35,6 +35,9 @@ GIVEN_UP = 1.5
 RUN = 4 << 10
 """Bytes of a file that are better read or written at once: a system call costs as much as copying them."""
 
+COLUMN = 4 * RUN
+"""Bytes of a file that blocks have at once, at least, where they are narrow for another reason."""
+
 NEAR_TIE = 1.02
 """Predicted times within this factor of the best count as equal: the plan with the largest blocks is chosen."""
 
@@ -166,6 +169,7 @@ def _chosen(
     for way, narrow in itertools.product(_ways(problem), _narrower(problem, caps, must, order)):
         plans = _candidates(way, narrow, must, order)
         fitting += [plan for plan in plans if plan.rereads <= REREAD and plan.estimate.seconds < sooner]
+    fitting += [plan for plan in _columns(problem, caps, must, order) if plan.estimate.seconds < sooner]
     if not fitting:
         smallest = _least(problem, _grid.fit(caps, must, order, 1))
         raise BudgetError(
@@ -287,24 +291,36 @@ def _candidates(problem: Problem, caps: Sequence[int], must: Sequence[int], orde
 
 
 def _narrower(problem: Problem, caps: Sequence[int], must: Sequence[int], order: Shape) -> Iterator[list[int]]:
-    """Caps of blocks that are no whole planes.
+    """Caps of blocks that are no whole planes: where there is a halo, thin slabs of them are halo for the most part."""
+    if problem.machine.staged and problem.op.has_halo and len(order) > 2:
+        axis = order[-2]
+        for parts in (2, 4, 8):
+            narrow = list(caps)
+            narrow[axis] = -(-caps[axis] // parts)
+            if narrow[axis] % must[axis] == 0 and narrow[axis] < caps[axis]:
+                yield narrow
 
-    Where there is a halo, thin slabs are halo for the most part; where planes are folded, they give nearly as many
-    partial results as they have elements, which are then merged.
+
+def _columns(problem: Problem, caps: Sequence[int], must: Sequence[int], order: Shape) -> Iterator[Plan]:
+    """Plans of blocks that are whole along the folded axes, narrow along another one.
+
+    Where planes are folded, slabs give nearly as many partial results as they have elements, if there are few planes in
+    each, and lanes that take turns at one result wait for one another. On a device of its own what is uploaded counts
+    more.
     """
-    op, staged = problem.op, problem.machine.staged
-    kept = [a for a in order[:-1] if a not in op.folded]
-    if staged and op.has_halo and len(order) > 2:
-        axis, parts = order[-2], [2, 4, 8]
-    elif not staged and kept and order[0] in op.folded and op.holds(caps) > problem.machine.cache:
-        axis, parts = kept[0], [4, 16, 64, 256]
-    else:
+    op, machine = problem.op, problem.machine
+    kept = [a for a in order if a not in op.folded]
+    if machine.staged or not kept or order[0] not in op.folded or op.holds(caps) <= machine.cache:
         return
-    for part in parts:
-        narrow = list(caps)
-        narrow[axis] = -(-caps[axis] // part)
-        if narrow[axis] % must[axis] == 0 and narrow[axis] < caps[axis]:
-            yield narrow
+    axis = kept[0]
+    unit = _aligned_to_sources(problem, caps, must)[axis]
+    item = max((s.dtype.itemsize for s in problem.operands), default=1)
+    behind = math.prod(caps[a] for a in order[order.index(axis) + 1 :]) * item
+    sides = {-(-caps[axis] // (parts * unit)) * unit for parts in (1 << i for i in range(1, caps[axis].bit_length()))}
+    for side, depth in itertools.product(sorted(n for n in sides if n * behind >= COLUMN), machine.depths):
+        plan = problem.plan(tuple(side if a == axis else n for a, n in enumerate(caps)), depth)
+        if plan.memory.total <= problem.budget:
+            yield plan
 
 
 def _aligned_to_sources(problem: Problem, caps: Sequence[int], must: Sequence[int]) -> list[int]:

@@ -36,7 +36,7 @@ from chunkflow.grid import Grid, Shape, shape_of
 from chunkflow.ops.blockwise import Operand
 from chunkflow.packed import Packed
 from chunkflow.spec import ArraySpec
-from chunkflow.stores import open_source
+from chunkflow.stores import open_source, zarrshards
 from chunkflow.stores.zarrchunks import touched
 from chunkflow.stores.zarrcodecs import CHECKSUM
 from chunkflow.stores.zarrencoded import codec_of, packed
@@ -764,6 +764,28 @@ def test_shards_may_be_from_any_time(seconds: int, tmp_path: Path) -> None:
     source: Any = open_source(path)
     for _ in range(2):
         assert None not in source.encoded([(0, 0, 0), (1, 1, 0)], np.zeros(1 << 14, np.uint8), 1 << 12, 1 << 30)
+
+
+def test_shards_that_are_not_there_or_damaged_are_looked_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = stored(tmp_path / "x.zarr", volume(shape=(32, 32, 32)), shards=(16, 16, 16))
+    shards = path / "c"
+    (shards / "0" / "0" / "0").unlink()
+    raw = bytearray((shards / "0" / "0" / "1").read_bytes())
+    raw[-1] ^= 1  # of the checksum of its index
+    (shards / "0" / "0" / "1").write_bytes(raw)
+    source: Any = open_source(path)
+    direct, looked, plain = source._direct, [], zarrshards.stamped
+    monkeypatch.setattr(zarrshards, "stamped", lambda found: (looked.append(found), plain(found))[1])
+    indices = [(0, y, x) for y in (0, 1) for x in range(4)]
+    assert direct.places(indices) == [None] * 8
+    assert len(looked) == 1, "of the other there is nothing to look at"
+    there = direct.places([(0, 2, x) for x in range(4)])
+    assert None not in there
+    assert len(looked) == 3
+    assert direct.places([(0, 2, x) for x in range(4)]) == there
+    assert len(looked) == 3, "what is there is known from then on"
 
 
 @pytest.mark.parametrize("change", ["replaced", "rewritten", "removed"])

@@ -76,6 +76,7 @@ class Indices:
             with self._lock:
                 if self._is_here(shard, index):
                     del self._found[shard]
+                    self.opened.pop(shard, None)
             index.set_exception(error)
             return
         with self._lock:
@@ -135,16 +136,26 @@ class Shards:
 
     def places(self, indices: Sequence[Shape]) -> Sequence[Place | None]:
         """Where chunks lie in files; None for those that are not there, or of which `read` can say what is wrong."""
-        # A dozen threads wait for Python's lock meanwhile, so it does no more for each chunk than it must.
-        sides, opened = self.index.shape[:-1], self.known.opened
+        # A dozen threads wait for Python's lock meanwhile, so it does no more for each chunk than it must: as a rule
+        # the next one lies beside the last one along the last axis, and in the same shard.
+        *outer, last = self.index.shape[:-1] or (1,)
+        here, opened = dict[Shape, Opened](), self.known.opened
         found: list[Place | None] = []
+        row: Shape | None = None
         for index in indices:
-            shard = tuple([i // n for i, n in zip(index, sides, strict=True)])
-            path, stamp, parts, low, high = opened.get(shard) or self._opened(shard)
-            at = 0
-            for i, n in zip(index, sides, strict=True):
-                at = at * n + i % n
-            offset, length = (MISSING, 0) if parts is None else (parts.item(2 * at), parts.item(2 * at + 1))
+            if index[:-1] != row:
+                row, before, base = index[:-1], None, 0
+                for i, n in zip(row, outer, strict=True):
+                    base = base * n + i % n
+            number, at = divmod(index[-1], last) if index else (0, 0)
+            if number != before:
+                before = number
+                shard = (*[i // n for i, n in zip(row, outer, strict=True)], number) if index else ()
+                if shard not in here:  # what is wrong with a shard, or has no room, is not kept for longer
+                    here[shard] = opened.get(shard) or self._opened(shard)
+                path, stamp, parts, low, high = here[shard]
+            at = 2 * (base * last + at)
+            offset, length = (MISSING, 0) if parts is None else (parts.item(at), parts.item(at + 1))
             there = low <= offset and offset + length <= high and self.chain.allows(length)
             found.append((path, offset, length, stamp) if there else None)
         return found
