@@ -305,7 +305,7 @@ def stencil(bench: Bench) -> Iterator[Case]:
 
 
 def new_file(bench: Bench) -> Iterator[Case]:
-    """RAM through a function into a new .npy file; the bound is to write such a file."""
+    """RAM through a function into a new .npy file, and a new zarr array; the bound is to write such files."""
     ram, path, written = bench.ram, bench.directory / "y.npy", "writing at positions"
 
     def write() -> None:
@@ -329,6 +329,45 @@ def new_file(bench: Bench) -> Iterator[Case]:
 
     runs = {OURS: run, written: write}
     yield Case("new .npy", f"RAM {ram.shape} to a file", ram.nbytes / 1e9, runs, check, (written, None), Goal(0.95))
+    yield new_zarr(bench)
+
+
+def new_zarr(bench: Bench) -> Case:
+    """The same into chunks as they are; the bound is to write as many files of such bytes."""
+    ram, path, files = bench.ram, bench.directory / "y.zarr", "writing such files"
+    sides = tuple(min(CHUNK, n) for n in ram.shape)
+    chunk = np.ascontiguousarray(ram[tuple(slice(0, n) for n in sides)])
+    number = math.prod(-(-n // side) for n, side in zip(ram.shape, sides, strict=True))
+
+    def created() -> Any:
+        return zarr.create_array(path, shape=ram.shape, chunks=sides, dtype=ram.dtype, compressors=None)
+
+    def write() -> None:
+        path.mkdir()
+        in_threads(lambda i: (path / str(i)).write_bytes(chunk.data), number)
+
+    def slabs() -> None:
+        store, xp = created(), bench.xp
+        for i in range(0, len(ram), CHUNK):
+            found = work(xp.asarray(ram[i : i + CHUNK]))
+            store[i : i + CHUNK] = found.get() if bench.accelerator.is_gpu else found
+
+    def check(name: str, got: Any) -> None:
+        if name == files:
+            assert sum(file.stat().st_size for file in path.iterdir()) == number * chunk.nbytes
+        else:
+            store = zarr.open_array(path, mode="r")
+            for i in (0, len(ram) - 1):
+                np.testing.assert_allclose(store[i], work(ram[i]), rtol=1e-5)
+        shutil.rmtree(path)
+
+    runs = {
+        OURS: lambda: cf.map(work, ram, out=created(), **bench.options),
+        files: write,
+        "zarr-python, by slabs": slabs,
+    }
+    what = f"RAM {ram.shape} to chunks of {sides}"
+    return Case("new zarr, raw", what, ram.nbytes / 1e9, runs, check, (files, None), Goal(0.95))
 
 
 def cold_sum(bench: Bench) -> Iterator[Case]:
