@@ -169,7 +169,7 @@ class Problem:
         spilled = 0
         if machine.cache and working > machine.cache:  # a tile's temporaries stay in the cache all the same
             spilled = compute if tile == block else int(held_bytes * times)
-        encode = sum(s.nbytes for s in self.outputs if s.chunks is not None)
+        encode = sum(s.nbytes for s in self.outputs if s.chunks is not None and not s.separate)
         work = op.work if isinstance(op, Contraction) else 0
         passing = tuple([n * (turns.together if a in op.across(counts) else 1) for a, n in enumerate(block)])
         first = sum(in_bytes)
@@ -179,7 +179,7 @@ class Problem:
         first += sum(self._awaited(i, passing, upload, work) for i in resident)
         ends = grid.region(tuple([n - 1 for n in counts])) if blocks else ()
         last = sum(_bytes([_grid.shape_of(o.region(ends)) for o in op.outputs], self.outputs)) if blocks else 0
-        created = sum(s.nbytes for s in self.outputs if s.fresh)
+        created = sum(s.nbytes for s in self.outputs if s.fresh or s.separate)
         traffic = Traffic(read, upload, compute, written, written, decode, encode, first, last, created)
         waits = blocks * coding.waits * LATENCY + chunks * machine.handling
         seconds = estimate(
