@@ -76,7 +76,7 @@ class Chain:
         return length <= self.most if self.sizes[-1] is None else length == self.most
 
     def check(self, length: int) -> None:
-        """Raise where it cannot."""
+        """Raise where a chunk cannot have that many bytes encoded."""
         if not self.allows(length):
             exact, most = f"the chunk has {self.most}", f"a chunk of {self.nbytes} takes at most {self.most} encoded"
             raise ChunkError(f"{length} bytes, where {most if self.sizes[-1] is None else exact}")
