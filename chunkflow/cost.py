@@ -78,8 +78,10 @@ class Machine:
         Rates at which chunks are decoded and encoded, besides being read and written: an ordinary codec's, for
         which one it is nobody knows before.
     create : float
-        Rate at which new files are written by all lanes, as the system makes their pages for one writer at a time; 0
+        Rate at which a new file is written by all lanes, as the system makes its pages for one writer at a time; 0
         for as others.
+    separate : float
+        The same of chunks that are files of their own, whose pages it makes side by side.
     disk : float
         Rate at which bytes of files come that are not in the system's memory; 0: as fast as others. No plan counts it,
         since results would differ in their last bits by what is there, but what `chunkflow.analysis` expects of a run.
@@ -115,6 +117,7 @@ class Machine:
     encode: float = 2e9
     handling: float = 0.0
     create: float = 0.0
+    separate: float = 0.0
     disk: float = 2e9
     fresh: float = 0.0
     multiply: float = 0.0
@@ -138,7 +141,7 @@ class Machine:
 
 @dataclass(frozen=True)
 class Traffic:
-    """Bytes that a run moves through each stage, and how many of them are coded, or go into new files.
+    """Bytes that a run moves through each stage, and how many of them are coded, or go into a new file, or into many.
 
     `first` are the bytes that are loaded before anything can be computed, `last` those that are stored when everything
     is; None for one block's share.
@@ -154,6 +157,7 @@ class Traffic:
     first: int | None = None
     last: int | None = None
     created: int = 0
+    separate: int = 0
 
 
 @dataclass(frozen=True)
@@ -199,8 +203,9 @@ def estimate(
         "compute": (traffic.compute + spilled * (1 / machine.spill - 1)) / machine.compute,
         "write": traffic.write / machine.write + traffic.encode / (machine.encode * encoders),
     }
-    if machine.create:  # lanes that write such files wait for one another
-        stages["write"] += traffic.created * ((1 if machine.staged else lanes) / machine.create - 1 / machine.write)
+    for nbytes, rate in ((traffic.created, machine.create), (traffic.separate, machine.separate)):
+        if rate:  # of all lanes together, which wait for one another
+            stages["write"] += nbytes * ((1 if machine.staged else lanes) / rate - 1 / machine.write)
     if machine.staged:
         stages["upload"] = traffic.upload / machine.upload
         stages["download"] = traffic.download / machine.download

@@ -153,7 +153,7 @@ class Crew:
         there: Run | Files | None = None
         if store.spec.order == block.order:
             there = run_of(store, region) if tables.runs else None
-            there = files_of(store, region, pieces) if there is None and self.up else there
+            there = files_of(store, region, pieces) if there is None else there
         return Share(tables, there, self.device.address(block.array))
 
     def publish(self, transfer: Transfer, share: Share | None, pieces: Pieces) -> None:

@@ -75,7 +75,7 @@ class Problem:
             _cut(s, machine, strict=False, batch=batches.get(i), whole=keeps_whole(s.chunks, o.axes, block, op.extents))
             for i, (s, o) in enumerate(zip(self.operands, op.operands, strict=True))
         )
-        cuts_out = tuple(_cut(s, machine, strict=True) for s in self.outputs)
+        cuts_out = tuple(_cut(s, machine, strict=True, whole=True) for s in self.outputs)
         in_shapes = [o.shape(block) for o in op.operands]
         out_shapes = [o.shape(block) for o in op.outputs]
         written = sum(s.nbytes for s in self.outputs)
@@ -142,7 +142,7 @@ class Problem:
         ring_in = ring_out = None
         if machine.staged:
             share_in = upload / max(upload + written, 1)
-            share_out = 1 - share_in
+            share_out = 1.0 if any(s.separate for s in self.outputs) else 1 - share_in  # a thread makes files slowly
             if isinstance(op, Contraction):  # tiles are large, and come while the next one's panels are loaded
                 share_in = share_out = BOTH
             elif op.folded:  # results are small
@@ -179,8 +179,8 @@ class Problem:
         first += sum(self._awaited(i, passing, upload, work) for i in resident)
         ends = grid.region(tuple([n - 1 for n in counts])) if blocks else ()
         last = sum(_bytes([_grid.shape_of(o.region(ends)) for o in op.outputs], self.outputs)) if blocks else 0
-        created = sum(s.nbytes for s in self.outputs if s.fresh or s.separate)
-        traffic = Traffic(read, upload, compute, written, written, decode, encode, first, last, created)
+        created, separate = (sum(s.nbytes for s in self.outputs if getattr(s, how)) for how in ("fresh", "separate"))
+        traffic = Traffic(read, upload, compute, written, written, decode, encode, first, last, created, separate)
         waits = blocks * coding.waits * LATENCY + chunks * machine.handling
         seconds = estimate(
             machine, traffic, blocks, depth, spilled, work, coding.decoders, coding.encoders, waits, unpacking

@@ -38,11 +38,13 @@ class Run:
 class Files:
     """Files that hold pieces of a region as they are, each one of its own; no name where there is no such file.
 
-    `swap` is that of a `Run`.
+    `swap` is that of a `Run`. Where `fill` are the bytes of a number, as they are stored, pieces that hold nothing else
+    are not kept in files.
     """
 
     names: tuple[str, ...]
     swap: int = 0
+    fill: bytes = b""
 
 
 @dataclass(frozen=True)
@@ -71,7 +73,7 @@ class ArraySpec:
     raw : bool
         Whether chunks are stored as they are, so that there is nothing to decode.
     separate : bool
-        Whether each of these chunks is a file of its own, that others may read (`chunkflow.stores.base.Separate`).
+        Whether each of these chunks is a file of its own, as `chunkflow.stores.base.Separate` says.
     fresh : bool
         Whether the elements come into a single new file.
     codec : str

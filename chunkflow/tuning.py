@@ -29,6 +29,7 @@ from chunkflow.errors import ArgumentError
 from chunkflow.host import cores
 from chunkflow.profile import Profile, Report
 from chunkflow.stores.cached import absent, drop
+from chunkflow.stores.zarrscratch import scratch_array
 from chunkflow.units import format_bytes
 
 BLOCK = 1 << 20
@@ -38,6 +39,9 @@ BLOCKS = 256
 """Blocks of a run whose seconds are those of the blocks, not of their bytes."""
 
 PIECES = (2 << 20, 4 << 20, 8 << 20)
+
+CHUNKS = 128
+"""Of an array whose chunks are files: of 8 MiB, where the arrays are as large as they usually are."""
 
 OLD = 64 << 20
 """Bytes of the smallest file by which a disk is measured: a run itself takes some milliseconds."""
@@ -103,9 +107,21 @@ class Files:
     def create(self, options: dict[str, Any]) -> float:
         """Bytes per second of a new file."""
         with TemporaryDirectory(dir=self.folder) as folder:
-            new = partial(api.map, np.negative, self.array, out=f"{folder}/new.npy", overwrite=True, **options)
-            new()  # memory that the system has never given out takes longer: the third file has that of the first
-            return next(stage.rate for stage in _profiled(new).stages if stage.name == "write")
+            made = {"out": f"{folder}/new.npy", "overwrite": True, **options}
+            return _written(partial(api.map, np.negative, self.array, **made))
+
+    def separate(self, options: dict[str, Any]) -> float:
+        """Bytes per second of chunks that are new files."""
+        with TemporaryDirectory(dir=self.folder) as folder:
+            sides = len(self.array) // CHUNKS, self.array.shape[1]
+
+            def new() -> None:
+                path = f"{folder}/new.zarr"
+                shutil.rmtree(path, ignore_errors=True)  # to take another's place takes longer
+                out = scratch_array(path, self.array.shape, self.array.dtype, sides)
+                api.map(np.negative, self.array, out=out, **options)
+
+            return _written(new)
 
     def disk(self, options: dict[str, Any]) -> float:
         """Bytes per second of one that is not in memory; 0 where files stay there, or nobody can tell."""
@@ -142,9 +158,10 @@ def tuned(device: Device, nbytes: int = 1 << 30, folder: Path | None = None) -> 
         options: dict[str, Any] = {"device": device, "budget": budget}
         machine = _staged(device, x, out, options) if device.machine.staged else _shared(device, x, out)
         with _planned(device, machine):
-            create, disk = files.create(options), files.disk(options)
+            machine = replace(machine, create=files.create(options), separate=files.separate(options))
+            disk = files.disk(options)
         lacks = "" if disk else f"files in {files.folder} stay in memory, so no disk is measured: name one with --dir"
-        machine = replace(machine, multiply=_products(device), create=create, disk=disk or machine.disk)
+        machine = replace(machine, multiply=_products(device), disk=disk or machine.disk)
         with _planned(device, machine):
             few = x[:BLOCKS]
             many, one = (_seconds(partial(api.map, np.negative, few, chunks=(n, -1), **options)) for n in (1, -1))
@@ -184,6 +201,15 @@ def _profiled(run: Callable[[], Any]) -> Report:
     with Profile() as profile:
         run()
     return profile.report
+
+
+def _written(new: Callable[[], Any]) -> float:
+    """Bytes per second at which a run writes what is new, the best of several runs.
+
+    Memory that the system has never given out takes longer, and so do files while others go to the disk.
+    """
+    new()
+    return max(stage.rate for _ in range(2) for stage in _profiled(new).stages if stage.name == "write")
 
 
 def _staged(device: Device, x: np.ndarray, out: np.ndarray, options: dict[str, Any]) -> Machine:

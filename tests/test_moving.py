@@ -36,6 +36,7 @@ from chunkflow.spec import Run
 from chunkflow.stores.array import ArraySink, ArraySource
 from chunkflow.stores.file import FileSource, Strided
 from chunkflow.stores.layout import swapped
+from chunkflow.stores.zarrchunks import Chunks
 from chunkflow.testing import CountingSource, filled
 from chunkflow.threads import Borrowed
 
@@ -177,6 +178,82 @@ def test_raw_chunks_are_read_as_files(mode: str, data: st.DataObject) -> None:
         expected = array[...]
         used = device(mode, apart=apart)
         same(cf.map(np.negative, array, device=used, budget=budget, workspace=0), -expected)
+
+
+@compiled
+@pytest.mark.parametrize("mode", ["eager", "threaded", "lazy"])
+@given(data=st.data())
+def test_raw_chunks_are_written_as_files(mode: str, data: st.DataObject) -> None:
+    """The very files that zarr would write, none of which is there for chunks of the fill value alone."""
+    shape = data.draw(st.lists(st.integers(1, 12), max_size=3).map(tuple))
+    chunks = tuple(data.draw(st.integers(1, n)) for n in shape)
+    order = data.draw(st.permutations(range(len(shape))))
+    dtype = data.draw(st.sampled_from(["i1", "<f4", ">f4", ">c16"]))
+    x, codecs = filled(shape, dtype), zarr.codecs
+    endian = codecs.BytesCodec(endian="big" if dtype.startswith(">") else "little")
+    fill = data.draw(st.sampled_from([0, -7]))
+    for _ in range(data.draw(st.integers(0, 3))):
+        x[tuple(slice(k := data.draw(st.integers(0, n - 1)), data.draw(st.integers(k, n))) for n in shape)] = -fill
+    budget, apart = data.draw(st.sampled_from([100_000, 1_000_000])), data.draw(st.sampled_from([0, 1, 100]))
+    every = data.draw(st.booleans())
+    with tempfile.TemporaryDirectory() as directory:
+        arrays = [
+            zarr.create_array(
+                f"{directory}/{name}",
+                shape=shape,
+                chunks=chunks,
+                dtype=dtype.lstrip("<>"),
+                filters=[codecs.TransposeCodec(order=order)] if shape else None,
+                serializer=endian,
+                compressors=None,
+                fill_value=fill,
+                config={"write_empty_chunks": every},
+            )
+            for name in ("ä", "expected")
+        ]
+        if data.draw(st.booleans()):
+            for array in arrays:
+                array[...] = x
+        used = device(mode, apart=apart)
+        cf.map(lambda block: 0 - block, x, out=arrays[0], device=used, budget=budget, dtype=x.dtype, workspace=0)
+        arrays[1][...] = 0 - x
+        found, expected = (
+            {
+                file.relative_to(f"{directory}/{name}"): file.read_bytes()
+                for file in Path(f"{directory}/{name}").rglob("*")
+                if file.is_file()
+            }
+            for name in ("ä", "expected")
+        )
+    assert found == expected
+
+
+@compiled
+def test_whole_raw_chunks_of_results_go_through_them(calls: dict[str, int], tmp_path: Path) -> None:
+    x = filled((128, 90), "f4")
+    array = zarr.create_array(tmp_path / "y", shape=x.shape, chunks=(32, 32), dtype="f4", compressors=None)
+    written, write = [], Chunks.write
+
+    def write_here(chunks: Chunks, region: Any, block: np.ndarray) -> bool:
+        written.append(region)
+        return write(chunks, region, block)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Chunks, "write", write_here)
+        cf.map(np.negative, x, out=array, device=device(apart=1), chunks=(32, 90), budget=1_000_000, workspace=0)
+    same(array[...], -x)
+    assert calls["down"] == 4, "one for each block"
+    assert all(region[1] == slice(64, 90) for region in written), "those at the edge alone"
+
+
+@compiled
+def test_a_raw_chunk_that_cannot_be_written_is_an_error_and_leaves_nothing(tmp_path: Path) -> None:
+    x = filled((128, 96), "f4")
+    array = zarr.create_array(tmp_path / "y", shape=x.shape, chunks=(32, 32), dtype="f4", compressors=None)
+    (tmp_path / "y/c/3/2").mkdir(parents=True)
+    with pytest.raises(cf.WriteError, match=r"cannot write .* to the zarr array .*y: .*directory"):
+        cf.map(np.negative, x, out=array, device=device(), chunks=(32, 96), budget=1_000_000, workspace=0)
+    assert not [*tmp_path.rglob("*.partial")]
 
 
 @compiled

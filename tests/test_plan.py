@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import zarr
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
@@ -511,6 +512,23 @@ def test_new_files_are_written_at_a_rate_of_their_own(tmp_path: Path) -> None:
     assert new.stages["write"] == pytest.approx(8 * old.stages["write"])
     assert new.bound_by == "write"
     assert stores.open_target(tmp_path / "y.npy").describe((4,), np.dtype("f4"), None).fresh
+
+
+def test_chunks_that_are_files_have_a_rate_and_as_many_threads_as_there_are(tmp_path: Path) -> None:
+    machine = replace(GPU, separate=GPU.write / 4, create=1.0)
+    old, new = (estimate(machine, Traffic(*[10**9] * 5, separate=n), 10, 3) for n in (0, 10**9))
+    assert new.stages["write"] == pytest.approx(4 * old.stages["write"])
+    threads, device = {}, NumpyDevice(staged=True, machine=GPU)
+    for codec in (None, "auto"):
+        options: dict[str, Any] = {"chunks": (64, 64, 64), "compressors": codec}
+        out = zarr.create_array(tmp_path / f"{codec}.zarr", shape=(512, 512, 512), dtype="f4", **options)
+        x = np.broadcast_to(np.float32(1), out.shape)
+        plan = cf.explain(cf.map, np.negative, x, out=out, device=device, budget="4GB")
+        assert plan.ring_in is not None
+        assert plan.ring_out is not None
+        assert plan.traffic.separate == (out.nbytes if codec is None else 0)
+        threads[codec] = plan.ring_in.threads, plan.ring_out.threads
+    assert threads == {None: (8, 16), "auto": (8, 8)}
 
 
 @given(st.lists(st.integers(0, 10**12), min_size=5, max_size=5), st.integers(1, 1000))

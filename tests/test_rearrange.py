@@ -293,7 +293,8 @@ def count(monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
         counts["written"] += block.nbytes
         write(self, region, block)
 
-    monkeypatch.setattr(ZarrSource, "files", lambda *_: None)  # which others would read
+    for store in (ZarrSource, ZarrSink):
+        monkeypatch.setattr(store, "files", lambda *_: None)  # which others would read, or write
     monkeypatch.setattr(ZarrSource, "read", counted_read)
     monkeypatch.setattr(ZarrSink, "write", counted_write)
     return counts

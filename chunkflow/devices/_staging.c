@@ -16,8 +16,10 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <pthread.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -179,7 +181,10 @@ static int enqueue(Work *w, Station *station, const Piece *piece, int up) {
     return 0;
 }
 
-enum { FILES = -2 };  /* in place of a file: as many as there are pieces, whose names lie at `host`, `width` bytes each */
+/* In place of a file: as many as there are pieces, whose names lie at `host`, `width` bytes each. At `plane` lies a number
+ * of `pitch` bytes: of pieces that hold nothing else there is no file. 0 bytes: of all there is one.
+ */
+enum { FILES = -2 };
 enum { LONG = 4096 };  /* bytes from which on it pays to pass the caches by */
 
 /* Copy to where nobody reads soon: past the caches, or every line there would be fetched before it is overwritten. */
@@ -221,12 +226,58 @@ static int64_t load(const char *name, char *into, int64_t room) {
     return error ? -1 : size;
 }
 
+/* Make the directories that a file lies in. */
+static void lay(char *name) {
+    for (char *end = strchr(name + 1, '/'); end; end = strchr(end + 1, '/')) {
+        *end = 0;
+        mkdir(name, 0777);  /* most of them are there, and if it can't be made then the file can't, either */
+        *end = '/';
+    }
+}
+
+/* Make a file that has its name when it is complete; -1 if that can't be. As chunkflow/stores/zarrfiles.py has it. */
+static int put(const char *name, const char *from, int64_t nbytes) {
+    char temporary[PATH_MAX];
+    int length = snprintf(temporary, sizeof temporary, "%s.%ld-%lu.partial", name, (long)getpid(),
+                          (unsigned long)pthread_self());
+    if (length < 0 || length >= (int)sizeof temporary) return -1;
+    int flags = O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, fd = open(temporary, flags, 0666);
+    if (fd < 0 && errno == ENOENT) {
+        lay(temporary);
+        fd = open(temporary, flags, 0666);
+    }
+    if (fd < 0) return -1;
+    int64_t done = 0;
+    for (ssize_t n = 1; n && done < nbytes;) {
+        n = write(fd, from + done, nbytes - done);
+        if (n > 0) done += n;
+        else if (n < 0 && errno != EINTR) break;
+    }
+    if (!close(fd) && done == nbytes && !rename(temporary, name)) return 0;
+    unlink(temporary);
+    return -1;
+}
+
+/* Whether memory holds the same `width` bytes again and again. */
+static int repeats(const char *slot, int64_t nbytes, const char *number, int64_t width) {
+    return nbytes >= width && !memcmp(slot, number, width) && !memcmp(slot, slot + width, nbytes - width);
+}
+
+/* Move a piece between its slot and its file. */
+static int file(const Share *share, char *slot, int64_t number, int64_t nbytes, int out) {
+    const char *name = (const char *)share->host + number * share->width;
+    if (!out) return load(name, slot, nbytes) == nbytes ? 0 : -1;
+    if (!*name) return -1;
+    if (share->pitch && repeats(slot, nbytes, (const char *)share->plane, share->pitch))
+        return unlink(name) && errno != ENOENT ? -1 : 0;
+    return put(name, slot, nbytes);
+}
+
 /* Move a piece between its slot and the store; -1 if it can't be moved whole. */
 static int transfer(const Work *w, char *slot, int64_t number, int out) {
     const Share *share = w->share;
     const Piece *piece = w->pieces + number;
-    if (share->fd == FILES)
-        return load((const char *)share->host + number * share->width, slot, piece->nbytes) == piece->nbytes ? 0 : -1;
+    if (share->fd == FILES) return file(share, slot, number, piece->nbytes, out);
     struct stat now;
     if (share->mapped >= 0 && (fstat((int)share->mapped, &now) || now.st_size < share->size)) return -1;
     for (int64_t done = 0; done < piece->nbytes;) {

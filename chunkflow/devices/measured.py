@@ -23,7 +23,7 @@ from chunkflow.host import cores, processor
 
 VARIABLE = "CHUNKFLOW_RATES"
 
-ABSENT = ("create", "disk", "fresh", "multiply")
+ABSENT = ("create", "separate", "disk", "fresh", "multiply")
 """Rates that a device may lack."""
 
 RATES = ("read", "upload", "compute", "download", "write", *ABSENT)

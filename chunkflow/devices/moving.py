@@ -70,7 +70,7 @@ class Share:
         Address of the block on the device.
     """
 
-    __slots__ = ("device", "names", "streams", "table", "tables")
+    __slots__ = ("device", "fill", "names", "streams", "table", "tables")
 
     def __init__(self, tables: Tables, there: Run | Files | None, device: int) -> None:
         self.tables, self.device, self.streams = tables, device, there is not None
@@ -78,11 +78,11 @@ class Share:
         if isinstance(there, Files):
             names = [os.fsencode(name) for name in there.names]
             self.names = np.array(names, f"S{max(map(len, names)) + 1}")  # each with a zero behind it
-            run = Run(self.names.ctypes.data, _FILES, width=self.names.itemsize, swap=there.swap)
-        rows = run.width, run.height, run.pitch, run.plane, run.swap
-        self.table = np.array(
-            [0, len(tables.pieces), run.position, run.fd, device, run.mapped, run.size, *rows], np.int64
-        )
+            self.fill = np.frombuffer(there.fill, np.uint8)
+            rows = {"width": self.names.itemsize, "pitch": self.fill.size, "plane": self.fill.ctypes.data}
+            run = Run(self.names.ctypes.data, _FILES, **rows, swap=there.swap)
+        where = run.mapped, run.size, run.width, run.height, run.pitch, run.plane, run.swap
+        self.table = np.array([0, len(tables.pieces), run.position, run.fd, device, *where], np.int64)
 
     def stop(self) -> None:
         """Let no thread take another piece."""

@@ -29,6 +29,7 @@ def gpu() -> Machine:
         apart=128 << 10 if staging else 0,  # threads read files without that lock; smaller ones were not measured
         page=PAGE,
         create=5e9,
+        separate=20e9,
         handling=15e-6,  # Python's lock is held so long, and threads wait for it
         multiply=2.8e13,
         accumulates=True,

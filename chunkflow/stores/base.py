@@ -142,7 +142,7 @@ def run_of(store: object, region: Region) -> Run | None:
 
 
 class Separate(Protocol):
-    """A source whose chunks are files as they are, that others may read (`ArraySpec.separate`)."""
+    """A source or a sink whose chunks are files as they are, that others may read or write (`ArraySpec.separate`)."""
 
     def files(self, start: Shape, pieces: tuple[Piece, ...]) -> Files | None:
         """The files of those pieces of a block that are whole chunks; the block begins at `start`.

@@ -122,6 +122,10 @@ def _spec(array: AnyArray, chunks: Shape | None) -> tuple[ArraySpec, Chunks | Sh
     return spec, found
 
 
+def _files(spec: ArraySpec, direct: Chunks | Shards | None, start: Shape, pieces: tuple[Piece, ...]) -> Files | None:
+    return direct.files(start, pieces) if spec.separate and isinstance(direct, Chunks) else None
+
+
 def _footprint(array: AnyArray) -> Footprint:
     location = ("zarr", _location(array))
     return Footprint(location, 0, 1, location)
@@ -182,7 +186,7 @@ class ZarrSource:
 
     def files(self, start: Shape, pieces: tuple[Piece, ...]) -> Files | None:
         """See `Separate.files`."""
-        return self._direct.files(start, pieces) if self.spec.separate and isinstance(self._direct, Chunks) else None
+        return _files(self.spec, self._direct, start, pieces)
 
     def encoded(self, indices: Sequence[Shape], out: np.ndarray, room: int, most: int) -> list[Packed | None]:
         """See `Encoded.encoded`."""
@@ -260,6 +264,10 @@ class ZarrSink:
                 region=region,
                 cause=error,
             ) from error
+
+    def files(self, start: Shape, pieces: tuple[Piece, ...]) -> Files | None:
+        """See `Separate.files`."""
+        return _files(self.spec, self._direct, start, pieces)
 
     def commit(self) -> Any:
         """See `Sink.commit`."""

@@ -68,7 +68,8 @@ class Chunks:
         path, key = self.objects.path, self.key
         names = tuple([path(key(tuple(map(add, corner, at)))) if at is not None else "" for at in found])
         swap = swapped(self.chain.dtype.newbyteorder("S")) if self.chain.swapped else 0
-        return Files(names, swap) if any(names) else None
+        fill = self.chain.fill.byteswap() if self.chain.swapped else self.chain.fill
+        return Files(names, swap, b"" if self.keeps_empty else fill.tobytes()) if any(names) else None
 
     def places(self, indices: Sequence[Shape]) -> Sequence[Place | None]:
         """Where chunks lie in files."""
