@@ -209,9 +209,9 @@ class Accelerator:
 
 
 def anonymous() -> int:
-    """Bytes of memory that this process has taken and that are no file's, by the kernel's account."""
+    """Bytes of memory that this process has taken and that are no file's, shared ones too, by the kernel's account."""
     lines = Path("/proc/self/status").read_text().splitlines()
-    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("RssAnon"))
+    return sum(int(line.split()[1]) * 1024 for line in lines if line.startswith(("RssAnon", "RssShmem")))
 
 
 class Watch:

@@ -27,7 +27,7 @@ from chunkflow.memory import Ring
 from chunkflow.spec import Files, Run
 from chunkflow.staging import Failed, Transfer, Work
 from chunkflow.stations import Station
-from chunkflow.stores.base import Sink, Source, files_of, keeping, run_of
+from chunkflow.stores.base import Kept, Sink, Source, files_of, keeping, run_of
 from chunkflow.threads import Borrowed
 from chunkflow.trace import Trace
 
@@ -83,7 +83,7 @@ class Crew:
                 return
             try:
                 try:
-                    with keeping():
+                    with keeping(Kept()):
                         self.work(number, lane, stations, mover)
                 finally:
                     lane.close()

@@ -11,6 +11,7 @@ import itertools
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import nullcontext
 from functools import partial
 from typing import Any
 
@@ -20,7 +21,7 @@ from chunkflow.ops.blockwise import Operand
 from chunkflow.plan import Plan, Step
 from chunkflow.spec import ArraySpec
 from chunkflow.staging import Loaded, Result, Slot, make_slots
-from chunkflow.stores.base import Sink, Source
+from chunkflow.stores.base import Kept, Sink, Source, keeping
 from chunkflow.trace import Trace
 
 
@@ -30,8 +31,9 @@ class _Coders:
     A lane and its helpers are as many as the plan has `coders`, whatever the other lanes do meanwhile.
     """
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: Plan, kept: Kept | None = None) -> None:
         self._number = plan.coders
+        self._keeping = nullcontext if kept is None else partial(keeping, kept)
         self._threads: ThreadPoolExecutor | None = None
         if plan.coders > 1:
             self._threads = ThreadPoolExecutor((plan.coders - 1) * plan.lanes, "chunkflow-code")
@@ -42,8 +44,9 @@ class _Coders:
 
         def some() -> None:
             try:
-                for piece in left:
-                    work(piece)
+                with self._keeping():
+                    for piece in left:
+                        work(piece)
             except BaseException:
                 for _ in left:
                     pass
@@ -80,9 +83,12 @@ class DirectFeeder:
     def __init__(self, plan: Plan, sources: Sequence[Source], device: Device, pool: Pool, trace: Trace) -> None:
         self.ahead = 1  # a lane reads a block when it is about to compute it
         self._plan, self._sources, self._pool, self._trace = plan, sources, pool, trace
-        self._coders, self._lanes = _Coders(plan), _apart(plan, plan.operands, device)
-        # Decoding takes memory of its own, at other times than the block: each is given back in turn.
-        self._fleeting = [cut.units is not None and plan.private(i) for i, cut in enumerate(plan.cuts_in)]
+        self._lanes = _apart(plan, plan.operands, device)
+        # Where several arrays are coded, each needs its memory at another time: it is given back in turn. That of an
+        # only one is kept, for its blocks as for its encoded chunks.
+        alone = sum(cut.units is not None for cut in (*plan.cuts_in, *plan.cuts_out)) == 1
+        self._coders = _Coders(plan, Kept() if alone else None)
+        self._fleeting = [cut.units is not None and not alone and plan.private(i) for i, cut in enumerate(plan.cuts_in)]
         self._slots: list[list[Slot]] = [
             [] if spec.in_memory and not plan.op.operands[i].padded else make_slots(plan, device, pool, i, 1)
             for i, spec in enumerate(plan.operands)

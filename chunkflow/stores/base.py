@@ -14,6 +14,7 @@ import threading
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from mmap import MAP_ANONYMOUS, MAP_PRIVATE, mmap
 from typing import Any, Protocol
 
 import numpy as np
@@ -22,27 +23,44 @@ from chunkflow.grid import Piece, Region, Shape, whole
 from chunkflow.packed import Packed
 from chunkflow.spec import ArraySpec, Files, Run
 
+MOST_KEPT = 32 << 20
+"""Bytes of a chunk beyond which no thread keeps the memory that it was fetched into."""
+
+NOTHING = np.empty(0, np.uint8)
+"""No memory yet."""
+
 
 class Kept(threading.local):
     """Memory that the calling thread keeps to fetch encoded chunks of any array into; None if it keeps none."""
 
     memory: np.ndarray | None = None
 
+    def room(self, nbytes: int) -> np.ndarray:
+        """Memory of so many bytes, which is kept in place of the last if the thread keeps any."""
+        if self.memory is None or nbytes > MOST_KEPT:
+            return np.empty(nbytes, np.uint8)
+        self.memory = NOTHING  # what was there is given back first
+        # Pages of its own: the C library's heap would keep the room of each that was too short.
+        self.memory = np.frombuffer(mmap(-1, nbytes, flags=MAP_PRIVATE | MAP_ANONYMOUS), np.uint8)
+        return self.memory
+
 
 kept = Kept()
 
 
 @contextmanager
-def keeping() -> Iterator[None]:
-    """Let the calling thread keep such memory for a while.
+def keeping(own: Kept) -> Iterator[None]:
+    """Let the calling thread keep such memory for a while, beginning with what it has in `own`, and leave it there.
 
-    That is for threads whose memory no budget counts: elsewhere a chunk's bytes are gone when it has been decoded.
+    Elsewhere a chunk's bytes are gone when it has been decoded.
     """
-    kept.memory = np.empty(0, np.uint8)
+    before = kept.memory
+    kept.memory = NOTHING if own.memory is None else own.memory
+    own.memory = None  # or it would outlive its replacement
     try:
         yield
     finally:
-        kept.memory = None
+        own.memory, kept.memory = kept.memory, before
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from typing import Any, BinaryIO, Protocol
 import numpy as np
 
 from chunkflow.compiled import read_file
-from chunkflow.stores.base import kept
+from chunkflow.stores.base import NOTHING, kept
 
 
 class ChunkError(ValueError):
@@ -111,11 +111,6 @@ Stamp = tuple[int, int, int]
 Place = tuple[str, int, int] | tuple[str, int, int, Stamp]
 """A file, where in it something begins, and its bytes: -1 for all of it. With a stamp that very file is meant alone."""
 
-MOST_KEPT = 32 << 20
-"""Bytes of a chunk beyond which no thread keeps the memory that it was fetched into."""
-
-_NOTHING = np.empty(0, np.uint8)
-
 
 class Folder:
     """Files of a local array."""
@@ -132,13 +127,12 @@ class Folder:
     def fetch(self, name: str, check: Callable[[int], None], out: np.ndarray | None = None) -> np.ndarray:
         """See `Objects.fetch`."""
         path = self.path(name)
-        into = out if out is not None else _NOTHING if kept.memory is None else kept.memory
+        into = out if out is not None else NOTHING if kept.memory is None else kept.memory
         size = read_file(path, into)
         check(size)
         while size > len(into):  # once, unless a longer one takes its name meanwhile
-            into = np.empty(size, np.uint8)
-            if kept.memory is not None and size <= MOST_KEPT:
-                kept.memory = into
+            into = NOTHING  # given back before more is taken
+            into = kept.room(size)
             size = read_file(path, into)
             check(size)
         return into[:size]

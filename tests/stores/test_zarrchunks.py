@@ -25,7 +25,7 @@ from chunkflow.compiled import read_file
 from chunkflow.errors import ReadError
 from chunkflow.grid import Grid, shape_of, whole
 from chunkflow.stores import open_source, open_target
-from chunkflow.stores.base import keeping, kept
+from chunkflow.stores.base import Kept, keeping, kept
 from chunkflow.stores.zarrcodecs import NotDirectError
 from chunkflow.stores.zarrfiles import Folder
 from chunkflow.stores.zarrshards import Shards
@@ -309,6 +309,34 @@ def test_a_chunk_may_be_replaced_as_it_is_read(tmp_path: Path, monkeypatch: pyte
     same(read(tmp_path / "x"), new)
 
 
+@pytest.mark.parametrize("budget", [None, "64 kB"])
+def test_lanes_keep_memory_for_the_chunks_of_an_only_encoded_array(
+    budget: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rooms: list[int] = []
+
+    class Counted(Kept):
+        def room(self, nbytes: int) -> np.ndarray:
+            if threading.current_thread() is not threading.main_thread():  # which only tries a block
+                rooms.append(nbytes)
+            return super().room(nbytes)
+
+    x = np.random.default_rng(0).integers(0, 1 << 30, (64, 2048), "i4")  # its chunks are equally long, encoded
+    array = zarr.create_array(
+        tmp_path / "x", shape=x.shape, chunks=(1, 2048), dtype=x.dtype, compressors=codecs.ZstdCodec()
+    )
+    array[...] = x
+    monkeypatch.setattr("chunkflow.stores.zarrfiles.kept", counted := Counted())
+    monkeypatch.setattr("chunkflow.stores.base.kept", counted)
+    options: dict[str, Any] = {"device": "cpu", "budget": budget}
+    assert cf.sum(array, **options) == x.sum()
+    assert 0 < len(rooms) < 16  # each thread's first
+    assert counted.memory is None
+    rooms.clear()
+    same(cf.map(np.negative, array, out=tmp_path / "y.zarr", **options)[...], -x)
+    assert len(rooms) >= len(x)  # else it would be there while a result is encoded
+
+
 def test_chunks_of_all_arrays_are_fetched_into_one_memory_where_a_thread_keeps_it(tmp_path: Path) -> None:
     def fetched() -> list[np.ndarray]:
         return [Folder(str(tmp_path)).fetch(name, lambda size: None) for name in "xy"]
@@ -316,7 +344,7 @@ def test_chunks_of_all_arrays_are_fetched_into_one_memory_where_a_thread_keeps_i
     for name in "xy":
         (tmp_path / name).write_bytes(bytes(1000))
     assert not np.shares_memory(*fetched())
-    with keeping():
+    with keeping(Kept()):
         assert np.shares_memory(*fetched())  # or it would keep as much for each of the arrays
     assert kept.memory is None
 
