@@ -1,4 +1,4 @@
-"""What of a file the system has in memory already: the rest comes from the disk, at its rate.
+"""What of a file the system has in memory already, and reads ahead: the rest comes from the disk, at its rate.
 
 Plans do not ask, since results would differ in their last bits by what happens to be cached. What a run is expected to
 take does.
@@ -21,6 +21,9 @@ PAGE = 4 << 10
 
 LEAST = 16 << 20
 """Bytes of an array about which it is worth to ask."""
+
+FAR = 2 << 20
+"""Bytes that the system reads ahead of a thread, from which on it keeps the disk as busy as long reads do."""
 
 draw = random.Random()
 """Our own: numbers that users draw are theirs."""
@@ -50,6 +53,16 @@ def absent_files(paths: Iterable[str], number: int) -> int:
             size = os.fstat(file.fileno()).st_size
             found[-1] = size * (absent(file.fileno(), 0, size, 1) or 0.0)
     return int(number * sum(found) / max(len(found), 1))
+
+
+def read_ahead(fd: int) -> int:
+    """Bytes that the system reads ahead where a file is read in order; 0 if it does not say."""
+    device = os.fstat(fd).st_dev
+    name = f"{os.major(device)}:{os.minor(device)}"
+    for place in (f"/sys/class/bdi/{name}", f"/sys/dev/block/{name}/../bdi"):  # a part of a disk is read as the disk
+        with suppress(OSError, ValueError), open(f"{place}/read_ahead_kb") as file:
+            return int(file.read()) << 10
+    return 0
 
 
 def drop(fd: int) -> None:

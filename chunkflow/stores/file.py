@@ -123,13 +123,17 @@ class StridedFile:
             )
         return self.mapped_run(region, rows)
 
-    def _foresee(self, nbytes: int) -> None:
-        """Tell the system if it is read in long runs: then it need not read ahead, and gets all of one at once."""
+    def _foresee(self, nbytes: int, *, in_order: bool = False) -> None:
+        """Tell the system if it is read in long runs: then it need not read ahead, and gets all of one at once.
+
+        Unless they come in order, from few threads, and it reads far ahead: so the disk is at work while they compute.
+        """
         if nbytes < RUN or self._told:
             return
         self._told = True
         with suppress(OSError, AttributeError):  # it has no such call, or the file is none of those
-            os.posix_fadvise(self.fd, 0, 0, os.POSIX_FADV_RANDOM)
+            far = in_order and cached.read_ahead(self.fd) >= cached.FAR
+            os.posix_fadvise(self.fd, 0, 0, os.POSIX_FADV_SEQUENTIAL if far else os.POSIX_FADV_RANDOM)
 
     def rows(self, region: Region) -> layout.Rows | None:
         """A region's rows, if they are simple and worth it."""
@@ -193,7 +197,7 @@ class FileSource(StridedFile):
             return
         try:
             if self._is_run(out):
-                self._foresee(out.nbytes)
+                self._foresee(out.nbytes, in_order=True)
                 self._pread(
                     layout.position(self.offset, region, self.strides),
                     out.transpose(self.spec.order).reshape(-1).view(np.uint8),

@@ -17,6 +17,7 @@ import zarr
 import chunkflow as cf
 from chunkflow.analysis import Run
 from chunkflow.devices.numpy import NumpyDevice
+from chunkflow.grid import Region, Shape, shape_of
 from chunkflow.stores import cached, open_source
 from chunkflow.stores.base import cold_bytes
 from chunkflow.stores.cached import LEAST, absent, drop
@@ -206,3 +207,46 @@ def test_what_is_expected_is_no_less_than_the_disk_needs_but_plans_are_the_same(
     assert warm.predicted < cold.predicted
     assert "disk" not in str(warm)
     assert cold.plan == warm.plan
+
+
+@pytest.mark.skipif(not hasattr(os, "posix_fadvise"), reason="the system takes no advice")
+@pytest.mark.parametrize(
+    ("ahead", "shape", "region", "expected"),
+    [
+        (8 << 20, (4, 1 << 20), np.s_[1:2, 0 : 1 << 20], "SEQUENTIAL"),  # in order, from a system that reads far ahead
+        (128 << 10, (4, 1 << 20), np.s_[1:2, 0 : 1 << 20], "RANDOM"),
+        (8 << 20, (4, 1 << 20), np.s_[0:4, 0 : 1 << 19], "RANDOM"),  # of the next row, half is not wanted
+        (8 << 20, (4, 1 << 20), np.s_[1:2, 0:1024], None),  # short
+    ],
+)
+def test_the_system_reads_ahead_where_it_does_so_far(
+    ahead: int,
+    shape: Shape,
+    region: Region,
+    expected: str | None,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    advice: list[int] = []
+    monkeypatch.setattr(os, "posix_fadvise", lambda fd, start, length, how: advice.append(how))
+    monkeypatch.setattr(cached, "read_ahead", lambda fd: ahead)
+    x = np.memmap(tmp_path / "x", np.uint8, "w+", shape=shape)
+    source = open_source(x)
+    source.read(region, np.empty(shape_of(region), x.dtype))
+    source.read(region, np.empty(shape_of(region), x.dtype))
+    assert advice == ([] if expected is None else [getattr(os, f"POSIX_FADV_{expected}")])
+
+
+def test_how_far_the_system_reads_ahead(tmp_path: Path) -> None:
+    (tmp_path / "x").write_bytes(b"x")
+    with open(tmp_path / "x", "rb") as file:
+        ahead = cached.read_ahead(file.fileno())
+        device = os.fstat(file.fileno()).st_dev
+    place = Path(f"/sys/dev/block/{os.major(device)}:{os.minor(device)}")
+    if place.exists():  # a disk, or a part of one
+        queue = place / "queue" if (place / "queue").exists() else place / ".." / "queue"
+        assert ahead == int((queue / "read_ahead_kb").read_text()) << 10
+    else:
+        assert ahead >= 0
+    with open(os.devnull, "rb") as nothing:
+        assert cached.read_ahead(nothing.fileno()) >= 0
