@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from queue import Empty, SimpleQueue
 from typing import Any
 
@@ -35,7 +37,7 @@ class Borrowed:
     def start(self) -> None:
         """Let a thread run the function."""
         try:
-            _idle.pop().put(self)
+            _idle.pop()[1].put(self)
         except IndexError:
             threading.Thread(target=_serve, args=(self,), name=NAME, daemon=True).start()
 
@@ -55,23 +57,35 @@ class Borrowed:
             self._over.set()
 
 
-_idle: list[SimpleQueue[Borrowed]] = []
-"""Where threads wait, the latest last: the others are for the time when they end. Its methods are atomic."""
+_idle: list[tuple[threading.Thread, SimpleQueue[Borrowed | None]]] = []
+"""Threads that wait, and where, the latest last: the others are for the time when they end. Its methods are atomic."""
 
 os.register_at_fork(after_in_child=_idle.clear)
 
 
-def _serve(task: Borrowed) -> None:
-    queue: SimpleQueue[Borrowed] = SimpleQueue()
-    while True:
+def _serve(task: Borrowed | None) -> None:
+    here = threading.current_thread(), SimpleQueue[Borrowed | None]()
+    while task is not None:
         task._run()
-        del task
-        _idle.append(queue)
+        task = None  # nobody's run is to live as long as the thread
+        _idle.append(here)
         try:
-            task = queue.get(timeout=KEPT)
+            task = here[1].get(timeout=KEPT)
         except Empty:
             try:
-                _idle.remove(queue)
-                return
+                _idle.remove(here)
             except ValueError:  # somebody has taken it just now
-                task = queue.get()
+                task = here[1].get()
+
+
+@atexit.register
+def _end() -> None:
+    """Let those that wait end: the interpreter would stop them wherever they are while it takes all else away."""
+    ending = []
+    with suppress(IndexError):
+        while True:
+            thread, queue = _idle.pop()
+            queue.put(None)
+            ending.append(thread)
+    for thread in ending:
+        thread.join()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import threading
+from typing import Any
 
 import numpy as np
 import pytest
@@ -271,6 +272,31 @@ def test_devices_pass_through() -> None:
     assert devices.resolve(device) is device
     referee = ClockDevice(device)
     assert devices.resolve(referee) is referee
+
+
+@pytest.mark.gpu
+def test_threads_that_time_events_first_have_one_clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its address is all that C keeps of it: one that another thread replaced would be gone while it is still asked."""
+    device: Any = devices.resolve("cuda")
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+    try:
+        for _ in range(20):
+            monkeypatch.setattr(device, "_clock", None)
+            start, events = threading.Barrier(16), []
+
+            def time(start: threading.Barrier = start, events: list[Any] = events) -> None:
+                start.wait()
+                events.append(device.event(timed=True))
+
+            threads = [threading.Thread(target=time) for _ in range(16)]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+            assert len({id(event._clock) for event in events}) == 1
+    finally:
+        sys.setswitchinterval(interval)
 
 
 @pytest.mark.gpu

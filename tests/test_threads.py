@@ -19,6 +19,9 @@ from chunkflow import threads
 from chunkflow.threads import Borrowed
 
 
+Waiting = tuple[threading.Thread, SimpleQueue[Borrowed | None]]
+
+
 def run(fn: Callable[[], object], name: str = "one") -> int:
     """Let a thread run a function, and wait; which thread it was."""
     borrowed = Borrowed(fn, (), name)
@@ -77,21 +80,21 @@ def test_a_thread_that_nobody_wants_ends(idle: list[object], monkeypatch: pytest
 
 def test_a_thread_that_is_wanted_just_when_it_would_end_stays(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(threads, "KEPT", 0.01)
-    waiting: list[SimpleQueue[Borrowed]] = []
+    waiting: list[Waiting] = []
 
-    class Taken(list[SimpleQueue[Borrowed]]):
+    class Taken(list[Waiting]):
         """Of which somebody takes the only one at the last moment."""
 
-        def remove(self, queue: SimpleQueue[Borrowed]) -> None:
-            super().remove(queue)
-            waiting.append(queue)
+        def remove(self, here: Waiting) -> None:
+            super().remove(here)
+            waiting.append(here)
             raise ValueError
 
     monkeypatch.setattr(threads, "_idle", Taken())
     first = run(lambda: None)
     until(lambda: len(waiting) == 1)
     late = Borrowed(lambda: None, (), "late")
-    waiting[0].put(late)
+    waiting[0][1].put(late)
     late.join()
     assert late.ident == first
 
@@ -160,6 +163,26 @@ going.set()
 one.join()
 """
     subprocess.run([sys.executable, "-W", "ignore", "-c", code], check=True, timeout=60)
+
+
+def test_threads_that_wait_end_before_the_interpreter_does() -> None:
+    code = """
+import atexit, threading
+
+@atexit.register  # exit handlers are called in the opposite order: this one after those of chunkflow
+def check():
+    print(*[thread.name for thread in threading.enumerate()])
+
+from chunkflow.threads import Borrowed, _idle
+several = [Borrowed(meeting.wait, (), "one") for meeting in [threading.Barrier(3)] for _ in range(3)]
+for one in several:
+    one.start()
+while len(_idle) < 3:
+    pass
+assert threading.active_count() == 4
+"""
+    found = subprocess.run([sys.executable, "-c", code], check=True, timeout=60, capture_output=True, text=True)
+    assert found.stdout.split() == ["MainThread"]
 
 
 def test_a_run_that_nobody_ends_does_not_keep_the_interpreter() -> None:

@@ -312,7 +312,8 @@ class CupyDevice(Unwatched):
         """An event; timing costs a little, so only those whose time is asked for have it."""
         with self._device:
             if timed and self._clock is None:
-                self._clock = _Clock()
+                with self._lock:  # one for all: movers keep no more than its address
+                    self._clock = self._clock or _Clock()
             return CupyEvent(self._clock if timed else None)
 
     def mover(self, lane: Any, stations: Sequence[tuple[HostSlot, Any, Any]], scratch: Any) -> Mover | None:
