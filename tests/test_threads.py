@@ -18,7 +18,6 @@ import chunkflow as cf
 from chunkflow import threads
 from chunkflow.threads import Borrowed
 
-
 Waiting = tuple[threading.Thread, SimpleQueue[Borrowed | None]]
 
 
