@@ -48,9 +48,8 @@ class CupyEvent:
     __slots__ = ("_clock", "_event", "pointer")
 
     def __init__(self, clock: _Clock | None) -> None:
-        self._event = cupy.cuda.Event(disable_timing=clock is None)
+        self._clock, self._event = clock, cupy.cuda.Event(disable_timing=clock is None)
         self.pointer = self._event.ptr
-        self._clock = clock
 
     def synchronize(self, edge: Edge) -> None:
         """Let the calling thread wait for the mark."""
