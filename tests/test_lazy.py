@@ -396,7 +396,7 @@ def test_chunks_are_tried_too(tmp_path: Path) -> None:
     for name, codec in (("raw", None), ("zstd", zarr.codecs.ZstdCodec())):
         stored = zarr.create_array(tmp_path / name, data=array, chunks=(32, 32, 32), compressors=codec)
         (run,) = cf.explain(cf.sum, stored, analyze=True, device="cpu").runs
-        runs.append(run)
+        runs.append(replace(run, computing=0.0))  # what trying the function took is the machine's affair
     raw, run = runs
     assert raw.decoding is None
     assert run.decoding
