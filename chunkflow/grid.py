@@ -24,7 +24,7 @@ def shape_of(region: Region) -> Shape:
     >>> shape_of((slice(2, 5), slice(0, 7)))
     (3, 7)
     """
-    return tuple(s.stop - s.start for s in region)
+    return tuple([s.stop - s.start for s in region])
 
 
 def whole(shape: Sequence[int]) -> Region:
@@ -62,7 +62,7 @@ def count(extent: int, size: int) -> int:
 
 def permuted(values: Sequence[int], order: Sequence[int]) -> Shape:
     """`values` rearranged so that the slowest axis of `order` comes first."""
-    return tuple(values[axis] for axis in order)
+    return tuple([values[axis] for axis in order])
 
 
 def fit(extents: Sequence[int], units: Sequence[int], order: Sequence[int], target: int) -> Shape:
@@ -352,7 +352,7 @@ class Grid:
         sides = zip(index, self.block, self.extents, strict=True)
         if self.heads:
             return tuple(_side(i, h, b, n) for (i, b, n), h in zip(sides, self.heads, strict=True))
-        return tuple(slice(i * b, min((i + 1) * b, n)) for i, b, n in sides)
+        return tuple([slice(i * b, min((i + 1) * b, n)) for i, b, n in sides])
 
 
 def _side(index: int, heads: Shape, size: int, extent: int) -> slice:

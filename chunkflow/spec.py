@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -13,24 +14,23 @@ COPIES = 2.0
 """Copies of a chunk that coding takes with zarr's default codec: gathered, and encoded."""
 
 
-@dataclass(frozen=True, slots=True)
-class Run:
+class Run(NamedTuple):
     """Where a region lies, its elements in memory order: from a `position` of an open file, or of memory.
 
-    `fd` is the file's descriptor, -1 for the process's memory. Memory that is a mapping is not to be touched unless the
-    file `mapped` has `size` bytes. A region that is not one run is rows of `width` bytes at a distance of `pitch`, and
-    after `height` of them those of the next plane, at a distance of `plane`. Of numbers in the other byte order the
+    A region that is not one run is rows of `width` bytes at a distance of `pitch`, and after `height` of them those of
+    the next plane, at a distance of `plane`. `fd` is the file's descriptor, -1 for the process's memory. Memory that is
+    a mapping is not to be touched unless the file `mapped` has `size` bytes. Of numbers in the other byte order the
     bytes are reversed on the way, `swap` at a time.
     """
 
     position: int
-    fd: int = -1
-    mapped: int = -1
-    size: int = 0
     width: int = 1 << 62
     height: int = 1
     pitch: int = 0
     plane: int = 0
+    fd: int = -1
+    mapped: int = -1
+    size: int = 0
     swap: int = 0
 
 

@@ -372,7 +372,7 @@ def test_what_a_line_cannot_move_python_does(direction: str, times: bool, monkey
         run = found(store, region)
         up = isinstance(store, ArraySource)
         wrong = region[0].start % 3 == 1 and direction in ("both", "up" if up else "down")
-        return Run(0, nowhere) if wrong else run
+        return Run(0, fd=nowhere) if wrong else run
 
     monkeypatch.setattr(crews, "run_of", run_of)
     x, used = filled((200, 700), "f4"), device()
@@ -639,7 +639,7 @@ def test_what_cannot_be_stored_is_left_in_its_slot_as_it_was(kind: str) -> None:
     assert tables is not None
     nowhere, other = os.open(os.devnull, os.O_RDONLY), swapped(block.dtype.newbyteorder("S"))
     try:
-        share = moving.Share(tables, Run(0, nowhere, swap=other), block.ctypes.data)
+        share = moving.Share(tables, Run(0, fd=nowhere, swap=other), block.ctypes.data)
         assert mover.drain(share, lambda *_: None, []) == [(0, 0)]
     finally:
         os.close(nowhere)

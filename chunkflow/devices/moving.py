@@ -80,7 +80,7 @@ class Share:
             self.names = np.array(names, f"S{max(map(len, names)) + 1}")  # each with a zero behind it
             self.fill = np.frombuffer(there.fill, np.uint8)
             rows = {"width": self.names.itemsize, "pitch": self.fill.size, "plane": self.fill.ctypes.data}
-            run = Run(self.names.ctypes.data, _FILES, **rows, swap=there.swap)
+            run = Run(self.names.ctypes.data, fd=_FILES, **rows, swap=there.swap)
         where = run.mapped, run.size, run.width, run.height, run.pitch, run.plane, run.swap
         self.table = np.array([0, len(tables.pieces), run.position, run.fd, device, *where], np.int64)
 

@@ -34,15 +34,20 @@ def memory_footprint(array: np.ndarray) -> Footprint:
     return layout.footprint("memory", array.ctypes.data, array.shape, array.strides, array.dtype)
 
 
-def _run(array: np.ndarray, spec: ArraySpec, region: Region) -> Run | None:
-    """Where a region lies in memory, if that is simple."""
-    shape, order = shape_of(region), spec.order
-    rows = layout.rows(permuted(shape, order), permuted(array.strides, order), array.itemsize)
-    least = min(layout.LEAST_ROW, math.prod(shape) * array.itemsize)
-    if rows is None or rows.width < least:
-        return None
-    place = layout.position(array.ctypes.data, region, array.strides)
-    return Run(place, swap=layout.swapped(array.dtype), **rows._asdict())
+class _Place:
+    """Where an array lies in memory."""
+
+    def __init__(self, array: np.ndarray, order: Shape) -> None:
+        self._start, self._strides, self._dtype, self._order = array.ctypes.data, array.strides, array.dtype, order
+
+    def run(self, region: Region) -> Run | None:
+        """Where a region lies, if that is simple."""
+        shape, item = shape_of(region), self._dtype.itemsize
+        rows = layout.rows(permuted(shape, self._order), permuted(self._strides, self._order), item)
+        if rows is None or rows.width < min(layout.LEAST_ROW, math.prod(shape) * item):
+            return None
+        place = layout.position(self._start, region, self._strides)
+        return Run(place, *rows, swap=layout.swapped(self._dtype))
 
 
 class ArraySource:
@@ -52,6 +57,7 @@ class ArraySource:
         self._array = array.view(np.ndarray)  # a subclass' own indexing has no say in what is read
         self.spec = _spec(array)
         self.footprint: Footprint | None = footprint or memory_footprint(array)
+        self._place = _Place(array, self.spec.order)
 
     def read(self, region: Region, out: np.ndarray) -> None:
         """See `Source.read`."""
@@ -67,7 +73,7 @@ class ArraySource:
 
     def run(self, region: Region) -> Run | None:
         """See `Runs.run`."""
-        return _run(self._array, self.spec, region)
+        return self._place.run(region)
 
     def close(self) -> None:
         """See `Source.close`."""
@@ -133,6 +139,7 @@ class ArraySink:
 
     def __init__(self, array: np.ndarray, spec: ArraySpec) -> None:
         self._user, self._array, self.spec = array, array.view(np.ndarray), spec
+        self._place = _Place(array, spec.order)
 
     def write(self, region: Region, block: np.ndarray) -> None:
         """See `Sink.write`."""
@@ -140,7 +147,7 @@ class ArraySink:
 
     def run(self, region: Region) -> Run | None:
         """See `Runs.run`."""
-        return _run(self._array, self.spec, region)
+        return self._place.run(region)
 
     def commit(self) -> Any:
         """See `Sink.commit`."""

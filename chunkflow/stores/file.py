@@ -115,12 +115,8 @@ class StridedFile:
             return None
         if rows.width >= min(LEAST_READ, math.prod(shape_of(region)) * self.dtype.itemsize):
             self._foresee(rows.width)
-            return Run(
-                layout.position(self.offset, region, self.strides),
-                self.fd,
-                swap=layout.swapped(self.dtype),
-                **rows._asdict(),
-            )
+            position = layout.position(self.offset, region, self.strides)
+            return Run(position, *rows, fd=self.fd, swap=layout.swapped(self.dtype))
         return self.mapped_run(region, rows)
 
     def _foresee(self, nbytes: int, *, in_order: bool = False) -> None:
@@ -149,7 +145,7 @@ class StridedFile:
             address = self.mapped(region).ctypes.data
         except (OSError, EOFError):
             return None  # whoever reads or writes there says what is wrong
-        return Run(address, mapped=self.fd, size=self.footprint.stop, swap=layout.swapped(self.dtype), **rows._asdict())
+        return Run(address, *rows, mapped=self.fd, size=self.footprint.stop, swap=layout.swapped(self.dtype))
 
     def ascending(self, region: Region, array: np.ndarray) -> tuple[int, Shape, np.ndarray]:
         """Position, strides and view of a region with its strides positive, the largest one first."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -197,7 +198,8 @@ class Rows(NamedTuple):
     plane: int = 0
 
 
-def rows(shape: Sequence[int], strides: Sequence[int], itemsize: int) -> Rows | None:
+@lru_cache(256)  # most of a run's blocks have the same shape
+def rows(shape: Shape, strides: Shape, itemsize: int) -> Rows | None:
     """Rows of a region, the last axis fastest; None where it has more levels than that, or goes backwards.
 
     >>> rows((2, 3, 4), (48, 16, 4), 4), rows((2, 3, 4), (400, 20, 4), 4)
