@@ -40,8 +40,9 @@ class Kept(threading.local):
         if self.memory is None or nbytes > MOST_KEPT:
             return np.empty(nbytes, np.uint8)
         self.memory = NOTHING  # what was there is given back first
-        # Pages of its own: the C library's heap would keep the room of each that was too short.
-        self.memory = np.frombuffer(mmap(-1, nbytes, flags=MAP_PRIVATE | MAP_ANONYMOUS), np.uint8)
+        # Pages of its own: the C library's heap would keep the room of each that was too short. An eighth more, for the
+        # next chunks are about as long; a page that nothing was fetched into takes no memory.
+        self.memory = np.frombuffer(mmap(-1, nbytes + nbytes // 8, flags=MAP_PRIVATE | MAP_ANONYMOUS), np.uint8)
         return self.memory
 
 
