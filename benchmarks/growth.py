@@ -65,8 +65,9 @@ def _checked(out: np.ndarray, array: np.ndarray) -> None:
 def sizes(bench: Bench, repeats: int) -> Growth:
     """Seconds of a map in memory of a thousandth of the volume up to all of it."""
     found = Growth("map, RAM to RAM, by size", ["MB", "ms", "GB/s each way", "dask, ms"])
-    for planes in sorted({max(1, len(bench.ram) // n) for n in (1000, 300, 100, 30, 10, 3, 1)}):
-        array = bench.ram[:planes]
+    for n in (1000, 300, 100, 30, 10, 3, 1):
+        planes = len(bench.ram) / n
+        array = bench.ram[: round(planes)] if planes >= 1 else bench.ram[:1, : round(planes * bench.ram.shape[1])]
         out = np.full_like(array, np.nan)
         seconds = median_seconds(
             lambda a=array, o=out: cf.map(work, a, out=o, budget=bench.budget, **bench.options), repeats
@@ -74,7 +75,7 @@ def sizes(bench: Bench, repeats: int) -> Growth:
         _checked(out, array)
         beside = float("nan")
         if DASK:
-            beside = median_seconds(dask_map(bench, array, out, (max(1, planes // 16), -1, -1)), repeats)
+            beside = median_seconds(dask_map(bench, array, out, (max(1, len(array) // 16), -1, -1)), repeats)
             _checked(out, array)
         size = array.nbytes / 1e6
         cells = f"{size:.0f}", f"{seconds * 1e3:.1f}", f"{size / seconds / 1e3:.2f}", f"{beside * 1e3:.1f}"

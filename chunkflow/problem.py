@@ -76,8 +76,7 @@ class Problem:
             for i, (s, o) in enumerate(zip(self.operands, op.operands, strict=True))
         )
         cuts_out = tuple(_cut(s, machine, strict=True, whole=True) for s in self.outputs)
-        in_shapes = [o.shape(block) for o in op.operands]
-        out_shapes = [o.shape(block) for o in op.outputs]
+        in_shapes, out_shapes = ([o.shape(block) for o in arrays] for arrays in (op.operands, op.outputs))
         written = sum(s.nbytes for s in self.outputs)
         in_bytes = _bytes(in_shapes, self.operands)
         out_bytes = _bytes(out_shapes, self.outputs)
@@ -167,8 +166,9 @@ class Problem:
         if isinstance(op, Contraction) and op.single and machine.accumulates:
             compute = int(sum(in_bytes) * times)  # the tile is read and written while its elements are computed
         spilled = 0
-        if machine.cache and working > machine.cache:  # a tile's temporaries stay in the cache all the same
-            spilled = compute if tile == block else int(held_bytes * times)
+        if machine.cache and working > machine.cache:  # a tile's temporaries stay there, and its results are copied to
+            placed = 2 * sum(out_bytes) if outputs else 0  # their places, and fetched from these to be stored
+            spilled = compute if tile == block else int((held_bytes + placed) * times)
         encode = sum(s.nbytes for s in self.outputs if s.chunks is not None and not s.separate)
         work = op.work if isinstance(op, Contraction) else 0
         passing = tuple([n * (turns.together if a in op.across(counts) else 1) for a, n in enumerate(block)])
@@ -185,8 +185,7 @@ class Problem:
         seconds = estimate(
             machine, traffic, blocks, depth, spilled, work, coding.decoders, coding.encoders, waits, unpacking
         )
-        unpacked = device_bytes(batches.values(), page)
-        fixed = self.reserve + shared_page(page)
+        fixed, unpacked = self.reserve + shared_page(page), device_bytes(batches.values(), page)
         return Plan(
             op=op,
             operands=self.operands,
@@ -225,8 +224,9 @@ class Problem:
         per_element = max(held_bytes / size + self.workspace, 1e-9)
         if cache >= per_element * size:
             return block
-        room = int(TILE * cache / per_element)
-        return _grid.fit(block, [1 if a in self.tiled else n for a, n in enumerate(block)], self.order, room)
+        units = [1 if a in self.tiled else n for a, n in enumerate(block)]
+        sides = zip(block, _grid.fit(block, units, self.order, int(TILE * cache / per_element)), strict=True)
+        return tuple([-(-n // _grid.count(n, side)) for n, side in sides])  # as many as need be, and none a mere rest
 
     def _ring(
         self,

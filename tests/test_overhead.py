@@ -17,6 +17,9 @@ import chunkflow as cf
 from chunkflow.devices.numpy import NumpyDevice
 from chunkflow.testing import filled
 
+LATE = 2 * 3 * 2
+"""Events that threads of both directions make at most, and do not where they come when all is done."""
+
 
 class _CountingPool:
     def __init__(self, inner: Any, counts: Counter[str]) -> None:
@@ -74,17 +77,20 @@ def test_nothing_is_made_for_each_piece(mode: str) -> None:
     x = filled((80, 1000), "f4")
     few, many = counts(x, mode, piece=8000), counts(x, mode, piece=400)
     assert many["arrivals"] > 10 * few["arrivals"], "there are many more pieces"
-    for what in ("events", "latches", "lanes", "host slots", "allocations"):
+    for what in ("latches", "host slots", "allocations"):
         assert many[what] == few[what] > 0, what
+    for what in ("events", "lanes"):
+        assert abs(many[what] - few[what]) <= LATE, what
     assert many["timed events"] == few["timed events"] == 0, "nobody asks for times"
 
 
 def test_little_is_made_for_each_block() -> None:
     few, many = counts(filled((80, 100), "f4")), counts(filled((800, 100), "f4"))
     blocks = (800 - 80) // 8
-    assert many["events"] - few["events"] <= blocks, "one says that its kernel is done"
+    assert many["events"] - few["events"] <= blocks + LATE, "one says that its kernel is done"
     assert many["latches"] - few["latches"] <= 4 * blocks, "published and done, on the way in and on the way out"
-    for what in ("lanes", "host slots", "allocations"):
+    assert many["lanes"] - few["lanes"] <= LATE
+    for what in ("host slots", "allocations"):
         assert many[what] == few[what], what
 
 

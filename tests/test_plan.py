@@ -361,6 +361,26 @@ def test_tiles_keep_the_working_set_in_the_cache_and_whole_axes_whole(plan: Plan
         assert all(Along(a) in o.dims for o in plan.op.outputs)
 
 
+def test_tiles_are_even() -> None:
+    """Where all but a row of a plane would stay in the cache, its halves do; the row is no tile by itself."""
+    x, machine = spec((512, 512, 512), in_memory=True), replace(NumpyDevice().machine, cache=12 << 20)
+    y = spec(x.shape, chunks=(16, 512, 512))
+    plan = make_plan(elementwise(x.shape), [x], [y], machine, 1 << 34, workspace=8.02, tiles=True)
+    assert plan.block == y.chunks
+    assert plan.tile == (1, 256, 512)
+
+
+@pytest.mark.parametrize("rates", [{}, {"read": 13.8e9, "write": 13e9, "compute": 27.4e9, "overhead": 102e-6}])
+def test_a_map_in_memory_has_blocks_that_stay_in_the_cache(rates: dict[str, float]) -> None:
+    """Of larger ones, computed by tiles, results are put into their places first, and fetched from there."""
+    shape, cache = (512, 512, 512), 12 << 20
+    machine = replace(NumpyDevice().machine, cache=cache, lanes=2, depths=(4, 2, 1), **rates)
+    arrays = spec(shape, in_memory=True)
+    plan = make_plan(elementwise(shape), [arrays], [arrays], machine, 1 << 34, workspace=8.02, tiles=True)
+    assert plan.tile == plan.block
+    assert 16 * math.prod(plan.block) <= cache
+
+
 @given(problems())
 def test_the_smallest_budget_is_just_enough(arguments: dict[str, Any]) -> None:
     with pytest.raises(BudgetError) as caught:
