@@ -166,9 +166,9 @@ class Problem:
         if isinstance(op, Contraction) and op.single and machine.accumulates:
             compute = int(sum(in_bytes) * times)  # the tile is read and written while its elements are computed
         spilled = 0
-        if machine.cache and working > machine.cache:  # a tile's temporaries stay there, and its results are copied to
-            placed = 2 * sum(out_bytes) if outputs else 0  # their places, and fetched from these to be stored
-            spilled = compute if tile == block else int((held_bytes + placed) * times)
+        if machine.cache and working > machine.cache:  # a tile's temporaries stay there; its results come back to be
+            again = sum(out_bytes) * (2 if outputs else 1)  # stored, and go to places of their own where they have some
+            spilled = compute if tile == block else int((held_bytes + again) * times)
         encode = sum(s.nbytes for s in self.outputs if s.chunks is not None and not s.separate)
         work = op.work if isinstance(op, Contraction) else 0
         passing = tuple([n * (turns.together if a in op.across(counts) else 1) for a, n in enumerate(block)])
