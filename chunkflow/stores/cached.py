@@ -39,9 +39,9 @@ def absent(fd: int, start: int, stop: int, samples: int = SAMPLES) -> float | No
     return missing / number if number else None
 
 
-def present(fd: int, start: int, stop: int) -> bool:
+def present(fd: int, start: int, stop: int, samples: int = FEW) -> bool:
     """Whether all of a part of a file is in memory, judged by a few of its bytes."""
-    return all(_looked(fd, start, stop, FEW))
+    return all(_looked(fd, start, stop, samples))
 
 
 def absent_files(paths: Iterable[str], number: int) -> int:
