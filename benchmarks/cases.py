@@ -131,9 +131,17 @@ class Bench:
 
 
 def installed(*packages: str) -> tuple[list[str], tuple[str, ...]]:
-    """Which packages are there, and which are not."""
-    there = [name for name in packages if importlib.util.find_spec(name) is not None]
+    """Which packages can be imported, and which can't: some are there, but not a library that they need."""
+    there = [name for name in packages if _imported(name)]
     return there, tuple(name for name in packages if name not in there)
+
+
+def _imported(name: str) -> bool:
+    try:
+        importlib.import_module(name)
+    except (ImportError, OSError):
+        return False
+    return True
 
 
 def work(a: Any) -> Any:
