@@ -176,6 +176,17 @@ def dask_sum(bench: Bench, x: Any, chunks: Any) -> Callable[[], float]:
     return run
 
 
+def cubed_sum(bench: Bench, path: str) -> Callable[[], float]:
+    """cubed's threads."""
+
+    def run() -> float:
+        cubed, xp = importlib.import_module("cubed"), importlib.import_module("cubed.array_api")
+        spec = cubed.Spec(work_dir=str(bench.directory / "cubed"), allowed_mem="4GB", executor_name="threads")
+        return float(xp.sum(cubed.from_zarr(path, spec=spec), dtype=xp.float64).compute())
+
+    return run
+
+
 def dask_map(bench: Bench, array: np.ndarray, out: np.ndarray, chunks: Any) -> Callable[[], object]:
     """The same for a map."""
 
@@ -447,7 +458,7 @@ def zarr_sums(bench: Bench) -> Iterator[Case]:
         "zstd": ({"compressors": zstd(level=1)}, numcodecs.Zstd(1), Goal(rate=20 if on_device else 10)),
         "zstd in shards": ({"compressors": zstd(level=1), **sharded}, numcodecs.Zstd(1), Goal(0.8)),
     }
-    there, missing = installed("dask", "zarrs")
+    there, missing = installed("dask", "zarrs", *([] if bench.accelerator.is_gpu else ["cubed"]))
     whole = str(bench.directory / "whole.zarr")
     for name, (options, codec, goal) in kinds.items():
         path = str(bench.directory / f"{name.replace(' ', '-')}.zarr")
@@ -468,6 +479,8 @@ def zarr_sums(bench: Bench) -> Iterator[Case]:
             runs["zarrs, by slabs"] = through_zarrs
         if "dask" in there:
             runs["dask, threads"] = dask_sum(bench, store, store.shards or store.chunks)
+        if "cubed" in there:
+            runs["cubed, threads"] = cubed_sum(bench, path)
         limit: tuple[str, float | None] = ("the link", bench.link)
         if codec is not None and store.shards is None:
             own = decoding(x[tuple(slice(0, n) for n in store.chunks)], codec)
