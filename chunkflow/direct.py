@@ -21,7 +21,7 @@ from chunkflow.ops.blockwise import Operand
 from chunkflow.plan import Plan, Step
 from chunkflow.spec import ArraySpec
 from chunkflow.staging import Loaded, Result, Slot, make_slots
-from chunkflow.stores.base import Kept, Sink, Source, at_hand, keeping
+from chunkflow.stores.base import Kept, Sink, Source, keeping
 from chunkflow.trace import Trace
 
 
@@ -80,15 +80,7 @@ def _beyond(region: Region, nest: Operand) -> bool:
 class DirectFeeder:
     """Reads blocks on the lanes that will compute them."""
 
-    def __init__(
-        self,
-        plan: Plan,
-        sources: Sequence[Source],
-        device: Device,
-        pool: Pool,
-        trace: Trace,
-        sinks: Sequence[Sink] = (),
-    ) -> None:
+    def __init__(self, plan: Plan, sources: Sequence[Source], device: Device, pool: Pool, trace: Trace) -> None:
         self.ahead = 1  # a lane reads a block when it is about to compute it
         self._plan, self._sources, self._pool, self._trace = plan, sources, pool, trace
         self._lanes = _apart(plan, plan.operands, device)
@@ -97,12 +89,6 @@ class DirectFeeder:
         alone = sum(cut.units is not None for cut in (*plan.cuts_in, *plan.cuts_out)) == 1
         self._coders = _Coders(plan, Kept() if alone else None)
         self._fleeting = [cut.units is not None and not alone and plan.private(i) for i, cut in enumerate(plan.cuts_in)]
-        # What a mapping has in memory is not copied from there, unless that is written meanwhile.
-        written = {place.space for sink in sinks if (place := getattr(sink, "footprint", None)) is not None}
-        self._viewed = [
-            not nest.halo and i != plan.recycled and getattr(source.footprint, "space", None) not in written
-            for i, (nest, source) in enumerate(zip(plan.op.operands, sources, strict=True))
-        ]
         self._slots: list[list[Slot]] = [
             [] if spec.in_memory and not plan.op.operands[i].padded else make_slots(plan, device, pool, i, 1)
             for i, spec in enumerate(plan.operands)
@@ -124,9 +110,6 @@ class DirectFeeder:
         cut, parts = self._plan.cuts_in[operand], step.parts(operand, nest)
 
         def read() -> None:
-            if self._viewed[operand] and (view := at_hand(source, region)) is not None:
-                block.array = view
-                return
             begin = time.perf_counter()
             slot.place(block, spec.dtype, shape_of(region), self._pool)
             for part, place in parts:

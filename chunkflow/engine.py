@@ -283,7 +283,7 @@ def execute(
         stack.callback(flight.let_go)
         lanes = _open_lanes(plan, device, stack)
         pool.begin(plan.memory)
-        feeder = _open_feeder(plan, sources, device, pool, trace, stack, sinks)
+        feeder = _open_feeder(plan, sources, device, pool, trace, stack)
         drainer = _open_drainer(plan, sinks, device, pool, trace, stack)
         _finish_first(plan, lanes, stack)
         if plan.machine.staged:
@@ -342,19 +342,10 @@ def _finish_first(plan: Plan, lanes: Sequence[Lane], stack: ExitStack) -> None:
 
 
 def _open_feeder(
-    plan: Plan,
-    sources: Sequence[Source],
-    device: Device,
-    pool: Pool,
-    trace: Trace,
-    stack: ExitStack,
-    sinks: Sequence[Sink] = (),
+    plan: Plan, sources: Sequence[Source], device: Device, pool: Pool, trace: Trace, stack: ExitStack
 ) -> Feeder:
-    feeder: Feeder
-    if plan.machine.staged:
-        feeder = RingFeeder(plan, sources, device, pool, trace)
-    else:
-        feeder = DirectFeeder(plan, sources, device, pool, trace, sinks)
+    kind = RingFeeder if plan.machine.staged else DirectFeeder
+    feeder = kind(plan, sources, device, pool, trace)
     stack.callback(feeder.close)
     return feeder
 

@@ -293,7 +293,8 @@ class BlockRunner:
                     values[i] = copy
             elif values[i].dtype != spec.dtype:
                 values[i] = values[i].astype(spec.dtype)
-            elif self._plan.apart and not alone(values, i):  # the next block is read before this one is stored
+            elif (self._plan.apart or (len(values) > 1 and not self._plan.lends)) and not alone(values, i):
+                # The next block is read, or another result stored, maybe in the block's place, before this one is.
                 values[i] = values[i].copy()
         return tuple(values)
 

@@ -588,6 +588,17 @@ def test_in_place_through_two_views_of_the_same_elements(place: Place, tmp_path:
 
 
 @everywhere
+@pytest.mark.parametrize("view", [lambda b: b, lambda b: b[::-1]], ids=["itself", "a view"])
+def test_a_result_that_is_its_block_beside_one_in_place(place: Place, view: Any) -> None:
+    """The one in place is stored first, over the elements of the other."""
+    x, beside = filled((40, 10), "f4"), np.full((40, 10), np.nan, "f4")
+    memory = x.copy()
+    run(place, 2000, lambda b: (b * 2, view(b)), memory, out=(memory, beside), chunks=(8, -1), dtype=("f4", "f4"))
+    same(memory, x * 2)
+    same(beside, np.concatenate([view(x[i : i + 8]) for i in range(0, 40, 8)]))
+
+
+@everywhere
 def test_halves_of_one_array_do_not_overlap(place: Place) -> None:
     x = filled((40, 10), "f4")
     expected = np.concatenate([x[:20], -x[:20]])

@@ -160,22 +160,6 @@ def run_of(store: object, region: Region) -> Run | None:
     return run(region) if run is not None else None
 
 
-class AtHand(Protocol):
-    """A source in a file that somebody has mapped."""
-
-    def at_hand(self, region: Region) -> np.ndarray | None:
-        """Read-only view of a region in that mapping, if the system had all of the array in memory when first asked.
-
-        What is to come from the disk comes faster by long reads than page by page.
-        """
-
-
-def at_hand(source: Source, region: Region) -> np.ndarray | None:
-    """Such a view, if the source knows such things."""
-    view = getattr(source, "at_hand", None)
-    return view(region) if view is not None else None
-
-
 class Separate(Protocol):
     """A source or a sink whose chunks are files as they are, that others may read or write (`ArraySpec.separate`)."""
 

@@ -39,9 +39,9 @@ def absent(fd: int, start: int, stop: int, samples: int = SAMPLES) -> float | No
     return missing / number if number else None
 
 
-def present(fd: int, start: int, stop: int, samples: int = FEW) -> bool:
+def present(fd: int, start: int, stop: int) -> bool:
     """Whether all of a part of a file is in memory, judged by a few of its bytes."""
-    return all(_looked(fd, start, stop, samples))
+    return all(_looked(fd, start, stop, FEW))
 
 
 def absent_files(paths: Iterable[str], number: int) -> int:

@@ -64,10 +64,9 @@ class StridedFile:
         self._packed = dtype.isnative and layout.is_packed(
             permuted(shape, order), permuted(strides, order), dtype.itemsize
         )
-        self._mapping = self._given = array.mapping
+        self._mapping = array.mapping
         self._lock = threading.Lock()
         self._told = False
-        self._there: bool | None = None  # whether all is in memory; None: nobody has asked
         self._access = mmap.ACCESS_WRITE if writable else mmap.ACCESS_READ
         flags = (os.O_RDWR if writable else os.O_RDONLY) | getattr(os, "O_CLOEXEC", 0)
         self.fd = os.open(path, flags)
@@ -87,8 +86,7 @@ class StridedFile:
     def close(self) -> None:
         """Close the file. Idempotent."""
         with self._lock:
-            fd, self.fd = self.fd, -1
-            self._mapping = self._given = None
+            fd, self.fd, self._mapping = self.fd, -1, None
         if fd >= 0:
             os.close(fd)
 
@@ -241,20 +239,6 @@ class FileSource(StridedFile):
     def view(self, region: Region) -> np.ndarray | None:
         """See `Source.view`: a file has none."""
         return None
-
-    def at_hand(self, region: Region) -> np.ndarray | None:
-        """See `AtHand.at_hand`."""
-        given, place = self._given, self.footprint
-        if given is None or place is None or self.missing:
-            return None
-        if self._there is None:
-            simple = given.flags.aligned and given.dtype.isnative
-            self._there = simple and cached.present(self.fd, place.start, place.stop, cached.SAMPLES)
-        if not self._there:
-            return None
-        found = layout.part(given, region)
-        found.flags.writeable = False
-        return found
 
     def _fill(self, start: int, strides: Shape, out: np.ndarray) -> None:
         """Fill `out` from the file, run by run."""
