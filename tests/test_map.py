@@ -599,6 +599,19 @@ def test_a_result_that_is_its_block_beside_one_in_place(place: Place, view: Any)
 
 
 @everywhere
+@pytest.mark.parametrize("kind", ["private", "deleted"])
+def test_a_result_that_is_a_view_in_place_through_another_mapping(place: Place, kind: str, tmp_path: Path) -> None:
+    x = filled((40, 200), "f4")
+    np.save(tmp_path / "x.npy", x)
+    source = np.load(tmp_path / "x.npy", mmap_mode="c" if kind == "private" else "r")
+    out = np.load(tmp_path / "x.npy", mmap_mode="r+")
+    if kind == "deleted":
+        (tmp_path / "x.npy").unlink()
+    run(place, 20000, lambda b: b[::-1, ::-1], source, out=out, chunks=(8, -1))
+    same(np.array(out), np.concatenate([x[i : i + 8][::-1, ::-1] for i in range(0, 40, 8)]))
+
+
+@everywhere
 def test_halves_of_one_array_do_not_overlap(place: Place) -> None:
     x = filled((40, 10), "f4")
     expected = np.concatenate([x[:20], -x[:20]])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -51,11 +52,15 @@ class _Place:
 
 
 class ArraySource:
-    """An ndarray that is read, or handed out as read-only views."""
+    """An ndarray that is read, or handed out as read-only views.
+
+    One that lies elsewhere too (`footprint`: in a file, mapped privately or without a name) is read: while its views
+    are stored there through another mapping, NumPy would not know that they overlap.
+    """
 
     def __init__(self, array: np.ndarray, footprint: Footprint | None = None) -> None:
         self._array = array.view(np.ndarray)  # a subclass' own indexing has no say in what is read
-        self.spec = _spec(array)
+        self.spec = _spec(array) if footprint is None else replace(_spec(array), in_memory=False)
         self.footprint: Footprint | None = footprint or memory_footprint(array)
         self._place = _Place(array, self.spec.order)
 
