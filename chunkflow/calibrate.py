@@ -20,7 +20,7 @@ from chunkflow.grid import Grid, Region, Shape
 from chunkflow.halo import fill
 from chunkflow.kernel import add_note, check_kind, travels
 from chunkflow.ops.blockwise import Blockwise, Operand
-from chunkflow.ops.kernels import Carry, Fold, Kernel, Settled, Several
+from chunkflow.ops.kernels import Blind, Carry, Fold, Kernel, Settled, Several
 from chunkflow.ops.part import Part, placed
 from chunkflow.staging import read_whole
 from chunkflow.stores.base import Source
@@ -87,7 +87,7 @@ def calibrated(
 
     By thread, since libraries take memory for each. Parts of one size, wherever they lie, are the same.
     """
-    whole = kernel.kernel if isinstance(kernel, Part) else kernel
+    whole = _whole(kernel)
     if not isinstance(whole, Settled):
         return calibrate(kernel, nest, sources, device, pool, budget, even=even)
     known = _known.calls.setdefault(device, {})
@@ -98,6 +98,11 @@ def calibrated(
             known.clear()
         known[key] = calibrate(kernel, nest, sources, device, pool, budget, even=even)
     return known[key]
+
+
+def _whole(kernel: Kernel) -> Kernel:
+    """The kernel that one is a part of, or itself."""
+    return kernel.kernel if isinstance(kernel, Part) else kernel
 
 
 def calibrate(
@@ -111,7 +116,7 @@ def calibrate(
     even: bool = False,
     most: int | None = None,
 ) -> Calibration:
-    """Call the kernel on the corner of the arrays.
+    """Call the kernel on the corner of the arrays, or on zeros if it makes no difference: a chunk takes long to decode.
 
     Parameters
     ----------
@@ -212,7 +217,9 @@ def _measure(
 ) -> Calibration:
     sides = grid.shape_of(box)
     with device.attach(), pool.active():
-        blocks = [read_block(s, o, device, box) for s, o in zip(sources, nest.operands, strict=True)]
+        whole = _whole(kernel)
+        read = not (isinstance(whole, Blind) and whole.blind)
+        blocks = [read_block(s, o, device, box, read=read) for s, o in zip(sources, nest.operands, strict=True)]
         for block, operand in zip(blocks, nest.operands, strict=True):
             if operand.halo and device.machine.staged:  # as for every block: what the driver takes for it counts
                 pool.measure(partial(_rim, block, operand.region(box), operand))
@@ -252,13 +259,14 @@ def _measure(
         )
 
 
-def read_block(source: Source, operand: Operand, device: Device, box: Region) -> Any:
-    """An operand's part of a box, on the device."""
+def read_block(source: Source, operand: Operand, device: Device, box: Region, *, read: bool = True) -> Any:
+    """An operand's part of a box, on the device; if it is not `read`, zeros where the array is not in memory."""
     region = operand.region(box)
     host = source.view(region) if source.spec.in_memory and not operand.halo else None
     if host is None:
-        host = np.empty(grid.shape_of(region), source.spec.dtype)
-        read_whole(source, operand, region, host)
+        host = np.zeros(grid.shape_of(region), source.spec.dtype)
+        if read:
+            read_whole(source, operand, region, host)
     return device.to_device(host)
 
 

@@ -21,8 +21,9 @@ from chunkflow.errors import ReadError
 from chunkflow.grid import describe, permuted, shape_of
 from chunkflow.interrupts import Since
 from chunkflow.packed import PLAIN, Layout, Packed
-from chunkflow.plan import Plan, Step
+from chunkflow.plan import Plan
 from chunkflow.staging import Loaded, Slot
+from chunkflow.step import Step
 from chunkflow.stores.base import Source
 from chunkflow.trace import Trace
 

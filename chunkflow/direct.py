@@ -18,9 +18,10 @@ from typing import Any
 from chunkflow.devices.base import Block, Device, Edge, Lane, Pool
 from chunkflow.grid import Piece, Region, shape_of, shift
 from chunkflow.ops.blockwise import Operand
-from chunkflow.plan import Plan, Step
+from chunkflow.plan import Plan
 from chunkflow.spec import ArraySpec
 from chunkflow.staging import Loaded, Result, Slot, make_slots
+from chunkflow.step import Step
 from chunkflow.stores.base import Kept, Sink, Source, keeping
 from chunkflow.trace import Trace
 
@@ -58,7 +59,8 @@ class _Coders:
                 helpers.extend(self._threads.submit(some) for _ in range(min(self._number, len(pieces)) - 1))
             some()
         finally:
-            wait(helpers)
+            if helpers:
+                wait(helpers)
         for helper in helpers:
             helper.result()
 
@@ -88,7 +90,10 @@ class DirectFeeder:
         # only one is kept, for its blocks as for its encoded chunks.
         alone = sum(cut.units is not None for cut in (*plan.cuts_in, *plan.cuts_out)) == 1
         self._coders = _Coders(plan, Kept() if alone else None)
-        self._fleeting = [cut.units is not None and not alone and plan.private(i) for i, cut in enumerate(plan.cuts_in)]
+        self._private = [plan.private(i) for i in range(len(plan.operands))]
+        self._fleeting = [
+            cut.units is not None and not alone and own for cut, own in zip(plan.cuts_in, self._private, strict=True)
+        ]
         self._slots: list[list[Slot]] = [
             [] if spec.in_memory and not plan.op.operands[i].padded else make_slots(plan, device, pool, i, 1)
             for i, spec in enumerate(plan.operands)
@@ -103,7 +108,7 @@ class DirectFeeder:
             return Loaded(Block(source.view(region), spec.order, source), region)
         if spec.remote:
             lane = self._lanes[step.loads[operand] % len(self._lanes)]
-        slot = slots[step.loads[operand] % len(slots)]
+        slot = slots[step.lane if self._private[operand] else step.loads[operand] % len(slots)]
         block = slot.block(spec.order)
         lane.wait(slot.readers, Edge.OVERWRITE)
         slot.readers = []

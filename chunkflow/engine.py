@@ -21,11 +21,13 @@ from chunkflow.errors import BudgetError
 from chunkflow.flight import Flight
 from chunkflow.grid import Region, Shape, shape_of
 from chunkflow.kernel import BlockRunner, Turned
+from chunkflow.lanes import Lanes
 from chunkflow.ops.blockwise import Operand
 from chunkflow.ops.kernels import Kernel
-from chunkflow.plan import Plan, Step
+from chunkflow.plan import Plan
 from chunkflow.ring import RingDrainer, RingFeeder
 from chunkflow.staging import Loaded, Result, State
+from chunkflow.step import Step
 from chunkflow.stores.base import Sink, Source
 from chunkflow.trace import Trace
 
@@ -33,7 +35,7 @@ Held = tuple[Loaded, ...]
 Following = tuple[Step, Held] | None
 """The step after one, if its blocks are on their way already."""
 States = dict[tuple[int, Shape], dict[int, State]]
-"""What lanes keep: for each part of the kernel and block of its results, by lane."""
+"""What is kept between steps: for each part of the kernel and block of its results, by chain."""
 
 
 class Feeder(Protocol):
@@ -64,9 +66,9 @@ class Drainer(Protocol):
         """Finish, and give everything back."""
 
 
-def feed(plan: Plan, feeder: Feeder, lanes: Sequence[Lane]) -> Iterator[tuple[Step, Held, Following]]:
+def feed(plan: Plan, feeder: Feeder, lanes: Lanes) -> Iterator[tuple[Step, Held, Following]]:
     """Yield each step with its operands' blocks, in order, keeping the feeder busy with later ones."""
-    steps = plan.steps()
+    steps = plan.steps(lanes.pick)
     ahead: deque[tuple[Step, Held]] = deque()
     there: list[dict[int, Loaded]] = [{} for _ in plan.operands]  # loads on the device
     over = False
@@ -95,7 +97,7 @@ def compute(
     plan: Plan,
     blocks: Iterator[tuple[Step, Held, Following]],
     runner: BlockRunner,
-    lanes: Sequence[Lane],
+    lanes: Lanes,
     device: Device,
     pool: Pool,
     trace: Trace,
@@ -125,8 +127,8 @@ def compute(
         turns = _turns(step, states, plan.op.scan is None)
         own = [state for state, _ in turns]
         others = [part for state, parts in turns for part in parts if part is not state]
-        for part in others:
-            if part.done is not None:
+        for part in (*own, *others):
+            if part.done is not None and part.lane != step.lane:
                 lane.wait([part.done], Edge.FOLDED)
         started = device.event(timed=True) if trace.timed else None
         result = Result(step, started, device.event(timed=trace.timed))
@@ -135,15 +137,15 @@ def compute(
         reads = [*(loaded.block.owner for loaded in held), *others]
         writes = (result, *own)
         waits = plan.machine.staged and bool(flight)
-        launch = partial(_run_kernel, runner, pool, step, held, turns, not waits)
+        launch = partial(_run_kernel, runner, pool, step, held, turns, lanes, not waits)
         result.pending = lane.call(launch, reads=reads, writes=writes)
         if waits and _ran_out(result, held, device):
             flight.make_room(step)
-            launch = partial(_run_kernel, runner, pool, step, held, turns, True)
+            launch = partial(_run_kernel, runner, pool, step, held, turns, lanes, True)
             result.pending = lane.call(launch, reads=reads, writes=writes)
         lane.record(result.done)
         for state in own:
-            state.done = result.done
+            state.done, state.lane = result.done, step.lane
         for loaded in held:
             if loaded.slot is not None:
                 loaded.slot.readers.append(result.done)
@@ -206,12 +208,12 @@ def _complete(plan: Plan, step: Step, held: Held, lane: Lane, device: Device, po
 
 
 def _turns(step: Step, states: States, folds: bool) -> list[Turned]:
-    """What the step's lane keeps for each of its turns, and where it `folds`, at the last, what all lanes have kept."""
+    """What the step's chain keeps for each of its turns, and where it `folds`, at the last, what all have kept."""
     found = []
     for turn in step.turns:
-        lanes = states.setdefault((turn.part, turn.key), {})
-        state = lanes.setdefault(step.lane, State())
-        found.append((state, [lanes[lane] for lane in sorted(lanes)] if turn.last and folds else []))
+        chains = states.setdefault((turn.part, turn.key), {})
+        state = chains.setdefault(step.chain, State())
+        found.append((state, [chains[chain] for chain in sorted(chains)] if turn.last and folds else []))
         if turn.last:
             del states[turn.part, turn.key]
     return found
@@ -223,6 +225,7 @@ def _run_kernel(
     step: Step,
     held: Held,
     turns: Sequence[Turned],
+    lanes: Lanes,
     halve: bool,
 ) -> tuple[Any, ...]:
     for loaded in held:
@@ -231,6 +234,7 @@ def _run_kernel(
         results = runner([loaded.block.array for loaded in held], step, turns, halve=halve)
     for loaded in held:
         loaded.spent(results, pool)
+    lanes.computed(step.lane)
     return results
 
 
@@ -325,16 +329,16 @@ def streaming(
         yield blocks()
 
 
-def _open_lanes(plan: Plan, device: Device, stack: ExitStack) -> list[Lane]:
+def _open_lanes(plan: Plan, device: Device, stack: ExitStack) -> Lanes:
     lanes = []
     for _ in range(plan.lanes):
         lane = device.lane()
         stack.callback(lane.close)
         lanes.append(lane)
-    return lanes
+    return Lanes(plan, lanes)
 
 
-def _finish_first(plan: Plan, lanes: Sequence[Lane], stack: ExitStack) -> None:
+def _finish_first(plan: Plan, lanes: Lanes, stack: ExitStack) -> None:
     """Where lanes read and store blocks themselves: let them end what a failed run has enqueued, while all is there."""
     if not plan.machine.staged:
         for lane in lanes:

@@ -8,8 +8,9 @@ from collections import deque
 from chunkflow import interrupts
 from chunkflow.devices.base import Device, Pool
 from chunkflow.grid import shape_of
-from chunkflow.plan import Plan, Step
+from chunkflow.plan import Plan
 from chunkflow.staging import Result
+from chunkflow.step import Step
 from chunkflow.trace import Trace
 
 

@@ -17,8 +17,9 @@ from chunkflow.errors import BudgetError, ResultError, ResultTypeError
 from chunkflow.grid import Grid, Region, Shape, describe, shape_of, shift, within
 from chunkflow.ops.kernels import Carry, Fold, Kernel, Several
 from chunkflow.ops.part import placed
-from chunkflow.plan import Plan, Step
+from chunkflow.plan import Plan
 from chunkflow.staging import State
+from chunkflow.step import Step
 from chunkflow.trace import Trace
 from chunkflow.units import format_bytes
 

@@ -6,7 +6,7 @@ Pure: knows no device and no store. `chunkflow.planner` makes plans, `chunkflow.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -15,91 +15,13 @@ from chunkflow.batches import TURNS, Batch
 from chunkflow.cost import Estimate, Machine, Traffic
 from chunkflow.cuts import Cut
 from chunkflow.grid import ONE_BY_ONE, Grid, Region, Shape, Turns
-from chunkflow.halo import kept, parts, rest
+from chunkflow.halo import kept
 from chunkflow.memory import Projection, Ring, rounded
-from chunkflow.ops.blockwise import Along, Blockwise, Operand
+from chunkflow.ops.blockwise import Along, Blockwise
 from chunkflow.ops.product import Contraction
 from chunkflow.spec import ArraySpec
+from chunkflow.step import Step, Turn
 from chunkflow.units import format_bytes
-
-
-@dataclass(frozen=True, slots=True)
-class Turn:
-    """A block's place among those that a part of the kernel combines, or passes a carry through.
-
-    Attributes
-    ----------
-    part : int
-        Which part it is.
-    key : tuple of int
-        Which block of its results, or which line, they belong to.
-    first, last : bool
-        Whether it is the first, or the last, of them.
-    """
-
-    part: int
-    key: Shape
-    first: bool
-    last: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Step:
-    """One block's turn.
-
-    Attributes
-    ----------
-    number : int
-        Position in the plan's order, from 0.
-    index : tuple of int
-        The block's place in the grid.
-    box : region
-        Its part of the loop nest.
-    loads : tuple of int
-        For each operand the number, from 0, of the load that this step uses.
-    fresh : tuple of bool
-        For each operand whether that load first appears in this step (else it is on the device already).
-    kept : tuple of region or None
-        For each operand the part of its block that the block before it holds too, so that it is not loaded again.
-    sources : tuple of region
-        The operands' parts of the box, halos and all.
-    stores : tuple of (int, region)
-        What is stored: outputs, by number, and their parts of the box. Of those that are combined there is none
-        before the last of their steps.
-    turns : tuple of Turn
-        One for each part that combines results, or one for the carry.
-    lane : int
-        Which of the plan's lanes computes it.
-    """
-
-    number: int
-    index: Shape
-    box: Region
-    loads: tuple[int, ...]
-    fresh: tuple[bool, ...]
-    sources: tuple[Region, ...]
-    stores: tuple[tuple[int, Region], ...]
-    turns: tuple[Turn, ...] = ()
-    lane: int = 0
-    kept: tuple[Region | None, ...] = ()
-
-    def parts(self, number: int, operand: Operand) -> list[tuple[Region, Shape]]:
-        """What of an operand's block is read: parts of the array, and where in the block each goes."""
-        region = self.sources[number]
-        if not operand.halo:
-            return [(region, (0,) * len(region))]
-        new = rest(region, self.kept[number])
-        start = [n.start - r.start for n, r in zip(new, region, strict=True)]
-        return [
-            (part, tuple([p + s for p, s in zip(place, start, strict=True)]))
-            for part, place in parts(new, operand.extents, operand.boundary)
-        ]
-
-    def nbytes(self, number: int, operand: Operand, itemsize: int) -> int:
-        """Bytes that are read for an operand's block."""
-        if not self.fresh[number]:
-            return 0
-        return itemsize * sum(math.prod(_grid.shape_of(part)) for part, _ in self.parts(number, operand))
 
 
 def private(machine: Machine, spec: ArraySpec, loads: int, blocks: int, stored: bool) -> bool:
@@ -188,7 +110,7 @@ class Plan:
         """Bytes read for each byte of the arrays."""
         return self.bytes_in / max(sum(s.nbytes for s in self.operands), 1)
 
-    @property
+    @cached_property
     def lanes(self) -> int:
         """Blocks that compute at the same time."""
         return max(1, min(self.machine.lanes, self.depth, len(self.grid)))
@@ -204,6 +126,8 @@ class Plan:
         Where blocks are combined, only few give a result, and that may be copied before it is stored. (What products
         copy is counted with what they hold.) Of tiles that were computed together, those that are done leave room.
         """
+        if self.deals:
+            return self.depth + self.lanes - 1  # of those that are not stored a slow one must not stop the others
         if not self.machine.staged or self._combined == 1:
             return self.depth - 1
         copied = bool(step.stores) and not isinstance(self.op, Contraction)
@@ -256,6 +180,11 @@ class Plan:
         """Whether blocks are read, or results stored, by others than the lane that computes them, at their own time."""
         return not self.machine.staged and any(spec.remote for spec in (*self.operands, *self.outputs))
 
+    @cached_property
+    def deals(self) -> bool:
+        """Whether any lane may compute a block: each reads and stores what it computes, and nothing passes on."""
+        return not self.machine.staged and not self.apart and self.op.scan is None
+
     @property
     def lends(self) -> bool:
         """Whether results lie in their operand's block, and take no memory of their own."""
@@ -290,8 +219,8 @@ class Plan:
             return self.op.operands[operand].different(self.grid.counts)
         return self.op.loads(self.op.operands[operand], self.grid.counts, self.walk)
 
-    def steps(self) -> Iterator[Step]:
-        """The run, block by block, made as it is asked for."""
+    def steps(self, pick: Callable[[int], int] | None = None) -> Iterator[Step]:
+        """The run, block by block, made as it is asked for; `pick` chooses a block's lane, given whose turn it is."""
         nest = self.op
         used = [tuple(a for a in operand.axes if a is not None) for operand in nest.operands]
         there: list[dict[Shape, int]] = [{} for _ in used]  # loads on the device, by block
@@ -326,6 +255,7 @@ class Plan:
                     there[i][key] = made[i]
                     made[i] += 1
                 loads[i] = there[i][key]
+            chain = (number if nest.scan is None else line) % lanes
             regions = tuple([operand.region(box) for operand in nest.operands])
             known: list[Region | None] = [None] * len(used)
             if self.reuses:
@@ -342,7 +272,8 @@ class Plan:
                 regions,
                 self._stores(box, turns),
                 turns,
-                (number if nest.scan is None else line) % lanes,
+                chain if pick is None else pick(chain),
+                chain,
                 tuple(known),
             )
 

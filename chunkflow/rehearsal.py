@@ -25,8 +25,9 @@ from chunkflow.grid import Shape
 from chunkflow.kernel import BlockRunner
 from chunkflow.ops.blockwise import Operand
 from chunkflow.ops.kernels import Kernel
-from chunkflow.plan import Plan, Step
+from chunkflow.plan import Plan
 from chunkflow.staging import State
+from chunkflow.step import Step
 from chunkflow.stores.base import Source
 from chunkflow.trace import Trace
 

@@ -11,8 +11,9 @@ from chunkflow.decoding import Unpacker
 from chunkflow.devices.base import Block, Device, Edge, Lane, Latch, Pool
 from chunkflow.encoded import EncodedFeeders
 from chunkflow.grid import placed, shape_of
-from chunkflow.plan import Plan, Step
+from chunkflow.plan import Plan
 from chunkflow.staging import Loaded, Result, Transfer, make_slots
+from chunkflow.step import Step
 from chunkflow.stores.base import Sink, Source
 from chunkflow.trace import Trace
 

@@ -18,7 +18,8 @@ from chunkflow.devices.moving import Share
 from chunkflow.grid import Piece, Region, Shape, permuted, within
 from chunkflow.halo import fill, parts
 from chunkflow.ops.blockwise import Operand
-from chunkflow.plan import Plan, Step
+from chunkflow.plan import Plan
+from chunkflow.step import Step
 from chunkflow.stores.base import Source
 
 
@@ -178,13 +179,14 @@ class Result:
 
 
 class State:
-    """What a lane keeps between steps: partial results, or a carry. `done` marks the latest step's end."""
+    """What is kept between steps: partial results, or a carry. `done` marks the end of the latest one, on a `lane`."""
 
-    __slots__ = ("done", "value")
+    __slots__ = ("done", "lane", "value")
 
     def __init__(self) -> None:
         self.value: Any = None
         self.done: Event | None = None
+        self.lane = -1
 
 
 class Transfer:

@@ -192,6 +192,7 @@ def test_memory_is_poisoned_when_it_is_given_out_and_when_it_is_freed(wraps: boo
 def test_a_lane_ends_its_thread() -> None:
     before = at_work()
     lane = NumpyDevice(mode="threaded").lane()
+    lane.synchronize()  # by then a thread has taken it
     assert len(at_work()) == len(before) + 1
     lane.close()
     assert at_work() == before

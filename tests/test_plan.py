@@ -26,9 +26,10 @@ from chunkflow.halo import Boundary
 from chunkflow.memory import Projection, Ring, rounded, temporaries
 from chunkflow.ops.blockwise import Along, Blockwise, Operand, Output
 from chunkflow.ops.map import nest
-from chunkflow.plan import Plan, Step
+from chunkflow.plan import Plan
 from chunkflow.planner import NEAR_TIE, make_plan
 from chunkflow.spec import ArraySpec
+from chunkflow.step import Step
 from chunkflow.units import format_bytes, parse_bytes
 
 GPU = Machine(read=30e9, upload=50e9, compute=800e9, download=50e9, write=30e9, overhead=300e-6, page=2 << 20)

@@ -352,7 +352,8 @@ def test_every_byte_is_read_once(place: Place) -> None:
         with cf.observing(landed):
             run(place, ours(name), source, axis=axis, chunks=(6, 10, 26))
         assert landed.bytes == x.nbytes
-        trial = x.nbytes if place.is_gpu else 32 << 10  # the trial call's block
+        # The trial call's block: what a reduction takes may depend on where NaN are, else it is tried on zeros.
+        trial = 0 if name in ("sum", "mean", "var", "std") else x.nbytes if place.is_gpu else 32 << 10
         assert 0 <= source.bytes_read - x.nbytes <= trial
 
 

@@ -26,6 +26,7 @@ from chunkflow.devices.measured import kept
 from chunkflow.grid import Piece
 from chunkflow.host import available_memory, cores
 from chunkflow.memory import Projection
+from chunkflow.threads import Borrowed
 
 T = TypeVar("T")
 Mode = Literal["eager", "threaded", "lazy"]
@@ -35,23 +36,27 @@ POISON = 0xFF
 
 
 class _Mark:
-    """A place in a lane's work: reached or not, and when."""
+    """A place in a lane's work: reached or not, and when. Who waits for it waits for a lock that is held until then."""
 
-    __slots__ = ("_lane", "_reached", "time")
+    __slots__ = ("_lock", "lane", "reached", "time")
 
-    def __init__(self, lane: _LazyLane | None = None) -> None:
-        self._reached = threading.Event()
-        self._lane = lane
+    def __init__(self, lane: _NumpyLane) -> None:
+        self._lock = threading.Lock()
+        self._lock.acquire()
+        self.lane = lane
+        self.reached = False
         self.time = 0.0
 
     def reach(self) -> None:
         self.time = time.perf_counter()
-        self._reached.set()
+        self.reached = True
+        self._lock.release()
 
     def wait(self) -> None:
-        if self._lane is not None and not self._reached.is_set():
-            self._lane.run_to(self)
-        self._reached.wait()
+        if not self.reached:
+            self.lane.run_to(self)
+            with self._lock:
+                pass
 
 
 class NumpyEvent:
@@ -103,8 +108,8 @@ class _NumpyLane:
     def _enqueue(self, call: Callable[[], object]) -> None:
         raise NotImplementedError
 
-    def _mark(self) -> _Mark:
-        return _Mark()
+    def run_to(self, mark: _Mark) -> None:
+        """Somebody waits for a mark."""
 
     def upload(self, slot: HostSlot, block: Block, piece: Piece, scratch: Any) -> None:
         target, source = block.array[(*piece.region, ...)], slot.view(block.array.dtype, piece, block.inverse)
@@ -115,23 +120,23 @@ class _NumpyLane:
         self._enqueue(lambda: np.copyto(target, source))
 
     def call(self, fn: Callable[[], T], reads: Sequence[object] = (), writes: Sequence[object] = ()) -> _Pending[T]:
-        pending: _Pending[T] = _Pending(self._mark())
+        pending: _Pending[T] = _Pending(_Mark(self))
         self._enqueue(lambda: pending.run(fn))
         return pending
 
     def record(self, event: Event) -> None:
         assert isinstance(event, NumpyEvent)
-        event.mark = mark = self._mark()
+        event.mark = mark = _Mark(self)
         self._enqueue(mark.reach)
 
     def wait(self, events: Sequence[Event], edge: Edge) -> None:
         for event in events:
             assert isinstance(event, NumpyEvent)
-            if event.mark is not None:
-                self._enqueue(event.mark.wait)
+            if (mark := event.mark) is not None and not mark.reached and mark.lane is not self:
+                self._enqueue(mark.wait)
 
     def synchronize(self) -> None:
-        mark = self._mark()
+        mark = _Mark(self)
         self._enqueue(mark.reach)
         mark.wait()
 
@@ -148,7 +153,7 @@ class _ThreadLane(_NumpyLane):
     def __init__(self) -> None:
         self._queue: SimpleQueue[Callable[[], object] | None] = SimpleQueue()
         self._error: BaseException | None = None
-        self._thread = threading.Thread(target=self._work, name=WORKER, daemon=True)
+        self._thread = Borrowed(self._work, (), WORKER)
         self._thread.start()
 
     def _work(self) -> None:
@@ -176,16 +181,13 @@ class _LazyLane(_NumpyLane):
         self._calls: deque[Callable[[], object]] = deque()
         self._lock = lock
 
-    def _mark(self) -> _Mark:
-        return _Mark(self)
-
     def _enqueue(self, call: Callable[[], object]) -> None:
         self._calls.append(call)
 
     def run_to(self, mark: _Mark) -> None:
         """Run what was enqueued before `mark`, the lanes that it waits for first."""
         with self._lock:
-            while not mark._reached.is_set():
+            while not mark.reached:
                 self._calls.popleft()()
 
 

@@ -33,6 +33,15 @@ class Settled(Protocol):
     settled: bool
 
 
+@runtime_checkable
+class Blind(Protocol):
+    """A kernel that if `blind` takes and returns as much for all blocks of one shape and dtype, whatever they hold."""
+
+    @property
+    def blind(self) -> bool:
+        """Whether it does."""
+
+
 class Fold(Kernel, Protocol):
     """A kernel whose blocks' results are combined along the axes that no output follows.
 

@@ -38,6 +38,8 @@ class Aggregation:
         How many times its partial results a lane holds while it merges two of them, temporaries counted.
     strip : int
         Elements of a block of which a device with memory of its own holds temporaries at once; 0 for all.
+    blind : bool
+        Whether what it returns and takes is the same for all blocks of one shape and dtype, whatever they hold.
     """
 
     chunk: Callable[..., Value]
@@ -45,6 +47,7 @@ class Aggregation:
     aggregate: Callable[..., Any]
     copies: float = 2.0
     strip: int = 0
+    blind: bool = False
 
 
 @dataclass(frozen=True)
@@ -54,6 +57,11 @@ class Reduction:
     how: Aggregation
     axes: Axes
     keepdims: bool = False
+
+    @property
+    def blind(self) -> bool:
+        """See `chunkflow.ops.kernels.Blind`."""
+        return self.how.blind
 
     def fold(
         self, value: Value | None, blocks: Sequence[Any], nest: Blockwise, grid: Grid, index: Shape, box: Region
@@ -88,6 +96,7 @@ def extreme(name: str, of: Callable[[Any], Any] | None = None) -> Aggregation:
         lambda x, axes, box: (reduce(name, x if of is None else of(x), axes),),
         _each(UFUNCS[name]),
         lambda found: found,
+        blind=True,
     )
 
 
@@ -97,12 +106,13 @@ def spread() -> Aggregation:
         lambda x, axes, box: (reduce("min", x, axes), reduce("max", x, axes)),
         _each(np.minimum, np.maximum),
         lambda least, most: most - least,
+        blind=True,
     )
 
 
 def nonzero() -> Aggregation:
     """Number of elements that are not zero."""
-    return Aggregation(lambda x, axes, box: (_count(x != 0, axes),), _each(np.add), lambda found: found)
+    return Aggregation(lambda x, axes, box: (_count(x != 0, axes),), _each(np.add), lambda found: found, blind=True)
 
 
 def product(wide: np.dtype, result: np.dtype, *, skip: bool = False) -> Aggregation:
@@ -111,6 +121,7 @@ def product(wide: np.dtype, result: np.dtype, *, skip: bool = False) -> Aggregat
         lambda x, axes, box: (reduce("prod", without_nan(x, 1)[0] if skip else x, axes, wide),),
         _each(np.multiply),
         lambda found: found.astype(result),
+        blind=not skip,
     )
 
 
@@ -128,7 +139,8 @@ def total(
         found = _whole(found, lost)
         return (found if power == 1 else np.sqrt(found) if power == 0.5 else found**power).astype(result)
 
-    return Aggregation(chunk, _plus, aggregate, 4.0 if _is_tight(result) else 2.0, 0 if of is None else STRIP)
+    copies, strip = 4.0 if _is_tight(result) else 2.0, 0 if of is None else STRIP
+    return Aggregation(chunk, _plus, aggregate, copies, strip, blind=not skip)
 
 
 def average(wide: np.dtype, result: np.dtype, count: int, *, skip: bool = False) -> Aggregation:
@@ -146,7 +158,7 @@ def average(wide: np.dtype, result: np.dtype, count: int, *, skip: bool = False)
     def aggregate(found: Any, lost: Any, number: Any = None) -> Any:
         return (_whole(found, lost) / (np.float64(count) if number is None else number)).astype(result)
 
-    return Aggregation(chunk, merge, aggregate, 4.0 if _is_tight(result) else 2.0)
+    return Aggregation(chunk, merge, aggregate, 4.0 if _is_tight(result) else 2.0, blind=not skip)
 
 
 def weighted(wide: np.dtype, result: np.dtype, count: int, place: Callable[[Any], Any]) -> Aggregation:
@@ -218,7 +230,7 @@ def moments(wide: np.dtype, result: np.dtype, ddof: float, *, root: bool, skip: 
             found = np.where(number > ddof, found, np.nan)
         return (np.sqrt(found) if root else found).astype(result)
 
-    return Aggregation(chunk, merge, aggregate, copies=3.0, strip=0 if skip else STRIP)
+    return Aggregation(chunk, merge, aggregate, copies=3.0, strip=0 if skip else STRIP, blind=not skip)
 
 
 def position(name: str, extents: Shape, count: int, *, flat: bool, skip: bool = False) -> Aggregation:
