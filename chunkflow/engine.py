@@ -103,7 +103,7 @@ def compute(
     trace: Trace,
     flight: Flight,
 ) -> Iterator[tuple[Result, Lane]]:
-    """Launch the kernel of each step on the next lane; yield what it will give.
+    """Launch the kernel of each step on its lane; yield what it will give.
 
     If the kernel runs out of memory while earlier results are still in `flight`, it is launched again when
     they have landed and freed theirs, and fewer are let wait; only then is the block computed in halves.
@@ -137,11 +137,11 @@ def compute(
         reads = [*(loaded.block.owner for loaded in held), *others]
         writes = (result, *own)
         waits = plan.machine.staged and bool(flight)
-        launch = partial(_run_kernel, runner, pool, step, held, turns, lanes, not waits)
+        launch = partial(_run_kernel, runner, pool, step, held, turns, not waits)
         result.pending = lane.call(launch, reads=reads, writes=writes)
         if waits and _ran_out(result, held, device):
             flight.make_room(step)
-            launch = partial(_run_kernel, runner, pool, step, held, turns, lanes, True)
+            launch = partial(_run_kernel, runner, pool, step, held, turns, True)
             result.pending = lane.call(launch, reads=reads, writes=writes)
         lane.record(result.done)
         for state in own:
@@ -225,7 +225,6 @@ def _run_kernel(
     step: Step,
     held: Held,
     turns: Sequence[Turned],
-    lanes: Lanes,
     halve: bool,
 ) -> tuple[Any, ...]:
     for loaded in held:
@@ -234,7 +233,6 @@ def _run_kernel(
         results = runner([loaded.block.array for loaded in held], step, turns, halve=halve)
     for loaded in held:
         loaded.spent(results, pool)
-    lanes.computed(step.lane)
     return results
 
 
@@ -255,10 +253,11 @@ def _ran_out(result: Result, held: Held, device: Device) -> bool:
     return False
 
 
-def drain(results: Iterator[tuple[Result, Lane]], drainer: Drainer, flight: Flight) -> None:
+def drain(results: Iterator[tuple[Result, Lane]], drainer: Drainer, flight: Flight, lanes: Lanes) -> None:
     """Store results in order, and wait for them all."""
     for result, lane in results:
         drainer.store(result, lane)
+        lanes.follow(result)
         flight.add(result)
         del result
     drainer.finish()
@@ -285,7 +284,7 @@ def execute(
         if any(getattr(part, "tf32", False) for part in (kernel, *getattr(kernel, "parts", ()))):
             stack.enter_context(device.rounding())
         stack.callback(flight.let_go)
-        lanes = _open_lanes(plan, device, stack)
+        lanes = _open_lanes(plan, device, stack, deals=plan.deals and not getattr(device, "lazy", False))
         pool.begin(plan.memory)
         feeder = _open_feeder(plan, sources, device, pool, trace, stack)
         drainer = _open_drainer(plan, sinks, device, pool, trace, stack)
@@ -296,7 +295,7 @@ def execute(
             for lane in lanes:
                 lane.call(partial(pool.claim, plan.results, own // len(lanes), most // len(lanes)))
         blocks = feed(plan, feeder, lanes)
-        drain(compute(plan, blocks, runner, lanes, device, pool, trace, flight), drainer, flight)
+        drain(compute(plan, blocks, runner, lanes, device, pool, trace, flight), drainer, flight, lanes)
 
 
 @contextmanager
@@ -305,7 +304,7 @@ def streaming(
 ) -> Iterator[Iterator[tuple[Step, Any]]]:
     """Blocks of one source for a loop of the caller's own, on the caller's lane."""
     with ExitStack() as stack, device.attach():
-        lanes = _open_lanes(plan, device, stack)
+        lanes = _open_lanes(plan, device, stack, deals=False)
         pool.begin(plan.memory)
         feeder = _open_feeder(plan, [source], device, pool, trace, stack)
         _finish_first(plan, lanes, stack)
@@ -329,13 +328,13 @@ def streaming(
         yield blocks()
 
 
-def _open_lanes(plan: Plan, device: Device, stack: ExitStack) -> Lanes:
+def _open_lanes(plan: Plan, device: Device, stack: ExitStack, *, deals: bool) -> Lanes:
     lanes = []
     for _ in range(plan.lanes):
         lane = device.lane()
         stack.callback(lane.close)
         lanes.append(lane)
-    return Lanes(plan, lanes)
+    return Lanes(lanes, deals=deals)
 
 
 def _finish_first(plan: Plan, lanes: Lanes, stack: ExitStack) -> None:

@@ -20,7 +20,7 @@ class Flight:
     def __init__(self, plan: Plan, device: Device, pool: Pool, trace: Trace) -> None:
         self._plan, self._device, self._pool, self._trace = plan, device, pool, trace
         self._results: deque[Result] = deque()
-        self._most = plan.depth
+        self._most: float = math.inf if plan.deals else plan.depth
         self._others: deque[Result] = deque()  # they give nothing, and so need not wait for results before them
 
     def __bool__(self) -> bool:
@@ -35,7 +35,8 @@ class Flight:
         """Wait until there is room for a further step."""
         while len(self._others) >= self._plan.depth:
             self._land(self._others)
-        while len(self._results) > min(self._plan.waiting(step), self._most):
+        most = min(self._plan.waiting(step), self._most)
+        while self._results and (self._results[0].over or len(self._results) > most):
             self._land(self._results)
 
     def make_room(self, step: Step) -> None:

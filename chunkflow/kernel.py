@@ -25,7 +25,7 @@ from chunkflow.units import format_bytes
 
 T = TypeVar("T")
 Turned = tuple[State, list[State]]
-"""What a lane keeps, and at the end what all lanes have kept."""
+"""What a chain keeps, and at the end what all of them have kept."""
 
 
 class BlockRunner:
@@ -48,7 +48,7 @@ class BlockRunner:
     ) -> tuple[Any, ...]:
         """Results of one step, in the sinks' dtypes; without `halve`, running out of memory is the caller's affair.
 
-        For each of the step's turns `turns` has what the lane keeps, and what all lanes have kept when it is time to
+        For each of the step's turns `turns` has what its chain keeps, and what all have kept when it is time to
         merge.
 
         Raises
@@ -68,10 +68,10 @@ class BlockRunner:
                 return found
             arrays = dict(zip(self._stored, found, strict=True))
             del found
-            for turn, (_, lanes) in zip(step.turns, turns, strict=True):
+            for turn, (_, chains) in zip(step.turns, turns, strict=True):
                 if turn.last:
                     numbers = self._plan.op.parts[turn.part].numbers
-                    arrays.update(zip(numbers, self._finished(turn.part, lanes, step), strict=True))
+                    arrays.update(zip(numbers, self._finished(turn.part, chains, step), strict=True))
             return tuple([arrays.pop(i) for i, _ in step.stores])
         except BaseException as error:
             add_note(error, step.index, placed(self._kernel, step.box))
@@ -80,7 +80,7 @@ class BlockRunner:
     def _run(
         self, states: Sequence[State], blocks: Sequence[Any], index: Shape, box: Region, halve: bool
     ) -> tuple[Any, ...]:
-        """What of a box is stored as it is; the rest is added to what the lane has in `states`."""
+        """What of a box is stored as it is; the rest is added to what its chain has in `states`."""
         tiles = Grid(shape_of(box), self._plan.tile)
         if len(tiles) <= 1:
             values = self._attempt(states, blocks, index, box, halve)
@@ -107,12 +107,12 @@ class BlockRunner:
         taken.flags.writeable = True
         return [seen if i == number else block for i, block in enumerate(blocks)], (taken,)
 
-    def _finished(self, part: int, lanes: Sequence[State], step: Step) -> tuple[Any, ...]:
-        """Results of what all lanes have added up."""
+    def _finished(self, part: int, chains: Sequence[State], step: Step) -> tuple[Any, ...]:
+        """Results of what all chains have added up."""
         kernel = self._fold(part)
         try:
             # No name holds the merged value: a result that is part of it would not travel, but be copied.
-            values = _listed(kernel.finish(self._merged(kernel, lanes), self._plan.op, step.box))
+            values = _listed(kernel.finish(self._merged(kernel, chains), self._plan.op, step.box))
             return self._settle(values, self._plan.op.parts[part].numbers, step.box)
         except BaseException as error:
             if isinstance(error, BudgetError) or not self._device.is_out_of_memory(error):
@@ -130,12 +130,12 @@ class BlockRunner:
         return cast(Fold, parts[part] if parts else self._kernel)
 
     @staticmethod
-    def _merged(kernel: Fold, lanes: Sequence[State]) -> Any:
-        """What all lanes have added up."""
-        value, lanes[0].value = lanes[0].value, None
-        for lane in lanes[1:]:
-            value = kernel.combine(value, lane.value)
-            lane.value = None
+    def _merged(kernel: Fold, chains: Sequence[State]) -> Any:
+        """What all chains have added up."""
+        value, chains[0].value = chains[0].value, None
+        for chain in chains[1:]:
+            value = kernel.combine(value, chain.value)
+            chain.value = None
         return value
 
     def _advance(self, state: State, blocks: Sequence[Any], index: Shape, box: Region, halve: bool) -> tuple[Any, ...]:

@@ -23,6 +23,17 @@ from chunkflow.spec import ArraySpec
 from chunkflow.step import Step, Turn
 from chunkflow.units import format_bytes
 
+AHEAD = 8
+"""Blocks a lane, of which a slow one may be overtaken where any lane may compute any."""
+
+SMALL = 4096
+"""Bytes of partial results up to which there are as many chains: each waits for the block before it, on any lane."""
+
+
+def chains(lanes: int, kept: int, deals: bool) -> int:
+    """See `Plan.chains`, of `kept` bytes each."""
+    return lanes * AHEAD if deals and 0 < kept <= SMALL else lanes
+
 
 def private(machine: Machine, spec: ArraySpec, loads: int, blocks: int, stored: bool) -> bool:
     """Whether a block belongs to the lane that computes it, which reads and stores it too.
@@ -127,7 +138,7 @@ class Plan:
         copy is counted with what they hold.) Of tiles that were computed together, those that are done leave room.
         """
         if self.deals:
-            return self.depth + self.lanes - 1  # of those that are not stored a slow one must not stop the others
+            return AHEAD * self.lanes  # they are stored already, but for a slow one that must not stop the others
         if not self.machine.staged or self._combined == 1:
             return self.depth - 1
         copied = bool(step.stores) and not isinstance(self.op, Contraction)
@@ -179,6 +190,11 @@ class Plan:
     def apart(self) -> bool:
         """Whether blocks are read, or results stored, by others than the lane that computes them, at their own time."""
         return not self.machine.staged and any(spec.remote for spec in (*self.operands, *self.outputs))
+
+    @cached_property
+    def chains(self) -> int:
+        """Values to which blocks are added in turn, in the end to be merged: several a lane where they are small."""
+        return chains(self.lanes, self.op.holds(self.block), self.deals)
 
     @cached_property
     def deals(self) -> bool:
@@ -255,7 +271,7 @@ class Plan:
                     there[i][key] = made[i]
                     made[i] += 1
                 loads[i] = there[i][key]
-            chain = (number if nest.scan is None else line) % lanes
+            turn = (number if nest.scan is None else line) % lanes
             regions = tuple([operand.region(box) for operand in nest.operands])
             known: list[Region | None] = [None] * len(used)
             if self.reuses:
@@ -272,8 +288,8 @@ class Plan:
                 regions,
                 self._stores(box, turns),
                 turns,
-                chain if pick is None else pick(chain),
-                chain,
+                turn if pick is None else pick(turn),
+                turn if nest.scan is not None else number % self.chains,
                 tuple(known),
             )
 

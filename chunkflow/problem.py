@@ -20,7 +20,7 @@ from chunkflow.halo import length
 from chunkflow.memory import ALIGNMENT, Projection, Ring, rounded, shared_page, temporaries
 from chunkflow.ops.blockwise import Blockwise, Operand
 from chunkflow.ops.product import Contraction
-from chunkflow.plan import Plan, private, recycled
+from chunkflow.plan import Plan, chains, private, recycled
 from chunkflow.spec import ArraySpec
 
 TILE = 0.25
@@ -78,8 +78,7 @@ class Problem:
         cuts_out = tuple(_cut(s, machine, strict=True, whole=True) for s in self.outputs)
         in_shapes, out_shapes = ([o.shape(block) for o in arrays] for arrays in (op.operands, op.outputs))
         written = sum(s.nbytes for s in self.outputs)
-        in_bytes = _bytes(in_shapes, self.operands)
-        out_bytes = _bytes(out_shapes, self.outputs)
+        in_bytes, out_bytes = _bytes(in_shapes, self.operands), _bytes(out_shapes, self.outputs)
         lanes = max(1, min(machine.lanes, depth, blocks))
         inputs = upload = read = decode = 0
         unpacking = chunks = 0.0
@@ -114,18 +113,20 @@ class Problem:
             waiting = -(-depth // max(blocks // max(stores, 1), 1)) if late else lanes
             outputs += min(waiting, max(stores, 1)) * sum(rounded(out_bytes[i], page) for i in part.numbers)
         kept = op.holds(block)
+        own = not (late or any(spec.remote for spec in self.operands))
+        values = chains(lanes, kept, own and op.scan is None)
         if len(op.parts) == 1:
-            partials = lanes * turns.together * rounded(kept, page) if kept else 0
+            partials = values * turns.together * rounded(kept, page) if kept else 0
         else:
             held = [(p.holds(block), p.alive(counts, walk)) for p in op.parts]
-            partials = lanes * sum(alive * rounded(n, page) for n, alive in held if n)
+            partials = values * sum(alive * rounded(n, page) for n, alive in held if n)
         if isinstance(op, Contraction) and kept > page and not op.tile_alone:
             partials += lanes * SPREAD * page
         held_bytes = sum(in_bytes) + sum(out_bytes)
         tile = self._tile(block, held_bytes)
         if tile != block and recycled(op, self.operands, self.outputs, privates) is not None:
             outputs = 0
-        if op.views and not (late or any(spec.remote for spec in self.operands)):  # see `Plan.lends`
+        if op.views and own:  # see `Plan.lends`
             outputs = min(outputs, lanes * GATHERED)
         share = math.prod(tile) / max(math.prod(block), 1)
         volume = op.volume(tile)
@@ -146,8 +147,8 @@ class Problem:
                 share_in = share_out = BOTH
             elif op.folded:  # results are small
                 share_in = 1.0
-            read_from = zip(op.operands, self.operands, strict=True)
-            spread = [(o.spreads(s.order, counts), o.wraps(s.order)) for o, s in read_from]
+            pairs = zip(op.operands, self.operands, strict=True)
+            spread = [(o.spreads(s.order, counts), o.wraps(s.order)) for o, s in pairs]
             ring_in = self._ring(self.operands, cuts_in, in_shapes, spread, blocks, share_in, loads=True)
             never = [(False, False)] * len(cuts_out)
             ring_out = self._ring(self.outputs, cuts_out, out_shapes, never, blocks, share_out)
@@ -172,10 +173,8 @@ class Problem:
         encode = sum(s.nbytes for s in self.outputs if s.chunks is not None and not s.separate)
         work = op.work if isinstance(op, Contraction) else 0
         passing = tuple([n * (turns.together if a in op.across(counts) else 1) for a, n in enumerate(block)])
-        first = sum(in_bytes)
-        if turns.heads:
-            sides = [head[0] if head else n for head, n in zip(turns.heads, block, strict=True)]
-            first = sum(_bytes([o.shape(sides) for o in op.operands], self.operands))
+        sides = [head[0] if head else n for head, n in zip(turns.heads, block, strict=True)] if turns.heads else block
+        first = sum(_bytes([o.shape(sides) for o in op.operands], self.operands))
         first += sum(self._awaited(i, passing, upload, work) for i in resident)
         ends = grid.region(tuple([n - 1 for n in counts])) if blocks else ()
         last = sum(_bytes([_grid.shape_of(o.region(ends)) for o in op.outputs], self.outputs)) if blocks else 0

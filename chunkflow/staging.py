@@ -147,7 +147,7 @@ class Loaded:
 class Result:
     """What a step computed, until it is stored: `wait` waits for that."""
 
-    __slots__ = ("arrays", "blocks", "done", "error", "pending", "started", "step", "stored", "wait")
+    __slots__ = ("arrays", "blocks", "done", "error", "over", "pending", "started", "step", "stored", "wait")
 
     def __init__(self, step: Step, started: Event | None, done: Event) -> None:
         self.step, self.started, self.done = step, started, done
@@ -158,6 +158,8 @@ class Result:
         self.stored: Event | None = None
         """Where the lane itself stores it: when it has."""
         self.error: BaseException | None = None
+        self.over = False
+        """Where lanes are told of (`chunkflow.lanes`): whether it has been stored, or has failed."""
 
     def landed(self, device: Device, pool: Pool) -> None:
         """Wait until the result is stored, then free it; raise what failed."""

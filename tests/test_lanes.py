@@ -16,7 +16,8 @@ from devices import machine
 import chunkflow as cf
 from chunkflow.devices.numpy import NumpyDevice
 from chunkflow.lanes import Lanes
-from chunkflow.plan import Plan
+from chunkflow.staging import Result
+from chunkflow.step import Step
 from chunkflow.testing import filled
 
 Call = Callable[..., Any]
@@ -27,49 +28,75 @@ def cores(lanes: int = 2) -> NumpyDevice:
     return NumpyDevice(machine=machine(staged=False, lanes=lanes, depths=(2 * lanes,)))
 
 
-def plan(fn: Call, device: Any, **options: Any) -> Plan:
-    found: Plan = cf.explain(fn, filled((64, 50), "f4"), device=device, budget="40kB", **options)
-    return found
+def lanes(number: int, *, deals: bool) -> Lanes:
+    return Lanes([NumpyDevice(mode="eager").lane() for _ in range(number)], deals=deals)
 
 
-def lanes(plan: Plan) -> Lanes:
-    return Lanes(plan, [NumpyDevice(mode="eager").lane() for _ in range(plan.lanes)])
+def result(lane: int) -> Result:
+    return Result(Step(0, (), (), (), (), (), (), lane=lane), None, NumpyDevice().event())
 
 
 def test_each_has_its_turn_until_one_is_behind() -> None:
-    found = lanes(plan(cf.sum, cores(3), chunks=(4, -1)))
-    assert found.pick is not None
+    found = lanes(3, deals=True)
     assert [found.pick(n % 3) for n in range(6)] == [0, 1, 2, 0, 1, 2]
-    for n in (1, 2, 1):
-        found.computed(n)
-    assert [found.pick(n % 3) for n in range(4)] == [1, 1, 2, 0]
+    for lane in (1, 2, 1):
+        ended = result(lane)
+        assert not ended.over
+        found.follow(ended)
+        assert ended.over
+    assert [found.pick(n) for n in range(3)] == [1, 1, 2]
+
+
+def test_a_lane_has_two_blocks_at_most() -> None:
+    found = lanes(2, deals=True)
+    for n in range(4):
+        found.pick(n % 2)
+    picked = list[int]()
+    thread = threading.Thread(target=lambda: picked.append(found.pick(0)), daemon=True)
+    thread.start()
+    thread.join(0.05)
+    assert not picked
+    found.follow(result(1))
+    thread.join(30)
+    assert picked == [1]
 
 
 def test_in_turn_where_something_passes_from_block_to_block_or_lanes_are_one_device_s() -> None:
-    assert lanes(plan(cf.cumsum, cores(), axis=0)).pick is None
+    x = filled((64, 50), "f4")
     staged = NumpyDevice(staged=True, machine=machine(staged=True, lanes=2))
-    assert lanes(plan(cf.sum, staged, chunks=(4, -1))).pick is None
+    assert cf.explain(cf.sum, x, chunks=(4, -1), device=cores()).deals
+    assert not cf.explain(cf.cumsum, x, axis=0, device=cores()).deals
+    assert not cf.explain(cf.sum, x, chunks=(4, -1), device=staged, budget="40kB").deals
+    found = lanes(2, deals=False)
+    assert [found.pick(n % 2) for n in range(9)] == [0, 1, 0, 1, 0, 1, 0, 1, 0]
 
 
-def test_a_slow_lane_gets_fewer_blocks() -> None:
-    """Of two threads the first one computes a block only after the other has computed two more."""
-    x, changed, counts = filled((120, 50), "f4"), threading.Condition(), Counter[int]()
+@pytest.mark.parametrize("fold", [False, True])
+def test_a_slow_lane_gets_few_blocks(fold: bool) -> None:
+    """Of two threads the first one computes a block only after the other has computed five more."""
+    x, changed, counts = filled((240, 50), "f4"), threading.Condition(), Counter[int]()
 
     def work(block: np.ndarray) -> np.ndarray:
+        if threading.current_thread() is threading.main_thread():  # the trial call
+            return block + 1
         here = threading.get_ident()
         with changed:
             if here == next(iter(counts), here):
-                wanted = counts.total() - counts[here] + 2
-                changed.wait_for(lambda: counts.total() - counts[here] >= wanted, timeout=0.5)
+                wanted = counts.total() - counts[here] + 5
+                changed.wait_for(lambda: counts.total() - counts[here] >= wanted or counts.total() > 50, timeout=1)
             counts[here] += 1
             changed.notify_all()
         return block + 1
 
-    got = cf.map(work, x, chunks=(4, -1), dtype="f4", workspace=1, device=cores(), budget="100kB")
-    np.testing.assert_array_equal(got, x + 1)
+    options = {"chunks": (4, -1), "device": cores(), "budget": "100kB"}
+    if fold:
+        total = cf.reduction(x, lambda b, axis, keepdims: work(b).sum(axis=axis, keepdims=keepdims), np.sum, **options)
+        np.testing.assert_allclose(total, (x + 1).sum(), rtol=1e-5)
+    else:
+        np.testing.assert_array_equal(cf.map(work, x, **options), x + 1)
     first, second = counts.values()
-    assert first + second == 30
-    assert first < second - 2
+    assert first + second == 60
+    assert 2 * first < second
 
 
 class Late:

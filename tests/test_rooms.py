@@ -20,7 +20,7 @@ PACKAGE = ROOT / "chunkflow"
 # Lowest first: a room imports only from rooms before it in this list. The rooms that a star stands for are
 # one another's equals and do not import each other. A package's own name stands for its __init__.py.
 FLOORS = (
-    "errors units interrupts threads compiled grid halo spec packed trace memory cost",
+    "errors units interrupts compiled grid halo spec packed trace memory cost",
     "ops.blockwise ops.kernels ops.keys ops.map ops.overlap ops.tiled ops.gemm ops.product ops.chain ops.fused "
     "ops.part ops.chained ops.quantile ops.digits ops.* ops",
     "batches cuts step plan coding problem turns search planner chunking host",
@@ -33,7 +33,8 @@ FLOORS = (
     "devices.moving devices.base devices.line devices.measured devices.rates devices.pinned devices.traced "
     "devices.unshuffle devices.rims devices.nvcomp devices.numpy devices.cupy",
     "devices.clock devices",
-    "lanes staging stations kernel crews encoded decoding ring direct flight engine budget calibrate profile progress",
+    "staging lanes stations kernel threads crews encoded decoding ring direct flight engine budget calibrate profile "
+    "progress",
     "rehearsal analysis declare prepare launch given graph fusing places passes partition labels stream run adapters "
     "api ufuncs",
     "pacing iterating overlap",

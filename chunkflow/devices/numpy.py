@@ -26,7 +26,6 @@ from chunkflow.devices.measured import kept
 from chunkflow.grid import Piece
 from chunkflow.host import available_memory, cores
 from chunkflow.memory import Projection
-from chunkflow.threads import Borrowed
 
 T = TypeVar("T")
 Mode = Literal["eager", "threaded", "lazy"]
@@ -153,7 +152,7 @@ class _ThreadLane(_NumpyLane):
     def __init__(self) -> None:
         self._queue: SimpleQueue[Callable[[], object] | None] = SimpleQueue()
         self._error: BaseException | None = None
-        self._thread = Borrowed(self._work, (), WORKER)
+        self._thread = threading.Thread(target=self._work, name=WORKER, daemon=True)
         self._thread.start()
 
     def _work(self) -> None:
@@ -267,6 +266,11 @@ class NumpyDevice(Unwatched):
         How to behave in tests; see the module's docstring.
     machine : Machine, optional
         Rates and sizes in place of the default ones.
+
+    Attributes
+    ----------
+    lazy : bool
+        Whether lanes do nothing until somebody waits for it.
     """
 
     xp: Any = np
@@ -284,7 +288,7 @@ class NumpyDevice(Unwatched):
         self.machine = machine or kept(rates.cpu(lanes or cores()), self.model)
         if self.machine.staged != staged:
             raise ValueError("machine.staged and staged= disagree")
-        self._mode = mode
+        self._mode, self.lazy = mode, mode == "lazy"
         self._poison = poison
         self._lock = threading.RLock()
 

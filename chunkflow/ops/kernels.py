@@ -52,7 +52,7 @@ class Fold(Kernel, Protocol):
         """`value` with a block added; None is the value of no block. If memory runs out `value` stays as it was."""
 
     def combine(self, left: Any, right: Any) -> Any:
-        """Value of what two lanes have added up."""
+        """Value of what two chains of blocks have added up."""
 
     def finish(self, value: Any, nest: Blockwise, box: Region) -> Any:
         """Results from the value of all the blocks."""

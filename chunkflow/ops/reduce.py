@@ -30,7 +30,7 @@ class Aggregation:
     chunk : callable
         ``chunk(*blocks, axes, box)``: partial results of one block; `box` is its place in the array.
     merge : callable
-        ``merge(left, right)``: partial results of both together, for which it may overwrite `right`. Lanes take
+        ``merge(left, right)``: partial results of both together, for which it may overwrite `right`. Chains take
         blocks in turn, so neither need lie before the other in the array.
     aggregate : callable
         ``aggregate(*value)``: the result, with the reduced axes still at length 1.
