@@ -26,8 +26,8 @@ from chunkflow.units import format_bytes
 AHEAD = 8
 """Blocks a lane, of which a slow one may be overtaken where any lane may compute any."""
 
-SMALL = 4096
-"""Bytes of partial results up to which there are as many chains: each waits for the block before it, on any lane."""
+SMALL = 128
+"""Bytes of partial results up to which there are so many chains for each lane: they are those of whole arrays."""
 
 
 def chains(lanes: int, kept: int, deals: bool) -> int:
