@@ -284,7 +284,7 @@ def execute(
         if any(getattr(part, "tf32", False) for part in (kernel, *getattr(kernel, "parts", ()))):
             stack.enter_context(device.rounding())
         stack.callback(flight.let_go)
-        lanes = _open_lanes(plan, device, stack, deals=plan.deals and not getattr(device, "lazy", False))
+        lanes = _open_lanes(plan, device, stack, deals=plan.deals and not getattr(device, "in_turn", False))
         pool.begin(plan.memory)
         feeder = _open_feeder(plan, sources, device, pool, trace, stack)
         drainer = _open_drainer(plan, sinks, device, pool, trace, stack)

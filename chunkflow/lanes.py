@@ -1,4 +1,4 @@
-"""Which of a run's lanes computes a block: each in its turn, or whichever is least behind.
+"""Which of a run's lanes computes a block: each in its turn, or whichever has room for one.
 
 A GPU's lanes are streams of one device. A CPU's are threads: its cores are not equally fast, nor left alone, and with
 blocks dealt out in turn each of them would go at the pace of the slowest one.

@@ -100,7 +100,7 @@ def test_lanes_that_share_the_hosts_memory_need_their_uploads() -> None:
     row = CountingSource(filled((1, 50), "f4"))  # read on one lane and used on the others
     options = {"dtype": "f4", "workspace": 0, "chunks": (7, 11), "budget": "60kB"}
     with pytest.raises(RaceError, match="nothing orders it"):
-        cf.map(np.multiply, x(), row, device=checking("lazy", staged=False, drop=Edge.UPLOADED), **options)
+        cf.map(np.multiply, x(), row, device=checking("threaded", staged=False, drop=Edge.UPLOADED), **options)
 
 
 # -- The modes see something even without the referee --------------------------------------------------------

@@ -263,6 +263,8 @@ class ClockDevice:
     def __init__(self, inner: Device, *, drop: Edge | None = None) -> None:
         self._inner = inner
         self.drop = drop
+        # That an edge is missing must show in the program's order, and not only where lanes happen to be slow.
+        self.in_turn = drop is not None or getattr(inner, "in_turn", False)
         self.referee = Referee()
         self.lines = None  # what no call announces can't be judged
 

@@ -269,8 +269,8 @@ class NumpyDevice(Unwatched):
 
     Attributes
     ----------
-    lazy : bool
-        Whether lanes do nothing until somebody waits for it.
+    in_turn : bool
+        Whether lanes get blocks in turn: lazy ones do nothing until somebody waits for it, and never ask for one.
     """
 
     xp: Any = np
@@ -288,7 +288,7 @@ class NumpyDevice(Unwatched):
         self.machine = machine or kept(rates.cpu(lanes or cores()), self.model)
         if self.machine.staged != staged:
             raise ValueError("machine.staged and staged= disagree")
-        self._mode, self.lazy = mode, mode == "lazy"
+        self._mode, self.in_turn = mode, mode == "lazy"
         self._poison = poison
         self._lock = threading.RLock()
 

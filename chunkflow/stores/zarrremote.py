@@ -26,6 +26,9 @@ from chunkflow.stores.zarrfiles import ChunkError
 SENT = 2.0
 """How many times its bytes sending an object takes: it is put together in memory, and copied by the file system."""
 
+BEYOND = 416
+"""HTTP's status for bytes that an object does not have (RFC 9110, section 15.5.17)."""
+
 _ALL = OffsetByteRequest(0)
 """Without a range s3fs asks for an object's size before, and looks for a folder where there is none."""
 
@@ -116,7 +119,12 @@ class _Key:
 
     def read(self, start: int, length: int, out: np.ndarray | None = None) -> np.ndarray:
         """See `Stored.read`."""
-        raw = self._bucket.part(self._name, start, length)
+        try:
+            raw = self._bucket.part(self._name, start, length)
+        except Exception as error:
+            if getattr(error, "status", None) != BEYOND:
+                raise
+            raise ChunkError(f"truncated: {length} bytes from byte {start} on are beyond its end ({error})") from error
         if len(raw) != length:
             raise ChunkError(f"truncated: {len(raw)} bytes, where {length} were asked for from byte {start}")
         if out is None:

@@ -367,7 +367,7 @@ def test_a_damaged_shard_is_an_error(server: Server, tmp_path: Path, location: s
     raw = path.read_bytes()
     for bad in (b"", raw[:30], raw[:-1], raw[:2000], bytes([raw[0] ^ 1]) + raw[1:-1] + bytes([raw[-1] ^ 1])):
         path.write_bytes(bad)
-        with pytest.raises(cf.ReadError, match="416" if not bad else r"shard c/0/0: .*(truncated|checksum|bytes|416)"):
+        with pytest.raises(cf.ReadError, match="416" if not bad else r"shard c/0/0: .*(truncated|checksum|bytes)"):
             cf.sum(server.url("x.zarr"), device="cpu")
 
 
