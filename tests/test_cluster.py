@@ -93,13 +93,24 @@ def test_tasks_ask_for_a_gpu_where_workers_declare_them(client: Any, path: str, 
     same(zarr.open_array(tmp_path / "y.zarr")[...], X + 1)
 
 
+def test_workers_that_the_client_has_lost_sight_of_are_asked_for(
+    client: Any, path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """dask's client keeps an account of the workers that it replaces, every two seconds, by one without any."""
+    monkeypatch.setattr(client, "scheduler_info", lambda n_workers=5: {"workers": {}})
+    (annotations,) = {
+        str(layer.annotations) for layer in (cf.open(path) + 1).to_dask("16kB").__dask_graph__().layers.values()
+    }
+    assert annotations == "{'resources': {'GPU': 1}}"
+
+
 def test_sums_are_the_same_to_the_bit_on_any_number_of_workers(client: Any, tmp_path: Path) -> None:
     x = np.random.default_rng(1).standard_normal((2000, 50))
     np.save(tmp_path / "x.npy", x)
     d = cf.open(tmp_path / "x.npy").var(axis=0).to_dask(**HOW)
     one = d.compute(scheduler="sync")
     same(d.compute(), one)
-    same(d.compute(workers=[next(iter(client.scheduler_info()["workers"]))]), one)
+    same(d.compute(workers=[next(iter(client.nthreads()))]), one)
 
 
 @pytest.mark.parametrize("annotations", [{}, {"resources": {"GPU": 1}}], ids=["", "one at a time"])
@@ -209,7 +220,7 @@ def test_workers_come_and_go_while_tasks_run(client: Any, path: str, tmp_path: P
     finally:
         client.cluster.scale(2)
     same(future.result(timeout=60), -X)
-    until(lambda: len(client.scheduler_info()["workers"]) == 2)
+    until(lambda: len(client.nthreads()) == 2)
 
 
 def test_a_worker_that_is_killed_is_made_up_for(client: Any, path: str, tmp_path: Path) -> None:
@@ -238,7 +249,7 @@ def test_a_worker_that_is_killed_is_made_up_for(client: Any, path: str, tmp_path
     result = cd.store(lazy, tmp_path / "y.zarr", **HOW)
     thread.join()
     same(result[...], X + 1)
-    until(lambda: len(client.scheduler_info()["workers"]) == len(pids() - {None, *killed}) == 2)
+    until(lambda: len(client.nthreads()) == len(pids() - {None, *killed}) == 2)
     assert sorted(p.name for p in tmp_path.iterdir()) == ["marks", "x.zarr", "y.zarr"]
 
 
@@ -302,7 +313,7 @@ def test_a_task_has_the_cores_of_its_worker(client: Any) -> None:
 
 
 def test_a_task_has_half_of_its_workers_memory(client: Any) -> None:
-    (limit,) = {worker["memory_limit"] for worker in client.scheduler_info()["workers"].values()}
+    (limit,) = {worker["memory_limit"] for worker in client.sync(client.scheduler.identity)["workers"].values()}
     found = [client.submit(lambda b: tasks.allowed(b, tasks.device_of("cpu")), b).result() for b in (None, "1MB")]
     assert found == [limit // 2, "1MB"]
 

@@ -23,6 +23,9 @@ def asking(device: Any) -> AbstractContextManager[Any]:
         client = distributed.default_client()
     except ValueError:  # tasks are for another scheduler
         return nullcontext()
-    workers = client.scheduler_info()["workers"].values()
+    # Not `scheduler_info`: what the client keeps is replaced every two seconds by an account without workers, maybe
+    # just before it is returned. A client within an event loop cannot wait here, and has only that.
+    account = client.scheduler_info() if client.asynchronous else client.sync(client.scheduler.identity)
+    workers = account["workers"].values()
     declared = any(worker.get("resources", {}).get(RESOURCE) for worker in workers)
     return dask.annotate(resources={RESOURCE: 1}) if declared else nullcontext()
