@@ -112,6 +112,8 @@ def compute(
     before: Held = ()
     early = False  # whether the step's blocks have what the ones before them hold too
     for step, held, following in blocks:
+        if lanes.failed:
+            flight.end()
         flight.admit(step)
         lane = lanes[step.lane]
         for loaded in held:

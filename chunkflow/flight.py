@@ -53,9 +53,10 @@ class Flight:
                 self._land(which)
 
     def let_go(self) -> None:
-        """Release what a failed run's traceback would keep alive."""
-        for result in self._results:
+        """Release what a failed run's traceback would keep alive, the frames of others that failed among it."""
+        for result in (*self._others, *self._results):
             result.release(self._pool)
+            result.error = None
 
     def _land(self, which: deque[Result]) -> None:
         plan, result = self._plan, which.popleft()

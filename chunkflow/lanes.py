@@ -26,6 +26,8 @@ class Lanes:
         self._given = [0] * len(lanes)  # by the run's own thread
         self._ended = [0] * len(lanes)  # each by its own lane
         self._deals = deals
+        self.failed = False
+        """Whether a result is over for which there is an error, maybe behind others that are not."""
         self._room = SimpleQueue[None]()  # as many as there is room for blocks
         for _ in range(WAITING * len(lanes)):
             self._room.put(None)
@@ -57,4 +59,6 @@ class Lanes:
     def _end(self, result: Result) -> None:
         result.over = True
         self._ended[result.step.lane] += 1
+        if result.error is not None:
+            self.failed = True
         self._room.put(None)

@@ -27,12 +27,12 @@ AHEAD = 8
 """Blocks a lane, of which a slow one may be overtaken where any lane may compute any."""
 
 SMALL = 128
-"""Bytes of partial results up to which there are so many chains for each lane: they are those of whole arrays."""
+"""Bytes of partial results, of all that an operation gives, up to which there are so many chains for each lane."""
 
 
-def chains(lanes: int, kept: int, deals: bool) -> int:
-    """See `Plan.chains`, of `kept` bytes each."""
-    return lanes * AHEAD if deals and 0 < kept <= SMALL else lanes
+def chains(op: Blockwise, lanes: int, deals: bool) -> int:
+    """See `Plan.chains`. Whatever the blocks: or smaller ones could take more memory, and plans be missed."""
+    return lanes * AHEAD if deals and lanes > 1 and 0 < op.holds(op.extents) <= SMALL else lanes
 
 
 def private(machine: Machine, spec: ArraySpec, loads: int, blocks: int, stored: bool) -> bool:
@@ -194,7 +194,7 @@ class Plan:
     @cached_property
     def chains(self) -> int:
         """Values to which blocks are added in turn, in the end to be merged: several a lane where they are small."""
-        return chains(self.lanes, self.op.holds(self.block), self.deals)
+        return chains(self.op, self.lanes, self.deals)
 
     @cached_property
     def deals(self) -> bool:

@@ -114,7 +114,7 @@ class Problem:
             outputs += min(waiting, max(stores, 1)) * sum(rounded(out_bytes[i], page) for i in part.numbers)
         kept = op.holds(block)
         own = not (late or any(spec.remote for spec in self.operands))
-        values = chains(lanes, kept, own and op.scan is None)
+        values = chains(op, lanes, own and op.scan is None)
         if len(op.parts) == 1:
             partials = values * turns.together * rounded(kept, page) if kept else 0
         else:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import random
 import threading
 import time
+import weakref
 from collections import Counter
 from collections.abc import Callable
 from typing import Any
@@ -97,6 +99,54 @@ def test_a_slow_lane_gets_few_blocks(fold: bool) -> None:
     first, second = counts.values()
     assert first + second == 60
     assert 2 * first < second
+
+
+def test_after_a_failure_no_block_is_begun_and_nothing_is_kept_of_those_that_failed() -> None:
+    """While the first block computes, all that follow fail."""
+    begun, left = list[str](), list[weakref.ref[np.ndarray]]()
+
+    def work(block: np.ndarray) -> np.ndarray:
+        if threading.current_thread() is threading.main_thread():  # the trial call
+            return block + 1
+        begun.append(threading.current_thread().name)
+        temporary = block + 1
+        left.append(weakref.ref(temporary))
+        if block[0, 0] == 0:
+            time.sleep(0.3)
+            return temporary
+        raise ValueError("no such block")
+
+    x = np.arange(240.0)[:, None] + np.zeros(50)
+    with pytest.raises(ValueError, match="no such block") as failed:
+        cf.map(work, x, chunks=(4, -1), device=cores(), budget="100kB")
+    assert any("in block (1, 0)" in note for note in failed.value.__notes__), "the first of them in the array's order"
+    assert len(begun) <= 2 * 2 + 1
+    gc.collect()
+    assert sum(temporary() is not None for temporary in left) == 1, "that of the error's own frame"
+
+
+class Described:
+    """An array that is never read."""
+
+    dtype = np.dtype("f4")
+
+    def __init__(self, *shape: int) -> None:
+        self.shape = shape
+
+    def __getitem__(self, region: Any) -> np.ndarray:
+        return np.zeros([len(range(*side.indices(n))) for side, n in zip(region, self.shape, strict=True)], self.dtype)
+
+
+def test_chains_do_not_depend_on_the_block() -> None:
+    """Else the smallest blocks, with more chains, could take more than larger ones, and plans that fit be missed."""
+    x, many = Described(50_000, 50_000), NumpyDevice(lanes=16)
+    (together,) = cf.explain(cf.open(x).sum(axis=0), cf.open(x).sum(axis=1), device=many, budget="200MB").plans
+    assert together.bytes_in == 4 * 50_000**2
+    assert together.chains == together.lanes > 1
+    for wanted, axis, shape in ((8, None, (50_000, 50_000)), (8, 0, (50_000_000, 2)), (1, 0, (50_000, 50_000))):
+        plan = cf.explain(cf.sum, Described(*shape), axis=axis, device=many, budget="200MB")
+        assert plan.chains == wanted * plan.lanes > 1
+    assert cf.explain(cf.sum, x, device=NumpyDevice(lanes=1), budget="200MB").chains == 1
 
 
 class Late:

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 import chunkflow as cf
 from chunkflow import errors, extremes, nanreductions, reductions
-from chunkflow.testing import CountingSource
+from chunkflow.testing import CountingSource, filled
 
 INEXACT = ("sum", "prod", "mean", "var", "std", "nansum", "nanprod", "nanmean", "nanvar", "nanstd")
 CHOOSING = ("min", "max", "ptp", "any", "all", "count_nonzero", "argmin", "argmax", "nanmin", "nanmax")
@@ -471,6 +471,23 @@ X = Untouched((4, 5))
 def test_what_cannot_be_is_refused_before_anything_is_read(call: Any, error: Any, says: str) -> None:
     with pytest.raises(error, match=says):
         call()
+
+
+@everywhere
+@pytest.mark.parametrize("named", [False, True])
+def test_partial_results_may_be_views_of_their_blocks(place: Place, named: bool) -> None:
+    """The next block is read in the place of the one before."""
+
+    def chunk(block: Any, axis: Any, keepdims: bool) -> Any:
+        return {"last": block[-1:]} if named else block[-1:]
+
+    def total(partial: Any, axis: Any, keepdims: bool) -> Any:
+        found = (partial["last"] if named else partial).sum(axis=axis, keepdims=keepdims)
+        return {"last": found} if named and keepdims else found
+
+    x = filled((30, 5), "f8")
+    got = run(place, reductions.reduction, CountingSource(x), chunk, total, axis=0, chunks=(1, -1))
+    same(place.host(got), x.sum(axis=0))
 
 
 @checked
