@@ -11,6 +11,7 @@ from chunkflow.errors import ArgumentError, ArgumentTypeError
 from chunkflow.grid import Region, Shape
 from chunkflow.ops import reduce as ops
 from chunkflow.ops.blockwise import Blockwise, Operand
+from chunkflow.ops.contract import copied
 from chunkflow.ops.map import as_axes
 from chunkflow.ops.reduce import Aggregation, Value
 from chunkflow.ops.tiled import Axes
@@ -263,8 +264,7 @@ def custom(
 
     def call(x: Any, axes: Axes, box: Region) -> Value:
         kind, *found = packed(chunk(x, axis=axes, keepdims=True))
-        # The next block may be read into this one's place.
-        return kind, *[a.copy() if isinstance(a, type(x)) and np.may_share_memory(a, x) else a for a in found]
+        return kind, *map(copied, found)
 
     def merge(left: Value, right: Value) -> Value:
         both = [np.concatenate([a, b], axis=axes[0]) for a, b in zip(left[1:], right[1:], strict=True)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import threading
 import warnings
 from collections.abc import Callable
 from fractions import Fraction
@@ -475,11 +476,16 @@ def test_what_cannot_be_is_refused_before_anything_is_read(call: Any, error: Any
 
 @everywhere
 @pytest.mark.parametrize("named", [False, True])
-def test_partial_results_may_be_views_of_their_blocks(place: Place, named: bool) -> None:
-    """The next block is read in the place of the one before."""
+def test_partial_results_may_be_views_of_their_blocks_or_a_buffer(place: Place, named: bool) -> None:
+    """The next block is read in the place of the one before; a function's buffer is its own again."""
+    buffers: dict[int, Any] = {}
 
     def chunk(block: Any, axis: Any, keepdims: bool) -> Any:
-        return {"last": block[-1:]} if named else block[-1:]
+        if named:
+            return {"last": block[-1:]}
+        buffer = buffers.setdefault(threading.get_ident(), block[-1:].copy())
+        buffer[...] = block[-1:]
+        return buffer
 
     def total(partial: Any, axis: Any, keepdims: bool) -> Any:
         found = (partial["last"] if named else partial).sum(axis=axis, keepdims=keepdims)

@@ -144,8 +144,7 @@ class Contraction(Widened):
         """See `chunkflow.ops.kernels.Fold`."""
         found = self(blocks, nest, grid, index, box)
         if value is None:
-            # The function may have returned its block, or a buffer that it keeps; the value outlives both.
-            return tuple([_copied(a) for a in found]) if isinstance(found, tuple) else _copied(found)
+            return tuple([copied(a) for a in found]) if isinstance(found, tuple) else copied(found)
         return self.combine(value, found)
 
     def combine(self, left: Any, right: Any) -> Any:
@@ -160,9 +159,12 @@ class Contraction(Widened):
 
     def _merged(self, left: Any, right: Any) -> Any:
         both = self.merge(left, right)
-        return _copied(both) if both is right or getattr(both, "base", None) is not None else both
+        return copied(both) if both is right or getattr(both, "base", None) is not None else both
 
 
-def _copied(result: Any) -> Any:
-    """An array of its own; what is no array is refused when it is to be stored."""
+def copied(result: Any) -> Any:
+    """An array of its own: a function may have returned its block, or a buffer that it keeps; a value outlives both.
+
+    What is no array is refused when it is to be stored.
+    """
     return result.copy() if hasattr(result, "copy") and not isinstance(result, np.generic) else result
