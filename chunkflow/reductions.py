@@ -307,7 +307,7 @@ def reduction(
         As for `sum`.
     chunk : callable
         ``chunk(block, axis=axes, keepdims=True)``: partial results of a block, an array or a tuple or dict of
-        arrays, with the reduced axes at length 1.
+        arrays, with the reduced axes at length 1. They are copied, so they may be views of the block.
     aggregate : callable
         ``aggregate(partial, axis=axes, keepdims=keepdims)``: the result from the partial results of all blocks.
     combine : callable, optional

@@ -156,7 +156,7 @@ class Part:
         return math.prod(counts[a] for a in several[outermost:] if a not in self.folded)
 
     def holds(self, sides: Sequence[int]) -> int:
-        """Bytes that a lane keeps for one block of these sides."""
+        """Bytes that a chain keeps for one block of these sides."""
         return math.ceil(self.state * math.prod(self.outputs[0].shape(sides)))
 
 
@@ -232,7 +232,7 @@ class Blockwise:
         return any(part.folded for part in self.parts)
 
     def holds(self, sides: Sequence[int]) -> int:
-        """Bytes that a lane keeps between blocks of these sides, for one block of each output."""
+        """Bytes that a chain keeps between blocks of these sides, for one block of each output."""
         return sum(part.holds(sides) for part in self.parts if part.outputs)
 
     @property
