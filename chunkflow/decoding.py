@@ -13,6 +13,7 @@ from functools import partial
 
 import numpy as np
 
+from chunkflow import compiled
 from chunkflow.batches import FILLED, ROWS, TURNS, Batch, shared
 from chunkflow.crews import Feeders
 from chunkflow.devices.base import Block, Decoder, Device, Edge, Event, Lane, Pending, Pool, shaped
@@ -20,14 +21,12 @@ from chunkflow.encoded import Chunk, EncodedTransfer, Part, run
 from chunkflow.errors import ReadError
 from chunkflow.grid import describe, permuted, shape_of
 from chunkflow.interrupts import Since
-from chunkflow.packed import PLAIN, Layout, Packed
+from chunkflow.packed import FACTS
 from chunkflow.plan import Plan
 from chunkflow.staging import Loaded, Slot
 from chunkflow.step import Step
 from chunkflow.stores.base import Source
 from chunkflow.trace import Trace
-
-NO_SUCCESS = 0xFFFFFFFFFFFFFFFF
 
 
 class Turn:
@@ -177,32 +176,20 @@ class Unpacker:
         """Fill the table of a batch; the bytes of it that are used."""
         turn.host[0].pin()
         self._device.host_writes(turn.host[0].owner)
-        batch, nbytes, chunks = turn.batch, turn.batch.nbytes, transfer.chunks
+        assert compiled.chunks is not None, "nothing comes encoded without"
+        batch, chunks = turn.batch, transfer.chunks
         begin, there = (self._device.address(slot.buffer) for slot in (turn.slot, self._decoded))
-        # One that comes decoded has room among the others, though what lies there is of no matter.
-        plain = Packed(0, nbytes, np.array([[0], [nbytes], [nbytes]]), Layout(nbytes, 1, 1, PLAIN))
-        packed = [chunk.packed or plain for chunk in chunks]
-        counts = np.array([p.items.shape[1] for p in packed], np.int64)
-        ends = np.cumsum(counts)
-        at, lengths, sizes = np.concatenate([np.empty((3, 0), np.int64), *[p.items for p in packed]], axis=1)
-        source = at + np.repeat(np.array([begin + chunk.start for chunk in chunks], np.int64), counts)
-        target = there + np.cumsum(sizes) - sizes
-        coded = np.repeat(np.array([chunk.packed is not None for chunk in chunks], bool), counts)
+        known = [None if (p := chunk.packed) is None else (chunk.start, p.items, *p.layout) for chunk in chunks]
+        number: int
+        number, total, sizes, ends = compiled.chunks.tabulate(
+            known, turn.numbers(), begin, there, batch.nbytes, batch.shuffled
+        )
+        turn.sizes, turn.ends = np.frombuffer(sizes, np.int64), np.frombuffer(ends, np.int64)
+        turn.facts = (ROWS * number + total) * 8
         if batch.shuffled:
-            coded &= lengths != sizes
-        turn.sizes, turn.ends = sizes[coded], np.cumsum(coded)[ends - 1]
-        table, number = turn.numbers(), turn.sizes.size
-        rows = table[: ROWS * number].reshape(ROWS, number)
-        rows[:4] = source[coded], lengths[coded], sizes[coded], target[coded]
-        rows[4:] = NO_SUCCESS
-        if not batch.shuffled:
-            turn.checksums = np.array([p.checksum for p in packed], np.int64)[coded]
-            return rows.nbytes
-        facts = np.column_stack([ends - counts, [p.layout for p in packed]])
-        rest = np.concatenate([np.where(coded, target, source), facts.ravel()])
-        turn.facts = rows.nbytes + 8 * len(sizes)
-        table[rows.size : rows.size + len(rest)] = rest
-        return rows.nbytes + rest.nbytes
+            return turn.facts + FACTS * len(chunks) * 8
+        turn.checksums = np.array([p.checksum for chunk in chunks if (p := chunk.packed) is not None], np.int64)
+        return ROWS * number * 8
 
     def _unpack(self, turn: Turn, transfer: EncodedTransfer) -> None:
         """Decode a batch, and put what is wanted of each chunk in its place; in the lane's turn."""

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-import numpy as np
-
 ALIGNMENT = 16
 """Multiples of bytes at which chunks begin in a buffer: of every dtype's size, for some come decoded."""
 
@@ -48,9 +46,9 @@ class Packed(NamedTuple):
     ----------
     start, nbytes : int
         Where in the buffer it begins, and its bytes.
-    items : np.ndarray
-        Shape (3, n), of int64: for each item, in their order, where in the chunk it begins, how many it has, and how
-        many it is decoded to. Where a codec cuts chunks, those that have as many are stored as they are.
+    items : bytes
+        Three rows of 64-bit numbers: for each item, in their order, where in the chunk it begins, how many it has, and
+        how many it is decoded to. Where a codec cuts chunks, those that have as many are stored as they are.
     layout : Layout
     checksum : int
         CRC-32 of what the only item decodes to; -1 if it is not known.
@@ -58,6 +56,6 @@ class Packed(NamedTuple):
 
     start: int
     nbytes: int
-    items: np.ndarray
+    items: bytes
     layout: Layout
     checksum: int = -1

@@ -26,7 +26,7 @@ from zarr.storage import MemoryStore
 
 import chunkflow as cf
 from chunkflow import compiled
-from chunkflow.batches import batch_of
+from chunkflow.batches import ROWS, batch_of
 from chunkflow.cost import Decoding
 from chunkflow.devices.base import Edge
 from chunkflow.devices.clock import ClockDevice
@@ -34,7 +34,7 @@ from chunkflow.devices.numpy import NumpyPool
 from chunkflow.errors import RaceError, ReadError
 from chunkflow.grid import Grid, Shape, shape_of
 from chunkflow.ops.blockwise import Operand
-from chunkflow.packed import Packed
+from chunkflow.packed import BYTES, FACTS, PLAIN, Packed
 from chunkflow.spec import ArraySpec
 from chunkflow.stores import open_source, zarrshards
 from chunkflow.stores.zarrchunks import touched
@@ -434,13 +434,18 @@ def chunk_of(raw: bytes | np.ndarray, nbytes: int, codec: str, tmp_path: Path) -
         return None
     assert out[found.start :][: found.nbytes].tobytes() == bytes(raw)
     assert (first.start, first.nbytes, found.start % 16) == (0, len(raw), 0)
-    np.testing.assert_array_equal(first.items, found.items)
+    assert first.items == found.items
     return found
+
+
+def items_of(found: Packed) -> np.ndarray:
+    """Rows of numbers: where in the chunk each item begins, its bytes, and those that it decodes to."""
+    return np.frombuffer(found.items, np.int64).reshape(3, -1)
 
 
 def only(found: Packed | None, start: int, length: int, nbytes: int) -> bool:
     """Whether this is a chunk of a single item."""
-    return found is not None and found.items.tolist() == [[start], [length], [nbytes]]
+    return found is not None and items_of(found).tolist() == [[start], [length], [nbytes]]
 
 
 def test_a_device_is_handed_whole_frames_of_the_right_size_only(tmp_path: Path) -> None:
@@ -504,7 +509,7 @@ def test_what_is_in_a_blosc_chunk(
     }
     items = [
         raw[at : at + n].tobytes() if n == size else bytes(decode[inner](raw[at : at + n].tobytes(), size))
-        for at, n, size in found.items.T.tolist()
+        for at, n, size in items_of(found).T.tolist()
     ]
     flat = np.frombuffer(b"".join(items), "u1")
     side = found.layout.block
@@ -520,10 +525,10 @@ def test_what_is_in_a_blosc_chunk(
         seen = chunk_of(spoiled, nbytes, f"blosc-{inner}", tmp_path)
         if seen is not None:
             assert len(spoiled) == len(raw)
-            assert (seen.items[0] >= 16).all()
-            assert (seen.items[:2].sum(0) <= len(raw)).all()
-            assert seen.items[2].sum() == nbytes
-            assert (seen.items[1] <= seen.items[2]).all()
+            assert (items_of(seen)[0] >= 16).all()
+            assert (items_of(seen)[:2].sum(0) <= len(raw)).all()
+            assert items_of(seen)[2].sum() == nbytes
+            assert (items_of(seen)[1] <= items_of(seen)[2]).all()
 
 
 @pytest.mark.parametrize(
@@ -551,7 +556,7 @@ def test_items_of_a_blosc_chunk_make_up_all_of_it(
     raw[12:16].view("<u4")[0] = len(raw)
     found = chunk_of(raw, 1032, "blosc-lz4", tmp_path)
     assert (found is not None) == right
-    assert found is None or found.items[2].tolist() == sizes
+    assert found is None or items_of(found)[2].tolist() == sizes
 
 
 def test_what_has_too_many_bytes_to_be_put_together_is_the_hosts(tmp_path: Path) -> None:
@@ -820,3 +825,59 @@ def test_what_the_device_decodes_is_predicted_to_have_slots_besides_those_of_blo
     assert run.plan.batches
     assert len(run.plan.grid) > 1
     assert run.predicted == run.plan.estimate.hidden < run.plan.estimate.seconds
+
+
+class TestTable:
+    """What a decoder is told of a batch, against the same by NumPy."""
+
+    @given(st.data(), st.booleans())
+    def test_has_each_item_where_it_lies_and_goes(self, data: st.DataObject, together: bool) -> None:
+        nbytes, begin, there, most = 4096, 1 << 40, 1 << 41, 8 if together else 1
+        chunks: list[tuple[Any, ...] | None] = []
+        all_items = []
+        for k in range(data.draw(st.integers(0, 5))):
+            number = data.draw(st.integers(1, most))
+            items = np.zeros((3, number), np.int64)
+            items[2] = nbytes // number  # what they decode to; some are stored as they are
+            items[1] = [data.draw(st.sampled_from([1, 100, nbytes // number])) for _ in range(number)]
+            items[0] = 16 + np.cumsum(items[1]) - items[1]
+            plain = data.draw(st.booleans())
+            all_items.append((None if plain else 5000 * k, np.full((3, 1), nbytes) if plain else items))
+            layout = (nbytes // number, 1, 4, BYTES)
+            chunks.append(None if plain else (5000 * k, items.tobytes(), *layout))
+        want, where, ends, to = [], [], [], there
+        for start, items in all_items:
+            for at, length, size in items.T.tolist():
+                coded = start is not None and not (together and length == size)
+                source = to if start is None else begin + start + at
+                want += [(source, length, size, to)] * coded
+                where.append(to if coded else source)
+                to += size
+            ends.append(len(want))
+        rest = len(where) + FACTS * len(chunks) if together else 0
+        table = np.zeros(ROWS * len(want) + rest + 1, np.uint64)
+        assert compiled.chunks is not None
+        found = compiled.chunks.tabulate(chunks, table, begin, there, nbytes, together)
+        assert found[:2] == (len(want), len(where))
+        assert np.frombuffer(found[2], np.int64).tolist() == [size for _, _, size, _ in want]
+        assert np.frombuffer(found[3], np.int64).tolist() == ends
+        rows = table[: ROWS * len(want)].reshape(ROWS, len(want))
+        assert [tuple(row) for row in rows[:4].T.tolist()] == want
+        assert (rows[4:] == 0xFFFFFFFFFFFFFFFF).all()
+        assert table[-1] == 0
+        if together:
+            assert table[rows.size :][: len(where)].tolist() == where
+            facts = table[rows.size + len(where) : -1].reshape(-1, FACTS)
+            counts = [items.shape[1] for _, items in all_items]
+            assert facts[:, 0].tolist() == [sum(counts[:k]) for k in range(len(counts))]
+            plain_layout = (nbytes, 1, 1, PLAIN)
+            assert [tuple(f) for f in facts[:, 1:].tolist()] == [c[2:] if c else plain_layout for c in chunks]
+        if table.size > 1:
+            with pytest.raises(ValueError, match="more items than there is room for"):
+                compiled.chunks.tabulate(chunks, table[:-2], begin, there, nbytes, together)
+
+    @pytest.mark.parametrize("wrong", [[(0, b"")], [(0, "text", 1, 1, 1, 0)]])
+    def test_refuses_what_is_no_chunk(self, wrong: list[Any]) -> None:
+        assert compiled.chunks is not None
+        with pytest.raises(TypeError):
+            compiled.chunks.tabulate(wrong, np.zeros(64, np.uint64), 0, 0, 64, True)

@@ -21,6 +21,7 @@
 
 enum { ZSTD, LZ4, BLOSC_LZ4, BLOSC_ZSTD, GZIP };  /* chunkflow/stores/zarrencoded.py */
 enum { PLAIN, BYTES, BITS };                      /* chunkflow/packed.py */
+enum { GIVEN = 4, ROWS = 7, FACTS = 5 };          /* chunkflow/batches.py, chunkflow/packed.py */
 
 /* Rows of n numbers: where items begin, their bytes, and how many these decode to; and how they lie in the chunk. */
 typedef struct {
@@ -233,7 +234,89 @@ static PyObject *py_fetch(PyObject *self, PyObject *args) {
     return result;
 }
 
+/* A chunk of a batch: where it begins, its items, and its layout. Of one that comes decoded there are no items. */
+typedef struct {
+    const int64_t *items;
+    Py_ssize_t n;
+    long long start, layout[FACTS - 1];
+} Member;
+
+static int is_member(Member *chunk, PyObject *known, int64_t nbytes) {
+    const char *items = NULL;
+    Py_ssize_t size = 3 * sizeof(int64_t);
+    long long *to = chunk->layout;
+    to[0] = nbytes, to[1] = to[2] = 1, to[3] = PLAIN;
+    if (known != Py_None
+        && !PyArg_ParseTuple(known, "Ly#LLLL", &chunk->start, &items, &size, to, to + 1, to + 2, to + 3))
+        return 0;
+    chunk->items = (const int64_t *)items;
+    chunk->n = size / (3 * sizeof(int64_t));
+    return 1;
+}
+
+/* Fill a batch's table: rows of what a decoder must know of each item, and of what it fills in. Where chunks are put
+ * together of their items, which may be stored as they are, it has behind these where each item lies once all are
+ * decoded, and the chunks' layouts.
+ *
+ * NumPy gives the lock away for each of a dozen steps, and the run waits for it among those who read as often. This is
+ * over in less time than to give it away once takes.
+ */
+static PyObject *py_tabulate(PyObject *self, PyObject *args) {
+    PyObject *known, *result = NULL, *sizes = NULL, *ends = NULL;
+    Py_buffer out;
+    unsigned long long source, target;
+    long long nbytes;
+    int together;
+    if (!PyArg_ParseTuple(args, "O!w*KKLp", &PyList_Type, &known, &out, &source, &target, &nbytes, &together))
+        return NULL;
+    Py_ssize_t chunks = PyList_Size(known), i = 0, n = 0, total = 0, number = 0;
+    Member *members = calloc(chunks + 1, sizeof(Member));
+    if (!members) PyErr_NoMemory();
+    for (; members && i < chunks && is_member(&members[i], PyList_GetItem(known, i), nbytes); i++) {
+        Member *c = &members[i];
+        total += c->n;
+        for (n = 0; c->items && n < c->n; n++) number += !together || c->items[c->n + n] != c->items[2 * c->n + n];
+    }
+    if (!members || i < chunks) goto done;
+    int64_t words = ROWS * number + (together ? total + FACTS * chunks : 0);
+    if ((int64_t)(out.len / sizeof(uint64_t)) < words) {
+        PyErr_SetString(PyExc_ValueError, "a batch has more items than there is room for in its table");
+        goto done;
+    }
+    sizes = PyBytes_FromStringAndSize(NULL, number * sizeof(int64_t));
+    ends = PyBytes_FromStringAndSize(NULL, chunks * sizeof(int64_t));
+    if (!sizes || !ends) goto done;
+    uint64_t *row = out.buf, *where = row + ROWS * number, *fact = where + total, first = 0;
+    memset(row + GIVEN * number, 0xFF, (ROWS - GIVEN) * number * sizeof(uint64_t));  /* no success, so far */
+    for (i = 0; i < chunks; first += members[i++].n) {
+        const Member *c = &members[i];
+        for (n = 0; n < c->n; n++) {
+            int64_t length = c->items ? c->items[c->n + n] : nbytes, size = c->items ? c->items[2 * c->n + n] : nbytes;
+            int coded = c->items && (!together || length != size);
+            /* Of one that comes decoded, whatever is there is of no matter. */
+            uint64_t from = c->items ? source + c->start + c->items[n] : target;
+            if (coded) row[0] = from, row[number] = length, row[2 * number] = size, row[3 * number] = target, row++;
+            if (together) *where++ = coded ? target : from;
+            target += size;
+        }
+        ((int64_t *)PyBytes_AsString(ends))[i] = row - (uint64_t *)out.buf;
+        if (together) {
+            *fact++ = first;
+            for (n = 0; n < FACTS - 1; n++) *fact++ = c->layout[n];
+        }
+    }
+    memcpy(PyBytes_AsString(sizes), (uint64_t *)out.buf + 2 * number, number * sizeof(int64_t));
+    result = Py_BuildValue("nnOO", number, total, sizes, ends);
+done:
+    Py_XDECREF(sizes);
+    Py_XDECREF(ends);
+    free(members);
+    PyBuffer_Release(&out);
+    return result;
+}
+
 static PyMethodDef methods[] = {
+    {"tabulate", py_tabulate, METH_VARARGS, "Fill a batch's table; items to decode, all items, sizes, chunks' ends."},
     {"fetch", py_fetch, METH_VARARGS, "Read chunks into a buffer; of each, where it lies and what is in it, or None."},
     {NULL, NULL, 0, NULL},
 };

@@ -58,4 +58,4 @@ def _packed(found: tuple[int, int, bytes, int, int, int, int], out: np.ndarray, 
     start, nbytes, items, *layout = found
     end = start + nbytes
     checksum = int.from_bytes(out[end - 8 : end - 4].tobytes(), "little") if codec == "gzip" else -1
-    return Packed(start, nbytes, np.frombuffer(items, np.int64).reshape(3, -1), Layout(*layout), checksum)
+    return Packed(start, nbytes, items, Layout(*layout), checksum)
