@@ -32,7 +32,7 @@ from chunkflow.stores.base import Source
 from chunkflow.trace import Trace
 
 CALLS = 2
-"""Of each lane, after one that does not count."""
+"""Of each lane, at least, after one that does not count."""
 
 BEYOND = 8
 """Times a lane's share of the cache that its tiles have: in a run, too, they come from memory, and go there."""
@@ -89,21 +89,35 @@ def decoding(plan: Plan, sources: Sequence[Source]) -> float | None:
 
 
 def _at_once(each: Sequence[Callable[[], Calls]]) -> float:
-    """Seconds of calls that threads make at once, times what they stand for; by the slowest of them."""
-    together = threading.Barrier(len(each))
+    """Seconds of calls that threads make at once, times what they stand for; by the slowest of them.
 
-    def calls(made: Callable[[], Calls]) -> float:
+    A call counts if all of them were at it when it began, and each goes on until all have made enough of these: one may
+    be woken later than another is done with calls of a millisecond, which take half as long alone.
+    """
+    ready: list[None] = []
+    taken: list[list[float]] = [[] for _ in each]
+    over = threading.Event()
+
+    def calls(made: Callable[[], Calls], mine: list[float]) -> float:
         try:
             call, times = made()
             call()
-            together.wait()
-            return sum(call() for _ in range(CALLS)) / CALLS * times
+            ready.append(None)
+            while not over.is_set() and min(map(len, taken)) < CALLS:
+                counts = len(ready) == len(each)
+                seconds = call()
+                if counts:
+                    mine.append(seconds)
+            return sum(mine) / max(len(mine), 1) * times
         except BaseException:
-            together.abort()  # or the others would wait for this one
+            over.set()  # or the others would go on
             raise
 
     with ThreadPoolExecutor(len(each)) as threads:
-        return max([job.result() for job in [threads.submit(calls, made) for made in each]])
+        try:
+            return max([job.result() for job in [threads.submit(calls, *one) for one in zip(each, taken, strict=True)]])
+        finally:
+            over.set()
 
 
 def _timed(call: Callable[[], object]) -> float:
