@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from chunkflow import rehearsal
-from chunkflow.ops.blockwise import Operand
 from chunkflow.plan import Plan
 from chunkflow.profile import Profile, Report
 from chunkflow.stores.base import cold_bytes
@@ -36,6 +35,8 @@ class Run:
     computing : float, optional
         Seconds that a lane takes to compute all of it, by calls of the kernel on a few tiles; None where the plan's
         own figure is as good.
+    framing : float
+        Seconds that a lane takes to make all blocks that have halos, by a few of them, where computing was tried.
     decoding : float, optional
         Seconds that a thread takes for a byte of its chunks, by a few of them; None likewise.
     """
@@ -44,6 +45,7 @@ class Run:
     seconds: float
     cold: int = 0
     computing: float | None = None
+    framing: float = 0.0
     decoding: float | None = None
 
     @property
@@ -79,21 +81,21 @@ class Run:
     def _stages(self) -> dict[str, float]:
         """Seconds of each stage: as planned, or as seen before it ran."""
         plan, stages = self.plan, dict(self.plan.estimate.stages)
-        if self.computing is not None:
-            stages["compute"] = self.computing
+        reading = plan.traffic.read / plan.machine.read
         if self.decoding is not None:
-            reading = plan.traffic.read / plan.machine.read
             each = max(self.decoding - 1 / plan.machine.read, 0.0)  # of what is read the bytes are counted already
             stages["read"] = reading + (stages["read"] - reading) * each * plan.machine.decode
-        if self._spills:
-            stages["read"] += plan.traffic.read / plan.machine.read * (1 / plan.machine.spill - 1)
+        if self.computing is not None:
+            framed = sum(new for new, _ in rehearsal.framed(plan).values()) / plan.machine.read
+            spilled = (reading - framed) * (1 / plan.machine.spill - 1) if self._spills else 0.0
+            stages["compute"], stages["read"] = self.computing, stages["read"] - framed + self.framing + spilled
         return stages
 
     @property
     def _spills(self) -> bool:
         """Whether blocks are read, and do not stay in the cache: then they go to memory too, and come from there."""
         plan, cache = self.plan, self.plan.machine.cache
-        return self.computing is not None and any(
+        return any(
             math.prod(plan.slot_shape(i)) * spec.dtype.itemsize > cache > 0
             for i, (operand, spec) in enumerate(zip(plan.op.operands, plan.operands, strict=True))
             if operand.padded or not spec.in_memory
@@ -101,16 +103,9 @@ class Run:
 
     @property
     def _halos(self) -> float:
-        """Seconds for what blocks take over from the ones before them, and have beyond the edges."""
+        """Seconds for what blocks take over from the ones before them, and have beyond the edges, on a device."""
         plan = self.plan
-        if plan.machine.staged:
-            return HALO * len(plan.grid) * plan.machine.overhead if plan.op.has_halo else 0.0
-        nbytes = 0.0  # without slots to reuse all of a block is read, which is counted
-        for i, (operand, spec) in enumerate(zip(plan.op.operands, plan.operands, strict=True)):
-            if operand.halo and plan.reuses:
-                more = plan.loads(i) * math.prod(plan.slot_shape(i)) * spec.dtype.itemsize - spec.nbytes
-                nbytes += more * (_at_edges(operand, plan.grid.counts) if spec.in_memory else 1)
-        return nbytes / (plan.machine.read * plan.lanes)
+        return HALO * len(plan.grid) * plan.machine.overhead if plan.machine.staged and plan.op.has_halo else 0.0
 
     @property
     def _taking(self) -> float:
@@ -155,18 +150,19 @@ class _Clock:
 
     def __init__(self) -> None:
         self.runs: list[Run] = []
-        self._begun: list[tuple[Plan, int, float | None, float | None, float]] = []
+        self._begun: list[tuple[Run, float]] = []
 
     def started(self, plan: Plan, run: Any = None) -> None:
         """See `chunkflow.trace.Observer`."""
-        cold, computing, decoding = 0, None, None
+        begun = Run(plan, 0.0)
         if run is not None:
             with suppress(Exception):  # the run itself will say what is wrong
-                cold = cold_bytes(run.sources)
+                begun = replace(begun, cold=cold_bytes(run.sources))
                 if not plan.machine.staged and run.kernel is not None and all(plan.op.extents):
                     decoding = rehearsal.decoding(plan, run.sources)
-                    computing = rehearsal.computing(run.kernel, plan, run.sources, run.device)
-        self._begun.append((plan, cold, computing, decoding, time.perf_counter()))
+                    framing, computing = rehearsal.computing(run.kernel, plan, run.sources, run.device)
+                    begun = replace(begun, computing=computing, framing=framing, decoding=decoding)
+        self._begun.append((begun, time.perf_counter()))
 
     def span(self, stage: Any, start: float, stop: float, nbytes: int) -> None:
         """See `chunkflow.trace.Observer`."""
@@ -179,15 +175,8 @@ class _Clock:
 
     def finished(self, error: BaseException | None, peak: int) -> None:
         """See `chunkflow.trace.Observer`."""
-        plan, cold, computing, decoding, begun = self._begun.pop()
-        self.runs.append(Run(plan, time.perf_counter() - begun, cold, computing, decoding))
-
-
-def _at_edges(operand: Operand, counts: Sequence[int]) -> float:
-    """Share of an operand's blocks that reach beyond the array's edges."""
-    sides = zip(operand.axes, operand.halo, operand.boundary, strict=True)
-    padded = [counts[a] for a, halo, kind in sides if a is not None and any(halo) and kind != "none"]
-    return 1 - math.prod(max(n - 2, 0) / n for n in padded)
+        run, begun = self._begun.pop()
+        self.runs.append(replace(run, seconds=time.perf_counter() - begun))
 
 
 def analyzed(run: Callable[[], Any]) -> Analysis:

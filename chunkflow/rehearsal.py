@@ -1,7 +1,7 @@
-"""What a plan's kernel takes, and decoding, where the host does both: by a few calls before the run.
+"""What a plan's kernel takes, blocks with halos, and decoding, where the host does all: by a few calls before the run.
 
-Plans know functions by the bytes that they touch, and all codecs as ordinary ones. No plan is made with what is seen
-here, for it is never twice the same, and results would differ in their last bits.
+Plans know functions by the bytes that they touch, blocks with halos as others, and all codecs as ordinary ones. No plan
+is made with what is seen here, for it is never twice the same, and results would differ in their last bits.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ import numpy as np
 from chunkflow import grid
 from chunkflow.calibrate import read_block
 from chunkflow.devices.base import Device
-from chunkflow.grid import Shape
+from chunkflow.grid import Shape, within
+from chunkflow.halo import fill
 from chunkflow.kernel import BlockRunner
 from chunkflow.ops.blockwise import Operand
 from chunkflow.ops.kernels import Kernel
@@ -38,26 +39,63 @@ BEYOND = 8
 """Times a lane's share of the cache that its tiles have: in a run, too, they come from memory, and go there."""
 
 
-Calls = tuple[Callable[[], float], float]
-"""A call that says what it took, and how many such calls it stands for."""
+Seen = tuple[float, ...]
+"""Seconds of each thing that a call does."""
+
+Calls = tuple[Callable[[], Seen], Seen]
+"""A call that says what it took, and how many such calls it stands for, thing by thing."""
 
 
-def computing(kernel: Kernel, plan: Plan, sources: Sequence[Source], device: Device) -> float:
-    """Seconds that a lane takes to compute all of a plan: by those for a few tiles, while other lanes do the same.
+def framed(plan: Plan) -> dict[int, tuple[float, float]]:
+    """Of operands whose blocks are made with halos: bytes that are read into them, and that others hold already.
+
+    What lies within an array in memory is a view.
+    """
+    found = {}
+    for i, (operand, spec) in enumerate(zip(plan.op.operands, plan.operands, strict=True)):
+        if operand.halo and (share := _at_edges(operand, plan.grid.counts) if spec.in_memory else 1.0):
+            nbytes = plan.loads(i) * math.prod(plan.slot_shape(i)) * spec.dtype.itemsize
+            new = min(spec.nbytes, nbytes) if plan.reuses else nbytes
+            found[i] = share * new, share * (nbytes - new)
+    return found
+
+
+def _at_edges(operand: Operand, counts: Sequence[int]) -> float:
+    """Share of an operand's blocks that reach beyond the array's edges."""
+    sides = zip(operand.axes, operand.halo, operand.boundary, strict=True)
+    padded = [counts[a] for a, halo, kind in sides if a is not None and any(halo) and kind != "none"]
+    return 1 - math.prod(max(n - 2, 0) / n for n in padded)
+
+
+def computing(kernel: Kernel, plan: Plan, sources: Sequence[Source], device: Device) -> tuple[float, float]:
+    """Seconds that a lane takes to make all of a plan's blocks with halos, without decoding, and to compute all of it.
+
+    By those for a few tiles, while other lanes do the same.
 
     Raises
     ------
     Exception
         Whatever the kernel or a source raises.
     """
+    totals = framed(plan)
+    read, passed = (sum(total[k] for total in totals.values()) for k in range(2))
     plan = replace(plan, block=_sides(plan)) if plan.tile != plan.block else plan
     runner, whole = BlockRunner(kernel, plan, device, Trace()), math.prod(plan.op.extents)
 
     def calls(step: Step) -> Calls:
-        return _again(runner, plan, step, sources, device), whole / math.prod(grid.shape_of(step.box))
+        blocks = [_block(s, o, plan, step, device) for s, o in zip(sources, plan.op.operands, strict=True)]
+        frames = {i: _Frames(blocks[i], i, plan, step) for i in totals}
+        call = _again(runner, plan, step, blocks, frames)
+        new, known = (sum(frame.nbytes[k] for frame in frames.values()) for k in range(2))
+        times = read / max(new, 1), passed / max(known, 1), whole / math.prod(grid.shape_of(step.box))
+        return call, times
 
-    first = list(islice(cycle(islice(plan.steps(), plan.lanes)), plan.lanes))
-    return _at_once([partial(calls, step) for step in first])
+    steps = list(islice(plan.steps(), plan.lanes + 1))
+    follow = [step for step in steps if any(step.kept)]
+    if not follow:
+        read, passed = read + passed, 0.0
+    *making, kernels = _at_once([partial(calls, step) for step in islice(cycle(follow or steps), plan.lanes)])
+    return sum(making), kernels
 
 
 def decoding(plan: Plan, sources: Sequence[Source]) -> float | None:
@@ -81,24 +119,25 @@ def decoding(plan: Plan, sources: Sequence[Source]) -> float | None:
 
         def calls(source: Source = source, sides: Shape = sides) -> Calls:
             out = np.empty(sides, source.spec.dtype)
-            return partial(_timed, partial(source.read, grid.whole(sides), out)), source.spec.nbytes / out.nbytes
+            read = partial(source.read, grid.whole(sides), out)
+            return lambda: (_timed(read),), (source.spec.nbytes / out.nbytes,)
 
-        seconds += _at_once([calls] * plan.lanes * plan.coders)
+        seconds += sum(_at_once([calls] * plan.lanes * plan.coders))
         nbytes += spec.nbytes
     return seconds / nbytes if nbytes else None
 
 
-def _at_once(each: Sequence[Callable[[], Calls]]) -> float:
-    """Seconds of calls that threads make at once, times what they stand for; by the slowest of them.
+def _at_once(each: Sequence[Callable[[], Calls]]) -> Seen:
+    """Seconds of calls that threads make at once, times what they stand for; those of the slowest thread.
 
     A call counts if all of them were at it when it began, and each goes on until all have made enough of these: one may
     be woken later than another is done with calls of a millisecond, which take half as long alone.
     """
     ready: list[None] = []
-    taken: list[list[float]] = [[] for _ in each]
+    taken: list[list[Seen]] = [[] for _ in each]
     over = threading.Event()
 
-    def calls(made: Callable[[], Calls], mine: list[float]) -> float:
+    def calls(made: Callable[[], Calls], mine: list[Seen]) -> Seen:
         try:
             call, times = made()
             call()
@@ -108,14 +147,16 @@ def _at_once(each: Sequence[Callable[[], Calls]]) -> float:
                 seconds = call()
                 if counts:
                     mine.append(seconds)
-            return sum(mine) / max(len(mine), 1) * times
+            means = [sum(each) / len(mine) for each in zip(*mine, strict=True)] or [0.0] * len(times)
+            return tuple([mean * n for mean, n in zip(means, times, strict=True)])
         except BaseException:
             over.set()  # or the others would go on
             raise
 
     with ThreadPoolExecutor(len(each)) as threads:
         try:
-            return max([job.result() for job in [threads.submit(calls, *one) for one in zip(each, taken, strict=True)]])
+            jobs = [threads.submit(calls, *one) for one in zip(each, taken, strict=True)]
+            return max([job.result() for job in jobs], key=sum)
         finally:
             over.set()
 
@@ -144,17 +185,57 @@ def _block(source: Source, operand: Operand, plan: Plan, step: Step, device: Dev
     return np.resize(read_block(source, operand, device, corner), grid.shape_of(operand.region(step.box)))
 
 
+class _Frames:
+    """An operand's blocks with halos, made one after the other as a run makes them, of rows that are in memory.
+
+    `nbytes` are those of a block that are read, and that the one before holds too.
+    """
+
+    def __init__(self, block: Any, number: int, plan: Plan, step: Step) -> None:
+        operand, region = plan.op.operands[number], step.sources[number]
+        self._fill = partial(fill, region=region, extents=operand.extents, boundary=operand.boundary)
+        self._now, self._before = block.copy(), block.copy()
+        more = math.ceil(BEYOND * plan.machine.cache / max(block.nbytes, 1)) - 1
+        self._rows = cycle([block, *[block.copy() for _ in range(more)]])
+        self._read = [
+            tuple([slice(p, p + s.stop - s.start) for p, s in zip(place, part, strict=True)])
+            for part, place in step.parts(number, operand)
+        ]
+        known = step.kept[number]
+        self._known = within(known, region) if known is not None else (slice(0, 0),) * block.ndim
+        self._there = tuple([slice(n - s.stop + s.start, n) for n, s in zip(block.shape, self._known, strict=True)])
+        self.nbytes = sum(block[into].nbytes for into in self._read), block[self._known].nbytes
+
+    def make(self) -> tuple[Any, float, float]:
+        """The next one, seconds in which it was read, or made up, and in which it was taken over."""
+        rows, block, before = next(self._rows), self._before, self._now
+        begun = time.perf_counter()
+        block[self._known] = before[self._there]
+        known = time.perf_counter()
+        for into in self._read:
+            block[into] = rows[into]
+        self._fill(block)
+        self._now, self._before = block, before
+        return block, time.perf_counter() - known, known - begun
+
+
 def _again(
-    runner: BlockRunner, plan: Plan, step: Step, sources: Sequence[Source], device: Device
-) -> Callable[[], float]:
-    """What computes one step again and again, and says what it took; what passes from block to block passes on."""
+    runner: BlockRunner, plan: Plan, step: Step, blocks: Sequence[Any], frames: dict[int, _Frames]
+) -> Callable[[], Seen]:
+    """What computes one step again and again, and says what it took; what passes from block to block passes on.
+
+    Seconds in which blocks with halos are read, in which the rest of them is taken over, and of the kernel.
+    """
     states = [State() for _ in step.turns]
     turns = [(s, [s] if turn.last and plan.op.scan is None else []) for s, turn in zip(states, step.turns, strict=True)]
-    blocks = [_block(s, o, plan, step, device) for s, o in zip(sources, plan.op.operands, strict=True)]
 
-    def call() -> float:
+    def call() -> Seen:
         # Results may take a block's place.
         given = [block.copy() if i == plan.recycled else block for i, block in enumerate(blocks)]
-        return _timed(partial(runner, given, step, turns))
+        new = known = 0.0
+        for i, frame in frames.items():
+            given[i], *seconds = frame.make()
+            new, known = new + seconds[0], known + seconds[1]
+        return new, known, _timed(partial(runner, given, step, turns))
 
     return call

@@ -412,33 +412,47 @@ def test_chunks_are_tried_too(tmp_path: Path) -> None:
 def test_memory_and_halos_are_expected_to_take_time_on_the_cpu() -> None:
     (array,) = volumes(1, (64, 32, 32))
 
-    def run_with(**rates: float) -> Run:
+    def run_with(boundary: str = "nearest", **rates: float) -> Run:
         device = NumpyDevice(machine=replace(cpu(2), **rates))
         options = {"depth": 1, "boundary": boundary, "chunks": (4, -1, -1), "device": device, "analyze": True}
         run: Run = cf.explain(cf.map_overlap, np.negative, array, **options).runs[0]
-        return replace(run, computing=1.0)
+        return run
 
-    boundary = "nearest"
-    usual, slow = run_with(), run_with(fresh=1e6)
+    def seconds(run: Run) -> float:
+        """What was planned, but for the kernel, which takes a second."""
+        return run.plan.estimate.seconds + (1 - run.plan.estimate.stages["compute"]) / 2
+
+    usual, slow = (replace(run_with(**rates), computing=1.0, framing=2.0) for rates in ({}, {"fresh": 1e6}))
     memory = usual.plan.memory
     assert memory.inputs >= 2 * 6 * 34 * 34 * array.itemsize
     expected = (memory.inputs + memory.partials) / 2e6
     assert slow.predicted - usual.predicted == pytest.approx(expected)
-    # Each of 16 blocks has its rim, and all but the first two planes of the one before.
-    seconds = usual.plan.estimate.seconds + (1 - usual.plan.estimate.stages["compute"]) / 2
-    more = (16 * 6 * 34 * 34 - 64 * 32 * 32) * array.itemsize
-    assert usual.predicted - seconds == pytest.approx(more / (2 * usual.plan.machine.read))
-    seconds_of_usual = seconds
-    spilling = run_with(cache=16 << 10)
+    # Both lanes take two seconds for blocks instead of those in which all is read.
+    more = 2 - array.nbytes / usual.plan.machine.read
+    assert usual.predicted - seconds(usual) == pytest.approx(more / 2)
+    spilling = replace(run_with(cache=16 << 10), computing=1.0, framing=2.0)
     assert spilling.plan.block == usual.plan.block
-    more = spilling.plan.traffic.read / spilling.plan.machine.read / 2  # it is read at half the rate by both lanes
-    seconds = spilling.plan.estimate.seconds + (1 - spilling.plan.estimate.stages["compute"]) / 2
-    assert spilling.predicted - seconds == pytest.approx(usual.predicted - seconds_of_usual + more)
-    boundary = "none"
-    views = run_with(fresh=1e6)
-    assert views.plan.memory.inputs == 0
-    seconds = views.plan.estimate.seconds + (1 - views.plan.estimate.stages["compute"]) / 2
-    assert views.predicted == pytest.approx(seconds), "these are the array's own elements"
+    assert spilling.predicted - seconds(spilling) == pytest.approx(more / 2), "that was seen when blocks were made"
+    views = run_with("none", fresh=1e6)
+    assert views.plan.memory.inputs == views.framing == 0 < run_with().framing
+    views = replace(views, computing=1.0)
+    assert views.predicted == pytest.approx(seconds(views)), "these are the array's own elements"
+
+
+def test_blocks_that_are_read_and_leave_the_cache_take_longer(tmp_path: Path) -> None:
+    (array,) = volumes(1, (64, 32, 32))
+    np.save(tmp_path / "x.npy", array)
+
+    def expected(**rates: float) -> float:
+        device = NumpyDevice(machine=replace(cpu(2), **rates))
+        run = cf.explain(np.negative, str(tmp_path / "x.npy"), chunks=(4, -1, -1), device=device, analyze=True).runs[0]
+        return (
+            replace(run, computing=1.0).predicted - run.plan.estimate.seconds + run.plan.estimate.stages["compute"] / 2
+        )
+
+    machine = cpu(2)
+    more = array.nbytes / machine.read * (1 / machine.spill - 1) / 2
+    assert expected(cache=8 << 10) - expected(cache=1 << 20) == pytest.approx(more)
 
 
 def test_what_only_a_run_can_show_is_no_error_before_it() -> None:

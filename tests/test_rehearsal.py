@@ -1,31 +1,37 @@
-"""What a few calls before a run say of it: each thread's while all others are at work as well."""
+"""What a few calls before a run say of it: each thread's while all others are at work, and blocks as it makes them."""
 
 from __future__ import annotations
 
 import itertools
+import math
 import threading
 import time
 from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 
-from chunkflow.rehearsal import CALLS, Calls, _at_once
+import chunkflow as cf
+from chunkflow.plan import Plan
+from chunkflow.rehearsal import CALLS, Calls, Seen, _at_once, _Frames, framed
 
 
 def test_each_thread_is_at_it_until_all_have_enough() -> None:
     """One whose calls are short would be alone for all of them, before the others are woken or when they have ended."""
     begun, enough = itertools.count(), threading.Event()
 
-    def short() -> float:
+    def short() -> Seen:
         if next(begun) > 5 * CALLS:
             enough.set()
-        return 1.0
+        return 1.0, 2.0
 
-    def long() -> float:
+    def long() -> Seen:
         assert enough.wait(10), "the other thread has stopped"
-        return 2.0
+        return 2.0, 1.0
 
-    assert _at_once([lambda: (short, 10.0), lambda: (long, 3.0)]) == 10.0
+    assert _at_once([lambda: (short, (10.0, 0.5)), lambda: (long, (3.0, 4.0))]) == (10.0, 1.0)
 
 
 def test_calls_count_once_all_are_at_work() -> None:
@@ -33,32 +39,74 @@ def test_calls_count_once_all_are_at_work() -> None:
     together = threading.Event()
 
     def early() -> Calls:
-        return lambda: (time.sleep(1e-3), 2.0 if together.is_set() else 1.0)[1], 1.0
+        return lambda: (time.sleep(1e-3), (2.0 if together.is_set() else 1.0,))[1], (1.0,)
 
     def late() -> Calls:
         time.sleep(0.05)
 
-        def call() -> float:
+        def call() -> Seen:
             together.set()
-            return 2.0
+            return (2.0,)
 
-        return call, 1.0
+        return call, (1.0,)
 
-    assert _at_once([early, late]) == 2.0
+    assert _at_once([early, late]) == (2.0,)
 
 
 @pytest.mark.parametrize("when", ["preparing", "calling"])
 @pytest.mark.parametrize("which", [0, 1])
 def test_an_error_of_one_ends_all(which: int, when: str) -> None:
-    def fails() -> float:
+    def fails() -> Seen:
         raise ValueError("no such tile")
 
     def failing() -> Calls:
         if when == "preparing":
             fails()
-        return fails, 1.0
+        return fails, (1.0,)
 
-    each: list[Callable[[], Calls]] = [lambda: (lambda: 1.0, 1.0)] * 2
+    each: list[Callable[[], Calls]] = [lambda: (lambda: (1.0,), (1.0,))] * 2
     each[which] = failing
     with pytest.raises(ValueError, match="no such tile"):
         _at_once(each)
+
+
+def stencil(source: Any, chunks: tuple[int, ...], boundary: Any) -> Plan:
+    plan: Plan = cf.explain(
+        cf.map_overlap, np.negative, source, depth=1, boundary=boundary, chunks=chunks, device="cpu"
+    )
+    return plan
+
+
+@pytest.fixture
+def volume(tmp_path: Path) -> str:
+    np.save(tmp_path / "x.npy", np.full((16, 8, 8), 7.0))
+    return str(tmp_path / "x.npy")
+
+
+@pytest.mark.parametrize("boundary", [7.0, "nearest", "reflect", "mirror", "periodic", "none"])
+@pytest.mark.parametrize("chunks", [(4, -1, -1), (4, 4, 8), (16, 8, 3)])
+def test_all_of_a_block_with_a_halo_is_made_anew(volume: str, chunks: tuple[int, ...], boundary: Any) -> None:
+    plan = stencil(volume, chunks, boundary)
+    (operand,) = plan.op.operands
+    for step in plan.steps():
+        shape, itemsize = [s.stop - s.start for s in step.sources[0]], 8
+        frames = _Frames(np.full(shape, 7.0), 0, plan, step)
+        frames._before[...] = np.nan
+        for _ in range(4):
+            block, read, passed = frames.make()
+            np.testing.assert_array_equal(block, 7.0)
+            assert read > 0
+            assert passed > 0
+        known = step.kept[0]
+        held = 0 if known is None else itemsize * math.prod(s.stop - s.start for s in known)
+        assert frames.nbytes == (step.nbytes(0, operand, itemsize), held)
+
+
+def test_what_is_read_into_blocks_with_halos_and_what_they_take_over(volume: str) -> None:
+    plan = stencil(volume, (4, -1, -1), "nearest")
+    assert framed(plan) == {0: (16 * 8 * 8 * 8, (4 * 6 * 10 * 10 - 16 * 8 * 8) * 8)}
+    assert framed(stencil(np.load(volume), (4, -1, -1), "none")) == {}, "these are views"
+    assert framed(cf.explain(cf.sum, volume, device="cpu")) == {}
+    # Only the first and the last lie beyond the edges.
+    ((read, passed),) = framed(stencil(np.load(volume), (4, -1, -1), (7.0, "none", "none"))).values()
+    assert (read, passed) == (16 * 8 * 8 * 8 / 2, (4 * 6 - 16) * 8 * 8 * 8 / 2)
