@@ -27,7 +27,7 @@ from chunkflow.kernel import BlockRunner
 from chunkflow.ops.blockwise import Operand
 from chunkflow.ops.kernels import Kernel
 from chunkflow.plan import Plan
-from chunkflow.staging import State
+from chunkflow.staging import State, read_whole
 from chunkflow.step import Step
 from chunkflow.stores.base import Source
 from chunkflow.trace import Trace
@@ -84,7 +84,7 @@ def computing(kernel: Kernel, plan: Plan, sources: Sequence[Source], device: Dev
 
     def calls(step: Step) -> Calls:
         blocks = [_block(s, o, plan, step, device) for s, o in zip(sources, plan.op.operands, strict=True)]
-        frames = {i: _Frames(blocks[i], i, plan, step) for i in totals}
+        frames = {i: _Frame(blocks[i], i, plan, step) for i in totals}
         call = _again(runner, plan, step, blocks, frames)
         new, known = (sum(frame.nbytes[k] for frame in frames.values()) for k in range(2))
         times = read / max(new, 1), passed / max(known, 1), whole / math.prod(grid.shape_of(step.box))
@@ -179,24 +179,30 @@ def _sides(plan: Plan) -> Shape:
 
 def _block(source: Source, operand: Operand, plan: Plan, step: Step, device: Device) -> Any:
     """An operand's block. Of a file only a tile is read, again and again the same, or all of it might be in memory."""
-    if source.spec.in_memory:
+    region = operand.region(step.box)
+    if not source.spec.in_memory:
+        corner = tuple([slice(s.start, min(s.start + n, s.stop)) for s, n in zip(step.box, plan.tile, strict=True)])
+        return np.resize(read_block(source, operand, device, corner), grid.shape_of(region))
+    if not operand.halo:
         return read_block(source, operand, device, step.box)
-    corner = tuple([slice(s.start, min(s.start + n, s.stop)) for s, n in zip(step.box, plan.tile, strict=True)])
-    return np.resize(read_block(source, operand, device, corner), grid.shape_of(operand.region(step.box)))
+    block = np.empty(grid.shape_of(region), source.spec.dtype)
+    read_whole(source, operand, region, block)
+    return block
 
 
-class _Frames:
-    """An operand's blocks with halos, made one after the other as a run makes them, of rows that are in memory.
+class _Frame:
+    """An operand's `block` with a halo, made again and again as a run makes blocks: of rows, and of the one before.
 
-    `nbytes` are those of a block that are read, and that the one before holds too.
+    `nbytes` are those that are read, and those that the one before holds too.
     """
 
     def __init__(self, block: Any, number: int, plan: Plan, step: Step) -> None:
         operand, region = plan.op.operands[number], step.sources[number]
         self._fill = partial(fill, region=region, extents=operand.extents, boundary=operand.boundary)
-        self._now, self._before = block.copy(), block.copy()
-        more = math.ceil(BEYOND * plan.machine.cache / max(block.nbytes, 1)) - 1
-        self._rows = cycle([block, *[block.copy() for _ in range(more)]])
+        self.block, self._before = block, block.copy()
+        # Rows come from memory, not from the cache, in which a large block does not stay itself.
+        beyond = min(BEYOND * plan.machine.cache, plan.budget // (4 * plan.lanes))
+        self._rows = cycle([block.copy() for _ in range(beyond // max(block.nbytes, 1))])
         self._read = [
             tuple([slice(p, p + s.stop - s.start) for p, s in zip(place, part, strict=True)])
             for part, place in step.parts(number, operand)
@@ -206,21 +212,22 @@ class _Frames:
         self._there = tuple([slice(n - s.stop + s.start, n) for n, s in zip(block.shape, self._known, strict=True)])
         self.nbytes = sum(block[into].nbytes for into in self._read), block[self._known].nbytes
 
-    def make(self) -> tuple[Any, float, float]:
-        """The next one, seconds in which it was read, or made up, and in which it was taken over."""
-        rows, block, before = next(self._rows), self._before, self._now
+    def make(self) -> tuple[float, float]:
+        """Seconds in which the next one is read, or made up, and in which the rest of it is taken over."""
+        block, before = self._before, self.block
+        rows = next(self._rows, before)
         begun = time.perf_counter()
         block[self._known] = before[self._there]
         known = time.perf_counter()
         for into in self._read:
             block[into] = rows[into]
         self._fill(block)
-        self._now, self._before = block, before
-        return block, time.perf_counter() - known, known - begun
+        self.block, self._before = block, before
+        return time.perf_counter() - known, known - begun
 
 
 def _again(
-    runner: BlockRunner, plan: Plan, step: Step, blocks: Sequence[Any], frames: dict[int, _Frames]
+    runner: BlockRunner, plan: Plan, step: Step, blocks: Sequence[Any], frames: dict[int, _Frame]
 ) -> Callable[[], Seen]:
     """What computes one step again and again, and says what it took; what passes from block to block passes on.
 
@@ -234,8 +241,8 @@ def _again(
         given = [block.copy() if i == plan.recycled else block for i, block in enumerate(blocks)]
         new = known = 0.0
         for i, frame in frames.items():
-            given[i], *seconds = frame.make()
-            new, known = new + seconds[0], known + seconds[1]
+            read, taken = frame.make()
+            given[i], new, known = frame.block, new + read, known + taken
         return new, known, _timed(partial(runner, given, step, turns))
 
     return call

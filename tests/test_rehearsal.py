@@ -15,7 +15,7 @@ import pytest
 
 import chunkflow as cf
 from chunkflow.plan import Plan
-from chunkflow.rehearsal import CALLS, Calls, Seen, _at_once, _Frames, framed
+from chunkflow.rehearsal import CALLS, Calls, Seen, _at_once, _Frame, framed
 
 
 def test_each_thread_is_at_it_until_all_have_enough() -> None:
@@ -90,16 +90,14 @@ def test_all_of_a_block_with_a_halo_is_made_anew(volume: str, chunks: tuple[int,
     (operand,) = plan.op.operands
     for step in plan.steps():
         shape, itemsize = [s.stop - s.start for s in step.sources[0]], 8
-        frames = _Frames(np.full(shape, 7.0), 0, plan, step)
-        frames._before[...] = np.nan
-        for _ in range(4):
-            block, read, passed = frames.make()
-            np.testing.assert_array_equal(block, 7.0)
-            assert read > 0
-            assert passed > 0
+        frame = _Frame(np.full(shape, 7.0), 0, plan, step)
+        for _ in range(3):
+            frame._before[...] = np.nan
+            assert min(frame.make()) > 0
+            np.testing.assert_array_equal(frame.block, 7.0)
         known = step.kept[0]
         held = 0 if known is None else itemsize * math.prod(s.stop - s.start for s in known)
-        assert frames.nbytes == (step.nbytes(0, operand, itemsize), held)
+        assert frame.nbytes == (step.nbytes(0, operand, itemsize), held)
 
 
 def test_what_is_read_into_blocks_with_halos_and_what_they_take_over(volume: str) -> None:
