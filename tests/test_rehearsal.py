@@ -108,3 +108,17 @@ def test_what_is_read_into_blocks_with_halos_and_what_they_take_over(volume: str
     # Only the first and the last lie beyond the edges.
     ((read, passed),) = framed(stencil(np.load(volume), (4, -1, -1), (7.0, "none", "none"))).values()
     assert (read, passed) == (16 * 8 * 8 * 8 / 2, (4 * 6 - 16) * 8 * 8 * 8 / 2)
+
+
+def test_a_few_blocks_stand_for_all(volume: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is seen counts as often as there are such bytes; what nothing was seen of, as if it were read."""
+    monkeypatch.setattr("chunkflow.rehearsal._at_once", lambda each: each[0]()[1])
+
+    def times(chunks: tuple[int, ...]) -> tuple[float, float]:
+        options = {"depth": 1, "boundary": "nearest", "chunks": chunks, "device": "cpu", "analyze": True}
+        run = cf.explain(cf.map_overlap, np.negative, volume, **options).runs[0]
+        return run.framing, run.computing
+
+    made_up = 4 * 6 * 10 * 10 - 16 * 8 * 8
+    assert times((4, -1, -1)) == (4 + made_up / (2 * 10 * 10), 4)
+    assert times((-1, -1, -1)) == (18 * 10 * 10 / (16 * 8 * 8), 1)
