@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import importlib.util
 import os
+import signal
 import warnings
 from functools import cache
 
@@ -13,6 +14,10 @@ from hypothesis import HealthCheck, settings
 
 # Plans are those of the usual machine, not of the one that somebody has measured.
 os.environ["CHUNKFLOW_RATES"] = "0"
+
+# A script's background jobs start with Ctrl-C ignored, and Python leaves it so: tests of it would wait for ever.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # A run is repeatable, and a slow machine is no failure. `--hypothesis-profile=thorough` looks further.
 settings.register_profile(
