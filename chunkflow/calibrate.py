@@ -20,7 +20,7 @@ from chunkflow.grid import Grid, Region, Shape
 from chunkflow.halo import fill
 from chunkflow.kernel import add_note, check_kind, travels
 from chunkflow.ops.blockwise import Blockwise, Operand
-from chunkflow.ops.kernels import Blind, Carry, Fold, Kernel, Settled, Several
+from chunkflow.ops.kernels import Carry, Fold, Kernel, Settled, Several
 from chunkflow.ops.part import Part, placed
 from chunkflow.staging import read_whole
 from chunkflow.stores.base import Source
@@ -88,7 +88,7 @@ def calibrated(
     By thread, since libraries take memory for each. Parts of one size, wherever they lie, are the same.
     """
     whole = _whole(kernel)
-    if not isinstance(whole, Settled):
+    if not _is_settled(whole):
         return calibrate(kernel, nest, sources, device, pool, budget, even=even)
     known = _known.calls.setdefault(device, {})
     layouts = tuple(replace(source.spec, name="", how="") for source in sources)
@@ -103,6 +103,10 @@ def calibrated(
 def _whole(kernel: Kernel) -> Kernel:
     """The kernel that one is a part of, or itself."""
     return kernel.kernel if isinstance(kernel, Part) else kernel
+
+
+def _is_settled(kernel: Kernel) -> bool:
+    return isinstance(kernel, Settled) and kernel.settled
 
 
 def calibrate(
@@ -217,8 +221,7 @@ def _measure(
 ) -> Calibration:
     sides = grid.shape_of(box)
     with device.attach(), pool.active():
-        whole = _whole(kernel)
-        read = not (isinstance(whole, Blind) and whole.blind)
+        read = not _is_settled(_whole(kernel))
         blocks = [read_block(s, o, device, box, read=read) for s, o in zip(sources, nest.operands, strict=True)]
         for block, operand in zip(blocks, nest.operands, strict=True):
             if operand.halo and device.machine.staged:  # as for every block: what the driver takes for it counts

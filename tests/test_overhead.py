@@ -7,6 +7,7 @@ import threading
 from collections import Counter
 from pathlib import Path
 from typing import Any
+from unittest.mock import MagicMock
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ from devices import MODES, at_work, machine, same
 from positions import at_positions
 
 import chunkflow as cf
+from chunkflow import calibrate
 from chunkflow.devices.numpy import NumpyDevice
 from chunkflow.testing import filled
 
@@ -134,6 +136,18 @@ def test_the_function_is_called_once_more_than_there_are_blocks() -> None:
     plan = cf.explain(lambda x: x, x, budget="300kB", device="cpu", chunks=(20, -1))
     cf.map(note, x, budget="300kB", device="cpu", chunks=(20, -1))
     assert len(calls) == len(plan.grid) + 1 == 21
+
+
+@pytest.mark.parametrize("name", ["sum", "mean", "var", "max", "count_nonzero"])
+def test_a_reduction_is_tried_once(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(calibrate, "_known", calibrate._Known())
+    tried = MagicMock(wraps=calibrate.calibrate)
+    monkeypatch.setattr(calibrate, "calibrate", tried)
+    x = filled((40, 50), "f4")
+    for array, axis in [(x, 0), (x + 1, 0), (x, 0), (x, 1), (x.astype("f8"), 0)]:
+        found, expected = (getattr(library, name)(array, axis=axis) for library in (cf, np))
+        np.testing.assert_allclose(found, expected, rtol=1e-6)
+    assert tried.call_count == 3, "another axis and another dtype are something else"
 
 
 def test_a_small_array_is_one_block_and_starts_one_lane() -> None:

@@ -28,17 +28,13 @@ class Informed(Protocol):
 
 @runtime_checkable
 class Settled(Protocol):
-    """A kernel, equal to others of its kind, that takes and returns as much for all blocks of one shape and dtype."""
+    """A kernel that if `settled` takes and returns as much for all blocks of one layout, whatever they hold.
 
-    settled: bool
-
-
-@runtime_checkable
-class Blind(Protocol):
-    """A kernel that if `blind` takes and returns as much for all blocks of one shape and dtype, whatever they hold."""
+    It is tried on zeros, and once where it is equal to others of its kind.
+    """
 
     @property
-    def blind(self) -> bool:
+    def settled(self) -> bool:
         """Whether it does."""
 
 

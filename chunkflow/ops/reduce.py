@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -38,7 +39,7 @@ class Aggregation:
         How many times its partial results a lane holds while it merges two of them, temporaries counted.
     strip : int
         Elements of a block of which a device with memory of its own holds temporaries at once; 0 for all.
-    blind : bool
+    settled : bool
         Whether what it returns and takes is the same for all blocks of one shape and dtype, whatever they hold.
     """
 
@@ -47,7 +48,7 @@ class Aggregation:
     aggregate: Callable[..., Any]
     copies: float = 2.0
     strip: int = 0
-    blind: bool = False
+    settled: bool = False
 
 
 @dataclass(frozen=True)
@@ -59,9 +60,9 @@ class Reduction:
     keepdims: bool = False
 
     @property
-    def blind(self) -> bool:
-        """See `chunkflow.ops.kernels.Blind`."""
-        return self.how.blind
+    def settled(self) -> bool:
+        """See `chunkflow.ops.kernels.Settled`."""
+        return self.how.settled
 
     def fold(
         self, value: Value | None, blocks: Sequence[Any], nest: Blockwise, grid: Grid, index: Shape, box: Region
@@ -88,43 +89,49 @@ class Reduction:
 
 
 # -- The reductions ------------------------------------------------------------------------------------------
+# Kept, so that the same is equal: then what a trial of it has shown is known when it comes again.
 
 
+@lru_cache
 def extreme(name: str, of: Callable[[Any], Any] | None = None) -> Aggregation:
     """``min``, ``max``, ``any`` or ``all``, of a function of the elements; or ``fmin``, ``fmax``, which skip NaN."""
     return Aggregation(
         lambda x, axes, box: (reduce(name, x if of is None else of(x), axes),),
         _each(UFUNCS[name]),
         lambda found: found,
-        blind=True,
+        settled=True,
     )
 
 
+@lru_cache
 def spread() -> Aggregation:
     """Greatest less least element."""
     return Aggregation(
         lambda x, axes, box: (reduce("min", x, axes), reduce("max", x, axes)),
         _each(np.minimum, np.maximum),
         lambda least, most: most - least,
-        blind=True,
+        settled=True,
     )
 
 
+@lru_cache
 def nonzero() -> Aggregation:
     """Number of elements that are not zero."""
-    return Aggregation(lambda x, axes, box: (_count(x != 0, axes),), _each(np.add), lambda found: found, blind=True)
+    return Aggregation(lambda x, axes, box: (_count(x != 0, axes),), _each(np.add), lambda found: found, settled=True)
 
 
+@lru_cache
 def product(wide: np.dtype, result: np.dtype, *, skip: bool = False) -> Aggregation:
     """Product; `skip` leaves NaN out."""
     return Aggregation(
         lambda x, axes, box: (reduce("prod", without_nan(x, 1)[0] if skip else x, axes, wide),),
         _each(np.multiply),
         lambda found: found.astype(result),
-        blind=not skip,
+        settled=not skip,
     )
 
 
+@lru_cache
 def total(
     wide: np.dtype, result: np.dtype, of: Callable[[Any], Any] | None = None, power: float = 1, *, skip: bool = False
 ) -> Aggregation:
@@ -140,9 +147,10 @@ def total(
         return (found if power == 1 else np.sqrt(found) if power == 0.5 else found**power).astype(result)
 
     copies, strip = 4.0 if _is_tight(result) else 2.0, 0 if of is None else STRIP
-    return Aggregation(chunk, _plus, aggregate, copies, strip, blind=not skip)
+    return Aggregation(chunk, _plus, aggregate, copies, strip, settled=not skip)
 
 
+@lru_cache
 def average(wide: np.dtype, result: np.dtype, count: int, *, skip: bool = False) -> Aggregation:
     """Mean of `count` elements; `skip` leaves NaN out, and counts what is left."""
 
@@ -158,7 +166,7 @@ def average(wide: np.dtype, result: np.dtype, count: int, *, skip: bool = False)
     def aggregate(found: Any, lost: Any, number: Any = None) -> Any:
         return (_whole(found, lost) / (np.float64(count) if number is None else number)).astype(result)
 
-    return Aggregation(chunk, merge, aggregate, 4.0 if _is_tight(result) else 2.0, blind=not skip)
+    return Aggregation(chunk, merge, aggregate, 4.0 if _is_tight(result) else 2.0, settled=not skip)
 
 
 def weighted(wide: np.dtype, result: np.dtype, count: int, place: Callable[[Any], Any]) -> Aggregation:
@@ -183,6 +191,7 @@ def weighted(wide: np.dtype, result: np.dtype, count: int, place: Callable[[Any]
     return Aggregation(chunk, merge, aggregate, copies=5.0, strip=STRIP)
 
 
+@lru_cache
 def moments(wide: np.dtype, result: np.dtype, ddof: float, *, root: bool, skip: bool = False) -> Aggregation:
     """Variance, or its square root, from the number, the mean in two parts, and the centred sum of squares.
 
@@ -230,7 +239,7 @@ def moments(wide: np.dtype, result: np.dtype, ddof: float, *, root: bool, skip: 
             found = np.where(number > ddof, found, np.nan)
         return (np.sqrt(found) if root else found).astype(result)
 
-    return Aggregation(chunk, merge, aggregate, copies=3.0, strip=0 if skip else STRIP, blind=not skip)
+    return Aggregation(chunk, merge, aggregate, copies=3.0, strip=0 if skip else STRIP, settled=not skip)
 
 
 def position(name: str, extents: Shape, count: int, *, flat: bool, skip: bool = False) -> Aggregation:

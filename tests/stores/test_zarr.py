@@ -15,6 +15,7 @@ from chunkflow.errors import ArgumentError, ArgumentTypeError, OutputExistsError
 from chunkflow.grid import whole
 from chunkflow.spec import default_chunks
 from chunkflow.stores import Source, Target, open_source, open_target
+from chunkflow.stores.zarr import METADATA
 from chunkflow.testing import PathSinkContract, SinkContract, SourceContract, filled
 
 
@@ -157,6 +158,29 @@ def test_an_array_is_the_same_by_path_and_as_a_member(tmp_path: Path) -> None:
     assert not by_path.footprint.overlaps(other)
     one, two = (open_source(create(MemoryStore(), np.zeros(3))) for _ in range(2))
     assert one.footprint != two.footprint
+
+
+@pytest.mark.filterwarnings("ignore:Both zarr.json")
+@pytest.mark.parametrize("others", [None, "0.zarr"])
+@pytest.mark.parametrize("version", [2, 3])
+def test_a_path_is_opened_as_zarr_opens_it(tmp_path: Path, version: int, others: str | None) -> None:
+    """Also where its metadata are read without zarr's event loop, and where there are some of the other format too."""
+    array = filled((7, 5), ">f4")
+    made = create(tmp_path / "u.zarr", array[:5], zarr_format=version, fill_value=np.nan, attributes={"unit": "m"})
+    made.resize((7, 5))
+    if others is not None:
+        create(tmp_path / others, array, zarr_format=5 - version)
+        name = METADATA[version - 2]
+        (tmp_path / "u.zarr" / name).write_bytes((tmp_path / others / name).read_bytes())
+    sources = [open_source(tmp_path / "u.zarr"), open_source(zarr.open_array(tmp_path / "u.zarr", mode="r"))]
+    assert sources[0].spec == sources[1].spec
+    found, expected = (np.empty((7, 5), "f4") for _ in sources)
+    for source, out in zip(sources, (found, expected), strict=True):
+        source.read(whole((7, 5)), out)
+    np.testing.assert_array_equal(found, expected)
+    if others is None:
+        np.testing.assert_array_equal(found[:5], array[:5])
+        assert np.isnan(found[5:]).all()
 
 
 def test_a_group_is_no_array_and_its_arrays_are_listed(tmp_path: Path) -> None:
