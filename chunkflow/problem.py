@@ -106,9 +106,11 @@ class Problem:
             if spec.chunks is not None and not spec.raw:
                 decode += math.ceil(touched / (known.host if known else 1))
         outputs = partials = 0
+        stored = list[tuple[int, bool, bool]]()
         late = machine.staged or any(spec.remote for spec in self.outputs)
         for part in op.parts:
             stores = math.prod(n for a, n in enumerate(counts) if a not in part.folded)
+            stored += [(stores, False, False)] * len(part.numbers)
             # Only the last of the steps that are combined gives a result: of `depth` steps on their way, so many do.
             waiting = -(-depth // max(blocks // max(stores, 1), 1)) if late else lanes
             outputs += min(waiting, max(stores, 1)) * sum(rounded(out_bytes[i], page) for i in part.numbers)
@@ -148,10 +150,9 @@ class Problem:
             elif op.folded:  # results are small
                 share_in = 1.0
             pairs = zip(op.operands, self.operands, strict=True)
-            spread = [(o.spreads(s.order, counts), o.wraps(s.order)) for o, s in pairs]
-            ring_in = self._ring(self.operands, cuts_in, in_shapes, spread, blocks, share_in, loads=True)
-            never = [(False, False)] * len(cuts_out)
-            ring_out = self._ring(self.outputs, cuts_out, out_shapes, never, blocks, share_out)
+            spread = [(blocks, o.spreads(s.order, counts), o.wraps(s.order)) for o, s in pairs]
+            ring_in = self._ring(self.operands, cuts_in, in_shapes, spread, share_in, loads=True)
+            ring_out = self._ring(self.outputs, cuts_out, out_shapes, stored, share_out)
         staging = sum(r.device_bytes(page) for r in (ring_in, ring_out) if r)
         coding = Coding()
         if not machine.staged:
@@ -232,21 +233,21 @@ class Problem:
         specs: Sequence[ArraySpec],
         cuts: Sequence[Cut],
         shapes: Sequence[Shape],
-        spread: Sequence[tuple[bool, bool]],
-        blocks: int,
+        moved: Sequence[tuple[int, bool, bool]],
         share: float,
         *,
         loads: bool = False,
     ) -> Ring | None:
         """Ring for one direction, which moves this `share` of all bytes.
 
-        `spread` says of each array whether its pieces are scattered by its halo, and whether some are of short rows.
+        `moved` says of each array how many blocks of it are, whether its pieces are scattered by its halo, and whether
+        some are of short rows.
         """
         if not specs:
             return None
         largest = scattered = pieces = 0
         landing = grouped = False
-        for spec, cut, shape, (apart, short) in zip(specs, cuts, shapes, spread, strict=True):
+        for spec, cut, shape, (blocks, apart, short) in zip(specs, cuts, shapes, moved, strict=True):
             if cut.batch is not None:
                 largest, grouped = max(largest, cut.batch.piece), grouped or cut.batch.group > 1
                 pieces += blocks * -(-cut.batch.number // cut.batch.group)

@@ -552,6 +552,17 @@ def test_chunks_that_are_files_have_a_rate_and_as_many_threads_as_there_are(tmp_
     assert threads == {None: (8, 16), "auto": (8, 8)}
 
 
+def test_no_more_threads_store_results_than_there_are_pieces_of_them() -> None:
+    device, x = NumpyDevice(staged=True, machine=GPU), np.broadcast_to(np.float32(1), (256, 1024, 1024))
+    threads = []
+    for axis in (None, 0, (1, 2), 2):
+        plan = cf.explain(cf.sum, x, axis=axis, device=device, budget="200MB")
+        assert len(plan.grid) > 16
+        assert plan.ring_out is not None
+        threads.append(plan.ring_out.threads)
+    assert threads == [1, 1, 8, 8], "of a reduction to a number, one"
+
+
 @given(st.lists(st.integers(0, 10**12), min_size=5, max_size=5), st.integers(1, 1000))
 def test_more_slots_are_no_slower(amounts: list[int], blocks: int) -> None:
     seconds = [estimate(GPU, Traffic(*amounts), blocks, depth).seconds for depth in (1, 2, 3)]
