@@ -12,6 +12,7 @@ import math
 from collections.abc import Callable, Sequence
 
 from chunkflow import grid as _grid
+from chunkflow.cost import PANEL
 from chunkflow.grid import Shape, Turns
 from chunkflow.ops.product import Contraction
 from chunkflow.plan import Plan
@@ -31,6 +32,12 @@ MOST_TOGETHER = 8
 
 NEAR_END = 1.01
 """Of runs that end so much later than the soonest the one of the largest tiles is taken: its products are faster."""
+
+BESIDE = 1.25
+"""Times as long as alone that an operand takes to be loaded while tiles are computed."""
+
+LONG = 10
+"""A panel takes so many times as long as what it costs besides (`chunkflow.cost.PANEL`); twice that was no faster."""
 
 LEAST_PANEL = 512
 """The first panel is cut where its side is a multiple of this, so that parts of it suit kernels for matrices."""
@@ -60,56 +67,72 @@ def in_turn(problem: Problem, plan: Plan, units: Sequence[int]) -> Plan:
         return plan
     least, extent, side = math.lcm(FULL, units[axis]), op.extents[axis], plan.block[axis]
     step = least * max(1, side // least // SIZES)
-    seconds, heads = _ended(problem, plan, axis), _heads(problem, plan)
+    blocks = {rows: _block(problem, plan, axis, rows) for rows in {side, *range(step, side, step)}}
+    seconds = _ended(problem, plan, axis)
     known = {
-        (rows, together): seconds(rows, together)
-        for rows in {side, *range(step, side, step)}
+        (rows, together): seconds(block, together)
+        for rows, block in blocks.items()
         for together in range(1, min(MOST_TOGETHER, extent // rows) + 1)
     }
     while (side, 1) in known:
         # Of those that are about as fast the one with the largest tiles, and the most memory left for panels.
         soon = min(known.values()) * NEAR_END
         rows, together = max((n for n, t in known.items() if t <= soon), key=lambda n: (n[0], -n[1]))
-        block = tuple(rows if a == axis else n for a, n in enumerate(plan.block))
+        turns = Turns(together, _heads(problem, blocks[rows]))
         depths = range(MOST_AHEAD, max(problem.machine.depths) - 1, -1)
-        plans = (problem.plan(block, depth, plan.resident, Turns(together, heads)) for depth in depths)
+        plans = (problem.plan(blocks[rows], depth, plan.resident, turns) for depth in depths)
         if found := next((p for p in plans if p.memory.total <= problem.budget), None):
             return found
         del known[rows, together]
     return plan
 
 
-def _heads(problem: Problem, plan: Plan) -> tuple[Shape, ...]:
+def _block(problem: Problem, plan: Plan, axis: int, rows: int) -> Shape:
+    """The plan's block with so many rows, and panels of which each costs little beside the time that it takes."""
+    op, block = problem.op, [rows if a == axis else n for a, n in enumerate(plan.block)]
+    assert isinstance(op, Contraction)
+    for folded in [a for a, n in enumerate(plan.grid.counts) if n > 1 and a in op.folded]:
+        share = math.prod(n / extent for n, extent in zip(block, op.extents, strict=True))
+        while op.work * share / problem.machine.products < LONG * PANEL and 4 * block[folded] <= op.extents[folded]:
+            block[folded], share = 2 * block[folded], 2 * share
+    return tuple(block)
+
+
+def _heads(problem: Problem, block: Shape) -> tuple[Shape, ...]:
     """A quarter of the first panel, and the rest of it: what is awaited before anything is computed is so much less."""
-    folded = [a for a, n in enumerate(plan.grid.counts) if n > 1 and a in problem.op.folded]
+    op = problem.op
+    folded = [a for a, n in enumerate(op.extents) if n > block[a] and a in op.folded]
     chunked = any(s.chunks for s in problem.operands)
-    if len(folded) != 1 or chunked or plan.block[folded[0]] % LEAST_PANEL:
+    if len(folded) != 1 or chunked or block[folded[0]] % LEAST_PANEL:
         return ()
-    panel = plan.block[folded[0]]
-    return tuple((panel // 4, panel - panel // 4) if a in folded else () for a in range(len(plan.block)))
+    panel = block[folded[0]]
+    return tuple((panel // 4, panel - panel // 4) if a in folded else () for a in range(len(block)))
 
 
-def _ended(problem: Problem, plan: Plan, axis: int) -> Callable[[int, int], float]:
-    """When a product's last tile is stored, by their side along `axis` and the number that are computed together."""
+def _ended(problem: Problem, plan: Plan, axis: int) -> Callable[[Shape, int], float]:
+    """When a product's last tile is stored, by blocks that divide `axis`, and the tiles that are computed together."""
     op, machine = problem.op, problem.machine
     assert isinstance(op, Contraction)
-    extent, steps = op.extents[axis], math.prod(plan.grid.counts[a] for a in op.folded)
+    extent = op.extents[axis]
     back = sum(s.nbytes for s in problem.outputs) / extent / machine.download
     work = op.work / machine.products / extent
     rate = machine.upload if all(s.in_memory for s in problem.operands) else machine.loading
     own = sum(problem.operands[i].nbytes for i in plan.resident) / rate
     others = (plan.traffic.upload / rate - own) / extent
 
-    def seconds(rows: int, together: int) -> float:
-        begun = (own + rows * others) / steps
-        computed = max(begun + rows * together * work, own + rows * together * others)
+    def seconds(block: Shape, together: int) -> float:
+        rows, steps = block[axis], math.prod(_grid.count(op.extents[a], block[a]) for a in op.folded)
+        taken, loaded = rows * work + steps * PANEL, BESIDE * (own + rows * together * others)
+        begun = (own + rows * others) / steps / (4 if _heads(problem, block) else 1)
+        computed = max(begun + together * taken, loaded + together * taken / steps)
         landed, ends = 0.0, list[float]()
         for tile in range(_grid.count(extent, rows)):
             side = min(rows, extent - tile * rows)
             if tile < together:
-                done = computed - (together - 1 - tile) * rows * work / steps
+                done = computed - (together - 1 - tile) * taken / steps
             else:  # it takes the place of one that is stored
-                computed = done = max(computed, ends[tile - together - 1] if tile > together else 0.0) + side * work
+                begins = max(computed, ends[tile - together - 1] if tile > together else 0.0)
+                computed = done = begins + side * work + steps * PANEL
             landed = max(landed, done) + side * back
             ends.append(landed)
         return landed

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import MagicMock
 
 import numpy as np
 import pytest
@@ -22,8 +23,8 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 import chunkflow as cf
-from chunkflow import errors, linalg, planner, search
-from chunkflow.cost import Machine
+from chunkflow import calibrate, errors, linalg, planner, search, turns
+from chunkflow.cost import PANEL, Machine
 from chunkflow.devices import rates
 from chunkflow.devices.numpy import NumpyDevice
 from chunkflow.grid import Grid, Turns
@@ -412,23 +413,24 @@ def test_a_product_reads_what_its_plan_says(mode: str, shape: tuple[int, int, in
     assert plan.bytes_in <= 1.02 * fewest_bytes(m, k, n, budget - plan.memory.staging, plan.depth)
 
 
-def test_a_product_is_tried_once_by_each_thread_for_arrays_of_one_layout() -> None:
-    device = NumpyDevice()
+def test_a_product_is_tried_once_by_each_thread_for_arrays_of_one_layout(monkeypatch: pytest.MonkeyPatch) -> None:
+    device, tried = NumpyDevice(), MagicMock(wraps=calibrate.calibrate)
+    monkeypatch.setattr(calibrate, "calibrate", tried)
 
-    def beyond_its_plan(x: np.ndarray) -> int:
-        a = CountingSource(x)
+    def trials(x: np.ndarray) -> int:
+        a, before = CountingSource(x), tried.call_count
         linalg.gram(a, budget="1MB", device=device)
-        return a.bytes_read - x.nbytes
+        assert a.bytes_read == x.nbytes, "trials read nothing"
+        return tried.call_count - before
 
     x, other = noise((50, 20), "f4"), noise((50, 20), "f4", 1)
-    assert beyond_its_plan(x) > 0
-    assert beyond_its_plan(other) == 0
-    assert beyond_its_plan(x[1:]) > 0, "another shape"
-    assert beyond_its_plan(x.astype("f8")) > 0, "another dtype"
+    assert [trials(x), trials(other)] == [1, 0]
+    assert trials(x[1:]) == 1, "another shape"
+    assert trials(x.astype("f8")) == 1, "another dtype"
     with ThreadPoolExecutor(1) as thread:
-        assert thread.submit(beyond_its_plan, x).result() > 0, "a library may have memory for each thread"
+        assert thread.submit(trials, x).result() == 1, "a library may have memory for each thread"
     device = NumpyDevice()
-    assert beyond_its_plan(x) > 0, "another device"
+    assert trials(x) == 1, "another device"
 
 
 MATRICES = [(16384, 16384), (16384, 16384)]
@@ -447,6 +449,8 @@ def test_the_first_tiles_take_turns_while_an_operand_is_loaded() -> None:
     assert sum(rows) == 16384
     assert rows[-1] < rows[0], "the last one's way back is awaited"
     assert plan.memory.total <= plan.budget
+    multiplied = math.prod(plan.block) / A_GPU.products
+    assert turns.LONG * PANEL <= multiplied < 2 * turns.LONG * PANEL, "a tile is added to no more often than it must"
     assert f"first   {plan.turns.together} tiles in turn" in str(plan)
     order = [(step.index[0], step.index[2]) for step in plan.steps()]
     panels = plan.grid.counts[2]
