@@ -132,9 +132,9 @@ def batch_of(spec: ArraySpec, operand: Operand, block: Shape, extents: Shape, ma
     nbytes = _chunk(spec)
     number = _most(spec, operand, block, extents)
     group = max(1, min(PIECES * machine.piece // room(nbytes), number))
-    seconds = max(nbytes / found.chunk, number * nbytes / found.peak)
     items = nbytes // found.item + FEW if found.item else 1
     temporary = found.temporary(number * items, nbytes, number * nbytes)
+    seconds = found.seconds(number, nbytes)
     return Batch(spec.codec, number, nbytes, items, bool(found.item), group, temporary, seconds)
 
 

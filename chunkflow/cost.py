@@ -24,6 +24,8 @@ class Decoding:
     codec : str
     chunk : float
         Bytes per second of one chunk, which is decoded no faster however few there are beside it.
+    start, step : float, int
+        Seconds that a chunk takes besides if it has so many bytes, or more; if it has less, as much less.
     peak : float
         Bytes per second of all together, at most.
     temporary : callable
@@ -41,6 +43,18 @@ class Decoding:
     temporary: Callable[[int, int, int], int]
     host: float = 1.0
     item: int = 0
+    start: float = 0.0
+    step: int = 1
+
+    def seconds(self, number: int, nbytes: int) -> float:
+        """Of so many chunks of so many bytes.
+
+        >>> d = Decoding("zstd", chunk=10, peak=100, temporary=max, start=3, step=20)
+        >>> d.seconds(1, 10), d.seconds(1, 30), d.seconds(40, 30)
+        (2.5, 6.0, 12.0)
+        """
+        one = self.start * min(nbytes / self.step, 1) + nbytes / self.chunk
+        return max(one, number * nbytes / self.peak)
 
 
 @dataclass(frozen=True)
