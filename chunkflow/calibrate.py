@@ -43,10 +43,10 @@ MOST_KNOWN = 256
 
 
 class _Known(threading.local):
-    """What calls have shown."""
+    """What calls have shown, and whether one more has shown the same."""
 
     def __init__(self) -> None:
-        self.calls: WeakKeyDictionary[Device, dict[Hashable, Calibration]] = WeakKeyDictionary()
+        self.calls: WeakKeyDictionary[Device, dict[Hashable, tuple[Calibration, bool]]] = WeakKeyDictionary()
 
 
 _known = _Known()
@@ -83,21 +83,30 @@ class Calibration:
 def calibrated(
     kernel: Kernel, nest: Blockwise, sources: Sequence[Source], device: Device, pool: Pool, budget: int, *, even: bool
 ) -> Calibration:
-    """`calibrate`, once where its arrays' layout tells all of a kernel (`chunkflow.ops.kernels.Settled`).
+    """`calibrate`, until two calls in a row say the same, where its arrays' layout tells all of a kernel (`Settled`).
 
-    By thread, since libraries take memory for each. Parts of one size, wherever they lie, are the same.
+    A single one may count what other threads allocate. By thread, since libraries take memory for each. Parts of one
+    size, wherever they lie, are the same.
     """
     whole = _whole(kernel)
     if not _is_settled(whole):
         return calibrate(kernel, nest, sources, device, pool, budget, even=even)
     known = _known.calls.setdefault(device, {})
     layouts = tuple(replace(source.spec, name="", how="") for source in sources)
-    key = (type(kernel), whole, nest.anywhere, layouts, budget, even)
-    if key not in known:
-        if len(known) == MOST_KNOWN:
-            known.clear()
-        known[key] = calibrate(kernel, nest, sources, device, pool, budget, even=even)
-    return known[key]
+    key = (type(kernel), whole, nest.anywhere, layouts, _most_bytes(device, budget), even)
+    if key not in known and len(known) == MOST_KNOWN:
+        known.clear()
+    last, sure = known.get(key, (None, False))
+    if last is None or not sure:
+        seen = calibrate(kernel, nest, sources, device, pool, budget, even=even)
+        known[key] = seen, seen == last
+        return seen
+    return last
+
+
+def _most_bytes(device: Device, budget: int) -> int:
+    """Of the largest operand's block: all that a call takes of a budget, unless memory runs out."""
+    return max(LEAST_BYTES, min(STAGED_BYTES if device.machine.staged else SHARED_HOST_BYTES, budget // 32))
 
 
 def _whole(kernel: Kernel) -> Kernel:
@@ -137,8 +146,7 @@ def calibrate(
         Whatever the function raised, with a note that names the region.
     """
     itemsize = max([s.spec.dtype.itemsize for s in sources], default=1)
-    nbytes = STAGED_BYTES if device.machine.staged else SHARED_HOST_BYTES
-    target = min(max(LEAST_BYTES, min(nbytes, budget // 32)) // itemsize, most or 1 << 62)
+    target = min(_most_bytes(device, budget) // itemsize, most or 1 << 62)
     units = [n if a in nest.whole else 1 for a, n in enumerate(nest.extents)]
     order = tuple(range(len(nest.extents)))
     caps = _within_chunks(nest, sources, target)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import lru_cache
 from typing import Any, Unpack
 
 import numpy as np
@@ -249,13 +250,11 @@ def norm(x: Any, ord: Any = None, axis: Axis = None, keepdims: bool = False, **o
     def make(specs: Sequence[ArraySpec], axes: Axes) -> Aggregation:
         dtype = specs[0].dtype if specs[0].dtype.kind in "fc" else np.dtype("f8")
         result = np.empty(0, dtype).real.dtype
-        wide = np.result_type(result, "f8")
-        full = np.result_type(dtype, wide)
         if len(axes) == 2 and ord in ORDERS_OF_LINES:
             no_empty(f"norm of order {ord}", specs[0].shape, axes)
             lines = (lines_axis(ord, axis, len(specs[0].shape)),)
             (summed,) = set(axes) - set(lines)
-            sums = ops.total(wide, wide, of=lambda x: abs(x.astype(full)))
+            sums = norm_of_vectors(1, dtype, np.result_type(result, "f8"))
             best = np.max if ord > 0 else np.min
             return ops.Aggregation(
                 lambda x, axes, box: sums.chunk(x, (summed,), box),
@@ -266,14 +265,7 @@ def norm(x: Any, ord: Any = None, axis: Axis = None, keepdims: bool = False, **o
         kind = norm_kind(ord, axis, axes)
         if kind in (np.inf, -np.inf):
             no_empty(f"norm of order {kind}", specs[0].shape, axes)
-            return ops.extreme("max" if kind > 0 else "min", of=lambda x: abs(x.astype(dtype, copy=False)))
-        if kind == 0:
-            return ops.total(wide, result, of=lambda x: x != 0)
-        if kind == 1:
-            return ops.total(wide, result, of=lambda x: abs(x.astype(full)))
-        if kind == 2:
-            return ops.total(wide, result, of=lambda x: ops.squares(x.astype(full)), power=0.5)
-        return ops.total(wide, result, of=lambda x: abs(x.astype(full)) ** kind, power=1 / kind)
+        return norm_of_vectors(kind, dtype, result)
 
     def whole_lines(specs: Sequence[ArraySpec]) -> Blockwise:
         ndim = len(specs[0].shape)
@@ -282,6 +274,22 @@ def norm(x: Any, ord: Any = None, axis: Axis = None, keepdims: bool = False, **o
         return replace(op, whole=frozenset({lines_axis(ord, axis, ndim)})) if two else op
 
     return request(make, (x,), axis, keepdims, whole_lines, **options)
+
+
+@lru_cache
+def norm_of_vectors(kind: float, dtype: np.dtype, result: np.dtype) -> Aggregation:
+    """Norm of vectors. Kept, since what it is made of is told apart by the very functions that are given here."""
+    wide = np.result_type(result, "f8")
+    full = np.result_type(dtype, wide)
+    if kind in (np.inf, -np.inf):
+        return ops.extreme("max" if kind > 0 else "min", of=lambda x: abs(x.astype(dtype, copy=False)))
+    if kind == 0:
+        return ops.total(wide, result, of=lambda x: x != 0)
+    if kind == 1:
+        return ops.total(wide, result, of=lambda x: abs(x.astype(full)))
+    if kind == 2:
+        return ops.total(wide, result, of=lambda x: ops.squares(x.astype(full)), power=0.5)
+    return ops.total(wide, result, of=lambda x: abs(x.astype(full)) ** kind, power=1 / kind)
 
 
 def check_order(ord: Any) -> None:

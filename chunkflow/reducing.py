@@ -72,7 +72,7 @@ def request(
         how = make(specs, axes)
         kept = tuple(None if a in axes else a for a in range(len(shape)) if keepdims or a not in axes)
         op = nest([shape]) if nested is None else nested(specs)
-        kernel = Reduction(how, axes, keepdims or squeezed)
+        kernel = Reduction(how, axes, bool(keepdims or squeezed))
         block = block_sides(chunks, shape)
         return Declared(op, kernel, kept, block=block, strips=(0, how.strip), copies=how.copies)
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import threading
 from collections import Counter
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from unittest.mock import MagicMock
@@ -138,16 +141,31 @@ def test_the_function_is_called_once_more_than_there_are_blocks() -> None:
     assert len(calls) == len(plan.grid) + 1 == 21
 
 
-@pytest.mark.parametrize("name", ["sum", "mean", "var", "max", "count_nonzero"])
-def test_a_reduction_is_tried_once(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def trials(monkeypatch: pytest.MonkeyPatch, workspaces: Iterator[float]) -> MagicMock:
+    """Calls of a function before its runs, of which nobody knows any yet; what they allocate is given."""
+    real = calibrate.calibrate
+
+    def tried(*args: Any, **kwargs: Any) -> calibrate.Calibration:
+        return replace(real(*args, **kwargs), workspace=next(workspaces), state=(8.0,))
+
     monkeypatch.setattr(calibrate, "_known", calibrate._Known())
-    tried = MagicMock(wraps=calibrate.calibrate)
-    monkeypatch.setattr(calibrate, "calibrate", tried)
-    x = filled((40, 50), "f4")
-    for array, axis in [(x, 0), (x + 1, 0), (x, 0), (x, 1), (x.astype("f8"), 0)]:
-        found, expected = (getattr(library, name)(array, axis=axis) for library in (cf, np))
-        np.testing.assert_allclose(found, expected, rtol=1e-6)
-    assert tried.call_count == 3, "another axis and another dtype are something else"
+    monkeypatch.setattr(calibrate, "calibrate", mock := MagicMock(wraps=tried))
+    return mock
+
+
+@pytest.mark.parametrize("name", ["sum", "mean", "var", "max", "count_nonzero", "norm"])
+def test_a_reduction_is_tried_until_two_calls_say_the_same(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A single one may count what other threads allocate."""
+    tried, x = trials(monkeypatch, itertools.chain([9.0, 3.0], itertools.repeat(5.0))), filled((40, 50), "f4")
+    called = []
+    for array, axis in [(x, 0), (x + 1, 0), *[(x, 0)] * 3, *[(x, 1)] * 3, *[(x.astype("f8"), 0)] * 3]:
+        before = tried.call_count
+        reduce = np.linalg.norm if name == "norm" else getattr(np, name)
+        np.testing.assert_allclose(
+            getattr(cf, name)(array, axis=axis, device="cpu"), reduce(array, axis=axis), rtol=1e-6
+        )
+        called.append(tried.call_count - before)
+    assert called == [1, 1, 1, 1, 0, 1, 1, 0, 1, 1, 0], "another axis and another dtype are something else"
 
 
 def test_a_small_array_is_one_block_and_starts_one_lane() -> None:

@@ -56,21 +56,24 @@ def open_zarr(path: str) -> ZarrSource:
         Zarr cannot open the array.
     """
     try:
-        array = _described(path) or zarr.open_array(path, mode="r")
+        array = _described(path)
+        if array is None:
+            array = zarr.open_array(path, mode="r")
     except Exception as error:
         raise ReadError(f"cannot open the zarr array {path}: {error}", path=path, cause=error) from error
     return ZarrSource(array)
 
 
 def _described(path: str) -> AnyArray | None:
-    """The array of a directory that has metadata of one format: of two, zarr says which hold.
+    """The array, but for attributes of format 2, if one file describes it; what else there is, zarr says.
 
     Its event loop and threads take turns so often to read that file that a run had not begun for 3 ms.
     """
-    metadata = [file for name in METADATA if (file := Path(path, name)).is_file()]
-    if len(metadata) != 1:
+    files = [file for name in METADATA if (file := Path(path, name)).is_file()]
+    metadata = json.loads(files[0].read_bytes()) if len(files) == 1 else None
+    if not isinstance(metadata, dict):
         return None
-    return zarr.Array.from_dict(StorePath(LocalStore(path, read_only=True)), json.loads(metadata[0].read_bytes()))
+    return zarr.Array.from_dict(StorePath(LocalStore(path, read_only=True)), metadata)
 
 
 def members(path: str) -> list[str]:

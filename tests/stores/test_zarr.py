@@ -183,6 +183,26 @@ def test_a_path_is_opened_as_zarr_opens_it(tmp_path: Path, version: int, others:
         assert np.isnan(found[5:]).all()
 
 
+@pytest.mark.parametrize("version", [2, 3])
+def test_a_path_is_opened_without_zarrs_event_loop(
+    tmp_path: Path, version: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    array = filled((7, 5), "f4")
+    create(tmp_path / "u.zarr", array, zarr_format=version)
+    monkeypatch.setattr(zarr, "open_array", None)
+    source, found = open_source(tmp_path / "u.zarr"), np.empty((7, 5), "f4")
+    source.read(whole((7, 5)), found)
+    np.testing.assert_array_equal(found, array)
+
+
+@pytest.mark.parametrize("text", ["[]", "null", "7", '"x"', "{}", "{"])
+def test_damaged_metadata_of_format_2_are_a_read_error_that_says_why(tmp_path: Path, text: str) -> None:
+    (tmp_path / "u.zarr").mkdir()
+    (tmp_path / "u.zarr" / ".zarray").write_text(text)
+    with pytest.raises(ReadError, match=r"cannot open the zarr array .*u\.zarr: .+"):
+        open_source(tmp_path / "u.zarr")
+
+
 def test_a_group_is_no_array_and_its_arrays_are_listed(tmp_path: Path) -> None:
     group = zarr.open_group(tmp_path / "sim.zarr", mode="a")
     group.create_array("u", shape=(4,), chunks=(2,), dtype="f4")
