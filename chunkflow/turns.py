@@ -69,12 +69,14 @@ def in_turn(problem: Problem, plan: Plan, units: Sequence[int]) -> Plan:
     step = least * max(1, side // least // SIZES)
     blocks = {rows: _block(problem, plan, axis, rows) for rows in {side, *range(step, side, step)}}
     seconds = _ended(problem, plan, axis)
+    latest = seconds(plan.block, 1)  # as it is
     known = {
-        (rows, together): seconds(block, together)
+        (rows, together): ended
         for rows, block in blocks.items()
         for together in range(1, min(MOST_TOGETHER, extent // rows) + 1)
+        if (ended := seconds(block, together)) <= latest
     }
-    while (side, 1) in known:
+    while known:
         # Of those that are about as fast the one with the largest tiles, and the most memory left for panels.
         soon = min(known.values()) * NEAR_END
         rows, together = max((n for n, t in known.items() if t <= soon), key=lambda n: (n[0], -n[1]))

@@ -17,7 +17,7 @@ import pytest
 import zarr
 import zarr.codecs as codecs
 from compiled import BUILT
-from decoders import CompiledDecodingDevice, Decodes, DecodingDevice, unshuffled
+from decoders import CompiledDecodingDevice, Decodes, DecodingDevice, temporary, unshuffled
 from devices import MODES, PAGES, at_work
 from hypothesis import given
 from hypothesis import strategies as st
@@ -28,6 +28,7 @@ import chunkflow as cf
 from chunkflow import compiled
 from chunkflow.batches import ROWS, batch_of
 from chunkflow.cost import Decoding
+from chunkflow.devices import nvcomp
 from chunkflow.devices.base import Edge
 from chunkflow.devices.clock import ClockDevice
 from chunkflow.devices.numpy import NumpyPool
@@ -418,6 +419,20 @@ def test_a_batch_has_room_for_every_block(drawn: tuple[Operand, ArraySpec, Shape
         assert most == found.number
     assert found.room >= found.nbytes + found.nbytes // 256 + 64  # more than zstd's and LZ4's own bounds
     assert found.encoded == found.number * found.room
+
+
+def test_a_batch_takes_as_long_as_its_first_block_or_as_all_its_bytes() -> None:
+    """So frames of zstd, whose blocks are decoded side by side, come in large batches however small they are."""
+    known = nvcomp.CODECS["zstd"]
+    decoding = Decoding("zstd", known.chunk, known.peak, temporary, start=known.start, step=known.step)
+    device = replace(DecodingDevice().machine, decodings=(decoding,))
+    operand, seconds = Operand((0, 1, 2)), {}
+    for side, number in ((32, 1), (64, 1), (64, 512), (128, 1)):
+        block = (number * side, side, side)
+        spec = ArraySpec("x", block, np.dtype("f4"), (side,) * 3, codec="zstd")
+        seconds[side, number] = batch_of(spec, operand, block, block, device).seconds
+    # As measured: 7.0, 8.2, 8.9 and 16.7 ms.
+    assert list(seconds.values()) == pytest.approx([7.0e-3, 8.2e-3, 8.9e-3, 16.7e-3], rel=0.1)
 
 
 # -- What the host lets through ------------------------------------------------------------------------------

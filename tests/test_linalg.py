@@ -413,19 +413,22 @@ def test_a_product_reads_what_its_plan_says(mode: str, shape: tuple[int, int, in
     assert plan.bytes_in <= 1.02 * fewest_bytes(m, k, n, budget - plan.memory.staging, plan.depth)
 
 
-def test_a_product_is_tried_once_by_each_thread_for_arrays_of_one_layout(monkeypatch: pytest.MonkeyPatch) -> None:
-    device, tried = NumpyDevice(), MagicMock(wraps=calibrate.calibrate)
+def test_a_product_is_tried_by_each_thread_for_arrays_of_one_layout(monkeypatch: pytest.MonkeyPatch) -> None:
+    device, real = NumpyDevice(), calibrate.calibrate
+    tried = MagicMock(wraps=lambda *args, **kwargs: replace(real(*args, **kwargs), workspace=1.0))
     monkeypatch.setattr(calibrate, "calibrate", tried)
 
-    def trials(x: np.ndarray) -> int:
-        a, before = CountingSource(x), tried.call_count
-        linalg.gram(a, budget="1MB", device=device)
-        assert a.bytes_read == x.nbytes, "trials read nothing"
+    def trials(*arrays: np.ndarray) -> int:
+        before = tried.call_count
+        for x in arrays:
+            a = CountingSource(x)
+            linalg.gram(a, budget="1MB", device=device)
+            assert a.bytes_read == x.nbytes, "trials read nothing"
         return tried.call_count - before
 
     x, other = noise((50, 20), "f4"), noise((50, 20), "f4", 1)
-    assert [trials(x), trials(other)] == [1, 0]
-    assert trials(x[1:]) == 1, "another shape"
+    assert trials(x, other, x, other) == 2, "once, and once more to be sure"
+    assert trials(x[1:], x[1:], x[1:]) == 2, "another shape"
     assert trials(x.astype("f8")) == 1, "another dtype"
     with ThreadPoolExecutor(1) as thread:
         assert thread.submit(trials, x).result() == 1, "a library may have memory for each thread"
