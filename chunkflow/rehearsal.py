@@ -7,6 +7,7 @@ is made with what is seen here, for it is never twice the same, and results woul
 from __future__ import annotations
 
 import math
+import statistics
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -32,8 +33,11 @@ from chunkflow.step import Step
 from chunkflow.stores.base import Source
 from chunkflow.trace import Trace
 
-CALLS = 2
-"""Of each lane, at least, after one that does not count."""
+CALLS, MOST_CALLS = 2, 7
+"""Of each lane, at least, after one that does not count; and at most, if they take no longer than `LONG` in all."""
+
+LONG = 0.05
+"""Seconds in which what else a system does for a moment is no large part."""
 
 BEYOND = 8
 """Times a lane's share of the cache that its tiles have: in a run, too, they come from memory, and go there."""
@@ -142,13 +146,13 @@ def _at_once(each: Sequence[Callable[[], Calls]]) -> Seen:
             call, times = made()
             call()
             ready.append(None)
-            while not over.is_set() and min(map(len, taken)) < CALLS:
+            while not over.is_set() and not all(map(_are_enough, taken)):
                 counts = len(ready) == len(each)
                 seconds = call()
                 if counts:
                     mine.append(seconds)
-            means = [sum(each) / len(mine) for each in zip(*mine, strict=True)] or [0.0] * len(times)
-            return tuple([mean * n for mean, n in zip(means, times, strict=True)])
+            usual = [statistics.median(each) for each in zip(*mine, strict=True)] or [0.0] * len(times)
+            return tuple([seconds * n for seconds, n in zip(usual, times, strict=True)])
         except BaseException:
             over.set()  # or the others would go on
             raise
@@ -159,6 +163,11 @@ def _at_once(each: Sequence[Callable[[], Calls]]) -> Seen:
             return max([job.result() for job in jobs], key=sum)
         finally:
             over.set()
+
+
+def _are_enough(seen: Sequence[Seen]) -> bool:
+    """Whether so many calls tell what the next ones will take."""
+    return len(seen) >= CALLS and (len(seen) >= MOST_CALLS or sum(map(sum, seen)) >= LONG)
 
 
 def _timed(call: Callable[[], object]) -> float:

@@ -53,6 +53,13 @@ def test_calls_count_once_all_are_at_work() -> None:
     assert _at_once([early, late]) == (2.0,)
 
 
+def test_a_moment_in_which_the_system_does_something_else_does_not_count() -> None:
+    seconds = itertools.cycle([0.001, 0.002, 0.04, 0.001, 0.002])
+    assert _at_once([lambda: (lambda: (next(seconds),), (100.0,))]) == (pytest.approx(0.2),)
+    calls = itertools.count(1)
+    assert _at_once([lambda: (lambda: (float(next(calls)),), (1.0,))]) == (2.5,), "of long ones two are enough"
+
+
 @pytest.mark.parametrize("when", ["preparing", "calling"])
 @pytest.mark.parametrize("which", [0, 1])
 def test_an_error_of_one_ends_all(which: int, when: str) -> None:
