@@ -274,8 +274,8 @@ class Problem:
 def _cut(spec: ArraySpec, machine: Machine, *, strict: bool, batch: Batch | None = None, whole: bool = False) -> Cut:
     """Pieces of about the machine's size that keep the array's chunks whole.
 
-    A sink's chunks must stay whole. A source's may be cut where one would not fit the ring: each part then
-    decodes the chunk again. `whole` says whether blocks have whole chunks.
+    A sink's chunks must stay whole. A source's are cut where one would not fit the ring, and then kept by the
+    store for the parts that follow. `whole` says whether blocks have whole chunks.
     """
     itemsize = spec.dtype.itemsize
     limit = max(1, machine.piece // itemsize)

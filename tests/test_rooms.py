@@ -25,7 +25,8 @@ FLOORS = (
     "ops.part ops.chained ops.quantile ops.digits ops.* ops",
     "batches cuts step plan coding problem turns search planner chunking host",
     "stores.base stores.layout stores.checks stores.paths stores.cached",
-    "stores.array stores.file stores.filesink stores.zarrnode stores.zarrfiles stores.zarrcodecs stores.zarrfilters "
+    "stores.array stores.file stores.filesink stores.large "
+    "stores.zarrnode stores.zarrfiles stores.zarrcodecs stores.zarrfilters "
     "stores.zarrchain stores.zarrchunks stores.zarrshards stores.zarrencoded "
     "stores.retries stores.zarrdirect stores.zarrremote stores.zarr stores.zarrpath stores.zarrurl stores.hdf5chunks "
     "stores.hdf5facts stores.hdf5 "

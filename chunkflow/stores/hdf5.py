@@ -24,6 +24,7 @@ from chunkflow.stores.base import Footprint, Source
 from chunkflow.stores.file import FileSource, Strided
 from chunkflow.stores.hdf5chunks import Chain, ForeignChunkError, Index, Part, touched
 from chunkflow.stores.hdf5facts import Facts, datasets, facts_of, flush, inode, members, open_file
+from chunkflow.stores.large import Lately, is_large, is_part
 
 
 def open_hdf5(path: str, name: str | None) -> Source:
@@ -140,6 +141,7 @@ class Hdf5Source:
         self._index: Index | None = None
         self._lock = threading.Lock()
         self._fd = -1
+        self._lately = Lately()
         if self._chain is None:
             return
         if facts.path is not None:
@@ -188,7 +190,6 @@ class Hdf5Source:
             target[...] = facts.fill
             return
         straight = shape_of(part.inner) == chunks and target.flags.c_contiguous and facts.dtype.isnative
-        whole = target if straight else np.empty(chunks, facts.dtype)
         corner = tuple(i * c for i, c in zip(part.number, chunks, strict=True))
         partial = any(at + c > n for at, c, n in zip(corner, chunks, facts.shape, strict=True))
 
@@ -199,14 +200,23 @@ class Hdf5Source:
                 _, found = self._handle.get().id.read_direct_chunk(corner)
                 raw[...] = np.frombuffer(found, np.uint8)
 
+        def decoded(out: np.ndarray) -> np.ndarray:
+            chain.decode(place, fetch, out.reshape(-1).view(np.uint8), partial=partial)
+            return out
+
         try:
-            chain.decode(place, fetch, whole.reshape(-1).view(np.uint8), partial=partial)
+            if straight:
+                decoded(target)
+                return
+            if is_large(chain.nbytes) and is_part(part.number, part.inner, chunks, facts.shape):
+                whole = self._lately.get(part.number, lambda: decoded(np.empty(chunks, facts.dtype)))
+            else:
+                whole = decoded(np.empty(chunks, facts.dtype))
         except ForeignChunkError:
             shifted = zip(part.place, region, strict=True)
             self._through_h5py(tuple(slice(p.start + r.start, p.stop + r.start) for p, r in shifted), target)
             return
-        if not straight:
-            target[...] = whole[part.inner]
+        target[...] = whole[part.inner]
 
     def _through_h5py(self, region: Region, out: np.ndarray) -> None:
         np.copyto(out, np.asarray(self._handle.get()[region]), casting="same_kind")
@@ -229,6 +239,7 @@ class Hdf5Source:
         if fd >= 0:
             os.close(fd)
         self._handle.release()
+        self._lately.clear()
 
 
 def _pread(fd: int, position: int, into: np.ndarray) -> None:

@@ -164,7 +164,10 @@ class ZarrSource:
             chunks = array.chunks
         except NotImplementedError:  # chunks of unequal sizes: any region can be read all the same
             chunks = None
-        self.spec, self._direct = _spec(array, chunks)
+        spec, self._direct = _spec(array, chunks)
+        if spec.separate and isinstance(self._direct, Chunks) and self._direct.large:
+            spec = replace(spec, chunks=None, separate=False)  # any part of a file can be read by itself
+        self.spec = spec
         self.codec = codec_of(self._direct)
         self.footprint: Footprint | None = _footprint(array)
         self._folder = _folder(array)
@@ -225,6 +228,8 @@ class ZarrSource:
 
     def close(self) -> None:
         """See `Source.close`: zarr keeps no file open."""
+        if isinstance(self._direct, Chunks):
+            self._direct.lately.clear()
 
 
 class ZarrTarget:

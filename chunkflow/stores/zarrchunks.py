@@ -7,16 +7,20 @@ ours, each of which keeps what it once took.
 from __future__ import annotations
 
 import itertools
+import os
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from functools import lru_cache
+from contextlib import closing
+from dataclasses import dataclass, field
+from functools import lru_cache, partial
 from operator import add
 
 import numpy as np
 
-from chunkflow.grid import Piece, Region, Shape, shape_of
+from chunkflow.grid import Piece, Region, Shape, permuted, shape_of, whole
 from chunkflow.spec import Files
-from chunkflow.stores.layout import part, swapped
+from chunkflow.stores.file import FileSource, Strided
+from chunkflow.stores.large import Lately, is_large, is_part
+from chunkflow.stores.layout import packed_strides, part, swapped
 from chunkflow.stores.zarrchain import Chain
 from chunkflow.stores.zarrfiles import Folder, Objects, Place, append, named
 
@@ -30,6 +34,7 @@ class Chunks:
     extents: Shape
     chain: Chain
     keeps_empty: bool
+    lately: Lately = field(default_factory=Lately, compare=False)
 
     def __str__(self) -> str:
         return str(self.chain)
@@ -59,6 +64,11 @@ class Chunks:
         """Whether chunks are files as they are."""
         return not self.chain.steps and isinstance(self.objects, Folder)
 
+    @property
+    def large(self) -> bool:
+        """Whether chunks are so large that parts of them are read by themselves, or of what is kept for a while."""
+        return is_large(self.chain.nbytes)
+
     def files(self, start: Shape, pieces: tuple[Piece, ...]) -> Files | None:
         """See `chunkflow.stores.base.Separate`: of whole chunks."""
         assert isinstance(self.objects, Folder)
@@ -80,11 +90,34 @@ class Chunks:
         name = self.key(index)
         try:
             with named(f"chunk {name}"):
-                self.chain.fetch(self.objects, name, inner, target)
+                if not (self.large and is_part(index, inner, self.sides, self.extents)):
+                    self.chain.fetch(self.objects, name, inner, target)
+                elif isinstance(self.objects, Folder) and not self.chain.steps:
+                    self._read_part(self.objects.path(name), inner, target)
+                else:
+                    target[...] = part(self.lately.get(index, partial(self._whole, name)), inner)
         except FileNotFoundError:
             target[...] = self.chain.fill
             return False
         return True
+
+    def _read_part(self, path: str, inner: Region, target: np.ndarray) -> None:
+        """Read a part of a file that is a chunk as it is."""
+        chain = self.chain
+        chain.check(os.stat(path).st_size)
+        lying = packed_strides(permuted(chain.shape, chain.order), chain.dtype.itemsize)
+        strides = permuted(lying, sorted(range(len(lying)), key=chain.order.__getitem__))
+        dtype = chain.dtype.newbyteorder("S") if chain.swapped else chain.dtype
+        with closing(FileSource(Strided(path, 0, chain.shape, strides, dtype))) as file:
+            file.read(inner, target)
+
+    def _whole(self, name: str) -> np.ndarray:
+        """A decoded chunk."""
+        chain = self.chain
+        lying = np.empty(permuted(chain.shape, chain.order), chain.dtype)
+        found = lying.transpose(sorted(range(lying.ndim), key=chain.order.__getitem__))
+        chain.fetch(self.objects, name, whole(chain.shape), found)
+        return found
 
     def _write(self, index: Shape, inner: Region, block: np.ndarray) -> None:
         name = self.key(index)

@@ -1,0 +1,69 @@
+"""Large chunks, of which parts are read: each is decoded once for as long as parts of it are asked for.
+
+A chunk that fits no slot of pinned memory goes through it in pieces, and whoever fills a slot asks for one of them.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+import numpy as np
+
+from chunkflow.grid import Region, Shape
+
+LARGE = 256 << 20
+"""Bytes of a chunk that is not decoded, or read whole, again and again for parts of it."""
+
+MOST = 2
+"""Decoded chunks that are kept at once: the one that is read, and the next."""
+
+
+def is_large(nbytes: int) -> bool:
+    """Whether chunks are so large."""
+    return nbytes >= LARGE
+
+
+class Lately:
+    """The chunks of an array that were decoded last."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._chunks: dict[Shape, _Chunk] = {}
+
+    def get(self, index: Shape, decode: Callable[[], np.ndarray]) -> np.ndarray:
+        """A chunk, decoded if it is not there; who else wants it waits meanwhile."""
+        with self._lock:
+            chunk = self._chunks.pop(index, None) or _Chunk()
+            self._chunks[index] = chunk  # the latest last
+            while len(self._chunks) > MOST:
+                del self._chunks[next(iter(self._chunks))]
+        with chunk.lock:
+            if chunk.array is None:
+                chunk.array = decode()
+            return chunk.array
+
+    def clear(self) -> None:
+        """Give the memory back."""
+        with self._lock:
+            self._chunks.clear()
+
+
+class _Chunk:
+    """A decoded chunk, or one that somebody is decoding."""
+
+    __slots__ = ("array", "lock")
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.array: np.ndarray | None = None
+
+
+def is_part(index: Shape, inner: Region, sides: Shape, extents: Shape) -> bool:
+    """Whether `inner` is less than what an array of `extents` has of its chunk `index`.
+
+    >>> [is_part((1,), (slice(0, n),), (4,), (7,)) for n in (2, 3)]
+    [True, False]
+    """
+    each = zip(index, inner, sides, extents, strict=True)
+    return any(s.start or s.stop < min(side, n - i * side) for i, s, side, n in each)

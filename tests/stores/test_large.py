@@ -1,0 +1,149 @@
+"""Chunks larger than the slots of pinned memory, or than blocks: none is decoded twice, or read whole for a part."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import zarr
+import zarr.codecs as codecs
+from devices import MODES, machine
+from hypothesis import given
+from hypothesis import strategies as st
+from stores.hdf5files import save
+from stores.zarrarrays import modest, same
+
+import chunkflow as cf
+from chunkflow.devices.numpy import NumpyDevice
+from chunkflow.errors import ReadError
+from chunkflow.stores import hdf5chunks, large, open_source, zarrchain
+from chunkflow.stores.large import Lately
+from chunkflow.testing import filled
+
+SHAPE, CHUNKS = (40, 16, 16), (16, 16, 16)
+SMALL = 4 << 10
+"""Bytes of pinned memory, less than a chunk has."""
+
+
+@pytest.fixture(autouse=True)
+def chunks_are_large(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(large, "LARGE", SMALL)
+
+
+def staged(mode: str) -> NumpyDevice:
+    small = replace(machine(staged=True), host_limit=SMALL, piece=1 << 10, threads=3)
+    return NumpyDevice(machine=small, staged=True, mode=mode)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("kind", ["zarr 2", "zarr 3", "hdf5"])
+def test_each_is_decoded_once(kind: str, mode: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    x, decoded = filled(SHAPE, "f4"), []
+    if kind == "hdf5":
+        path = save(tmp_path / "u.h5", x, chunks=CHUNKS, compression="gzip")
+    else:
+        path = str(tmp_path / "u.zarr")
+        options: Any = {"compressors": "auto", "zarr_format": int(kind[-1])}
+        zarr.create_array(path, data=x, chunks=CHUNKS, **options)
+    room = hdf5chunks if kind == "hdf5" else zarrchain
+    decode = room.Chain.decode
+
+    def counted(self: Any, *args: Any, **kwargs: Any) -> None:
+        decoded.append(threading.get_ident())
+        decode(self, *args, **kwargs)
+
+    monkeypatch.setattr(room.Chain, "decode", counted)
+    plan = cf.explain(cf.map, np.negative, path, device=staged(mode), budget="1MB")
+    assert plan.ring_in is not None
+    assert plan.ring_in.slot_bytes < 4 * 16**3
+    decoded.clear()
+    same(cf.map(np.negative, path, device=staged(mode), budget="1MB"), -x)
+    assert len(decoded) <= 3 + 1, "each of three once, and one for the trial"
+
+
+@pytest.mark.parametrize("device", ["cpu", *MODES])
+@pytest.mark.parametrize("version", [2, 3])
+def test_of_raw_ones_parts_are_read(version: int, device: str, tmp_path: Path) -> None:
+    x, path = filled((3, 64, 16, 16), ">f4"), str(tmp_path / "u.zarr")
+    zarr.create_array(path, data=x, chunks=(1, 64, 16, 16), compressors=None, zarr_format=version)
+    options: Any = {"device": "cpu" if device == "cpu" else staged(device), "budget": "40kB"}
+    plan = cf.explain(cf.map, np.negative, path, **options)
+    assert len(plan.grid) > 3
+    assert plan.traffic.read == x.nbytes, "no chunk is read for each of its blocks"
+    same(cf.map(np.negative, path, **options), -x.astype("f4"))
+
+
+@modest
+@given(st.data())
+def test_a_part_of_a_raw_one_is_what_it_is_of_the_array(
+    tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
+) -> None:
+    folder = tmp_path_factory.mktemp("large")
+    shape = data.draw(st.tuples(*[st.integers(20, 40)] * 3))
+    sides = data.draw(st.tuples(*[st.integers(14, 40)] * 3))
+    dtype, order = data.draw(st.sampled_from(["f4", ">f8", ">i2", "c8"])), data.draw(st.permutations(range(3)))
+    version = data.draw(st.sampled_from([2, 3]))
+    options: dict[str, Any] = {"zarr_format": version, "compressors": None, "fill_value": 3}
+    if version == 2:
+        options["order"] = data.draw(st.sampled_from("CF"))
+    else:
+        options["filters"] = [codecs.TransposeCodec(order=tuple(order))]
+    x = filled(shape, dtype)
+    array = zarr.create_array(folder / "u.zarr", shape=shape, chunks=sides, dtype=dtype, **options)
+    array[: shape[0] // 2] = x[: shape[0] // 2]
+    expected = np.asarray(array[...])
+    source = open_source(folder / "u.zarr")
+    assert (source.spec.chunks is None) == (np.prod(sides) * x.itemsize >= SMALL)
+    region = tuple(slice(a := data.draw(st.integers(0, n - 1)), data.draw(st.integers(a + 1, n))) for n in shape)
+    out = np.empty([s.stop - s.start for s in region], x.dtype.newbyteorder("="))
+    source.read(region, out)
+    same(out, expected[region].astype(out.dtype))
+
+
+@pytest.mark.parametrize("change", [-1, 1])
+def test_a_raw_one_of_another_length_is_an_error(change: int, tmp_path: Path) -> None:
+    zarr.create_array(tmp_path / "u.zarr", data=filled(SHAPE, "f4"), chunks=CHUNKS, compressors=None)
+    os.truncate(tmp_path / "u.zarr/c/1/0/0", 4 * 16**3 + change)
+    source = open_source(tmp_path / "u.zarr")
+    with pytest.raises(ReadError, match=r"chunk c/1/0/0.* bytes"):
+        source.read((slice(17, 18), slice(0, 16), slice(0, 16)), np.empty((1, 16, 16), "f4"))
+
+
+def test_a_damaged_one_is_an_error_for_each_part(tmp_path: Path) -> None:
+    zarr.create_array(tmp_path / "u.zarr", data=filled(SHAPE, "f4"), chunks=CHUNKS)
+    (tmp_path / "u.zarr/c/1/0/0").write_bytes(b"no frame of zstd's")
+    source, out = open_source(tmp_path / "u.zarr"), np.empty((1, 16, 16), "f4")
+    for _ in range(2):
+        with pytest.raises(ReadError, match="chunk c/1/0/0"):
+            source.read((slice(17, 18), slice(0, 16), slice(0, 16)), out)
+    source.read((slice(3, 4), slice(0, 16), slice(0, 16)), out)
+
+
+def test_threads_that_want_one_wait_for_the_one_that_decodes() -> None:
+    lately, made = Lately(), []
+
+    def decode() -> np.ndarray:
+        time.sleep(0.01)
+        made.append(threading.get_ident())
+        return np.arange(len(made))
+
+    with ThreadPoolExecutor(4) as threads:
+        found = [job.result() for job in [threads.submit(lately.get, (0,), decode) for _ in range(8)]]
+    assert len(made) == 1
+    assert all(array is found[0] for array in found)
+    for index in ((1,), (0,), (2,)):
+        lately.get(index, decode)
+    assert lately.get((0,), decode) is found[0]
+    assert len(made) == 3
+    lately.get((1,), decode)
+    assert len(made) == 4, "two are kept, those that were wanted last"
+    lately.clear()
+    lately.get((1,), decode)
+    assert len(made) == 5
