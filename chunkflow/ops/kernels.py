@@ -30,7 +30,7 @@ class Informed(Protocol):
 class Settled(Protocol):
     """A kernel that if `settled` takes and returns as much for all blocks of one layout, whatever they hold.
 
-    It is tried on zeros, and once where it is equal to others of its kind.
+    It is tried on zeros, and where it is equal to others of its kind only until two trials say the same.
     """
 
     @property
