@@ -14,7 +14,7 @@ from chunkflow import grid as _grid
 from chunkflow.batches import Batch, batch_of, device_bytes
 from chunkflow.coding import FETCHERS, LATENCY, Coding, best_coding
 from chunkflow.cost import Machine, Traffic, estimate
-from chunkflow.cuts import Cut, keeps_whole
+from chunkflow.cuts import Cut, keeps_whole, parts_of
 from chunkflow.grid import ONE_BY_ONE, Grid, Shape, Turns
 from chunkflow.halo import length
 from chunkflow.memory import ALIGNMENT, Projection, Ring, rounded, shared_page, temporaries
@@ -282,14 +282,13 @@ def _cut(spec: ArraySpec, machine: Machine, *, strict: bool, batch: Batch | None
     units = spec.chunks
     if units is not None:
         nbytes = math.prod(min(u, n) for u, n in zip(units, spec.shape, strict=True)) * itemsize
-        if not strict and nbytes * machine.slots > machine.host_limit:
-            units = None
-        else:
-            if spec.remote:  # chunk by chunk, or by as many parts of shards as are fetched at once
-                limit = min(limit, spec.size // FETCHERS) if spec.sharded else 1
-            elif spec.separate and whole and 0 < machine.apart <= nbytes:
-                limit = 1
-            limit = max(limit, nbytes // itemsize)
+        if machine.staged and not strict and nbytes * machine.slots > machine.host_limit:
+            return parts_of(units, spec.order, limit)
+        if spec.remote:  # chunk by chunk, or by as many parts of shards as are fetched at once
+            limit = min(limit, spec.size // FETCHERS) if spec.sharded else 1
+        elif spec.separate and whole and 0 < machine.apart <= nbytes:
+            limit = 1
+        limit = max(limit, nbytes // itemsize)
     return Cut(spec.order, limit, units, batch)
 
 

@@ -14,7 +14,7 @@ from chunkflow.grid import placed, shape_of
 from chunkflow.plan import Plan
 from chunkflow.staging import Loaded, Result, Transfer, make_slots
 from chunkflow.step import Step
-from chunkflow.stores.base import Sink, Source
+from chunkflow.stores.base import Sink, Source, keep_chunks
 from chunkflow.trace import Trace
 
 
@@ -27,6 +27,9 @@ class RingFeeder:
         self._plan, self._sources, self._device, self._pool = plan, sources, device, pool
         threads = [1 if i in plan.batches else plan.ring_in.threads for i in range(len(plan.operands))]
         self._slots = [make_slots(plan, device, pool, i, number) for i, number in enumerate(threads)]
+        for source, cut in zip(sources, plan.cuts_in, strict=True):
+            if cut.chunks is not None:
+                keep_chunks(source)
         self._unpacker: Unpacker | None = None
         try:
             for slot in itertools.chain.from_iterable(self._slots):  # before the function can take what they need

@@ -177,6 +177,20 @@ def files_of(store: object, region: Region, pieces: tuple[Piece, ...]) -> Files 
     return files(tuple([side.start for side in region]), pieces) if files is not None else None
 
 
+class Keeping(Protocol):
+    """A source that can keep chunks which it has decoded."""
+
+    def keep(self) -> None:
+        """Keep a few until it is closed: parts of each will be read, by several threads, one chunk after the other."""
+
+
+def keep_chunks(source: object) -> None:
+    """Let a source keep chunks that it has decoded, if it can."""
+    keep = getattr(source, "keep", None)
+    if keep is not None:
+        keep()
+
+
 class Encoded(Protocol):
     """A source whose chunks can be had as they are stored, for a device that decodes them."""
 

@@ -11,7 +11,7 @@ import numpy as np
 from chunkflow.grid import Region, Shape, fit, permuted, regions, shape_of, shift, within
 from chunkflow.ops.rearrange import Arrangement, Piece
 from chunkflow.spec import ArraySpec
-from chunkflow.stores.base import Footprint, Scattered, Source, cold_bytes, run_of
+from chunkflow.stores.base import Footprint, Scattered, Source, cold_bytes, keep_chunks, run_of
 from chunkflow.stores.layout import memory_order, part
 
 V = TypeVar("V")
@@ -67,6 +67,11 @@ class ComposedSource:
                 place[...] = piece.fill
             elif place.size:
                 self._read(piece, place)
+
+    def keep(self) -> None:
+        """See `Keeping.keep`."""
+        for source in self._sources:
+            keep_chunks(source)
 
     def cold(self, region: Region) -> int:
         """See `Filed.cold`: sources of which only a part is read count whole."""

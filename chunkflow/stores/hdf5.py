@@ -24,7 +24,7 @@ from chunkflow.stores.base import Footprint, Source
 from chunkflow.stores.file import FileSource, Strided
 from chunkflow.stores.hdf5chunks import Chain, ForeignChunkError, Index, Part, touched
 from chunkflow.stores.hdf5facts import Facts, datasets, facts_of, flush, inode, members, open_file
-from chunkflow.stores.large import Lately, is_large, is_part
+from chunkflow.stores.large import Lately, is_part
 
 
 def open_hdf5(path: str, name: str | None) -> Source:
@@ -141,7 +141,7 @@ class Hdf5Source:
         self._index: Index | None = None
         self._lock = threading.Lock()
         self._fd = -1
-        self._lately = Lately()
+        self._lately: Lately | None = None
         if self._chain is None:
             return
         if facts.path is not None:
@@ -170,6 +170,10 @@ class Hdf5Source:
                 region=region,
                 cause=error,
             ) from error
+
+    def keep(self) -> None:
+        """See `Keeping.keep`."""
+        self._lately = Lately()
 
     def _learn(self) -> Index:
         with self._lock:
@@ -208,7 +212,7 @@ class Hdf5Source:
             if straight:
                 decoded(target)
                 return
-            if is_large(chain.nbytes) and is_part(part.number, part.inner, chunks, facts.shape):
+            if self._lately is not None and is_part(part.number, part.inner, chunks, facts.shape):
                 whole = self._lately.get(part.number, lambda: decoded(np.empty(chunks, facts.dtype)))
             else:
                 whole = decoded(np.empty(chunks, facts.dtype))
@@ -239,7 +243,8 @@ class Hdf5Source:
         if fd >= 0:
             os.close(fd)
         self._handle.release()
-        self._lately.clear()
+        if self._lately is not None:
+            self._lately.clear()
 
 
 def _pread(fd: int, position: int, into: np.ndarray) -> None:

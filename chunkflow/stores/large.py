@@ -1,6 +1,7 @@
 """Large chunks, of which parts are read: each is decoded once for as long as parts of it are asked for.
 
 A chunk that fits no slot of pinned memory goes through it in pieces, and whoever fills a slot asks for one of them.
+The host's memory that this takes is in no budget, which is the device's there.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import numpy as np
 from chunkflow.grid import Region, Shape
 
 LARGE = 256 << 20
-"""Bytes of a chunk that is not decoded, or read whole, again and again for parts of it."""
+"""Bytes of a chunk, stored as it is, that is not read whole for parts of it."""
 
 MOST = 2
 """Decoded chunks that are kept at once: the one that is read, and the next."""
@@ -40,8 +41,18 @@ class Lately:
                 del self._chunks[next(iter(self._chunks))]
         with chunk.lock:
             if chunk.array is None:
-                chunk.array = decode()
+                try:
+                    chunk.array = decode()
+                except BaseException:
+                    self._forget(index, chunk)
+                    raise
             return chunk.array
+
+    def _forget(self, index: Shape, chunk: _Chunk) -> None:
+        """Let a chunk that is not there, or is damaged, take no other's place."""
+        with self._lock:
+            if self._chunks.get(index) is chunk:
+                del self._chunks[index]
 
     def clear(self) -> None:
         """Give the memory back."""

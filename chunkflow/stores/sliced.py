@@ -10,7 +10,7 @@ import numpy as np
 
 from chunkflow.grid import Region, Shape, fit, regions, shape_of, shift
 from chunkflow.spec import ArraySpec
-from chunkflow.stores.base import Footprint, Source
+from chunkflow.stores.base import Footprint, Source, keep_chunks
 from chunkflow.stores.layout import part
 
 STRIP = 64 << 10
@@ -80,6 +80,10 @@ class SlicedSource:
             return self.spec.chunks
         room = STRIP // (self.spec.dtype.itemsize * math.prod(abs(step) for _, _, step in self._cuts))
         return fit(shape, (1,) * len(shape), self.spec.order, room)
+
+    def keep(self) -> None:
+        """See `Keeping.keep`."""
+        keep_chunks(self._source)
 
     def cold(self, region: Region) -> int:
         """See `Filed.cold`: of rows that are skipped nothing is read, unless they are in a chunk."""

@@ -25,6 +25,7 @@ from chunkflow.spec import ArraySpec, Files
 from chunkflow.stores import cached
 from chunkflow.stores.base import Footprint
 from chunkflow.stores.checks import matching, numeric_dtype
+from chunkflow.stores.large import Lately
 from chunkflow.stores.retries import again
 from chunkflow.stores.zarrchunks import Chunks
 from chunkflow.stores.zarrcodecs import NotDirectError
@@ -165,7 +166,7 @@ class ZarrSource:
         except NotImplementedError:  # chunks of unequal sizes: any region can be read all the same
             chunks = None
         spec, self._direct = _spec(array, chunks)
-        if spec.separate and isinstance(self._direct, Chunks) and self._direct.large:
+        if isinstance(self._direct, Chunks) and self._direct.parted:
             spec = replace(spec, chunks=None, separate=False)  # any part of a file can be read by itself
         self.spec = spec
         self.codec = codec_of(self._direct)
@@ -202,6 +203,11 @@ class ZarrSource:
                 region=region,
             )
 
+    def keep(self) -> None:
+        """See `Keeping.keep`; those in shards are decoded for each part."""
+        if isinstance(self._direct, Chunks):
+            self._direct = replace(self._direct, lately=Lately())
+
     def files(self, start: Shape, pieces: tuple[Piece, ...]) -> Files | None:
         """See `Separate.files`."""
         return _files(self.spec, self._direct, start, pieces)
@@ -228,7 +234,7 @@ class ZarrSource:
 
     def close(self) -> None:
         """See `Source.close`: zarr keeps no file open."""
-        if isinstance(self._direct, Chunks):
+        if isinstance(self._direct, Chunks) and self._direct.lately is not None:
             self._direct.lately.clear()
 
 

@@ -34,7 +34,8 @@ class Chunks:
     extents: Shape
     chain: Chain
     keeps_empty: bool
-    lately: Lately = field(default_factory=Lately, compare=False)
+    lately: Lately | None = field(default=None, compare=False)
+    """Chunks of which further parts will be asked for, where somebody has said that they will."""
 
     def __str__(self) -> str:
         return str(self.chain)
@@ -65,9 +66,9 @@ class Chunks:
         return not self.chain.steps and isinstance(self.objects, Folder)
 
     @property
-    def large(self) -> bool:
-        """Whether chunks are so large that parts of them are read by themselves, or of what is kept for a while."""
-        return is_large(self.chain.nbytes)
+    def parted(self) -> bool:
+        """Whether parts of chunks are read by themselves."""
+        return self.separate and is_large(self.chain.nbytes)
 
     def files(self, start: Shape, pieces: tuple[Piece, ...]) -> Files | None:
         """See `chunkflow.stores.base.Separate`: of whole chunks."""
@@ -90,20 +91,22 @@ class Chunks:
         name = self.key(index)
         try:
             with named(f"chunk {name}"):
-                if not (self.large and is_part(index, inner, self.sides, self.extents)):
-                    self.chain.fetch(self.objects, name, inner, target)
-                elif isinstance(self.objects, Folder) and not self.chain.steps:
-                    self._read_part(self.objects.path(name), inner, target)
-                else:
+                some = (self.parted or self.lately is not None) and is_part(index, inner, self.sides, self.extents)
+                if some and self.parted:
+                    self._read_part(name, inner, target)
+                elif some and self.lately is not None:
                     target[...] = part(self.lately.get(index, partial(self._whole, name)), inner)
+                else:
+                    self.chain.fetch(self.objects, name, inner, target)
         except FileNotFoundError:
             target[...] = self.chain.fill
             return False
         return True
 
-    def _read_part(self, path: str, inner: Region, target: np.ndarray) -> None:
+    def _read_part(self, name: str, inner: Region, target: np.ndarray) -> None:
         """Read a part of a file that is a chunk as it is."""
-        chain = self.chain
+        assert isinstance(self.objects, Folder)
+        path, chain = self.objects.path(name), self.chain
         chain.check(os.stat(path).st_size)
         lying = packed_strides(permuted(chain.shape, chain.order), chain.dtype.itemsize)
         strides = permuted(lying, sorted(range(len(lying)), key=chain.order.__getitem__))
