@@ -1,4 +1,4 @@
-"""What runs cost as the work grows: by size, by number of blocks, by budget."""
+"""What runs cost as the work grows: by size, by number of blocks and of chunks, by budget, by the size of a chunk."""
 
 from __future__ import annotations
 
@@ -135,6 +135,33 @@ def stored_chunks(bench: Bench, repeats: int) -> Growth:
     return found
 
 
+def chunk_sizes(bench: Bench, repeats: int) -> Growth:
+    """Seconds of sums of a quarter of the volume, 2 GiB at most, in zarr chunks of 1 MiB up to 1 GiB."""
+    number = max(2, min(2048, round(bench.gib * 256)))
+    planes = np.round(np.random.default_rng(0).standard_normal((64, 1024, 256), dtype="f4") * 64) / 64
+    array = np.tile(planes, (-(-number // 64), 1, 1))[:number]
+    total, size = float(array.sum(dtype="f8")), array.nbytes / 1e9
+    head = ["MiB a chunk", *(f"{codec}, {what}" for codec in ("raw", "zstd") for what in ("ms", "GB/s", "dask, ms"))]
+    found = Growth(f"sum of {size:.2f} GB of zarr, by the size of a chunk", head)
+    for side in (n for n in (1, 8, 64, 256, 1024) if n <= number // 2):
+        cells: list[str] = []
+        seconds: dict[str, float] = {}
+        for codec, compressors in (("raw", None), ("zstd", zarr.codecs.ZstdCodec(level=1))):
+            path, chunk = bench.directory / "sizes.zarr", (side, 1024, 256)
+            store = zarr.create_array(path, data=array, chunks=chunk, compressors=compressors, overwrite=True)
+
+            def run(path: Path = path) -> None:
+                got = float(cf.sum(path, dtype="f8", budget=bench.budget, **bench.options))
+                assert abs(got - total) <= 1e-9 * abs(total)
+
+            seconds[codec] = median_seconds(run, repeats)
+            beside = median_seconds(dask_sum(bench, store, chunk), 1) if DASK else float("nan")
+            cells += [f"{seconds[codec] * 1e3:.0f}", f"{size / seconds[codec]:.2f}", f"{beside * 1e3:.0f}"]
+            shutil.rmtree(path)
+        found.add(side, side, *cells, **seconds)
+    return found
+
+
 def budgets(bench: Bench, repeats: int) -> Growth:
     """Rates of a map under budgets from 64 MB to 32 GB."""
     found = Growth(f"map, RAM to RAM {bench.ram.shape}, by budget", ["budget, MB", "ms", "GB/s each way"])
@@ -154,5 +181,5 @@ def budgets(bench: Bench, repeats: int) -> Growth:
 
 def found(bench: Bench, repeats: int) -> Iterator[tuple[str, Growth]]:
     """All of them, by name; budgets first, since what the others' libraries take on a device counts in small ones."""
-    for part in (budgets, sizes, chunks, stored_chunks):
+    for part in (budgets, sizes, chunks, stored_chunks, chunk_sizes):
         yield part.__name__, part(bench, repeats)
