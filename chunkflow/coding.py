@@ -7,13 +7,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from chunkflow import grid as _grid
+from chunkflow.cost import FETCHERS
 from chunkflow.cuts import Cut
 from chunkflow.grid import Shape
 from chunkflow.memory import rounded
 from chunkflow.spec import ArraySpec
-
-FETCHERS = 32
-"""Requests for chunks that are on their way at once to what is behind a network."""
 
 LATENCY = 0.05
 """Seconds that a request over a network takes before its first byte comes."""

@@ -10,6 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+FETCHERS = 32
+"""Requests for chunks that are on their way at once to what is behind a network."""
+
 PANEL = 300e-6
 """Seconds that a device loses at each block of a product, whose last tiles leave parts of it idle. What the host has to
 do for a block is done ahead."""

@@ -14,6 +14,7 @@ from __future__ import annotations
 import itertools
 import threading
 import time
+from collections.abc import Iterator
 from contextlib import suppress
 from queue import Empty, SimpleQueue
 from typing import cast
@@ -243,7 +244,7 @@ class Feeders(Crew):
                         lane.wait(transfer.after, Edge.OVERWRITE)
                     previous = transfer
                 if piece >= 0:
-                    self._feed(number, lane, next(turns), transfer, piece, mover)
+                    self._feed(number, lane, turns, transfer, piece, mover)
                 else:
                     assert mover is not None
                     shared = True
@@ -264,10 +265,10 @@ class Feeders(Crew):
         share, slot = transfer.share, transfer.slot
         assert share is not None
         assert slot is not None
+        mark = slot.uploaded[number]
         for station in stations:
             station.wait(Edge.REFILL, self.trace)
             station.slot.pin()
-        mark = slot.uploaded[number]
         failed = failed or mover.feed(share, self.trace.span, transfer.after, mark)
         while failed:
             for which, piece in failed:  # whose slots are free
@@ -278,29 +279,24 @@ class Feeders(Crew):
 
     def _fill(self, station: Station, transfer: Transfer, piece: Piece) -> None:
         """Read a piece into a slot."""
-        out = station.slot.view(transfer.block.array.dtype, piece, transfer.block.inverse)
         self.device.host_writes(station.slot.owner)
-        begin = time.perf_counter() if self.trace.timed else 0.0
-        transfer.store.read(shift(piece.region, transfer.start), out)
-        if self.trace.timed:
-            self.trace.span("read", begin, time.perf_counter(), out.nbytes)
+        transfer.read(piece, station.slot.view(transfer.block.array.dtype, piece, transfer.block.inverse), self.trace)
         station.slot.pin()
 
     def _feed(
-        self, number: int, lane: Lane, station: Station, transfer: Transfer, index: int, mover: Mover | None
+        self, number: int, lane: Lane, turns: Iterator[Station], transfer: Transfer, index: int, mover: Mover | None
     ) -> None:
-        block, slot, share, piece = transfer.block, transfer.slot, transfer.share, transfer.pieces[index]
+        slot, share, piece = transfer.slot, transfer.share, transfer.pieces[index]
         assert slot is not None
+        station = next(turns)
         station.wait(Edge.REFILL, self.trace)
         self._fill(station, transfer, piece)
         if mover is not None and share is not None:
             mover.send(share, station.number, index, slot.uploaded[number])
+            station.busy = transfer, piece
         else:
-            station.mark_begin(lane)
-            lane.upload(station.slot, block, piece, self.scratch[number])
-            lane.record(station.done)
+            station.upload(lane, transfer, piece, self.scratch[number])
             lane.record(slot.uploaded[number])
-        station.busy = transfer, piece
         slot.fillers.add(number)
 
 

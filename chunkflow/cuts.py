@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,7 +10,13 @@ from functools import lru_cache
 
 from chunkflow import grid as _grid
 from chunkflow.batches import Batch
+from chunkflow.cost import FETCHERS, Machine
 from chunkflow.grid import Piece, Region, Shape
+from chunkflow.spec import ArraySpec
+
+LARGE = 4
+"""Pieces of the usual size that a chunk has, at most, that goes through pinned memory as one: of such slots not all
+would stay in the cache, nor pinned until the next run."""
 
 
 @dataclass(frozen=True)
@@ -17,7 +24,8 @@ class Cut:
     """How a block of one array is cut into pieces: memory order, elements per piece, units kept whole.
 
     Where there is a `batch`, pieces are chunks as they are stored, and the device decodes them. Where there are
-    `chunks`, pieces are parts of these, and come chunk after chunk.
+    `chunks`, pieces are parts of these. Where `through` is given, pieces may be too large for a slot of pinned memory,
+    through which so many elements go at once.
     """
 
     order: Shape
@@ -25,18 +33,17 @@ class Cut:
     units: Shape | None
     batch: Batch | None = None
     chunks: Shape | None = None
+    through: int = 0
 
     def pieces(self, region: Region) -> tuple[Piece, ...]:
         """Pieces of the block at `region`."""
-        shape = _grid.shape_of(region)
-        if self.units is None:
+        shape, units = _grid.shape_of(region), self.chunks or self.units
+        if units is None:
             return _grid.pieces(shape, self.order, self.limit)
-        phase = tuple(s.start % u for s, u in zip(region, self.units, strict=True))
-        found = _grid.pieces(shape, self.order, self.limit, self.units, phase)
-        if self.chunks is None:
-            return found
-        corner = tuple(s.start % c for s, c in zip(region, self.chunks, strict=True))
-        return _by_chunk(found, self.order, self.chunks, corner)
+        phase = tuple(s.start % u for s, u in zip(region, units, strict=True))
+        if self.chunks is not None:
+            return _in_chunks(shape, self.order, self.limit, units, phase)
+        return _grid.pieces(shape, self.order, self.limit, units, phase)
 
     def in_units(self, region: Region) -> tuple[Piece, ...]:
         """The block in one piece if any region will do, else in pieces: a store holds a chunk twice to code it."""
@@ -47,6 +54,8 @@ class Cut:
 
     def box(self, shape: Shape) -> Shape:
         """Extents of a full piece of a block of `shape`."""
+        if self.chunks is not None:
+            shape = tuple(map(min, shape, self.chunks))
         return _grid.piece_box(shape, self.units or (1,) * len(shape), self.order, self.limit)
 
     def scatters(self, shape: Shape) -> bool:
@@ -60,21 +69,58 @@ class Cut:
         return len(shape) > 3 or many or sides[-1] * itemsize < _grid.LEAST_ROW
 
 
-def parts_of(chunks: Shape, order: Shape, limit: int) -> Cut:
-    """Parts of chunks, of at most so many elements, whose sides divide the chunks'.
+def cut_of(spec: ArraySpec, machine: Machine, *, strict: bool, batch: Batch | None = None, whole: bool = False) -> Cut:
+    """Pieces of about the machine's size that keep the array's chunks whole.
 
-    >>> parts_of((6, 4, 4), (0, 1, 2), 40).units, parts_of((6, 9, 4), (0, 1, 2), 20).units
-    ((2, 4, 4), (1, 3, 4))
+    A sink's chunks must stay whole, and so must a source's that are to be decoded: large ones go through the ring in
+    parts. Of those that are files as they are parts are read. `whole` says whether blocks have whole chunks.
     """
-    fits = _grid.fit(chunks, (1,) * len(chunks), order, limit)
-    units = tuple([next(n for n in range(side, 0, -1) if c % n == 0) for c, side in zip(chunks, fits, strict=True)])
-    return Cut(order, math.prod(units), units, chunks=chunks)
+    itemsize = spec.dtype.itemsize
+    limit, through = max(1, machine.piece // itemsize), 0
+    units = spec.chunks
+    if units is not None:
+        nbytes = math.prod(min(u, n) for u, n in zip(units, spec.shape, strict=True)) * itemsize
+        large = machine.staged and not strict and nbytes > LARGE * machine.piece
+        if large and spec.separate:
+            return Cut(spec.order, limit, None, batch, units)
+        through = limit if large else 0
+        if spec.remote:  # chunk by chunk, or by as many parts of shards as are fetched at once
+            limit = min(limit, spec.size // FETCHERS) if spec.sharded else 1
+        elif spec.separate and whole and 0 < machine.apart <= nbytes:
+            limit = 1
+        limit = max(limit, nbytes // itemsize)
+    return Cut(spec.order, limit, units, batch, through=through)
 
 
 @lru_cache(maxsize=256)
-def _by_chunk(found: tuple[Piece, ...], order: Shape, chunks: Shape, phase: Shape) -> tuple[Piece, ...]:
-    """Pieces in the order of their chunks, in a block that begins `phase` elements after the corner of one."""
-    return tuple(sorted(found, key=lambda p: [(p.region[a].start + phase[a]) // chunks[a] for a in order]))
+def parts(piece: Piece, shape: Shape, order: Shape, limit: int) -> tuple[tuple[Piece, Piece], ...]:
+    """A piece of a block of `shape` in parts of at most so many elements: as they lie in the piece, and in the block.
+
+    >>> whole = _grid.pieces((6, 4), (0, 1), 12)[1]
+    >>> [(inner.region[0].start, place.region[0].start) for inner, place in parts(whole, (6, 4), (0, 1), 8)]
+    [(0, 3), (2, 5)]
+    """
+    return _parts(piece.region, shape, order, limit)
+
+
+def _parts(region: Region, shape: Shape, order: Shape, limit: int) -> tuple[tuple[Piece, Piece], ...]:
+    found = _grid.pieces(_grid.shape_of(region), order, limit)
+    corner = tuple([side.start for side in region])
+    return tuple(zip(found, _grid.placed(found, corner, shape, order), strict=True))
+
+
+@lru_cache(maxsize=256)
+def _in_chunks(shape: Shape, order: Shape, limit: int, chunks: Shape, phase: Shape) -> tuple[Piece, ...]:
+    """Parts of the chunks of a block that begins `phase` elements after the corner of one, chunk after chunk."""
+    sides = [
+        [slice(max(i * chunk - p, 0), min((i + 1) * chunk - p, n)) for i in range(-(-(p + n) // chunk))]
+        for n, chunk, p in zip(shape, chunks, phase, strict=True)
+    ]
+    found = list[Piece]()
+    for region in itertools.product(*(sides[axis] for axis in order)):
+        natural = tuple([region[order.index(axis)] for axis in range(len(shape))])
+        found += [place for _, place in _parts(natural, shape, order, limit)]
+    return tuple(found)
 
 
 def keeps_whole(chunks: Shape | None, axes: Sequence[int | None], block: Shape, extents: Shape) -> bool:

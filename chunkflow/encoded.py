@@ -7,15 +7,16 @@ from __future__ import annotations
 
 import itertools
 import time
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 
-from chunkflow.crews import Feeders
-from chunkflow.devices.base import Block, Edge, Event, Lane, shaped
+from chunkflow.devices.base import Block, Event, Lane, shaped
 from chunkflow.devices.moving import Mover, one_run
 from chunkflow.grid import Piece, Region, Shape, permuted, shape_of, shift
 from chunkflow.packed import ALIGNMENT, Packed
+from chunkflow.splitting import SplittingFeeders
 from chunkflow.staging import Transfer
 from chunkflow.stations import Station
 
@@ -141,34 +142,38 @@ class EncodedTransfer(Transfer):
         return begin, at
 
 
-class EncodedFeeders(Feeders):
+class EncodedFeeders(SplittingFeeders):
     """Feeders that also upload chunks as they are stored."""
 
     def _feed(
-        self, number: int, lane: Lane, station: Station, transfer: Transfer, index: int, mover: Mover | None
+        self, number: int, lane: Lane, turns: Iterator[Station], transfer: Transfer, index: int, mover: Mover | None
     ) -> None:
         if not isinstance(transfer, EncodedTransfer):
-            super()._feed(number, lane, station, transfer, index, mover)
+            super()._feed(number, lane, turns, transfer, index, mover)
             return
-        slot = transfer.slot
+        slot, piece, most = transfer.slot, transfer.pieces[index], self.ring.slot_bytes
         assert slot is not None
-        station.wait(Edge.REFILL, self.trace)
-        self.device.host_writes(station.slot.owner)
+        fits = piece.size * transfer.room <= most
+        station = self.free(turns) if fits else None
+        room = self.room(number) if station is None else station.slot.array
         begin = time.perf_counter() if self.trace.timed else 0.0
-        start, nbytes = transfer.fill(transfer.pieces[index], station.slot.array)
+        start, nbytes = transfer.fill(piece, room)
         if self.trace.timed:
             self.trace.span("read", begin, time.perf_counter(), nbytes)
-        station.slot.pin()
-        sent = run(start, nbytes)
-        if mover is not None:
-            share = one_run(start, nbytes, self.device.address(transfer.block.array))
-            mover.send(share, station.number, 0, slot.uploaded[number])
-        else:
-            station.mark_begin(lane)
-            lane.upload(station.slot, transfer.block, sent, None)
-            lane.record(station.done)
-            lane.record(slot.uploaded[number])
-        station.busy = transfer, sent
+        for at in range(0, max(nbytes, 1), most):
+            sent = run(start + at, min(nbytes - at, most))
+            if station is None or at:
+                station = self.free(turns)
+            if not fits:
+                station.slot.array[: sent.size] = room[at : at + sent.size]
+            station.slot.pin()
+            if mover is not None:
+                share = one_run(start + at, sent.size, self.device.address(transfer.block.array))
+                mover.send(share, station.number, 0, slot.uploaded[number])
+                station.busy = transfer, sent
+            else:
+                station.upload(lane, transfer, sent, None)
+                lane.record(slot.uploaded[number])
         slot.fillers.add(number)
 
 

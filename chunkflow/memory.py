@@ -88,25 +88,31 @@ class Projection:
 class Ring:
     """Pinned host memory through which pieces travel: `slots` for each of `threads`.
 
-    `scratch` is what each thread takes on the device besides, for pieces that are scattered there.
+    `scratch` is what each thread takes on the device besides, for pieces that are scattered there; `room` what it takes
+    of the host's memory for pieces that fit no slot, until they have gone through in parts.
     """
 
     threads: int
     slots: int
     slot_bytes: int
     scratch: int = 0
+    room: int = 0
 
     @property
     def nbytes(self) -> int:
         """Host memory of the ring."""
-        return self.threads * self.slots * self.slot_bytes
+        return self.threads * (self.slots * self.slot_bytes + self.room)
 
     def device_bytes(self, page: int) -> int:
         """Device memory of the ring."""
         return self.threads * rounded(self.scratch, page)
 
     @staticmethod
-    def sized(pieces: int, slot_bytes: int, threads: int, slots: int, limit: int, scratch: int = 0) -> Ring:
-        """Ring of at most `threads` and, if one thread allows it, at most `limit` bytes."""
-        affordable = limit // max(slots * slot_bytes, 1)
-        return Ring(max(1, min(threads, pieces, affordable)), slots, max(slot_bytes, 1), scratch)
+    def sized(
+        pieces: int, slot_bytes: int, threads: int, slots: int, limit: int, scratch: int = 0, room: int = 0
+    ) -> Ring:
+        """Ring of at most `threads` and, if one thread allows it, at most `limit` bytes; rooms, if two allow it."""
+        affordable = max(1, limit // max(slots * slot_bytes, 1))
+        if room:
+            affordable = min(affordable, max(2, limit // room))
+        return Ring(max(1, min(threads, pieces, affordable)), slots, max(slot_bytes, 1), scratch, room)

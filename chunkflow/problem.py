@@ -11,10 +11,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from chunkflow import grid as _grid
-from chunkflow.batches import Batch, batch_of, device_bytes
-from chunkflow.coding import FETCHERS, LATENCY, Coding, best_coding
+from chunkflow.batches import batch_of, device_bytes
+from chunkflow.coding import LATENCY, Coding, best_coding
 from chunkflow.cost import Machine, Traffic, estimate
-from chunkflow.cuts import Cut, keeps_whole, parts_of
+from chunkflow.cuts import LARGE, Cut, cut_of, keeps_whole
 from chunkflow.grid import ONE_BY_ONE, Grid, Shape, Turns
 from chunkflow.halo import length
 from chunkflow.memory import ALIGNMENT, Projection, Ring, rounded, shared_page, temporaries
@@ -72,10 +72,12 @@ class Problem:
             op = _reading_ahead(op, self.operands, grid, walk)
         batches = {i: batch_of(self.operands[i], op.operands[i], block, op.extents, machine) for i in self.unpacked}
         cuts_in = tuple(
-            _cut(s, machine, strict=False, batch=batches.get(i), whole=keeps_whole(s.chunks, o.axes, block, op.extents))
+            cut_of(
+                s, machine, strict=False, batch=batches.get(i), whole=keeps_whole(s.chunks, o.axes, block, op.extents)
+            )
             for i, (s, o) in enumerate(zip(self.operands, op.operands, strict=True))
         )
-        cuts_out = tuple(_cut(s, machine, strict=True, whole=True) for s in self.outputs)
+        cuts_out = tuple(cut_of(s, machine, strict=True, whole=True) for s in self.outputs)
         in_shapes, out_shapes = ([o.shape(block) for o in arrays] for arrays in (op.operands, op.outputs))
         written = sum(s.nbytes for s in self.outputs)
         in_bytes, out_bytes = _bytes(in_shapes, self.operands), _bytes(out_shapes, self.outputs)
@@ -245,16 +247,21 @@ class Problem:
         """
         if not specs:
             return None
-        largest = scattered = pieces = 0
+        largest = scattered = pieces = room = 0
         landing = grouped = False
         for spec, cut, shape, (blocks, apart, short) in zip(specs, cuts, shapes, moved, strict=True):
             if cut.batch is not None:
-                largest, grouped = max(largest, cut.batch.piece), grouped or cut.batch.group > 1
+                whole = cut.batch.piece
+                fits = whole <= LARGE * self.machine.piece
+                largest, room = max(largest, whole if fits else self.machine.piece), max(room, 0 if fits else whole)
+                grouped = grouped or cut.batch.group > 1
                 pieces += blocks * -(-cut.batch.number // cut.batch.group)
                 continue
             box = cut.box(shape)
             # Not the full block's piece: a ragged block, narrower, may be cut into larger ones.
             nbytes = min(cut.limit, math.prod(shape)) * spec.dtype.itemsize
+            if 0 < cut.through * spec.dtype.itemsize < nbytes:
+                room, nbytes = max(room, nbytes), cut.through * spec.dtype.itemsize
             largest = max(largest, nbytes)
             pieces += blocks * math.prod(_grid.count(n, b) for n, b in zip(shape, box, strict=True))
             if apart or cut.scatters(shape):
@@ -268,28 +275,7 @@ class Problem:
         threads = math.ceil(self.machine.threads * max(share, 0.5))
         # Of large chunks one a thread stays in the cache, and other threads' are copied while it is filled.
         slots = 1 if loads and not grouped and 2 * largest > 3 * self.machine.piece else self.machine.slots
-        return Ring.sized(pieces, largest, threads, slots, limit, scratch)
-
-
-def _cut(spec: ArraySpec, machine: Machine, *, strict: bool, batch: Batch | None = None, whole: bool = False) -> Cut:
-    """Pieces of about the machine's size that keep the array's chunks whole.
-
-    A sink's chunks must stay whole. A source's are cut where one would not fit the ring, and then kept by the
-    store for the parts that follow. `whole` says whether blocks have whole chunks.
-    """
-    itemsize = spec.dtype.itemsize
-    limit = max(1, machine.piece // itemsize)
-    units = spec.chunks
-    if units is not None:
-        nbytes = math.prod(min(u, n) for u, n in zip(units, spec.shape, strict=True)) * itemsize
-        if machine.staged and not strict and nbytes * machine.slots > machine.host_limit:
-            return parts_of(units, spec.order, limit)
-        if spec.remote:  # chunk by chunk, or by as many parts of shards as are fetched at once
-            limit = min(limit, spec.size // FETCHERS) if spec.sharded else 1
-        elif spec.separate and whole and 0 < machine.apart <= nbytes:
-            limit = 1
-        limit = max(limit, nbytes // itemsize)
-    return Cut(spec.order, limit, units, batch)
+        return Ring.sized(pieces, largest, threads, slots, limit, scratch, room)
 
 
 def _bytes(shapes: Sequence[Shape], specs: Sequence[ArraySpec]) -> list[int]:

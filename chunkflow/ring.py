@@ -28,7 +28,7 @@ class RingFeeder:
         threads = [1 if i in plan.batches else plan.ring_in.threads for i in range(len(plan.operands))]
         self._slots = [make_slots(plan, device, pool, i, number) for i, number in enumerate(threads)]
         for source, cut in zip(sources, plan.cuts_in, strict=True):
-            if cut.chunks is not None:
+            if cut.through:
                 keep_chunks(source)
         self._unpacker: Unpacker | None = None
         try:

@@ -36,13 +36,15 @@ class Run(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Files:
-    """Files that hold pieces of a region as they are, each one of its own; no name where there is no such file.
+    """Files that hold pieces of a region as they are, from a place on; no name where there is no such file.
 
-    `swap` is that of a `Run`. Where `fill` are the bytes of a number, as they are stored, pieces that hold nothing else
-    are not kept in files.
+    Each has `size` bytes. `swap` is that of a `Run`. Where `fill` are the bytes of a number, as they are stored, pieces
+    that hold nothing else are not kept in files.
     """
 
     names: tuple[str, ...]
+    places: tuple[int, ...]
+    size: int
     swap: int = 0
     fill: bytes = b""
 

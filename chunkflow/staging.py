@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import math
+import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
@@ -15,12 +16,13 @@ import numpy as np
 from chunkflow.devices.base import Block, Device, Edge, Event, Lane, Latch, Pending, Pool, shaped
 from chunkflow.devices.line import Job
 from chunkflow.devices.moving import Share
-from chunkflow.grid import Piece, Region, Shape, permuted, within
+from chunkflow.grid import Piece, Region, Shape, permuted, shift, within
 from chunkflow.halo import fill, parts
 from chunkflow.ops.blockwise import Operand
 from chunkflow.plan import Plan
 from chunkflow.step import Step
 from chunkflow.stores.base import Source
+from chunkflow.trace import Trace
 
 
 class Slot:
@@ -219,6 +221,13 @@ class Transfer:
         self.share: Share | None = None
         self.pieces: Sequence[Piece] = ()
         self.error: BaseException | None = None
+
+    def read(self, piece: Piece, out: np.ndarray, trace: Trace) -> None:
+        """Read a piece from the store."""
+        begin = time.perf_counter() if trace.timed else 0.0
+        self.store.read(shift(piece.region, self.start), out)
+        if trace.timed:
+            trace.span("read", begin, time.perf_counter(), out.nbytes)
 
     def enqueued(self) -> None:
         """Wait until every upload is enqueued."""

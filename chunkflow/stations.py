@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from chunkflow.devices.base import Device, Edge, HostSlot, Lane
 from chunkflow.grid import Piece
 from chunkflow.staging import Transfer
@@ -23,6 +25,13 @@ class Station:
         """Mark where the copy begins, if anyone asks."""
         if self.begun is not None:
             lane.record(self.begun)
+
+    def upload(self, lane: Lane, transfer: Transfer, piece: Piece, scratch: Any) -> None:
+        """Enqueue the copy of a piece that is in the slot."""
+        self.mark_begin(lane)
+        lane.upload(self.slot, transfer.block, piece, scratch)
+        lane.record(self.done)
+        self.busy = transfer, piece
 
     def wait(self, edge: Edge, trace: Trace) -> None:
         """Wait for the copy, if there is one, and report its time."""

@@ -278,6 +278,21 @@ def test_chunks_that_were_never_written(where: Where, tmp_path: Path) -> None:
     same(run(where, copied, path), expected)
 
 
+@here
+@pytest.mark.parametrize("codec", [codecs.ZstdCodec(), codecs.BloscCodec(cname="lz4")])
+def test_chunks_that_fit_no_slot_go_through_it_in_parts(where: Where, codec: Any, tmp_path: Path) -> None:
+    """Those that are stored, and those that were not."""
+    x = np.random.default_rng(3).standard_normal((50, 37, 21)).astype("f4")
+    x[:16] = 0
+    path, device = stored(tmp_path / "x.zarr", x, compressors=codec), where.device()
+    device.machine = replace(device.machine, piece=300)
+    plan = cf.explain(copied, path, device=device, budget="400kB")
+    assert plan.batches
+    assert plan.ring_in is not None
+    assert plan.ring_in.slot_bytes == 300 < plan.ring_in.room
+    same(cf.map(copied, path, device=device, budget="400kB"), x)
+
+
 def test_a_profile_shows_the_decoding(tmp_path: Path) -> None:
     x = np.zeros((50, 37, 21), "f4")
     path = stored(tmp_path / "x.zarr", x, config={"write_empty_chunks": True})

@@ -45,9 +45,14 @@ OTHER = np.dtype("f4").newbyteorder("S")
 
 
 def device(
-    mode: str = "threaded", *, kind: type[CompiledDevice] = CompiledDevice, apart: int = 0, **options: Any
+    mode: str = "threaded",
+    *,
+    kind: type[CompiledDevice] = CompiledDevice,
+    apart: int = 0,
+    piece: int = 4096,
+    **options: Any,
 ) -> CompiledDevice:
-    return kind(mode=mode, poison=True, machine=machine(staged=True, lanes=2, apart=apart), **options)
+    return kind(mode=mode, poison=True, machine=machine(staged=True, piece=piece, apart=apart), **options)
 
 
 def counted(monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
@@ -160,6 +165,7 @@ def test_raw_chunks_are_read_as_files(mode: str, data: st.DataObject) -> None:
     x, codecs = filled(shape, dtype), zarr.codecs
     endian = codecs.BytesCodec(endian="big" if dtype.startswith(">") else "little")
     budget, apart = data.draw(st.sampled_from([20_000, 1_000_000])), data.draw(st.sampled_from([0, 1, 100]))
+    piece = data.draw(st.sampled_from([4096, 64, 8]))
     with tempfile.TemporaryDirectory() as directory:
         array = zarr.create_array(
             f"{directory}/ä {dtype}",
@@ -176,7 +182,7 @@ def test_raw_chunks_are_read_as_files(mode: str, data: st.DataObject) -> None:
             if file.is_file() and data.draw(st.integers(0, 5)) == 0:
                 file.unlink()
         expected = array[...]
-        used = device(mode, apart=apart)
+        used = device(mode, apart=apart, piece=piece)
         same(cf.map(np.negative, array, device=used, budget=budget, workspace=0), -expected)
 
 
@@ -257,10 +263,13 @@ def test_a_raw_chunk_that_cannot_be_written_is_an_error_and_leaves_nothing(tmp_p
 
 
 @compiled
-@pytest.mark.parametrize(("sides", "apart"), [((32, 32), 0), ((8, 16), 512)])
-def test_whole_raw_chunks_go_through_them(
-    sides: tuple[int, int], apart: int, calls: dict[str, int], tmp_path: Path
+@pytest.mark.parametrize(
+    ("sides", "apart", "piece"), [((32, 32), 0, 4096), ((8, 16), 512, 4096), ((50, 96), 0, 4096), ((32, 48), 0, 512)]
+)
+def test_raw_chunks_go_through_them(
+    sides: tuple[int, int], apart: int, piece: int, calls: dict[str, int], tmp_path: Path
 ) -> None:
+    """Whole ones, and parts of large ones."""
     x, sent = filled((128, 96), "f4"), 0
     array = zarr.create_array(tmp_path / "x", shape=x.shape, chunks=sides, dtype="f4", compressors=None)
     array[...] = x
@@ -271,21 +280,22 @@ def test_whole_raw_chunks_go_through_them(
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(moving.Mover, "send", send)
-        used = device(apart=apart)
+        used = device(apart=apart, piece=piece)
         same(cf.map(np.negative, array, device=used, chunks=(32, 96), budget=1_000_000, workspace=0), -x)
     assert calls["up"] == 4, "one for each block"
     assert not sent
 
 
 @compiled
+@pytest.mark.parametrize("piece", [4096, 512])
 @pytest.mark.parametrize("change", [-1, 1, -512])
-def test_a_raw_chunk_of_another_size_is_a_read_error(change: int, tmp_path: Path) -> None:
+def test_a_raw_chunk_of_another_size_is_a_read_error(change: int, piece: int, tmp_path: Path) -> None:
     x = filled((128, 96), "f4")
     array = zarr.create_array(tmp_path / "x", shape=x.shape, chunks=(32, 32), dtype="f4", compressors=None)
     array[...] = x
     os.truncate(tmp_path / "x/c/3/2", 4096 + change)
     with pytest.raises(cf.ReadError, match=rf"chunk c/3/2: {4096 + change} bytes, where the chunk has 4096"):
-        cf.map(np.negative, array, device=device(), chunks=(32, 96), budget=1_000_000, workspace=0)
+        cf.map(np.negative, array, device=device(piece=piece), chunks=(32, 96), budget=1_000_000, workspace=0)
 
 
 @compiled

@@ -18,10 +18,11 @@ from hypothesis import strategies as st
 import chunkflow as cf
 from chunkflow import problem, stores
 from chunkflow.cost import Machine, Traffic, estimate
+from chunkflow.cuts import Cut, parts
 from chunkflow.devices.moving import tabled
 from chunkflow.devices.numpy import NumpyDevice
 from chunkflow.errors import ArgumentError, ArgumentTypeError, BudgetError
-from chunkflow.grid import Grid, Region, Shape, placed, shape_of
+from chunkflow.grid import Grid, Piece, Region, Shape, placed, shape_of
 from chunkflow.halo import Boundary
 from chunkflow.memory import Projection, Ring, rounded, temporaries
 from chunkflow.ops.blockwise import Along, Blockwise, Operand, Output
@@ -215,6 +216,11 @@ def test_whole_axes_are_not_cut(plan: Plan) -> None:
     assert all(plan.grid.counts[axis] == 1 for axis in plan.op.whole)
 
 
+def parts_through(cut: Cut, piece: Piece, region: Region) -> tuple[tuple[Piece, Piece], ...]:
+    """What goes through a slot of a piece at once."""
+    return parts(piece, shape_of(region), cut.order, cut.through) if cut.through else ((piece, piece),)
+
+
 @given(plans())
 def test_pieces_tile_every_block(plan: Plan) -> None:
     arrays = (*plan.operands, *plan.outputs)
@@ -226,7 +232,11 @@ def test_pieces_tile_every_block(plan: Plan) -> None:
             assert sum(sizes) == math.prod(shape_of(region))
             assert (ring is not None) == plan.machine.staged
             if ring is not None:
-                assert max(sizes, default=0) * array.dtype.itemsize <= ring.slot_bytes
+                parted = [place.size for p in cut.pieces(region) for _, place in parts_through(cut, p, region)]
+                assert sum(parted) == math.prod(shape_of(region))
+                assert max(parted, default=0) * array.dtype.itemsize <= ring.slot_bytes
+                if len(parted) > len(sizes):
+                    assert max(sizes) * array.dtype.itemsize <= ring.room
 
 
 @given(plans())
@@ -237,9 +247,10 @@ def test_scattered_pieces_have_room_to_land(plan: Plan) -> None:
     ):
         for step in plan.steps() if ring is not None else ():
             for array, cut, region in zip(arrays, cuts, stores_of(step) if outward else step.sources, strict=True):
-                for piece in cut.pieces(region):
-                    if piece.offset is None:
-                        assert piece.size * array.dtype.itemsize <= ring.scratch
+                for whole in cut.pieces(region):
+                    for _, piece in parts_through(cut, whole, region):
+                        if piece.offset is None:
+                            assert piece.size * array.dtype.itemsize <= ring.scratch
 
 
 def test_a_fixed_block_is_kept() -> None:

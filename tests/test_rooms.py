@@ -34,8 +34,8 @@ FLOORS = (
     "devices.moving devices.base devices.line devices.measured devices.rates devices.pinned devices.traced "
     "devices.unshuffle devices.rims devices.nvcomp devices.numpy devices.cupy",
     "devices.clock devices",
-    "staging lanes stations kernel threads crews encoded decoding ring direct flight engine budget calibrate profile "
-    "progress",
+    "staging lanes stations kernel threads crews splitting encoded decoding ring direct flight engine budget calibrate "
+    "profile progress",
     "rehearsal analysis declare prepare launch given graph fusing places passes partition labels stream run adapters "
     "api ufuncs",
     "pacing iterating overlap",

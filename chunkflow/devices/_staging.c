@@ -181,8 +181,9 @@ static int enqueue(Work *w, Station *station, const Piece *piece, int up) {
     return 0;
 }
 
-/* In place of a file: as many as there are pieces, whose names lie at `host`, `width` bytes each. At `plane` lies a number
- * of `pitch` bytes: of pieces that hold nothing else there is no file. 0 bytes: of all there is one.
+/* In place of a file: as many as there are pieces. At `host` lie rows of `width` bytes, each the place in its file where a
+ * piece begins, and the file's name; such a file has `size` bytes. At `plane` lies a number of `pitch` bytes: of pieces
+ * that hold nothing else there is no file. 0 bytes: of all there is one. Only whole files are written.
  */
 enum { FILES = -2 };
 enum { LONG = 4096 };  /* bytes from which on it pays to pass the caches by */
@@ -206,19 +207,19 @@ static void copy_out(char *to, const char *from, size_t nbytes) {
     memcpy(to, from, nbytes);
 }
 
-/* Fill memory from a file's start, as far as either goes; how many bytes the file has, or -1 with `errno`. */
-static int64_t load(const char *name, char *into, int64_t room) {
+/* Fill memory from a place in a file on, as far as either goes; how many bytes the file has, or -1 with `errno`. */
+static int64_t load(const char *name, char *into, int64_t at, int64_t room) {
     struct stat found;
     int fd, error = 0;
     do fd = open(name, O_RDONLY | O_CLOEXEC);
     while (fd < 0 && errno == EINTR);
     if (fd < 0) return -1;
     if (fstat(fd, &found)) error = errno;
-    int64_t size = error ? -1 : found.st_size, left = size < room ? size : room;
+    int64_t size = error ? -1 : found.st_size, left = size - at < room ? size - at : room;
     for (int64_t done = 0; !error && done < left;) {
-        ssize_t n = pread(fd, into + done, left - done, done);
+        ssize_t n = pread(fd, into + done, left - done, at + done);
         if (n < 0 && errno != EINTR) error = errno;
-        if (n == 0) size = left = done;  /* it was cut meanwhile */
+        if (n == 0) size = at + done, left = done;  /* it was cut meanwhile */
         if (n > 0) done += n;
     }
     close(fd);
@@ -265,9 +266,11 @@ static int repeats(const char *slot, int64_t nbytes, const char *number, int64_t
 
 /* Move a piece between its slot and its file. */
 static int file(const Share *share, char *slot, int64_t number, int64_t nbytes, int out) {
-    const char *name = (const char *)share->host + number * share->width;
-    if (!out) return load(name, slot, nbytes) == nbytes ? 0 : -1;
+    const char *row = (const char *)share->host + number * share->width, *name = row + sizeof(int64_t);
+    int64_t at;
+    memcpy(&at, row, sizeof at);
     if (!*name) return -1;
+    if (!out) return load(name, slot, at, nbytes) == share->size ? 0 : -1;
     if (share->pitch && repeats(slot, nbytes, (const char *)share->plane, share->pitch))
         return unlink(name) && errno != ENOENT ? -1 : 0;
     return put(name, slot, nbytes);
@@ -498,7 +501,7 @@ static PyObject *py_read(PyObject *self, PyObject *args) {
     int64_t size;
     int error;
     Py_BEGIN_ALLOW_THREADS
-    size = load(name, into.buf, into.len);
+    size = load(name, into.buf, 0, into.len);
     error = size < 0 ? errno : 0;
     Py_END_ALLOW_THREADS
     Py_DECREF(path);

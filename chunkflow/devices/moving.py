@@ -77,10 +77,11 @@ class Share:
         run = there if isinstance(there, Run) else Run(0)
         if isinstance(there, Files):
             names = [os.fsencode(name) for name in there.names]
-            self.names = np.array(names, f"S{max(map(len, names)) + 1}")  # each with a zero behind it
+            row = np.dtype([("at", np.int64), ("name", f"S{max(map(len, names)) + 1}")])  # with a zero behind it
+            self.names = np.array([*zip(there.places, names, strict=True)], row)
             self.fill = np.frombuffer(there.fill, np.uint8)
             rows = {"width": self.names.itemsize, "pitch": self.fill.size, "plane": self.fill.ctypes.data}
-            run = Run(self.names.ctypes.data, fd=_FILES, **rows, swap=there.swap)
+            run = Run(self.names.ctypes.data, fd=_FILES, **rows, size=there.size, swap=there.swap)
         where = run.mapped, run.size, run.width, run.height, run.pitch, run.plane, run.swap
         self.table = np.array([0, len(tables.pieces), run.position, run.fd, device, *where], np.int64)
 

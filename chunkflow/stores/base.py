@@ -164,7 +164,9 @@ class Separate(Protocol):
     """A source or a sink whose chunks are files as they are, that others may read or write (`ArraySpec.separate`)."""
 
     def files(self, start: Shape, pieces: tuple[Piece, ...]) -> Files | None:
-        """The files of those pieces of a block that are whole chunks; the block begins at `start`.
+        """The files of those pieces of a block that are whole chunks, or a source's runs of one.
+
+        The block begins at `start`.
 
         Their elements are in the spec's order and dtype, their bytes maybe in the other order (`Files.swap`). It is no
         promise that there are such files.

@@ -1,7 +1,6 @@
 """Large chunks, of which parts are read: each is decoded once for as long as parts of it are asked for.
 
-A chunk that fits no slot of pinned memory goes through it in pieces, and whoever fills a slot asks for one of them.
-The host's memory that this takes is in no budget, which is the device's there.
+Blocks may be smaller than such a chunk. The host's memory that is taken is in no budget, which is the device's there.
 """
 
 from __future__ import annotations
@@ -13,11 +12,14 @@ import numpy as np
 
 from chunkflow.grid import Region, Shape
 
-LARGE = 256 << 20
+PARTED = 16 << 20
 """Bytes of a chunk, stored as it is, that is not read whole for parts of it."""
 
+LARGE = 256 << 20
+"""The same where plans need not know of it: blocks, and the chunks of results, are what they would be without."""
+
 MOST = 2
-"""Decoded chunks that are kept at once: the one that is read, and the next."""
+"""Decoded chunks that are kept at once: that of the block which is read, and the next one's."""
 
 
 def is_large(nbytes: int) -> bool:

@@ -142,10 +142,6 @@ def _spec(array: AnyArray, chunks: Shape | None) -> tuple[ArraySpec, Chunks | Sh
     return spec, found
 
 
-def _files(spec: ArraySpec, direct: Chunks | Shards | None, start: Shape, pieces: tuple[Piece, ...]) -> Files | None:
-    return direct.files(start, pieces) if spec.separate and isinstance(direct, Chunks) else None
-
-
 def _footprint(array: AnyArray) -> Footprint:
     location = ("zarr", _location(array))
     return Footprint(location, 0, 1, location)
@@ -167,7 +163,7 @@ class ZarrSource:
             chunks = None
         spec, self._direct = _spec(array, chunks)
         if isinstance(self._direct, Chunks) and self._direct.parted:
-            spec = replace(spec, chunks=None, separate=False)  # any part of a file can be read by itself
+            spec = replace(spec, chunks=None)  # any part of a file can be read by itself
         self.spec = spec
         self.codec = codec_of(self._direct)
         self.footprint: Footprint | None = _footprint(array)
@@ -210,7 +206,8 @@ class ZarrSource:
 
     def files(self, start: Shape, pieces: tuple[Piece, ...]) -> Files | None:
         """See `Separate.files`."""
-        return _files(self.spec, self._direct, start, pieces)
+        found = self._direct
+        return found.files(start, pieces, parts=True) if self.spec.separate and isinstance(found, Chunks) else None
 
     def encoded(self, indices: Sequence[Shape], out: np.ndarray, room: int, most: int) -> list[Packed | None]:
         """See `Encoded.encoded`."""
@@ -293,7 +290,8 @@ class ZarrSink:
 
     def files(self, start: Shape, pieces: tuple[Piece, ...]) -> Files | None:
         """See `Separate.files`."""
-        return _files(self.spec, self._direct, start, pieces)
+        found = self._direct
+        return found.files(start, pieces, parts=False) if self.spec.separate and isinstance(found, Chunks) else None
 
     def commit(self) -> Any:
         """See `Sink.commit`."""

@@ -16,10 +16,10 @@ from operator import add
 
 import numpy as np
 
-from chunkflow.grid import Piece, Region, Shape, permuted, shape_of, whole
+from chunkflow.grid import Piece, Region, Shape, contiguous, permuted, shape_of, whole
 from chunkflow.spec import Files
 from chunkflow.stores.file import FileSource, Strided
-from chunkflow.stores.large import Lately, is_large, is_part
+from chunkflow.stores.large import PARTED, Lately, is_large, is_part
 from chunkflow.stores.layout import packed_strides, part, swapped
 from chunkflow.stores.zarrchain import Chain
 from chunkflow.stores.zarrfiles import Folder, Objects, Place, append, named
@@ -67,20 +67,23 @@ class Chunks:
 
     @property
     def parted(self) -> bool:
-        """Whether parts of chunks are read by themselves."""
+        """Whether plans need not know of chunks, for any part of one is read by itself."""
         return self.separate and is_large(self.chain.nbytes)
 
-    def files(self, start: Shape, pieces: tuple[Piece, ...]) -> Files | None:
-        """See `chunkflow.stores.base.Separate`: of whole chunks."""
+    def files(self, start: Shape, pieces: tuple[Piece, ...], *, parts: bool) -> Files | None:
+        """See `chunkflow.stores.base.Separate`: of whole chunks, or of `parts` of them too."""
         assert isinstance(self.objects, Folder)
-        sides = self.chain.shape
+        chain, sides = self.chain, self.chain.shape
         corner, phase = zip(*map(divmod, start, sides), strict=True) if sides else ((), ())
-        found = whole_chunks(pieces, sides, phase)
+        found = runs_in_chunks(pieces, sides, phase, chain.order, parts=parts)
         path, key = self.objects.path, self.key
-        names = tuple([path(key(tuple(map(add, corner, at)))) if at is not None else "" for at in found])
-        swap = swapped(self.chain.dtype.newbyteorder("S")) if self.chain.swapped else 0
-        fill = self.chain.fill.byteswap() if self.chain.swapped else self.chain.fill
-        return Files(names, swap, b"" if self.keeps_empty else fill.tobytes()) if any(names) else None
+        names = tuple([path(key(tuple(map(add, corner, at)))) if at is not None else "" for at, _ in found])
+        if not any(names):
+            return None
+        places = tuple([first * chain.dtype.itemsize for _, first in found])
+        swap = swapped(chain.dtype.newbyteorder("S")) if chain.swapped else 0
+        fill = chain.fill.byteswap() if chain.swapped else chain.fill
+        return Files(names, places, chain.nbytes, swap, b"" if self.keeps_empty else fill.tobytes())
 
     def places(self, indices: Sequence[Shape]) -> Sequence[Place | None]:
         """Where chunks lie in files."""
@@ -91,10 +94,9 @@ class Chunks:
         name = self.key(index)
         try:
             with named(f"chunk {name}"):
-                some = (self.parted or self.lately is not None) and is_part(index, inner, self.sides, self.extents)
-                if some and self.parted:
+                if self.separate and self.chain.nbytes >= PARTED and shape_of(inner) != self.sides:
                     self._read_part(name, inner, target)
-                elif some and self.lately is not None:
+                elif self.lately is not None and is_part(index, inner, self.sides, self.extents):
                     target[...] = part(self.lately.get(index, partial(self._whole, name)), inner)
                 else:
                     self.chain.fetch(self.objects, name, inner, target)
@@ -132,18 +134,32 @@ class Chunks:
 
 
 @lru_cache(256)
-def whole_chunks(pieces: tuple[Piece, ...], sides: Shape, phase: Shape) -> tuple[Shape | None, ...]:
-    """Of pieces that are whole chunks, which ones, in a block that begins `phase` elements after the corner of one.
+def runs_in_chunks(
+    pieces: tuple[Piece, ...], sides: Shape, phase: Shape, order: Shape, *, parts: bool
+) -> tuple[tuple[Shape | None, int], ...]:
+    """Of pieces that are a run of one chunk, which one, and how many of its elements come before.
+
+    The block begins `phase` elements after the corner of a chunk, whose elements lie in `order`. Without `parts` only
+    of those that are whole chunks.
 
     >>> from chunkflow.grid import pieces
-    >>> whole_chunks(pieces((9,), (0,), 4, (4,), (2,)), (4,), (2,))  # the last 2 of one, a whole one, 3 of the next
-    (None, (1,), None)
+    >>> found = pieces((9,), (0,), 4, (4,), (2,))  # the last 2 of one, a whole one, 3 of the next
+    >>> runs_in_chunks(found, (4,), (2,), (0,), parts=False)
+    ((None, 0), ((1,), 0), (None, 0))
+    >>> runs_in_chunks(found, (4,), (2,), (0,), parts=True)
+    (((0,), 2), ((1,), 0), ((2,), 0))
     """
-    found: list[Shape | None] = []
+    lying = packed_strides(permuted(sides, order), 1)
+    found: list[tuple[Shape | None, int]] = []
     for piece in pieces:
-        corner = [s.start + p for s, p in zip(piece.region, phase, strict=True)]
-        cut = shape_of(piece.region) != sides or any(c % side for c, side in zip(corner, sides, strict=True))
-        found.append(None if cut else tuple([c // side for c, side in zip(corner, sides, strict=True)]))
+        shape = shape_of(piece.region)
+        corners = [s.start + p for s, p in zip(piece.region, phase, strict=True)]
+        at, inner = zip(*map(divmod, corners, sides), strict=True) if sides else ((), ())
+        fits = all(i + n <= side for i, n, side in zip(inner, shape, sides, strict=True))
+        if fits and contiguous(shape, sides, order) if parts else shape == sides and not any(inner):
+            found.append((at, sum(inner[axis] * step for axis, step in zip(order, lying, strict=True))))
+        else:
+            found.append((None, 0))
     return tuple(found)
 
 

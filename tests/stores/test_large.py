@@ -23,11 +23,13 @@ from stores.hdf5files import save
 from stores.zarrarrays import modest, same
 
 import chunkflow as cf
-from chunkflow.cuts import parts_of
+from chunkflow.cuts import Cut
+from chunkflow.devices.base import Edge
+from chunkflow.devices.clock import ClockDevice
 from chunkflow.devices.numpy import NumpyDevice
-from chunkflow.errors import BudgetError, ReadError
+from chunkflow.errors import BudgetError, RaceError, ReadError
 from chunkflow.grid import Shape
-from chunkflow.stores import hdf5chunks, large, open_source, zarrchain
+from chunkflow.stores import hdf5chunks, large, open_source, zarrchain, zarrchunks
 from chunkflow.stores.large import Lately
 from chunkflow.testing import filled
 
@@ -39,61 +41,127 @@ SMALL = 4 << 10
 @pytest.fixture(autouse=True)
 def chunks_are_large(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(large, "LARGE", SMALL)
+    monkeypatch.setattr(zarrchunks, "PARTED", SMALL)
 
 
-def staged(mode: str, threads: int = 3) -> NumpyDevice:
-    small = replace(machine(staged=True), host_limit=SMALL, piece=1 << 10, threads=threads)
-    return NumpyDevice(machine=small, staged=True, mode=mode)  # type: ignore[arg-type]
+def staged(mode: str, threads: int = 3, drop: Edge | None = None) -> ClockDevice:
+    small = replace(machine(staged=True), host_limit=1 << 16, piece=1 << 10, threads=threads)
+    device = NumpyDevice(machine=small, staged=True, mode=mode, poison=True)  # type: ignore[arg-type]
+    return ClockDevice(device, drop=drop)
+
+
+@pytest.fixture
+def decoded(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """A thread for each time that a chunk is decoded."""
+    found: list[int] = []
+    for room in (hdf5chunks, zarrchain):
+
+        def counted(self: Any, *args: Any, decode: Any = room.Chain.decode, **kwargs: Any) -> None:  # type: ignore[attr-defined]
+            found.append(threading.get_ident())
+            decode(self, *args, **kwargs)
+
+        monkeypatch.setattr(room.Chain, "decode", counted)  # type: ignore[attr-defined]
+    return found
+
+
+def stored(kind: str, folder: Path, x: np.ndarray, chunks: Shape) -> str:
+    if kind == "hdf5":
+        return save(folder / "u.h5", x, chunks=chunks, compression="gzip")
+    options: Any = {"compressors": "auto", "zarr_format": int(kind[-1])}
+    zarr.create_array(folder / "u.zarr", data=x, chunks=chunks, **options)
+    return str(folder / "u.zarr")
+
+
+kinds = pytest.mark.parametrize("kind", ["zarr 2", "zarr 3", "hdf5"])
 
 
 @pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("kind", ["zarr 2", "zarr 3", "hdf5"])
+@kinds
 @pytest.mark.parametrize(
     ("shape", "chunks"),
     [(SHAPE, CHUNKS), ((16, 64, 64), (16, 16, 16)), ((64, 48, 17), (64, 16, 4)), ((20, 7, 160), (20, 7, 63))],
 )
-def test_each_is_decoded_once(
-    kind: str, shape: Shape, chunks: Shape, mode: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_each_is_decoded_once_and_goes_through_slots_in_parts(
+    kind: str, shape: Shape, chunks: Shape, mode: str, tmp_path: Path, decoded: list[int]
 ) -> None:
-    x, decoded = filled(shape, "f4"), []
-    if kind == "hdf5":
-        path = save(tmp_path / "u.h5", x, chunks=chunks, compression="gzip")
-    else:
-        path = str(tmp_path / "u.zarr")
-        options: Any = {"compressors": "auto", "zarr_format": int(kind[-1])}
-        zarr.create_array(path, data=x, chunks=chunks, **options)
-    room = hdf5chunks if kind == "hdf5" else zarrchain
-    decode = room.Chain.decode
-
-    def counted(self: Any, *args: Any, **kwargs: Any) -> None:
-        decoded.append(threading.get_ident())
-        decode(self, *args, **kwargs)
-
-    monkeypatch.setattr(room.Chain, "decode", counted)
+    x = filled(shape, "f4")
+    path = stored(kind, tmp_path, x, chunks)
     plan = cf.explain(cf.map, np.negative, path, device=staged(mode), budget="1MB")
     assert plan.ring_in is not None
+    assert plan.ring_in.slot_bytes <= 1 << 10 < plan.ring_in.room == 4 * math.prod(chunks)
+    decoded.clear()
     same(cf.map(np.negative, path, device=staged(mode), budget="1MB"), -x)
-    assert plan.ring_in.slot_bytes <= 1 << 10 < 4 * math.prod(chunks)
+    assert len(decoded) == math.prod(-(-n // c) for n, c in zip(shape, chunks, strict=True)) + 1, "one for the trial"
+
+
+@pytest.mark.parametrize("mode", MODES)
+@kinds
+def test_each_is_decoded_once_for_blocks_that_cut_it(kind: str, mode: str, tmp_path: Path, decoded: list[int]) -> None:
+    x = filled(SHAPE, "f4")
+    path = stored(kind, tmp_path, x, CHUNKS)
+    options: Any = {"device": staged(mode, threads=1), "chunks": (5, 16, 16), "budget": "1MB"}
+    assert cf.explain(cf.map, np.negative, path, **options).traffic.read > x.nbytes
     decoded.clear()
     # Of several threads one may be so late that two further chunks have been begun before it asks for its part.
-    same(cf.map(np.negative, path, device=staged(mode, threads=1), budget="1MB"), -x)
-    number = math.prod(-(-n // c) for n, c in zip(shape, chunks, strict=True))
-    assert len(decoded) == number + 1, "one for the trial"
+    same(cf.map(np.negative, path, **options), -x)
+    assert len(decoded) == 3 + 1
 
 
-def test_pieces_are_parts_of_one_chunk_after_the_other() -> None:
-    cut, region = parts_of((6, 4, 8), (2, 0, 1), 20), (slice(3, 15), slice(0, 8), slice(0, 16))
-    chunks = [
-        tuple((s.start + p) // c for s, p, c in zip(piece.region, (3, 0, 0), (6, 4, 8), strict=True))
-        for piece in cut.pieces(region)
-    ]
-    for piece, chunk in zip(cut.pieces(region), chunks, strict=True):
-        assert piece.size <= 20
-        assert all(
-            (s.stop + p - 1) // c == i for s, p, c, i in zip(piece.region, (3, 0, 0), (6, 4, 8), chunk, strict=True)
-        )
-    assert sum(piece.size for piece in cut.pieces(region)) == 12 * 8 * 16
-    assert len([one for one, _ in itertools.groupby(chunks)]) == len(set(chunks)) == 3 * 2 * 2
+@pytest.mark.parametrize("edge", [Edge.REFILL, Edge.OVERWRITE, Edge.UPLOADED])
+def test_the_referee_sees_what_goes_through_slots_in_parts(edge: Edge, tmp_path: Path) -> None:
+    zarr.create_array(tmp_path / "u.zarr", data=filled((320, 16, 16), "f4"), chunks=CHUNKS)
+    with pytest.raises(RaceError):
+        cf.map(np.negative, tmp_path / "u.zarr", device=staged("lazy", drop=edge), budget="300kB")
+
+
+def test_few_threads_have_a_room_for_large_ones(tmp_path: Path) -> None:
+    device = staged("eager")
+    device.machine = replace(device.machine, host_limit=20 << 10, threads=8)
+    zarr.create_array(tmp_path / "u.zarr", data=filled((128, 16, 16), "f4"), chunks=CHUNKS)
+    ring = cf.explain(cf.map, np.negative, tmp_path / "u.zarr", device=device).ring_in
+    assert ring is not None
+    assert (ring.threads, ring.room) == (2, 16 << 10), "never less than two, or nothing is decoded side by side"
+    assert ring.nbytes == 2 * (2 * (1 << 10) + (16 << 10))
+
+
+@given(st.data())
+def test_pieces_of_large_raw_ones_are_parts_of_one_each(data: st.DataObject) -> None:
+    extents = data.draw(st.tuples(*[st.integers(1, 16)] * 3))
+    chunks = data.draw(st.tuples(*[st.integers(1, 8)] * 3))
+    order = tuple(data.draw(st.permutations(range(3))))
+    region = tuple(slice(a := data.draw(st.integers(0, n - 1)), data.draw(st.integers(a + 1, n))) for n in extents)
+    cut = Cut(order, data.draw(st.integers(1, 40)), None, chunks=chunks)
+    touched, each = np.zeros([s.stop - s.start for s in region], int), []
+    for piece in cut.pieces(region):
+        assert piece.size <= cut.limit
+        touched[piece.region] += 1
+        places = zip(region, piece.region, chunks, strict=True)
+        ends = [((s.start + p.start) // c, (s.start + p.stop - 1) // c) for s, p, c in places]
+        assert all(first == last for first, last in ends)
+        each.append(tuple(first for first, _ in ends))
+    assert (touched == 1).all()
+    assert len([one for one, _ in itertools.groupby(each)]) == len(set(each)), "one chunk after the other"
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("sides", [(16, 16, 16), (13, 7, 16)])
+def test_of_raw_ones_that_blocks_keep_whole_parts_are_read(
+    sides: Shape, mode: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(large, "LARGE", 1 << 30)
+    x, path = filled(SHAPE, ">f4"), tmp_path / "u.zarr"
+    zarr.create_array(path, data=x, chunks=sides, compressors=None)
+    monkeypatch.setattr(zarrchunks, "PARTED", 4 * math.prod(sides))
+    whole, fetch = [], zarrchain.Chain.fetch
+    monkeypatch.setattr(zarrchain.Chain, "fetch", lambda *args: (whole.append(args), fetch(*args)))
+    plan = cf.explain(cf.map, np.negative, path, device=staged(mode), budget="300kB")
+    assert plan.operands[0].chunks == sides
+    assert plan.ring_in is not None
+    assert plan.ring_in.slot_bytes <= 1 << 10
+    assert not plan.ring_in.room
+    trial = len(whole)
+    same(cf.map(np.negative, path, device=staged(mode), budget="300kB"), -x.astype("f4"))
+    assert len(whole) == 2 * trial
 
 
 def test_on_the_cpu_the_plan_has_room_for_them(tmp_path: Path) -> None:

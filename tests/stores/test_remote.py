@@ -18,7 +18,7 @@ from numcodecs import Blosc
 from zarr.storage import FsspecStore
 
 import chunkflow as cf
-from chunkflow.coding import FETCHERS
+from chunkflow.cost import FETCHERS
 from chunkflow.devices.numpy import NumpyDevice
 from chunkflow.grid import whole
 from chunkflow.stores import Source, Target, open_source, open_target, retries
