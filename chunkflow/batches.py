@@ -134,7 +134,7 @@ def batch_of(spec: ArraySpec, operand: Operand, block: Shape, extents: Shape, ma
     group = max(1, min(PIECES * machine.piece // room(nbytes), number))
     items = nbytes // found.item + FEW if found.item else 1
     temporary = found.temporary(number * items, nbytes, number * nbytes)
-    seconds = found.seconds(number, nbytes)
+    seconds = found.seconds(number, nbytes, spec.matches)
     return Batch(spec.codec, number, nbytes, items, bool(found.item), group, temporary, seconds)
 
 

@@ -29,6 +29,8 @@ class Decoding:
         Bytes per second of one chunk, which is decoded no faster however few there are beside it.
     start, step : float, int
         Seconds that a chunk takes besides if it has so many bytes, or more; if it has less, as much less.
+    match : float
+        Seconds that each of its matches takes besides.
     peak : float
         Bytes per second of all together, at most.
     temporary : callable
@@ -48,15 +50,16 @@ class Decoding:
     item: int = 0
     start: float = 0.0
     step: int = 1
+    match: float = 0.0
 
-    def seconds(self, number: int, nbytes: int) -> float:
-        """Of so many chunks of so many bytes.
+    def seconds(self, number: int, nbytes: int, matches: float = 0.0) -> float:
+        """Of so many chunks of so many bytes, with so many matches for each of these.
 
-        >>> d = Decoding("zstd", chunk=10, peak=100, temporary=max, start=3, step=20)
-        >>> d.seconds(1, 10), d.seconds(1, 30), d.seconds(40, 30)
-        (2.5, 6.0, 12.0)
+        >>> d = Decoding("zstd", chunk=10, peak=100, temporary=max, start=3, step=20, match=2)
+        >>> d.seconds(1, 10), d.seconds(1, 30), d.seconds(1, 30, 0.5), d.seconds(40, 30)
+        (2.5, 6.0, 36.0, 12.0)
         """
-        one = self.start * min(nbytes / self.step, 1) + nbytes / self.chunk
+        one = self.start * min(nbytes / self.step, 1) + nbytes * (1 / self.chunk + matches * self.match)
         return max(one, number * nbytes / self.peak)
 
 

@@ -32,7 +32,7 @@ from chunkflow.ops.map import Kernel as MapKernel
 from chunkflow.plan import Plan
 from chunkflow.planner import make_plan
 from chunkflow.spec import ArraySpec
-from chunkflow.stores.base import Footprint, Source, Target, codec_of
+from chunkflow.stores.base import Footprint, Source, Target, spec_for
 from chunkflow.stores.paths import refuse_nested
 from chunkflow.units import parse_bytes
 
@@ -84,7 +84,7 @@ def prepared(declare: Declare, arrays: Sequence[Any], options: Options) -> Itera
     budget, own, cap = borrow(options.budget)
     with ExitStack() as stack:
         sources, args = _open_sources(arrays, device, stack)
-        specs = [_spec(s, device) for s in sources]
+        specs = [spec_for(s, device.decoder) for s in sources]
         declared = declare(specs, args)
         kernel, axes, op = declared.kernel, declared.axes, declared.nest
         specs = [
@@ -168,12 +168,6 @@ def _open_sources(arrays: Sequence[Any], device: Device, stack: ExitStack) -> tu
     if not sources:
         raise ArgumentError("at least one array is needed: all the arguments given are scalars")
     return sources, tuple(args)
-
-
-def _spec(source: Source, device: Device) -> ArraySpec:
-    """What is known of a source, and what its chunks are encoded with if the device can decode them."""
-    codec = codec_of(source)
-    return replace(source.spec, codec=codec) if codec and device.decoder(codec) else source.spec
 
 
 def _open_targets(options: Options, declared: Declared, op: Blockwise) -> tuple[Target, ...]:

@@ -80,6 +80,8 @@ class ArraySpec:
         Whether the elements come into a single new file.
     codec : str
         What the source encodes each chunk with, where that is all there is to it and the device decodes it; else "".
+    matches : float
+        For each byte that a chunk decodes to, how many matches its decoder follows one after the other, by a sample.
     how : str
         How the store gets at the elements where it has a choice, and why, for people.
     """
@@ -98,6 +100,7 @@ class ArraySpec:
     separate: bool = False
     fresh: bool = False
     codec: str = ""
+    matches: float = 0.0
 
     def __post_init__(self) -> None:
         if len(self.order) != len(self.shape):

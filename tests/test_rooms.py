@@ -27,7 +27,7 @@ FLOORS = (
     "stores.base stores.layout stores.checks stores.paths stores.cached",
     "stores.array stores.file stores.filesink stores.large "
     "stores.zarrnode stores.zarrfiles stores.zarrcodecs stores.zarrfilters "
-    "stores.zarrchain stores.zarrchunks stores.zarrshards stores.zarrencoded "
+    "stores.zarrchain stores.zarrchunks stores.zarrshards stores.zstdframe stores.zarrencoded "
     "stores.retries stores.zarrdirect stores.zarrremote stores.zarr stores.zarrpath stores.zarrurl stores.hdf5chunks "
     "stores.hdf5facts stores.hdf5 "
     "stores.generic stores.xarray stores.* stores",

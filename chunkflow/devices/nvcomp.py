@@ -48,12 +48,13 @@ class Known:
     item: int = 0
     start: float = 0.0
     step: int = 1
+    match: float = 0.0
 
 
 CODECS = {
     # A frame's blocks of 128 KiB are decoded side by side: 7.0 ms for one, 8.2 for a MiB of them and 16.7 for eight, 25
     # if these shrink by a third.
-    "zstd": Known(0.75e9, 90e9, 1.8, start=7e-3, step=128 << 10),
+    "zstd": Known(0.75e9, 90e9, 1.8, start=7e-3, step=128 << 10, match=0.14e-6),
     "lz4": Known(0.11e9, 250e9, 3.0),
     # Blosc's items are decoded side by side, and put together at 300 GB/s (bytes) or 100 (bits).
     "blosc-zstd": Known(0.8e9, 40e9, 2.5, 16 << 10),
@@ -154,10 +155,7 @@ def _checksums() -> tuple[Callable[..., int], Callable[..., int]]:
 def decodings(device: Gpu) -> tuple[Decoding, ...]:
     """What the library does on a device, as plans know it; nothing where it isn't installed. It is not loaded yet."""
     known = CODECS.items() if _path() is not None else ()
-    return tuple(
-        Decoding(name, k.chunk, k.peak, partial(_temporary, device, _items(name)), k.host, k.item, k.start, k.step)
-        for name, k in known
-    )
+    return tuple(Decoding(name, temporary=partial(_temporary, device, _items(name)), **vars(k)) for name, k in known)
 
 
 def _items(codec: str) -> str:

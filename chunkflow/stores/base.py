@@ -11,11 +11,11 @@ Foreign exceptions are translated here, and only here, into `ReadError` and `Wri
 from __future__ import annotations
 
 import threading
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from mmap import MAP_ANONYMOUS, MAP_PRIVATE, mmap
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 import numpy as np
 
@@ -199,6 +199,9 @@ class Encoded(Protocol):
     codec: str
     """What chunks are encoded with, where that is all that is done to them; else empty."""
 
+    def matches(self) -> float:
+        """Matches per decoded byte in the longest chain of them that a decoder follows; 0 where nobody knows."""
+
     def encoded(self, indices: Sequence[Shape], out: np.ndarray, room: int, most: int) -> list[Packed | None]:
         """Read chunks into `out`, flat bytes, one behind the other; where in it what the codec decodes lies.
 
@@ -228,9 +231,12 @@ def cold_bytes(sources: Iterable[Source]) -> int:
     return sum(found.values())
 
 
-def codec_of(source: object) -> str:
-    """What a source's chunks can be had encoded with; empty for most."""
-    return str(getattr(source, "codec", ""))
+def spec_for(source: Source, decodes: Callable[[str], object]) -> ArraySpec:
+    """What is known of a source, and of how its chunks are encoded if whoever computes `decodes` such."""
+    codec = str(getattr(source, "codec", ""))
+    if not codec or not decodes(codec):
+        return source.spec
+    return replace(source.spec, codec=codec, matches=cast(Encoded, source).matches())
 
 
 class Sink(Protocol):

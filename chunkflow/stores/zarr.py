@@ -30,7 +30,7 @@ from chunkflow.stores.retries import again
 from chunkflow.stores.zarrchunks import Chunks
 from chunkflow.stores.zarrcodecs import NotDirectError
 from chunkflow.stores.zarrdirect import direct
-from chunkflow.stores.zarrencoded import codec_of, fetch
+from chunkflow.stores.zarrencoded import codec_of, fetch, matches_in
 from chunkflow.stores.zarrfiles import Folder
 from chunkflow.stores.zarrremote import SENT, Bucket, is_remote, url_of
 from chunkflow.stores.zarrshards import Shards
@@ -208,6 +208,10 @@ class ZarrSource:
         """See `Separate.files`."""
         found = self._direct
         return found.files(start, pieces, parts=True) if self.spec.separate and isinstance(found, Chunks) else None
+
+    def matches(self) -> float:
+        """See `Encoded.matches`."""
+        return matches_in(self._direct)
 
     def encoded(self, indices: Sequence[Shape], out: np.ndarray, room: int, most: int) -> list[Packed | None]:
         """See `Encoded.encoded`."""

@@ -6,7 +6,9 @@ do so for thousands of chunks a second. Without it the host decodes, as it does 
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
+from contextlib import suppress
 
 import numpy as np
 
@@ -17,6 +19,10 @@ from chunkflow.stores.zarrchunks import Chunks
 from chunkflow.stores.zarrcodecs import Compressor
 from chunkflow.stores.zarrfiles import Folder, Place
 from chunkflow.stores.zarrshards import Shards
+from chunkflow.stores.zstdframe import HEAD, matches
+
+SAMPLES = 3
+"""Chunks that are looked into, from one corner of the array to the opposite one."""
 
 CODECS = ("zstd", "lz4", "blosc-lz4", "blosc-zstd", "gzip")
 """By their numbers in ``_items.c``."""
@@ -36,6 +42,25 @@ def codec_of(chunks: Chunks | Shards | None) -> str:
     # A device puts words together, and counts in 32 bits; blosc has no longer chunks, but some were never written.
     fit = not codec.startswith("blosc-") or (chunks.chain.nbytes % 4 == 0 and chunks.chain.nbytes < 1 << 32)
     return codec if codec in CODECS and compiled.chunks and fit else ""
+
+
+def matches_in(chunks: Chunks | Shards | None) -> float:
+    """Matches per byte of the chunks, by the one of some that has the most; 0 where the codec's are not known."""
+    if chunks is None or codec_of(chunks) != "zstd":
+        return 0.0
+    counts = [-(-n // side) for n, side in zip(chunks.extents, chunks.chain.shape, strict=True)]
+    if not all(counts):
+        return 0.0
+    indices = [tuple([n * (2 * k + 1) // (2 * SAMPLES) for n in counts]) for k in range(SAMPLES)]
+    return max(matches(_head(place), chunks.chain.nbytes) for place in chunks.places(indices))
+
+
+def _head(place: Place | None) -> bytes:
+    """What a file has from a place on; nothing where it has none."""
+    if place is not None:
+        with suppress(OSError), open(place[0], "rb", buffering=0) as file:
+            return os.pread(file.fileno(), HEAD, place[1])
+    return b""
 
 
 def fetch(

@@ -24,6 +24,7 @@ from stores.zarrarrays import modest, same
 
 import chunkflow as cf
 from chunkflow.cuts import Cut
+from chunkflow.devices import rates
 from chunkflow.devices.base import Edge
 from chunkflow.devices.clock import ClockDevice
 from chunkflow.devices.numpy import NumpyDevice
@@ -259,3 +260,22 @@ def test_threads_that_want_one_wait_for_the_one_that_decodes() -> None:
     lately.clear()
     lately.get((1,), decode)
     assert len(made) == 5
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("codec", [None, codecs.ZstdCodec(), codecs.BloscCodec(cname="lz4"), codecs.GzipCodec()])
+@pytest.mark.parametrize("sides", [(24, 96, 90), (17, 50, 90), (60, 33, 31)])
+@pytest.mark.parametrize("rows", [None, 7])
+def test_on_a_gpu(codec: Any, sides: Shape, rows: int | None, tmp_path: Path) -> None:
+    """Whether the device decodes them or the host, and whether blocks cut them or not."""
+    from chunkflow.devices.cupy import CupyDevice
+
+    device = CupyDevice(0, machine=replace(rates.gpu(), piece=32 << 10, apart=32 << 10, threads=3))
+    x = filled((60, 96, 90), "f4")
+    zarr.create_array(tmp_path / "u.zarr", data=x, chunks=sides, compressors=codec)
+    options: Any = {"device": device, "budget": "500MB", "chunks": rows and (rows, -1, -1)}
+    plan = cf.explain(cf.map, np.negative, tmp_path / "u.zarr", **options)
+    assert plan.ring_in is not None
+    assert plan.ring_in.slot_bytes <= 32 << 10
+    for _ in range(3):
+        same(cf.map(np.negative, tmp_path / "u.zarr", **options), -x)
