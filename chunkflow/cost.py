@@ -201,7 +201,7 @@ def estimate(
     depth: int,
     spilled: int = 0,
     work: int = 0,
-    decoders: int = 1,
+    decoders: float = 1,
     encoders: int = 1,
     waits: float = 0.0,
     unpacking: float = 0.0,
@@ -209,8 +209,8 @@ def estimate(
     """Predict a run of `blocks` blocks with `depth` slots.
 
     `work` are the multiply-adds of a product; `spilled` of the bytes computed are not in the cache. Each lane has its
-    chunks decoded and encoded by so many threads. `waits` are seconds of waiting for servers, `unpacking` are those in
-    which the device decodes.
+    chunks decoded and encoded by so many threads; where staged, a share of all threads decodes. `waits` are seconds of
+    waiting for servers, `unpacking` are those in which the device decodes.
 
     >>> m = Machine(read=1, upload=1, compute=1, download=1, write=1, overhead=0)
     >>> t = Traffic(8, 8, 8, 8, 8)

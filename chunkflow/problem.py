@@ -144,6 +144,7 @@ class Problem:
             sizes = {rounded(n, page) for n in out_bytes}
             spare += sum(rounded(n, page) for n in out_bytes) if sizes != {rounded(largest, page)} else 0
         ring_in = ring_out = None
+        share_in = 1.0
         if machine.staged:
             share_in = upload / max(upload + written, 1)
             share_out = 1.0 if any(s.separate for s in self.outputs) else 1 - share_in  # a thread makes files slowly
@@ -184,9 +185,8 @@ class Problem:
         created, separate = (sum(s.nbytes for s in self.outputs if getattr(s, how)) for how in ("fresh", "separate"))
         traffic = Traffic(read, upload, compute, written, written, decode, encode, first, last, created, separate)
         waits = blocks * coding.waits * LATENCY + chunks * machine.handling
-        seconds = estimate(
-            machine, traffic, blocks, depth, spilled, work, coding.decoders, coding.encoders, waits, unpacking
-        )
+        decoders = ring_in.threads / self._threads(share_in) if ring_in and ring_in.room else coding.decoders
+        seconds = estimate(machine, traffic, blocks, depth, spilled, work, decoders, coding.encoders, waits, unpacking)
         fixed, unpacked = self.reserve + shared_page(page), device_bytes(batches.values(), page)
         return Plan(
             op=op,
@@ -217,6 +217,10 @@ class Problem:
         share = math.prod(min(s / n, 1) for a, (s, n) in enumerate(sides) if a not in axes)
         loaded = own + (upload - own) * share
         return max(0, math.ceil(loaded - work * share / self.machine.products * self.machine.upload))
+
+    def _threads(self, share: float) -> int:
+        """Threads that a direction would have: half of all at least, for what is rarely moved comes all at once."""
+        return math.ceil(self.machine.threads * max(share, 0.5))
 
     def _tile(self, block: Shape, held_bytes: int) -> Shape:
         """Largest part of a block whose working set stays in a core's cache, cut along the free axes only."""
@@ -271,11 +275,9 @@ class Problem:
         if landing:  # a tight budget is for blocks: fewer threads, then
             limit = min(limit, self.budget // 8)
         scratch = scattered if landing else 0  # where any pieces land, those of other arrays' ragged blocks may too
-        # Less than half of them only where there are fewer pieces: what is rarely moved comes all at once.
-        threads = math.ceil(self.machine.threads * max(share, 0.5))
         # Of large chunks one a thread stays in the cache, and other threads' are copied while it is filled.
         slots = 1 if loads and not grouped and 2 * largest > 3 * self.machine.piece else self.machine.slots
-        return Ring.sized(pieces, largest, threads, slots, limit, scratch, room)
+        return Ring.sized(pieces, largest, self._threads(share), slots, limit, scratch, room)
 
 
 def _bytes(shapes: Sequence[Shape], specs: Sequence[ArraySpec]) -> list[int]:

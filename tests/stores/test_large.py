@@ -123,6 +123,12 @@ def test_few_threads_have_a_room_for_large_ones(tmp_path: Path) -> None:
     assert ring is not None
     assert (ring.threads, ring.room) == (2, 16 << 10), "never less than two, or nothing is decoded side by side"
     assert ring.nbytes == 2 * (2 * (1 << 10) + (16 << 10))
+    device.machine, reads = replace(device.machine, decode=1e6), []
+    for threads in (8, 2):
+        device.machine = replace(device.machine, threads=threads)
+        plan = cf.explain(cf.sum, tmp_path / "u.zarr", device=device)
+        reads.append(plan.estimate.stages["read"])
+    assert reads[0] == pytest.approx(4 * reads[1], rel=0.01), "of eight that decode, six would have no room"
 
 
 @given(st.data())
