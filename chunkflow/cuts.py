@@ -14,7 +14,7 @@ from chunkflow.cost import FETCHERS, Machine
 from chunkflow.grid import Piece, Region, Shape
 from chunkflow.spec import ArraySpec
 
-LARGE = 4
+MOST_PIECES = 4
 """Pieces of the usual size that a chunk has, at most, that goes through pinned memory as one: of such slots not all
 would stay in the cache, nor pinned until the next run."""
 
@@ -52,6 +52,15 @@ class Cut:
         shape = _grid.shape_of(region)
         return _grid.pieces(shape, self.order, max(math.prod(shape), 1))
 
+    def decoded(self, spec: ArraySpec, shape: Shape) -> int:
+        """Bytes of memory that the store takes to read a piece of a block of `shape` that cuts chunks: for one of them.
+
+        Where blocks have whole chunks, these are decoded in their places.
+        """
+        chunks = self.units or ()
+        whole = all(n % c == 0 or n == extent for n, c, extent in zip(shape, chunks, spec.shape, strict=True))
+        return 0 if whole else math.prod(chunks) * spec.dtype.itemsize
+
     def box(self, shape: Shape) -> Shape:
         """Extents of a full piece of a block of `shape`."""
         if self.chunks is not None:
@@ -76,20 +85,19 @@ def cut_of(spec: ArraySpec, machine: Machine, *, strict: bool, batch: Batch | No
     parts. Of those that are files as they are parts are read. `whole` says whether blocks have whole chunks.
     """
     itemsize = spec.dtype.itemsize
-    limit, through = max(1, machine.piece // itemsize), 0
-    units = spec.chunks
-    if units is not None:
-        nbytes = math.prod(min(u, n) for u, n in zip(units, spec.shape, strict=True)) * itemsize
-        large = machine.staged and not strict and nbytes > LARGE * machine.piece
-        if large and spec.separate:
-            return Cut(spec.order, limit, None, batch, units)
-        through = limit if large else 0
-        if spec.remote:  # chunk by chunk, or by as many parts of shards as are fetched at once
-            limit = min(limit, spec.size // FETCHERS) if spec.sharded else 1
-        elif spec.separate and whole and 0 < machine.apart <= nbytes:
-            limit = 1
-        limit = max(limit, nbytes // itemsize)
-    return Cut(spec.order, limit, units, batch, through=through)
+    piece = max(1, machine.piece // itemsize)
+    if spec.chunks is None:
+        return Cut(spec.order, piece, None, batch)
+    size = math.prod(min(u, n) for u, n in zip(spec.chunks, spec.shape, strict=True))
+    large = machine.staged and not strict and size * itemsize > MOST_PIECES * machine.piece
+    if large and spec.separate:
+        return Cut(spec.order, piece, None, chunks=spec.chunks)
+    limit = piece
+    if spec.remote:  # chunk by chunk, or by as many parts of shards as are fetched at once
+        limit = min(piece, spec.size // FETCHERS) if spec.sharded else 1
+    elif spec.separate and whole and 0 < machine.apart <= size * itemsize:
+        limit = 1
+    return Cut(spec.order, max(limit, size), spec.chunks, batch, through=piece if large else 0)
 
 
 @lru_cache(maxsize=256)

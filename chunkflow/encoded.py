@@ -19,6 +19,7 @@ from chunkflow.packed import ALIGNMENT, Packed
 from chunkflow.splitting import SplittingFeeders
 from chunkflow.staging import Transfer
 from chunkflow.stations import Station
+from chunkflow.trace import Trace
 
 
 class Chunk:
@@ -119,8 +120,9 @@ class EncodedTransfer(Transfer):
     room: int
     items: int
 
-    def fill(self, piece: Piece, out: np.ndarray) -> tuple[int, int]:
+    def fill(self, piece: Piece, out: np.ndarray, trace: Trace) -> tuple[int, int]:
         """Read a piece's chunks into `out`, one behind the other; where in the buffer they go, and their bytes."""
+        since = time.perf_counter() if trace.timed else 0.0
         (numbers,) = piece.region
         dtype, at = self.target.array.dtype, 0
         begin = numbers.start * self.room
@@ -139,6 +141,8 @@ class EncodedTransfer(Transfer):
                 self.store.read(region, view)
                 chunk.start = begin + at
                 at += view.nbytes
+        if trace.timed:
+            trace.span("read", since, time.perf_counter(), at)
         return begin, at
 
 
@@ -153,28 +157,32 @@ class EncodedFeeders(SplittingFeeders):
             return
         slot, piece, most = transfer.slot, transfer.pieces[index], self.ring.slot_bytes
         assert slot is not None
-        fits = piece.size * transfer.room <= most
-        station = self.free(turns) if fits else None
-        room = self.room(number) if station is None else station.slot.array
-        begin = time.perf_counter() if self.trace.timed else 0.0
-        start, nbytes = transfer.fill(piece, room)
-        if self.trace.timed:
-            self.trace.span("read", begin, time.perf_counter(), nbytes)
-        for at in range(0, max(nbytes, 1), most):
-            sent = run(start + at, min(nbytes - at, most))
-            if station is None or at:
-                station = self.free(turns)
-            if not fits:
+        if piece.size * transfer.room <= most:
+            station = self.free(turns)
+            start, nbytes = transfer.fill(piece, station.slot.array, self.trace)
+            self._send(number, lane, station, transfer, run(start, nbytes), mover)
+        else:
+            room = self.room(number)
+            start, nbytes = transfer.fill(piece, room, self.trace)
+            for at in range(0, nbytes, most):
+                station, sent = self.free(turns), run(start + at, min(nbytes - at, most))
                 station.slot.array[: sent.size] = room[at : at + sent.size]
-            station.slot.pin()
-            if mover is not None:
-                share = one_run(start + at, sent.size, self.device.address(transfer.block.array))
-                mover.send(share, station.number, 0, slot.uploaded[number])
-                station.busy = transfer, sent
-            else:
-                station.upload(lane, transfer, sent, None)
-                lane.record(slot.uploaded[number])
+                self._send(number, lane, station, transfer, sent, mover)
         slot.fillers.add(number)
+
+    def _send(
+        self, number: int, lane: Lane, station: Station, transfer: Transfer, sent: Piece, mover: Mover | None
+    ) -> None:
+        """Upload what is in a slot."""
+        assert transfer.slot is not None
+        station.slot.pin()
+        if mover is not None:
+            share = one_run(sent.offset or 0, sent.size, self.device.address(transfer.block.array))
+            mover.send(share, station.number, 0, transfer.slot.uploaded[number])
+            station.busy = transfer, sent
+        else:
+            station.upload(lane, transfer, sent, None)
+            lane.record(transfer.slot.uploaded[number])
 
 
 def run(start: int, size: int) -> Piece:

@@ -142,6 +142,16 @@ class Piece:
     offset: int | None
     rows: Rows | None = None
 
+    def lands(self, itemsize: int, *, landing: bool) -> bool:
+        """Whether it goes through a landing place on the device: where it is scattered, and its rows not worth a copy.
+
+        Without such a place (`landing`) only what lies in no rows has to.
+        """
+        rows = self.rows
+        if self.offset is not None or rows is None:
+            return self.offset is None
+        return landing and (rows.width * itemsize < LEAST_ROW or len(rows.all_starts) > MOST_GROUPS)
+
 
 @lru_cache(maxsize=256)
 def pieces(

@@ -111,8 +111,6 @@ class Ring:
     def sized(
         pieces: int, slot_bytes: int, threads: int, slots: int, limit: int, scratch: int = 0, room: int = 0
     ) -> Ring:
-        """Ring of at most `threads` and, if one thread allows it, at most `limit` bytes; rooms, if two allow it."""
-        affordable = max(1, limit // max(slots * slot_bytes, 1))
-        if room:
-            affordable = min(affordable, max(2, limit // room))
+        """Ring of at most `threads` and, if one thread allows it, at most `limit` bytes of slots."""
+        affordable = limit // max(slots * slot_bytes, 1)
         return Ring(max(1, min(threads, pieces, affordable)), slots, max(slot_bytes, 1), scratch, room)

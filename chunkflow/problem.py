@@ -14,7 +14,7 @@ from chunkflow import grid as _grid
 from chunkflow.batches import batch_of, device_bytes
 from chunkflow.coding import LATENCY, Coding, best_coding
 from chunkflow.cost import Machine, Traffic, estimate
-from chunkflow.cuts import LARGE, Cut, cut_of, keeps_whole
+from chunkflow.cuts import MOST_PIECES, Cut, cut_of, keeps_whole
 from chunkflow.grid import ONE_BY_ONE, Grid, Shape, Turns
 from chunkflow.halo import length
 from chunkflow.memory import ALIGNMENT, Projection, Ring, rounded, shared_page, temporaries
@@ -185,7 +185,9 @@ class Problem:
         created, separate = (sum(s.nbytes for s in self.outputs if getattr(s, how)) for how in ("fresh", "separate"))
         traffic = Traffic(read, upload, compute, written, written, decode, encode, first, last, created, separate)
         waits = blocks * coding.waits * LATENCY + chunks * machine.handling
-        decoders = ring_in.threads / self._threads(share_in) if ring_in and ring_in.room else coding.decoders
+        decoders: float = coding.decoders
+        if ring_in and any(cut.through for cut in cuts_in):  # large chunks, of which few are decoded at once
+            decoders = ring_in.threads / self._threads(share_in)
         seconds = estimate(machine, traffic, blocks, depth, spilled, work, decoders, coding.encoders, waits, unpacking)
         fixed, unpacked = self.reserve + shared_page(page), device_bytes(batches.values(), page)
         return Plan(
@@ -251,33 +253,39 @@ class Problem:
         """
         if not specs:
             return None
-        largest = scattered = pieces = room = 0
+        largest = pieces = room = decoded = 0
         landing = grouped = False
         for spec, cut, shape, (blocks, apart, short) in zip(specs, cuts, shapes, moved, strict=True):
             if cut.batch is not None:
-                whole = cut.batch.piece
-                fits = whole <= LARGE * self.machine.piece
-                largest, room = max(largest, whole if fits else self.machine.piece), max(room, 0 if fits else whole)
+                nbytes = cut.batch.piece
+                if nbytes > MOST_PIECES * self.machine.piece:
+                    room, nbytes = max(room, nbytes), self.machine.piece
+                largest = max(largest, nbytes)
                 grouped = grouped or cut.batch.group > 1
                 pieces += blocks * -(-cut.batch.number // cut.batch.group)
                 continue
             box = cut.box(shape)
             # Not the full block's piece: a ragged block, narrower, may be cut into larger ones.
             nbytes = min(cut.limit, math.prod(shape)) * spec.dtype.itemsize
-            if 0 < cut.through * spec.dtype.itemsize < nbytes:
-                room, nbytes = max(room, nbytes), cut.through * spec.dtype.itemsize
+            if cut.through:
+                decoded = max(decoded, cut.decoded(spec, shape))
+                through = cut.through * spec.dtype.itemsize
+                if nbytes > through:
+                    room, nbytes = max(room, nbytes), through
             largest = max(largest, nbytes)
             pieces += blocks * math.prod(_grid.count(n, b) for n, b in zip(shape, box, strict=True))
             if apart or cut.scatters(shape):
-                scattered = max(scattered, nbytes)
                 landing = landing or short or cut.lands(shape, spec.dtype.itemsize)
         limit = self.machine.host_limit
         if landing:  # a tight budget is for blocks: fewer threads, then
             limit = min(limit, self.budget // 8)
-        scratch = scattered if landing else 0  # where any pieces land, those of other arrays' ragged blocks may too
+        scratch = largest if landing else 0  # where any pieces land, those of other arrays' ragged blocks may too
+        threads = self._threads(share)
+        if room or decoded:  # a dozen large chunks are as much memory as all else; two threads never wait for one
+            threads = min(threads, max(2, self.machine.host_limit // (room + decoded)))
         # Of large chunks one a thread stays in the cache, and other threads' are copied while it is filled.
-        slots = 1 if loads and not grouped and 2 * largest > 3 * self.machine.piece else self.machine.slots
-        return Ring.sized(pieces, largest, self._threads(share), slots, limit, scratch, room)
+        slots = 1 if loads and not (grouped or room) and 2 * largest > 3 * self.machine.piece else self.machine.slots
+        return Ring.sized(pieces, largest, threads, slots, limit, scratch, room)
 
 
 def _bytes(shapes: Sequence[Shape], specs: Sequence[ArraySpec]) -> list[int]:

@@ -6,7 +6,9 @@ would take as long to pin as they are used, and lie in no cache.
 
 from __future__ import annotations
 
+import mmap
 from collections.abc import Iterator
+from contextlib import suppress
 
 import numpy as np
 
@@ -25,14 +27,16 @@ class SplittingFeeders(Feeders):
 
     def __init__(self, device: Device, pool: Pool, ring: Ring, trace: Trace, name: str) -> None:
         super().__init__(device, pool, ring, trace, name)
-        self._rooms: list[np.ndarray | None] = [None] * ring.threads
+        self._rooms: list[mmap.mmap | None] = [None] * ring.threads
 
     def room(self, number: int) -> np.ndarray:
-        """A thread's room; its pages are those that it first writes to."""
+        """A thread's room; its pages are made where it first writes to them."""
         room = self._rooms[number]
         if room is None:
-            room = self._rooms[number] = np.empty(self.ring.room, np.uint8)
-        return room
+            room = self._rooms[number] = mmap.mmap(-1, self.ring.room)
+            with suppress(OSError, AttributeError):
+                room.madvise(mmap.MADV_HUGEPAGE)
+        return np.frombuffer(room, np.uint8)
 
     def free(self, turns: Iterator[Station]) -> Station:
         """The next slot, once its last copy is done."""
@@ -43,8 +47,13 @@ class SplittingFeeders(Feeders):
 
     def close(self) -> None:
         """See `Crew.close`."""
-        super().close()
-        self._rooms.clear()
+        try:
+            super().close()
+        finally:
+            for room in filter(None, self._rooms):  # an error may know views of them
+                with suppress(OSError, AttributeError):
+                    room.madvise(mmap.MADV_DONTNEED)
+            self._rooms.clear()
 
     def _feed(
         self, number: int, lane: Lane, turns: Iterator[Station], transfer: Transfer, index: int, mover: Mover | None

@@ -26,7 +26,7 @@ from hypothesis import strategies as st
 from positions import at_positions
 
 import chunkflow as cf
-from chunkflow import crews
+from chunkflow import crews, grid
 from chunkflow.devices import line, moving
 from chunkflow.devices.base import Edge, HostSlot
 from chunkflow.devices.numpy import NumpyPool
@@ -809,10 +809,10 @@ def test_copies_of_a_piece_fill_its_place(data: st.DataObject) -> None:
     shape = data.draw(st.lists(st.integers(1, 6), min_size=1, max_size=5).map(tuple))
     order = tuple(data.draw(st.permutations(range(len(shape)))))
     region = data.draw(regions(shape))
+    piece = placed(pieces(tuple(s.stop - s.start for s in region), order, 1 << 20), _first(region), shape, order)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(moving, "LEAST_ROW", data.draw(st.sampled_from([1, 1 << 10])))
-        patch.setattr(moving, "MOST_GROUPS", data.draw(st.sampled_from([1, 16])))
-        piece = placed(pieces(tuple(s.stop - s.start for s in region), order, 1 << 20), _first(region), shape, order)
+        patch.setattr(grid, "LEAST_ROW", data.draw(st.sampled_from([1, 1 << 10])))
+        patch.setattr(grid, "MOST_GROUPS", data.draw(st.sampled_from([1, 16])))
         tables = moving.tabled.__wrapped__(piece, piece, 1, landing=data.draw(st.booleans()))
     block = np.zeros(np.prod(shape), "u1")
     whole = block.reshape([shape[a] for a in order]).transpose(np.argsort(order))

@@ -29,7 +29,7 @@ from chunkflow.devices.pinned import pinned_slots
 from chunkflow.devices.rims import filler
 from chunkflow.devices.unshuffle import unshuffler
 from chunkflow.errors import DeviceError
-from chunkflow.grid import LEAST_ROW, MOST_GROUPS, Piece
+from chunkflow.grid import Piece
 from chunkflow.halo import fill
 from chunkflow.memory import Projection, rounded
 from chunkflow.ops import gemm
@@ -105,7 +105,7 @@ class CupyLane:
             ends = (there, host) if kind == TO_DEVICE else (host, there)
             runtime.memcpyAsync(*ends, piece.size * item, kind, self.pointer)
             return True
-        if rows is None or (landing and (rows.width * item < LEAST_ROW or len(rows.all_starts) > MOST_GROUPS)):
+        if rows is None or piece.lands(item, landing=landing):
             return False
         width, pitch = rows.width * item, rows.pitch * item
         for start in rows.all_starts:

@@ -21,7 +21,7 @@ import numpy as np
 
 from chunkflow.compiled import staging
 from chunkflow.errors import DeviceError
-from chunkflow.grid import LEAST_ROW, MOST_GROUPS, Piece
+from chunkflow.grid import Piece
 from chunkflow.spec import Files, Run
 
 STAGES = ("read", "upload", "download", "write")
@@ -131,7 +131,7 @@ def tabled(pieces: tuple[Piece, ...], places: tuple[Piece, ...], itemsize: int, 
         elif rows is None:
             return None
         else:
-            lands = landing and (rows.width * itemsize < LEAST_ROW or len(rows.all_starts) > MOST_GROUPS)
+            lands = place.lands(itemsize, landing=landing)
             largest = max(largest, nbytes if lands else 0)
             starts, depth = (rows.starts, rows.depth) if lands else (rows.all_starts, 1)
             width, pitch, plane = rows.width * itemsize, rows.pitch * itemsize, rows.plane * itemsize

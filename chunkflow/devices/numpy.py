@@ -111,10 +111,12 @@ class _NumpyLane:
         """Somebody waits for a mark."""
 
     def upload(self, slot: HostSlot, block: Block, piece: Piece, scratch: Any) -> None:
+        _has_room(block, piece, scratch)
         target, source = block.array[(*piece.region, ...)], slot.view(block.array.dtype, piece, block.inverse)
         self._enqueue(lambda: np.copyto(target, source))
 
     def download(self, block: Block, piece: Piece, slot: HostSlot, scratch: Any) -> None:
+        _has_room(block, piece, scratch)
         target, source = slot.view(block.array.dtype, piece, block.inverse), block.array[(*piece.region, ...)]
         self._enqueue(lambda: np.copyto(target, source))
 
@@ -141,6 +143,14 @@ class _NumpyLane:
 
     def close(self) -> None:
         self.synchronize()
+
+
+def _has_room(block: Block, piece: Piece, scratch: Any) -> None:
+    """A GPU's lanes let pieces land on the device where they have to, and do not ask whether they fit there."""
+    item = block.array.dtype.itemsize
+    if piece.lands(item, landing=scratch is not None):
+        assert scratch is not None
+        assert piece.size * item <= scratch.nbytes
 
 
 class _EagerLane(_NumpyLane):

@@ -183,7 +183,7 @@ class Keeping(Protocol):
     """A source that can keep chunks which it has decoded."""
 
     def keep(self) -> None:
-        """Keep a few until it is closed: parts of each will be read, by several threads, one chunk after the other."""
+        """Keep two until it is closed: blocks are smaller than chunks, and several threads read parts of the same."""
 
 
 def keep_chunks(source: object) -> None:

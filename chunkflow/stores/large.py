@@ -12,7 +12,7 @@ import numpy as np
 
 from chunkflow.grid import Region, Shape
 
-PARTED = 16 << 20
+PARTED = 8 << 20
 """Bytes of a chunk, stored as it is, that is not read whole for parts of it."""
 
 LARGE = 256 << 20

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from contextlib import suppress
 
 import numpy as np
 
@@ -52,15 +51,20 @@ def matches_in(chunks: Chunks | Shards | None) -> float:
     if not all(counts):
         return 0.0
     indices = [tuple([n * (2 * k + 1) // (2 * SAMPLES) for n in counts]) for k in range(SAMPLES)]
-    return max(matches(_head(place), chunks.chain.nbytes) for place in chunks.places(indices))
+    return max(_matches_at(place, chunks.chain.nbytes) for place in chunks.places(indices))
 
 
-def _head(place: Place | None) -> bytes:
-    """What a file has from a place on; nothing where it has none."""
-    if place is not None:
-        with suppress(OSError), open(place[0], "rb", buffering=0) as file:
-            return os.pread(file.fileno(), HEAD, place[1])
-    return b""
+def _matches_at(place: Place | None, nbytes: int) -> float:
+    """Those of one chunk; 0 where there is none."""
+    if place is None:
+        return 0.0
+    path, start, length, *_ = place
+    try:
+        with open(path, "rb", buffering=0) as file:
+            encoded = length if length >= 0 else os.fstat(file.fileno()).st_size - start
+            return matches(os.pread(file.fileno(), min(HEAD, encoded), start), encoded, nbytes)
+    except OSError:  # whoever reads it says what is wrong
+        return 0.0
 
 
 def fetch(

@@ -6,37 +6,58 @@ exponents repeat have next to no matches, and the same number of bytes of rounde
 
 from __future__ import annotations
 
-BLOCK = 128 << 10
-"""Bytes that a block decodes to, at most."""
-
-HEAD = BLOCK + 64
-"""Bytes from a frame's start on in which its first block ends."""
+HEAD = (128 << 10) + 64
+"""Bytes from a frame's start on in which its first block ends, and maybe others."""
 
 
-def matches(head: bytes, nbytes: int) -> float:
-    """Matches per byte that a frame of so many decodes to, by its first block; 0 where `head` begins no such frame.
+def matches(head: bytes, encoded: int, decoded: int) -> float:
+    """Matches per byte that a frame decodes to, by the blocks that end in its `head`; 0 where it begins no such frame.
 
+    Parameters
+    ----------
+    head : bytes
+        What the frame begins with.
+    encoded, decoded : int
+        Bytes that the frame has, and that it decodes to.
+
+    Examples
+    --------
     >>> import numcodecs
-    >>> matches(numcodecs.Zstd(1).encode(bytes(range(256))), 256)
+    >>> frame = numcodecs.Zstd(1).encode(bytes(range(256)))
+    >>> matches(frame, len(frame), 256)
     0.0
     """
+    number = 0
+    start = at = _header(head)
+    last = False
     try:
-        return _first(head) / min(max(nbytes, 1), BLOCK)
+        while at and not last:
+            word = int.from_bytes(head[at : at + 3], "little")
+            last, kind, length = bool(word & 1), word >> 1 & 3, word >> 3
+            end = at + 3 + (1 if kind == REPEATED else length)
+            if end > len(head):
+                break
+            number += _matches(head, at + 3) if kind == COMPRESSED else 0
+            at = end
     except IndexError:
         return 0.0
+    return number * encoded / ((at - start) * max(decoded, 1)) if at > start else 0.0
 
 
-def _first(head: bytes) -> int:
-    """Matches in the first block."""
-    if head[:4] != b"\x28\xb5\x2f\xfd":
+REPEATED, COMPRESSED = 1, 2
+
+
+def _header(head: bytes) -> int:
+    """Bytes of a frame's header; 0 if it is none."""
+    if head[:4] != b"\x28\xb5\x2f\xfd" or len(head) < 5:
         return 0
     flags = head[4]
     single = flags >> 5 & 1
-    at = 6 - single + (0, 1, 2, 4)[flags & 3] + (single, 2, 4, 8)[flags >> 6]
-    kind = head[at] >> 1 & 3
-    if kind != 2:  # as it is, or one byte again and again
-        return 0
-    at += 3
+    return 6 - single + (0, 1, 2, 4)[flags & 3] + (single, 2, 4, 8)[flags >> 6]
+
+
+def _matches(head: bytes, at: int) -> int:
+    """Matches in the block whose content begins there."""
     at += _literals(head, at)
     first = head[at]
     if first < 128:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import mmap
 import os
 import threading
 import time
@@ -23,6 +24,7 @@ from stores.hdf5files import save
 from stores.zarrarrays import modest, same
 
 import chunkflow as cf
+from chunkflow import splitting
 from chunkflow.cuts import Cut
 from chunkflow.devices import rates
 from chunkflow.devices.base import Edge
@@ -113,6 +115,51 @@ def test_the_referee_sees_what_goes_through_slots_in_parts(edge: Edge, tmp_path:
     zarr.create_array(tmp_path / "u.zarr", data=filled((320, 16, 16), "f4"), chunks=CHUNKS)
     with pytest.raises(RaceError):
         cf.map(np.negative, tmp_path / "u.zarr", device=staged("lazy", drop=edge), budget="300kB")
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_parts_have_room_to_land_beside_chunks_that_fit_a_slot(mode: str, tmp_path: Path) -> None:
+    """Slots are as large as the others' pieces, and so is what goes through them, and where it lands."""
+    x, device = filled((64, 64), "f8"), staged(mode)
+    device.machine = replace(device.machine, piece=800)
+    paths = []
+    for name, chunks in (("a", (32, 16)), ("b", (6, 64))):
+        zarr.create_array(tmp_path / name, data=x, chunks=chunks)
+        paths.append(tmp_path / name)
+    ring = cf.explain(cf.map, np.add, *paths, device=device, budget="300kB").ring_in
+    assert ring is not None
+    assert ring.scratch == ring.slot_bytes > 800
+    same(cf.map(np.add, *paths, device=device, budget="300kB"), x + x)
+
+
+def test_no_more_are_decoded_at_once_than_were_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Blocks that cut chunks take one of the host's memory for each thread, whatever the threads' rooms are."""
+    device = staged("threaded", threads=8)
+    device.machine = replace(device.machine, host_limit=3 * (16 << 10))
+    x = filled((16, 16, 128), "f4")
+    zarr.create_array(tmp_path / "u.zarr", data=x, chunks=CHUNKS)
+    for rows in (16, 3, 1):
+        ring = cf.explain(cf.map, np.negative, tmp_path / "u.zarr", device=device, chunks=(rows, 16, 128)).ring_in
+        assert ring is not None
+        assert ring.threads == (3 if rows == 16 else 2)
+        same(cf.map(np.negative, tmp_path / "u.zarr", device=device, chunks=(rows, 16, 128)), -x)
+
+
+def test_rooms_are_given_back_though_an_error_knows_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    zarr.create_array(tmp_path / "u.zarr", data=filled(SHAPE, "f4"), chunks=CHUNKS)
+    (tmp_path / "u.zarr/c/1/0/0").write_bytes(b"no frame of zstd's")
+    advised: list[int] = []
+
+    class Pages(mmap.mmap):
+        def madvise(self, *args: int) -> None:
+            advised.append(args[0])
+            super().madvise(*args)
+
+    monkeypatch.setattr(splitting.mmap, "mmap", Pages)
+    with pytest.raises(ReadError, match="chunk c/1/0/0") as caught:
+        cf.map(np.negative, tmp_path / "u.zarr", device=staged("threaded"), budget="1MB")
+    assert caught.value
+    assert advised.count(mmap.MADV_DONTNEED) == advised.count(mmap.MADV_HUGEPAGE) > 0
 
 
 def test_few_threads_have_a_room_for_large_ones(tmp_path: Path) -> None:
