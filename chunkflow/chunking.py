@@ -92,4 +92,5 @@ def wish(entries: Sequence[Length], shape: Shape) -> Shape | None:
     """Chunks for a result that the run creates, where the user has said any."""
     if all(isinstance(entry, str) for entry in entries):
         return None
-    return tuple(n if isinstance(e, str) else min(e, max(n, 1)) for e, n in zip(entries, shape, strict=True))
+    sides = [max(n, 1) for n in shape]
+    return tuple(n if isinstance(e, str) else min(e, n) for e, n in zip(entries, sides, strict=True))

@@ -24,6 +24,12 @@ from chunkflow.devices.base import Edge
 from chunkflow.testing import CountingSource, filled
 
 
+@pytest.mark.parametrize("name", ["y.zarr", "y.npy"])
+def test_blocks_may_be_whole_along_an_empty_axis(name: str, tmp_path: Path) -> None:
+    got = cf.map(np.negative, np.zeros((15, 0, 16), "f4"), out=tmp_path / name, chunks=(5, -1, 16))
+    assert got.shape == (15, 0, 16)
+
+
 def test_an_empty_axis_that_the_function_removes_leaves_nothing_to_compute_from(tmp_path: Path) -> None:
     with pytest.raises(errors.ArgumentError, match="no block"):
         cf.map(lambda b: b.prod(axis=0), np.zeros((0, 80)), drop_axis=0, out=tmp_path / "p.npy", device="cpu")
