@@ -32,8 +32,9 @@ def counted(data: bytes, level: int, most: int = 1 << 30) -> float:
 
 def literals(matches: int, between: int = 40, width: int = 8) -> bytes:
     """Bytes with so many repeats of one pattern, and between any two what was never there before."""
-    pattern = RNG.bytes(width)
-    return b"".join(pattern + RNG.bytes(between) for _ in range(matches + 1))
+    rng = np.random.default_rng(matches)
+    pattern = rng.bytes(width)
+    return b"".join(pattern + rng.bytes(between) for _ in range(matches + 1))
 
 
 @pytest.mark.parametrize("number", [1, 10, 100, 127, 128, 200, 1000, 2000])
@@ -48,7 +49,7 @@ def test_repeats_are_counted(number: int, level: int) -> None:
 @pytest.mark.parametrize("scale", [64, 4])
 def test_very_many(level: int, scale: int) -> None:
     """By the head of the frame as by all of it, however short its blocks are."""
-    data = (np.round(RNG.standard_normal(1 << 18) * scale) / scale).astype("f4").tobytes()
+    data = (np.round(np.random.default_rng(scale).standard_normal(1 << 18) * scale) / scale).astype("f4").tobytes()
     whole = counted(data, level)
     assert len(data) / 30 < whole < len(data) / 3
     assert counted(data, level, HEAD) == pytest.approx(whole, rel=0.15)
@@ -82,7 +83,7 @@ def test_an_array_has_those_of_the_chunk_that_has_most(shards: tuple[int, int] |
     assert source.matches() == 0, "nothing was written"  # type: ignore[attr-defined]
     array[...] = x
     few = open_source(tmp_path / "x.zarr").matches()  # type: ignore[attr-defined]
-    array[64:96, 64:96] = np.round(RNG.standard_normal((32, 32)) * 8) / 8
+    array[64:96, 64:96] = np.round(np.random.default_rng(8).standard_normal((32, 32)) * 8) / 8
     many = open_source(tmp_path / "x.zarr").matches()  # type: ignore[attr-defined]
     assert few < 0.01 < many
     assert open_source(zarr.create_array(tmp_path / "y.zarr", data=x, compressors=None)).matches() == 0  # type: ignore[attr-defined]
