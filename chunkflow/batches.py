@@ -118,7 +118,7 @@ def room(nbytes: int) -> int:
 
 
 def decoding(spec: ArraySpec, machine: Machine) -> Decoding | None:
-    """How the device decodes an array's chunks; None where the host must."""
+    """How the device decodes an array's chunks; None where the host must, as half a GiB and more of one: few fit."""
     found = machine.decoding(spec.codec) if machine.staged and spec.chunks is not None else None
     if found is None or room(_chunk(spec)) * machine.slots > machine.host_limit:
         return None

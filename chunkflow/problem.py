@@ -281,7 +281,7 @@ class Problem:
             limit = min(limit, self.budget // 8)
         scratch = largest if landing else 0  # where any pieces land, those of other arrays' ragged blocks may too
         threads = self._threads(share)
-        if room or decoded:  # a dozen large chunks are as much memory as all else; two threads never wait for one
+        if room or decoded:  # that memory is in no budget; by fewer than two nothing would be decoded side by side
             threads = min(threads, max(2, self.machine.host_limit // (room + decoded)))
         # Of large chunks one a thread stays in the cache, and other threads' are copied while it is filled.
         slots = 1 if loads and not (grouped or room) and 2 * largest > 3 * self.machine.piece else self.machine.slots

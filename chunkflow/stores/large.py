@@ -16,7 +16,7 @@ PARTED = 8 << 20
 """Bytes of a chunk, stored as it is, that is not read whole for parts of it."""
 
 LARGE = 256 << 20
-"""The same where plans need not know of it: blocks, and the chunks of results, are what they would be without."""
+"""The same where plans need not know of chunks: blocks, and the chunks of results, are what they are without any."""
 
 MOST = 2
 """Decoded chunks that are kept at once: that of the block which is read, and the next one's."""

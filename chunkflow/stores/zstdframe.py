@@ -9,6 +9,9 @@ from __future__ import annotations
 HEAD = (128 << 10) + 64
 """Bytes from a frame's start on in which its first block ends, and maybe others."""
 
+REPEATED, COMPRESSED = 1, 2
+"""Kinds of blocks: one byte again and again; and those that have matches."""
+
 
 def matches(head: bytes, encoded: int, decoded: int) -> float:
     """Matches per byte that a frame decodes to, by the blocks that end in its `head`; 0 where it begins no such frame.
@@ -42,9 +45,6 @@ def matches(head: bytes, encoded: int, decoded: int) -> float:
     except IndexError:
         return 0.0
     return number * encoded / ((at - start) * max(decoded, 1)) if at > start else 0.0
-
-
-REPEATED, COMPRESSED = 1, 2
 
 
 def _header(head: bytes) -> int:
