@@ -19,7 +19,7 @@ from contextlib import suppress
 from queue import Empty, SimpleQueue
 from typing import cast
 
-from chunkflow.devices.base import Block, Device, Edge, Lane, Pool
+from chunkflow.devices.base import Block, Device, Edge, Event, Lane, Pool
 from chunkflow.devices.line import MOVERS, NOTHING, OVER, SERVED, TOKEN
 from chunkflow.devices.moving import Mover, Share, tabled
 from chunkflow.grid import Piece, Region, shift
@@ -272,10 +272,15 @@ class Feeders(Crew):
         failed = failed or mover.feed(share, self.trace.span, transfer.after, mark)
         while failed:
             for which, piece in failed:  # whose slots are free
-                self._fill(stations[which], transfer, transfer.pieces[piece])
-                mover.send(share, which, piece, mark, keep=True)
+                self._resend(stations[which], transfer, piece, mover, mark)
             failed = mover.feed(share, self.trace.span, transfer.after, mark)
         slot.fillers.add(number)
+
+    def _resend(self, station: Station, transfer: Transfer, piece: int, mover: Mover, mark: Event) -> None:
+        """Read and upload a piece that the compiled loop could not read."""
+        assert transfer.share is not None
+        self._fill(station, transfer, transfer.pieces[piece])
+        mover.send(transfer.share, station.number, piece, mark, keep=True)
 
     def _fill(self, station: Station, transfer: Transfer, piece: Piece) -> None:
         """Read a piece into a slot."""

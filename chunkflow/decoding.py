@@ -13,15 +13,13 @@ from functools import partial
 
 import numpy as np
 
-from chunkflow import compiled
 from chunkflow.batches import FILLED, ROWS, TURNS, Batch, shared
-from chunkflow.crews import Feeders
 from chunkflow.devices.base import Block, Decoder, Device, Edge, Event, Lane, Pending, Pool, shaped
-from chunkflow.encoded import Chunk, EncodedTransfer, Part, run
+from chunkflow.encoded import EncodedFeeders, EncodedTransfer, Part, run
 from chunkflow.errors import ReadError
-from chunkflow.grid import describe, permuted, shape_of
+from chunkflow.grid import Shape, describe, permuted, shape_of
 from chunkflow.interrupts import Since
-from chunkflow.packed import FACTS
+from chunkflow.packed import FACTS, Packed, Tabled
 from chunkflow.plan import Plan
 from chunkflow.staging import Loaded, Slot
 from chunkflow.step import Step
@@ -30,11 +28,7 @@ from chunkflow.trace import Trace
 
 
 class Turn:
-    """A buffer for a block's encoded chunks, and the table that says where each lies and what came of it.
-
-    Of the latest batch it knows what each item decodes to (`sizes`), and behind how many each chunk ends (`ends`); and
-    where an item is a chunk, its checksum, or -1.
-    """
+    """A buffer for a block's encoded chunks, and the table that says where each lies and what came of it."""
 
     def __init__(self, batch: Batch, device: Device, pool: Pool, fillers: int, timed: bool) -> None:
         self.batch = batch
@@ -43,7 +37,7 @@ class Turn:
         self.host = pool.host_slots(1, batch.table)
         self.done = device.event(timed=timed)
         self.begun = device.event(timed=True) if timed else None
-        self.sizes = self.ends = self.checksums = np.zeros(0, np.int64)
+        self.tabled: Tabled  # of the latest batch
         self.facts = 0  # where in the table, in bytes, the chunks' layouts are
         self.order = 0  # of the batches
         self.transfer: EncodedTransfer | None = None
@@ -111,21 +105,23 @@ class Unpacker:
             self.close()
             raise
 
-    def load(self, step: Step, operand: int, slot: Slot, block: Block, readers: list[Event], crew: Feeders) -> Loaded:
+    def load(
+        self, step: Step, operand: int, slot: Slot, block: Block, readers: list[Event], crew: EncodedFeeders
+    ) -> Loaded:
         """Let a crew read and upload a block's chunks. It goes to `slot`, of which the `readers` are still to end."""
         turn = self._turns[operand][step.loads[operand] % len(self._turns[operand])]
         spec, batch = self._plan.operands[operand], turn.batch
         assert spec.chunks is not None
         parts: list[Part] = []
-        chunks: list[Chunk] = []
+        indices: list[Shape] = []
         for region, place in step.parts(operand, self._plan.op.operands[operand]):
             if all(shape_of(region)):
-                parts.append(Part(region, place, spec.chunks, len(chunks)))
-                chunks += parts[-1].chunks()
-        assert len(chunks) <= batch.number
+                parts.append(Part(region, place, spec.chunks, len(indices)))
+                indices += parts[-1].indices
+        assert len(indices) <= batch.number
         buffer = turn.slot.block((0,))
         turn.slot.place(buffer, np.dtype(np.uint8), (turn.slot.nbytes,), self._pool)
-        pieces = tuple([run(n, min(batch.group, len(chunks) - n)) for n in range(0, len(chunks), batch.group)])
+        pieces = tuple([run(n, min(batch.group, len(indices) - n)) for n in range(0, len(indices), batch.group)])
         transfer = EncodedTransfer(
             self._sources[operand],
             (),
@@ -134,13 +130,14 @@ class Unpacker:
             turn.slot.readers,
             slot=turn.slot,
         )
-        transfer.chunks, transfer.parts, transfer.operand, transfer.order = chunks, parts, operand, block.order
-        transfer.target, transfer.readers, transfer.room, transfer.items = block, readers, batch.room, batch.items
+        transfer.indices, transfer.parts, transfer.operand, transfer.order = indices, parts, operand, block.order
+        transfer.target, transfer.readers, transfer.plain = block, readers, []
+        transfer.packed = Packed(len(indices), batch.codec, batch.nbytes, batch.items, batch.room)
         turn.slot.readers, turn.slot.fillers = [], set()
         # The decoding writes all of the slot: it waits for whatever is done there before, which is noted in this list.
         loaded = UnpackedBlock(block, step.sources[operand], slot, [transfer], after=transfer.readers)
         loaded.decode = partial(self._decode, turn, transfer, slot)
-        crew.publish(transfer, None, pieces)
+        crew.publish(transfer, crew.share_packed(transfer, batch.group), pieces)
         return loaded
 
     def _decode(self, turn: Turn, transfer: EncodedTransfer, slot: Slot) -> Pending[None]:
@@ -163,7 +160,7 @@ class Unpacker:
         )
         lane.record(slot.uploaded[0])
         slot.fillers = {0}
-        number = turn.sizes.size
+        number = turn.tabled.decoded
         if number:
             lane.download(table, run((ROWS - FILLED) * number * 8, FILLED * number * 8), turn.host[0], None)
         lane.record(turn.done)
@@ -176,44 +173,34 @@ class Unpacker:
         """Fill the table of a batch; the bytes of it that are used."""
         turn.host[0].pin()
         self._device.host_writes(turn.host[0].owner)
-        assert compiled.chunks is not None, "nothing comes encoded without"
-        batch, chunks = turn.batch, transfer.chunks
         begin, there = (self._device.address(slot.buffer) for slot in (turn.slot, self._decoded))
-        known = [None if (p := chunk.packed) is None else (chunk.start, p.items, *p.layout) for chunk in chunks]
-        number: int
-        number, total, sizes, ends = compiled.chunks.tabulate(
-            known, turn.numbers(), begin, there, batch.nbytes, batch.shuffled
-        )
-        turn.sizes, turn.ends = np.frombuffer(sizes, np.int64), np.frombuffer(ends, np.int64)
-        turn.facts = (ROWS * number + total) * 8
-        if batch.shuffled:
-            return turn.facts + FACTS * len(chunks) * 8
-        turn.checksums = np.array([p.checksum for chunk in chunks if (p := chunk.packed) is not None], np.int64)
-        return ROWS * number * 8
+        together = turn.batch.shuffled
+        turn.tabled = tabled = transfer.packed.tabulate(turn.numbers(), begin, there, together=together)
+        turn.facts = (ROWS * tabled.decoded + tabled.items) * 8
+        return turn.facts + FACTS * transfer.packed.number * 8 if together else ROWS * tabled.decoded * 8
 
     def _unpack(self, turn: Turn, transfer: EncodedTransfer) -> None:
         """Decode a batch, and put what is wanted of each chunk in its place; in the lane's turn."""
         batch, block, dtype = turn.batch, transfer.target.array, transfer.target.array.dtype
-        device, number, chunks = self._device, turn.sizes.size, transfer.chunks
+        device, number, chunks = self._device, turn.tabled.decoded, transfer.packed.number
         table, decoded = device.address(turn.table.buffer), self._decoded.buffer
         with self._pool.active():
             if number:
                 temporary = device.address(self._temporary.buffer)
                 self._decoders[transfer.operand](number, number, table, temporary, batch.temporary)
-            if any(chunk.packed is not None for chunk in chunks):
+            if len(transfer.plain) < chunks:
                 if batch.shuffled:
                     assert device.unshuffle is not None
                     decoded = self._plain.buffer
-                    words = shaped(decoded, np.dtype(np.uint32), (len(chunks) * batch.nbytes // 4,), None)
+                    words = shaped(decoded, np.dtype(np.uint32), (chunks * batch.nbytes // 4,), None)
                     device.unshuffle(table + ROWS * number * 8, table + turn.facts, batch.nbytes, words)
                 whole = shaped(decoded, dtype, (batch.number, batch.nbytes // dtype.itemsize), None)
                 for part in transfer.parts:
                     part.spread(whole, block, transfer.order)
-            for chunk in chunks:
-                if chunk.packed is None:
-                    shape = permuted(shape_of(chunk.region), transfer.order)
-                    flat = turn.slot.buffer[chunk.start :]
-                    block[(*chunk.place, ...)] = shaped(flat, dtype, shape, transfer.target.inverse)
+            for which, start in transfer.plain:
+                region, place = transfer.chunk(which)
+                shape, flat = permuted(shape_of(region), transfer.order), turn.slot.buffer[start:]
+                block[(*place, ...)] = shaped(flat, dtype, shape, transfer.target.inverse)
 
     def _settle(self, turn: Turn) -> None:
         """Wait until a turn's latest batch has ended, if there was one, and see what came of it.
@@ -230,29 +217,29 @@ class Unpacker:
         turn.done.synchronize(Edge.LANDED)
         pending.result()
         if turn.begun is not None:
-            nbytes = len(transfer.chunks) * turn.batch.nbytes
+            nbytes = transfer.packed.number * turn.batch.nbytes
             self._trace.span("decode", turn.begun.seconds(), turn.done.seconds(), nbytes)
         self._device.host_reads(turn.host[0].owner)
-        number = turn.sizes.size
+        tabled, number = turn.tabled, turn.tabled.decoded
         sizes, statuses, sums = turn.numbers()[: FILLED * number].reshape(FILLED, number)
         results = statuses.view(np.int32)[:number]
-        wrong = (results != 0) | (sizes != turn.sizes.astype(np.uint64))
-        if not turn.batch.shuffled:
-            wrong |= (turn.checksums >= 0) & (sums.view(np.uint32)[:number] != turn.checksums)
+        wrong = (results != 0) | (sizes != tabled.sizes.astype(np.uint64))
+        wrong |= (tabled.checksums >= 0) & (sums.view(np.uint32)[:number] != tabled.checksums)
         bad = np.flatnonzero(wrong)
         if bad.size:
-            which = int(np.searchsorted(turn.ends, bad[0], "right"))
-            self._refuse(transfer, transfer.chunks[which], int(results[bad[0]]))
+            self._refuse(transfer, int(np.searchsorted(tabled.ends, bad[0], "right")), int(results[bad[0]]))
 
-    def _refuse(self, transfer: EncodedTransfer, chunk: Chunk, status: int) -> None:
+    def _refuse(self, transfer: EncodedTransfer, which: int, status: int) -> None:
         """Raise what is wrong with a chunk, as the host says; or that the host finds nothing."""
         source, spec = self._sources[transfer.operand], self._plan.operands[transfer.operand]
-        source.read(chunk.region, np.empty(shape_of(chunk.region), spec.dtype))
+        region, _ = transfer.chunk(which)
+        source.read(region, np.empty(shape_of(region), spec.dtype))
         raise ReadError(
-            f"cannot read {describe(chunk.region)} of {spec.name}: the device's {spec.codec} decoder fails on the "
-            f"chunk {chunk.index} (status {status}), and the host's does not: CHUNKFLOW_NVCOMP=0 leaves all to that",
+            f"cannot read {describe(region)} of {spec.name}: the device's {spec.codec} decoder fails on the chunk "
+            f"{transfer.indices[which]} (status {status}), and the host's does not: CHUNKFLOW_NVCOMP=0 leaves all to "
+            "that",
             path=spec.name,
-            region=chunk.region,
+            region=region,
         )
 
     def close(self) -> None:

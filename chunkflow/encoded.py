@@ -7,50 +7,20 @@ from __future__ import annotations
 
 import itertools
 import time
+from bisect import bisect_right
 from collections.abc import Iterator
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
 
 from chunkflow.devices.base import Block, Event, Lane, shaped
-from chunkflow.devices.moving import Mover, one_run
+from chunkflow.devices.moving import Mover, Share, grouped, one_run
 from chunkflow.grid import Piece, Region, Shape, permuted, shape_of, shift
 from chunkflow.packed import ALIGNMENT, Packed
 from chunkflow.splitting import SplittingFeeders
 from chunkflow.staging import Transfer
 from chunkflow.stations import Station
-from chunkflow.trace import Trace
-
-
-class Chunk:
-    """A chunk of a part of a block, by its index in the array.
-
-    Its feeder notes where it lies in the buffer, and what is there: None if it is decoded.
-    """
-
-    __slots__ = ("index", "packed", "part", "start")
-
-    packed: Packed | None
-
-    def __init__(self, part: Part, index: Shape) -> None:
-        self.part, self.index = part, index
-        self.start, self.packed = 0, None
-
-    @property
-    def region(self) -> Region:
-        """What of the array is wanted of it. Made when it is asked for: few chunks are read one by one."""
-        return tuple(
-            [
-                slice(max(s.start, i * c), min(s.stop, (i + 1) * c))
-                for s, i, c in zip(self.part.region, self.index, self.part.sides, strict=True)
-            ]
-        )
-
-    @property
-    def place(self) -> Region:
-        """Where in the block that goes."""
-        offset = [p - s.start for p, s in zip(self.part.place, self.part.region, strict=True)]
-        return shift(self.region, offset)
 
 
 class Part:
@@ -62,9 +32,20 @@ class Part:
         self.region, self.place, self.sides, self.first = region, place, sides, first
         self.box = [range(s.start // c, -(-s.stop // c)) for s, c in zip(region, sides, strict=True)]
 
-    def chunks(self) -> list[Chunk]:
-        """Each of them."""
-        return [Chunk(self, index) for index in itertools.product(*self.box)]
+    @property
+    def indices(self) -> Iterator[Shape]:
+        """Each of them, by its index in the array."""
+        return itertools.product(*self.box)
+
+    def chunk(self, index: Shape) -> tuple[Region, Region]:
+        """What of the array is wanted of a chunk, and where in the block that goes."""
+        region = tuple(
+            [
+                slice(max(s.start, i * c), min(s.stop, (i + 1) * c))
+                for s, i, c in zip(self.region, index, self.sides, strict=True)
+            ]
+        )
+        return region, shift(region, [p - s.start for p, s in zip(self.place, self.region, strict=True)])
 
     def spread(self, decoded: Any, block: Any, order: Shape) -> None:
         """Put decoded chunks, which lie one after the other in memory order `order`, in their places in the block.
@@ -105,49 +86,68 @@ def _runs(side: slice, chunk: int) -> list[tuple[slice, slice, slice]]:
 
 
 class EncodedTransfer(Transfer):
-    """The chunks of a block on their way to a buffer; pieces of it are runs of chunks, by their numbers."""
+    """The chunks of a block on their way to a buffer; pieces of it are runs of chunks, by their numbers.
 
-    __slots__ = ("chunks", "items", "operand", "order", "parts", "readers", "room", "target")
+    Of those that the source does not hand out encoded, `plain` has the number, and where in the buffer each lies.
+    """
 
-    chunks: list[Chunk]
+    __slots__ = ("indices", "operand", "order", "packed", "parts", "plain", "readers", "target")
+
+    indices: list[Shape]
     parts: list[Part]
+    packed: Packed
+    plain: list[tuple[int, int]]
     operand: int
     order: Shape
     """Memory order of the chunks and of the block."""
     target: Block
     readers: list[Event]
     """Those of the block that was in the target's memory before."""
-    room: int
-    items: int
 
-    def fill(self, piece: Piece, out: np.ndarray, trace: Trace) -> tuple[int, int]:
-        """Read a piece's chunks into `out`, one behind the other; where in the buffer they go, and their bytes."""
-        since = time.perf_counter() if trace.timed else 0.0
+    def chunk(self, number: int) -> tuple[Region, Region]:
+        """See `Part.chunk`."""
+        which = bisect_right(self.parts, number, key=attrgetter("first")) - 1
+        return self.parts[which].chunk(self.indices[number])
+
+    def read_encoded(self, piece: Piece, out: np.ndarray) -> None:
+        """Read a piece's chunks into `out`, one behind the other, as far as they are to be had encoded."""
         (numbers,) = piece.region
-        dtype, at = self.target.array.dtype, 0
-        begin = numbers.start * self.room
-        chunks = self.chunks[numbers]
-        found = self.store.encoded([chunk.index for chunk in chunks], out, self.room, self.items)
-        for chunk, packed in zip(chunks, found, strict=True):
-            chunk.packed = packed
-            if packed is not None:
-                chunk.start = begin + packed.start
-                at = packed.start + packed.nbytes
-        for chunk in chunks:  # behind those that are there
-            if chunk.packed is None:
-                at = -(-at // ALIGNMENT) * ALIGNMENT
-                region = chunk.region
-                view = shaped(out[at:], dtype, permuted(shape_of(region), self.order), self.target.inverse)
-                self.store.read(region, view)
-                chunk.start = begin + at
-                at += view.nbytes
-        if trace.timed:
-            trace.span("read", since, time.perf_counter(), at)
+        self.packed.place(self.store.places(self.indices[numbers]), numbers.start)
+        self.packed.fetch(numbers.start, piece.size, out)
+
+    def read_plain(self, piece: Piece, out: np.ndarray) -> tuple[int, int]:
+        """Read the others behind these; where in the buffer all of them go, and their bytes."""
+        (numbers,) = piece.region
+        dtype, begin = self.target.array.dtype, numbers.start * self.packed.room
+        at, missed = self.packed.missed(numbers.start, piece.size)
+        for number in missed:
+            at = -(-at // ALIGNMENT) * ALIGNMENT
+            region, _ = self.chunk(number)
+            view = shaped(out[at:], dtype, permuted(shape_of(region), self.order), self.target.inverse)
+            self.store.read(region, view)
+            self.plain.append((number, begin + at))
+            at += view.nbytes
         return begin, at
 
 
 class EncodedFeeders(SplittingFeeders):
     """Feeders that also upload chunks as they are stored."""
+
+    def share_packed(self, transfer: EncodedTransfer, group: int) -> Share | None:
+        """What the compiled loops must know to move chunks, so many at once.
+
+        None where there are no such loops, a chunk fits no slot, or to say where chunks lie takes reading.
+        """
+        packed, buffer = transfer.packed, transfer.block.array
+        if (
+            self.line is None
+            or not transfer.store.listed
+            or not packed.number
+            or group * packed.room > self.ring.slot_bytes
+        ):
+            return None
+        packed.place(transfer.store.places(transfer.indices))
+        return Share(grouped(packed.number, group, packed.room), packed, self.device.address(buffer))
 
     def _feed(
         self, number: int, lane: Lane, turns: Iterator[Station], transfer: Transfer, index: int, mover: Mover | None
@@ -157,18 +157,41 @@ class EncodedFeeders(SplittingFeeders):
             return
         slot, piece, most = transfer.slot, transfer.pieces[index], self.ring.slot_bytes
         assert slot is not None
-        if piece.size * transfer.room <= most:
+        if piece.size * transfer.packed.room <= most:
             station = self.free(turns)
-            start, nbytes = transfer.fill(piece, station.slot.array, self.trace)
-            self._send(number, lane, station, transfer, run(start, nbytes), mover)
+            sent = self._read(transfer, piece, station.slot.array)
+            self._send(number, lane, station, transfer, sent, mover)
         else:
             room = self.room(number)
-            start, nbytes = transfer.fill(piece, room, self.trace)
+            whole = self._read(transfer, piece, room)
+            start, nbytes = whole.offset or 0, whole.size
             for at in range(0, nbytes, most):
                 station, sent = self.free(turns), run(start + at, min(nbytes - at, most))
                 station.slot.array[: sent.size] = room[at : at + sent.size]
                 self._send(number, lane, station, transfer, sent, mover)
         slot.fillers.add(number)
+
+    def _read(self, transfer: EncodedTransfer, piece: Piece, out: np.ndarray) -> Piece:
+        """Read a piece's chunks; what is to be uploaded then."""
+        since = time.perf_counter() if self.trace.timed else 0.0
+        transfer.read_encoded(piece, out)
+        start, nbytes = transfer.read_plain(piece, out)
+        if self.trace.timed:
+            self.trace.span("read", since, time.perf_counter(), nbytes)
+        return run(start, nbytes)
+
+    def _resend(self, station: Station, transfer: Transfer, piece: int, mover: Mover, mark: Event) -> None:
+        if not isinstance(transfer, EncodedTransfer):
+            super()._resend(station, transfer, piece, mover, mark)
+            return
+        self.device.host_writes(station.slot.owner)
+        since = time.perf_counter() if self.trace.timed else 0.0
+        start, nbytes = transfer.read_plain(transfer.pieces[piece], station.slot.array)  # the loop has read the others
+        if self.trace.timed:
+            self.trace.span("read", since, time.perf_counter(), nbytes)
+        station.slot.pin()
+        share = one_run(start, nbytes, self.device.address(transfer.block.array))
+        mover.send(share, station.number, 0, mark, keep=True)
 
     def _send(
         self, number: int, lane: Lane, station: Station, transfer: Transfer, sent: Piece, mover: Mover | None

@@ -1,12 +1,22 @@
-"""A chunk as it is stored, for a device that decodes it: the items in it, and how their bytes are shuffled.
+"""Chunks of a block as they are stored, for a device that decodes them: fetched, and put into the table of their batch.
 
 Most codecs make one part of a chunk. Blosc cuts chunks into blocks, and blocks into items, with the bytes or the bits
-of their elements shuffled: those of one significance beside each other. What is here the host has checked.
+of their elements shuffled: those of one significance beside each other. All that can be checked without decoding is
+checked on the very bytes that are uploaded, in C (`stores/_items.c`): a dozen threads do so for thousands of chunks a
+second. Without it the host decodes, as it does what is stored otherwise than usual.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
+
+import numpy as np
+
+from chunkflow import compiled
+
+CODECS = ("zstd", "lz4", "blosc-lz4", "blosc-zstd", "gzip")
+"""By their numbers in ``_items.c``."""
 
 ALIGNMENT = 16
 """Multiples of bytes at which chunks begin in a buffer: of every dtype's size, for some come decoded."""
@@ -15,47 +25,94 @@ PLAIN, BYTES, BITS = 0, 1, 2
 """How a block's elements are shuffled: not at all; first bytes first; first bits first."""
 
 FACTS = 5
-"""Numbers by which a device knows a chunk's layout: its first item, and what `Layout` has, in that order."""
+"""Numbers by which a device knows a chunk's layout, if it is put together of items: how many items come before; bytes
+of each block but the last, multiples of 4 if there are several; items of equal length in each such block, where a
+shorter last one has a single item; bytes of an element; and how these are shuffled.
+"""
+
+Stamp = tuple[int, int, int]
+"""What a file is known by: its inode, the time of its last change in ns, and its size."""
+
+Place = tuple[str, int, int] | tuple[str, int, int, Stamp]
+"""A file, where in it something begins, and its bytes: -1 for all of it. With a stamp that very file is meant alone."""
 
 
-class Layout(NamedTuple):
-    """What a chunk's items are once they are decoded, one after the other.
+class Tabled(NamedTuple):
+    """What is in a table.
 
     Attributes
     ----------
-    block : int
-        Bytes of each block but the last, multiples of 4 if there are several; each has items of its own.
-    items : int
-        Items of equal length in each such block; a shorter last one has a single item.
-    width : int
-        Bytes of an element.
-    shuffled : int
-        `PLAIN`, `BYTES` or `BITS`.
+    decoded, items : int
+        Items that are to be decoded, and all of them: where chunks are put together, some are stored as they are.
+    sizes : ndarray of int64
+        Bytes that each is to be decoded to.
+    checksums : ndarray of int64
+        Their CRC-32; -1 where it is not known.
+    ends : ndarray of int64
+        For each chunk, the number of those up to its last one.
     """
 
-    block: int
+    decoded: int
     items: int
-    width: int
-    shuffled: int
+    sizes: np.ndarray
+    checksums: np.ndarray
+    ends: np.ndarray
 
 
-class Packed(NamedTuple):
-    """A chunk that lies encoded in a buffer; a tuple, for there are thousands a second.
+class Packed:
+    """Chunks by their numbers, each of which decodes to so many bytes. Threads may fetch different ones side by side.
 
-    Attributes
+    Parameters
     ----------
-    start, nbytes : int
-        Where in the buffer it begins, and its bytes.
-    items : bytes
-        Three rows of 64-bit numbers: for each item, in their order, where in the chunk it begins, how many it has, and
-        how many it is decoded to. Where a codec cuts chunks, those that have as many are stored as they are.
-    layout : Layout
-    checksum : int
-        CRC-32 of what the only item decodes to; -1 if it is not known.
+    number : int
+    codec : str
+        Of `CODECS`.
+    nbytes : int
+        Bytes of a decoded chunk.
+    most : int
+        Items that a chunk may have.
+    room : int
+        Bytes of a buffer for each chunk, of which an encoded one may take all: a multiple of `ALIGNMENT`.
     """
 
-    start: int
-    nbytes: int
-    items: bytes
-    layout: Layout
-    checksum: int = -1
+    def __init__(self, number: int, codec: str, nbytes: int, most: int, room: int) -> None:
+        assert compiled.chunks is not None, "nothing comes encoded without"
+        self._c, self.number, self.room = compiled.chunks, number, room
+        self._chunks = self._c.chunks(number, CODECS.index(codec), nbytes, most, room)
+
+    def place(self, places: Sequence[Place | None], first: int = 0) -> None:
+        """Say where chunks lie, from one on; of those that are None only the host can tell."""
+        self._c.place(self._chunks, first, list(places))
+
+    def fetch(self, first: int, number: int, out: np.ndarray) -> None:
+        """Read chunks into flat bytes, one behind the other. These go to the place in the buffer of the first one.
+
+        A chunk is left to the host if its file is not there, if it takes more than its room or has more items than it
+        may, or is not quite as it should be.
+        """
+        self._c.fetch(self._chunks, first, number, out)
+
+    def missed(self, first: int, number: int) -> tuple[int, list[int]]:
+        """Of chunks that were fetched in one go: the bytes that they take, and which of them are left to the host."""
+        end, missed = self._c.missed(self._chunks, first, number)
+        return end, missed
+
+    def tabulate(self, out: np.ndarray, source: int, target: int, *, together: bool) -> Tabled:
+        """Fill the table of a batch of all chunks, which lie at the address `source` and go to `target`.
+
+        With `together` chunks are put together of their items. Behind these it then says where each lies once all are
+        decoded, and has the chunks' layouts (see `FACTS`).
+
+        Raises
+        ------
+        ValueError
+            There is no room for all items.
+        """
+        decoded, items, *arrays = self._c.tabulate(self._chunks, out, source, target, together)
+        return Tabled(decoded, items, *[np.frombuffer(each, np.int64) for each in arrays])
+
+    @property
+    def address(self) -> tuple[int, int]:
+        """For the compiled loops: of the chunks, and of the function that fetches some."""
+        chunks, fetch = self._c.address(self._chunks)
+        return chunks, fetch

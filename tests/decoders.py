@@ -115,7 +115,7 @@ class DecodingDevice(Decodes, NumpyDevice):
 
 
 class CompiledDecodingDevice(Decodes, CompiledDevice):
-    """The same with the compiled loops, for what is not encoded."""
+    """The same with the compiled loops."""
 
     def __init__(self, *, fail_after: int = 1 << 62, **options: Any) -> None:
         super().__init__(machine=decoding_machine(), **options)

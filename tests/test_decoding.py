@@ -5,9 +5,10 @@ from __future__ import annotations
 import gc
 import os
 import shutil
+import tempfile
 from collections.abc import Callable, Iterator
-from dataclasses import replace
-from functools import cache
+from dataclasses import dataclass, replace
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -33,14 +34,15 @@ from chunkflow.devices.base import Edge
 from chunkflow.devices.clock import ClockDevice
 from chunkflow.devices.numpy import NumpyPool
 from chunkflow.errors import RaceError, ReadError
-from chunkflow.grid import Grid, Shape, shape_of
+from chunkflow.grid import Grid, Region, Shape, shape_of
 from chunkflow.ops.blockwise import Operand
-from chunkflow.packed import BYTES, FACTS, PLAIN, Packed
+from chunkflow.packed import ALIGNMENT, BYTES, FACTS, PLAIN, Packed
 from chunkflow.spec import ArraySpec
 from chunkflow.stores import open_source, zarrshards
+from chunkflow.stores.zarr import ZarrSource
 from chunkflow.stores.zarrchunks import touched
 from chunkflow.stores.zarrcodecs import CHECKSUM
-from chunkflow.stores.zarrencoded import codec_of, packed
+from chunkflow.stores.zarrencoded import codec_of
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:Numcodecs codecs are not in"),
@@ -278,6 +280,37 @@ def test_chunks_that_were_never_written(where: Where, tmp_path: Path) -> None:
     same(run(where, copied, path), expected)
 
 
+@pytest.mark.skipif(not BUILT, reason="built without a C compiler")
+@pytest.mark.parametrize("shards", [None, (16, 24, 24)])
+def test_the_compiled_loops_fetch_chunks_and_python_only_those_that_they_cannot(
+    shards: Shape | None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """One time each. In shards, whose indices are to be read first, threads of Python's find all of them."""
+    x = volume()
+    x[8:24, 8:16] = 0  # such chunks are not stored
+    path = stored(tmp_path / "x.zarr", x, shards=shards)
+    if not shards:
+        oddly(path, [0, 1, 2])
+    fetched, read = [], []
+    fetch, direct = Packed.fetch, ZarrSource.read
+
+    def fetching(self: Packed, first: int, number: int, out: np.ndarray) -> None:
+        fetched.append(number)
+        fetch(self, first, number, out)
+
+    def reading(self: ZarrSource, region: Region, out: np.ndarray) -> None:
+        read.append(region)
+        direct(self, region, out)
+
+    monkeypatch.setattr(Packed, "fetch", fetching)
+    monkeypatch.setattr(ZarrSource, "read", reading)
+    same(cf.sum(path, axis=0, device=Where("compiled").device(), budget=200 * KB), x.sum(axis=0))
+    chunks, empty = 7 * 5 * 3, [(z, 1, x) for z in (1, 2) for x in range(3)]
+    assert sum(fetched) == (chunks if shards else 0)
+    corners = [tuple(s.start // 8 for s in region) for region in read]
+    assert sorted(corners) == sorted(empty + ([] if shards else [(0, 0, 0), (0, 0, 1), (0, 0, 2)]))
+
+
 @here
 @pytest.mark.parametrize("codec", [codecs.ZstdCodec(), codecs.BloscCodec(cname="lz4")])
 def test_chunks_that_fit_no_slot_go_through_it_in_parts(where: Where, codec: Any, tmp_path: Path) -> None:
@@ -453,29 +486,56 @@ def test_a_batch_takes_as_long_as_its_first_block_or_as_all_its_bytes() -> None:
 # -- What the host lets through ------------------------------------------------------------------------------
 
 
-def chunk_of(raw: bytes | np.ndarray, nbytes: int, codec: str, tmp_path: Path) -> Packed | None:
+@dataclass
+class Handed:
+    """A chunk as a device is handed it.
+
+    `items` are rows of numbers: where in the chunk each item begins, its bytes, and those that it decodes to. Its
+    `layout` has bytes of a block, items of a block, bytes of an element, and how these are shuffled.
+    """
+
+    items: np.ndarray
+    layout: tuple[int, int, int, int]
+    checksum: int
+
+
+SOURCE, TARGET = 1 << 40, 1 << 42
+"""Addresses in tables that nobody follows."""
+
+
+def chunk_of(raw: bytes | np.ndarray, nbytes: int, codec: str, tmp_path: Path) -> Handed | None:
     """What a device is handed of a file with these bytes, where a chunk has so many."""
     path, room = tmp_path / "chunk", (2 * nbytes + 4096) // 16 * 16
     path.write_bytes(raw)
     out = np.zeros(2 * room, np.uint8)
-    first, found = packed([(str(path), 0, -1), (str(path), 0, len(raw))], codec, nbytes, out, room, 1 << 30)
-    assert (first is None) == (found is None)  # where it lies behind another one, it is no other
-    if first is None or found is None:
+    packed = Packed(2, codec, nbytes, 1 << 30, room)
+    packed.place([(str(path), 0, -1), (str(path), 0, len(raw))])
+    packed.fetch(0, 2, out)
+    end, missed = packed.missed(0, 2)
+    if missed:
+        assert (end, missed) == (0, [0, 1])  # where it lies behind another one, it is no other
         return None
-    assert out[found.start :][: found.nbytes].tobytes() == bytes(raw)
-    assert (first.start, first.nbytes, found.start % 16) == (0, len(raw), 0)
-    assert first.items == found.items
-    return found
+    second = -(-len(raw) // ALIGNMENT) * ALIGNMENT
+    assert end == second + len(raw)
+    assert out[:end].tobytes() == bytes(raw) + bytes(second - len(raw)) + bytes(raw)
+    table = np.zeros(1 << 18, np.uint64)
+    plain = packed.tabulate(table, SOURCE, TARGET, together=False)
+    given = table[: 4 * plain.decoded].reshape(4, 2, -1).astype(np.int64)
+    places = given[0] - SOURCE - np.array([[0], [second]])
+    assert np.array_equal(places[0], places[1])
+    assert np.array_equal(*given[1:3].swapaxes(0, 1))
+    assert plain.ends.tolist() == [plain.decoded // 2, plain.decoded]
+    assert plain.checksums[0] == plain.checksums[-1]
+    together = packed.tabulate(table, SOURCE, TARGET, together=True)
+    rows = table[: ROWS * together.decoded + together.items + 2 * FACTS][-2 * FACTS :].reshape(2, FACTS).tolist()
+    assert rows[0][1:] == rows[1][1:]
+    assert [row[0] for row in rows] == [0, together.items // 2]
+    return Handed(np.stack([places[0], *given[1:3, 0]]), tuple(rows[0][1:]), int(plain.checksums[0]))
 
 
-def items_of(found: Packed) -> np.ndarray:
-    """Rows of numbers: where in the chunk each item begins, its bytes, and those that it decodes to."""
-    return np.frombuffer(found.items, np.int64).reshape(3, -1)
-
-
-def only(found: Packed | None, start: int, length: int, nbytes: int) -> bool:
+def only(found: Handed | None, start: int, length: int, nbytes: int) -> bool:
     """Whether this is a chunk of a single item."""
-    return found is not None and items_of(found).tolist() == [[start], [length], [nbytes]]
+    return found is not None and found.items.tolist() == [[start], [length], [nbytes]]
 
 
 def test_a_device_is_handed_whole_frames_of_the_right_size_only(tmp_path: Path) -> None:
@@ -539,13 +599,11 @@ def test_what_is_in_a_blosc_chunk(
     }
     items = [
         raw[at : at + n].tobytes() if n == size else bytes(decode[inner](raw[at : at + n].tobytes(), size))
-        for at, n, size in items_of(found).T.tolist()
+        for at, n, size in found.items.T.tolist()
     ]
     flat = np.frombuffer(b"".join(items), "u1")
-    side = found.layout.block
-    blocks = [
-        unshuffled(flat[at : at + side], found.layout.width, found.layout.shuffled) for at in range(0, nbytes, side)
-    ]
+    side, _, width, shuffled = found.layout
+    blocks = [unshuffled(flat[at : at + side], width, shuffled) for at in range(0, nbytes, side)]
     np.testing.assert_array_equal(np.concatenate(blocks), plain)
     # What says something else, or is cut short, is never handed out beyond its end.
     bad = raw.copy()
@@ -555,10 +613,10 @@ def test_what_is_in_a_blosc_chunk(
         seen = chunk_of(spoiled, nbytes, f"blosc-{inner}", tmp_path)
         if seen is not None:
             assert len(spoiled) == len(raw)
-            assert (items_of(seen)[0] >= 16).all()
-            assert (items_of(seen)[:2].sum(0) <= len(raw)).all()
-            assert items_of(seen)[2].sum() == nbytes
-            assert (items_of(seen)[1] <= items_of(seen)[2]).all()
+            assert (seen.items[0] >= 16).all()
+            assert (seen.items[:2].sum(0) <= len(raw)).all()
+            assert seen.items[2].sum() == nbytes
+            assert (seen.items[1] <= seen.items[2]).all()
 
 
 @pytest.mark.parametrize(
@@ -586,7 +644,7 @@ def test_items_of_a_blosc_chunk_make_up_all_of_it(
     raw[12:16].view("<u4")[0] = len(raw)
     found = chunk_of(raw, 1032, "blosc-lz4", tmp_path)
     assert (found is not None) == right
-    assert found is None or items_of(found)[2].tolist() == sizes
+    assert found is None or found.items[2].tolist() == sizes
 
 
 def test_what_has_too_many_bytes_to_be_put_together_is_the_hosts(tmp_path: Path) -> None:
@@ -792,13 +850,23 @@ def test_a_run_without_one_edge_is_caught(mode: str, edge: Edge, tmp_path: Path)
         cf.sum(path, budget="200kB", device=device)
 
 
+def handed(source: Any, indices: list[Shape]) -> list[bool]:
+    """Which of some chunks in shards a device is handed."""
+    assert not source.listed
+    packed = Packed(len(indices), source.codec, 8**3 * 4, 1 << 30, 1 << 12)
+    packed.place(source.places(indices))
+    packed.fetch(0, len(indices), np.zeros(len(indices) << 12, np.uint8))
+    _, missed = packed.missed(0, len(indices))
+    return [k not in missed for k in range(len(indices))]
+
+
 @pytest.mark.parametrize("seconds", [10**10, -(10**9), 0])
 def test_shards_may_be_from_any_time(seconds: int, tmp_path: Path) -> None:
     path = stored(tmp_path / "x.zarr", volume(shape=(16, 16, 16)), shards=(16, 16, 16))
     os.utime(path / "c" / "0" / "0" / "0", (seconds, seconds))
     source: Any = open_source(path)
     for _ in range(2):
-        assert None not in source.encoded([(0, 0, 0), (1, 1, 0)], np.zeros(1 << 14, np.uint8), 1 << 12, 1 << 30)
+        assert handed(source, [(0, 0, 0), (1, 1, 0)]) == [True, True]
 
 
 def test_shards_that_are_not_there_or_damaged_are_looked_at_once(
@@ -829,8 +897,8 @@ def test_a_shard_that_is_another_one_since_is_left_to_the_host(change: str, tmp_
     path = stored(tmp_path / "x.zarr", array, shards=(16, 16, 16))
     other = stored(tmp_path / "y.zarr", -array * 3 + 1, shards=(16, 16, 16))
     source: Any = open_source(path)
-    indices, out, room = [(0, 0, 0), (0, 1, 1), (2, 0, 0)], np.zeros(1 << 16, np.uint8), 1 << 12
-    assert None not in source.encoded(indices, out, room, 1 << 30)
+    indices = [(0, 0, 0), (0, 1, 1), (2, 0, 0)]
+    assert handed(source, indices) == [True, True, True]
     one, new = path / "c" / "0" / "0" / "0", other / "c" / "0" / "0" / "0"
     if change == "replaced":
         os.replace(new, one)
@@ -838,13 +906,12 @@ def test_a_shard_that_is_another_one_since_is_left_to_the_host(change: str, tmp_
         one.write_bytes(new.read_bytes())
     else:
         one.unlink()
-    found = source.encoded(indices, out, room, 1 << 30)
-    assert [packed is None for packed in found] == [True, True, False]
+    assert handed(source, indices) == [False, False, True]
     got = np.empty((8, 8, 8), "f4")
     source.read((slice(0, 8),) * 3, got)  # as the host does: from then on the new one is known
     expected = np.zeros((8, 8, 8)) if change == "removed" else -array[:8, :8, :8] * 3 + 1
     np.testing.assert_array_equal(got, expected)
-    assert (None in source.encoded(indices, out, room, 1 << 30)) is (change == "removed")
+    assert all(handed(source, indices)) is (change != "removed")
 
 
 def test_what_the_device_decodes_is_predicted_to_have_slots_besides_those_of_blocks(tmp_path: Path) -> None:
@@ -862,52 +929,93 @@ class TestTable:
 
     @given(st.data(), st.booleans())
     def test_has_each_item_where_it_lies_and_goes(self, data: st.DataObject, together: bool) -> None:
-        nbytes, begin, there, most = 4096, 1 << 40, 1 << 41, 8 if together else 1
-        chunks: list[tuple[Any, ...] | None] = []
-        all_items = []
-        for k in range(data.draw(st.integers(0, 5))):
-            number = data.draw(st.integers(1, most))
-            items = np.zeros((3, number), np.int64)
-            items[2] = nbytes // number  # what they decode to; some are stored as they are
-            items[1] = [data.draw(st.sampled_from([1, 100, nbytes // number])) for _ in range(number)]
-            items[0] = 16 + np.cumsum(items[1]) - items[1]
-            plain = data.draw(st.booleans())
-            all_items.append((None if plain else 5000 * k, np.full((3, 1), nbytes) if plain else items))
-            layout = (nbytes // number, 1, 4, BYTES)
-            chunks.append(None if plain else (5000 * k, items.tobytes(), *layout))
-        want, where, ends, to = [], [], [], there
-        for start, items in all_items:
-            for at, length, size in items.T.tolist():
-                coded = start is not None and not (together and length == size)
-                source = to if start is None else begin + start + at
-                want += [(source, length, size, to)] * coded
-                where.append(to if coded else source)
-                to += size
-            ends.append(len(want))
-        rest = len(where) + FACTS * len(chunks) if together else 0
+        nbytes, room = 4096, 8192
+        lengths = [
+            data.draw(st.none() | st.sampled_from([1, 2, 4, 8]).flatmap(partial(_lengths, nbytes)))
+            for _ in range(data.draw(st.integers(0, 5)))
+        ]
+        group = data.draw(st.integers(1, 5))
+        want, where, facts, ends, to = [], [], [], [], TARGET
+        with tempfile.TemporaryDirectory() as folder:
+            packed = Packed(len(lengths), "blosc-lz4", nbytes, 8, room)
+            for first in range(0, len(lengths), group):
+                at, begin, some = 0, room * first, lengths[first : first + group]
+                for k, each in enumerate(some, first):
+                    facts.append(
+                        (len(where), nbytes, *[len(each or [0])] * 2, BYTES if each and len(each) > 1 else PLAIN)
+                    )
+                    if each is None:
+                        packed.place([data.draw(st.sampled_from([None, (f"{folder}/none", 0, -1)]))], k)
+                        where.append(to)
+                        to += nbytes
+                        ends.append(len(want))
+                        continue
+                    raw, starts = _blosc(nbytes, each)
+                    Path(f"{folder}/{k}").write_bytes(raw)
+                    packed.place([(f"{folder}/{k}", 0, -1)], k)
+                    for start, length in zip(starts, each, strict=True):
+                        size, source = nbytes // len(each), SOURCE + begin + at + start
+                        coded = not (together and length == size)
+                        want += [(source, length, size, to)] * coded
+                        where.append(to if coded else source)
+                        to += size
+                    ends.append(len(want))
+                    at += -(-len(raw) // ALIGNMENT) * ALIGNMENT
+                out = np.zeros(len(some) * room, np.uint8)
+                packed.fetch(first, len(some), out)
+                _, missed = packed.missed(first, len(some))
+                assert missed == [k for k, each in enumerate(some, first) if each is None]
+        rest = len(where) + FACTS * len(lengths) if together else 0
         table = np.zeros(ROWS * len(want) + rest + 1, np.uint64)
-        assert compiled.chunks is not None
-        found = compiled.chunks.tabulate(chunks, table, begin, there, nbytes, together)
-        assert found[:2] == (len(want), len(where))
-        assert np.frombuffer(found[2], np.int64).tolist() == [size for _, _, size, _ in want]
-        assert np.frombuffer(found[3], np.int64).tolist() == ends
+        found = packed.tabulate(table, SOURCE, TARGET, together=together)
+        assert (found.decoded, found.items) == (len(want), len(where))
+        assert found.sizes.tolist() == [size for _, _, size, _ in want]
+        assert found.checksums.tolist() == [-1] * len(want)
+        assert found.ends.tolist() == ends
         rows = table[: ROWS * len(want)].reshape(ROWS, len(want))
         assert [tuple(row) for row in rows[:4].T.tolist()] == want
         assert (rows[4:] == 0xFFFFFFFFFFFFFFFF).all()
         assert table[-1] == 0
         if together:
             assert table[rows.size :][: len(where)].tolist() == where
-            facts = table[rows.size + len(where) : -1].reshape(-1, FACTS)
-            counts = [items.shape[1] for _, items in all_items]
-            assert facts[:, 0].tolist() == [sum(counts[:k]) for k in range(len(counts))]
-            plain_layout = (nbytes, 1, 1, PLAIN)
-            assert [tuple(f) for f in facts[:, 1:].tolist()] == [c[2:] if c else plain_layout for c in chunks]
+            assert [tuple(f) for f in table[rows.size + len(where) : -1].reshape(-1, FACTS).tolist()] == facts
         if table.size > 1:
             with pytest.raises(ValueError, match="more items than there is room for"):
-                compiled.chunks.tabulate(chunks, table[:-2], begin, there, nbytes, together)
+                packed.tabulate(table[:-2], SOURCE, TARGET, together=together)
 
-    @pytest.mark.parametrize("wrong", [[(0, b"")], [(0, "text", 1, 1, 1, 0)]])
-    def test_refuses_what_is_no_chunk(self, wrong: list[Any]) -> None:
-        assert compiled.chunks is not None
-        with pytest.raises(TypeError):
-            compiled.chunks.tabulate(wrong, np.zeros(64, np.uint64), 0, 0, 64, True)
+    def test_refuses_what_is_no_chunk(self) -> None:
+        packed, out, none = Packed(3, "zstd", 64, 1, 16), np.zeros(64, np.uint8), compiled.chunks
+        assert none is not None
+        for first, number in [(-1, 1), (0, 4), (3, 1), (0, -1), (1 << 62, 1 << 62)]:
+            with pytest.raises(IndexError, match=f"not {number} chunks from {first} on"):
+                packed.fetch(first, number, out)
+            with pytest.raises(IndexError, match=f"not {number} chunks from {first} on"):
+                packed.missed(first, number)
+        with pytest.raises(IndexError):
+            packed.place([None, None], 2)
+        for place in (("text",), "text", (b"text\0", 0, -1), (1, 0, -1)):
+            with pytest.raises((TypeError, ValueError)):
+                packed.place([place])  # type: ignore[list-item]
+        for room in (0, 8, 24):
+            with pytest.raises(ValueError, match="no room"):
+                Packed(3, "zstd", 64, 1, room)
+        for call in (none.missed, none.fetch):
+            with pytest.raises((TypeError, ValueError)):
+                call(object(), 0, 1)
+
+
+def _lengths(nbytes: int, number: int) -> st.SearchStrategy[list[int]]:
+    """Bytes of the items of a chunk; those that have as many as they decode to are stored as they are."""
+    each = st.sampled_from([1, 100, nbytes // number])
+    return st.lists(each, min_size=number, max_size=number)
+
+
+def _blosc(nbytes: int, lengths: list[int]) -> tuple[bytes, list[int]]:
+    """A chunk in one block with items of these bytes, whatever is in them; and where they begin."""
+    at, starts, items = 20, [], b""
+    for length in lengths:
+        starts.append(at + 4)
+        items += length.to_bytes(4, "little") + bytes(length)
+        at += 4 + length
+    head = np.array([nbytes, nbytes, at, 20], "<u4").tobytes()
+    return bytes([2, 1, 0x21, len(lengths)]) + head + items, starts

@@ -126,10 +126,9 @@ static int settle(Work *w, Station *station, int stage) {
     return 0;
 }
 
-/* Enqueue one copy between a slot and the block. */
-static int direct(const Driver *driver, char *slot, uint64_t device, const Copy *c, int up, void *stream) {
-    if (c->height == 1)
-        return up ? driver->upload(device, slot, c->width, stream) : driver->download(slot, device, c->width, stream);
+/* Enqueue one copy between a slot and the block; of a single row so many bytes. */
+static int direct(const Driver *driver, char *slot, uint64_t device, const Copy *c, size_t row, int up, void *stream) {
+    if (c->height == 1) return up ? driver->upload(device, slot, row, stream) : driver->download(slot, device, row, stream);
     Copy2D rows = {.width = c->width, .height = c->height};
     if (up) {
         rows.src_type = ON_HOST, rows.src_host = slot, rows.src_pitch = c->width;
@@ -157,9 +156,10 @@ static int spread(const Driver *driver, uint64_t landing, uint64_t device, const
 }
 
 /* Enqueue a piece's copies between its slot and the block, between marks. The slot is free, or full, at the second one:
- * what is spread on the device after an upload need not be waited for by whoever fills the slot again.
+ * what is spread on the device after an upload need not be waited for by whoever fills the slot again. A piece that is
+ * one run may have fewer bytes than there is room for.
  */
-static int enqueue(Work *w, Station *station, const Piece *piece, int up) {
+static int enqueue(Work *w, Station *station, const Piece *piece, int64_t nbytes, int up) {
     const Driver *driver = w->driver;
     void *stream = (void *)w->thread->stream;
     char *slot = (char *)station->slot;
@@ -171,13 +171,14 @@ static int enqueue(Work *w, Station *station, const Piece *piece, int up) {
         return -1;
     for (const Copy *c = w->copies + piece->first, *end = c + piece->count; c < end; c++) {
         uint64_t device = w->share->device + c->device;
+        int64_t row = piece->count == 1 ? nbytes : c->width;
         w->status = piece->lands ? spread(driver, landing + c->slot, device, c, up, stream)
-                                 : direct(driver, slot + c->slot, device, c, up, stream);
+                                 : direct(driver, slot + c->slot, device, c, row, up, stream);
         if (w->status) return -1;
     }
     if (piece->lands && !up && (w->status = driver->download(slot, landing, piece->nbytes, stream))) return -1;
     if (!(piece->lands && up) && (w->status = driver->record((void *)station->done, stream))) return -1;
-    station->pending = piece->nbytes;
+    station->pending = nbytes;
     return 0;
 }
 
@@ -186,6 +187,13 @@ static int enqueue(Work *w, Station *station, const Piece *piece, int up) {
  * that hold nothing else there is no file. 0 bytes: of all there is one. Only whole files are written.
  */
 enum { FILES = -2 };
+
+/* In place of a file: chunks as they are stored (chunkflow/stores/_items.c), `size` of them to a piece. They are at
+ * `host`, and at `plane` is what fetches them: bytes that came of so many from one on, or -1.
+ */
+enum { ENCODED = -3 };
+typedef int64_t Fetch(void *chunks, int64_t first, int64_t number, uint8_t *out, int64_t space);
+
 enum { LONG = 4096 };  /* bytes from which on it pays to pass the caches by */
 
 /* Copy to where nobody reads soon: past the caches, or every line there would be fetched before it is overwritten. */
@@ -318,22 +326,32 @@ static int64_t take(Share *share) {
     return i < share->number ? i : -1;
 }
 
+/* Fill a slot with a piece; its bytes, or -1 if that can't be done here. */
+static int64_t fill(const Work *w, char *slot, int64_t number) {
+    const Share *share = w->share;
+    int64_t nbytes = w->pieces[number].nbytes;
+    if (share->fd == ENCODED)
+        return ((Fetch *)share->plane)((void *)share->host, number * share->size, share->size, (uint8_t *)slot, nbytes);
+    if (transfer(w, slot, number, 0)) return -1;
+    reverse(slot, nbytes, share->swap);
+    return nbytes;
+}
+
 static void feed(Work *w) {
     int64_t i;
     while (!w->status && !w->failed && (i = take(w->share)) >= 0) {
-        const Piece *piece = w->pieces + i;
         Station *station = w->stations + w->thread->turn;
         w->thread->turn = (w->thread->turn + 1) % w->thread->number;
         if (settle(w, station, UPLOAD)) return;
         double begin = w->spans ? now() : 0;
-        if (transfer(w, (char *)station->slot, i, 0)) {
+        int64_t nbytes = fill(w, (char *)station->slot, i);
+        if (nbytes < 0) {
             station->failed = i;
             w->failed++;
             return;
         }
-        reverse((char *)station->slot, piece->nbytes, w->share->swap);
-        if (w->spans) span(w, READ, begin, now(), piece->nbytes);
-        if (enqueue(w, station, piece, 1)) return;
+        if (w->spans) span(w, READ, begin, now(), nbytes);
+        if (enqueue(w, station, w->pieces + i, nbytes, 1)) return;
         w->moved++;
     }
 }
@@ -352,7 +370,7 @@ static void drain(Work *w) {
         if (i >= 0) {
             int64_t k = (first + flying) % number;
             held[k] = i;
-            if (enqueue(w, w->stations + k, w->pieces + i, 0)) return;
+            if (enqueue(w, w->stations + k, w->pieces + i, w->pieces[i].nbytes, 0)) return;
             flying++;
             continue;
         }
@@ -476,7 +494,7 @@ static PyObject *one(PyObject *args, int up) {
     Station *with = (Station *)(head + 1) + station;
     Work work = {.driver = driver.buf, .thread = head, .share = &share, .copies = copies.buf};
     Py_BEGIN_ALLOW_THREADS
-    if (!enqueue(&work, with, piece, up) && after)
+    if (!enqueue(&work, with, piece, piece->nbytes, up) && after)
         work.status = work.driver->record((void *)after, (void *)head->stream);
     if (!keep || work.status) with->pending = 0;
     Py_END_ALLOW_THREADS

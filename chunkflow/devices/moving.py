@@ -22,6 +22,7 @@ import numpy as np
 from chunkflow.compiled import staging
 from chunkflow.errors import DeviceError
 from chunkflow.grid import Piece
+from chunkflow.packed import Packed
 from chunkflow.spec import Files, Run
 
 STAGES = ("read", "upload", "download", "write")
@@ -30,7 +31,7 @@ SPANS = 1 << 8
 
 _NEXT, _NUMBER = 0, 1  # of a share's table
 _FAILED = 4  # of a station's row
-_FILES = -2  # in place of a share's file
+_FILES, _PACKED = -2, -3  # in place of a share's file
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -64,15 +65,16 @@ class Share:
     ----------
     tables : Tables
         Of `tabled`.
-    there : Run or Files or None
-        Where the block lies in the store; None if that is not so simple.
+    there : Run or Files or Packed or None
+        Where the block lies in the store; chunks of it, so many to a piece, as they are stored; None if it is not so
+        simple.
     device : int
         Address of the block on the device.
     """
 
-    __slots__ = ("device", "fill", "names", "streams", "table", "tables")
+    __slots__ = ("device", "fill", "names", "packed", "streams", "table", "tables")
 
-    def __init__(self, tables: Tables, there: Run | Files | None, device: int) -> None:
+    def __init__(self, tables: Tables, there: Run | Files | Packed | None, device: int) -> None:
         self.tables, self.device, self.streams = tables, device, there is not None
         run = there if isinstance(there, Run) else Run(0)
         if isinstance(there, Files):
@@ -82,6 +84,9 @@ class Share:
             self.fill = np.frombuffer(there.fill, np.uint8)
             rows = {"width": self.names.itemsize, "pitch": self.fill.size, "plane": self.fill.ctypes.data}
             run = Run(self.names.ctypes.data, fd=_FILES, **rows, size=there.size, swap=there.swap)
+        if isinstance(there, Packed):
+            self.packed, (chunks, fetch) = there, there.address
+            run = Run(chunks, fd=_PACKED, plane=fetch, size=int(tables.pieces[0, 1]) // there.room)
         where = run.mapped, run.size, run.width, run.height, run.pitch, run.plane, run.swap
         self.table = np.array([0, len(tables.pieces), run.position, run.fd, device, *where], np.int64)
 
@@ -154,6 +159,20 @@ def one_run(start: int, nbytes: int, device: int) -> Share:
     """A piece that is as long as it happens to be, and one run on the device from `start` on."""
     pieces, copies = [[-1, nbytes, 0, 1, 0]], [[0, start, 0, nbytes, 1, 0, 1]]
     return Share(Tables(np.array(pieces, np.int64), np.array(copies, np.int64), False, 0), None, device)
+
+
+@lru_cache(256)
+def grouped(number: int, group: int, room: int) -> Tables:
+    """Tables of pieces that are so many chunks each, with so much room: one run each, but who knows how long.
+
+    >>> grouped(5, 2, 100).pieces[:, :2].tolist()
+    [[0, 200], [200, 200], [400, 100]]
+    """
+    starts = range(0, number, group)
+    sizes = [room * min(group, number - first) for first in starts]
+    pieces = [(room * first, nbytes, i, 1, 0) for i, (first, nbytes) in enumerate(zip(starts, sizes, strict=True))]
+    copies = [(0, room * first, 0, nbytes, 1, 0, 1) for first, nbytes in zip(starts, sizes, strict=True)]
+    return Tables(np.array(pieces, np.int64).reshape(-1, 5), np.array(copies, np.int64).reshape(-1, 7), True, 0)
 
 
 _NONE = Tables(np.empty((0, 5), np.int64), np.empty((0, 7), np.int64), True, 0)

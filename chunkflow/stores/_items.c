@@ -4,7 +4,9 @@
  * decoding is checked here, on the bytes as they are uploaded: that they hold as much as they should, and no more, and
  * are whole. What is in any other way than usual is nobody's here: the host's decoders know it, or what is wrong.
  *
- * Several chunks are one call, without Python's lock, for which a dozen threads would wait between any two.
+ * All of a block's chunks are known here from the time when their files are named until they are put into the table of
+ * their batch. Threads fetch some each, without Python's lock: those of chunkflow/devices/_staging.c, which are given an
+ * address, or whoever calls.
  */
 #define _GNU_SOURCE
 #define Py_LIMITED_API 0x030b0000
@@ -19,9 +21,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { ZSTD, LZ4, BLOSC_LZ4, BLOSC_ZSTD, GZIP };  /* chunkflow/stores/zarrencoded.py */
-enum { PLAIN, BYTES, BITS };                      /* chunkflow/packed.py */
-enum { GIVEN = 4, ROWS = 7, FACTS = 5 };          /* chunkflow/batches.py, chunkflow/packed.py */
+enum { ZSTD, LZ4, BLOSC_LZ4, BLOSC_ZSTD, GZIP };  /* chunkflow/packed.py, as the next two lines */
+enum { PLAIN, BYTES, BITS };
+enum { ALIGNMENT = 16, FACTS = 5 };
+enum { GIVEN = 4, ROWS = 7 };  /* chunkflow/batches.py */
 
 /* Rows of n numbers: where items begin, their bytes, and how many these decode to; and how they lie in the chunk. */
 typedef struct {
@@ -165,94 +168,154 @@ static int64_t part(const char *path, int64_t start, int64_t length, const Stamp
     return length;
 }
 
+/* A chunk: what is asked for, and what was found, of which there are no items if the host is to read it. */
 typedef struct {
     PyObject *path;  /* NULL for none */
-    int64_t start, length, at;
+    int64_t start, length;
     Stamp file;
+    int64_t at, size, checksum;  /* where it lies in the buffer; its bytes; of what its only item decodes to, or -1 */
     Found found;
 } Chunk;
 
-static int asked(Chunk *chunk, PyObject *place) {
-    if (!place) return 0;
-    if (place == Py_None) return 1;
+/* A block's chunks, which decode to `nbytes` each. In the buffer there are `room` bytes for each. */
+typedef struct {
+    int64_t number, nbytes, most, room;
+    int codec;
+    Chunk chunks[];
+} Chunks;
+
+static Chunks *chunks_of(PyObject *capsule) { return PyCapsule_GetPointer(capsule, "chunks"); }
+
+static void chunks_free(PyObject *capsule) {
+    Chunks *all = chunks_of(capsule);
+    for (Chunk *c = all->chunks, *end = c + all->number; c < end; c++) {
+        Py_XDECREF(c->path);
+        free(c->found.items);
+    }
+    free(all);
+}
+
+static PyObject *py_chunks(PyObject *self, PyObject *args) {
+    long long number, nbytes, most, room;
+    int codec;
+    if (!PyArg_ParseTuple(args, "LiLLL", &number, &codec, &nbytes, &most, &room)) return NULL;
+    if (number < 0 || nbytes < 0 || room < ALIGNMENT || room % ALIGNMENT) {
+        PyErr_Format(PyExc_ValueError, "there is no room for %lld chunks in %lld bytes each", number, room);
+        return NULL;
+    }
+    Chunks *all = calloc(1, sizeof(Chunks) + number * sizeof(Chunk));
+    if (!all) return PyErr_NoMemory();
+    all->number = number, all->codec = codec, all->nbytes = nbytes, all->most = most, all->room = room;
+    PyObject *capsule = PyCapsule_New(all, "chunks", chunks_free);
+    if (!capsule) free(all);
+    return capsule;
+}
+
+static int place(Chunk *chunk, PyObject *where) {
+    Py_CLEAR(chunk->path);
+    if (where == Py_None) return 1;
+    if (!PyTuple_Check(where)) {
+        PyErr_SetString(PyExc_TypeError, "a place is a tuple");
+        return 0;
+    }
     long long start, length;
     Stamp *f = &chunk->file;
     f->size = -1;
-    if (!PyArg_ParseTuple(place, "O&LL|(KKL)", PyUnicode_FSConverter, &chunk->path, &start, &length, &f->inode,
+    if (!PyArg_ParseTuple(where, "O&LL|(KKL)", PyUnicode_FSConverter, &chunk->path, &start, &length, &f->inode,
                           &f->modified, &f->size))
         return 0;
     chunk->start = start, chunk->length = length;
     return 1;
 }
 
-static PyObject *told(const Chunk *chunk) {
-    const Found *f = &chunk->found;
-    if (!f->items) return Py_NewRef(Py_None);
-    PyObject *items = PyBytes_FromStringAndSize((const char *)f->items, 3 * f->n * sizeof(int64_t));
-    if (!items) return NULL;
-    long long at = chunk->at, size = chunk->length, side = f->side;
-    return Py_BuildValue("LLNLiii", at, size, items, side, f->number, f->width, f->shuffled);
+/* Whether there are so many chunks. */
+static int within(const Chunks *all, long long first, long long number) {
+    if (all && first >= 0 && number >= 0 && first <= all->number - number) return 1;
+    if (all) PyErr_Format(PyExc_IndexError, "there are not %lld chunks from %lld on", number, first);
+    return 0;
+}
+
+static PyObject *py_place(PyObject *self, PyObject *args) {
+    PyObject *capsule, *places;
+    long long first;
+    if (!PyArg_ParseTuple(args, "OLO!", &capsule, &first, &PyList_Type, &places)) return NULL;
+    Chunks *all = chunks_of(capsule);
+    Py_ssize_t number = PyList_Size(places);
+    if (!within(all, first, number)) return NULL;
+    for (Py_ssize_t i = 0; i < number; i++)
+        if (!place(&all->chunks[first + i], PyList_GetItem(places, i))) return NULL;
+    Py_RETURN_NONE;
+}
+
+/* Read chunks into memory, one behind the other, which goes to the first one's place in the buffer. Bytes that they
+ * take, or -1 if some of them are the host's to read.
+ */
+static int64_t fetch(void *of, int64_t first, int64_t number, uint8_t *out, int64_t space) {
+    Chunks *all = of;
+    int64_t at = 0, end = 0, missed = 0;
+    if (number > all->number - first) number = all->number - first;
+    for (Chunk *c = all->chunks + first, *last = c + number; c < last; c++) {
+        free(c->found.items);
+        c->found.items = NULL, c->checksum = -1;
+        c->size = c->path && at <= space - all->room
+                      ? part(PyBytes_AsString(c->path), c->start, c->length, &c->file, out + at, all->room) : -1;
+        if (c->size < 0 || !look(&c->found, out + at, c->size, all->nbytes, all->codec, all->most)) {
+            missed++;
+            continue;
+        }
+        if (all->codec == GZIP) c->checksum = word(out + at + c->size - 8);
+        c->at = first * all->room + at;
+        end = at + c->size;
+        at += (c->size + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+    }
+    return missed ? -1 : end;
 }
 
 static PyObject *py_fetch(PyObject *self, PyObject *args) {
-    PyObject *places, *result = NULL;
+    PyObject *capsule;
     Py_buffer out;
-    long long room, nbytes, most, alignment;
-    int codec;
-    if (!PyArg_ParseTuple(args, "O!w*LLLiL", &PyList_Type, &places, &out, &room, &alignment, &nbytes, &codec, &most))
-        return NULL;
-    Py_ssize_t number = PyList_Size(places), n = 0;
-    Chunk *chunks = calloc(number + 1, sizeof(Chunk));
-    if (!chunks) PyErr_NoMemory();
-    while (chunks && n < number && asked(&chunks[n], PyList_GetItem(places, n))) n++;
-    if (chunks && n == number && alignment > 0) {
+    long long first, number;
+    if (!PyArg_ParseTuple(args, "OLLw*", &capsule, &first, &number, &out)) return NULL;
+    Chunks *all = chunks_of(capsule);
+    int fits = within(all, first, number);
+    if (fits) {
         Py_BEGIN_ALLOW_THREADS
-        int64_t at = 0;
-        for (n = 0; n < number; n++) {
-            Chunk *c = &chunks[n];
-            uint8_t *here = (uint8_t *)out.buf + at;
-            if (!c->path || room < 0 || at > out.len - room) continue;
-            c->length = part(PyBytes_AsString(c->path), c->start, c->length, &c->file, here, room);
-            if (c->length < 0 || !look(&c->found, here, c->length, nbytes, codec, most)) continue;
-            c->at = at;
-            at += (c->length + alignment - 1) / alignment * alignment;
-        }
+        fetch(all, first, number, out.buf, out.len);
         Py_END_ALLOW_THREADS
-        result = PyList_New(number);
-        for (n = 0; result && n < number; n++) {
-            PyObject *one = told(&chunks[n]);
-            if (!one || PyList_SetItem(result, n, one)) Py_CLEAR(result);
-        }
     }
-    for (n = 0; chunks && n < number; n++) {
-        Py_XDECREF(chunks[n].path);
-        free(chunks[n].found.items);
-    }
-    free(chunks);
     PyBuffer_Release(&out);
-    if (!result && !PyErr_Occurred()) PyErr_SetString(PyExc_ValueError, "an alignment is positive");
-    return result;
+    return fits ? Py_NewRef(Py_None) : NULL;
 }
 
-/* A chunk of a batch: where it begins, its items, and its layout. Of one that comes decoded there are no items. */
-typedef struct {
-    const int64_t *items;
-    Py_ssize_t n;
-    long long start, layout[FACTS - 1];
-} Member;
-
-static int is_member(Member *chunk, PyObject *known, int64_t nbytes) {
-    const char *items = NULL;
-    Py_ssize_t size = 3 * sizeof(int64_t);
-    long long *to = chunk->layout;
-    to[0] = nbytes, to[1] = to[2] = 1, to[3] = PLAIN;
-    if (known != Py_None
-        && !PyArg_ParseTuple(known, "Ly#LLLL", &chunk->start, &items, &size, to, to + 1, to + 2, to + 3))
-        return 0;
-    chunk->items = (const int64_t *)items;
-    chunk->n = size / (3 * sizeof(int64_t));
-    return 1;
+/* What became of chunks that were fetched: the bytes that they take in the buffer, and which are the host's. */
+static PyObject *py_missed(PyObject *self, PyObject *args) {
+    PyObject *capsule;
+    long long first, number;
+    if (!PyArg_ParseTuple(args, "OLL", &capsule, &first, &number)) return NULL;
+    Chunks *all = chunks_of(capsule);
+    if (!within(all, first, number)) return NULL;
+    PyObject *missed = PyList_New(0);
+    long long end = 0;
+    for (long long i = first; missed && i < first + number; i++) {
+        const Chunk *c = &all->chunks[i];
+        if (c->found.items) {
+            end = c->at + c->size - first * all->room;
+            continue;
+        }
+        PyObject *one = PyLong_FromLongLong(i);
+        if (!one || PyList_Append(missed, one)) Py_CLEAR(missed);
+        Py_XDECREF(one);
+    }
+    return missed ? Py_BuildValue("LN", end, missed) : NULL;
 }
+
+/* Addresses of chunks and of `fetch`, for the loops of chunkflow/devices/_staging.c. */
+static PyObject *py_address(PyObject *self, PyObject *capsule) {
+    Chunks *all = chunks_of(capsule);
+    return all ? Py_BuildValue("LL", (long long)(intptr_t)all, (long long)(intptr_t)fetch) : NULL;
+}
+
+static PyObject *numbers(int64_t number) { return PyBytes_FromStringAndSize(NULL, number * sizeof(int64_t)); }
 
 /* Fill a batch's table: rows of what a decoder must know of each item, and of what it fills in. Where chunks are put
  * together of their items, which may be stored as they are, it has behind these where each item lies once all are
@@ -262,62 +325,72 @@ static int is_member(Member *chunk, PyObject *known, int64_t nbytes) {
  * over in less time than to give it away once takes.
  */
 static PyObject *py_tabulate(PyObject *self, PyObject *args) {
-    PyObject *known, *result = NULL, *sizes = NULL, *ends = NULL;
+    PyObject *capsule, *result = NULL, *sizes = NULL, *sums = NULL, *ends = NULL;
     Py_buffer out;
     unsigned long long source, target;
-    long long nbytes;
     int together;
-    if (!PyArg_ParseTuple(args, "O!w*KKLp", &PyList_Type, &known, &out, &source, &target, &nbytes, &together))
-        return NULL;
-    Py_ssize_t chunks = PyList_Size(known), i = 0, n = 0, total = 0, number = 0;
-    Member *members = calloc(chunks + 1, sizeof(Member));
-    if (!members) PyErr_NoMemory();
-    for (; members && i < chunks && is_member(&members[i], PyList_GetItem(known, i), nbytes); i++) {
-        Member *c = &members[i];
-        total += c->n;
-        for (n = 0; c->items && n < c->n; n++) number += !together || c->items[c->n + n] != c->items[2 * c->n + n];
+    if (!PyArg_ParseTuple(args, "Ow*KKp", &capsule, &out, &source, &target, &together)) return NULL;
+    const Chunks *all = chunks_of(capsule);
+    if (!all) goto done;
+    const Chunk *c, *last = all->chunks + all->number;
+    int64_t number = 0, total = 0, n;
+    for (c = all->chunks; c < last; c++) {
+        const Found *f = &c->found;
+        total += f->items ? f->n : 1;
+        for (n = 0; f->items && n < f->n; n++) number += !together || f->items[f->n + n] != f->items[2 * f->n + n];
     }
-    if (!members || i < chunks) goto done;
-    int64_t words = ROWS * number + (together ? total + FACTS * chunks : 0);
+    int64_t words = ROWS * number + (together ? total + FACTS * all->number : 0);
     if ((int64_t)(out.len / sizeof(uint64_t)) < words) {
         PyErr_SetString(PyExc_ValueError, "a batch has more items than there is room for in its table");
         goto done;
     }
-    sizes = PyBytes_FromStringAndSize(NULL, number * sizeof(int64_t));
-    ends = PyBytes_FromStringAndSize(NULL, chunks * sizeof(int64_t));
-    if (!sizes || !ends) goto done;
+    sizes = numbers(number), sums = numbers(number), ends = numbers(all->number);
+    if (!sizes || !sums || !ends) goto done;
     uint64_t *row = out.buf, *where = row + ROWS * number, *fact = where + total, first = 0;
+    int64_t *sum = (int64_t *)PyBytes_AsString(sums), *end = (int64_t *)PyBytes_AsString(ends);
     memset(row + GIVEN * number, 0xFF, (ROWS - GIVEN) * number * sizeof(uint64_t));  /* no success, so far */
-    for (i = 0; i < chunks; first += members[i++].n) {
-        const Member *c = &members[i];
-        for (n = 0; n < c->n; n++) {
-            int64_t length = c->items ? c->items[c->n + n] : nbytes, size = c->items ? c->items[2 * c->n + n] : nbytes;
-            int coded = c->items && (!together || length != size);
-            /* Of one that comes decoded, whatever is there is of no matter. */
-            uint64_t from = c->items ? source + c->start + c->items[n] : target;
-            if (coded) row[0] = from, row[number] = length, row[2 * number] = size, row[3 * number] = target, row++;
+    for (c = all->chunks; c < last; c++) {
+        /* Of one that comes decoded, whatever is there is of no matter. */
+        static const Found decoded = {.n = 1, .number = 1, .width = 1, .shuffled = PLAIN};
+        const Found *f = c->found.items ? &c->found : &decoded;
+        for (n = 0; n < f->n; n++) {
+            int64_t length = f->items ? f->items[f->n + n] : all->nbytes;
+            int64_t size = f->items ? f->items[2 * f->n + n] : all->nbytes;
+            int coded = f->items && (!together || length != size);
+            uint64_t from = f->items ? source + c->at + f->items[n] : target;
+            if (coded) {
+                row[0] = from, row[number] = length, row[2 * number] = size, row[3 * number] = target, row++;
+                *sum++ = c->checksum;
+            }
             if (together) *where++ = coded ? target : from;
             target += size;
         }
-        ((int64_t *)PyBytes_AsString(ends))[i] = row - (uint64_t *)out.buf;
+        *end++ = row - (uint64_t *)out.buf;
         if (together) {
-            *fact++ = first;
-            for (n = 0; n < FACTS - 1; n++) *fact++ = c->layout[n];
+            int64_t facts[FACTS] = {first, f->items ? f->side : all->nbytes, f->number, f->width, f->shuffled};
+            memcpy(fact, facts, sizeof facts);
+            fact += FACTS;
         }
+        first += f->n;
     }
     memcpy(PyBytes_AsString(sizes), (uint64_t *)out.buf + 2 * number, number * sizeof(int64_t));
-    result = Py_BuildValue("nnOO", number, total, sizes, ends);
+    result = Py_BuildValue("LLOOO", (long long)number, (long long)total, sizes, sums, ends);
 done:
     Py_XDECREF(sizes);
+    Py_XDECREF(sums);
     Py_XDECREF(ends);
-    free(members);
     PyBuffer_Release(&out);
     return result;
 }
 
 static PyMethodDef methods[] = {
-    {"tabulate", py_tabulate, METH_VARARGS, "Fill a batch's table; items to decode, all items, sizes, chunks' ends."},
-    {"fetch", py_fetch, METH_VARARGS, "Read chunks into a buffer; of each, where it lies and what is in it, or None."},
+    {"chunks", py_chunks, METH_VARARGS, "Chunks of a block, to be placed, fetched and put into a table."},
+    {"place", py_place, METH_VARARGS, "Say in which files chunks lie, from one on."},
+    {"fetch", py_fetch, METH_VARARGS, "Read chunks into memory, one behind the other, and find their items."},
+    {"missed", py_missed, METH_VARARGS, "Bytes of chunks that were fetched, and which are left to the host."},
+    {"address", py_address, METH_O, "Addresses of chunks and of the function that fetches them."},
+    {"tabulate", py_tabulate, METH_VARARGS,
+     "Fill a batch's table; items to decode, all items, their sizes and checksums, chunks' ends."},
     {NULL, NULL, 0, NULL},
 };
 

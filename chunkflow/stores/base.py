@@ -20,7 +20,7 @@ from typing import Any, Protocol, cast
 import numpy as np
 
 from chunkflow.grid import Piece, Region, Shape, whole
-from chunkflow.packed import Packed
+from chunkflow.packed import Place
 from chunkflow.spec import ArraySpec, Files, Run
 
 MOST_KEPT = 32 << 20
@@ -202,12 +202,14 @@ class Encoded(Protocol):
     def matches(self) -> float:
         """Matches per decoded byte in the longest chain of them that a decoder follows; 0 where nobody knows."""
 
-    def encoded(self, indices: Sequence[Shape], out: np.ndarray, room: int, most: int) -> list[Packed | None]:
-        """Read chunks into `out`, flat bytes, one behind the other; where in it what the codec decodes lies.
+    listed: bool
+    """Whether to say where chunks lie takes no reading."""
 
-        Decoded it is all of a chunk, in the spec's dtype and order. None where only `read` can tell what the chunk
-        holds, or what is wrong with it: it was never written, takes more than `room` or has more than `most` items,
-        or is not quite as it should be.
+    def places(self, indices: Sequence[Shape]) -> Sequence[Place | None]:
+        """Where in files chunks lie, by their indices.
+
+        Decoded each is all of a chunk, in the spec's dtype and order. None where only `read` can tell what the chunk
+        holds, or what is wrong with it.
         """
 
 

@@ -20,7 +20,7 @@ from zarr.storage import LocalStore, StorePath
 
 from chunkflow.errors import ArgumentError, ReadError, WriteError
 from chunkflow.grid import Piece, Region, Shape, describe, shape_of
-from chunkflow.packed import Packed
+from chunkflow.packed import Place
 from chunkflow.spec import ArraySpec, Files
 from chunkflow.stores import cached
 from chunkflow.stores.base import Footprint
@@ -30,7 +30,7 @@ from chunkflow.stores.retries import again
 from chunkflow.stores.zarrchunks import Chunks
 from chunkflow.stores.zarrcodecs import NotDirectError
 from chunkflow.stores.zarrdirect import direct
-from chunkflow.stores.zarrencoded import codec_of, fetch, matches_in
+from chunkflow.stores.zarrencoded import codec_of, matches_in
 from chunkflow.stores.zarrfiles import Folder
 from chunkflow.stores.zarrremote import SENT, Bucket, is_remote, url_of
 from chunkflow.stores.zarrshards import Shards
@@ -213,10 +213,15 @@ class ZarrSource:
         """See `Encoded.matches`."""
         return matches_in(self._direct)
 
-    def encoded(self, indices: Sequence[Shape], out: np.ndarray, room: int, most: int) -> list[Packed | None]:
-        """See `Encoded.encoded`."""
+    @property
+    def listed(self) -> bool:
+        """See `Encoded.listed`: shards have an index each."""
+        return isinstance(self._direct, Chunks)
+
+    def places(self, indices: Sequence[Shape]) -> Sequence[Place | None]:
+        """See `Encoded.places`."""
         assert self._direct is not None
-        return fetch(self._direct, indices, out, room, most)
+        return self._direct.places(indices)
 
     def cold(self, region: Region) -> int:
         """See `Filed.cold`: judged by some of the chunks' files, so a guess where few chunks were ever written."""

@@ -17,12 +17,13 @@ from operator import add
 import numpy as np
 
 from chunkflow.grid import Piece, Region, Shape, contiguous, permuted, shape_of, whole
+from chunkflow.packed import Place
 from chunkflow.spec import Files
 from chunkflow.stores.file import FileSource, Strided
 from chunkflow.stores.large import PARTED, Lately, is_large, is_part
 from chunkflow.stores.layout import packed_strides, part, swapped
 from chunkflow.stores.zarrchain import Chain
-from chunkflow.stores.zarrfiles import Folder, Objects, Place, append, named
+from chunkflow.stores.zarrfiles import Folder, Objects, append, named
 
 
 @dataclass(frozen=True)

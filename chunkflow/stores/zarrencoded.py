@@ -1,30 +1,19 @@
-"""Chunks of a zarr array as they are stored, for a device that decodes them, once the host has seen that it can.
-
-What can be checked without decoding is checked on the very bytes that are uploaded, in C (`_items.c`): a dozen threads
-do so for thousands of chunks a second. Without it the host decodes, as it does what is stored otherwise than usual.
-"""
+"""Which chunks of zarr arrays a device may decode: their codec, and what else there is to know of how they decode."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
-
-import numpy as np
 
 from chunkflow import compiled
-from chunkflow.grid import Shape
-from chunkflow.packed import ALIGNMENT, Layout, Packed
+from chunkflow.packed import CODECS, Place
 from chunkflow.stores.zarrchunks import Chunks
 from chunkflow.stores.zarrcodecs import Compressor
-from chunkflow.stores.zarrfiles import Folder, Place
+from chunkflow.stores.zarrfiles import Folder
 from chunkflow.stores.zarrshards import Shards
 from chunkflow.stores.zstdframe import HEAD, matches
 
 SAMPLES = 3
 """Chunks that are looked into, from one corner of the array to the opposite one."""
-
-CODECS = ("zstd", "lz4", "blosc-lz4", "blosc-zstd", "gzip")
-"""By their numbers in ``_items.c``."""
 
 ALIKE = {"blosc-lz4hc": "blosc-lz4"}
 """Codecs that encode otherwise, and decode as another does."""
@@ -65,26 +54,3 @@ def _matches_at(place: Place | None, nbytes: int) -> float:
             return matches(os.pread(file.fileno(), min(HEAD, encoded), start), encoded, nbytes)
     except OSError:  # whoever reads it says what is wrong
         return 0.0
-
-
-def fetch(
-    chunks: Chunks | Shards, indices: Sequence[Shape], out: np.ndarray, room: int, most: int
-) -> list[Packed | None]:
-    """See `Encoded.encoded`."""
-    return packed(chunks.places(indices), codec_of(chunks), chunks.chain.nbytes, out, room, most)
-
-
-def packed(
-    places: Sequence[Place | None], codec: str, nbytes: int, out: np.ndarray, room: int, most: int
-) -> list[Packed | None]:
-    """The same for chunks that are known by their places, and decode to so many bytes each."""
-    assert compiled.chunks is not None
-    found = compiled.chunks.fetch(list(places), out, room, ALIGNMENT, nbytes, CODECS.index(codec), most)
-    return [None if one is None else _packed(one, out, codec) for one in found]
-
-
-def _packed(found: tuple[int, int, bytes, int, int, int, int], out: np.ndarray, codec: str) -> Packed:
-    start, nbytes, items, *layout = found
-    end = start + nbytes
-    checksum = int.from_bytes(out[end - 8 : end - 4].tobytes(), "little") if codec == "gzip" else -1
-    return Packed(start, nbytes, items, Layout(*layout), checksum)

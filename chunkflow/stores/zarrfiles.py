@@ -12,6 +12,7 @@ from typing import Any, BinaryIO, Protocol
 import numpy as np
 
 from chunkflow.compiled import read_file
+from chunkflow.packed import Stamp
 from chunkflow.stores.base import NOTHING, kept
 
 
@@ -103,13 +104,6 @@ class _File:
         if out is None:
             out = np.empty(length, np.uint8)
         return pread(self._fd, out, start)
-
-
-Stamp = tuple[int, int, int]
-"""What a file is known by: its inode, the time of its last change in ns, and its size."""
-
-Place = tuple[str, int, int] | tuple[str, int, int, Stamp]
-"""A file, where in it something begins, and its bytes: -1 for all of it. With a stamp that very file is meant alone."""
 
 
 class Folder:

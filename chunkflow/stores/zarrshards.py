@@ -18,9 +18,10 @@ from typing import BinaryIO
 import numpy as np
 
 from chunkflow.grid import Region, Shape
+from chunkflow.packed import Place, Stamp
 from chunkflow.stores.zarrchain import Chain
 from chunkflow.stores.zarrchunks import aligned, touched
-from chunkflow.stores.zarrfiles import ChunkError, Folder, Objects, Place, Stamp, Stored, append, named, stamped
+from chunkflow.stores.zarrfiles import ChunkError, Folder, Objects, Stored, append, named, stamped
 
 MISSING = 2**64 - 1
 RUN = 1 << 20
