@@ -132,7 +132,8 @@ class Unpacker:
         )
         transfer.indices, transfer.parts, transfer.operand, transfer.order = indices, parts, operand, block.order
         transfer.target, transfer.readers, transfer.plain = block, readers, []
-        transfer.packed = Packed(len(indices), batch.codec, batch.nbytes, batch.items, batch.room)
+        places = transfer.store.places(indices)
+        transfer.packed = Packed(places, batch.codec, batch.nbytes, batch.items, batch.room)
         turn.slot.readers, turn.slot.fillers = [], set()
         # The decoding writes all of the slot: it waits for whatever is done there before, which is noted in this list.
         loaded = UnpackedBlock(block, step.sources[operand], slot, [transfer], after=transfer.readers)

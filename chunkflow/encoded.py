@@ -109,14 +109,11 @@ class EncodedTransfer(Transfer):
         which = bisect_right(self.parts, number, key=attrgetter("first")) - 1
         return self.parts[which].chunk(self.indices[number])
 
-    def read_encoded(self, piece: Piece, out: np.ndarray) -> None:
-        """Read a piece's chunks into `out`, one behind the other, as far as they are to be had encoded."""
-        (numbers,) = piece.region
-        self.packed.place(self.store.places(self.indices[numbers]), numbers.start)
-        self.packed.fetch(numbers.start, piece.size, out)
+    def read_missed(self, piece: Piece, out: np.ndarray) -> tuple[int, int]:
+        """Read those of a piece's chunks that were not to be had encoded, into `out` behind the others.
 
-    def read_plain(self, piece: Piece, out: np.ndarray) -> tuple[int, int]:
-        """Read the others behind these; where in the buffer all of them go, and their bytes."""
+        Where in the buffer all of them go, and their bytes.
+        """
         (numbers,) = piece.region
         dtype, begin = self.target.array.dtype, numbers.start * self.packed.room
         at, missed = self.packed.missed(numbers.start, piece.size)
@@ -136,18 +133,12 @@ class EncodedFeeders(SplittingFeeders):
     def share_packed(self, transfer: EncodedTransfer, group: int) -> Share | None:
         """What the compiled loops must know to move chunks, so many at once.
 
-        None where there are no such loops, a chunk fits no slot, or to say where chunks lie takes reading.
+        None where there are no such loops, or a chunk fits no slot.
         """
-        packed, buffer = transfer.packed, transfer.block.array
-        if (
-            self.line is None
-            or not transfer.store.listed
-            or not packed.number
-            or group * packed.room > self.ring.slot_bytes
-        ):
+        packed = transfer.packed
+        if self.line is None or not packed.number or group * packed.room > self.ring.slot_bytes:
             return None
-        packed.place(transfer.store.places(transfer.indices))
-        return Share(grouped(packed.number, group, packed.room), packed, self.device.address(buffer))
+        return Share(grouped(packed.number, group, packed.room), packed, self.device.address(transfer.block.array))
 
     def _feed(
         self, number: int, lane: Lane, turns: Iterator[Station], transfer: Transfer, index: int, mover: Mover | None
@@ -174,8 +165,9 @@ class EncodedFeeders(SplittingFeeders):
     def _read(self, transfer: EncodedTransfer, piece: Piece, out: np.ndarray) -> Piece:
         """Read a piece's chunks; what is to be uploaded then."""
         since = time.perf_counter() if self.trace.timed else 0.0
-        transfer.read_encoded(piece, out)
-        start, nbytes = transfer.read_plain(piece, out)
+        (numbers,) = piece.region
+        transfer.packed.fetch(numbers.start, piece.size, out)
+        start, nbytes = transfer.read_missed(piece, out)
         if self.trace.timed:
             self.trace.span("read", since, time.perf_counter(), nbytes)
         return run(start, nbytes)
@@ -186,7 +178,7 @@ class EncodedFeeders(SplittingFeeders):
             return
         self.device.host_writes(station.slot.owner)
         since = time.perf_counter() if self.trace.timed else 0.0
-        start, nbytes = transfer.read_plain(transfer.pieces[piece], station.slot.array)  # the loop has read the others
+        start, nbytes = transfer.read_missed(transfer.pieces[piece], station.slot.array)
         if self.trace.timed:
             self.trace.span("read", since, time.perf_counter(), nbytes)
         station.slot.pin()

@@ -64,7 +64,8 @@ class Packed:
 
     Parameters
     ----------
-    number : int
+    places : sequence of (str, int, int), with a stamp or without, or None
+        Where each lies; what those are that lie nowhere only the host can tell.
     codec : str
         Of `CODECS`.
     nbytes : int
@@ -75,14 +76,10 @@ class Packed:
         Bytes of a buffer for each chunk, of which an encoded one may take all: a multiple of `ALIGNMENT`.
     """
 
-    def __init__(self, number: int, codec: str, nbytes: int, most: int, room: int) -> None:
+    def __init__(self, places: Sequence[Place | None], codec: str, nbytes: int, most: int, room: int) -> None:
         assert compiled.chunks is not None, "nothing comes encoded without"
-        self._c, self.number, self.room = compiled.chunks, number, room
-        self._chunks = self._c.chunks(number, CODECS.index(codec), nbytes, most, room)
-
-    def place(self, places: Sequence[Place | None], first: int = 0) -> None:
-        """Say where chunks lie, from one on; of those that are None only the host can tell."""
-        self._c.place(self._chunks, first, list(places))
+        self._c, self.number, self.room = compiled.chunks, len(places), room
+        self._chunks = self._c.chunks(list(places), CODECS.index(codec), nbytes, most, room)
 
     def fetch(self, first: int, number: int, out: np.ndarray) -> None:
         """Read chunks into flat bytes, one behind the other. These go to the place in the buffer of the first one.

@@ -195,24 +195,7 @@ static void chunks_free(PyObject *capsule) {
     free(all);
 }
 
-static PyObject *py_chunks(PyObject *self, PyObject *args) {
-    long long number, nbytes, most, room;
-    int codec;
-    if (!PyArg_ParseTuple(args, "LiLLL", &number, &codec, &nbytes, &most, &room)) return NULL;
-    if (number < 0 || nbytes < 0 || room < ALIGNMENT || room % ALIGNMENT) {
-        PyErr_Format(PyExc_ValueError, "there is no room for %lld chunks in %lld bytes each", number, room);
-        return NULL;
-    }
-    Chunks *all = calloc(1, sizeof(Chunks) + number * sizeof(Chunk));
-    if (!all) return PyErr_NoMemory();
-    all->number = number, all->codec = codec, all->nbytes = nbytes, all->most = most, all->room = room;
-    PyObject *capsule = PyCapsule_New(all, "chunks", chunks_free);
-    if (!capsule) free(all);
-    return capsule;
-}
-
 static int place(Chunk *chunk, PyObject *where) {
-    Py_CLEAR(chunk->path);
     if (where == Py_None) return 1;
     if (!PyTuple_Check(where)) {
         PyErr_SetString(PyExc_TypeError, "a place is a tuple");
@@ -228,23 +211,31 @@ static int place(Chunk *chunk, PyObject *where) {
     return 1;
 }
 
+static PyObject *py_chunks(PyObject *self, PyObject *args) {
+    PyObject *places;
+    long long nbytes, most, room;
+    int codec;
+    if (!PyArg_ParseTuple(args, "O!iLLL", &PyList_Type, &places, &codec, &nbytes, &most, &room)) return NULL;
+    if (nbytes < 0 || room < ALIGNMENT || room % ALIGNMENT) {
+        PyErr_Format(PyExc_ValueError, "there is no room for a chunk in %lld bytes", room);
+        return NULL;
+    }
+    Py_ssize_t number = PyList_Size(places);
+    Chunks *all = calloc(1, sizeof(Chunks) + number * sizeof(Chunk));
+    if (!all) return PyErr_NoMemory();
+    all->number = number, all->codec = codec, all->nbytes = nbytes, all->most = most, all->room = room;
+    PyObject *capsule = PyCapsule_New(all, "chunks", chunks_free);
+    if (!capsule) free(all);
+    for (Py_ssize_t i = 0; capsule && i < number; i++)
+        if (!place(&all->chunks[i], PyList_GetItem(places, i))) Py_CLEAR(capsule);
+    return capsule;
+}
+
 /* Whether there are so many chunks. */
 static int within(const Chunks *all, long long first, long long number) {
     if (all && first >= 0 && number >= 0 && first <= all->number - number) return 1;
     if (all) PyErr_Format(PyExc_IndexError, "there are not %lld chunks from %lld on", number, first);
     return 0;
-}
-
-static PyObject *py_place(PyObject *self, PyObject *args) {
-    PyObject *capsule, *places;
-    long long first;
-    if (!PyArg_ParseTuple(args, "OLO!", &capsule, &first, &PyList_Type, &places)) return NULL;
-    Chunks *all = chunks_of(capsule);
-    Py_ssize_t number = PyList_Size(places);
-    if (!within(all, first, number)) return NULL;
-    for (Py_ssize_t i = 0; i < number; i++)
-        if (!place(&all->chunks[first + i], PyList_GetItem(places, i))) return NULL;
-    Py_RETURN_NONE;
 }
 
 /* Read chunks into memory, one behind the other, which goes to the first one's place in the buffer. Bytes that they
@@ -384,8 +375,7 @@ done:
 }
 
 static PyMethodDef methods[] = {
-    {"chunks", py_chunks, METH_VARARGS, "Chunks of a block, to be placed, fetched and put into a table."},
-    {"place", py_place, METH_VARARGS, "Say in which files chunks lie, from one on."},
+    {"chunks", py_chunks, METH_VARARGS, "Chunks of a block, by their places, to be fetched and put into a table."},
     {"fetch", py_fetch, METH_VARARGS, "Read chunks into memory, one behind the other, and find their items."},
     {"missed", py_missed, METH_VARARGS, "Bytes of chunks that were fetched, and which are left to the host."},
     {"address", py_address, METH_O, "Addresses of chunks and of the function that fetches them."},

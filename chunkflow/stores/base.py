@@ -202,9 +202,6 @@ class Encoded(Protocol):
     def matches(self) -> float:
         """Matches per decoded byte in the longest chain of them that a decoder follows; 0 where nobody knows."""
 
-    listed: bool
-    """Whether to say where chunks lie takes no reading."""
-
     def places(self, indices: Sequence[Shape]) -> Sequence[Place | None]:
         """Where in files chunks lie, by their indices.
 

@@ -213,11 +213,6 @@ class ZarrSource:
         """See `Encoded.matches`."""
         return matches_in(self._direct)
 
-    @property
-    def listed(self) -> bool:
-        """See `Encoded.listed`: shards have an index each."""
-        return isinstance(self._direct, Chunks)
-
     def places(self, indices: Sequence[Shape]) -> Sequence[Place | None]:
         """See `Encoded.places`."""
         assert self._direct is not None
