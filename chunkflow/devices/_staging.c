@@ -345,12 +345,12 @@ static void feed(Work *w) {
         if (settle(w, station, UPLOAD)) return;
         double begin = w->spans ? now() : 0;
         int64_t nbytes = fill(w, (char *)station->slot, i);
+        if (w->spans) span(w, READ, begin, now(), nbytes < 0 ? 0 : nbytes);  /* what is there counts once it is sent */
         if (nbytes < 0) {
             station->failed = i;
             w->failed++;
             return;
         }
-        if (w->spans) span(w, READ, begin, now(), nbytes);
         if (enqueue(w, station, w->pieces + i, nbytes, 1)) return;
         w->moved++;
     }

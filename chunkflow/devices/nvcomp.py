@@ -57,7 +57,7 @@ CODECS = {
     "zstd": Known(0.75e9, 90e9, 1.3, start=7e-3, step=128 << 10, match=0.09e-6),
     # As LZ4 decodes what it shrinks by a third or half; what it doesn't three times as fast.
     "lz4": Known(0.035e9, 250e9, 3.0),
-    # Blosc's items are decoded side by side, and put together at 300 GB/s (bytes) or 100 (bits). With that a batch of 24
+    # Blosc's items are decoded side by side, and put together at 300 GB/s (bytes) or 100 (bits). In all a batch of 24
     # chunks of 8 MiB takes 5.3 ms with zstd and one of 40 takes 6.8, one of 64 takes 6.6 with LZ4.
     "blosc-zstd": Known(1.6e9, 50e9, 2.5, 16 << 10),
     "blosc-lz4": Known(1.3e9, 80e9, 4.0, 16 << 10),
