@@ -6,7 +6,7 @@ its slots in turn, so that one is filled (or stored) while the other is on the l
 
 Where there are compiled loops (`chunkflow.devices.moving`), threads stand in a line (`chunkflow.devices.line`) and move
 one block after the other by these, without Python's lock: for that a dozen threads would keep each other waiting, and
-the run. What follows here is for the first share of each, for blocks that are no run in their store, and for errors.
+the run. What follows here is for the first share of each, for blocks that are less simple in their store, and errors.
 """
 
 from __future__ import annotations

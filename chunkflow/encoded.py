@@ -162,11 +162,12 @@ class EncodedFeeders(SplittingFeeders):
                 self._send(number, lane, station, transfer, sent, mover)
         slot.fillers.add(number)
 
-    def _read(self, transfer: EncodedTransfer, piece: Piece, out: np.ndarray) -> Piece:
-        """Read a piece's chunks; what is to be uploaded then."""
+    def _read(self, transfer: EncodedTransfer, piece: Piece, out: np.ndarray, *, fetched: bool = False) -> Piece:
+        """Read a piece's chunks, or where the loop has fetched them what it missed; what is to be uploaded then."""
         since = time.perf_counter() if self.trace.timed else 0.0
-        (numbers,) = piece.region
-        transfer.packed.fetch(numbers.start, piece.size, out)
+        if not fetched:
+            (numbers,) = piece.region
+            transfer.packed.fetch(numbers.start, piece.size, out)
         start, nbytes = transfer.read_missed(piece, out)
         if self.trace.timed:
             self.trace.span("read", since, time.perf_counter(), nbytes)
@@ -177,12 +178,9 @@ class EncodedFeeders(SplittingFeeders):
             super()._resend(station, transfer, piece, mover, mark)
             return
         self.device.host_writes(station.slot.owner)
-        since = time.perf_counter() if self.trace.timed else 0.0
-        start, nbytes = transfer.read_missed(transfer.pieces[piece], station.slot.array)
-        if self.trace.timed:
-            self.trace.span("read", since, time.perf_counter(), nbytes)
+        sent = self._read(transfer, transfer.pieces[piece], station.slot.array, fetched=True)
         station.slot.pin()
-        share = one_run(start, nbytes, self.device.address(transfer.block.array))
+        share = one_run(sent.offset or 0, sent.size, self.device.address(transfer.block.array))
         mover.send(share, station.number, 0, mark, keep=True)
 
     def _send(

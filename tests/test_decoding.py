@@ -326,16 +326,23 @@ def test_chunks_that_fit_no_slot_go_through_it_in_parts(where: Where, codec: Any
     same(cf.map(copied, path, device=device, budget="400kB"), x)
 
 
-def test_a_profile_shows_the_decoding(tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", [DecodingDevice, *([CompiledDecodingDevice] if BUILT else [])])
+def test_a_profile_shows_the_decoding(kind: type[DecodingDevice | CompiledDecodingDevice], tmp_path: Path) -> None:
     x = np.zeros((50, 37, 21), "f4")
     path = stored(tmp_path / "x.zarr", x, config={"write_empty_chunks": True})
     with cf.Profile() as profile:
-        cf.map(copied, path, budget="200kB", device=DecodingDevice(mode="threaded"))
+        cf.map(copied, path, budget="200kB", device=kind(mode="threaded"))
     stages = {stage.name: stage for stage in profile.report.stages}
     assert stages["decode"].nbytes == 7 * 5 * 3 * 8**3 * 4
     assert stages["decode"].seconds > 0
     # What travels is encoded.
     assert 0 < stages["upload"].nbytes == stages["read"].nbytes < x.nbytes / 10
+    # What was never written is made up by the host, and travels as it is.
+    shutil.rmtree(path / "c")
+    with cf.Profile() as profile:
+        same(cf.map(copied, path, budget="200kB", device=kind(mode="threaded")), x)
+    stages = {stage.name: stage for stage in profile.report.stages}
+    assert x.nbytes <= stages["upload"].nbytes == stages["read"].nbytes < x.nbytes * 1.1
 
 
 def test_one_batch_for_a_block(tmp_path: Path) -> None:

@@ -1,6 +1,6 @@
 /* What a staging thread does piece after piece, without Python's lock: fill a pinned slot and enqueue its upload,
  * or enqueue a download and store what landed. The loops are those of chunkflow/crews.py, for pieces that are a run or
- * rows in the store; whatever goes wrong in the store is left to them, which know how to say it.
+ * rows in the store, or chunks as they are stored; whatever goes wrong there is left to them, which know how to say it.
  *
  * Knows the CUDA driver as eight functions whose addresses it is given, so it needs no CUDA to be built, and a test can
  * hand it others.

@@ -1,9 +1,9 @@
 """Pieces moved by the compiled loops of `_staging`, where they were built: tables for them, and what came of it.
 
 Python's lock is taken once for a thread's share of a block instead of several times for each piece. A block takes part
-if it is a run or rows in the store and its pieces are runs, rows or planes on the device. Where the store is not as
-simple, `chunkflow.crews` reads or writes each piece, and its copies alone are made here, in one call. All else, and all
-errors of stores, are its affair too.
+if it is a run or rows in the store and its pieces are runs, rows or planes on the device, or if its chunks travel as
+they are stored. Where the store is not as simple, `chunkflow.crews` reads or writes each piece, and its copies alone
+are made here, in one call. All else, and all errors of stores, are its affair too.
 """
 
 from __future__ import annotations

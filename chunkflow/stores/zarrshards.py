@@ -137,7 +137,7 @@ class Shards:
 
     def places(self, indices: Sequence[Shape]) -> Sequence[Place | None]:
         """Where chunks lie in files; None for those that are not there, or of which `read` can say what is wrong."""
-        # A dozen threads wait for Python's lock meanwhile, so it does no more for each chunk than it must: as a rule
+        # Nothing of the block is read before this has ended, so it does no more for each chunk than it must: as a rule
         # the next one lies beside the last one along the last axis, and in the same shard.
         *outer, last = self.index.shape[:-1] or (1,)
         here, opened = dict[Shape, Opened](), self.known.opened
