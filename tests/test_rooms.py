@@ -31,8 +31,8 @@ FLOORS = (
     "stores.retries stores.zarrdirect stores.zarrremote stores.zarr stores.zarrpath stores.zarrurl stores.hdf5chunks "
     "stores.hdf5facts stores.hdf5 "
     "stores.generic stores.xarray stores.* stores",
-    "devices.moving devices.base devices.line devices.measured devices.rates devices.pinned devices.traced "
-    "devices.unshuffle devices.rims devices.nvcomp devices.numpy devices.cupy",
+    "devices.moving devices.copying devices.base devices.line devices.measured devices.rates devices.pinned "
+    "devices.traced devices.unshuffle devices.rims devices.nvcomp devices.numpy devices.cupy",
     "devices.clock devices",
     "staging lanes stations kernel threads crews splitting encoded decoding ring direct flight engine budget calibrate "
     "profile progress",

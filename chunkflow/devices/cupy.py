@@ -22,6 +22,7 @@ from cupy.cuda import cublas, runtime
 from chunkflow.cost import Machine
 from chunkflow.devices import nvcomp, rates
 from chunkflow.devices.base import Block, Decoder, Done, Edge, Event, HostSlot, Lane, Unwatched, shaped
+from chunkflow.devices.copying import TO_DEVICE, TO_HOST, copied
 from chunkflow.devices.line import Line
 from chunkflow.devices.measured import kept
 from chunkflow.devices.moving import Mover, cuda_driver, wait_all
@@ -37,8 +38,8 @@ from chunkflow.ops.chain import Parameters
 
 T = TypeVar("T")
 
-TO_DEVICE, TO_HOST = 1, 2  # cudaMemcpyKind
 TF32_MATH = 3  # cublasMath_t, CUBLAS_TF32_TENSOR_OP_MATH
+OUT_OF_MEMORY = 2  # cudaErrorMemoryAllocation
 MOST_GROWTH = 512 << 20  # bytes outside the pools that one trial call may be blamed for
 
 
@@ -75,45 +76,26 @@ class CupyLane:
     """A CUDA stream."""
 
     def __init__(self, stream: Any, give_back: Callable[[], None]) -> None:
-        self._stream = stream
+        self._stream, self._give_back = stream, give_back
         self.pointer = stream.ptr
-        self._give_back = give_back
 
     def upload(self, slot: HostSlot, block: Block, piece: Piece, scratch: Any) -> None:
         """Copy a piece to the device; what is scattered there lands in `scratch` and is spread out from there."""
-        array = block.array
-        if not self._copied(array, piece, slot.pointer, TO_DEVICE, scratch is not None):
-            nbytes = piece.size * array.dtype.itemsize
-            runtime.memcpyAsync(scratch.data.ptr, slot.pointer, nbytes, TO_DEVICE, self.pointer)
+        array, item = block.array, block.array.dtype.itemsize
+        ends = (array.data.ptr, slot.pointer, TO_DEVICE, self.pointer)
+        if not copied(runtime, piece, item, *ends, landing=scratch is not None):
+            runtime.memcpyAsync(scratch.data.ptr, slot.pointer, piece.size * item, TO_DEVICE, self.pointer)
             with self._stream:
                 array[piece.region] = shaped(scratch, array.dtype, piece.shape, block.inverse)
 
     def download(self, block: Block, piece: Piece, slot: HostSlot, scratch: Any) -> None:
         """Copy a piece to the host; what is scattered is gathered in `scratch` first."""
-        array = block.array
-        if not self._copied(array, piece, slot.pointer, TO_HOST, scratch is not None):
-            nbytes = piece.size * array.dtype.itemsize
+        array, item = block.array, block.array.dtype.itemsize
+        ends = (array.data.ptr, slot.pointer, TO_HOST, self.pointer)
+        if not copied(runtime, piece, item, *ends, landing=scratch is not None):
             with self._stream:
                 shaped(scratch, array.dtype, piece.shape, block.inverse)[...] = array[piece.region]
-            runtime.memcpyAsync(slot.pointer, scratch.data.ptr, nbytes, TO_HOST, self.pointer)
-
-    def _copied(self, array: Any, piece: Piece, host: int, kind: int, landing: bool) -> bool:
-        """Copy a piece that is one run on the device, or rows that are worth it, or cannot land; whether it is."""
-        item, rows = array.dtype.itemsize, piece.rows
-        if piece.offset is not None:
-            there = array.data.ptr + piece.offset * item
-            ends = (there, host) if kind == TO_DEVICE else (host, there)
-            runtime.memcpyAsync(*ends, piece.size * item, kind, self.pointer)
-            return True
-        if rows is None or piece.lands(item, landing=landing):
-            return False
-        width, pitch = rows.width * item, rows.pitch * item
-        for start in rows.all_starts:
-            there = array.data.ptr + start * item
-            places = (there, pitch, host, width) if kind == TO_DEVICE else (host, width, there, pitch)
-            runtime.memcpy2DAsync(*places, width, rows.height, kind, self.pointer)
-            host += width * rows.height
-        return True
+            runtime.memcpyAsync(slot.pointer, scratch.data.ptr, piece.size * item, TO_HOST, self.pointer)
 
     def call(self, fn: Callable[[], T], reads: Sequence[object] = (), writes: Sequence[object] = ()) -> Done:
         """Call `fn` now, with this stream current; what it launches runs in the stream's turn."""
@@ -141,22 +123,37 @@ class CupyLane:
         self._give_back()
 
 
+class _Paged(cupy.cuda.Memory):  # type: ignore[misc]
+    """Memory from the driver, which gives whole pages: `held` counts them as long as it lasts."""
+
+    def __init__(self, nbytes: int, held: list[int]) -> None:
+        self._held, self._pages = held, rounded(nbytes, rates.PAGE)
+        held[0] += self._pages
+        super().__init__(nbytes)
+
+    def __del__(self) -> None:
+        self._held[0] -= self._pages
+
+
 class CupyPool:
     """A private memory pool with a hard limit, and the pinned memory that goes with it."""
 
     def __init__(self, device: CupyDevice, limit: int) -> None:
         self.limit = limit
         self._device = device
-        self._pool = cupy.cuda.MemoryPool(self._from_driver)
-        self._taken = self._drawn = self._measured = 0
-        self._trial = cupy.cuda.MemoryPool(self._from_driver)  # what is measured leaves no odd chunks in the other
+        self._pool = cupy.cuda.MemoryPool()
+        self._taken = self._drawn = self._measured = self._room = 0
+        self._trial = cupy.cuda.MemoryPool(self._for_trial)  # what is measured leaves no odd chunks in the other
+        self._tried = [0]  # bytes of whole pages that trials hold
         self._measuring, self._sizes = False, Projection(0, 0, 0, 0, 0, 0)
         self.host_slots, self.release_host = device.slots.take, device.slots.keep
 
-    def _from_driver(self, nbytes: int) -> Any:
-        before = self._device.free_memory() if self._measuring else 0
-        memory = cupy.cuda.Memory(nbytes)  # whole pages, or a part of one that is there: the driver alone knows
-        self._drawn += self._measuring and before - self._device.free_memory()
+    def _for_trial(self, nbytes: int) -> Any:
+        if self._tried[0] + rounded(nbytes, rates.PAGE) > self._room:
+            raise runtime.CUDARuntimeError(OUT_OF_MEMORY)  # the pool gives back what it does not use, and asks again
+        before = self._device.free_memory()
+        memory = _Paged(nbytes, self._tried)
+        self._drawn += before - self._device.free_memory()  # pages, or a part of one that is there
         return cupy.cuda.MemoryPointer(memory, 0)
 
     @property
@@ -179,7 +176,7 @@ class CupyPool:
             except cupy.cuda.memory.OutOfMemoryError:  # it keeps what it has for other streams and sizes
                 self._pool.free_all_blocks()
                 memory = self._pool.malloc(rounded(nbytes, rates.PAGE))
-        self._taken = max(self._taken, int(self._pool.total_bytes() + self._trial.total_bytes()))
+        self._taken = max(self._taken, int(self._pool.total_bytes() + self._tried[0]))
         return memory
 
     def begin(self, memory: Projection) -> None:
@@ -210,9 +207,12 @@ class CupyPool:
     def active(self) -> Iterator[None]:
         """Let CuPy's allocations in the calling thread come from the pool."""
         with self._device.attach(), cupy.cuda.using_allocator(self._malloc):
-            # What libraries took outside the pool counts too, and may have grown; small buffers share a page.
-            self._pool.set_limit(size=max(self.limit - self._device.reserve - rates.PAGE, 1))
+            self._pool.set_limit(size=max(self._within(), 1))
             yield
+
+    def _within(self) -> int:
+        """Bytes left for pools, beside what libraries took, which may have grown, and the page of small buffers."""
+        return self.limit - self._device.reserve - rates.PAGE
 
     def measure(self, fn: Callable[[], T]) -> tuple[T, int]:
         """Peak of the pool's use during a call; growth outside the pool goes to the device's reserve."""
@@ -220,7 +220,7 @@ class CupyPool:
             before, drawn, start = self._device.free_memory(), self._drawn, int(self._trial.used_bytes())
             if self._pool.total_bytes() > 3 * self.limit // 4:
                 self._pool.free_all_blocks()  # what earlier runs have left
-            self._trial.set_limit(size=max(self.limit - self._device.reserve - self._pool.total_bytes(), 1))
+            self._room = self._within() - self._pool.total_bytes()
             self._measuring, self._measured = True, start
             try:
                 result = fn()
@@ -364,7 +364,7 @@ class CupyDevice(Unwatched):
     def is_out_of_memory(self, error: BaseException) -> bool:
         """The pool's error, or a library's own."""
         status = getattr(error, "status", None) if isinstance(error, runtime.CUDARuntimeError) else None
-        return isinstance(error, MemoryError) or status == 2 or "ALLOC_FAILED" in str(error)
+        return isinstance(error, MemoryError) or status == OUT_OF_MEMORY or "ALLOC_FAILED" in str(error)
 
 
 @cache

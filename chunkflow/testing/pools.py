@@ -73,6 +73,30 @@ class PoolContract(DeviceSuite):
         assert pool.used == 0
         pool.close()
 
+    def test_a_measured_call_is_limited_as_well(self, device: Device) -> None:
+        """By what the driver gives: the arrays fill little more than half of each of their pages."""
+        if not self.limits_functions:
+            pytest.skip("the array module allocates where it likes")
+        pool, free = self.pool(device, 32 * MIB), list[int]()
+
+        def fn() -> None:
+            kept = []
+            while True:
+                kept.append(device.xp.ones(MIB + 1024, "u1"))
+                free.append(device.free_memory())
+
+        with pool.active():
+            pool.measure(lambda: device.xp.ones(2, "u1"))  # kernels are loaded
+            before = device.free_memory()
+            with pytest.raises(Exception) as caught:  # noqa: PT011 (each device has an error of its own)
+                pool.measure(fn)
+        assert device.is_out_of_memory(caught.value)
+        assert len(free) > 10, "most of it may be taken"
+        assert before - min(free) <= 32 * MIB
+        assert pool.peak <= pool.limit
+        del caught
+        pool.close()
+
     def test_measuring_finds_the_peak_of_a_call(self, bench: Bench) -> None:
         xp, nbytes = bench.device.xp, 2 * MIB
 
