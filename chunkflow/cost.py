@@ -13,6 +13,10 @@ from dataclasses import dataclass
 FETCHERS = 32
 """Requests for chunks that are on their way at once to what is behind a network."""
 
+MOST_PIECES = 4
+"""Pieces of the usual size that a chunk has, at most, that goes through pinned memory as one: of such slots not all
+would stay in the cache, nor pinned until the next run."""
+
 PANEL = 300e-6
 """Seconds that a device loses at each block of a product, whose last tiles leave parts of it idle. What the host has to
 do for a block is done ahead."""
@@ -86,6 +90,9 @@ class Machine:
         Factor on the compute rate for what lies beyond the cache.
     piece : int
         Bytes of a piece of a staged transfer.
+    whole : int
+        Bytes of a chunk up to which it goes through pinned memory as one, even if it is `MOST_PIECES` usual pieces
+        and more.
     apart : int
         Bytes of a chunk that is a file as it is from which on it is a piece by itself, where staged; 0: none is.
     threads, slots : int
@@ -128,6 +135,7 @@ class Machine:
     cache: int = 0
     spill: float = 1.0
     piece: int = 8 << 20
+    whole: int = 0
     apart: int = 0
     threads: int = 16
     slots: int = 2
@@ -143,6 +151,11 @@ class Machine:
     multiply: float = 0.0
     accumulates: bool = False
     decodings: tuple[Decoding, ...] = ()
+
+    @property
+    def most(self) -> int:
+        """Bytes of what goes through pinned memory as one, at most."""
+        return max(self.whole, MOST_PIECES * self.piece)
 
     def decoding(self, codec: str) -> Decoding | None:
         """How the device decodes a codec, if it does."""

@@ -14,10 +14,6 @@ from chunkflow.cost import FETCHERS, Machine
 from chunkflow.grid import Piece, Region, Shape
 from chunkflow.spec import ArraySpec
 
-MOST_PIECES = 4
-"""Pieces of the usual size that a chunk has, at most, that goes through pinned memory as one: of such slots not all
-would stay in the cache, nor pinned until the next run."""
-
 
 @dataclass(frozen=True)
 class Cut:
@@ -89,7 +85,7 @@ def cut_of(spec: ArraySpec, machine: Machine, *, strict: bool, batch: Batch | No
     if spec.chunks is None:
         return Cut(spec.order, piece, None, batch)
     size = math.prod(min(u, n) for u, n in zip(spec.chunks, spec.shape, strict=True))
-    large = machine.staged and not strict and size * itemsize > MOST_PIECES * machine.piece
+    large = machine.staged and not strict and size * itemsize > machine.most
     if large and spec.separate:
         return Cut(spec.order, piece, None, chunks=spec.chunks)
     limit = piece

@@ -14,7 +14,7 @@ from chunkflow import grid as _grid
 from chunkflow.batches import batch_of, device_bytes
 from chunkflow.coding import LATENCY, Coding, best_coding
 from chunkflow.cost import Machine, Traffic, estimate
-from chunkflow.cuts import MOST_PIECES, Cut, cut_of, keeps_whole
+from chunkflow.cuts import Cut, cut_of, keeps_whole
 from chunkflow.grid import ONE_BY_ONE, Grid, Shape, Turns
 from chunkflow.halo import length
 from chunkflow.memory import ALIGNMENT, Projection, Ring, rounded, shared_page, temporaries
@@ -258,7 +258,7 @@ class Problem:
         for spec, cut, shape, (blocks, apart, short) in zip(specs, cuts, shapes, moved, strict=True):
             if cut.batch is not None:
                 nbytes = cut.batch.piece
-                if nbytes > MOST_PIECES * self.machine.piece:
+                if nbytes > self.machine.most:
                     room, nbytes = max(room, nbytes), self.machine.piece
                 largest = max(largest, nbytes)
                 grouped = grouped or cut.batch.group > 1

@@ -85,7 +85,7 @@ def _small_cuda() -> Any:
     from chunkflow.devices import rates
     from chunkflow.devices.cupy import CupyDevice
 
-    return _with_libraries(CupyDevice(0, machine=replace(rates.gpu(), piece=64 << 10, threads=3)))
+    return _with_libraries(CupyDevice(0, machine=replace(rates.gpu(), piece=64 << 10, whole=0, threads=3)))
 
 
 @dataclass(frozen=True)

@@ -26,6 +26,7 @@ def gpu() -> Machine:
         threads=max(4, min(12, 3 * cores() // 4)),
         # Smaller pieces stay in the cache between two copies; larger ones ask for Python's lock less often.
         piece=(4 if staging else 8) << 20,
+        whole=16 << 20,
         apart=128 << 10 if staging else 0,  # threads read files without that lock; smaller ones were not measured
         page=PAGE,
         create=5e9,

@@ -323,7 +323,7 @@ def test_on_a_gpu(codec: Any, sides: Shape, rows: int | None, tmp_path: Path) ->
     """Whether the device decodes them or the host, and whether blocks cut them or not."""
     from chunkflow.devices.cupy import CupyDevice
 
-    device = CupyDevice(0, machine=replace(rates.gpu(), piece=32 << 10, apart=32 << 10, threads=3))
+    device = CupyDevice(0, machine=replace(rates.gpu(), piece=32 << 10, whole=0, apart=32 << 10, threads=3))
     x = filled((60, 96, 90), "f4")
     zarr.create_array(tmp_path / "u.zarr", data=x, chunks=sides, compressors=codec)
     options: Any = {"device": device, "budget": "500MB", "chunks": rows and (rows, -1, -1)}
