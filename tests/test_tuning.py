@@ -186,3 +186,21 @@ def test_plans_follow_the_rates() -> None:
         device = NumpyDevice(staged=True, machine=rates)
         bound.append(cf.explain(cf.sum, x, device=device, budget="1MB").estimate.bound_by)
     assert bound == ["upload", "read"]
+
+
+@pytest.mark.parametrize("seconds", [[9.0, 1.0, 2.0, 3.0, 1.5], [2.0, 2.0, 2.0, 0.1, 50.0]])
+def test_rates_are_those_of_a_usual_run(seconds: list[float], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Once a host read at two thirds of its rate, in the only run whose profile was taken."""
+    left = iter(seconds)
+
+    class Fake:
+        def __enter__(self) -> Fake:
+            return self
+
+        def __exit__(self, *_: object) -> None:
+            self.report = SimpleNamespace(seconds=next(left))
+
+    monkeypatch.setattr(tuning, "Profile", Fake)
+    calls: list[None] = []
+    assert tuning._profiled(lambda: calls.append(None), 5).seconds == 2.0
+    assert len(calls) == 6
