@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from chunkflow.devices.base import Block, Event, Lane, shaped
-from chunkflow.devices.moving import Mover, Share, grouped, one_run
+from chunkflow.devices.moving import Mover, Share, grouped, in_parts, one_run
 from chunkflow.grid import Piece, Region, Shape, permuted, shape_of, shift
 from chunkflow.packed import ALIGNMENT, Packed
 from chunkflow.splitting import SplittingFeeders
@@ -156,10 +156,13 @@ class EncodedFeeders(SplittingFeeders):
             room = self.room(number)
             whole = self._read(transfer, piece, room)
             start, nbytes = whole.offset or 0, whole.size
-            for at in range(0, nbytes, most):
-                station, sent = self.free(turns), run(start + at, min(nbytes - at, most))
-                station.slot.array[: sent.size] = room[at : at + sent.size]
-                self._send(number, lane, station, transfer, sent, mover)
+            if mover is not None:
+                self._move(number, turns, transfer, mover, in_parts(start, nbytes, most), room)
+            else:
+                for at in range(0, nbytes, most):
+                    station, sent = self.free(turns), run(start + at, min(nbytes - at, most))
+                    station.slot.array[: sent.size] = room[at : at + sent.size]
+                    self._send(number, lane, station, transfer, sent, mover)
         slot.fillers.add(number)
 
     def _read(self, transfer: EncodedTransfer, piece: Piece, out: np.ndarray, *, fetched: bool = False) -> Piece:

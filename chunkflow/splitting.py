@@ -1,7 +1,8 @@
 """Feeders of pieces that fit no slot of pinned memory: large chunks, which go through it in parts.
 
 A chunk is decoded by one thread, into memory of its own, while other threads decode others. Slots for whole ones
-would take as long to pin as they are used, and lie in no cache.
+would take as long to pin as they are used, and lie in no cache. A compiled loop moves all its parts in one call: with
+one for each a dozen threads had waited for Python's lock most of the time.
 """
 
 from __future__ import annotations
@@ -15,11 +16,13 @@ import numpy as np
 from chunkflow.crews import Feeders
 from chunkflow.cuts import parts
 from chunkflow.devices.base import Device, Edge, Lane, Pool, shaped
-from chunkflow.devices.moving import Mover
+from chunkflow.devices.moving import Mover, Share, Tables, tabled
+from chunkflow.grid import Piece
 from chunkflow.memory import Ring
+from chunkflow.spec import Run
 from chunkflow.staging import Transfer
 from chunkflow.stations import Station
-from chunkflow.trace import Trace
+from chunkflow.trace import Stage, Trace
 
 
 class SplittingFeeders(Feeders):
@@ -64,8 +67,14 @@ class SplittingFeeders(Feeders):
             super()._feed(number, lane, turns, transfer, index, mover)
             return
         assert slot is not None
-        whole = shaped(self.room(number), dtype, piece.shape, block.inverse)
+        room = self.room(number)
+        whole = shaped(room, dtype, piece.shape, block.inverse)
         transfer.read(piece, whole, self.trace)
+        tables = None if mover is None else self._tables(transfer, piece)
+        if mover is not None and tables is not None:
+            self._move(number, turns, transfer, mover, tables, room)
+            slot.fillers.add(number)
+            return
         for part, place in parts(piece, block.array.shape, block.order, self.ring.slot_bytes // dtype.itemsize):
             station = self.free(turns)
             station.slot.view(dtype, part, block.inverse)[...] = whole[part.region]
@@ -73,3 +82,28 @@ class SplittingFeeders(Feeders):
             station.upload(lane, transfer, place, self.scratch[number])
         lane.record(slot.uploaded[number])
         slot.fillers.add(number)
+
+    def _tables(self, transfer: Transfer, piece: Piece) -> Tables | None:
+        """Of a piece in parts; None where these are not as simple as the compiled loops need them."""
+        block, scratch = transfer.block, self.ring.scratch
+        item = block.array.dtype.itemsize
+        found = parts(piece, block.array.shape, block.order, self.ring.slot_bytes // item)
+        tables = tabled(*map(tuple, zip(*found, strict=True)), item, landing=scratch > 0)
+        return tables if tables is not None and tables.runs and tables.landing <= scratch else None
+
+    def _move(
+        self, number: int, turns: Iterator[Station], transfer: Transfer, mover: Mover, tables: Tables, room: np.ndarray
+    ) -> None:
+        """Upload what is in a room."""
+        assert transfer.slot is not None
+        for _ in range(self.ring.slots):
+            self.free(turns).slot.pin()
+        share = Share(tables, Run(room.ctypes.data), self.device.address(transfer.block.array))
+        try:
+            mover.feed(share, self._copied, (), transfer.slot.uploaded[number])
+        finally:
+            mover.finish(self._copied)
+
+    def _copied(self, stage: Stage, begin: float, end: float, nbytes: int) -> None:
+        """Note what copies took: those from a room to the slots are part of reading, whose bytes are known already."""
+        self.trace.span(stage, begin, end, 0 if stage == "read" else nbytes)

@@ -323,7 +323,10 @@ def test_chunks_that_fit_no_slot_go_through_it_in_parts(where: Where, codec: Any
     assert plan.batches
     assert plan.ring_in is not None
     assert plan.ring_in.slot_bytes == 300 < plan.ring_in.room
-    same(cf.map(copied, path, device=device, budget="400kB"), x)
+    with cf.Profile() as profile:
+        same(cf.map(copied, path, device=device, budget="400kB"), x)
+    stages = {stage.name: stage.nbytes for stage in profile.report.stages}
+    assert 0 < stages["read"] == stages["upload"]
 
 
 def test_chunks_fit_a_slot_however_small_the_pieces_that_were_the_fastest(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ import numpy as np
 import pytest
 import zarr
 from compiled import BUILT, CompiledDevice
-from devices import machine, same
+from devices import at_work, machine, same
 from hypothesis import given
 from hypothesis import strategies as st
 from positions import at_positions
@@ -296,6 +296,50 @@ def test_a_raw_chunk_of_another_size_is_a_read_error(change: int, piece: int, tm
     os.truncate(tmp_path / "x/c/3/2", 4096 + change)
     with pytest.raises(cf.ReadError, match=rf"chunk c/3/2: {4096 + change} bytes, where the chunk has 4096"):
         cf.map(np.negative, array, device=device(piece=piece), chunks=(32, 96), budget=1_000_000, workspace=0)
+
+
+@compiled
+@pytest.mark.parametrize("mode", ["eager", "threaded", "lazy"])
+@given(data=st.data())
+def test_parts_of_large_chunks_go_through_them(mode: str, data: st.DataObject) -> None:
+    """Beside blocks of another operand, which the same threads move whole."""
+    shape = data.draw(st.lists(st.integers(4, 24), min_size=1, max_size=3).map(tuple))
+    chunks = tuple(data.draw(st.integers(max(1, n // 3), n)) for n in shape)
+    blocks = tuple(min(n, data.draw(st.integers(1, 2)) * c) for n, c in zip(shape, chunks, strict=True))
+    x = filled(shape, "f8")
+    other = data.draw(st.sampled_from([x, x[..., ::2], np.asfortranarray(x)]))
+    piece = data.draw(st.sampled_from([16, 64, 400]))
+    with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
+        calls = counted(patch)
+        array = zarr.create_array(f"{folder}/x", data=x, chunks=chunks, compressors=zarr.codecs.GzipCodec())
+        one = {"device": device(mode, piece=piece), "budget": 1_000_000, "chunks": blocks}
+        same(cf.map(np.negative, array, **one), -x)
+        if blocks == chunks:  # in one run, whose parts are, too
+            assert (calls["feed"] > 0) == (8 * math.prod(chunks) > 4 * piece)
+        got = cf.map(np.add, array, np.broadcast_to(other[..., :1], shape), **one)
+        same(got, x + other[..., :1])
+
+
+@compiled
+def test_what_goes_in_parts_is_counted_once(calls: dict[str, int], tmp_path: Path) -> None:
+    x = filled((64, 32, 32), "f4")
+    array = zarr.create_array(tmp_path / "x", data=x, chunks=(16, 32, 32), compressors=zarr.codecs.GzipCodec())
+    with cf.Profile() as profile:
+        same(cf.sum(array, axis=0, device=device(piece=1 << 10), budget="1MB"), x.sum(axis=0))
+    assert calls["feed"] == 4
+    stages = {stage.name: stage.nbytes for stage in profile.report.stages}
+    assert stages["read"] == stages["upload"] == x.nbytes
+
+
+@compiled
+@pytest.mark.parametrize("after", [0, 1, 30, 200])
+def test_parts_that_the_driver_refuses_are_an_error(after: int, tmp_path: Path) -> None:
+    array = zarr.create_array(
+        tmp_path / "x", data=filled((64, 32, 32), "f4"), chunks=(16, 32, 32), compressors=zarr.codecs.GzipCodec()
+    )
+    with pytest.raises(DeviceError, match="error 700"):
+        cf.sum(array, device=device(piece=1 << 10, fail_after=after), budget="1MB")
+    assert not at_work()
 
 
 @compiled

@@ -161,6 +161,18 @@ def one_run(start: int, nbytes: int, device: int) -> Share:
     return Share(Tables(np.array(pieces, np.int64), np.array(copies, np.int64), False, 0), None, device)
 
 
+def in_parts(start: int, nbytes: int, most: int) -> Tables:
+    """Tables of a run in memory that goes to one on the device, from `start` on, in parts of at most so many bytes.
+
+    >>> in_parts(100, 25, 10).copies[:, [1, 3]].tolist()
+    [[100, 10], [110, 10], [120, 5]]
+    """
+    sizes = [(at, min(most, nbytes - at)) for at in range(0, nbytes, most)]
+    pieces = [(at, size, i, 1, 0) for i, (at, size) in enumerate(sizes)]
+    copies = [(0, start + at, 0, size, 1, 0, 1) for at, size in sizes]
+    return Tables(np.array(pieces, np.int64).reshape(-1, 5), np.array(copies, np.int64).reshape(-1, 7), True, 0)
+
+
 @lru_cache(256)
 def grouped(number: int, group: int, room: int) -> Tables:
     """Tables of pieces that are so many chunks each, with so much room: one run each, but who knows how long.
