@@ -331,6 +331,27 @@ def test_what_goes_in_parts_is_counted_once(calls: dict[str, int], tmp_path: Pat
     assert stages["read"] == stages["upload"] == x.nbytes
 
 
+class PinnedOnly(CompiledDevice):
+    """Whose driver reads memory at addresses that were pinned, and no other."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self.pinned: set[int] = set()
+
+    def _upload(self, device: int, host: int, nbytes: int, lane: int) -> int:
+        return super()._upload(device, host, nbytes, lane) if host in self.pinned else 1
+
+
+@compiled
+def test_slots_are_pinned_before_parts_go_through_them(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    used: Any = device(kind=PinnedOnly, piece=1 << 10)
+    monkeypatch.setattr(HostSlot, "pin", lambda self: used.pinned.add(self.pointer))
+    x = filled((64, 32, 32), "f4")
+    array = zarr.create_array(tmp_path / "x", data=x, chunks=(16, 32, 32), compressors=zarr.codecs.GzipCodec())
+    same(cf.sum(array, axis=0, device=used, budget="1MB"), x.sum(axis=0))
+    assert used.pinned
+
+
 @compiled
 @pytest.mark.parametrize("after", [0, 1, 30, 200])
 def test_parts_that_the_driver_refuses_are_an_error(after: int, tmp_path: Path) -> None:
