@@ -130,7 +130,7 @@ def batch_of(spec: ArraySpec, operand: Operand, block: Shape, extents: Shape, ma
     found = decoding(spec, machine)
     assert found is not None
     nbytes = _chunk(spec)
-    number = _most(spec, operand, block, extents)
+    number = touched(spec, operand, block, extents)
     group = max(1, min(PIECES * machine.piece // room(nbytes), number))
     items = nbytes // found.item + FEW if found.item else 1
     temporary = found.temporary(number * items, nbytes, number * nbytes)
@@ -143,7 +143,7 @@ def _chunk(spec: ArraySpec) -> int:
     return math.prod(spec.chunks or ()) * spec.dtype.itemsize
 
 
-def _most(spec: ArraySpec, operand: Operand, block: Shape, extents: Shape) -> int:
+def touched(spec: ArraySpec, operand: Operand, block: Shape, extents: Shape) -> int:
     """Chunks that a block touches, at most."""
     number = 1
     for dim, (side, chunk) in enumerate(zip(operand.shape(block), spec.chunks or (), strict=True)):
@@ -154,12 +154,12 @@ def _most(spec: ArraySpec, operand: Operand, block: Shape, extents: Shape) -> in
         if not operand.halo and axis is not None and block[axis] == extents[axis]:
             number *= _grid.count(start % chunk + side, chunk)
             continue
-        touched = _wherever(side, chunk)
+        here = _wherever(side, chunk)
         if not operand.start:
-            touched = min(touched, _grid.count(spec.shape[dim], chunk))
+            here = min(here, _grid.count(spec.shape[dim], chunk))
         if operand.halo and operand.boundary[dim] == "periodic":  # what wraps around is read apart
-            touched += sum(_wherever(n, chunk) for n in operand.halo[dim])
-        number *= touched
+            here += sum(_wherever(n, chunk) for n in operand.halo[dim])
+        number *= here
     return number
 
 

@@ -14,8 +14,8 @@ FETCHERS = 32
 """Requests for chunks that are on their way at once to what is behind a network."""
 
 MOST_PIECES = 4
-"""Pieces of the usual size that a chunk has, at most, that goes through pinned memory as one: of such slots not all
-would stay in the cache, nor pinned until the next run."""
+"""Pieces of the usual size that a chunk may have to go through pinned memory as one, however large that is
+(`Machine.whole`): of such slots not all would stay in the cache, nor pinned until the next run."""
 
 PANEL = 300e-6
 """Seconds that a device loses at each block of a product, whose last tiles leave parts of it idle. What the host has to

@@ -162,7 +162,7 @@ class EncodedFeeders(SplittingFeeders):
                 for at in range(0, nbytes, most):
                     station, sent = self.free(turns), run(start + at, min(nbytes - at, most))
                     station.slot.array[: sent.size] = room[at : at + sent.size]
-                    self._send(number, lane, station, transfer, sent, mover)
+                    self._send(number, lane, station, transfer, sent, None)
         slot.fillers.add(number)
 
     def _read(self, transfer: EncodedTransfer, piece: Piece, out: np.ndarray, *, fetched: bool = False) -> Piece:

@@ -13,13 +13,14 @@ ALIGNMENT = 512
 def rounded(nbytes: int, page: int = ALIGNMENT) -> int:
     """Bytes that a buffer of `nbytes` really takes where memory is handed out in pages.
 
-    A buffer of more than half a page takes whole pages; smaller ones share them.
+    A buffer of more than half a page takes whole pages; smaller ones share them, as many as there is room for.
 
-    >>> rounded(1), rounded(1024), rounded(3 << 20, page=2 << 20) >> 20
-    (512, 1024, 4)
+    >>> rounded(1), rounded(1024), rounded(3 << 20, page=2 << 20) >> 20, rounded(700_000, page=2 << 20) << 1 == 2 << 20
+    (512, 1024, 4, True)
     """
     unit = page if nbytes > page // 2 else ALIGNMENT
-    return -(-nbytes // unit) * unit
+    size = -(-nbytes // unit) * unit
+    return page // (page // size) // unit * unit if 0 < size < page else size
 
 
 def temporaries(nbytes: int, block: int, page: int) -> int:

@@ -258,7 +258,7 @@ class Problem:
         for spec, cut, shape, (blocks, apart, short) in zip(specs, cuts, shapes, moved, strict=True):
             if cut.batch is not None:
                 nbytes = cut.batch.piece
-                if nbytes > self.machine.most:
+                if cut.batch.nbytes > self.machine.most:
                     room, nbytes = max(room, nbytes), self.machine.piece
                 largest = max(largest, nbytes)
                 grouped = grouped or cut.batch.group > 1

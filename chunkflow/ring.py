@@ -6,6 +6,7 @@ import itertools
 from collections.abc import Sequence
 from functools import partial
 
+from chunkflow.batches import touched
 from chunkflow.crews import Drainers
 from chunkflow.decoding import Unpacker
 from chunkflow.devices.base import Block, Device, Edge, Lane, Latch, Pool
@@ -15,6 +16,7 @@ from chunkflow.plan import Plan
 from chunkflow.staging import Loaded, Result, Transfer, make_slots
 from chunkflow.step import Step
 from chunkflow.stores.base import Sink, Source, keep_chunks
+from chunkflow.stores.large import MOST
 from chunkflow.trace import Trace
 
 
@@ -27,8 +29,9 @@ class RingFeeder:
         self._plan, self._sources, self._device, self._pool = plan, sources, device, pool
         threads = [1 if i in plan.batches else plan.ring_in.threads for i in range(len(plan.operands))]
         self._slots = [make_slots(plan, device, pool, i, number) for i, number in enumerate(threads)]
-        for source, cut in zip(sources, plan.cuts_in, strict=True):
-            if cut.through:
+        for source, spec, operand, cut in zip(sources, plan.operands, plan.op.operands, plan.cuts_in, strict=True):
+            few = spec.chunks is not None and touched(spec, operand, plan.block, plan.op.extents) <= MOST
+            if cut.through or few:  # the next block is of the same ones, if it cuts them
                 keep_chunks(source)
         self._unpacker: Unpacker | None = None
         try:

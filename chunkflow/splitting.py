@@ -8,7 +8,7 @@ one for each a dozen threads had waited for Python's lock most of the time.
 from __future__ import annotations
 
 import mmap
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 
 import numpy as np
@@ -70,24 +70,21 @@ class SplittingFeeders(Feeders):
         room = self.room(number)
         whole = shaped(room, dtype, piece.shape, block.inverse)
         transfer.read(piece, whole, self.trace)
-        tables = None if mover is None else self._tables(transfer, piece)
-        if mover is not None and tables is not None:
+        found = parts(piece, block.array.shape, block.order, self.ring.slot_bytes // dtype.itemsize)
+        if mover is not None and (tables := self._tables(found, dtype.itemsize)) is not None:
             self._move(number, turns, transfer, mover, tables, room)
-            slot.fillers.add(number)
-            return
-        for part, place in parts(piece, block.array.shape, block.order, self.ring.slot_bytes // dtype.itemsize):
-            station = self.free(turns)
-            station.slot.view(dtype, part, block.inverse)[...] = whole[part.region]
-            station.slot.pin()
-            station.upload(lane, transfer, place, self.scratch[number])
-        lane.record(slot.uploaded[number])
+        else:
+            for part, place in found:
+                station = self.free(turns)
+                station.slot.view(dtype, part, block.inverse)[...] = whole[part.region]
+                station.slot.pin()
+                station.upload(lane, transfer, place, self.scratch[number])
+            lane.record(slot.uploaded[number])
         slot.fillers.add(number)
 
-    def _tables(self, transfer: Transfer, piece: Piece) -> Tables | None:
-        """Of a piece in parts; None where these are not as simple as the compiled loops need them."""
-        block, scratch = transfer.block, self.ring.scratch
-        item = block.array.dtype.itemsize
-        found = parts(piece, block.array.shape, block.order, self.ring.slot_bytes // item)
+    def _tables(self, found: Sequence[tuple[Piece, Piece]], item: int) -> Tables | None:
+        """Of parts, as they lie in a room and in a block; None where that is not as simple as the loops need it."""
+        scratch = self.ring.scratch
         tables = tabled(*map(tuple, zip(*found, strict=True)), item, landing=scratch > 0)
         return tables if tables is not None and tables.runs and tables.landing <= scratch else None
 

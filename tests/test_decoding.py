@@ -335,7 +335,7 @@ def test_chunks_fit_a_slot_however_small_the_pieces_that_were_the_fastest(tmp_pa
         tmp_path / "x.zarr", np.zeros((64, 32, 32), "f4"), chunks=(32, 32, 32), compressors=codecs.ZstdCodec()
     )
     rooms = []
-    for whole in (0, 256 << 10):
+    for whole in (0, 128 << 10):
         device = DecodingDevice(mode="eager")
         device.machine = replace(device.machine, piece=16 << 10, whole=whole)
         ring = cf.explain(copied, path, device=device, budget="4MB").ring_in

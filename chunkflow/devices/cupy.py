@@ -12,6 +12,7 @@ from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import replace
 from functools import cache, partial
 from heapq import heappop, heappush
+from operator import add
 from typing import Any, TypeVar
 
 import cupy
@@ -38,8 +39,7 @@ from chunkflow.ops.chain import Parameters
 
 T = TypeVar("T")
 
-TF32_MATH = 3  # cublasMath_t, CUBLAS_TF32_TENSOR_OP_MATH
-OUT_OF_MEMORY = 2  # cudaErrorMemoryAllocation
+TF32_MATH, OUT_OF_MEMORY = 3, 2  # CUBLAS_TF32_TENSOR_OP_MATH, cudaErrorMemoryAllocation
 MOST_GROWTH = 512 << 20  # bytes outside the pools that one trial call may be blamed for
 
 
@@ -76,8 +76,7 @@ class CupyLane:
     """A CUDA stream."""
 
     def __init__(self, stream: Any, give_back: Callable[[], None]) -> None:
-        self._stream, self._give_back = stream, give_back
-        self.pointer = stream.ptr
+        self._stream, self.pointer, self._give_back = stream, stream.ptr, give_back
 
     def upload(self, slot: HostSlot, block: Block, piece: Piece, scratch: Any) -> None:
         """Copy a piece to the device; what is scattered there lands in `scratch` and is spread out from there."""
@@ -123,38 +122,39 @@ class CupyLane:
         self._give_back()
 
 
-class _Paged(cupy.cuda.Memory):  # type: ignore[misc]
-    """Memory from the driver, which gives whole pages: `held` counts them as long as it lasts."""
+class _Drawn(cupy.cuda.Memory):  # type: ignore[misc]
+    """Memory from the driver; while it lasts `sums` have its bytes, and by how much less the driver said was free."""
 
-    def __init__(self, nbytes: int, held: list[int]) -> None:
-        self._held, self._pages = held, rounded(nbytes, rates.PAGE)
-        held[0] += self._pages
+    def __init__(self, nbytes: int, sums: list[int], free: Callable[[], int]) -> None:
+        before, self._sums, self._own = free(), sums, (0, 0)
         super().__init__(nbytes)
+        self._own = rounded(nbytes, rates.PAGE), before - free()  # pages, or a part of one that was there
+        sums[:] = map(add, sums, self._own)
 
     def __del__(self) -> None:
-        self._held[0] -= self._pages
+        nbytes, drawn = self._own
+        self._sums[0] -= nbytes
+        self._sums[1] -= drawn if nbytes >= rates.PAGE else 0  # the page may be others', too
 
 
 class CupyPool:
     """A private memory pool with a hard limit, and the pinned memory that goes with it."""
 
     def __init__(self, device: CupyDevice, limit: int) -> None:
-        self.limit = limit
-        self._device = device
+        self.limit, self._device = limit, device
         self._pool = cupy.cuda.MemoryPool()
-        self._taken = self._drawn = self._measured = self._room = 0
         self._trial = cupy.cuda.MemoryPool(self._for_trial)  # what is measured leaves no odd chunks in the other
-        self._tried = [0]  # bytes of whole pages that trials hold
-        self._measuring, self._sizes = False, Projection(0, 0, 0, 0, 0, 0)
+        self._tried = [0, 0]  # see `_Drawn`
+        self._measuring, self._taken, self._measured, self._sizes = False, 0, 0, Projection(0, 0, 0, 0, 0, 0)
         self.host_slots, self.release_host = device.slots.take, device.slots.keep
 
     def _for_trial(self, nbytes: int) -> Any:
-        if self._tried[0] + rounded(nbytes, rates.PAGE) > self._room:
-            raise runtime.CUDARuntimeError(OUT_OF_MEMORY)  # the pool gives back what it does not use, and asks again
-        before = self._device.free_memory()
-        memory = _Paged(nbytes, self._tried)
-        self._drawn += before - self._device.free_memory()  # pages, or a part of one that is there
-        return cupy.cuda.MemoryPointer(memory, 0)
+        needed = self._tried[0] + rounded(nbytes, rates.PAGE)
+        if needed + self._pool.total_bytes() > self._within():
+            self._pool.free_all_blocks()  # what earlier runs have left
+            if needed + self._pool.total_bytes() > self._within():
+                raise runtime.CUDARuntimeError(OUT_OF_MEMORY)  # it gives back what it does not use, and asks again
+        return cupy.cuda.MemoryPointer(_Drawn(nbytes, self._tried, self._device.free_memory), 0)
 
     @property
     def used(self) -> int:
@@ -217,18 +217,19 @@ class CupyPool:
     def measure(self, fn: Callable[[], T]) -> tuple[T, int]:
         """Peak of the pool's use during a call; growth outside the pool goes to the device's reserve."""
         with self._device.attach():
-            before, drawn, start = self._device.free_memory(), self._drawn, int(self._trial.used_bytes())
-            if self._pool.total_bytes() > 3 * self.limit // 4:
-                self._pool.free_all_blocks()  # what earlier runs have left
-            self._room = self._within() - self._pool.total_bytes()
+            before, start = self._besides(), int(self._trial.used_bytes())
             self._measuring, self._measured = True, start
             try:
                 result = fn()
                 runtime.deviceSynchronize()
             finally:
                 self._measuring = False
-            self._device.note_growth(before - self._device.free_memory() - (self._drawn - drawn))
+            self._device.note_growth(before - self._besides())
             return result, self._measured - start
+
+    def _besides(self) -> int:
+        """Bytes that are free, or the pools': less they become by what others take."""
+        return self._device.free_memory() + self._tried[1] + int(self._pool.total_bytes())
 
     def rest(self) -> None:
         """Forget the thread's plans of transforms: their work areas may have come from this pool."""
@@ -340,8 +341,7 @@ class CupyDevice(Unwatched):
     def rounding(self) -> Iterator[None]:
         """Let cuBLAS, as the calling thread uses it, round factors of single precision for its tensor cores."""
         with self._device:
-            handle = cupy.cuda.device.get_cublas_handle()
-            before = cublas.getMathMode(handle)
+            before = cublas.getMathMode(handle := cupy.cuda.device.get_cublas_handle())
             cublas.setMathMode(handle, TF32_MATH)
             try:
                 yield

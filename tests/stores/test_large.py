@@ -47,8 +47,8 @@ def chunks_are_large(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(zarrchunks, "PARTED", SMALL)
 
 
-def staged(mode: str, threads: int = 3, drop: Edge | None = None) -> ClockDevice:
-    small = replace(machine(staged=True), host_limit=1 << 16, piece=1 << 10, threads=threads)
+def staged(mode: str, threads: int = 3, drop: Edge | None = None, whole: int = 0) -> ClockDevice:
+    small = replace(machine(staged=True), host_limit=1 << 16, piece=1 << 10, whole=whole, threads=threads)
     device = NumpyDevice(machine=small, staged=True, mode=mode, poison=True)  # type: ignore[arg-type]
     return ClockDevice(device, drop=drop)
 
@@ -98,11 +98,15 @@ def test_each_is_decoded_once_and_goes_through_slots_in_parts(
 
 
 @pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("whole", [0, 1 << 14])
 @kinds
-def test_each_is_decoded_once_for_blocks_that_cut_it(kind: str, mode: str, tmp_path: Path, decoded: list[int]) -> None:
+def test_each_is_decoded_once_for_blocks_that_cut_it(
+    kind: str, whole: int, mode: str, tmp_path: Path, decoded: list[int]
+) -> None:
+    """Also if it goes through a slot as one."""
     x = filled(SHAPE, "f4")
     path = stored(kind, tmp_path, x, CHUNKS)
-    options: Any = {"device": staged(mode, threads=1), "chunks": (5, 16, 16), "budget": "1MB"}
+    options: Any = {"device": staged(mode, threads=1, whole=whole), "chunks": (5, 16, 16), "budget": "1MB"}
     assert cf.explain(cf.map, np.negative, path, **options).traffic.read > x.nbytes
     decoded.clear()
     # Of several threads one may be so late that two further chunks have been begun before it asks for its part.
