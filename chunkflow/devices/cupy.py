@@ -12,7 +12,6 @@ from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import replace
 from functools import cache, partial
 from heapq import heappop, heappush
-from operator import add
 from typing import Any, TypeVar
 
 import cupy
@@ -122,19 +121,16 @@ class CupyLane:
         self._give_back()
 
 
-class _Drawn(cupy.cuda.Memory):  # type: ignore[misc]
-    """Memory from the driver; while it lasts `sums` have its bytes, and by how much less the driver said was free."""
+class _Paged(cupy.cuda.Memory):  # type: ignore[misc]
+    """Memory from the driver, which gives whole pages, or parts of one: `held` counts these as long as it lasts."""
 
-    def __init__(self, nbytes: int, sums: list[int], free: Callable[[], int]) -> None:
-        before, self._sums, self._own = free(), sums, (0, 0)
+    def __init__(self, nbytes: int, held: list[int]) -> None:
+        self._held, self._own = held, rounded(nbytes, rates.PAGE)
+        held[0] += self._own
         super().__init__(nbytes)
-        self._own = rounded(nbytes, rates.PAGE), before - free()  # pages, or a part of one that was there
-        sums[:] = map(add, sums, self._own)
 
     def __del__(self) -> None:
-        nbytes, drawn = self._own
-        self._sums[0] -= nbytes
-        self._sums[1] -= drawn if nbytes >= rates.PAGE else 0  # the page may be others', too
+        self._held[0] -= self._own
 
 
 class CupyPool:
@@ -144,17 +140,22 @@ class CupyPool:
         self.limit, self._device = limit, device
         self._pool = cupy.cuda.MemoryPool()
         self._trial = cupy.cuda.MemoryPool(self._for_trial)  # what is measured leaves no odd chunks in the other
-        self._tried = [0, 0]  # see `_Drawn`
-        self._measuring, self._taken, self._measured, self._sizes = False, 0, 0, Projection(0, 0, 0, 0, 0, 0)
+        self._tried = [0]  # see `_Paged`
+        self._measuring, self._sizes = False, Projection(0, 0, 0, 0, 0, 0)
+        self._taken = self._drawn = self._measured = 0
         self.host_slots, self.release_host = device.slots.take, device.slots.keep
 
     def _for_trial(self, nbytes: int) -> Any:
-        needed = self._tried[0] + rounded(nbytes, rates.PAGE)
-        if needed + self._pool.total_bytes() > self._within():
-            self._pool.free_all_blocks()  # what earlier runs have left
-            if needed + self._pool.total_bytes() > self._within():
-                raise runtime.CUDARuntimeError(OUT_OF_MEMORY)  # it gives back what it does not use, and asks again
-        return cupy.cuda.MemoryPointer(_Drawn(nbytes, self._tried, self._device.free_memory), 0)
+        before, size = self._device.free_memory(), rounded(nbytes, rates.PAGE)
+        try:
+            if self._pool.total_bytes() + size > self._left():
+                for pool in (self._pool, self._trial):
+                    pool.free_all_blocks()  # what earlier runs, or calls, have left
+                if self._pool.total_bytes() + size > self._left():
+                    raise runtime.CUDARuntimeError(OUT_OF_MEMORY)
+            return cupy.cuda.MemoryPointer(_Paged(nbytes, self._tried), 0)
+        finally:
+            self._drawn += before - self._device.free_memory()  # it alone knows what pages are shared
 
     @property
     def used(self) -> int:
@@ -175,6 +176,8 @@ class CupyPool:
                 memory = self._pool.malloc(rounded(nbytes, rates.PAGE))
             except cupy.cuda.memory.OutOfMemoryError:  # it keeps what it has for other streams and sizes
                 self._pool.free_all_blocks()
+                self._trial.free_all_blocks()
+                self._pool.set_limit(size=max(self._left(), 1))
                 memory = self._pool.malloc(rounded(nbytes, rates.PAGE))
         self._taken = max(self._taken, int(self._pool.total_bytes() + self._tried[0]))
         return memory
@@ -207,29 +210,25 @@ class CupyPool:
     def active(self) -> Iterator[None]:
         """Let CuPy's allocations in the calling thread come from the pool."""
         with self._device.attach(), cupy.cuda.using_allocator(self._malloc):
-            self._pool.set_limit(size=max(self._within(), 1))
+            self._pool.set_limit(size=max(self._left(), 1))
             yield
 
-    def _within(self) -> int:
-        """Bytes left for pools, beside what libraries took, which may have grown, and the page of small buffers."""
-        return self.limit - self._device.reserve - rates.PAGE
+    def _left(self) -> int:
+        """Bytes beside what trials hold, the page of small buffers, and what libraries took, which may have grown."""
+        return self.limit - self._device.reserve - rates.PAGE - self._tried[0]
 
     def measure(self, fn: Callable[[], T]) -> tuple[T, int]:
         """Peak of the pool's use during a call; growth outside the pool goes to the device's reserve."""
         with self._device.attach():
-            before, start = self._besides(), int(self._trial.used_bytes())
+            before, start = self._device.free_memory() + self._drawn, int(self._trial.used_bytes())
             self._measuring, self._measured = True, start
             try:
                 result = fn()
                 runtime.deviceSynchronize()
             finally:
                 self._measuring = False
-            self._device.note_growth(before - self._besides())
+                self._device.note_growth(before - self._device.free_memory() - self._drawn)  # whether it failed or not
             return result, self._measured - start
-
-    def _besides(self) -> int:
-        """Bytes that are free, or the pools': less they become by what others take."""
-        return self._device.free_memory() + self._tried[1] + int(self._pool.total_bytes())
 
     def rest(self) -> None:
         """Forget the thread's plans of transforms: their work areas may have come from this pool."""
