@@ -16,7 +16,7 @@ from chunkflow.plan import Plan
 from chunkflow.staging import Loaded, Result, Transfer, make_slots
 from chunkflow.step import Step
 from chunkflow.stores.base import Sink, Source, keep_chunks
-from chunkflow.stores.large import MOST
+from chunkflow.stores.large import MOST, Lately
 from chunkflow.trace import Trace
 
 
@@ -32,7 +32,7 @@ class RingFeeder:
         for source, spec, operand, cut in zip(sources, plan.operands, plan.op.operands, plan.cuts_in, strict=True):
             few = spec.chunks is not None and touched(spec, operand, plan.block, plan.op.extents) <= MOST
             if cut.through or few:  # the next block is of the same ones, if it cuts them
-                keep_chunks(source)
+                keep_chunks(source, Lately())
         self._unpacker: Unpacker | None = None
         try:
             for slot in itertools.chain.from_iterable(self._slots):  # before the function can take what they need

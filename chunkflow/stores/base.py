@@ -182,15 +182,18 @@ def files_of(store: object, region: Region, pieces: tuple[Piece, ...]) -> Files 
 class Keeping(Protocol):
     """A source that can keep chunks which it has decoded."""
 
-    def keep(self) -> None:
-        """Keep two until it is closed: blocks are smaller than chunks, and several threads read parts of the same."""
+    def keep(self, lately: Any) -> None:
+        """Keep them in a `chunkflow.stores.large.Lately`, beside others', until it is closed.
+
+        Blocks are smaller than chunks, and several threads read parts of the same.
+        """
 
 
-def keep_chunks(source: object) -> None:
+def keep_chunks(source: object, lately: Any) -> None:
     """Let a source keep chunks that it has decoded, if it can."""
     keep = getattr(source, "keep", None)
     if keep is not None:
-        keep()
+        keep(lately)
 
 
 class Encoded(Protocol):

@@ -12,6 +12,7 @@ from chunkflow.grid import Region, Shape, fit, permuted, regions, shape_of, shif
 from chunkflow.ops.rearrange import Arrangement, Piece
 from chunkflow.spec import ArraySpec
 from chunkflow.stores.base import Footprint, Scattered, Source, cold_bytes, keep_chunks, run_of
+from chunkflow.stores.large import Lately
 from chunkflow.stores.layout import memory_order, part
 
 V = TypeVar("V")
@@ -68,10 +69,10 @@ class ComposedSource:
             elif place.size:
                 self._read(piece, place)
 
-    def keep(self) -> None:
-        """See `Keeping.keep`."""
+    def keep(self, lately: Lately) -> None:
+        """See `Keeping.keep`: two of all that there are, however many sources."""
         for source in self._sources:
-            keep_chunks(source)
+            keep_chunks(source, lately)
 
     def cold(self, region: Region) -> int:
         """See `Filed.cold`: sources of which only a part is read count whole."""

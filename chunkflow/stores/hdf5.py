@@ -171,9 +171,9 @@ class Hdf5Source:
                 cause=error,
             ) from error
 
-    def keep(self) -> None:
+    def keep(self, lately: Lately) -> None:
         """See `Keeping.keep`."""
-        self._lately = Lately()
+        self._lately = lately
 
     def _learn(self) -> Index:
         with self._lock:
@@ -213,7 +213,7 @@ class Hdf5Source:
                 decoded(target)
                 return
             if self._lately is not None and is_part(part.number, part.inner, chunks, facts.shape):
-                whole = self._lately.get(part.number, lambda: decoded(np.empty(chunks, facts.dtype)))
+                whole = self._lately.get((id(self), *part.number), lambda: decoded(np.empty(chunks, facts.dtype)))
             else:
                 whole = decoded(np.empty(chunks, facts.dtype))
         except ForeignChunkError:

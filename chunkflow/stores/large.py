@@ -28,13 +28,13 @@ def is_large(nbytes: int) -> bool:
 
 
 class Lately:
-    """The chunks of an array that were decoded last."""
+    """The chunks of an operand that were decoded last, by who decodes them and by their indices."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._chunks: dict[Shape, _Chunk] = {}
 
-    def get(self, index: Shape, decode: Callable[[], np.ndarray]) -> np.ndarray:
+    def get(self, index: tuple[int, ...], decode: Callable[[], np.ndarray]) -> np.ndarray:
         """A chunk, decoded if it is not there; who else wants it waits meanwhile."""
         with self._lock:
             chunk = self._chunks.pop(index, None) or _Chunk()

@@ -11,6 +11,7 @@ import numpy as np
 from chunkflow.grid import Region, Shape, fit, regions, shape_of, shift
 from chunkflow.spec import ArraySpec
 from chunkflow.stores.base import Footprint, Source, keep_chunks
+from chunkflow.stores.large import Lately
 from chunkflow.stores.layout import part
 
 STRIP = 64 << 10
@@ -81,9 +82,9 @@ class SlicedSource:
         room = STRIP // (self.spec.dtype.itemsize * math.prod(abs(step) for _, _, step in self._cuts))
         return fit(shape, (1,) * len(shape), self.spec.order, room)
 
-    def keep(self) -> None:
+    def keep(self, lately: Lately) -> None:
         """See `Keeping.keep`."""
-        keep_chunks(self._source)
+        keep_chunks(self._source, lately)
 
     def cold(self, region: Region) -> int:
         """See `Filed.cold`: of rows that are skipped nothing is read, unless they are in a chunk."""

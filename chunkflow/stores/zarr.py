@@ -199,10 +199,10 @@ class ZarrSource:
                 region=region,
             )
 
-    def keep(self) -> None:
+    def keep(self, lately: Lately) -> None:
         """See `Keeping.keep`; those in shards are decoded for each part."""
         if isinstance(self._direct, Chunks):
-            self._direct = replace(self._direct, lately=Lately())
+            self._direct = replace(self._direct, lately=lately)
 
     def files(self, start: Shape, pieces: tuple[Piece, ...]) -> Files | None:
         """See `Separate.files`."""

@@ -98,7 +98,7 @@ class Chunks:
                 if self.separate and self.chain.nbytes >= PARTED and shape_of(inner) != self.sides:
                     self._read_part(name, inner, target)
                 elif self.lately is not None and is_part(index, inner, self.sides, self.extents):
-                    target[...] = part(self.lately.get(index, partial(self._whole, name)), inner)
+                    target[...] = part(self.lately.get((id(self), *index), partial(self._whole, name)), inner)
                 else:
                     self.chain.fetch(self.objects, name, inner, target)
         except FileNotFoundError:

@@ -114,6 +114,30 @@ def test_each_is_decoded_once_for_blocks_that_cut_it(
     assert len(decoded) == 3 + 1
 
 
+@kinds
+@pytest.mark.parametrize("whole", [0, 1 << 14])
+def test_two_are_kept_however_many_arrays_are_put_together(
+    kind: str, whole: int, tmp_path: Path, decoded: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    x, made, kept = filled((16 * 8, 16, 16), "f4"), list[Lately](), list[int]()
+    paths = []
+    for n in range(8):
+        (folder := tmp_path / str(n)).mkdir()
+        paths.append(stored(kind, folder, x[16 * n : 16 * (n + 1)], CHUNKS))
+
+    def get(self: Lately, *args: Any, real: Any = Lately.get) -> Any:
+        found = real(self, *args)
+        made.append(self)
+        kept.append(sum(len(one._chunks) for one in {id(one): one for one in made}.values()))
+        return found
+
+    monkeypatch.setattr(Lately, "get", get)
+    lazy = cf.map(np.negative, cf.concatenate([cf.open(path) for path in paths]), chunks=(4, 16, 16))
+    same(lazy.compute(device=staged("eager", threads=1, whole=whole), budget="1MB"), -x)
+    assert len(kept) == 8 * 4
+    assert max(kept) == large.MOST
+
+
 @pytest.mark.parametrize("edge", [Edge.REFILL, Edge.OVERWRITE, Edge.UPLOADED])
 def test_the_referee_sees_what_goes_through_slots_in_parts(edge: Edge, tmp_path: Path) -> None:
     zarr.create_array(tmp_path / "u.zarr", data=filled((320, 16, 16), "f4"), chunks=CHUNKS)
