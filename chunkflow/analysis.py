@@ -53,17 +53,17 @@ class Run:
         """Seconds that it was to take: as planned, but for what was seen of the kernel and of the files before it ran.
 
         Plans know functions by the bytes that they touch, not by what they do with them; where the host computes, that
-        is a large part, as are copies from block to block, and memory that is taken for the first ones. On a device
-        blocks with halos take more of the host than others, and what it decodes has slots besides those of blocks.
-        (Plans count half of these: with all, others were chosen, which nobody has measured.) And no run takes less time
-        than the disk needs for what is not in memory.
+        is a large part, as are copies from block to block, and memory that is taken for the first ones, or for large
+        chunks. On a device blocks with halos take more of the host than others, and what it decodes has slots besides
+        those of blocks. (Plans count half of these: with all, others were chosen, which nobody has measured.) And no
+        run takes less time than the disk needs for what is not in memory.
         """
         planned, stages = self.plan.estimate, self._stages
         seconds = (planned.hidden if self.plan.batches else planned.seconds) + self._halos
         if self.computing is not None:
             more = sum(stages[name] - planned.stages[name] for name in ("read", "compute"))
-            seconds += more / self.plan.lanes + self._taking
-        return max(seconds, self._disk)
+            seconds += more / self.plan.lanes
+        return max(seconds + self._taking, self._disk)
 
     @property
     def ratio(self) -> float:
@@ -109,9 +109,14 @@ class Run:
 
     @property
     def _taking(self) -> float:
-        """Seconds in which lanes are given the memory in which blocks, and partial results, lie."""
-        memory, fresh = self.plan.memory, self.plan.machine.fresh
-        return (memory.inputs + memory.partials) / (fresh * self.plan.lanes) if fresh else 0.0
+        """Seconds in which threads are given the host's memory: for blocks and partial results, or large chunks."""
+        plan, fresh = self.plan, self.plan.machine.fresh
+        if not fresh:
+            return 0.0
+        if (ring := plan.ring_in) is not None:  # a chunk that the device decodes takes less here
+            large = any(cut.through and cut.batch is None for cut in plan.cuts_in)
+            return ring.threads * ring.room / fresh if large else 0.0
+        return (plan.memory.inputs + plan.memory.partials) / (fresh * plan.lanes) if self.computing is not None else 0.0
 
     @property
     def _disk(self) -> float:

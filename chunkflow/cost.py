@@ -113,8 +113,8 @@ class Machine:
         Rate at which bytes of files come that are not in the system's memory; 0: as fast as others. No plan counts it,
         since results would differ in their last bits by what is there, but what `chunkflow.analysis` expects of a run.
     fresh : float
-        Rate at which a lane is given memory that it has not used before; 0: in no time. As with `disk`, no plan counts
-        it: what a run takes of the host's memory it takes but once, however long it is.
+        Rate at which a lane, or where staged all threads together, is given memory of the host that it has not used
+        before; 0: in no time. As with `disk`, no plan counts it: a run takes such memory but once, however long it is.
     multiply : float
         Multiply-adds per second in products of matrices, of the whole device; 0 for what is usual.
     accumulates : bool
@@ -222,8 +222,8 @@ def estimate(
     """Predict a run of `blocks` blocks with `depth` slots.
 
     `work` are the multiply-adds of a product; `spilled` of the bytes computed are not in the cache. Each lane has its
-    chunks decoded and encoded by so many threads; where staged, a share of all threads decodes. `waits` are seconds of
-    waiting for servers, `unpacking` are those in which the device decodes.
+    chunks decoded and encoded by so many threads; where staged, that is the share of all threads that reads and
+    decodes. `waits` are seconds of waiting for servers, `unpacking` are those in which the device decodes.
 
     >>> m = Machine(read=1, upload=1, compute=1, download=1, write=1, overhead=0)
     >>> t = Traffic(8, 8, 8, 8, 8)
@@ -232,7 +232,7 @@ def estimate(
     """
     lanes = min(machine.lanes, depth, max(blocks, 1))
     stages = {
-        "read": waits + traffic.read / machine.read + traffic.decode / (machine.decode * decoders),
+        "read": waits + traffic.read / (machine.read * min(decoders, 1)) + traffic.decode / (machine.decode * decoders),
         "compute": (traffic.compute + spilled * (1 / machine.spill - 1)) / machine.compute,
         "write": traffic.write / machine.write + traffic.encode / (machine.encode * encoders),
     }

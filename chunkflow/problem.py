@@ -186,7 +186,7 @@ class Problem:
         traffic = Traffic(read, upload, compute, written, written, decode, encode, first, last, created, separate)
         waits = blocks * coding.waits * LATENCY + chunks * machine.handling
         decoders: float = coding.decoders
-        if ring_in and any(cut.through for cut in cuts_in):  # large chunks, of which few are decoded at once
+        if ring_in and any(cut.through for cut in cuts_in):  # large chunks, of which few are read at once
             decoders = ring_in.threads / self._threads(share_in)
         seconds = estimate(machine, traffic, blocks, depth, spilled, work, decoders, coding.encoders, waits, unpacking)
         fixed, unpacked = self.reserve + shared_page(page), device_bytes(batches.values(), page)

@@ -31,6 +31,7 @@ def gpu() -> Machine:
         page=PAGE,
         create=5e9,
         separate=20e9,
+        fresh=5e9,
         handling=15e-6,  # Python's lock is held so long, and threads wait for it
         multiply=2.8e13,
         accumulates=True,

@@ -198,12 +198,33 @@ def test_few_threads_have_a_room_for_large_ones(tmp_path: Path) -> None:
     assert ring is not None
     assert (ring.threads, ring.room) == (2, 16 << 10), "never less than two, or nothing is decoded side by side"
     assert ring.nbytes == 2 * (2 * (1 << 10) + (16 << 10))
-    device.machine, reads = replace(device.machine, decode=1e6), []
-    for threads in (8, 2):
-        device.machine = replace(device.machine, threads=threads)
-        plan = cf.explain(cf.sum, tmp_path / "u.zarr", device=device)
-        reads.append(plan.estimate.stages["read"])
-    assert reads[0] == pytest.approx(4 * reads[1], rel=0.01), "of eight that decode, six would have no room"
+    for decode in (1e6, 1e30):
+        reads = []
+        for threads in (8, 2):
+            device.machine = replace(device.machine, decode=decode, threads=threads)
+            plan = cf.explain(cf.sum, tmp_path / "u.zarr", device=device)
+            reads.append(plan.estimate.stages["read"])
+        assert reads[0] == pytest.approx(4 * reads[1], rel=0.01), (
+            "of eight that read and decode, six would have no room"
+        )
+
+
+def test_memory_of_rooms_is_expected_to_take_time(tmp_path: Path) -> None:
+    """Once, however long a run is: no plan counts it. Raw chunks, of which parts are read, need none."""
+    x = filled((64, 16, 16), np.dtype("f4"))
+    for name, compressors in (("packed", "auto"), ("raw", None)):
+        zarr.create_array(tmp_path / f"{name}.zarr", data=x, chunks=(16, 16, 16), compressors=compressors)
+    rates = {"piece": 1 << 10, "host_limit": 1 << 20, "threads": 3, "whole": 0}
+
+    def run(name: str, fresh: float) -> Any:
+        device = NumpyDevice(machine=replace(machine(staged=True), fresh=fresh, **rates), staged=True)
+        (found,) = cf.explain(cf.sum, tmp_path / f"{name}.zarr", device=device, analyze=True).runs
+        return found
+
+    (none, some), (raw, still) = ([run(name, fresh) for fresh in (0, 1e3)] for name in ("packed", "raw"))
+    assert none.plan.estimate == some.plan.estimate
+    assert some.predicted - none.predicted == pytest.approx(3 * x.nbytes / 4 / 1e3), "a room for each thread"
+    assert raw.predicted == still.predicted
 
 
 @given(st.data())
