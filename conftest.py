@@ -35,15 +35,20 @@ settings.register_profile(
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
 
 # Doctests are found by importing each module, and these cannot be imported without what they are for.
-collect_ignore = [] if importlib.util.find_spec("cupy") else ["chunkflow/devices/cupy.py"]
+collect_ignore = [] if importlib.util.find_spec("cupy") else ["chunkflow/devices/cuda/device.py"]
 if not importlib.util.find_spec("xarray"):
-    collect_ignore += ["chunkflow/xarray.py", "chunkflow/ufuncs.py"]
+    collect_ignore += ["chunkflow/xarray.py", "chunkflow/api/apply_ufunc.py"]
 if not importlib.util.find_spec("torch"):
     collect_ignore += ["chunkflow/datasets.py"]
 if not importlib.util.find_spec("h5py"):
-    collect_ignore += [f"chunkflow/stores/{room}.py" for room in ("hdf5", "hdf5facts", "hdf5path", "hdf5sink")]
+    collect_ignore += ["chunkflow/stores/hdf5"]
 if not importlib.util.find_spec("dask"):
-    collect_ignore += ["chunkflow/dask", "chunkflow/stores/dask.py", "chunkflow/collection.py", "chunkflow/opening.py"]
+    collect_ignore += [
+        "chunkflow/dask",
+        "chunkflow/stores/foreign/dask.py",
+        "chunkflow/api/lazy/dask_protocol.py",
+        "chunkflow/api/lazy/open.py",
+    ]
 
 
 @cache

@@ -27,7 +27,7 @@ import chunkflow as cf
 from benchmarks import growth
 from benchmarks.cases import CASES, OURS, Bench, Case
 from benchmarks.harness import has_gpu, machine, table, timed
-from chunkflow.analysis import Analysis, analyzed
+from chunkflow.engine.observe.analysis import Analysis, analyzed
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ import zarr
 import chunkflow as cf
 from benchmarks.cases import Bench, dask_map, dask_sum, installed, work
 from benchmarks.harness import median_seconds, table
-from chunkflow.units import parse_bytes
+from chunkflow.core.units import parse_bytes
 
 DASK = bool(installed("dask")[0])
 

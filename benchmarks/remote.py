@@ -22,7 +22,7 @@ import zarr
 
 import chunkflow as cf
 from benchmarks.harness import alternate, machine, table
-from chunkflow.coding import FETCHERS
+from chunkflow.planner.codec_threads import FETCHERS
 
 SIDE = 64  # of a chunk: 1 MiB of float32
 SERVER = """

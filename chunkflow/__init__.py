@@ -6,34 +6,34 @@ array([1., 2., 3.])
 """
 
 from chunkflow import errors, fft
-from chunkflow.adapters import jax, torch
-from chunkflow.analysis import Analysis
-from chunkflow.api import blockwise, chunks, map
-from chunkflow.budget import Budget
-from chunkflow.compute import PassesPlan, compute, explain, store
-from chunkflow.covariance import corrcoef, cov, gram
+from chunkflow.api.adapters import jax, torch
+from chunkflow.api.apply_ufunc import apply_ufunc
+from chunkflow.api.chunk_stream import Chunk, ChunkStream
+from chunkflow.api.lazy.array import Array
+from chunkflow.api.lazy.compute import PassesPlan, compute, explain, store
+from chunkflow.api.lazy.open import from_dask, open
+from chunkflow.api.linalg.gram import corrcoef, cov, gram
+from chunkflow.api.linalg.product import dot, einsum, matmul, outer, tensordot, vecdot
+from chunkflow.api.mapping import blockwise, chunks, map
+from chunkflow.api.rearrange.join import concatenate, pad, stack
+from chunkflow.api.rearrange.rearrange import copy, flip, repeat, roll, transpose
+from chunkflow.api.rearrange.rechunk import RechunkPlan, rechunk, rechunk_plan
+from chunkflow.api.reductions.extremes import all, any, argmax, argmin, count_nonzero, max, min, norm, ptp
+from chunkflow.api.reductions.nan import nanargmax, nanargmin, nanmax, nanmean, nanmin, nanprod, nanstd, nansum, nanvar
+from chunkflow.api.reductions.sums import average, mean, prod, reduction, std, sum, var
+from chunkflow.api.scan import cumprod, cumsum, diff, maximum_accumulate, minimum_accumulate
+from chunkflow.api.statistics.groups import LabelStatistics, label_statistics
+from chunkflow.api.statistics.histogram import bincount, histogram, topk
+from chunkflow.api.statistics.quantile import median, percentile, quantile, unique
+from chunkflow.api.stencil.overlap import iteration_plan, map_overlap
+from chunkflow.api.stencil.steps_per_pass import IterationPlan
+from chunkflow.cluster.partition import ClusterPlan
+from chunkflow.engine.budget import Budget
+from chunkflow.engine.observe.analysis import Analysis
+from chunkflow.engine.observe.profile import Profile
+from chunkflow.engine.trace import Observer, observing
 from chunkflow.errors import BudgetError, ChunkflowError, ReadError, WriteError
-from chunkflow.extremes import all, any, argmax, argmin, count_nonzero, max, min, norm, ptp
-from chunkflow.groups import LabelStatistics, label_statistics
-from chunkflow.histograms import bincount, histogram, topk
-from chunkflow.joining import concatenate, pad, stack
-from chunkflow.lazy import Array
-from chunkflow.linalg import dot, einsum, matmul, outer, tensordot, vecdot
-from chunkflow.nanreductions import nanargmax, nanargmin, nanmax, nanmean, nanmin, nanprod, nanstd, nansum, nanvar
-from chunkflow.opening import from_dask, open
-from chunkflow.overlap import iteration_plan, map_overlap
-from chunkflow.pacing import IterationPlan
-from chunkflow.partition import ClusterPlan
-from chunkflow.plan import Plan
-from chunkflow.profile import Profile
-from chunkflow.quantiles import median, percentile, quantile, unique
-from chunkflow.rearrange import copy, flip, repeat, roll, transpose
-from chunkflow.rechunking import RechunkPlan, rechunk, rechunk_plan
-from chunkflow.reductions import average, mean, prod, reduction, std, sum, var
-from chunkflow.scans import cumprod, cumsum, diff, maximum_accumulate, minimum_accumulate
-from chunkflow.stream import Chunk, ChunkStream
-from chunkflow.trace import Observer, observing
-from chunkflow.ufuncs import apply_ufunc
+from chunkflow.planner.plan import Plan
 
 __version__ = "0.1.0"
 

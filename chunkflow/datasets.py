@@ -9,7 +9,7 @@ import torch
 from torch.utils.data import IterableDataset, get_worker_info
 
 import chunkflow
-from chunkflow.adapters import DEFAULT_STREAM
+from chunkflow.api.adapters import DEFAULT_STREAM
 from chunkflow.errors import UnsupportedError
 
 

@@ -36,14 +36,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from chunkflow.budget import BudgetLike
-from chunkflow.chunking import Chunks
-from chunkflow.convolution import convolve
-from chunkflow.prepare import Options
-from chunkflow.progress import ProgressLike
-from chunkflow.run import composed
-from chunkflow.spectral import TransformPlan
-from chunkflow.transforming import gives, plan, plans, run
+from chunkflow.api.fourier.convolve import convolve
+from chunkflow.api.fourier.plan import TransformPlan
+from chunkflow.api.fourier.transform import gives, plan, plans, run
+from chunkflow.api.operation import composed
+from chunkflow.core.chunking import Chunks
+from chunkflow.engine.budget import BudgetLike
+from chunkflow.engine.observe.progress import ProgressLike
+from chunkflow.engine.prepare import Options
 
 __all__ = [
     "TransformPlan", "convolve", "fft", "fftn", "ifft", "ifftn", "irfft", "irfftn", "plan", "rfft", "rfftn",

@@ -17,9 +17,9 @@ import xarray
 from xarray.namedarray.parallelcompat import ChunkManagerEntrypoint
 
 import chunkflow
+from chunkflow.api.lazy.open import ChunkedArray
 from chunkflow.errors import UnsupportedError
-from chunkflow.graph import Leaf
-from chunkflow.opening import ChunkedArray
+from chunkflow.graph.nodes import Leaf
 
 _REDUCTIONS = (
     "all any argmax argmin average count_nonzero max mean median min norm percentile prod ptp quantile reduction"

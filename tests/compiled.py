@@ -9,10 +9,10 @@ from ctypes import CFUNCTYPE, POINTER, c_float, c_int, c_size_t, c_uint, c_uint6
 from functools import partial
 from typing import Any
 
-from chunkflow.devices.base import Edge, HostSlot
-from chunkflow.devices.line import Line
-from chunkflow.devices.moving import Mover, staging
-from chunkflow.devices.numpy import NumpyDevice
+from chunkflow.devices.cpu.device import NumpyDevice
+from chunkflow.devices.job_queue import Line
+from chunkflow.devices.mover import Mover, staging
+from chunkflow.devices.protocol import Edge, HostSlot
 
 BUILT = staging is not None
 

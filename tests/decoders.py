@@ -13,11 +13,11 @@ import numpy as np
 from compiled import CompiledDevice
 from devices import machine
 
-from chunkflow.batches import ROWS
-from chunkflow.cost import Decoding, Machine
-from chunkflow.devices.base import Decoder
-from chunkflow.devices.numpy import NumpyDevice
-from chunkflow.packed import BITS, BYTES, FACTS, PLAIN
+from chunkflow.core.encoded_chunks import BITS, BYTES, FACTS, PLAIN
+from chunkflow.devices.cpu.device import NumpyDevice
+from chunkflow.devices.protocol import Decoder
+from chunkflow.planner.cost import Decoding, Machine
+from chunkflow.planner.decode_batch import ROWS
 
 FAILED = 12
 """nvCOMP's status of a chunk that it could not decode."""

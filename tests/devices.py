@@ -16,11 +16,11 @@ import pytest
 from compiled import BUILT, CompiledDevice
 
 import chunkflow
-from chunkflow.cost import Machine
 from chunkflow.devices import resolve
-from chunkflow.devices.base import Edge
-from chunkflow.devices.clock import ClockDevice
-from chunkflow.devices.numpy import NumpyDevice
+from chunkflow.devices.cpu.device import NumpyDevice
+from chunkflow.devices.protocol import Edge
+from chunkflow.devices.race_detector import ClockDevice
+from chunkflow.planner.cost import Machine
 
 MODES = ("eager", "threaded", "lazy")
 PAGES = 32 << 20
@@ -83,7 +83,7 @@ def _cuda() -> Any:
 @cache
 def _small_cuda() -> Any:
     from chunkflow.devices import rates
-    from chunkflow.devices.cupy import CupyDevice
+    from chunkflow.devices.cuda.device import CupyDevice
 
     return _with_libraries(CupyDevice(0, machine=replace(rates.gpu(), piece=64 << 10, whole=0, threads=3)))
 

@@ -137,7 +137,7 @@ class _Pool:
 
 @contextmanager
 def cupy_over(driver: Driver) -> Iterator[ModuleType]:
-    """The module `chunkflow.devices.cupy`, with this in the place of CuPy."""
+    """The module `chunkflow.devices.cuda.device`, with this in the place of CuPy."""
 
     class Memory:
         def __init__(self, nbytes: int) -> None:

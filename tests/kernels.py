@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from chunkflow.ops.chain import CTYPES
+from chunkflow.kernels.fusion.codegen import CTYPES
 
 needs_compiler = pytest.mark.skipif(shutil.which("g++") is None, reason="no C++ compiler")
 CTYPE_OF = {np.dtype(char).name: name for char, name in CTYPES.items()}

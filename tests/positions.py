@@ -25,6 +25,8 @@ def at_positions(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def full_disk(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let every write to a file fail for want of room, wherever it is on its way."""
-    monkeypatch.setattr("chunkflow.stores.filesink.FileSink.run", lambda *_: None)  # none is written beside `os`
-    monkeypatch.setattr("chunkflow.stores.file.StridedFile.mapped", no_space)
+    monkeypatch.setattr(
+        "chunkflow.stores.file.strided_sink.FileSink.run", lambda *_: None
+    )  # none is written beside `os`
+    monkeypatch.setattr("chunkflow.stores.file.strided.StridedFile.mapped", no_space)
     monkeypatch.setattr(os, "pwritev", no_space)

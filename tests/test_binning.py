@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chunkflow import errors
-from chunkflow.binning import MOMENTS, RULES
-from chunkflow.histograms import histogram
-from chunkflow.quantiles import unique
+from chunkflow.api.statistics.bins import MOMENTS, RULES
+from chunkflow.api.statistics.histogram import histogram
+from chunkflow.api.statistics.quantile import unique
 from chunkflow.testing import CountingSource
 
 EXACT = tuple(rule for rule in RULES if rule not in MOMENTS)

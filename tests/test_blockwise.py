@@ -15,8 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chunkflow import errors
-from chunkflow.api import blockwise
-from chunkflow.compute import explain
+from chunkflow.api.lazy.compute import explain
+from chunkflow.api.mapping import blockwise
 from chunkflow.testing import CountingSource, filled
 
 

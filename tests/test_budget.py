@@ -23,13 +23,13 @@ from devices import MODES, Place, at_work, checking, everywhere, machine, on_cpu
 
 import chunkflow as cf
 from chunkflow import errors
-from chunkflow.cost import Machine
 from chunkflow.devices import rates
-from chunkflow.devices import traced as calls
-from chunkflow.devices.numpy import NumpyDevice
-from chunkflow.stores.zarrchunks import Chunks
+from chunkflow.devices.cpu import allocations as calls
+from chunkflow.devices.cpu.device import NumpyDevice
+from chunkflow.engine.trace import observing
+from chunkflow.planner.cost import Machine
+from chunkflow.stores.zarr.chunks import Chunks
 from chunkflow.testing import CountingSource, filled
-from chunkflow.trace import observing
 
 MB = 1_000_000
 
@@ -343,8 +343,8 @@ def bare_context() -> int:
     cupy.cuda.runtime.free(0)
     cupy.get_default_memory_pool().free_all_blocks()
     earlier = 0
-    if "chunkflow.devices.cupy" in sys.modules:  # other tests ran before
-        earlier = sys.modules["chunkflow.devices.cupy"].device(0).reserve
+    if "chunkflow.devices.cuda.device" in sys.modules:  # other tests ran before
+        earlier = sys.modules["chunkflow.devices.cuda.device"].device(0).reserve
     return int(cupy.cuda.runtime.memGetInfo()[0]) + earlier
 
 
@@ -364,7 +364,7 @@ def in_memory() -> np.ndarray:
 def test_what_the_driver_gives_stays_within_the_budget(
     work: Work, megabytes: int, bare_context: int, in_memory: np.ndarray
 ) -> None:
-    from chunkflow.devices.cupy import device
+    from chunkflow.devices.cuda.device import device
 
     memory = DriverMemory(bare_context)
     try:

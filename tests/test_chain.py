@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from kernels import CTYPE_OF, built, needs_compiler
 
 import chunkflow as cf
-from chunkflow.devices.numpy import NumpyDevice
-from chunkflow.ops.chain import FORMS, Link, Parameters, text
+from chunkflow.devices.cpu.device import NumpyDevice
+from chunkflow.kernels.fusion.codegen import FORMS, Link, Parameters, text
 from chunkflow.testing import filled
 
 

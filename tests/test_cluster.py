@@ -22,7 +22,7 @@ import dask.array as da  # noqa: E402
 
 import chunkflow as cf  # noqa: E402
 from chunkflow import dask as cd  # noqa: E402
-from chunkflow.dask import tasks  # noqa: E402
+from chunkflow.cluster import tasks  # noqa: E402
 from chunkflow.errors import BudgetError  # noqa: E402
 
 # dask warns of what the machine is short of, and of sockets that a killed worker leaves behind.

@@ -9,10 +9,10 @@ from pathlib import Path
 import numpy as np
 from devices import Place, everywhere
 
-from chunkflow.declare import Declared
-from chunkflow.ops.map import nest
-from chunkflow.prepare import Options
-from chunkflow.run import Request, operation
+from chunkflow.api.operation import Request, operation
+from chunkflow.engine.prepare import Options
+from chunkflow.kernels.declare import Declared
+from chunkflow.kernels.map import nest
 
 TEXT = Path(__file__).resolve().parent.parent / "CONTRIBUTING.md"
 

@@ -16,7 +16,7 @@ from test_fft import DTYPES, close, noise, stored
 
 import chunkflow as cf
 from chunkflow.errors import ArgumentError, ArgumentTypeError, BudgetError, UnsupportedError
-from chunkflow.ops.fourier import fast_length
+from chunkflow.kernels.fourier import fast_length
 from chunkflow.testing import CountingSource
 
 

@@ -9,8 +9,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chunkflow.devices.copying import TO_DEVICE, TO_HOST, copied
-from chunkflow.grid import LEAST_ROW, pieces
+from chunkflow.core.grid import LEAST_ROW, pieces
+from chunkflow.devices.cuda.memcpy import TO_DEVICE, TO_HOST, copied
 from chunkflow.testing import filled
 
 STREAM = 7

@@ -15,10 +15,10 @@ dask = pytest.importorskip("dask")
 from dask.callbacks import Callback  # noqa: E402
 
 import chunkflow as cf  # noqa: E402
-from chunkflow import counting  # noqa: E402
+from chunkflow.api.statistics import quantile_graph  # noqa: E402
+from chunkflow.cluster.partition import partitioned, pass_of  # noqa: E402
 from chunkflow.errors import UnsupportedError  # noqa: E402
-from chunkflow.ops.quantile import METHODS  # noqa: E402
-from chunkflow.partition import partitioned, pass_of  # noqa: E402
+from chunkflow.kernels.statistics.quantile import METHODS  # noqa: E402
 
 X = (np.random.default_rng(0).standard_normal((30, 20, 8)) * 50).round(1)
 HOW: dict[str, Any] = {"partition": "20kB", "budget": "80MB", "device": "cpu"}
@@ -33,7 +33,7 @@ def _in_this_thread() -> Any:
 @pytest.fixture(params=["lines partitioned", "digits counted"])
 def small(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Either way in which lines are treated, however short they are."""
-    monkeypatch.setattr(counting, "SMALL", 0 if request.param == "digits counted" else 1 << 20)
+    monkeypatch.setattr(quantile_graph, "SMALL", 0 if request.param == "digits counted" else 1 << 20)
 
 
 @pytest.mark.usefixtures("small")
@@ -89,7 +89,7 @@ def test_any_shape_partition_and_quantiles(shape: tuple[int, ...], size: int, q:
     x = (rng.integers(0, 3, shape) if few else rng.standard_normal(shape)).astype("f4")
     axis = data.draw(st.sampled_from([None, *range(len(shape))]))
     with pytest.MonkeyPatch.context() as patch, dask.config.set(scheduler="sync"):
-        patch.setattr(counting, "SMALL", 0)
+        patch.setattr(quantile_graph, "SMALL", 0)
         lazy = np.quantile(cf.open(x), q, axis=axis)
         same(lazy.to_dask(size, budget="200MB", device="cpu").compute(), np.quantile(x, np.array(q), axis=axis))
 

@@ -29,11 +29,13 @@ from dask.callbacks import Callback  # noqa: E402
 from dask.typing import DaskCollection, HLGDaskCollection  # noqa: E402
 
 import chunkflow as cf  # noqa: E402
-from chunkflow import calibrate, planner, vocabulary  # noqa: E402
 from chunkflow import dask as cd  # noqa: E402
-from chunkflow.budget import Budget  # noqa: E402
-from chunkflow.dask import graph, tasks  # noqa: E402
+from chunkflow.api.lazy import numpy_dispatch  # noqa: E402
+from chunkflow.cluster import task_graph, tasks  # noqa: E402
+from chunkflow.engine import trial  # noqa: E402
+from chunkflow.engine.budget import Budget  # noqa: E402
 from chunkflow.errors import ArgumentError, ArgumentTypeError, OutputExistsError, ReadError, UnsupportedError  # noqa: E402
+from chunkflow.planner import search  # noqa: E402
 
 SHAPE = (24, 10, 7)
 X = np.random.default_rng(0).integers(-8, 9, SHAPE) / 4  # sums of these are exact in any order
@@ -87,7 +89,7 @@ def test_results_are_numpys(name: str, place: Place) -> None:
     assert got.dtype == found.dtype == expected.dtype
 
 
-@pytest.mark.parametrize("fn", sorted(vocabulary.FUNCTIONS, key=vocabulary.name_of), ids=vocabulary.name_of)
+@pytest.mark.parametrize("fn", sorted(numpy_dispatch.FUNCTIONS, key=numpy_dispatch.name_of), ids=numpy_dispatch.name_of)
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
 def test_all_of_numpys_functions_are_cut_and_sent(fn: Any) -> None:
     for example in EXAMPLES[fn]:
@@ -96,7 +98,7 @@ def test_all_of_numpys_functions_are_cut_and_sent(fn: Any) -> None:
         for one, other in zip(flat(lazy), flat(expected), strict=True):
             if not isinstance(one, cf.Array):
                 continue
-            if vocabulary.name_of(fn) in SEVERAL_PASSES:
+            if numpy_dispatch.name_of(fn) in SEVERAL_PASSES:
                 with pytest.raises(UnsupportedError, match="several passes"):
                     one.to_dask("100B")
                 continue
@@ -186,7 +188,7 @@ def test_no_task_gives_more_than_its_partial() -> None:
 
     with Callback(posttask=note):
         x.sum(axis=0).to_dask("8kB", device="cpu").compute()
-    assert len(sizes) > 40 + 40 // graph.ARITY
+    assert len(sizes) > 40 + 40 // task_graph.ARITY
     assert max(sizes.values()) <= 2 * 100 * 8  # what is summed, and what rounding lost of it
 
 
@@ -223,7 +225,7 @@ def test_annotations_are_kept() -> None:
 
 
 def test_large_intermediates_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(graph, "TRAVELS", 100)
+    monkeypatch.setattr(task_graph, "TRAVELS", 100)
     x = cf.open(X)
     same((x - x.mean()).to_dask("1kB", device="cpu").compute(), X - X.mean())
     with pytest.raises(UnsupportedError, match=r"mean takes 560 B.*at most 100 B.*to_zarr"):
@@ -284,11 +286,11 @@ def test_memmaps_are_written_by_tasks(tmp_path: Path) -> None:
 
 
 def test_tasks_of_one_size_are_tried_twice_and_planned_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(calibrate, "_known", calibrate._Known())
-    planner._chosen.cache_clear()
-    tried, searched = MagicMock(wraps=calibrate.calibrate), MagicMock(wraps=planner.product_plan)
-    monkeypatch.setattr(calibrate, "calibrate", tried)
-    monkeypatch.setattr(planner, "product_plan", searched)
+    monkeypatch.setattr(trial, "_known", trial._Known())
+    search._chosen.cache_clear()
+    tried, searched = MagicMock(wraps=trial.calibrate), MagicMock(wraps=search.product_plan)
+    monkeypatch.setattr(trial, "calibrate", tried)
+    monkeypatch.setattr(search, "product_plan", searched)
     a, b = np.arange(60.0 * 8).reshape(60, 8), np.arange(8.0 * 7).reshape(8, 7)
     product = (cf.open(a) @ cf.open(b)).to_dask(20 * 8 * 8 + b.nbytes, device="cpu")
     assert product.numblocks == (4, 1)

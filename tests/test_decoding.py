@@ -26,27 +26,28 @@ from stores.zarrarrays import create, fresh, modest, ours, same, values
 from zarr.storage import MemoryStore
 
 import chunkflow as cf
-from chunkflow import compiled
-from chunkflow.batches import ROWS, batch_of, room
-from chunkflow.cost import Decoding
-from chunkflow.devices import nvcomp
-from chunkflow.devices.base import Edge
-from chunkflow.devices.clock import ClockDevice
-from chunkflow.devices.numpy import NumpyPool
+from chunkflow.core.encoded_chunks import ALIGNMENT, BYTES, FACTS, PLAIN, Packed
+from chunkflow.core.grid import Grid, Region, Shape, shape_of
+from chunkflow.core.nest import Operand
+from chunkflow.core.spec import ArraySpec
+from chunkflow.devices.cpu.device import NumpyPool
+from chunkflow.devices.cuda import nvcomp
+from chunkflow.devices.protocol import Edge
+from chunkflow.devices.race_detector import ClockDevice
 from chunkflow.errors import RaceError, ReadError
-from chunkflow.grid import Grid, Region, Shape, shape_of
-from chunkflow.ops.blockwise import Operand
-from chunkflow.packed import ALIGNMENT, BYTES, FACTS, PLAIN, Packed
-from chunkflow.spec import ArraySpec
-from chunkflow.stores import open_source, zarrshards
-from chunkflow.stores.zarr import ZarrSource
-from chunkflow.stores.zarrchunks import touched
-from chunkflow.stores.zarrcodecs import CHECKSUM
-from chunkflow.stores.zarrencoded import codec_of
+from chunkflow.planner.cost import Decoding
+from chunkflow.planner.decode_batch import ROWS, batch_of, room
+from chunkflow.stores import open_source
+from chunkflow.stores.codecs.registry import CHECKSUM
+from chunkflow.stores.zarr import shards as zarrshards
+from chunkflow.stores.zarr.array import ZarrSource
+from chunkflow.stores.zarr.chunks import touched
+from chunkflow.stores.zarr.device_codecs import codec_of
+from chunkflow.system import native
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:Numcodecs codecs are not in"),
-    pytest.mark.skipif(compiled.chunks is None, reason="built without a C compiler"),
+    pytest.mark.skipif(native.chunks is None, reason="built without a C compiler"),
 ]
 KB = 1000
 BOUNDARIES = ["none", "nearest", "reflect", "mirror", "periodic", 1.5]
@@ -55,7 +56,7 @@ BOUNDARIES = ["none", "nearest", "reflect", "mirror", "periodic", 1.5]
 @cache
 def _cuda() -> Any:
     from chunkflow.devices import rates
-    from chunkflow.devices.cupy import CupyDevice
+    from chunkflow.devices.cuda.device import CupyDevice
 
     return CupyDevice(0, machine=replace(rates.gpu(), piece=64 << 10, whole=0, threads=3, decode=1.0))
 
@@ -448,7 +449,7 @@ def test_there_is_nothing_to_decode_in_raw_chunks(tmp_path: Path) -> None:
 
 
 def test_without_a_compiler_the_host_decodes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(compiled, "chunks", None)
+    monkeypatch.setattr(native, "chunks", None)
     path, device = stored(tmp_path / "x.zarr", volume()), DecodingDevice()
     assert not cf.explain(copied, path, device=device, budget="400kB").batches
     same(cf.map(copied, path, device=device, budget="400kB"), volume())
@@ -476,7 +477,7 @@ def operands(draw: st.DrawFn) -> tuple[Operand, ArraySpec, Shape]:
 @modest
 @given(operands())
 def test_a_batch_has_room_for_every_block(drawn: tuple[Operand, ArraySpec, Shape]) -> None:
-    from chunkflow.halo import parts
+    from chunkflow.core.halo import parts
 
     operand, spec, block = drawn
     assert spec.chunks is not None
@@ -1014,9 +1015,9 @@ class TestTable:
         for few in (0, 8, 24):
             with pytest.raises(ValueError, match=f"no room for a chunk in {few} bytes"):
                 Packed([], "zstd", 64, 1, few)
-        assert compiled.chunks is not None
+        assert native.chunks is not None
         with pytest.raises(ValueError, match="Capsule"):
-            compiled.chunks.missed(object(), 0, 1)
+            native.chunks.missed(object(), 0, 1)
 
 
 def _lengths(nbytes: int, number: int) -> st.SearchStrategy[list[int]]:

@@ -12,11 +12,11 @@ from decoders import DecodingDevice
 from devices import at_work
 
 from chunkflow import devices
-from chunkflow.cost import Machine
-from chunkflow.devices.base import Device, Edge
-from chunkflow.devices.clock import ClockDevice
-from chunkflow.devices.numpy import NumpyDevice
+from chunkflow.devices.cpu.device import NumpyDevice
+from chunkflow.devices.protocol import Device, Edge
+from chunkflow.devices.race_detector import ClockDevice
 from chunkflow.errors import ArgumentTypeError, DeviceError, RaceError
+from chunkflow.planner.cost import Machine
 from chunkflow.testing import DeviceContract
 
 STAGED = Machine(read=1e9, upload=1e9, compute=1e9, download=1e9, write=1e9, overhead=1e-5)
@@ -217,7 +217,7 @@ def test_lanes_are_as_many_as_asked_for() -> None:
 @pytest.fixture
 def _no_cupy(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "cupy", None)
-    monkeypatch.delitem(sys.modules, "chunkflow.devices.cupy", raising=False)
+    monkeypatch.delitem(sys.modules, "chunkflow.devices.cuda.device", raising=False)
     monkeypatch.delenv(devices.VARIABLE, raising=False)
     devices._cuda_present.cache_clear()
     yield

@@ -19,8 +19,8 @@ from devices import MODES, Place, at_work, checking, everywhere, same
 
 import chunkflow as cf
 from chunkflow import errors
-from chunkflow.api import blockwise
-from chunkflow.devices.base import Edge
+from chunkflow.api.mapping import blockwise
+from chunkflow.devices.protocol import Edge
 from chunkflow.testing import CountingSource, filled
 
 

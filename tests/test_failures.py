@@ -36,8 +36,8 @@ from positions import at_positions
 
 import chunkflow as cf
 from chunkflow import errors
-from chunkflow.devices.numpy import NumpyDevice
-from chunkflow.kernel import BlockRunner
+from chunkflow.devices.cpu.device import NumpyDevice
+from chunkflow.engine.block_runner import BlockRunner
 from chunkflow.testing import CountingSource, FailingArray, filled
 
 ROWS = {"dtype": "f4", "workspace": 0, "chunks": (4, 500)}
@@ -47,7 +47,7 @@ ROWS = {"dtype": "f4", "workspace": 0, "chunks": (4, 500)}
 @pytest.fixture(autouse=True)
 def _many_cores(monkeypatch: pytest.MonkeyPatch) -> None:
     """Files are written through mappings, as on machines with more cores than the one at hand may have."""
-    monkeypatch.setattr("chunkflow.stores.filesink.FEW_CORES", 0)
+    monkeypatch.setattr("chunkflow.stores.file.strided_sink.FEW_CORES", 0)
 
 
 def volume() -> np.ndarray:
@@ -301,7 +301,9 @@ def test_a_disk_that_fills_up_leaves_nothing_under_the_final_name(
     with nothing_left(tmp_path):
         with monkeypatch.context() as patch:
             at_positions(patch)
-            patch.setattr("chunkflow.stores.filesink.FileSink.run", lambda *_: None)  # none is written beside `os`
+            patch.setattr(
+                "chunkflow.stores.file.strided_sink.FileSink.run", lambda *_: None
+            )  # none is written beside `os`
             patch.setattr(os, "pwritev", pwritev)
             with pytest.raises(cf.WriteError) as caught:
                 times(place, lambda x: x, volume(), out=tmp_path / "y.npy")

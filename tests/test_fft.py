@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from test_budget import SLACK, traced
 
 import chunkflow as cf
-from chunkflow import fourier, transforming
+from chunkflow.api.fourier import passes, transform
 from chunkflow.errors import ArgumentError, ArgumentTypeError, BudgetError, OutputExistsError, ReadError
 from chunkflow.testing import CountingSource, FailingArray, laid_out
 
@@ -109,8 +109,8 @@ def test_transforms_through_the_disk_are_numpys(case: dict[str, Any], place: Pla
 @given(case=cases(), place=st.sampled_from([CPU, *CHECKING]), kind=st.sampled_from(["zarr", "npy"]))
 def test_transforms_through_chunks_are_numpys(case: dict[str, Any], place: Place, kind: str) -> None:
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(fourier, "SMALL_CHUNK", 0)
-        patched.setattr(transforming, "available_memory", lambda: 0)
+        patched.setattr(passes, "SMALL_CHUNK", 0)
+        patched.setattr(transform, "available_memory", lambda: 0)
         _through_the_disk({**case, "budget": 8_000}, place, kind)
 
 
@@ -155,7 +155,7 @@ def test_each_pass_moves_every_byte_once(
     chunked: bool, kind: str, place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if chunked:
-        monkeypatch.setattr(fourier, "SMALL_CHUNK", 0)
+        monkeypatch.setattr(passes, "SMALL_CHUNK", 0)
     x = noise(VOLUME, "f4")
     options = {"budget": x.nbytes, "device": place.device(), "out": tmp_path / f"y.{kind}"}
     plan = cf.fft.plan(cf.fft.rfftn, x, **options)
@@ -307,7 +307,7 @@ def test_chunks_and_existing_outputs(tmp_path: Path) -> None:
 @pytest.mark.parametrize("after", [0, 3])
 def test_failures_leave_nothing_behind(after: int, sink: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    monkeypatch.setattr(transforming, "available_memory", lambda: 0)
+    monkeypatch.setattr(transform, "available_memory", lambda: 0)
     x = noise((32, 24, 40), "f4")
     out = laid_out((32, 24, 21), "c8", "C") if sink == "array" else tmp_path / f"y.{sink}"
     options: dict[str, Any] = {"budget": 200_000, "device": "cpu", "out": out}
@@ -316,7 +316,7 @@ def test_failures_leave_nothing_behind(after: int, sink: str, tmp_path: Path, mo
         cf.fft.rfftn(FailingArray(x, after=after), **options)
     assert os.listdir(tmp_path) == []
     with monkeypatch.context() as patched:
-        original, calls = transforming.execute, []
+        original, calls = transform.execute, []
 
         def second(request: Any) -> Any:
             calls.append(os.listdir(tmp_path))
@@ -324,7 +324,7 @@ def test_failures_leave_nothing_behind(after: int, sink: str, tmp_path: Path, mo
                 raise KeyboardInterrupt
             return original(request)
 
-        patched.setattr(transforming, "execute", second)
+        patched.setattr(transform, "execute", second)
         with pytest.raises(KeyboardInterrupt):
             cf.fft.rfftn(x, **options)
     assert len(calls[1]) == (sink != "array")  # what lies between
@@ -336,7 +336,7 @@ def test_failures_leave_nothing_behind(after: int, sink: str, tmp_path: Path, mo
 def test_what_lies_between_stays_in_memory_only_if_there_is_room(monkeypatch: pytest.MonkeyPatch) -> None:
     x = np.zeros((40, 40, 40), "c8")
     assert not cf.fft.plan("fftn", x, budget=100_000, device="cpu").on_disk
-    monkeypatch.setattr(transforming, "available_memory", lambda: 4 * x.nbytes)
+    monkeypatch.setattr(transform, "available_memory", lambda: 4 * x.nbytes)
     assert cf.fft.plan("fftn", x, budget=100_000, device="cpu").on_disk
 
 

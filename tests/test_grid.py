@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chunkflow import grid
-from chunkflow.grid import Grid, Shape
+from chunkflow.core import grid
+from chunkflow.core.grid import Grid, Shape
 
 shapes = st.lists(st.integers(1, 9), max_size=4).map(tuple)
 

@@ -17,8 +17,8 @@ from scipy import ndimage
 
 import chunkflow as cf
 from chunkflow import errors
-from chunkflow.groups import LabelStatistics, label_statistics
-from chunkflow.ops import groups as ops
+from chunkflow.api.statistics.groups import LabelStatistics, label_statistics
+from chunkflow.kernels.statistics import groups as ops
 from chunkflow.testing import CountingSource
 
 VALUES = ("?", "i1", "u1", "i4", "u8", "f2", "f4", "f8", ">f4")

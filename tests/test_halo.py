@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chunkflow.grid import touched
-from chunkflow.halo import kept, length, parts, reach, rest
+from chunkflow.core.grid import touched
+from chunkflow.core.halo import kept, length, parts, reach, rest
 
 small = st.integers(1, 12)
 halos = st.tuples(st.integers(0, 9), st.integers(0, 9))

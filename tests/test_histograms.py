@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 import chunkflow as cf
 from chunkflow import errors
-from chunkflow.histograms import bincount, histogram, topk
+from chunkflow.api.statistics.histogram import bincount, histogram, topk
 from chunkflow.testing import CountingSource, filled
 
 DTYPES = ("?", "i1", "u1", "i4", "u8", "f2", "f4", "f8", ">f4")

@@ -17,9 +17,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import chunkflow as cf
-from chunkflow import iterating
+from chunkflow.api.stencil import iterate
 from chunkflow.errors import BudgetError, ResultTypeError
-from chunkflow.ops.iterate import Steps
+from chunkflow.kernels.stencil.iterate import Steps
 from chunkflow.testing import CountingSource
 
 KINDS = ["none", "nearest", "reflect", "mirror", "periodic", 3]
@@ -183,9 +183,9 @@ class Shallow(Steps):
         return found
 
 
-def asked(fn: Callable[..., Any], *arrays: Any, **options: Any) -> iterating.Iteration:
+def asked(fn: Callable[..., Any], *arrays: Any, **options: Any) -> iterate.Iteration:
     found = inspect.unwrap(cf.map_overlap)(fn, *arrays, **options)
-    assert isinstance(found, iterating.Iteration)
+    assert isinstance(found, iterate.Iteration)
     return found
 
 

@@ -19,10 +19,11 @@ from test_budget import MB, SLACK, DriverMemory, traced
 from test_iterate import box, one_by_one
 
 import chunkflow as cf
-from chunkflow import devices, iterating
+from chunkflow import devices
+from chunkflow.api.stencil import iterate
+from chunkflow.core.spec import ArraySpec
 from chunkflow.errors import ArgumentError, ArgumentTypeError, BudgetError, ResultError
-from chunkflow.ops.iterate import Stepping
-from chunkflow.spec import ArraySpec
+from chunkflow.kernels.stencil.iterate import Stepping
 from chunkflow.testing import CountingSource, FailingArray
 
 on_disk, bare_context = test_budget.on_disk, test_budget.bare_context
@@ -249,7 +250,7 @@ def test_a_chunked_output_gets_the_chunks_of_its_input(tmp_path: Path) -> None:
 
 
 def test_host_memory_that_is_short_is_spared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(iterating, "available_memory", lambda: 1000)
+    monkeypatch.setattr(iterate, "available_memory", lambda: 1000)
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     x, seen = np.random.default_rng(0).random((40, 6)), set()
 

@@ -12,7 +12,7 @@ import zarr
 from devices import checking
 
 import chunkflow as cf
-from chunkflow.kernel import travels
+from chunkflow.engine.block_runner import travels
 
 KEPT = np.zeros((4, 6))
 

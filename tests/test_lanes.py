@@ -16,10 +16,10 @@ import pytest
 from devices import machine
 
 import chunkflow as cf
-from chunkflow.devices.numpy import NumpyDevice
-from chunkflow.lanes import Lanes
-from chunkflow.staging import Result
-from chunkflow.step import Step
+from chunkflow.devices.cpu.device import NumpyDevice
+from chunkflow.engine.lane_scheduler import Lanes
+from chunkflow.engine.transfer import Result
+from chunkflow.planner.step import Step
 from chunkflow.testing import filled
 
 Call = Callable[..., Any]

@@ -22,15 +22,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import chunkflow as cf
-from chunkflow import partition, passes
-from chunkflow.analysis import Run
-from chunkflow.devices.numpy import NumpyDevice
+from chunkflow.cluster import partition
+from chunkflow.devices.cpu.device import NumpyDevice
 from chunkflow.devices.rates import cpu
+from chunkflow.engine.observe.analysis import Run
+from chunkflow.engine.prepare import Options
 from chunkflow.errors import ArgumentError, ResultError
-from chunkflow.fusing import fused
-from chunkflow.graph import Op
-from chunkflow.passes import Evaluation
-from chunkflow.prepare import Options
+from chunkflow.graph import evaluate
+from chunkflow.graph.evaluate import Evaluation
+from chunkflow.graph.fusion import fused
+from chunkflow.graph.nodes import Op
 from chunkflow.testing.arrays import CountingSource
 
 SHAPE = (6, 5, 7)
@@ -284,7 +285,7 @@ def test_what_must_be_stored_is_found_at_once(monkeypatch: pytest.MonkeyPatch) -
     for _ in range(20):
         lazy, expected = lazy - lazy.mean(axis=0) + lazy.max(), expected - expected.mean(axis=0) + expected.max()
     made = []
-    for module in (passes, partition):
+    for module in (evaluate, partition):
         monkeypatch.setattr(module, "fused", lambda *args: made.append(args) or fused(*args))
     np.testing.assert_allclose(lazy.compute(device="cpu"), expected)
     assert len(made) <= 3 * 41  # for each node to see what it needs, and to run it, some together
@@ -659,7 +660,7 @@ def test_what_is_stored_in_between_goes_to_a_file_when_it_is_large(
 ) -> None:
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     monkeypatch.setattr("tempfile.tempdir", None)
-    monkeypatch.setattr("chunkflow.passes._room", lambda options: 0)
+    monkeypatch.setattr("chunkflow.graph.evaluate._room", lambda options: 0)
     (array,) = volumes(1)
     x = cf.open(array)
     y = x.cumsum(axis=0)
@@ -886,7 +887,7 @@ def test_an_output_in_the_way_of_a_later_part_is_refused_before_an_earlier_pass_
     """Two results of one read are parts where they do not fit the budget together."""
     x, y = cf.open(array := np.arange(64.0).reshape(8, 8)), cf.open(np.ones(5))
     wanted, outs = [y + 1, x * 2, x + 1], [np.zeros(5), array, np.zeros((8, 8))]
-    monkeypatch.setattr("chunkflow.passes._is_busy", lambda plan: True)
+    monkeypatch.setattr("chunkflow.graph.evaluate._is_busy", lambda plan: True)
     monkeypatch.setattr(Evaluation, "_parts", lambda self, group, wanted: [[node] for node in group])
     with pytest.raises(ArgumentError, match="later pass"):
         cf.store(wanted, outs, device="cpu")
@@ -1042,8 +1043,8 @@ def test_windows_are_as_many_as_the_depths() -> None:
 def test_many_results_do_not_share_a_pass_that_is_slow() -> None:
     x = cf.open(np.random.default_rng(2).random((300, 300)))
     asked = [(x + i).sum(0) for i in range(40)]
-    passes = cf.explain(asked, budget="400kB", device="cpu")
-    assert sum(len(plan.grid) for plan in passes.plans) < 3000
+    evaluate = cf.explain(asked, budget="400kB", device="cpu")
+    assert sum(len(plan.grid) for plan in evaluate.plans) < 3000
     for i, result in enumerate(cf.compute(asked, budget="400kB", device="cpu")):
         np.testing.assert_allclose(result, (np.asarray(x) + i).sum(0))
 
@@ -1131,7 +1132,7 @@ def test_a_long_flat_scan_is_described_without_making_it() -> None:
 
 
 def test_several_large_intermediates_of_one_pass(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("chunkflow.passes._room", lambda options: 0)
+    monkeypatch.setattr("chunkflow.graph.evaluate._room", lambda options: 0)
     array = np.random.default_rng(0).random((30, 20))
     x = cf.open(array)
     got = ((x - x.mean(0)) / x.std(0)).compute(device="cpu")

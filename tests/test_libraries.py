@@ -10,7 +10,7 @@ from devices import Place, everywhere, on_cpu_and_gpu, same
 
 import chunkflow as cf
 from chunkflow import errors
-from chunkflow.adapters import _adapted, _lent
+from chunkflow.api.adapters import _adapted, _lent
 
 
 @pytest.fixture(params=["torch", "jax"])

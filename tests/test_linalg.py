@@ -23,19 +23,24 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 import chunkflow as cf
-from chunkflow import calibrate, errors, linalg, planner, search, turns
-from chunkflow.cost import PANEL, Machine
+from chunkflow import errors
+from chunkflow.api.linalg import product as linalg
+from chunkflow.core.grid import Grid, Turns
+from chunkflow.core.memory import rounded
+from chunkflow.core.nest import Along, Output
+from chunkflow.core.spec import ArraySpec
 from chunkflow.devices import rates
-from chunkflow.devices.numpy import NumpyDevice
-from chunkflow.grid import Grid, Turns
-from chunkflow.memory import rounded
-from chunkflow.ops import gemm, notation, product
-from chunkflow.ops.blockwise import Along, Output
-from chunkflow.ops.product import Contraction, Labels, contraction
-from chunkflow.plan import Plan
-from chunkflow.planner import make_plan
-from chunkflow.problem import Problem
-from chunkflow.spec import ArraySpec
+from chunkflow.devices.cpu.device import NumpyDevice
+from chunkflow.engine import trial
+from chunkflow.kernels.linalg import gemm, product
+from chunkflow.kernels.linalg import labels as notation
+from chunkflow.kernels.linalg.product import Contraction, Labels, contraction
+from chunkflow.planner import matmul_schedule, matmul_search
+from chunkflow.planner import search as planner
+from chunkflow.planner.candidate import Problem
+from chunkflow.planner.cost import PANEL, Machine
+from chunkflow.planner.plan import Plan
+from chunkflow.planner.search import make_plan
 from chunkflow.testing import CountingSource
 
 FLOATS = ("f2", "f4", "f8", "c8", "c16")
@@ -414,9 +419,9 @@ def test_a_product_reads_what_its_plan_says(mode: str, shape: tuple[int, int, in
 
 
 def test_a_product_is_tried_by_each_thread_for_arrays_of_one_layout(monkeypatch: pytest.MonkeyPatch) -> None:
-    device, real = NumpyDevice(), calibrate.calibrate
+    device, real = NumpyDevice(), trial.calibrate
     tried = MagicMock(wraps=lambda *args, **kwargs: replace(real(*args, **kwargs), workspace=1.0))
-    monkeypatch.setattr(calibrate, "calibrate", tried)
+    monkeypatch.setattr(trial, "calibrate", tried)
 
     def trials(*arrays: np.ndarray) -> int:
         before = tried.call_count
@@ -453,7 +458,9 @@ def test_the_first_tiles_take_turns_while_an_operand_is_loaded() -> None:
     assert rows[-1] < rows[0], "the last one's way back is awaited"
     assert plan.memory.total <= plan.budget
     multiplied = math.prod(plan.block) / A_GPU.products
-    assert turns.LONG * PANEL <= multiplied < 2 * turns.LONG * PANEL, "a tile is added to no more often than it must"
+    assert matmul_schedule.LONG * PANEL <= multiplied < 2 * matmul_schedule.LONG * PANEL, (
+        "a tile is added to no more often than it must"
+    )
     assert f"first   {plan.turns.together} tiles in turn" in str(plan)
     order = [(step.index[0], step.index[2]) for step in plan.steps()]
     panels = plan.grid.counts[2]
@@ -788,11 +795,11 @@ def test_where_memory_is_shared_less_of_it_is_worth_a_little_time() -> None:
     plan = planned(notation.matmul(shapes), shapes, 16 << 30, machine=rates.cpu(2))
     assert plan.budget == 16 << 30
     most = plan.memory.total
-    faster = search._fastest(
+    faster = matmul_search._fastest(
         Problem(plan.op, plan.operands, plan.outputs, plan.machine, 16 << 30, 0.0, 0, frozenset(), (0, 1, 2)),
         [3840] * 3,
         [[1] * 3],
     )
     best = min((p for _, p in faster), key=lambda p: p.estimate.seconds)
     assert most <= 3 * best.memory.total // 4
-    assert plan.estimate.seconds <= search.SHARED_LESS * best.estimate.seconds
+    assert plan.estimate.seconds <= matmul_search.SHARED_LESS * best.estimate.seconds

@@ -26,19 +26,21 @@ from hypothesis import strategies as st
 from positions import at_positions
 
 import chunkflow as cf
-from chunkflow import crews, grid
-from chunkflow.devices import line, moving
-from chunkflow.devices.base import Edge, HostSlot
-from chunkflow.devices.numpy import NumpyPool
+from chunkflow.core import grid
+from chunkflow.core.grid import pieces, placed
+from chunkflow.core.spec import Run
+from chunkflow.devices import job_queue
+from chunkflow.devices import mover as moving
+from chunkflow.devices.cpu.device import NumpyPool
+from chunkflow.devices.protocol import Edge, HostSlot
+from chunkflow.engine.staged import workers
 from chunkflow.errors import DeviceError
-from chunkflow.grid import pieces, placed
-from chunkflow.spec import Run
-from chunkflow.stores.array import ArraySink, ArraySource
-from chunkflow.stores.file import FileSource, Strided
-from chunkflow.stores.layout import swapped
-from chunkflow.stores.zarrchunks import Chunks
+from chunkflow.stores.file.strided import FileSource, Strided
+from chunkflow.stores.memory import ArraySink, ArraySource
+from chunkflow.stores.strides import swapped
+from chunkflow.stores.zarr.chunks import Chunks
+from chunkflow.system.thread_pool import Borrowed
 from chunkflow.testing import CountingSource, filled
-from chunkflow.threads import Borrowed
 
 compiled = pytest.mark.skipif(not BUILT, reason="built without a C compiler")
 OTHER = np.dtype("f4").newbyteorder("S")
@@ -112,9 +114,9 @@ def test_tiles_go_through_them(kind: str, shape: tuple[int, ...], row: int, data
     inner = (*[slice(1, n + 1) for n in shape], slice(3, row + 3))
     chunks = (*(data.draw(st.integers(1, n)) for n in shape), data.draw(st.integers(32, row)))
     with pytest.MonkeyPatch.context() as patch, tempfile.TemporaryDirectory() as directory:
-        patch.setattr("chunkflow.stores.filesink.FEW_CORES", 0)
-        patch.setattr("chunkflow.stores.file.LEAST_READ", 1 if kind == "positions" else 1 << 30)
-        patch.setattr("chunkflow.stores.filesink.LEAST_READ", 1 if kind == "positions" else 1 << 30)
+        patch.setattr("chunkflow.stores.file.strided_sink.FEW_CORES", 0)
+        patch.setattr("chunkflow.stores.file.strided.LEAST_READ", 1 if kind == "positions" else 1 << 30)
+        patch.setattr("chunkflow.stores.file.strided_sink.LEAST_READ", 1 if kind == "positions" else 1 << 30)
         if kind == "positions":
             at_positions(patch)
         x, y = whole.copy(), np.zeros_like(whole)
@@ -406,7 +408,7 @@ def test_results_go_to_any_address(offset: int, rows: int, width: int) -> None:
 
 
 @compiled
-@pytest.mark.parametrize("threads", [1, line.MOVERS - 1, line.MOVERS + 6])
+@pytest.mark.parametrize("threads", [1, job_queue.MOVERS - 1, job_queue.MOVERS + 6])
 def test_any_number_of_threads_moves_shares(threads: int) -> None:
     x = filled((400, 700), "f4")
     used = CompiledDevice(machine=machine(staged=True, threads=threads))
@@ -441,7 +443,7 @@ def test_what_goes_wrong_in_a_line_ends_the_run(times: bool, monkeypatch: pytest
 @pytest.mark.parametrize("times", [False, True])
 def test_what_a_line_cannot_move_python_does(direction: str, times: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of some blocks the store says that they lie in a file that can be neither read nor written."""
-    nowhere, found = os.open(os.devnull, os.O_RDONLY), crews.run_of
+    nowhere, found = os.open(os.devnull, os.O_RDONLY), workers.run_of
 
     def run_of(store: Any, region: Any) -> Run | None:
         run = found(store, region)
@@ -449,7 +451,7 @@ def test_what_a_line_cannot_move_python_does(direction: str, times: bool, monkey
         wrong = region[0].start % 3 == 1 and direction in ("both", "up" if up else "down")
         return Run(0, fd=nowhere) if wrong else run
 
-    monkeypatch.setattr(crews, "run_of", run_of)
+    monkeypatch.setattr(workers, "run_of", run_of)
     x, used = filled((200, 700), "f4"), device()
     options: dict[str, Any] = {"device": used, "budget": 100_000, "chunks": (1, -1), "dtype": "f4", "workspace": 0}
     try:
@@ -512,7 +514,7 @@ def test_a_wait_that_is_left_out_shows(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_uploads_of_a_line_that_nobody_waits_for_show(monkeypatch: pytest.MonkeyPatch) -> None:
     kept: list[np.ndarray] = []
     monkeypatch.setattr(NumpyPool, "adopt", lambda pool, array: kept.append(array))
-    monkeypatch.setattr(line.Job, "movers", [])
+    monkeypatch.setattr(job_queue.Job, "movers", [])
     x = filled((400, 700), "f4")
     got = cf.map(np.negative, x, device=device("lazy"), budget=100_000, dtype="f4", workspace=0)
     assert not np.array_equal(got, -x)
@@ -671,7 +673,7 @@ def test_a_thread_that_begins_after_an_interrupt_touches_nothing(crew: str, monk
 
     source, out = CountingSource(filled((90, 700), "f4")), np.full((90, 700), 7, "f4")
     with monkeypatch.context() as patch:
-        patch.setattr("chunkflow.crews.Borrowed", Late)
+        patch.setattr("chunkflow.engine.staged.workers.Borrowed", Late)
         with pytest.raises(KeyboardInterrupt):
             cf.map(np.negative, source, out=out, device=device("eager"), budget=100_000, dtype="f4", workspace=0)
     read = source.bytes_read
@@ -685,8 +687,8 @@ def test_a_thread_that_begins_after_an_interrupt_touches_nothing(crew: str, monk
 
 @compiled
 def test_a_mapped_file_that_shrinks_is_a_write_error(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr("chunkflow.stores.filesink.FEW_CORES", 0)
-    monkeypatch.setattr("chunkflow.stores.filesink._file_system", lambda fd: "tmpfs")
+    monkeypatch.setattr("chunkflow.stores.file.strided_sink.FEW_CORES", 0)
+    monkeypatch.setattr("chunkflow.stores.file.strided_sink._file_system", lambda fd: "tmpfs")
     np.ones((200, 700), "f4").tofile(tmp_path / "y.bin")
     out, downloads = np.memmap(tmp_path / "y.bin", "f4", "r+", shape=(200, 700)), iter(range(1000))
 
@@ -746,18 +748,18 @@ def test_other_tables_are_refused() -> None:
 
 @compiled
 def test_a_line_is_a_queue() -> None:
-    one, moved = line.Line(int), SimpleNamespace(share=None)
+    one, moved = job_queue.Line(int), SimpleNamespace(share=None)
     tables = moving.Tables(np.zeros((1, 5), np.int64), np.zeros((1, 7), np.int64), True, 0)
     share = moving.Share(tables, Run(0), 0)
-    assert one.take(wait=False) == line.Served(line.NOTHING)
+    assert one.take(wait=False) == job_queue.Served(job_queue.NOTHING)
     first = one.job(moved, share, 2, [], [])
-    assert one.take(wait=False) == line.Served(line.NOTHING), "it is not put yet"
+    assert one.take(wait=False) == job_queue.Served(job_queue.NOTHING), "it is not put yet"
     first.put()
     one.token()
     second = one.job(moved, share, 1, [], [])
     second.put()
     one.over()
-    expected = [line.SHARE, line.SHARE, line.TOKEN, line.SHARE, line.OVER, line.OVER]
+    expected = [job_queue.SHARE, job_queue.SHARE, job_queue.TOKEN, job_queue.SHARE, job_queue.OVER, job_queue.OVER]
     assert [one.take(wait=True).what for _ in expected] == expected
     first.arrive()
     assert not first.is_done
@@ -770,7 +772,7 @@ def test_a_line_is_a_queue() -> None:
 
 @compiled
 def test_a_job_that_is_given_up_leaves_its_line() -> None:
-    one, moved = line.Line(int), SimpleNamespace(share=None)
+    one, moved = job_queue.Line(int), SimpleNamespace(share=None)
     tables = moving.Tables(np.zeros((1, 5), np.int64), np.zeros((1, 7), np.int64), True, 0)
     jobs = [one.job(moved, moving.Share(tables, Run(0), 0), 1, [], []) for _ in range(3)]
     for job in jobs:
@@ -779,14 +781,14 @@ def test_a_job_that_is_given_up_leaves_its_line() -> None:
     del jobs[2], jobs[0], job
     assert one.job(moved, moving.Share(tables, Run(0), 0), 0, [], []).is_done, "of nothing"
     one.token()
-    assert moving.staging.take(one._line, False)[0] == line.SHARE
-    assert one.take(wait=False).what == line.TOKEN
-    assert one.take(wait=False).what == line.NOTHING
+    assert moving.staging.take(one._line, False)[0] == job_queue.SHARE
+    assert one.take(wait=False).what == job_queue.TOKEN
+    assert one.take(wait=False).what == job_queue.NOTHING
 
 
 @compiled
 def test_a_line_forgets_what_is_done() -> None:
-    one, moved = line.Line(int), SimpleNamespace(share=None)
+    one, moved = job_queue.Line(int), SimpleNamespace(share=None)
     tables = moving.Tables(np.zeros((1, 5), np.int64), np.zeros((1, 7), np.int64), True, 0)
     for _ in range(20):
         job = one.job(moved, moving.Share(tables, Run(0), 0), 1, [], [])
@@ -799,7 +801,7 @@ def test_a_line_forgets_what_is_done() -> None:
 @compiled
 def test_waiting_for_a_job_can_be_interrupted() -> None:
     tables = moving.Tables(np.zeros((1, 5), np.int64), np.zeros((1, 7), np.int64), True, 0)
-    job = line.Line(int).job(SimpleNamespace(share=None), moving.Share(tables, Run(0), 0), 1, [], [])
+    job = job_queue.Line(int).job(SimpleNamespace(share=None), moving.Share(tables, Run(0), 0), 1, [], [])
     threading.Timer(0.02, signal.raise_signal, [signal.SIGINT]).start()
     with pytest.raises(KeyboardInterrupt):
         job.wait(Edge.STORED)

@@ -19,12 +19,12 @@ from decoders import Decodes
 from devices import machine, same
 
 import chunkflow as cf
-from chunkflow import compiled
-from chunkflow.batches import ROWS
-from chunkflow.devices import nvcomp
-from chunkflow.devices.base import Decoder
-from chunkflow.devices.numpy import NumpyDevice
+from chunkflow.devices.cpu.device import NumpyDevice
+from chunkflow.devices.cuda import nvcomp
+from chunkflow.devices.protocol import Decoder
 from chunkflow.errors import DeviceError
+from chunkflow.planner.decode_batch import ROWS
+from chunkflow.system import native
 
 STREAM = 77
 
@@ -150,7 +150,7 @@ def installed(monkeypatch: pytest.MonkeyPatch, **options: Any) -> dict[str, Libr
     return found
 
 
-@pytest.mark.skipif(compiled.chunks is None, reason="built without a C compiler")
+@pytest.mark.skipif(native.chunks is None, reason="built without a C compiler")
 @pytest.mark.parametrize("codec", nvcomp.CODECS)
 def test_batches_come_to_the_library(codec: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     libraries, device, x = installed(monkeypatch), Gpu(), np.arange(3000.0).reshape(50, 60)

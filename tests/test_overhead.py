@@ -18,8 +18,8 @@ from devices import MODES, at_work, machine, same
 from positions import at_positions
 
 import chunkflow as cf
-from chunkflow import calibrate
-from chunkflow.devices.numpy import NumpyDevice
+from chunkflow.devices.cpu.device import NumpyDevice
+from chunkflow.engine import trial
 from chunkflow.testing import filled
 
 LATE = 2 * 3 * 2
@@ -143,13 +143,13 @@ def test_the_function_is_called_once_more_than_there_are_blocks() -> None:
 
 def trials(monkeypatch: pytest.MonkeyPatch, workspaces: Iterator[float]) -> MagicMock:
     """Calls of a function before its runs, of which nobody knows any yet; what they allocate is given."""
-    real = calibrate.calibrate
+    real = trial.calibrate
 
-    def tried(*args: Any, **kwargs: Any) -> calibrate.Calibration:
+    def tried(*args: Any, **kwargs: Any) -> trial.Calibration:
         return replace(real(*args, **kwargs), workspace=next(workspaces), state=(8.0,))
 
-    monkeypatch.setattr(calibrate, "_known", calibrate._Known())
-    monkeypatch.setattr(calibrate, "calibrate", mock := MagicMock(wraps=tried))
+    monkeypatch.setattr(trial, "_known", trial._Known())
+    monkeypatch.setattr(trial, "calibrate", mock := MagicMock(wraps=tried))
     return mock
 
 

@@ -18,11 +18,11 @@ from hypothesis import strategies as st
 from scipy import ndimage
 
 import chunkflow as cf
-from chunkflow.devices.base import Done, Edge
-from chunkflow.devices.numpy import NumpyDevice, NumpyPool
+from chunkflow.devices.cpu.device import NumpyDevice, NumpyPool
+from chunkflow.devices.protocol import Done, Edge
+from chunkflow.engine.transfer import Loaded
 from chunkflow.errors import ArgumentError, ArgumentTypeError, BudgetError, RaceError, ResultError
-from chunkflow.staging import Loaded
-from chunkflow.stores.array import ArraySink
+from chunkflow.stores.memory import ArraySink
 from chunkflow.testing import CountingSource, FailingArray
 
 NUMPY_MODE = {"nearest": "edge", "reflect": "symmetric", "mirror": "reflect", "periodic": "wrap"}
@@ -353,7 +353,7 @@ def test_memory_that_runs_out_while_a_halo_is_made_is_an_error(step: str, monkey
             raise MemoryError("no room")
         real(self, *args)
 
-    monkeypatch.setattr("chunkflow.devices.numpy._EagerLane.call", call)
+    monkeypatch.setattr("chunkflow.devices.cpu.device._EagerLane.call", call)
     monkeypatch.setattr(Loaded, step, failing)
     x = np.arange(200.0 * 64).reshape(200, 64)
     device = numpy_device("eager", staged=True, lanes=1)

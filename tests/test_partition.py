@@ -14,9 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import chunkflow as cf
-from chunkflow import partition
+from chunkflow.cluster import partition
+from chunkflow.cluster.partition import Partitioning, filled, partitioned, pass_of
 from chunkflow.errors import ArgumentError, UnsupportedError
-from chunkflow.partition import Partitioning, filled, partitioned, pass_of
 
 
 def cut(array: Any, size: int | str, sink: tuple[int, ...] | None = None) -> Partitioning:

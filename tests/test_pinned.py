@@ -6,7 +6,7 @@ from contextlib import nullcontext
 
 import pytest
 
-from chunkflow.devices.pinned import KeptSlots, PinnedSlot
+from chunkflow.devices.cuda.pinned import KeptSlots, PinnedSlot
 
 MIB = 1 << 20
 

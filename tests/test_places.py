@@ -16,8 +16,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import chunkflow as cf
+from chunkflow.api.labels import wrapped
 from chunkflow.errors import ArgumentError, ReadError
-from chunkflow.labels import wrapped
 from chunkflow.testing import CountingSource, filled
 
 # -- Outputs that lie where sources do -------------------------------------------------------------------------------

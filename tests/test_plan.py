@@ -16,22 +16,23 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 import chunkflow as cf
-from chunkflow import problem, stores
-from chunkflow.cost import Machine, Traffic, estimate
-from chunkflow.cuts import Cut, parts
-from chunkflow.devices.moving import tabled
-from chunkflow.devices.numpy import NumpyDevice
+from chunkflow import stores
+from chunkflow.core.grid import Grid, Piece, Region, Shape, placed, shape_of
+from chunkflow.core.halo import Boundary
+from chunkflow.core.memory import Projection, Ring, rounded, temporaries
+from chunkflow.core.nest import Along, Blockwise, Operand, Output
+from chunkflow.core.spec import ArraySpec
+from chunkflow.core.units import format_bytes, parse_bytes
+from chunkflow.devices.cpu.device import NumpyDevice
+from chunkflow.devices.mover import tabled
 from chunkflow.errors import ArgumentError, ArgumentTypeError, BudgetError
-from chunkflow.grid import Grid, Piece, Region, Shape, placed, shape_of
-from chunkflow.halo import Boundary
-from chunkflow.memory import Projection, Ring, rounded, temporaries
-from chunkflow.ops.blockwise import Along, Blockwise, Operand, Output
-from chunkflow.ops.map import nest
-from chunkflow.plan import Plan
-from chunkflow.planner import NEAR_TIE, make_plan
-from chunkflow.spec import ArraySpec
-from chunkflow.step import Step
-from chunkflow.units import format_bytes, parse_bytes
+from chunkflow.kernels.map import nest
+from chunkflow.planner import candidate
+from chunkflow.planner.cost import Machine, Traffic, estimate
+from chunkflow.planner.plan import Plan
+from chunkflow.planner.search import NEAR_TIE, make_plan
+from chunkflow.planner.step import Step
+from chunkflow.planner.transfer_cut import Cut, parts
 
 GPU = Machine(read=30e9, upload=50e9, compute=800e9, download=50e9, write=30e9, overhead=300e-6, page=2 << 20)
 SMALL = replace(GPU, overhead=1e-9, page=512, piece=256, host_limit=4096, threads=4)
@@ -457,7 +458,7 @@ def test_a_terabyte_is_planned_in_few_trials(chunks: Shape | None, monkeypatch: 
         tried.append(args)
         return estimate(*args)
 
-    monkeypatch.setattr(problem, "estimate", counted)
+    monkeypatch.setattr(candidate, "estimate", counted)
     x = spec((1 << 18, 1024, 1024), chunks=chunks)
     plan = make_plan(elementwise(x.shape), [x], [x], GPU, 4_000_000_000)
     assert x.nbytes > 1e12

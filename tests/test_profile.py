@@ -14,9 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import chunkflow as cf
-from chunkflow import trace
+from chunkflow.engine import trace
+from chunkflow.engine.observe.profile import Busy, Profile, Report, StageReport
 from chunkflow.errors import ChunkflowError
-from chunkflow.profile import Busy, Profile, Report, StageReport
 
 # Whole numbers, so that sums are exact and any order of adding gives the same seconds.
 SPANS = st.lists(st.tuples(st.integers(0, 60), st.integers(0, 60)).map(lambda s: (min(s), max(s))))

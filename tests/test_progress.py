@@ -10,9 +10,9 @@ from types import SimpleNamespace
 
 import pytest
 
+from chunkflow.engine.observe.progress import ProgressLike, make
+from chunkflow.engine.trace import Trace
 from chunkflow.errors import ArgumentTypeError
-from chunkflow.progress import ProgressLike, make
-from chunkflow.trace import Trace
 
 
 def run(progress: ProgressLike, bytes_in: int = 200, bytes_out: int = 100) -> None:

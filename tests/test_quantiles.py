@@ -16,9 +16,9 @@ from hypothesis.extra import numpy as npst
 
 import chunkflow as cf
 from chunkflow import errors
-from chunkflow.ops.keys import from_keys, to_keys
-from chunkflow.ops.quantile import METHODS, rule
-from chunkflow.quantiles import median, percentile, quantile, unique
+from chunkflow.api.statistics.quantile import median, percentile, quantile, unique
+from chunkflow.kernels.statistics.quantile import METHODS, rule
+from chunkflow.kernels.statistics.radix_keys import from_keys, to_keys
 from chunkflow.testing import CountingSource
 
 FLOATS = ("f2", "f4", "f8")

@@ -15,13 +15,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chunkflow import Budget, errors
-from chunkflow.grid import Region, shape_of
-from chunkflow.joining import MODES, concatenate, pad, stack
-from chunkflow.ops import rearrange as ops
-from chunkflow.rearrange import copy, flip, repeat, roll, transpose
-from chunkflow.rechunking import rechunk, rechunk_plan
-from chunkflow.run import plan_of
-from chunkflow.stores.zarr import ZarrSink, ZarrSource
+from chunkflow.api.operation import plan_of
+from chunkflow.api.rearrange.join import MODES, concatenate, pad, stack
+from chunkflow.api.rearrange.rearrange import copy, flip, repeat, roll, transpose
+from chunkflow.api.rearrange.rechunk import rechunk, rechunk_plan
+from chunkflow.core import arrangement as ops
+from chunkflow.core.grid import Region, shape_of
+from chunkflow.stores.zarr.array import ZarrSink, ZarrSource
 from chunkflow.testing import CountingSource, FailingArray, filled
 
 DTYPES = ("?", "i1", "u2", "i8", "f2", "f4", "f8", "c16", ">f4")

@@ -18,7 +18,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import chunkflow as cf
-from chunkflow import errors, extremes, nanreductions, reductions
+from chunkflow import errors
+from chunkflow.api.reductions import extremes, sums
+from chunkflow.api.reductions import nan as nanreductions
 from chunkflow.testing import CountingSource, filled
 
 INEXACT = ("sum", "prod", "mean", "var", "std", "nansum", "nanprod", "nanmean", "nanvar", "nanstd")
@@ -35,7 +37,7 @@ some = settings(
 
 def ours(name: str) -> Callable[..., Any]:
     """The reduction of that name."""
-    for module in (reductions, extremes, nanreductions):
+    for module in (sums, extremes, nanreductions):
         if hasattr(module, name):
             return getattr(module, name)  # type: ignore[no-any-return]
     raise AttributeError(name)
@@ -137,7 +139,7 @@ def test_random_averages_equal_numpys(place: Place, case: Any, dtype: str, sprea
     if not along:
         return
     expected = by_numpy(np.average, x, axis=along if axis is not None else None, weights=weights, keepdims=keepdims)
-    got = run(place, reductions.average, x, axis=axis, weights=weights, keepdims=keepdims, chunks=chunks, budget=budget)
+    got = run(place, sums.average, x, axis=axis, weights=weights, keepdims=keepdims, chunks=chunks, budget=budget)
     close(got, expected, scale=10.0)
 
 
@@ -177,8 +179,8 @@ def test_a_dtype_may_be_asked_for(place: Place, name: str, dtype: str) -> None:
 @checked
 def test_an_integer_dtype_takes_whole_numbers(place: Place) -> None:
     x = np.array([[0.6, 1.7], [2.9, -3.2]])
-    same(run(place, reductions.sum, x, axis=0, dtype="i4"), np.sum(x, axis=0, dtype="i4"))
-    same(run(place, reductions.mean, x, axis=0, dtype="i4"), np.mean(x, axis=0, dtype="i4"))
+    same(run(place, sums.sum, x, axis=0, dtype="i4"), np.sum(x, axis=0, dtype="i4"))
+    same(run(place, sums.mean, x, axis=0, dtype="i4"), np.mean(x, axis=0, dtype="i4"))
 
 
 @everywhere
@@ -312,7 +314,7 @@ def test_a_mean_along_an_axis_is_the_nearest_number() -> None:
     x = (np.random.default_rng(1).standard_normal((400, 50, 60)) + 1e4).astype("f4")
     for axis in (0, 1, 2):
         exact = np.mean(x.astype("g"), axis=axis).astype("f4")
-        same(reductions.mean(x, axis=axis, device="cpu", budget="400kB"), exact)
+        same(sums.mean(x, axis=axis, device="cpu", budget="400kB"), exact)
 
 
 @everywhere
@@ -370,12 +372,12 @@ def test_from_a_zarr_array_into_a_path(place: Place, suffix: str, tmp_path: Path
         assert out.exists()
         close(np.asarray(got[...]), getattr(np, name)(x, axis=1), scale=10)
     memory = np.zeros((1, 30, 1), "f8")
-    assert run(place, reductions.sum, source, axis=(0, -1), keepdims=True, out=memory, budget=20_000) is memory
+    assert run(place, sums.sum, source, axis=(0, -1), keepdims=True, out=memory, budget=20_000) is memory
     np.testing.assert_allclose(memory, x.sum(axis=(0, 2), dtype="f8", keepdims=True), rtol=1e-6, atol=1e-4)
 
 
 def test_explain_shows_the_plan() -> None:
-    plan = cf.explain(reductions.mean, np.ones((100, 100), "f4"), axis=0, budget="100kB", device="cpu")
+    plan = cf.explain(sums.mean, np.ones((100, 100), "f4"), axis=0, budget="100kB", device="cpu")
     assert plan.bytes_in == 40_000
     assert plan.memory.total <= plan.budget
 
@@ -403,7 +405,7 @@ def test_a_reduction_of_ones_own(place: Place) -> None:
     for axis in (None, 0, (0, 2), (1,)):
         for keepdims in (False, True):
             options = {"axis": axis, "keepdims": keepdims}
-            got = run(place, reductions.reduction, x, chunk, aggregate, combine, chunks=(5, 4, 7), **options)
+            got = run(place, sums.reduction, x, chunk, aggregate, combine, chunks=(5, 4, 7), **options)
             expected = np.sqrt(np.sum(x * x, **options)) + np.max(x, **options)
             np.testing.assert_allclose(got, expected, rtol=1e-12)
             assert np.shape(got) == np.shape(expected)
@@ -416,11 +418,9 @@ def test_aggregate_also_combines(place: Place) -> None:
     def total(x: Any, axis: Any, keepdims: bool) -> Any:
         return x.sum(axis=axis, keepdims=keepdims)
 
-    same(run(place, reductions.reduction, x, total, total, axis=1, chunks=(5, 4)), x.sum(axis=1))
-    same(
-        run(place, reductions.reduction, x, total, total, axis=1, chunks=(5, 4), dtype="f4"), x.sum(axis=1).astype("f4")
-    )
-    same(run(place, reductions.reduction, x, total, total, chunks=(5, 4)), x.sum())
+    same(run(place, sums.reduction, x, total, total, axis=1, chunks=(5, 4)), x.sum(axis=1))
+    same(run(place, sums.reduction, x, total, total, axis=1, chunks=(5, 4), dtype="f4"), x.sum(axis=1).astype("f4"))
+    same(run(place, sums.reduction, x, total, total, chunks=(5, 4)), x.sum())
 
 
 # -- Refusals ------------------------------------------------------------------------------------------------
@@ -442,31 +442,31 @@ X = Untouched((4, 5))
 @pytest.mark.parametrize(
     ("call", "error", "says"),
     [
-        (lambda: reductions.sum(X, axis=2), errors.ArgumentError, "axis=2"),
-        (lambda: reductions.sum(X, axis=(0, -2)), errors.ArgumentError, "twice"),
-        (lambda: reductions.sum(X, axis=1.5), errors.ArgumentTypeError, "1.5"),
-        (lambda: reductions.sum(X, dtype="U3"), errors.ArgumentTypeError, "numeric"),
-        (lambda: reductions.sum(X, dtype="nonsense"), errors.ArgumentTypeError, "nonsense"),
-        (lambda: reductions.sum(Untouched((3,), "c8"), dtype="f4"), errors.ArgumentTypeError, "imaginary"),
-        (lambda: reductions.sum(X, chunks=(1, 2, 3)), errors.ArgumentError, "3 entries"),
-        (lambda: reductions.sum(X, chunks=(0, 1)), errors.ArgumentError, "at least one"),
-        (lambda: reductions.sum(X, chunk=3), TypeError, "chunk"),
-        (lambda: reductions.var(X, ddof="1"), errors.ArgumentTypeError, "ddof"),
-        (lambda: reductions.var(X, ddof=np.nan), errors.ArgumentError, "finite"),
-        (lambda: reductions.var(X, dtype="i4"), errors.ArgumentTypeError, "floating"),
+        (lambda: sums.sum(X, axis=2), errors.ArgumentError, "axis=2"),
+        (lambda: sums.sum(X, axis=(0, -2)), errors.ArgumentError, "twice"),
+        (lambda: sums.sum(X, axis=1.5), errors.ArgumentTypeError, "1.5"),
+        (lambda: sums.sum(X, dtype="U3"), errors.ArgumentTypeError, "numeric"),
+        (lambda: sums.sum(X, dtype="nonsense"), errors.ArgumentTypeError, "nonsense"),
+        (lambda: sums.sum(Untouched((3,), "c8"), dtype="f4"), errors.ArgumentTypeError, "imaginary"),
+        (lambda: sums.sum(X, chunks=(1, 2, 3)), errors.ArgumentError, "3 entries"),
+        (lambda: sums.sum(X, chunks=(0, 1)), errors.ArgumentError, "at least one"),
+        (lambda: sums.sum(X, chunk=3), TypeError, "chunk"),
+        (lambda: sums.var(X, ddof="1"), errors.ArgumentTypeError, "ddof"),
+        (lambda: sums.var(X, ddof=np.nan), errors.ArgumentError, "finite"),
+        (lambda: sums.var(X, dtype="i4"), errors.ArgumentTypeError, "floating"),
         (lambda: extremes.max(Untouched((0, 5)), axis=0), errors.ArgumentError, r"\(0, 5\)"),
         (lambda: extremes.argmin(Untouched((4, 0))), errors.ArgumentError, "argmin of no elements"),
         (lambda: extremes.argmax(X, axis=(0, 1)), errors.ArgumentTypeError, "int or None"),
         (lambda: extremes.ptp(Untouched((3,), "?")), errors.ArgumentTypeError, "bools"),
-        (lambda: reductions.average(X, weights=Untouched((4,))), errors.ArgumentTypeError, "axis="),
-        (lambda: reductions.average(X, axis=1, weights=Untouched((4,))), errors.ArgumentError, r"\(5,\)"),
-        (lambda: reductions.average(X, weights=3), errors.ArgumentTypeError, "weights=3"),
+        (lambda: sums.average(X, weights=Untouched((4,))), errors.ArgumentTypeError, "axis="),
+        (lambda: sums.average(X, axis=1, weights=Untouched((4,))), errors.ArgumentError, r"\(5,\)"),
+        (lambda: sums.average(X, weights=3), errors.ArgumentTypeError, "weights=3"),
         (lambda: extremes.norm(X, ord=2), errors.ArgumentError, "singular values"),
         (lambda: extremes.norm(X, ord="nuc"), errors.ArgumentError, "singular values"),
         (lambda: extremes.norm(X, ord=3), errors.ArgumentError, "has no meaning"),
         (lambda: extremes.norm(X, ord="fro", axis=0), errors.ArgumentError, "vectors"),
         (lambda: extremes.norm(Untouched((2, 3, 4)), ord=1), errors.ArgumentError, "one or two axes"),
-        (lambda: reductions.reduction(X, 3, np.sum), errors.ArgumentTypeError, "chunk"),
+        (lambda: sums.reduction(X, 3, np.sum), errors.ArgumentTypeError, "chunk"),
     ],
 )
 def test_what_cannot_be_is_refused_before_anything_is_read(call: Any, error: Any, says: str) -> None:
@@ -492,7 +492,7 @@ def test_partial_results_may_be_views_of_their_blocks_or_a_buffer(place: Place, 
         return {"last": found} if named and keepdims else found
 
     x = filled((30, 5), "f8")
-    got = run(place, reductions.reduction, CountingSource(x), chunk, total, axis=0, chunks=(1, -1))
+    got = run(place, sums.reduction, CountingSource(x), chunk, total, axis=0, chunks=(1, -1))
     same(place.host(got), x.sum(axis=0))
 
 
@@ -501,9 +501,9 @@ def test_weights_that_sum_to_zero(place: Place) -> None:
     x = np.ones((4, 6))
     balanced = np.array([1.0, -1, 1, -1, 1, -1])
     with pytest.raises(ZeroDivisionError, match="sum to zero"):
-        run(place, reductions.average, x, axis=1, weights=balanced, chunks=(4, 2))
+        run(place, sums.average, x, axis=1, weights=balanced, chunks=(4, 2))
     balanced[0] = 2  # a part of the weights may sum to zero
-    np.testing.assert_allclose(run(place, reductions.average, x, axis=1, weights=balanced, chunks=(4, 2)), 1)
+    np.testing.assert_allclose(run(place, sums.average, x, axis=1, weights=balanced, chunks=(4, 2)), 1)
 
 
 @checked

@@ -9,9 +9,9 @@ import pytest
 from devices import MODES, at_work, checking, machine, numpy_device, same
 
 import chunkflow as cf
-from chunkflow.devices.base import Edge
-from chunkflow.devices.clock import ClockDevice
-from chunkflow.devices.numpy import NumpyDevice, NumpyEvent
+from chunkflow.devices.cpu.device import NumpyDevice, NumpyEvent
+from chunkflow.devices.protocol import Edge
+from chunkflow.devices.race_detector import ClockDevice
 from chunkflow.errors import RaceError
 from chunkflow.testing import CountingSource, filled
 

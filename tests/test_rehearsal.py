@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 
 import chunkflow as cf
-from chunkflow.plan import Plan
-from chunkflow.rehearsal import CALLS, Calls, Seen, _at_once, _Frame, framed
+from chunkflow.engine.observe.rehearsal import CALLS, Calls, Seen, _at_once, _Frame, framed
+from chunkflow.planner.plan import Plan
 
 
 def test_each_thread_is_at_it_until_all_have_enough() -> None:
@@ -119,7 +119,7 @@ def test_what_is_read_into_blocks_with_halos_and_what_they_take_over(volume: str
 
 def test_a_few_blocks_stand_for_all(volume: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """What is seen counts as often as there are such bytes; what nothing was seen of, as if it were read."""
-    monkeypatch.setattr("chunkflow.rehearsal._at_once", lambda each: each[0]()[1])
+    monkeypatch.setattr("chunkflow.engine.observe.rehearsal._at_once", lambda each: each[0]()[1])
 
     def times(chunks: tuple[int, ...]) -> tuple[float, float]:
         options = {"depth": 1, "boundary": "nearest", "chunks": chunks, "device": "cpu", "analyze": True}

@@ -15,9 +15,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kernels import CTYPE_OF, built, needs_compiler
 
-from chunkflow.devices.rims import filler
-from chunkflow.halo import Boundary, assign, reach
-from chunkflow.ops.chain import Parameters
+from chunkflow.core.halo import Boundary, assign, reach
+from chunkflow.devices.cuda.halo_fill import filler
+from chunkflow.kernels.fusion.codegen import Parameters
 from chunkflow.testing import filled
 
 pytestmark = needs_compiler
@@ -75,7 +75,7 @@ def test_rims_are_what_slices_would_give(
         start = data.draw(st.integers(0, extent - 1))
         stop = data.draw(st.integers(start + 1, extent))
         before, behind = (data.draw(st.integers(0, extent - (kind == "mirror"))) for _ in range(2))
-        if kind in ("reflect", "mirror"):  # see `chunkflow.ops.overlap`: a block holds what is mirrored
+        if kind in ("reflect", "mirror"):  # see `chunkflow.kernels.stencil.overlap`: a block holds what is mirrored
             before = behind
         region.append(reach(slice(start, stop), (before, behind), extent, kind))
         extents.append(extent)

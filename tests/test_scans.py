@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chunkflow import errors
-from chunkflow.scans import cumprod, cumsum, diff, maximum_accumulate, minimum_accumulate
+from chunkflow.api.scan import cumprod, cumsum, diff, maximum_accumulate, minimum_accumulate
 from chunkflow.testing import CountingSource, filled
 
 REFERENCE: dict[Any, Any] = {

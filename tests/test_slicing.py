@@ -13,7 +13,7 @@ import pytest
 from devices import same
 
 import chunkflow as cf
-from chunkflow.graph import Node, Op
+from chunkflow.graph.nodes import Node, Op
 
 VECTOR, OTHER = np.arange(4.0), np.arange(3.0)
 

@@ -15,8 +15,8 @@ import pytest
 from devices import numpy_device
 
 import chunkflow as cf
-from chunkflow import threads
-from chunkflow.threads import Borrowed
+from chunkflow.system import thread_pool
+from chunkflow.system.thread_pool import Borrowed
 
 Waiting = tuple[threading.Thread, SimpleQueue[Borrowed | None]]
 
@@ -43,7 +43,7 @@ def until(condition: Callable[[], bool]) -> None:
 def idle(monkeypatch: pytest.MonkeyPatch) -> list[object]:
     """Of the test's own threads those that wait."""
     mine: list[object] = []
-    monkeypatch.setattr(threads, "_idle", mine)
+    monkeypatch.setattr(thread_pool, "_idle", mine)
     return mine
 
 
@@ -70,7 +70,7 @@ def test_as_many_threads_as_run_at_once(idle: list[object]) -> None:
 
 
 def test_a_thread_that_nobody_wants_ends(idle: list[object], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(threads, "KEPT", 0.01)
+    monkeypatch.setattr(thread_pool, "KEPT", 0.01)
     before = threading.active_count()
     run(lambda: None)
     until(lambda: threading.active_count() <= before)
@@ -78,7 +78,7 @@ def test_a_thread_that_nobody_wants_ends(idle: list[object], monkeypatch: pytest
 
 
 def test_a_thread_that_is_wanted_just_when_it_would_end_stays(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(threads, "KEPT", 0.01)
+    monkeypatch.setattr(thread_pool, "KEPT", 0.01)
     waiting: list[Waiting] = []
 
     class Taken(list[Waiting]):
@@ -89,7 +89,7 @@ def test_a_thread_that_is_wanted_just_when_it_would_end_stays(monkeypatch: pytes
             waiting.append(here)
             raise ValueError
 
-    monkeypatch.setattr(threads, "_idle", Taken())
+    monkeypatch.setattr(thread_pool, "_idle", Taken())
     first = run(lambda: None)
     until(lambda: len(waiting) == 1)
     late = Borrowed(lambda: None, (), "late")
@@ -115,7 +115,7 @@ def test_runs_follow_one_another_with_the_same_threads(idle: list[object], monke
             lent.append(self)
             super().start()
 
-    monkeypatch.setattr("chunkflow.crews.Borrowed", Noted)
+    monkeypatch.setattr("chunkflow.engine.staged.workers.Borrowed", Noted)
     runs = []
     for _ in range(2):
         lent.clear()

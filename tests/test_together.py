@@ -24,7 +24,7 @@ import dask.array as da  # noqa: E402
 
 import chunkflow as cf  # noqa: E402
 from chunkflow import dask as cd  # noqa: E402
-from chunkflow.grid import Region, shape_of  # noqa: E402
+from chunkflow.core.grid import Region, shape_of  # noqa: E402
 
 # Sums of these depend on their order: magnitudes differ by millions.
 RNG = np.random.default_rng(0)

@@ -20,8 +20,8 @@ import numpy as np
 import pytest
 from compiled import BUILT
 
-from chunkflow.devices import traced
-from chunkflow.devices.numpy import NumpyDevice
+from chunkflow.devices.cpu import allocations
+from chunkflow.devices.cpu.device import NumpyDevice
 
 ROOT = Path(__file__).resolve().parent.parent
 MIB = 1 << 20
@@ -34,8 +34,8 @@ Peak = Callable[[Callable[[], Any]], tuple[Any, int]]
 @pytest.fixture
 def untraced(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Calls are traced by Python, which does so neither before nor after."""
-    monkeypatch.setattr(traced, "_counted", None)
-    monkeypatch.setattr(traced, "_own", False)
+    monkeypatch.setattr(allocations, "_counted", None)
+    monkeypatch.setattr(allocations, "_own", False)
     tracemalloc.stop()
     yield
     tracemalloc.stop()
@@ -46,7 +46,7 @@ def peak(request: pytest.FixtureRequest) -> Peak:
     """The measurement with the compiled helper, and without it."""
     if request.param == "traced":
         request.getfixturevalue("untraced")
-    return traced.peak
+    return allocations.peak
 
 
 def run(code: str, *, compiled: bool = True, cwd: Path = ROOT) -> None:
@@ -140,21 +140,21 @@ def test_tracing_goes_on_until_a_call_is_alone_where_python_may_die_of_its_end(
     frames = {0: None}
     monkeypatch.setattr(sys, "_current_frames", lambda: frames)
     monkeypatch.setattr(sys, "version_info", (*version, "final", 0))
-    traced.peak(lambda: None)
+    allocations.peak(lambda: None)
     assert not tracemalloc.is_tracing()
     frames[1] = None
     for _ in range(2):
-        assert traced.peak(lambda: np.empty(MIB, np.uint8))[1] >= MIB
+        assert allocations.peak(lambda: np.empty(MIB, np.uint8))[1] >= MIB
         assert tracemalloc.is_tracing() is broken
     del frames[1]
-    assert traced.peak(lambda: np.empty(MIB, np.uint8))[1] >= MIB
+    assert allocations.peak(lambda: np.empty(MIB, np.uint8))[1] >= MIB
     assert not tracemalloc.is_tracing()
 
 
 @pytest.mark.usefixtures("untraced")
 def test_tracing_that_somebody_else_began_goes_on() -> None:
     tracemalloc.start()
-    assert traced.peak(lambda: np.empty(MIB, np.uint8))[1] >= MIB
+    assert allocations.peak(lambda: np.empty(MIB, np.uint8))[1] >= MIB
     assert tracemalloc.is_tracing()
 
 
@@ -213,7 +213,7 @@ def test_calls_of_several_threads_count_what_is_their_own() -> None:
                 barrier.wait(60)
                 kept.append(np.empty((i + 1) * n * 1000, np.uint8))
 
-        return traced.peak(work)[1]
+        return allocations.peak(work)[1]
 
     with ThreadPoolExecutor(number) as pool:
         assert list(pool.map(call, range(number))) == [(i + 1) * sum(range(1, 20)) * 1000 for i in range(number)]
@@ -228,7 +228,7 @@ def test_threads_that_a_function_starts_are_not_seen() -> None:
         thread.start()
         thread.join()
 
-    assert traced.peak(work)[1] == 0
+    assert allocations.peak(work)[1] == 0
 
 
 # -- What is counted -------------------------------------------------------------------------------------------
@@ -283,13 +283,13 @@ CASES: list[tuple[str, Callable[[], Any], int]] = [
 @built
 @pytest.mark.parametrize(("fn", "wanted"), [case[1:] for case in CASES], ids=[case[0] for case in CASES])
 def test_bytes_are_counted_to_the_last(fn: Callable[[], Any], wanted: int) -> None:
-    assert traced.peak(fn)[1] == wanted
-    assert traced.peak(fn)[1] == wanted
+    assert allocations.peak(fn)[1] == wanted
+    assert allocations.peak(fn)[1] == wanted
 
 
 @built
 def test_arrays_that_grow_as_they_are_made_count_what_they_came_to() -> None:
-    result, most = traced.peak(lambda: np.fromiter((float(i) for i in range(100_000)), float))
+    result, most = allocations.peak(lambda: np.fromiter((float(i) for i in range(100_000)), float))
     np.testing.assert_array_equal(result, np.arange(100_000.0))
     assert result.nbytes <= most <= 2 * result.nbytes
 
@@ -303,7 +303,7 @@ def test_blocks_are_aligned_as_well_as_elsewhere(nbytes: int) -> None:
             zeros.resize(3 * nbytes, refcheck=False)
         return [x.ctypes.data for pair in kept for x in pair]
 
-    assert all(address % 16 == 0 for address in traced.peak(addresses)[0])
+    assert all(address % 16 == 0 for address in allocations.peak(addresses)[0])
 
 
 # -- The handler -----------------------------------------------------------------------------------------------
@@ -317,20 +317,20 @@ def handler(array: np.ndarray | None = None) -> str:
 @built
 def test_the_handler_is_there_for_the_call_only() -> None:
     before = handler()
-    assert traced.peak(handler)[0] == "chunkflow"
-    assert traced.peak(lambda: traced.peak(handler) and handler())[0] == "chunkflow"
+    assert allocations.peak(handler)[0] == "chunkflow"
+    assert allocations.peak(lambda: allocations.peak(handler) and handler())[0] == "chunkflow"
     assert handler() == handler(np.empty(3)) == before
     with pytest.raises(ZeroDivisionError):
-        traced.peak(lambda: np.empty(3).size // 0)
+        allocations.peak(lambda: np.empty(3).size // 0)
     assert handler() == before
     with ThreadPoolExecutor(1) as pool:
-        assert traced.peak(lambda: pool.submit(handler).result(60))[0] == "default_allocator"
+        assert allocations.peak(lambda: pool.submit(handler).result(60))[0] == "default_allocator"
 
 
 @built
 def test_arrays_outlive_the_call() -> None:
     """They are freed through its handler, by other threads and in any order, and resized too."""
-    kept = [traced.peak(partial(traced.peak, partial(np.arange, n)))[0][0] for n in (1, 30, 100, 10_000, MIB)]
+    kept = [allocations.peak(partial(allocations.peak, partial(np.arange, n)))[0][0] for n in (1, 30, 100, 10_000, MIB)]
     views = [x[::-1] for x in kept]
     assert {handler(x) for x in kept} == {"chunkflow"}
     gc.collect()
@@ -345,7 +345,7 @@ def test_arrays_outlive_the_call() -> None:
         del x
         while kept:
             pool.submit(kept.pop, 0).result(60)
-    assert traced.peak(lambda: np.empty(100))[1] == 800
+    assert allocations.peak(lambda: np.empty(100))[1] == 800
 
 
 @built
@@ -411,7 +411,7 @@ def test_a_handler_of_the_users_own_goes_on_to_allocate() -> None:
     capsule = api.PyCapsule_New(ctypes.addressof(own), b"mem_handler", None)
     before = swap(capsule)
     try:
-        (kept, address), most = traced.peak(lambda: ((x := np.empty(1000, np.uint8)), x.ctypes.data))
+        (kept, address), most = allocations.peak(lambda: ((x := np.empty(1000, np.uint8)), x.ctypes.data))
         assert handler() == "own"
         assert handler(kept) == "chunkflow"
         assert most == 1000
@@ -420,7 +420,7 @@ def test_a_handler_of_the_users_own_goes_on_to_allocate() -> None:
         assert taken >= 1000
         kept.resize(3000, refcheck=False)
         assert log[1:] == [taken + 2000]
-        assert traced.peak(lambda: np.zeros(500).any())[0] == False  # noqa: E712
+        assert allocations.peak(lambda: np.zeros(500).any())[0] == False  # noqa: E712
         del kept
         assert sum(log[2:]) == -taken - 2000
     finally:

@@ -13,48 +13,48 @@ import pytest
 from devices import machine, numpy_device
 
 import chunkflow as cf
-from chunkflow import cli, tuning
-from chunkflow.devices import measured
-from chunkflow.devices.numpy import NumpyDevice
+from chunkflow.cli import calibrate, main
+from chunkflow.cli.calibrate import tuned
+from chunkflow.devices import measured_rates
+from chunkflow.devices.cpu.device import NumpyDevice
 from chunkflow.devices.rates import cpu
 from chunkflow.errors import ArgumentError
-from chunkflow.tuning import tuned
 
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv(measured.VARIABLE, str(tmp_path / "rates"))
+    monkeypatch.setenv(measured_rates.VARIABLE, str(tmp_path / "rates"))
     return tmp_path / "rates"
 
 
 def test_what_is_kept_is_what_plans_are_made_with(folder: Path) -> None:
     usual = NumpyDevice().machine
     slow = replace(usual, read=usual.read / 10, multiply=1e9)
-    where = measured.keep(slow, "cpu")
+    where = measured_rates.keep(slow, "cpu")
     assert where.parent == folder
     assert NumpyDevice().machine == slow
     assert NumpyDevice(machine=usual).machine == usual, "rates that are asked for are not replaced"
-    assert measured.forget("cpu") == where
-    assert measured.forget("cpu") is None
+    assert measured_rates.forget("cpu") == where
+    assert measured_rates.forget("cpu") is None
     assert NumpyDevice().machine == usual
     assert list(folder.iterdir()) == []
 
 
 def test_devices_and_processors_have_files_of_their_own(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    found = {measured.path("cpu"), measured.path("NVIDIA H200")}
-    monkeypatch.setattr(measured, "cores", lambda: 1000)
-    found.add(measured.path("cpu"))
-    monkeypatch.setattr(measured, "processor", lambda: "../../another/../one")
-    found.add(other := measured.path("cpu"))
+    found = {measured_rates.path("cpu"), measured_rates.path("NVIDIA H200")}
+    monkeypatch.setattr(measured_rates, "cores", lambda: 1000)
+    found.add(measured_rates.path("cpu"))
+    monkeypatch.setattr(measured_rates, "processor", lambda: "../../another/../one")
+    found.add(other := measured_rates.path("cpu"))
     assert len(found) == 4
     assert other is not None
     assert other.parent == folder
 
 
 def test_without_a_directory_they_lie_in_the_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv(measured.VARIABLE)
+    monkeypatch.delenv(measured_rates.VARIABLE)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    assert measured.keep(cpu(2), "cpu").parent == tmp_path / "chunkflow"
+    assert measured_rates.keep(cpu(2), "cpu").parent == tmp_path / "chunkflow"
 
 
 @pytest.mark.parametrize(
@@ -74,38 +74,38 @@ def test_without_a_directory_they_lie_in_the_cache(tmp_path: Path, monkeypatch: 
 )
 def test_a_file_without_sense_is_warned_of_and_left_aside(folder: Path, text: str, reason: str) -> None:
     usual = cpu(2)
-    where = measured.keep(usual, "cpu")
+    where = measured_rates.keep(usual, "cpu")
     where.write_text(text)
     with pytest.warns(UserWarning, match=reason) as caught:
-        assert measured.kept(usual, "cpu") == usual
+        assert measured_rates.kept(usual, "cpu") == usual
     assert str(where) in str(caught[0].message)
     assert "chunkflow calibrate" in str(caught[0].message)
 
 
 def test_rates_that_cannot_be_kept_are_an_error(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder.write_text("a file where a directory should be")
-    with pytest.raises(ArgumentError, match=measured.VARIABLE):
-        measured.keep(cpu(2), "cpu")
-    monkeypatch.setenv(measured.VARIABLE, "0")
+    with pytest.raises(ArgumentError, match=measured_rates.VARIABLE):
+        measured_rates.keep(cpu(2), "cpu")
+    monkeypatch.setenv(measured_rates.VARIABLE, "0")
     with pytest.raises(ArgumentError, match="unset it"):
-        measured.keep(cpu(2), "cpu")
+        measured_rates.keep(cpu(2), "cpu")
 
 
 @pytest.mark.parametrize("staged", [False, True])
 def test_measured_rates_are_rates(staged: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tuning, "OLD", 1 << 20)
+    monkeypatch.setattr(calibrate, "OLD", 1 << 20)
     device = numpy_device("threaded", staged=staged) if staged else NumpyDevice(machine=cpu(2))
     before = device.machine
     found = tuned(device, 4 << 20, tmp_path)
     assert list(tmp_path.iterdir()) == [], "files are there for a while"
     assert device.machine == before, "measuring changes nothing"
-    for name in (*measured.RATES, "overhead"):
+    for name in (*measured_rates.RATES, "overhead"):
         value = getattr(found.machine, name)
         if name == "fresh" and staged:
             assert value == 0, "nobody waits for a device's memory"
         else:
             assert 0 < value < math.inf, name
-    changed = {n for n in (*measured.RATES, "overhead") if getattr(found.machine, n) != getattr(before, n)}
+    changed = {n for n in (*measured_rates.RATES, "overhead") if getattr(found.machine, n) != getattr(before, n)}
     assert {"read", "write", "compute", "multiply", "overhead"} <= changed
     assert ("disk" in changed) != bool(found.missing)
     assert sorted(found.runs) == ["a map", "a sum"]
@@ -114,7 +114,7 @@ def test_measured_rates_are_rates(staged: bool, tmp_path: Path, monkeypatch: pyt
 
 @pytest.mark.gpu
 def test_a_gpu_is_measured() -> None:
-    from chunkflow.devices.cupy import CupyDevice
+    from chunkflow.devices.cuda.device import CupyDevice
 
     device = CupyDevice(0)
     found = tuned(device, 256 << 20)
@@ -124,23 +124,23 @@ def test_a_gpu_is_measured() -> None:
 
 
 def test_the_command_measures_keeps_and_forgets(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["calibrate", "--device", "cpu", "--size", "4MB"]) == 0
+    assert main.main(["calibrate", "--device", "cpu", "--size", "4MB"]) == 0
     (where,) = folder.iterdir()
     said = capsys.readouterr().out
     assert str(where) in said
     assert "predicted" in said
     assert json.loads(where.read_text())["read"] > 0
     assert NumpyDevice().machine.read == json.loads(where.read_text())["read"]
-    assert cli.main(["calibrate", "--device", "cpu", "--forget"]) == 0
+    assert main.main(["calibrate", "--device", "cpu", "--forget"]) == 0
     assert not where.exists()
-    assert cli.main(["calibrate", "--device", "cpu", "--forget"]) == 0
+    assert main.main(["calibrate", "--device", "cpu", "--forget"]) == 0
     assert "no rates" in capsys.readouterr().out
 
 
 def test_the_command_says_that_a_directory_is_not_there(
     folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert cli.main(["calibrate", "--device", "cpu", "--size", "4MB", "--dir", str(tmp_path / "none")]) == 2
+    assert main.main(["calibrate", "--device", "cpu", "--size", "4MB", "--dir", str(tmp_path / "none")]) == 2
     said = capsys.readouterr().err
     assert str(tmp_path / "none") in said
     assert "--dir" in said
@@ -150,14 +150,14 @@ def test_the_command_says_that_a_directory_is_not_there(
 def test_a_disk_without_room_is_named_before_anything_is_measured(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tuning.shutil, "disk_usage", lambda where: SimpleNamespace(free=1000))
-    monkeypatch.setattr(tuning, "_shared", lambda *_: pytest.fail("measured"))
+    monkeypatch.setattr(calibrate.shutil, "disk_usage", lambda where: SimpleNamespace(free=1000))
+    monkeypatch.setattr(calibrate, "_shared", lambda *_: pytest.fail("measured"))
     with pytest.raises(ArgumentError, match=r"has 1.00 kB left, and files of .* --dir"):
         tuned(NumpyDevice(machine=cpu(2)), 4 << 20, tmp_path)
 
 
 def test_files_that_stay_in_memory_say_nothing_of_a_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tuning, "absent", lambda *_: 0.0)
+    monkeypatch.setattr(calibrate, "absent", lambda *_: 0.0)
     device = NumpyDevice(machine=cpu(2))
     found = tuned(device, 4 << 20, tmp_path)
     assert found.machine.disk == device.machine.disk
@@ -172,9 +172,9 @@ def test_few_bytes_are_enough_for_every_lane(tmp_path: Path) -> None:
 def test_the_command_says_where_none_are_wanted(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setenv(measured.VARIABLE, "0")
-    assert cli.main(["calibrate", "--device", "cpu"]) == 2
-    assert measured.VARIABLE in capsys.readouterr().err
+    monkeypatch.setenv(measured_rates.VARIABLE, "0")
+    assert main.main(["calibrate", "--device", "cpu"]) == 2
+    assert measured_rates.VARIABLE in capsys.readouterr().err
 
 
 def test_plans_follow_the_rates() -> None:
@@ -200,7 +200,7 @@ def test_rates_are_those_of_a_usual_run(seconds: list[float], monkeypatch: pytes
         def __exit__(self, *_: object) -> None:
             self.report = SimpleNamespace(seconds=next(left))
 
-    monkeypatch.setattr(tuning, "Profile", Fake)
+    monkeypatch.setattr(calibrate, "Profile", Fake)
     calls: list[None] = []
-    assert tuning._profiled(lambda: calls.append(None), 5).seconds == 2.0
+    assert calibrate._profiled(lambda: calls.append(None), 5).seconds == 2.0
     assert len(calls) == 6

@@ -15,8 +15,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chunkflow.devices.unshuffle import BODY
-from chunkflow.packed import BITS, BYTES, PLAIN
+from chunkflow.core.encoded_chunks import BITS, BYTES, PLAIN
+from chunkflow.devices.cuda.unshuffle import BODY
 from chunkflow.testing.devices import shuffle
 
 pytestmark = pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler")

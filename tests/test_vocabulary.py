@@ -14,7 +14,7 @@ import pytest
 from numpy.testing.overrides import get_overridable_numpy_array_functions, get_overridable_numpy_ufuncs
 
 import chunkflow as cf
-from chunkflow import vocabulary
+from chunkflow.api.lazy import numpy_dispatch
 from chunkflow.errors import ArgumentError, ArgumentTypeError, UnsupportedError
 
 TABLE = Path(__file__).resolve().parent.parent / "docs" / "numpy.md"
@@ -175,7 +175,7 @@ def flat(value: Any) -> list[Any]:
     return [leaf for entry in value for leaf in flat(entry)] if isinstance(value, list | tuple) else [value]
 
 
-@pytest.mark.parametrize("fn", sorted(vocabulary.FUNCTIONS, key=vocabulary.name_of), ids=vocabulary.name_of)
+@pytest.mark.parametrize("fn", sorted(numpy_dispatch.FUNCTIONS, key=numpy_dispatch.name_of), ids=numpy_dispatch.name_of)
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
 def test_supported_functions_give_what_numpy_gives(fn: Any) -> None:
     for example in EXAMPLES[fn]:
@@ -246,7 +246,7 @@ def as_numpy(fn: Callable[..., Any], *given: np.ndarray) -> None:
 
 
 @pytest.mark.parametrize("dtype", ["i1", "u2", "i8", "?", "f4", "f8", "c8"])
-@pytest.mark.parametrize("fn", [np.sum, np.prod, np.min, np.max], ids=vocabulary.name_of)
+@pytest.mark.parametrize("fn", [np.sum, np.prod, np.min, np.max], ids=numpy_dispatch.name_of)
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
 def test_initial_is_cast_as_numpy_casts_it(fn: Any, dtype: str) -> None:
     for initial in (2.5, -1, 300, True, -np.inf, np.float64(2.5), np.float32(-np.inf), np.array(2.5), 1j, None):
@@ -352,7 +352,7 @@ def calls(fn: Any, name: str, also_first: bool) -> tuple[list[Any], dict[str, An
     return args, kwargs
 
 
-@pytest.mark.parametrize("fn", sorted(vocabulary.FUNCTIONS, key=vocabulary.name_of), ids=vocabulary.name_of)
+@pytest.mark.parametrize("fn", sorted(numpy_dispatch.FUNCTIONS, key=numpy_dispatch.name_of), ids=numpy_dispatch.name_of)
 @pytest.mark.filterwarnings("ignore::RuntimeWarning", "ignore::DeprecationWarning")
 def test_building_an_expression_computes_no_other(fn: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[str] = []
@@ -404,21 +404,23 @@ def refused() -> list[Any]:
     found = [
         fn
         for fn in get_overridable_numpy_array_functions()
-        if fn not in vocabulary.FUNCTIONS and fn.__name__ not in makers and fn.__module__ in ("numpy", "numpy.linalg")
+        if fn not in numpy_dispatch.FUNCTIONS
+        and fn.__name__ not in makers
+        and fn.__module__ in ("numpy", "numpy.linalg")
     ]
-    return sorted(found, key=vocabulary.name_of)
+    return sorted(found, key=numpy_dispatch.name_of)
 
 
-@pytest.mark.parametrize("fn", refused(), ids=vocabulary.name_of)
+@pytest.mark.parametrize("fn", refused(), ids=numpy_dispatch.name_of)
 def test_other_functions_are_refused_with_advice(fn: Any) -> None:
     x = cf.open(X)
     with pytest.raises(UnsupportedError, match="use ") as caught:
         x.__array_function__(fn, (cf.Array,), (x,), {})
-    assert vocabulary.name_of(fn) in str(caught.value)
+    assert numpy_dispatch.name_of(fn) in str(caught.value)
 
 
 def table() -> str:
-    supported = sorted({vocabulary.name_of(fn) for fn in vocabulary.FUNCTIONS})
+    supported = sorted({numpy_dispatch.name_of(fn) for fn in numpy_dispatch.FUNCTIONS})
     ufuncs = [u for u in get_overridable_numpy_ufuncs() if u.signature is None or u in (np.matmul, np.vecdot)]
     ufuncs = [u for u in ufuncs if not u.__name__.startswith("_") and any(NUMBERS.issuperset(t) for t in u.types)]
     lines = [
@@ -442,7 +444,7 @@ def table() -> str:
         "",
         "| function | instead |",
         "|---|---|",
-        *(f"| `{vocabulary.name_of(fn)}` | {vocabulary.advice(fn)} |" for fn in refused()),
+        *(f"| `{numpy_dispatch.name_of(fn)}` | {numpy_dispatch.advice(fn)} |" for fn in refused()),
     ]
     return "\n".join(lines) + "\n"
 

@@ -13,7 +13,7 @@ from devices import Place, on_cpu_and_gpu
 
 import chunkflow as cf
 from chunkflow import errors
-from chunkflow.labels import Labels, axis_of
+from chunkflow.api.labels import Labels, axis_of
 
 xr = pytest.importorskip("xarray")
 

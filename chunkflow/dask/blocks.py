@@ -14,12 +14,13 @@ import numpy as np
 from dask.array.core import _concatenate2
 from dask.utils import getargspec
 
-from chunkflow import api, overlap
-from chunkflow.budget import Budget
-from chunkflow.dask.tasks import device_of, shared
+from chunkflow.api import mapping
+from chunkflow.api.stencil import overlap
+from chunkflow.cluster.tasks import device_of, shared
+from chunkflow.engine.budget import Budget
 from chunkflow.errors import ArgumentTypeError, UnsupportedError
-from chunkflow.graph import Lazy
-from chunkflow.ops.part import on_host
+from chunkflow.graph.nodes import Lazy
+from chunkflow.kernels.subnest import on_host
 
 
 @dataclass(frozen=True)
@@ -52,7 +53,7 @@ class Streamed:
     def streamed(self, blocks: Sequence[Any], kwargs: dict[str, Any], budget: Budget) -> Any:
         """The same, of blocks that are worth it."""
         # The parameters are hidden: block_id is to be dask's.
-        return api.map(lambda *parts: self.fn(*parts, **kwargs), *blocks, budget=budget, **self._how)
+        return mapping.map(lambda *parts: self.fn(*parts, **kwargs), *blocks, budget=budget, **self._how)
 
     @property
     def _how(self) -> dict[str, Any]:
@@ -75,7 +76,7 @@ class StreamedReduction(Streamed):
         axis, combine, concatenate = kwargs["axis"], self.options["combine"], self.options["concatenate"]
         sides = tuple("auto" if a in axis else -1 for a in range(np.ndim(blocks[0])))
         found = None
-        with api.chunks(blocks[0], chunks=sides, budget=budget, device=device_of(self.device)) as stream:
+        with mapping.chunks(blocks[0], chunks=sides, budget=budget, device=device_of(self.device)) as stream:
             for chunk in stream:
                 one = on_host(self.fn(chunk.data, **kwargs))
                 if found is None:

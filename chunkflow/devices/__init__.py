@@ -8,7 +8,7 @@ import re
 from functools import cache
 from typing import Any
 
-from chunkflow.devices.base import Device
+from chunkflow.devices.protocol import Device
 from chunkflow.errors import ArgumentTypeError, DeviceError
 
 VARIABLE = "CHUNKFLOW_DEVICE"
@@ -61,7 +61,7 @@ def resolve(spec: str | int | Device | None = None) -> Device:
 
 @cache
 def _cpu(lanes: int | None = None) -> Device:
-    module = importlib.import_module("chunkflow.devices.numpy")
+    module = importlib.import_module("chunkflow.devices.cpu.device")
     device: Device = module.NumpyDevice(lanes=lanes)
     return device
 
@@ -76,7 +76,7 @@ def within(device: Device, threads: int) -> Device:
 
 
 def _cuda() -> Any:
-    return importlib.import_module("chunkflow.devices.cupy")
+    return importlib.import_module("chunkflow.devices.cuda.device")
 
 
 @cache

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from chunkflow.compiled import staging
-from chunkflow.cost import Machine
-from chunkflow.host import cores
-from chunkflow.units import parse_bytes
+from chunkflow.core.units import parse_bytes
+from chunkflow.planner.cost import Machine
+from chunkflow.system.host import cores
+from chunkflow.system.native import staging
 
 PAGE = 2 << 20
 """Bytes by which the driver hands out device memory; a request of more than half of it takes whole pages."""

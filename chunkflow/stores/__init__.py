@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
+from chunkflow.core.spec import ArraySpec
 from chunkflow.errors import ArgumentError, ArgumentTypeError, SourceNotFoundError
-from chunkflow.spec import ArraySpec
-from chunkflow.stores.base import Footprint, Sink, Source, Target
 from chunkflow.stores.paths import hdf5_parts
+from chunkflow.stores.protocol import Footprint, Sink, Source, Target
 
 __all__ = ["Sink", "Source", "Target", "open_source", "open_target"]
 
@@ -57,29 +57,29 @@ def open_source(obj: Any) -> Source:
         found: Source = opens(obj)
         return found
     if is_labelled(obj):
-        from chunkflow.stores.xarray import held
+        from chunkflow.stores.foreign.xarray import held
 
         return open_source(held(getattr(obj, "variable", obj)))
     if _is_stored(obj):
-        from chunkflow.stores.xarray import StoredSource
+        from chunkflow.stores.foreign.xarray import StoredSource
 
         known = _is_zarr_array(obj.behind) or _is_hdf5_dataset(obj.behind)
         return StoredSource(obj, open_source(obj.behind).footprint if known else None)
     _refuse_device_array(obj)
     if _is_zarr_array(obj):
-        from chunkflow.stores.zarr import ZarrSource
+        from chunkflow.stores.zarr.array import ZarrSource
 
         return ZarrSource(obj)
     if _is_hdf5_dataset(obj):
-        from chunkflow.stores.hdf5 import dataset_source
+        from chunkflow.stores.hdf5.dataset import dataset_source
 
         return dataset_source(obj)
     if is_dask_array(obj):
-        from chunkflow.stores.dask import DaskSource
+        from chunkflow.stores.foreign.dask import DaskSource
 
         return DaskSource(obj)
     if all(hasattr(obj, name) for name in ("shape", "dtype", "__getitem__")):
-        from chunkflow.stores.generic import GenericSource
+        from chunkflow.stores.foreign.generic import GenericSource
 
         return GenericSource(obj)
     _refuse_dataset(obj)
@@ -129,7 +129,7 @@ def open_target(out: Any, *, overwrite: bool = False) -> Target:
     48
     """
     if out is None:
-        from chunkflow.stores.array import HostTarget
+        from chunkflow.stores.memory import HostTarget
 
         return HostTarget()
     if isinstance(out, (str, os.PathLike)):
@@ -142,15 +142,15 @@ def open_target(out: Any, *, overwrite: bool = False) -> Target:
         return found
     _refuse_device_array(out)
     if _is_zarr_array(out):
-        from chunkflow.stores.zarr import ZarrTarget
+        from chunkflow.stores.zarr.array import ZarrTarget
 
         return ZarrTarget(out)
     if _is_hdf5_dataset(out):
-        from chunkflow.stores.hdf5sink import DatasetTarget
+        from chunkflow.stores.hdf5.write import DatasetTarget
 
         return DatasetTarget(out)
     if all(hasattr(out, name) for name in ("shape", "dtype", "__setitem__")):
-        from chunkflow.stores.generic import GenericTarget
+        from chunkflow.stores.foreign.generic import GenericTarget
 
         return GenericTarget(out)
     raise ArgumentTypeError(
@@ -160,62 +160,62 @@ def open_target(out: Any, *, overwrite: bool = False) -> Target:
 
 
 def _path_source(obj: str | os.PathLike[Any]) -> Source:
-    from chunkflow.stores.zarrnode import zarr_node
+    from chunkflow.stores.zarr.node import zarr_node
 
     given = _text(obj)
     if "://" in given:
-        from chunkflow.stores.zarr import ZarrSource
-        from chunkflow.stores.zarrremote import open_url
+        from chunkflow.stores.kvstore.fsspec import open_url
+        from chunkflow.stores.zarr.array import ZarrSource
 
         return ZarrSource(open_url(given))
     path = os.path.abspath(given)
     if (named := hdf5_parts(given)) is not None and not os.path.isdir(path):
         _require_h5py(given)
-        from chunkflow.stores.hdf5 import open_hdf5
+        from chunkflow.stores.hdf5.dataset import open_hdf5
 
         return open_hdf5(os.path.abspath(named[0]), named[1])
     if not os.path.exists(path):
         raise SourceNotFoundError(f"there is no array under {path}")
     node = zarr_node(path)
     if node is not None and node.kind == "array":
-        from chunkflow.stores.zarr import open_zarr
+        from chunkflow.stores.zarr.array import open_zarr
 
         return open_zarr(path)
     if node is not None:
-        from chunkflow.stores.zarr import members
+        from chunkflow.stores.zarr.array import members
 
         names = ", ".join(repr(os.path.join(given, name)) for name in members(path)) or "none"
         raise ArgumentError(f"{path} is a zarr group: pass the path of one of its arrays ({names})")
     if path.endswith(".npy") and os.path.isfile(path):
-        from chunkflow.stores.npy import open_npy
+        from chunkflow.stores.file.npy import open_npy
 
         return open_npy(path)
     raise ArgumentError(f"{path} is neither a .npy file nor a zarr array: open it and pass {_KINDS}")
 
 
 def _path_target(out: str | os.PathLike[Any], overwrite: bool) -> Target:
-    from chunkflow.stores.zarrnode import zarr_node
+    from chunkflow.stores.zarr.node import zarr_node
 
     given = _text(out)
     if "://" in given:
-        from chunkflow.stores.zarrurl import ZarrUrlTarget
+        from chunkflow.stores.zarr.create_remote import ZarrUrlTarget
 
         return ZarrUrlTarget(given, overwrite=overwrite)
     path = os.path.abspath(given)
     if path.endswith(".npy"):
-        from chunkflow.stores.npy import NpyTarget
+        from chunkflow.stores.file.npy import NpyTarget
 
         return NpyTarget(path, overwrite=overwrite)
     parts = [path]
     while parts[-1] != os.path.dirname(parts[-1]):
         parts.append(os.path.dirname(parts[-1]))
     if any(part.endswith(".zarr") or zarr_node(part) is not None for part in parts):
-        from chunkflow.stores.zarrpath import ZarrPathTarget
+        from chunkflow.stores.zarr.create_local import ZarrPathTarget
 
         return ZarrPathTarget(path, overwrite=overwrite)
     if (named := hdf5_parts(given)) is not None:
         _require_h5py(given)
-        from chunkflow.stores.hdf5path import Hdf5PathTarget
+        from chunkflow.stores.hdf5.create import Hdf5PathTarget
 
         return Hdf5PathTarget(named[0], named[1], overwrite=overwrite)
     raise ArgumentError(
@@ -240,17 +240,17 @@ def _text(path: str | os.PathLike[Any]) -> str:
 
 def _ndarray_source(array: np.ndarray) -> Source:
     from chunkflow.stores.checks import numeric_dtype
-    from chunkflow.stores.mapped import mapped_file
+    from chunkflow.stores.file.memmap import mapped_file
 
     _refuse_masked(array)
     numeric_dtype(array.dtype, "ndarray")
     mapped = mapped_file(array)
     if mapped is not None:
-        from chunkflow.stores.file import FileSource, Strided
+        from chunkflow.stores.file.strided import FileSource, Strided
 
         whole = array.view(np.ndarray)
         return FileSource(Strided(*mapped, array.shape, array.strides, array.dtype, mapping=whole))
-    from chunkflow.stores.array import ArraySource
+    from chunkflow.stores.memory import ArraySource
 
     return ArraySource(array, _file_footprint(array))
 
@@ -260,17 +260,17 @@ def _file_footprint(array: np.ndarray) -> Footprint | None:
 
     A private mapping's untouched pages still show what is written to the file.
     """
-    from chunkflow.stores import layout
-    from chunkflow.stores.mapped import mapped_space
+    from chunkflow.stores import strides as layout
+    from chunkflow.stores.file.memmap import mapped_space
 
     found = mapped_space(array)
     return found and layout.footprint(*found, array.shape, array.strides, array.dtype)
 
 
 def _ndarray_target(array: np.ndarray) -> Target:
-    from chunkflow.stores.array import ArrayTarget, check_sink
     from chunkflow.stores.checks import numeric_dtype
-    from chunkflow.stores.mapped import mapped_file
+    from chunkflow.stores.file.memmap import mapped_file
+    from chunkflow.stores.memory import ArrayTarget, check_sink
 
     _refuse_masked(array)
     numeric_dtype(array.dtype, "ndarray")
@@ -278,7 +278,7 @@ def _ndarray_target(array: np.ndarray) -> Target:
     if mapped is None:
         return ArrayTarget(array, _file_footprint(array))
     check_sink(array, mapped[0])
-    from chunkflow.stores.filesink import mapped_target
+    from chunkflow.stores.file.strided_sink import mapped_target
 
     return mapped_target(array, *mapped)
 
@@ -319,7 +319,7 @@ def is_labelled(obj: object) -> bool:
 
 def _is_stored(obj: object) -> bool:
     """Whether this is a variable that xarray has yet to read. Nobody can have one without the room that makes them."""
-    room = sys.modules.get("chunkflow.stores.xarray")
+    room = sys.modules.get("chunkflow.stores.foreign.xarray")
     return room is not None and isinstance(obj, room.Stored)
 
 

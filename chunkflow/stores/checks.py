@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
+from chunkflow.core.grid import Shape
+from chunkflow.core.spec import ArraySpec
 from chunkflow.errors import ArgumentError, ArgumentTypeError
-from chunkflow.grid import Shape
-from chunkflow.spec import ArraySpec
 
 _KINDS = "biufc"
 

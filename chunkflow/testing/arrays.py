@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from chunkflow.grid import Shape
+from chunkflow.core.grid import Shape
 
 
 def filled(shape: Shape, dtype: Any) -> np.ndarray:

@@ -24,13 +24,13 @@ import numcodecs
 import numpy as np
 import pytest
 
-from chunkflow.batches import ROWS
-from chunkflow.cost import Machine
-from chunkflow.devices.base import Block, Device, Edge
-from chunkflow.grid import Shape, permuted, pieces, placed
-from chunkflow.packed import BITS, BYTES, PLAIN
+from chunkflow.core.encoded_chunks import BITS, BYTES, PLAIN
+from chunkflow.core.grid import Shape, permuted, pieces, placed
+from chunkflow.devices.protocol import Block, Device, Edge
+from chunkflow.planner.cost import Machine
+from chunkflow.planner.decode_batch import ROWS
 from chunkflow.testing.arrays import filled
-from chunkflow.testing.bench import MIB, Bench, in_threads
+from chunkflow.testing.device_bench import MIB, Bench, in_threads
 from chunkflow.testing.pools import PoolContract
 
 SHAPE = (7, 6, 5)
@@ -368,7 +368,7 @@ class DeviceContract(PoolContract):
 
 
 def shuffle(block: np.ndarray, width: int, shuffled: int) -> np.ndarray:
-    """A block's bytes as blosc stores them (see `chunkflow.packed`)."""
+    """A block's bytes as blosc stores them (see `chunkflow.core.encoded_chunks`)."""
     number = len(block) // width
     if shuffled == PLAIN or (shuffled == BITS and number % 8):
         return block

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from chunkflow.devices.base import Device
-from chunkflow.testing.bench import MIB, Bench, DeviceSuite
+from chunkflow.devices.protocol import Device
+from chunkflow.testing.device_bench import MIB, Bench, DeviceSuite
 
 
 class PoolContract(DeviceSuite):

@@ -23,9 +23,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from chunkflow.core.grid import Grid, Region, Shape, shape_of, whole
+from chunkflow.core.spec import ArraySpec
 from chunkflow.errors import ArgumentError, ArgumentTypeError, OutputExistsError, WriteError
-from chunkflow.grid import Grid, Region, Shape, shape_of, whole
-from chunkflow.spec import ArraySpec
 from chunkflow.stores import Sink, Source, Target, open_source, open_target
 from chunkflow.testing.arrays import filled, laid_out
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from chunkflow.grid import whole
+from chunkflow.core.grid import whole
 from chunkflow.stores import open_source
 
 h5py = pytest.importorskip("h5py")

@@ -5,10 +5,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from chunkflow.core.grid import whole
 from chunkflow.errors import ArgumentError, HostMemoryError
-from chunkflow.grid import whole
 from chunkflow.stores import Source, Target, open_source, open_target
-from chunkflow.stores import array as array_store
+from chunkflow.stores import memory as array_store
 from chunkflow.testing import SinkContract, SourceContract, filled
 
 

@@ -15,13 +15,14 @@ import pytest
 import zarr
 
 import chunkflow as cf
-from chunkflow.analysis import Run
-from chunkflow.devices.numpy import NumpyDevice
-from chunkflow.grid import Region, Shape, shape_of
-from chunkflow.stores import cached, open_source
-from chunkflow.stores.base import cold_bytes
-from chunkflow.stores.cached import LEAST, absent, drop
-from chunkflow.units import format_bytes
+from chunkflow.core.grid import Region, Shape, shape_of
+from chunkflow.core.units import format_bytes
+from chunkflow.devices.cpu.device import NumpyDevice
+from chunkflow.engine.observe.analysis import Run
+from chunkflow.stores import open_source
+from chunkflow.stores.caches import page_cache
+from chunkflow.stores.caches.page_cache import LEAST, absent, drop
+from chunkflow.stores.protocol import cold_bytes
 
 SHAPE = (64, 256, 512)
 NBYTES = 4 * 64 * 256 * 512
@@ -66,7 +67,7 @@ def disk(monkeypatch: pytest.MonkeyPatch) -> set[str]:
     def there(fd: int, place: int) -> bool:
         return not cold & set(Path(os.readlink(f"/proc/self/fd/{fd}")).parts)
 
-    monkeypatch.setattr(cached, "_there", there)
+    monkeypatch.setattr(page_cache, "_there", there)
     return cold
 
 
@@ -91,9 +92,9 @@ def test_some_of_many_files(tmp_path: Path, disk: set[str]) -> None:
 
 def test_half_of_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     source = open_source(npy(tmp_path))
-    monkeypatch.setattr(cached, "_there", lambda fd, place: place < NBYTES // 2)
+    monkeypatch.setattr(page_cache, "_there", lambda fd, place: place < NBYTES // 2)
     assert 0.45 * NBYTES < cold_bytes([source]) < 0.55 * NBYTES
-    monkeypatch.setattr(cached, "_there", lambda fd, place: None)
+    monkeypatch.setattr(page_cache, "_there", lambda fd, place: None)
     assert cold_bytes([source]) == 0, "where the system can't tell"
     source.close()
 
@@ -132,7 +133,7 @@ def test_what_is_read_twice_comes_once_from_the_disk(tmp_path: Path, disk: set[s
 
 def test_of_a_slice_only_its_part_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     lazy = cf.open(npy(tmp_path))
-    monkeypatch.setattr(cached, "_there", lambda fd, place: place < NBYTES // 2)
+    monkeypatch.setattr(page_cache, "_there", lambda fd, place: place < NBYTES // 2)
     for part, nbytes in ((lazy[:31], 0), (lazy[32:], NBYTES // 2)):
         (run,) = cf.explain(part.sum(), analyze=True, device="cpu").runs
         assert run.cold == pytest.approx(nbytes, rel=0.05)
@@ -161,7 +162,7 @@ def test_numbers_that_users_draw_are_theirs(tmp_path: Path) -> None:
 
 
 def test_small_arrays_are_not_asked_about(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cached, "_there", lambda fd, place: pytest.fail("asked"))
+    monkeypatch.setattr(page_cache, "_there", lambda fd, place: pytest.fail("asked"))
     np.save(tmp_path / "x.npy", np.ones(LEAST // 8 - 1))
     source = open_source(tmp_path / "x.npy")
     assert cold_bytes([source]) == 0
@@ -229,7 +230,7 @@ def test_the_system_reads_ahead_where_it_does_so_far(
 ) -> None:
     advice: list[int] = []
     monkeypatch.setattr(os, "posix_fadvise", lambda fd, start, length, how: advice.append(how))
-    monkeypatch.setattr(cached, "read_ahead", lambda fd: ahead)
+    monkeypatch.setattr(page_cache, "read_ahead", lambda fd: ahead)
     x = np.memmap(tmp_path / "x", np.uint8, "w+", shape=shape)
     source = open_source(x)
     source.read(region, np.empty(shape_of(region), x.dtype))
@@ -240,7 +241,7 @@ def test_the_system_reads_ahead_where_it_does_so_far(
 def test_how_far_the_system_reads_ahead(tmp_path: Path) -> None:
     (tmp_path / "x").write_bytes(b"x")
     with open(tmp_path / "x", "rb") as file:
-        ahead = cached.read_ahead(file.fileno())
+        ahead = page_cache.read_ahead(file.fileno())
         device = os.fstat(file.fileno()).st_dev
     place = Path(f"/sys/dev/block/{os.major(device)}:{os.minor(device)}")
     if place.exists():  # a disk, or a part of one
@@ -249,4 +250,4 @@ def test_how_far_the_system_reads_ahead(tmp_path: Path) -> None:
     else:
         assert ahead >= 0
     with open(os.devnull, "rb") as nothing:
-        assert cached.read_ahead(nothing.fileno()) >= 0
+        assert page_cache.read_ahead(nothing.fileno()) >= 0

@@ -13,11 +13,12 @@ import zarr
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chunkflow.grid import shape_of
-from chunkflow.joining import MODES
-from chunkflow.ops import rearrange as ops
-from chunkflow.stores import composed, open_source
-from chunkflow.stores.composed import ComposedSource
+from chunkflow.api.rearrange.join import MODES
+from chunkflow.core import arrangement as ops
+from chunkflow.core.grid import shape_of
+from chunkflow.stores import open_source
+from chunkflow.stores.views import composed
+from chunkflow.stores.views.composed import ComposedSource
 from chunkflow.testing import CountingSource, filled
 
 DTYPES = ("?", "i1", "u2", "i8", "f4", "f8", "c16")

@@ -15,14 +15,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from positions import at_positions, full_disk, no_space
 
+from chunkflow.core.grid import Region, shape_of, whole
 from chunkflow.errors import ArgumentError, ReadError, WriteError
-from chunkflow.grid import Region, shape_of, whole
-from chunkflow.stores import Sink, Source, Target, file, filesink, open_source, open_target
-from chunkflow.stores import mapped as mapped_module
-from chunkflow.stores.array import ArraySource, ArrayTarget
-from chunkflow.stores.file import FileSource, Strided
-from chunkflow.stores.filesink import FileSink, FileTarget
-from chunkflow.stores.mapped import mapped_file, mapped_space
+from chunkflow.stores import Sink, Source, Target, open_source, open_target
+from chunkflow.stores.file import memmap as mapped_module
+from chunkflow.stores.file import strided, strided_sink
+from chunkflow.stores.file.memmap import mapped_file, mapped_space
+from chunkflow.stores.file.strided import FileSource, Strided
+from chunkflow.stores.file.strided_sink import FileSink, FileTarget
+from chunkflow.stores.memory import ArraySource, ArrayTarget
 from chunkflow.testing import SinkContract, SourceContract, filled, laid_out
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="needs Linux")
@@ -43,8 +44,8 @@ def descriptors_of(path: Path) -> int:
 @pytest.fixture
 def short_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     """Runs so short that small arrays are read and written run by run."""
-    monkeypatch.setattr(file, "RUN", 8)
-    monkeypatch.setattr("chunkflow.stores.filesink._WORTHWHILE", 0)
+    monkeypatch.setattr(strided, "RUN", 8)
+    monkeypatch.setattr("chunkflow.stores.file.strided_sink._WORTHWHILE", 0)
     at_positions(monkeypatch)
 
 
@@ -119,7 +120,7 @@ def test_any_view_of_a_memmap_is_read(
     region = tuple(slice(a, data.draw(st.integers(a + 1, n))) for a, n in zip(starts, expected.shape, strict=True))
     with pytest.MonkeyPatch.context() as patch:
         if small:
-            patch.setattr(file, "RUN", 8)
+            patch.setattr(strided, "RUN", 8)
         source = open_source(np.asarray(seen))
         assert isinstance(source, FileSource)
         out = laid_out(shape_of(region), source.spec.dtype, data.draw(st.sampled_from(["C", "F"])))
@@ -142,7 +143,7 @@ def test_any_view_of_a_memmap_is_written_and_its_gaps_are_kept(
     with pytest.MonkeyPatch.context() as patch:
         if data.draw(st.booleans()):
             at_positions(patch)
-        patch.setattr("chunkflow.stores.filesink._WORTHWHILE", data.draw(st.sampled_from([0, 1 << 20])))
+        patch.setattr("chunkflow.stores.file.strided_sink._WORTHWHILE", data.draw(st.sampled_from([0, 1 << 20])))
         target = open_target(out)
         sink = target.open(target.describe(out.shape, np.dtype("i4"), None))
         sink.write(whole(out.shape), np.array(chosen, "i4", order=data.draw(st.sampled_from(["C", "F"]))))
@@ -238,12 +239,12 @@ def holes(path: Path, shape: tuple[int, ...]) -> np.memmap:
 def in_place(tmp_path: Path) -> None:
     """Skip where files are not known to be written again where they are, or get no blocks beforehand."""
     with open(tmp_path / "probe", "wb") as stream:
-        kind = filesink._file_system(stream.fileno())
+        kind = strided_sink._file_system(stream.fileno())
         try:
             os.posix_fallocate(stream.fileno(), 0, 4096)
         except OSError:
             kind = ""
-    if kind not in {*filesink.IN_PLACE, "tmpfs"}:
+    if kind not in {*strided_sink.IN_PLACE, "tmpfs"}:
         pytest.skip(f"the file system is {kind or 'unknown'}")
 
 
@@ -318,14 +319,14 @@ def test_a_file_in_memory_for_good_is_mapped() -> None:
     with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
         out = mapped(Path(folder) / "y.bin", filled((512, 1024), "f4"))
         with open(Path(folder) / "y.bin", "rb") as stream:
-            if filesink._file_system(stream.fileno()) != "tmpfs":
+            if strided_sink._file_system(stream.fileno()) != "tmpfs":
                 pytest.skip("no tmpfs")
         assert is_mapped(opened(out))
 
 
 def test_what_may_be_written_elsewhere_is_not_mapped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     out = mapped(tmp_path / "y.bin", filled((512, 1024), "f4"))
-    monkeypatch.setattr(filesink, "_file_system", lambda fd: "btrfs")
+    monkeypatch.setattr(strided_sink, "_file_system", lambda fd: "btrfs")
     assert not is_mapped(opened(out))
 
 
@@ -364,7 +365,7 @@ def test_blocks_that_lie_otherwise_are_gathered_before_they_are_written(
 
 @pytest.mark.usefixtures("in_place")
 def test_a_file_truncated_while_it_is_written_is_a_write_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("chunkflow.stores.filesink.FEW_CORES", 0)
+    monkeypatch.setattr("chunkflow.stores.file.strided_sink.FEW_CORES", 0)
     out = mapped(tmp_path / "y.bin", filled((512, 1024), "f4"))
     sink = opened(out)
     os.truncate(tmp_path / "y.bin", 1_000_000)
@@ -562,7 +563,7 @@ def test_a_size_limit_is_a_write_error(tmp_path: Path) -> None:
 @pytest.mark.usefixtures("in_place")
 @pytest.mark.parametrize("wide", [True, False])
 def test_long_runs_of_a_new_file_go_to_positions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wide: bool) -> None:
-    monkeypatch.setattr("chunkflow.stores.filesink.FEW_CORES", 0)
+    monkeypatch.setattr("chunkflow.stores.file.strided_sink.FEW_CORES", 0)
     real, calls = os.pwritev, []
 
     def pwritev(fd: int, buffers: Any, at: int) -> int:
@@ -588,14 +589,14 @@ def test_long_runs_of_a_new_file_go_to_positions(tmp_path: Path, monkeypatch: py
 @pytest.mark.skipif(not Path("/dev/shm").is_dir(), reason="needs tmpfs")
 @pytest.mark.parametrize("new", [True, False])
 def test_in_memory_for_good_long_runs_go_through_a_mapping(new: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("chunkflow.stores.filesink.FEW_CORES", 0)
+    monkeypatch.setattr("chunkflow.stores.file.strided_sink.FEW_CORES", 0)
     shape = (512, 1024)
     with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
         path = Path(folder) / "y.npy"
         target = open_target(path if new else holes(path, shape))
         sink: Any = target.open(target.describe(shape, np.dtype("f4"), None))
         inner = sink._file if new else sink
-        if filesink._file_system(inner.fd) != "tmpfs":
+        if strided_sink._file_system(inner.fd) != "tmpfs":
             pytest.skip("no tmpfs")
         monkeypatch.setattr(os, "pwritev", lambda *_: pytest.fail("written at a position"))
         sink.write(whole(shape), filled(shape, "f4"))

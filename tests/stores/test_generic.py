@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from chunkflow.core.grid import whole
 from chunkflow.errors import ArgumentTypeError, ReadError
-from chunkflow.grid import whole
 from chunkflow.stores import Source, Target, open_source, open_target
 from chunkflow.testing import CountingSource, FailingArray, SinkContract, SourceContract, filled
 

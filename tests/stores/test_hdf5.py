@@ -17,18 +17,15 @@ from hdf5files import FILTERS, halves, no_space, read, save
 from positions import full_disk
 
 import chunkflow as cf
-from chunkflow.errors import (
-    ArgumentError,
-    WriteError,
-)
-from chunkflow.grid import whole
+from chunkflow.core.grid import whole
+from chunkflow.errors import ArgumentError, WriteError
 from chunkflow.stores import Source, Target, open_source, open_target
 from chunkflow.testing import PathSinkContract, SinkContract, SourceContract, filled
 
 h5py = pytest.importorskip("h5py")
 
-from chunkflow.stores.file import FileSource  # noqa: E402
-from chunkflow.stores.hdf5 import Hdf5Source  # noqa: E402
+from chunkflow.stores.file.strided import FileSource  # noqa: E402
+from chunkflow.stores.hdf5.dataset import Hdf5Source  # noqa: E402
 
 
 class TestContiguousSource(SourceContract):
@@ -87,7 +84,7 @@ class TestCompressedDatasetSink(SinkContract):
         return open_target(file.create_dataset("u", array.shape, array.dtype, chunks=chunks, **options))
 
     def fail_writes(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr("chunkflow.stores.hdf5chunks.Chain.encode", no_space)
+        monkeypatch.setattr("chunkflow.stores.hdf5.index.Chain.encode", no_space)
 
 
 class TestBigEndianDatasetSink(TestCompressedDatasetSink):

@@ -14,20 +14,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import chunkflow as cf
-from chunkflow.errors import (
-    ArgumentError,
-    ArgumentTypeError,
-    OutputExistsError,
-    ReadError,
-    SourceNotFoundError,
-)
-from chunkflow.grid import whole
+from chunkflow.core.grid import whole
+from chunkflow.errors import ArgumentError, ArgumentTypeError, OutputExistsError, ReadError, SourceNotFoundError
 from chunkflow.stores import open_source, open_target
 from chunkflow.testing import filled
 
 h5py = pytest.importorskip("h5py")
 
-from chunkflow.stores.hdf5chunks import Index  # noqa: E402
+from chunkflow.stores.hdf5.index import Index  # noqa: E402
 
 # -- What is read, against h5py ---------------------------------------------------------------------------------------
 

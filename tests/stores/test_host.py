@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from chunkflow import host
+from chunkflow.system import host
 
 
 def test_the_machine_says_what_it_has_left() -> None:

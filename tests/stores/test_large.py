@@ -24,16 +24,20 @@ from stores.hdf5files import save
 from stores.zarrarrays import modest, same
 
 import chunkflow as cf
-from chunkflow import splitting
-from chunkflow.cuts import Cut
+from chunkflow.core.grid import Shape
 from chunkflow.devices import rates
-from chunkflow.devices.base import Edge
-from chunkflow.devices.clock import ClockDevice
-from chunkflow.devices.numpy import NumpyDevice
+from chunkflow.devices.cpu.device import NumpyDevice
+from chunkflow.devices.protocol import Edge
+from chunkflow.devices.race_detector import ClockDevice
+from chunkflow.engine.staged import large_chunks
 from chunkflow.errors import BudgetError, RaceError, ReadError
-from chunkflow.grid import Shape
-from chunkflow.stores import hdf5chunks, large, open_source, zarrchain, zarrchunks
-from chunkflow.stores.large import Lately
+from chunkflow.planner.transfer_cut import Cut
+from chunkflow.stores import open_source
+from chunkflow.stores.caches import decoded_chunks
+from chunkflow.stores.caches.decoded_chunks import Lately
+from chunkflow.stores.codecs import chain
+from chunkflow.stores.hdf5 import index as hdf5chunks
+from chunkflow.stores.zarr import chunks as zarrchunks
 from chunkflow.testing import filled
 
 SHAPE, CHUNKS = (40, 16, 16), (16, 16, 16)
@@ -43,7 +47,7 @@ SMALL = 4 << 10
 
 @pytest.fixture(autouse=True)
 def chunks_are_large(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(large, "LARGE", SMALL)
+    monkeypatch.setattr(decoded_chunks, "LARGE", SMALL)
     monkeypatch.setattr(zarrchunks, "PARTED", SMALL)
 
 
@@ -57,7 +61,7 @@ def staged(mode: str, threads: int = 3, drop: Edge | None = None, whole: int = 0
 def decoded(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """A thread for each time that a chunk is decoded."""
     found: list[int] = []
-    for room in (hdf5chunks, zarrchain):
+    for room in (hdf5chunks, chain):
 
         def counted(self: Any, *args: Any, decode: Any = room.Chain.decode, **kwargs: Any) -> None:  # type: ignore[attr-defined]
             found.append(threading.get_ident())
@@ -135,7 +139,7 @@ def test_two_are_kept_however_many_arrays_are_put_together(
     lazy = cf.map(np.negative, cf.concatenate([cf.open(path) for path in paths]), chunks=(4, 16, 16))
     same(lazy.compute(device=staged("eager", threads=1, whole=whole), budget="1MB"), -x)
     assert len(kept) == 8 * 4
-    assert max(kept) == large.MOST
+    assert max(kept) == decoded_chunks.MOST
 
 
 @pytest.mark.parametrize("edge", [Edge.REFILL, Edge.OVERWRITE, Edge.UPLOADED])
@@ -183,7 +187,7 @@ def test_rooms_are_given_back_though_an_error_knows_them(tmp_path: Path, monkeyp
             advised.append(args[0])
             super().madvise(*args)
 
-    monkeypatch.setattr(splitting.mmap, "mmap", Pages)
+    monkeypatch.setattr(large_chunks.mmap, "mmap", Pages)
     with pytest.raises(ReadError, match="chunk c/1/0/0") as caught:
         cf.map(np.negative, tmp_path / "u.zarr", device=staged("threaded"), budget="1MB")
     assert caught.value
@@ -251,12 +255,12 @@ def test_pieces_of_large_raw_ones_are_parts_of_one_each(data: st.DataObject) -> 
 def test_of_raw_ones_that_blocks_keep_whole_parts_are_read(
     sides: Shape, mode: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(large, "LARGE", 1 << 30)
+    monkeypatch.setattr(decoded_chunks, "LARGE", 1 << 30)
     x, path = filled(SHAPE, ">f4"), tmp_path / "u.zarr"
     zarr.create_array(path, data=x, chunks=sides, compressors=None)
     monkeypatch.setattr(zarrchunks, "PARTED", 4 * math.prod(sides))
-    whole, fetch = [], zarrchain.Chain.fetch
-    monkeypatch.setattr(zarrchain.Chain, "fetch", lambda *args: (whole.append(args), fetch(*args)))
+    whole, fetch = [], chain.Chain.fetch
+    monkeypatch.setattr(chain.Chain, "fetch", lambda *args: (whole.append(args), fetch(*args)))
     plan = cf.explain(cf.map, np.negative, path, device=staged(mode), budget="300kB")
     assert plan.operands[0].chunks == sides
     assert plan.ring_in is not None
@@ -370,7 +374,7 @@ def test_threads_that_want_one_wait_for_the_one_that_decodes() -> None:
 @pytest.mark.parametrize("rows", [None, 7])
 def test_on_a_gpu(codec: Any, sides: Shape, rows: int | None, tmp_path: Path) -> None:
     """Whether the device decodes them or the host, and whether blocks cut them or not."""
-    from chunkflow.devices.cupy import CupyDevice
+    from chunkflow.devices.cuda.device import CupyDevice
 
     device = CupyDevice(0, machine=replace(rates.gpu(), piece=32 << 10, whole=0, apart=32 << 10, threads=3))
     x = filled((60, 96, 90), "f4")

@@ -10,8 +10,8 @@ import pytest
 from numpy.lib import format as npy_format
 from positions import full_disk, no_space
 
+from chunkflow.core.grid import whole
 from chunkflow.errors import ArgumentError, ArgumentTypeError, ReadError, WriteError
-from chunkflow.grid import whole
 from chunkflow.stores import Source, open_source, open_target
 from chunkflow.testing import PathSinkContract, SourceContract, filled
 

@@ -18,11 +18,12 @@ from numcodecs import Blosc
 from zarr.storage import FsspecStore
 
 import chunkflow as cf
-from chunkflow.cost import FETCHERS
-from chunkflow.devices.numpy import NumpyDevice
-from chunkflow.grid import whole
-from chunkflow.stores import Source, Target, open_source, open_target, retries
-from chunkflow.stores.zarrchunks import Chunks
+from chunkflow.core.grid import whole
+from chunkflow.devices.cpu.device import NumpyDevice
+from chunkflow.planner.cost import FETCHERS
+from chunkflow.stores import Source, Target, open_source, open_target
+from chunkflow.stores.kvstore import retries
+from chunkflow.stores.zarr.chunks import Chunks
 from chunkflow.testing import SinkContract, SourceContract, filled
 
 fsspec = pytest.importorskip("fsspec")

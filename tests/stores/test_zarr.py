@@ -11,11 +11,11 @@ import pytest
 import zarr
 from zarr.storage import LocalStore, MemoryStore
 
+from chunkflow.core.grid import whole
+from chunkflow.core.spec import default_chunks
 from chunkflow.errors import ArgumentError, ArgumentTypeError, OutputExistsError, ReadError, WriteError
-from chunkflow.grid import whole
-from chunkflow.spec import default_chunks
 from chunkflow.stores import Source, Target, open_source, open_target
-from chunkflow.stores.zarr import METADATA
+from chunkflow.stores.zarr.array import METADATA
 from chunkflow.testing import PathSinkContract, SinkContract, SourceContract, filled
 
 
@@ -55,7 +55,7 @@ class TestOldZarrSource(SourceContract):
 
     @pytest.fixture(autouse=True)
     def _old(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr("chunkflow.stores.zarr._buffers", None)
+        monkeypatch.setattr("chunkflow.stores.zarr.array._buffers", None)
 
     def make(self, tmp_path: Path, array: np.ndarray) -> Source:
         return open_source(create(MemoryStore(), array))
@@ -67,7 +67,7 @@ class TestZarrSink(SinkContract):
 
     def fail_writes(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(LocalStore, "set", no_space)
-        monkeypatch.setattr("chunkflow.stores.zarrfiles.put", no_space)
+        monkeypatch.setattr("chunkflow.stores.kvstore.folder.put", no_space)
 
 
 class TestShardedBigEndianSink(SinkContract):
@@ -80,7 +80,7 @@ class TestShardedBigEndianSink(SinkContract):
         return target
 
     def fail_writes(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr("chunkflow.stores.zarrfiles.put", no_space)
+        monkeypatch.setattr("chunkflow.stores.kvstore.folder.put", no_space)
 
 
 class TestUncompressedMemorySink(SinkContract):
@@ -95,7 +95,7 @@ class TestZarrPathSink(PathSinkContract):
 
     def fail_writes(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(LocalStore, "set", no_space)
-        monkeypatch.setattr("chunkflow.stores.zarrfiles.put", no_space)
+        monkeypatch.setattr("chunkflow.stores.kvstore.folder.put", no_space)
 
 
 class TestGroupMemberSink(PathSinkContract):
@@ -103,7 +103,7 @@ class TestGroupMemberSink(PathSinkContract):
 
     def fail_writes(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(LocalStore, "set", no_space)
-        monkeypatch.setattr("chunkflow.stores.zarrfiles.put", no_space)
+        monkeypatch.setattr("chunkflow.stores.kvstore.folder.put", no_space)
 
 
 def write(target: Target, array: np.ndarray) -> Any:

@@ -21,14 +21,14 @@ from zarr.storage import MemoryStore
 from zarrarrays import arrays, create, fresh, modest, ours, regions, same, values
 
 import chunkflow as cf
-from chunkflow.compiled import read_file
+from chunkflow.core.grid import Grid, shape_of, whole
 from chunkflow.errors import ReadError
-from chunkflow.grid import Grid, shape_of, whole
 from chunkflow.stores import open_source, open_target
-from chunkflow.stores.base import Kept, keeping, kept
-from chunkflow.stores.zarrcodecs import NotDirectError
-from chunkflow.stores.zarrfiles import Folder
-from chunkflow.stores.zarrshards import Shards
+from chunkflow.stores.codecs.registry import NotDirectError
+from chunkflow.stores.kvstore.folder import Folder
+from chunkflow.stores.protocol import Kept, keeping, kept
+from chunkflow.stores.zarr.shards import Shards
+from chunkflow.system.native import read_file
 from chunkflow.testing.arrays import laid_out
 
 LAYOUTS = ("C", "F", "strided", "reversed")
@@ -285,7 +285,7 @@ def test_an_error_of_the_system_keeps_its_number(tmp_path: Path, monkeypatch: py
     def failing(*_: Any) -> int:
         raise OSError(5, "Input/output error")
 
-    monkeypatch.setattr("chunkflow.stores.zarrfiles.read_file", failing)
+    monkeypatch.setattr("chunkflow.stores.kvstore.folder.read_file", failing)
     with pytest.raises(ReadError, match="chunk c/0/0: Input/output error") as caught:
         read(tmp_path / "x")
     assert caught.value.errno == 5
@@ -305,7 +305,7 @@ def test_a_chunk_may_be_replaced_as_it_is_read(tmp_path: Path, monkeypatch: pyte
             asked.append(os.replace(paths[1], paths[0]))
         return size
 
-    monkeypatch.setattr("chunkflow.stores.zarrfiles.read_file", replacing)
+    monkeypatch.setattr("chunkflow.stores.kvstore.folder.read_file", replacing)
     same(read(tmp_path / "x"), new)
 
 
@@ -326,8 +326,8 @@ def test_lanes_keep_memory_for_the_chunks_of_an_only_encoded_array(
         tmp_path / "x", shape=x.shape, chunks=(1, 2048), dtype=x.dtype, compressors=codecs.ZstdCodec()
     )
     array[...] = x
-    monkeypatch.setattr("chunkflow.stores.zarrfiles.kept", counted := Counted())
-    monkeypatch.setattr("chunkflow.stores.base.kept", counted)
+    monkeypatch.setattr("chunkflow.stores.kvstore.folder.kept", counted := Counted())
+    monkeypatch.setattr("chunkflow.stores.protocol.kept", counted)
     options: dict[str, Any] = {"device": "cpu", "budget": budget}
     assert cf.sum(array, **options) == x.sum()
     assert 0 < len(rooms) < 16  # each thread's first

@@ -19,12 +19,12 @@ from hypothesis import strategies as st
 from zarrarrays import arrays, create, fresh, modest, ours, same, values
 
 import chunkflow as cf
+from chunkflow.core.grid import whole
 from chunkflow.errors import ReadError, WriteError
-from chunkflow.grid import whole
 from chunkflow.stores import open_source, open_target
-from chunkflow.stores.zarrcodecs import CHECKSUM
-from chunkflow.stores.zarrfiles import Folder
-from chunkflow.stores.zarrshards import MISSING, RUN, Indices, runs
+from chunkflow.stores.codecs.registry import CHECKSUM
+from chunkflow.stores.kvstore.folder import Folder
+from chunkflow.stores.zarr.shards import MISSING, RUN, Indices, runs
 
 SHARD = Path("c/0/0")
 
@@ -310,7 +310,7 @@ def test_a_shard_whose_writing_fails_is_as_it_was(tmp_path: Path, monkeypatch: p
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr("chunkflow.stores.zarrshards.append", failing)
+        patch.setattr("chunkflow.stores.zarr.shards.append", failing)
         with pytest.raises(WriteError, match="No space"):
             sink.write(whole((8, 8)), -expected)
     assert not [*(tmp_path / "x").rglob("*.partial")]

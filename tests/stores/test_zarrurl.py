@@ -17,11 +17,12 @@ from urlsinks import UrlSinkContract, bucket
 from zarr.storage import FsspecStore
 
 import chunkflow as cf
-from chunkflow.devices.base import Edge
-from chunkflow.devices.clock import RaceError
-from chunkflow.devices.numpy import NumpyDevice
+from chunkflow.devices.cpu.device import NumpyDevice
+from chunkflow.devices.protocol import Edge
+from chunkflow.devices.race_detector import RaceError
 from chunkflow.errors import ArgumentError, WriteError
-from chunkflow.stores import open_target, retries
+from chunkflow.stores import open_target
+from chunkflow.stores.kvstore import retries
 from chunkflow.testing import filled
 
 fsspec = pytest.importorskip("fsspec")

@@ -12,9 +12,9 @@ import zarr.codecs as codecs
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chunkflow import compiled
 from chunkflow.stores import open_source
-from chunkflow.stores.zstdframe import HEAD, matches
+from chunkflow.stores.codecs.zstdframe import HEAD, matches
+from chunkflow.system import native
 
 BLOCK = 128 << 10
 RNG = np.random.default_rng(1)
@@ -73,7 +73,7 @@ def test_of_less_than_a_block_nothing_is_known(size: int) -> None:
     assert counted(data, 1, min(size, 1000)) == 0
 
 
-@pytest.mark.skipif(compiled.chunks is None, reason="built without a C compiler")
+@pytest.mark.skipif(native.chunks is None, reason="built without a C compiler")
 @pytest.mark.parametrize("shards", [None, (64, 64)])
 def test_an_array_has_those_of_the_chunk_that_has_most(shards: tuple[int, int] | None, tmp_path: Path) -> None:
     x = np.zeros((128, 128), "f4")

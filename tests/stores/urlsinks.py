@@ -13,7 +13,7 @@ from zarr.storage import FsspecStore
 
 from chunkflow.errors import SourceNotFoundError
 from chunkflow.stores import open_source
-from chunkflow.stores.zarrremote import Bucket, open_store
+from chunkflow.stores.kvstore.fsspec import Bucket, open_store
 from chunkflow.testing import PathSinkContract
 
 

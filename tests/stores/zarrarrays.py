@@ -13,11 +13,11 @@ import zarr.codecs as codecs
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
-from chunkflow.grid import Region, Shape
-from chunkflow.stores.zarrchunks import Chunks
-from chunkflow.stores.zarrdirect import direct
-from chunkflow.stores.zarrfiles import Folder
-from chunkflow.stores.zarrshards import Shards
+from chunkflow.core.grid import Region, Shape
+from chunkflow.stores.kvstore.folder import Folder
+from chunkflow.stores.zarr.chunks import Chunks
+from chunkflow.stores.zarr.metadata import direct
+from chunkflow.stores.zarr.shards import Shards
 
 BLOSC = ("blosclz", "lz4", "lz4hc", "zlib", "zstd")
 SHUFFLES = ("noshuffle", "shuffle", "bitshuffle")

@@ -1,0 +1,132 @@
+"""An array's blocks on the device, for a loop of the user's own."""
+
+from __future__ import annotations
+
+import atexit
+import weakref
+from collections.abc import Iterator
+from contextlib import ExitStack
+from types import TracebackType
+from typing import Any
+
+from chunkflow.core.grid import Region, Shape
+from chunkflow.engine import pipeline
+from chunkflow.engine.prepare import Options, prepared
+from chunkflow.engine.trace import Trace
+from chunkflow.errors import StaleChunkError
+from chunkflow.kernels.declare import declare_blocks
+from chunkflow.system import interrupts
+
+
+class Chunk:
+    """A block of an array on the device.
+
+    Attributes
+    ----------
+    index : tuple of int
+        Its place in the grid of blocks.
+    region : tuple of slice
+        Its place in the array.
+    """
+
+    __slots__ = ("_data", "index", "region")
+
+    def __init__(self, index: Shape, region: Region, data: Any) -> None:
+        self.index, self.region, self._data = index, region, data
+
+    @property
+    def data(self) -> Any:
+        """The block: a NumPy or CuPy array, not to be written to, valid until the loop moves on.
+
+        Raises
+        ------
+        StaleChunkError
+            The loop has moved on, and the memory holds another block.
+        """
+        if self._data is None:
+            raise StaleChunkError(
+                f"the block {self.index} is gone: the loop has moved on, or its iterator was closed. Keep that, "
+                "use chunk.data before the next iteration, or keep a copy"
+            )
+        return self._data
+
+    def __repr__(self) -> str:
+        return f"Chunk(index={self.index}, region={self.region})"
+
+
+_open: weakref.WeakSet[ChunkStream] = weakref.WeakSet()
+
+
+@atexit.register
+def _close_all() -> None:
+    """Close what a script left open, while its threads can still be joined."""
+    for stream in list(_open):
+        stream.close()
+
+
+class ChunkStream:
+    """Iterator over the blocks of an array; see `chunks`. ``len()`` is their number, `plan` how they are cut."""
+
+    def __init__(self, array: Any, options: Options, watch: Trace) -> None:
+        self._stack = ExitStack()
+        self._trace = watch
+        self._blocks: Iterator[Any] | None = None
+        self._chunk: Chunk | None = None
+        self._over = False
+        with interrupts.deferred():
+            self._run = self._stack.enter_context(prepared(declare_blocks, (array,), options))
+        self.plan = self._run.plan
+        _open.add(self)
+
+    def __len__(self) -> int:
+        return len(self.plan.grid)
+
+    def __iter__(self) -> ChunkStream:
+        return self
+
+    def __next__(self) -> Chunk:
+        self._expire()
+        if self._over:
+            raise StopIteration
+        with interrupts.deferred():
+            try:
+                if self._blocks is None:
+                    run = self._run
+                    self._trace.started(run.plan, run)
+                    self._blocks = self._stack.enter_context(
+                        pipeline.streaming(run.plan, run.sources[0], run.device, run.pool, self._trace)
+                    )
+                step, data = next(self._blocks)
+            except BaseException as error:
+                self._finish(None if isinstance(error, StopIteration) else error)
+                raise
+            self._chunk = Chunk(step.index, step.box, data)
+            return self._chunk
+
+    def _expire(self) -> None:
+        if self._chunk is not None:
+            self._chunk._data, self._chunk = None, None
+
+    def _finish(self, error: BaseException | None) -> None:
+        if self._over:
+            return
+        self._over = True
+        self._stack.close()
+        if self._blocks is not None:
+            self._trace.finished(error, self._run.pool.peak)
+
+    def close(self) -> None:
+        """Stop, and release threads, files and memory. The present chunk's data are gone. Idempotent."""
+        with interrupts.deferred():
+            self._expire()
+            self._finish(None)
+
+    def __enter__(self) -> ChunkStream:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        if hasattr(self, "plan"):
+            self.close()

@@ -1,0 +1,185 @@
+"""Convolution of a large array with a small one, by Fourier transforms of blocks that overlap."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, Literal
+
+import numpy as np
+
+from chunkflow.api.operation import Request, check_eager, operation
+from chunkflow.api.rearrange.move import Arranged, Composition
+from chunkflow.core.arrangement import Separable
+from chunkflow.core.arrangement import padded as pad
+from chunkflow.core.chunking import Chunks
+from chunkflow.core.spec import ArraySpec
+from chunkflow.engine.budget import BudgetLike
+from chunkflow.engine.observe.progress import ProgressLike
+from chunkflow.engine.prepare import Options
+from chunkflow.errors import ArgumentError, ArgumentTypeError
+from chunkflow.kernels.declare import Declared
+from chunkflow.kernels.fourier import convolved
+from chunkflow.kernels.map import as_axes, nest, output_axes
+from chunkflow.kernels.stencil.overlap import Halo, Overlap, boundaries, with_halo
+
+Mode = Literal["same", "valid", "full"]
+MODES = ("same", "valid", "full")
+"""Parts of a convolution."""
+
+
+@operation
+def convolve(
+    x: Any,
+    kernel: Any,
+    mode: Mode = "same",
+    axes: int | Sequence[int] | None = None,
+    *,
+    boundary: Any = 0,
+    chunks: Chunks = None,
+    out: Any = None,
+    budget: BudgetLike = None,
+    device: Any = None,
+    progress: ProgressLike = False,
+    overwrite: bool = False,
+) -> Any:
+    """Convolve an array with a kernel that is small beside it.
+
+    Blocks overlap by the kernel's extent and are transformed at lengths that suit the transform (overlap-save). So the
+    time hardly depends on the kernel's size, and rounding is relative to the largest values of a block, not to each
+    result.
+
+    Parameters
+    ----------
+    x : array_like, str or path
+        A source, as for `chunkflow.map`.
+    kernel : array_like
+        In memory, with as many dimensions as there are axes to convolve along.
+    mode : {"same", "valid", "full"}
+        Which part, as in `scipy.signal.fftconvolve`: what lies in the middle, as large as `x`; what needs nothing from
+        beyond its edges (``n - k + 1`` elements along an axis of n); or all of it (``n + k - 1``).
+    axes : int or sequence of int, optional
+        Along which, one for each dimension of the kernel. All axes of `x` by default.
+    boundary : str, number, tuple or dict
+        What lies beyond the edges of `x` in mode "same", as for `chunkflow.map_overlap`, but for "none". The middle of
+        a kernel of even length is that of `scipy.signal`, one element before that of `scipy.ndimage`.
+    chunks : int or sequence of int, optional
+        Shape of the result's blocks, and of the chunks of a zarr array that the run creates, as for `chunkflow.map`.
+    out, budget, device, progress, overwrite
+        As for `chunkflow.map`. `out` may not be `x`.
+
+    Returns
+    -------
+    array
+        `out`, opened where it was a path. Its dtype is what `x` and the kernel promote to; float64 for integers,
+        float32 for half precision.
+
+    Raises
+    ------
+    ArgumentError, ArgumentTypeError
+        A kernel that is empty, no array of numbers, of other dimensions, or longer than `x` in mode "valid"; an unknown
+        mode or boundary, or a boundary in a mode that does not look beyond the edges.
+    BudgetError
+        Not even one element, with as many around it as the kernel has, fits the budget.
+
+    References
+    ----------
+    T. G. Stockham (1966), "High-speed convolution and correlation", AFIPS Conf. Proc. 28, 229-233.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from chunkflow.fft import convolve
+    >>> convolve(np.array([1.0, 2.0, 3.0, 4.0]), [1.0, 1.0], mode="full", device="cpu").round(12)
+    array([1., 3., 5., 7., 4.])
+    >>> convolve(np.eye(3), np.ones((3, 3)), boundary="nearest", device="cpu").round(12)
+    array([[5., 3., 1.],
+           [3., 3., 3.],
+           [1., 3., 5.]])
+    """
+    if mode not in MODES:
+        raise ArgumentError(f"mode={mode!r} is unknown: use one of {', '.join(map(repr, MODES))}")
+    weights = _weights(kernel)
+    zero = isinstance(boundary, bool | int | float | np.generic) and not boundary
+    if mode != "same" and not zero:
+        raise ArgumentError(f"boundary={boundary!r} has no meaning in mode={mode!r}: it is for mode='same'")
+
+    def declare(specs: Sequence[ArraySpec], args: tuple[Any, ...]) -> Declared:
+        (spec,) = specs
+        ndim = len(spec.shape)
+        spread = _spread(weights, axes, ndim)
+        dtype = _dtype(spec.dtype, weights.dtype)
+        kinds = boundaries(boundary, spec) if mode == "same" else ("none",) * ndim
+        halo: list[Halo] = []
+        extents = []
+        for axis, (n, k) in enumerate(zip(spec.shape, spread.shape, strict=True)):
+            if mode == "valid" and k > n:
+                raise ArgumentError(
+                    f"the kernel has {k} elements along axis {axis}, where {spec.name} has {n}: in mode='valid' it may "
+                    "not be longer; use 'same' or 'full'"
+                )
+            if mode == "same" and kinds[axis] == "none" and k > 1:
+                raise ArgumentError(
+                    f"boundary='none' along axis {axis} leaves open what lies beyond the edges: give a number, "
+                    "'nearest', 'reflect', 'mirror' or 'periodic', or use mode='valid'"
+                )
+            halo.append((k // 2, (k - 1) // 2) if mode == "same" else (0, k - 1))
+            extents.append(n if mode == "same" else max(n - k + 1, 0))
+        op = nest([spec.shape])
+        operand = with_halo(replace(op.operands[0], axes=tuple(range(ndim))), spec, halo, kinds)
+        op = replace(op, extents=tuple(extents), operands=(operand,))
+        straight = output_axes(ndim)
+        run = {"kernel": spread.astype(dtype), "dtype": dtype}
+        return Declared(op, Overlap(convolved, args, run, straight, depth=(tuple(halo),), trim=None), straight)
+
+    def padded(specs: Sequence[ArraySpec]) -> Arranged:
+        (spec,) = specs
+        reach = [k - 1 for k in _spread(weights, axes, len(spec.shape)).shape]
+        sides = zip(spec.shape, reach, strict=True)
+        return Arranged(Separable(tuple(pad(n, k, k, "constant", (0, 0)) for n, k in sides)), spec.chunks)
+
+    options = Options(out, budget, None, chunks, None, device, overwrite)
+    # The whole of it is what is valid where the array goes on with zeros.
+    return Request(declare, (Composition((x,), padded) if mode == "full" else x,), options, progress)
+
+
+def _weights(kernel: Any) -> np.ndarray:
+    """The kernel as an array of numbers."""
+    check_eager("convolve", kernel=kernel)
+    try:
+        weights = np.asarray(kernel)
+    except (TypeError, ValueError) as error:
+        raise ArgumentTypeError(f"kernel is no array in the host's memory: {error}") from None
+    if weights.dtype.kind not in "biufc":
+        raise ArgumentTypeError(f"kernel must be an array of numbers, not of {weights.dtype}")
+    if not weights.size:
+        raise ArgumentError(f"kernel has the shape {weights.shape}, and no element")
+    return weights
+
+
+def _spread(weights: np.ndarray, axes: int | Sequence[int] | None, ndim: int) -> np.ndarray:
+    """The kernel with as many dimensions as the array."""
+    found = list(range(ndim)) if axes is None else as_axes(axes, "axes")
+    for axis in found:
+        if not -ndim <= axis < ndim:
+            raise ArgumentError(f"axes={axis} is out of bounds for {ndim} dimensions")
+    found = [axis % ndim for axis in found]
+    if len(set(found)) != len(found):
+        raise ArgumentError(f"axes={axes!r} names an axis twice")
+    if len(found) != weights.ndim:
+        raise ArgumentError(
+            f"kernel has {weights.ndim} dimensions and there are {len(found)} axes to convolve along: name one "
+            "for each with axes="
+        )
+    shape = [1] * ndim
+    for axis, k in zip(found, weights.shape, strict=True):
+        shape[axis] = k
+    return weights.transpose(np.argsort(found)).reshape(shape) if found else weights.reshape(shape)
+
+
+def _dtype(one: np.dtype, other: np.dtype) -> np.dtype:
+    """What is computed, and stored."""
+    dtype = np.result_type(one, other)
+    if dtype.kind not in "fc":
+        return np.dtype(np.float64)
+    return np.dtype(np.float32) if dtype == np.float16 else dtype

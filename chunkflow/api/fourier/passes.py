@@ -1,0 +1,335 @@
+"""How a Fourier transform is made in passes: which axes in each, and what lies between them.
+
+A pass holds every axis that it transforms whole in its blocks. Axes are taken together while a line, plane or volume
+of them fits the budget, so that there are as few passes as possible. This is the row-column algorithm for transforms
+that do not fit memory; see D. H. Bailey (1990), "FFTs in external or hierarchical memory", J. Supercomputing 4, 23-35.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from chunkflow import devices
+from chunkflow.api.fourier.plan import Pass, PassPlan, TransformPlan
+from chunkflow.core.grid import Shape
+from chunkflow.core.nest import Along, Output
+from chunkflow.core.spec import ArraySpec
+from chunkflow.core.units import format_bytes, parse_bytes
+from chunkflow.devices.protocol import Device, Pool
+from chunkflow.engine.budget import BudgetLike, borrow
+from chunkflow.engine.trial import calibrate
+from chunkflow.errors import ArgumentTypeError, BudgetError
+from chunkflow.kernels.fourier import Step, transformed
+from chunkflow.kernels.map import SLOT, Kernel, nest, output_axes
+from chunkflow.planner.plan import Plan
+from chunkflow.planner.search import make_plan
+from chunkflow.stores.memory import ArraySource
+
+LARGE_CHUNK, SMALL_CHUNK = 8 << 20, 1 << 20
+"""Bytes of a chunk between two passes that need not be larger, and of one that is not worth a file of its own."""
+
+TRIED = 1 << 15
+"""Elements that blocks of a trial call on the CPU have along the axes that are transformed, at most."""
+
+MEASURED = 64 << 20
+"""Bytes of a line that is tried, to tell how large a budget it takes, though it does not fit the one there is."""
+
+
+def plan_transform(
+    name: str,
+    steps: Sequence[Step],
+    source: ArraySpec,
+    target: ArraySpec,
+    budget: BudgetLike,
+    device: object,
+    *,
+    on_disk: bool,
+    strict: bool,
+) -> TransformPlan:
+    """Choose the passes.
+
+    Parameters
+    ----------
+    name, steps
+        The transform.
+    source, target : ArraySpec
+        Of the array, and of the result.
+    budget, device
+        As for `chunkflow.map`.
+    on_disk : bool
+        Where to keep what lies between passes, if there are several.
+    strict : bool
+        Whether the result's chunks are as asked for; others are made smaller where the budget wants it.
+
+    Raises
+    ------
+    BudgetError
+        Not even a line along one of the axes fits the budget. Its `smallest` says what would do.
+    """
+    with _room(budget, device) as (found, pool, limit):
+        if not found.supports(source.dtype):
+            raise ArgumentTypeError(
+                f"{found.name} does not compute with dtype {source.dtype} of {source.name}: convert it, or use "
+                "device='cpu'"
+            )
+        return _Search(name, source, target, found, pool, limit, on_disk, strict).plan(tuple(steps))
+
+
+@contextmanager
+def _room(budget: BudgetLike, device: object) -> Iterator[tuple[Device, Pool, int]]:
+    """The device, its pool, and the bytes that a run may take there."""
+    found = devices.resolve(device)  # type: ignore[arg-type]
+    shared, own, cap = borrow(budget)
+    with ExitStack() as stack:
+        stack.enter_context(shared.turn())
+        if own:
+            stack.callback(shared.close)
+        pool = shared.pool(found)
+        yield found, pool, shared.left(found, None if cap is None else parse_bytes(cap, whole=found.free_memory()))
+
+
+@dataclass(frozen=True)
+class _Search:
+    """Passes within the budget. Touches no data of the user's."""
+
+    name: str
+    source: ArraySpec
+    target: ArraySpec
+    device: Device
+    pool: Pool
+    limit: int
+    on_disk: bool
+    strict: bool
+    measured: dict[Pass, float] = field(default_factory=dict)
+
+    def plan(self, steps: tuple[Step, ...]) -> TransformPlan:
+        """The fewest passes that first fit finds, and of several such ways the one that moves the fewest bytes."""
+        ways: list[list[tuple[Step, ...]]] = []
+        for most in range(len(steps), 0, -1):
+            found = self._groups(steps, most)
+            if found not in ways and (not ways or len(found) <= len(ways[0])):
+                ways.append(found)
+        best: TransformPlan | None = None
+        for groups in ways:
+            plan = self._planned(groups)
+            if best is None or plan.bytes_read + plan.bytes_written < best.bytes_read + best.bytes_written:
+                best = plan
+            if best.bytes_read <= sum(p.source.nbytes for p in best.passes):
+                break
+        assert best is not None
+        return best
+
+    def _planned(self, groups: Sequence[tuple[Step, ...]]) -> TransformPlan:
+        """The passes with these steps."""
+        passes = self._passes(groups)
+        target = self._sink(passes[-1], len(passes) > 1)
+        specs = [self.source]
+        for one, two in itertools.pairwise(passes):
+            specs.append(self._between(one, two, specs[-1], target if two is passes[-1] else None))
+        specs.append(target)
+        made = tuple(self._made(each, *pair) for each, pair in zip(passes, itertools.pairwise(specs), strict=True))
+        return TransformPlan(self.name, made, self.on_disk, self.limit)
+
+    def _made(self, each: Pass, source: ArraySpec, sink: ArraySpec) -> PassPlan:
+        plan = self._tried(each, source, sink, self.limit)
+        # What the run itself is told: bytes for each element of its nest.
+        workspace = self._workspace(each) * math.prod(each.shape) / max(math.prod(each.nest()[0].extents), 1)
+        block, traffic = plan.block[: len(each.shape)], plan.traffic
+        return PassPlan(each.steps, source, sink, block, traffic.read, traffic.write, workspace)
+
+    def _sink(self, each: Pass, several: bool) -> ArraySpec:
+        """The result, in the largest chunks that suit the last pass, if they are for the run to choose."""
+        if self.strict or self.target.chunks is None:
+            return self.target
+        source = self._spec(each.shape, each.dtype, ()) if several else self.source
+        for room in (self.limit // 2, self.limit):
+            chunks = list(self.target.chunks)
+            while True:
+                found = replace(self.target, chunks=tuple(chunks))
+                sides = tuple(n if a in each.axes else chunks[a] for a, n in enumerate(each.shape))
+                if self._fitting(each, source, found, room, sides):
+                    return found
+                free = [a for a in range(len(chunks)) if a not in each.axes and chunks[a] > 1]
+                if not free:
+                    break
+                longest = max(free, key=lambda a: chunks[a])
+                chunks[longest] = 1 << (chunks[longest] - 1).bit_length() - 1  # as those between passes are
+        return replace(self.target, chunks=self._lines(each))
+
+    def _lines(self, each: Pass) -> Shape:
+        """Chunks that are as small as they may become: none is cut along a line."""
+        return tuple(c if a in each.axes else 1 for a, c in enumerate(self.target.chunks or each.result[0]))
+
+    # -- Which axes go together ------------------------------------------------------------------------------
+
+    def _groups(self, steps: tuple[Step, ...], most: int) -> list[tuple[Step, ...]]:
+        """Steps of each pass: every one goes into the first that has room for it, `most` into the one begun first.
+
+        Complex steps may change places. A real one stays the first, its inverse the last.
+        """
+        backwards = steps[-1].name == "irfft"
+        groups: list[tuple[Step, ...]] = []
+        for step in reversed(steps) if backwards else steps:
+            for i, group in enumerate(groups):
+                joined = (step, *group) if backwards else (*group, step)
+                tried = [*groups[:i], joined, *groups[i + 1 :]]
+                if (i or len(joined) <= most) and self._fits(tried[::-1] if backwards else tried, joined):
+                    groups = tried
+                    break
+            else:
+                groups.append((step,))
+        groups = groups[::-1] if backwards else groups
+        least = [self._least(groups, group) for group in groups]
+        if max(least) > self.limit:
+            worst = groups[least.index(max(least))][0]
+            raise BudgetError(
+                f"a line along axis {worst.axis}, of {max(worst.points, self.source.shape[worst.axis])} elements, "
+                f"takes {format_bytes(max(least))} on the device and the budget is {format_bytes(self.limit)} "
+                f"({self.limit} bytes): raise budget= to at least {max(least)}"
+                + (f"; blocks hold whole chunks {self.target.chunks} of {self.target.name}" if self.strict else ""),
+                needed=max(least),
+                limit=self.limit,
+                smallest=max(least),
+            )
+        return groups
+
+    def _passes(self, groups: Sequence[tuple[Step, ...]]) -> list[Pass]:
+        passes: list[Pass] = []
+        shape, dtype = self.source.shape, self.source.dtype
+        for group in groups:
+            passes.append(Pass(group, shape, dtype))
+            shape, dtype = passes[-1].result
+        return passes
+
+    def _fits(self, groups: Sequence[tuple[Step, ...]], group: tuple[Step, ...]) -> bool:
+        return self._least(groups, group) <= self.limit
+
+    def _least(self, groups: Sequence[tuple[Step, ...]], group: tuple[Step, ...]) -> int:
+        """Smallest budget of a pass, whatever lies before and behind it; the budget itself if that is enough."""
+        number = list(groups).index(group)
+        each = self._passes(groups)[number]
+        source = self.source if number == 0 else self._spec(each.shape, each.dtype, ())
+        sink = self._spec(*each.result, ())
+        if number + 1 == len(groups):
+            loose = not self.strict and self.target.chunks is not None
+            sink = replace(self.target, chunks=self._lines(each)) if loose else self.target
+        least = 0
+        for measure in (False, True):
+            try:
+                self._tried(each, source, sink, self.limit, measure=measure)
+            except BudgetError as error:
+                least = max(least, error.smallest or self.limit + 1)
+                if least > max(4 * self.limit, MEASURED):
+                    break
+        return least or self.limit
+
+    # -- What a pass takes -----------------------------------------------------------------------------------
+
+    def _workspace(self, each: Pass) -> float:
+        """Bytes that the steps take besides the result, for each element of the source: as measured on zeros."""
+        least = each.held
+        if not math.prod(each.shape):
+            return least
+        if each not in self.measured:
+            # NumPy takes as much for each element, however many there are; a GPU's library makes plans for lengths.
+            trial = each if self.device.xp is not np else each.smaller(TRIED)
+            zeros = ArraySource(np.broadcast_to(np.zeros((), trial.dtype), trial.shape))
+            kernel = Kernel(transformed, (SLOT,), {"steps": trial.steps}, output_axes(len(trial.shape)))
+            op = nest([trial.shape], trial.axes)
+            seen = calibrate(kernel, op, [zeros], self.device, self.pool, self.limit)
+            # One table is kept for each shape of a block: what a ragged one takes comes on top.
+            spare = 1.0 if self.device.xp is np else 1.5
+            self.measured[each] = float(math.ceil(spare * seen.workspace))
+        return max(least, self.measured[each])
+
+    def _fitting(self, each: Pass, source: ArraySpec, sink: ArraySpec, room: int, sides: Shape) -> bool:
+        try:
+            self._tried(each, source, sink, room, sides)
+        except BudgetError:
+            return False
+        return True
+
+    def _tried(
+        self,
+        each: Pass,
+        source: ArraySpec,
+        sink: ArraySpec,
+        limit: int,
+        sides: Shape | None = None,
+        *,
+        measure: bool = True,
+    ) -> Plan:
+        """The pass planned as it will be run; `sides` fixes its blocks."""
+        op, axes = each.nest()
+        op = replace(op, outputs=(Output(tuple(Along(a) for a in axes)),))
+        more = op.extents[len(each.shape) :]
+        workspace = self._workspace(each) if measure else each.held
+        cast = max(sink.dtype.itemsize, each.result[1].itemsize) * math.prod(each.result[0])
+        workspace = max(workspace / max(math.prod(more), 1), cast / max(math.prod(op.extents), 1))
+        block = None if sides is None else (*sides, *more)
+        device = self.device
+        return make_plan(
+            op, [source], [sink], device.machine, limit,
+            workspace=workspace, reserve=device.reserve, block=block, tiles=True,
+        )  # fmt: skip
+
+    # -- What lies between two passes ------------------------------------------------------------------------
+
+    def _spec(self, shape: Shape, dtype: np.dtype, chunks: Shape) -> ArraySpec:
+        """An array between two passes."""
+        if not self.on_disk:
+            return ArraySpec("what lies between", shape, dtype, in_memory=True)
+        return ArraySpec("what lies between", shape, dtype, chunks=chunks or None)
+
+    def _between(self, one: Pass, two: Pass, source: ArraySpec, target: ArraySpec | None) -> ArraySpec:
+        """The array between two passes, in chunks that make up the blocks of both: neither moves one twice.
+
+        Along an axis that the first transforms, a chunk is as long as the second one's blocks, and the other way
+        round; chunks grow as long as the blocks of whole chunks fit half the budget, which leaves room for more slots.
+        Where they would be small even so, and many, a plain file is read and written in runs instead.
+        """
+        shape, dtype = one.result
+        if not self.on_disk:
+            return self._spec(shape, dtype, ())
+        ones = (1,) * len(shape)
+        sink = self._spec(*two.result, ()) if target is None else target
+        before = tuple(1 if a in one.axes else c for a, c in enumerate(source.chunks or ones))
+        after = tuple(1 if a in two.axes else c for a, c in enumerate(sink.chunks or ones))
+        both = tuple(map(math.lcm, before, after))
+
+        def held(units: Shape, each: Pass, unit: Shape) -> Shape:
+            sides = zip(units, unit, each.shape, strict=True)
+            return tuple(n if a in each.axes else max(1, min(math.lcm(u, v), n)) for a, (u, v, n) in enumerate(sides))
+
+        def fits(units: Shape, room: int) -> bool:
+            spec = self._spec(shape, dtype, units)
+            return self._fitting(one, source, spec, room, held(units, one, ones)) and self._fitting(
+                two, spec, sink, room, held(units, two, after)
+            )
+
+        def size(units: Shape) -> int:
+            return max(math.prod(held(units, one, ones)), math.prod(held(units, two, after)))
+
+        for room in (self.limit // 2, self.limit):
+            found = next((u for u in (both, after, before, ones) if fits(self._cut(u, shape), room)), None)
+            if found is not None:
+                break
+        units, free = self._cut(found or ones, shape), set(range(len(shape)))
+        while free and math.prod(units) * dtype.itemsize < LARGE_CHUNK:
+            grown = {a: self._cut([2 * n if i == a else n for i, n in enumerate(units)], shape) for a in free}
+            axis = min(free, key=lambda a: (size(grown[a]), -a))
+            if grown[axis] != units and fits(grown[axis], room):
+                units = grown[axis]
+            else:
+                free.remove(axis)
+        return self._spec(shape, dtype, units if math.prod(units) * dtype.itemsize >= SMALL_CHUNK else ())
+
+    @staticmethod
+    def _cut(units: Sequence[int], shape: Shape) -> Shape:
+        return tuple(max(1, min(u, n)) for u, n in zip(units, shape, strict=True))

@@ -1,0 +1,157 @@
+"""One pass of a Fourier transform, and the plan of several. Touches no data, knows no device or store."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from chunkflow.core.grid import Shape
+from chunkflow.core.nest import Blockwise
+from chunkflow.core.spec import ArraySpec
+from chunkflow.core.units import format_bytes
+from chunkflow.kernels.fourier import Step, result_of
+from chunkflow.kernels.map import nest
+
+
+@dataclass(frozen=True)
+class Pass:
+    """Some steps that are taken in one go, on an array of known shape and dtype."""
+
+    steps: tuple[Step, ...]
+    shape: Shape
+    dtype: np.dtype
+
+    @property
+    def axes(self) -> Shape:
+        """Axes that are transformed, which no block cuts."""
+        return tuple(step.axis for step in self.steps)
+
+    @property
+    def result(self) -> tuple[Shape, np.dtype]:
+        """Shape and dtype of what it gives."""
+        return result_of(self.shape, self.dtype, self.steps)
+
+    def nest(self) -> tuple[Blockwise, tuple[int, ...]]:
+        """The loop nest, and for each of the result's axes that of the nest which it follows.
+
+        A result's axis of another length is an axis of its own, as whole as the one that it comes from.
+        """
+        op = nest([self.shape], self.axes)
+        extents, axes = list(self.shape), list(range(len(self.shape)))
+        for axis in self.axes:
+            n = self.result[0][axis]
+            if n != self.shape[axis]:
+                axes[axis] = len(extents)
+                extents.append(n)
+        whole = op.whole | set(range(len(self.shape), len(extents)))
+        return replace(op, extents=tuple(extents), whole=whole), tuple(axes)
+
+    def smaller(self, most: int) -> Pass:
+        """The same with shorter lines: at most so many elements along all the axes that are transformed."""
+        sides, points = list(self.shape), {step.axis: step.points for step in self.steps}
+        while math.prod(max(sides[a], points[a]) for a in points) > most:
+            longest = max(points, key=lambda a: max(sides[a], points[a]))
+            sides[longest], points[longest] = -(-sides[longest] // 2), -(-points[longest] // 2)
+        return Pass(tuple(replace(s, points=points[s.axis]) for s in self.steps), tuple(sides), self.dtype)
+
+    @property
+    def held(self) -> float:
+        """Bytes that the steps take besides the result, for each element of the source: one array after another."""
+        before, peak, last = 0, 0, 0
+        shape, dtype = self.shape, self.dtype
+        for step in self.steps:
+            shape, dtype = result_of(shape, dtype, (step,))
+            last = math.prod(shape) * dtype.itemsize
+            before, peak = last, max(peak, before + last)
+        return (peak - last) / max(math.prod(self.shape), 1)
+
+
+@dataclass(frozen=True)
+class PassPlan:
+    """One pass of a transform.
+
+    Attributes
+    ----------
+    steps : tuple of Step
+        What it does, one after another.
+    source, result : ArraySpec
+        What it reads and writes.
+    block : tuple of int
+        Shape of its blocks of the source.
+    bytes_read, bytes_written : int
+        Bytes of all its blocks; whole chunks are counted as often as they are touched.
+    workspace : float
+        Bytes that its steps take besides the result, for each element of its loop nest.
+    """
+
+    steps: tuple[Step, ...]
+    source: ArraySpec
+    result: ArraySpec
+    block: Shape
+    bytes_read: int
+    bytes_written: int
+    workspace: float
+
+    @property
+    def axes(self) -> Shape:
+        """Axes that it transforms."""
+        return tuple(sorted(step.axis for step in self.steps))
+
+    def __str__(self) -> str:
+        listed = ", ".join(map(str, self.axes))
+        return (
+            f"axes {listed}: {self.source.shape} of {self.source.dtype} -> {self.result.shape} of {self.result.dtype} "
+            f"in blocks of {self.block}, {format_bytes(self.bytes_read)} read and "
+            f"{format_bytes(self.bytes_written)} written"
+        )
+
+
+@dataclass(frozen=True)
+class TransformPlan:
+    """How a Fourier transform is made.
+
+    Attributes
+    ----------
+    name : str
+        The transform.
+    passes : tuple of PassPlan
+        In their order.
+    on_disk : bool
+        Whether what lies between passes is kept in files; else it is in the host's memory, or in an output array.
+    limit : int
+        Bytes of the device that a pass may take.
+    """
+
+    name: str
+    passes: tuple[PassPlan, ...]
+    on_disk: bool
+    limit: int
+
+    @property
+    def intermediates(self) -> tuple[ArraySpec, ...]:
+        """What lies between passes, with its chunks where it is on the disk."""
+        return tuple(p.result for p in self.passes[:-1])
+
+    @property
+    def bytes_read(self) -> int:
+        """Bytes that are read in all."""
+        return sum(p.bytes_read for p in self.passes)
+
+    @property
+    def bytes_written(self) -> int:
+        """Bytes that are written in all."""
+        return sum(p.bytes_written for p in self.passes)
+
+    def __str__(self) -> str:
+        number = "1 pass" if len(self.passes) == 1 else f"{len(self.passes)} passes"
+        lines = [f"{self.name} in {number} within {format_bytes(self.limit)}"]
+        for i, each in enumerate(self.passes, 1):
+            lines.append(f"  {i}. {each}")
+            if i < len(self.passes):
+                chunks = each.result.chunks
+                stored = "in a plain file" if chunks is None else f"on the disk in chunks of {chunks}"
+                where = stored if self.on_disk else "in memory, or in the output itself"
+                lines.append(f"     between: {format_bytes(each.result.nbytes)} {where}")
+        return "\n".join(lines)

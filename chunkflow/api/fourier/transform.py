@@ -1,0 +1,237 @@
+"""Fourier transforms run: pass after pass, through an array in memory or on the disk that is always removed."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from chunkflow.api.fourier.passes import plan_transform
+from chunkflow.api.fourier.plan import Pass, PassPlan, TransformPlan
+from chunkflow.api.operation import Request, execute
+from chunkflow.core import chunking
+from chunkflow.core.chunking import Chunks
+from chunkflow.core.spec import ArraySpec
+from chunkflow.engine.budget import Budget, BudgetLike
+from chunkflow.engine.observe.progress import ProgressLike
+from chunkflow.engine.prepare import Options
+from chunkflow.errors import ArgumentError, ArgumentTypeError
+from chunkflow.kernels.declare import Declared
+from chunkflow.kernels.fourier import Step, all_steps, one_step, result_of, transformed
+from chunkflow.kernels.map import Kernel
+from chunkflow.stores import open_target, spec_of
+from chunkflow.stores.paths import hidden_sibling
+from chunkflow.stores.zarr.scratch import scratch_array
+from chunkflow.system.host import available_memory
+
+NAMES = ("fft", "ifft", "rfft", "irfft", "fftn", "ifftn", "rfftn", "irfftn")
+"""Transforms that there are."""
+
+HOST_SHARE = 0.5
+"""Share of the host's free memory that what lies between passes, and the result, may take."""
+
+
+def run(name: str, x: Any, lengths: Any, axes: Any, norm: Any, options: Options, progress: ProgressLike) -> Any:
+    """Make a transform; the arguments are those of NumPy's function of that name."""
+    plan = planned(name, x, lengths, axes, norm, options)
+    # What is free changes: all passes keep to what is planned for.
+    budget = options.budget if isinstance(options.budget, Budget) else plan.limit
+    first = replace(options, budget=budget, out=None, chunks=None, overwrite=False)
+    created = open_target_of(options).footprint is None
+    last = replace(options, budget=budget, chunks=plan.passes[-1].result.chunks if created else None)
+    folder, current = "", x
+    try:
+        for number, each in enumerate(plan.passes):
+            if number + 1 == len(plan.passes):
+                chosen = last if last.out is not None else replace(last, out=_reused(current, each, number))
+            elif _is_like(options.out, each.result):
+                chosen = replace(first, out=options.out)  # it takes what lies between as well
+            elif plan.on_disk:
+                folder = folder or _folder(options)
+                chosen = replace(first, out=_scratch(folder, number, each.result))
+            else:
+                chosen = replace(first, out=_reused(current, each, number))
+            current = execute(_request(each, current, chosen, progress))
+            if folder and number:  # what has been read is of no more use
+                shutil.rmtree(os.path.join(folder, str(number - 1)), ignore_errors=True)
+        return current
+    finally:
+        if folder:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def planned(name: str, x: Any, lengths: Any, axes: Any, norm: Any, options: Options) -> TransformPlan:
+    """What `run` would do. All that can be refused is refused here."""
+    spec = spec_of(x)
+    steps = (all_steps if name.endswith("n") else one_step)(name, spec.shape, spec.dtype, lengths, axes, norm)
+    shape, dtype = result_of(spec.shape, spec.dtype, steps)
+    if not spec.size and 0 not in shape:
+        raise ArgumentError(f"an array of shape {spec.shape} has no element to make a transform of shape {shape} from")
+    target = open_target_of(options)
+    entries = chunking.lengths(options.chunks, len(shape))
+    chunking.check_sums(options.chunks, shape)
+    wish = chunking.wish(entries, shape)
+    strict = wish is not None or target.footprint is not None
+    if wish is None and spec.chunks is not None and spec.shape == shape:
+        wish = spec.chunks
+    found = target.describe(shape, dtype, wish)
+    between = ArraySpec(name, *result_of(spec.shape, spec.dtype, steps[:1]))
+    on_disk = not (_is_like(options.out, between) or (found.in_memory and _room_for(steps, spec, options)))
+    return plan_transform(name, steps, spec, found, options.budget, options.device, on_disk=on_disk, strict=strict)
+
+
+def gives(name: str) -> Callable[..., ArraySpec]:
+    """What tells the spec of a transform from its arguments."""
+
+    def tells(x: Any, *args: Any, **kwargs: Any) -> ArraySpec:
+        several = name.endswith("n")
+        given = dict(zip(("s", "axes", "norm") if several else ("n", "axis", "norm"), args, strict=False)) | kwargs
+        spec = spec_of(x)
+        if several:
+            steps = all_steps(name, spec.shape, spec.dtype, given.get("s"), given.get("axes"), given.get("norm"))
+        else:
+            found = given.get("n"), given.get("axis", -1), given.get("norm")
+            steps = one_step(name, spec.shape, spec.dtype, *found)
+        return ArraySpec(name, *result_of(spec.shape, spec.dtype, steps))
+
+    return tells
+
+
+def plans(name: str) -> Callable[..., TransformPlan]:
+    """What tells the plan of a transform from its arguments."""
+
+    def tells(
+        x: Any, lengths: Any = None, axes: Any = None, norm: str | None = None, progress: Any = False, **options: Any
+    ) -> TransformPlan:
+        lengths = options.pop("s" if name.endswith("n") else "n", lengths)
+        axes = options.pop("axes" if name.endswith("n") else "axis", axes)
+        return plan(name, x, lengths, axes, norm, **options)
+
+    return tells
+
+
+def plan(
+    transform: str | Callable[..., Any],
+    x: Any,
+    lengths: Any = None,
+    axes: Any = None,
+    norm: str | None = None,
+    *,
+    chunks: Chunks = None,
+    out: Any = None,
+    budget: BudgetLike = None,
+    device: Any = None,
+    overwrite: bool = False,
+) -> TransformPlan:
+    """What a transform would do: print it. Nothing of `x` is read.
+
+    Parameters
+    ----------
+    transform : str or callable
+        One of the transforms here, or its name.
+    lengths, axes
+        Its `n` or `s`, and its `axis` or `axes`.
+    x, norm, chunks, out, budget, device, overwrite
+        See `chunkflow.fft`.
+
+    Returns
+    -------
+    TransformPlan
+        The passes with their axes, blocks and bytes; what lies between them with its chunks and bytes.
+
+    Raises
+    ------
+    ArgumentError, ArgumentTypeError, BudgetError
+        As for the transform; `transform` is none.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from chunkflow.fft import plan, rfftn
+    >>> len(plan(rfftn, np.zeros((64, 64, 64), "f4"), budget="400kB", device="cpu").passes)
+    2
+    """
+    name = transform if isinstance(transform, str) else getattr(transform, "__name__", repr(transform))
+    if name not in NAMES:
+        raise ArgumentError(f"transform={name!r} is unknown: use one of {', '.join(NAMES)}")
+    if axes is None and not name.endswith("n"):
+        axes = -1
+    options = Options(out, budget, chunks=chunks, device=device, overwrite=overwrite)
+    return planned(name, x, lengths, axes, norm, options)
+
+
+def open_target_of(options: Options) -> Any:
+    """Where the result goes, checked."""
+    if isinstance(options.out, tuple | list):
+        raise ArgumentTypeError(f"out must be one array or path, not a {type(options.out).__name__}")
+    return open_target(options.out, overwrite=options.overwrite)
+
+
+def _request(each: PassPlan, x: Any, options: Options, progress: ProgressLike) -> Request:
+    """One pass."""
+
+    def declare(specs: Sequence[ArraySpec], args: tuple[Any, ...]) -> Declared:
+        op, axes = Pass(each.steps, specs[0].shape, specs[0].dtype).nest()
+        kernel = Kernel(transformed, args, {"steps": each.steps}, axes)
+        # Chunks are the result's, and say nothing of the blocks.
+        block = None if options.chunks is None else (None,) * len(op.extents)
+        return Declared(op, kernel, axes, block)
+
+    # With dtype and workspace known, nothing is read on trial.
+    dtype = Pass(each.steps, each.source.shape, each.source.dtype).result[1]
+    return Request(declare, (x,), replace(options, dtype=dtype, workspace=each.workspace), progress)
+
+
+def _is_like(out: Any, spec: ArraySpec) -> bool:
+    """Whether an output is an array, in memory or mapped, that could take this: a run that fails leaves it so."""
+    return isinstance(out, np.ndarray) and (out.shape, out.dtype) == (spec.shape, spec.dtype)
+
+
+def _reused(current: Any, each: PassPlan, number: int) -> np.ndarray | None:
+    """The array that the pass reads, if that is ours and of the result's kind: it is then transformed in place."""
+    spec = each.result
+    ours = number > 0 and isinstance(current, np.ndarray)
+    return current if ours and current.shape == spec.shape and current.dtype == spec.dtype else None
+
+
+def _scratch(folder: str, number: int, spec: ArraySpec) -> Any:
+    """Where to put what lies behind a pass, in a directory of its own."""
+    own = os.path.join(folder, str(number))
+    os.mkdir(own)
+    if spec.chunks is None:
+        return os.path.join(own, "between.npy")
+    return scratch_array(os.path.join(own, "between.zarr"), spec.shape, spec.dtype, spec.chunks)
+
+
+def _room_for(steps: Sequence[Step], spec: ArraySpec, options: Options) -> bool:
+    """Whether the host's memory holds what may lie between passes, and a result that is to be made."""
+    shape, dtype, sizes = spec.shape, spec.dtype, []
+    for step in steps:
+        shape, dtype = result_of(shape, dtype, (step,))
+        sizes.append(float(np.prod(shape, dtype=float)) * dtype.itemsize)
+    room = available_memory()
+    needed = (sizes[-1] if options.out is None else 0) + 2 * max(sizes[:-1], default=0)
+    return room is None or needed <= HOST_SHARE * room
+
+
+def _folder(options: Options) -> str:
+    """A new directory for what lies between passes: beside the result, where that is a file."""
+    path = open_target_of(options).name
+    if not os.path.isabs(path):
+        return tempfile.mkdtemp(prefix="chunkflow-fft-")
+    above = os.path.dirname(path)
+    marks = ("zarr.json", ".zgroup", ".zarray")
+    while above != os.path.dirname(above) and (
+        not os.path.isdir(above)
+        or above.endswith(".zarr")
+        or any(os.path.exists(os.path.join(above, mark)) for mark in marks)
+    ):
+        above = os.path.dirname(above)
+    folder = hidden_sibling(os.path.join(above, os.path.basename(path)), "fft")
+    os.mkdir(folder)
+    return folder

@@ -1,0 +1,200 @@
+"""Names of dimensions, coordinates and attributes: what xarray has around arrays, kept around operations on them.
+
+Operations see plain arrays. This room takes the names off their arguments and puts them on their results.
+"""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from chunkflow.errors import ArgumentError, ArgumentTypeError
+from chunkflow.graph.nodes import Lazy
+from chunkflow.kernels.declare import Declared
+from chunkflow.kernels.map import normalize_axes
+from chunkflow.stores import is_labelled
+from chunkflow.stores.foreign.xarray import held, stored
+
+Dims = tuple[Hashable, ...]
+
+
+class Labels:
+    """The labelled arrays among an operation's arguments.
+
+    Attributes
+    ----------
+    args, kwargs
+        The arguments with plain arrays in the places of the labelled ones, and, of a function that is asked `by_axis`,
+        ``axis`` in the place of ``dim``.
+    arrays : list
+        The labelled arrays, those given by position first.
+    """
+
+    def __init__(self, args: Sequence[Any], kwargs: Mapping[str, Any], *, by_axis: bool) -> None:
+        self._given = args
+        self.arrays = [a for a in (*args, *(a for name, a in kwargs.items() if name != "out")) if is_labelled(a)]
+        self._dims: list[tuple[Any, Dims]] = []
+        self.args = tuple(self._plain(a, None) for a in args)
+        self.kwargs = {name: self._plain(a, None) for name, a in kwargs.items() if name != "dim" or not by_axis}
+        if by_axis and kwargs.get("dim") is not None:
+            if self.kwargs.get("axis") is not None:
+                raise ArgumentError(f"dim={kwargs['dim']!r} and axis={kwargs['axis']!r} say the same: give one of them")
+            self.kwargs["axis"] = axis_of(self.arrays[0], kwargs["dim"])
+
+    def _plain(self, value: Any, dims: Dims | None) -> Any:
+        if not is_labelled(value):
+            return value
+        array = held(getattr(value, "variable", value), dims)
+        self._dims.append((array, value.dims if dims is None else dims))
+        return array
+
+    @cached_property
+    def coords(self) -> Any:
+        """Coordinates of all, checked; None if there are none but variables."""
+        return coordinates(self.arrays)
+
+    def match(self) -> None:
+        """Let the arrays given by position broadcast by the names of their dimensions, in the order they come in.
+
+        Raises
+        ------
+        ArgumentError
+            Their coordinates differ.
+        """
+        _ = self.coords
+        union = tuple(dict.fromkeys(d for a in self._given if is_labelled(a) for d in a.dims))
+        self.args = tuple(self._plain(a, laid(a.dims, union) if is_labelled(a) else None) for a in self._given)
+
+    def onto(self, result: Any, declared: Declared, arrays: Sequence[Any]) -> Any:
+        """The results of an operation on these plain arrays with names on them."""
+        if isinstance(result, tuple):
+            return tuple(self._named(r, declared, declared.axes_of(i), arrays) for i, r in enumerate(result))
+        return self._named(result, declared, declared.axes_of(0), arrays)
+
+    def _named(self, result: Any, declared: Declared, axes: Sequence[int | None], arrays: Sequence[Any]) -> Any:
+        names: dict[int, Hashable] = {}
+        for array, operand in zip(arrays, declared.nest.operands, strict=True):
+            own = next((dims for known, dims in reversed(self._dims) if known is array), ())
+            for name, axis in zip(own, operand.axes, strict=False):
+                if axis is not None:
+                    names.setdefault(axis, name)
+        followed = [None if a is None else names.get(a) for a in axes]
+        dims = [f"dim_{i}" if name is None else name for i, name in enumerate(followed)]
+        if self.kwargs.get("keepdims"):
+            dims = list(self.arrays[0].dims)
+        return wrapped(result, dims, {d for d in followed if d is not None}, self.arrays, self.coords)
+
+    def reduced(self, result: Any, axis: int | Sequence[int] | None) -> Any:
+        """The result of a reduction of the first array, which may have a first dimension of several quantiles."""
+        dims = self.arrays[0].dims
+        gone = range(len(dims)) if axis is None else normalize_axes(axis, len(dims), "axis")
+        kept = [d for a, d in enumerate(dims) if a not in gone]
+        names = list(dims) if self.kwargs.get("keepdims") else kept
+        return wrapped(
+            result, [*["quantile"] * (np.ndim(result) - len(names)), *names], kept, self.arrays[:1], self.coords
+        )
+
+
+def labels_of(fn: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Labels | None:
+    """The labelled arrays among a function's arguments; None where there is none.
+
+    Raises
+    ------
+    ArgumentTypeError
+        There is none, and ``dim`` names a dimension.
+    """
+    labelled = "xarray" in sys.modules and any(map(is_labelled, (*args, *kwargs.values())))
+    if not labelled and "dim" not in kwargs:
+        return None
+    by_axis = "axis" in inspect.signature(fn).parameters
+    if labelled and (labels := Labels(args, kwargs, by_axis=by_axis)).arrays:
+        return labels
+    if by_axis and "dim" in kwargs:
+        raise ArgumentTypeError(
+            f"dim={kwargs['dim']!r} names a dimension of an xarray.DataArray, and {fn.__name__} got none: use axis="
+        )
+    return None
+
+
+def axis_of(array: Any, dim: Any) -> int | tuple[int, ...] | None:
+    """Axes of the dimensions with these names; None for all of them."""
+    if dim is ... or dim is None:
+        return None
+    several = isinstance(dim, Iterable) and not isinstance(dim, str) and dim not in array.dims
+    for name in dim if several else (dim,):
+        if name not in array.dims:
+            raise ArgumentError(f"dim={dim!r}: there is no dimension {name!r}, the array has {array.dims}")
+    return tuple(array.dims.index(name) for name in dim) if several else int(array.dims.index(dim))
+
+
+def laid(dims: Sequence[Hashable], union: Dims) -> Dims:
+    """Those of all dimensions that an array needs to broadcast with the others: from its first one on."""
+    first = min((union.index(d) for d in dims), default=len(union))
+    return union[first:]
+
+
+def coordinates(arrays: Sequence[Any], exclude: Collection[Hashable] = ()) -> Any:
+    """Coordinates of all labelled arrays together; None if they are variables, which have none.
+
+    Parameters
+    ----------
+    arrays : sequence of xarray.DataArray and xarray.Variable
+    exclude : collection of hashable
+        Dimensions along which coordinates may differ from one array to another.
+
+    Raises
+    ------
+    ArgumentError
+        Coordinates by which xarray would align the arrays differ.
+    """
+    found: Any = None
+    for array in arrays:
+        own = getattr(array, "coords", None)
+        if own is None:
+            continue
+        own = _without(own, [name for name, c in own.items() if set(exclude) & set(c.dims)])
+        try:
+            found = own if found is None else found.merge(own).coords
+        except ValueError as error:
+            why = str(error).splitlines()[0]
+            raise ArgumentError(f"coordinates of the arrays differ: {why}. Align them first (xarray.align)") from error
+    return found
+
+
+def wrapped(
+    result: Any, dims: Sequence[Hashable], lasting: Collection[Hashable], arrays: Sequence[Any], coords: Any
+) -> Any:
+    """A result with names, coordinates and attributes.
+
+    Parameters
+    ----------
+    result : array or scalar
+    dims : sequence of hashable
+        Names of its dimensions.
+    lasting : collection of hashable
+        Dimensions that are the arrays' own, so that coordinates along them alone are kept, if they have its length.
+    arrays : sequence of xarray.DataArray and xarray.Variable
+        What it was made of. The attributes are the first one's, and the name is kept if all have the same.
+    coords : xarray.Coordinates or None
+        Those of the arrays; None for a result that is a variable.
+    """
+    xarray = sys.modules["xarray"]
+    if not isinstance(result, np.ndarray | np.generic | Lazy):
+        result = stored(result)
+    if coords is None:
+        return xarray.Variable(dims, result, arrays[0].attrs)
+    sizes = {d: n for d, n in zip(dims, result.shape, strict=True) if d in lasting}
+    gone = [name for name, c in coords.items() if any(sizes.get(d) != n for d, n in c.sizes.items())]
+    names = {a.name for a in arrays if isinstance(a, xarray.DataArray)}
+    return xarray.DataArray(
+        result, _without(coords, gone), dims, names.pop() if len(names) == 1 else None, arrays[0].attrs
+    )
+
+
+def _without(coords: Any, names: Sequence[Hashable]) -> Any:
+    return coords.to_dataset().drop_vars(names).coords

@@ -1,0 +1,1 @@
+"""Lazy arrays: opening, computing, and NumPy's functions of them."""

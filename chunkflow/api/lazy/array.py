@@ -1,0 +1,376 @@
+"""Lazy arrays: NumPy on arrays of any size, worked out in the fewest passes when a result is asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+from chunkflow.api import mapping, scan
+from chunkflow.api.lazy import numpy_dispatch, numpy_functions
+from chunkflow.api.lazy.compute import compute, store
+from chunkflow.api.lazy.dask_protocol import Collection
+from chunkflow.api.linalg import product
+from chunkflow.api.rearrange import rearrange
+from chunkflow.api.reductions import extremes
+from chunkflow.api.stencil import overlap
+from chunkflow.core.chunking import Chunks
+from chunkflow.core.grid import Shape
+from chunkflow.engine.budget import BudgetLike
+from chunkflow.engine.observe.progress import ProgressLike
+from chunkflow.errors import ArgumentTypeError, UnsupportedError
+from chunkflow.graph.elementwise import mapped
+from chunkflow.graph.slicing import indexed
+from chunkflow.kernels.fusion.codegen import power
+
+
+def _unary(ufunc: np.ufunc) -> Callable[[Any], Any]:
+    def method(self: Any) -> Any:
+        return mapped(ufunc, self)
+
+    return method
+
+
+def _binary(ufunc: Callable[..., Any]) -> Callable[[Any, Any], Any]:
+    def method(self: Any, other: Any) -> Any:
+        return NotImplemented if _defers(other) else mapped(ufunc, self, other)
+
+    return method
+
+
+def _reflected(ufunc: np.ufunc) -> Callable[[Any, Any], Any]:
+    def method(self: Any, other: Any) -> Any:
+        return NotImplemented if _defers(other) else mapped(ufunc, other, self)
+
+    return method
+
+
+def _refusing(what: str) -> Callable[[Any], Any]:
+    def method(self: Any) -> Any:
+        raise self._unknown(what)
+
+    return method
+
+
+def _defers(other: Any) -> bool:
+    """Whether another operand wants to have its own way."""
+    return getattr(other, "__array_ufunc__", True) is None
+
+
+class Array(Collection):
+    """An array that is known by what would make it: a source, or an expression of others.
+
+    It has NumPy's operators, ufuncs, methods and functions (``docs/numpy.md`` lists them), and `map` and `map_overlap`
+    for functions of one's own. Nothing runs until `compute`, `to_zarr`, `to_npy`, ``np.asarray`` or `chunkflow.store`.
+    `chunkflow.open` makes one.
+
+    Attributes
+    ----------
+    shape, dtype, ndim, size, nbytes
+        As NumPy's. The dtype of what a function of the user's own gives is found by a call on a small block, unless
+        ``dtype=`` said it.
+
+    Examples
+    --------
+    >>> import numpy as np, chunkflow as cf
+    >>> x = cf.open(np.arange(12.0).reshape(3, 4))
+    >>> y = (x[:, ::2] ** 2).mean(axis=0)
+    >>> y.shape, y.dtype
+    ((2,), dtype('float64'))
+    >>> y.compute(device="cpu")
+    array([26.66666667, 46.66666667])
+    """
+
+    __slots__ = ()
+    __array_priority__ = 100
+    __hash__ = None  # type: ignore[assignment]
+
+    # -- What it is -----------------------------------------------------------------------------------------------
+
+    @property
+    def shape(self) -> Shape:
+        """Elements along each axis."""
+        return self._node.shape
+
+    @property
+    def dtype(self) -> np.dtype:
+        """Dtype of the elements."""
+        return self._node.spec.dtype
+
+    @property
+    def ndim(self) -> int:
+        """Number of axes."""
+        return len(self.shape)
+
+    @property
+    def size(self) -> int:
+        """Number of elements."""
+        return int(np.prod(self.shape, dtype=object))
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that all elements take."""
+        return self.size * self.dtype.itemsize
+
+    def __len__(self) -> int:
+        if not self.shape:
+            raise TypeError("len() of an array without dimensions")
+        return self.shape[0]
+
+    def __repr__(self) -> str:
+        known = f", {self.dtype}" if self._node.told else ""
+        return f"<chunkflow.Array {self._node.name}: {self.shape}{known}>"
+
+    def __iter__(self) -> Iterator[Any]:
+        if not self.shape:
+            raise TypeError("iteration over an array without dimensions")
+        return (self[i] for i in range(len(self)))
+
+    __bool__, __float__, __int__ = _refusing("its truth"), _refusing("a float"), _refusing("an int")
+    __complex__, __index__ = _refusing("a complex number"), _refusing("an index")
+
+    def __format__(self, spec: str) -> str:
+        if spec:
+            raise self._unknown(f"how it looks as {spec!r}")
+        return repr(self)
+
+    def __getattr__(self, name: str) -> Any:
+        if not name.startswith("_") and hasattr(np.ndarray, name):
+            raise AttributeError(
+                f"an expression has no {name}: use NumPy's functions that docs/numpy.md lists, or compute() first"
+            )
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+
+    def __copy__(self) -> Array:
+        return self
+
+    def __deepcopy__(self, memo: Any) -> Array:
+        return self  # nothing can change it
+
+    def __reduce__(self) -> Any:
+        raise TypeError(f"{self!r} cannot be pickled: it holds functions and open sources. Pickle what makes it")
+
+    def _unknown(self, what: str) -> UnsupportedError:
+        return UnsupportedError(f"{self!r} is not computed yet, so {what} is not known: compute() it first")
+
+    # -- NumPy's protocols ----------------------------------------------------------------------------------------
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        if copy is False:
+            raise ValueError(f"{self!r} is computed anew, and cannot be given without a copy")
+        return np.asarray(self.compute(), dtype)
+
+    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **kwargs: Any) -> Any:
+        return numpy_dispatch.ufunc(ufunc, method, inputs, kwargs)
+
+    def __array_function__(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
+        return numpy_dispatch.function(func, args, kwargs)
+
+    # -- Operators ------------------------------------------------------------------------------------------------
+
+    __neg__, __pos__, __abs__, __invert__ = map(_unary, (np.negative, np.positive, np.absolute, np.invert))
+    __add__, __radd__ = _binary(np.add), _reflected(np.add)
+    __sub__, __rsub__ = _binary(np.subtract), _reflected(np.subtract)
+    __mul__, __rmul__ = _binary(np.multiply), _reflected(np.multiply)
+    __truediv__, __rtruediv__ = _binary(np.true_divide), _reflected(np.true_divide)
+    __floordiv__, __rfloordiv__ = _binary(np.floor_divide), _reflected(np.floor_divide)
+    __mod__, __rmod__ = _binary(np.remainder), _reflected(np.remainder)
+    __divmod__, __rdivmod__ = _binary(np.divmod), _reflected(np.divmod)
+    __pow__, __rpow__ = _binary(power), _reflected(np.power)
+    __lshift__, __rlshift__ = _binary(np.left_shift), _reflected(np.left_shift)
+    __rshift__, __rrshift__ = _binary(np.right_shift), _reflected(np.right_shift)
+    __and__, __rand__ = _binary(np.bitwise_and), _reflected(np.bitwise_and)
+    __or__, __ror__ = _binary(np.bitwise_or), _reflected(np.bitwise_or)
+    __xor__, __rxor__ = _binary(np.bitwise_xor), _reflected(np.bitwise_xor)
+    __lt__, __le__ = _binary(np.less), _binary(np.less_equal)
+    __gt__, __ge__ = _binary(np.greater), _binary(np.greater_equal)
+    __eq__ = _binary(np.equal)
+    __ne__ = _binary(np.not_equal)
+
+    def __matmul__(self, other: Any) -> Any:
+        return NotImplemented if _defers(other) else product.matmul(self, other)
+
+    def __rmatmul__(self, other: Any) -> Any:
+        return NotImplemented if _defers(other) else product.matmul(other, self)
+
+    def __getitem__(self, index: Any) -> Array:
+        return type(self)(indexed(self._node, index))
+
+    def __setitem__(self, index: Any, value: Any) -> None:
+        raise UnsupportedError("an expression's elements cannot be set: use np.where(mask, value, x) for a new one")
+
+    # -- Methods --------------------------------------------------------------------------------------------------
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes of an element."""
+        return self.dtype.itemsize
+
+    @property
+    def mT(self) -> Array:  # noqa: N802
+        """The array with its last two axes exchanged."""
+        return numpy_functions.swapaxes(self, -1, -2)  # type: ignore[no-any-return]
+
+    @property
+    def T(self) -> Array:  # noqa: N802
+        """The array with its axes reversed."""
+        return self.transpose()
+
+    @property
+    def real(self) -> Array:
+        """Real part."""
+        return self if self.dtype.kind != "c" else mapped(np.real, self)
+
+    @property
+    def imag(self) -> Array:
+        """Imaginary part."""
+        return mapped(np.imag, self)  # type: ignore[no-any-return]
+
+    def transpose(self, *axes: Any) -> Array:
+        """Axes in another order, reversed by default, as `numpy.ndarray.transpose`."""
+        given = axes[0] if len(axes) == 1 and not isinstance(axes[0], int | np.integer) else axes or None
+        return rearrange.transpose(self, given)  # type: ignore[no-any-return]
+
+    def astype(self, dtype: Any, **kwargs: Any) -> Array:
+        """Elements in another dtype, as `numpy.ndarray.astype` with its ``casting``."""
+        return numpy_functions.astype(self, dtype, **kwargs)  # type: ignore[no-any-return]
+
+    def reshape(self, *shape: Any, order: str = "C") -> Array:
+        """As `numpy.reshape`, in C order."""
+        return numpy_functions.reshape(self, shape[0] if len(shape) == 1 else shape, order)  # type: ignore[no-any-return]
+
+    def ravel(self, order: str = "C") -> Array:
+        """The elements in one dimension, in C order."""
+        return self.reshape(-1, order=order)
+
+    flatten = ravel
+
+    def squeeze(self, axis: Any = None) -> Array:
+        """Without axes of length 1."""
+        return numpy_functions.squeeze(self, axis)  # type: ignore[no-any-return]
+
+    def swapaxes(self, axis1: int, axis2: int) -> Array:
+        """With two axes exchanged."""
+        return numpy_functions.swapaxes(self, axis1, axis2)  # type: ignore[no-any-return]
+
+    def conj(self) -> Array:
+        """Complex conjugate."""
+        return mapped(np.conjugate, self)  # type: ignore[no-any-return]
+
+    conjugate = conj
+
+    def clip(self, min: Any = None, max: Any = None) -> Array:
+        """Elements within limits, as `numpy.clip`."""
+        return mapped(np.clip, self, min, max)  # type: ignore[no-any-return]
+
+    def round(self, decimals: int = 0) -> Array:
+        """Rounded elements, as `numpy.round`."""
+        return mapped(np.round, self, decimals)  # type: ignore[no-any-return]
+
+    def repeat(self, repeats: int, axis: int | None = None) -> Array:
+        """As `numpy.repeat`."""
+        return numpy_functions.repeat(self, repeats, axis)  # type: ignore[no-any-return]
+
+    def copy(self) -> Array:
+        """The same expression: nothing can change it."""
+        return self
+
+    def sum(self, axis: Any = None, dtype: Any = None, out: None = None, **kwargs: Any) -> Any:
+        """As `numpy.ndarray.sum`; see `chunkflow.sum`."""
+        return numpy_dispatch.function(np.sum, (self,), {"axis": axis, "dtype": dtype, "out": out, **kwargs})
+
+    def prod(self, axis: Any = None, dtype: Any = None, out: None = None, **kwargs: Any) -> Any:
+        """As `numpy.ndarray.prod`; see `chunkflow.prod`."""
+        return numpy_dispatch.function(np.prod, (self,), {"axis": axis, "dtype": dtype, "out": out, **kwargs})
+
+    def mean(self, axis: Any = None, dtype: Any = None, out: None = None, **kwargs: Any) -> Any:
+        """As `numpy.ndarray.mean`; see `chunkflow.mean`."""
+        return numpy_dispatch.function(np.mean, (self,), {"axis": axis, "dtype": dtype, "out": out, **kwargs})
+
+    def var(self, axis: Any = None, dtype: Any = None, out: None = None, ddof: float = 0, **kwargs: Any) -> Any:
+        """As `numpy.ndarray.var`; see `chunkflow.var`."""
+        given = {"axis": axis, "dtype": dtype, "out": out, "ddof": ddof, **kwargs}
+        return numpy_dispatch.function(np.var, (self,), given)
+
+    def std(self, axis: Any = None, dtype: Any = None, out: None = None, ddof: float = 0, **kwargs: Any) -> Any:
+        """As `numpy.ndarray.std`; see `chunkflow.std`."""
+        given = {"axis": axis, "dtype": dtype, "out": out, "ddof": ddof, **kwargs}
+        return numpy_dispatch.function(np.std, (self,), given)
+
+    def min(self, axis: Any = None, out: None = None, **kwargs: Any) -> Any:
+        """As `numpy.ndarray.min`; see `chunkflow.min`."""
+        return numpy_dispatch.function(np.min, (self,), {"axis": axis, "out": out, **kwargs})
+
+    def max(self, axis: Any = None, out: None = None, **kwargs: Any) -> Any:
+        """As `numpy.ndarray.max`; see `chunkflow.max`."""
+        return numpy_dispatch.function(np.max, (self,), {"axis": axis, "out": out, **kwargs})
+
+    def any(self, axis: Any = None, out: None = None, **kwargs: Any) -> Any:
+        """As `numpy.ndarray.any`; see `chunkflow.any`."""
+        return numpy_dispatch.function(np.any, (self,), {"axis": axis, "out": out, **kwargs})
+
+    def all(self, axis: Any = None, out: None = None, **kwargs: Any) -> Any:
+        """As `numpy.ndarray.all`; see `chunkflow.all`."""
+        return numpy_dispatch.function(np.all, (self,), {"axis": axis, "out": out, **kwargs})
+
+    def argmin(self, axis: int | None = None, keepdims: bool = False) -> Any:
+        """See `chunkflow.argmin`."""
+        return extremes.argmin(self, axis, keepdims)
+
+    def argmax(self, axis: int | None = None, keepdims: bool = False) -> Any:
+        """See `chunkflow.argmax`."""
+        return extremes.argmax(self, axis, keepdims)
+
+    def cumsum(self, axis: int | None = None, dtype: Any = None) -> Any:
+        """See `chunkflow.cumsum`."""
+        return scan.cumsum(self, axis, dtype)
+
+    def cumprod(self, axis: int | None = None, dtype: Any = None) -> Any:
+        """See `chunkflow.cumprod`."""
+        return scan.cumprod(self, axis, dtype)
+
+    def dot(self, other: Any) -> Any:
+        """See `chunkflow.dot`."""
+        return product.dot(self, other)
+
+    def map(self, fn: Callable[..., Any], *arrays: Any, **kwargs: Any) -> Any:
+        """``chunkflow.map(fn, self, *arrays, **kwargs)``."""
+        return mapping.map(fn, self, *arrays, **kwargs)
+
+    def map_overlap(self, fn: Callable[..., Any], *arrays: Any, **kwargs: Any) -> Any:
+        """``chunkflow.map_overlap(fn, self, *arrays, **kwargs)``."""
+        return overlap.map_overlap(fn, self, *arrays, **kwargs)
+
+    # -- What runs it ---------------------------------------------------------------------------------------------
+
+    def compute(self, *, budget: BudgetLike = None, device: Any = None, progress: ProgressLike = False) -> Any:
+        """The result as a NumPy array, or scalar; see `chunkflow.compute`."""
+        return compute(self, budget=budget, device=device, progress=progress)
+
+    def to_zarr(
+        self,
+        path: Any,
+        *,
+        chunks: Chunks = None,
+        budget: BudgetLike = None,
+        device: Any = None,
+        progress: ProgressLike = False,
+        overwrite: bool = False,
+    ) -> Any:
+        """Compute the array into a zarr array; see `chunkflow.store`."""
+        return store(self, path, chunks=chunks, budget=budget, device=device, progress=progress, overwrite=overwrite)
+
+    def to_npy(
+        self,
+        path: Any,
+        *,
+        budget: BudgetLike = None,
+        device: Any = None,
+        progress: ProgressLike = False,
+        overwrite: bool = False,
+    ) -> Any:
+        """Compute the array into a ``.npy`` file; see `chunkflow.store`."""
+        if not str(path).endswith(".npy"):
+            raise ArgumentTypeError(f"{path!r} does not end in .npy: use to_zarr or chunkflow.store for other formats")
+        return store(self, path, budget=budget, device=device, progress=progress, overwrite=overwrite)

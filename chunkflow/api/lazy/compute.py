@@ -1,0 +1,326 @@
+"""Results of expressions: together, in as few passes as there can be."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import Any, Literal, overload
+
+import numpy as np
+
+from chunkflow.api import mapping
+from chunkflow.api.operation import is_operation, plan_of, watching
+from chunkflow.cluster.partition import PARTITION, ClusterPlan, cluster_plan, filled, passes_of
+from chunkflow.core.chunking import Chunks
+from chunkflow.core.units import format_bytes
+from chunkflow.engine.budget import BudgetLike
+from chunkflow.engine.observe.analysis import Analysis, analyzed
+from chunkflow.engine.observe.progress import ProgressLike
+from chunkflow.engine.prepare import Options, prepared
+from chunkflow.errors import ArgumentError, ArgumentTypeError
+from chunkflow.graph.evaluate import Evaluation, made_up
+from chunkflow.graph.nodes import Item, Lazy, Node, Op
+from chunkflow.planner.plan import Plan
+from chunkflow.stores import is_labelled
+from chunkflow.stores.foreign.xarray import held
+from chunkflow.system import interrupts
+
+
+def compute(*values: Any, budget: BudgetLike = None, device: Any = None, progress: ProgressLike = False) -> Any:
+    """Compute expressions, all of them in as few passes over their sources as there can be.
+
+    Parameters
+    ----------
+    *values
+        Lazy arrays, xarray's that hold one, or tuples, lists and dicts of these; anything else is given back as it is.
+    budget, device, progress
+        As for `chunkflow.map`: each pass keeps within the budget.
+
+    Returns
+    -------
+    array, scalar or structure of them
+        NumPy arrays, and NumPy scalars where there are no dimensions, in the places of the lazy ones. A tuple if
+        several values are given.
+
+    Raises
+    ------
+    BudgetError
+        Not even the smallest block of a pass fits the budget.
+    HostMemoryError
+        A result does not fit the host's memory: give it a place, with `store`.
+    ResultError, ResultTypeError, ReadError
+        As for `chunkflow.map`.
+
+    Examples
+    --------
+    Three results from one read of `x`:
+
+    >>> import numpy as np, chunkflow as cf
+    >>> x = cf.open(np.arange(6.0).reshape(2, 3))
+    >>> cf.compute(x.mean(), (x**2).sum(axis=0), x.max(), device="cpu")
+    (np.float64(2.5), array([ 9., 17., 29.]), np.float64(5.0))
+    """
+    found = list(_lazies(values))
+    done = _evaluated(dict.fromkeys(a._node for a in found), Options(budget=budget, device=device), progress)
+    results = _replaced(values, done)
+    return results[0] if len(values) == 1 else results
+
+
+def store(
+    arrays: Any,
+    outs: Any,
+    *,
+    chunks: Chunks = None,
+    budget: BudgetLike = None,
+    device: Any = None,
+    progress: ProgressLike = False,
+    overwrite: bool = False,
+) -> Any:
+    """Compute expressions into outputs, in as few passes over their sources as there can be.
+
+    Each output appears when its pass is complete: if a later pass fails, those of earlier ones are there.
+
+    Parameters
+    ----------
+    arrays : Array or sequence of Array
+        What is computed.
+    outs : array, str, path, or sequence of these
+        Where each goes, as `out` of `chunkflow.map`.
+    chunks : int or tuple, optional
+        Of a zarr array that is created, as for `chunkflow.map`; of one expression alone.
+    budget, device, progress, overwrite
+        As for `chunkflow.map`.
+
+    Returns
+    -------
+    array or tuple of arrays
+        The outputs, opened where they were paths.
+
+    Raises
+    ------
+    ArgumentError, ArgumentTypeError
+        Another number of outputs than of arrays, what is no expression, one that is given twice.
+    BudgetError, OutputExistsError, ReadError, WriteError
+        As for `chunkflow.map`.
+
+    Examples
+    --------
+    >>> import numpy as np, chunkflow as cf
+    >>> x, y = cf.open(np.arange(4.0)), np.empty(4)
+    >>> _ = cf.store(x * x, y, device="cpu")
+    >>> y
+    array([0., 1., 4., 9.])
+    """
+    several = isinstance(arrays, list | tuple)
+    listed, places = (list(arrays), list(outs)) if several else ([arrays], [outs])
+    if len(listed) != len(places):
+        raise ArgumentError(f"{len(listed)} arrays and {len(places)} outputs were given: give one output for each")
+    for array in listed:
+        if not isinstance(array, Lazy):
+            raise ArgumentTypeError(f"store takes expressions, not a {type(array).__name__}: see chunkflow.open")
+    nodes = [array._node for array in listed]
+    if len(set(nodes)) < len(nodes):
+        raise ArgumentError("an expression is given twice: store it once, and copy it")
+    if chunks is not None and several and len(nodes) > 1:
+        raise ArgumentError(f"chunks={chunks!r} of {len(nodes)} expressions: store each with chunks of its own")
+    options = Options(budget=budget, device=device, chunks=chunks, overwrite=overwrite)
+    done = _evaluated(dict(zip(nodes, places, strict=True)), options, progress)
+    return tuple(done[node] for node in nodes) if several else done[nodes[0]]
+
+
+def _evaluated(wanted: dict[Node, Any], options: Options, progress: ProgressLike) -> dict[Node, Any]:
+    """Results of nodes, as their users get them."""
+    targets = {_target(node): out for node, out in wanted.items()}
+    with ExitStack() as stack:
+        done = Evaluation(options, watching(progress)).run(targets, stack)
+    return {node: _finished(node, done[_target(node)], out) for node, out in wanted.items()}
+
+
+def _target(node: Node) -> Node:
+    """What is computed for a node: of several results of a fold, all."""
+    return node.op if isinstance(node, Item) and not node.op.aligned else node
+
+
+def _finished(node: Node, result: Any, out: Any) -> Any:
+    if isinstance(node, Item) and not node.op.aligned:
+        result = result[node.item]
+    if out is not None:
+        return result
+    if isinstance(node, Op) and node.request.finish is not None:
+        return node.request.finish(result)
+    return result[()] if isinstance(result, np.ndarray) and result.ndim == 0 else result
+
+
+def _lazies(values: Any) -> Iterator[Lazy]:
+    if isinstance(values, Lazy):
+        yield values
+    elif is_labelled(values):
+        yield from _lazies(held(getattr(values, "variable", values)))
+    elif isinstance(values, dict):
+        yield from _lazies(list(values.values()))
+    elif isinstance(values, list | tuple):
+        for value in values:
+            yield from _lazies(value)
+
+
+def _replaced(values: Any, done: dict[Node, Any]) -> Any:
+    if isinstance(values, Lazy):
+        return done[values._node]
+    if is_labelled(values):
+        array = held(getattr(values, "variable", values))
+        return values.copy(deep=False, data=np.asarray(done[array._node])) if isinstance(array, Lazy) else values
+    if isinstance(values, dict):
+        return {key: _replaced(value, done) for key, value in values.items()}
+    if isinstance(values, list):
+        return [_replaced(value, done) for value in values]
+    if isinstance(values, tuple):
+        found = [_replaced(value, done) for value in values]
+        return type(values)(*found) if hasattr(values, "_fields") else tuple(found)
+    return values
+
+
+@dataclass(frozen=True)
+class PassesPlan:
+    """The passes that expressions would take: for each the names of its results and its plan; print it.
+
+    An operation that makes several passes of its own is named, without their plans.
+    """
+
+    passes: tuple[tuple[tuple[str, ...], Plan | str], ...]
+
+    @property
+    def plans(self) -> list[Plan]:
+        """The plans that are known."""
+        return [plan for _, plan in self.passes if isinstance(plan, Plan)]
+
+    @property
+    def bytes_in(self) -> int:
+        """Bytes that will be read, by the passes whose plans are known."""
+        return sum(plan.bytes_in for plan in self.plans)
+
+    @property
+    def bytes_out(self) -> int:
+        """Bytes that will be written, by the passes whose plans are known."""
+        return sum(plan.bytes_out for plan in self.plans)
+
+    @property
+    def peak(self) -> int:
+        """Bytes of device memory that any of them takes at most, as projected, of those whose plans are known."""
+        return max((plan.memory.total for plan in self.plans), default=0)
+
+    def __len__(self) -> int:
+        return len(self.passes)
+
+    def __str__(self) -> str:
+        several = "1 pass" if len(self) == 1 else f"{len(self)} passes"
+        moved = f"{format_bytes(self.bytes_in)} read, {format_bytes(self.bytes_out)} written"
+        lines = [f"{several}: {moved}, {format_bytes(self.peak)} of device memory at most"]
+        for number, (names, plan) in enumerate(self.passes, 1):
+            lines.append(f"pass {number}: {', '.join(names)}")
+            lines += ["  " + line for line in str(plan).splitlines()]
+        return "\n".join(lines)
+
+
+@overload
+def explain(
+    fn: Lazy | tuple[Any, ...] | list[Any] | dict[Any, Any],
+    *arrays: Any,
+    analyze: Literal[False] = False,
+    **options: Any,
+) -> PassesPlan: ...
+
+
+@overload
+def explain(fn: Any, *arrays: Any, analyze: Literal[True], **options: Any) -> Analysis: ...
+
+
+@overload
+def explain(fn: Callable[..., Any], *arrays: Any, **options: Any) -> Any: ...
+
+
+def explain(fn: Any, *arrays: Any, analyze: bool = False, **options: Any) -> Any:
+    """Plan of an operation, or of expressions, before anything runs: print it. Nothing is written.
+
+    A function of the user's own is called once on a small block, unless ``dtype=`` and ``workspace=`` are given.
+
+    Parameters
+    ----------
+    fn : callable or Array
+        One of chunkflow's operations, or a function that `map` is to apply; or an expression.
+    *arrays, **options
+        As for the operation, or for `map`; or further expressions, and ``budget=`` and ``device=``.
+    workers, partition : int and str, optional
+        Of expressions: the tasks that as many of dask's workers would be given, as `Array.to_dask` makes them.
+    analyze : bool
+        Whether to run it all the same, as it is asked for (with its `out`), and show what it took beside what was
+        predicted. Where the host computes, a few more calls of the function show what that takes.
+
+    Returns
+    -------
+    Analysis
+        With `analyze`.
+    Plan or PassesPlan, ClusterPlan, RechunkPlan, TransformPlan or IterationPlan
+        Blocks, slots, loop order, bytes and predicted seconds, for expressions of each pass; of `rechunk`, transforms
+        and iterated stencils their passes, and what lies between them. ``str()`` of it is meant for people.
+
+    Raises
+    ------
+    ArgumentTypeError
+        An operation of several passes of which one decides on the next, as quantiles are found.
+
+    Examples
+    --------
+    >>> import numpy as np, chunkflow as cf
+    >>> plan = cf.explain(np.sqrt, np.ones((100, 100)), budget="1MB", device="cpu")
+    >>> plan.memory.total <= plan.budget
+    True
+    >>> x = cf.open(np.ones((100, 100)))
+    >>> len(cf.explain(x.mean(), x.max(), device="cpu")), len(cf.explain((x - x.mean()).max(), device="cpu"))
+    (1, 2)
+    >>> [run.plan.bytes_in for run in cf.explain(x.mean(), analyze=True, device="cpu").runs]
+    [80000]
+    >>> cf.explain(x.mean(), workers=2, partition="20kB", device="cpu").tasks
+    4
+    """
+    if analyze and not isinstance(fn, Lazy | tuple | list | dict):
+        work, given = (fn, arrays) if is_operation(fn) else (mapping.map, (fn, *arrays))
+        made: list[Any] = []
+        analysis = analyzed(lambda: made.append(work(*given, **options)))
+        return explain(*made, analyze=True) if list(_lazies(made)) else analysis  # an expression has not run yet
+    if callable(fn) and not isinstance(fn, Lazy):
+        return plan_of(fn, arrays, options) if is_operation(fn) else plan_of(mapping.map, (fn, *arrays), options)
+    values = (fn, *arrays)
+    lazies = list(_lazies(values))
+    workers, partition = options.pop("workers", None), options.pop("partition", PARTITION)
+    if not lazies or set(options) - {"budget", "device"}:
+        raise ArgumentTypeError(
+            f"explain takes an operation with its arguments, or expressions with budget= and device=, not {values!r} "
+            f"with {', '.join(options) or 'nothing'}"
+        )
+    if workers is not None:
+        return _cluster_plan([lazy._node for lazy in lazies], workers, partition, Options(**options))
+    if analyze:
+        return analyzed(lambda: compute(*values, **options))
+    targets: dict[Node, Any] = dict.fromkeys(_target(lazy._node) for lazy in lazies)
+    return PassesPlan(tuple(Evaluation(Options(**options)).plans(targets)))
+
+
+def _cluster_plan(nodes: Sequence[Node], workers: int, partition: str | int, options: Options) -> ClusterPlan:
+    """The plan of some nodes on several machines.
+
+    Raises
+    ------
+    ArgumentError
+        There is no worker.
+    """
+    if not isinstance(workers, int) or isinstance(workers, bool) or workers < 1:
+        raise ArgumentError(f"workers={workers!r} must be a whole number of them, at least 1")
+    seconds, passes = {}, passes_of(nodes)
+    for node, (made, awaited) in passes.items():
+        stands = made_up(awaited)
+        sources = [filled(source, [stands[other] for other in awaited]) for source in made.sources]
+        declared = made.declared
+        with interrupts.deferred(), prepared(lambda specs, args: declared, sources, options) as run:  # noqa: B023
+            seconds[node] = run.plan.estimate.seconds
+    return cluster_plan(passes, workers, partition, seconds)

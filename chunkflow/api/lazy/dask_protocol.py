@@ -1,0 +1,120 @@
+"""Lazy arrays as dask collections: dask's protocol, of which everything that needs dask is elsewhere."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from chunkflow.cluster.partition import PARTITION
+from chunkflow.graph.nodes import Lazy
+
+if TYPE_CHECKING:
+    from chunkflow.cluster.task_graph import Settings
+
+
+class Collection(Lazy):
+    """What dask asks of a collection. ``dask.compute`` and its like make tasks of `PARTITION` bytes each."""
+
+    __slots__ = ()
+
+    def to_dask(self, partition: str | int = PARTITION, *, budget: Any = None, device: Any = None) -> Any:
+        """The array as a `dask.array.Array`, each of whose blocks a task streams through its worker's device.
+
+        Parameters
+        ----------
+        partition : str or int
+            Bytes that a task reads, as ``"64GB"``: its share of the arrays, not a block on the device. A store's chunks
+            are not cut.
+        budget : int, str or float, optional
+            Device memory of each worker, as for `chunkflow.map`. Tasks of one process share it, and take turns.
+            Where none is given, half of the worker's memory limit on the CPU.
+        device : str or int, optional
+            As for `chunkflow.map`, on the worker.
+
+        Returns
+        -------
+        dask.array.Array
+            Its blocks are the partitions. What is reduced is combined in a tree, whose shape depends on the partitions
+            alone: with a budget in bytes, results are the same to the bit on any number of workers of a kind.
+
+        Raises
+        ------
+        ArgumentError, ArgumentTypeError
+            `partition` is no number of bytes.
+        UnsupportedError
+            An operation that makes several passes of its own, or an intermediate result too large to hand on: store
+            it first.
+
+        Notes
+        -----
+        Arrays that ``dask.compute`` gets together, and that read the same, are computed from one read.
+
+        Tasks of one process take turns. Where a cluster's workers declare a resource ``"GPU"`` each task asks for one,
+        unless it is for the CPU or ``dask.annotate`` names resources. dask forgets that when it fuses an array's tasks:
+        ``dask.config.set({"optimization.fuse.active": False})``, or `chunkflow.dask.store`, keeps it.
+
+        Examples
+        --------
+        >>> import numpy as np, chunkflow as cf
+        >>> d = (cf.open(np.arange(1000.0).reshape(10, 100)) + 1).to_dask(partition="2kB", device="cpu")
+        >>> d.chunks
+        ((2, 2, 2, 2, 2), (100,))
+        >>> float(d.sum().compute(scheduler="sync"))
+        500500.0
+        """
+        from chunkflow.cluster.task_graph import Settings, as_dask
+
+        return as_dask(self._node, Settings(partition, budget, device))
+
+    def persist(self, **options: Any) -> Any:
+        """The array's parts on dask's workers, as a `dask.array.Array`; options are those of ``dask.persist``."""
+        return self.to_dask().persist(**options)
+
+    def visualize(self, *args: Any, **options: Any) -> Any:
+        """A picture of the array's tasks, as ``dask.visualize`` draws it."""
+        return self.to_dask().visualize(*args, **options)
+
+    def __dask_graph__(self) -> Any:
+        # What is no graph is refused: to say that it is no collection would let dask give it back as it is.
+        return self.to_dask().__dask_graph__()
+
+    def __dask_keys__(self) -> Any:
+        from chunkflow.cluster.task_graph import keys_of
+
+        return keys_of(self._node, _settings())
+
+    def __dask_layers__(self) -> tuple[str, ...]:
+        from chunkflow.cluster.task_graph import name_of
+
+        return (name_of(self._node, _settings()),)
+
+    def __dask_tokenize__(self) -> Any:
+        return ("chunkflow", self._node.token)
+
+    def __dask_postcompute__(self) -> Any:
+        from chunkflow.cluster.task_graph import computed
+
+        return computed, ()
+
+    def __dask_postpersist__(self) -> Any:
+        from chunkflow.cluster.task_graph import chunks_of, name_of, persisted
+
+        settings = _settings()
+        return persisted, (name_of(self._node, settings), chunks_of(self._node, settings), self._node.spec.dtype)
+
+    @property
+    def __dask_optimize__(self) -> Any:
+        from chunkflow.cluster.task_graph import optimize
+
+        return optimize
+
+    @property
+    def __dask_scheduler__(self) -> Any:
+        from chunkflow.cluster.task_graph import scheduler
+
+        return scheduler
+
+
+def _settings() -> Settings:
+    from chunkflow.cluster.task_graph import Settings
+
+    return Settings()

@@ -1,0 +1,77 @@
+"""Expressions of other elements in an array's places: of one number, of another array, or for NaN alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from chunkflow.errors import ArgumentError
+from chunkflow.graph.elementwise import mapped
+from chunkflow.graph.nodes import is_scalar
+
+
+def check_stretch(name: str, value: Any, x: Any) -> None:
+    """Refuse what would stretch the array, as NumPy does."""
+    shape = np.shape(value)
+    sides = zip(reversed(shape), reversed(x.shape), strict=False)
+    if len(shape) > len(x.shape) or any(n not in (1, side) for n, side in sides):
+        raise ArgumentError(f"{name}= of shape {shape} does not broadcast to the array's shape {x.shape}")
+
+
+def filling(fill: Any) -> Callable[..., Any]:
+    """``zeros_like`` and so on."""
+
+    def call(x: Any, dtype: Any = None) -> Any:
+        return mapped(_filled, x, fill=fill, dtype=np.dtype(dtype or x.dtype))
+
+    return call
+
+
+def full_like(x: Any, fill_value: Any, dtype: Any = None) -> Any:
+    """As `numpy.full_like`."""
+    check_stretch("fill_value", fill_value, x)
+    return filling(fill_value)(x, dtype)
+
+
+def _filled(block: Any, fill: Any, dtype: np.dtype) -> Any:
+    if not getattr(fill, "ndim", 0):
+        return np.full_like(block, fill, dtype=dtype)
+    found = np.empty_like(block, dtype=dtype)
+    found[...] = fill
+    return found
+
+
+def nan_to_num(x: Any, copy: bool = True, nan: Any = 0.0, posinf: Any = None, neginf: Any = None) -> Any:
+    """As `numpy.nan_to_num`, of a copy."""
+    given = {"nan": nan, "posinf": posinf, "neginf": neginf}
+    for name, value in given.items():
+        check_stretch(name, value, x)
+    return mapped(np.nan_to_num if all(map(is_scalar, given.values())) else _replaced, x, **given)
+
+
+def _replaced(block: Any, **given: Any) -> Any:
+    """What `numpy.nan_to_num` gives; CuPy's takes no arrays."""
+    if block.dtype.kind == "c":
+        found = np.empty_like(block)
+        found.real, found.imag = _replaced(block.real, **given), _replaced(block.imag, **given)
+        return found
+    arrays = {name: value for name, value in given.items() if not is_scalar(value)}
+    others: dict[str, Any] = {name: value for name, value in given.items() if name not in arrays}
+    found = np.nan_to_num(block, **others)
+    if block.dtype.kind != "f":
+        return found  # others have no such elements
+    masks = {"nan": np.isnan(block), "posinf": block == np.inf, "neginf": block == -np.inf}
+    for name, value in arrays.items():
+        np.copyto(found, value, where=masks[name])
+    return found
+
+
+def without_nan(x: Any, fill: int) -> Any:
+    """The elements with a number in place of NaN."""
+    return mapped(_numbers, x, fill=fill)
+
+
+def _numbers(block: Any, fill: int) -> Any:
+    return np.where(np.isnan(block), block.dtype.type(fill), block)

@@ -1,0 +1,339 @@
+"""NumPy's functions of expressions that take some of ours to make, with NumPy's signatures."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from chunkflow.api.lazy.fill import check_stretch
+from chunkflow.api.operation import check_eager
+from chunkflow.api.rearrange import join, rearrange
+from chunkflow.api.reductions import extremes, sums
+from chunkflow.errors import ArgumentError, ArgumentTypeError, UnsupportedError
+from chunkflow.graph.elementwise import applied, mapped
+from chunkflow.graph.nodes import Lazy, is_scalar
+from chunkflow.graph.reshaping import reshaped
+from chunkflow.graph.slicing import viewed
+from chunkflow.kernels.declare import declare_broadcast
+from chunkflow.kernels.map import as_axes, normalize_axes
+
+Function = Callable[..., Any]
+
+
+def elementwise(fn: Function) -> Function:
+    """NumPy's function of each element."""
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        return mapped(fn, *args, **kwargs)
+
+    return call
+
+
+def masked(reduce: Function, neutral: Any) -> Function:
+    """A reduction with ``where=``: what is left out counts as something that changes nothing."""
+    ufunc = _UFUNCS[reduce]
+
+    def call(x: Any, *args: Any, where: Any = True, initial: Any = None, **kwargs: Any) -> Any:
+        check_eager(f"np.{reduce.__name__}", initial=initial)
+        if np.ndim(initial):
+            raise ArgumentError(f"initial={initial!r} has the shape {np.shape(initial)}: give one number")
+        if where is not True:
+            x = x if isinstance(x, Lazy) else np.asarray(x)
+            check_stretch("where", where, x)
+            if neutral is None and initial is None:
+                raise UnsupportedError("min and max with where= need initial=, as there may be no element")
+            other = x.dtype.type(neutral) if neutral is not None else _packed(ufunc, initial, x.dtype)
+            x = mapped(np.where, where, x, other)
+        found = reduce(x, *args, **kwargs)
+        return found if initial is None else applied(_begun, (found,), {}, {"ufunc": ufunc, "initial": initial})
+
+    return call
+
+
+def _begun(block: Any, ufunc: np.ufunc, initial: Any) -> Any:
+    return ufunc(block, _packed(ufunc, initial, block.dtype))
+
+
+def _packed(ufunc: np.ufunc, initial: Any, dtype: np.dtype) -> Any:
+    """``initial`` in the dtype of a reduction, as NumPy casts it there: what it gives of no element."""
+    return ufunc.reduce(np.empty(0, dtype), dtype=dtype, initial=initial)
+
+
+_UFUNCS: dict[Function, np.ufunc] = {
+    sums.sum: np.add,
+    sums.prod: np.multiply,
+    extremes.min: np.minimum,
+    extremes.max: np.maximum,
+    extremes.any: np.logical_or,
+    extremes.all: np.logical_and,
+}
+
+
+def mean(x: Any, axis: Any = None, dtype: Any = None, keepdims: bool = False, where: Any = True) -> Any:
+    """As `numpy.mean`, over the elements where `where` is true."""
+    if where is True:
+        return sums.mean(x, axis, dtype, keepdims)
+    x = x if isinstance(x, Lazy) else np.asarray(x)
+    result = np.mean(np.ones(1, x.dtype), dtype=dtype).dtype
+    wide = np.result_type(result, "f8") if result.kind in "fc" else result
+    total = masked(sums.sum, 0)(x, axis=axis, dtype=wide, keepdims=keepdims, where=where)
+    number = sums.sum(broadcast_to(where, x.shape), axis=axis, keepdims=keepdims)
+    return astype(total / number, result)
+
+
+def astype(x: Any, dtype: Any, **kwargs: Any) -> Any:
+    """Elements in another dtype."""
+    wanted = np.dtype(dtype)
+    if wanted.kind not in "biufc":
+        raise UnsupportedError(f"astype({dtype!r}) of an expression: its elements are numbers; compute() first")
+    casting = kwargs.pop("casting", "unsafe")
+    if not np.can_cast(x.dtype, wanted, casting):
+        raise TypeError(f"Cannot cast array data from {x.dtype!r} to {wanted!r} according to the rule {casting!r}")
+    kwargs.pop("copy", None)
+    if kwargs:
+        raise UnsupportedError(f"astype of an expression has no {', '.join(kwargs)}: give dtype and casting")
+    return x if wanted == x.dtype else mapped(_cast, x, dtype=wanted)
+
+
+def _cast(block: Any, dtype: np.dtype) -> Any:
+    return block.astype(dtype)
+
+
+def reshape(x: Any, shape: Any, order: str = "C", *, copy: bool | None = None) -> Any:
+    """The elements in another shape, in C order."""
+    if order != "C":
+        raise UnsupportedError(f"np.reshape with order={order!r}: only C order is supported; transpose first, say")
+    return type(x)(reshaped(x._node, shape))
+
+
+def squeeze(x: Any, axis: Any = None) -> Any:
+    """As `numpy.squeeze`."""
+    gone = [a for a, n in enumerate(x.shape) if n == 1] if axis is None else normalize_axes(axis, x.ndim, "axis")
+    if any(x.shape[a] != 1 for a in gone):
+        raise ArgumentError(f"axis={axis} of shape {x.shape}: only axes of length 1 can be squeezed out")
+    return x[tuple(0 if a in gone else slice(None) for a in range(x.ndim))] if gone else x
+
+
+def expand_dims(x: Any, axis: Any) -> Any:
+    """As `numpy.expand_dims`."""
+    count = len(as_axes(axis, "axis"))
+    new = normalize_axes(axis, x.ndim + count, "axis")
+    return x[tuple(None if a in new else slice(None) for a in range(x.ndim + count))]
+
+
+def moveaxis(x: Any, source: Any, destination: Any) -> Any:
+    """As `numpy.moveaxis`."""
+    sources = [a % x.ndim for a in ordered(source, x.ndim, "source")]
+    places = [a % x.ndim for a in ordered(destination, x.ndim, "destination")]
+    if len(sources) != len(places):
+        raise ArgumentError(f"source={source!r} and destination={destination!r} must have as many axes")
+    order = [a for a in range(x.ndim) if a not in sources]
+    for place, axis in sorted(zip(places, sources, strict=True)):
+        order.insert(place, axis)
+    return rearrange.transpose(x, order)
+
+
+def ordered(axes: Any, ndim: int, name: str) -> list[int]:
+    """Axes as they are given, checked."""
+    normalize_axes(axes, ndim, name)
+    return as_axes(axes, name)
+
+
+def swapaxes(x: Any, axis1: int, axis2: int) -> Any:
+    """As `numpy.swapaxes`."""
+    order = list(range(x.ndim))
+    one, other = (normalize_axes(a, x.ndim, "axis")[0] for a in (axis1, axis2))
+    order[one], order[other] = other, one
+    return rearrange.transpose(x, order)
+
+
+def broadcast_to(x: Any, shape: Any) -> Any:
+    """As `numpy.broadcast_to`."""
+    if isinstance(x, Lazy):
+        wanted = tuple(as_axes(shape, "shape"))
+        return (
+            x
+            if wanted == x._node.shape
+            else type(x)(viewed(x._node, declare_broadcast(wanted), "broadcast_to", wanted))
+        )
+    return np.broadcast_to(x, shape)
+
+
+def at_least(number: int) -> Function:
+    """``atleast_1d`` and so on."""
+
+    def call(*arrays: Any) -> Any:
+        found = []
+        for x in arrays:
+            while x.ndim < number:
+                x = x[..., None] if number == 3 and x.ndim == 2 else x[None]
+            found.append(x)
+        return found[0] if len(found) == 1 else tuple(found)
+
+    return call
+
+
+def joined(axis: int, least: int) -> Function:
+    """``hstack`` and so on: concatenation along `axis` of arrays of at `least` so many dimensions."""
+
+    def call(arrays: Sequence[Any]) -> Any:
+        given = [np.asarray(a) if not isinstance(a, Lazy) else a for a in arrays]
+        some = [at_least(least)(a) for a in given]
+        return join.concatenate(some, axis if some[0].ndim > axis else 0)
+
+    return call
+
+
+def split(x: Any, indices_or_sections: Any, axis: int = 0) -> Any:
+    """As `numpy.split`."""
+    (along,) = normalize_axes(axis, x.ndim, "axis")
+    n = x.shape[along]
+    if isinstance(indices_or_sections, int | np.integer) and n % indices_or_sections:
+        raise ArgumentError(f"{n} elements do not split into {indices_or_sections} equal parts: use np.array_split")
+    return array_split(x, indices_or_sections, axis)
+
+
+def array_split(x: Any, indices_or_sections: Any, axis: int = 0) -> Any:
+    """As `numpy.array_split`."""
+    (along,) = normalize_axes(axis, x.ndim, "axis")
+    n = x.shape[along]
+    if isinstance(indices_or_sections, int | np.integer):
+        each, more = divmod(n, int(indices_or_sections))
+        ends = np.cumsum([0] + [each + 1] * more + [each] * (int(indices_or_sections) - more)).tolist()
+    else:
+        ends = [0, *map(int, indices_or_sections), n]
+    before = (slice(None),) * along
+    return [x[(*before, slice(a, b))] for a, b in itertools.pairwise(ends)]
+
+
+def repeat(x: Any, repeats: Any, axis: int | None = None) -> Any:
+    """As `numpy.repeat`."""
+    return rearrange.repeat(reshape(x, -1) if axis is None else x, repeats, 0 if axis is None else axis)
+
+
+def tile(x: Any, reps: Any) -> Any:
+    """As `numpy.tile`."""
+    times = [int(reps)] if np.ndim(reps) == 0 else [int(n) for n in reps]
+    while len(times) < x.ndim:
+        times.insert(0, 1)
+    while x.ndim < len(times):
+        x = x[None]
+    for axis, number in enumerate(times):
+        if number < 1:
+            raise UnsupportedError(f"np.tile with reps={reps!r}: an empty result is not supported")
+        x = join.concatenate([x] * number, axis) if number > 1 else x
+    return x
+
+
+def allclose(a: Any, b: Any, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False) -> Any:
+    """As `numpy.allclose`."""
+    return extremes.all(mapped(np.isclose, a, b, rtol=rtol, atol=atol, equal_nan=equal_nan))
+
+
+def array_equal(a: Any, b: Any) -> Any:
+    """As `numpy.array_equal`."""
+    if np.shape(a) != np.shape(b):
+        return False
+    return extremes.all(mapped(np.equal, a, b))
+
+
+def where(condition: Any, *branches: Any) -> Any:
+    """As `numpy.where`, of three arguments."""
+    if len(branches) != 2:
+        raise UnsupportedError(
+            "np.where(condition) gives as many places as there are: count them with np.count_nonzero, or compute()"
+        )
+    return mapped(np.where, condition, *branches)
+
+
+def take(x: Any, indices: Any, axis: int | None = None) -> Any:
+    """As `numpy.take`, of one index."""
+    if axis is None or not isinstance(indices, int | np.integer):
+        raise UnsupportedError("np.take of an expression takes one index along an axis: slice it, or compute() first")
+    return x[(*(slice(None),) * (axis % x.ndim), int(indices))]
+
+
+def interp(x: Any, xp: Any, fp: Any, left: Any = None, right: Any = None, period: Any = None) -> Any:
+    """As `numpy.interp`."""
+    check_eager("np.interp", xp=xp, fp=fp, left=left, right=right, period=period)
+    table = {"xp": np.asarray(xp), "fp": np.asarray(fp), "left": left, "right": right, "period": period}
+    return applied(np.interp, (x,), {}, table)
+
+
+def digitize(x: Any, bins: Any, right: bool = False) -> Any:
+    """As `numpy.digitize`."""
+    check_eager("np.digitize", bins=bins)
+    return applied(np.digitize, (x,), {}, {"bins": np.asarray(bins), "right": right})
+
+
+def isin(element: Any, test_elements: Any, **kwargs: Any) -> Any:
+    """As `numpy.isin`."""
+    check_eager("np.isin", test_elements=test_elements)
+    return applied(np.isin, (element,), {}, {"test_elements": np.asarray(test_elements), **kwargs})
+
+
+def append(x: Any, values: Any, axis: int | None = None) -> Any:
+    """As `numpy.append`."""
+    given: list[Any] = [a if isinstance(a, Lazy) else np.asarray(a) for a in (x, values)]
+    return join.concatenate([a.reshape(-1) if axis is None else a for a in given], 0 if axis is None else axis)
+
+
+def column_stack(arrays: Sequence[Any]) -> Any:
+    """As `numpy.column_stack`."""
+    given: list[Any] = [a if isinstance(a, Lazy) else np.asarray(a) for a in arrays]
+    return join.concatenate([a[:, None] if a.ndim == 1 else a for a in given], 1)
+
+
+def select(conditions: Sequence[Any], choices: Sequence[Any], default: Any = 0) -> Any:
+    """As `numpy.select`."""
+    if len(conditions) != len(choices):
+        raise ArgumentError(f"{len(conditions)} conditions and {len(choices)} choices: give one choice for each")
+    if not conditions:
+        raise ArgumentError("np.select without a condition: give one at least, with its choice")
+    if any(value is None for value in (*conditions, *choices, default)):
+        raise ArgumentTypeError("np.select of None: conditions are arrays of bools, choices arrays or numbers")
+    return mapped(_selected, *conditions, *choices, default)
+
+
+def _selected(*given: Any) -> Any:
+    """What `select` gives of blocks: conditions, as many choices, and the default."""
+    number = len(given) // 2
+    conditions, choices, default = given[:number], given[number:-1], given[-1]
+    for place, condition in enumerate(conditions):
+        found = getattr(condition, "dtype", np.dtype(type(condition)))
+        if found.kind != "b":
+            raise ArgumentTypeError(f"np.select: condition {place} is of {found}, and conditions are of bools")
+    dtype = np.result_type(*(getattr(value, "dtype", value) for value in (*choices, default)))
+    found = _of_dtype(default, dtype, "unsafe")
+    for condition, choice in zip(reversed(conditions), reversed(choices), strict=True):
+        found = np.where(condition, _of_dtype(choice, dtype, "same_kind"), found)
+    return found
+
+
+def _of_dtype(value: Any, dtype: np.dtype, casting: Any) -> Any:
+    if is_scalar(value):
+        return np.asarray(value).astype(dtype, casting=casting)[()]
+    return value.astype(dtype, copy=False)  # which arrays have been promoted to; CuPy's know of no casting
+
+
+def rot90(x: Any, k: int = 1, axes: Any = (0, 1)) -> Any:
+    """As `numpy.rot90`."""
+    one, other = (normalize_axes(a, x.ndim, "axes")[0] for a in axes)
+    if one == other:
+        raise ArgumentError(f"axes={axes!r} must be two different axes")
+    if k % 4 == 0:
+        return x
+    if k % 4 == 2:
+        return rearrange.flip(x, (one, other))
+    return (
+        swapaxes(rearrange.flip(x, other), one, other) if k % 4 == 1 else rearrange.flip(swapaxes(x, one, other), other)
+    )
+
+
+def broadcast_arrays(*arrays: Any) -> tuple[Any, ...]:
+    """As `numpy.broadcast_arrays`."""
+    shape = np.broadcast_shapes(*(np.shape(a) for a in arrays))
+    return tuple(broadcast_to(a, shape) for a in arrays)

@@ -1,0 +1,105 @@
+"""Lazy arrays of sources: where expressions begin."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from chunkflow.api.lazy.array import Array
+from chunkflow.core.spec import default_chunks
+from chunkflow.errors import ArgumentTypeError
+from chunkflow.graph.nodes import Leaf, node_of
+from chunkflow.stores import is_labelled
+from chunkflow.stores.foreign.xarray import held
+
+
+def open(source: Any) -> Any:
+    """Open an array of any size as an expression, from which others are made. Nothing is read yet.
+
+    What is read is what the source holds when a result is asked for. It must have the same shape and dtype then, or a
+    `ReadError` says so. A relative path is one from the directory that the process is in now.
+
+    Parameters
+    ----------
+    source : array_like, str or path
+        A source, as for `chunkflow.map`.
+
+    Returns
+    -------
+    Array
+        To be used as a NumPy array is. Of an xarray.DataArray or Variable, the same with an `Array` as its data.
+
+    Raises
+    ------
+    SourceNotFoundError, ArgumentError, ArgumentTypeError
+        There is no such array, or it is of a kind that cannot be read.
+
+    Examples
+    --------
+    >>> import numpy as np, chunkflow as cf
+    >>> x = cf.open(np.arange(12.0).reshape(3, 4))
+    >>> np.sqrt(x).sum(axis=0).compute(device="cpu").shape
+    (4,)
+    """
+    if is_labelled(source):
+        found = source.copy(deep=False, data=ChunkedArray(node_of(held(getattr(source, "variable", source)))))
+        # xarray computes with one kind of chunks at a time.
+        others = {k: c.copy(data=np.asarray(c)) for k, c in getattr(found, "coords", {}).items() if _is_chunked(c)}
+        return found.assign_coords(others) if others else found
+    return source if isinstance(source, Array) else Array(Leaf(source))
+
+
+def from_dask(array: Any) -> Array:
+    """As `open`, for a dask array alone: its blocks are computed as they are read, by the caller's scheduler.
+
+    As many are computed at once as a run reads ahead. Where the expression becomes a graph of tasks
+    (`Array.to_dask`, ``dask.compute``), they are part of it.
+
+    Raises
+    ------
+    ArgumentTypeError
+        It is no dask array, or its shape is not known.
+
+    Examples
+    --------
+    >>> import dask.array as da, chunkflow as cf
+    >>> (cf.from_dask(da.arange(10, chunks=5)) ** 2).sum().compute(device="cpu")
+    np.int64(285)
+    """
+    if not hasattr(array, "__dask_graph__") or isinstance(array, Array):
+        raise ArgumentTypeError(f"from_dask takes a dask array, not a {type(array).__name__}: see open")
+    return Array(Leaf(array))
+
+
+def _is_chunked(coordinate: Any) -> bool:
+    return coordinate.chunks is not None
+
+
+class ChunkedArray(Array):
+    """An expression as xarray holds one: with chunks, which tell it that there is something to compute.
+
+    Blocks are planned when it runs; the chunks are those that a zarr array made of it gets.
+    """
+
+    __slots__ = ()
+
+    @property
+    def chunks(self) -> tuple[tuple[int, ...], ...]:
+        """Lengths of the chunks along each axis."""
+        sides = default_chunks(self.shape, self.dtype.itemsize)
+        return tuple(
+            (*[side] * (n // side), *([n % side] if n % side else ())) or (0,)
+            for n, side in zip(self.shape, sides, strict=True)
+        )
+
+    def __bool__(self) -> bool:
+        # xarray takes an error for a difference, so arrays that are equal would not seem so.
+        return bool(self.compute() if self.size == 1 else super().__bool__())
+
+    def item(self) -> Any:
+        """The one element, computed."""
+        return self.compute().item()
+
+    def __dask_graph__(self) -> None:
+        """Not dask's: xarray asks the manager of its chunks, `chunkflow.xarray.ChunkManager`."""

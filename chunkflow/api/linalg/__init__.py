@@ -1,0 +1,1 @@
+"""Products, covariances and correlations."""

@@ -1,0 +1,355 @@
+"""Products of arrays with NumPy's names, arguments and results, over arrays of any size."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from chunkflow.api.linalg.gram import corrcoef, cov, gram
+from chunkflow.api.operation import Request, operation
+from chunkflow.core.grid import Shape
+from chunkflow.core.spec import ArraySpec
+from chunkflow.engine.budget import BudgetLike
+from chunkflow.engine.observe.progress import ProgressLike
+from chunkflow.engine.prepare import Options
+from chunkflow.errors import ArgumentTypeError
+from chunkflow.kernels.declare import Declared
+from chunkflow.kernels.linalg import labels as notation
+from chunkflow.kernels.linalg.gemm import Precision, allows_tf32
+from chunkflow.kernels.linalg.product import Labels, contraction
+
+__all__ = ["corrcoef", "cov", "dot", "einsum", "gram", "matmul", "outer", "tensordot", "vecdot"]
+
+
+@operation
+def matmul(
+    a: Any,
+    b: Any,
+    *,
+    precision: Precision = "highest",
+    out: Any = None,
+    budget: BudgetLike = None,
+    device: Any = None,
+    progress: ProgressLike = False,
+    overwrite: bool = False,
+) -> Any:
+    """Matrix product, as ``numpy.matmul``: of vectors, matrices, and stacks of matrices that broadcast.
+
+    A tile of the result stays on the device while panels of `a` and `b` stream past it; or a whole operand stays,
+    if that reads less. The blocks are those, of all that fit the budget, that read the fewest bytes: with room
+    for M elements two n x n matrices cannot be read less than some ``2 n**3 / sqrt(M)`` elements in all (J. W. Hong
+    and H. T. Kung, "I/O complexity: the red-blue pebble game", 1981).
+
+    Parameters
+    ----------
+    a, b : array_like, str or path
+        Sources, as for `chunkflow.map`, of at least one dimension. Integers wrap and booleans combine as NumPy's
+        do; half precision is added up in single.
+    precision : {"highest", "tf32"}
+        Of products of single precision. "tf32" is to let a GPU round the factors to 10 bits for its tensor cores; so
+        far it is checked and has no effect on any device.
+    out : array, str or path, optional
+        Where the result goes, as for `chunkflow.map`; not one of the operands.
+    budget : int, str, float or Budget, optional
+        BudgetLike of device memory that the run may take: an int, ``"4GB"``, ``"4GiB"``, or a share of what is free now
+        (``"80%"``, 0.8). 80% by default, or what the surrounding ``with Budget(...)`` allows.
+    device : str, int or Device, optional
+        ``"auto"``, ``"cpu"``, ``"cuda"``, ``"cuda:1"`` or an ordinal; by default ``CHUNKFLOW_DEVICE``, else "auto".
+    progress : bool, "always" or callable
+        True shows a bar on a terminal, "always" shows it anywhere; a callable gets (done, total) bytes.
+    overwrite : bool
+        Whether a path in `out` that exists may be replaced (when the new array is complete).
+
+    Returns
+    -------
+    array
+        `out`, opened where it was a path; a scalar for two vectors.
+
+    Raises
+    ------
+    ArgumentError, ArgumentTypeError
+        Shapes that do not match; a scalar; an output of the wrong shape or dtype.
+    BudgetError
+        Not even the smallest block fits the budget; it names the smallest budget that would do.
+    ReadError, WriteError
+        A store failed; nothing appears under the output's name.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from chunkflow.api.linalg.product import matmul
+    >>> a, b = np.random.default_rng(0).random((2, 200, 200))
+    >>> np.allclose(matmul(a, b, budget="200kB", device="cpu"), a @ b)
+    True
+    """
+    options = Options(out=out, budget=budget, device=device, overwrite=overwrite)
+    return _product("matmul", notation.matmul, (a, b), options, progress, precision)
+
+
+@operation
+def dot(
+    a: Any,
+    b: Any,
+    *,
+    precision: Precision = "highest",
+    out: Any = None,
+    budget: BudgetLike = None,
+    device: Any = None,
+    progress: ProgressLike = False,
+    overwrite: bool = False,
+) -> Any:
+    """Dot product, as ``numpy.dot``: over the last axis of `a` and the last but one (or the only one) of `b`.
+
+    Parameters
+    ----------
+    a, b : array_like, str, path or scalar
+        A scalar multiplies.
+    precision, out, budget, device, progress, overwrite
+        As for `matmul`.
+
+    Returns
+    -------
+    array
+        As `matmul`.
+
+    Raises
+    ------
+    ArgumentError, ArgumentTypeError, BudgetError, ReadError, WriteError
+        As `matmul`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from chunkflow.api.linalg.product import dot
+    >>> float(dot(np.arange(5.0), np.ones(5), device="cpu"))
+    10.0
+    """
+    options = Options(out=out, budget=budget, device=device, overwrite=overwrite)
+    return _product("dot", notation.dot, (a, b), options, progress, precision)
+
+
+@operation
+def vecdot(
+    a: Any,
+    b: Any,
+    *,
+    axis: int = -1,
+    precision: Precision = "highest",
+    out: Any = None,
+    budget: BudgetLike = None,
+    device: Any = None,
+    progress: ProgressLike = False,
+    overwrite: bool = False,
+) -> Any:
+    """Dot products of vectors along an axis, as ``numpy.vecdot``: the first ones conjugated.
+
+    Parameters
+    ----------
+    a, b : array_like, str or path
+        Arrays whose other axes broadcast.
+    axis : int
+        Of both arrays.
+    precision, out, budget, device, progress, overwrite
+        As for `matmul`.
+
+    Returns
+    -------
+    array
+        As `matmul`.
+
+    Raises
+    ------
+    ArgumentError, ArgumentTypeError, BudgetError, ReadError, WriteError
+        As `matmul`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from chunkflow.api.linalg.product import vecdot
+    >>> vecdot(np.array([[1j, 2], [3, 4]]), np.ones(2), device="cpu")
+    array([2.-1.j, 7.+0.j])
+    """
+    options = Options(out=out, budget=budget, device=device, overwrite=overwrite)
+
+    def labels(shapes: Sequence[Shape]) -> Labels:
+        return notation.vecdot(shapes, axis)
+
+    return _product("vecdot", labels, (a, b), options, progress, precision, conjugate=0)
+
+
+@operation
+def outer(
+    a: Any,
+    b: Any,
+    *,
+    out: Any = None,
+    budget: BudgetLike = None,
+    device: Any = None,
+    progress: ProgressLike = False,
+    overwrite: bool = False,
+) -> Any:
+    """Outer product of two vectors, as ``numpy.outer``.
+
+    Parameters
+    ----------
+    a, b : array_like, str or path
+        Of one dimension. For more, ``tensordot(a, b, axes=0)`` keeps them all.
+    out, budget, device, progress, overwrite
+        As for `matmul`.
+
+    Returns
+    -------
+    array
+        As `matmul`.
+
+    Raises
+    ------
+    ArgumentError, ArgumentTypeError, BudgetError, ReadError, WriteError
+        As `matmul`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from chunkflow.api.linalg.product import outer
+    >>> outer(np.array([1, 2]), np.array([3, 4]), device="cpu")
+    array([[3, 4],
+           [6, 8]])
+    """
+    options = Options(out=out, budget=budget, device=device, overwrite=overwrite)
+    return _product("outer", notation.outer, (a, b), options, progress)
+
+
+@operation
+def tensordot(
+    a: Any,
+    b: Any,
+    axes: int | Sequence[Any] = 2,
+    *,
+    precision: Precision = "highest",
+    out: Any = None,
+    budget: BudgetLike = None,
+    device: Any = None,
+    progress: ProgressLike = False,
+    overwrite: bool = False,
+) -> Any:
+    """Contraction over pairs of axes, as ``numpy.tensordot``.
+
+    Parameters
+    ----------
+    a, b : array_like, str or path
+        Sources, as for `chunkflow.map`.
+    axes : int or (axes of a, axes of b)
+        Axes to sum over, in pairs; an int means the last of `a` and the first of `b`.
+    precision, out, budget, device, progress, overwrite
+        As for `matmul`.
+
+    Returns
+    -------
+    array
+        As `matmul`.
+
+    Raises
+    ------
+    ArgumentError, ArgumentTypeError, BudgetError, ReadError, WriteError
+        As `matmul`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from chunkflow.api.linalg.product import tensordot
+    >>> a, b = np.ones((3, 4, 5)), np.ones((4, 3, 2))
+    >>> tensordot(a, b, axes=([1, 0], [0, 1]), device="cpu").shape
+    (5, 2)
+    """
+    options = Options(out=out, budget=budget, device=device, overwrite=overwrite)
+
+    def labels(shapes: Sequence[Shape]) -> Labels:
+        return notation.tensordot(shapes, axes)
+
+    return _product("tensordot", labels, (a, b), options, progress, precision)
+
+
+@operation
+def einsum(
+    subscripts: str,
+    *operands: Any,
+    precision: Precision = "highest",
+    out: Any = None,
+    budget: BudgetLike = None,
+    device: Any = None,
+    progress: ProgressLike = False,
+    overwrite: bool = False,
+) -> Any:
+    """Sum of products by Einstein's convention, as ``numpy.einsum``.
+
+    All operands are read in a single pass; the blocks of three or more are multiplied from left to right, so put
+    first what shrinks most.
+
+    Parameters
+    ----------
+    subscripts : str
+        Such as ``"ij,jk->ik"``; without ``->`` the letters that appear once are kept, in alphabetical order. An
+        ellipsis stands for axes that broadcast. A letter that repeats within one operand (a diagonal) is refused.
+    *operands : array_like, str, path or scalar
+        One for each term.
+    precision, out, budget, device, progress, overwrite
+        As for `matmul`.
+
+    Returns
+    -------
+    array
+        As `matmul`.
+
+    Raises
+    ------
+    ArgumentError, ArgumentTypeError, BudgetError, ReadError, WriteError
+        As `matmul`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from chunkflow.api.linalg.product import einsum
+    >>> x = np.arange(6.0).reshape(2, 3)
+    >>> einsum("ij->j", x, device="cpu")
+    array([3., 5., 7.])
+    >>> np.array_equal(einsum("ki,kj->ij", x, x, device="cpu"), x.T @ x)
+    True
+    """
+    if not isinstance(subscripts, str):
+        raise ArgumentTypeError(f'einsum: subscripts must be a string such as "ij,jk->ik", not {subscripts!r}')
+    options = Options(out=out, budget=budget, device=device, overwrite=overwrite)
+
+    def labels(shapes: Sequence[Shape]) -> Labels:
+        return notation.einsum(subscripts, shapes)
+
+    return _product("einsum", labels, operands, options, progress, precision)
+
+
+def _product(
+    name: str,
+    labels: notation.Translate,
+    arrays: Sequence[Any],
+    options: Options,
+    progress: ProgressLike,
+    precision: Precision = "highest",
+    conjugate: int | None = None,
+) -> Request:
+    """Request of a contraction."""
+    tf32 = allows_tf32(precision)
+
+    def declare(specs: Sequence[ArraySpec], args: tuple[Any, ...]) -> Declared:
+        shapes = [s.shape for s in specs]
+        found = labels(shapes)
+        dtypes, orders = [s.dtype for s in specs], [s.order for s in specs]
+        nest, kernel = contraction(found, shapes, dtypes, orders, name, conjugate, tf32)
+        return Declared(nest, kernel, tuple(range(len(found.result))), tiles=False)
+
+    # Memory is counted buffer by buffer: what a small trial call takes would say nothing of a product's.
+    options = Options(
+        out=options.out, budget=options.budget, device=options.device, overwrite=options.overwrite, workspace=0
+    )
+    scalars = [np.asarray(a) if isinstance(a, bool | int | float | complex | np.generic) else a for a in arrays]
+    bare = options.out is None
+    return Request(declare, scalars, options, progress, lambda r: r[()] if bare and r.ndim == 0 else r)

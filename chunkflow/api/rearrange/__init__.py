@@ -1,0 +1,1 @@
+"""Copies, transposes, joins and new chunks."""

@@ -1,0 +1,265 @@
+"""Arrays put together: concatenated, stacked, or padded, with NumPy's names, arguments and results.
+
+The parameters that all of them share are those of `chunkflow.api.rearrange.rearrange`. Parts are read where they lie,
+while the result is written: there is no copy in between.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Literal
+
+import numpy as np
+
+from chunkflow.api.operation import check_eager, operation
+from chunkflow.api.rearrange.move import Arranged, Composition, moved, one_axis
+from chunkflow.core import arrangement as _ops
+from chunkflow.core.chunking import Chunks
+from chunkflow.core.grid import Shape
+from chunkflow.core.spec import ArraySpec
+from chunkflow.engine.budget import BudgetLike
+from chunkflow.engine.observe.progress import ProgressLike
+from chunkflow.engine.prepare import Options
+from chunkflow.errors import ArgumentError, ArgumentTypeError
+
+Mode = Literal["constant", "edge", "symmetric", "reflect", "wrap"]
+MODES = ("constant", "edge", "symmetric", "reflect", "wrap")
+"""Ways to pad."""
+
+
+@operation
+def concatenate(
+    arrays: Sequence[Any],
+    axis: int = 0,
+    *,
+    chunks: Chunks = None,
+    out: Any = None,
+    budget: BudgetLike = None,
+    device: Any = None,
+    progress: ProgressLike = False,
+    overwrite: bool = False,
+) -> Any:
+    """Join arrays along an axis that they have.
+
+    Parameters
+    ----------
+    arrays : list or tuple
+        Sources, as for `chunkflow.map`, equally long along all other axes. Their dtypes are promoted as in NumPy.
+    axis : int
+        Along which.
+    chunks, out, budget, device, progress, overwrite
+        See `chunkflow.api.rearrange.rearrange`. `out` may not be one of the arrays, nor part of one.
+
+    Returns
+    -------
+    array
+        `out`, opened where it was a path.
+
+    Raises
+    ------
+    ArgumentError, ArgumentTypeError
+        No array; arrays whose shapes do not fit; an axis that they do not have.
+    BudgetError
+        Not even the smallest block fits the budget.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from chunkflow.api.rearrange.join import concatenate
+    >>> concatenate([np.array([[1, 2]]), np.array([[3.5, 4], [5, 6]])], device="cpu")
+    array([[1. , 2. ],
+           [3.5, 4. ],
+           [5. , 6. ]])
+    """
+    parts = _listed(arrays)
+
+    def arrange(specs: Sequence[ArraySpec]) -> Arranged:
+        first = specs[0].shape
+        if not first:
+            raise ArgumentError("arrays without axes cannot be concatenated: stack them")
+        along = one_axis(axis, len(first))
+        for number, spec in enumerate(specs):
+            other = (*spec.shape[:along], *first[along : along + 1], *spec.shape[along + 1 :])
+            if len(spec.shape) != len(first) or other != first:
+                raise ArgumentError(
+                    f"array {number} of shape {spec.shape} does not fit the first one's {first}: all axes but "
+                    f"axis {along} must have the same lengths"
+                )
+        axes = [_ops.straight(n) for n in first]
+        axes[along] = _ops.joined([spec.shape[along] for spec in specs])
+        return Arranged(_ops.Separable(tuple(axes)), _chunks(specs))
+
+    options = Options(out, budget, chunks=chunks, device=device, overwrite=overwrite)
+    return moved(Composition(parts, arrange), options, progress)
+
+
+@operation
+def stack(
+    arrays: Sequence[Any],
+    axis: int = 0,
+    *,
+    chunks: Chunks = None,
+    out: Any = None,
+    budget: BudgetLike = None,
+    device: Any = None,
+    progress: ProgressLike = False,
+    overwrite: bool = False,
+) -> Any:
+    """Join arrays of one shape along a new axis.
+
+    Parameters
+    ----------
+    arrays : list or tuple
+        Sources, as for `chunkflow.map`. Their dtypes are promoted as in NumPy.
+    axis : int
+        Place of the new axis in the result.
+    chunks, out, budget, device, progress, overwrite
+        See `chunkflow.api.rearrange.rearrange`. `out` may not be one of the arrays, nor part of one.
+
+    Returns
+    -------
+    array
+        `out`, opened where it was a path.
+
+    Raises
+    ------
+    ArgumentError, ArgumentTypeError
+        No array; arrays of different shapes; an axis that the result does not have.
+    BudgetError
+        Not even the smallest block fits the budget.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from chunkflow.api.rearrange.join import stack
+    >>> stack([np.array([1, 2, 3]), np.array([4, 5, 6])], axis=1, device="cpu")
+    array([[1, 4],
+           [2, 5],
+           [3, 6]])
+    """
+    parts = _listed(arrays)
+
+    def arrange(specs: Sequence[ArraySpec]) -> Arranged:
+        first, sides = specs[0].shape, _chunks(specs)
+        along = one_axis(axis, len(first) + 1)
+        for number, spec in enumerate(specs):
+            if spec.shape != first:
+                raise ArgumentError(f"array {number} has the shape {spec.shape}, and the first one {first}")
+        axes = [_ops.straight(n) for n in first]
+        axes.insert(along, _ops.joined([1] * len(specs)))
+        if sides is not None:
+            sides = (*sides[:along], 1, *sides[along:])
+        return Arranged(_ops.Separable(tuple(axes)), sides, along)
+
+    options = Options(out, budget, chunks=chunks, device=device, overwrite=overwrite)
+    return moved(Composition(parts, arrange), options, progress)
+
+
+@operation
+def pad(
+    x: Any,
+    pad_width: Any,
+    mode: Mode = "constant",
+    *,
+    constant_values: Any = 0,
+    chunks: Chunks = None,
+    out: Any = None,
+    budget: BudgetLike = None,
+    device: Any = None,
+    progress: ProgressLike = False,
+    overwrite: bool = False,
+) -> Any:
+    """Add elements at the edges.
+
+    Parameters
+    ----------
+    x : array_like, str or path
+        A source, as for `chunkflow.map`.
+    pad_width : int or sequence
+        How many: one number for all edges, ``(before, after)`` for all axes, or a pair for each axis.
+    mode : {'constant', 'edge', 'symmetric', 'reflect', 'wrap'}
+        What they are: a constant; the outermost element; the mirror image with it, or without it; the other end.
+    constant_values : number or sequence
+        The constants, in the forms of `pad_width`; cast to the dtype of `x`.
+    chunks, out, budget, device, progress, overwrite
+        See `chunkflow.api.rearrange.rearrange`. `out` may not hold `x`.
+
+    Returns
+    -------
+    array
+        `out`, opened where it was a path.
+
+    Raises
+    ------
+    ArgumentError, ArgumentTypeError
+        A negative or uneven `pad_width`, an unknown mode, an axis of no element that has nothing to be padded with.
+    BudgetError
+        Not even the smallest block fits the budget.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from chunkflow.api.rearrange.join import pad
+    >>> pad(np.array([1, 2, 3]), (2, 1), device="cpu")
+    array([0, 0, 1, 2, 3, 0])
+    >>> pad(np.array([1, 2, 3]), 2, "reflect", device="cpu")
+    array([3, 2, 1, 2, 3, 2, 1])
+    """
+    if mode not in MODES:
+        raise ArgumentError(f"mode={mode!r} is unknown: use one of {', '.join(MODES)}")
+    check_eager("pad", pad_width=pad_width, constant_values=constant_values)
+    kind = np.asarray(pad_width).dtype.kind if not isinstance(pad_width, dict) else "O"
+    if kind not in "iu":
+        raise ArgumentTypeError(f"pad_width must be an int, a pair of them or a pair for each axis, not {pad_width!r}")
+
+    def arrange(specs: Sequence[ArraySpec]) -> Arranged:
+        (spec,) = specs
+        widths = _pairs(np.asarray(pad_width), len(spec.shape), f"pad_width={pad_width!r}")
+        if (widths < 0).any():
+            raise ArgumentError(f"pad_width={pad_width!r} must not be negative: slice the array to make it smaller")
+        values = _constants(constant_values, spec)
+        axes = []
+        for axis, (n, (before, after), ends) in enumerate(zip(spec.shape, widths.tolist(), values, strict=True)):
+            if mode != "constant" and not n and before + after:
+                raise ArgumentError(f"axis {axis} has no element to pad it with in mode={mode!r}: use 'constant'")
+            axes.append(_ops.padded(n, before, after, mode, (ends[0], ends[1])))
+        return Arranged(_ops.Separable(tuple(axes)), spec.chunks)
+
+    options = Options(out, budget, chunks=chunks, device=device, overwrite=overwrite)
+    return moved(Composition((x,), arrange), options, progress)
+
+
+# -- What they are given -------------------------------------------------------------------------------------
+
+
+def _listed(arrays: Any) -> Sequence[Any]:
+    if not isinstance(arrays, list | tuple):
+        raise ArgumentTypeError(f"arrays must be a list or tuple of them, not a {type(arrays).__name__}")
+    if not arrays:
+        raise ArgumentError("arrays is empty: at least one is needed")
+    return arrays
+
+
+def _chunks(specs: Sequence[ArraySpec]) -> Shape | None:
+    """Chunks of the first array that has any."""
+    return next((spec.chunks for spec in specs if spec.chunks is not None), None)
+
+
+def _pairs(values: np.ndarray, ndim: int, what: str) -> np.ndarray:
+    """A pair for each axis."""
+    try:
+        return np.broadcast_to(values, (ndim, 2))
+    except ValueError:
+        raise ArgumentError(
+            f"{what} does not suit {ndim} axes: give one value, a pair for all axes or a pair for each"
+        ) from None
+
+
+def _constants(given: Any, spec: ArraySpec) -> np.ndarray:
+    """Constants to pad with, before and after along each axis."""
+    values = np.asarray(given)
+    if values.dtype.kind not in "biufc" or (values.dtype.kind == "c" and spec.dtype.kind != "c"):
+        raise ArgumentTypeError(f"constant_values={given!r} cannot be stored as {spec.dtype}, the dtype of {spec.name}")
+    with np.errstate(invalid="ignore"):
+        values = values.astype(spec.dtype)
+    return _pairs(values, len(spec.shape), f"constant_values={given!r}")

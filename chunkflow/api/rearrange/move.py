@@ -1,0 +1,147 @@
+"""How arrays are moved: copied as they are, or put together from others while they are read.
+
+What `rearrange`, `joining` and `rechunking` share. Nothing is computed, so nothing is tried either: a run reads
+each element once and no more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from chunkflow.api.operation import Request
+from chunkflow.core.arrangement import Arrangement
+from chunkflow.core.grid import Shape
+from chunkflow.core.spec import ArraySpec
+from chunkflow.engine.observe.progress import ProgressLike
+from chunkflow.engine.prepare import Options
+from chunkflow.errors import ArgumentTypeError
+from chunkflow.graph.nodes import check_lazily, has_lazy
+from chunkflow.kernels.declare import Declared, declare_permuted
+from chunkflow.kernels.map import Kernel, nest, normalize_axes
+from chunkflow.stores import Source, open_source, open_target, spec_of
+from chunkflow.stores.views.composed import ComposedSource
+
+RUN = 4096
+"""Bytes that are written in one go, where the output's elements lie in another order than the source's."""
+
+
+@dataclass(frozen=True)
+class Arranged:
+    """An arrangement of sources whose specs are known.
+
+    `chunks` is the box that is read at no loss, `new` an axis of the result that the sources lack.
+    """
+
+    arrangement: Arrangement
+    chunks: Shape | None = None
+    new: int | None = None
+
+
+@dataclass(frozen=True)
+class Composition:
+    """Arrays that are put together when they are opened."""
+
+    arrays: Sequence[Any]
+    arrange: Callable[[Sequence[ArraySpec]], Arranged]
+
+    def __chunkflow_source__(self) -> Source:
+        """See `chunkflow.stores.open_source`."""
+        with ExitStack() as stack:
+            sources = []
+            for array in self.arrays:
+                sources.append(open_source(array))
+                stack.callback(sources[-1].close)
+            specs = [source.spec for source in sources]
+            found = self.arrange(specs)
+            dtype = np.result_type(*[spec.dtype for spec in specs])
+            composed = ComposedSource(sources, found.arrangement, dtype, found.chunks, found.new)
+            stack.pop_all()
+        return composed
+
+    def on(self, arrays: Sequence[Any]) -> Composition:
+        """The same of other arrays."""
+        return replace(self, arrays=arrays)
+
+    def __chunkflow_spec__(self) -> ArraySpec:
+        """See `chunkflow.stores.spec_of`."""
+        specs = [spec_of(array) for array in self.arrays]
+        found = self.arrange(specs)
+        dtype = np.result_type(*[spec.dtype for spec in specs])
+        return ArraySpec(specs[0].name, found.arrangement.shape, dtype, found.chunks)
+
+
+def moved(
+    x: Any,
+    options: Options,
+    progress: ProgressLike = False,
+    *,
+    order: Shape | None = None,
+    block: Shape | None = None,
+) -> Request:
+    """Ask for an array as it is, or with its axes in another order.
+
+    `options.chunks` are the output's, and say nothing of the blocks, whose sides `block` may fix.
+    """
+    spec = spec_of(x)
+    every = tuple(range(len(spec.shape)))
+    axes = every if order is None else order
+    if has_lazy(x):  # nothing is moved: what needs it reads it in these places
+        check_lazily(options, progress, "a rearranged array")
+        return Request(declare_permuted(axes), (x,), Options(), is_view=axes == every, keeps=True)
+    sides = block or _sides(spec, axes, options)
+    if options.chunks is None and spec.chunks is not None and axes != every:
+        options = replace(options, chunks=tuple(spec.chunks[a] for a in axes))
+
+    def declare(specs: Sequence[ArraySpec], args: tuple[Any, ...]) -> Declared:
+        op = replace(nest([specs[0].shape]), views=True)
+        kernel = Kernel(_as_it_is if axes == every else _turned, args, {} if axes == every else {"axes": axes}, axes)
+        return Declared(op, kernel, axes, sides, tiles=False)
+
+    # With its dtype and workspace known, nothing is read on trial.
+    device = "cpu" if options.device is None else options.device
+    known = replace(options, dtype=spec.dtype, workspace=0.0, device=device)
+    return Request(declare, (x,), known, progress, keeps=True)
+
+
+def _sides(spec: ArraySpec, axes: Shape, options: Options) -> tuple[int | None, ...]:
+    """Sides of the blocks along the nest's axes, None for the planner's choice, which follows the source's order.
+
+    A sink without chunks whose fastest axis is another one would be written element by element.
+    """
+    sides: list[int | None] = [None] * len(axes)
+    if len(axes) < 2 or options.chunks is not None or isinstance(options.out, tuple | list):
+        return tuple(sides)
+    target = open_target(options.out, overwrite=options.overwrite)
+    sink = target.describe(tuple(spec.shape[a] for a in axes), spec.dtype, None)
+    fast = axes[sink.order[-1]]
+    if sink.chunks is None and fast != spec.order[-1]:
+        unit = 1 if spec.chunks is None else spec.chunks[fast]
+        wanted = max(1, RUN // spec.dtype.itemsize)
+        sides[fast] = max(1, min(-(-wanted // unit) * unit, spec.shape[fast]))
+    return tuple(sides)
+
+
+def one_axis(axis: Any, ndim: int) -> int:
+    """Non-negative number of an axis.
+
+    Raises
+    ------
+    ArgumentError, ArgumentTypeError
+        There is no such axis, or it is no int.
+    """
+    if isinstance(axis, bool) or not isinstance(axis, int | np.integer):
+        raise ArgumentTypeError(f"axis must be an int, not {axis!r}")
+    return normalize_axes(int(axis), ndim, "axis")[0]
+
+
+def _as_it_is(block: Any) -> Any:
+    return block
+
+
+def _turned(block: Any, axes: Shape) -> Any:
+    return block.transpose(axes)

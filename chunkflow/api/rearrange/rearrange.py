@@ -1,0 +1,322 @@
+"""Arrays copied from store to store, and rearranged: NumPy's functions that move elements and compute nothing.
+
+Parameters that all of them share:
+
+chunks : int or sequence of int, optional
+    Chunk shape of a zarr output that the run creates: one length for all axes, or one for each, -1 for a whole
+    axis. By default the source's chunks, where they suit the result.
+out, budget, progress, overwrite
+    As for `chunkflow.map`.
+device : str, int or None
+    The CPU by default: nothing is computed, so a GPU would only be a detour.
+
+Blocks keep the chunks of the output whole, and those of the source where the budget allows it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from chunkflow.api.operation import operation
+from chunkflow.api.rearrange.move import Arranged, Composition, moved, one_axis
+from chunkflow.core import arrangement as _ops
+from chunkflow.core.chunking import Chunks
+from chunkflow.core.spec import ArraySpec
+from chunkflow.engine.budget import BudgetLike
+from chunkflow.engine.observe.progress import ProgressLike
+from chunkflow.engine.prepare import Options
+from chunkflow.errors import ArgumentError, ArgumentTypeError
+from chunkflow.kernels.map import as_axes, normalize_axes
+from chunkflow.stores import spec_of
+
+
+@operation
+def copy(
+    x: Any,
+    out: Any = None,
+    *,
+    chunks: Chunks = None,
+    budget: BudgetLike = None,
+    device: Any = None,
+    progress: ProgressLike = False,
+    overwrite: bool = False,
+) -> Any:
+    """Copy an array into another store, format or chunk shape; its dtype is kept.
+
+    Each byte is written once, and read once where a block of whole chunks of both stores fits the budget;
+    `chunkflow.rechunk` sees to it where it does not.
+
+    Parameters
+    ----------
+    x : array_like, str or path
+        A source, as for `chunkflow.map`.
+    out, chunks, budget, device, progress, overwrite
+        See `chunkflow.api.rearrange.rearrange`.
+
+    Returns
+    -------
+    array
+        `out`, opened where it was a path; a NumPy array without it.
+
+    Raises
+    ------
+    ArgumentError, ArgumentTypeError
+        An output of another shape, or of a dtype that cannot hold the elements.
+    BudgetError
+        Not even the smallest block fits the budget.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from chunkflow.api.rearrange.rearrange import copy
+    >>> copy(np.arange(4)[::-1], device="cpu")
+    array([3, 2, 1, 0])
+    """
+    return moved(x, Options(out, budget, chunks=chunks, device=device, overwrite=overwrite), progress)
+
+
+@operation
+def transpose(
+    x: Any,
+    axes: Sequence[int] | None = None,
+    *,
+    chunks: Chunks = None,
+    out: Any = None,
+    budget: BudgetLike = None,
+    device: Any = None,
+    progress: ProgressLike = False,
+    overwrite: bool = False,
+) -> Any:
+    """Permute an array's axes.
+
+    Parameters
+    ----------
+    x : array_like, str or path
+        A source, as for `chunkflow.map`.
+    axes : sequence of int, optional
+        Which axis of `x` each axis of the result is; by default their order is reversed.
+    chunks, out, budget, device, progress, overwrite
+        See `chunkflow.api.rearrange.rearrange`. `out` may not be `x`: elements would be overwritten before they are
+        read.
+
+    Returns
+    -------
+    array
+        `out`, opened where it was a path.
+
+    Raises
+    ------
+    ArgumentError, ArgumentTypeError
+        `axes` is no permutation of the axes of `x`; as for `copy`.
+    BudgetError
+        Not even the smallest block fits the budget.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from chunkflow.api.rearrange.rearrange import transpose
+    >>> transpose(np.arange(6).reshape(2, 3), device="cpu")
+    array([[0, 3],
+           [1, 4],
+           [2, 5]])
+    """
+    ndim = len(spec_of(x).shape)
+    order = tuple(reversed(range(ndim)))
+    if axes is not None:
+        if normalize_axes(axes, ndim, "axes") != tuple(range(ndim)):
+            raise ArgumentError(f"axes={axes!r} must name each of the {ndim} axes once")
+        order = tuple(axis % ndim for axis in as_axes(axes, "axes"))
+    options = Options(out, budget, chunks=chunks, device=device, overwrite=overwrite)
+    return moved(x, options, progress, order=order)
+
+
+@operation
+def flip(
+    x: Any,
+    axis: int | Sequence[int] | None = None,
+    *,
+    chunks: Chunks = None,
+    out: Any = None,
+    budget: BudgetLike = None,
+    device: Any = None,
+    progress: ProgressLike = False,
+    overwrite: bool = False,
+) -> Any:
+    """Reverse the order of elements along some axes, all of them by default.
+
+    Parameters
+    ----------
+    x : array_like, str or path
+        A source, as for `chunkflow.map`.
+    axis : int or sequence of int, optional
+        Along which.
+    chunks, out, budget, device, progress, overwrite
+        See `chunkflow.api.rearrange.rearrange`. `out` may not be `x`.
+
+    Returns
+    -------
+    array
+        `out`, opened where it was a path.
+
+    Raises
+    ------
+    ArgumentError, ArgumentTypeError
+        An axis that `x` does not have, or that is named twice; as for `copy`.
+    BudgetError
+        Not even the smallest block fits the budget.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from chunkflow.api.rearrange.rearrange import flip
+    >>> flip(np.arange(6).reshape(2, 3), axis=1, device="cpu")
+    array([[2, 1, 0],
+           [5, 4, 3]])
+    """
+
+    def arrange(specs: Sequence[ArraySpec]) -> Arranged:
+        shape = specs[0].shape
+        along = range(len(shape)) if axis is None else normalize_axes(axis, len(shape), "axis")
+        axes = [_ops.flipped(n) if a in along else _ops.straight(n) for a, n in enumerate(shape)]
+        return Arranged(_ops.Separable(tuple(axes)), specs[0].chunks)
+
+    options = Options(out, budget, chunks=chunks, device=device, overwrite=overwrite)
+    return moved(Composition((x,), arrange), options, progress)
+
+
+@operation
+def roll(
+    x: Any,
+    shift: int | Sequence[int],
+    axis: int | Sequence[int] | None = None,
+    *,
+    chunks: Chunks = None,
+    out: Any = None,
+    budget: BudgetLike = None,
+    device: Any = None,
+    progress: ProgressLike = False,
+    overwrite: bool = False,
+) -> Any:
+    """Move elements on along axes; those that leave at the end come back at the beginning.
+
+    Parameters
+    ----------
+    x : array_like, str or path
+        A source, as for `chunkflow.map`.
+    shift : int or sequence of int
+        By how many places, for each axis.
+    axis : int or sequence of int, optional
+        Along which; shifts along the same one add up. By default the flattened array is moved, in C order, and has
+        its shape again afterwards.
+    chunks, out, budget, device, progress, overwrite
+        See `chunkflow.api.rearrange.rearrange`. `out` may not be `x`.
+
+    Returns
+    -------
+    array
+        `out`, opened where it was a path.
+
+    Raises
+    ------
+    ArgumentError, ArgumentTypeError
+        An axis that `x` does not have; shifts and axes of different numbers; as for `copy`.
+    BudgetError
+        Not even the smallest block fits the budget.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from chunkflow.api.rearrange.rearrange import roll
+    >>> x = np.arange(6).reshape(2, 3)
+    >>> roll(x, 1, axis=1, device="cpu"), roll(x, 1, device="cpu")
+    (array([[2, 0, 1],
+           [5, 3, 4]]), array([[5, 0, 1],
+           [2, 3, 4]]))
+    """
+
+    def arrange(specs: Sequence[ArraySpec]) -> Arranged:
+        shape, shifts = specs[0].shape, as_axes(shift, "shift")
+        if axis is None:
+            if len(shifts) != 1:
+                raise ArgumentError(f"shift={shift!r} must be one int where no axis is given, not {len(shifts)}")
+            return Arranged(_ops.Carried(shape, shifts[0] % max(math.prod(shape), 1)), specs[0].chunks)
+        axes = [normalize_axes(a, len(shape), "axis")[0] for a in as_axes(axis, "axis")]
+        if len(shifts) != len(axes) and 1 not in (len(shifts), len(axes)):
+            raise ArgumentError(f"shift={shift!r} and axis={axis!r} must have the same number of entries")
+        number = 0 if not (shifts and axes) else max(len(shifts), len(axes))
+        sums = [0] * len(shape)
+        for i in range(number):
+            sums[axes[i % len(axes)]] += shifts[i % len(shifts)]
+        made = tuple(_ops.rolled(n, by) for n, by in zip(shape, sums, strict=True))
+        return Arranged(_ops.Separable(made), specs[0].chunks)
+
+    options = Options(out, budget, chunks=chunks, device=device, overwrite=overwrite)
+    return moved(Composition((x,), arrange), options, progress)
+
+
+@operation
+def repeat(
+    x: Any,
+    repeats: int,
+    axis: int,
+    *,
+    chunks: Chunks = None,
+    out: Any = None,
+    budget: BudgetLike = None,
+    device: Any = None,
+    progress: ProgressLike = False,
+    overwrite: bool = False,
+) -> Any:
+    """Repeat each element along an axis.
+
+    Parameters
+    ----------
+    x : array_like, str or path
+        A source, as for `chunkflow.map`.
+    repeats : int
+        How often each comes.
+    axis : int
+        Along which.
+    chunks, out, budget, device, progress, overwrite
+        See `chunkflow.api.rearrange.rearrange`.
+
+    Returns
+    -------
+    array
+        `out`, opened where it was a path.
+
+    Raises
+    ------
+    ArgumentError, ArgumentTypeError
+        `repeats` is negative or no int; an axis that `x` does not have; as for `copy`.
+    BudgetError
+        Not even the smallest block fits the budget.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from chunkflow.api.rearrange.rearrange import repeat
+    >>> repeat(np.array([[1, 2], [3, 4]]), 2, axis=1, device="cpu")
+    array([[1, 1, 2, 2],
+           [3, 3, 4, 4]])
+    """
+    if isinstance(repeats, bool) or not isinstance(repeats, int | np.integer):
+        raise ArgumentTypeError(f"repeats must be an int, the same for each element, not {repeats!r}")
+    if repeats < 0:
+        raise ArgumentError(f"repeats={repeats} must be at least 0: it says how often each element comes")
+    times = int(repeats)
+
+    def arrange(specs: Sequence[ArraySpec]) -> Arranged:
+        shape, sides = specs[0].shape, specs[0].chunks
+        along = one_axis(axis, len(shape))
+        axes = [_ops.repeated(n, times) if a == along else _ops.straight(n) for a, n in enumerate(shape)]
+        if sides is not None:  # a block then ends with the last of an element's repeats
+            sides = tuple(side * max(times, 1) if a == along else side for a, side in enumerate(sides))
+        return Arranged(_ops.Separable(tuple(axes)), sides)
+
+    options = Options(out, budget, chunks=chunks, device=device, overwrite=overwrite)
+    return moved(Composition((x,), arrange), options, progress)

@@ -1,0 +1,395 @@
+"""Zarr arrays with other chunks: each chunk read once and each written once, in one pass or in two."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from chunkflow import devices
+from chunkflow.api.operation import composed, execute
+from chunkflow.api.rearrange.move import moved
+from chunkflow.core import chunking, grid
+from chunkflow.core.chunking import Chunks
+from chunkflow.core.grid import Shape
+from chunkflow.core.nest import Along, Output
+from chunkflow.core.spec import COPIES, ArraySpec
+from chunkflow.core.units import format_bytes, parse_bytes
+from chunkflow.devices.protocol import Device
+from chunkflow.engine.budget import Budget, BudgetLike, borrow
+from chunkflow.engine.observe.progress import ProgressLike
+from chunkflow.engine.prepare import Options
+from chunkflow.errors import ArgumentError, BudgetError
+from chunkflow.kernels.map import nest
+from chunkflow.planner.search import make_plan
+from chunkflow.stores import open_target, spec_of
+from chunkflow.stores.paths import hidden_sibling
+from chunkflow.stores.zarr.scratch import scratch_array
+
+MOST_SHAPES = 10_000
+"""Pairs of block shapes to start from that are compared, at most."""
+
+LARGEST_BLOCK = 64 << 20
+"""Bytes of a block beyond which larger ones are not worth their memory, where no cache says less."""
+
+LARGE_CHUNK = 4 << 20
+"""Bytes of a chunk between the passes that need not be larger."""
+
+
+@dataclass(frozen=True)
+class RechunkPlan:
+    """How an array gets other chunks.
+
+    Attributes
+    ----------
+    shape, dtype
+        Of the array.
+    source, target : tuple of int
+        Chunks that it has, and is to get; a source without chunks has boxes of one element.
+    blocks : tuple of tuple of int
+        Shape of the blocks of each pass.
+    intermediate : tuple of int or None
+        Chunks of the store between the passes, None where one pass is enough.
+
+    Examples
+    --------
+    >>> x = np.zeros((64, 64), "f4")
+    >>> print(rechunk_plan(x, (8, -1), "1MB", device="cpu"))
+    (64, 64) of float32, chunks (1, 1) -> (8, 64): 1 pass, 16.38 kB read and 16.38 kB written
+    """
+
+    shape: Shape
+    dtype: np.dtype
+    source: Shape
+    target: Shape
+    blocks: tuple[Shape, ...]
+    intermediate: Shape | None = None
+
+    @property
+    def passes(self) -> int:
+        """How often the array is read and written."""
+        return len(self.blocks)
+
+    @property
+    def bytes_read(self) -> int:
+        """Bytes that are read in all, decoded."""
+        return self.passes * math.prod(self.shape) * self.dtype.itemsize
+
+    @property
+    def bytes_written(self) -> int:
+        """Bytes that are written in all, before they are encoded."""
+        return self.bytes_read
+
+    def __str__(self) -> str:
+        way = " -> ".join(str(c) for c in (self.source, self.intermediate, self.target) if c is not None)
+        number = "1 pass" if self.passes == 1 else f"{self.passes} passes"
+        read, written = format_bytes(self.bytes_read), format_bytes(self.bytes_written)
+        return f"{self.shape} of {self.dtype}, chunks {way}: {number}, {read} read and {written} written"
+
+
+@composed(plans=lambda *args, **options: _planned(*args, **options))
+def rechunk(
+    x: Any,
+    chunks: Chunks,
+    out: Any,
+    *,
+    budget: BudgetLike = None,
+    device: Any = None,
+    progress: ProgressLike = False,
+    overwrite: bool = False,
+) -> Any:
+    """Copy an array into a zarr array with other chunks, and read and write no chunk twice.
+
+    Where a block of whole chunks of both fits the budget, one pass does it. Else there are two, through a zarr array
+    in a temporary directory beside `out`, which takes as much room as the array does and is removed in any case. This
+    is the two-stage plan that is known from rechunking tools: the first pass reads blocks of whole source chunks, the
+    second one writes blocks of whole target chunks, and the chunks in between are the smaller side of both blocks
+    along each axis (here: their greatest common divisor, unless one of them is whole), so that both passes read
+    and write whole chunks.
+
+    Parameters
+    ----------
+    x : array_like, str or path
+        A source, as for `chunkflow.map`.
+    chunks : int or sequence of int
+        Chunk shape: one length for all axes, or one for each, -1 for a whole axis.
+    out : str, path or zarr.Array
+        Path of the zarr array, or an array with just these chunks.
+    budget, device, progress, overwrite
+        See `chunkflow.api.rearrange.rearrange`. Each pass has a progress bar of its own.
+
+    Returns
+    -------
+    zarr.Array
+        `out`, opened.
+
+    Raises
+    ------
+    ArgumentError, ArgumentTypeError
+        `out` is no zarr array, or one with other chunks; `chunks` do not suit `x`.
+    BudgetError
+        A block of whole chunks does not fit the budget, not even in two passes. Its `smallest` says what would do.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from chunkflow.api.rearrange.rechunk import rechunk
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     rechunk(np.eye(6), (2, -1), f"{folder}/x.zarr", device="cpu").chunks
+    (2, 6)
+    """
+    spec = spec_of(x)
+    target = open_target(out, overwrite=overwrite)
+    wish = _wish(chunks, spec)
+    found = target.describe(spec.shape, spec.dtype, wish).chunks
+    if found != wish:
+        raise ArgumentError(
+            f"the output {target.name} has {'no chunks' if found is None else f'chunks {found}'}, not {wish}: give the "
+            "path of a zarr array that is to be created (ending in .zarr), or use copy"
+        )
+    if not isinstance(budget, Budget):  # what is free changes: both passes keep to what is planned for
+        budget = _limit(budget, device)[1]
+    plan = _plan(x, chunks, budget, device, target.describe(spec.shape, spec.dtype, wish))
+    last = Options(out, budget, chunks=wish, device=device, overwrite=overwrite)
+    if plan.intermediate is None:
+        return execute(moved(x, last, progress, block=plan.blocks[0]))
+    folder = hidden_sibling(os.path.join(_directory(target.name), os.path.basename(target.name)), "rechunk")
+    try:
+        os.mkdir(folder)
+        between = os.path.join(folder, "between.zarr")
+        scratch = scratch_array(between, spec.shape, spec.dtype.newbyteorder("="), plan.intermediate)
+        first = Options(scratch, budget, chunks=plan.intermediate, device=device)
+        execute(moved(x, first, progress, block=plan.blocks[0]))
+        return execute(moved(between, last, progress, block=plan.blocks[1]))
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _planned(
+    x: Any, chunks: Chunks, out: Any = None, *, budget: BudgetLike = None, device: Any = None, **_: Any
+) -> RechunkPlan:
+    """What `chunkflow.explain` shows."""
+    return rechunk_plan(x, chunks, budget, device=device)
+
+
+def _plan(x: Any, chunks: Chunks, budget: BudgetLike, device: Any, stored: ArraySpec | None = None) -> RechunkPlan:
+    """The plan for a result that is `stored` so, or as zarr does by itself."""
+    spec = spec_of(x)
+    sides = [1] * len(spec.shape) if spec.chunks is None else list(spec.chunks)
+    source = tuple(max(1, min(c, n)) for c, n in zip(sides, spec.shape, strict=True))
+    found, limit = _limit(budget, device)
+    wish = _wish(chunks, spec)
+    last = stored or ArraySpec(spec.name, spec.shape, spec.dtype, wish, copies=COPIES)
+    return _Search(spec, source, wish, found, limit, last).plan()
+
+
+def rechunk_plan(x: Any, chunks: Chunks, budget: BudgetLike = None, *, device: Any = None) -> RechunkPlan:
+    """What `rechunk` would do.
+
+    Parameters
+    ----------
+    x, chunks, budget, device
+        As for `rechunk`.
+
+    Returns
+    -------
+    RechunkPlan
+
+    Raises
+    ------
+    ArgumentError, ArgumentTypeError, BudgetError
+        As for `rechunk`.
+
+    Examples
+    --------
+    >>> import zarr
+    >>> from chunkflow.api.rearrange.rechunk import rechunk_plan
+    >>> x = zarr.create_array({}, shape=(4096, 4096), chunks=(1, 4096), dtype="f4")
+    >>> plan = rechunk_plan(x, (4096, 1), "4MB", device="cpu")
+    >>> plan.passes, plan.bytes_read == plan.bytes_written == 2 * x.nbytes
+    (2, True)
+    """
+    return _plan(x, chunks, budget, device)
+
+
+def _limit(budget: BudgetLike, device: Any) -> tuple[Device, int]:
+    """Device, and bytes that a run may take there."""
+    found = devices.resolve("cpu" if device is None else device)
+    shared, own, cap = borrow(budget)
+    try:
+        return found, shared.left(found, None if cap is None else parse_bytes(cap, whole=found.free_memory()))
+    finally:
+        if own:
+            shared.close()
+
+
+def _wish(chunks: Chunks, spec: ArraySpec) -> Shape:
+    """Chunk shape that is asked for."""
+    entries = chunking.lengths(chunks, len(spec.shape))
+    if "auto" in entries:
+        raise ArgumentError(f"chunks={chunks!r} must say a length for each axis, -1 for a whole one")
+    return chunking.wish(entries, spec.shape) or tuple(max(1, n) for n in spec.shape)
+
+
+def _directory(path: str) -> str:
+    """Nearest directory above a path that exists and belongs to no zarr group; the system's own for what has none."""
+    if not os.path.isabs(path):
+        return tempfile.gettempdir()
+    above = os.path.dirname(path)
+    marks = ("zarr.json", ".zgroup", ".zarray")
+    while above != os.path.dirname(above):
+        inside = above.endswith(".zarr") or any(os.path.exists(os.path.join(above, mark)) for mark in marks)
+        if os.path.isdir(above) and not inside:
+            break
+        above = os.path.dirname(above)
+    return above
+
+
+# -- The choice ----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Search:
+    """Blocks for one pass or two, within the budget. Touches no data."""
+
+    spec: ArraySpec
+    source: Shape
+    target: Shape
+    device: Device
+    limit: int
+    last: ArraySpec
+
+    def plan(self) -> RechunkPlan:
+        """The plan with the fewest passes."""
+        shape, limit = self.spec.shape, self.limit
+        found = RechunkPlan(shape, self.spec.dtype, self.source, self.target, ())
+        both = tuple(map(_common, self.source, self.target, shape))
+        last = self.last
+        block = self._largest(both, self.spec, last) if self.spec.size else both
+        if block is not None:
+            return replace(found, blocks=(block,))
+        least = self._needed(both, self.spec, last)
+        for room in self._rooms():
+            for first, second in self._pairs(room):
+                chunks = tuple(map(_between, first, second, shape))
+                between = replace(self._stored(chunks), copies=1.0)  # raw bytes, gathered
+                need = max(self._needed(first, self.spec, between), self._needed(second, between, last))
+                if need <= limit:
+                    return replace(found, blocks=(first, second), intermediate=chunks)
+                least = min(least, need)
+        raise BudgetError(
+            f"blocks of whole chunks {self.source} of {self.spec.name} and {self.target} of the output take at least "
+            f"{format_bytes(least)}, in one pass or in two, and the budget is {format_bytes(limit)} ({limit} bytes): "
+            f"raise budget= to at least {least}",
+            needed=least,
+            limit=limit,
+            smallest=least,
+        )
+
+    def _stored(self, chunks: Shape) -> ArraySpec:
+        """The array in a store with these chunks."""
+        return ArraySpec(self.spec.name, self.spec.shape, self.spec.dtype, chunks)
+
+    def _largest(self, units: Shape, source: ArraySpec, sink: ArraySpec) -> Shape | None:
+        """Block of whole units that fits, as large as it is of use; None if not even one unit fits."""
+        shape, machine = self.spec.shape, self.device.machine
+        useful = machine.cache // 2 if machine.cache and not machine.staged else LARGEST_BLOCK
+        room = max(1, min(useful, self.limit // 8) // self.spec.dtype.itemsize)
+        while True:
+            block = grid.fit(shape, units, source.order, room)
+            if self._needed(block, source, sink) <= self.limit:
+                return block
+            if math.prod(block) > room or room == 1:
+                return None
+            room //= 2
+
+    def _needed(self, block: Shape, source: ArraySpec, sink: ArraySpec) -> int:
+        """Smallest budget of a pass with these blocks; the limit where that is enough."""
+        outputs = (Output(tuple(Along(a) for a in range(len(block)))),)
+        op = replace(nest([self.spec.shape]), outputs=outputs, views=True)
+        # As `chunkflow.engine.prepare` counts a result of another dtype.
+        workspace = float(max(source.dtype.itemsize, sink.dtype.itemsize)) if source.dtype != sink.dtype else 0.0
+        reserve = self.device.reserve
+        try:
+            make_plan(
+                op, [source], [sink], self.device.machine, self.limit, workspace=workspace, reserve=reserve, block=block
+            )
+        except BudgetError as error:
+            return error.smallest or self.limit + 1
+        return self.limit
+
+    def _rooms(self) -> Iterator[int]:
+        """Elements that a block may have, from many to few: the planner has the last word on what fits."""
+        room = self.limit // (3 * self.spec.dtype.itemsize)
+        least = max(math.prod(self.source), math.prod(self.target))
+        while room > least:
+            yield room
+            room = room * 3 // 4
+        yield least
+
+    def _pairs(self, room: int) -> Iterator[tuple[Shape, Shape]]:
+        """The blocks of both passes with the largest chunks in between, if any have at most `room` elements."""
+        shape = self.spec.shape
+        best: tuple[int, Shape, Shape] | None = None
+        starts = [self._starts(chunks, room) for chunks in (self.source, self.target)]
+        for first, second in itertools.islice(itertools.product(*starts), MOST_SHAPES):
+            size = math.prod(map(_between, first, second, shape))
+            if best is None or size > best[0]:
+                best = size, first, second
+        if best is not None:
+            yield self._grown(best[1], best[2], room)
+
+    def _starts(self, chunks: Shape, room: int) -> list[Shape]:
+        """Blocks of whole chunks to start from: along each axis a chunk, a common multiple or all of it."""
+        few = len(chunks) > 4
+        sides = [
+            sorted({c, c if few else _common(one, two, n), n or 1})
+            for c, one, two, n in zip(chunks, self.source, self.target, self.spec.shape, strict=True)
+        ]
+        return [b for b in itertools.islice(itertools.product(*sides), MOST_SHAPES) if math.prod(b) <= room]
+
+    def _grown(self, first: Shape, second: Shape, room: int) -> tuple[Shape, Shape]:
+        """Blocks of more chunks, as long as that makes the chunks in between larger."""
+        shape, units = self.spec.shape, (self.source, self.target)
+
+        def size(pair: tuple[Shape, Shape]) -> int:
+            return math.prod(map(_between, *pair, shape))
+
+        def wider(pair: tuple[Shape, Shape], which: Sequence[int], axis: int, fill: bool) -> tuple[Shape, Shape]:
+            made = list(pair)
+            for i in which:
+                box = made[i]
+                most = room // max(math.prod(box) // box[axis], 1) // units[i][axis] * units[i][axis]
+                side = min(most if fill else 2 * box[axis], shape[axis])
+                made[i] = (*box[:axis], max(side, box[axis]), *box[axis + 1 :])
+            return made[0], made[1]
+
+        pair = first, second
+        for fill in (False, True):
+            while size(pair) * self.spec.dtype.itemsize < LARGE_CHUNK:
+                tried = [wider(pair, w, a, fill) for a in range(len(shape)) for w in ((0,), (1,), (0, 1))]
+                fitting = [p for p in tried if max(math.prod(p[0]), math.prod(p[1])) <= room]
+                best = max(fitting, key=lambda p: (size(p), -math.prod(p[0]) - math.prod(p[1])), default=pair)
+                if size(best) <= size(pair):
+                    break
+                pair = best
+        return pair
+
+
+def _common(one: int, two: int, extent: int) -> int:
+    """Least length of whole chunks of both kinds, or all of an axis."""
+    return max(1, min(math.lcm(one, two), extent))
+
+
+def _between(first: int, second: int, extent: int) -> int:
+    """Chunk length such that blocks of both lengths hold whole chunks."""
+    if first >= extent or second >= extent:
+        return max(1, min(first, second))
+    return math.gcd(first, second)

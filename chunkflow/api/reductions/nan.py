@@ -1,0 +1,239 @@
+"""Reductions that pass over NaN, with NumPy's names, arguments and results."""
+
+from __future__ import annotations
+
+from typing import Any, Unpack
+
+import numpy as np
+
+from chunkflow.api.operation import Request, operation
+from chunkflow.api.reductions.request import Axis, Common, asked, choosing, count_of, request, spread_of, where_is
+from chunkflow.kernels.reductions import aggregation as ops
+
+
+@operation
+def nansum(x: Any, axis: Axis = None, dtype: Any = None, keepdims: bool = False, **options: Unpack[Common]) -> Request:
+    """Sum of the elements that are not NaN, as `numpy.nansum`.
+
+    Parameters
+    ----------
+    x, axis, dtype, keepdims, **options
+        As for `sum`.
+
+    Returns
+    -------
+    scalar or array
+        As for `sum`; 0 where all is NaN.
+
+    Examples
+    --------
+    >>> nansum(np.array([1.0, np.nan, 2.0]), device="cpu")
+    np.float64(3.0)
+    """
+    return request(
+        lambda specs, axes: ops.total(*asked(np.sum, specs[0].dtype, dtype), skip=True), (x,), axis, keepdims, **options
+    )
+
+
+@operation
+def nanprod(x: Any, axis: Axis = None, dtype: Any = None, keepdims: bool = False, **options: Unpack[Common]) -> Request:
+    """Product of the elements that are not NaN, as `numpy.nanprod`.
+
+    Parameters
+    ----------
+    x, axis, dtype, keepdims, **options
+        As for `sum`.
+
+    Returns
+    -------
+    scalar or array
+        As for `sum`; 1 where all is NaN.
+
+    Examples
+    --------
+    >>> nanprod(np.array([3.0, np.nan, 2.0]), device="cpu")
+    np.float64(6.0)
+    """
+    return request(
+        lambda specs, axes: ops.product(*asked(np.prod, specs[0].dtype, dtype), skip=True),
+        (x,),
+        axis,
+        keepdims,
+        **options,
+    )
+
+
+@operation
+def nanmean(x: Any, axis: Axis = None, dtype: Any = None, keepdims: bool = False, **options: Unpack[Common]) -> Request:
+    """Mean of the elements that are not NaN, as `numpy.nanmean`.
+
+    Parameters
+    ----------
+    x, axis, dtype, keepdims, **options
+        As for `sum`.
+
+    Returns
+    -------
+    scalar or array
+        As for `mean`; NaN where all is NaN.
+
+    Examples
+    --------
+    >>> nanmean(np.array([[1.0, np.nan], [3.0, 5.0]]), axis=0, device="cpu")
+    array([2., 5.])
+    """
+    return request(
+        lambda specs, axes: ops.average(
+            *asked(np.mean, specs[0].dtype, dtype), count_of(specs[0].shape, axes), skip=True
+        ),
+        (x,),
+        axis,
+        keepdims,
+        **options,
+    )
+
+
+@operation
+def nanvar(
+    x: Any, axis: Axis = None, dtype: Any = None, ddof: float = 0, keepdims: bool = False, **options: Unpack[Common]
+) -> Request:
+    """Variance of the elements that are not NaN, as `numpy.nanvar`.
+
+    Parameters
+    ----------
+    x, axis, dtype, ddof, keepdims, **options
+        As for `var`.
+
+    Returns
+    -------
+    scalar or array
+        As for `var`; NaN where no more than `ddof` elements are left.
+
+    Examples
+    --------
+    >>> nanvar(np.array([1.0, np.nan, 3.0]), device="cpu")
+    np.float64(1.0)
+    """
+    return request(spread_of(dtype, ddof, root=False, skip=True), (x,), axis, keepdims, **options)
+
+
+@operation
+def nanstd(
+    x: Any, axis: Axis = None, dtype: Any = None, ddof: float = 0, keepdims: bool = False, **options: Unpack[Common]
+) -> Request:
+    """Standard deviation of the elements that are not NaN, as `numpy.nanstd`.
+
+    Parameters
+    ----------
+    x, axis, dtype, ddof, keepdims, **options
+        As for `var`.
+
+    Returns
+    -------
+    scalar or array
+        As for `std`; NaN where no more than `ddof` elements are left.
+
+    Examples
+    --------
+    >>> nanstd(np.array([1.0, np.nan, 5.0]), device="cpu")
+    np.float64(2.0)
+    """
+    return request(spread_of(dtype, ddof, root=True, skip=True), (x,), axis, keepdims, **options)
+
+
+@operation
+def nanmin(x: Any, axis: Axis = None, keepdims: bool = False, **options: Unpack[Common]) -> Request:
+    """Least element that is not NaN, as `numpy.nanmin`.
+
+    Parameters
+    ----------
+    x, axis, keepdims, **options
+        As for `sum`.
+
+    Returns
+    -------
+    scalar or array
+        As for `min`; NaN where all is NaN.
+
+    Examples
+    --------
+    >>> nanmin(np.array([np.nan, 4.0, 3.0]), device="cpu")
+    np.float64(3.0)
+    """
+    return request(choosing("nanmin", lambda: ops.extreme("fmin")), (x,), axis, keepdims, **options)
+
+
+@operation
+def nanmax(x: Any, axis: Axis = None, keepdims: bool = False, **options: Unpack[Common]) -> Request:
+    """Greatest element that is not NaN, as `numpy.nanmax`.
+
+    Parameters
+    ----------
+    x, axis, keepdims, **options
+        As for `sum`.
+
+    Returns
+    -------
+    scalar or array
+        As for `min`; NaN where all is NaN.
+
+    Examples
+    --------
+    >>> nanmax(np.array([np.nan, 4.0, 3.0]), device="cpu")
+    np.float64(4.0)
+    """
+    return request(choosing("nanmax", lambda: ops.extreme("fmax")), (x,), axis, keepdims, **options)
+
+
+@operation
+def nanargmin(x: Any, axis: int | None = None, keepdims: bool = False, **options: Unpack[Common]) -> Request:
+    """Where the first of the least elements is that are not NaN, as `numpy.nanargmin`.
+
+    Parameters
+    ----------
+    x, axis, keepdims, **options
+        As for `argmin`.
+
+    Returns
+    -------
+    scalar or array
+        As for `argmin`.
+
+    Raises
+    ------
+    ArgumentError
+        All is NaN along the axis.
+
+    Examples
+    --------
+    >>> nanargmin(np.array([np.nan, 4.0, 3.0]), device="cpu")
+    np.int64(2)
+    """
+    return request(where_is("min", axis, skip=True), (x,), axis, keepdims, **options)
+
+
+@operation
+def nanargmax(x: Any, axis: int | None = None, keepdims: bool = False, **options: Unpack[Common]) -> Request:
+    """Where the first of the greatest elements is that are not NaN, as `numpy.nanargmax`.
+
+    Parameters
+    ----------
+    x, axis, keepdims, **options
+        As for `argmin`.
+
+    Returns
+    -------
+    scalar or array
+        As for `argmin`.
+
+    Raises
+    ------
+    ArgumentError
+        All is NaN along the axis.
+
+    Examples
+    --------
+    >>> nanargmax(np.array([np.nan, 4.0, 3.0]), device="cpu")
+    np.int64(1)
+    """
+    return request(where_is("max", axis, skip=True), (x,), axis, keepdims, **options)

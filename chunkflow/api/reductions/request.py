@@ -1,0 +1,178 @@
+"""What reductions share: their arguments checked, and the request made of them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any, TypedDict
+
+import numpy as np
+
+from chunkflow.api.operation import Request
+from chunkflow.core.chunking import Chunks
+from chunkflow.core.grid import Shape
+from chunkflow.core.nest import Blockwise
+from chunkflow.core.spec import ArraySpec
+from chunkflow.engine.budget import BudgetLike
+from chunkflow.engine.observe.progress import ProgressLike
+from chunkflow.engine.prepare import Options
+from chunkflow.errors import ArgumentError, ArgumentTypeError
+from chunkflow.kernels.declare import Declared, block_sides
+from chunkflow.kernels.map import nest, normalize_axes
+from chunkflow.kernels.reductions import aggregation as ops
+from chunkflow.kernels.reductions.aggregation import Aggregation, Reduction
+from chunkflow.kernels.reductions.tiled import Axes
+
+Axis = int | Sequence[int] | None
+Make = Callable[[Sequence[ArraySpec], Axes], Aggregation]
+"""Makes an aggregation, given what is known of the arrays, and the reduced axes of the first."""
+
+
+class Common(TypedDict, total=False):
+    """Keyword arguments of every reduction: see `chunkflow.sum`."""
+
+    chunks: Chunks
+    out: Any
+    budget: BudgetLike
+    device: Any
+    progress: ProgressLike
+    overwrite: bool
+
+
+def request(
+    make: Make,
+    arrays: Sequence[Any],
+    axis: Axis,
+    keepdims: bool,
+    nested: Callable[[Sequence[ArraySpec]], Blockwise] | None = None,
+    *,
+    dtype: Any = None,
+    squeezed: bool = False,
+    fn: Callable[..., Any] | None = None,
+    chunks: Chunks = None,
+    out: Any = None,
+    budget: Any = None,
+    device: Any = None,
+    progress: ProgressLike = False,
+    overwrite: bool = False,
+    **unknown: Any,
+) -> Request:
+    """Request of a reduction of the first array.
+
+    `nested` makes the nest where there are several, `squeezed` says that the aggregation itself heeds `keepdims`. `fn`
+    is the user's own function, if there is one.
+    """
+    if unknown:
+        known = ", ".join(Common.__annotations__)
+        raise ArgumentTypeError(f"unknown arguments {', '.join(unknown)}: besides its own a reduction takes {known}")
+
+    def declare(specs: Sequence[ArraySpec], args: tuple[Any, ...]) -> Declared:
+        shape = specs[0].shape
+        axes = reduced_axes(axis, len(shape))
+        how = make(specs, axes)
+        kept = tuple(None if a in axes else a for a in range(len(shape)) if keepdims or a not in axes)
+        op = nest([shape]) if nested is None else nested(specs)
+        kernel = Reduction(how, axes, bool(keepdims or squeezed))
+        block = block_sides(chunks, shape)
+        return Declared(op, kernel, kept, block=block, strips=(0, how.strip), copies=how.copies)
+
+    def finish(result: Any) -> Any:
+        return result[()] if out is None and result.ndim == 0 else result
+
+    options = Options(out=out, budget=budget, dtype=dtype, device=device, overwrite=overwrite)
+    return Request(declare, arrays, options, progress, finish, fn=fn, keeps=True)
+
+
+def reduced_axes(axis: Axis, ndim: int) -> Axes:
+    """Axes to reduce, sorted; None means all."""
+    return tuple(range(ndim)) if axis is None else normalize_axes(axis, ndim, "axis")
+
+
+def asked(fn: Callable[..., Any], dtype: np.dtype, given: Any = None) -> tuple[np.dtype, np.dtype]:
+    """Dtypes in which NumPy's `fn` of such an array is to be summed here, and in which NumPy gives it.
+
+    Raises
+    ------
+    ArgumentTypeError
+        `given` is no numeric dtype, or cannot hold a complex sum.
+    """
+    if given is not None:
+        try:
+            given = np.dtype(given)
+        except TypeError as error:
+            raise ArgumentTypeError(f"dtype={given!r} is no dtype: {error}") from None
+        if given.kind not in "biufc":
+            raise ArgumentTypeError(f"dtype={given} is not numeric: results are bool, int, float or complex")
+        if dtype.kind == "c" and given.kind != "c":
+            raise ArgumentTypeError(
+                f"dtype={given} would drop the imaginary part of an array of {dtype}: use a complex one, or reduce "
+                "the real part"
+            )
+        given = given.newbyteorder("=")
+    sample = np.ones(2, dtype)
+    result = fn(sample).dtype if given is None else fn(sample, dtype=given).dtype
+    wide = np.result_type(given or result, "f8") if result.kind in "fc" else result
+    return wide, result
+
+
+def no_empty(name: str, shape: Shape, axes: Axes) -> None:
+    """Refuse a reduction without identity along axes without elements."""
+    if not count_of(shape, axes):
+        raise ArgumentError(
+            f"{name} of no elements: the array's shape is {shape} and the axes {axes} are reduced, so there is nothing "
+            "to choose from"
+        )
+
+
+def number_of(name: str, value: Any) -> float:
+    """A real number, checked."""
+    if isinstance(value, bool) or not isinstance(value, int | float | np.integer | np.floating):
+        raise ArgumentTypeError(f"{name} must be a number, not {value!r}")
+    if not math.isfinite(value):
+        raise ArgumentError(f"{name}={value} must be finite: it is taken from the number of elements")
+    return float(value)
+
+
+def count_of(shape: Shape, axes: Axes) -> int:
+    """Elements along axes."""
+    return math.prod(shape[a] for a in axes)
+
+
+def spread_of(dtype: Any, ddof: Any, *, root: bool, skip: bool = False) -> Make:
+    """Variance or deviation, with checked arguments."""
+    less = number_of("ddof", ddof)
+
+    def make(specs: Sequence[ArraySpec], axes: Axes) -> Aggregation:
+        wide, result = asked(np.mean, specs[0].dtype, dtype)
+        if result.kind not in "fc":
+            raise ArgumentTypeError(f"dtype={dtype!r}: a variance is not an integer, use a floating-point dtype")
+        if dtype is None:
+            result = np.empty(0, result).real.dtype
+        return ops.moments(wide, result, less, root=root, skip=skip)
+
+    return make
+
+
+def choosing(name: str, how: Callable[[], Aggregation]) -> Make:
+    """A reduction that needs an element."""
+
+    def make(specs: Sequence[ArraySpec], axes: Axes) -> Aggregation:
+        no_empty(name, specs[0].shape, axes)
+        if name == "ptp" and specs[0].dtype.kind == "b":
+            raise ArgumentTypeError("ptp of bools: there is no difference of two; convert them, or use max and min")
+        return how()
+
+    return make
+
+
+def where_is(name: str, axis: Any, *, skip: bool = False) -> Make:
+    """Position of an extreme, with a checked axis."""
+    if axis is not None and (isinstance(axis, bool) or not isinstance(axis, int | np.integer)):
+        raise ArgumentTypeError(f"axis of arg{name} must be an int or None, not {axis!r}: a position is along one axis")
+
+    def make(specs: Sequence[ArraySpec], axes: Axes) -> Aggregation:
+        shape = specs[0].shape
+        no_empty(f"arg{name}", shape, axes)
+        return ops.position(name, shape, count_of(shape, axes), flat=axis is None, skip=skip)
+
+    return make

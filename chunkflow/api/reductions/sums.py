@@ -1,0 +1,350 @@
+"""Sums, means and variances with NumPy's names, arguments and results, and reductions of the user's own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Unpack
+
+import numpy as np
+
+from chunkflow.api.operation import Request, operation
+from chunkflow.api.reductions.request import Axis, Common, asked, count_of, request, spread_of
+from chunkflow.core.grid import Region, Shape
+from chunkflow.core.nest import Blockwise, Operand
+from chunkflow.core.spec import ArraySpec
+from chunkflow.errors import ArgumentError, ArgumentTypeError
+from chunkflow.kernels.index_notation import copied
+from chunkflow.kernels.map import as_axes
+from chunkflow.kernels.reductions import aggregation as ops
+from chunkflow.kernels.reductions.aggregation import Aggregation, Value
+from chunkflow.kernels.reductions.tiled import Axes
+
+
+@operation
+def sum(x: Any, axis: Axis = None, dtype: Any = None, keepdims: bool = False, **options: Unpack[Common]) -> Request:
+    """Sum of the elements along axes, as `numpy.sum`.
+
+    Parameters
+    ----------
+    x : array_like, str or path
+        A source, as for `map`.
+    axis : int or sequence of int, optional
+        Axes that are reduced, all of them by default; negative ones count from the last.
+    dtype : dtype, optional
+        Of the result, NumPy's by default. Floating-point sums run in double precision whatever it is (in
+        extended precision for ``longdouble``); integers wrap as in NumPy.
+    keepdims : bool
+        Whether reduced axes stay, with length 1.
+    chunks : int or tuple, optional
+        Sides of the blocks of `x` that are on the device at once: for each axis an int, or -1 or None for the
+        whole axis, or "auto". The planner chooses by default. The result depends on it within rounding.
+    out : array, str, path or None
+        Where the result goes, as for `map`.
+    budget, device, progress, overwrite
+        As for `map`.
+
+    Returns
+    -------
+    scalar or array
+        A NumPy scalar if all axes are reduced and `out` is None, else an array of the remaining axes, or `out`.
+        The same call gives the same bits again on the same device.
+
+    Raises
+    ------
+    ArgumentError, ArgumentTypeError
+        An axis that is out of bounds or named twice, or a dtype that cannot hold the result, before any data
+        is read.
+    BudgetError, SourceNotFoundError, OutputExistsError, ReadError, WriteError
+        As for `map`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> x = np.arange(24.0).reshape(2, 3, 4)
+    >>> sum(x, axis=(0, 2), device="cpu")
+    array([ 60.,  92., 124.])
+    """
+    return request(
+        lambda specs, axes: ops.total(*asked(np.sum, specs[0].dtype, dtype)), (x,), axis, keepdims, **options
+    )
+
+
+@operation
+def prod(x: Any, axis: Axis = None, dtype: Any = None, keepdims: bool = False, **options: Unpack[Common]) -> Request:
+    """Product of the elements along axes, as `numpy.prod`.
+
+    Parameters
+    ----------
+    x, axis, dtype, keepdims, **options
+        As for `sum`.
+
+    Returns
+    -------
+    scalar or array
+        As for `sum`.
+
+    Examples
+    --------
+    >>> prod(np.arange(1, 6), device="cpu")
+    np.int64(120)
+    """
+    return request(
+        lambda specs, axes: ops.product(*asked(np.prod, specs[0].dtype, dtype)), (x,), axis, keepdims, **options
+    )
+
+
+@operation
+def mean(x: Any, axis: Axis = None, dtype: Any = None, keepdims: bool = False, **options: Unpack[Common]) -> Request:
+    """Mean of the elements along axes, as `numpy.mean`: NaN where there is none.
+
+    Parameters
+    ----------
+    x, axis, dtype, keepdims, **options
+        As for `sum`.
+
+    Returns
+    -------
+    scalar or array
+        As for `sum`; float64 for integers.
+
+    Examples
+    --------
+    >>> mean(np.array([[1, 2], [3, 5]]), axis=0, device="cpu")
+    array([2. , 3.5])
+    """
+    return request(
+        lambda specs, axes: ops.average(*asked(np.mean, specs[0].dtype, dtype), count_of(specs[0].shape, axes)),
+        (x,),
+        axis,
+        keepdims,
+        **options,
+    )
+
+
+@operation
+def var(
+    x: Any, axis: Axis = None, dtype: Any = None, ddof: float = 0, keepdims: bool = False, **options: Unpack[Common]
+) -> Request:
+    """Variance along axes, as `numpy.var`, in one pass: blocks are centred on their own means, then merged.
+
+    Parameters
+    ----------
+    x, axis, dtype, keepdims, **options
+        As for `sum`.
+    ddof : float
+        The centred sum of squares is divided by the number of elements less `ddof`.
+
+    Returns
+    -------
+    scalar or array
+        As for `sum`, in the square of the unit of `x`; real for a complex `x`, NaN where there is no element.
+
+    Raises
+    ------
+    ArgumentTypeError
+        `ddof` is no number, `dtype` is no floating-point dtype.
+
+    References
+    ----------
+    Chan, Golub and LeVeque, "Updating formulae and a pairwise algorithm for computing sample variances",
+    Report STAN-CS-79-773, Stanford 1979.
+
+    Examples
+    --------
+    >>> var(np.array([1.0, 2.0, 6.0]), ddof=1, device="cpu")
+    np.float64(7.0)
+    """
+    return request(spread_of(dtype, ddof, root=False), (x,), axis, keepdims, **options)
+
+
+@operation
+def std(
+    x: Any, axis: Axis = None, dtype: Any = None, ddof: float = 0, keepdims: bool = False, **options: Unpack[Common]
+) -> Request:
+    """Standard deviation along axes, as `numpy.std`: the square root of `var`, with its parameters.
+
+    Parameters
+    ----------
+    x, axis, dtype, ddof, keepdims, **options
+        As for `var`.
+
+    Returns
+    -------
+    scalar or array
+        As for `var`, in the unit of `x`.
+
+    Examples
+    --------
+    >>> std(np.array([[1.0, 3.0], [2.0, 8.0]]), axis=1, device="cpu")
+    array([1., 3.])
+    """
+    return request(spread_of(dtype, ddof, root=True), (x,), axis, keepdims, **options)
+
+
+@operation
+def average(
+    x: Any, axis: Axis = None, weights: Any = None, keepdims: bool = False, **options: Unpack[Common]
+) -> Request:
+    """Weighted mean along axes, as `numpy.average`: the sum of products over the sum of weights.
+
+    Parameters
+    ----------
+    x, axis, keepdims, **options
+        As for `sum`.
+    weights : array_like, str or path, optional
+        Of the shape of `x`, or of its shape along `axis`, in the order in which `axis` names them; a source like
+        `x`. By default all weights are equal.
+
+    Returns
+    -------
+    scalar or array
+        As for `mean`.
+
+    Raises
+    ------
+    ArgumentError, ArgumentTypeError
+        Weights of another shape.
+    ZeroDivisionError
+        The weights sum to zero.
+
+    Examples
+    --------
+    >>> average(np.array([[1.0, 2.0], [3.0, 7.0]]), axis=1, weights=np.array([3.0, 1.0]), device="cpu")
+    array([1.25, 4.  ])
+    """
+    if weights is None:
+        return request(
+            lambda specs, axes: ops.average(*asked(np.mean, specs[0].dtype), count_of(specs[0].shape, axes)),
+            (x,),
+            axis,
+            keepdims,
+            **options,
+        )
+    if isinstance(weights, bool | int | float | complex):
+        raise ArgumentTypeError(f"weights={weights!r} must be an array of the shape of x, or of its shape along axis")
+
+    def make(specs: Sequence[ArraySpec], axes: Axes) -> Aggregation:
+        shape = specs[0].shape
+        along = weighed(shape, specs[1].shape, axis)
+        lying = np.argsort(along)
+        wider = tuple(slice(None) if a in along else None for a in range(len(shape)))
+        result = np.result_type(specs[0].dtype, specs[1].dtype, *(["f8"] if specs[0].dtype.kind in "biu" else []))
+        wide = np.result_type(result, "f8")
+        return ops.weighted(wide, result, count_of(shape, axes), lambda w: w.transpose(*lying)[wider])
+
+    def nested(specs: Sequence[ArraySpec]) -> Blockwise:
+        shape = specs[0].shape
+        along = weighed(shape, specs[1].shape, axis)
+        return Blockwise(shape, (Operand(tuple(range(len(shape)))), Operand(along)), ())
+
+    return request(make, (x, weights), axis, keepdims, nested, **options)
+
+
+def weighed(shape: Shape, weights: Shape, axis: Axis) -> Axes:
+    """For each dimension of the weights the axis along which they weigh."""
+    if weights == shape:
+        return tuple(range(len(shape)))
+    if axis is None:
+        raise ArgumentTypeError(
+            f"the weights' shape is {weights} and the array's is {shape}: axis= must say along which axes they weigh"
+        )
+    along = tuple(a % len(shape) for a in as_axes(axis, "axis"))
+    if weights != tuple(shape[a] for a in along):
+        raise ArgumentError(
+            f"the weights' shape is {weights}: it must be that of the array, {shape}, or that of its axes {axis}, "
+            f"{tuple(shape[a] for a in along)}"
+        )
+    return along
+
+
+def custom(
+    chunk: Callable[..., Any], combine: Callable[..., Any], aggregate: Callable[..., Any], axes: Axes, keepdims: bool
+) -> Aggregation:
+    """A reduction of the user's own, in dask's terms."""
+
+    def call(x: Any, axes: Axes, box: Region) -> Value:
+        kind, *found = packed(chunk(x, axis=axes, keepdims=True))
+        return kind, *map(copied, found)
+
+    def merge(left: Value, right: Value) -> Value:
+        both = [np.concatenate([a, b], axis=axes[0]) for a, b in zip(left[1:], right[1:], strict=True)]
+        return packed(combine(unpacked((left[0], *both)), axis=axes, keepdims=True))
+
+    return Aggregation(call, merge, lambda *v: aggregate(unpacked(v), axis=axes, keepdims=keepdims), copies=5.0)
+
+
+def packed(result: Any) -> Value:
+    """Partial results, an array or a tuple or dict of them, as a tuple that begins with what tells which."""
+    if isinstance(result, dict):
+        return tuple(result), *result.values()
+    return (tuple, *result) if isinstance(result, tuple) else (None, result)
+
+
+def unpacked(value: Value) -> Any:
+    """The partial results as they were."""
+    kind, *arrays = value
+    if kind is None:
+        return arrays[0]
+    return tuple(arrays) if kind is tuple else dict(zip(kind, arrays, strict=True))
+
+
+@operation
+def reduction(
+    x: Any,
+    chunk: Callable[..., Any],
+    aggregate: Callable[..., Any],
+    combine: Callable[..., Any] | None = None,
+    axis: Axis = None,
+    keepdims: bool = False,
+    dtype: Any = None,
+    **options: Unpack[Common],
+) -> Request:
+    """Reduce along axes by functions of one's own, those of dask's ``reduction``.
+
+    Parameters
+    ----------
+    x, axis, keepdims, **options
+        As for `sum`.
+    chunk : callable
+        ``chunk(block, axis=axes, keepdims=True)``: partial results of a block, an array or a tuple or dict of
+        arrays, with the reduced axes at length 1. They are copied, so they may be views of the block.
+    aggregate : callable
+        ``aggregate(partial, axis=axes, keepdims=keepdims)``: the result from the partial results of all blocks.
+    combine : callable, optional
+        ``combine(partials, axis=axes, keepdims=True)``: one partial result from two, concatenated along the first
+        of the axes. Which two, and in what order, depends on the plan: it must be associative and commutative.
+        `aggregate` by default.
+    dtype : dtype, optional
+        Of the result; what `aggregate` returns is cast by the ``same_kind`` rule.
+
+    Returns
+    -------
+    scalar or array
+        As for `sum`.
+
+    Raises
+    ------
+    ArgumentTypeError
+        One of the three cannot be called.
+    ResultError, ResultTypeError
+        `aggregate` returned another shape or kind of array than it should.
+
+    Examples
+    --------
+    >>> x = np.array([[1.0, -3.0], [2.0, 5.0]])
+    >>> reduction(x, lambda b, **k: np.abs(b).max(**k), np.max, axis=1, device="cpu")
+    array([3., 5.])
+    """
+    for name, fn in (("chunk", chunk), ("aggregate", aggregate), ("combine", combine or aggregate)):
+        if not callable(fn):
+            raise ArgumentTypeError(f"{name} must be callable, not a {type(fn).__name__}")
+    return request(
+        lambda specs, axes: custom(chunk, combine or aggregate, aggregate, axes, keepdims),
+        (x,),
+        axis,
+        keepdims,
+        squeezed=True,
+        fn=chunk,
+        dtype=dtype,
+        **options,
+    )

@@ -1,0 +1,383 @@
+"""Running sums, products and extremes along an axis, and differences, with NumPy's names, arguments and results.
+
+Parameters that all of them share:
+
+chunks : int or sequence of int, optional
+    Sides of the blocks of `x` that are computed at a time: for each axis a length, -1 or None for the
+    whole axis, or "auto" for the planner's choice, which is the default.
+out, budget, device, progress, overwrite
+    As for `chunkflow.map`.
+
+Each line along the axis is walked in order and hands its last result on to its next block; several lines are
+computed at the same time. Floats are added up in double precision and rounded once, at the end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from chunkflow.api.operation import Request, operation
+from chunkflow.core.chunking import Chunks
+from chunkflow.core.grid import Shape
+from chunkflow.core.nest import Blockwise
+from chunkflow.core.spec import ArraySpec
+from chunkflow.engine.budget import BudgetLike
+from chunkflow.engine.observe.progress import ProgressLike
+from chunkflow.engine.prepare import Options
+from chunkflow.errors import ArgumentError, ArgumentTypeError
+from chunkflow.kernels.declare import Declare, Declared, block_sides
+from chunkflow.kernels.map import nest, normalize_axes
+from chunkflow.kernels.scan import Difference, Run, Scan, running_extreme, running_product, running_sum, wide
+
+COPIES = 2.0
+"""Carries that a lane holds at once: the one that it got, and the one that it hands on."""
+
+
+@operation
+def cumsum(
+    x: Any,
+    axis: int | None = None,
+    dtype: Any = None,
+    *,
+    chunks: Chunks = None,
+    out: Any = None,
+    budget: BudgetLike = None,
+    device: Any = None,
+    progress: ProgressLike = False,
+    overwrite: bool = False,
+) -> Any:
+    """Cumulative sums along an axis.
+
+    On the CPU they are added up in the array's order, so real doubles and integers are NumPy's to the bit, however
+    the array is cut. Floats of less than double precision are added up in doubles: the error is smaller than NumPy's.
+
+    Parameters
+    ----------
+    x : array_like, str or path
+        A source, as for `chunkflow.map`.
+    axis : int, optional
+        None scans the flattened array, in C order; only its first axis is cut then, so one of the largest
+        possible index along it must fit the budget.
+    dtype : dtype, optional
+        Of the results; by default that of `x`, and for integers smaller than the platform's int, that one.
+    chunks, out, budget, device, progress, overwrite
+        See `chunkflow.api.scan`.
+
+    Returns
+    -------
+    array
+        `out`, opened where it was a path.
+
+    Raises
+    ------
+    ArgumentError, ArgumentTypeError
+        An axis that `x` does not have; a dtype that is not numeric, or real for complex `x`.
+    BudgetError
+        Not even the smallest block fits the budget.
+
+    Examples
+    --------
+    >>> import numpy as np, chunkflow as cf
+    >>> from chunkflow.api.scan import cumsum
+    >>> x = np.arange(6, dtype="i1").reshape(2, 3)
+    >>> cumsum(x, axis=1, device="cpu")
+    array([[ 0,  1,  3],
+           [ 3,  7, 12]])
+    >>> cumsum(x, device="cpu")
+    array([ 0,  1,  3,  6, 10, 15])
+    """
+    declare = _accumulation(np.add, axis, dtype, chunks)
+    return Request(declare, (x,), _options(axis, out, budget, device, overwrite), progress, keeps=axis is not None)
+
+
+@operation
+def cumprod(
+    x: Any,
+    axis: int | None = None,
+    dtype: Any = None,
+    *,
+    chunks: Chunks = None,
+    out: Any = None,
+    budget: BudgetLike = None,
+    device: Any = None,
+    progress: ProgressLike = False,
+    overwrite: bool = False,
+) -> Any:
+    """Cumulative products along an axis.
+
+    Parameters
+    ----------
+    x, axis, dtype
+        As for `cumsum`.
+    chunks, out, budget, device, progress, overwrite
+        See `chunkflow.api.scan`.
+
+    Returns
+    -------
+    array
+        `out`, opened where it was a path.
+
+    Raises
+    ------
+    ArgumentError, ArgumentTypeError, BudgetError
+        As for `cumsum`.
+
+    Examples
+    --------
+    >>> import numpy as np, chunkflow as cf
+    >>> from chunkflow.api.scan import cumprod
+    >>> cumprod(np.arange(1.0, 6.0), device="cpu")
+    array([  1.,   2.,   6.,  24., 120.])
+    """
+    declare = _accumulation(np.multiply, axis, dtype, chunks)
+    return Request(declare, (x,), _options(axis, out, budget, device, overwrite), progress, keeps=axis is not None)
+
+
+@operation
+def maximum_accumulate(
+    x: Any,
+    axis: int = 0,
+    dtype: Any = None,
+    *,
+    chunks: Chunks = None,
+    out: Any = None,
+    budget: BudgetLike = None,
+    device: Any = None,
+    progress: ProgressLike = False,
+    overwrite: bool = False,
+) -> Any:
+    """Largest value so far along an axis: ``np.maximum.accumulate``. From a NaN on, all is NaN.
+
+    Parameters
+    ----------
+    x : array_like, str or path
+        A source, as for `chunkflow.map`.
+    axis : int
+        That is walked.
+    dtype : dtype, optional
+        To which `x` is cast first.
+    chunks, out, budget, device, progress, overwrite
+        See `chunkflow.api.scan`.
+
+    Returns
+    -------
+    array
+        `out`, opened where it was a path.
+
+    Raises
+    ------
+    ArgumentError, ArgumentTypeError, BudgetError
+        As for `cumsum`.
+
+    Examples
+    --------
+    >>> import numpy as np, chunkflow as cf
+    >>> from chunkflow.api.scan import maximum_accumulate
+    >>> maximum_accumulate(np.array([3, 1, 4, 1, 5]), device="cpu")
+    array([3, 3, 4, 4, 5])
+    """
+    declare = _accumulation(np.maximum, _not_none(axis), dtype, chunks)
+    return Request(declare, (x,), _options(axis, out, budget, device, overwrite), progress, keeps=axis is not None)
+
+
+@operation
+def minimum_accumulate(
+    x: Any,
+    axis: int = 0,
+    dtype: Any = None,
+    *,
+    chunks: Chunks = None,
+    out: Any = None,
+    budget: BudgetLike = None,
+    device: Any = None,
+    progress: ProgressLike = False,
+    overwrite: bool = False,
+) -> Any:
+    """Smallest value so far along an axis: ``np.minimum.accumulate``. From a NaN on, all is NaN.
+
+    Parameters
+    ----------
+    x, axis, dtype
+        As for `maximum_accumulate`.
+    chunks, out, budget, device, progress, overwrite
+        See `chunkflow.api.scan`.
+
+    Returns
+    -------
+    array
+        `out`, opened where it was a path.
+
+    Raises
+    ------
+    ArgumentError, ArgumentTypeError, BudgetError
+        As for `cumsum`.
+
+    Examples
+    --------
+    >>> import numpy as np, chunkflow as cf
+    >>> from chunkflow.api.scan import minimum_accumulate
+    >>> minimum_accumulate(np.array([3, 1, 4, 1, 0]), device="cpu")
+    array([3, 1, 1, 1, 0])
+    """
+    declare = _accumulation(np.minimum, _not_none(axis), dtype, chunks)
+    return Request(declare, (x,), _options(axis, out, budget, device, overwrite), progress, keeps=axis is not None)
+
+
+@operation
+def diff(
+    x: Any,
+    n: int = 1,
+    axis: int = -1,
+    *,
+    chunks: Chunks = None,
+    out: Any = None,
+    budget: BudgetLike = None,
+    device: Any = None,
+    progress: ProgressLike = False,
+    overwrite: bool = False,
+) -> Any:
+    """Differences of neighbours along an axis, `n` times over.
+
+    Blocks overlap by `n` elements; nothing is handed on, so they are computed in any order.
+
+    Parameters
+    ----------
+    x : array_like, str or path
+        A source, as for `chunkflow.map`.
+    n : int
+        How often differences are taken. The result is so much shorter than `x`.
+    axis : int
+        Along which.
+    chunks : int or sequence of int, optional
+        Sides of the blocks of the result, otherwise as in `chunkflow.api.scan`.
+    out, budget, device, progress, overwrite
+        See `chunkflow.api.scan`. `out` may not be `x`: neighbours are still to read it.
+
+    Returns
+    -------
+    array
+        `out`, opened where it was a path.
+
+    Raises
+    ------
+    ArgumentError, ArgumentTypeError
+        A negative `n`, an axis that `x` does not have.
+    BudgetError
+        Not even the smallest block fits the budget.
+
+    Examples
+    --------
+    >>> import numpy as np, chunkflow as cf
+    >>> from chunkflow.api.scan import diff
+    >>> x = np.array([1, 2, 4, 7, 0])
+    >>> diff(x, device="cpu"), diff(x, n=2, device="cpu")
+    (array([ 1,  2,  3, -7]), array([  1,   1, -10]))
+    """
+    _check_axis(_not_none(axis))
+    if isinstance(n, bool) or not isinstance(n, int | np.integer):
+        raise ArgumentTypeError(f"n must be an int, not {n!r}")
+    if n < 0:
+        raise ArgumentError(f"n={n} must be at least 0: it says how often differences are taken")
+
+    def declare(specs: Sequence[ArraySpec], args: tuple[Any, ...]) -> Declared:
+        shape = specs[0].shape
+        along, every = normalize_axes(axis, len(shape), "axis")[0], tuple(range(len(shape)))
+        op = _overlapping(shape, along, int(n))
+        return Declared(op, Difference(along, int(n)), every, block_sides(chunks, op.extents), tiles=True)
+
+    return Request(declare, (x,), Options(out, budget, device=device, overwrite=overwrite), progress, keeps=True)
+
+
+# -- How they are declared -----------------------------------------------------------------------------------
+
+
+def _accumulation(ufunc: np.ufunc, axis: int | None, dtype: Any, chunks: Chunks) -> Declare:
+    """Declare ``ufunc.accumulate``."""
+    _check_axis(axis)
+
+    def declare(specs: Sequence[ArraySpec], args: tuple[Any, ...]) -> Declared:
+        (spec,) = specs
+        result = _result_dtype(ufunc, spec, dtype)
+        run = _run(ufunc, result)
+        block = block_sides(chunks, spec.shape)
+        if axis is not None:
+            along = normalize_axes(axis, len(spec.shape), "axis")[0]
+            op, axes = replace(nest([spec.shape]), scan=along), tuple(range(len(spec.shape)))
+            return Declared(op, Scan(along, run, result), axes, block, tiles=False, copies=COPIES)
+        return _flattened(spec, Scan(0, run, result, flat=True), block)
+
+    return declare
+
+
+def _flattened(spec: ArraySpec, kernel: Scan, block: tuple[int | None, ...] | None) -> Declared:
+    """Scan of all elements in C order: a block whole along all axes but the first is a run of them."""
+    op, every = nest([spec.shape]), frozenset(range(len(spec.shape)))
+    if not spec.size or not spec.shape:  # nothing to hand on
+        return Declared(replace(op, whole=every), kernel, (None,), tiles=False)
+    for axis, side in enumerate(block or ()):
+        if axis and side is not None and side < spec.shape[axis]:
+            raise ArgumentError(
+                f"blocks of {side} along axis {axis}: the flattened array {spec.shape} is cut along its first axis "
+                "alone; leave the others to the planner, or pass axis="
+            )
+    return Declared(replace(op, scan=0, whole=every - {0}), kernel, (0,), block, tiles=False, copies=COPIES)
+
+
+def _overlapping(shape: Shape, axis: int, depth: int) -> Blockwise:
+    """Loop nest of results that are `depth` shorter than their operand along an axis, which reaches ahead of them."""
+    op = nest([shape])
+    if not depth:
+        return op
+    (operand,) = op.operands
+    halo = tuple((0, depth if a == axis else 0) for a in range(len(shape)))
+    operand = replace(operand, halo=halo, extents=shape, boundary=("none",) * len(shape))
+    extents = tuple(max(n - depth, 0) if a == axis else n for a, n in enumerate(shape))
+    return replace(op, extents=extents, operands=(operand,))
+
+
+def _run(ufunc: np.ufunc, result: np.dtype) -> Run:
+    if ufunc is np.add:
+        return running_sum(wide(result))
+    if ufunc is np.multiply:
+        return running_product(wide(result))
+    return running_extreme(ufunc, result)
+
+
+def _result_dtype(ufunc: np.ufunc, spec: ArraySpec, dtype: Any) -> np.dtype:
+    """NumPy's dtype of an accumulation, or the user's."""
+    if dtype is None:
+        return np.dtype(ufunc.accumulate(np.empty(0, spec.dtype)).dtype)
+    try:
+        found = np.dtype(dtype)
+    except TypeError as error:
+        raise ArgumentTypeError(f"dtype={dtype!r} is no dtype: {error}") from None
+    if found.kind not in "biufc":
+        raise ArgumentTypeError(f"dtype={found} is not numeric: results are bool, int, float or complex")
+    if spec.dtype.kind == "c" and found.kind != "c":
+        raise ArgumentTypeError(
+            f"dtype={found} has no room for the imaginary parts of {spec.name} ({spec.dtype}): use a complex one, or "
+            "pass the real parts"
+        )
+    native: np.dtype = found.newbyteorder("=")
+    return native
+
+
+def _options(axis: int | None, out: Any, budget: Any, device: Any, overwrite: bool) -> Options:
+    # A flattened result has as many elements for each of the first axis as that one's rows have.
+    chunks: Chunks = ("auto",) if axis is None else None
+    return Options(out, budget, chunks=chunks, device=device, overwrite=overwrite)
+
+
+def _check_axis(axis: int | None) -> None:
+    if axis is not None and (isinstance(axis, bool) or not isinstance(axis, int | np.integer)):
+        raise ArgumentTypeError(f"axis must be an int, not {axis!r}")
+
+
+def _not_none(axis: int | None) -> int:
+    if axis is None:
+        raise ArgumentTypeError("axis must be an int, not None: give the axis to go along")
+    return axis

@@ -1,0 +1,1 @@
+"""Histograms, quantiles, order statistics and groups."""

@@ -1,0 +1,230 @@
+"""Rules that choose the bins of a histogram, by NumPy's names: how wide they are to be, from a pass over the elements.
+
+The number of elements, their range and their moments are added up block by block, quartiles are exact order statistics
+(see `chunkflow.api.statistics.quantile`). The widths are those of ``numpy.histogram_bin_edges``, where their sources
+are named, with its order of operations; so the bins are NumPy's, but for "scott" and "doane" where moments in double
+precision, added up in another order, put the number of bins on the other side of an integer.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from chunkflow.api.operation import Request, execute
+from chunkflow.api.statistics.order_statistics import order_statistics, place, quantile_of
+from chunkflow.core.chunking import Chunks
+from chunkflow.core.spec import ArraySpec
+from chunkflow.engine.budget import BudgetLike
+from chunkflow.engine.observe.progress import ProgressLike
+from chunkflow.engine.prepare import Options
+from chunkflow.errors import ArgumentError, ArgumentTypeError
+from chunkflow.kernels.declare import Declare, Declared, block_sides
+from chunkflow.kernels.map import nest
+from chunkflow.kernels.protocol import Kernel
+from chunkflow.kernels.statistics.bins import Within
+from chunkflow.kernels.statistics.histogram import Tally
+
+RULES = ("auto", "doane", "fd", "rice", "scott", "sqrt", "sturges")
+"""Rules that there are."""
+
+MOMENTS, QUARTILES = ("doane", "scott"), ("auto", "fd")
+"""Rules that need moments, and quartiles."""
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What a rule looks at: elements within a range.
+
+    Attributes
+    ----------
+    size : int
+        How many there are.
+    low, high : scalar
+        The smallest and the largest one.
+    std, skewness : float
+        Root of the second central moment, in the dtype that NumPy gives it, and the third one in units of it.
+    quartiles : tuple
+        The lower and the upper one.
+    """
+
+    size: int
+    low: Any
+    high: Any
+    std: Any = 0.0
+    skewness: Any = 0.0
+    quartiles: tuple[Any, Any] = (0.0, 0.0)
+
+
+def check_rule(bins: str, dtype: np.dtype, weighted: bool) -> None:
+    """Refuse the name of a rule that there is not, or that cannot be followed.
+
+    Raises
+    ------
+    ArgumentError, ArgumentTypeError
+        With what can be done.
+    """
+    if bins == "stone":
+        raise ArgumentError(
+            "bins='stone' would try every number of bins up to the root of the number of elements, with a pass over "
+            "them each: use 'scott', of which it is a generalization, or 'auto', or choose bins from a sample"
+        )
+    if bins not in RULES:
+        raise ArgumentError(f"bins={bins!r} is none of {', '.join(RULES)}: name one, or give a number, or edges")
+    if weighted:
+        raise ArgumentTypeError(
+            f"bins={bins!r} with weights: rules that choose the bins know of no weights; give a number of bins or edges"
+        )
+    if bins in QUARTILES and dtype.itemsize > 8:
+        raise ArgumentTypeError(
+            f"bins={bins!r} of {dtype}: quartiles are of numbers of at most 64 bits; convert it, or use 'sturges'"
+        )
+
+
+def number_of_bins(bins: str, seen: Seen, range: tuple[Any, Any] | None) -> int:
+    """Bins that a rule wants in a range, or between the extremes.
+
+    Raises
+    ------
+    ArgumentError
+        The extremes are not finite, or there would be more bins than can be counted.
+    """
+    if not seen.size:
+        return 1
+    first, last = (seen.low, seen.high) if range is None else range
+    if not (np.isfinite(first) and np.isfinite(last)):
+        raise ArgumentError(f"bins={bins!r}: autodetected range of [{first}, {last}] is not finite; give range=")
+    with np.errstate(all="ignore"):
+        width = _WIDTHS[bins](seen)
+        if seen.low.dtype.kind in "iu" and width and width < 1:  # quartiles' difference may wrap around, below 0
+            width = 1
+        first, last = _outer(first, last)
+        number = np.ceil(_difference(last, first) / width) if width else 1
+    if not math.isfinite(number):
+        raise ArgumentError(
+            f"bins={bins!r} wants bins of a width of {width} from {first} to {last}, more than can be counted: give a "
+            "number of bins"
+        )
+    return int(number)
+
+
+def seen_by(
+    bins: str,
+    x: Any,
+    spec: ArraySpec,
+    range: tuple[Any, Any] | None,
+    chunks: Chunks,
+    budget: BudgetLike,
+    device: Any,
+    progress: ProgressLike,
+) -> Seen:
+    """What a rule looks at, of an array that has elements: from one pass, or with quartiles a few more."""
+    within = Within(None if range is None else _outer(*range), bins in MOMENTS)
+    tally = Tally(lambda block: within.count(numbers(block)), within.merge)
+    options = Options(budget=budget, device=device)
+    count, below, low, high, *moments = (
+        np.asarray(a)[0] for a in execute(Request(over_everything(tally, chunks), (x,), options, progress))
+    )
+    size, dtype = int(count), low.dtype
+    if not size or not (np.isfinite(low) and np.isfinite(high)):
+        return Seen(size, low, high)
+    if bins in MOMENTS:
+        _, squares, cubes = moments
+        with np.errstate(all="ignore"):
+            std = np.sqrt(squares / size)
+            skewness = cubes / size / std**3
+        return Seen(size, low, high, std.astype(np.std(np.zeros(1, dtype)).dtype), skewness)
+    if bins not in QUARTILES:
+        return Seen(size, low, high)
+    _, of, _ = quantile_of([75, 25], 100, "linear")(dtype)
+    rule = of(size)
+    ranks = rule.ranks()
+    run, room = place(device, budget)
+    axes, block = tuple(np.arange(len(spec.shape)).tolist()), block_sides(chunks, spec.shape)
+    _, found = order_statistics(x, spec, axes, ranks + int(below), block, run, room, budget, progress)
+    found = found.view("u1") if found.dtype.kind == "b" else found
+    upper, lower = rule.result(lambda wanted: found[np.searchsorted(ranks, wanted)])
+    return Seen(size, low, high, quartiles=(lower, upper))
+
+
+def over_everything(kernel: Kernel, chunks: Chunks) -> Declare:
+    """Declare a fold over all elements, to results of one dimension."""
+
+    def declare(specs: Sequence[ArraySpec], args: tuple[Any, ...]) -> Declared:
+        op = nest([s.shape for s in specs])
+        return Declared(op, kernel, (None,), block_sides(chunks, op.extents), tiles=False)
+
+    return declare
+
+
+def numbers(block: Any) -> Any:
+    """Bools as 0 and 1, as NumPy's histogram takes them."""
+    return block.view("u1") if block.dtype.kind == "b" else block
+
+
+# -- Widths --------------------------------------------------------------------------------------------------
+
+
+def _outer(first: Any, last: Any) -> tuple[Any, Any]:
+    """Outer edges, apart."""
+    return (first - 0.5, last + 0.5) if first == last else (first, last)
+
+
+def _difference(high: Any, low: Any) -> Any:
+    """Difference of two numbers; of integers without a sign, so that it is not too large for their dtype."""
+    dtype = np.result_type(high, low)
+    if dtype.kind != "i":
+        return np.subtract(high, low, dtype=dtype)
+    unsigned = np.dtype(f"u{dtype.itemsize}")
+    return np.subtract(np.asarray(high, dtype), np.asarray(low, dtype), casting="unsafe", dtype=unsigned)
+
+
+def _range(seen: Seen) -> Any:
+    return _difference(seen.high, seen.low)
+
+
+def _sqrt(seen: Seen) -> Any:
+    return _range(seen) / np.sqrt(seen.size)
+
+
+def _sturges(seen: Seen) -> Any:
+    return _range(seen) / (np.log2(seen.size) + 1.0)
+
+
+def _rice(seen: Seen) -> Any:
+    return _range(seen) / (2.0 * seen.size ** (1.0 / 3))
+
+
+def _scott(seen: Seen) -> Any:
+    return (24.0 * np.pi**0.5 / seen.size) ** (1.0 / 3.0) * seen.std
+
+
+def _doane(seen: Seen) -> Any:
+    if seen.size <= 2 or not seen.std > 0:
+        return 0.0
+    deviation = np.sqrt(6.0 * (seen.size - 2) / ((seen.size + 1.0) * (seen.size + 3)))
+    return _range(seen) / (1.0 + np.log2(seen.size) + np.log2(1.0 + abs(seen.skewness) / deviation))
+
+
+def _fd(seen: Seen) -> Any:
+    lower, upper = seen.quartiles
+    return 2.0 * np.subtract(upper, lower) * seen.size ** (-1.0 / 3.0)
+
+
+def _auto(seen: Seen) -> Any:
+    return min(max(_fd(seen), _sqrt(seen) / 2), _sturges(seen))
+
+
+_WIDTHS: dict[str, Callable[[Seen], Any]] = {
+    "auto": _auto,
+    "doane": _doane,
+    "fd": _fd,
+    "rice": _rice,
+    "scott": _scott,
+    "sqrt": _sqrt,
+    "sturges": _sturges,
+}

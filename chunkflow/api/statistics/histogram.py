@@ -1,0 +1,354 @@
+"""Histograms, counts and selections, with NumPy's names, arguments and results (dask's for `topk`).
+
+Parameters that all of them share:
+
+chunks : int or sequence of int, optional
+    Sides of the blocks of `x` that are computed at a time: for each axis a length, -1 or None for the
+    whole axis, or "auto" for the planner's choice, which is the default.
+out, budget, device, progress, overwrite
+    As for `chunkflow.map`.
+
+Each block is counted by NumPy's function of the same name, given the bins of the whole array; so its rules, of
+which the last bin's closed edge is one, are NumPy's own, and counts are NumPy's to the bit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from chunkflow import stores
+from chunkflow.api.operation import Request, composed, execute, operation
+from chunkflow.api.statistics.bins import check_rule, number_of_bins, numbers, over_everything, seen_by
+from chunkflow.core.chunking import Chunks
+from chunkflow.core.spec import ArraySpec
+from chunkflow.core.units import format_bytes
+from chunkflow.engine.budget import BudgetLike
+from chunkflow.engine.observe.progress import ProgressLike
+from chunkflow.engine.prepare import Options
+from chunkflow.errors import ArgumentError, ArgumentTypeError, UnsupportedError
+from chunkflow.graph.nodes import has_lazy
+from chunkflow.kernels.declare import Declared, block_sides
+from chunkflow.kernels.map import nest, normalize_axes
+from chunkflow.kernels.statistics.histogram import Tally, TopK, Value, extremes, histogrammed, outermost
+from chunkflow.system.host import available_memory
+
+
+@composed(once=True)
+def histogram(
+    x: Any,
+    bins: Any = 10,
+    range: Any = None,
+    density: bool | None = None,
+    weights: Any = None,
+    *,
+    chunks: Chunks = None,
+    out: Any = None,
+    budget: BudgetLike = None,
+    device: Any = None,
+    progress: ProgressLike = False,
+    overwrite: bool = False,
+) -> tuple[Any, np.ndarray]:
+    """Histogram of all elements of an array.
+
+    Without `range`, and with a number of bins, a first pass finds the smallest and the largest element. With a rule
+    that chooses the bins, it finds what the rule needs; "auto" and "fd" need quartiles, for which there are more passes
+    (see `chunkflow.api.statistics.quantile`).
+
+    Parameters
+    ----------
+    x : array_like, str or path
+        A source, as for `chunkflow.map`, of any shape.
+    bins : int, array_like or str
+        Number of bins of equal width, or their edges, or one of NumPy's rules, which chooses their number: "auto",
+        "doane", "fd", "rice", "scott", "sqrt" or "sturges" (not "stone").
+    range : (float, float), optional
+        Lowest and highest edge; elements outside are left out.
+    density : bool, optional
+        Whether the result is the density, of which the integral over the bins is 1.
+    weights : array_like, str or path, optional
+        Source of the shape of `x`: what each element adds to its bin, instead of 1. Floats of less than double
+        precision are added up in doubles.
+    chunks, out, budget, device, progress, overwrite
+        See `chunkflow.api.statistics.histogram`. `out` takes the counts.
+
+    Returns
+    -------
+    hist : array
+        Counts (int64), sums of weights in their dtype, or the density: `out`, opened where it was a path.
+    edges : numpy.ndarray
+        Of the bins, one more than there are bins.
+
+    Raises
+    ------
+    ArgumentError
+        Bins that do not increase, a range that is not finite, weights of another shape than `x`, an unknown rule.
+    ArgumentTypeError
+        Complex `x`, which has no order; bins that are no number; a rule with weights.
+    BudgetError
+        Not even the smallest block fits the budget.
+
+    Examples
+    --------
+    >>> import numpy as np, chunkflow as cf
+    >>> from chunkflow.api.statistics.histogram import histogram
+    >>> histogram(np.array([1, 2, 1, 4]), bins=[0, 1, 2, 3, 4], device="cpu")
+    (array([0, 2, 1, 1]), array([0, 1, 2, 3, 4]))
+    >>> histogram(np.array([1.0, 2.0, 5.0]), bins=2, device="cpu")
+    (array([2, 1]), array([1., 3., 5.]))
+    >>> histogram(np.array([1.0, 2.0, 4.0, 5.0]), bins="sqrt", device="cpu")
+    (array([2, 2]), array([1., 3., 5.]))
+    """
+    spec = stores.spec_of(x)
+    rule = bins if isinstance(bins, str) else None
+    if spec.dtype.kind == "c":
+        raise ArgumentTypeError(
+            f"{spec.name} is complex ({spec.dtype}), and bins need an order: take its real part, say"
+        )
+    if rule is not None:
+        check_rule(rule, spec.dtype, weights is not None)
+        bins = 1  # so far
+    wtype = np.dtype(np.intp)
+    if weights is not None:
+        wspec = stores.spec_of(weights)
+        wtype = wspec.dtype
+        if wspec.shape != spec.shape:
+            raise ArgumentError(f"weights have the shape {wspec.shape} and x has {spec.shape}: they must be the same")
+    if (has_lazy(x) or has_lazy(weights)) and (rule is not None or (range is None and np.ndim(bins) == 0)):
+        raise UnsupportedError(
+            "histogram of an expression takes its bins' edges, or their number and range=(low, high), so that they are "
+            "known before it runs: compute(x.min(), x.max()) finds the range"
+        )
+    block_sides(chunks, spec.shape)
+    edges = _edges(spec, bins, range)
+    result = np.result_type(wtype, "f8") if density else wtype
+    target = stores.open_target(out, overwrite=overwrite)
+    if rule is None:
+        target.describe((len(edges) - 1,), result, None)
+    if rule is not None and spec.size:
+        seen = seen_by(rule, x, spec, range, chunks, budget, device, progress)
+        bins = number_of_bins(rule, seen, range)
+        range = (seen.low, seen.high) if range is None else range
+        edges = _edges(spec, bins, range)
+        target.describe((len(edges) - 1,), result, None)
+    elif np.ndim(bins) == 0 and range is None and spec.size:
+        low, high = _extremes(x, chunks, budget, device, progress)
+        range = low[0], high[0]
+        edges = _edges(spec, bins, range)
+    tally = _histogram_of_blocks(bins, range, edges, wtype, density)
+    arrays = (x,) if weights is None else (x, weights)
+    options = Options(out=out, budget=budget, device=device, overwrite=overwrite)
+    hist = execute(Request(over_everything(tally, chunks), arrays, options, progress))
+    return hist, edges
+
+
+@composed
+def bincount(
+    x: Any,
+    weights: Any = None,
+    minlength: int = 0,
+    *,
+    chunks: Chunks = None,
+    out: Any = None,
+    budget: BudgetLike = None,
+    device: Any = None,
+    progress: ProgressLike = False,
+    overwrite: bool = False,
+) -> Any:
+    """How often each integer from 0 on is in an array.
+
+    A first pass finds the largest one. Where integers are few and large, or negative, `chunkflow.unique` with
+    ``return_counts=True`` counts those that there are.
+
+    Parameters
+    ----------
+    x : array_like, str or path
+        A source, as for `chunkflow.map`, of one dimension and integers that are not negative.
+    weights : array_like, str or path, optional
+        Real source of the shape of `x`: what each element adds, instead of 1.
+    minlength : int
+        Of the result.
+    chunks, out, budget, device, progress, overwrite
+        See `chunkflow.api.statistics.histogram`.
+
+    Returns
+    -------
+    array
+        Counts (int64) or sums of weights (float64) of 0 up to the largest element: `out`, opened where it was a
+        path.
+
+    Raises
+    ------
+    ArgumentError
+        Negative elements or `minlength`, several dimensions, weights of another shape than `x`.
+    ArgumentTypeError
+        `x` is not of integers; weights are complex.
+    BudgetError
+        Not even the smallest block, with the result, fits the budget.
+
+    Examples
+    --------
+    >>> import numpy as np, chunkflow as cf
+    >>> from chunkflow.api.statistics.histogram import bincount
+    >>> bincount(np.array([0, 1, 1, 3, 2, 1, 7]), device="cpu")
+    array([1, 3, 1, 1, 0, 0, 0, 1])
+    """
+    spec = stores.spec_of(x)
+    if len(spec.shape) != 1:
+        raise ArgumentError(f"bincount takes an array of one dimension, not of shape {spec.shape}: reshape it")
+    if spec.dtype.kind not in "biu":
+        raise ArgumentTypeError(f"bincount takes integers, not {spec.dtype}: convert {spec.name}, or use histogram")
+    if isinstance(minlength, bool) or not isinstance(minlength, int | np.integer):
+        raise ArgumentTypeError(f"minlength must be an int, not {minlength!r}")
+    if minlength < 0:
+        raise ArgumentError(f"minlength={minlength} must be at least 0")
+    if weights is not None:
+        wspec = stores.spec_of(weights)
+        if wspec.shape != spec.shape:
+            raise ArgumentError(f"weights have the shape {wspec.shape} and x has {spec.shape}: they must be the same")
+        if wspec.dtype.kind == "c":
+            raise ArgumentTypeError(f"weights are complex ({wspec.dtype}): count their real and imaginary parts")
+    block_sides(chunks, spec.shape)
+    stores.open_target(out, overwrite=overwrite)
+    length = int(minlength)
+    if spec.size:
+        low, high = (int(a[0]) for a in _extremes(x, chunks, budget, device, progress))
+        if low < 0:
+            raise ArgumentError(f"bincount takes integers of at least 0, and {spec.name} holds {low}: shift them")
+        length = max(length, high + 1)
+    _check_room(length, f"bincount up to {length - 1}")
+
+    def count(block: Any, weights: Any = None) -> Value:
+        if weights is not None:
+            weights = weights.astype("f8", copy=False)
+        return (np.bincount(block.astype(np.intp, copy=False), weights, length),)
+
+    arrays = (x,) if weights is None else (x, weights)
+    options = Options(out=out, budget=budget, device=device, overwrite=overwrite)
+    return execute(Request(over_everything(Tally(count), chunks), arrays, options, progress))
+
+
+@operation
+def topk(
+    x: Any,
+    k: int,
+    axis: int = -1,
+    *,
+    chunks: Chunks = None,
+    out: Any = None,
+    budget: BudgetLike = None,
+    device: Any = None,
+    progress: ProgressLike = False,
+    overwrite: bool = False,
+) -> Any:
+    """Largest elements along an axis, largest first; or the smallest ones, smallest first.
+
+    As in NumPy's sorting NaN comes after every number, so it is among the largest.
+
+    Parameters
+    ----------
+    x : array_like, str or path
+        A source, as for `chunkflow.map`.
+    k : int
+        How many; if negative, the -k smallest. No more come than there are.
+    axis : int
+        Along which.
+    chunks, out, budget, device, progress, overwrite
+        See `chunkflow.api.statistics.histogram`.
+
+    Returns
+    -------
+    array
+        With `k` elements along `axis`: `out`, opened where it was a path.
+
+    Raises
+    ------
+    ArgumentError, ArgumentTypeError
+        `k` is 0 or no int; an axis that `x` does not have.
+    BudgetError
+        Not even the smallest block fits the budget.
+
+    Examples
+    --------
+    >>> import numpy as np, chunkflow as cf
+    >>> from chunkflow.api.statistics.histogram import topk
+    >>> x = np.array([5, 1, 3, 6])
+    >>> topk(x, 2, device="cpu"), topk(x, -2, device="cpu")
+    (array([6, 5]), array([1, 3]))
+    """
+    for name, n in (("k", k), ("axis", axis)):
+        if isinstance(n, bool) or not isinstance(n, int | np.integer):
+            raise ArgumentTypeError(f"{name} must be an int, not {n!r}")
+    if k == 0:
+        raise ArgumentError("k=0 selects nothing: give k > 0 for the largest elements, k < 0 for the smallest")
+
+    def declare(specs: Sequence[ArraySpec], args: tuple[Any, ...]) -> Declared:
+        shape = specs[0].shape
+        along = normalize_axes(axis, len(shape), "axis")[0]
+        number = min(abs(int(k)), shape[along])
+        axes = tuple(None if a == along else a for a in np.arange(len(shape)).tolist())
+        block = block_sides(chunks, shape)
+        kernel = TopK(along, number if k > 0 else -number)
+        # What is kept, what a block adds, both together, and NumPy's sorted copy of them.
+        return Declared(nest([shape]), kernel, axes, block, tiles=False, copies=6.0)
+
+    return Request(declare, (x,), Options(out=out, budget=budget, device=device, overwrite=overwrite), progress)
+
+
+# -- How they are declared -----------------------------------------------------------------------------------
+
+
+def _extremes(x: Any, chunks: Chunks, budget: Any, device: Any, progress: ProgressLike) -> Any:
+    """Smallest and largest element of an array that has any, each in an array of one; of bools, 0 and 1."""
+    tally = Tally(lambda block: extremes(numbers(block)), outermost)
+    return execute(Request(over_everything(tally, chunks), (x,), Options(budget=budget, device=device), progress))
+
+
+def _histogram_of_blocks(bins: Any, range: Any, edges: np.ndarray, wtype: np.dtype, density: bool | None) -> Tally:
+    """Histogram of each block, in the bins of the whole array."""
+    wide = np.result_type(wtype, "f8") if wtype.kind in "fc" else wtype
+
+    def count(block: Any, weights: Any = None) -> Value:
+        if weights is not None:
+            weights = weights.astype(wide, copy=False)
+        return (histogrammed(numbers(block), bins, range, edges, weights),)
+
+    def result(value: Value) -> Any:
+        (hist,) = value
+        if not density:
+            return hist.astype(wtype, copy=False)
+        with np.errstate(all="ignore"):  # nothing may have been counted, in the trial call for one
+            return hist / np.asarray(np.diff(edges).astype("f8"), like=hist) / hist.sum()
+
+    return Tally(count, result=result)
+
+
+def _edges(spec: ArraySpec, bins: Any, range: Any) -> np.ndarray:
+    """Edges of the bins, as NumPy makes them for elements of this dtype.
+
+    Raises
+    ------
+    ArgumentError, ArgumentTypeError
+        NumPy's errors, under our names.
+    """
+    dtype = np.dtype("u1") if spec.dtype.kind == "b" else spec.dtype
+    if isinstance(bins, int | np.integer):
+        _check_room(int(bins), f"bins={bins!r}")
+    try:
+        return np.histogram_bin_edges(np.empty(0, dtype), bins, range)
+    except ValueError as error:
+        raise ArgumentError(f"bins={bins!r}, range={range!r}: {error}") from None
+    except TypeError as error:
+        raise ArgumentTypeError(f"bins={bins!r}, range={range!r}: {error}") from None
+
+
+def _check_room(number: int, asked: str) -> None:
+    """Refuse more counts than host memory could hold."""
+    room = available_memory() or 1 << 46
+    if 8 * number > room:
+        raise ArgumentError(
+            f"{asked} makes {number} counts of 8 bytes each, and {format_bytes(room)} of host memory are available: "
+            "use fewer and wider bins"
+        )

@@ -1,0 +1,224 @@
+"""What quantiles share: their arguments checked, and the order statistics found, in one pass or several."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from chunkflow import devices, stores
+from chunkflow.api.operation import Request, execute
+from chunkflow.api.reductions.request import Axis, count_of, reduced_axes
+from chunkflow.core import grid
+from chunkflow.core.chunking import Chunks
+from chunkflow.core.spec import ArraySpec
+from chunkflow.core.units import parse_bytes
+from chunkflow.devices.protocol import Device
+from chunkflow.engine.budget import BudgetLike, borrow
+from chunkflow.engine.observe.progress import ProgressLike
+from chunkflow.engine.prepare import Options
+from chunkflow.errors import ArgumentError, ArgumentTypeError, BudgetError
+from chunkflow.kernels.declare import Declared, block_sides
+from chunkflow.kernels.map import SLOT, nest
+from chunkflow.kernels.map import Kernel as MapKernel
+from chunkflow.kernels.statistics.quantile import METHODS, Digits, Rule, WholeLines, median_rule, rule
+from chunkflow.kernels.statistics.radix_keys import from_keys, key_dtype
+from chunkflow.stores import spec_of
+from chunkflow.stores.protocol import Target
+
+SMALL = 1 << 20
+"""BudgetLike of an array that is partitioned as one block, although it is to be reduced along all axes."""
+
+BITS, BITS_OF_LINES = 16, 8
+"""Bits found in a pass, at most: of a single line, and where there are several."""
+
+LEAST_BITS, LINES = 4, 64
+"""Of several lines: bits found in a pass at least, and lines of a block to strive for."""
+
+COPIES = 4.0
+"""Times its bytes that a lane may take for counts: its own, another's, both together, and their sums."""
+
+SHARE = 4
+"""Part of the budget that counts, or distinct values, may take: a quarter."""
+
+AT_ONCE = 8
+"""Times its bytes that a line may take while it is read ahead and partitioned."""
+
+
+# -- What is asked for ---------------------------------------------------------------------------------------
+
+Make = Callable[[np.dtype], tuple[bool, Callable[[int], Rule], Callable[..., Any]]]
+"""For a dtype: whether one quantile is asked for, the rule for a number of elements, and NumPy's own function."""
+
+
+def quantile_of(q: Any, whole: int, method: str) -> Make:
+    """Quantiles `q` of a dtype, with arguments checked."""
+    if not isinstance(method, str) or method not in METHODS:
+        raise ArgumentError(f"method={method!r} is none of {', '.join(METHODS)}")
+    try:
+        wanted = np.asarray(q)
+    except ValueError as error:
+        raise ArgumentError(f"q={q!r} is no array: {error}") from None
+    if wanted.dtype.kind not in "iuf":
+        raise ArgumentTypeError(f"q={q!r} must be a number or numbers, from 0 to {whole}")
+    if wanted.ndim > 1:
+        raise ArgumentError(f"q has {wanted.ndim} dimensions: it must be a number, or a sequence of them")
+    if not ((wanted >= 0) & (wanted <= whole)).all():
+        raise ArgumentError(f"q={q!r} must be in the range from 0 to {whole}")
+    weak = type(q) in (int, float)
+    ready = np.true_divide(wanted, 100) if whole == 100 else wanted
+
+    def numpys(x: np.ndarray, **options: Any) -> Any:
+        given: Any = q
+        return (np.percentile if whole == 100 else np.quantile)(x, given, method=method, **options)  # type: ignore[call-overload]
+
+    def make(dtype: np.dtype) -> tuple[bool, Callable[[int], Rule], Callable[..., Any]]:
+        try:
+            result = np.asarray(numpys(np.zeros(2, dtype))).dtype
+        except TypeError as error:
+            raise ArgumentTypeError(f"quantiles of {dtype} by method={method!r}: {error}; convert the array") from None
+        nans = dtype.kind == "f"
+
+        def of(n: int) -> Rule:
+            return rule(n, np.atleast_1d(ready), method, weak=weak, dtype=result, nans=nans)
+
+        return wanted.ndim == 0, of, numpys
+
+    return make
+
+
+def median_of(dtype: np.dtype) -> tuple[bool, Callable[[int], Rule], Callable[..., Any]]:
+    """The median of a dtype."""
+    result = np.asarray(np.median(np.zeros(2, dtype))).dtype
+    return True, lambda n: median_rule(n, result, dtype.kind == "f"), np.median
+
+
+def reduced(
+    make: Make, x: Any, axis: Axis, keepdims: bool, chunks: Chunks, options: Options, progress: ProgressLike
+) -> Any:
+    """Quantiles of an array along axes, in one pass or several."""
+    spec = spec_of(x)
+    shape, dtype = spec.shape, spec.dtype
+    if dtype.kind not in "biuf" or dtype.itemsize > 8:
+        raise ArgumentTypeError(
+            f"{spec.name} is of {dtype}, and quantiles are of real numbers of at most 64 bits: convert it"
+        )
+    axes = reduced_axes(axis, len(shape))
+    kept = tuple(a for a in range(len(shape)) if a not in axes)
+    scalar, of, numpys = make(dtype)
+    block = block_sides(chunks, shape)
+    target = stores.open_target(options.out, overwrite=options.overwrite)
+    n = count_of(shape, axes)
+    if not spec.size:
+        try:
+            found = np.asarray(numpys(np.empty(shape, dtype), axis=axes, keepdims=keepdims))
+        except (IndexError, ValueError):
+            raise ArgumentError(f"quantiles of no elements: the shape is {shape}, axes {axes} are reduced") from None
+        return _shown(stored(found, target), options)
+    how = of(n)
+    quantiles = () if scalar else (len(how.below),)
+    last = tuple(1 if a in axes else m for a, m in enumerate(shape) if keepdims or a not in axes)
+    target.describe((*quantiles, *last), how.dtype, None)
+    if not len(how.below):
+        return _shown(stored(np.empty((0, *last), how.dtype), target), options)
+    run, room = place(options.device, options.budget)
+    uncut = block is None or all(block[a] is None or (block[a] or 0) >= shape[a] for a in axes)
+    if uncut and AT_ONCE * n * dtype.itemsize <= room and (kept or spec.nbytes <= SMALL):
+        along: list[int | None] = [None if a in axes else a for a in range(len(shape)) if keepdims or a not in axes]
+        dims = along if scalar else [None, *along]
+        kernel = MapKernel(WholeLines(how, axes, scalar, keepdims), (SLOT,), {}, tuple(dims))
+        op = nest([shape], axes)
+        try:
+            whole = Options(out=options.out, budget=options.budget, device=run, overwrite=options.overwrite)
+            result = execute(
+                Request(lambda specs, args: Declared(op, kernel, tuple(dims), block), (x,), whole, progress)
+            )
+            return _shown(result, options)
+        except BudgetError:  # a line does not fit after all
+            pass
+    ranks, statistics = order_statistics(x, spec, axes, how.ranks(), block, run, room, options.budget, progress)
+    found = how.result(lambda wanted: statistics[np.searchsorted(ranks, wanted)])
+    return _shown(stored(found.reshape((*quantiles, *last)), target), options)
+
+
+def order_statistics(
+    x: Any,
+    spec: ArraySpec,
+    axes: tuple[int, ...],
+    ranks: np.ndarray,
+    block: tuple[int | None, ...] | None,
+    run: Device,
+    room: int,
+    budget: BudgetLike,
+    progress: ProgressLike,
+) -> tuple[np.ndarray, np.ndarray]:
+    """Order statistics of these ranks, along a first axis, of each line along some axes."""
+    kept = tuple(a for a in range(len(spec.shape)) if a not in axes)
+    lines = tuple(spec.shape[a] for a in kept)
+    within = np.broadcast_to(ranks.reshape(-1, *(1,) * len(lines)), (len(ranks), *lines)).astype("i8")
+    prefixes = np.zeros((len(ranks), *lines), key_dtype(spec.dtype))
+    number = math.prod(lines)
+    left = 8 * spec.dtype.itemsize
+    while left:
+        rows = prefixes.reshape(len(ranks), -1)
+        distinct = 1 + int((rows[1:] != rows[:-1]).any(axis=1).sum())
+        bins = room / SHARE / (COPIES * run.machine.lanes * 8 * distinct)  # of all lines together
+        bits = min(left, BITS if number == 1 else BITS_OF_LINES)
+        bits = min(bits, max(1 if number == 1 else LEAST_BITS, int(math.log2(max(1, bins / min(number, LINES))))))
+        left -= bits
+        kernel = Digits(axes, left, bits, prefixes, within)
+        sides = block
+        if kept and block is None:  # so that blocks are long along the lines, and each count is of many numbers
+            held = grid.fit(lines, [1] * len(lines), tuple(range(len(lines))), max(1, int(bins) >> bits))
+            sides = tuple(held[kept.index(a)] if a in kept else None for a in range(len(spec.shape)))
+        declare = functools.partial(folded, kernel, (None, *kept), sides, COPIES / 2)  # half is seen: sums, and counts
+        prefixes, within = execute(Request(declare, (x,), Options(budget=budget, device=run), progress))
+    return ranks, from_keys(prefixes, spec.dtype)
+
+
+def folded(
+    kernel: Any,
+    axes: tuple[int | None, ...],
+    block: tuple[int | None, ...] | None,
+    copies: float,
+    specs: Sequence[ArraySpec],
+    args: tuple[Any, ...],
+) -> Declared:
+    """Declare a fold over the axes that its results do not follow."""
+    strips = (getattr(kernel, "strip", 0), 0)
+    return Declared(nest([s.shape for s in specs]), kernel, axes, block, strips=strips, copies=copies)
+
+
+# -- Around the passes ---------------------------------------------------------------------------------------
+
+
+def place(device: Any, budget: BudgetLike) -> tuple[Device, int]:
+    """The device, and the bytes of the budget that a run there may still take."""
+    run = devices.resolve(device)
+    shared, own, cap = borrow(budget)
+    try:
+        left = shared.left(run, None if cap is None else parse_bytes(cap, whole=run.free_memory()))
+    finally:
+        if own:
+            shared.close()
+    return run, left - run.reserve
+
+
+def stored(found: np.ndarray, target: Target) -> Any:
+    """A result on the host, put where it is to go."""
+    spec = target.describe(found.shape, found.dtype, None)
+    sink = target.open(spec)
+    try:
+        sink.write(grid.whole(spec.shape), found.astype(spec.dtype, copy=False))
+        return sink.commit()
+    except BaseException:
+        sink.abort()
+        raise
+
+
+def _shown(result: Any, options: Options) -> Any:
+    """A scalar where there is one and no `out`."""
+    return result[()] if options.out is None and result.ndim == 0 else result

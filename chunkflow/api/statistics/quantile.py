@@ -1,0 +1,330 @@
+"""Exact quantiles, with NumPy's names, arguments, methods and results, and the distinct values of an array.
+
+Parameters that all of them share:
+
+chunks : int or sequence of int, optional
+    Sides of the blocks of `x` that are computed at a time: for each axis a length, -1 or None for the
+    whole axis, or "auto" for the planner's choice, which is the default.
+out, budget, device, progress, overwrite
+    As for `chunkflow.map`.
+
+Where lines along the reduced axes fit a block, and `chunks` does not cut them, the array is read once and each line
+partitioned. Else order statistics are found digit by digit: the first pass counts how often each pattern of the
+highest bits occurs, which tells the bits of every order statistic wanted and its rank among those that share them;
+the next passes do the same for the bits below (a radix selection: D. E. Knuth, "The Art of Computer Programming" 3,
+1998, section 5.2.5, with counting in place of moving). Sixteen bits a pass for a single line, so numbers of 64 bits
+take four passes, of 32 bits two, of 16 bits one; eight bits a pass for each of several lines; fewer where the budget
+does not hold the counts of that many.
+
+As tasks of dask's (`chunkflow.Array.to_dask`) they take as many passes whatever the budget is.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import numpy as np
+
+from chunkflow import stores
+from chunkflow.api.operation import Request, check_eager, composed, execute
+from chunkflow.api.reductions.request import Axis, reduced_axes
+from chunkflow.api.statistics.order_statistics import SHARE, folded, median_of, place, quantile_of, reduced, stored
+from chunkflow.api.statistics.quantile_graph import counted
+from chunkflow.core.chunking import Chunks
+from chunkflow.core.spec import ArraySpec
+from chunkflow.core.units import format_bytes
+from chunkflow.engine.budget import BudgetLike
+from chunkflow.engine.observe.progress import ProgressLike
+from chunkflow.engine.prepare import Options
+from chunkflow.errors import ArgumentError, ArgumentTypeError, BudgetError
+from chunkflow.graph.nodes import Node
+from chunkflow.kernels.declare import block_sides
+from chunkflow.kernels.statistics.distinct import Distinct, TooManyValuesError
+from chunkflow.kernels.statistics.radix_keys import from_keys, key_dtype
+from chunkflow.stores import spec_of
+
+FEW = 1 << 16
+"""Distinct values for which there is room at first."""
+
+
+def _median(x: Any, axis: Axis = None, keepdims: bool = False, **_: Any) -> ArraySpec:
+    return _quantiles(x, 0.5, axis, "linear", keepdims)
+
+
+def _quantiles(
+    x: Any, q: Any, axis: Axis = None, method: str = "linear", keepdims: bool = False, **_: Any
+) -> ArraySpec:
+    """What is known of quantiles before they are found."""
+    check_eager("quantiles", q=q)
+    spec = spec_of(x)
+    axes = reduced_axes(axis, len(spec.shape))
+    kept = [1 if a in axes else n for a, n in enumerate(spec.shape) if keepdims or a not in axes]
+    weak = isinstance(q, int | float) and not isinstance(q, np.generic)
+    some: Any = 0.0 if weak else np.zeros(np.shape(q), np.result_type(np.asarray(q).dtype, "f2"))
+    found = np.quantile(np.ones(1, spec.dtype), some, method=method)  # type: ignore[call-overload]
+    return ArraySpec("quantile", (*np.shape(q), *kept), found.dtype)
+
+
+def _quantile_passes(
+    x: Any, q: Any, axis: Axis = None, method: str = "linear", keepdims: bool = False, **_: Any
+) -> Node | None:
+    return counted(quantile_of(q, 1, method), x, axis, keepdims, "quantile")
+
+
+def _percentile_passes(
+    x: Any, q: Any, axis: Axis = None, method: str = "linear", keepdims: bool = False, **_: Any
+) -> Node | None:
+    return counted(quantile_of(q, 100, method), x, axis, keepdims, "percentile")
+
+
+def _median_passes(x: Any, axis: Axis = None, keepdims: bool = False, **_: Any) -> Node | None:
+    return counted(median_of, x, axis, keepdims, "median")
+
+
+@composed(gives=_quantiles, streams=True, reduces=True, unrolls=_quantile_passes)
+def quantile(
+    x: Any,
+    q: Any,
+    axis: Axis = None,
+    method: str = "linear",
+    keepdims: bool = False,
+    *,
+    chunks: Chunks = None,
+    out: Any = None,
+    budget: BudgetLike = None,
+    device: Any = None,
+    progress: ProgressLike = False,
+    overwrite: bool = False,
+) -> Any:
+    """Exact quantiles of all elements, or along axes.
+
+    Equal to ``numpy.quantile`` to the bit, also where it takes the difference of two integers in their own dtype, which
+    wraps around if they are far apart: convert integers to floats first if they may be. Where zeros of both signs are
+    among the data, NumPy leaves open which of them comes first; in several passes it is the negative one.
+
+    Parameters
+    ----------
+    x : array_like, str or path
+        A source, as for `chunkflow.map`, of real numbers.
+    q : float or sequence of float
+        Which quantiles, from 0 to 1.
+    axis : int or sequence of int, optional
+        Along which; all by default.
+    method : str
+        One of NumPy's: nine from Hyndman and Fan, "Sample quantiles in statistical packages", The American
+        Statistician 50(4), 1996, and "lower", "higher", "midpoint", "nearest".
+    keepdims : bool
+        Whether reduced axes stay, with one element.
+    chunks, out, budget, device, progress, overwrite
+        See `chunkflow.api.statistics.quantile`.
+
+    Returns
+    -------
+    array or scalar
+        One quantile, or along a first axis all of them: `out`, opened where it was a path. NaN where a line has
+        a NaN.
+
+    Raises
+    ------
+    ArgumentError
+        `q` beyond its range or of several dimensions, an unknown method, lines without elements, a bad axis.
+    ArgumentTypeError
+        Complex numbers, which have no order; bools, with a method that interpolates; `q` that is no number.
+    BudgetError
+        Not even the smallest block, with the counts, fits the budget.
+
+    Examples
+    --------
+    >>> import numpy as np, chunkflow as cf
+    >>> from chunkflow.api.statistics.quantile import quantile
+    >>> x = np.array([[10, 7, 4], [3, 2, 1]])
+    >>> quantile(x, 0.5, device="cpu")
+    np.float64(3.5)
+    >>> quantile(x, [0, 0.5], axis=0, device="cpu")
+    array([[3. , 2. , 1. ],
+           [6.5, 4.5, 2.5]])
+    """
+    options = Options(out=out, budget=budget, device=device, overwrite=overwrite)
+    make = quantile_of(q, 1, method)
+    return reduced(make, x, axis, keepdims, chunks, options, progress)
+
+
+@composed(gives=_quantiles, streams=True, reduces=True, unrolls=_percentile_passes)
+def percentile(
+    x: Any,
+    q: Any,
+    axis: Axis = None,
+    method: str = "linear",
+    keepdims: bool = False,
+    *,
+    chunks: Chunks = None,
+    out: Any = None,
+    budget: BudgetLike = None,
+    device: Any = None,
+    progress: ProgressLike = False,
+    overwrite: bool = False,
+) -> Any:
+    """Exact percentiles of all elements, or along axes: quantiles, with `q` from 0 to 100.
+
+    Parameters
+    ----------
+    x : array_like, str or path
+        A source, as for `chunkflow.map`, of real numbers.
+    q : float or sequence of float
+        Which percentiles, from 0 to 100.
+    axis, method, keepdims, chunks, out, budget, device, progress, overwrite
+        As for `quantile`.
+
+    Returns
+    -------
+    array or scalar
+        As `quantile`.
+
+    Raises
+    ------
+    ArgumentError, ArgumentTypeError, BudgetError
+        As `quantile`.
+
+    Examples
+    --------
+    >>> import numpy as np, chunkflow as cf
+    >>> from chunkflow.api.statistics.quantile import percentile
+    >>> percentile(np.arange(11.0), [10, 99], method="nearest", device="cpu")
+    array([ 1., 10.])
+    """
+    options = Options(out=out, budget=budget, device=device, overwrite=overwrite)
+    make = quantile_of(q, 100, method)
+    return reduced(make, x, axis, keepdims, chunks, options, progress)
+
+
+@composed(gives=_median, streams=True, reduces=True, unrolls=_median_passes)
+def median(
+    x: Any,
+    axis: Axis = None,
+    keepdims: bool = False,
+    *,
+    chunks: Chunks = None,
+    out: Any = None,
+    budget: BudgetLike = None,
+    device: Any = None,
+    progress: ProgressLike = False,
+    overwrite: bool = False,
+) -> Any:
+    """Exact median of all elements, or along axes, as ``numpy.median``.
+
+    Parameters
+    ----------
+    x, axis, keepdims, chunks, out, budget, device, progress, overwrite
+        As for `quantile`.
+
+    Returns
+    -------
+    array or scalar
+        The element in the middle or the mean of the two there: `out`, opened where it was a path. NaN where a line
+        has a NaN, or no element.
+
+    Raises
+    ------
+    ArgumentError, ArgumentTypeError, BudgetError
+        As `quantile`.
+
+    Examples
+    --------
+    >>> import numpy as np, chunkflow as cf
+    >>> from chunkflow.api.statistics.quantile import median
+    >>> median(np.array([[10, 7, 4], [3, 2, 1]]), axis=1, device="cpu")
+    array([7., 2.])
+    """
+    options = Options(out=out, budget=budget, device=device, overwrite=overwrite)
+    return reduced(median_of, x, axis, keepdims, chunks, options, progress)
+
+
+@composed
+def unique(
+    x: Any,
+    return_counts: bool = False,
+    *,
+    chunks: Chunks = None,
+    out: Any = None,
+    budget: BudgetLike = None,
+    device: Any = None,
+    progress: ProgressLike = False,
+    overwrite: bool = False,
+) -> Any:
+    """Distinct values of an array of integers or bools, sorted, as ``numpy.unique``; and how often each occurs.
+
+    With ``return_counts=True`` it is the way to count values that are large, negative or far apart, where
+    `chunkflow.bincount` would count up to the largest.
+
+    One pass, as a rule. With more than 65536 distinct values it starts again, with room for sixteen times as many,
+    until there is room for all or a quarter of the budget is taken.
+
+    Parameters
+    ----------
+    x : array_like, str or path
+        A source, as for `chunkflow.map`, of any shape.
+    return_counts : bool
+        Whether to count how often each value occurs.
+    chunks, out, budget, device, progress, overwrite
+        See `chunkflow.api.statistics.quantile`. With counts `out` is a pair.
+
+    Returns
+    -------
+    values : array
+        `out`, opened where it was a path.
+    counts : array
+        Int64, if `return_counts`.
+
+    Raises
+    ------
+    ArgumentTypeError
+        `x` is not of integers or bools.
+    ArgumentError
+        `out` is no pair where there are two results, or the other way round.
+    BudgetError
+        There are more distinct values than a quarter of the budget holds.
+
+    Examples
+    --------
+    >>> import numpy as np, chunkflow as cf
+    >>> from chunkflow.api.statistics.quantile import unique
+    >>> unique(np.array([[3, 1], [7, 3]]), return_counts=True, device="cpu")
+    (array([1, 3, 7]), array([1, 2, 1]))
+    """
+    spec = spec_of(x)
+    if spec.dtype.kind not in "biu":
+        raise ArgumentTypeError(
+            f"unique takes integers or bools, and {spec.name} is of {spec.dtype}: convert it, or use histogram"
+        )
+    if isinstance(out, list) or (out is not None and isinstance(out, tuple) != bool(return_counts)):
+        raise ArgumentError("out must be a pair with return_counts=True, else one array or path")
+    outs = out if isinstance(out, tuple) else (out,) * (1 + bool(return_counts))
+    if len(outs) != 1 + bool(return_counts):
+        raise ArgumentError(f"out has {len(outs)} entries: values and counts need 2")
+    targets = [stores.open_target(o, overwrite=overwrite) for o in outs]
+    block = block_sides(chunks, spec.shape)
+    run, room = place(device, budget)
+    each = 8 + spec.dtype.itemsize
+    copies = 6.0
+    most = 2 if spec.dtype.kind == "b" else 1 << 8 * spec.dtype.itemsize
+    held = max(1, int(room / SHARE / (copies * run.machine.lanes * each)))
+    capacity = min(FEW, spec.size, most, held)
+    keys, counts = np.empty(0, key_dtype(spec.dtype)), np.empty(0, "i8")
+    while capacity:
+        declare = functools.partial(folded, Distinct(capacity), (None,), block, copies)
+        options = Options(budget=budget, device=run)
+        try:
+            keys, counts, number = execute(Request(declare, (x,), options, progress))
+            keys, counts = keys[: number[0]].copy(), counts[: number[0]].copy()
+            break
+        except TooManyValuesError as error:
+            if capacity >= held:
+                raise BudgetError(
+                    f"{spec.name} has more distinct values ({error.number} or more) than a quarter of the budget "
+                    f"holds ({held}, of {format_bytes(max(room, 0))}): raise budget=, or use histogram",
+                    limit=max(room, 0),
+                ) from None
+        capacity = min(16 * capacity, spec.size, most, held)
+    results = [stored(a, t) for a, t in zip((from_keys(keys, spec.dtype), counts), targets, strict=False)]
+    return tuple(results) if return_counts else results[0]

@@ -1,0 +1,70 @@
+"""Quantiles as passes that are declared beforehand, each of which takes what the one before found as an operand.
+
+`selecting.reduced` makes its passes one by one, as many as the budget of the machine at hand asks for. On a cluster
+nobody waits between them: how many bits each pass finds follows from the array alone.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from chunkflow.api.reductions.request import Axis, count_of, reduced_axes
+from chunkflow.api.statistics.order_statistics import BITS, BITS_OF_LINES, COPIES, SMALL, Make
+from chunkflow.cluster.partition import PARTIAL
+from chunkflow.core.nest import Blockwise, Operand
+from chunkflow.core.spec import ArraySpec
+from chunkflow.engine.prepare import Options
+from chunkflow.graph.evaluate import learn
+from chunkflow.graph.nodes import Lazy, Node, Op, Request
+from chunkflow.kernels.declare import Declared
+from chunkflow.kernels.map import SLOT, nest
+from chunkflow.kernels.map import Kernel as MapKernel
+from chunkflow.kernels.statistics.quantile import WholeLines
+from chunkflow.kernels.statistics.radix_select import Found, NextDigits
+
+
+def counted(make: Make, x: Lazy, axis: Axis, keepdims: bool, name: str) -> Node | None:
+    """Quantiles of an expression as others, each of one pass; None where there are no elements, or none is asked for.
+
+    Lines of at most `SMALL` bytes are partitioned whole.
+    """
+    shape, dtype = x._node.shape, x._node.spec.dtype
+    axes = reduced_axes(axis, len(shape))
+    scalar, of, _ = make(dtype)
+    if not math.prod(shape) or not len((rule := of(count_of(shape, axes))).below):
+        return None
+    kept = [a for a in range(len(shape)) if a not in axes]
+    if kept and count_of(shape, axes) * dtype.itemsize <= SMALL:
+        along = [None if a in axes else a for a in range(len(shape)) if keepdims or a not in axes]
+        dims = tuple(along if scalar else [None, *along])
+        kernel = MapKernel(WholeLines(rule, axes, scalar, keepdims), (SLOT,), {}, dims)
+        return _op(x, Declared(nest([shape], axes), kernel, dims), name)
+    ranks = rule.ranks()
+    follows = (0, *(1 + a for a in kept))
+    operands = (Operand(tuple(range(1, 1 + len(shape)))), Operand(follows))
+    extents, left, state = (2 * len(ranks), *shape), 8 * dtype.itemsize, None
+    most = int(math.log2(max(2, PARTIAL // len(ranks))))
+    while left:
+        bits = min(left, BITS_OF_LINES if kept and math.prod(shape[a] for a in kept) > 1 else BITS, most)
+        left -= bits
+        digits = NextDigits(axes, ranks, dtype, left, bits)
+        given = [x] if state is None else [x, Lazy(state)]
+        op = Blockwise(extents, operands[: len(given)], (), frozenset({0}))
+        state = _op(given, Declared(op, digits, follows, strips=(digits.strip, 0), copies=COPIES / 2), f"{name} digits")
+    assert state is not None
+    places = [-1 if a in axes else 1 + kept.index(a) for a in range(len(shape)) if keepdims or a not in axes]
+    places = places if scalar else [0, *places]
+    dims = tuple(a if a > 0 else None for a in places)
+    kernel = MapKernel(Found(rule, dtype, tuple(places)), (SLOT,), {}, dims)
+    return _op([Lazy(state)], Declared(nest([state.shape], 0), kernel, dims), name)
+
+
+def _op(arrays: Lazy | Sequence[Lazy], declared: Declared, name: str) -> Op:
+    """What an operation that is declared so gives of some arrays."""
+
+    def declare(specs: Sequence[ArraySpec], args: tuple[Any, ...]) -> Declared:
+        return declared
+
+    return Op(Request(declare, [arrays] if isinstance(arrays, Lazy) else arrays, Options()), name, learn)

@@ -1,0 +1,1 @@
+"""Functions of neighbours, once or many times."""

@@ -1,0 +1,324 @@
+"""Measures a device and its host, so that plans are made for this machine and not for the usual one.
+
+Stages are measured as runs use them: on a device with memory of its own by the profile of short runs, of several
+numbers of threads and sizes of pieces; where the host's memory is shared by copies and arithmetic on all cores at once.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory, gettempdir
+from typing import Any
+
+import numpy as np
+
+from chunkflow.api import mapping
+from chunkflow.api.reductions import sums
+from chunkflow.core.units import format_bytes
+from chunkflow.devices.protocol import Device
+from chunkflow.engine.budget import Budget
+from chunkflow.engine.observe.analysis import Analysis, analyzed
+from chunkflow.engine.observe.profile import Profile, Report
+from chunkflow.errors import ArgumentError
+from chunkflow.planner.cost import Machine
+from chunkflow.stores.caches.page_cache import absent, drop
+from chunkflow.stores.zarr.scratch import scratch_array
+from chunkflow.system.host import cores
+
+BLOCK = 1 << 20
+"""Bytes of a block that a core copies or computes: it stays in the cache."""
+
+BLOCKS = 256
+"""Blocks of a run whose seconds are those of the blocks, not of their bytes."""
+
+PIECES = (2 << 20, 4 << 20, 8 << 20)
+
+CHUNKS = 128
+"""Of an array whose chunks are files: of 8 MiB, where the arrays are as large as they usually are."""
+
+OLD = 64 << 20
+"""Bytes of the smallest file by which a disk is measured: a run itself takes some milliseconds."""
+
+LONG = 0.02
+"""Seconds of a product that is large enough to tell."""
+
+LARGE = 64 << 20
+"""Bytes of a block that is large enough to tell."""
+
+CALLS = 4
+"""Of a function whose seconds are measured, so that the device does not wait for each."""
+
+PROFILES = 5
+"""Runs of which one tells the rates of the stages."""
+
+WORTHWHILE = 0.97
+"""Other threads, or other pieces, must take this part of the seconds, and do so again, or the usual ones stay."""
+
+
+@dataclass(frozen=True)
+class Tuned:
+    """What was measured.
+
+    Attributes
+    ----------
+    machine : Machine
+        The device's, with measured rates.
+    runs : dict of str to Analysis
+        Runs that were planned with them: predicted beside measured seconds.
+    missing : str
+        What could not be measured, and why; else empty.
+    """
+
+    machine: Machine
+    runs: dict[str, Analysis]
+    missing: str = ""
+
+
+@dataclass(frozen=True)
+class Files:
+    """Files of an array, for a while in a directory.
+
+    Raises
+    ------
+    ArgumentError
+        They cannot be written there.
+    """
+
+    array: np.ndarray
+    folder: Path
+
+    def __post_init__(self) -> None:
+        needed = 2 * max(self.array.nbytes, OLD)  # one that replaces another is beside it for a while
+        try:
+            with TemporaryDirectory(dir=self.folder):
+                free = shutil.disk_usage(self.folder).free
+        except OSError as error:
+            raise ArgumentError(f"no file can be written in {self.folder}: {error}: name another with --dir") from error
+        if free < needed:
+            raise ArgumentError(
+                f"{self.folder} has {format_bytes(free)} left, and files of {format_bytes(needed)} are written there "
+                "for a while: name another directory with --dir, or a smaller --size"
+            )
+
+    def create(self, options: dict[str, Any]) -> float:
+        """Bytes per second of a new file."""
+        with TemporaryDirectory(dir=self.folder) as folder:
+            made = {"out": f"{folder}/new.npy", "overwrite": True, **options}
+            return _written(partial(mapping.map, np.negative, self.array, **made))
+
+    def separate(self, options: dict[str, Any]) -> float:
+        """Bytes per second of chunks that are new files."""
+        with TemporaryDirectory(dir=self.folder) as folder:
+            sides = len(self.array) // CHUNKS, self.array.shape[1]
+
+            def new() -> None:
+                path = f"{folder}/new.zarr"
+                shutil.rmtree(path, ignore_errors=True)  # to take another's place takes longer
+                out = scratch_array(path, self.array.shape, self.array.dtype, sides)
+                mapping.map(np.negative, self.array, out=out, **options)
+
+            return _written(new)
+
+    def disk(self, options: dict[str, Any]) -> float:
+        """Bytes per second of one that is not in memory; 0 where files stay there, or nobody can tell."""
+        array = np.ones(max(self.array.nbytes // 4, OLD) // 4, "f4")
+        with TemporaryDirectory(dir=self.folder) as folder, open(f"{folder}/old.npy", "wb+") as file:
+            np.save(file, array)
+            file.flush()
+            os.fsync(file.fileno())
+            drop(file.fileno())
+            if not absent(file.fileno(), 0, array.nbytes):
+                return 0.0
+
+            def cold() -> None:
+                drop(file.fileno())
+                sums.sum(file.name, **options)
+
+            return array.nbytes / _seconds(cold)
+
+
+def tuned(device: Device, nbytes: int = 1 << 30, folder: Path | None = None) -> Tuned:
+    """Measure a device with arrays of `nbytes` in host memory, or more where it has many lanes. Takes a few seconds.
+
+    Files are written, and read, in `folder` for a while: where temporary ones go, by default.
+
+    Raises
+    ------
+    ArgumentError
+        They cannot be written there.
+    """
+    x = np.ones((max(nbytes, 4 * BLOCK * device.machine.lanes) // 4096, 1024), "f4")
+    files = Files(x, folder or Path(gettempdir()))
+    out = np.zeros_like(x)
+    with Budget(4 * x.nbytes if 8 * x.nbytes < device.free_memory() else "50%") as budget:
+        options: dict[str, Any] = {"device": device, "budget": budget}
+        machine = _staged(device, x, out, options) if device.machine.staged else _shared(device, x, out)
+        with _planned(device, machine):
+            machine = replace(machine, create=files.create(options), separate=files.separate(options))
+            disk = files.disk(options)
+        lacks = "" if disk else f"files in {files.folder} stay in memory, so no disk is measured: name one with --dir"
+        machine = replace(machine, multiply=_products(device), disk=disk or machine.disk)
+        with _planned(device, machine):
+            few = x[:BLOCKS]
+            many, one = (_seconds(partial(mapping.map, np.negative, few, chunks=(n, -1), **options)) for n in (1, -1))
+        machine = replace(machine, overhead=max((many - one) / BLOCKS, 1e-6))
+        with _planned(device, machine):
+            runs: dict[str, Callable[[], Any]] = {
+                "a sum": lambda: sums.sum(x, **options),
+                "a map": lambda: mapping.map(np.negative, x, out=out, **options),
+            }
+            for run in runs.values():
+                run()
+            return Tuned(machine, {name: analyzed(run) for name, run in runs.items()}, lacks)
+
+
+@contextmanager
+def _planned(device: Device, machine: Machine) -> Iterator[None]:
+    """Plan with these rates for a while."""
+    before, device.machine = device.machine, machine
+    try:
+        yield
+    finally:
+        device.machine = before
+
+
+def _seconds(run: Callable[[], Any], repeats: int = 3) -> float:
+    """The least of several runs, after one that does not count."""
+    found = []
+    for _ in range(repeats + 1):
+        begun = time.perf_counter()
+        run()
+        found.append(time.perf_counter() - begun)
+    return min(found[1:])
+
+
+def _profiled(run: Callable[[], Any], repeats: int = 1) -> Report:
+    """Of several runs, after one that does not count, the one whose time is the median: a host may falter for one."""
+    run()
+    found = []
+    for _ in range(repeats):
+        with Profile() as profile:
+            run()
+        found.append(profile.report)
+    return sorted(found, key=lambda report: report.seconds)[repeats // 2]
+
+
+def _written(new: Callable[[], Any]) -> float:
+    """Bytes per second at which a run writes what is new, the best of several runs.
+
+    Memory that the system has never given out takes longer, and so do files while others go to the disk.
+    """
+    new()
+    return max(stage.rate for _ in range(2) for stage in _profiled(new).stages if stage.name == "write")
+
+
+def _staged(device: Device, x: np.ndarray, out: np.ndarray, options: dict[str, Any]) -> Machine:
+    """Threads and pieces with which a sum and a map are fastest, and the rates of their stages then."""
+
+    def both() -> float:
+        total = _seconds(lambda: sums.sum(x, **options))
+        return total + _seconds(lambda: mapping.map(np.negative, x, out=out, **options))
+
+    def seconds(tried: Machine) -> float:
+        with _planned(device, tried):
+            return both()
+
+    usual, most = device.machine, cores()
+    best, least = usual, seconds(usual)
+    for threads in sorted({max(2, most * share // 8) for share in (3, 4, 6, 8)}):
+        for piece in PIECES:
+            tried = replace(usual, threads=threads, piece=piece)
+            if (found := seconds(tried)) < WORTHWHILE * least:
+                best, least = tried, found
+    if seconds(best) > WORTHWHILE * seconds(usual):  # of many, one is the fastest by chance
+        best = usual
+    with _planned(device, best):
+        up = _profiled(lambda: sums.sum(x, **options), PROFILES)
+        down = _profiled(lambda: mapping.map(_widened, x.view("u1")[:, :1024], out=out, **options), PROFILES)
+    seen = [*up.stages, *(stage for stage in down.stages if stage.name in ("download", "write"))]
+    rates: dict[str, Any] = {stage.name: stage.rate for stage in seen}
+    return replace(best, **rates | {"compute": _steps(device, x)})
+
+
+def _widened(block: Any) -> Any:
+    """Four bytes of result for each one of the block."""
+    return block.astype(np.float32)
+
+
+def _shared(device: Device, x: np.ndarray, out: np.ndarray) -> Machine:
+    """Rates of one core while all of them are at work."""
+    lanes, rows = device.machine.lanes, BLOCK // x[0].nbytes
+    slots = [(np.empty_like(x[:rows]), np.empty_like(x[:rows])) for _ in range(lanes)]
+    shares = [range(lane * rows, len(x) - rows + 1, lanes * rows) for lane in range(lanes)]
+
+    def each(work: Callable[[int, np.ndarray, np.ndarray], Any]) -> float:
+        """Bytes per second of work on the blocks of one lane."""
+
+        def run(lane: int) -> None:
+            for start in shares[lane]:
+                work(start, *slots[lane])
+
+        with ThreadPoolExecutor(lanes) as threads:
+            seconds = _seconds(lambda: list(threads.map(run, range(lanes))))
+        return len(shares[0]) * slots[0][0].nbytes / seconds
+
+    return replace(
+        device.machine,
+        read=each(lambda i, slot, _: np.copyto(slot, x[i : i + rows])),
+        write=each(lambda i, slot, _: np.copyto(out[i : i + rows], slot)),
+        compute=3 * each(lambda _, slot, other: np.negative(slot, out=other).sum(dtype="f8")),
+        fresh=_given(lanes),
+    )
+
+
+def _given(lanes: int) -> float:
+    """Bytes per second of memory that a lane has not used before, but that the system has given out already."""
+
+    def take(_: int) -> None:
+        np.empty(LARGE, np.uint8).fill(0)
+
+    with ThreadPoolExecutor(lanes) as threads:
+        return LARGE / _seconds(lambda: list(threads.map(take, range(lanes))))
+
+
+def _products(device: Device) -> float:
+    """Multiply-adds per second of single precision."""
+    for side in (512, 1024, 2048, 4096, 8192):
+        seconds = _called(device, [np.ones((side, side), "f4")] * 2, lambda a, b: a @ b)
+        if seconds > LONG:
+            break
+    return side**3 / seconds
+
+
+def _steps(device: Device, x: np.ndarray) -> float:
+    """Bytes per second of two steps, one after the other, counting a block, what lies between, and the result.
+
+    By itself: in a run, calls of small blocks take longer than their bytes do, which is what the overhead is for.
+    """
+    block = x[: max(LARGE // x[0].nbytes, 1)]
+    return 3 * block.nbytes / _called(device, [block], lambda a: abs(-a))
+
+
+def _called(device: Device, arrays: Sequence[np.ndarray], fn: Callable[..., Any]) -> float:
+    """Seconds that a function of arrays on the device takes, of several calls in a row."""
+    lane = device.lane()
+    try:
+        with device.attach():
+            operands = [device.to_device(a) for a in arrays]
+
+            def run() -> None:
+                for _ in range(CALLS):
+                    lane.call(lambda: fn(*operands)).result()
+                lane.synchronize()
+
+            return _seconds(run) / CALLS
+    finally:
+        lane.close()

@@ -1,0 +1,1 @@
+"""One pass cut for many machines, as tasks of dask."""

@@ -1,0 +1,381 @@
+"""A pass cut into partitions, each of them large, for machines that compute them apart from one another.
+
+Pure: reads no data. How a pass is cut depends on its arrays and on the size asked for alone, never on the number of
+machines, so that sums come out the same whoever computes them.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from chunkflow.core import grid
+from chunkflow.core.grid import Region, Shape
+from chunkflow.core.halo import parts
+from chunkflow.core.nest import Operand
+from chunkflow.core.spec import ArraySpec
+from chunkflow.core.units import format_bytes, parse_bytes
+from chunkflow.errors import UnsupportedError
+from chunkflow.graph.fusion import MustBeStoredError, Pass, fed, fused
+from chunkflow.graph.nodes import Item, Later, Node, Op, interned
+from chunkflow.graph.sources import View
+from chunkflow.kernels.declare import Declared
+from chunkflow.kernels.fusion.program import Fused
+from chunkflow.kernels.linalg.product import Contraction
+from chunkflow.stores import spec_of
+
+PARTITION = "4GB"
+"""Bytes that a task reads where nothing else is said."""
+
+PARTIAL = 4 << 20
+"""Elements of a reduction's result that one task gives, at most: as much as may travel from machine to machine."""
+
+
+@dataclass(frozen=True)
+class Partitioning:
+    """The loop nest of a pass, cut into partitions.
+
+    Attributes
+    ----------
+    declared : Declared
+        The pass.
+    sides : tuple of int
+        Extents of a partition, but for the last ones.
+    kept, folded : frozenset of int
+        Axes that the results follow; and those that are cut and not followed: there what partitions give is combined.
+    nbytes : int
+        Bytes that a partition reads, at most, halos left out.
+    """
+
+    declared: Declared
+    sides: Shape
+    kept: frozenset[int]
+    folded: frozenset[int]
+    nbytes: int
+
+    @property
+    def extents(self) -> Shape:
+        """Of the whole nest."""
+        return self.declared.nest.extents
+
+    @property
+    def counts(self) -> Shape:
+        """Partitions along each axis."""
+        return tuple(max(1, grid.count(n, side)) for n, side in zip(self.extents, self.sides, strict=True))
+
+    def __len__(self) -> int:
+        return math.prod(self.counts)
+
+    def __iter__(self) -> Iterator[Shape]:
+        """Indices of all partitions."""
+        return itertools.product(*map(range, self.counts))
+
+    def box(self, index: Shape) -> Region:
+        """The partition's part of the nest."""
+        places = zip(index, self.sides, self.extents, strict=True)
+        return tuple(slice(i * side, min((i + 1) * side, n)) for i, side, n in places)
+
+    def chunks(self, shape: Shape, item: int = 0) -> tuple[Shape, ...]:
+        """Lengths of the parts of a result of this shape along each of its dimensions."""
+        return tuple(
+            (n,) if a is None else tuple(min(self.sides[a], n - i * self.sides[a]) for i in range(self.counts[a]))
+            for a, n in zip(self.declared.axes_of(item), shape, strict=True)
+        )
+
+    def place(self, index: Shape, item: int = 0) -> Shape:
+        """Which part of a result a partition gives, or has a share in."""
+        return tuple(0 if a is None else index[a] for a in self.declared.axes_of(item))
+
+    def region(self, index: Shape, shape: Shape, item: int = 0) -> Region:
+        """That part of a result of this shape."""
+        box = self.box(index)
+        axes = self.declared.axes_of(item)
+        return tuple(slice(0, n) if a is None else box[a] for a, n in zip(axes, shape, strict=True))
+
+
+@dataclass(frozen=True)
+class Awaited:
+    """Stands for an array that another task gives: number `number` of those that a pass waits for."""
+
+    number: int
+    spec: ArraySpec
+
+    def __chunkflow_spec__(self) -> ArraySpec:
+        """See `chunkflow.stores.spec_of`."""
+        return self.spec
+
+    def reshape(self, shape: Shape) -> Awaited:
+        """The same in another shape, when it is there."""
+        return Awaited(self.number, ArraySpec(self.spec.name, shape, self.spec.dtype))
+
+
+def filled(source: Any, arrays: Sequence[Any]) -> Any:
+    """A source with the arrays that it waits for in their places."""
+    if isinstance(source, Awaited):
+        found = arrays[source.number]
+        return found.reshape(source.spec.shape) if isinstance(found, np.ndarray) else found
+    if isinstance(source, View) and has_awaited(source):
+        return source.on([filled(array, arrays) for array in source.arrays])
+    return source
+
+
+def has_awaited(source: Any) -> bool:
+    """Whether a source waits for an array."""
+    return isinstance(source, Awaited) or (isinstance(source, View) and any(map(has_awaited, source.arrays)))
+
+
+def read_by(operand: Operand, box: Region) -> Region | None:
+    """The region of an operand that a partition reads; None where it wraps around, and is several."""
+    if not operand.halo:
+        return operand.region(box)
+    found = parts(operand.region(box), operand.extents, operand.boundary)
+    return found[0][0] if len(found) == 1 else None
+
+
+def pass_of(node: Node) -> tuple[Pass, list[Node]]:
+    """The pass that computes a node, and the nodes that it reads and that have to be stored before.
+
+    In the pass's sources these are `Awaited`, one for each result of theirs.
+
+    Raises
+    ------
+    UnsupportedError
+        One of them makes several passes of its own, and each result decides on the next.
+    """
+    awaited: list[Node] = []
+    stored: dict[Node, Any] = {}
+    node = _unrolled(node)
+    target = node.op if isinstance(node, Item) and not node.op.aligned else node
+
+    def lacking(missing: Node) -> None:
+        op = missing.op if isinstance(missing, Item) and not missing.op.aligned else missing
+        _unrolled(op)
+        specs = op.specs if isinstance(op, Op) else (op.spec,)
+        stands = tuple(Awaited(len(awaited) + i, spec) for i, spec in enumerate(specs))
+        stored[op] = stands if len(stands) > 1 else stands[0]
+        awaited.extend([op] if len(specs) == 1 else [_item(op, i) for i in range(len(specs))])
+
+    while True:
+        known = len(awaited)
+        try:
+            if isinstance(target, Op) and not (target.aligned or target.folds):
+                made = fed(target, stored, lacking)
+            else:
+                made = fused([target], stored, lacking)
+        except MustBeStoredError as error:
+            lacking(error.node)
+        if len(awaited) == known:
+            return made, awaited
+
+
+def _item(op: Node, i: int) -> Node:
+    assert isinstance(op, Op)
+    return interned((Item, op, i), partial(Item, op, i))
+
+
+def item_of(node: Node) -> int:
+    """Which of the results of its pass a node is."""
+    return node.item if isinstance(node, Item) and not node.op.aligned else 0
+
+
+def _unrolled(node: Node) -> Node:
+    """The node, of which each pass is known."""
+    if not isinstance(node, Later):
+        return node
+    if node.unrolled is None:
+        raise _several(node) from None
+    return node.unrolled
+
+
+def _several(node: Later) -> UnsupportedError:
+    if not all(one.spec.size for one in (node, *node.inputs)):
+        return UnsupportedError(f"{node.name} of no elements, or for no result, is no graph of tasks: compute() it")
+    return UnsupportedError(
+        f"{node.name} makes several passes, each of which decides on the next, and is no graph of tasks: compute() it "
+        "first, or to_zarr() it, and go on with the result"
+    )
+
+
+def partitioned(made: Pass, partition: str | int, sink: Shape | None = None) -> Partitioning:
+    """Cut a pass into partitions that read about so many bytes.
+
+    Parameters
+    ----------
+    made : Pass
+    partition : str or int
+        Bytes, as ``"64GB"``.
+    sink : tuple of int, optional
+        Chunk of the array that takes the result: partitions are made of whole ones.
+
+    Raises
+    ------
+    ArgumentError, ArgumentTypeError
+        `partition` is no number of bytes.
+    """
+    declared = made.declared
+    nest, kernel = declared.nest, declared.kernel
+    axes = [{a for a in declared.axes_of(i) if a is not None} for i in range(max(1, len(declared.each)))]
+    kept, used = set.intersection(*axes), set.union(*axes)
+    folds = hasattr(kernel, "fold") or any(getattr(kernel, "parts", ()))
+    folded = {a for a in range(len(nest.extents)) if folds and a not in used and not isinstance(nest, Contraction)}
+    fixed = {a for a, n in enumerate(declared.block or ()) if n is not None}
+    free = (kept | folded) - nest.whole - {nest.scan} - fixed
+    if not all(nest.extents) or any(_is_particular(node) for node in made.nodes):
+        free = set()
+    specs = [spec_of(source) for source in made.sources]
+    units = _units(declared, specs, sink, free)
+
+    def nbytes(sides: Sequence[int]) -> int:
+        shapes = (tuple(1 if a is None else sides[a] for a in operand.axes) for operand in nest.operands)
+        return sum(math.prod(shape) * spec.dtype.itemsize for shape, spec in zip(shapes, specs, strict=True))
+
+    target = parse_bytes(partition)
+    sides = [max(1, n) for n in nest.extents]
+    if folded & free:
+        spread = getattr(getattr(kernel, "kernel", kernel), "spread", 1)
+        most = int(PARTIAL / spread)
+        _shrink(sides, units, sorted(kept & free), most, lambda sides: math.prod(sides[a] for a in kept))
+    order = sorted(free)
+    if isinstance(nest, Contraction):
+        while nbytes(sides) > target:  # a tile of a product reads the least if it is a square
+            longest = max(order, key=lambda a: sides[a] if sides[a] > units[a] else 0, default=None)
+            if longest is None or sides[longest] <= units[longest]:
+                break
+            sides[longest] = -(-sides[longest] // (2 * units[longest])) * units[longest]
+    else:
+        _shrink(sides, units, order, target, nbytes)
+    cut = frozenset(a for a in folded if sides[a] < nest.extents[a])
+    read = nbytes([min(side, n) for side, n in zip(sides, nest.extents, strict=True)])
+    return Partitioning(declared, tuple(sides), frozenset(kept), cut, read)
+
+
+def read_together(made: Pass, awaited: Sequence[Node], cut: Partitioning) -> tuple[Any, ...] | None:
+    """What is equal for passes whose partitions can be read once for all of them; None for one that is always alone.
+
+    They read the same operands, have the same partitions, and fold the same axes, or none: so each gives what it would
+    alone, to the bit.
+    """
+    kernel = made.declared.kernel
+    own = [node.request.options.workspace for node in made.nodes if isinstance(node, Op)]
+    if not isinstance(kernel, Fused) or own not in ([], [None]) or any(map(_is_particular, made.nodes)):
+        return None
+    folds = {part is not None for part in kernel.parts}
+    origins = [origin.token if isinstance(origin, Node) else origin for origin in made.origins]
+    whole = cut.kept, cut.folded, cut.sides, cut.extents
+    return (*origins, made.declared.nest.operands, tuple(other.token for other in awaited), folds == {True}, *whole)
+
+
+def _is_particular(node: Node) -> bool:
+    """Whether a function is to see the blocks of a whole run: their shapes are fixed, or it asks for their places."""
+    stack, seen = [node], set()
+    while stack:
+        this = stack.pop()
+        if this in seen:
+            continue
+        seen.add(this)
+        stack += this.inputs
+        if isinstance(this, Op) and (
+            this.request.options.chunks is not None or getattr(this.declared.kernel, "wants", None)
+        ):
+            return True
+    return False
+
+
+def _units(declared: Declared, specs: Sequence[ArraySpec], sink: Shape | None, free: set[int]) -> list[int]:
+    """What sides are to be multiples of: the sink's chunks, and the sources' where both can be had."""
+    nest = declared.nest
+    units = [1] * len(nest.extents)
+    for axis, chunk in zip(declared.axes, sink or (), strict=False):
+        if axis is not None:
+            units[axis] = chunk
+    for spec, operand in zip(specs, nest.operands, strict=True):
+        for axis, chunk in zip(operand.axes, spec.chunks or (), strict=False):
+            if axis in free:
+                both = math.lcm(units[axis], chunk)
+                units[axis] = both if both <= nest.extents[axis] else units[axis]
+    return units
+
+
+def _shrink(
+    sides: list[int], units: Sequence[int], order: Sequence[int], target: int, size: Callable[[Sequence[int]], int]
+) -> None:
+    """Shorten sides, the slowest axis first, until they are small enough or as short as they may be."""
+    for axis in order:
+        now = size(sides)
+        if now <= target:
+            return
+        fits = sides[axis] * target // now // units[axis] * units[axis]
+        sides[axis] = min(sides[axis], max(fits, units[axis]))
+
+
+@dataclass(frozen=True)
+class ClusterPlan:
+    """What tasks on several machines would take; print it.
+
+    Attributes
+    ----------
+    workers : int
+    parts : tuple of (str, Partitioning)
+        Names of what is computed, and how it is cut.
+    seconds : float
+        Predicted, were every machine this one, and the store fast enough for all of them.
+    """
+
+    workers: int
+    parts: tuple[tuple[str, Partitioning], ...]
+    seconds: float
+
+    @property
+    def tasks(self) -> int:
+        """Number of tasks that stream a partition."""
+        return sum(len(cut) for _, cut in self.parts)
+
+    def __str__(self) -> str:
+        lines = [f"{self.tasks} tasks on {self.workers} workers: {self.seconds:.3g} s"]
+        for name, cut in self.parts:
+            whole = " x ".join(map(str, cut.sides)) or "one element"
+            merged = ", combined in a tree" if cut.folded else ""
+            lines.append(f"  {name}: {len(cut)} tasks of {whole}, {format_bytes(cut.nbytes)} each{merged}")
+        return "\n".join(lines)
+
+
+def passes_of(nodes: Sequence[Node]) -> dict[Node, tuple[Pass, list[Node]]]:
+    """The passes of nodes, and of all that they wait for, each after those that it waits for."""
+    found: dict[Node, tuple[Pass, list[Node]]] = {}
+
+    def add(node: Node) -> None:
+        if node not in found:
+            made, awaited = pass_of(node)
+            for other in awaited:
+                add(other)
+            found[node] = made, awaited
+
+    for node in nodes:
+        add(node)
+    return found
+
+
+def cluster_plan(
+    passes: Mapping[Node, tuple[Pass, list[Node]]], workers: int, partition: str | int, seconds: Mapping[Node, float]
+) -> ClusterPlan:
+    """The plan of passes on several machines, given the seconds that each would take on one.
+
+    Those that read the same are computed together, as fast as the slowest of them.
+    """
+    parts, total = [], 0.0
+    groups: dict[Any, list[tuple[Node, Partitioning]]] = {}
+    for node, (made, awaited) in passes.items():
+        cut = partitioned(made, partition)
+        alike = read_together(made, awaited, cut)
+        groups.setdefault(node if alike is None else alike, []).append((node, cut))
+    for group in groups.values():
+        cut = group[0][1]
+        parts.append((", ".join(node.name for node, _ in group), cut))
+        total += max(seconds[node] for node, _ in group) * math.ceil(len(cut) / workers) / len(cut)
+    return ClusterPlan(workers, tuple(parts), total)

@@ -1,0 +1,336 @@
+"""What a worker runs: one partition, streamed under the budget that all tasks of the process share."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections import deque
+from collections.abc import Callable, Collection, Iterator, Sequence
+from concurrent.futures import CancelledError
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from functools import reduce
+from itertools import accumulate
+from typing import Any
+
+import numpy as np
+
+from chunkflow.api.operation import watching
+from chunkflow.cluster.partition import Partitioning, filled, read_by
+from chunkflow.core import grid
+from chunkflow.core.grid import Region, Shape, describe
+from chunkflow.core.nest import Along, Output
+from chunkflow.core.spec import ArraySpec
+from chunkflow.devices import resolve, within
+from chunkflow.devices.protocol import Device
+from chunkflow.engine.budget import Budget
+from chunkflow.engine.prepare import Options, prepared
+from chunkflow.engine.run import launched
+from chunkflow.errors import BudgetError
+from chunkflow.graph.fusion import joined
+from chunkflow.kernels.declare import Declared
+from chunkflow.kernels.subnest import on_host, part_of
+from chunkflow.planner.candidate import nest_order
+from chunkflow.planner.search import RUN, make_plan
+from chunkflow.stores import open_target
+from chunkflow.stores.views.shared import Held, Mapped, Share
+from chunkflow.system import interrupts
+from chunkflow.system.thread_pool import Borrowed
+
+SHARE = 3
+"""Part of the budget, a third, that decides on the blocks of what may be computed together."""
+
+
+@dataclass(frozen=True)
+class Program:
+    """What all tasks of a pass have in common.
+
+    Attributes
+    ----------
+    cut : Partitioning
+        The pass, and how it is cut.
+    name : str
+        What it computes, for people.
+    sources : tuple
+        What it reads; `Awaited` stands for what other tasks give.
+    options : Options
+        Budget and device; dtype, blocks and workspace where the operation has its own.
+    item : int
+        Which of its results is wanted.
+    regional : dict
+        Of the awaited arrays, by number, those of which a task gets no more than the region that it reads: which
+        operand each is, and its whole shape.
+    out : Opened, optional
+        Where the result goes.
+    steady : bool
+        Whether blocks are to be the same whatever is made of them, so that sums are those of a task that does more.
+    """
+
+    cut: Partitioning
+    name: str
+    sources: tuple[Any, ...]
+    options: Options
+    item: int
+    regional: dict[int, tuple[int, Shape]]
+    out: Opened | None = None
+    steady: bool = False
+
+
+@dataclass(frozen=True)
+class Opened:
+    """An output that is being written by many: how a worker opens it, and what it is like.
+
+    `where` is an array that can be sent to another process, one in a mapped file, or the path of an ``.npy`` file.
+    """
+
+    where: Any
+    spec: ArraySpec
+
+    def share(self, region: Region) -> Share:
+        """A region of it as the output of one run."""
+        where = self.where
+        if isinstance(where, str):
+            where = np.load(where, mmap_mode="r+", allow_pickle=False)
+        elif isinstance(where, Mapped):
+            where = where.mapping()
+        return Share(open_target(where), region, self.spec)
+
+
+IDLE = 0.25
+"""Seconds without a task after which a process gives its device memory back: to take it anew costs a large part of one
+of the shorter tasks."""
+
+
+@dataclass
+class _Shared:
+    """A budget, how many tasks use it, and what closes it when none does any more."""
+
+    budget: Budget
+    users: int = 0
+    end: threading.Timer | None = None
+
+
+_shared: dict[Any, _Shared] = {}
+_written: deque[list[Any]] = deque()  # outputs of the latest task
+_lock = threading.Lock()
+
+
+@contextmanager
+def shared(limit: Any) -> Iterator[Budget]:
+    """The process's budget of this limit, under which one run at a time takes its turn.
+
+    The device's memory is returned a moment after the last one has left, or when a task comes with another limit.
+    """
+    with _lock:
+        for other in [key for key, one in _shared.items() if key != limit and not one.users]:
+            _close(other, _shared[other])
+        one = _shared.setdefault(limit, _Shared(Budget() if limit is None else Budget(limit)))
+        one.users += 1
+        if one.end is not None:
+            one.end.cancel()
+    try:
+        yield one.budget
+    finally:
+        one.budget.rest()
+        with _lock:
+            one.users -= 1
+            if not one.users:
+                one.end = threading.Timer(IDLE, _end, (limit, one))
+                one.end.daemon = True
+                one.end.start()
+
+
+def _end(limit: Any, one: _Shared) -> None:
+    with _lock:
+        if not one.users:
+            _close(limit, one)
+
+
+def _close(limit: Any, one: _Shared) -> None:
+    """Give a budget's memory back, unless that has been done; the lock is held."""
+    if _shared.get(limit) is one:
+        del _shared[limit]
+        one.budget.close()
+        _written.clear()
+
+
+def _put_off(outputs: list[Any]) -> None:
+    """Keep a task's outputs until the next one has run, and let those before go beside it.
+
+    To unmap what was written takes as long as to write some of it. No more is kept: it counts as the worker's memory.
+    """
+    with _lock:
+        _written.append(outputs)
+        stale = [_written.popleft() for _ in range(len(_written) - 1)]
+    if stale:
+        Borrowed(stale.clear, (), "chunkflow-unmap").start()
+
+
+def run(program: Program, index: Sequence[int], arrays: Sequence[Any] = ()) -> Any:
+    """Compute a partition: its part of the result, unless that is stored; or what is to be combined.
+
+    Raises
+    ------
+    Exception
+        Whatever went wrong, with the partition's region added as a note.
+    """
+    return run_together((program,), index, arrays)[0]
+
+
+def run_together(programs: Sequence[Program], index: Sequence[int], arrays: Sequence[Any] = ()) -> tuple[Any, ...]:
+    """Compute a partition of several programs that read the same, from one read: for each what `run` gives."""
+    try:
+        return _together(tuple(programs), tuple(index), arrays)
+    except BaseException as error:
+        names, region = ", ".join(p.name for p in programs), describe(programs[0].cut.box(tuple(index)))
+        error.add_note(f"chunkflow: in the partition {tuple(index)} of {names}, region {region}")
+        raise
+
+
+def _together(programs: tuple[Program, ...], index: Shape, arrays: Sequence[Any]) -> tuple[Any, ...]:
+    """As many as fit the budget at a time."""
+    steady = programs[0].steady and all(grid.shape_of(programs[0].cut.box(index)))
+    if steady or len(programs) > 1:
+        with suppress(BudgetError):
+            return _run(programs, index, arrays, steady=steady)
+    if len(programs) == 1:
+        return _run(programs, index, arrays, steady=False)
+    half = len(programs) // 2
+    return *_together(programs[:half], index, arrays), *_together(programs[half:], index, arrays)
+
+
+def _run(programs: tuple[Program, ...], index: Shape, arrays: Sequence[Any], *, steady: bool) -> tuple[Any, ...]:
+    first = programs[0]
+    cut, box, options = first.cut, first.cut.box(index), first.options
+    whole = joined([program.cut.declared for program in programs])
+    merged: list[Any] | None = [] if cut.folded else None
+    nest, kernel = part_of(whole.nest, whole.kernel, box, merged=merged, check=_heeding())
+    if cut.folded:  # what is combined is one value, so the axes that results follow are not cut again
+        nest = replace(nest, whole=nest.whole | cut.kept)
+    given: list[Any] = [np.asarray(array) for array in arrays]  # a scalar would pass for an argument
+    for number, (operand, shape) in first.regional.items():
+        region = read_by(whole.nest.operands[operand], box)
+        if region is not None:
+            given[number] = Held(given[number], region, shape)
+    sources = [filled(source, given) for source in first.sources]
+    # Where among all results each program's are.
+    starts = [*accumulate((max(1, len(p.cut.declared.each)) for p in programs), initial=0)]
+    places = [start + program.item for start, program in zip(starts, programs, strict=False)]
+    outs: list[Any] = [None] * starts[-1]
+    for place, program in zip(places, programs, strict=True):
+        if program.out is not None and not cut.folded:
+            outs[place] = program.out.share(program.cut.region(index, program.out.spec.shape, program.item))
+    if any(out is not None for out in outs):
+        options = replace(options, out=tuple(outs) if len(outs) > 1 else outs[0])
+    device = device_of(options.device)
+    declared = replace(whole, nest=nest, kernel=kernel)
+    with shared(allowed(options.budget, device)) as budget, interrupts.deferred():
+
+        def declare(specs: Sequence[ArraySpec], args: tuple[Any, ...]) -> Declared:
+            return _steadied(declared, cut.kept, specs, device, budget) if steady else declared
+
+        with prepared(declare, sources, replace(options, budget=budget, device=device)) as ready:
+            if merged is not None:
+                merged.clear()  # of the trial call
+            results = launched(ready, watching(False))
+    if any(out is not None for out in outs):
+        _put_off(outs)
+    if merged is not None:
+        return tuple(merged[-len(programs) :])
+    return tuple(
+        results[place][()] if program.out is None else None for place, program in zip(places, programs, strict=True)
+    )
+
+
+def _steadied(
+    declared: Declared, kept: Collection[int], specs: Sequence[ArraySpec], device: Device, budget: Budget
+) -> Declared:
+    """A pass in the blocks of one that reads the same, needs as much again, and gives a number for each of its lines.
+
+    In a part of the budget: so several kernels fit it together as a rule, and each adds up what it would alone.
+    """
+    nest = declared.nest
+    op = replace(nest, together=(), outputs=(Output(tuple(map(Along, sorted(kept)))),))
+    inner = [replace(spec, shape=o.shape(nest.extents)) for spec, o in zip(specs, nest.operands, strict=True)]
+    lines = ArraySpec("lines", tuple(nest.extents[a] for a in sorted(kept)), np.dtype("f8"))
+    room, each = budget.limit_on(device) // SHARE, sum(spec.dtype.itemsize for spec in inner)
+    like = make_plan(op, inner, [lines], device.machine, room, workspace=each, tiles=True)
+    fastest = nest_order(op, inner)[-1:]
+    if any(like.tile[a] < like.block[a] and like.tile[a] * each < RUN for a in fastest):
+        like = replace(like, tile=like.block)  # the cache is no help to what reads a few elements of each row
+    return replace(declared, like=like)
+
+
+def _worker() -> Any:
+    """The cluster's worker that this thread belongs to; None for another scheduler."""
+    distributed = sys.modules.get("distributed")
+    try:
+        return None if distributed is None else distributed.get_worker()
+    except ValueError:
+        return None
+
+
+def device_of(spec: Any) -> Device:
+    """The device of a task: of the CPU as many cores as its worker has threads, for other workers have the others."""
+    worker = _worker()
+    return resolve(spec) if worker is None else within(resolve(spec), worker.state.nthreads)
+
+
+def allowed(limit: Any, device: Device) -> Any:
+    """The budget of a task: where none is given and the host's memory is used, half of what its worker may take."""
+    worker = _worker()
+    most = None if worker is None or device.machine.staged else worker.memory_manager.memory_limit
+    return most // 2 if limit is None and most else limit
+
+
+def _heeding() -> Callable[[], None] | None:
+    """What raises when a cluster's client has cancelled the task that runs in this thread."""
+    worker = _worker()
+    if worker is None or (key := worker.get_current_task()) not in worker.state.tasks:
+        return None
+    task = worker.state.tasks[key]
+
+    def check() -> None:
+        if task.state in ("cancelled", "released", "forgotten"):
+            raise CancelledError(f"{key} was cancelled")
+
+    return check
+
+
+def combine(program: Program, values: Sequence[Any]) -> Any:
+    """What several partitions came to, together."""
+    fold = _fold(program)
+    return reduce(lambda left, right: fold.combine(left, on_host(right)), values[1:], on_host(values[0]))
+
+
+def finish(program: Program, values: Sequence[Any], index: Sequence[int]) -> Any:
+    """The result of what all partitions along the folded axes came to, unless it is stored."""
+    cut, nest = program.cut, program.cut.declared.nest
+    box = tuple(
+        slice(0, n) if a in cut.folded else side
+        for a, (n, side) in enumerate(zip(nest.extents, cut.box(tuple(index)), strict=True))
+    )
+    found = _fold(program).finish(combine(program, values), nest, box)
+    result = np.asarray(found[program.item] if isinstance(found, tuple) else found)
+    if program.options.dtype is not None:
+        result = result.astype(program.options.dtype, copy=False)
+    if program.out is None:
+        return result[()]
+    sink = program.out.share(cut.region(tuple(index), program.out.spec.shape, program.item))
+    opened = sink.open(replace(program.out.spec, shape=result.shape))
+    opened.write(grid.whole(result.shape), result.astype(program.out.spec.dtype, copy=False))
+    opened.commit()
+    return None
+
+
+def _fold(program: Program) -> Any:
+    kernel: Any = program.cut.declared.kernel
+    return kernel.parts[0] if hasattr(kernel, "parts") else kernel
+
+
+def assemble(pieces: Sequence[Any], places: Sequence[Any], shape: Shape) -> Any:
+    """An array put together of its parts."""
+    whole = np.empty(shape, pieces[0].dtype)
+    for piece, place in zip(pieces, places, strict=True):
+        whole[place] = piece
+    return whole

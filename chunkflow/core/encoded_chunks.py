@@ -1,0 +1,115 @@
+"""Chunks of a block as they are stored, for a device that decodes them: fetched, and put into the table of their batch.
+
+Most codecs make one part of a chunk. Blosc cuts chunks into blocks, and blocks into items, with the bytes or the bits
+of their elements shuffled: those of one significance beside each other. All that can be checked without decoding is
+checked on the very bytes that are uploaded, in C (`stores/_items.c`): a dozen threads do so for thousands of chunks a
+second. Without it the host decodes, as it does what is stored otherwise than usual.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from chunkflow.system import native
+
+CODECS = ("zstd", "lz4", "blosc-lz4", "blosc-zstd", "gzip")
+"""By their numbers in ``_items.c``."""
+
+ALIGNMENT = 16
+"""Multiples of bytes at which chunks begin in a buffer: of every dtype's size, for some come decoded."""
+
+PLAIN, BYTES, BITS = 0, 1, 2
+"""How a block's elements are shuffled: not at all; first bytes first; first bits first."""
+
+FACTS = 5
+"""Numbers by which a device knows a chunk's layout, if it is put together of items: how many items come before; bytes
+of each block but the last, multiples of 4 if there are several; items of equal length in each such block, where a
+shorter last one has a single item; bytes of an element; and how these are shuffled.
+"""
+
+Stamp = tuple[int, int, int]
+"""What a file is known by: its inode, the time of its last change in ns, and its size."""
+
+Place = tuple[str, int, int] | tuple[str, int, int, Stamp]
+"""A file, where in it something begins, and its bytes: -1 for all of it. With a stamp that very file is meant alone."""
+
+
+class Tabled(NamedTuple):
+    """What is in a table.
+
+    Attributes
+    ----------
+    decoded, items : int
+        Items that are to be decoded, and all of them: where chunks are put together, some are stored as they are.
+    sizes : ndarray of int64
+        Bytes that each is to be decoded to.
+    checksums : ndarray of int64
+        Their CRC-32; -1 where it is not known.
+    ends : ndarray of int64
+        For each chunk, the number of those up to its last one.
+    """
+
+    decoded: int
+    items: int
+    sizes: np.ndarray
+    checksums: np.ndarray
+    ends: np.ndarray
+
+
+class Packed:
+    """Chunks by their numbers, each of which decodes to so many bytes. Threads may fetch different ones side by side.
+
+    Parameters
+    ----------
+    places : sequence of (str, int, int), with a stamp or without, or None
+        Where each lies; what those are that lie nowhere only the host can tell.
+    codec : str
+        Of `CODECS`.
+    nbytes : int
+        Bytes of a decoded chunk.
+    most : int
+        Items that a chunk may have.
+    room : int
+        Bytes of a buffer for each chunk, of which an encoded one may take all: a multiple of `ALIGNMENT`.
+    """
+
+    def __init__(self, places: Sequence[Place | None], codec: str, nbytes: int, most: int, room: int) -> None:
+        assert native.chunks is not None, "nothing comes encoded without"
+        self._c, self.number, self.room = native.chunks, len(places), room
+        self._chunks = self._c.chunks(list(places), CODECS.index(codec), nbytes, most, room)
+
+    def fetch(self, first: int, number: int, out: np.ndarray) -> None:
+        """Read chunks into flat bytes, one behind the other. These go to the place in the buffer of the first one.
+
+        A chunk is left to the host if its file is not there, if it takes more than its room or has more items than it
+        may, or is not quite as it should be.
+        """
+        self._c.fetch(self._chunks, first, number, out)
+
+    def missed(self, first: int, number: int) -> tuple[int, list[int]]:
+        """Of chunks that were fetched in one go: the bytes that they take, and which of them are left to the host."""
+        end, missed = self._c.missed(self._chunks, first, number)
+        return end, missed
+
+    def tabulate(self, out: np.ndarray, source: int, target: int, *, together: bool) -> Tabled:
+        """Fill the table of a batch of all chunks, which lie at the address `source` and go to `target`.
+
+        With `together` chunks are put together of their items. Behind these it then says where each lies once all are
+        decoded, and has the chunks' layouts (see `FACTS`).
+
+        Raises
+        ------
+        ValueError
+            There is no room for all items.
+        """
+        decoded, items, *arrays = self._c.tabulate(self._chunks, out, source, target, together)
+        return Tabled(decoded, items, *[np.frombuffer(each, np.int64) for each in arrays])
+
+    @property
+    def address(self) -> tuple[int, int]:
+        """For the compiled loops: of the chunks, and of the function that fetches some."""
+        chunks, fetch = self._c.address(self._chunks)
+        return chunks, fetch

@@ -1,0 +1,117 @@
+"""Memory as arithmetic: named sums of bytes, computed before anything runs. Knows no array."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+
+from chunkflow.core.units import format_bytes
+
+ALIGNMENT = 512
+"""Bytes to which allocators round every buffer."""
+
+
+def rounded(nbytes: int, page: int = ALIGNMENT) -> int:
+    """Bytes that a buffer of `nbytes` really takes where memory is handed out in pages.
+
+    A buffer of more than half a page takes whole pages; smaller ones share them, as many as there is room for.
+
+    >>> rounded(1), rounded(1024), rounded(3 << 20, page=2 << 20) >> 20, rounded(700_000, page=2 << 20) << 1 == 2 << 20
+    (512, 1024, 4, True)
+    """
+    unit = page if nbytes > page // 2 else ALIGNMENT
+    size = -(-nbytes // unit) * unit
+    return page // (page // size) // unit * unit if 0 < size < page else size
+
+
+def temporaries(nbytes: int, block: int, page: int) -> int:
+    """Bytes that temporaries of `nbytes` in all take: several buffers, most of them as large as a block.
+
+    >>> page = 2 << 20
+    >>> temporaries(10 << 20, 5 << 20, page) >> 20, temporaries(100 << 20, 50 << 20, page) >> 20
+    (14, 104)
+    """
+    if nbytes <= page:
+        return rounded(nbytes, page)
+    wasted = rounded(block, page) - block if block > page // 2 and page > ALIGNMENT else 0  # else of no weight
+    return rounded(nbytes + max(2 * page, wasted * -(-nbytes // max(block, 1))), page)
+
+
+def shared_page(page: int) -> int:
+    """Bytes of the page that small buffers share, and nobody counts, where memory is handed out in pages.
+
+    >>> shared_page(512), shared_page(2 << 20)
+    (0, 2097152)
+    """
+    return page if page > ALIGNMENT else 0
+
+
+@dataclass(frozen=True)
+class Projection:
+    """Device memory of a run, in bytes.
+
+    Attributes
+    ----------
+    inputs, outputs : int
+        Slots for blocks that were loaded, and for results that wait to be stored.
+    partials : int
+        What lanes keep between blocks: partial results, or what a scan carries on.
+    workspace : int
+        What the function allocates besides its result, on all lanes that compute at once.
+    staging : int
+        Landing places for pieces that the device scatters into, or gathers from, a block; where the device shares
+        the host's memory, what stores take to encode and decode their chunks.
+    reserve : int
+        What the device's libraries take outside the run's pool, and the page that small buffers share.
+    decoding : int
+        Where the device decodes: chunks as they come and as they are decoded, and what the decoder takes besides.
+    """
+
+    inputs: int
+    outputs: int
+    partials: int
+    workspace: int
+    staging: int
+    reserve: int
+    decoding: int = 0
+
+    @property
+    def total(self) -> int:
+        """Sum of all terms."""
+        return sum(getattr(self, f.name) for f in fields(self))
+
+    def __str__(self) -> str:
+        terms = [(f.name, getattr(self, f.name)) for f in fields(self)]
+        listed = " + ".join(f"{name} {format_bytes(n)}" for name, n in terms if n)
+        return f"{listed or '0 B'} = {format_bytes(self.total)}"
+
+
+@dataclass(frozen=True)
+class Ring:
+    """Pinned host memory through which pieces travel: `slots` for each of `threads`.
+
+    `scratch` is what each thread takes on the device besides, for pieces that are scattered there; `room` what it takes
+    of the host's memory for pieces that fit no slot, until they have gone through in parts.
+    """
+
+    threads: int
+    slots: int
+    slot_bytes: int
+    scratch: int = 0
+    room: int = 0
+
+    @property
+    def nbytes(self) -> int:
+        """Host memory of the ring."""
+        return self.threads * (self.slots * self.slot_bytes + self.room)
+
+    def device_bytes(self, page: int) -> int:
+        """Device memory of the ring."""
+        return self.threads * rounded(self.scratch, page)
+
+    @staticmethod
+    def sized(
+        pieces: int, slot_bytes: int, threads: int, slots: int, limit: int, scratch: int = 0, room: int = 0
+    ) -> Ring:
+        """Ring of at most `threads` and, if one thread allows it, at most `limit` bytes of slots."""
+        affordable = limit // max(slots * slot_bytes, 1)
+        return Ring(max(1, min(threads, pieces, affordable)), slots, max(slot_bytes, 1), scratch, room)

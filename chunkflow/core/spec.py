@@ -1,0 +1,130 @@
+"""What a plan knows of an array without touching its data."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from chunkflow.core.grid import Shape
+
+COPIES = 2.0
+"""Copies of a chunk that coding takes with zarr's default codec: gathered, and encoded."""
+
+
+class Run(NamedTuple):
+    """Where a region lies, its elements in memory order: from a `position` of an open file, or of memory.
+
+    A region that is not one run is rows of `width` bytes at a distance of `pitch`, and after `height` of them those of
+    the next plane, at a distance of `plane`. `fd` is the file's descriptor, -1 for the process's memory. Memory that is
+    a mapping is not to be touched unless the file `mapped` has `size` bytes. Of numbers in the other byte order the
+    bytes are reversed on the way, `swap` at a time.
+    """
+
+    position: int
+    width: int = 1 << 62
+    height: int = 1
+    pitch: int = 0
+    plane: int = 0
+    fd: int = -1
+    mapped: int = -1
+    size: int = 0
+    swap: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Files:
+    """Files that hold pieces of a region as they are, from a place on; no name where there is no such file.
+
+    Each has `size` bytes. `swap` is that of a `Run`. Where `fill` are the bytes of a number, as they are stored, pieces
+    that hold nothing else are not kept in files.
+    """
+
+    names: tuple[str, ...]
+    places: tuple[int, ...]
+    size: int
+    swap: int = 0
+    fill: bytes = b""
+
+
+@dataclass(frozen=True)
+class ArraySpec:
+    """Shape, dtype and layout of a source or a sink.
+
+    Attributes
+    ----------
+    name : str
+        Path, or the kind of object, for plans and errors.
+    shape : tuple of int
+    dtype : numpy.dtype
+        In native byte order: the store swaps bytes itself.
+    chunks : tuple of int or None
+        Box that the store reads or writes whole (chunk or shard); None where any region will do.
+    order : tuple of int
+        Axes from the slowest to the fastest varying in the store.
+    in_memory : bool
+        Whether the store can hand out a read-only view of any region without copying.
+    remote : bool
+        Whether the elements come over a network, where a request takes long and many at once take no longer.
+    sharded : bool
+        Whether neighbouring chunks come with one request.
+    copies : float
+        How many times a chunk's bytes coding it takes besides: encoded, decoded and on their way between.
+    raw : bool
+        Whether chunks are stored as they are, so that there is nothing to decode.
+    separate : bool
+        Whether each of these chunks is a file of its own, as `chunkflow.stores.protocol.Separate` says.
+    fresh : bool
+        Whether the elements come into a single new file.
+    codec : str
+        What the source encodes each chunk with, where that is all there is to it and the device decodes it; else "".
+    matches : float
+        For each byte that a chunk decodes to, how many matches its decoder follows one after the other, by a sample.
+    how : str
+        How the store gets at the elements where it has a choice, and why, for people.
+    """
+
+    name: str
+    shape: Shape
+    dtype: np.dtype
+    chunks: Shape | None = None
+    order: Shape = ()
+    in_memory: bool = False
+    how: str = ""
+    remote: bool = False
+    sharded: bool = False
+    copies: float = 3.0
+    raw: bool = False
+    separate: bool = False
+    fresh: bool = False
+    codec: str = ""
+    matches: float = 0.0
+
+    def __post_init__(self) -> None:
+        if len(self.order) != len(self.shape):
+            object.__setattr__(self, "order", tuple(range(len(self.shape))))
+
+    @property
+    def size(self) -> int:
+        """Number of elements."""
+        return math.prod(self.shape)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the whole array, decoded."""
+        return self.size * self.dtype.itemsize
+
+
+def default_chunks(shape: Shape, itemsize: int, target: int = 8 << 20) -> Shape:
+    """Chunk of at most `target` bytes: the longest side is halved until it fits.
+
+    >>> default_chunks((4096, 2048, 1000), 4)
+    (128, 128, 125)
+    """
+    sides = [max(1, n) for n in shape]
+    while sides and max(sides) > 1 and math.prod(sides) * itemsize > target:
+        longest = sides.index(max(sides))
+        sides[longest] = -(-sides[longest] // 2)
+    return tuple(sides)

@@ -1,0 +1,148 @@
+"""Results of a cluster into stores: each task writes its own part, and the name appears when all have."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import dask
+import numpy as np
+from dask.delayed import Delayed
+
+from chunkflow.cluster.partition import PARTITION, pass_of
+from chunkflow.cluster.resources import asking
+from chunkflow.cluster.task_graph import Builder, Settings
+from chunkflow.cluster.tasks import Opened
+from chunkflow.core.grid import Shape
+from chunkflow.errors import ArgumentError, ArgumentTypeError
+from chunkflow.graph.nodes import Lazy, Node
+from chunkflow.graph.outputs import check_clear, places_of
+from chunkflow.stores import Sink, open_target, spec_of
+from chunkflow.stores.file.memmap import mapped_file
+from chunkflow.stores.views.shared import Mapped
+
+
+def store(
+    arrays: Any,
+    outs: Any,
+    *,
+    partition: str | int = PARTITION,
+    chunks: tuple[int, ...] | None = None,
+    budget: Any = None,
+    device: Any = None,
+    overwrite: bool = False,
+    **options: Any,
+) -> Any:
+    """Compute lazy arrays into stores by dask's workers, which all must reach the stores by the same names.
+
+    Each task streams a partition from its sources to the output, in whole chunks of it, so nothing but partial results
+    of what is reduced passes between tasks. The output has its name when all of them are done; if one fails, nothing
+    appears. A task that is run again, because its worker is gone, writes the same once more.
+
+    Parameters
+    ----------
+    arrays : Array or sequence of Array
+        What is computed; see `chunkflow.open`.
+    outs : str, path, zarr.Array, numpy.memmap, or sequence of these
+        Where each goes: the path of a zarr array or ``.npy`` file to create, or an array that is there.
+    partition : str or int
+        Bytes that a task reads, as ``"64GB"``.
+    chunks : tuple of int, optional
+        Of a zarr array that is created.
+    budget : int, str or float, optional
+        Device memory of each worker, as for `chunkflow.map`. Tasks of one process share it, and take turns.
+        Where none is given, half of the worker's memory limit on the CPU.
+    device : str or int, optional
+        As for `chunkflow.map`, on the worker.
+    overwrite : bool
+        Whether a path that exists may be replaced.
+    **options
+        For ``dask.compute``: a scheduler, say.
+
+    Returns
+    -------
+    array or tuple of arrays
+        The outputs, opened where they were paths.
+
+    Raises
+    ------
+    ArgumentError, ArgumentTypeError
+        Another number of outputs than of arrays; what is no expression; an output that other processes cannot open, or
+        that overlaps a source.
+    OutputExistsError
+        As for `chunkflow.map`.
+    UnsupportedError
+        As for `chunkflow.Array.to_dask`.
+    Exception
+        What went wrong in a task, with the region of its partition, and of the block, as notes.
+
+    Examples
+    --------
+    >>> import numpy as np, chunkflow as cf
+    >>> from chunkflow.dask import store
+    >>> x = cf.open(np.arange(1000.0).reshape(10, 100))
+    >>> store(x + 1, "y.npy", partition="2kB", device="cpu", scheduler="sync").sum()
+    np.float64(500500.0)
+    """
+    several = isinstance(arrays, list | tuple)
+    listed, places = (list(arrays), list(outs)) if several else ([arrays], [outs])
+    if len(listed) != len(places):
+        raise ArgumentError(f"{len(listed)} arrays and {len(places)} outputs were given: give one output for each")
+    for array in listed:
+        if not isinstance(array, Lazy):
+            raise ArgumentTypeError(
+                f"store takes expressions, which this {type(array).__name__} is not: see chunkflow.open and from_dask"
+            )
+    wanted = {array._node: place for array, place in zip(listed, places, strict=True)}
+    if len(wanted) < len(listed):
+        raise ArgumentError("an expression is given twice: store it once, and copy it")
+    check_clear(places_of(wanted, overwrite=overwrite).values(), list(wanted))
+    builder = Builder(Settings(partition, budget, device))
+    sinks: list[Sink] = []
+    try:
+        finished = []
+        with asking(device):
+            for node, place in wanted.items():
+                sink, opened = _opened(node, place, chunks, overwrite)
+                sinks.append(sink)
+                finished.append(builder.stored(node, opened))
+            graph = builder.graph()
+        dask.compute(*(Delayed(key, graph, layer=key[0]) for key in finished), **options)
+        results = tuple([sink.commit() for sink in sinks])
+    except BaseException:
+        for sink in sinks:
+            sink.abort()
+        raise
+    return results if several else results[0]
+
+
+def _opened(node: Node, place: Any, chunks: Shape | None, overwrite: bool) -> tuple[Sink, Opened]:
+    """The sink of a node, and how workers open it.
+
+    Raises
+    ------
+    ArgumentTypeError
+        They cannot.
+    """
+    target = open_target(place, overwrite=overwrite)
+    if chunks is None:
+        specs = [spec_of(source) for source in pass_of(node)[0].sources]
+        chunks = next((spec.chunks for spec in specs if spec.chunks and spec.shape == node.shape), None)
+    spec = target.describe(node.shape, node.spec.dtype, chunks)
+    if isinstance(place, np.ndarray) and (found := mapped_file(place)) is not None:
+        return target.open(spec), Opened(Mapped(*found, place.shape, place.strides, place.dtype), spec)
+    if not isinstance(place, str | os.PathLike):
+        if isinstance(place, np.ndarray) or not hasattr(place, "store"):
+            raise ArgumentTypeError(
+                f"the output is a {type(place).__name__}, which other processes cannot write to: give the path of a "
+                ".zarr or .npy, or a zarr.Array, or an np.memmap of mode 'r+', in a place that all workers reach"
+            )
+        return target.open(spec), Opened(place, spec)
+    sink = target.open(spec)
+    if not hasattr(sink, "shared"):
+        sink.abort()
+        raise ArgumentTypeError(
+            f"the output {target.name} is created by one process alone: give a local path that ends in .zarr or .npy, "
+            "or a zarr.Array, made before, in a store that all workers reach"
+        )
+    return sink, Opened(sink.shared, spec)

@@ -1,0 +1,353 @@
+"""The CPU as a device: NumPy arrays, lanes that are threads, events that are flags.
+
+It shares the host's memory, so by default nothing is staged: each lane reads a block, computes it and
+stores the result itself, while the block is in its core's cache. For tests it can also behave like a
+GPU: `staged` makes data go through slots, `poison` fills fresh and freed memory with NaN, and `mode`
+chooses when enqueued work runs: ``"eager"`` at once, ``"threaded"`` on a thread for each lane, ``"lazy"`` as
+late as an event's reader allows, so that a missing wait shows as stale data.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from queue import SimpleQueue
+from typing import Any, Generic, Literal, TypeVar
+
+import numpy as np
+
+from chunkflow.core.grid import Piece
+from chunkflow.core.memory import Projection
+from chunkflow.devices import rates
+from chunkflow.devices.cpu import allocations
+from chunkflow.devices.measured_rates import kept
+from chunkflow.devices.protocol import WORKER, Block, Edge, Event, HostSlot, Lane, Unwatched
+from chunkflow.planner.cost import Machine
+from chunkflow.system.host import available_memory, cores
+
+T = TypeVar("T")
+Mode = Literal["eager", "threaded", "lazy"]
+
+POISON = 0xFF
+"""Byte that fills fresh and freed memory: NaN in every float, -1 in every signed integer."""
+
+
+class _Mark:
+    """A place in a lane's work: reached or not, and when. Who waits for it waits for a lock that is held until then."""
+
+    __slots__ = ("_lock", "lane", "reached", "time")
+
+    def __init__(self, lane: _NumpyLane) -> None:
+        self._lock = threading.Lock()
+        self._lock.acquire()
+        self.lane = lane
+        self.reached = False
+        self.time = 0.0
+
+    def reach(self) -> None:
+        self.time = time.perf_counter()
+        self.reached = True
+        self._lock.release()
+
+    def wait(self) -> None:
+        if not self.reached:
+            self.lane.run_to(self)
+            with self._lock:
+                pass
+
+
+class NumpyEvent:
+    """An event: the latest mark that was recorded in it."""
+
+    __slots__ = ("mark",)
+
+    def __init__(self) -> None:
+        self.mark: _Mark | None = None
+
+    def synchronize(self, edge: Edge) -> None:
+        """Let the calling thread wait for the mark."""
+        if self.mark is not None:
+            self.mark.wait()
+
+    def seconds(self) -> float:
+        """When the mark was reached."""
+        return self.mark.time if self.mark is not None else 0.0
+
+
+class _Pending(Generic[T]):
+    """A call's outcome."""
+
+    __slots__ = ("_error", "_mark", "_value")
+
+    def __init__(self, mark: _Mark) -> None:
+        self._mark = mark
+        self._value: T | None = None
+        self._error: BaseException | None = None
+
+    def run(self, fn: Callable[[], T]) -> None:
+        try:
+            self._value = fn()
+        except BaseException as error:
+            self._error = error
+        finally:
+            self._mark.reach()
+
+    def result(self) -> T:
+        self._mark.wait()
+        if self._error is not None:
+            raise self._error
+        return self._value  # type: ignore[return-value]
+
+
+class _NumpyLane:
+    """What all kinds of lane do; they differ in when an enqueued call is made."""
+
+    def _enqueue(self, call: Callable[[], object]) -> None:
+        raise NotImplementedError
+
+    def run_to(self, mark: _Mark) -> None:
+        """Somebody waits for a mark."""
+
+    def upload(self, slot: HostSlot, block: Block, piece: Piece, scratch: Any) -> None:
+        _has_room(block, piece, scratch)
+        target, source = block.array[(*piece.region, ...)], slot.view(block.array.dtype, piece, block.inverse)
+        self._enqueue(lambda: np.copyto(target, source))
+
+    def download(self, block: Block, piece: Piece, slot: HostSlot, scratch: Any) -> None:
+        _has_room(block, piece, scratch)
+        target, source = slot.view(block.array.dtype, piece, block.inverse), block.array[(*piece.region, ...)]
+        self._enqueue(lambda: np.copyto(target, source))
+
+    def call(self, fn: Callable[[], T], reads: Sequence[object] = (), writes: Sequence[object] = ()) -> _Pending[T]:
+        pending: _Pending[T] = _Pending(_Mark(self))
+        self._enqueue(lambda: pending.run(fn))
+        return pending
+
+    def record(self, event: Event) -> None:
+        assert isinstance(event, NumpyEvent)
+        event.mark = mark = _Mark(self)
+        self._enqueue(mark.reach)
+
+    def wait(self, events: Sequence[Event], edge: Edge) -> None:
+        for event in events:
+            assert isinstance(event, NumpyEvent)
+            if (mark := event.mark) is not None and not mark.reached and mark.lane is not self:
+                self._enqueue(mark.wait)
+
+    def synchronize(self) -> None:
+        mark = _Mark(self)
+        self._enqueue(mark.reach)
+        mark.wait()
+
+    def close(self) -> None:
+        self.synchronize()
+
+
+def _has_room(block: Block, piece: Piece, scratch: Any) -> None:
+    """A GPU's lanes let pieces land on the device where they have to, and do not ask whether they fit there."""
+    item = block.array.dtype.itemsize
+    if piece.lands(item, landing=scratch is not None):
+        assert scratch is not None
+        assert piece.size * item <= scratch.nbytes
+
+
+class _EagerLane(_NumpyLane):
+    def _enqueue(self, call: Callable[[], object]) -> None:
+        call()
+
+
+class _ThreadLane(_NumpyLane):
+    def __init__(self) -> None:
+        self._queue: SimpleQueue[Callable[[], object] | None] = SimpleQueue()
+        self._error: BaseException | None = None
+        self._thread = threading.Thread(target=self._work, name=WORKER, daemon=True)
+        self._thread.start()
+
+    def _work(self) -> None:
+        while (call := self._queue.get()) is not None:
+            try:
+                call()
+            except BaseException as error:  # as on a GPU, a failed copy shows when the lane is waited for
+                self._error = self._error or error
+            del call  # a finished call must not keep its block alive until the next one comes
+
+    def _enqueue(self, call: Callable[[], object]) -> None:
+        self._queue.put(call)
+
+    def close(self) -> None:
+        self._queue.put(None)
+        self._thread.join()
+        if self._error is not None:
+            raise self._error
+
+
+class _LazyLane(_NumpyLane):
+    """Runs nothing until somebody waits for a mark, and then no more than lies before it."""
+
+    def __init__(self, lock: threading.RLock) -> None:
+        self._calls: deque[Callable[[], object]] = deque()
+        self._lock = lock
+
+    def _enqueue(self, call: Callable[[], object]) -> None:
+        self._calls.append(call)
+
+    def run_to(self, mark: _Mark) -> None:
+        """Run what was enqueued before `mark`, the lanes that it waits for first."""
+        with self._lock:
+            while not mark.reached:
+                self._calls.popleft()()
+
+
+class NumpyPool:
+    """Counts what slots and results take. NumPy offers no hook to limit what a function allocates."""
+
+    def __init__(self, limit: int, *, poison: bool = False) -> None:
+        self.limit = limit
+        self.used = self.peak = 0
+        self._poison = poison
+        self._lock = threading.Lock()
+
+    def _count(self, nbytes: int) -> None:
+        with self._lock:
+            self.used += nbytes
+            self.peak = max(self.peak, self.used)
+
+    def begin(self, memory: Projection) -> None:
+        """Nothing to do: what was freed the system has."""
+
+    def claim(self, apart: Sequence[int], nbytes: int, most: int) -> None:
+        """Nothing to do: what NumPy asks for the system has."""
+
+    def allocate(self, nbytes: int) -> np.ndarray:
+        """Flat byte array."""
+        if self.used + nbytes > self.limit:
+            raise MemoryError(f"{nbytes} bytes asked for, {self.used} of {self.limit} in use")
+        array = np.empty(nbytes, np.uint8)
+        if self._poison:
+            array.fill(POISON)
+        self._count(nbytes)
+        return array
+
+    def adopt(self, array: np.ndarray) -> None:
+        """Count a function's result."""
+        self._count(array.nbytes)
+
+    def free(self, array: np.ndarray) -> None:
+        """Stop counting an array."""
+        self._count(-array.nbytes)
+        if self._poison and array.flags.writeable:
+            array[...] = np.frombuffer(bytes([POISON]) * array.dtype.itemsize, array.dtype)[0]
+
+    def active(self) -> AbstractContextManager[None]:
+        """Nothing to do: NumPy allocates where it likes."""
+        return nullcontext()
+
+    def measure(self, fn: Callable[[], T]) -> tuple[T, int]:
+        """Peak of NumPy's allocations during a call, by the calling thread where `_staging` was built."""
+        return allocations.peak(fn)
+
+    def host_slots(self, number: int, nbytes: int) -> list[HostSlot]:
+        """Ordinary host memory."""
+        slots = [HostSlot(np.empty(nbytes, np.uint8)) for _ in range(number)]
+        if self._poison:
+            for slot in slots:
+                slot.array.fill(POISON)
+        return slots
+
+    def release_host(self, slots: list[HostSlot]) -> None:
+        """Nothing is kept: host memory is quick to get."""
+
+    def rest(self) -> None:
+        """Nothing is held."""
+
+    close = rest
+
+
+class NumpyDevice(Unwatched):
+    """The CPU.
+
+    Parameters
+    ----------
+    lanes : int, optional
+        Blocks that compute at the same time; the cores that the process may use, by default.
+    mode, staged, poison
+        How to behave in tests; see the module's docstring.
+    machine : Machine, optional
+        Rates and sizes in place of the default ones.
+
+    Attributes
+    ----------
+    in_turn : bool
+        Whether lanes get blocks in turn: lazy ones do nothing until somebody waits for it, and never ask for one.
+    """
+
+    xp: Any = np
+
+    def __init__(
+        self,
+        *,
+        lanes: int | None = None,
+        mode: Mode = "threaded",
+        staged: bool = False,
+        poison: bool = False,
+        machine: Machine | None = None,
+    ) -> None:
+        self.name = self.model = "cpu"
+        self.machine = machine or kept(rates.cpu(lanes or cores()), self.model)
+        if self.machine.staged != staged:
+            raise ValueError("machine.staged and staged= disagree")
+        self._mode, self.in_turn = mode, mode == "lazy"
+        self._poison = poison
+        self._lock = threading.RLock()
+
+    @property
+    def reserve(self) -> int:
+        """Nothing lies outside the host's memory."""
+        return 0
+
+    def free_memory(self) -> int:
+        """Bytes of host memory available now."""
+        return available_memory() or 1 << 40
+
+    def pool(self, limit: int) -> NumpyPool:
+        """Memory under a limit in bytes."""
+        return NumpyPool(limit, poison=self._poison)
+
+    def lane(self) -> Lane:
+        """A lane of its own."""
+        if self._mode == "eager":
+            return _EagerLane()
+        return _ThreadLane() if self._mode == "threaded" else _LazyLane(self._lock)
+
+    def caller_lane(self) -> Lane:
+        """The calling thread itself."""
+        return _EagerLane()
+
+    def event(self, *, timed: bool = False) -> NumpyEvent:
+        """An event that was never recorded."""
+        return NumpyEvent()
+
+    def attach(self) -> AbstractContextManager[None]:
+        """Nothing to do."""
+        return nullcontext()
+
+    def to_device(self, array: np.ndarray) -> np.ndarray:
+        """The array itself, read-only."""
+        array = array.view()
+        array.flags.writeable = False
+        return array
+
+    def is_array(self, value: object) -> bool:
+        """Whether `value` is a NumPy array (or a scalar, which stands for a 0-d one) that would lose no mask."""
+        return isinstance(value, np.ndarray | np.generic) and not isinstance(value, np.ma.MaskedArray)
+
+    def supports(self, dtype: np.dtype) -> bool:
+        """All of NumPy's numeric dtypes."""
+        return True
+
+    def is_out_of_memory(self, error: BaseException) -> bool:
+        """NumPy raises MemoryError."""
+        return isinstance(error, MemoryError)

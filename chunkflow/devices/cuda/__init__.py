@@ -1,0 +1,1 @@
+"""NVIDIA's GPUs as devices. Nothing else imports CuPy."""

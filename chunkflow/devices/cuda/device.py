@@ -1,0 +1,400 @@
+"""An NVIDIA GPU as a device, through CuPy, which only this file imports. Memory is plain device memory, never managed.
+
+The hot path is a handful of runtime calls on raw pointers; streams, events and pinned memory are made before and kept.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, suppress
+from dataclasses import replace
+from functools import cache, partial
+from heapq import heappop, heappush
+from typing import Any, TypeVar
+
+import cupy
+import cupy.cublas
+import numpy as np
+from cupy.cuda import cublas, runtime
+
+from chunkflow.core.grid import Piece
+from chunkflow.core.halo import fill
+from chunkflow.core.memory import Projection, rounded
+from chunkflow.devices import rates
+from chunkflow.devices.cuda import nvcomp
+from chunkflow.devices.cuda.halo_fill import filler
+from chunkflow.devices.cuda.memcpy import TO_DEVICE, TO_HOST, copied
+from chunkflow.devices.cuda.pinned import pinned_slots
+from chunkflow.devices.cuda.unshuffle import unshuffler
+from chunkflow.devices.job_queue import Line
+from chunkflow.devices.measured_rates import kept
+from chunkflow.devices.mover import Mover, cuda_driver, wait_all
+from chunkflow.devices.protocol import Block, Decoder, Done, Edge, Event, HostSlot, Lane, Unwatched, shaped
+from chunkflow.errors import DeviceError
+from chunkflow.kernels.fusion.codegen import Parameters
+from chunkflow.kernels.linalg import gemm
+from chunkflow.planner.cost import Machine
+
+T = TypeVar("T")
+
+TF32_MATH, OUT_OF_MEMORY = 3, 2  # CUBLAS_TF32_TENSOR_OP_MATH, cudaErrorMemoryAllocation
+MOST_GROWTH = 512 << 20  # bytes outside the pools that one trial call may be blamed for
+
+
+class CupyEvent:
+    """A CUDA event; a timed one tells its time on the host's clock."""
+
+    __slots__ = ("_clock", "_event", "pointer")
+
+    def __init__(self, clock: _Clock | None) -> None:
+        self._clock, self._event = clock, cupy.cuda.Event(disable_timing=clock is None)
+        self.pointer = self._event.ptr
+
+    def synchronize(self, edge: Edge) -> None:
+        """Let the calling thread wait for the mark."""
+        runtime.eventSynchronize(self.pointer)
+
+    def seconds(self) -> float:
+        """When the mark was reached."""
+        clock = self._clock
+        return float(clock.start + cupy.cuda.get_elapsed_time(clock.event, self._event) / 1e3) if clock else 0.0
+
+
+class _Clock:
+    """Ties the device's clock to the host's."""
+
+    def __init__(self) -> None:
+        self.event = cupy.cuda.Event()
+        self.event.record(cupy.cuda.Stream(non_blocking=True))
+        self.event.synchronize()
+        self.start = time.perf_counter()
+
+
+class CupyLane:
+    """A CUDA stream."""
+
+    def __init__(self, stream: Any, give_back: Callable[[], None]) -> None:
+        self._stream, self.pointer, self._give_back = stream, stream.ptr, give_back
+
+    def upload(self, slot: HostSlot, block: Block, piece: Piece, scratch: Any) -> None:
+        """Copy a piece to the device; what is scattered there lands in `scratch` and is spread out from there."""
+        array, item = block.array, block.array.dtype.itemsize
+        ends = (array.data.ptr, slot.pointer, TO_DEVICE, self.pointer)
+        if not copied(runtime, piece, item, *ends, landing=scratch is not None):
+            runtime.memcpyAsync(scratch.data.ptr, slot.pointer, piece.size * item, TO_DEVICE, self.pointer)
+            with self._stream:
+                array[piece.region] = shaped(scratch, array.dtype, piece.shape, block.inverse)
+
+    def download(self, block: Block, piece: Piece, slot: HostSlot, scratch: Any) -> None:
+        """Copy a piece to the host; what is scattered is gathered in `scratch` first."""
+        array, item = block.array, block.array.dtype.itemsize
+        ends = (array.data.ptr, slot.pointer, TO_HOST, self.pointer)
+        if not copied(runtime, piece, item, *ends, landing=scratch is not None):
+            with self._stream:
+                shaped(scratch, array.dtype, piece.shape, block.inverse)[...] = array[piece.region]
+            runtime.memcpyAsync(slot.pointer, scratch.data.ptr, piece.size * item, TO_HOST, self.pointer)
+
+    def call(self, fn: Callable[[], T], reads: Sequence[object] = (), writes: Sequence[object] = ()) -> Done:
+        """Call `fn` now, with this stream current; what it launches runs in the stream's turn."""
+        with self._stream:
+            try:
+                return Done(fn(), None)
+            except BaseException as error:
+                return Done(None, error)
+
+    def record(self, event: Event) -> None:
+        """Mark the stream's work so far."""
+        runtime.eventRecord(event.pointer, self.pointer)  # type: ignore[attr-defined]
+
+    def wait(self, events: Sequence[Event], edge: Edge) -> None:
+        """Order what follows after the events' marks."""
+        wait_all(self.pointer, [e.pointer for e in events], runtime.streamWaitEvent)  # type: ignore[attr-defined]
+
+    def synchronize(self) -> None:
+        """Let the calling thread wait for the stream."""
+        runtime.streamSynchronize(self.pointer)
+
+    def close(self) -> None:
+        """Finish what is enqueued and give the stream back."""
+        self.synchronize()
+        self._give_back()
+
+
+class _Paged(cupy.cuda.Memory):  # type: ignore[misc]
+    """Memory from the driver, which gives whole pages, or parts of one: `held` counts these as long as it lasts."""
+
+    def __init__(self, nbytes: int, held: list[int]) -> None:
+        self._held, self._own = held, rounded(nbytes, rates.PAGE)
+        held[0] += self._own
+        super().__init__(nbytes)
+
+    def __del__(self) -> None:
+        self._held[0] -= self._own
+
+
+class CupyPool:
+    """A private memory pool with a hard limit, and the pinned memory that goes with it."""
+
+    def __init__(self, device: CupyDevice, limit: int) -> None:
+        self.limit, self._device = limit, device
+        self._pool = cupy.cuda.MemoryPool()
+        self._trial = cupy.cuda.MemoryPool(self._for_trial)  # what is measured leaves no odd chunks in the other
+        self._tried = [0]  # see `_Paged`
+        self._measuring, self._sizes = False, Projection(0, 0, 0, 0, 0, 0)
+        self._taken = self._drawn = self._measured = 0
+        self.host_slots, self.release_host = device.slots.take, device.slots.keep
+
+    def _for_trial(self, nbytes: int) -> Any:
+        before, size = self._device.free_memory(), rounded(nbytes, rates.PAGE)
+        try:
+            if self._pool.total_bytes() + size > self._left():
+                for pool in (self._pool, self._trial):
+                    pool.free_all_blocks()  # what earlier runs, or calls, have left
+                if self._pool.total_bytes() + size > self._left():
+                    raise runtime.CUDARuntimeError(OUT_OF_MEMORY)
+            return cupy.cuda.MemoryPointer(_Paged(nbytes, self._tried), 0)
+        finally:
+            self._drawn += before - self._device.free_memory()  # it alone knows what pages are shared
+
+    @property
+    def used(self) -> int:
+        """Bytes in use now."""
+        return int(self._pool.used_bytes())
+
+    @property
+    def peak(self) -> int:
+        """Most bytes taken from the driver, the libraries' share included."""
+        return self._taken + (self._device.reserve if self._taken else 0)
+
+    def _malloc(self, nbytes: int) -> Any:
+        if self._measuring:
+            memory = self._trial.malloc(nbytes)
+            self._measured = max(self._measured, int(self._trial.used_bytes()))
+        else:  # the driver hands out whole pages: asking for less would take them uncounted
+            try:
+                memory = self._pool.malloc(rounded(nbytes, rates.PAGE))
+            except cupy.cuda.memory.OutOfMemoryError:  # it keeps what it has for other streams and sizes
+                self._pool.free_all_blocks()
+                self._trial.free_all_blocks()
+                self._pool.set_limit(size=max(self._left(), 1))
+                memory = self._pool.malloc(rounded(nbytes, rates.PAGE))
+        self._taken = max(self._taken, int(self._pool.total_bytes() + self._tried[0]))
+        return memory
+
+    def begin(self, memory: Projection) -> None:
+        """Give back what trials took, and what runs of other sizes have left, if there is not as much free besides."""
+        self._trial.free_all_blocks()
+        if memory != self._sizes and self._pool.total_bytes() + memory.total > self.limit:
+            self._pool.free_all_blocks()
+        self._sizes = memory
+
+    def claim(self, apart: Sequence[int], nbytes: int, most: int) -> None:
+        """See `Pool.claim`: to give memory back and take it in other pieces, the driver waits for all on its way."""
+        with self.active(), suppress(cupy.cuda.memory.OutOfMemoryError):
+            held = [self._malloc(size) for size in apart]
+            left = min(most - sum(apart), self._pool.get_limit() - self._pool.used_bytes())
+            held.append(self._malloc(min(nbytes + nbytes // 4 - sum(apart), left) // rates.PAGE * rates.PAGE))
+
+    def allocate(self, nbytes: int) -> Any:
+        """Flat byte array in device memory."""
+        with self.active():
+            return cupy.empty((nbytes,), np.uint8)
+
+    def adopt(self, array: Any) -> None:
+        """Nothing to do: the function's arrays come from the pool, and go back to it with their last reference."""
+
+    free = adopt
+
+    @contextmanager
+    def active(self) -> Iterator[None]:
+        """Let CuPy's allocations in the calling thread come from the pool."""
+        with self._device.attach(), cupy.cuda.using_allocator(self._malloc):
+            self._pool.set_limit(size=max(self._left(), 1))
+            yield
+
+    def _left(self) -> int:
+        """Bytes beside what trials hold, the page of small buffers, and what libraries took, which may have grown."""
+        return self.limit - self._device.reserve - rates.PAGE - self._tried[0]
+
+    def measure(self, fn: Callable[[], T]) -> tuple[T, int]:
+        """Peak of the pool's use during a call; growth outside the pool goes to the device's reserve."""
+        with self._device.attach():
+            before, start = self._device.free_memory() + self._drawn, int(self._trial.used_bytes())
+            self._measuring, self._measured = True, start
+            try:
+                result = fn()
+                runtime.deviceSynchronize()
+            finally:
+                self._measuring = False
+                self._device.note_growth(before - self._device.free_memory() - self._drawn)  # whether it failed or not
+            return result, self._measured - start
+
+    def rest(self) -> None:
+        """Forget the thread's plans of transforms: their work areas may have come from this pool."""
+        with self._device.attach():
+            plans = cupy.fft.config.get_plan_cache()
+            if plans.get_curr_size():  # to clear it collects garbage, which takes as long as to sum a gigabyte
+                plans.clear()
+
+    def close(self) -> None:
+        """Return the memory to the driver."""
+        self.rest()
+        with self._device.attach():
+            self._trial.free_all_blocks()
+            self._pool.free_all_blocks()
+
+
+class CupyDevice(Unwatched):
+    """One GPU: `ordinal` in CUDA's numbering; `machine` has rates and sizes in place of the default ones."""
+
+    xp: Any = cupy
+
+    def __init__(self, ordinal: int = 0, *, machine: Machine | None = None) -> None:
+        self.name, self.model = f"cuda:{ordinal}", runtime.getDeviceProperties(ordinal)["name"].decode()
+        self.elementwise, self.unshuffle = _elementwise, unshuffler(_elementwise)
+        self.lines, self._device = Line if cuda_driver() is not None else None, cupy.cuda.Device(ordinal)
+        self._streams: list[tuple[int, Any]] = []  # a heap: runs take the same, under which the pool has their memory
+        self.slots: Any = pinned_slots(self.attach, runtime.hostRegister, runtime.hostUnregister)
+        self.machine = replace(machine or kept(rates.gpu(), self.model), decodings=nvcomp.decodings(self))
+        self._lock = threading.Lock()
+        self.reserve = self._made = 0  # bytes that libraries took outside every pool, and streams
+        self._clock: _Clock | None = None
+        with self._device:
+            runtime.free(0)  # the bare context, against which budgets are counted
+            before = self.free_memory()
+            self._warm()
+            self.note_growth(before - self.free_memory())
+
+    def _warm(self) -> None:
+        """Take now what every run takes: streams, and the kernels that spread and gather pieces."""
+        self._streams = [self._stream() for _ in range(2 * self.machine.threads + self.machine.lanes)]
+        pool = cupy.cuda.MemoryPool()
+        with cupy.cuda.using_allocator(pool.malloc):
+            for dtype in ("u1", "f4"):
+                array = cupy.zeros((4, 4), dtype)
+                array[1:3, 1:3] = array[:2, :2].T
+                del array
+        runtime.deviceSynchronize()
+        pool.free_all_blocks()
+
+    def note_growth(self, nbytes: int) -> None:
+        """Add what libraries took outside the pools to the reserve; more than they can is another process's."""
+        with self._lock:
+            self.reserve += min(max(0, nbytes), MOST_GROWTH)
+
+    def free_memory(self) -> int:
+        """Bytes that the driver says are free."""
+        with self._device:
+            return int(runtime.memGetInfo()[0])
+
+    def pool(self, limit: int) -> CupyPool:
+        """A private memory pool."""
+        return CupyPool(self, limit)
+
+    def lane(self) -> Lane:
+        """A stream that does not wait for the default stream."""
+        with self._lock, self._device:
+            taken = heappop(self._streams) if self._streams else self._stream()
+        return CupyLane(taken[1], partial(heappush, self._streams, taken))  # atomic: no two have the same number
+
+    def _stream(self) -> tuple[int, Any]:
+        self._made += 1
+        return self._made, cupy.cuda.Stream(non_blocking=True)
+
+    def caller_lane(self) -> Lane:
+        """The calling thread's current stream."""
+        with self._device:
+            return CupyLane(cupy.cuda.get_current_stream(), lambda: None)
+
+    def event(self, *, timed: bool = False) -> CupyEvent:
+        """An event; timing costs a little, so only those whose time is asked for have it."""
+        with self._device:
+            if timed and self._clock is None:
+                with self._lock:  # one for all: movers keep no more than its address
+                    self._clock = self._clock or _Clock()
+            return CupyEvent(self._clock if timed else None)
+
+    def mover(self, lane: Any, stations: Sequence[tuple[HostSlot, Any, Any]], scratch: Any) -> Mover | None:
+        """See `Device.mover`."""
+        driver, clock = cuda_driver(), self._clock
+        if driver is None:
+            return None
+        rows = [(slot.pointer, done.pointer, begun.pointer if begun else 0) for slot, done, begun in stations]
+        landing = (0, 0) if scratch is None else (scratch.data.ptr, scratch.nbytes)
+        return Mover(driver, lane.pointer, rows, (clock.event.ptr, clock.start) if clock else (0, 0.0), landing)
+
+    def decoder(self, codec: str) -> Decoder | None:
+        """nvCOMP's, where it is installed and works."""
+        return nvcomp.decoder(self, codec)
+
+    def address(self, array: Any) -> int:
+        """Where it begins."""
+        return int(array.data.ptr)
+
+    def attach(self) -> AbstractContextManager[None]:
+        """Make this GPU the calling thread's current one."""
+        return cupy.cuda.Device(self._device.id)  # type: ignore[no-any-return]
+
+    @contextmanager
+    def rounding(self) -> Iterator[None]:
+        """Let cuBLAS, as the calling thread uses it, round factors of single precision for its tensor cores."""
+        with self._device:
+            before = cublas.getMathMode(handle := cupy.cuda.device.get_cublas_handle())
+            cublas.setMathMode(handle, TF32_MATH)
+            try:
+                yield
+            finally:
+                cublas.setMathMode(handle, before)
+
+    def to_device(self, array: np.ndarray) -> Any:
+        """Copy it."""
+        with self._device:
+            return cupy.asarray(array)
+
+    def is_array(self, value: object) -> bool:
+        """Whether `value` is a CuPy array on this GPU."""
+        return isinstance(value, cupy.ndarray) and value.device.id == self._device.id
+
+    def supports(self, dtype: np.dtype) -> bool:
+        """All but extended precision."""
+        return dtype.char in "?bhilqBHILQefdFD"
+
+    def is_out_of_memory(self, error: BaseException) -> bool:
+        """The pool's error, or a library's own."""
+        status = getattr(error, "status", None) if isinstance(error, runtime.CUDARuntimeError) else None
+        return isinstance(error, MemoryError) or status == OUT_OF_MEMORY or "ALLOC_FAILED" in str(error)
+
+
+@cache
+def _elementwise(inputs: Parameters, outputs: Parameters, body: str) -> Any:
+    """A kernel that rounds each product and each sum, as separate functions do."""
+    taken, given = (", ".join(f"{dtype} {name}" for dtype, name in side) for side in (inputs, outputs))
+    return cupy.ElementwiseKernel(taken, given, body, "chunkflow_chain", options=("--fmad=false",))
+
+
+@gemm.accumulate.register(cupy.ndarray)
+def _accumulate(into: Any, a: Any, b: Any) -> bool:
+    possible = into.dtype.char in "fdFD" and a.flags.forc and b.flags.forc and into.flags.c_contiguous
+    if possible:
+        cupy.cublas.gemm("N", "N", a, b, out=into, beta=1.0)
+    return bool(possible)
+
+
+fill.register(cupy.ndarray, filler(_elementwise))
+
+
+@cache
+def device(ordinal: int = 0) -> CupyDevice:
+    """The one object for a GPU: it keeps streams, and the count of what libraries took."""
+    if not 0 <= ordinal < (present := count()):
+        raise DeviceError(f"there is no CUDA device {ordinal}: this process sees {present}")
+    return CupyDevice(ordinal)
+
+
+def count() -> int:
+    """Number of CUDA devices that this process sees."""
+    with suppress(runtime.CUDARuntimeError):
+        return int(runtime.getDeviceCount())
+    return 0

@@ -1,0 +1,43 @@
+"""Copies of one piece between a slot and a block on a GPU, enqueued from Python: where no compiled loop does so."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from chunkflow.core.grid import Piece
+
+TO_DEVICE, TO_HOST = 1, 2  # cudaMemcpyKind
+
+
+def copied(
+    runtime: Any, piece: Piece, item: int, device: int, host: int, kind: int, stream: int, *, landing: bool
+) -> bool:
+    """Copy a piece that is one run on the device, or rows that are worth it, or cannot land; whether it is.
+
+    Parameters
+    ----------
+    runtime
+        What has the CUDA runtime's ``memcpyAsync`` and ``memcpy2DAsync``.
+    piece, item
+        The piece, and the bytes of an element.
+    device, host
+        Addresses of the block and of the slot, in which the piece lies without gaps.
+    kind, stream
+        As for the runtime: `TO_DEVICE` or `TO_HOST`, and the stream's handle.
+    landing
+        Whether there is a place on the device for what is scattered there.
+    """
+    if piece.offset is not None:
+        there = device + piece.offset * item
+        ends = (there, host) if kind == TO_DEVICE else (host, there)
+        runtime.memcpyAsync(*ends, piece.size * item, kind, stream)
+        return True
+    if piece.rows is None or piece.lands(item, landing=landing):
+        return False
+    width, pitch = piece.rows.width * item, piece.rows.pitch * item
+    for start in piece.rows.all_starts:
+        there = device + start * item
+        places = (there, pitch, host, width) if kind == TO_DEVICE else (host, width, there, pitch)
+        runtime.memcpy2DAsync(*places, width, piece.rows.height, kind, stream)
+        host += width * piece.rows.height
+    return True

@@ -1,0 +1,122 @@
+"""Rates that were measured on this machine, in a file: where there is one, they take the place of the usual ones.
+
+``chunkflow calibrate`` writes it (`chunkflow.cli.calibrate` measures). It lies in the directory that the environment
+variable ``CHUNKFLOW_RATES`` names, else in the user's cache, under a name made of the device, the processor and the
+number of cores, so that machines may share the directory. With ``CHUNKFLOW_RATES=0`` none is read.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import re
+import warnings
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from chunkflow.errors import ArgumentError
+from chunkflow.planner.cost import Machine
+from chunkflow.system.host import cores, processor
+
+VARIABLE = "CHUNKFLOW_RATES"
+
+ABSENT = ("create", "separate", "disk", "fresh", "multiply")
+"""Rates that a device may lack."""
+
+RATES = ("read", "upload", "compute", "download", "write", *ABSENT)
+"""Bytes, or multiply-adds, per second."""
+
+SIZES = {"threads": (1, 256), "piece": (4 << 10, 1 << 30)}
+"""Whole numbers, with their least and greatest values."""
+
+
+def path(model: str) -> Path | None:
+    """Where the rates of a device of this model are kept; None where none are wanted.
+
+    >>> os.environ[VARIABLE] = "/var/cache/rates"
+    >>> path("cpu").parent.as_posix()
+    '/var/cache/rates'
+    >>> os.environ[VARIABLE] = "0"
+    >>> path("cpu") is None
+    True
+    """
+    where = os.environ.get(VARIABLE)
+    if where == "0":
+        return None
+    base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "chunkflow"
+    name = re.sub(r"[^a-z0-9]+", "-", f"{model} {processor()} {cores()}".lower()).strip("-")
+    return (Path(where) if where else base) / f"{name}.json"
+
+
+def kept(machine: Machine, model: str) -> Machine:
+    """`machine` with the rates that were measured, if they were.
+
+    A file that cannot be used is warned of, and left aside: rates decide on speed, not on results.
+    """
+    where = path(model)
+    if where is None:
+        return machine
+    try:
+        return replace(machine, **_checked(json.loads(where.read_text(encoding="utf-8"))))
+    except FileNotFoundError:
+        return machine
+    except (OSError, ValueError) as error:
+        warnings.warn(f"rates in {where} are not used: {error}. Run `chunkflow calibrate` again", stacklevel=2)
+        return machine
+
+
+def keep(machine: Machine, model: str) -> Path:
+    """Write the rates of a machine, for later processes.
+
+    Raises
+    ------
+    ArgumentError
+        None are wanted, or the file cannot be written.
+    """
+    where = path(model)
+    if where is None:
+        raise ArgumentError(f"{VARIABLE}=0 says that no rates are kept: unset it, or name a directory")
+    values = {name: getattr(machine, name) for name in (*RATES, *SIZES, "overhead")}
+    partial = where.with_suffix(f".{os.getpid()}")
+    try:
+        where.parent.mkdir(parents=True, exist_ok=True)
+        partial.write_text(json.dumps(values, indent=1) + "\n", encoding="utf-8")
+        os.replace(partial, where)
+    except OSError as error:
+        with suppress(OSError):
+            partial.unlink()
+        raise ArgumentError(f"cannot keep rates in {where}: {error}: name a directory in {VARIABLE}") from error
+    return where
+
+
+def forget(model: str) -> Path | None:
+    """Remove the file; where it was, None if there was none."""
+    where = path(model)
+    try:
+        if where is not None:
+            where.unlink()
+        return where
+    except FileNotFoundError:
+        return None
+
+
+def _checked(values: object) -> dict[str, Any]:
+    """What a file says, if all of it makes sense."""
+    if not isinstance(values, dict):
+        raise ValueError("it holds no table")
+    found: dict[str, Any] = {}
+    for name, value in values.items():
+        if name not in (*RATES, *SIZES, "overhead"):
+            raise ValueError(f"it has an unknown entry {name!r}")
+        if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value) or value < 0:
+            raise ValueError(f"{name} is {value!r}, which is no rate")
+        low, high = SIZES.get(name, (0 if name in ("overhead", *ABSENT) else 1, math.inf))
+        if 0 < value < 1 and name not in ("overhead", *SIZES):
+            raise ValueError(f"{name} is {value!r}, which is less than a byte per second")
+        if not low <= value <= high or (name in SIZES and not isinstance(value, int)):
+            raise ValueError(f"{name} is {value!r}, and must be between {low} and {high}")
+        found[name] = value
+    return found

@@ -1,0 +1,347 @@
+"""Pieces moved by the compiled loops of `_staging`, where they were built: tables for them, and what came of it.
+
+Python's lock is taken once for a thread's share of a block instead of several times for each piece. A block takes part
+if it is a run or rows in the store and its pieces are runs, rows or planes on the device, or if its chunks travel as
+they are stored. Where the store is not as simple, `chunkflow.engine.staged.workers` reads or writes each piece, and its
+copies alone are made here, in one call. All else, and all errors of stores, are its affair too.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from array import array
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cache, lru_cache
+from operator import attrgetter
+from typing import Any
+
+import numpy as np
+
+from chunkflow.core.encoded_chunks import Packed
+from chunkflow.core.grid import Piece
+from chunkflow.core.spec import Files, Run
+from chunkflow.errors import DeviceError
+from chunkflow.system.native import staging
+
+STAGES = ("read", "upload", "download", "write")
+SPANS = 1 << 8
+"""Room for times that a thread in a line notes before it tells them, which takes Python's lock: two for each piece."""
+
+_NEXT, _NUMBER = 0, 1  # of a share's table
+_FAILED = 4  # of a station's row
+_FILES, _PACKED = -2, -3  # in place of a share's file
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Tables:
+    """Where pieces lie, all but numbers in bytes.
+
+    Attributes
+    ----------
+    pieces : ndarray of int64
+        A row for each: its offset in a run of the store, its bytes, its first copy, the number of its copies, and
+        whether it lands in one place on the device from which these copies spread it (or where they gather it).
+    copies : ndarray of int64
+        A row for each: offsets in the slot and in the block, and in the block the distance of rows, their width and
+        number, the distance of planes and their number.
+    runs : bool
+        Whether all pieces have an offset in a run.
+    landing : int
+        Bytes of the largest piece that lands.
+    """
+
+    pieces: np.ndarray
+    copies: np.ndarray
+    runs: bool
+    landing: int
+
+
+class Share:
+    """A block's pieces, that threads take until there are none; or the store's reader, or writer, one by one.
+
+    Parameters
+    ----------
+    tables : Tables
+        Of `tabled`.
+    there : Run or Files or Packed or None
+        Where the block lies in the store; chunks of it, so many to a piece, as they are stored; None if it is not so
+        simple.
+    device : int
+        Address of the block on the device.
+    """
+
+    __slots__ = ("device", "fill", "names", "packed", "streams", "table", "tables")
+
+    def __init__(self, tables: Tables, there: Run | Files | Packed | None, device: int) -> None:
+        self.tables, self.device, self.streams = tables, device, there is not None
+        run = there if isinstance(there, Run) else Run(0)
+        if isinstance(there, Files):
+            names = [os.fsencode(name) for name in there.names]
+            row = np.dtype([("at", np.int64), ("name", f"S{max(map(len, names)) + 1}")])  # with a zero behind it
+            self.names = np.array([*zip(there.places, names, strict=True)], row)
+            self.fill = np.frombuffer(there.fill, np.uint8)
+            rows = {"width": self.names.itemsize, "pitch": self.fill.size, "plane": self.fill.ctypes.data}
+            run = Run(self.names.ctypes.data, fd=_FILES, **rows, size=there.size, swap=there.swap)
+        if isinstance(there, Packed):
+            self.packed, (chunks, fetch) = there, there.address
+            run = Run(chunks, fd=_PACKED, plane=fetch, size=int(tables.pieces[0, 1]) // there.room)
+        where = run.mapped, run.size, run.width, run.height, run.pitch, run.plane, run.swap
+        self.table = np.array([0, len(tables.pieces), run.position, run.fd, device, *where], np.int64)
+
+    def stop(self) -> None:
+        """Let no thread take another piece."""
+        self.table[_NEXT] = self.table[_NUMBER]
+
+
+DRIVER = (
+    "cuMemcpyHtoDAsync_v2",
+    "cuMemcpyDtoHAsync_v2",
+    "cuMemcpy2DAsync_v2",
+    "cuMemcpy3DAsync_v2",
+    "cuEventRecord",
+    "cuEventSynchronize",
+    "cuEventElapsedTime",
+    "cuStreamWaitEvent",
+)
+
+
+@cache
+def cuda_driver() -> tuple[int, ...] | None:
+    """Addresses of the CUDA driver's functions that a `Mover` takes; None where they or the loops are not to be had."""
+    if staging is None:
+        return None
+    try:
+        library = ctypes.CDLL("libcuda.so.1")
+        found = [ctypes.cast(getattr(library, name), ctypes.c_void_p).value for name in DRIVER]
+    except (OSError, AttributeError):
+        return None
+    return tuple([address for address in found if address])
+
+
+@lru_cache(256)
+def tabled(pieces: tuple[Piece, ...], places: tuple[Piece, ...], itemsize: int, *, landing: bool) -> Tables | None:
+    """Tables of pieces of a region in the store that lie in a block as `places`; None where they lie too scattered.
+
+    `landing` says whether there is memory on the device where pieces may land.
+    """
+    runs: list[tuple[int, ...]] = []
+    copies: list[tuple[int, ...]] = []
+    largest = 0
+    for piece, place in zip(pieces, places, strict=True):
+        nbytes, rows, lands = piece.size * itemsize, place.rows, False
+        if place.offset is not None:
+            found = [(0, place.offset * itemsize, 0, nbytes, 1, 0, 1)]
+        elif rows is None:
+            return None
+        else:
+            lands = place.lands(itemsize, landing=landing)
+            largest = max(largest, nbytes if lands else 0)
+            starts, depth = (rows.starts, rows.depth) if lands else (rows.all_starts, 1)
+            width, pitch, plane = rows.width * itemsize, rows.pitch * itemsize, rows.plane * itemsize
+            each = width * rows.height * depth
+            found = [
+                (i * each, start * itemsize, pitch, width, rows.height, plane, depth) for i, start in enumerate(starts)
+            ]
+        offset = -1 if piece.offset is None else piece.offset * itemsize
+        runs.append((offset, nbytes, len(copies), len(found), lands))
+        copies += found
+    return Tables(
+        np.array(runs, np.int64).reshape(-1, 5),
+        np.array(copies, np.int64).reshape(-1, 7),
+        all(run[0] >= 0 for run in runs),
+        largest,
+    )
+
+
+def one_run(start: int, nbytes: int, device: int) -> Share:
+    """A piece that is as long as it happens to be, and one run on the device from `start` on."""
+    pieces, copies = [[-1, nbytes, 0, 1, 0]], [[0, start, 0, nbytes, 1, 0, 1]]
+    return Share(Tables(np.array(pieces, np.int64), np.array(copies, np.int64), False, 0), None, device)
+
+
+def in_parts(start: int, nbytes: int, most: int) -> Tables:
+    """Tables of a run in memory that goes to one on the device, from `start` on, in parts of at most so many bytes.
+
+    >>> in_parts(100, 25, 10).copies[:, [1, 3]].tolist()
+    [[100, 10], [110, 10], [120, 5]]
+    """
+    sizes = [(at, min(most, nbytes - at)) for at in range(0, nbytes, most)]
+    pieces = [(at, size, i, 1, 0) for i, (at, size) in enumerate(sizes)]
+    copies = [(0, start + at, 0, size, 1, 0, 1) for at, size in sizes]
+    return Tables(np.array(pieces, np.int64).reshape(-1, 5), np.array(copies, np.int64).reshape(-1, 7), True, 0)
+
+
+@lru_cache(256)
+def grouped(number: int, group: int, room: int) -> Tables:
+    """Tables of pieces that are so many chunks each, with so much room: one run each, but who knows how long.
+
+    >>> grouped(5, 2, 100).pieces[:, :2].tolist()
+    [[0, 200], [200, 200], [400, 100]]
+    """
+    starts = range(0, number, group)
+    sizes = [room * min(group, number - first) for first in starts]
+    pieces = [(room * first, nbytes, i, 1, 0) for i, (first, nbytes) in enumerate(zip(starts, sizes, strict=True))]
+    copies = [(0, room * first, 0, nbytes, 1, 0, 1) for first, nbytes in zip(starts, sizes, strict=True)]
+    return Tables(np.array(pieces, np.int64).reshape(-1, 5), np.array(copies, np.int64).reshape(-1, 7), True, 0)
+
+
+_NONE = Tables(np.empty((0, 5), np.int64), np.empty((0, 7), np.int64), True, 0)
+
+
+class Mover:
+    """One thread's share in moving pieces.
+
+    Parameters
+    ----------
+    driver : sequence of int
+        Addresses of the driver's functions: copies to the device, from it, of rows and of planes, and for events
+        record, synchronize, elapsed time and a stream's wait.
+    stream : int
+        What copies are enqueued in.
+    stations : sequence of (int, int, int)
+        Addresses of pinned slots, each with its events: when its copy is done and, where times are asked for, when it
+        begins (else 0).
+    clock : (int, float)
+        An event, and when it was reached in seconds.
+    landing : (int, int)
+        Address and bytes of memory on the device where pieces land that are scattered there.
+    pointer : callable
+        The address of an event.
+    """
+
+    def __init__(
+        self,
+        driver: Sequence[int],
+        stream: int,
+        stations: Sequence[tuple[int, int, int]],
+        clock: tuple[int, float] = (0, 0.0),
+        landing: tuple[int, int] = (0, 0),
+        pointer: Callable[[Any], int] = attrgetter("pointer"),
+    ) -> None:
+        self._driver = _table(tuple(driver))
+        rows = [stream, 0, len(stations), clock[0], *landing]
+        self._head = len(rows)
+        for slot, done, begun in stations:
+            rows += [slot, done, begun, 0, -1]
+        self._thread = np.array(rows, np.int64)
+        self._stations = self._thread[self._head :].reshape(-1, 5)
+        self._timed = bool(stations and stations[0][2])
+        self._start, self._pointer = clock[1], pointer
+        self._spans = np.empty((SPANS, 4)) if self._timed else None
+
+    def feed(
+        self, share: Share, span: Callable[..., Any], after: Sequence[Any], uploaded: Any
+    ) -> list[tuple[int, int]]:
+        """Upload pieces until none is left, or the store fails. Stations and pieces of those that failed.
+
+        Nothing is uploaded before the events `after`, and the event `uploaded` is marked behind what was.
+        """
+        assert staging is not None
+        return self._run(staging.feed, share, span, after, self._pointer(uploaded))
+
+    def finish(self, span: Callable[..., Any]) -> None:
+        """Wait for what `feed` left on its way: the run ends, or somebody else needs the stations."""
+        assert staging is not None
+        self._run(staging.finish, Share(_NONE, Run(0), 0), span)
+
+    def drain(self, share: Share, span: Callable[..., Any], after: Sequence[Any]) -> list[tuple[int, int]]:
+        """Store pieces until none is left, or the store fails. Pieces that failed, with the stations that hold them.
+
+        Nothing is downloaded before the events `after`.
+        """
+        assert staging is not None
+        return self._run(staging.drain, share, span, after)
+
+    def serve(
+        self, line: object, thread: int, span: Callable[..., Any], *, up: bool, wait: bool
+    ) -> tuple[int, int, list[tuple[int, int]], BaseException | None]:
+        """Move shares of a job queue: what comes next, its number, what failed of it, and why.
+
+        Pieces that the store could not move have failed, with the stations that hold them; or all of it by an error.
+        """
+        assert staging is not None
+        what, number, status, failed, spanned = staging.serve(
+            line, self._driver, self._thread, self._spans, self._start, thread, up, wait
+        )
+        try:  # of what was taken nobody else hears
+            self._report(self._spans, spanned, span)
+            return what, number, self._failed() if failed else [], self._refused(status)
+        except BaseException as error:
+            return what, number, [], error
+
+    def _failed(self) -> list[tuple[int, int]]:
+        found = [(k, int(piece)) for k, piece in enumerate(self._stations[:, _FAILED]) if piece >= 0]
+        self._stations[:, _FAILED] = -1
+        return found
+
+    def send(self, share: Share, station: int, piece: int, uploaded: Any, *, keep: bool = False) -> None:
+        """Enqueue a piece's copies from a station's slot, and mark the event `uploaded` behind them.
+
+        The loops themselves wait for the slot then, if they are to `keep` that in mind.
+        """
+        assert staging is not None
+        self._one(staging.send, share, station, piece, self._pointer(uploaded), keep)
+
+    def fetch(self, share: Share, station: int, piece: int) -> None:
+        """Enqueue a piece's copies into a station's slot."""
+        assert staging is not None
+        self._one(staging.fetch, share, station, piece, 0, False)
+
+    def _one(self, copy: Callable[..., int], share: Share, station: int, piece: int, after: int, keep: bool) -> None:
+        pieces, copies = share.tables.pieces, share.tables.copies
+        _check(copy(self._driver, self._thread, pieces, copies, share.device, station, piece, after, keep))
+
+    def _run(
+        self,
+        loop: Callable[..., Any],
+        share: Share,
+        span: Callable[..., Any],
+        after: Sequence[Any] = (),
+        mark: int = 0,
+    ) -> list[tuple[int, int]]:
+        tables, waits = share.tables, array("q", map(self._pointer, after))
+        spans = np.empty((2 * (len(tables.pieces) + len(self._stations)), 4)) if self._timed else None
+        status, _, failed, spanned = loop(
+            self._driver, self._thread, share.table, tables.pieces, tables.copies, spans, self._start, waits, mark
+        )
+        self._report(spans, spanned, span)
+        if error := self._refused(status):
+            raise error
+        return self._failed() if failed else []
+
+    @staticmethod
+    def _report(spans: np.ndarray | None, number: int, span: Callable[..., Any]) -> None:
+        if spans is not None:
+            for stage, begin, end, nbytes in spans[:number].tolist():
+                span(STAGES[int(stage)], begin, end, int(nbytes))
+
+    def _refused(self, status: int) -> DeviceError | None:
+        if status:
+            self._stations[:, _FAILED] = -1
+        return _error(status)
+
+
+@cache
+def _table(driver: tuple[int, ...]) -> bytes:
+    return array("q", driver).tobytes()
+
+
+def wait_all(stream: int, events: Sequence[int], wait: Callable[[int, int], Any]) -> None:
+    """Let a stream wait for events: in one call if there are several, or by `wait` one after the other."""
+    driver = cuda_driver() if len(events) > 1 else None
+    if staging is not None and driver is not None:
+        _check(staging.wait(_table(driver), stream, array("q", events)), "the wait of a stream for others")
+        return
+    for event in events:
+        wait(stream, event)
+
+
+def _error(status: int, what: str = "a copy between host and device") -> DeviceError | None:
+    return DeviceError(f"the CUDA driver's error {status} ended {what}") if status else None
+
+
+def _check(status: int, what: str = "a copy between host and device") -> None:
+    if error := _error(status, what):
+        raise error

@@ -1,0 +1,1 @@
+"""Runs one plan on one device, within a budget. It knows no expression."""

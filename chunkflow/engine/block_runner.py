@@ -1,0 +1,361 @@
+"""One block's computation: call the function, check what it returned, cast it, halve it if memory runs out.
+
+Knows the array module and the shapes that were planned; knows no lane, slot or store.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Callable, Collection, Sequence
+from typing import Any, TypeVar, cast
+
+import numpy as np
+
+from chunkflow.core.grid import Grid, Region, Shape, describe, shape_of, shift, within
+from chunkflow.core.units import format_bytes
+from chunkflow.devices.protocol import Device, inverse
+from chunkflow.engine.trace import Trace
+from chunkflow.engine.transfer import State
+from chunkflow.errors import BudgetError, ResultError, ResultTypeError
+from chunkflow.kernels.protocol import Carry, Fold, Kernel, Several
+from chunkflow.kernels.subnest import placed
+from chunkflow.planner.plan import Plan
+from chunkflow.planner.step import Step
+
+T = TypeVar("T")
+Turned = tuple[State, list[State]]
+"""What a chain keeps, and at the end what all of them have kept."""
+
+
+class BlockRunner:
+    """Calls a kernel on blocks and gives back arrays just as the sinks want them.
+
+    A block on which the function runs out of device memory is computed in halves, into a result of the
+    planned size; later blocks of that size are halved from the start.
+    """
+
+    def __init__(self, kernel: Kernel, plan: Plan, device: Device, trace: Trace) -> None:
+        self._kernel, self._plan, self._device, self._trace = kernel, plan, device, trace
+        self._too_large: float = float("inf")
+        # Results travel in pieces while later blocks compute, so they must own their memory and lie as
+        # the sink does. Where nothing is staged they are stored before the lane goes on.
+        self._own = plan.machine.staged
+        self._stored = [i for part in plan.op.parts if not part.folded for i in part.numbers]
+
+    def __call__(
+        self, blocks: Sequence[Any], step: Step, turns: Sequence[Turned] = (), *, halve: bool = True
+    ) -> tuple[Any, ...]:
+        """Results of one step, in the sinks' dtypes; without `halve`, running out of memory is the caller's affair.
+
+        For each of the step's turns `turns` has what its chain keeps, and what all have kept when it is time to
+        merge.
+
+        Raises
+        ------
+        ResultError, ResultTypeError
+            The function returned something else than planned.
+        BudgetError
+            The function runs out of memory on a single element.
+        Exception
+            Whatever the function raised, with the block's index and region added as a note.
+        """
+        try:
+            if self._plan.op.scan is not None:
+                return self._advance(turns[0][0], blocks, step.index, step.box, halve)
+            found = self._run([state for state, _ in turns], blocks, step.index, step.box, halve)
+            if not turns:
+                return found
+            arrays = dict(zip(self._stored, found, strict=True))
+            del found
+            for turn, (_, chains) in zip(step.turns, turns, strict=True):
+                if turn.last:
+                    numbers = self._plan.op.parts[turn.part].numbers
+                    arrays.update(zip(numbers, self._finished(turn.part, chains, step), strict=True))
+            return tuple([arrays.pop(i) for i, _ in step.stores])
+        except BaseException as error:
+            add_note(error, step.index, placed(self._kernel, step.box))
+            raise
+
+    def _run(
+        self, states: Sequence[State], blocks: Sequence[Any], index: Shape, box: Region, halve: bool
+    ) -> tuple[Any, ...]:
+        """What of a box is stored as it is; the rest is added to what its chain has in `states`."""
+        tiles = Grid(shape_of(box), self._plan.tile)
+        if len(tiles) <= 1:
+            values = self._attempt(states, blocks, index, box, halve)
+            if values is not None:
+                return values
+        if len(tiles) <= 1:
+            values = self._results(box)
+            self._halves(states, blocks, index, box, values)
+        else:
+            blocks, values = self._recycled(blocks, box)
+            start = [side.start for side in box]
+            for tile in tiles.walk(range(len(box))):
+                self._part(states, blocks, index, box, shift(tiles.region(tile), start), values)
+        return values
+
+    def _recycled(self, blocks: Sequence[Any], box: Region) -> tuple[Sequence[Any], tuple[Any, ...]]:
+        """The blocks, and room for what of the box is stored: one of the blocks, if it is there for that."""
+        number = self._plan.recycled
+        if number is None:
+            return blocks, self._results(box)
+        taken = blocks[number]
+        seen = taken.view()
+        seen.flags.writeable = False
+        taken.flags.writeable = True
+        return [seen if i == number else block for i, block in enumerate(blocks)], (taken,)
+
+    def _finished(self, part: int, chains: Sequence[State], step: Step) -> tuple[Any, ...]:
+        """Results of what all chains have added up."""
+        kernel = self._fold(part)
+        try:
+            # No name holds the merged value: a result that is part of it would not travel, but be copied.
+            values = _listed(kernel.finish(self._merged(kernel, chains), self._plan.op, step.box))
+            return self._settle(values, self._plan.op.parts[part].numbers, step.box)
+        except BaseException as error:
+            if isinstance(error, BudgetError) or not self._device.is_out_of_memory(error):
+                raise
+            # The block is added already, and merging may have used up what there was: nothing can be tried again.
+            limit = self._plan.budget
+            raise BudgetError(
+                f"memory ran out while the partial results of {describe(step.box)} were merged, within a budget of "
+                f"{format_bytes(limit)} ({limit} bytes): raise budget= ({error})",
+                limit=limit,
+            ) from error
+
+    def _fold(self, part: int) -> Fold:
+        parts = getattr(self._kernel, "parts", None)
+        return cast(Fold, parts[part] if parts else self._kernel)
+
+    @staticmethod
+    def _merged(kernel: Fold, chains: Sequence[State]) -> Any:
+        """What all chains have added up."""
+        value, chains[0].value = chains[0].value, None
+        for chain in chains[1:]:
+            value = kernel.combine(value, chain.value)
+            chain.value = None
+        return value
+
+    def _advance(self, state: State, blocks: Sequence[Any], index: Shape, box: Region, halve: bool) -> tuple[Any, ...]:
+        """Results of a box, given what the one before passed on."""
+        plan, kernel = self._plan, cast(Carry, self._kernel)
+
+        def advance() -> Any:
+            results, carry = kernel.advance(state.value, blocks, plan.op, plan.grid, index, box)
+            values = _listed(results)
+            del results
+            return self._settle(values, self._stored, box), carry
+
+        value = self._within_memory(advance, index, box, halve)
+        if value is not None:
+            results, state.value = value[0]
+            return cast(tuple[Any, ...], results)
+        assert plan.op.scan is not None
+        values = self._results(box)
+        for half in self._parts(box, {plan.op.scan}):
+            found = self._advance(state, self._inner(blocks, box, half), index, half, True)
+            for place, result in zip(self._places(values, box, half), found, strict=True):
+                place[...] = result
+        return values
+
+    def _attempt(
+        self, states: Sequence[State], blocks: Sequence[Any], index: Shape, box: Region, halve: bool = True
+    ) -> tuple[Any, ...] | None:
+        """As `_run`, or None if memory ran out and the box is to be halved: then nothing has been added."""
+
+        def call() -> tuple[list[Any], tuple[Any, ...]]:
+            values, results = self._compute([state.value for state in states], blocks, index, box)
+            return values, self._settle(results, self._stored, box)
+
+        found = self._within_memory(call, index, box, halve)
+        if found is None:
+            return None
+        for state, value in zip(states, found[0][0], strict=True):
+            state.value = value
+        return found[0][1]
+
+    def _compute(
+        self, values: list[Any], blocks: Sequence[Any], index: Shape, box: Region
+    ) -> tuple[list[Any], list[Any]]:
+        kernel, plan = self._kernel, self._plan
+        if not values:
+            return [], _listed(kernel(blocks, plan.op, plan.grid, index, box))
+        if hasattr(kernel, "parts"):
+            return cast(Several, kernel).step(values, blocks, plan.op, plan.grid, index, box)
+        return [cast(Fold, kernel).fold(values[0], blocks, plan.op, plan.grid, index, box)], []
+
+    def _within_memory(self, call: Callable[[], T], index: Shape, box: Region, halve: bool) -> tuple[T] | None:
+        """What a call gives, or None if memory ran out and the box is to be halved."""
+        size = math.prod(shape_of(box))
+        if halve and size >= self._too_large:
+            return None
+        try:
+            return (call(),)
+        except BaseException as error:
+            if not halve or isinstance(error, BudgetError) or not self._device.is_out_of_memory(error):
+                raise
+            message = str(error)
+        # The failed call's temporaries are free only here, where the exception that held its frames is gone.
+        self._too_large = min(self._too_large, size)
+        self._trace.noted(f"fn ran out of memory on block {index} {describe(box)}: computed in halves ({message})")
+        return None
+
+    def _halves(
+        self, states: Sequence[State], blocks: Sequence[Any], index: Shape, box: Region, results: Sequence[Any]
+    ) -> None:
+        """Compute a box in two parts, into `results`."""
+        for half in self._parts(box, self._plan.op.divisible_by_ratio):
+            self._part(states, blocks, index, box, half, results)
+
+    def _part(
+        self,
+        states: Sequence[State],
+        blocks: Sequence[Any],
+        index: Shape,
+        box: Region,
+        part: Region,
+        results: Sequence[Any],
+    ) -> None:
+        """Compute a part of a box into its place in `results`."""
+        inner, places = self._inner(blocks, box, part), self._places(results, box, part)
+        values = self._attempt(states, inner, index, part)
+        if values is None:
+            self._halves(states, inner, index, part, places)
+        else:
+            for place, value in zip(places, values, strict=True):
+                place[...] = value
+
+    def _inner(self, blocks: Sequence[Any], box: Region, part: Region) -> list[Any]:
+        """The part's share of a box's blocks."""
+        return [
+            block[(*within(operand.region(part), operand.region(box)), ...)]
+            for block, operand in zip(blocks, self._plan.op.operands, strict=True)
+        ]
+
+    def _places(self, results: Sequence[Any], box: Region, part: Region) -> list[Any]:
+        """The part's share of a box's results."""
+        outputs = [self._plan.op.outputs[i] for i in self._stored]
+        return [
+            result[(*within(output.region(part), output.region(box)), ...)]
+            for result, output in zip(results, outputs, strict=True)
+        ]
+
+    def _results(self, box: Region) -> tuple[Any, ...]:
+        """Room for what of a box is stored as it is."""
+        return tuple(
+            [
+                self._empty(shape_of(self._plan.op.outputs[i].region(box)), spec.dtype, spec.order)
+                for i, spec in ((i, self._plan.outputs[i]) for i in self._stored)
+            ]
+        )
+
+    def _parts(self, box: Region, axes: Collection[int]) -> tuple[Region, Region]:
+        """Halves of a box, along the longest of some axes."""
+        best: tuple[int, int, int] | None = None
+        for axis in axes:
+            side = box[axis]
+            step = self._plan.op.step(axis)
+            middle = side.start + (side.stop - side.start) // 2 // step * step
+            if side.start < middle < side.stop and (best is None or side.stop - side.start > best[0]):
+                best = (side.stop - side.start, axis, middle)
+        if best is None:
+            limit = self._plan.budget
+            raise BudgetError(
+                f"fn runs out of memory even on the smallest part {describe(box)} of a block, within a budget of "
+                f"{format_bytes(limit)} ({limit} bytes): raise budget=, or let fn allocate less",
+                limit=limit,
+            )
+        _, axis, middle = best
+        start, stop = box[axis].start, box[axis].stop
+        return (*box[:axis], slice(start, middle), *box[axis + 1 :]), (
+            *box[:axis],
+            slice(middle, stop),
+            *box[axis + 1 :],
+        )
+
+    def _settle(self, values: list[Any], numbers: Sequence[int], box: Region) -> tuple[Any, ...]:
+        """Check results of the outputs with these `numbers`, and bring them into the sinks' dtypes and layouts.
+
+        Nobody but the list may know the arrays.
+        """
+        if len(values) != len(numbers):
+            raise ResultError(f"fn returned {len(values)} arrays where {len(numbers)} were expected")
+        for i, number in enumerate(numbers):
+            spec, output = self._plan.outputs[number], self._plan.op.outputs[number]
+            self._check(values[i], spec.dtype, shape_of(output.region(box)), box)
+            if isinstance(values[i], np.generic):
+                values[i] = np.asarray(values[i])
+            if self._own:
+                if values[i].dtype != spec.dtype or not travels(values, i, spec.order):
+                    copy = self._empty(values[i].shape, spec.dtype, spec.order)
+                    copy[...] = values[i]
+                    values[i] = copy
+            elif values[i].dtype != spec.dtype:
+                values[i] = values[i].astype(spec.dtype)
+            elif (self._plan.apart or (len(values) > 1 and not self._plan.lends)) and not alone(values, i):
+                # The next block is read, or another result stored, maybe in the block's place, before this one is.
+                values[i] = values[i].copy()
+        return tuple(values)
+
+    def _check(self, array: Any, dtype: np.dtype, shape: Shape, box: Region) -> None:
+        check_kind(array, self._device)
+        if tuple(array.shape) != shape:
+            raise ResultError(
+                f"fn returned shape {tuple(array.shape)}; expected {shape} for the region {describe(box)}. "
+                "If it removes, adds or resizes axes, say so with drop_axis=, new_axis= or chunks="
+            )
+        got = np.dtype(array.dtype)
+        if got != dtype and not np.can_cast(got, dtype, "same_kind"):
+            raise ResultTypeError(
+                f"fn returned dtype {got}; expected {dtype} (or what casts to it by the same_kind rule)"
+            )
+
+    def _empty(self, shape: Shape, dtype: np.dtype, order: Shape) -> Any:
+        array = self._device.xp.empty(tuple(shape[a] for a in order), dtype)
+        back = inverse(order)
+        return array if back is None else array.transpose(back)
+
+
+def _listed(value: Any) -> list[Any]:
+    """What a kernel returned, as a list, which then is all that knows the arrays."""
+    return list(value) if isinstance(value, tuple) else [value]
+
+
+def add_note(error: BaseException, index: Shape, box: Region) -> None:
+    """Say on an exception in which block it happened."""
+    error.add_note(f"chunkflow: in block {index}, region {describe(box)}")
+
+
+def check_kind(value: Any, device: Device) -> None:
+    """Refuse what is no array of the device."""
+    if not device.is_array(value):
+        raise ResultTypeError(f"fn returned {_kind(value)}; expected {device.xp.__name__}.ndarray on {device.name}")
+
+
+def _kind(value: Any) -> str:
+    kind = type(value)
+    name = f"{kind.__module__}.{kind.__qualname__}".removeprefix("builtins.")
+    return f"a {name}" + (f" on {value.device}" if hasattr(value, "device") else "")
+
+
+def travels(values: list[Any], i: int, order: Shape) -> bool:
+    """Whether a result can be stored piece by piece as it is: contiguous in `order`, and nobody else's."""
+    return alone(values, i) and bool(values[i].transpose(order).flags.c_contiguous)
+
+
+def alone(values: list[Any], i: int) -> bool:
+    """Whether a result is nobody else's: it owns its memory, and `values` alone knows it.
+
+    A view of an input, or a buffer that the function keeps for its next call, would be overwritten on the way.
+    """
+    return values[i].base is None and sys.getrefcount(values[i]) <= _ALONE
+
+
+def _references_of_the_only_one() -> int:
+    values = [np.empty(0)]
+    return sys.getrefcount(values[0])
+
+
+_ALONE = _references_of_the_only_one()

@@ -1,0 +1,203 @@
+"""Blocks of a device that shares the host's memory: the lane that computes a block reads and stores it too.
+
+Nothing is staged and nothing handed from thread to thread, so a block stays in one core's cache. What lies within a
+source in memory is not even read: the function gets a read-only view. What is behind a network has lanes of its own:
+they fetch a lane's next block while it computes one, and put the one before.
+"""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import nullcontext
+from functools import partial
+from typing import Any
+
+from chunkflow.core.grid import Piece, Region, shape_of, shift
+from chunkflow.core.nest import Operand
+from chunkflow.core.spec import ArraySpec
+from chunkflow.devices.protocol import Block, Device, Edge, Lane, Pool
+from chunkflow.engine.trace import Trace
+from chunkflow.engine.transfer import Loaded, Result, Slot, make_slots
+from chunkflow.planner.plan import Plan
+from chunkflow.planner.step import Step
+from chunkflow.stores.protocol import Kept, Sink, Source, keeping
+
+
+class _Coders:
+    """Threads that code the chunks of a block side by side, where there are fewer lanes than cores.
+
+    A lane and its helpers are as many as the plan has `coders`, whatever the other lanes do meanwhile.
+    """
+
+    def __init__(self, plan: Plan, kept: Kept | None = None) -> None:
+        self._number = plan.coders
+        self._keeping = nullcontext if kept is None else partial(keeping, kept)
+        self._threads: ThreadPoolExecutor | None = None
+        if plan.coders > 1:
+            self._threads = ThreadPoolExecutor((plan.coders - 1) * plan.lanes, "chunkflow-code")
+
+    def each(self, work: Callable[[Piece], None], pieces: Sequence[Piece]) -> None:
+        """Do the work on every piece; after an error no more are begun, and it is raised when none is at work."""
+        left = iter(pieces)
+
+        def some() -> None:
+            try:
+                with self._keeping():
+                    for piece in left:
+                        work(piece)
+            except BaseException:
+                for _ in left:
+                    pass
+                raise
+
+        helpers: list[Future[None]] = []
+        try:
+            if self._threads is not None:
+                helpers.extend(self._threads.submit(some) for _ in range(min(self._number, len(pieces)) - 1))
+            some()
+        finally:
+            if helpers:
+                wait(helpers)
+        for helper in helpers:
+            helper.result()
+
+    def close(self) -> None:
+        if self._threads is not None:
+            self._threads.shutdown()
+
+
+def _apart(plan: Plan, specs: Sequence[ArraySpec], device: Device) -> list[Lane]:
+    """Lanes beside those that compute, if any of the arrays is behind a network."""
+    return [device.lane() for _ in range(plan.lanes)] if any(spec.remote for spec in specs) else []
+
+
+def _beyond(region: Region, nest: Operand) -> bool:
+    """Whether a block reaches beyond the array's edges."""
+    return bool(nest.halo) and any(s.start < 0 or s.stop > n for s, n in zip(region, nest.extents, strict=True))
+
+
+class DirectFeeder:
+    """Reads blocks on the lanes that will compute them."""
+
+    def __init__(self, plan: Plan, sources: Sequence[Source], device: Device, pool: Pool, trace: Trace) -> None:
+        self.ahead = 1  # a lane reads a block when it is about to compute it
+        self._plan, self._sources, self._pool, self._trace = plan, sources, pool, trace
+        self._lanes = _apart(plan, plan.operands, device)
+        # Where several arrays are coded, each needs its memory at another time: it is given back in turn. That of an
+        # only one is kept, for its blocks as for its encoded chunks.
+        alone = sum(cut.units is not None for cut in (*plan.cuts_in, *plan.cuts_out)) == 1
+        self._coders = _Coders(plan, Kept() if alone else None)
+        self._private = [plan.private(i) for i in range(len(plan.operands))]
+        self._fleeting = [
+            cut.units is not None and not alone and own for cut, own in zip(plan.cuts_in, self._private, strict=True)
+        ]
+        self._slots: list[list[Slot]] = [
+            [] if spec.in_memory and not plan.op.operands[i].padded else make_slots(plan, device, pool, i, 1)
+            for i, spec in enumerate(plan.operands)
+        ]
+
+    def load(self, step: Step, operand: int, lane: Lane) -> Loaded:
+        """Hand out a view, or enqueue the read of an operand's block."""
+        region, source = step.sources[operand], self._sources[operand]
+        spec, slots = self._plan.operands[operand], self._slots[operand]
+        nest = self._plan.op.operands[operand]
+        if spec.in_memory and not _beyond(region, nest):
+            return Loaded(Block(source.view(region), spec.order, source), region)
+        if spec.remote:
+            lane = self._lanes[step.loads[operand] % len(self._lanes)]
+        slot = slots[step.lane if self._private[operand] else step.loads[operand] % len(slots)]
+        block = slot.block(spec.order)
+        lane.wait(slot.readers, Edge.OVERWRITE)
+        slot.readers = []
+        cut, parts = self._plan.cuts_in[operand], step.parts(operand, nest)
+
+        def read() -> None:
+            begin = time.perf_counter()
+            slot.place(block, spec.dtype, shape_of(region), self._pool)
+            for part, place in parts:
+                start, into = [side.start for side in part], place
+
+                def read_piece(piece: Piece, start: Sequence[int] = start, into: Sequence[int] = into) -> None:
+                    source.read(shift(piece.region, start), block.array[(*shift(piece.region, into), ...)])
+
+                self._coders.each(read_piece, cut.in_units(part))
+            if not nest.halo:
+                block.array.flags.writeable = False
+            self._trace.span("read", begin, time.perf_counter(), step.nbytes(operand, nest, spec.dtype.itemsize))
+
+        pending = lane.call(read, writes=(slot,))
+        lane.record(slot.uploaded[0])
+        slot.fillers = {0}
+        return Loaded(block, region, slot, pending=pending, fleeting=self._fleeting[operand])
+
+    def finish(self) -> None:
+        """No block follows, which makes no difference."""
+
+    def close(self) -> None:
+        """Give everything back; the lanes, which are the engine's, have finished."""
+        for lane in self._lanes:
+            lane.close()
+        self._coders.close()
+        for slot in itertools.chain.from_iterable(self._slots):
+            slot.release(self._pool)
+
+
+class DirectDrainer:
+    """Stores results on the lanes that computed them."""
+
+    def __init__(self, plan: Plan, sinks: Sequence[Sink], device: Device, pool: Pool, trace: Trace) -> None:
+        self._plan, self._sinks, self._device, self._pool, self._trace = plan, sinks, device, pool, trace
+        self._coders, self._lanes = _Coders(plan), _apart(plan, plan.outputs, device)
+
+    def store(self, result: Result, lane: Lane) -> None:
+        """Enqueue the writing of a result."""
+        assert result.pending is not None
+        stored = self._device.event()
+        result.stored, result.wait = stored, partial(stored.synchronize, Edge.STORED)
+
+        def write() -> None:
+            pending = result.pending
+            assert pending is not None
+            try:
+                arrays = pending.result()
+                if not self._plan.lends or arrays[0].base is None:  # else they are a slot's memory
+                    result.arrays = arrays
+                for array in result.arrays:
+                    self._pool.adopt(array)
+                cuts = self._plan.cuts_out
+                for (i, region), array in zip(result.step.stores, arrays, strict=True):
+                    begin, start = time.perf_counter(), [side.start for side in region]
+
+                    def write_piece(
+                        piece: Piece,
+                        sink: Sink = self._sinks[i],
+                        start: Sequence[int] = tuple(start),
+                        array: Any = array,
+                    ) -> None:
+                        sink.write(shift(piece.region, start), array[(*piece.region, ...)])
+
+                    self._coders.each(write_piece, cuts[i].in_units(region))
+                    self._trace.span("write", begin, time.perf_counter(), array.nbytes)
+            except BaseException as error:
+                result.error = error
+            finally:
+                # Earlier blocks may still be on other lanes: what waits for them to land must hold no memory.
+                result.release(self._pool)
+
+        if self._lanes:
+            lane = self._lanes[result.step.lane]
+        lane.wait([result.done], Edge.COMPUTED)
+        lane.call(write, reads=(result,))
+        lane.record(stored)
+
+    def finish(self) -> None:
+        """No result follows, which makes no difference."""
+
+    def close(self) -> None:
+        """Let go of the threads; the lanes, which are the engine's, have finished."""
+        for lane in self._lanes:
+            lane.close()
+        self._coders.close()

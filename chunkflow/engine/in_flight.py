@@ -1,0 +1,72 @@
+"""Results on their way to the sinks: how many may wait there, and what becomes of them when they have landed."""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+
+from chunkflow.core.grid import shape_of
+from chunkflow.devices.protocol import Device, Pool
+from chunkflow.engine.trace import Trace
+from chunkflow.engine.transfer import Result
+from chunkflow.planner.plan import Plan
+from chunkflow.planner.step import Step
+from chunkflow.system import interrupts
+
+
+class Flight:
+    """Results on their way to the sinks, and steps without any on their way through the device."""
+
+    def __init__(self, plan: Plan, device: Device, pool: Pool, trace: Trace) -> None:
+        self._plan, self._device, self._pool, self._trace = plan, device, pool, trace
+        self._results: deque[Result] = deque()
+        self._most: float = math.inf if plan.deals else plan.depth
+        self._others: deque[Result] = deque()  # they give nothing, and so need not wait for results before them
+
+    def __bool__(self) -> bool:
+        return bool(self._results)
+
+    def add(self, result: Result) -> None:
+        """A result is to be stored."""
+        apart = self._plan.machine.staged and not result.step.stores
+        (self._others if apart else self._results).append(result)
+
+    def admit(self, step: Step) -> None:
+        """Wait until there is room for a further step."""
+        while len(self._others) >= self._plan.depth:
+            self._land(self._others)
+        most = min(self._plan.waiting(step), self._most)
+        while self._results and (self._results[0].over or len(self._results) > most):
+            self._land(self._results)
+
+    def make_room(self, step: Step) -> None:
+        """Wait for everything; from now on fewer results wait: memory did not suffice, and to run out takes long."""
+        self._most = max(0, min(self._plan.waiting(step), self._most, len(self._results)) - 1)
+        self._trace.noted("memory ran out: fewer results wait to be stored while a block is computed")
+        self.end()
+
+    def end(self) -> None:
+        """Wait for everything."""
+        for which in (self._others, self._results):
+            while which:
+                interrupts.check()
+                self._land(which)
+
+    def let_go(self) -> None:
+        """Release what a failed run's traceback would keep alive, the frames of others that failed among it."""
+        for result in (*self._others, *self._results):
+            result.release(self._pool)
+            result.error = None
+
+    def _land(self, which: deque[Result]) -> None:
+        plan, result = self._plan, which.popleft()
+        result.landed(self._device, self._pool)
+        step = result.step
+        bytes_in = sum(
+            step.nbytes(i, operand, spec.dtype.itemsize)
+            for i, (operand, spec) in enumerate(zip(plan.op.operands, plan.operands, strict=True))
+        )
+        bytes_out = sum(plan.outputs[i].dtype.itemsize * math.prod(shape_of(region)) for i, region in step.stores)
+        if result.started is not None:
+            self._trace.span("compute", result.started.seconds(), result.done.seconds(), bytes_in + bytes_out)
+        self._trace.landed(bytes_in, bytes_out)

@@ -1,0 +1,192 @@
+"""The model held against what happened: each run's predicted seconds beside those that it took."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import Any
+
+from chunkflow.core.units import format_bytes
+from chunkflow.engine.observe import rehearsal
+from chunkflow.engine.observe.profile import Profile, Report
+from chunkflow.engine.trace import observing
+from chunkflow.planner.plan import Plan
+from chunkflow.stores.protocol import cold_bytes
+
+HALO = 2
+"""Times the overhead of a block that one with a halo takes besides: what it has in common with the one before is taken
+over, and what lies beyond the edges made up. (Plans do not count it: those with few large blocks were measured.)"""
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run as it was planned, and what came of it.
+
+    Attributes
+    ----------
+    plan : Plan
+    seconds : float
+        What it took.
+    cold : int
+        Bytes of files that it needed and that were not in memory before.
+    computing : float, optional
+        Seconds that a lane takes to compute all of it, by calls of the kernel on a few tiles; None where the plan's
+        own figure is as good.
+    framing : float
+        Seconds that a lane takes to make all blocks that have halos, by a few of them, where computing was tried.
+    decoding : float, optional
+        Seconds that a thread takes for a byte of its chunks, by a few of them; None likewise.
+    """
+
+    plan: Plan
+    seconds: float
+    cold: int = 0
+    computing: float | None = None
+    framing: float = 0.0
+    decoding: float | None = None
+
+    @property
+    def predicted(self) -> float:
+        """Seconds that it was to take: as planned, but for what was seen of the kernel and of the files before it ran.
+
+        Plans know functions by the bytes that they touch, not by what they do with them; where the host computes, that
+        is a large part, as are copies from block to block, and memory that is taken for the first ones, or for large
+        chunks. On a device blocks with halos take more of the host than others, and what it decodes has slots besides
+        those of blocks. (Plans count half of these: with all, others were chosen, which nobody has measured.) And no
+        run takes less time than the disk needs for what is not in memory.
+        """
+        planned, stages = self.plan.estimate, self._stages
+        seconds = (planned.hidden if self.plan.batches else planned.seconds) + self._halos
+        if self.computing is not None:
+            more = sum(stages[name] - planned.stages[name] for name in ("read", "compute"))
+            seconds += more / self.plan.lanes
+        return max(seconds + self._taking, self._disk)
+
+    @property
+    def ratio(self) -> float:
+        """Seconds taken for each one predicted."""
+        return self.seconds / max(self.predicted, 1e-9)
+
+    @property
+    def bound_by(self) -> str:
+        """The stage that was to be the busiest."""
+        stages = self._stages
+        busiest = max(stages, key=lambda name: stages[name])
+        return busiest if self.predicted > self._disk else "the disk"
+
+    @property
+    def _stages(self) -> dict[str, float]:
+        """Seconds of each stage: as planned, or as seen before it ran."""
+        plan, stages = self.plan, dict(self.plan.estimate.stages)
+        reading = plan.traffic.read / plan.machine.read
+        if self.decoding is not None:
+            each = max(self.decoding - 1 / plan.machine.read, 0.0)  # of what is read the bytes are counted already
+            stages["read"] = reading + (stages["read"] - reading) * each * plan.machine.decode
+        if self.computing is not None:
+            framed = sum(new for new, _ in rehearsal.framed(plan).values()) / plan.machine.read
+            spilled = (reading - framed) * (1 / plan.machine.spill - 1) if self._spills else 0.0
+            stages["compute"], stages["read"] = self.computing, stages["read"] - framed + self.framing + spilled
+        return stages
+
+    @property
+    def _spills(self) -> bool:
+        """Whether blocks are read, and do not stay in the cache: then they go to memory too, and come from there."""
+        plan, cache = self.plan, self.plan.machine.cache
+        return any(
+            math.prod(plan.slot_shape(i)) * spec.dtype.itemsize > cache > 0
+            for i, (operand, spec) in enumerate(zip(plan.op.operands, plan.operands, strict=True))
+            if operand.padded or not spec.in_memory
+        )
+
+    @property
+    def _halos(self) -> float:
+        """Seconds for what blocks take over from the ones before them, and have beyond the edges, on a device."""
+        plan = self.plan
+        return HALO * len(plan.grid) * plan.machine.overhead if plan.machine.staged and plan.op.has_halo else 0.0
+
+    @property
+    def _taking(self) -> float:
+        """Seconds in which threads are given the host's memory: for blocks and partial results, or large chunks."""
+        plan, fresh = self.plan, self.plan.machine.fresh
+        if not fresh:
+            return 0.0
+        if (ring := plan.ring_in) is not None:  # a chunk that the device decodes takes less here
+            large = any(cut.through and cut.batch is None for cut in plan.cuts_in)
+            return ring.threads * ring.room / fresh if large else 0.0
+        return (plan.memory.inputs + plan.memory.partials) / (fresh * plan.lanes) if self.computing is not None else 0.0
+
+    @property
+    def _disk(self) -> float:
+        return self.cold / self.plan.machine.disk if self.plan.machine.disk else 0.0
+
+    def __str__(self) -> str:
+        cold = f"; {format_bytes(self.cold)} of files were not in memory" if self.cold else ""
+        took = f"took {self.seconds:.3g} s, predicted {self.predicted:.3g} s (bound by {self.bound_by})"
+        return f"{took}: {self.ratio:.2f} of it{cold}"
+
+
+@dataclass(frozen=True)
+class Analysis:
+    """What ran: its plans, with predicted and measured seconds, and where the time went. Print it.
+
+    Attributes
+    ----------
+    runs : tuple of Run
+        In the order in which they ended.
+    report : Report
+        Of all of them together.
+    """
+
+    runs: tuple[Run, ...]
+    report: Report
+
+    def __str__(self) -> str:
+        parts = [f"{run.plan}\n  {run}" for run in self.runs]
+        return "\n".join([*parts, str(self.report)])
+
+
+class _Clock:
+    """Observer that notes how long each run takes."""
+
+    wants_spans = False
+
+    def __init__(self) -> None:
+        self.runs: list[Run] = []
+        self._begun: list[tuple[Run, float]] = []
+
+    def started(self, plan: Plan, run: Any = None) -> None:
+        """See `chunkflow.Observer`."""
+        begun = Run(plan, 0.0)
+        if run is not None:
+            with suppress(Exception):  # the run itself will say what is wrong
+                begun = replace(begun, cold=cold_bytes(run.sources))
+                if not plan.machine.staged and run.kernel is not None and all(plan.op.extents):
+                    decoding = rehearsal.decoding(plan, run.sources)
+                    framing, computing = rehearsal.computing(run.kernel, plan, run.sources, run.device)
+                    begun = replace(begun, computing=computing, framing=framing, decoding=decoding)
+        self._begun.append((begun, time.perf_counter()))
+
+    def span(self, stage: Any, start: float, stop: float, nbytes: int) -> None:
+        """See `chunkflow.Observer`."""
+
+    def landed(self, nbytes_in: int, nbytes_out: int) -> None:
+        """See `chunkflow.Observer`."""
+
+    def noted(self, text: str) -> None:
+        """See `chunkflow.Observer`."""
+
+    def finished(self, error: BaseException | None, peak: int) -> None:
+        """See `chunkflow.Observer`."""
+        run, begun = self._begun.pop()
+        self.runs.append(replace(run, seconds=time.perf_counter() - begun))
+
+
+def analyzed(run: Callable[[], Any]) -> Analysis:
+    """Run something, and hold its plans against what happened."""
+    clock = _Clock()
+    with observing(clock), Profile() as profile:
+        run()
+    return Analysis(tuple(clock.runs), profile.report)

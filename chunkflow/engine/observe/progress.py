@@ -1,0 +1,133 @@
+"""How far a run has come, as a bar on the terminal or as calls to a function of the user's.
+
+The only room that imports tqdm, and only when a bar is asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from chunkflow.engine.trace import Observer, Stage
+from chunkflow.errors import ArgumentTypeError
+
+ProgressLike = bool | str | Callable[[int, int], object] | None
+"""What ``progress=`` takes; the one string is ``"always"``."""
+
+
+class _Meter(Protocol):
+    def start(self, total: int) -> None: ...
+    def move(self, done: int) -> None: ...
+    def stop(self) -> None: ...
+
+
+class Progress:
+    """Observer that counts the bytes stored or, where a run stores nothing, those read."""
+
+    wants_spans = False
+
+    def __init__(self, meter: _Meter) -> None:
+        self._meter = meter
+        self._writes = False
+        self._done = 0
+
+    def started(self, plan: Any, run: Any = None) -> None:
+        """See `chunkflow.Observer.started`."""
+        self._writes = plan.bytes_out > 0
+        self._done = 0
+        self._meter.start(int(plan.bytes_out or plan.bytes_in))
+
+    def span(self, stage: Stage, start: float, stop: float, nbytes: int) -> None:
+        """See `chunkflow.Observer.span`."""
+
+    def landed(self, nbytes_in: int, nbytes_out: int) -> None:
+        """See `chunkflow.Observer.landed`."""
+        self._done += nbytes_out if self._writes else nbytes_in
+        self._meter.move(self._done)
+
+    def noted(self, text: str) -> None:
+        """See `chunkflow.Observer.noted`."""
+
+    def finished(self, error: BaseException | None, peak: int) -> None:
+        """See `chunkflow.Observer.finished`."""
+        self._meter.stop()
+
+
+class _Bar:
+    """A tqdm bar: share done, bytes per second and the time left."""
+
+    def __init__(self, *, always: bool) -> None:
+        self._disable = False if always else None  # None: tqdm shows nothing where stderr is no terminal
+        self._bar: Any = None
+
+    def start(self, total: int) -> None:
+        from tqdm import tqdm
+
+        class Bar(tqdm):  # type: ignore[misc]
+            monitor_interval = 0  # tqdm's monitor is a thread that would outlive the run
+
+        # miniters=1: blocks are few and may take long, so each one is shown.
+        self._bar = Bar(desc="chunkflow", total=total, unit="B", unit_scale=True, miniters=1, disable=self._disable)
+
+    def move(self, done: int) -> None:
+        self._bar.update(done - self._bar.n)
+
+    def stop(self) -> None:
+        if self._bar is not None:
+            self._bar.close()
+
+
+class _Calls:
+    """The user's function, called with the bytes done and the bytes in all."""
+
+    def __init__(self, function: Callable[[int, int], object]) -> None:
+        self._function = function
+        self._total = 0
+
+    def start(self, total: int) -> None:
+        self._total = total
+        self._function(0, total)
+
+    def move(self, done: int) -> None:
+        self._function(done, self._total)
+
+    def stop(self) -> None:
+        pass
+
+
+def make(progress: ProgressLike) -> Observer | None:
+    """Observer for what was given as ``progress=``.
+
+    Parameters
+    ----------
+    progress : bool, "always" or callable, optional
+        True shows a bar if the standard error stream is a terminal, ``"always"`` shows it anyway. A
+        callable is called with the bytes done and the bytes in all, once with 0 at the start and then
+        after each block. If it raises, that is logged and it is not called again; the run goes on.
+
+    Returns
+    -------
+    Observer or None
+        None for False and None.
+
+    Raises
+    ------
+    ArgumentTypeError
+        It is anything else.
+
+    Examples
+    --------
+    >>> make(False) is None
+    True
+    >>> type(make(print)).__name__
+    'Progress'
+    """
+    if progress is None or progress is False:
+        return None
+    if progress is True or progress == "always":
+        return Progress(_Bar(always=progress == "always"))
+    if callable(progress):
+        return Progress(_Calls(progress))
+    raise ArgumentTypeError(
+        f"progress must be True, False, 'always' or a function of two byte counts, not {progress!r}"
+    )

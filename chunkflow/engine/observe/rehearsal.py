@@ -1,0 +1,257 @@
+"""What a plan's kernel takes, blocks with halos, and decoding, where the host does all: by a few calls before the run.
+
+Plans know functions by the bytes that they touch, blocks with halos as others, and all codecs as ordinary ones. No plan
+is made with what is seen here, for it is never twice the same, and results would differ in their last bits.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+import threading
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from functools import partial
+from itertools import cycle, islice
+from typing import Any
+
+import numpy as np
+
+from chunkflow.core import grid
+from chunkflow.core.grid import Shape, within
+from chunkflow.core.halo import fill
+from chunkflow.core.nest import Operand
+from chunkflow.devices.protocol import Device
+from chunkflow.engine.block_runner import BlockRunner
+from chunkflow.engine.trace import Trace
+from chunkflow.engine.transfer import State, read_whole
+from chunkflow.engine.trial import read_block
+from chunkflow.kernels.protocol import Kernel
+from chunkflow.planner.plan import Plan
+from chunkflow.planner.step import Step
+from chunkflow.stores.protocol import Source
+
+CALLS, MOST_CALLS = 2, 7
+"""Of each lane, at least, after one that does not count; and at most, if they take no longer than `LONG` in all."""
+
+LONG = 0.05
+"""Seconds in which what else a system does for a moment is no large part."""
+
+BEYOND = 8
+"""Times a lane's share of the cache that its tiles have: in a run, too, they come from memory, and go there."""
+
+
+Seen = tuple[float, ...]
+"""Seconds of each thing that a call does."""
+
+Calls = tuple[Callable[[], Seen], Seen]
+"""A call that says what it took, and how many such calls it stands for, thing by thing."""
+
+
+def framed(plan: Plan) -> dict[int, tuple[float, float]]:
+    """Of operands whose blocks are made with halos: bytes that are read into them, and that others hold already.
+
+    What lies within an array in memory is a view.
+    """
+    found = {}
+    for i, (operand, spec) in enumerate(zip(plan.op.operands, plan.operands, strict=True)):
+        if operand.halo and (share := _at_edges(operand, plan.grid.counts) if spec.in_memory else 1.0):
+            nbytes = plan.loads(i) * math.prod(plan.slot_shape(i)) * spec.dtype.itemsize
+            new = min(spec.nbytes, nbytes) if plan.reuses else nbytes
+            found[i] = share * new, share * (nbytes - new)
+    return found
+
+
+def _at_edges(operand: Operand, counts: Sequence[int]) -> float:
+    """Share of an operand's blocks that reach beyond the array's edges."""
+    sides = zip(operand.axes, operand.halo, operand.boundary, strict=True)
+    padded = [counts[a] for a, halo, kind in sides if a is not None and any(halo) and kind != "none"]
+    return 1 - math.prod(max(n - 2, 0) / n for n in padded)
+
+
+def computing(kernel: Kernel, plan: Plan, sources: Sequence[Source], device: Device) -> tuple[float, float]:
+    """Seconds that a lane takes to make all of a plan's blocks with halos, without decoding, and to compute all of it.
+
+    By those for a few tiles, while other lanes do the same.
+
+    Raises
+    ------
+    Exception
+        Whatever the kernel or a source raises.
+    """
+    totals = framed(plan)
+    read, passed = (sum(total[k] for total in totals.values()) for k in range(2))
+    plan = replace(plan, block=_sides(plan)) if plan.tile != plan.block else plan
+    runner, whole = BlockRunner(kernel, plan, device, Trace()), math.prod(plan.op.extents)
+
+    def calls(step: Step) -> Calls:
+        blocks = [_block(s, o, plan, step, device) for s, o in zip(sources, plan.op.operands, strict=True)]
+        frames = {i: _Frame(blocks[i], i, plan, step) for i in totals}
+        call = _again(runner, plan, step, blocks, frames)
+        new, known = (sum(frame.nbytes[k] for frame in frames.values()) for k in range(2))
+        times = read / max(new, 1), passed / max(known, 1), whole / math.prod(grid.shape_of(step.box))
+        return call, times
+
+    steps = list(islice(plan.steps(), plan.lanes + 1))
+    follow = [step for step in steps if any(step.kept)]
+    if not follow:
+        read, passed = read + passed, 0.0
+    *making, kernels = _at_once([partial(calls, step) for step in islice(cycle(follow or steps), plan.lanes)])
+    return sum(making), kernels
+
+
+def decoding(plan: Plan, sources: Sequence[Source]) -> float | None:
+    """Seconds that a thread takes to read and decode a byte of a plan's chunks: by the first chunk of each source.
+
+    All of a plan's threads do so at once. None if there is nothing to decode, or it is behind a network.
+
+    Raises
+    ------
+    Exception
+        Whatever a source raises.
+    """
+    specs = [source.spec for source in sources]
+    if any(spec.remote for spec in specs):
+        return None
+    nbytes, seconds = 0, 0.0
+    for source, spec in zip(sources, specs, strict=True):
+        if spec.chunks is None or spec.raw or not spec.size:
+            continue
+        sides = tuple(map(min, spec.chunks, spec.shape))
+
+        def calls(source: Source = source, sides: Shape = sides) -> Calls:
+            out = np.empty(sides, source.spec.dtype)
+            read = partial(source.read, grid.whole(sides), out)
+            return lambda: (_timed(read),), (source.spec.nbytes / out.nbytes,)
+
+        seconds += sum(_at_once([calls] * plan.lanes * plan.coders))
+        nbytes += spec.nbytes
+    return seconds / nbytes if nbytes else None
+
+
+def _at_once(each: Sequence[Callable[[], Calls]]) -> Seen:
+    """Seconds of calls that threads make at once, times what they stand for; those of the slowest thread.
+
+    A call counts if all of them were at it when it began, and each goes on until all have made enough of these: one may
+    be woken later than another is done with calls of a millisecond, which take half as long alone.
+    """
+    ready: list[None] = []
+    taken: list[list[Seen]] = [[] for _ in each]
+    over = threading.Event()
+
+    def calls(made: Callable[[], Calls], mine: list[Seen]) -> Seen:
+        try:
+            call, times = made()
+            call()
+            ready.append(None)
+            while not over.is_set() and not all(map(_are_enough, taken)):
+                counts = len(ready) == len(each)
+                seconds = call()
+                if counts:
+                    mine.append(seconds)
+            usual = [statistics.median(each) for each in zip(*mine, strict=True)] or [0.0] * len(times)
+            return tuple([seconds * n for seconds, n in zip(usual, times, strict=True)])
+        except BaseException:
+            over.set()  # or the others would go on
+            raise
+
+    with ThreadPoolExecutor(len(each)) as threads:
+        try:
+            jobs = [threads.submit(calls, *one) for one in zip(each, taken, strict=True)]
+            return max([job.result() for job in jobs], key=sum)
+        finally:
+            over.set()
+
+
+def _are_enough(seen: Sequence[Seen]) -> bool:
+    """Whether so many calls tell what the next ones will take."""
+    return len(seen) >= CALLS and (len(seen) >= MOST_CALLS or sum(map(sum, seen)) >= LONG)
+
+
+def _timed(call: Callable[[], object]) -> float:
+    begun = time.perf_counter()
+    call()
+    return time.perf_counter() - begun
+
+
+def _sides(plan: Plan) -> Shape:
+    """A part of a block, of whole tiles, that does not stay in the cache; all of it if it is smaller than that."""
+    nbytes = sum(
+        math.prod(o.shape(plan.tile)) * s.dtype.itemsize for o, s in zip(plan.op.operands, plan.operands, strict=True)
+    )
+    tiles = math.ceil(BEYOND * plan.machine.cache / max(nbytes, 1))
+    order = range(len(plan.tile))
+    return grid.fit(plan.block, plan.tile, order, tiles * math.prod(plan.tile))
+
+
+def _block(source: Source, operand: Operand, plan: Plan, step: Step, device: Device) -> Any:
+    """An operand's block. Of a file only a tile is read, again and again the same, or all of it might be in memory."""
+    region = operand.region(step.box)
+    if not source.spec.in_memory:
+        corner = tuple([slice(s.start, min(s.start + n, s.stop)) for s, n in zip(step.box, plan.tile, strict=True)])
+        return np.resize(read_block(source, operand, device, corner), grid.shape_of(region))
+    if not operand.halo:
+        return read_block(source, operand, device, step.box)
+    block = np.empty(grid.shape_of(region), source.spec.dtype)
+    read_whole(source, operand, region, block)
+    return block
+
+
+class _Frame:
+    """An operand's `block` with a halo, made again and again as a run makes blocks: of rows, and of the one before.
+
+    `nbytes` are those that are read, and those that the one before holds too.
+    """
+
+    def __init__(self, block: Any, number: int, plan: Plan, step: Step) -> None:
+        operand, region = plan.op.operands[number], step.sources[number]
+        self._fill = partial(fill, region=region, extents=operand.extents, boundary=operand.boundary)
+        self.block, self._before = block, block.copy()
+        # Rows come from memory, not from the cache, in which a large block does not stay itself.
+        beyond = min(BEYOND * plan.machine.cache, plan.budget // (4 * plan.lanes))
+        self._rows = cycle([block.copy() for _ in range(beyond // max(block.nbytes, 1))])
+        self._read = [
+            tuple([slice(p, p + s.stop - s.start) for p, s in zip(place, part, strict=True)])
+            for part, place in step.parts(number, operand)
+        ]
+        known = step.kept[number]
+        self._known = within(known, region) if known is not None else (slice(0, 0),) * block.ndim
+        self._there = tuple([slice(n - s.stop + s.start, n) for n, s in zip(block.shape, self._known, strict=True)])
+        self.nbytes = sum(block[into].nbytes for into in self._read), block[self._known].nbytes
+
+    def make(self) -> tuple[float, float]:
+        """Seconds in which the next one is read, or made up, and in which the rest of it is taken over."""
+        block, before = self._before, self.block
+        rows = next(self._rows, before)
+        begun = time.perf_counter()
+        block[self._known] = before[self._there]
+        known = time.perf_counter()
+        for into in self._read:
+            block[into] = rows[into]
+        self._fill(block)
+        self.block, self._before = block, before
+        return time.perf_counter() - known, known - begun
+
+
+def _again(
+    runner: BlockRunner, plan: Plan, step: Step, blocks: Sequence[Any], frames: dict[int, _Frame]
+) -> Callable[[], Seen]:
+    """What computes one step again and again, and says what it took; what passes from block to block passes on.
+
+    Seconds in which blocks with halos are read, in which the rest of them is taken over, and of the kernel.
+    """
+    states = [State() for _ in step.turns]
+    turns = [(s, [s] if turn.last and plan.op.scan is None else []) for s, turn in zip(states, step.turns, strict=True)]
+
+    def call() -> Seen:
+        # Results may take a block's place.
+        given = [block.copy() if i == plan.recycled else block for i, block in enumerate(blocks)]
+        new = known = 0.0
+        for i, frame in frames.items():
+            read, taken = frame.make()
+            given[i], new, known = frame.block, new + read, known + taken
+        return new, known, _timed(partial(runner, given, step, turns))
+
+    return call

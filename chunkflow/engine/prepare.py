@@ -1,0 +1,395 @@
+"""From the user's arguments to a checked plan: sources opened, the function tried, outputs described.
+
+Nothing is written here, and everything that can be refused is refused before the trial call reads its small
+block.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+
+from chunkflow import devices, stores
+from chunkflow.core import chunking
+from chunkflow.core.chunking import Chunks, Length
+from chunkflow.core.grid import Shape
+from chunkflow.core.nest import Along, Blockwise, Operand, Output
+from chunkflow.core.spec import ArraySpec
+from chunkflow.core.units import parse_bytes
+from chunkflow.devices.protocol import Device, Pool
+from chunkflow.engine.budget import borrow
+from chunkflow.engine.trial import Calibration, calibrate, calibrated
+from chunkflow.errors import ArgumentError, ArgumentTypeError, BudgetError, ResultError
+from chunkflow.kernels.declare import Declare, Declared
+from chunkflow.kernels.fusion.compile import compiled
+from chunkflow.kernels.map import SLOT, outputs_like
+from chunkflow.kernels.map import Kernel as MapKernel
+from chunkflow.kernels.protocol import Informed, Kernel
+from chunkflow.planner.plan import Plan
+from chunkflow.planner.search import make_plan
+from chunkflow.stores.paths import refuse_nested
+from chunkflow.stores.protocol import Footprint, Source, Target, spec_for
+
+LARGEST_STEP = 64
+"""Elements of a block that a function may turn into a single one without a larger block to prove it."""
+
+SMALLEST_CHUNK = 64 << 10
+"""Bytes of a chunk that is not made smaller, however tight the budget."""
+
+
+@dataclass(frozen=True)
+class Options:
+    """The keyword arguments that all operations share.
+
+    `chunks` are the lengths of the *results'* blocks; an operation that fixes the nest's own says so in
+    `Declared.block`.
+    """
+
+    out: Any = None
+    budget: Any = None
+    dtype: Any = None
+    chunks: Chunks = None
+    workspace: float | None = None
+    device: Any = None
+    overwrite: bool = False
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A run that is planned and checked, with its sources open and its outputs untouched."""
+
+    plan: Plan
+    kernel: Kernel | None
+    sources: tuple[Source, ...]
+    targets: tuple[Target, ...]
+    device: Device
+    pool: Pool
+    is_tuple: bool
+
+
+@contextmanager
+def prepared(declare: Declare, arrays: Sequence[Any], options: Options) -> Iterator[Prepared]:
+    """Open, check, calibrate and plan; close what was opened on the way out."""
+    if options.workspace is not None and not (
+        isinstance(options.workspace, int | float) and 0 <= options.workspace < math.inf
+    ):
+        raise ArgumentError(f"workspace={options.workspace!r} must be a number of bytes per element, at least 0")
+    device = devices.resolve(options.device)
+    budget, own, cap = borrow(options.budget)
+    with ExitStack() as stack:
+        sources, args = _open_sources(arrays, device, stack)
+        specs = [spec_for(s, device.decoder) for s in sources]
+        declared = declare(specs, args)
+        kernel, axes, op = declared.kernel, declared.axes, declared.nest
+        specs = [
+            replace(s, shape=o.shape(op.extents)) if o.start else s for s, o in zip(specs, op.operands, strict=True)
+        ]
+        lengths = chunking.lengths(options.chunks, len(axes))
+        op = replace(
+            op, whole=op.whole | {a for a, n in zip(axes, lengths, strict=True) if n == "whole" and a is not None}
+        )
+        targets = _open_targets(options, declared, op)
+        check_overlap(declared, sources, dict(enumerate(targets)))
+        if kernel is not None:
+            stack.enter_context(budget.turn())
+        if own:
+            stack.callback(budget.close)
+        pool = budget.pool(device)
+        limit = budget.left(device, None if cap is None else parse_bytes(cap, whole=device.free_memory()))
+        if kernel is None:
+            block = chunking.sides(lengths, axes, [Along(a) for a in axes if a is not None], len(op.extents))
+            plan = make_plan(op, specs, [], device.machine, limit, reserve=device.reserve, block=block)
+            stack.enter_context(budget.reserved(device, plan.memory.total - device.reserve))
+            yield Prepared(plan, None, tuple(sources), (), device, pool, False)
+            return
+        kernel = compiled(kernel, device.elementwise if all(op.extents) else None)  # what nothing gives the host makes
+        seen = _learn(kernel, op, declared, lengths, sources, device, pool, limit, options)
+        op = replace(_with_outputs(op, declared, seen, options), state=declared.held(seen.state))
+        if isinstance(kernel, Informed):
+            kernel = kernel.informed(op, seen.dtypes)
+        chunking.check_sums(options.chunks, op.outputs[0].shape(op.extents))
+        block = chunking.sides(lengths, axes, op.outputs[0].dims, len(op.extents))
+        targets = targets or tuple(stores.open_target(None, overwrite=False) for _ in op.outputs)
+        _check_number(targets, seen, options)
+        outputs, spare = _describe_outputs(op, targets, sources, seen, lengths, declared.block, options)
+        known: dict[str, Any] = {"workspace": spare, "reserve": device.reserve, "block": declared.block or block}
+        known |= {"tiles": declared.tiles, "strips": declared.strips}
+        machine, like = device.machine, declared.like
+        if like is not None:
+            machine = replace(machine, depths=(like.depth,))
+            known |= {"block": like.block, "tiles": False, "strips": (math.prod(like.tile), declared.strips[1])}
+        while True:
+            try:
+                plan = make_plan(op, specs, outputs, machine, limit, **known)
+                plan = plan if like is None else replace(plan, tile=like.tile)
+                break
+            except BudgetError:
+                smaller = _with_smaller_chunks(targets, outputs, lengths)
+                if smaller == outputs:
+                    raise
+                outputs = smaller
+        yield Prepared(plan, kernel, tuple(sources), targets, device, pool, seen.is_tuple)
+
+
+def _check_number(targets: Sequence[Target], seen: Calibration, options: Options) -> None:
+    number = len(seen.shapes)
+    if len(targets) == number and (options.out is None or isinstance(options.out, tuple) == seen.is_tuple):
+        return
+    if seen.is_tuple:
+        returns, wanted = f"a tuple of {number} arrays", f"a tuple of {number}"
+    else:
+        returns, wanted = "one array", "one array or path"
+    raise ArgumentError(f"fn returns {returns}, so out must be {wanted}, not a {type(options.out).__name__}")
+
+
+def _open_sources(arrays: Sequence[Any], device: Device, stack: ExitStack) -> tuple[list[Source], tuple[Any, ...]]:
+    """Sources of the arrays among the arguments, and the arguments with `SLOT` in their places."""
+    sources: list[Source] = []
+    args: list[Any] = []
+    for value in arrays:
+        if value is None or isinstance(value, bool | int | float | complex | np.generic):
+            args.append(value)
+            continue
+        source = stores.open_source(value)
+        stack.callback(source.close)
+        if not device.supports(source.spec.dtype):
+            raise ArgumentTypeError(
+                f"{device.name} does not compute with dtype {source.spec.dtype} of {source.spec.name}: "
+                "convert it, or use device='cpu'"
+            )
+        sources.append(source)
+        args.append(SLOT)
+    if not sources:
+        raise ArgumentError("at least one array is needed: all the arguments given are scalars")
+    return sources, tuple(args)
+
+
+def _open_targets(options: Options, declared: Declared, op: Blockwise) -> tuple[Target, ...]:
+    """Targets as given, with all the checks that need no result; empty where `out` is None."""
+    if options.out is None:
+        return ()
+    if isinstance(options.out, list):
+        raise ArgumentTypeError("out is a list: give one array or path, or a tuple of them, one for each result")
+    given = options.out if isinstance(options.out, tuple) else (options.out,)
+    if not given:
+        raise ArgumentError("out is an empty tuple: give one array or path for each result")
+    targets = tuple(stores.open_target(o, overwrite=options.overwrite) for o in given)
+    refuse_nested([t.name for o, t in zip(given, targets, strict=True) if isinstance(o, str | os.PathLike)])
+    if options.chunks is None and (not declared.each or len(declared.each) == len(targets)):
+        # Where a result's shape is known already, a wrong output is refused before fn or any data is touched.
+        dtypes = _dtypes(options.dtype) or (np.dtype(np.bool_),) * len(targets)  # a bool casts to every dtype
+        for i, (target, dtype) in enumerate(zip(targets, dtypes, strict=False)):
+            axes = declared.axes_of(i)
+            if all(a is not None for a in axes):
+                target.describe(tuple(op.extents[a] for a in axes if a is not None), dtype, None)
+    return targets
+
+
+def _learn(
+    kernel: Kernel,
+    op: Blockwise,
+    declared: Declared,
+    lengths: Sequence[Length],
+    sources: Sequence[Source],
+    device: Device,
+    pool: Pool,
+    limit: int,
+    options: Options,
+) -> Calibration:
+    """What the function returns and allocates: from the user, or from a trial call."""
+    dtypes = _dtypes(options.dtype)
+    if dtypes is not None and options.workspace is not None and isinstance(kernel, MapKernel):
+        new = [n if isinstance(n, int) else 1 for n in lengths]
+        shape = tuple(op.extents[a] if a is not None else new[i] for i, a in enumerate(declared.axes))
+        return Calibration(
+            op.extents,
+            (shape,) * len(dtypes),
+            dtypes,
+            isinstance(options.dtype, tuple),
+            options.workspace,
+        )
+    seen = calibrated(kernel, op, sources, device, pool, limit, even=options.chunks is not None)
+    if _ratios(seen, declared):
+        # That the result grows with the block is a guess from one block: another one must bear it out.
+        most = max(1, math.prod(seen.box) // 2)
+        again = calibrate(kernel, op, sources, device, pool, limit, even=True, most=most)
+        if again.box != seen.box and not _bears_out(again, declared, _ratios(seen, declared)):
+            raise ResultError(
+                f"fn turned a block of {seen.box} into {seen.shapes[0]} and one of {again.box} into {again.shapes[0]}: "
+                "its result does not grow with its block, so it would depend on how the array is cut"
+            )
+    if dtypes is not None:
+        if len(dtypes) != len(seen.dtypes):
+            raise ArgumentError(f"dtype has {len(dtypes)} entries and fn returns {len(seen.dtypes)} arrays")
+        seen = replace(seen, dtypes=dtypes)
+    if options.workspace is not None:
+        seen = replace(seen, workspace=options.workspace)
+    return seen
+
+
+def _ratios(seen: Calibration, declared: Declared) -> dict[tuple[int, int], Fraction]:
+    """Elements of each result for one of the block, along the axes that the function resized."""
+    return {
+        (i, d): Fraction(n, seen.box[axis])
+        for i, shape in enumerate(seen.shapes)
+        if len(shape) == len(declared.axes_of(i))
+        for d, (axis, n) in enumerate(zip(declared.axes_of(i), shape, strict=True))
+        if axis is not None and seen.box[axis] and n != seen.box[axis]
+    }
+
+
+def _bears_out(again: Calibration, declared: Declared, ratios: dict[tuple[int, int], Fraction]) -> bool:
+    """Whether a smaller block was resized in the same way, as far as it can tell."""
+    for (i, d), ratio in ratios.items():
+        axis = declared.axes_of(i)[d]
+        assert axis is not None
+        side, found = again.box[axis], again.shapes[i][d]
+        if side % ratio.denominator == 0:
+            if found != side * ratio:
+                return False
+        elif ratio.denominator > LARGEST_STEP:  # a whole block became one element, and half of it did too
+            return False
+    return True
+
+
+def _dtypes(dtype: Any) -> tuple[np.dtype, ...] | None:
+    if dtype is None:
+        return None
+    try:
+        found = tuple(np.dtype(d) for d in (dtype if isinstance(dtype, tuple) else (dtype,)))
+    except TypeError as error:
+        raise ArgumentTypeError(f"dtype={dtype!r} is no dtype: {error}") from None
+    if not found:
+        raise ArgumentError("dtype is an empty tuple: give one dtype for each result")
+    for d in found:
+        if d.kind not in "biufc":
+            raise ArgumentTypeError(f"dtype={d} is not numeric: results are bool, int, float or complex")
+    return found
+
+
+def _with_outputs(op: Blockwise, declared: Declared, seen: Calibration, options: Options) -> Blockwise:
+    """The nest with its outputs as seen in the trial call."""
+    outputs = []
+    for number, shape in enumerate(seen.shapes):
+        axes = declared.axes_of(number)
+        if len(shape) != len(axes):
+            raise ResultError(
+                f"fn returned {len(shape)} dimensions; expected {len(axes)} for a block of {seen.box}. If it "
+                "removes or adds axes, say so with drop_axis= or new_axis="
+            )
+        lengths: list[Along | int | None] = []
+        for i, (axis, n) in enumerate(zip(axes, shape, strict=True)):
+            if axis is None:
+                lengths.append(n)
+            elif n == seen.box[axis]:
+                lengths.append(None)
+            elif options.chunks is None or n == 0:
+                raise ResultError(
+                    f"fn turned {seen.box[axis]} elements along axis {axis} into {n} along axis {i} of its result. "
+                    "If it resizes its blocks, fix their shape with chunks="
+                )
+            else:
+                lengths.append(Along(axis, Fraction(n, seen.box[axis])))
+        outputs.append(outputs_like(axes, lengths))
+    return replace(op, outputs=tuple(outputs))
+
+
+def _describe_outputs(
+    op: Blockwise,
+    targets: Sequence[Target],
+    sources: Sequence[Source],
+    seen: Calibration,
+    lengths: Sequence[Length],
+    block: Sequence[int | None] | None,
+    options: Options,
+) -> tuple[list[ArraySpec], float]:
+    """Specs of the sinks, and the workspace with what casting to their dtypes takes."""
+    specs = []
+    casts = 0.0
+    for target, output, dtype in zip(targets, op.outputs, seen.dtypes, strict=True):
+        shape = output.shape(op.extents)
+        wish = chunking.wish(lengths, shape)
+        if wish is None:
+            alike = [s.spec for s in sources if s.spec.chunks is not None and s.spec.shape == shape]
+            wish = alike[0].chunks if alike else None
+        if wish is None and block is not None and output.dims:
+            wish = tuple(
+                min(n, (block[d.axis] or n) if isinstance(d, Along) else n) or 1
+                for d, n in zip(output.dims, shape, strict=True)
+            )
+        spec = target.describe(shape, dtype, wish)
+        if target.footprint is None and spec.chunks is None and getattr(target, "takes_order", True):
+            spec = replace(spec, order=_order(op, output, spec, sources))
+        specs.append(spec)
+        if spec.dtype != dtype or (options.dtype is not None and not op.views):
+            size = math.prod(output.shape(seen.box)) / max(math.prod(seen.box), 1)
+            casts += size * max(spec.dtype.itemsize, dtype.itemsize)
+    return specs, max(seen.workspace, casts)
+
+
+def _order(op: Blockwise, output: Output, spec: ArraySpec, sources: Sequence[Source]) -> Shape:
+    """Memory order of a new array: that of its sources, as NumPy's results have, where they agree on one."""
+    straight = tuple(range(len(op.extents)))
+    alike = {s.spec.order for s in sources if s.spec.shape == spec.shape and s.spec.chunks is None}
+    if len(alike) == 1 and output.dims == tuple(Along(a) for a in straight):
+        (order,) = alike
+        if order == straight[::-1]:
+            return order
+    return spec.order
+
+
+def _with_smaller_chunks(
+    targets: Sequence[Target], outputs: list[ArraySpec], lengths: Sequence[Length]
+) -> list[ArraySpec]:
+    """Specs with the longest side of every chunk halved that is for the run to choose and not tiny yet."""
+    if chunking.wish(lengths, outputs[0].shape) is not None:
+        return outputs
+    found = []
+    for target, spec in zip(targets, outputs, strict=True):
+        chunks = list(spec.chunks or ())
+        if target.footprint is None and math.prod(chunks) * spec.dtype.itemsize > SMALLEST_CHUNK:
+            longest = chunks.index(max(chunks))
+            chunks[longest] = -(-chunks[longest] // 2)
+            spec = target.describe(spec.shape, spec.dtype, tuple(chunks))
+        found.append(spec)
+    return found
+
+
+def check_overlap(declared: Declared, sources: Sequence[Source], targets: Mapping[int, Target]) -> None:
+    """Refuse outputs that share memory: with each other, or with a source, unless that is worked on in place.
+
+    `targets` are those of the results of these numbers.
+
+    Raises
+    ------
+    ArgumentError
+        Two do.
+    """
+    straight = tuple(range(len(declared.nest.extents)))
+    each = declared.each or (declared.axes,) * len(targets)
+    seen: list[tuple[str, Footprint]] = []
+    for number, target in targets.items():
+        place = target.footprint
+        if place is None:
+            continue
+        for source, operand in zip(sources, declared.nest.operands, strict=True):
+            other = source.footprint
+            if other is None or not place.overlaps(other):
+                continue
+            if not (place == other and operand == Operand(straight) and each[number : number + 1] == (straight,)):
+                raise ArgumentError(
+                    f"the output {target.name} overlaps the input {source.spec.name} without being the same "
+                    "elements in the same order: results would overwrite data that are still to be read. Write to "
+                    "another array, or give the very same one to work in place"
+                )
+        for name, taken in seen:
+            if place.overlaps(taken):
+                raise ArgumentError(f"the outputs {name} and {target.name} overlap")
+        seen.append((target.name, place))

@@ -1,0 +1,57 @@
+"""A prepared run, from its first read to its commit."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from chunkflow.core import grid
+from chunkflow.engine import pipeline
+from chunkflow.engine.prepare import Prepared
+from chunkflow.engine.trace import Trace
+from chunkflow.errors import ArgumentError
+from chunkflow.stores.protocol import Sink
+
+
+def launched(run: Prepared, watch: Trace) -> tuple[Any, ...]:
+    """Run a plan; the outputs appear only if all of it succeeds."""
+    assert run.kernel is not None
+    empty = not len(run.plan.grid) and any(spec.size for spec in run.plan.outputs)
+    mapped = [i for part in run.plan.op.parts if not part.folded for i in part.numbers]
+    if empty and any(run.plan.outputs[i].size for i in mapped):
+        raise ArgumentError(
+            f"the arrays are empty ({run.plan.op.extents}) and the result is not: there is no block from which fn "
+            "could make it"
+        )
+    sinks: list[Sink] = []
+    watch.started(run.plan, run)
+    if run.plan.op.has_halo:
+        watch.noted(f"blocks overlap: {run.plan.rereads:.3g} times the arrays' bytes are read")
+    try:
+        for target, spec in zip(run.targets, run.plan.outputs, strict=True):
+            sinks.append(target.open(spec))
+        if len(run.plan.grid):
+            pipeline.execute(run.plan, run.kernel, run.sources, sinks, run.device, run.pool, watch)
+        elif empty:
+            _of_nothing(run, sinks)
+        results = tuple([sink.commit() for sink in sinks])
+    except BaseException as error:
+        for sink in sinks:
+            sink.abort()
+        watch.finished(error, run.pool.peak)
+        raise
+    watch.finished(None, run.pool.peak)
+    return results
+
+
+def _of_nothing(run: Prepared, sinks: Sequence[Sink]) -> None:
+    """Store what a fold over no element gives."""
+    plan = run.plan
+    assert run.kernel is not None
+    box = grid.whole(plan.op.extents)
+    blocks = [np.empty(s.shape, s.dtype) for s in plan.operands]
+    values = run.kernel(blocks, plan.op, plan.grid, (0,) * len(box), box)
+    for sink, spec, value in zip(sinks, plan.outputs, values if isinstance(values, tuple) else (values,), strict=True):
+        sink.write(grid.whole(spec.shape), np.asarray(value).astype(spec.dtype, copy=False))

@@ -1,0 +1,206 @@
+"""Chunks of a block that travel as they are stored, to be decoded on the device: which they are, and their feeders.
+
+A chunk that the source does not hand out encoded is decoded by its feeder, and travels decoded beside the others.
+"""
+
+from __future__ import annotations
+
+import itertools
+import time
+from bisect import bisect_right
+from collections.abc import Iterator
+from operator import attrgetter
+from typing import Any
+
+import numpy as np
+
+from chunkflow.core.encoded_chunks import ALIGNMENT, Packed
+from chunkflow.core.grid import Piece, Region, Shape, permuted, shape_of, shift
+from chunkflow.devices.mover import Mover, Share, grouped, in_parts, one_run
+from chunkflow.devices.protocol import Block, Event, Lane, shaped
+from chunkflow.engine.staged.large_chunks import SplittingFeeders
+from chunkflow.engine.staged.stations import Station
+from chunkflow.engine.transfer import Transfer
+
+
+class Part:
+    """Chunks of a part of a block, which begins at `place`: a box of them, from the one numbered `first` on."""
+
+    __slots__ = ("box", "first", "place", "region", "sides")
+
+    def __init__(self, region: Region, place: Shape, sides: Shape, first: int) -> None:
+        self.region, self.place, self.sides, self.first = region, place, sides, first
+        self.box = [range(s.start // c, -(-s.stop // c)) for s, c in zip(region, sides, strict=True)]
+
+    @property
+    def indices(self) -> Iterator[Shape]:
+        """Each of them, by its index in the array."""
+        return itertools.product(*self.box)
+
+    def chunk(self, index: Shape) -> tuple[Region, Region]:
+        """What of the array is wanted of a chunk, and where in the block that goes."""
+        region = tuple(
+            [
+                slice(max(s.start, i * c), min(s.stop, (i + 1) * c))
+                for s, i, c in zip(self.region, index, self.sides, strict=True)
+            ]
+        )
+        return region, shift(region, [p - s.start for p, s in zip(self.place, self.region, strict=True)])
+
+    def spread(self, decoded: Any, block: Any, order: Shape) -> None:
+        """Put decoded chunks, which lie one after the other in memory order `order`, in their places in the block.
+
+        Whole chunks that are neighbours along every axis go in one copy.
+        """
+        counts, ndim = tuple(map(len, self.box)), len(order)
+        back = sorted(range(ndim), key=order.__getitem__)
+        number = int(np.prod(counts, dtype=np.int64))
+        boxes = decoded[self.first : self.first + number].reshape((*counts, *permuted(self.sides, order)))
+        boxes = boxes.transpose((*range(ndim), *[ndim + axis for axis in back]))
+        for runs in itertools.product(*map(_runs, self.region, self.sides)):
+            which, inner, place = (tuple(one) for one in zip(*runs, strict=True)) if runs else ((), (), ())
+            target = block[(*shift(place, self.place), ...)]
+            sides = [(w.stop - w.start, i.stop - i.start) for w, i in zip(which, inner, strict=True)]
+            target = target.reshape([n for pair in sides for n in pair])  # a view: axes are only cut
+            target = target.transpose((*range(0, 2 * ndim, 2), *range(1, 2 * ndim, 2)))
+            target[...] = boxes[(*which, *inner, ...)]
+
+
+def _runs(side: slice, chunk: int) -> list[tuple[slice, slice, slice]]:
+    """Chunks along one axis of a region, whole ones together: which, what is wanted of each, and where that goes.
+
+    >>> for run in _runs(slice(3, 13), 4):
+    ...     print(*((s.start, s.stop) for s in run))
+    (0, 1) (3, 4) (0, 1)
+    (1, 3) (0, 4) (1, 9)
+    (3, 4) (0, 1) (9, 10)
+    """
+    start, stop = side.start, side.stop
+    marks = {start, -(-start // chunk) * chunk, stop // chunk * chunk, stop}
+    found = []
+    for a, b in itertools.pairwise(sorted(m for m in marks if start <= m <= stop)):
+        first, last = a // chunk, -(-b // chunk)
+        inner = slice(a % chunk, a % chunk + b - a) if last - first == 1 else slice(0, chunk)
+        found.append((slice(first - start // chunk, last - start // chunk), inner, slice(a - start, b - start)))
+    return found
+
+
+class EncodedTransfer(Transfer):
+    """The chunks of a block on their way to a buffer; pieces of it are runs of chunks, by their numbers.
+
+    Of those that the source does not hand out encoded, `plain` has the number, and where in the buffer each lies.
+    """
+
+    __slots__ = ("indices", "operand", "order", "packed", "parts", "plain", "readers", "target")
+
+    indices: list[Shape]
+    parts: list[Part]
+    packed: Packed
+    plain: list[tuple[int, int]]
+    operand: int
+    order: Shape
+    """Memory order of the chunks and of the block."""
+    target: Block
+    readers: list[Event]
+    """Those of the block that was in the target's memory before."""
+
+    def chunk(self, number: int) -> tuple[Region, Region]:
+        """See `Part.chunk`."""
+        which = bisect_right(self.parts, number, key=attrgetter("first")) - 1
+        return self.parts[which].chunk(self.indices[number])
+
+    def read_missed(self, piece: Piece, out: np.ndarray) -> tuple[int, int]:
+        """Read those of a piece's chunks that were not to be had encoded, into `out` behind the others.
+
+        Where in the buffer all of them go, and their bytes.
+        """
+        (numbers,) = piece.region
+        dtype, begin = self.target.array.dtype, numbers.start * self.packed.room
+        at, missed = self.packed.missed(numbers.start, piece.size)
+        for number in missed:
+            at = -(-at // ALIGNMENT) * ALIGNMENT
+            region, _ = self.chunk(number)
+            view = shaped(out[at:], dtype, permuted(shape_of(region), self.order), self.target.inverse)
+            self.store.read(region, view)
+            self.plain.append((number, begin + at))
+            at += view.nbytes
+        return begin, at
+
+
+class EncodedFeeders(SplittingFeeders):
+    """Feeders that also upload chunks as they are stored."""
+
+    def share_packed(self, transfer: EncodedTransfer, group: int) -> Share | None:
+        """What the compiled loops must know to move chunks, so many at once.
+
+        None where there are no such loops, or a chunk fits no slot.
+        """
+        packed = transfer.packed
+        if self.line is None or not packed.number or group * packed.room > self.ring.slot_bytes:
+            return None
+        return Share(grouped(packed.number, group, packed.room), packed, self.device.address(transfer.block.array))
+
+    def _feed(
+        self, number: int, lane: Lane, turns: Iterator[Station], transfer: Transfer, index: int, mover: Mover | None
+    ) -> None:
+        if not isinstance(transfer, EncodedTransfer):
+            super()._feed(number, lane, turns, transfer, index, mover)
+            return
+        slot, piece, most = transfer.slot, transfer.pieces[index], self.ring.slot_bytes
+        assert slot is not None
+        if piece.size * transfer.packed.room <= most:
+            station = self.free(turns)
+            sent = self._read(transfer, piece, station.slot.array)
+            self._send(number, lane, station, transfer, sent, mover)
+        else:
+            room = self.room(number)
+            whole = self._read(transfer, piece, room)
+            start, nbytes = whole.offset or 0, whole.size
+            if mover is not None:
+                self._move(number, turns, transfer, mover, in_parts(start, nbytes, most), room)
+            else:
+                for at in range(0, nbytes, most):
+                    station, sent = self.free(turns), run(start + at, min(nbytes - at, most))
+                    station.slot.array[: sent.size] = room[at : at + sent.size]
+                    self._send(number, lane, station, transfer, sent, None)
+        slot.fillers.add(number)
+
+    def _read(self, transfer: EncodedTransfer, piece: Piece, out: np.ndarray, *, fetched: bool = False) -> Piece:
+        """Read a piece's chunks, or where the loop has fetched them what it missed; what is to be uploaded then."""
+        since = time.perf_counter() if self.trace.timed else 0.0
+        if not fetched:
+            (numbers,) = piece.region
+            transfer.packed.fetch(numbers.start, piece.size, out)
+        start, nbytes = transfer.read_missed(piece, out)
+        if self.trace.timed:
+            self.trace.span("read", since, time.perf_counter(), nbytes)
+        return run(start, nbytes)
+
+    def _resend(self, station: Station, transfer: Transfer, piece: int, mover: Mover, mark: Event) -> None:
+        if not isinstance(transfer, EncodedTransfer):
+            super()._resend(station, transfer, piece, mover, mark)
+            return
+        self.device.host_writes(station.slot.owner)
+        sent = self._read(transfer, transfer.pieces[piece], station.slot.array, fetched=True)
+        station.slot.pin()
+        share = one_run(sent.offset or 0, sent.size, self.device.address(transfer.block.array))
+        mover.send(share, station.number, 0, mark, keep=True)
+
+    def _send(
+        self, number: int, lane: Lane, station: Station, transfer: Transfer, sent: Piece, mover: Mover | None
+    ) -> None:
+        """Upload what is in a slot."""
+        assert transfer.slot is not None
+        station.slot.pin()
+        if mover is not None:
+            share = one_run(sent.offset or 0, sent.size, self.device.address(transfer.block.array))
+            mover.send(share, station.number, 0, transfer.slot.uploaded[number])
+            station.busy = transfer, sent
+        else:
+            station.upload(lane, transfer, sent, None)
+            lane.record(transfer.slot.uploaded[number])
+
+
+def run(start: int, size: int) -> Piece:
+    """A run of something flat: of a buffer's bytes, or of a block's chunks by their numbers."""
+    return Piece((slice(start, start + size),), (size,), size, start)

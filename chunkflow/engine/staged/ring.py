@@ -1,0 +1,150 @@
+"""The way of blocks through a ring of pinned memory, for a device with memory of its own."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from functools import partial
+
+from chunkflow.core.grid import placed, shape_of
+from chunkflow.devices.protocol import Block, Device, Edge, Lane, Latch, Pool
+from chunkflow.engine.staged.device_decode import Unpacker
+from chunkflow.engine.staged.encoded_upload import EncodedFeeders
+from chunkflow.engine.staged.workers import Drainers
+from chunkflow.engine.trace import Trace
+from chunkflow.engine.transfer import Loaded, Result, Transfer, make_slots
+from chunkflow.planner.decode_batch import touched
+from chunkflow.planner.plan import Plan
+from chunkflow.planner.step import Step
+from chunkflow.stores.caches.decoded_chunks import MOST, Lately
+from chunkflow.stores.protocol import Sink, Source, keep_chunks
+
+
+class RingFeeder:
+    """Loads blocks through the pinned ring."""
+
+    def __init__(self, plan: Plan, sources: Sequence[Source], device: Device, pool: Pool, trace: Trace) -> None:
+        assert plan.ring_in is not None
+        self.ahead = plan.ahead
+        self._plan, self._sources, self._device, self._pool = plan, sources, device, pool
+        threads = [1 if i in plan.batches else plan.ring_in.threads for i in range(len(plan.operands))]
+        self._slots = [make_slots(plan, device, pool, i, number) for i, number in enumerate(threads)]
+        for source, spec, operand, cut in zip(sources, plan.operands, plan.op.operands, plan.cuts_in, strict=True):
+            few = spec.chunks is not None and touched(spec, operand, plan.block, plan.op.extents) <= MOST
+            if cut.through or few:  # the next block is of the same ones, if it cuts them
+                keep_chunks(source, Lately())
+        self._unpacker: Unpacker | None = None
+        try:
+            for slot in itertools.chain.from_iterable(self._slots):  # before the function can take what they need
+                slot.fill(pool)
+            if plan.batches:
+                self._unpacker = Unpacker(plan, sources, device, pool, trace)
+            self._crew = EncodedFeeders(device, pool, plan.ring_in, trace, "feed")
+        except BaseException:
+            self._release()
+            raise
+
+    def load(self, step: Step, operand: int, lane: Lane) -> Loaded:
+        """Publish the pieces of an operand's block."""
+        slots = self._slots[operand]
+        slot = slots[step.loads[operand] % len(slots)]
+        region = step.sources[operand]
+        cut, spec = self._plan.cuts_in[operand], self._plan.operands[operand]
+        block = slot.block(cut.order)
+        slot.place(block, spec.dtype, shape_of(region), self._pool)
+        readers, slot.readers, slot.fillers = slot.readers, [], set()
+        if operand in self._plan.batches:
+            assert self._unpacker is not None
+            return self._unpacker.load(step, operand, slot, block, readers, self._crew)
+        transfers = []
+        for part, place in step.parts(operand, self._plan.op.operands[operand]):
+            pieces = places = cut.pieces(part)
+            if part is not region:
+                places = placed(pieces, place, shape_of(region), cut.order)
+            share = self._crew.share(self._sources[operand], part, block, pieces, places)
+            transfer = Transfer(
+                self._sources[operand],
+                tuple([s.start - p for s, p in zip(part, place, strict=True)]),
+                block,
+                self._device.latch(1),
+                readers,
+                slot=slot,
+            )
+            self._crew.publish(transfer, share, places)
+            transfers.append(transfer)
+        return Loaded(block, region, slot, transfers, after=[*readers])
+
+    def finish(self) -> None:
+        """No block follows."""
+        self._crew.finish()
+
+    def close(self) -> None:
+        """Drop what is queued, finish what is on the link, and give threads and memory back."""
+        self._crew.stopping = True
+        try:
+            self._crew.close()
+        finally:
+            self._release()
+
+    def _release(self) -> None:
+        try:
+            if self._unpacker is not None:
+                self._unpacker.close()
+        finally:
+            self._release_slots()
+
+    def _release_slots(self) -> None:
+        for slot in itertools.chain.from_iterable(self._slots):
+            slot.release(self._pool)
+
+
+def _all(stored: Sequence[Latch]) -> None:
+    """Wait until all parts of a result are stored."""
+    for latch in stored:
+        latch.wait(Edge.STORED)
+
+
+class RingDrainer:
+    """Stores results through the pinned ring."""
+
+    def __init__(self, plan: Plan, sinks: Sequence[Sink], device: Device, pool: Pool, trace: Trace) -> None:
+        assert plan.ring_out is not None
+        self._plan, self._sinks, self._device, self._pool = plan, sinks, device, pool
+        self._crew = Drainers(device, pool, plan.ring_out, trace, "drain")
+
+    def store(self, result: Result, lane: Lane) -> None:
+        """Publish the pieces of a result."""
+        assert result.pending is not None
+        result.arrays = result.pending.result()
+        for array in result.arrays:
+            self._pool.adopt(array)
+        if not result.step.stores:
+            result.wait = partial(result.done.synchronize, Edge.STORED)
+            return
+        cuts = [self._plan.cuts_out[i] for i, _ in result.step.stores]
+        parts = [
+            cut.pieces(region) if array.size else ()
+            for cut, (_, region), array in zip(cuts, result.step.stores, result.arrays, strict=True)
+        ]
+        blocks = [Block(array, cut.order, result) for cut, array in zip(cuts, result.arrays, strict=True)]
+        stores = [(self._sinks[i], region) for i, region in result.step.stores]
+        shares = [
+            self._crew.share(sink, region, block, pieces, pieces)
+            for (sink, region), block, pieces in zip(stores, blocks, parts, strict=True)
+        ]
+        stored: list[Latch] = []
+        result.wait = partial(_all, stored)
+        result.blocks += blocks
+        for (sink, region), block, share, pieces in zip(stores, blocks, shares, parts, strict=True):
+            start = tuple([side.start for side in region])
+            transfer = Transfer(sink, start, block, self._device.latch(1), (result.done,), result=result)
+            self._crew.publish(transfer, share, pieces)
+            stored.append(transfer.left)
+
+    def finish(self) -> None:
+        """No result follows."""
+        self._crew.finish()
+
+    def close(self) -> None:
+        """Store what is queued, and give threads and memory back."""
+        self._crew.close()

@@ -1,0 +1,91 @@
+"""What a run tells those who watch it. An observer that fails is dropped and logged, never the run."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any, Literal, Protocol
+
+Stage = Literal["read", "upload", "decode", "compute", "download", "write"]
+STAGES: tuple[Stage, ...] = ("read", "upload", "decode", "compute", "download", "write")
+
+_log = logging.getLogger("chunkflow")
+
+
+class Observer(Protocol):
+    """Callbacks of a run. `span` is called from worker threads, the others from the run's own."""
+
+    wants_spans: bool
+    """Whether `span` is to be called: taking the times costs a little per piece."""
+
+    def started(self, plan: Any, run: Any = None) -> None:
+        """A run begins; `plan` is its `chunkflow.Plan`, `run` the `chunkflow.engine.prepare.Prepared`."""
+
+    def span(self, stage: Stage, start: float, stop: float, nbytes: int) -> None:
+        """A stage was busy from `start` to `stop` (seconds, `time.perf_counter`) moving `nbytes`."""
+
+    def landed(self, nbytes_in: int, nbytes_out: int) -> None:
+        """A block is done: bytes read for it, and bytes of it stored."""
+
+    def noted(self, text: str) -> None:
+        """Something happened that the report should say (a block was halved, for example)."""
+
+    def finished(self, error: BaseException | None, peak: int) -> None:
+        """The run ended, with the error that ended it; `peak` is in bytes of device memory."""
+
+
+class Trace:
+    """Passes each record on to every observer; itself the hub that the engine sees."""
+
+    def __init__(self, observers: Sequence[Observer] = ()) -> None:
+        self._observers = list(observers)
+        self.timed = any(o.wants_spans for o in observers)
+
+    def _tell(self, method: str, *args: Any) -> None:
+        for observer in tuple(self._observers):
+            try:
+                getattr(observer, method)(*args)
+            except Exception:
+                _log.exception("observer %r failed in %s() and is dropped", observer, method)
+                if observer in self._observers:
+                    self._observers.remove(observer)
+
+    def started(self, plan: Any, run: Any = None) -> None:
+        """See `Observer.started`."""
+        self._tell("started", plan, run)
+
+    def span(self, stage: Stage, start: float, stop: float, nbytes: int) -> None:
+        """See `Observer.span`."""
+        self._tell("span", stage, start, stop, nbytes)
+
+    def landed(self, nbytes_in: int, nbytes_out: int) -> None:
+        """See `Observer.landed`."""
+        self._tell("landed", nbytes_in, nbytes_out)
+
+    def noted(self, text: str) -> None:
+        """See `Observer.noted`."""
+        self._tell("noted", text)
+
+    def finished(self, error: BaseException | None, peak: int) -> None:
+        """See `Observer.finished`."""
+        self._tell("finished", error, peak)
+
+
+_active: ContextVar[tuple[Observer, ...]] = ContextVar("chunkflow_observers", default=())
+
+
+def active() -> tuple[Observer, ...]:
+    """Observers that watch every run of the present context."""
+    return _active.get()
+
+
+@contextmanager
+def observing(observer: Observer) -> Iterator[None]:
+    """Let `observer` watch every run inside the block."""
+    token = _active.set((*_active.get(), observer))
+    try:
+        yield
+    finally:
+        _active.reset(token)

@@ -1,0 +1,363 @@
+"""One call of the function on a small real block, to learn what it returns and what it allocates."""
+
+from __future__ import annotations
+
+import math
+import threading
+from bisect import bisect_right
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, cast
+from weakref import WeakKeyDictionary
+
+import numpy as np
+
+from chunkflow.core import grid
+from chunkflow.core.grid import Grid, Region, Shape
+from chunkflow.core.halo import fill
+from chunkflow.core.nest import Blockwise, Operand
+from chunkflow.core.units import format_bytes
+from chunkflow.devices.protocol import Device, Pool
+from chunkflow.engine.block_runner import add_note, check_kind, travels
+from chunkflow.engine.transfer import read_whole
+from chunkflow.errors import BudgetError, ResultError
+from chunkflow.kernels.protocol import Carry, Fold, Kernel, Settled, Several
+from chunkflow.kernels.subnest import Part, placed
+from chunkflow.stores.protocol import Source
+from chunkflow.system import interrupts
+
+SHARED_HOST_BYTES, STAGED_BYTES = 256 << 10, 4 << 20
+"""Bytes of the largest operand's block: enough for rates to show, little beside a run."""
+
+
+LEAST_BYTES = 16 << 10
+"""Below this, what Python's own objects take would pass for the function's need."""
+
+
+TRIALS = 3
+"""Calls on a worker of a cluster, which does other things at the same time."""
+
+
+MOST_KNOWN = 256
+"""Calls that a thread remembers for a device."""
+
+
+class _Known(threading.local):
+    """What calls have shown, and whether one more has shown the same."""
+
+    def __init__(self) -> None:
+        self.calls: WeakKeyDictionary[Device, dict[Hashable, tuple[Calibration, bool]]] = WeakKeyDictionary()
+
+
+_known = _Known()
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """What one call showed.
+
+    Attributes
+    ----------
+    box : tuple of int
+        Sides of the box of the loop nest that was computed.
+    shapes, dtypes : tuple
+        Of each result.
+    is_tuple : bool
+        Whether the function returned a tuple.
+    workspace : float
+        Bytes allocated beyond the results, at the peak, per element of the box. Where a result must be copied
+        before it is stored, the copy is counted.
+    state : tuple of float
+        For each part of the kernel the bytes of what passes from block to block (partial results, a carry), per
+        element of the part's first result.
+    """
+
+    box: Shape
+    shapes: tuple[Shape, ...]
+    dtypes: tuple[np.dtype, ...]
+    is_tuple: bool
+    workspace: float
+    state: tuple[float, ...] = ()
+
+
+def calibrated(
+    kernel: Kernel, nest: Blockwise, sources: Sequence[Source], device: Device, pool: Pool, budget: int, *, even: bool
+) -> Calibration:
+    """`calibrate`, until two calls in a row say the same, where its arrays' layout tells all of a kernel (`Settled`).
+
+    A single one may count what other threads allocate. By thread, since libraries take memory for each. Parts of one
+    size, wherever they lie, are the same.
+    """
+    whole = _whole(kernel)
+    if not _is_settled(whole):
+        return calibrate(kernel, nest, sources, device, pool, budget, even=even)
+    known = _known.calls.setdefault(device, {})
+    layouts = tuple(replace(source.spec, name="", how="") for source in sources)
+    key = (type(kernel), whole, nest.anywhere, layouts, _most_bytes(device, budget), even)
+    if key not in known and len(known) == MOST_KNOWN:
+        known.clear()
+    last, sure = known.get(key, (None, False))
+    if last is None or not sure:
+        seen = calibrate(kernel, nest, sources, device, pool, budget, even=even)
+        known[key] = seen, seen == last
+        return seen
+    return last
+
+
+def _most_bytes(device: Device, budget: int) -> int:
+    """Of the largest operand's block: all that a call takes of a budget, unless memory runs out."""
+    return max(LEAST_BYTES, min(STAGED_BYTES if device.machine.staged else SHARED_HOST_BYTES, budget // 32))
+
+
+def _whole(kernel: Kernel) -> Kernel:
+    """The kernel that one is a part of, or itself."""
+    return kernel.kernel if isinstance(kernel, Part) else kernel
+
+
+def _is_settled(kernel: Kernel) -> bool:
+    return isinstance(kernel, Settled) and kernel.settled
+
+
+def calibrate(
+    kernel: Kernel,
+    nest: Blockwise,
+    sources: Sequence[Source],
+    device: Device,
+    pool: Pool,
+    budget: int,
+    *,
+    even: bool = False,
+    most: int | None = None,
+) -> Calibration:
+    """Call the kernel on the corner of the arrays, or on zeros if it makes no difference: a chunk takes long to decode.
+
+    Parameters
+    ----------
+    most : int, optional
+        Elements of the box at most.
+    even : bool
+        Round the sides down to powers of two, so that a function that resizes its block by a ratio shows it.
+
+    Raises
+    ------
+    BudgetError
+        The function runs out of memory even on one element.
+    Exception
+        Whatever the function raised, with a note that names the region.
+    """
+    itemsize = max([s.spec.dtype.itemsize for s in sources], default=1)
+    target = min(_most_bytes(device, budget) // itemsize, most or 1 << 62)
+    units = [n if a in nest.whole else 1 for a, n in enumerate(nest.extents)]
+    order = tuple(range(len(nest.extents)))
+    caps = _within_chunks(nest, sources, target)
+    least = [max(u, 1) for u in units]
+
+    def box_of(size: int) -> Shape:
+        # The halo of a flat box would outweigh it, and what the function allocates seem little beside them.
+        return _even(caps, least, size) if nest.has_halo else grid.fit(caps, least, order, size)
+
+    while True:
+        sides = box_of(target)
+        while nest.has_halo and nest.volume(sides) > 2 * target and max(sides) > 1:
+            shrunk = box_of(math.prod(sides) // 2)
+            if shrunk == sides:
+                break
+            sides = shrunk
+        if nest.has_halo and nest.volume(sides) * itemsize > max(budget, STAGED_BYTES):
+            needed = nest.volume(sides) * itemsize
+            raise BudgetError(
+                f"a block of {sides} with its halo takes {format_bytes(needed)} and the budget is "
+                f"{format_bytes(budget)} ({budget} bytes): raise budget= well above that, or use a smaller depth",
+                needed=needed,
+                limit=budget,
+            )
+        if even:
+            sides = tuple(n if a in nest.whole else _power_of_two(n) for a, n in enumerate(sides))
+        box = grid.whole(sides)
+        message = ""
+        try:
+            return _measure(kernel, nest, sources, device, pool, box)
+        except BaseException as error:
+            if not device.is_out_of_memory(error):
+                add_note(error, (0,) * len(box), placed(kernel, box))
+                error.add_note("chunkflow: this was the trial call that measures what fn returns and allocates")
+                raise
+            message = str(error)
+        if math.prod(sides) <= math.prod(least):
+            taken = f", of which libraries have taken {format_bytes(device.reserve)}" if device.reserve else ""
+            raise BudgetError(
+                f"fn ran out of memory on a block of {sides} within a budget of {format_bytes(budget)} "
+                f"({budget} bytes{taken}): raise budget= ({message})",
+                limit=budget,
+            )
+        target = math.prod(sides) // 8
+
+
+def _even(extents: Sequence[int], units: Sequence[int], target: int) -> Shape:
+    """Box of at most `target` elements, all its sides as long as one another where extents and units allow it.
+
+    >>> _even((100, 8, 100), (1, 1, 1), 5000), _even((100, 100), (64, 1), 1000)
+    ((25, 8, 25), (64, 15))
+    """
+
+    def sides(n: int) -> Shape:
+        return tuple(min(max(n // u * u, u), e) for u, e in zip(units, extents, strict=True))
+
+    longest = max(extents, default=1)
+    return sides(bisect_right(range(1, longest + 1), target, key=lambda n: math.prod(sides(n))))
+
+
+def _within_chunks(nest: Blockwise, sources: Sequence[Source], target: int) -> Shape:
+    """How far a box may extend along each axis: where there are chunks, no further than one of them, if that will do.
+
+    A box across chunks has all of them decoded.
+    """
+    caps = list(nest.extents)
+    for source, operand in zip(sources, nest.operands, strict=True):
+        for axis, chunk in zip(operand.axes, source.spec.chunks or (), strict=False):
+            if axis is not None and axis not in nest.whole:
+                caps[axis] = min(caps[axis], chunk)
+    return tuple(caps) if math.prod(caps) >= min(target, math.prod(nest.extents)) // 4 else nest.extents
+
+
+def _power_of_two(n: int) -> int:
+    return 1 << (n.bit_length() - 1) if n else 0
+
+
+def _measure(
+    kernel: Kernel, nest: Blockwise, sources: Sequence[Source], device: Device, pool: Pool, box: Region
+) -> Calibration:
+    sides = grid.shape_of(box)
+    with device.attach(), pool.active():
+        read = not _is_settled(_whole(kernel))
+        blocks = [read_block(s, o, device, box, read=read) for s, o in zip(sources, nest.operands, strict=True)]
+        for block, operand in zip(blocks, nest.operands, strict=True):
+            if operand.halo and device.machine.staged:  # as for every block: what the driver takes for it counts
+                pool.measure(partial(_rim, block, operand.region(box), operand))
+        index = (0,) * len(sides)
+        with interrupts.allowed():
+            if isinstance(kernel, Part):
+                seen = _steady([_call(kernel, blocks, nest, sides, index, box, pool) for _ in range(TRIALS)])
+            else:
+                seen = _call(kernel, blocks, nest, sides, index, box, pool)
+        values = seen.values
+        if not values:
+            raise ResultError("fn returned an empty tuple: it must return an array or a tuple of arrays")
+        for i in range(len(values)):
+            check_kind(values[i], device)
+        # At the corner a block lacks part of its halo: what it was, not what others are.
+        size = max([1, math.prod(sides), *(math.prod(grid.shape_of(o.region(box))) for o in nest.operands)])
+        state, copied, first = list(seen.passed), 0, 0
+        for part, number in enumerate(nest.together or (len(values),)):
+            needed = 0
+            for i in range(first, first + number):
+                if device.machine.staged and not travels(values, i, tuple(range(len(values[i].shape)))):
+                    needed += values[i].nbytes
+            if state[part]:  # what is combined is copied once, at the end, and not for every block
+                state[part] += needed
+            else:
+                copied += needed
+            state[part] /= max(values[first].size, 1)
+            first += number
+        workspace = max(seen.temporary, copied) / size
+        return Calibration(
+            sides,
+            tuple(tuple(v.shape) for v in values),
+            tuple(np.dtype(v.dtype) for v in values),
+            seen.is_tuple,
+            workspace,
+            tuple(state) if any(state) else (),
+        )
+
+
+def read_block(source: Source, operand: Operand, device: Device, box: Region, *, read: bool = True) -> Any:
+    """An operand's part of a box, on the device; if it is not `read`, zeros where the array is not in memory."""
+    region = operand.region(box)
+    host = source.view(region) if source.spec.in_memory and not operand.halo else None
+    if host is None:
+        host = np.zeros(grid.shape_of(region), source.spec.dtype)
+        if read:
+            read_whole(source, operand, region, host)
+    return device.to_device(host)
+
+
+def _rim(block: Any, region: Region, operand: Operand) -> None:
+    """Make up a rim, of a block that nobody reads."""
+    fill(np.empty_like(block), region, operand.extents, operand.boundary)
+
+
+@dataclass
+class _Seen:
+    """What a call gave: results, the bytes allocated besides meanwhile, and for each part those that would pass on."""
+
+    values: list[Any]
+    is_tuple: bool
+    temporary: float
+    passed: tuple[float, ...]
+
+
+def _steady(found: Sequence[_Seen]) -> _Seen:
+    """What several calls gave, without what other threads allocated meanwhile, and rounded up.
+
+    So all workers of a cluster, on which much else goes on, cut their partitions into the same blocks.
+
+    >>> _steady([_Seen([], False, 900.0, (8.01,)), _Seen([], False, 33.7, (8.02,))])
+    _Seen(values=[], is_tuple=False, temporary=34.0, passed=(8.5,))
+    """
+    passed = tuple(_rounded(min(each)) for each in zip(*(seen.passed for seen in found), strict=True))
+    return replace(found[0], temporary=_rounded(min(seen.temporary for seen in found)), passed=passed)
+
+
+def _rounded(n: float) -> float:
+    """The next number of five binary digits."""
+    mantissa, exponent = math.frexp(n)
+    return math.ldexp(math.ceil(mantissa * 32), exponent - 5)
+
+
+def _call(
+    kernel: Kernel, blocks: Sequence[Any], nest: Blockwise, sides: Shape, index: Shape, box: Region, pool: Pool
+) -> _Seen:
+    """Call the kernel on one box, and end what it folds."""
+    grid = Grid(nest.extents, sides)
+    if hasattr(kernel, "parts"):
+        several = cast(Several, kernel)
+        empty = [None for part in several.parts if part is not None]
+        (found, stored), peak = pool.measure(lambda: several.step(empty, blocks, nest, grid, index, box))
+        kept = sum(map(_nbytes, found)) + _nbytes(stored)
+        values: list[Any] = []
+        passed = []
+        for part, number in zip(several.parts, nest.together, strict=True):
+            if part is None:
+                values += [stored.pop(0) for _ in range(number)]
+                passed.append(0.0)
+                continue
+            nbytes, value = _nbytes(found[0]), found.pop(0)
+            results, more = pool.measure(partial(part.finish, value, nest, box))
+            passed.append(nbytes + max(more - _nbytes(results), 0.0))
+            values += _results(results)[0]
+            del results, value
+        return _Seen(values, len(values) > 1, max(peak - kept, 0), tuple(passed))
+    if hasattr(kernel, "fold"):
+        fold = cast(Fold, kernel)
+        value, peak = pool.measure(lambda: fold.fold(None, blocks, nest, grid, index, box))
+        state = _nbytes(value)
+        result, more = pool.measure(lambda: fold.finish(value, nest, box))
+        passes = state + max(more - _nbytes(result), 0)
+        return _Seen(*_results(result), max(peak - state, 0), (passes,))
+    if hasattr(kernel, "advance"):
+        carry = cast(Carry, kernel)
+        (result, value), peak = pool.measure(lambda: carry.advance(None, blocks, nest, grid, index, box))
+        state = _nbytes(value)
+        return _Seen(*_results(result), max(peak - _nbytes(result) - state, 0), (state,))
+    result, peak = pool.measure(lambda: kernel(blocks, nest, grid, index, box))
+    return _Seen(*_results(result), max(peak - _nbytes(result), 0), (0.0,) * max(len(nest.together), 1))
+
+
+def _results(value: Any) -> tuple[list[Any], bool]:
+    """Results as a list, and whether they were a tuple."""
+    return (list(value), True) if isinstance(value, tuple) else ([value], False)
+
+
+def _nbytes(passed: Any) -> int:
+    return sum(getattr(a, "nbytes", 0) for a in (passed if isinstance(passed, tuple | list) else (passed,)))

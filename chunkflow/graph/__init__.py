@@ -1,0 +1,1 @@
+"""Expressions: many operations in the fewest passes. It knows no cluster."""

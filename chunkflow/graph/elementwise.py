@@ -1,0 +1,83 @@
+"""Functions of expressions' elements: NumPy's ufuncs, and those of its functions that are much the same."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from chunkflow.engine.prepare import Options
+from chunkflow.errors import UnsupportedError
+from chunkflow.graph.evaluate import learn
+from chunkflow.graph.nodes import Item, Lazy, Op, Request, first_lazy, interned, is_scalar, key_of
+from chunkflow.kernels.declare import declare_map
+
+
+def mapped(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """The expression of a function of each place's elements; a tuple of them where a ufunc gives several.
+
+    Arrays among the keyword arguments are cut as the others are.
+    """
+    return applied(fn, args, kwargs, {})
+
+
+def applied(fn: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], whole: Mapping[str, Any]) -> Any:
+    """The same, with keyword arguments that go to each call as they are: `whole`, arrays too."""
+    kwargs = {key: argument(value) if _is_array(value, fn) else value for key, value in kwargs.items()}
+    named = [key for key, value in kwargs.items() if _is_array(value, fn)]
+    work = _Named(fn, tuple(named)) if named else fn
+    arrays = [argument(a) for a in (*args, *(kwargs[key] for key in named))]
+    first = first_lazy(*arrays)
+    name = getattr(fn, "__name__", type(fn).__name__)
+    if first is None:
+        raise UnsupportedError(f"{name}: none of its arrays is an expression: chunkflow.open makes one of an array")
+    rest = {key: value for key, value in kwargs.items() if key not in named} | dict(whole)
+    request = Request(declare_map(work, rest), arrays, Options(), fn=fn, loose=True)
+    node = interned(key_of(fn, args, {**kwargs, **whole}), lambda: Op(request, name, learn))
+    assert isinstance(node, Op)
+    node.check()
+    number = fn.nout if isinstance(fn, np.ufunc) else 1
+    if number == 1:
+        return type(first)(node)
+    return tuple(type(first)(interned((Item, node, i), lambda i=i: Item(node, i))) for i in range(number))  # type: ignore[misc]
+
+
+@dataclass(frozen=True)
+class _Named:
+    """A function whose last arguments by position go to it by name."""
+
+    fn: Callable[..., Any]
+    names: tuple[str, ...]
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        count = len(args) - len(self.names)
+        return self.fn(*args[:count], **dict(zip(self.names, args[count:], strict=True)), **kwargs)
+
+
+def _is_array(value: Any, fn: Callable[..., Any]) -> bool:
+    """Whether a function's keyword argument is an array, which has an element for each place."""
+    if isinstance(value, type) or is_scalar(value):  # NumPy's types and scalars have a shape and a dtype too
+        return False
+    if isinstance(value, list | tuple):
+        return not isinstance(fn, np.ufunc)  # of which it would be the signature
+    return isinstance(value, Lazy) or (hasattr(value, "shape") and hasattr(value, "dtype"))
+
+
+def argument(value: Any) -> Any:
+    """What an operation gets for an argument: an expression, a scalar, or a source.
+
+    Raises
+    ------
+    UnsupportedError
+        Text, which could be a path: `chunkflow.open` opens it.
+    """
+    if isinstance(value, str | bytes | os.PathLike):
+        raise UnsupportedError(f"{value!r} is no number and no array: chunkflow.open opens what lies under a path")
+    if isinstance(value, Lazy) or is_scalar(value):
+        return value
+    if isinstance(value, Sequence):
+        value = np.asarray(value)
+    return value[()] if isinstance(value, np.ndarray) and value.ndim == 0 else value

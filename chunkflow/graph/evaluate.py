@@ -1,0 +1,411 @@
+"""From expressions to passes and results: what is computed together, what is stored in between, in what order.
+
+Nodes whose inputs are there are computed together where they have the same nest and read a source in common: then
+that is read once. What another operation needs whole (a sum, a product, a sorted order) is stored first, in
+memory if it is small, and otherwise in a temporary file.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing
+from contextvars import ContextVar
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+
+from chunkflow import devices
+from chunkflow.core import grid
+from chunkflow.core.grid import Grid
+from chunkflow.core.spec import ArraySpec
+from chunkflow.core.units import parse_bytes
+from chunkflow.engine.budget import borrow
+from chunkflow.engine.prepare import Options, check_overlap, prepared
+from chunkflow.engine.run import launched
+from chunkflow.engine.trace import Trace
+from chunkflow.errors import ArgumentError, BudgetError
+from chunkflow.graph.fusion import (
+    Lacking,
+    MustBeStoredError,
+    Pass,
+    fed,
+    fused,
+    nest_of,
+    source_of,
+    sources_of,
+    unstored,
+)
+from chunkflow.graph.nodes import Item, Later, Lazy, Node, Op
+from chunkflow.graph.outputs import Place, check_clear, check_parts, check_whole, places_of
+from chunkflow.planner.plan import Plan
+from chunkflow.stores import open_source
+from chunkflow.system import host, interrupts
+
+SHARE, LEAST = 16, 64 << 10
+"""What is stored in between stays in memory if it takes no more than one part in so many of what is free, and of the
+budget where that is of the host's memory too; or no more than so many bytes."""
+
+
+_around: ContextVar[Mapping[Node, Any]] = ContextVar("chunkflow_around", default=MappingProxyType({}))
+"""What the evaluation has stored of which this one is a part."""
+
+
+MANY, BUSY = 64, 0.3
+"""Number of blocks, and the share of a predicted time that it may cost, before fewer results in a pass are tried."""
+
+
+@dataclass
+class Evaluation:
+    """The passes of some nodes.
+
+    Attributes
+    ----------
+    options : Options
+        Budget and device of every pass; and of the nodes that are asked for, `overwrite`, `dtype` and `chunks`.
+    stored : dict
+        Where the nodes are that have been computed.
+    """
+
+    options: Options
+    watch: Trace = field(default_factory=lambda: Trace([]))
+    stored: dict[Node, Any] = field(default_factory=lambda: dict(_around.get()))
+    _needs: dict[Node, frozenset[Node]] = field(default_factory=dict)
+
+    def run(self, wanted: Mapping[Node, Any], stack: ExitStack) -> dict[Node, Any]:
+        """Compute nodes; `wanted` says where each goes. Temporary files live as long as `stack`.
+
+        Raises
+        ------
+        ArgumentError
+            An output overlaps another one, or a source that a later pass reads.
+        """
+        self._check(wanted)
+        folder: list[Path] = []
+        numbers = itertools.count()
+        room = _room(self.options)
+
+        def place(node: Node) -> Any:
+            if node in wanted:
+                return wanted[node]
+            if (isinstance(node, Op) and len(node.specs) > 1) or node.spec.nbytes <= room:
+                return None
+            if not folder:
+                made = stack.enter_context(tempfile.TemporaryDirectory(prefix="chunkflow-", ignore_cleanup_errors=True))
+                folder.append(Path(made))
+            return str(folder[0] / f"{next(numbers)}.npy")
+
+        given = set(self.stored)
+        for group, wanting in self.groups(list(wanted)):
+            self._compute(group, wanted, place)
+            for node in set(self.stored) - given - wanting - set(wanted):
+                old = self.stored.pop(node)  # nobody needs it any more
+                if isinstance(old, np.memmap):
+                    Path(str(old.filename)).write_bytes(b"")
+        return {node: self.stored[node] for node in wanted}
+
+    def _check(self, wanted: Mapping[Node, Any]) -> None:
+        """Refuse outputs that cannot be written, or that a later pass, or another output, is in the way of."""
+        places = places_of(wanted, overwrite=self.options.overwrite)
+        written: dict[Node, Place] = {}
+        # From here both start with the same stored: what one finds to be needed, the other need not find again.
+        imagined = Evaluation(self.options, stored=dict(self.stored), _needs=self._needs)
+        for group, wanting in imagined.groups(list(wanted), imagine=True):
+            check_clear(written.values(), group)
+            if len(places) > 1 and any(node in places for node in group):  # one alone is refused in time by its pass
+                imagined._check_pass(group, places, wanted)
+            written |= {node: places[node] for node in group if node in places}
+            check_whole({node: places[node] for node in group if node in places and node in wanting})
+
+    def _check_pass(self, group: Sequence[Node], places: Mapping[Node, Place], wanted: Mapping[Node, Any]) -> None:
+        """Refuse outputs that lie where their own pass reads, unless it works in place, and in one go."""
+        made = self._pass(group, self.stored)
+        if made is None:  # several passes
+            check_clear([places[node] for node in group], group, self.stored)
+            return
+        numbers = itertools.accumulate(map(_results, group), initial=0)
+        targets = {number: places[node].target for number, node in zip(numbers, group, strict=False) if node in places}
+        with ExitStack() as stack:
+            sources = [stack.enter_context(closing(open_source(source))) for source in made.sources]
+            check_overlap(made.declared, sources, targets)
+            held = {source.footprint for source in sources} - {None}
+        if len(group) > 1 and not held.isdisjoint(target.footprint for target in targets.values()):
+            check_parts(self._parts(group, wanted), places)
+
+    def plans(self, wanted: Mapping[Node, Any]) -> list[tuple[tuple[str, ...], Plan | str]]:
+        """What `run` would do: for each pass the names of its results, and its plan.
+
+        What is stored in between is made up, of the right shape and dtype: it is not there yet.
+        """
+        found: list[tuple[tuple[str, ...], Plan | str]] = []
+        for group, _ in self.groups(list(wanted), imagine=True):
+            for part in self._parts(group, wanted):
+                plan = "several passes of its own" if isinstance(part[0], Later) else self._plan(part, wanted)
+                found.append((tuple(node.name for node in part), plan))
+        return found
+
+    def groups(self, wanted: Sequence[Node], *, imagine: bool = False) -> Iterator[tuple[list[Node], set[Node]]]:
+        """Nodes that are computed together, in an order in which each one's inputs are there; what later ones need.
+
+        Whoever asks for the next has stored these, unless it is to be `imagined`: then they are made up.
+        """
+        todo: dict[Node, None] = {}
+        stack = list(reversed(wanted))
+        while stack:
+            node = stack.pop()
+            if node not in todo and node not in self.stored:
+                todo[node] = None
+                stack += self._needed(node)
+        done: set[Node] = set(self.stored)
+        while todo:
+            ready = [node for node in todo if self._needed(node) <= done]
+            assert ready, "expressions have no cycles"
+            done |= set(ready)
+            for group in self._together(ready):
+                for node in group:
+                    del todo[node]
+                yield group, {needed for node in todo for needed in self._needed(node)}
+                if imagine:
+                    self.stored.update(made_up(group))
+
+    def _together(self, nodes: Sequence[Node]) -> list[list[Node]]:
+        """Nodes by the nest that they have in common, as far as they read the same."""
+        found: list[tuple[Any, set[Any], list[Node]]] = []
+        for node in nodes:
+            if isinstance(node, Later) or (isinstance(node, Op) and not (node.aligned or node.folds)):
+                found.append((None, set(), [node]))
+                continue
+            extents, reads = nest_of(node, self.stored), sources_of(node, self.stored)
+            joined = [entry for entry in found if entry[0] == extents and entry[1] & reads]
+            members = [member for _, _, some in joined for member in some]
+            for _, more, _ in joined:
+                reads |= more
+            found = [entry for entry in found if entry not in joined]
+            found.append((extents, reads, [*members, node]))
+        return [members for _, _, members in found]
+
+    def _needed(self, node: Node) -> frozenset[Node]:
+        """Nodes that must be stored before this one can be computed."""
+        if node not in self._needs:
+            stored = dict(self.stored)
+            needed: set[Node] = set()
+
+            def lacking(missing: Node) -> None:
+                if isinstance(missing, Item) and not missing.op.aligned:
+                    missing = missing.op
+                needed.add(missing)
+                stored.update(made_up([missing]))
+
+            while True:
+                try:
+                    self._pass([node], stored, lacking)
+                    break
+                except MustBeStoredError as error:
+                    lacking(error.node)
+            self._needs[node] = frozenset(needed)
+        return self._needs[node]
+
+    @staticmethod
+    def _pass(group: Sequence[Node], stored: Mapping[Node, Any], lacking: Lacking | None = None) -> Pass | None:
+        node = group[0]
+        if isinstance(node, Later):
+            for child in node.inputs:
+                if source_of(child, stored) is None:
+                    if not node.streams:
+                        raise MustBeStoredError(unstored([child], stored))
+                    fused([child], stored, lacking)  # it is computed in each of the passes, and what it needs but once
+            return None
+        if isinstance(node, Op) and not (node.aligned or node.folds):
+            return fed(node, stored, lacking)
+        return fused(group, stored, lacking)
+
+    def _parts(self, group: Sequence[Node], wanted: Mapping[Node, Any]) -> list[Sequence[Node]]:
+        """A group, or as much of it as fits the budget at a time, and is not faster in several passes.
+
+        Raises
+        ------
+        BudgetError
+            A node alone does not fit; it names the smallest budget for all of them.
+        """
+        if len(group) == 1:
+            return [group]
+        halves = group[: len(group) // 2], group[len(group) // 2 :]
+        try:
+            whole = self._plan(group, wanted)
+            if not _is_busy(whole):
+                return [group]
+            parts = [part for half in halves for part in self._parts(half, wanted)]
+            seconds = sum(self._plan(part, wanted).estimate.seconds for part in parts)
+            return [group] if whole.estimate.seconds <= seconds else parts
+        except BudgetError:
+            errors, parts = [], []
+            for half in halves:
+                try:
+                    parts += self._parts(half, wanted)
+                    for part in parts[-1:]:
+                        self._plan(part, wanted)
+                except BudgetError as error:
+                    errors.append(error)
+            if errors:
+                raise max(errors, key=lambda error: error.smallest or error.needed or 0) from None
+            return parts
+
+    def _compute(self, group: Sequence[Node], wanted: Mapping[Node, Any], place: Callable[[Node], Any]) -> None:
+        """Compute a group, in as many passes as it takes."""
+        if isinstance(group[0], Later):
+            self._run(group[0], place)
+            return
+        try:
+            if self._launch(group, place, busy=len(group) > 1):
+                return
+        except BudgetError:
+            if len(group) == 1:
+                raise
+        parts = self._parts(group, wanted)
+        mine = {node: wanted[node] for node in group if node in wanted}
+        check_parts(parts, places_of(mine, overwrite=self.options.overwrite))
+        for part in parts:
+            self._launch(part, place)
+
+    def _run(self, node: Later, place: Callable[[Node], Any]) -> None:
+        """Compute what takes several passes of its own."""
+        arrays = [Lazy(c) if (s := source_of(c, self.stored)) is None else s for c in node.inputs]
+        options = {"budget": self.options.budget, "device": self.options.device}
+        out = place(node)
+        given = {} if out is None else {"out": out, "overwrite": self.options.overwrite}
+        token = _around.set(self.stored)
+        try:
+            self.stored[node] = _array(node.run(*arrays, **options, **given))
+        finally:
+            _around.reset(token)
+
+    def _launch(self, group: Sequence[Node], place: Callable[[Node], Any], *, busy: bool = False) -> bool:
+        """Run a pass; not if it is said to be one that `busy` blocks make slow, and is."""
+        made = self._pass(group, self.stored)
+        assert made is not None
+        with interrupts.deferred(), self._prepared(made, [place(member) for member in group]) as run:
+            if busy and _is_busy(run.plan):
+                return False
+            left = list(launched(run, self.watch))
+        for member in group:
+            number = len(left) if len(group) == 1 else _results(member)
+            some, left = left[:number], left[number:]
+            self.stored[member] = some[0] if number == 1 else tuple(some)
+        return True
+
+    def _plan(self, group: Sequence[Node], wanted: Mapping[Node, Any]) -> Plan:
+        made = self._pass(group, self.stored)
+        assert made is not None
+        with interrupts.deferred(), self._prepared(made, [wanted.get(node) for node in group]) as run:
+            plan: Plan = run.plan
+        return plan
+
+    def _prepared(self, made: Pass, outs: Sequence[Any]) -> Any:
+        """The pass, with its results' places."""
+        node = made.nodes[0]
+        alone = len(made.nodes) == 1
+        options = replace(self.options, out=None, dtype=None, chunks=None, workspace=None)
+        if alone and isinstance(node, Op):
+            own = node.request.options
+            options = replace(options, chunks=own.chunks, workspace=own.workspace)
+            if not (node.aligned or node.folds):  # in a program the dtypes are its own affair
+                options = replace(options, dtype=own.dtype)
+        if alone and self.options.chunks is not None:
+            options = replace(options, chunks=self.options.chunks)
+        if any(out is not None for out in outs):
+            number = sum(map(_results, made.nodes))
+            if number != len(outs):
+                raise ArgumentError(f"{node.name} gives several arrays: give a tuple of outputs, one for each")
+            options = replace(options, out=outs[0] if alone else tuple(outs))
+        return prepared(lambda specs, args: made.declared, made.sources, options)
+
+
+def _results(node: Node) -> int:
+    """How many results a node has in a pass."""
+    return len(node.specs) if isinstance(node, Op) and node.folds else 1
+
+
+def _is_busy(plan: Plan) -> bool:
+    """Whether a plan's blocks are so many that fewer results in a pass may be faster."""
+    blocks = len(plan.grid)
+    return blocks > MANY and blocks * plan.machine.overhead > BUSY * plan.estimate.seconds
+
+
+def _array(result: Any) -> Any:
+    """A result as a source: what has no dimensions would pass for a scalar argument."""
+    return np.asarray(result) if isinstance(result, np.generic) else result
+
+
+def made_up(nodes: Sequence[Node]) -> dict[Node, Any]:
+    """Sources in place of what is not there yet: ones, of no memory."""
+
+    def ones(spec: ArraySpec) -> Any:
+        return np.broadcast_to(np.ones((), spec.dtype), spec.shape)
+
+    return {
+        node: tuple(map(ones, node.specs)) if isinstance(node, Op) and len(node.specs) > 1 else ones(node.spec)
+        for node in nodes
+    }
+
+
+def _room(options: Options) -> int:
+    """Bytes of a result that stays in the host's memory until it is read again."""
+    device, free = devices.resolve(options.device), host.available_memory()
+    limits = [] if free is None else [free]
+    if not device.machine.staged:
+        budget, _, cap = borrow(options.budget)
+        limits += [budget.limit_on(device), *([] if cap is None else [parse_bytes(cap, whole=device.free_memory())])]
+    return max(LEAST, min(limits, default=1 << 62) // SHARE)
+
+
+# -- What an operation gives ------------------------------------------------------------------------------------------
+
+
+def learn(op: Op) -> tuple[ArraySpec, ...]:
+    """Specs of an operation's results: from what it says, from a call on made-up elements, or on real ones.
+
+    Functions of the user's own are never called on what is made up.
+    """
+    declared, options = op.declared, op.request.options
+    dtype = options.dtype
+    if dtype is not None and options.chunks is None and None not in declared.axes and not declared.each:
+        shape = tuple(declared.nest.extents[a] for a in declared.axes if a is not None)
+        dtypes = dtype if isinstance(dtype, tuple) else (dtype,)
+        return tuple(ArraySpec(op.name, shape, np.dtype(d)) for d in dtypes)
+    if op.request.is_known:
+        return _imagined(op)
+    evaluation = Evaluation(Options())
+    evaluation.stored.update({node: made_up([node])[node] for node in evaluation._needed(op)})
+    return evaluation._plan([op], {}).outputs
+
+
+def _imagined(op: Op) -> tuple[ArraySpec, ...]:
+    """Specs of the results of one of our own operations, from a block of ones."""
+    declared = op.declared
+    nest = declared.nest
+    flat = getattr(declared.kernel, "flat", False)  # then whole axes say no more than their number of elements
+    sides = tuple(n if a in nest.whole and not flat else min(n, 1) for a, n in enumerate(nest.extents))
+    box = grid.whole(sides)
+    blocks = [
+        np.ones(grid.shape_of(operand.region(box)), node.spec.dtype)
+        for node, operand in zip(op.inputs, nest.operands, strict=True)
+    ]
+    assert declared.kernel is not None
+    with np.errstate(all="ignore"):
+        values = declared.kernel(blocks, nest, Grid(nest.extents, sides), (0,) * len(box), box)
+    dtype = op.request.options.dtype
+    found = []
+    for i, value in enumerate(values if isinstance(values, tuple) else (values,)):
+        value = np.asarray(value)
+        axes = declared.axes_of(i)
+        shape = tuple(
+            n if a is None else n * nest.extents[a] // max(sides[a], 1) for a, n in zip(axes, value.shape, strict=True)
+        )
+        shape = (math.prod(nest.extents),) if flat else shape
+        found.append(ArraySpec(op.name, shape, value.dtype if dtype is None else np.dtype(dtype)))
+    return tuple(found)

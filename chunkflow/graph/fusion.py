@@ -1,0 +1,392 @@
+"""From nodes to one pass: the program that computes them, and the sources that it reads.
+
+Pure: reads no data. Operations whose results need only their own place's neighbourhood are computed in the pass
+that needs them, so each source is an operand once, however many results it goes into.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from chunkflow.core.grid import Shape
+from chunkflow.core.nest import Blockwise, Operand
+from chunkflow.errors import ChunkflowError
+from chunkflow.graph.nodes import Item, Leaf, Node, Op, Seen
+from chunkflow.kernels.declare import Declared
+from chunkflow.kernels.fusion.program import (
+    Axes,
+    Call,
+    Emit,
+    Feeding,
+    FeedingCarry,
+    FeedingFold,
+    Folding,
+    Fused,
+    Instruction,
+    Load,
+    Pick,
+    Window,
+)
+
+Sources = Mapping[Node, Any]
+"""For nodes that are stored, where."""
+
+
+Lacking = Callable[[Node], None]
+"""Is told of a node that must be stored first, and says in the sources where it would be."""
+
+
+class MustBeStoredError(ChunkflowError):
+    """What feeds an operation has to be stored first: `node` is it."""
+
+    def __init__(self, node: Node) -> None:
+        super().__init__(f"{node.name} is to be stored")
+        self.node = node
+
+
+@dataclass(frozen=True)
+class Pass:
+    """Nodes that are computed in one pass: what it declares, and the sources that it reads.
+
+    `origins` tell these from any others; they are known of a program of operations that are free to be cut.
+    """
+
+    nodes: tuple[Node, ...]
+    declared: Declared
+    sources: tuple[Any, ...]
+    origins: tuple[Any, ...] = ()
+
+
+def fused(nodes: Sequence[Node], stored: Sources, lacking: Lacking | None = None) -> Pass:
+    """The pass that computes some nodes of one nest.
+
+    With `lacking` all that must be stored first is found at once; the pass is none to run then.
+
+    Raises
+    ------
+    MustBeStoredError
+        A node that one of them needs must be stored first.
+    """
+    extents = nest_of(nodes[0], stored)
+    program = _Program(extents, stored, lacking)
+    parts: list[Folding | None] = []
+    each: list[Axes] = []
+    together: list[int] = []
+    copies: list[float] = []
+    every = tuple(range(len(extents)))
+    for node in nodes:
+        if isinstance(node, Op) and node.folds:
+            declared = node.declared
+            dtype = node.request.options.dtype
+            assert isinstance(declared.copies, float)
+            registers = [
+                program.compute(child, operand.axes, 0)
+                for child, operand in zip(node.inputs, declared.nest.operands, strict=True)
+            ]
+            program.add(Emit(len(parts), tuple(registers)))
+            parts.append(Folding(declared.kernel, declared.nest, None if dtype is None else np.dtype(dtype)))
+            number = len(node.specs)
+            each += [declared.axes_of(i) for i in range(number)]
+            together.append(number)
+            copies.append(declared.copies)
+        else:
+            program.add(Emit(len(parts), (program.compute(node, every, 0),)))
+            parts.append(None)
+            each.append(every)
+            together.append(1)
+            copies.append(0.0)
+    nest = Blockwise(extents, program.operands(), (), together=tuple(together))
+    kernel = Fused(_freeing(program.code), tuple(program.windows), tuple(parts))
+    declared = Declared(nest, kernel, each[0], tiles=program.calls, copies=tuple(copies), each=tuple(each))
+    return Pass(tuple(nodes), declared, tuple(program.sources), tuple(origin for origin, _ in program._numbers))
+
+
+def joined(several: Sequence[Declared]) -> Declared:
+    """Passes of `fused` as one, where they read the same operands: what is called in several of them is called once."""
+    if len(several) == 1:
+        return several[0]
+    code: list[Instruction] = []
+    windows: dict[Window, int] = {}
+    known: dict[Any, int] = {}
+    parts: list[Folding | None] = []
+    for declared in several:
+        kernel = declared.kernel
+        assert isinstance(kernel, Fused)
+        window = [windows.setdefault(w, len(windows)) for w in kernel.windows]
+        at: list[int] = []
+        for old, _ in kernel.program:
+            new, key = _moved(old, at, window, len(parts))
+            if known.setdefault(key, len(code)) == len(code):
+                code.append(new)
+            at.append(known[key])
+        parts += kernel.parts
+    each = tuple(axes for declared in several for axes in declared.each)
+    copies = tuple(c for declared in several if isinstance(declared.copies, tuple) for c in declared.copies)
+    nest = replace(several[0].nest, together=tuple(n for declared in several for n in declared.nest.together))
+    whole = Fused(_freeing(code), tuple(windows), tuple(parts))
+    return Declared(nest, whole, each[0], tiles=any(d.tiles for d in several), copies=copies, each=each)
+
+
+def _moved(old: Instruction, at: Sequence[int], window: Sequence[int], part: int) -> tuple[Instruction, Any]:
+    """An instruction in another program, where registers, windows and parts have other numbers; and what it does."""
+    if isinstance(old, Load):
+        load = replace(old, window=window[old.window])
+        return load, load
+    if isinstance(old, Call):
+        inputs = tuple((at[register], window[w]) for register, w in old.inputs)
+        call = replace(old, inputs=inputs, window=window[old.window])
+        return call, (call.token, call.axes, call.window)
+    if isinstance(old, Pick):
+        pick = replace(old, register=at[old.register])
+        return pick, pick
+    assert isinstance(old, Emit)
+    emit = Emit(part + old.part, tuple(at[register] for register in old.registers))
+    return emit, emit
+
+
+def _freeing(code: Sequence[Instruction]) -> tuple[tuple[Instruction, tuple[int, ...]], ...]:
+    """A program, with the registers that are free after each instruction."""
+    last: dict[int, int] = {}
+    for number, instruction in enumerate(code):
+        last[number] = number
+        if isinstance(instruction, Call):
+            used: Sequence[int] = [register for register, _ in instruction.inputs]
+        elif isinstance(instruction, Pick):
+            used = [instruction.register]
+        else:
+            used = instruction.registers if isinstance(instruction, Emit) else ()
+        last.update(dict.fromkeys(used, number))
+    spent: list[list[int]] = [[] for _ in code]
+    for register, number in last.items():
+        spent[number].append(register)
+    return tuple((instruction, tuple(old)) for instruction, old in zip(code, spent, strict=True))
+
+
+def fed(node: Op, stored: Sources, lacking: Lacking | None = None) -> Pass:
+    """The pass of an operation that has to be alone, with what feeds it; `lacking` as for `fused`."""
+    declared = node.declared
+    if all(source_of(child, stored) is not None for child in node.inputs):
+        return Pass((node,), declared, tuple(source_of(child, stored) for child in node.inputs))
+    if not node.conforms or type(declared.nest) is not Blockwise or any(o.halo for o in declared.nest.operands):
+        raise MustBeStoredError(unstored(node.inputs, stored))
+    program = _Program(declared.nest.extents, stored, lacking)
+    for i, (child, operand) in enumerate(zip(node.inputs, declared.nest.operands, strict=True)):
+        program.add(Emit(i, (program.compute(child, operand.axes, 0),)))
+    feeds = Fused(_freeing(program.code), tuple(program.windows), (None,) * len(node.inputs))
+    own = declared.kernel
+    kind = FeedingFold if hasattr(own, "fold") else FeedingCarry if hasattr(own, "advance") else Feeding
+    nest = replace(declared.nest, operands=program.operands())
+    kernel = kind(feeds, own, declared.nest)
+    return Pass((node,), replace(declared, nest=nest, kernel=kernel, tiles=False), tuple(program.sources))
+
+
+def nest_of(node: Node, stored: Sources) -> Shape:
+    """Extents of the nest in which a node is computed."""
+    if isinstance(node, Op) and (node.folds or not node.aligned):
+        return node.declared.nest.extents
+    return node.shape
+
+
+def sources_of(node: Node, stored: Sources) -> set[Any]:
+    """What a node's pass would read."""
+    found, stack, seen = set(), [node], set()
+    while stack:
+        this = stack.pop()
+        if this in seen:
+            continue
+        seen.add(this)
+        if this is not node and source_of(this, stored) is not None:
+            found.add(_identity(this))
+        else:
+            stack += this.inputs
+            if not this.inputs:
+                found.add(_identity(this))
+    return found
+
+
+def source_of(node: Node, stored: Sources) -> Any:
+    """Where a node's elements are, if they are stored."""
+    if node in stored:
+        return stored[node]
+    if isinstance(node, Leaf):
+        return node.source
+    if isinstance(node, Item) and node.op in stored:
+        return stored[node.op][node.item]
+    if isinstance(node, Seen):
+        below = [source_of(child, stored) for child in node.inputs]
+        return None if any(source is None for source in below) else node.on(below)
+    return None
+
+
+def unstored(nodes: Sequence[Node], stored: Sources) -> Node:
+    """The first of some nodes that is to be stored; a view is stored when what it shows is."""
+    node = next(node for node in nodes if source_of(node, stored) is None)
+    return unstored(node.inputs, stored) if isinstance(node, Seen) else node
+
+
+def _identity(node: Node) -> Any:
+    return node.key if isinstance(node, Leaf) else node
+
+
+_Wanted = tuple[Node, Axes, int]
+"""A node's value, the axes that its dimensions follow, and the window in which it is wanted."""
+
+
+@dataclass
+class _Program:
+    """Instructions in the order in which they are added."""
+
+    extents: Shape
+    stored: Sources
+    lacking: Lacking | None = None
+    code: list[Instruction] = field(default_factory=list)
+    windows: list[Window] = field(default_factory=list)
+    sources: list[Any] = field(default_factory=list)
+    calls: bool = False
+    _grown: dict[Window, int] = field(default_factory=dict)
+    _known: dict[Any, int] = field(default_factory=dict)
+    _numbers: dict[Any, int] = field(default_factory=dict)
+    _reads: list[tuple[Axes, Shape, list[list[int]], list[bool]]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        nothing = ((0, 0),) * len(self.extents)
+        self.windows.append(Window(nothing, nothing))
+
+    def add(self, instruction: Instruction) -> int:
+        """Number of the register of a new instruction."""
+        self.code.append(instruction)
+        self.calls = self.calls or isinstance(instruction, Call)
+        return len(self.code) - 1
+
+    def compute(self, node: Node, axes: Axes, window: int) -> int:
+        """Register of a node's value, whose dimensions follow `axes`, in a window."""
+        wanted: _Wanted = (node, axes, window)
+        stack: list[tuple[_Wanted, list[_Wanted] | None]] = [(wanted, None)]
+        while stack:  # deep expressions would be too deep for recursion
+            this, below = stack.pop()
+            if this in self._known:
+                continue
+            if below is not None or not (below := self._sought(this)):
+                self._known[this] = self._emit(this, below)
+            else:
+                stack.append((this, below))
+                stack += [(child, None) for child in reversed(below)]
+        return self._known[wanted]
+
+    def _sought(self, wanted: _Wanted) -> list[_Wanted]:
+        """What a node's value needs, when all that must be stored first is said to be."""
+        while True:
+            try:
+                return self._below(*wanted)
+            except MustBeStoredError as error:
+                if self.lacking is None:
+                    raise
+                self.lacking(error.node)
+
+    def _below(self, node: Node, axes: Axes, window: int) -> list[_Wanted]:
+        """What a node's value needs: nodes, the axes that they follow, and windows."""
+        if source_of(node, self.stored) is not None:
+            return []
+        if isinstance(node, Item) and node.op.aligned:
+            try:
+                self._below(node.op, axes, window)
+            except MustBeStoredError as error:
+                raise MustBeStoredError(node if error.node is node.op else error.node) from None
+            return [(node.op, axes, window)]
+        if isinstance(node, Seen):
+            raise MustBeStoredError(unstored(node.inputs, self.stored))
+        if not isinstance(node, Op) or not node.aligned:
+            raise MustBeStoredError(node)
+        found = []
+        follows = self._follows(node, axes)
+        for child, operand in zip(node.inputs, node.declared.nest.operands, strict=True):
+            below = tuple(None if a is None else follows[a] for a in operand.axes)
+            found.append((child, below, self._window(node, operand, below, window)))
+        return found
+
+    @staticmethod
+    def _follows(node: Op, axes: Axes) -> Axes:
+        """For each axis of a node's nest that of the program's."""
+        follows: list[int | None] = [None] * len(axes)
+        for own, axis in zip(node.declared.axes, axes, strict=True):
+            assert own is not None
+            follows[own] = axis
+        return tuple(follows)
+
+    def _window(self, node: Op, operand: Operand, axes: Axes, window: int) -> int:
+        """The window in which an operand of a node is needed."""
+        if not operand.halo:
+            return window
+        now = self.windows[window]
+        clipped, wrapped = list(now.clipped), list(now.wrapped)
+        for axis, halo, kind in zip(axes, operand.halo, operand.boundary, strict=True):
+            periodic = kind == "periodic"
+            if axis is None:
+                if any(halo) and periodic:
+                    raise MustBeStoredError(node)
+                continue
+            if any(wrapped[axis]) and not periodic:
+                raise MustBeStoredError(node)  # beyond the edge its values are not those of the other side
+            sides = wrapped if periodic else clipped
+            sides[axis] = sides[axis][0] + halo[0], sides[axis][1] + halo[1]
+            if any(wrapped[axis]) and max(Window(tuple(clipped), tuple(wrapped)).halos[axis]) > self.extents[axis]:
+                raise MustBeStoredError(node)
+        grown = Window(tuple(clipped), tuple(wrapped))
+        if grown == now:
+            return window
+        if grown not in self._grown:
+            self._grown[grown] = len(self.windows)
+            self.windows.append(grown)
+        return self._grown[grown]
+
+    def _emit(self, wanted: _Wanted, below: Sequence[_Wanted]) -> int:
+        node, axes, window = wanted
+        if source_of(node, self.stored) is not None:
+            return self.add(Load(self._operand(node, axes, window), axes, window))
+        registers = [self._known[child] for child in below]
+        if isinstance(node, Item):
+            return self.add(Pick(registers[0], node.item))
+        assert isinstance(node, Op)
+        declared, dtype = node.declared, node.request.options.dtype
+        if dtype is not None:
+            dtype = tuple(map(np.dtype, dtype)) if isinstance(dtype, tuple) else np.dtype(dtype)
+        inputs = tuple((register, child[2]) for register, child in zip(registers, below, strict=True))
+        lies = tuple(a for a in declared.axes if a is not None)
+        foreign = not node.request.is_known
+        follows = self._follows(node, axes)
+        return self.add(Call(declared.kernel, declared.nest, follows, inputs, window, lies, dtype, foreign, node.token))
+
+    def _operand(self, node: Node, axes: Axes, window: int) -> int:
+        """Number of the operand that a source is, in these axes and at least this window."""
+        # Where it is periodic for one and not for another, blocks hold what wraps around for both.
+        key = (_identity(node), axes)
+        if key not in self._numbers:
+            self._numbers[key] = len(self.sources)
+            self.sources.append(source_of(node, self.stored))
+            self._reads.append((axes, node.shape, [[0, 0] for _ in axes], [False] * len(axes)))
+        number = self._numbers[key]
+        _, _, halo, wraps = self._reads[number]
+        for dim, axis in enumerate(axes):
+            if axis is not None:
+                for end in (0, 1):
+                    halo[dim][end] = max(halo[dim][end], self.windows[window].halos[axis][end])
+                wraps[dim] = wraps[dim] or any(self.windows[window].wrapped[axis])
+        return number
+
+    def operands(self) -> tuple[Operand, ...]:
+        """The operands, with the halos that windows ask for."""
+        found = []
+        for axes, shape, halo, wraps in self._reads:
+            if any(map(any, halo)):
+                kinds = tuple("periodic" if w else "none" for w in wraps)
+                # What is clipped for one may be grown by more than wraps around for another: all of it is enough.
+                most = [n if w else max(sides) for sides, n, w in zip(halo, shape, wraps, strict=True)]
+                sums = tuple((min(b, n), min(a, n)) for (b, a), n in zip(halo, most, strict=True))
+                found.append(Operand(axes, sums, shape, kinds))
+            else:
+                found.append(Operand(axes))
+        return tuple(found)

@@ -1,0 +1,136 @@
+"""Where the results of expressions go, and what must not be in their way."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from chunkflow.errors import ArgumentError, ChunkflowError
+from chunkflow.graph.nodes import Leaf, Node, Op
+from chunkflow.stores import Target, open_source, open_target
+from chunkflow.stores.paths import refuse_nested
+from chunkflow.stores.protocol import Footprint
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a result goes: its target; its path if it has one; and where lies what is there until it is replaced."""
+
+    target: Target
+    path: str | None = None
+    old: Footprint | None = None
+
+    @classmethod
+    def of(cls, out: Any, *, overwrite: bool) -> Place:
+        """The place that an output names."""
+        target = open_target(out, overwrite=overwrite)
+        if not isinstance(out, str | os.PathLike):
+            return cls(target)
+        old = None
+        if overwrite:
+            with suppress(ChunkflowError):  # what cannot be read is nobody's source
+                source = open_source(target.name)
+                old = source.footprint
+                source.close()
+        return cls(target, target.name, old)
+
+    def holds(self, footprint: Footprint | None) -> bool:
+        """Whether it shares bytes with what lies there."""
+        own = (self.target.footprint, self.old)
+        return footprint is not None and any(mine is not None and mine.overlaps(footprint) for mine in own)
+
+
+def places_of(wanted: Mapping[Node, Any], *, overwrite: bool) -> dict[Node, Place]:
+    """Places of the nodes that have an output, checked as far as may be before anything runs.
+
+    Raises
+    ------
+    ArgumentError, ArgumentTypeError, OutputExistsError
+        An output of another shape or dtype, one that may not be replaced, or two that overlap or lie in one another.
+    """
+    places: dict[Node, Place] = {}
+    for node, out in wanted.items():
+        if out is None or isinstance(out, tuple | list):
+            continue
+        place = Place.of(out, overwrite=overwrite)
+        target = place.target
+        if node.told and not (isinstance(node, Op) and len(node.specs) > 1):
+            target.describe(node.spec.shape, node.spec.dtype, None)
+        for other in places.values():
+            if other.holds(target.footprint) or place.holds(other.target.footprint):
+                raise ArgumentError(
+                    f"the outputs {other.target.name} and {target.name} overlap: give each its own place"
+                )
+        places[node] = place
+    refuse_nested([place.path for place in places.values() if place.path is not None])
+    return places
+
+
+def check_clear(written: Iterable[Place], nodes: Sequence[Node], stored: Collection[Node] = ()) -> None:
+    """Refuse outputs that lie where sources of nodes do, which are read after they are written.
+
+    Of what is `stored` already, nothing is read but that.
+
+    Raises
+    ------
+    ArgumentError
+        One does.
+    """
+    places = list(written)
+    for leaf in {leaf for node in nodes for leaf in leaves(node, stored)} if places else ():
+        for place in places:
+            if place.holds(leaf.footprint):
+                raise ArgumentError(
+                    f"the output {place.target.name} overlaps the input {leaf.name}, which a later pass reads again: "
+                    "write to another array"
+                )
+
+
+def check_parts(parts: Sequence[Sequence[Node]], places: Mapping[Node, Place]) -> None:
+    """Refuse outputs of a part of some nodes that lie where sources of later parts do.
+
+    Raises
+    ------
+    ArgumentError
+        One does.
+    """
+    for number, part in enumerate(parts):
+        check_clear(
+            [places[node] for node in part if node in places], [n for rest in parts[number + 1 :] for n in rest]
+        )
+
+
+def check_whole(needed: Mapping[Node, Place]) -> None:
+    """Refuse outputs that would not hold all of what a later pass makes other results of.
+
+    Raises
+    ------
+    ArgumentError
+        One is of a narrower dtype.
+    """
+    for node, place in needed.items():
+        spec = node.spec
+        held = place.target.describe(spec.shape, spec.dtype, None).dtype
+        if not np.can_cast(spec.dtype, held):
+            raise ArgumentError(
+                f"the output {place.target.name} of dtype {held} cannot hold all of {node.name}, of dtype "
+                f"{spec.dtype}, of which a later pass makes another result: give an output of dtype {spec.dtype}, "
+                "or store it by itself"
+            )
+
+
+def leaves(node: Node, stored: Collection[Node] = ()) -> Iterator[Leaf]:
+    """The sources that a node is made of, however far below, but for those of what is stored."""
+    stack, seen = [node], {node}
+    while stack:
+        this = stack.pop()
+        if isinstance(this, Leaf):
+            yield this
+        new = [child for child in this.inputs if child not in seen and child not in stored]
+        seen.update(new)
+        stack += new

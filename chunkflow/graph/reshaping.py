@@ -1,0 +1,87 @@
+"""Arrays in other shapes: free for what lies in memory or in a ``.npy`` file in C order, and a copy otherwise."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from chunkflow.core.grid import Shape
+from chunkflow.core.spec import ArraySpec
+from chunkflow.engine.prepare import Options
+from chunkflow.errors import ArgumentError
+from chunkflow.graph.evaluate import learn
+from chunkflow.graph.nodes import Lazy, Leaf, Node, Op, Request, Seen, interned
+from chunkflow.graph.sources import Unchanged
+from chunkflow.kernels.declare import declare_map
+from chunkflow.kernels.map import as_axes
+
+
+def reshaped(node: Node, shape: Any) -> Node:
+    """The node of the same elements, in C order, in another shape.
+
+    Raises
+    ------
+    ArgumentError
+        Another number of elements.
+    """
+    wanted = _full(shape, node.shape)
+    if wanted == node.shape:
+        return node
+    spec = ArraySpec(f"{node.name} reshaped", wanted, node.spec.dtype)
+    held = node if isinstance(node, Leaf) and _is_plain(node) else _copied(node)
+    return interned(("reshape", held, wanted), lambda: Seen(spec.name, _Reshaped([Lazy(held)], spec), [held], spec))
+
+
+@dataclass(frozen=True)
+class _Reshaped:
+    """An array in another shape; see `chunkflow.graph.sources.View`."""
+
+    arrays: Sequence[Any]
+    spec: ArraySpec
+
+    def on(self, arrays: Sequence[Any]) -> Any:
+        """Of an array that is there, in C order."""
+        (array,) = arrays
+        return (array.mapped() if isinstance(array, Unchanged) else array).reshape(self.spec.shape)
+
+    def __chunkflow_spec__(self) -> ArraySpec:
+        """See `chunkflow.stores.spec_of`."""
+        return self.spec
+
+
+def _copied(node: Node) -> Node:
+    """A node whose elements will lie in C order, in memory or in a temporary file."""
+    if isinstance(node, Op) and not node.aligned:
+        return node
+    request = Request(declare_map(_same, {}), [Lazy(node)], Options(), loose=True)
+    return interned(("copied", node), lambda: Op(request, f"a copy of {node.name}", learn))
+
+
+def _same(block: Any) -> Any:
+    return block
+
+
+def _is_plain(node: Leaf) -> bool:
+    """Whether an array is in memory, or can be mapped there, in C order."""
+    if isinstance(node.source, Unchanged):
+        path, in_order = node.source.arrays[0], node.spec.order == tuple(range(len(node.shape)))
+        is_npy = isinstance(path, str | os.PathLike) and os.fspath(path).endswith(".npy")
+        return is_npy and in_order and node.spec.size > 0
+    return isinstance(node.source, np.ndarray) and node.source.flags.c_contiguous
+
+
+def _full(shape: Any, given: Shape) -> Shape:
+    """A shape with its one -1 worked out."""
+    sides, size = as_axes(shape, "shape"), math.prod(given)
+    unknown = [i for i, n in enumerate(sides) if n == -1]
+    known = math.prod(n for n in sides if n != -1)
+    if len(unknown) == 1 and known and size % known == 0:
+        sides[unknown[0]] = size // known
+    if any(n < 0 for n in sides) or math.prod(sides) != size:
+        raise ArgumentError(f"{size} elements of shape {given} do not fit the shape {shape}")
+    return tuple(sides)

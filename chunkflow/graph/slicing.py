@@ -1,0 +1,202 @@
+"""Slices of arrays and of expressions: what is not asked for is not computed.
+
+A slice of what elements alone decide is that of what feeds it; any other is one of what is stored for it.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from chunkflow.core.grid import Shape
+from chunkflow.core.spec import ArraySpec
+from chunkflow.engine.prepare import Options
+from chunkflow.errors import UnsupportedError
+from chunkflow.graph.evaluate import learn
+from chunkflow.graph.nodes import Item, Lazy, Node, Op, Request, Seen, interned, key_of
+from chunkflow.kernels.declare import Stretched, declare_broadcast, declare_squeezed, declare_widened
+from chunkflow.stores import Source, open_source, spec_of
+from chunkflow.stores.views.sliced import Cut, SlicedSource, sliced_spec
+
+
+@dataclass(frozen=True)
+class Slice:
+    """Every so many elements of an array along each axis, when it is opened; see `chunkflow.graph.sources.View`."""
+
+    arrays: Sequence[Any]
+    cuts: tuple[Cut, ...]
+
+    def on(self, arrays: Sequence[Any]) -> Slice:
+        """The same of another array."""
+        return replace(self, arrays=arrays)
+
+    def __chunkflow_spec__(self) -> ArraySpec:
+        """See `chunkflow.stores.spec_of`."""
+        return sliced_spec(spec_of(self.arrays[0]), self.cuts)
+
+    def __chunkflow_source__(self) -> Source:
+        """See `chunkflow.stores.open_source`."""
+        return SlicedSource(open_source(self.arrays[0]), self.cuts)
+
+
+def indexed(node: Node, index: Any) -> Node:
+    """The node of ``array[index]``: integers, slices, an ellipsis and new axes.
+
+    Raises
+    ------
+    IndexError
+        There is no such element or axis.
+    UnsupportedError
+        An index that is an array, whose result's shape, or order, only its elements tell.
+    """
+    cuts, gone, new = _parsed(index, node.shape)
+    found = sliced(node, cuts)
+    if gone:
+        found = viewed(found, declare_squeezed(gone), "squeeze", gone)
+    return viewed(found, declare_widened(new), "expand_dims", new) if new else found
+
+
+def _parsed(index: Any, shape: Shape) -> tuple[tuple[Cut, ...], tuple[int, ...], tuple[int, ...]]:
+    """Cuts of all axes; the axes that integers remove; and the places of new ones in the result."""
+    entries = list(index) if isinstance(index, tuple) else [index]
+    for entry in entries:
+        if entry is None or entry is Ellipsis or isinstance(entry, slice):
+            continue
+        if isinstance(entry, bool | np.bool_) or not hasattr(entry, "__index__") or getattr(entry, "shape", ()) != ():
+            what = f"dtype {entry.dtype}" if hasattr(entry, "dtype") else type(entry).__name__
+            raise UnsupportedError(
+                f"x[...] with an index of {what}: integers, slices, ... and None are supported. For a mask use "
+                "np.where(mask, x, other), or where= of a reduction; for a list of places compute(), then index"
+            )
+    ellipses = sum(entry is Ellipsis for entry in entries)
+    if ellipses > 1:
+        raise IndexError("an index can only have one ellipsis ('...')")
+    used = sum(entry is not None and entry is not Ellipsis for entry in entries)
+    if used > len(shape):
+        raise IndexError(f"too many indices: the array has {len(shape)} dimensions and {used} were indexed")
+    if not ellipses:
+        entries.append(Ellipsis)
+    at = next(i for i, entry in enumerate(entries) if entry is Ellipsis)
+    entries[at : at + 1] = [slice(None)] * (len(shape) - used)
+    cuts: list[Cut] = []
+    gone: list[int] = []
+    new: list[int] = []
+    place = 0
+    for entry in entries:
+        if entry is None:
+            new.append(place)
+            place += 1
+            continue
+        axis, n = len(cuts), shape[len(cuts)]
+        if isinstance(entry, slice):
+            start, stop, step = entry.indices(n)
+            cuts.append((start, len(range(start, stop, step)), step))
+            place += 1
+            continue
+        i = operator.index(entry)
+        if not -n <= i < n:
+            raise IndexError(f"index {i} is out of bounds for axis {axis} with {n} elements")
+        cuts.append((i % n, 1, 1))
+        gone.append(axis)
+    return tuple(cuts), tuple(gone), tuple(new)
+
+
+def sliced(node: Node, cuts: Sequence[Cut]) -> Node:
+    """The node of some of an array's elements along each axis; the same one, in whatever steps they are picked."""
+    of, known = _sliced_already(node)
+    then = zip(known, cuts, strict=True)
+    composed = [(a + i * s, n, s * t) for (a, _, s), (i, n, t) in then]
+    exact = tuple((i, n, t) if n > 1 else (i, 1, 1) if n else (0, 0, 1) for i, n, t in composed)
+    if all(cut == (0, n, 1) for cut, n in zip(exact, of.shape, strict=True)):
+        return of
+    key = (Slice, of, exact)
+    if isinstance(of, Op) and (emptied := _emptied(of, exact)) is not None:
+        return interned(key, lambda: Sliced(of, exact, emptied))
+    if isinstance(of, Item) and _emptied(of.op, exact) == ():
+        op = sliced(of.op, exact)
+        assert isinstance(op, Op)
+        return interned((Item, op, of.item), lambda: Item(op, of.item))
+    view = Slice([Lazy(of)], exact)
+    return interned(key, lambda: Seen(f"{of.name}[...]", view, [of], view.__chunkflow_spec__()))
+
+
+def _sliced_already(node: Node) -> tuple[Node, Sequence[Cut]]:
+    """What a node is a slice of, and which; of what is none all of itself."""
+    if isinstance(node, Sliced):
+        return node.origin, node.cuts
+    if isinstance(node, Seen) and isinstance(node.view, Slice):
+        return node.inputs[0], node.view.cuts
+    return node, [(0, n, 1) for n in node.shape]
+
+
+def _emptied(op: Op, cuts: Sequence[Cut]) -> Shape | None:
+    """The result's new dimensions, which none of the arrays has, of which a slice leaves nothing.
+
+    None where slices of the arrays do not make one of the result.
+    """
+    if not op.aligned:
+        return None
+    declared, nest = op.declared, op.declared.nest
+    if any(operand.halo for operand in nest.operands) or getattr(declared.kernel, "wants", None):
+        return None
+    if isinstance(declared.kernel, Stretched):
+        return ()
+    followed = {a for operand in nest.operands for a in operand.axes}
+    sides = [(a not in followed, nest.extents[a]) for a in declared.axes if a is not None]
+    cut = tuple(d for d, (new, n) in enumerate(sides) if new and cuts[d] != (0, n, 1))
+    return cut if all(sides[d][1] == 1 for d in cut) else None
+
+
+class Sliced(Op):
+    """What an operation makes of slices of its arrays: a slice of `origin`, which is none itself.
+
+    What feeds it is sliced when it is asked for. Where an expression is sliced step by step, as a difference equation
+    is, each step would else slice all that is below it anew, though the last one's slices are the only ones wanted.
+    """
+
+    def __init__(self, origin: Op, cuts: tuple[Cut, ...], emptied: Shape) -> None:
+        self.origin, self.cuts, self.emptied = origin, cuts, emptied
+        self.name, self.told, self.slot = origin.name, origin.told, origin.slot
+        self.args, self._learn = origin.args, _as_origin
+        self.request = replace(origin.request, arrays=())
+        if emptied:  # a new axis is 1 long whatever the arrays are: what the others leave is stretched to nothing
+            self.args = (origin.slot,)
+            self.request = Request(declare_broadcast(self.shape), (), Options(), loose=True)
+        elif isinstance(origin.declared.kernel, Stretched):
+            self.request = replace(self.request, declare=declare_broadcast(self.shape))
+
+    @cached_property
+    def inputs(self) -> tuple[Node, ...]:  # type: ignore[override]
+        """See `Node`."""
+        if self.emptied:
+            cuts = [(0, 1, 1) if d in self.emptied else cut for d, cut in enumerate(self.cuts)]
+            return (sliced(self.origin, cuts),)
+        declared = self.origin.declared
+        along = dict(zip(declared.axes, self.cuts, strict=True))
+        pairs = zip(self.origin.inputs, declared.nest.operands, strict=True)
+        return tuple(sliced(child, [(0, 1, 1) if a is None else along[a] for a in o.axes]) for child, o in pairs)
+
+    @property
+    def shape(self) -> Shape:
+        """See `Node.shape`."""
+        return tuple(number for _, number, _ in self.cuts)
+
+
+def _as_origin(op: Op) -> tuple[ArraySpec, ...]:
+    """Specs of a slice's results, without another trial."""
+    assert isinstance(op, Sliced)
+    return tuple(sliced_spec(spec, op.cuts) for spec in op.origin.specs)
+
+
+def viewed(node: Node, declare: Any, name: str, given: Any) -> Node:
+    """A node whose axes are others."""
+    request = Request(declare, [Lazy(node)], Options(), loose=True)
+    made = interned(key_of(name, (Lazy(node), given), {}), lambda: Op(request, name, learn))
+    assert isinstance(made, Op)
+    made.check()
+    return made

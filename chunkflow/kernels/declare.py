@@ -1,0 +1,244 @@
+"""What an operation says of itself once its arrays' shapes are known: the pass, the kernel, the results' axes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from chunkflow.core import chunking
+from chunkflow.core.chunking import Chunks
+from chunkflow.core.grid import Grid, Region, Shape, shape_of
+from chunkflow.core.nest import Blockwise, Operand
+from chunkflow.core.spec import ArraySpec
+from chunkflow.errors import ArgumentError, ArgumentTypeError
+from chunkflow.kernels.index_notation import Contraction, Index, Widened, as_index, spanned
+from chunkflow.kernels.map import SLOT, nest, output_axes
+from chunkflow.kernels.map import Kernel as MapKernel
+from chunkflow.kernels.protocol import Kernel
+from chunkflow.planner.plan import Plan
+
+
+@dataclass(frozen=True)
+class Declared:
+    """An operation on arrays whose shapes are known.
+
+    Attributes
+    ----------
+    nest : Blockwise
+        The pass, without its outputs, which a trial call of the kernel shows.
+    kernel : Kernel or None
+        What is computed on a box of the nest; None where only the blocks are wanted.
+    axes : tuple of int or None
+        For each dimension of the results the axis of the nest that it follows, None for one that every block
+        fills whole.
+    each : tuple of such tuples, optional
+        The axes of each result, where they differ; `axes` are the first one's then.
+    block : tuple of int or None, optional
+        Sides of the blocks, as far as they are fixed.
+    tiles : bool
+        Whether the kernel may be called on parts of a block.
+    strips : tuple of int
+        Elements of a block that the kernel works on at once, so that its temporaries grow no further: where the host's
+        memory is shared, and on a device with memory of its own; 0 for all of them.
+    like : Plan, optional
+        Whose block, tile and slots are taken, whatever the kernel needs beside: so blocks are added up in one order.
+    copies : float or tuple of float
+        Partial results that a lane holds at once while it combines them; one for all parts of the kernel, or for each.
+    """
+
+    nest: Blockwise
+    kernel: Kernel | None
+    axes: tuple[int | None, ...]
+    block: tuple[int | None, ...] | None = None
+    tiles: bool = False
+    strips: tuple[int, int] = (0, 0)
+    copies: float | tuple[float, ...] = 3.0
+    each: tuple[tuple[int | None, ...], ...] = ()
+    like: Plan | None = None
+
+    def held(self, state: Sequence[float]) -> tuple[float, ...]:
+        """Bytes that a lane holds for each part, given those of one partial result."""
+        copies = self.copies if isinstance(self.copies, tuple) else (self.copies,) * len(state)
+        return tuple(c * s for c, s in zip(copies, state, strict=True)) if state else ()
+
+    def axes_of(self, result: int) -> tuple[int | None, ...]:
+        """Axes of the nest that a result's dimensions follow."""
+        return self.each[result] if self.each else self.axes
+
+
+class Stretched:
+    """A kernel that stretches a block to its box."""
+
+    def __call__(self, blocks: Sequence[Any], nest: Blockwise, grid: Grid, index: Shape, box: Region) -> Any:
+        """See `chunkflow.kernels.protocol.Kernel`."""
+        return np.broadcast_to(blocks[0], shape_of(box))
+
+
+Declare = Callable[[Sequence[ArraySpec], tuple[Any, ...]], Declared]
+"""Declares an operation, given the arrays' specs and the arguments, with `SLOT` where the arrays were."""
+
+
+def declare_map(
+    fn: Callable[..., Any],
+    kwargs: dict[str, Any],
+    drop: int | Sequence[int] | None = None,
+    new: int | Sequence[int] | None = None,
+) -> Declare:
+    """Declare `map`: `blockwise` with indices that are counted from the right, as arrays broadcast."""
+    if not callable(fn):
+        raise ArgumentTypeError(f"fn must be callable, not a {type(fn).__name__}")
+
+    def declare(specs: Sequence[ArraySpec], args: tuple[Any, ...]) -> Declared:
+        shapes = [s.shape for s in specs]
+        ndim = len(nest(shapes, drop).extents)
+        out = tuple((place, "new") if a is None else a for place, a in enumerate(output_axes(ndim, drop, new)))
+        added: dict[Hashable, int] = {index: 1 for index in out if isinstance(index, tuple)}
+        op, axes = spanned(out, [(tuple(range(ndim - len(s), ndim)), s) for s in shapes], added, whole=True)
+        kernel = MapKernel(fn, args, kwargs, axes)
+        return Declared(op, kernel, axes, tiles=not kernel.wants)
+
+    return declare
+
+
+def declare_blockwise(
+    fn: Callable[..., Any],
+    kwargs: dict[str, Any],
+    out_ind: Any,
+    pairs: Sequence[Any],
+    combine: Callable[[Any, Any], Any] | None = None,
+    new_axes: Mapping[Any, int] | None = None,
+) -> tuple[Declare, list[Any]]:
+    """Declare `blockwise`; also the arrays among its arguments."""
+    for name, function in (("fn", fn), ("combine", combine)):
+        if not callable(function) and (function is not None or name == "fn"):
+            raise ArgumentTypeError(f"{name} must be callable, not a {type(function).__name__}")
+    if len(pairs) % 2:
+        raise ArgumentError(
+            f"arrays and indices come in pairs, and {len(pairs)} of them were given: an index follows each array, "
+            "None where the argument is passed on as it is"
+        )
+    out, new = as_index(out_ind, "out_ind"), _lengths(new_axes)
+    arrays: list[Any] = []
+    arguments: list[Any] = []
+    operands: list[Index] = []
+    for value, names in zip(pairs[::2], pairs[1::2], strict=True):
+        index = None if names is None else as_index(names, "an index")
+        scalar = value is None or isinstance(value, bool | int | float | complex | np.generic)
+        if index and scalar:
+            raise ArgumentTypeError(f"{value!r} has no dimension for the index {index!r}: give None, to pass it on")
+        if index is None or scalar:
+            arguments.append(value)
+        else:
+            arguments.append(SLOT)
+            arrays.append(value)
+            operands.append(index)
+
+    def declare(specs: Sequence[ArraySpec], args: tuple[Any, ...]) -> Declared:
+        shapes = [(index, spec.shape) for index, spec in zip(operands, specs, strict=True)]
+        op, axes = spanned(out, shapes, new, whole=combine is None)
+        call = MapKernel(fn, tuple(arguments), kwargs, axes)
+        lengths = tuple(new.get(name) for name in out)
+        kernel: Kernel = call
+        if combine is not None and len(set(axes) - {None}) < len(op.extents):
+            kernel = Contraction(call, lengths, combine)
+        elif new:
+            kernel = Widened(call, lengths)
+        return Declared(op, kernel, axes, tiles=not call.wants and not isinstance(kernel, Contraction))
+
+    return declare, arrays
+
+
+def declare_permuted(axes: Shape) -> Declare:
+    """Declare that axes change places: the result's are these of the array's."""
+
+    def declare(specs: Sequence[ArraySpec], args: tuple[Any, ...]) -> Declared:
+        shape = specs[0].shape
+        place = tuple(axes.index(a) for a in range(len(shape)))
+        op = Blockwise(tuple(shape[a] for a in axes), (Operand(place),), ())
+        return Declared(
+            op, MapKernel(np.transpose, args, {"axes": axes}, output_axes(len(shape))), tuple(range(len(shape)))
+        )
+
+    return declare
+
+
+def declare_widened(new: Sequence[int]) -> Declare:
+    """Declare that new axes of length 1 come in, at these places of the result."""
+
+    def declare(specs: Sequence[ArraySpec], args: tuple[Any, ...]) -> Declared:
+        shape = list(specs[0].shape)
+        kept = [a for a in range(len(shape) + len(new)) if a not in new]
+        for axis in sorted(new):
+            shape.insert(axis, 1)
+        op = Blockwise(tuple(shape), (Operand(tuple(kept)),), ())
+        every = output_axes(len(shape))
+        return Declared(op, MapKernel(np.expand_dims, args, {"axis": tuple(new)}, every), every)
+
+    return declare
+
+
+def declare_squeezed(gone: Sequence[int]) -> Declare:
+    """Declare that these axes, of length 1, go."""
+
+    def declare(specs: Sequence[ArraySpec], args: tuple[Any, ...]) -> Declared:
+        shape = specs[0].shape
+        kept = [a for a in range(len(shape)) if a not in gone]
+        places = tuple(None if a in gone else kept.index(a) for a in range(len(shape)))
+        op = Blockwise(tuple(shape[a] for a in kept), (Operand(places),), ())
+        every = output_axes(len(kept))
+        return Declared(op, MapKernel(np.squeeze, args, {"axis": tuple(gone)}, every), every)
+
+    return declare
+
+
+def declare_broadcast(shape: Shape) -> Declare:
+    """Declare that an array stretches to a shape."""
+
+    def declare(specs: Sequence[ArraySpec], args: tuple[Any, ...]) -> Declared:
+        given = specs[0].shape
+        first = len(shape) - len(given)
+        if first < 0 or any(n not in (1, shape[first + i]) for i, n in enumerate(given)):
+            raise ArgumentError(f"an array of shape {given} does not broadcast to {shape}")
+        places = tuple(None if n == 1 and shape[first + i] != 1 else first + i for i, n in enumerate(given))
+        every = output_axes(len(shape))
+        return Declared(Blockwise(shape, (Operand(places),), ()), Stretched(), every)
+
+    return declare
+
+
+def _lengths(new_axes: Mapping[Any, int] | None) -> dict[Any, int]:
+    """Lengths of new axes, checked."""
+    if new_axes is not None and not isinstance(new_axes, Mapping):
+        raise ArgumentTypeError(f"new_axes must be a dict of lengths by index, not {new_axes!r}")
+    for name, n in (new_axes or {}).items():
+        if isinstance(n, bool) or not isinstance(n, int | np.integer):
+            raise ArgumentTypeError(f"new_axes: the length of {name!r} must be an int, not {n!r}")
+        if n < 0:
+            raise ArgumentError(f"new_axes: the length of {name!r} must be at least 0, not {n}")
+    return {name: int(n) for name, n in (new_axes or {}).items()}
+
+
+def declare_blocks(specs: Sequence[ArraySpec], args: tuple[Any, ...]) -> Declared:
+    """Declare that the blocks of one array are wanted, and nothing else."""
+    op = nest([s.shape for s in specs])
+    return Declared(op, None, output_axes(len(op.extents)))
+
+
+def block_sides(chunks: Chunks, extents: Shape) -> tuple[int | None, ...] | None:
+    """Sides of the blocks of an array, as `chunks` fixes them as for `map`; None where the planner chooses.
+
+    >>> block_sides((4, -1, "auto"), (10, 20, 30))
+    (4, 20, None)
+    """
+    if chunks is None:
+        return None
+    if isinstance(chunks, Sequence) and not isinstance(chunks, str) and len(chunks) != len(extents):
+        raise ArgumentError(f"chunks={chunks!r} has {len(chunks)} entries and the array has {len(extents)} dimensions")
+    chunking.check_sums(chunks, extents)
+    lengths = chunking.lengths(chunks, len(extents))
+    return tuple(
+        None if n == "auto" else max(1, side) if n == "whole" else n for n, side in zip(lengths, extents, strict=True)
+    )

@@ -1,0 +1,223 @@
+"""Fourier transforms as one-dimensional steps, and convolution by them. Arrays alone: no pass, budget or store.
+
+NumPy's functions are called, which dispatch to CuPy's.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from chunkflow.core.grid import Region, Shape
+from chunkflow.errors import ArgumentError, ArgumentTypeError
+
+NORMS = (None, "backward", "ortho", "forward")
+"""Ways to scale, as NumPy has them."""
+
+
+@dataclass(frozen=True)
+class Step:
+    """A one-dimensional transform of every line along an axis.
+
+    Attributes
+    ----------
+    name : {'fft', 'ifft', 'rfft', 'irfft'}
+        NumPy's function.
+    axis : int
+        Along which.
+    points : int
+        Its length: what is there is cut off, or zeros are added (of the result, where that is real).
+    norm : str or None
+        How it is scaled.
+    """
+
+    name: str
+    axis: int
+    points: int
+    norm: str | None = None
+
+    @property
+    def length(self) -> int:
+        """Elements that a line of the result has.
+
+        >>> Step("rfft", 0, 10).length
+        6
+        """
+        return self.points // 2 + 1 if self.name == "rfft" else self.points
+
+    def __call__(self, block: Any) -> Any:
+        """The transform of a block that holds the axis whole."""
+        if block.dtype.char == "e" and not isinstance(block, np.ndarray):
+            block = block.astype("f4")  # as NumPy does it; another array module may stay in half precision
+        return getattr(np.fft, self.name)(block, self.points, self.axis, self.norm)
+
+
+def transformed(block: Any, steps: Sequence[Step]) -> Any:
+    """A block after some steps, one after another.
+
+    >>> transformed(np.ones((2, 4)), [Step("rfft", 1, 4), Step("fft", 0, 2)]).real
+    array([[8., 0., 0.],
+           [0., 0., 0.]])
+    """
+    for step in steps:
+        block = step(block)
+    return block
+
+
+def result_of(shape: Shape, dtype: np.dtype, steps: Sequence[Step]) -> tuple[Shape, np.dtype]:
+    """Shape and dtype of the result of some steps.
+
+    >>> result_of((3, 8), np.dtype("f4"), [Step("rfft", 1, 8)])
+    ((3, 5), dtype('complex64'))
+    """
+    sides, line = list(shape), np.zeros(2, dtype)
+    for step in steps:
+        sides[step.axis] = step.length
+        line = Step(step.name, 0, 2, step.norm)(line)
+    return tuple(sides), line.dtype
+
+
+# -- What the arguments of NumPy's functions mean ------------------------------------------------------------
+
+
+def one_step(name: str, shape: Shape, dtype: np.dtype, n: Any, axis: Any, norm: Any) -> tuple[Step, ...]:
+    """The step that ``numpy.fft.<name>(x, n, axis, norm)`` is.
+
+    Raises
+    ------
+    ArgumentError, ArgumentTypeError
+        NumPy refuses these arguments too, or would at some block.
+    """
+    along = _axis(axis, len(shape), "axis")
+    _check(name, dtype, norm)
+    own = 2 * (shape[along] - 1) if name == "irfft" else shape[along]
+    points = own if n is None else _index(n, "n")
+    return (_step(name, along, points, norm, shape[along]),)
+
+
+def all_steps(name: str, shape: Shape, dtype: np.dtype, s: Any, axes: Any, norm: Any) -> tuple[Step, ...]:
+    """The steps that ``numpy.fft.<name>(x, s, axes, norm)`` takes, in its order; `name` ends in ``n``.
+
+    A real transform is the first of its steps and the last of the inverse's.
+
+    >>> [(step.name, step.axis) for step in all_steps("irfftn", (4, 5, 6), np.dtype("c8"), None, None, None)]
+    [('ifft', 0), ('ifft', 1), ('irfft', 2)]
+    """
+    kind = name.removesuffix("n")
+    _check(kind, dtype, norm)
+    lengths = None if s is None else [_index(n, "s") for n in _listed(s, "s")]
+    if axes is not None:
+        found = [_axis(axis, len(shape), "axes") for axis in _listed(axes, "axes")]
+    else:
+        number = len(shape) if lengths is None else len(lengths)
+        if number > len(shape):
+            raise ArgumentError(f"s={s!r} has {number} lengths and the array {len(shape)} axes: give one for each")
+        found = list(range(len(shape) - number, len(shape)))
+    if not found:
+        raise ArgumentError(f"there is no axis to transform: axes={axes!r} of an array with {len(shape)} dimensions")
+    if len(set(found)) != len(found):
+        raise ArgumentError(f"axes={axes!r} names an axis twice: transform it in two calls")
+    if lengths is None:
+        lengths = [shape[axis] for axis in found]
+        if kind == "irfft":
+            lengths[-1] = 2 * (shape[found[-1]] - 1)
+    elif len(lengths) != len(found):
+        raise ArgumentError(f"s={s!r} has {len(lengths)} lengths for {len(found)} axes: give one for each")
+    pairs = [(axis, shape[axis] if n == -1 else n) for axis, n in zip(found, lengths, strict=True)]
+    if kind in ("fft", "ifft"):
+        return tuple(_step(kind, axis, n, norm, shape[axis]) for axis, n in reversed(pairs))
+    plain = [_step(kind.replace("r", ""), axis, n, norm, shape[axis]) for axis, n in pairs[:-1]]
+    axis, n = pairs[-1]
+    real = _step(kind, axis, n, norm, shape[axis])
+    return (real, *reversed(plain)) if kind == "rfft" else (*plain, real)
+
+
+def _step(name: str, axis: int, points: int, norm: str | None, extent: int) -> Step:
+    if points < 1:
+        raise ArgumentError(
+            f"a transform of {points} points along axis {axis}, which has {extent} elements: at least 1 is needed; "
+            "say how many with n= or s="
+        )
+    return Step(name, axis, points, norm)
+
+
+def _check(name: str, dtype: np.dtype, norm: Any) -> None:
+    if not (norm is None or isinstance(norm, str)) or norm not in NORMS:
+        raise ArgumentError(f"norm={norm!r} is unknown: use one of {', '.join(map(repr, NORMS))}")
+    if name == "rfft" and dtype.kind == "c":
+        raise ArgumentTypeError(f"{name} transforms real numbers, and the array's dtype is {dtype}: use fft or fftn")
+
+
+def _axis(axis: Any, ndim: int, name: str) -> int:
+    found = _index(axis, name)
+    if not -ndim <= found < ndim:
+        raise ArgumentError(f"{name}={found} is out of bounds for {ndim} dimensions")
+    return found % ndim
+
+
+def _index(value: Any, name: str) -> int:
+    try:
+        if not isinstance(value, bool | np.bool_):
+            return operator.index(value)
+    except TypeError:
+        pass
+    raise ArgumentTypeError(f"{name} must be an int, not {value!r}")
+
+
+def _listed(values: Any, name: str) -> list[Any]:
+    if isinstance(values, str) or not hasattr(values, "__iter__"):
+        raise ArgumentTypeError(f"{name} must be a sequence of ints, not {values!r}")
+    return list(values)
+
+
+# -- Convolution ---------------------------------------------------------------------------------------------
+
+
+def fast_length(least: int) -> int:
+    """Smallest length with no prime factor beyond 7 that is at least `least`.
+
+    >>> [fast_length(n) for n in (1, 11, 17, 97, 1000, 1021)]
+    [1, 12, 18, 98, 1000, 1024]
+    """
+    best = 1 << max(least - 1, 0).bit_length()
+    sevens = 1
+    while sevens < best:
+        fives = sevens
+        while fives < best:
+            threes = fives
+            while threes < best:
+                # The power of two that takes it there, at least.
+                best = min(best, threes << (-(-least // threes) - 1).bit_length())
+                threes *= 3
+            fives *= 5
+        sevens *= 7
+    return best
+
+
+def convolved(block: Any, kernel: np.ndarray, dtype: np.dtype) -> Any:
+    """Convolution of a block with a kernel of as many dimensions, where the kernel lies within the block.
+
+    A cyclic convolution of at least the block's length is the plain one there: overlap-save, after T. G. Stockham
+    (1966), "High-speed convolution and correlation", AFIPS 28, 229-233.
+
+    >>> convolved(np.arange(6.0), np.array([1.0, -1.0]), np.dtype("f8")).round(12)
+    array([1., 1., 1., 1., 1.])
+    """
+    block = block.astype(dtype, copy=False)
+    weights = np.asarray(kernel, like=block)
+    axes = [axis for axis, n in enumerate(kernel.shape) if n > 1]
+    inner: Region = tuple([slice(k - 1, n) for k, n in zip(kernel.shape, block.shape, strict=True)])
+    if not axes or not block.size:
+        return block[inner] * weights
+    sides = [fast_length(block.shape[axis]) for axis in axes]
+    if dtype.kind == "c":
+        spectrum = np.fft.fftn(block, sides, axes)
+        spectrum *= np.fft.fftn(weights, sides, axes)
+        return np.fft.ifftn(spectrum, sides, axes)[inner]
+    spectrum = np.fft.rfftn(block, sides, axes)
+    spectrum *= np.fft.rfftn(weights, sides, axes)
+    return np.fft.irfftn(spectrum, sides, axes)[inner]

@@ -1,0 +1,1 @@
+"""Several element-wise functions as one kernel."""

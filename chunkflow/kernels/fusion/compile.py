@@ -1,0 +1,168 @@
+"""Programs whose elementwise calls a device computes by generated kernels (`chunkflow.kernels.fusion.codegen`)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from chunkflow.core.grid import Grid, Region, shape_of
+from chunkflow.kernels.fusion.codegen import FORMS, Elementwise, Link, Text, power, text
+from chunkflow.kernels.fusion.program import Call, Emit, Feeding, Fused, Instruction, Load, Pick, along, called
+from chunkflow.kernels.map import SLOT
+from chunkflow.kernels.map import Kernel as MapKernel
+from chunkflow.kernels.protocol import Kernel
+from chunkflow.kernels.subnest import Part
+
+LONGEST = 48
+"""Calls of one chain: what a compiler does in reasonable time."""
+
+MOST_ARRAYS = 24
+"""Arrays that go into a kernel and come out: its parameters have room for so many of eight dimensions."""
+
+
+class Nothing:
+    """What was computed here is computed later, by a chain."""
+
+    def run(self, registers: list[Any], regions: Sequence[Region], grid: Grid, index: Sequence[int]) -> None:
+        """Do nothing."""
+
+
+class Chain:
+    """Consecutive calls in one window, of which only `results` are needed any more.
+
+    Parameters
+    ----------
+    calls : sequence of (int, Call, tuple of int)
+        Registers, calls, and the registers that are free after each.
+    results : sequence of int
+        Registers.
+    make : callable
+        The device's `Elementwise`.
+    """
+
+    def __init__(
+        self, calls: Sequence[tuple[int, Call, tuple[int, ...]]], results: Sequence[int], make: Elementwise
+    ) -> None:
+        self._calls, self._results, self._make = tuple(calls), tuple(results), make
+        own = {register for register, _, _ in calls}
+        used = (register for _, call, _ in calls for register, _ in call.inputs)
+        self._inputs = tuple(dict.fromkeys(register for register in used if register not in own))
+        self._known: dict[tuple[np.dtype, ...], tuple[Text, Callable[..., Any]] | None] = {}
+
+    @property
+    def arrays(self) -> int:
+        """How many arrays go in and come out."""
+        return len(self._inputs) + len(self._results)
+
+    def run(self, registers: list[Any], regions: Sequence[Region], grid: Grid, index: Sequence[int]) -> None:
+        """Compute the results; one call after the other if there is no text for arrays of such dtypes."""
+        given = [registers[i] for i in self._inputs]
+        dtypes = tuple([block.dtype for block in given])
+        if dtypes not in self._known:
+            self._known[dtypes] = self._compiled(dtypes)
+        made = self._known[dtypes]
+        if made is None:
+            del given
+            for register, call, spent in self._calls:
+                registers[register] = called(call, registers, regions, grid, tuple(index))
+                for old in spent:
+                    registers[old] = None
+            return
+        written, kernel = made
+        _, call, _ = self._calls[0]
+        shape = shape_of(along(regions[call.window], call.axes))
+        like = next((block for block in given if block.shape == shape), given[0])
+        outputs = [np.empty_like(like, np.dtype(dtype), shape=shape) for dtype, _ in written.outputs]
+        kernel(*given, *written.scalars, *outputs)
+        for register, output in zip(self._results, outputs, strict=True):
+            registers[register] = output
+
+    def _compiled(self, dtypes: tuple[np.dtype, ...]) -> tuple[Text, Callable[..., Any]] | None:
+        links = []
+        for register, call, _ in self._calls:
+            blocks = iter(call.inputs)
+            ufunc, args = _plain(call.kernel)
+            links.append(Link(register, ufunc, tuple([next(blocks)[:1] if a is SLOT else a for a in args])))
+        written = text(links, self._inputs, dtypes, self._results)
+        return None if written is None else (written, self._make(written.inputs, written.outputs, written.body))
+
+
+def compiled(kernel: Kernel, make: Elementwise | None) -> Any:
+    """The kernel, with chains where it has calls that can be chained."""
+    if make is None:
+        return kernel
+    if isinstance(kernel, Fused):
+        return replace(kernel, program=_chained(kernel.program, make))
+    if isinstance(kernel, Feeding):
+        return replace(kernel, feeds=replace(kernel.feeds, program=_chained(kernel.feeds.program, make)))
+    if isinstance(kernel, Part):
+        return replace(kernel, kernel=compiled(kernel.kernel, make))
+    return kernel
+
+
+Program = tuple[tuple[Instruction, tuple[int, ...]], ...]
+
+
+def _chained(program: Program, make: Elementwise) -> Program:
+    """The program with chains; what is loaded between the calls of one is loaded before it all the same."""
+    found = list(program)
+    group: list[tuple[int, Call, tuple[int, ...]]] = []
+
+    def close() -> None:
+        if len(group) > 1:
+            own = {register for register, _, _ in group}
+            after = {r for i, (instruction, _) in enumerate(program) if i not in own for r in _used(instruction)}
+            chain = Chain(group, [register for register, _, _ in group if register in after], make)
+            if chain.arrays <= MOST_ARRAYS:
+                for register, _, _ in group:
+                    found[register] = (Nothing(), ())
+                found[group[-1][0]] = (chain, tuple([old for _, _, spent in group for old in spent]))
+        group.clear()
+
+    for register, (instruction, spent) in enumerate(program):
+        if isinstance(instruction, Load):
+            continue
+        if not isinstance(instruction, Call) or not _chains(instruction):
+            close()
+            continue
+        if group:
+            first = group[0][1]
+            if len(group) == LONGEST or (first.window, first.axes) != (instruction.window, instruction.axes):
+                close()
+        group.append((register, instruction, spent))
+    close()
+    return tuple(found)
+
+
+def _used(instruction: Instruction) -> Sequence[int]:
+    """Registers that an instruction reads."""
+    if isinstance(instruction, Call):
+        return [register for register, _ in instruction.inputs]
+    if isinstance(instruction, Pick):
+        return [instruction.register]
+    return instruction.registers if isinstance(instruction, Emit) else ()
+
+
+def _chains(call: Call) -> bool:
+    """Whether it is one of a ufunc on arrays and scalars, and nothing more."""
+    kernel = call.kernel
+    if call.foreign or call.dtype is not None or not isinstance(kernel, MapKernel) or kernel.kwargs or kernel.wants:
+        return False
+    ufunc, args = _plain(kernel)
+    return (
+        ufunc in FORMS
+        and ufunc.nin == len(args)
+        and all(a is SLOT or isinstance(a, int | float | np.number | np.bool_) for a in args)
+        and call.lies == tuple(range(len(call.axes)))
+        and not any(operand.halo for operand in call.nest.operands)
+    )
+
+
+def _plain(kernel: MapKernel) -> tuple[Any, tuple[Any, ...]]:
+    """The function and its arguments; of a square one."""
+    if kernel.fn is power and kernel.args[0] is SLOT and type(kernel.args[1]) is int and kernel.args[1] == 2:
+        return np.square, kernel.args[:1]
+    return kernel.fn, kernel.args

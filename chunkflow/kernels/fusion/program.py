@@ -1,0 +1,383 @@
+"""Several operations as one kernel: what they share is computed once on each box, and nothing in between is stored.
+
+A small machine: a program of loads, calls and results runs over registers, each of which is freed after its last
+use. Stencils need what feeds them on more than the box, so every value is computed in a *window*: the box, grown by
+the halos of those who use it, and clipped at the array's edges unless it is periodic there.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Protocol, cast
+
+import numpy as np
+
+from chunkflow.core.grid import Grid, Region, Shape, describe, shape_of, within
+from chunkflow.core.halo import fill
+from chunkflow.core.nest import Blockwise, Operand
+from chunkflow.errors import ResultError, ResultTypeError
+
+Axes = tuple[int | None, ...]
+
+
+@dataclass(frozen=True)
+class Window:
+    """A part of the nest around a box: grown, clipped at the edges, and grown again where it is periodic.
+
+    Attributes
+    ----------
+    clipped, wrapped : tuple of (int, int)
+        For each axis of the nest what it is grown by before and after; what wraps around may lie beyond the edges.
+    """
+
+    clipped: tuple[tuple[int, int], ...]
+    wrapped: tuple[tuple[int, int], ...]
+
+    def region(self, box: Region, extents: Shape) -> Region:
+        """The part of the nest, given the box."""
+        sides = zip(box, self.clipped, self.wrapped, extents, strict=True)
+        return tuple(
+            [
+                slice(max(side.start - inner[0], 0) - outer[0], min(side.stop + inner[1], n) + outer[1])
+                for side, inner, outer, n in sides
+            ]
+        )
+
+    @property
+    def halos(self) -> tuple[tuple[int, int], ...]:
+        """What it is grown by in all."""
+        return tuple((a + c, b + d) for (a, b), (c, d) in zip(self.clipped, self.wrapped, strict=True))
+
+
+@dataclass(frozen=True)
+class Load:
+    """Take from an operand's block what lies in a window."""
+
+    operand: int
+    axes: Axes
+    window: int
+
+
+@dataclass(frozen=True)
+class Call:
+    """Call a kernel on what earlier instructions gave.
+
+    Attributes
+    ----------
+    kernel : Kernel
+        Of an operation whose results follow all the axes of its nest.
+    nest : Blockwise
+        The operation's own.
+    axes : tuple
+        For each axis of its nest that of the program's nest, None where it broadcasts.
+    inputs : tuple of (int, int)
+        Registers of the operands' blocks, and the windows in which they were computed.
+    window : int
+        Where its result is wanted.
+    lies : tuple of int
+        The axis of its nest that each dimension of the result follows.
+    dtype : numpy.dtype, optional
+        What the result is cast to.
+    foreign : bool
+        Whether it calls a function of the user's own, which may write to what it is given, or keep what it returns.
+    token : str
+        What tells the operation, and what it is of, from any other's.
+    """
+
+    kernel: Any
+    nest: Blockwise
+    axes: Axes
+    inputs: tuple[tuple[int, int], ...]
+    window: int
+    lies: Shape
+    dtype: Any = None
+    foreign: bool = False
+    token: str = ""
+
+
+@dataclass(frozen=True)
+class Pick:
+    """Take one of the results that a call gave."""
+
+    register: int
+    item: int
+
+
+@dataclass(frozen=True)
+class Emit:
+    """Hand values to a part of the kernel."""
+
+    part: int
+    registers: tuple[int, ...]
+
+
+class Composite(Protocol):
+    """Takes the place of several instructions: the device has a quicker way to do what they do."""
+
+    def run(self, registers: list[Any], regions: Sequence[Region], grid: Grid, index: Sequence[int]) -> None:
+        """Fill registers."""
+
+
+Instruction = Load | Call | Pick | Emit | Composite
+
+
+@dataclass(frozen=True)
+class Folding:
+    """A fold of one part, with the nest that it was declared with."""
+
+    kernel: Any
+    nest: Blockwise
+    dtype: Any = None
+
+    def fold(self, value: Any, blocks: Sequence[Any], nest: Blockwise, grid: Grid, index: Shape, box: Region) -> Any:
+        """See `chunkflow.kernels.protocol.Fold`."""
+        return self.kernel.fold(value, blocks, self.nest, grid, index, box)
+
+    def combine(self, left: Any, right: Any) -> Any:
+        """See `chunkflow.kernels.protocol.Fold`."""
+        return self.kernel.combine(left, right)
+
+    def finish(self, value: Any, nest: Blockwise, box: Region) -> Any:
+        """See `chunkflow.kernels.protocol.Fold`."""
+        found = self.kernel.finish(value, self.nest, box)
+        return found if self.dtype is None else cast_to(found, self.dtype)
+
+    def __call__(self, blocks: Sequence[Any], nest: Blockwise, grid: Grid, index: Shape, box: Region) -> Any:
+        """The fold of one block alone."""
+        return self.finish(self.fold(None, blocks, nest, grid, index, box), nest, box)
+
+
+@dataclass(frozen=True)
+class Fused:
+    """A program as a kernel of several parts.
+
+    Attributes
+    ----------
+    program : tuple
+        Instructions, each with a register of its own and the registers that nobody needs after it.
+    windows : tuple of Window
+        In which values are computed; the first one is the box.
+    parts : tuple of Folding or None
+        What each part folds; None for one whose value is stored as it is.
+    """
+
+    program: tuple[tuple[Instruction, tuple[int, ...]], ...]
+    windows: tuple[Window, ...]
+    parts: tuple[Folding | None, ...]
+
+    def step(
+        self, values: Sequence[Any], blocks: Sequence[Any], nest: Blockwise, grid: Grid, index: Shape, box: Region
+    ) -> tuple[list[Any], list[Any]]:
+        """See `chunkflow.kernels.protocol.Several`."""
+        regions = [box, *(window.region(box, nest.extents) for window in self.windows[1:])]
+        registers: list[Any] = [None] * len(self.program)
+        folded = dict(zip([i for i, p in enumerate(self.parts) if p is not None], values, strict=True))
+        stored: list[Any] = []
+        for register, (instruction, spent) in enumerate(self.program):
+            if isinstance(instruction, Load):
+                operand = nest.operands[instruction.operand]
+                wanted = along(regions[instruction.window], instruction.axes)
+                block = blocks[instruction.operand]
+                registers[register] = block[(*within(wanted, operand.region(box)), ...)]
+                del block
+            elif isinstance(instruction, Call):
+                registers[register] = called(instruction, registers, regions, grid, index)
+            elif isinstance(instruction, Pick):
+                registers[register] = _item(registers[instruction.register], instruction.item)
+            elif not isinstance(instruction, Emit):
+                instruction.run(registers, regions, grid, index)
+            else:
+                part, given = self.parts[instruction.part], [registers[r] for r in instruction.registers]
+                if part is None:
+                    stored.append(given.pop())
+                else:
+                    folded[instruction.part] = part.fold(folded[instruction.part], given, nest, grid, index, box)
+                del given
+            for old in spent:
+                registers[old] = None
+        return list(folded.values()), stored
+
+    def __call__(self, blocks: Sequence[Any], nest: Blockwise, grid: Grid, index: Shape, box: Region) -> Any:
+        """All results of one block alone."""
+        values, stored = self.step([None for p in self.parts if p is not None], blocks, nest, grid, index, box)
+        found: list[Any] = []
+        for part in self.parts:
+            if part is None:
+                found.append(stored.pop(0))
+            else:
+                results = part.finish(values.pop(0), nest, box)
+                found += results if isinstance(results, tuple) else (results,)
+        return tuple(found)
+
+    def informed(self, nest: Blockwise, dtypes: tuple[np.dtype, ...]) -> Fused:
+        """See `chunkflow.kernels.protocol.Informed`."""
+        told = [
+            part if part is None else replace(part, nest=replace(part.nest, outputs=outputs.outputs))
+            for part, outputs in zip(self.parts, nest.parts, strict=True)
+        ]
+        return replace(self, parts=tuple(told))
+
+
+@dataclass(frozen=True)
+class Feeding:
+    """A kernel of one part, scans and whole axes among them, with what feeds it."""
+
+    feeds: Fused
+    kernel: Any
+    nest: Blockwise
+
+    def __call__(self, blocks: Sequence[Any], nest: Blockwise, grid: Grid, index: Shape, box: Region) -> Any:
+        """The kernel's results, on what the program makes of the blocks."""
+        return self.kernel(self._fed(blocks, nest, grid, index, box), self.nest, grid, index, box)
+
+    def _fed(self, blocks: Sequence[Any], nest: Blockwise, grid: Grid, index: Shape, box: Region) -> list[Any]:
+        return self.feeds.step([], blocks, nest, grid, index, box)[1]
+
+    def informed(self, nest: Blockwise, dtypes: tuple[np.dtype, ...]) -> Feeding:
+        """See `chunkflow.kernels.protocol.Informed`."""
+        own = replace(self.nest, outputs=nest.outputs)
+        told = self.kernel.informed(own, dtypes) if hasattr(self.kernel, "informed") else self.kernel
+        return replace(self, kernel=told, nest=own)
+
+
+@dataclass(frozen=True)
+class FeedingFold(Feeding):
+    """The same for a fold."""
+
+    def fold(self, value: Any, blocks: Sequence[Any], nest: Blockwise, grid: Grid, index: Shape, box: Region) -> Any:
+        """See `chunkflow.kernels.protocol.Fold`."""
+        return self.kernel.fold(value, self._fed(blocks, nest, grid, index, box), self.nest, grid, index, box)
+
+    def combine(self, left: Any, right: Any) -> Any:
+        """See `chunkflow.kernels.protocol.Fold`."""
+        return self.kernel.combine(left, right)
+
+    def finish(self, value: Any, nest: Blockwise, box: Region) -> Any:
+        """See `chunkflow.kernels.protocol.Fold`."""
+        return self.kernel.finish(value, self.nest, box)
+
+
+@dataclass(frozen=True)
+class FeedingCarry(Feeding):
+    """The same for a scan."""
+
+    def advance(
+        self, carry: Any, blocks: Sequence[Any], nest: Blockwise, grid: Grid, index: Shape, box: Region
+    ) -> tuple[Any, Any]:
+        """See `chunkflow.kernels.protocol.Carry`."""
+        fed = self._fed(blocks, nest, grid, index, box)
+        return cast(tuple[Any, Any], self.kernel.advance(carry, fed, self.nest, grid, index, box))
+
+
+def along(region: Region, axes: Axes) -> Region:
+    """A region of an array whose dimensions follow these axes of the nest."""
+    return tuple([slice(0, 1) if a is None else region[a] for a in axes])
+
+
+def called(call: Call, registers: Sequence[Any], regions: Sequence[Region], grid: Grid, index: Shape) -> Any:
+    """What a call gives, checked."""
+    box = along(regions[call.window], call.axes)
+    given = []
+    for operand, (register, window) in zip(call.nest.operands, call.inputs, strict=True):
+        block = registers[register]
+        if operand.halo:
+            axes = tuple([None if a is None else call.axes[a] for a in operand.axes])
+            block = _padded(block, along(regions[window], axes), operand, box)
+        given.append(block)
+        del block
+    if getattr(call.kernel, "wants", None):
+        sides = tuple([1 if a is None else grid.block[a] for a in call.axes])
+        grid, index = Grid(call.nest.extents, sides), tuple([0 if a is None else index[a] for a in call.axes])
+    result = call.kernel(_guarded(given) if call.foreign else given, call.nest, grid, index, box)
+    if call.foreign:
+        result = tuple([_own(r, given) for r in result]) if isinstance(result, tuple) else _own(result, given)
+    del given
+    expected = tuple([box[a].stop - box[a].start for a in call.lies])
+    if not isinstance(result, tuple):
+        return _checked(result, expected, call.dtype, box)
+    if not isinstance(call.dtype, tuple) and not isinstance(getattr(call.kernel, "fn", None), np.ufunc):
+        raise ResultError(
+            f"fn returned a tuple of {len(result)} arrays: in an expression dtype= must say so, with one for each"
+        )
+    dtypes = call.dtype if isinstance(call.dtype, tuple) else (None,) * len(result)
+    if len(dtypes) != len(result):
+        raise ResultError(f"fn returned a tuple of {len(result)} arrays; expected {len(dtypes)}, as dtype= says")
+    return tuple([_checked(r, expected, d, box) for r, d in zip(result, dtypes, strict=True)])
+
+
+def _guarded(blocks: Sequence[Any]) -> list[Any]:
+    """Blocks that are not to be written to, where the array module can say so."""
+    found = []
+    for block in blocks:
+        if isinstance(block, np.ndarray) and block.flags.writeable:
+            block = block.view()
+            block.flags.writeable = False
+        found.append(block)
+    return found
+
+
+def _own(result: Any, given: Sequence[Any]) -> Any:
+    """A result that its function does not know any more, or a part of what it was given: else a copy."""
+    if not hasattr(result, "base"):
+        return result
+    if result.base is None:
+        return result if sys.getrefcount(result) <= _ALONE else result.copy()
+    kept = isinstance(result, np.ndarray) and not any(np.may_share_memory(result, block) for block in given)
+    return result.copy() if kept else result
+
+
+def _references() -> int:
+    """References to a result that its function has let go, as `_own` sees them."""
+
+    def seen(result: Any, given: Sequence[Any]) -> int:
+        return sys.getrefcount(result)
+
+    result = np.empty(0)
+    return seen(result, [])
+
+
+_ALONE = _references()
+
+
+def _checked(result: Any, expected: Shape, dtype: Any, box: Region) -> Any:
+    """A result of the shape that is expected, in the dtype that was asked for."""
+    if not hasattr(result, "dtype"):
+        raise ResultTypeError(f"fn returned a {type(result).__name__}; expected an array of shape {expected}")
+    if result.shape != expected:
+        raise ResultError(
+            f"fn returned shape {tuple(result.shape)}; expected {expected} for the region {describe(box)}. What feeds "
+            "another operation keeps its blocks' shape: compute it by itself, with drop_axis=, new_axis= or chunks="
+        )
+    if isinstance(result, np.generic):
+        result = np.asarray(result)
+    return result if dtype is None else cast_to(result, dtype)
+
+
+def cast_to(result: Any, dtype: np.dtype) -> Any:
+    """A result in another dtype, by the same_kind rule."""
+    if not np.can_cast(result.dtype, dtype, "same_kind"):
+        raise ResultTypeError(
+            f"fn returned dtype {result.dtype}; expected {dtype} (or what casts to it by the same_kind rule)"
+        )
+    return result.astype(dtype, copy=False)
+
+
+def _padded(block: Any, region: Region, operand: Operand, box: Region) -> Any:
+    """A block with what lies beyond the edges made up."""
+    wanted = operand.region(box)
+    if wanted == region:
+        return block
+    whole = np.empty_like(block, shape=shape_of(wanted))
+    whole[within(region, wanted)] = block
+    fill(whole, wanted, operand.extents, operand.boundary)
+    return whole
+
+
+def _item(results: Any, item: int) -> Any:
+    if not isinstance(results, tuple):
+        raise ResultError("fn returned one array where a tuple was expected, as dtype= said")
+    if item >= len(results):
+        raise ResultError(f"fn returned {len(results)} arrays; expected {item + 1} or more, as dtype= said")
+    return results[item]

@@ -1,0 +1,170 @@
+"""Blockwise operations in index notation: the loop nest that the indices span, and folds along those that go."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from chunkflow.core.grid import Grid, Region, Shape
+from chunkflow.core.nest import Blockwise, Operand
+from chunkflow.errors import ArgumentError, ArgumentTypeError, ResultError
+
+Index = tuple[Hashable, ...]
+
+
+def as_index(index: Any, name: str) -> Index:
+    """One name for each dimension, none of them twice.
+
+    >>> as_index("ij", "out_ind")
+    ('i', 'j')
+    """
+    try:
+        found: Index = tuple(index)
+        distinct = len(set(found)) == len(found)
+    except TypeError:
+        raise ArgumentTypeError(f'{name}={index!r} must be a str such as "ij", or a tuple of names') from None
+    if not distinct:
+        raise ArgumentError(f"{name}={index!r} names a dimension twice: blocks are boxes, and diagonals are not")
+    return found
+
+
+def spanned(
+    out: Index, operands: Sequence[tuple[Index, Shape]], new: Mapping[Hashable, int], *, whole: bool
+) -> tuple[Blockwise, tuple[int | None, ...]]:
+    """Loop nest over all the indices, and for each dimension of the result its axis, None for a new one.
+
+    Parameters
+    ----------
+    out : tuple
+        Indices of the result.
+    operands : sequence of (tuple, tuple of int)
+        Indices and shape of each operand. An extent of 1 broadcasts.
+    new : mapping
+        Lengths of the result's own dimensions.
+    whole : bool
+        Whether the indices that the result lacks must not be cut.
+
+    Raises
+    ------
+    ArgumentError
+        The indices do not fit the shapes, or one another.
+
+    Examples
+    --------
+    >>> op, axes = spanned(("i", "k"), [(("i", "j"), (4, 5)), (("j", "k"), (5, 6))], {}, whole=False)
+    >>> op.extents, axes, [operand.axes for operand in op.operands]
+    ((4, 6, 5), (0, 1), [(0, 2), (2, 1)])
+    """
+    extents: dict[Hashable, int] = {}
+    first: dict[Hashable, Shape] = {}
+    for index, shape in operands:
+        if len(index) != len(shape):
+            raise ArgumentError(f"index {_written(index)} has {len(index)} names and its array the shape {shape}")
+        for name, n in zip(index, shape, strict=True):
+            if extents.get(name, 1) == 1:
+                extents[name], first[name] = n, shape
+            elif n not in (1, extents[name]):
+                raise ArgumentError(
+                    f"index {name!r} is {extents[name]} long in an array of shape {first[name]} and {n} in one of "
+                    f"shape {shape}: extents must be equal or 1"
+                )
+    for name in new:
+        if name in extents or name not in out:
+            where = "is one of an array" if name in extents else f"is not in out_ind={_written(out)}"
+            raise ArgumentError(f"new_axes: index {name!r} {where}; it must be the result's own")
+    for name in out:
+        if name not in extents and name not in new:
+            raise ArgumentError(
+                f"out_ind={_written(out)}: no array has the index {name!r}; give its length in new_axes"
+            )
+    gone = [name for name in extents if name not in out]
+    place = {name: axis for axis, name in enumerate([*(n for n in out if n in extents), *gone])}
+    nest = Blockwise(
+        tuple(extents[name] for name in place),
+        tuple(
+            Operand(
+                tuple(None if n == 1 != extents[name] else place[name] for name, n in zip(index, shape, strict=True))
+            )
+            for index, shape in operands
+        ),
+        (),
+        frozenset(place[name] for name in gone) if whole else frozenset(),
+    )
+    return nest, tuple(place.get(name) for name in out)
+
+
+def _written(index: Index) -> str:
+    return repr("".join(map(str, index)) if all(isinstance(n, str) for n in index) else index)
+
+
+@dataclass(frozen=True)
+class Widened:
+    """A kernel whose results have dimensions of their own.
+
+    Attributes
+    ----------
+    block : callable
+        The kernel.
+    lengths : tuple of int or None
+        Of the results' dimensions, where they are known.
+    """
+
+    block: Callable[..., Any]
+    lengths: tuple[int | None, ...]
+
+    def __call__(self, blocks: Sequence[Any], nest: Blockwise, grid: Grid, index: Shape, box: Region) -> Any:
+        """Results of one box."""
+        results = self.block(blocks, nest, grid, index, box)
+        for result in results if isinstance(results, tuple) else (results,):
+            shape = tuple(getattr(result, "shape", self.lengths))
+            for axis, (got, expected) in enumerate(zip(shape, self.lengths, strict=False)):
+                if expected is not None and got != expected:
+                    raise ResultError(
+                        f"fn returned shape {shape}; new_axes says {expected} along axis {axis}, not {got}"
+                    )
+        return results
+
+
+@dataclass(frozen=True)
+class Contraction(Widened):
+    """The same, with the results of the blocks along the folded axes combined.
+
+    Attributes
+    ----------
+    merge : callable
+        Of two results; the left one is of earlier blocks, though lanes interleave.
+    """
+
+    merge: Callable[[Any, Any], Any]
+
+    def fold(self, value: Any, blocks: Sequence[Any], nest: Blockwise, grid: Grid, index: Shape, box: Region) -> Any:
+        """See `chunkflow.kernels.protocol.Fold`."""
+        found = self(blocks, nest, grid, index, box)
+        if value is None:
+            return tuple([copied(a) for a in found]) if isinstance(found, tuple) else copied(found)
+        return self.combine(value, found)
+
+    def combine(self, left: Any, right: Any) -> Any:
+        """See `chunkflow.kernels.protocol.Fold`."""
+        if isinstance(left, tuple):
+            return tuple([self._merged(a, b) for a, b in zip(left, right, strict=True)])
+        return self._merged(left, right)
+
+    def finish(self, value: Any, nest: Blockwise, box: Region) -> Any:
+        """See `chunkflow.kernels.protocol.Fold`."""
+        return value
+
+    def _merged(self, left: Any, right: Any) -> Any:
+        both = self.merge(left, right)
+        return copied(both) if both is right or getattr(both, "base", None) is not None else both
+
+
+def copied(result: Any) -> Any:
+    """An array of its own: a function may have returned its block, or a buffer that it keeps; a value outlives both.
+
+    What is no array is refused when it is to be stored.
+    """
+    return result.copy() if hasattr(result, "copy") and not isinstance(result, np.generic) else result

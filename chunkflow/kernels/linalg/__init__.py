@@ -1,0 +1,1 @@
+"""Products of blocks, and sums of products."""

@@ -1,0 +1,206 @@
+"""Products of an array with itself that stay whole on the device: Gram matrices, and moments about the mean.
+
+Blocks' moments are merged about their common mean (T. F. Chan, G. H. Golub and R. J. LeVeque, "Updating formulae
+and a pairwise algorithm for computing sample variances", 1979), so that data far from zero lose nothing.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from chunkflow.core.grid import Grid, Region, Shape
+from chunkflow.core.nest import Blockwise, Operand
+from chunkflow.kernels.linalg.gemm import Tile, add_product, mirror, working
+from chunkflow.kernels.linalg.product import Contraction
+
+
+def gram_nest(shape: Shape, samples: int, dtype: np.dtype, copies: int) -> Contraction:
+    """Pass over an array of one or two dimensions, along its axis of samples; the other one is never cut.
+
+    `dtype` is what blocks are multiplied in, `copies` how many copies of a block that takes.
+    """
+    others = tuple(a for a in range(len(shape)) if a != samples)
+    item = dtype.itemsize
+    square = others * 2
+    buffers = ((square, item), (others, 8 * item), ((*others, samples), copies * item))
+    return Contraction(
+        shape,
+        (Operand(tuple(range(len(shape)))),),
+        (),
+        frozenset(others),
+        buffers=buffers,
+        panel=(square, others, item, (*others, samples), item),
+        work=math.prod(shape) * math.prod(shape[a] for a in others),
+    )
+
+
+def moments_nest(shapes: Sequence[Shape], samples: Sequence[int], weighted: bool, dtype: np.dtype) -> Contraction:
+    """The same over two arrays with samples along those axes, or over one, and over weights of the samples.
+
+    The nest has an axis of samples, one of each array's variables, and one of all variables, which no array has.
+    """
+    count, lengths = shapes[0][samples[0]], [math.prod(shape) for shape in shapes]
+    several = [n // max(count, 1) if len(shape) == 2 else 1 for n, shape in zip(lengths, shapes, strict=True)]
+    operands = [
+        Operand(tuple([0 if axis == along else i for axis in range(len(shape))]))
+        for i, (shape, along) in enumerate(zip(shapes, samples, strict=True), 1)
+    ]
+    every = len(shapes) + 1
+    item, copies = dtype.itemsize, 3 if dtype.kind == "c" else 2
+    buffers = (((every, every), item), ((every,), 8 * item), ((every, 0), copies * item))
+    return Contraction(
+        (count, *several, sum(several)),
+        (*operands, *([Operand((0,))] if weighted else [])),
+        (),
+        frozenset(range(1, every + 1)),
+        buffers=buffers,
+        panel=((every, every), (every,), item, (every, 0), item),
+        work=count * sum(several) ** 2,
+    )
+
+
+@dataclass(frozen=True)
+class Gram:
+    """``x.conj().T @ x``, block of rows by block of rows; `tf32` as for `chunkflow.kernels.linalg.product.Product`."""
+
+    settled: ClassVar[bool] = True
+    result: np.dtype
+    tf32: bool = False
+
+    def fold(
+        self, value: Tile | None, blocks: Sequence[Any], nest: Blockwise, grid: Grid, index: Shape, box: Region
+    ) -> Tile:
+        """See `chunkflow.kernels.protocol.Fold`."""
+        block = blocks[0].astype(working(self.result), copy=False)
+        left = block.conj() if self.result.kind == "c" else block
+        fresh = value is None
+        if value is None:
+            side = block.shape[1]
+            kind = self.result if self.result.kind == "b" else block.dtype
+            value = Tile(np.empty_like(block, shape=(side, side), dtype=kind, order="C"))
+        add_product(value.array[None], left.T[None], block[None], fresh=fresh, symmetric=True)
+        return value
+
+    def combine(self, left: Tile, right: Tile) -> Tile:
+        """See `chunkflow.kernels.protocol.Fold`."""
+        add = np.logical_or if self.result.kind == "b" else np.add
+        add(left.array, right.array, out=left.array)
+        return left
+
+    def finish(self, value: Tile, nest: Blockwise, box: Region) -> Any:
+        """See `chunkflow.kernels.protocol.Fold`."""
+        array = value.take()
+        mirror(array)
+        return array.astype(self.result, copy=False)
+
+    def __call__(self, blocks: Sequence[Any], nest: Blockwise, grid: Grid, index: Shape, box: Region) -> Any:
+        """The product of one block alone."""
+        return self.finish(self.fold(None, blocks, nest, grid, index, box), nest, box)
+
+
+@dataclass(frozen=True)
+class Moments:
+    """Covariance or correlation of variables, of which blocks hold some samples each.
+
+    Attributes
+    ----------
+    samples : tuple of int
+        Axis of the samples in each of the arrays.
+    wide : numpy.dtype
+        Double precision, in which everything is computed.
+    ddof : int
+        Subtracted from the number of samples to divide by.
+    normalized : bool
+        Whether the result is divided by the standard deviations.
+    scalar : bool
+        Whether the result has no dimensions.
+    freedom : float, optional
+        What to divide by; the blocks' last one has the samples' weights.
+    """
+
+    settled: ClassVar[bool] = True
+    samples: tuple[int, ...]
+    wide: np.dtype
+    ddof: int
+    normalized: bool
+    scalar: bool
+    freedom: float | None = None
+
+    def fold(
+        self, value: Tile | None, blocks: Sequence[Any], nest: Blockwise, grid: Grid, index: Shape, box: Region
+    ) -> Tile:
+        """See `chunkflow.kernels.protocol.Fold`."""
+        parts = [
+            b[None] if b.ndim == 1 else b.T if along == 0 else b for b, along in zip(blocks, self.samples, strict=False)
+        ]
+        sides, length = sum(part.shape[0] for part in parts), parts[0].shape[1]
+        # The samples about their mean, and one more that stands for the distance between this mean and the others'.
+        about = np.empty_like(parts[0], shape=(sides, length + 1), dtype=self.wide, order="C")
+        samples, extra = about[:, :length], about[:, length]
+        first = 0
+        for part in parts:
+            samples[first : first + part.shape[0]] = part
+            first += part.shape[0]
+        weights = None if self.freedom is None else blocks[-1].astype(np.float64)
+        count = length if weights is None else float(weights.sum())
+        # Means are kept as distances from the first one: their differences would be lost beside a large mean.
+        origin = self._mean(samples, weights, count) if value is None else value.origin
+        samples -= origin[:, None]
+        mean = self._mean(samples, weights, count)
+        samples -= mean[:, None]
+        if weights is not None:
+            samples *= np.sqrt(weights)
+        if value is None:
+            extra[...] = 0
+            array = np.empty_like(about, shape=(sides, sides), order="C")
+            self._add(array, about, fresh=True)
+            return Tile(array, count, mean, origin)
+        distance, total = mean - value.mean, value.count + count
+        extra[...] = distance * math.sqrt(value.count * count / (total or 1))
+        merged = value.mean + distance * (count / (total or 1))
+        self._add(value.array, about)
+        value.mean, value.count = merged, total
+        return value
+
+    def combine(self, left: Tile, right: Tile) -> Tile:
+        """See `chunkflow.kernels.protocol.Fold`."""
+        total = left.count + right.count or 1
+        distance = (right.origin - left.origin) + (right.mean - left.mean)
+        left.array += right.array
+        self._add(left.array, (distance * math.sqrt(left.count * right.count / total))[:, None])
+        left.mean = left.mean + distance * (right.count / total)
+        left.count += right.count
+        return left
+
+    def finish(self, value: Tile, nest: Blockwise, box: Region) -> Any:
+        """See `chunkflow.kernels.protocol.Fold`."""
+        array = value.take()
+        mirror(array)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            array /= max(value.count - self.ddof, 0) if self.freedom is None else self.freedom
+            if self.normalized:
+                deviations = np.sqrt(np.diagonal(array).real)
+                array /= deviations[:, None]
+                array /= deviations[None, :]
+        if self.normalized:
+            for part in (array.real, array.imag) if self.wide.kind == "c" else (array,):
+                np.clip(part, -1, 1, out=part)
+        return array.reshape(()) if self.scalar else array
+
+    def __call__(self, blocks: Sequence[Any], nest: Blockwise, grid: Grid, index: Shape, box: Region) -> Any:
+        """Of one block alone."""
+        return self.finish(self.fold(None, blocks, nest, grid, index, box), nest, box)
+
+    @staticmethod
+    def _mean(samples: Any, weights: Any, count: float) -> Any:
+        total = samples.sum(axis=1) if weights is None else samples @ weights.astype(samples.dtype)
+        return total / (count or 1)
+
+    def _add(self, into: Any, about: Any, *, fresh: bool = False) -> None:
+        other = about.conj() if self.wide.kind == "c" else about
+        add_product(into[None], about[None], other.T[None], fresh=fresh, symmetric=True)

@@ -1,0 +1,310 @@
+"""Products of arrays as contractions: from labels to a loop nest, and the kernel that adds up a tile of the result.
+
+Each dimension of an operand has a label. Labels that the result keeps are its axes, the others are summed over:
+the engine walks those last, so that a tile of the result stays on the device while panels of the operands
+pass by (K. Goto and R. van de Geijn, "Anatomy of high-performance matrix multiplication", ACM TOMS 34, 2008).
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from chunkflow.core.grid import Grid, Region, Shape
+from chunkflow.core.nest import Blockwise, Operand
+from chunkflow.errors import ArgumentError
+from chunkflow.kernels.linalg.gemm import Axes, Pair, Tile, add_product, multiplied, panel_bytes, working
+
+
+@dataclass(frozen=True)
+class Contraction(Blockwise):
+    """The pass of a product.
+
+    Attributes
+    ----------
+    buffers : tuple of (axes, float)
+        What a lane holds: for each buffer the axes that it extends along, and bytes per element.
+    panel : tuple of (axes, axes, int, axes, int), optional
+        Of a panel: the axes of the tile, those of a row of it, and bytes per element; then the axes of the operand
+        whose rows may be copied for a panel, and bytes per element.
+    work : int
+        Multiply-adds of the whole pass.
+    single : bool
+        Whether matrices are added to the tile, and no stacks of them, in a dtype of BLAS: a device may need no panel.
+    """
+
+    buffers: tuple[tuple[Axes, float], ...] = ()
+    panel: tuple[Axes, Axes, int, Axes, int] | None = None
+    work: int = 0
+    single: bool = False
+
+    def held(self, sides: Sequence[Any]) -> Any:
+        """Bytes that a lane holds; `sides` may be arrays, for many blocks at once."""
+
+        def size(axes: Axes, nbytes: float) -> Any:
+            found: Any = nbytes
+            for axis in axes:
+                found = found * sides[axis]
+            return found
+
+        total: Any = 0.0
+        for axes, nbytes in self.buffers:
+            total = total + size(axes, nbytes)
+        if self.panel is not None:
+            axes, row, nbytes, rows, each = self.panel
+            tile = size(axes, nbytes)
+            panel = panel_bytes(tile, size(row, nbytes))
+            total = total + panel + size(rows, each) * (panel / np.maximum(tile, 1))
+        return total
+
+    def holds(self, sides: Sequence[int]) -> int:
+        """Bytes that a lane holds between blocks of these sides, and while it computes one."""
+        whole: int = math.ceil(self.held(sides))
+        return whole
+
+    @property
+    def tile_alone(self) -> bool:
+        """Whether a lane holds a tile and nothing else."""
+        return len(self.buffers) == 1 and self.panel is None
+
+    @property
+    def reuses(self) -> bool:
+        """Whether each operand lacks an axis of the nest, so that how it is cut decides how often they are read."""
+        long = {a for a, n in enumerate(self.extents) if n > 1}
+        return bool(self.folded) and not any(long <= set(o.axes) for o in self.operands)
+
+
+@dataclass(frozen=True)
+class Labels:
+    """A product in labels: those of each operand's dimensions, and of the result's."""
+
+    operands: tuple[tuple[str, ...], ...]
+    result: tuple[str, ...]
+
+    def extents(self, shapes: Sequence[Shape], name: str) -> dict[str, int]:
+        """Extent of each label, the result's first; lengths of 1 stretch.
+
+        Raises
+        ------
+        ArgumentError
+            Two lengths of one label differ.
+        """
+        order = [*self.result, *(x for term in self.operands for x in term if x not in self.result)]
+        found = dict.fromkeys(order, 1)
+        where: dict[str, tuple[int, int]] = {}
+        for i, (term, shape) in enumerate(zip(self.operands, shapes, strict=True)):
+            for dim, (label, n) in enumerate(zip(term, shape, strict=True)):
+                if label not in where or found[label] == 1:
+                    found[label], where[label] = n, (i, dim)
+                elif n not in (1, found[label]):
+                    j, other = where[label]
+                    raise ArgumentError(
+                        f"{name}: shapes {shapes[j]} and {shape} do not match: axis {other} of the "
+                        f"{_ordinal(j)} operand has {found[label]} elements and axis {dim} of the {_ordinal(i)} {n}"
+                    )
+        return found
+
+
+def _ordinal(i: int) -> str:
+    return ("first", "second", "third")[i] if i < 3 else f"{i + 1}th"
+
+
+def contraction(
+    labels: Labels,
+    shapes: Sequence[Shape],
+    dtypes: Sequence[np.dtype],
+    orders: Sequence[Shape],
+    name: str,
+    conjugate: int | None = None,
+    tf32: bool = False,
+) -> tuple[Contraction, Product]:
+    """Loop nest and kernel of a product; `conjugate` is the operand to conjugate, `tf32` as for `Product`."""
+    extents = labels.extents(shapes, name)
+    number = {label: i for i, label in enumerate(extents)}
+    lengths = tuple(extents.values())
+    operands = tuple(
+        Operand(tuple(None if n == 1 != extents[x] else number[x] for x, n in zip(term, shape, strict=True)))
+        for term, shape in zip(labels.operands, shapes, strict=True)
+    )
+    kept = tuple(range(len(labels.result)))
+    result = np.result_type(*dtypes)
+    kernel = Product(tuple(o.axes for o in operands), kept, working(result), result, conjugate, tf32)
+    buffers = kernel.buffers(dtypes, orders)
+    panel, work = kernel.panel(orders), math.prod(lengths)
+    return Contraction(lengths, operands, (), buffers=buffers, panel=panel, work=work, single=kernel.single), kernel
+
+
+@dataclass(frozen=True)
+class Product:
+    """Contracts blocks, the first two, then their product with the next, and adds the last product to a tile.
+
+    Attributes
+    ----------
+    terms : tuple
+        For each operand the axis of each dimension, None where it is stretched.
+    kept : tuple of int
+        Axes of the result, in order.
+    work, result : numpy.dtype
+        In which blocks are multiplied, and that of the result.
+    conjugate : int, optional
+        Operand to conjugate.
+    tf32 : bool
+        Whether a device may round factors of single precision for its tensor cores.
+    """
+
+    settled: ClassVar[bool] = True
+    terms: tuple[tuple[int | None, ...], ...]
+    kept: Axes
+    work: np.dtype
+    result: np.dtype
+    conjugate: int | None = None
+    tf32: bool = False
+
+    def fold(
+        self, value: Tile | None, blocks: Sequence[Any], nest: Blockwise, grid: Grid, index: Shape, box: Region
+    ) -> Tile:
+        """See `chunkflow.kernels.protocol.Fold`."""
+        left, axes = self._ready(blocks, 0)
+        for i in range(1, len(blocks) - 1):
+            right, others = self._ready(blocks, i)
+            pair = Pair(axes, others, self._needed(i))
+            a, b = pair.matrices(left, right)
+            left, axes = pair.unfold(multiplied(a, b, pair.sums), left, right), pair.result
+        if len(blocks) == 1:
+            return self._add_one(value, left.transpose([axes.index(a) for a in self.kept]))
+        right, others = self._ready(blocks, len(blocks) - 1)
+        pair = self._last(axes, others)
+        if pair.swapped:
+            left, right = right, left
+        a, b = pair.matrices(left, right)
+        shape = (a.shape[0], a.shape[1], b.shape[2])
+        if value is not None:
+            add_product(value.array.reshape(shape), a, b, sums=pair.sums)
+            return value
+        kept = tuple(box[axis].stop - box[axis].start for axis in pair.result)
+        # Not every array module takes an empty shape for one that is given; a view would be copied to be stored.
+        array = np.empty_like(a, shape=kept or (1,), dtype=self._sum, order="C")
+        array = array if kept else array.reshape(())
+        add_product(array.reshape(shape), a, b, sums=pair.sums, fresh=True)
+        return Tile(array)
+
+    def combine(self, left: Tile, right: Tile) -> Tile:
+        """See `chunkflow.kernels.protocol.Fold`."""
+        add = np.logical_or if self.result.kind == "b" else np.add
+        add(left.array, right.array, out=left.array)
+        return left
+
+    def finish(self, value: Tile, nest: Blockwise, box: Region) -> Any:
+        """See `chunkflow.kernels.protocol.Fold`."""
+        array = value.take()
+        order = self._order()
+        if order != self.kept:
+            array = array.transpose([order.index(a) for a in self.kept]).copy(order="C")
+        return array.astype(self.result, copy=False)
+
+    def __call__(self, blocks: Sequence[Any], nest: Blockwise, grid: Grid, index: Shape, box: Region) -> Any:
+        """The product of one set of blocks alone."""
+        return self.finish(self.fold(None, blocks, nest, grid, index, box), nest, box)
+
+    def buffers(self, dtypes: Sequence[np.dtype], orders: Sequence[Shape]) -> tuple[tuple[Axes, float], ...]:
+        """What a lane holds, as `Contraction.buffers`: the tile, a panel, copies of blocks, products on the way."""
+        wide = self._sum.itemsize
+        found: list[tuple[Axes, float]] = [(self.kept, wide)]
+        terms = [tuple(a for a in term if a is not None) for term in self.terms]
+        for i, term in enumerate(terms):
+            order = [self.terms[i][d] for d in orders[i]]
+            if dtypes[i] != self.work or i == self.conjugate or not self._as_it_lies(i, order):
+                found.append((term, self.work.itemsize * (1 + (i == self.conjugate and dtypes[i] != self.work))))
+        axes = self._rest(0)
+        for i in range(1, len(terms) - 1):
+            axes = Pair(axes, self._rest(i), self._needed(i)).result
+            found.append((axes, 2 * self.work.itemsize))  # the product, and its copy in another order
+        if len(terms) == 1 or self._order() != self.kept or self._sum != self.result:
+            found.append((self.kept, wide))  # in another order, or dtype, at the end
+        return tuple(found)
+
+    def panel(self, orders: Sequence[Shape]) -> tuple[Axes, Axes, int, Axes, int] | None:
+        """What adding to the tile takes, as `Contraction.panel`."""
+        if len(self.terms) == 1:
+            return None
+        pair, item = self._final(), self.work.itemsize
+        first = 1 if pair.swapped else 0
+        lies = tuple(self.terms[first][d] for d in orders[first])
+        in_order = len(self.terms) == 2 and lies == (*pair.stack, *pair.rows, *pair.inner)
+        return self.kept, pair.columns, item, pair.left, 0 if in_order else item
+
+    @property
+    def single(self) -> bool:
+        """See `Contraction.single`."""
+        return len(self.terms) > 1 and not self._final().stack and self._sum.char in "fdFD"
+
+    @property
+    def _sum(self) -> np.dtype:
+        return self.result if self.result.kind == "b" else self.work
+
+    def _as_it_lies(self, i: int, order: Sequence[int | None]) -> bool:
+        """Whether an operand's block is a matrix without being copied: one group of axes after the other."""
+        if len(self.terms) != 2 or self._rest(i) != tuple(a for a in self.terms[i] if a is not None):
+            return False
+        shared = set(self._rest(0)) & set(self._rest(1))
+        if shared & set(self.kept):
+            return False  # of stacks of matrices, some array modules copy all that is not in C order
+        found = [a for a in order if a is not None]
+        inner = [a in shared for a in found]
+        return sum(x != y for x, y in itertools.pairwise(inner)) <= 1 and len(found) <= 2
+
+    def _rest(self, i: int) -> Axes:
+        """Axes that remain of an operand when those that only it has are summed over."""
+        others = {a for j, term in enumerate(self.terms) if j != i for a in term} | set(self.kept)
+        return tuple(a for a in self.terms[i] if a is not None and a in others)
+
+    def _needed(self, i: int) -> set[int]:
+        """Axes that are still needed when operands 0 to `i` have been multiplied."""
+        return {a for term in self.terms[i + 1 :] for a in term if a is not None} | set(self.kept)
+
+    def _last(self, left: Axes, right: Axes) -> Pair:
+        """How the last two are multiplied, the one whose own axes come first in the result first."""
+        pair = Pair(left, right, set(self.kept))
+        if pair.columns and pair.rows and min(pair.columns) < min(pair.rows):
+            return Pair(right, left, set(self.kept), swapped=True)
+        return pair
+
+    def _order(self) -> Axes:
+        """Order of the tile's axes."""
+        if len(self.terms) == 1:
+            return self.kept
+        return self._final().result
+
+    def _final(self) -> Pair:
+        """How the last operand is multiplied with the product of those before."""
+        axes = self._rest(0)
+        for i in range(1, len(self.terms) - 1):
+            axes = Pair(axes, self._rest(i), self._needed(i)).result
+        return self._last(axes, self._rest(len(self.terms) - 1))
+
+    def _ready(self, blocks: Sequence[Any], i: int) -> tuple[Any, Axes]:
+        """A block in the dtype in which it is multiplied, without stretched axes and those that only it has."""
+        term = self.terms[i]
+        block = blocks[i][(*(0 if a is None else slice(None) for a in term), ...)]
+        rest, axes = self._rest(i), tuple(a for a in term if a is not None)
+        alone = tuple(d for d, a in enumerate(axes) if a not in rest)
+        block = block.astype(self.work, copy=False)
+        if i == self.conjugate and self.work.kind == "c":
+            block = block.conj()
+        return (block.sum(axis=alone, dtype=self.work) if alone else block), rest
+
+    def _add_one(self, value: Tile | None, part: Any) -> Tile:
+        """Add a sum over a single operand's block."""
+        found = part > 0 if self.result.kind == "b" else part
+        if value is None:
+            array = np.empty_like(part, shape=part.shape, dtype=self._sum, order="C")
+            array[...] = found
+            return Tile(array)
+        add = np.logical_or if self.result.kind == "b" else np.add
+        add(value.array, found, out=value.array)
+        return value

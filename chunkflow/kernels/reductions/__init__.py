@@ -1,0 +1,1 @@
+"""Sums, extremes and the like of a block, and how partial results are put together."""

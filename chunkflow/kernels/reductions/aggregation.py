@@ -1,0 +1,339 @@
+"""Reductions, declared: what a block gives, how two such results merge, and what comes of them in the end.
+
+Every partial result keeps the reduced axes at length 1. Floating-point sums run in double precision, by tiles, so that
+no such temporary is as large as a block.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from chunkflow.core.grid import Grid, Region, Shape
+from chunkflow.core.nest import Blockwise
+from chunkflow.errors import ArgumentError
+from chunkflow.kernels.reductions.tiled import STRIP, UFUNCS, Axes, reduce, summed, without_nan
+
+Value = tuple[Any, ...]
+
+
+@dataclass(frozen=True)
+class Aggregation:
+    """A reduction as three functions.
+
+    Attributes
+    ----------
+    chunk : callable
+        ``chunk(*blocks, axes, box)``: partial results of one block; `box` is its place in the array.
+    merge : callable
+        ``merge(left, right)``: partial results of both together, for which it may overwrite `right`. Chains take
+        blocks in turn, so neither need lie before the other in the array.
+    aggregate : callable
+        ``aggregate(*value)``: the result, with the reduced axes still at length 1.
+    copies : float
+        How many times its partial results a lane holds while it merges two of them, temporaries counted.
+    strip : int
+        Elements of a block of which a device with memory of its own holds temporaries at once; 0 for all.
+    settled : bool
+        Whether what it returns and takes is the same for all blocks of one shape and dtype, whatever they hold.
+    """
+
+    chunk: Callable[..., Value]
+    merge: Callable[[Value, Value], Value]
+    aggregate: Callable[..., Any]
+    copies: float = 2.0
+    strip: int = 0
+    settled: bool = False
+
+
+@dataclass(frozen=True)
+class Reduction:
+    """An aggregation along `axes` as a kernel; `keepdims` says whether results keep those axes at length 1."""
+
+    how: Aggregation
+    axes: Axes
+    keepdims: bool = False
+
+    @property
+    def settled(self) -> bool:
+        """See `chunkflow.kernels.protocol.Settled`."""
+        return self.how.settled
+
+    def fold(
+        self, value: Value | None, blocks: Sequence[Any], nest: Blockwise, grid: Grid, index: Shape, box: Region
+    ) -> Value:
+        """See `chunkflow.kernels.protocol.Fold`."""
+        with np.errstate(all="ignore"):
+            found = self.how.chunk(*blocks, self.axes, box)
+            return found if value is None else self.how.merge(value, found)
+
+    def combine(self, left: Value, right: Value) -> Value:
+        """See `chunkflow.kernels.protocol.Fold`."""
+        with np.errstate(all="ignore"):
+            return self.how.merge(left, right)
+
+    def finish(self, value: Value, nest: Blockwise, box: Region) -> Any:
+        """See `chunkflow.kernels.protocol.Fold`."""
+        with np.errstate(all="ignore"):
+            result = self.how.aggregate(*value)
+        return result if self.keepdims or not self.axes else result.squeeze(self.axes)
+
+    def __call__(self, blocks: Sequence[Any], nest: Blockwise, grid: Grid, index: Shape, box: Region) -> Any:
+        """The reduction of one block alone."""
+        return self.finish(self.fold(None, blocks, nest, grid, index, box), nest, box)
+
+
+# -- The reductions ------------------------------------------------------------------------------------------
+# Kept, so that the same is equal: then what a trial of it has shown is known when it comes again.
+
+
+@lru_cache
+def extreme(name: str, of: Callable[[Any], Any] | None = None) -> Aggregation:
+    """``min``, ``max``, ``any`` or ``all``, of a function of the elements; or ``fmin``, ``fmax``, which skip NaN."""
+    return Aggregation(
+        lambda x, axes, box: (reduce(name, x if of is None else of(x), axes),),
+        _each(UFUNCS[name]),
+        lambda found: found,
+        settled=True,
+    )
+
+
+@lru_cache
+def spread() -> Aggregation:
+    """Greatest less least element."""
+    return Aggregation(
+        lambda x, axes, box: (reduce("min", x, axes), reduce("max", x, axes)),
+        _each(np.minimum, np.maximum),
+        lambda least, most: most - least,
+        settled=True,
+    )
+
+
+@lru_cache
+def nonzero() -> Aggregation:
+    """Number of elements that are not zero."""
+    return Aggregation(lambda x, axes, box: (_count(x != 0, axes),), _each(np.add), lambda found: found, settled=True)
+
+
+@lru_cache
+def product(wide: np.dtype, result: np.dtype, *, skip: bool = False) -> Aggregation:
+    """Product; `skip` leaves NaN out."""
+    return Aggregation(
+        lambda x, axes, box: (reduce("prod", without_nan(x, 1)[0] if skip else x, axes, wide),),
+        _each(np.multiply),
+        lambda found: found.astype(result),
+        settled=not skip,
+    )
+
+
+@lru_cache
+def total(
+    wide: np.dtype, result: np.dtype, of: Callable[[Any], Any] | None = None, power: float = 1, *, skip: bool = False
+) -> Aggregation:
+    """Sum of the elements, or of a function of each, raised to a power; `skip` leaves NaN out."""
+
+    def chunk(x: Any, axes: Axes, box: Region) -> Value:
+        if of is not None:
+            return _begun(summed(of, (x,), axes, wide), result)
+        return _begun(reduce("sum", without_nan(x, 0)[0] if skip else x, axes, wide), result)
+
+    def aggregate(found: Any, lost: Any) -> Any:
+        found = _whole(found, lost)
+        return (found if power == 1 else np.sqrt(found) if power == 0.5 else found**power).astype(result)
+
+    copies, strip = 4.0 if _is_tight(result) else 2.0, 0 if of is None else STRIP
+    return Aggregation(chunk, _plus, aggregate, copies, strip, settled=not skip)
+
+
+@lru_cache
+def average(wide: np.dtype, result: np.dtype, count: int, *, skip: bool = False) -> Aggregation:
+    """Mean of `count` elements; `skip` leaves NaN out, and counts what is left."""
+
+    def chunk(x: Any, axes: Axes, box: Region) -> Value:
+        if not skip:
+            return _begun(reduce("sum", x, axes, wide), result)
+        x, mask = without_nan(x, 0)
+        return *_begun(reduce("sum", x, axes, wide), result), _number(x, mask, axes)
+
+    def merge(left: Value, right: Value) -> Value:
+        return *_plus(left[:2], right[:2]), *_each(np.add)(left[2:], right[2:])
+
+    def aggregate(found: Any, lost: Any, number: Any = None) -> Any:
+        return (_whole(found, lost) / (np.float64(count) if number is None else number)).astype(result)
+
+    return Aggregation(chunk, merge, aggregate, 4.0 if _is_tight(result) else 2.0, settled=not skip)
+
+
+def weighted(wide: np.dtype, result: np.dtype, count: int, place: Callable[[Any], Any]) -> Aggregation:
+    """Mean of `count` elements with weights, which `place` lays along the array's axes."""
+
+    def chunk(x: Any, weights: Any, axes: Axes, box: Region) -> Value:
+        weights = place(weights)
+        scale = reduce("sum", weights, axes, wide)
+        number = math.prod(x.shape[a] for a in axes)
+        found = summed(lambda x, w: np.multiply(x, w, dtype=wide), (x, weights), axes, wide)
+        return *_begun(found, result), *_begun(scale, result), number
+
+    def merge(left: Value, right: Value) -> Value:
+        return *_plus(left[:2], right[:2]), *_plus(left[2:4], right[2:4]), left[4] + right[4]
+
+    def aggregate(found: Any, lost: Any, scale: Any, less: Any, number: int) -> Any:
+        scale = _whole(scale, less)
+        if number == count and bool((scale == 0).any()):  # the trial call sees but a part of them
+            raise ZeroDivisionError("the weights sum to zero, so there is no average: give weights that do not")
+        return (_whole(found, lost) / scale).astype(result)
+
+    return Aggregation(chunk, merge, aggregate, copies=5.0, strip=STRIP)
+
+
+@lru_cache
+def moments(wide: np.dtype, result: np.dtype, ddof: float, *, root: bool, skip: bool = False) -> Aggregation:
+    """Variance, or its square root, from the number, the mean in two parts, and the centred sum of squares.
+
+    Blocks are centred on their own means and merged as in Chan, Golub and LeVeque, "Updating formulae and a
+    pairwise algorithm for computing sample variances", Report STAN-CS-79-773, Stanford 1979. Where the mean has no
+    more bits than the result, what is lost of it is kept, or the differences of large means would be wrong.
+    """
+    real = np.empty(0, wide).real.dtype
+
+    def chunk(x: Any, axes: Axes, box: Region) -> Value:
+        clean, mask = without_nan(x, 0) if skip else (x, None)
+        number = _number(x, mask, axes).astype("f8") if skip else np.float64(math.prod(x.shape[a] for a in axes))
+        divisor = np.maximum(number, 1)
+        mean = reduce("sum", clean, axes, wide) / (divisor if skip else number)
+        blocks = (x, mean) if mask is None else (x, mean, mask)
+        found = summed(lambda *b: squares(centred(*b)), blocks, axes, real)
+        rest = summed(centred, blocks, axes, wide) / divisor if _is_tight(result) else None
+        return number, found, mean, rest
+
+    def centred(x: Any, mean: Any, mask: Any = None) -> Any:
+        off = np.subtract(x, mean, dtype=wide)
+        if mask is not None:
+            off[mask] = 0
+        return off
+
+    def merge(left: Value, right: Value) -> Value:
+        (n, found, mean, rest), (m, more, other, remains) = left, right
+        share = m / np.maximum(n + m, 1)
+        off = np.subtract(other, mean, out=other)
+        if rest is not None:
+            off += remains - rest
+        step = off * share
+        middle = mean + step
+        if rest is not None:
+            rest = (mean - middle) + step + rest
+        between = squares(off)
+        between *= n * share
+        more += found
+        more += between
+        return n + m, more, middle, rest
+
+    def aggregate(number: Any, found: Any, *mean: Any) -> Any:
+        found = found / np.maximum(number - ddof, 0)
+        if skip:
+            found = np.where(number > ddof, found, np.nan)
+        return (np.sqrt(found) if root else found).astype(result)
+
+    return Aggregation(chunk, merge, aggregate, copies=3.0, strip=0 if skip else STRIP, settled=not skip)
+
+
+def position(name: str, extents: Shape, count: int, *, flat: bool, skip: bool = False) -> Aggregation:
+    """Where the first ``min`` or ``max`` is: along the one reduced axis, or in the array laid out flat, in C order.
+
+    `skip` takes NaN for what is never chosen, and refuses slices of `count` NaN.
+    """
+    least, better = (np.inf, np.less) if name == "min" else (-np.inf, np.greater)
+
+    def chunk(x: Any, axes: Axes, box: Region) -> Value:
+        number, some = math.prod(x.shape[a] for a in axes), True
+        if skip:
+            x, mask = without_nan(x, least)
+            some = True if mask is None else ~mask.all(axis=axes, keepdims=True)
+        if not x.size:
+            nothing = x.sum(axis=axes, keepdims=True)
+            return nothing.astype(x.dtype), nothing.astype(np.intp), some, number
+        if not flat:
+            found = getattr(x, f"arg{name}")(axis=axes[0], keepdims=True)
+            return np.take_along_axis(x, found, axes[0]), found + box[axes[0]].start, some, number
+        rest, place, stride = getattr(x, f"arg{name}")(), 0, 1
+        for axis in reversed(range(x.ndim)):
+            place = place + (rest % x.shape[axis] + box[axis].start) * stride
+            rest, stride = rest // x.shape[axis], stride * extents[axis]
+        return reduce(name, x, axes), np.reshape(place, (1,) * x.ndim), some, number
+
+    def merge(left: Value, right: Value) -> Value:
+        (a, i, some, n), (b, j, others, m) = left, right
+        none, nor = a != a, b != b  # NaN comes before everything else, as in NumPy
+        first = ~none & (better(b, a) | nor) | ((a == b) | none & nor) & (j < i)
+        return np.where(first, b, a), np.where(first, j, i), some | others, n + m
+
+    def aggregate(found: Any, place: Any, some: Any, number: int) -> Any:
+        if skip and some is not True and number == count and not bool(some.all()):
+            raise ArgumentError(f"nanarg{name} of a slice of NaN alone has no result: replace its NaN, or leave it out")
+        return place.astype(np.intp)
+
+    return Aggregation(chunk, merge, aggregate, copies=4.0)
+
+
+# -- What they share -----------------------------------------------------------------------------------------
+
+
+def squares(x: Any) -> Any:
+    """Squared absolute values of an array that nobody needs any more."""
+    if x.dtype.kind == "c":
+        return x.real * x.real + x.imag * x.imag
+    x *= x
+    return x
+
+
+def _each(*fns: Any) -> Callable[[Value, Value], Value]:
+    """Merge partial results one by one, each by a function of its own."""
+    return lambda left, right: tuple([f(a, b, out=b) for f, a, b in zip(fns, left, right, strict=False)])
+
+
+def _begun(found: Any, result: np.dtype) -> Value:
+    """A sum, and what rounding has lost of it: None where the sum has bits to spare, or is in integers."""
+    return found, np.zeros_like(found) if _is_tight(result) else None
+
+
+def _is_tight(result: np.dtype) -> bool:
+    """Whether a sum has no more bits than its result."""
+    return result.kind in "fc" and np.finfo(result).bits >= 64
+
+
+def _plus(left: Value, right: Value) -> Value:
+    """Add two sums, with what rounding loses of them: Knuth's TwoSum (The Art of Computer Programming 2, 4.2.2).
+
+    So the error does not grow with the number of blocks.
+    """
+    (a, lost), (b, more) = left, right
+    if lost is None:
+        return np.add(a, b, out=b), None
+    both = a + b
+    back = both - a
+    return both, lost + more + ((a - (both - back)) + (b - back))
+
+
+def _whole(found: Any, lost: Any) -> Any:
+    """A sum with what was lost of it; where it is infinite or NaN, nothing else counts."""
+    return found if lost is None else np.where(np.isfinite(lost) & (lost != 0), found + lost, found)
+
+
+def _count(mask: Any, axes: Axes) -> Any:
+    """Number of elements along axes that are true."""
+    if isinstance(mask, np.ndarray) and len(axes) == mask.ndim:
+        return np.full((1,) * mask.ndim, np.count_nonzero(mask), np.intp)
+    return mask.sum(axis=axes, dtype=np.intp, keepdims=True)
+
+
+def _number(x: Any, mask: Any, axes: Axes) -> Any:
+    """Number of elements along axes that are not NaN."""
+    if mask is not None:
+        return _count(~mask, axes)
+    shape = tuple([1 if a in axes else n for a, n in enumerate(x.shape)])
+    return np.full_like(x, math.prod(x.shape[a] for a in axes), dtype=np.intp, shape=shape)

@@ -1,0 +1,103 @@
+"""NumPy's reductions of a block, tile by tile where that is quicker or takes less memory."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from chunkflow.core.grid import Shape, fit, regions
+
+Axes = tuple[int, ...]
+
+TILE = 32 << 10
+"""Elements of a tile: few enough for a copy in double precision to stay in the cache, many beside a call's cost."""
+
+STRIP = 32 << 20
+"""The same on a device with memory of its own, where a tile keeps it from being filled by the copy."""
+
+SHORT = 16
+"""Length of the fastest axis up to which it is quicker to transpose a tile than to let NumPy loop along it."""
+
+UFUNCS: dict[str, Any] = {
+    "sum": np.add,
+    "prod": np.multiply,
+    "min": np.minimum,
+    "max": np.maximum,
+    "any": np.logical_or,
+    "all": np.logical_and,
+    "fmin": np.fmin,
+    "fmax": np.fmax,
+}
+
+
+def reduce(name: str, x: Any, axes: Axes, dtype: np.dtype | None = None) -> Any:
+    """NumPy's reduction of that name, with the reduced axes kept; by tiles where that is quicker."""
+    given = {} if dtype is None else {"dtype": dtype}
+    if not isinstance(x, np.ndarray):
+        if name in ("fmin", "fmax"):
+            return _beside_nan(name[1:], x, axes)
+        return getattr(np, name)(x, axis=axes, keepdims=True, **given)
+    ufunc = UFUNCS[name]
+    order = _memory_order(x)
+    if not axes or not x.size:
+        return ufunc.reduce(x, axis=axes, keepdims=True, **given)
+    shape = tuple(1 if a in axes else n for a, n in enumerate(x.shape))
+    fastest = next((a for a in reversed(order) if x.shape[a] > 1), order[-1])
+    short = fastest in axes and math.prod(x.shape[a] for a in axes) == x.shape[fastest] <= SHORT
+    if not short and (fastest in axes or math.prod(shape) <= TILE):
+        return ufunc.reduce(x, axis=axes, keepdims=True, **given)
+    result = np.empty(shape, bool if name in ("any", "all") else dtype or x.dtype)
+    for region in regions(x.shape, _whole_along(axes, x.shape, order, TILE // (x.shape[fastest] if short else 1))):
+        tile = x[region]
+        if short:  # the short axis first: then the loop runs along a long one
+            tile = np.moveaxis(np.moveaxis(tile, fastest, 0).astype(dtype or x.dtype, order="C"), 0, fastest)
+        place = result[tuple(slice(0, 1) if a in axes else s for a, s in enumerate(region))]
+        ufunc.reduce(tile, axis=axes, keepdims=True, out=place, **given)
+    return result
+
+
+def _beside_nan(name: str, x: Any, axes: Axes) -> Any:
+    """``min`` or ``max`` without NaN, where an array module has no ``fmin.reduce``: NaN where there is nothing else."""
+    clean, mask = without_nan(x, np.inf if name == "min" else -np.inf)
+    found = getattr(np, name)(clean, axis=axes, keepdims=True)
+    return found if mask is None else np.where(mask.all(axis=axes, keepdims=True), x.dtype.type(np.nan), found)
+
+
+def summed(of: Callable[..., Any], blocks: Sequence[Any], axes: Axes, dtype: np.dtype) -> Any:
+    """Sum along axes of a function of blocks that broadcast to the first one, computed tile by tile."""
+    x = blocks[0]
+    size = TILE if isinstance(x, np.ndarray) else STRIP
+    if x.size <= size or not axes:
+        return reduce("sum", of(*blocks), axes, dtype)
+    shape = tuple([1 if a in axes else n for a, n in enumerate(x.shape)])
+    result = np.zeros_like(x, dtype, shape=shape, order="C")
+    for region in regions(x.shape, fit(x.shape, (1,) * x.ndim, _memory_order(x), size)):
+        parts = [b[tuple(slice(0, 1) if n == 1 else s for n, s in zip(b.shape, region, strict=True))] for b in blocks]
+        result[tuple(slice(0, 1) if a in axes else s for a, s in enumerate(region))] += reduce(
+            "sum", of(*parts), axes, dtype
+        )
+    return result
+
+
+def _memory_order(x: Any) -> Axes:
+    """Axes from the slowest in memory to the fastest."""
+    return tuple(sorted(range(x.ndim), key=lambda a: -abs(x.strides[a])))
+
+
+def _whole_along(axes: Axes, shape: Shape, order: Axes, target: int) -> Shape:
+    """Sides of tiles that are whole along some axes and have about `target` results."""
+    sides = fit(tuple(1 if a in axes else n for a, n in enumerate(shape)), (1,) * len(shape), order, target)
+    return tuple(n if a in axes else side for a, (n, side) in enumerate(zip(shape, sides, strict=True)))
+
+
+def without_nan(x: Any, fill: float) -> tuple[Any, Any]:
+    """The elements with something in place of NaN, and where NaN were: None where there are none."""
+    if x.dtype.kind not in "fc":
+        return x, None
+    mask = np.isnan(x)
+    if isinstance(x, np.ndarray) and not mask.any():  # asking costs less than a copy; on a GPU it would wait
+        return x, None
+    return np.where(mask, x.dtype.type(fill), x), mask

@@ -1,0 +1,169 @@
+"""Scans: running results along an axis, of which each block hands the last one on to the next.
+
+A block's first element takes the carry before anything else is added, so sums and products are added up in
+the array's order, as NumPy does it, and do not depend on the cut.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from chunkflow.core.grid import Grid, Region, Shape
+from chunkflow.core.nest import Blockwise
+
+LONG_SLICE = 512
+"""Elements of a slice for which a call of its own is worth while."""
+
+Run = Callable[[Any, Any, int], Any]
+"""Running results of a block along an axis, given the carry (None at the beginning): in memory of their own."""
+
+
+def wide(dtype: np.dtype) -> np.dtype:
+    """What to add up in: floats in double precision or more, integers in their own dtype, which wraps as theirs.
+
+    >>> wide(np.dtype("f4")), wide(np.dtype("c8")), wide(np.dtype("i2"))
+    (dtype('float64'), dtype('complex128'), dtype('int16'))
+    """
+    return np.result_type(dtype, "f8") if dtype.kind in "fc" else dtype
+
+
+@dataclass(frozen=True)
+class Scan:
+    """Running results along one axis.
+
+    Attributes
+    ----------
+    axis : int
+        That is walked.
+    run : callable
+        Running results of one block, in the carry's dtype.
+    dtype : numpy.dtype
+        Of what is stored.
+    flat : bool
+        Whether blocks are flattened in C order first; they are whole along all axes but the first.
+    """
+
+    axis: int
+    run: Run
+    dtype: np.dtype
+    flat: bool = False
+
+    def advance(
+        self, carry: Any, blocks: Sequence[Any], nest: Blockwise, grid: Grid, index: Shape, box: Region
+    ) -> tuple[Any, Any]:
+        """See `chunkflow.kernels.protocol.Carry`."""
+        block = blocks[0].reshape(-1) if self.flat else blocks[0]
+        running = self.run(block, carry, self.axis)
+        # A copy: the results are stored, and their memory used again, while the next block is computed.
+        last = running[(*_before(self.axis), slice(-1, None))].copy()
+        return running.astype(self.dtype, copy=False), last
+
+    def __call__(self, blocks: Sequence[Any], nest: Blockwise, grid: Grid, index: Shape, box: Region) -> Any:
+        """Scan one block alone."""
+        return self.advance(None, blocks, nest, grid, index, box)[0]
+
+
+def running_sum(dtype: np.dtype) -> Run:
+    """Sums of what came so far, in `dtype`."""
+
+    def run(block: Any, carry: Any, axis: int) -> Any:
+        running = block.astype(dtype)
+        if carry is not None:
+            first = running[(*_before(axis), slice(0, 1))]
+            first[...] = carry + first
+        if _in_slices(running, axis):
+            return sliced(np.add, running, axis)
+        return np.cumsum(running, axis=_only(axis, running), dtype=dtype, out=running)
+
+    return run
+
+
+def running_product(dtype: np.dtype) -> Run:
+    """Products of what came so far, in `dtype`."""
+
+    def run(block: Any, carry: Any, axis: int) -> Any:
+        running = block.astype(dtype)
+        if carry is not None:
+            first = running[(*_before(axis), slice(0, 1))]
+            first[...] = carry * first
+        if _in_slices(running, axis):
+            return sliced(np.multiply, running, axis)
+        return np.cumprod(running, axis=_only(axis, running), dtype=dtype, out=running)
+
+    return run
+
+
+def running_extreme(ufunc: Any, dtype: np.dtype) -> Run:
+    """The largest (or smallest) of what came so far, by ``np.maximum`` (or ``np.minimum``)."""
+
+    def run(block: Any, carry: Any, axis: int) -> Any:
+        if _in_slices(block, axis):
+            running = sliced(ufunc, block.astype(dtype), axis)
+        elif isinstance(block, np.ndarray):
+            running = ufunc.accumulate(block.astype(dtype, copy=False), axis=axis)
+        else:
+            running = doubled(ufunc, block.astype(dtype, copy=False), axis)
+        return running if carry is None else ufunc(running, carry, out=running)
+
+    return run
+
+
+def sliced(ufunc: np.ufunc, running: np.ndarray, axis: int) -> np.ndarray:
+    """``ufunc.accumulate`` in place, a slice of the array after another: the same operations in the same order."""
+    slices = np.moveaxis(running, axis, 0)
+    for last, this in itertools.pairwise(slices):
+        ufunc(last, this, out=this)
+    return running
+
+
+def doubled(ufunc: Any, block: Any, axis: int) -> Any:
+    """``ufunc.accumulate`` where an array module has none: log2(n) steps over twice the distance each.
+
+    The algorithm is Hillis and Steele's, "Data Parallel Algorithms" (1986).
+
+    >>> doubled(np.maximum, np.array([3, 1, 4, 1, 5, 2]), 0)
+    array([3, 3, 4, 4, 5, 5])
+    """
+    running, step = block.copy(), 1
+    while step < block.shape[axis]:
+        later = running[(*_before(axis), slice(step, None))]
+        # The results are made aside: they are read where others of them are to be written.
+        later[...] = ufunc(later, running[(*_before(axis), slice(None, -step))])
+        step *= 2
+    return running
+
+
+@dataclass(frozen=True)
+class Difference:
+    """Differences along an axis; the block reaches `order` elements beyond its results."""
+
+    axis: int
+    order: int
+
+    def __call__(self, blocks: Sequence[Any], nest: Blockwise, grid: Grid, index: Shape, box: Region) -> Any:
+        """Differences of one block."""
+        side = box[self.axis]
+        # A block may go on beyond what is asked for, to the end of a store's chunk.
+        block = blocks[0][(*_before(self.axis), slice(0, side.stop - side.start + self.order))]
+        return np.diff(block, n=self.order, axis=self.axis)
+
+
+def _before(axis: int) -> tuple[slice, ...]:
+    return (slice(None),) * axis
+
+
+def _in_slices(block: Any, axis: int) -> bool:
+    """Whether NumPy, which walks along the axis for each element across it, is slower than slices are."""
+    if not isinstance(block, np.ndarray) or block.size < LONG_SLICE * block.shape[axis]:
+        return False
+    return abs(block.strides[axis]) > block.itemsize
+
+
+def _only(axis: int, block: Any) -> int | None:
+    """The axis, or None where there is no other: CuPy has a faster scan for that."""
+    return None if block.ndim == 1 else axis

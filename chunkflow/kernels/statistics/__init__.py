@@ -1,0 +1,1 @@
+"""Histograms, quantiles, distinct values and groups of a block."""

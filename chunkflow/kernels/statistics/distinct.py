@@ -1,0 +1,78 @@
+"""Distinct values and how often each occurs: a fold that keeps no more than there is room for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from chunkflow.core.grid import Grid, Region, Shape
+from chunkflow.core.nest import Blockwise
+from chunkflow.kernels.statistics.radix_keys import to_keys
+
+Value = tuple[Any, ...]
+
+
+class TooManyValuesError(Exception):
+    """More different values than there is room for."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(f"{number} different values")
+        self.number = number
+
+
+@dataclass(frozen=True)
+class Distinct:
+    """A fold over all elements to their distinct keys and how often each occurs, of which at most `room` are held.
+
+    The results, as long as `room` whatever there is, are keys, counts and, alone in a third one, their number.
+    """
+
+    room: int
+
+    def fold(
+        self, value: Value | None, blocks: Sequence[Any], nest: Blockwise, grid: Grid, index: Shape, box: Region
+    ) -> Value:
+        """See `chunkflow.kernels.protocol.Fold`."""
+        keys = to_keys(blocks[0]).reshape(-1)
+        if keys.dtype.itemsize <= 2 and keys.size:
+            counts = np.bincount(keys.astype(np.intp))
+            found = counts.nonzero()[0]
+            counts, found = counts[found], found.astype(keys.dtype)
+        else:
+            found, counts = np.unique(keys, return_counts=True)
+        new = self._checked((found, counts.astype("i8", copy=False)))
+        if not nest.outputs:  # in the trial call: what is kept later may be as long as this
+            return self._padded(new)
+        return new if value is None else self.combine(value, new)
+
+    def combine(self, left: Value, right: Value) -> Value:
+        """See `chunkflow.kernels.protocol.Fold`."""
+        keys, counts = (np.concatenate(both) for both in zip(left, right, strict=True))
+        order = np.argsort(keys)
+        keys, total = keys[order], counts[order].cumsum()
+        last = np.concatenate((keys[1:] != keys[:-1], np.ones_like(keys[:1], dtype=bool)))
+        total = total[last]
+        total[1:] -= total[:-1].copy()
+        return self._checked((keys[last], total))
+
+    def finish(self, value: Value, nest: Blockwise, box: Region) -> Any:
+        """See `chunkflow.kernels.protocol.Fold`."""
+        return (*self._padded(value), np.full_like(value[1], len(value[0]), shape=(1,)))
+
+    def __call__(self, blocks: Sequence[Any], nest: Blockwise, grid: Grid, index: Shape, box: Region) -> Any:
+        """What one block alone gives."""
+        return self.finish(self.fold(None, blocks, nest, grid, index, box), nest, box)
+
+    def _checked(self, value: Value) -> Value:
+        if len(value[0]) > self.room:
+            raise TooManyValuesError(len(value[0]))
+        return value
+
+    def _padded(self, value: Value) -> Value:
+        padded = tuple([np.zeros_like(a, shape=(self.room,)) for a in value])
+        for whole, a in zip(padded, value, strict=True):
+            whole[: len(a)] = a
+        return padded

@@ -1,0 +1,393 @@
+"""Statistics by label: a fold whose partial results are kept for each label that has been met.
+
+A block is cut into runs of one label along its last axis. What is wanted is reduced over each run, then over the runs
+of each label, which are brought together by sorting: so the cost is that of a few passes over the block, and what is
+sorted is as short as labels are contiguous. Partial results are sorted by label, and two of them merge as sorted
+lists do. They are as long as there are labels, however large these are.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from chunkflow.core.grid import Grid, Region, Shape
+from chunkflow.core.nest import Blockwise
+from chunkflow.core.units import format_bytes
+from chunkflow.errors import BudgetError
+
+STATISTICS = ("count", "sum", "mean", "var", "min", "max", "center_of_mass", "bounding_box")
+"""All that can be asked for."""
+
+PLACED = ("moments", "start", "stop")
+"""Fields that need to know where an element is."""
+
+SPREAD = ("mean", "rest", "squares")
+"""The mean in two parts, and the sum of the squares about it."""
+
+_MERGE: dict[str, Any] = {
+    "count": np.add,
+    "exact": np.add,
+    "total": np.add,
+    "min": np.minimum,
+    "max": np.maximum,
+    "moments": np.add,
+    "start": np.minimum,
+    "stop": np.maximum,
+}
+
+Fields = Mapping[str, tuple[np.dtype, Shape]]
+"""For each partial result kept for a label its dtype and shape."""
+
+
+def fields_of(statistics: Sequence[str], dtype: np.dtype, ndim: int) -> Fields:
+    """What is to be kept for each label, to give some statistics of arrays of a dtype.
+
+    >>> sorted(fields_of(("sum", "max"), np.dtype("i4"), 3))
+    ['count', 'exact', 'max']
+    """
+    wide, place = np.dtype("f8"), np.dtype("i8")
+    native = np.dtype("u1") if dtype.kind == "b" else dtype.newbyteorder("=")
+    whole = dtype.kind in "biu"
+    made: dict[str, dict[str, tuple[np.dtype, Shape]]] = {
+        "count": {},
+        "sum": {"exact": (np.dtype("u8" if dtype.kind == "u" else "i8"), ())} if whole else {"total": (wide, ())},
+        "mean": {"total": (wide, ())},
+        "var": dict.fromkeys(SPREAD, (wide, ())),
+        "min": {"min": (native, ())},
+        "max": {"max": (native, ())},
+        "center_of_mass": {"total": (wide, ()), "moments": (wide, (ndim,))},
+        "bounding_box": {"start": (place, (ndim,)), "stop": (place, (ndim,))},
+    }
+    fields: dict[str, tuple[np.dtype, Shape]] = {"count": (place, ())}
+    for name in statistics:
+        fields |= made[name]
+    return fields
+
+
+def bytes_of(fields: Fields) -> int:
+    """Bytes kept for each label, without the label."""
+    return sum(dtype.itemsize * math.prod(shape) for dtype, shape in fields.values())
+
+
+@dataclass(frozen=True, eq=False)
+class Partial:
+    """What is known of some labels, which are sorted: of each field an array, whose first axis follows them."""
+
+    labels: Any
+    fields: dict[str, Any]
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all arrays."""
+        return sum(int(a.nbytes) for a in (self.labels, *self.fields.values()))
+
+    def on_host(self) -> Partial:
+        """The same in NumPy's hands."""
+
+        def host(array: Any) -> np.ndarray:
+            return np.asarray(array.get() if hasattr(array, "get") else array)
+
+        return Partial(host(self.labels), {name: host(array) for name, array in self.fields.items()})
+
+
+Value = tuple[Partial, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Grouped:
+    """A fold over all elements to the partial results of each label.
+
+    The value is a stack of partial results, each at least twice as long as the one after it: so one that is long is
+    not copied to add a few labels, and sums are added up pairwise.
+
+    Attributes
+    ----------
+    fields : mapping
+        What is kept for each label.
+    room, limit : int
+        How many labels may be kept, and the bytes set aside for them.
+    wanted : numpy.ndarray, optional
+        Labels to keep, sorted; all by default.
+    background : int, optional
+        Label to leave out.
+    found : list of Partial
+        In the end the partial results of the whole array, on the host. There are as many as there are labels, and a
+        result for a sink would need to know how many before the first block is read.
+    """
+
+    fields: Fields
+    room: int
+    limit: int
+    wanted: np.ndarray | None = None
+    background: int | None = None
+    found: list[Partial] = field(default_factory=list)
+
+    def fold(
+        self, value: Value | None, blocks: Sequence[Any], nest: Blockwise, grid: Grid, index: Shape, box: Region
+    ) -> Value:
+        """See `chunkflow.kernels.protocol.Fold`."""
+        labels, *values = blocks
+        if not nest.outputs:  # in the trial call, which is to show what as many labels as there may be take
+            self._of_block(self._varied(labels), values, box)
+            return (self._nothing(plain(labels), 0),)
+        return self._stacked((*(value or ()), self._of_block(labels, values, box)))
+
+    def combine(self, left: Value, right: Value) -> Value:
+        """See `chunkflow.kernels.protocol.Fold`."""
+        return (self._checked(_all_merged((*left, *right))),)
+
+    def finish(self, value: Value, nest: Blockwise, box: Region) -> Any:
+        """The number of labels; what is known of them is in `found`."""
+        whole = _all_merged(value)
+        if nest.outputs:
+            self.found[:] = [whole.on_host()]
+        return np.full_like(whole.labels, len(whole.labels), dtype="i8", shape=(1,))
+
+    def __call__(self, blocks: Sequence[Any], nest: Blockwise, grid: Grid, index: Shape, box: Region) -> Any:
+        """What one block alone gives."""
+        return self.finish(self.fold(None, blocks, nest, grid, index, box), nest, box)
+
+    def _stacked(self, parts: Value) -> Value:
+        stack = list(parts)
+        while len(stack) > 1 and len(stack[-2].labels) < 2 * len(stack[-1].labels):
+            right, left = stack.pop(), stack.pop()
+            stack.append(merged(left, right))
+        if sum(len(part.labels) for part in stack) > self.room:
+            return (self._checked(_all_merged(stack)),)
+        return tuple(stack)
+
+    def _checked(self, part: Partial) -> Partial:
+        self._check(len(part.labels))
+        return part
+
+    def _check(self, number: int) -> None:
+        if number > self.room:
+            raise BudgetError(
+                f"there are {number} labels or more, and a quarter of the budget, {format_bytes(self.limit)}, holds "
+                f"what is kept of {self.room}: raise budget=, ask for fewer statistics=, or name those wanted with "
+                "index=",
+                limit=self.limit,
+            )
+
+    def _varied(self, labels: Any) -> Any:
+        """Labels for the trial call, whose corner may have but one: as many as there may be, in no order."""
+        number = np.arange(labels.size, like=labels).reshape(labels.shape)
+        number = (number * 2654435761) % (1 << 32)
+        if self.wanted is None:
+            return (number % self.room).astype(labels.dtype)
+        return np.asarray(self.wanted, like=labels)[number % len(self.wanted)] if len(self.wanted) else labels
+
+    def _nothing(self, like: Any, number: int) -> Partial:
+        """Partial results of that many labels, all zero."""
+        labels = np.zeros_like(like, shape=(number,))
+        made = {n: np.zeros_like(like, dtype=d, shape=(number, *shape)) for n, (d, shape) in self.fields.items()}
+        return Partial(labels, made)
+
+    def _of_block(self, labels: Any, values: Sequence[Any], box: Region) -> Partial:
+        """Partial results of a block."""
+        if not labels.size:
+            return self._nothing(plain(labels), 0)
+        runs = Runs(labels, values[0] if values else None, box, placed=any(name in self.fields for name in PLACED))
+        kept = self._kept(runs.labels)
+        self._check(len(runs.labels) if kept is None else int(kept.sum()))
+        with np.errstate(all="ignore"):
+            fields = runs.fields(self.fields)
+        if kept is None:
+            return Partial(runs.labels, fields)
+        return Partial(runs.labels[kept], {name: array[kept] for name, array in fields.items()})
+
+    def _kept(self, labels: Any) -> Any:
+        """Which labels are to be kept; None for all."""
+        if self.wanted is not None:
+            if not len(self.wanted):
+                return np.zeros_like(labels, dtype=bool)
+            wanted = np.asarray(self.wanted, like=labels)
+            return wanted[np.minimum(np.searchsorted(wanted, labels), len(wanted) - 1)] == labels
+        return None if self.background is None else labels != self.background
+
+
+class Runs:
+    """A block as runs of one label, and the runs of each label.
+
+    Attributes
+    ----------
+    labels : array
+        Those of the block, each once, sorted.
+    """
+
+    def __init__(self, labels: Any, values: Any, box: Region, *, placed: bool) -> None:
+        self._shape, self._box = labels.shape, box
+        self._values: Any = None if values is None else plain(values)
+        labels = plain(labels)
+        self._head = _heads(labels)
+        if placed and self._shape:  # then a run is in one row
+            self._head.reshape(-1, self._shape[-1])[:, 0] = True
+        self._starts = np.flatnonzero(self._head)
+        names = labels[self._starts]
+        self._order = order_of(names)
+        names = names[self._order]
+        self._first = _heads(names)
+        self._groups = np.flatnonzero(self._first)
+        self.labels = names[self._groups]
+
+    def fields(self, wanted: Fields) -> dict[str, Any]:
+        """Partial results by label."""
+        lengths = np.diff(np.concatenate((self._starts, np.full_like(self._starts, len(self._head), shape=(1,)))))
+        found: dict[str, Any] = {"count": self._by_label(np.add, lengths).astype("i8", copy=False)}
+        for name in wanted.keys() & {"min", "max"}:
+            found[name] = self._by_label(_MERGE[name], self._by_run(_MERGE[name], self._values))
+        if "exact" in wanted:
+            whole = self._values.astype(wanted["exact"][0], copy=False)
+            found["exact"] = self._by_label(np.add, self._by_run(np.add, whole))
+        if wanted.keys() & {"total", *SPREAD}:
+            wide = self._values.astype("f8", copy=False)
+            totals = self._by_run(np.add, wide)
+            found["total"] = self._by_label(np.add, totals)
+            if "squares" in wanted:
+                found |= self._spread(wide, found["count"], found["total"])
+            if "moments" in wanted:
+                found["moments"] = self._by_label(np.add, self._moments(wide, totals))
+        if "start" in wanted:
+            found["start"] = self._by_label(np.minimum, self._corners())
+            found["stop"] = self._by_label(np.maximum, self._corners(lengths))
+        return {name: found[name] for name in wanted}
+
+    def _by_run(self, ufunc: Any, elements: Any) -> Any:
+        return segmented(ufunc, elements, self._starts)
+
+    def _by_label(self, ufunc: Any, of_runs: Any) -> Any:
+        return segmented(ufunc, of_runs[self._order], self._groups)
+
+    def _spread(self, wide: Any, count: Any, total: Any) -> dict[str, Any]:
+        """Means, what rounding has lost of them, and sums of squares about them."""
+        mean = total / count
+        group = np.empty_like(self._order)
+        group[self._order] = np.cumsum(self._first) - 1
+        off = mean[group][np.cumsum(self._head) - 1]
+        np.subtract(wide, off, out=off)
+        rest = self._by_label(np.add, self._by_run(np.add, off)) / count
+        off *= off
+        return {"mean": mean, "rest": rest, "squares": self._by_label(np.add, self._by_run(np.add, off))}
+
+    def _moments(self, wide: Any, totals: Any) -> Any:
+        """Sums over each run of values times positions."""
+        corners = self._corners()
+        found = corners * totals[:, None]
+        if self._shape:
+            side = self._box[-1]
+            along = np.arange(side.start, side.stop, like=corners)
+            found[:, -1] = self._by_run(np.add, (wide.reshape(self._shape) * along).reshape(-1))
+        return found
+
+    def _corners(self, lengths: Any = None) -> Any:
+        """Where each run begins; with its length, the first place beyond it along each axis."""
+        found = np.empty_like(self._starts, dtype="i8", shape=(len(self._starts), len(self._shape)))
+        rest = self._starts
+        for axis in reversed(range(len(self._shape))):
+            found[:, axis] = rest % self._shape[axis] + self._box[axis].start
+            rest = rest // self._shape[axis]
+        if lengths is not None:
+            found += 1
+            found[:, -1:] += lengths[:, None] - 1
+        return found
+
+
+def merged(left: Partial, right: Partial) -> Partial:
+    """What is known of the labels of either.
+
+    Means and squares merge as in T. F. Chan, G. H. Golub and R. J. LeVeque, "Updating formulae and a pairwise
+    algorithm for computing sample variances", Report STAN-CS-79-773, Stanford 1979, with what rounding loses of the
+    mean kept, or the differences of large means would be wrong.
+    """
+    labels = np.concatenate((left.labels, right.labels))
+    order = order_of(labels)
+    labels = labels[order]
+    first = _heads(labels)
+    ones = np.flatnonzero(first)
+    after = np.minimum(ones + 1, len(labels) - 1)
+    one, other, two = order[ones], order[after], ~first[after]
+
+    def pair(name: str) -> tuple[Any, Any]:
+        both = np.concatenate((left.fields[name], right.fields[name]))
+        return both[one], both[other]
+
+    def kept(new: Any, old: Any) -> Any:
+        return np.where(two.reshape(-1, *(1,) * (old.ndim - 1)), new, old)
+
+    fields = {}
+    with np.errstate(all="ignore"):
+        for name in left.fields:
+            if name not in SPREAD:
+                a, b = pair(name)
+                fields[name] = kept(_MERGE[name](a, b), a)
+        if "squares" in left.fields:
+            n, m = pair("count")
+            (mean, another), (rest, remains), (squares, more) = (pair(name) for name in SPREAD)
+            share = m / (n + m)
+            off = (another - mean) + (remains - rest)
+            step = off * share
+            middle = mean + step
+            fields["mean"] = kept(middle, mean)
+            fields["rest"] = kept((mean - middle) + step + rest, rest)
+            fields["squares"] = kept(squares + more + off * off * n * share, squares)
+    return Partial(labels[ones], fields)
+
+
+def _all_merged(parts: Sequence[Partial]) -> Partial:
+    """One of several, the shortest, which come last, first."""
+    whole = parts[-1]
+    for part in reversed(parts[:-1]):
+        whole = merged(part, whole)
+    return whole
+
+
+# -- What arrays need ----------------------------------------------------------------------------------------
+
+
+def segmented(ufunc: Any, x: Any, starts: Any, at_once: bool | None = None) -> Any:
+    """``ufunc.reduceat(x, starts)`` along the first axis, for `starts` that increase from 0.
+
+    NumPy does it at once. CuPy has it for sums alone, and as differences of running sums, which a NaN spoils and
+    rounding too: there neighbours are taken together, then their results, until one is left of each segment.
+    """
+    if isinstance(x, np.ndarray) if at_once is None else at_once:
+        return ufunc.reduceat(x, starts, axis=0)
+    while len(starts) < len(x):
+        head = np.zeros_like(starts, dtype=bool, shape=(len(x),))
+        head[starts] = True
+        place = np.arange(len(x), like=starts) - starts[np.cumsum(head) - 1]
+        even = np.flatnonzero(place % 2 == 0)
+        after = np.minimum(even + 1, len(x) - 1)
+        two = ~head[after] & (after > even)
+        alone = x[even]
+        x = np.where(two.reshape(-1, *(1,) * (x.ndim - 1)), ufunc(alone, x[after]), alone)
+        starts = np.flatnonzero(head[even])
+    return x
+
+
+def order_of(labels: Any) -> Any:
+    """Indices that sort labels, equal ones in the order in which they are."""
+    if isinstance(labels, np.ndarray) and labels.size and labels.dtype.itemsize > 2:
+        low = labels.min()
+        if int(labels.max()) - int(low) < 1 << 16:  # of 16 bits NumPy sorts by counting
+            labels = (labels - low).astype("u2")
+    return np.argsort(labels, kind="stable")
+
+
+def _heads(x: Any) -> Any:
+    """Which elements differ from the one before."""
+    head = np.ones_like(x, dtype=bool)
+    head[1:] = x[1:] != x[:-1]
+    return head
+
+
+def plain(block: Any) -> Any:
+    """A block laid out flat, in the machine's byte order, bools as 0 and 1."""
+    flat = block.reshape(-1)
+    flat = flat.astype(flat.dtype.newbyteorder("="), copy=False)
+    return flat.view("u1") if flat.dtype.kind == "b" else flat

@@ -1,0 +1,301 @@
+"""Order statistics: which ones a quantile needs, and a fold that finds them, block by block.
+
+It selects by digits of the values' keys, the highest first: a radix selection.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from chunkflow.core.grid import Grid, Region, Shape
+from chunkflow.core.nest import Blockwise
+from chunkflow.kernels.statistics.radix_keys import to_keys
+
+Value = tuple[Any, ...]
+
+PLOTTING = {
+    "interpolated_inverted_cdf": (0, 1),
+    "hazen": (0.5, 0.5),
+    "weibull": (0, 0),
+    "median_unbiased": (1 / 3.0, 1 / 3.0),
+    "normal_unbiased": (3 / 8.0, 3 / 8.0),
+}
+"""Alpha and beta of the methods that differ in them alone (Hyndman and Fan, 1996, p. 363)."""
+
+STRIP = 1 << 20
+"""Elements that are counted at once: many beside the bins, and their keys take little memory."""
+
+METHODS = (
+    *("inverted_cdf", "averaged_inverted_cdf", "closest_observation", *PLOTTING),
+    *("linear", "lower", "higher", "midpoint", "nearest"),
+)
+
+
+# -- What a quantile is made of ------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class Rule:
+    """Quantiles of `n` numbers, as order statistics and what is done with them.
+
+    Attributes
+    ----------
+    n : int
+        How many numbers.
+    below, above : numpy.ndarray, numpy.ndarray or None
+        For each quantile the rank of the order statistic, or of the two, that it is made of.
+    weight : numpy.ndarray, float or None
+        Where between the two it lies; None for their mean, or where there is one.
+    dtype : numpy.dtype
+        Of the result.
+    nans : bool
+        Whether the numbers may be NaN, of which one is enough for the result to be NaN.
+    mean : bool
+        Whether the arithmetic mean is taken, as NumPy's median does.
+    """
+
+    n: int
+    below: np.ndarray
+    above: np.ndarray | None
+    weight: Any
+    dtype: np.dtype
+    nans: bool
+    mean: bool = False
+
+    def ranks(self) -> np.ndarray:
+        """The ranks of all order statistics needed, each once, in order."""
+        above = [] if self.above is None else [self.above]
+        return np.unique(np.concatenate([self.below, *above, [self.n - 1] if self.nans else []]).astype(np.intp))
+
+    def result(self, take: Callable[[np.ndarray], Any]) -> Any:
+        """The quantiles, along a first axis; `take` gives order statistics along such an axis.
+
+        Interpolated as NumPy does it, from the nearer side, so that the result is NumPy's to the bit.
+        """
+        low = take(self.below)
+        high = low if self.above is None else take(self.above)
+        with np.errstate(all="ignore"):
+            if self.mean:
+                found = (low if self.above is None else np.concatenate((low, high))).mean(axis=0, keepdims=True)
+            elif self.weight is None:
+                found = low
+            else:
+                found = self._between(low, high)
+        if self.nans:
+            last = take(np.array([self.n - 1]))
+            found = np.where(np.isnan(last), last.astype(found.dtype), found)
+        return found.astype(self.dtype, copy=False)
+
+    def _between(self, low: Any, high: Any) -> Any:
+        step, t = high - low, self.weight
+        if isinstance(t, float):
+            return high - step * (1 - t) if t >= 0.5 else low + step * t
+        t = np.asarray(t.reshape(-1, *(1,) * (low.ndim - 1)), like=low)
+        return np.where(t >= 0.5, high - step * (1 - t), low + step * t)
+
+
+def rule(n: int, q: np.ndarray, method: str, *, weak: bool, dtype: np.dtype, nans: bool) -> Rule:
+    """Quantiles `q` (of one dimension) of `n` numbers by one of `METHODS`.
+
+    The nine methods of R. J. Hyndman and Y. Fan, "Sample quantiles in statistical packages", The American
+    Statistician 50(4), 361-365, 1996, and NumPy's four others, with NumPy's order of operations. `weak` says that `q`
+    was a number of Python's, which does not widen the result.
+    """
+    if method == "inverted_cdf":
+        return Rule(n, _up(n * q - 1, n, odd=False), None, None, dtype, nans)
+    if method == "closest_observation":
+        return Rule(n, _up(n * q - 1 - 0.5, n, odd=True), None, None, dtype, nans)
+    if method in PLOTTING:
+        alpha, beta = PLOTTING[method]
+        place = n * q + (alpha + q * (1 - alpha - beta)) - 1
+    elif method == "averaged_inverted_cdf":
+        place = n * q - 1
+    else:
+        place = (n - 1) * q
+    whole: dict[str, Callable[[Any], Any]] = {"lower": np.floor, "higher": np.ceil, "nearest": np.around}
+    one = whole.get(method)
+    if one is not None or (method == "linear" and place.dtype.kind in "iu"):
+        return Rule(n, (place if one is None else one(place)).astype(np.intp), None, None, dtype, nans)
+    if method == "midpoint":
+        place = 0.5 * (np.floor(place) + np.ceil(place))
+    low = np.floor(place)
+    high = low + 1
+    # Outside, NumPy counts the weight from the element that it takes instead: -1, the last one, or 0. It tells in
+    # what becomes of infinities and of the sign of zero.
+    for outside, instead in ((place >= n - 1, -1), (place < 0, 0)):
+        low[outside] = high[outside] = instead
+    weight = place - low
+    if method == "averaged_inverted_cdf":
+        weight = np.where(weight == 0, 0.5, 1.0)
+    elif method == "midpoint":
+        weight = np.where(place % 1 == 0, 0.0, 0.5)
+    weight = weight.astype(place.dtype)
+    below, above = (ranks.astype(np.intp) % n for ranks in (low, high))
+    return Rule(n, below, above, float(weight[0]) if weak else weight, dtype, nans)
+
+
+def median_rule(n: int, dtype: np.dtype, nans: bool) -> Rule:
+    """The median of `n` numbers: the one in the middle, or the mean of two."""
+    return Rule(n, np.array([(n - 1) // 2]), None if n % 2 else np.array([n // 2]), None, dtype, nans, mean=True)
+
+
+def _up(place: np.ndarray, n: int, *, odd: bool) -> np.ndarray:
+    """The rank above each place, or the one on it: whichever, or only an odd one."""
+    low = np.floor(place)
+    stay = place == low
+    if odd:
+        stay &= low % 2 == 1
+    ranks: np.ndarray = np.clip(np.where(stay, low, low + 1).astype(np.intp), 0, n - 1)
+    return ranks
+
+
+@dataclass(frozen=True, eq=False)
+class WholeLines:
+    """Quantiles of blocks in which the reduced axes are whole: a function for `map`."""
+
+    rule: Rule
+    axes: tuple[int, ...]
+    scalar: bool
+    keepdims: bool
+
+    def __call__(self, block: Any) -> Any:
+        """Quantiles of one block, along a first axis unless there is one alone."""
+        kept = tuple(a for a in np.arange(block.ndim).tolist() if a not in self.axes)
+        native = block.dtype.newbyteorder("=")
+        lines = block.transpose((*kept, *self.axes)).reshape(*[block.shape[a] for a in kept], -1)
+        if isinstance(block, np.ndarray):
+            lines = np.partition(lines.astype(native, copy=False), self.rule.ranks(), -1)
+        else:
+            lines = np.sort(lines, -1)  # CuPy's partition does not know where NaN belongs
+        found = self.rule.result(lambda ranks: np.moveaxis(lines[..., np.asarray(ranks, like=lines)], -1, 0))
+        shape = [1 if a in self.axes else n for a, n in enumerate(block.shape) if self.keepdims or a not in self.axes]
+        return found.reshape(shape if self.scalar else (found.shape[0], *shape))
+
+
+def strips(block: Any, axes: tuple[int, ...]) -> Iterator[Any]:
+    """A block in parts along the longest of some axes, of at most `STRIP` elements; on a GPU it stays whole."""
+    along = max(axes, key=lambda a: block.shape[a], default=None)
+    if along is None or not isinstance(block, np.ndarray) or block.size <= STRIP:
+        yield block
+        return
+    step = max(1, block.shape[along] * STRIP // block.size)
+    for start in range(0, block.shape[along], step):
+        yield block[(*(slice(None),) * along, slice(start, start + step))]
+
+
+# -- Selection in several passes -----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class Digits:
+    """A fold that finds the next `bits` bits of the keys of order statistics, of each line along some axes.
+
+    The highest bits are known from passes before. Keys that begin with them are counted by their next bits, and the
+    counts tell which bin an order statistic lies in, and its rank there.
+
+    Attributes
+    ----------
+    axes : tuple of int
+        The reduced ones.
+    shift, bits : int
+        How many bits are lower than those looked for, and how many these are.
+    prefixes, ranks : numpy.ndarray
+        For each order statistic, along the first axis, and each line: the bits known, and the rank among the keys that
+        begin with them.
+    """
+
+    axes: tuple[int, ...]
+    shift: int
+    bits: int
+    prefixes: np.ndarray
+    ranks: np.ndarray
+
+    def __post_init__(self) -> None:
+        rows = self.prefixes.reshape(len(self.prefixes), -1)
+        firsts = [0]
+        groups = [0]
+        for row in range(1, len(rows)):
+            # Ranks are in order, and so are what they lead to: equal rows are neighbours.
+            if not np.array_equal(rows[row], rows[firsts[-1]]):
+                firsts.append(row)
+            groups.append(len(firsts) - 1)
+        self.__dict__.update(firsts=tuple(firsts), groups=tuple(groups))
+
+    def fold(
+        self, value: Value | None, blocks: Sequence[Any], nest: Blockwise, grid: Grid, index: Shape, box: Region
+    ) -> Value:
+        """See `chunkflow.kernels.protocol.Fold`."""
+        found: Any = None
+        for part in strips(blocks[0], self.axes) if self.strip else blocks:
+            counts = self._counted(part, box)
+            found = counts if found is None else np.add(found, counts, out=found)
+        return (found,) if value is None else (np.add(value[0], found, out=found),)
+
+    def combine(self, left: Value, right: Value) -> Value:
+        """See `chunkflow.kernels.protocol.Fold`."""
+        return (left[0] + right[0],)
+
+    def finish(self, value: Value, nest: Blockwise, box: Region) -> Any:
+        """See `chunkflow.kernels.protocol.Fold`."""
+        below = value[0].cumsum(-1)  # of each bin and those before it
+        prefixes, ranks = (self._part(known, box) for known in (self.prefixes, self.ranks))
+        shape = prefixes.shape
+        prefixes, ranks = (np.asarray(known.reshape(len(known), -1), like=below) for known in (prefixes, ranks))
+        new_prefixes, new_ranks = np.empty_like(prefixes), np.empty_like(ranks)
+        for row, group in enumerate(self.__dict__["groups"]):
+            counts = below[group]
+            digit = (counts <= ranks[row][:, None]).sum(-1)
+            digit = np.minimum(digit, counts.shape[-1] - 1)  # the trial call's block may be short of elements
+            before = np.take_along_axis(counts, np.maximum(digit - 1, 0)[:, None], -1)[:, 0]
+            new_ranks[row] = ranks[row] - np.where(digit > 0, before, 0)
+            digit = digit.astype(prefixes.dtype)
+            if self._first:
+                new_prefixes[row] = digit
+            else:
+                new_prefixes[row] = (prefixes[row] << prefixes.dtype.type(self.bits)) | digit
+        return new_prefixes.reshape(shape), new_ranks.reshape(shape)
+
+    def __call__(self, blocks: Sequence[Any], nest: Blockwise, grid: Grid, index: Shape, box: Region) -> Any:
+        """What one block alone gives."""
+        return self.finish(self.fold(None, blocks, nest, grid, index, box), nest, box)
+
+    @property
+    def strip(self) -> int:
+        """Elements that are counted at once on the CPU; 0 for all, where there are as many bins as elements."""
+        return STRIP if self.prefixes.size == len(self.prefixes) else 0
+
+    @property
+    def _first(self) -> bool:
+        """Whether no bits are known yet."""
+        return self.shift + self.bits == 8 * self.prefixes.dtype.itemsize
+
+    def _part(self, known: np.ndarray, box: Region) -> np.ndarray:
+        """What is known of the lines in a box."""
+        return known[(slice(None), *(side for a, side in enumerate(box) if a not in self.axes))]
+
+    def _counted(self, block: Any, box: Region) -> Any:
+        """Counts of a block's keys, by prefix, line and bin."""
+        kept = tuple(a for a in range(block.ndim) if a not in self.axes)
+        lines, bins = math.prod(block.shape[a] for a in kept), 1 << self.bits
+        keys = to_keys(block).transpose((*kept, *self.axes)).reshape(lines, -1)
+        number = keys.dtype.type
+        known = None if self._first else keys >> number(self.shift + self.bits)
+        firsts = self.__dict__["firsts"]
+        counts = np.zeros_like(keys, dtype=np.intp, shape=(len(firsts), lines, bins))
+        offsets = np.broadcast_to(np.arange(lines, like=counts)[:, None] * bins, keys.shape) if lines > 1 else None
+        for row, first in enumerate(firsts):
+            where: Any = ...
+            if known is not None:
+                prefix = self._part(self.prefixes, box)[first].reshape(-1, 1)
+                where = known == np.asarray(prefix, like=keys)
+            chosen = ((keys[where].reshape(-1) >> number(self.shift)) & number(bins - 1)).astype(np.intp)
+            if offsets is not None:
+                chosen += offsets[where].reshape(-1)
+            if chosen.size:
+                counts[row] = np.bincount(chosen, minlength=lines * bins).reshape(lines, bins)
+        return counts

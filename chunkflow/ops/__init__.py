@@ -1,1 +1,0 @@
-"""Operations as declarations: what a pass reads, computes and yields."""

@@ -1,0 +1,79 @@
+"""How many threads code the chunks of a lane's blocks, and what memory they take. Pure arithmetic."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from chunkflow.core import grid as _grid
+from chunkflow.core.grid import Shape
+from chunkflow.core.memory import rounded
+from chunkflow.core.spec import ArraySpec
+from chunkflow.planner.cost import FETCHERS
+from chunkflow.planner.transfer_cut import Cut
+
+LATENCY = 0.05
+"""Seconds that a request over a network takes before its first byte comes."""
+
+Coded = tuple[Cut, Shape, ArraySpec]
+"""An array, how its blocks are cut into pieces, and the shape of a block."""
+
+
+@dataclass(frozen=True)
+class Coding:
+    """What a lane has for its chunks.
+
+    Attributes
+    ----------
+    threads : int
+        Threads; a single one is the lane itself.
+    decoders, encoders : int
+        How many of them have something to do.
+    nbytes : int
+        Bytes that they take at most.
+    waits : int
+        How often, for each block, a lane waits for what it has asked of a server.
+    """
+
+    threads: int = 1
+    decoders: int = 1
+    encoders: int = 1
+    nbytes: int = 0
+    waits: int = 0
+
+
+def best_coding(sources: Sequence[Coded], sinks: Sequence[Coded], lanes: int, threads: int, free: int) -> Coding:
+    """As many threads for each lane as there are pieces for and as `free` bytes allow, and one at the least."""
+    pieces_in, pieces_out = [_pieces(*s) for s in sources], [_pieces(*s) for s in sinks]
+    # A lane reads, then writes, one array after another; beside it others fetch, and put, what is behind a network.
+    ways: dict[str, list[tuple[int, int]]] = {"lane": [], "fetch": [], "put": []}
+    for way, coded, pieces in (("fetch", sources, pieces_in), ("put", sinks, pieces_out)):
+        for (_, _, spec), piece in zip(coded, pieces, strict=True):
+            ways[way if spec.remote else "lane"].append(piece)
+    remote = [n for n, _ in ways["fetch"] + ways["put"]]
+    if remote:
+        threads = max(threads, FETCHERS // lanes)
+    found = Coding()
+    for number in range(max(1, min(threads, max([n for n, _ in (*pieces_in, *pieces_out)], default=1))), 0, -1):
+        nbytes = rounded(sum(max([min(number, n) * size for n, size in way], default=0) for way in ways.values()))
+        waits = sum(-(-n // number) for n in remote)
+        found = Coding(number, _busy(pieces_in, number), _busy(pieces_out, number), nbytes, waits)
+        if lanes * nbytes <= free:
+            break
+    return found
+
+
+def _busy(pieces: Sequence[tuple[int, int]], threads: int) -> int:
+    """Threads that have something to do, for every array with chunks."""
+    return max(1, min([threads, *(n for n, size in pieces if size)]))
+
+
+def _pieces(cut: Cut, shape: Shape, spec: ArraySpec) -> tuple[int, int]:
+    """Number of pieces of a block, and bytes that coding one takes: none for an array without chunks."""
+    if cut.units is None:
+        return 1, 0
+    item = spec.dtype.itemsize
+    chunk = math.prod(min(u, n) for u, n in zip(cut.units, spec.shape, strict=True))
+    number = math.prod(_grid.count(n, b) for n, b in zip(shape, cut.box(shape), strict=True))
+    return number, math.ceil(spec.copies * max(chunk, min(cut.limit, math.prod(shape))) * item)

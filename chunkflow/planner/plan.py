@@ -1,0 +1,343 @@
+"""A plan: a pass with block shape, slots, loop order and bytes. Everything about a run but the data.
+
+Pure: knows no device and no store. `chunkflow.planner.search` makes plans, `chunkflow.engine.pipeline` runs them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from chunkflow.core import grid as _grid
+from chunkflow.core.grid import ONE_BY_ONE, Grid, Region, Shape, Turns
+from chunkflow.core.halo import kept
+from chunkflow.core.memory import Projection, Ring, rounded
+from chunkflow.core.nest import Along, Blockwise
+from chunkflow.core.spec import ArraySpec
+from chunkflow.core.units import format_bytes
+from chunkflow.kernels.linalg.product import Contraction
+from chunkflow.planner.cost import Estimate, Machine, Traffic
+from chunkflow.planner.decode_batch import TURNS, Batch
+from chunkflow.planner.step import Step, Turn
+from chunkflow.planner.transfer_cut import Cut
+
+AHEAD = 8
+"""Blocks a lane, of which a slow one may be overtaken where any lane may compute any."""
+
+SMALL = 128
+"""Bytes of partial results, of all that an operation gives, up to which there are so many chains for each lane."""
+
+
+def chains(op: Blockwise, lanes: int, deals: bool) -> int:
+    """See `Plan.chains`. Whatever the blocks: or smaller ones could take more memory, and plans be missed."""
+    return lanes * AHEAD if deals and lanes > 1 and 0 < op.holds(op.extents) <= SMALL else lanes
+
+
+def private(machine: Machine, spec: ArraySpec, loads: int, blocks: int, stored: bool) -> bool:
+    """Whether a block belongs to the lane that computes it, which reads and stores it too.
+
+    So it is where the host's memory is shared, unless several steps use the block: then another lane may read
+    it ahead of them. So it may where the block comes over a network.
+    """
+    return not (machine.staged or spec.remote) and stored and loads == blocks
+
+
+def recycled(
+    op: Blockwise, operands: Sequence[ArraySpec], outputs: Sequence[ArraySpec], own: Sequence[bool]
+) -> int | None:
+    """Operand whose block takes the result's place, tile after tile, which then needs no memory of its own.
+
+    `own` says of each operand whether a lane has its blocks for itself. Elements lie alike in both, and a tile's result
+    depends on the same tile alone.
+    """
+    every = tuple(range(len(op.extents)))
+    if len(outputs) != 1 or op.folds or op.scan is not None or op.has_halo:
+        return None
+    (out,) = outputs
+    if out.remote or op.outputs[0].dims != tuple(Along(a) for a in every):
+        return None
+    for i, (operand, spec) in enumerate(zip(op.operands, operands, strict=True)):
+        alike = (spec.dtype, spec.order) == (out.dtype, out.order)
+        if own[i] and not spec.in_memory and operand.axes == every and alike:
+            return i
+    return None
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A pass with its block shape, slots, loop order and bytes: everything but the data.
+
+    ``str(plan)`` describes it for people. Sizes are in bytes, times in seconds. Blocks are what is loaded and
+    stored; the kernel computes them tile by tile where that keeps it in the cache. Where there are fewer lanes than
+    cores, each has `coders` threads for the chunks of its blocks. Of a `resident` operand every block is loaded once,
+    and stays; the while, tiles of a product take `turns`, block by block.
+    """
+
+    op: Blockwise
+    operands: tuple[ArraySpec, ...]
+    outputs: tuple[ArraySpec, ...]
+    machine: Machine
+    budget: int
+    block: Shape
+    tile: Shape
+    walk: Shape
+    depth: int
+    cuts_in: tuple[Cut, ...]
+    cuts_out: tuple[Cut, ...]
+    ring_in: Ring | None
+    ring_out: Ring | None
+    memory: Projection
+    traffic: Traffic
+    estimate: Estimate
+    notes: tuple[str, ...] = ()
+    coders: int = 1
+    resident: frozenset[int] = frozenset()
+    turns: Turns = ONE_BY_ONE
+
+    @cached_property
+    def batches(self) -> dict[int, Batch]:
+        """Of operands whose chunks the device decodes, how it does."""
+        return {i: cut.batch for i, cut in enumerate(self.cuts_in) if cut.batch is not None}
+
+    @cached_property
+    def grid(self) -> Grid:
+        """The loop nest cut into blocks."""
+        return Grid(self.op.extents, self.block, self.turns.heads)
+
+    @property
+    def bytes_in(self) -> int:
+        """Bytes that will be read from the sources, repeats counted."""
+        return self.traffic.read
+
+    @property
+    def bytes_out(self) -> int:
+        """Bytes that will be written to the sinks."""
+        return self.traffic.write
+
+    @property
+    def rereads(self) -> float:
+        """Bytes read for each byte of the arrays."""
+        return self.bytes_in / max(sum(s.nbytes for s in self.operands), 1)
+
+    @cached_property
+    def lanes(self) -> int:
+        """Blocks that compute at the same time."""
+        return max(1, min(self.machine.lanes, self.depth, len(self.grid)))
+
+    @cached_property
+    def _combined(self) -> int:
+        """Blocks that give one result, at least."""
+        return min([math.prod(self.grid.counts[a] for a in part.folded) for part in self.op.parts], default=1)
+
+    def waiting(self, step: Step) -> int:
+        """Results that may wait to be stored while a step is computed.
+
+        Where blocks are combined, only few give a result, and that may be copied before it is stored. (What products
+        copy is counted with what they hold.) Of tiles that were computed together, those that are done leave room.
+        """
+        if self.deals:
+            return AHEAD * self.lanes  # they are stored already, but for a slow one that must not stop the others
+        if not self.machine.staged or self._combined == 1:
+            return self.depth - 1
+        copied = bool(step.stores) and not isinstance(self.op, Contraction)
+        together = self.turns.together
+        done = min(step.index[self.op.across(self.grid.counts)[0]], together - 1) if together > 1 else 0
+        return -(-self.depth // self._combined) - copied + done
+
+    def _order(self) -> Iterator[Shape]:
+        """Indices of blocks: while a resident operand is loaded, several tiles take turns."""
+        if self.turns.together == 1:
+            return self.grid.walk(self.walk)
+        return self.grid.in_turn(self.walk, self.op.across(self.grid.counts)[0], self.turns.together)
+
+    @property
+    def results(self) -> tuple[int, ...]:
+        """Bytes of each result that a lane holds at once; none where blocks are combined.
+
+        In pieces of their size memory stays usable: behind a smaller one, at an array's end, no other one begins.
+        """
+        if self._combined > 1 or self.lanes > 1:
+            return ()
+        shapes = [output.shape(self.block) for output in self.op.outputs]
+        each = [
+            rounded(math.prod(shape) * spec.dtype.itemsize, self.machine.page)
+            for shape, spec in zip(shapes, self.outputs, strict=True)
+        ]
+        return tuple(each) * (self.memory.outputs // max(sum(each), 1))
+
+    def slots(self, operand: int) -> int:
+        """Blocks of an operand that the device holds at once, those in memory already left out."""
+        if operand in self.resident:
+            return self.loads(operand)
+        return min(self.lanes if self.private(operand) else self.depth, max(self.loads(operand), 1))
+
+    def private(self, operand: int) -> bool:
+        """Whether each block of an operand is one lane's alone, from its reading on."""
+        shared = bool(self.op.operands[operand].halo) or not self.outputs
+        return private(self.machine, self.operands[operand], self.loads(operand), len(self.grid), not shared)
+
+    @cached_property
+    def recycled(self) -> int | None:
+        """Operand whose block takes the result's place, tile after tile."""
+        if self.tile == self.block:
+            return None
+        own = [self.private(i) for i in range(len(self.operands))]
+        return recycled(self.op, self.operands, self.outputs, own)
+
+    @cached_property
+    def apart(self) -> bool:
+        """Whether blocks are read, or results stored, by others than the lane that computes them, at their own time."""
+        return not self.machine.staged and any(spec.remote for spec in (*self.operands, *self.outputs))
+
+    @cached_property
+    def chains(self) -> int:
+        """Values to which blocks are added in turn, in the end to be merged: several a lane where they are small."""
+        return chains(self.op, self.lanes, self.deals)
+
+    @cached_property
+    def deals(self) -> bool:
+        """Whether any lane may compute a block: each reads and stores what it computes, and nothing passes on."""
+        return not self.machine.staged and not self.apart and self.op.scan is None
+
+    @property
+    def lends(self) -> bool:
+        """Whether results lie in their operand's block, and take no memory of their own."""
+        return self.recycled is not None or (self.op.views and not self.machine.staged and not self.apart)
+
+    def slot_shape(self, operand: int) -> Shape:
+        """Extents of the slot that takes any block of an operand."""
+        return self.op.operands[operand].shape(self.block)
+
+    def slot_shapes(self, operand: int) -> list[Shape]:
+        """Extents of each slot of an operand: those of a resident one are as large as the blocks that stay there."""
+        if operand not in self.resident:
+            return [self.slot_shape(operand)] * self.slots(operand)
+        nest = self.op.operands[operand]
+        own = tuple([n if a in nest.axes else 1 for a, n in enumerate(self.grid.counts)])
+        indices = Grid(own, (1,) * len(own)).walk(self.walk)
+        return [_grid.shape_of(nest.region(self.grid.region(index))) for index in indices]
+
+    @property
+    def reuses(self) -> bool:
+        """Whether halos are copied from the block before, which must still be there then."""
+        return self.op.has_halo and self.depth > 1
+
+    @property
+    def ahead(self) -> int:
+        """Steps whose blocks are loaded ahead."""
+        return min(self.depth, TURNS) if self.batches else self.depth
+
+    def loads(self, operand: int) -> int:
+        """Number of loads of an operand in the whole run."""
+        if operand in self.resident:
+            return self.op.operands[operand].different(self.grid.counts)
+        return self.op.loads(self.op.operands[operand], self.grid.counts, self.walk)
+
+    def steps(self, pick: Callable[[int], int] | None = None) -> Iterator[Step]:
+        """The run, block by block, made as it is asked for; `pick` chooses a block's lane, given whose turn it is."""
+        nest = self.op
+        used = [tuple(a for a in operand.axes if a is not None) for operand in nest.operands]
+        there: list[dict[Shape, int]] = [{} for _ in used]  # loads on the device, by block
+        before: list[Region | None] = [None] * len(used)
+        loads, made = [-1] * len(used), [0] * len(used)
+        counts, lanes, line = self.grid.counts, self.lanes, -1
+        folding = [(i, p.kept, tuple(p.folded)) for i, p in enumerate(nest.parts) if p.folded]
+        if nest.scan is not None:
+            folding = [(0, tuple(a for a in range(len(counts)) if a != nest.scan), (nest.scan,))]
+        for number, index in enumerate(self._order()):
+            box = self.grid.region(index)
+            turns = tuple(
+                [
+                    Turn(
+                        i,
+                        tuple([index[a] for a in kept]),
+                        all(index[a] == 0 for a in along),
+                        all(index[a] == counts[a] - 1 for a in along),
+                    )
+                    for i, kept, along in folding
+                ]
+            )
+            if nest.scan is not None:
+                line += turns[0].first
+            fresh = []
+            for i, axes in enumerate(used):
+                key = tuple([index[a] for a in axes])
+                fresh.append(key not in there[i])
+                if fresh[i]:
+                    if i not in self.resident:
+                        there[i].clear()
+                    there[i][key] = made[i]
+                    made[i] += 1
+                loads[i] = there[i][key]
+            turn = (number if nest.scan is None else line) % lanes
+            regions = tuple([operand.region(box) for operand in nest.operands])
+            known: list[Region | None] = [None] * len(used)
+            if self.reuses:
+                for i, operand in enumerate(nest.operands):
+                    if operand.halo and fresh[i]:
+                        known[i] = kept(regions[i], before[i])
+                        before[i] = regions[i]
+            yield Step(
+                number,
+                index,
+                box,
+                tuple(loads),
+                tuple(fresh),
+                regions,
+                self._stores(box, turns),
+                turns,
+                turn if pick is None else pick(turn),
+                turn if nest.scan is not None else number % self.chains,
+                tuple(known),
+            )
+
+    def _stores(self, box: Region, turns: Sequence[Turn]) -> tuple[tuple[int, Region], ...]:
+        """What is stored after a step."""
+        nest = self.op
+        waiting = {turn.part for turn in turns if not turn.last} if nest.scan is None else ()
+        return tuple(
+            [
+                (i, nest.outputs[i].region(box))
+                for number, part in enumerate(nest.parts)
+                if number not in waiting
+                for i in part.numbers
+            ]
+        )
+
+    def _where(self, operand: int) -> str:
+        """Where an operand's chunks are decoded, if there is a choice."""
+        if operand in self.batches:
+            return ", decoded on the device"
+        why = "as products' are" if isinstance(self.op, Contraction) else "as the model prefers"
+        return f", decoded on the host, {why}" if self.operands[operand].codec else ""
+
+    def __str__(self) -> str:
+        def line(word: str, spec: ArraySpec, shape: Shape, where: str = "") -> str:
+            chunks = f" in chunks {spec.chunks}" if spec.chunks else ""
+            how = f", {spec.how}{where}" if spec.how else ""
+            return f"  {word:<8}{spec.name}: {spec.dtype} {spec.shape}{chunks}, by blocks of {shape}{how}"
+
+        counts, e = self.grid.counts, self.estimate
+        block = " x ".join(map(str, self.block)) or "one element"
+        lines = [
+            f"{len(self.grid)} blocks of {block} (grid {counts}, {self.depth} slots, {self.lanes} computing at once)",
+            *([f"  first   {self.turns.together} tiles in turn"] if self.turns.together > 1 else []),
+            *([f"  compute by tiles of {self.tile}"] if self.tile != self.block else []),
+            *(line("read", s, self.slot_shape(i), self._where(i)) for i, s in enumerate(self.operands)),
+            *(line("write", s, o.shape(self.block)) for s, o in zip(self.outputs, self.op.outputs, strict=True)),
+            f"  memory  {self.memory} of {format_bytes(self.budget)}",
+            f"  traffic reads {format_bytes(self.bytes_in)}, writes {format_bytes(self.bytes_out)}"
+            + (f", {self.rereads:.3g} times the arrays" if self.op.has_halo else "")
+            + (
+                f"; link in {format_bytes(self.traffic.upload)}, out {format_bytes(self.traffic.download)}"
+                if self.machine.staged
+                else ""
+            ),
+            f"  model   {e.seconds:.3g} s, bound by {e.bound_by}",
+        ]
+        rings = [r.nbytes for r in (self.ring_in, self.ring_out) if r]
+        if rings:
+            lines.append(f"  pinned  {format_bytes(sum(rings))} of host memory")
+        return "\n".join(lines + [f"  note    {n}" for n in self.notes])

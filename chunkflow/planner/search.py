@@ -1,0 +1,341 @@
+"""From a declared pass, array specs and a budget to a plan: block shape, slots and loop order.
+
+Pure: touches no data and knows no device and no store. The block is the box of the loop nest with the
+fewest predicted seconds (`chunkflow.planner.cost`) among those whose projected bytes (`chunkflow.core.memory`) fit the
+budget; where it hardly matters, `NEAR_TIE` and `SHARED_TIE` say which. Blocks never share a chunk of an output.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from functools import lru_cache
+
+from chunkflow.core import grid as _grid
+from chunkflow.core.grid import Shape
+from chunkflow.core.nest import Along, Blockwise
+from chunkflow.core.spec import ArraySpec
+from chunkflow.core.units import format_bytes
+from chunkflow.errors import ArgumentError, BudgetError
+from chunkflow.kernels.linalg.product import Contraction
+from chunkflow.planner.candidate import Problem, nest_order
+from chunkflow.planner.cost import Machine
+from chunkflow.planner.decode_batch import decoding
+from chunkflow.planner.matmul_search import depths, product_plan
+from chunkflow.planner.plan import Plan
+
+SMALLEST_BLOCK = 64 << 10
+"""Bytes of a block below which smaller ones are not considered: the overhead per block dominates."""
+
+GIVEN_UP = 1.5
+"""Smaller blocks are not tried any more when they take so much longer than the best: from there each is slower."""
+
+RUN = 4 << 10
+"""Bytes of a file that are better read or written at once: a system call costs as much as copying them."""
+
+COLUMN = 4 * RUN
+"""Bytes of a file that blocks have at once, at least, where they are narrow for another reason."""
+
+NEAR_TIE = 1.02
+"""Predicted times within this factor of the best count as equal: the plan with the largest blocks is chosen."""
+
+REREAD = 1.02
+"""How often elements may be read, for their halos' sake, by blocks that are no whole planes where those fit too."""
+
+ROOMY = 0.9
+"""Part of the budget that a plan had better keep to, where it costs nothing."""
+
+SHARED_TIE = 1.05
+"""The same on a device that shares the host's memory, which others need too: the plan that takes least is chosen."""
+
+LARGE, LARGE_TIE = 256 << 20, 1.15
+"""Bytes beyond which, there, less memory is worth more time."""
+
+
+def make_plan(
+    op: Blockwise,
+    operands: Sequence[ArraySpec],
+    outputs: Sequence[ArraySpec],
+    machine: Machine,
+    budget: int,
+    *,
+    workspace: float = 0.0,
+    reserve: int = 0,
+    block: Sequence[int | None] | None = None,
+    tiles: bool = False,
+    strips: tuple[int, int] = (0, 0),
+) -> Plan:
+    """Choose the block shape, slots and loop order of a run.
+
+    Parameters
+    ----------
+    op : Blockwise
+        The pass.
+    operands, outputs : sequence of ArraySpec
+        One for each operand and output of the pass.
+    machine : Machine
+        Rates of the device.
+    budget : int
+        Bytes of device memory that the run may take.
+    workspace : float
+        Bytes that the kernel allocates besides its results, per element of a block of the loop nest.
+    reserve : int
+        Bytes of device memory that the device's libraries take outside the run's pool.
+    block : tuple of int or None, optional
+        Sides of the block that the user has fixed; None for a free one.
+    tiles : bool
+        Whether the kernel may be called on parts of a block.
+    strips : tuple of int
+        Elements of a block that the kernel works on at once where the host's memory is shared, and on a device with
+        memory of its own; 0 for all.
+
+    Returns
+    -------
+    Plan
+
+    Raises
+    ------
+    BudgetError
+        Not even the smallest block, with a single slot, fits.
+    ArgumentError
+        The fixed block shape would make two blocks write to one chunk of an output.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from chunkflow.kernels.map import nest
+    >>> from chunkflow.core.nest import Along, Output
+    >>> from dataclasses import replace
+    >>> x = ArraySpec("x", (1024, 1024), np.dtype("f4"))
+    >>> op = replace(nest([x.shape]), outputs=(Output((Along(0), Along(1))),))
+    >>> machine = Machine(read=3e10, upload=5e10, compute=8e11, download=5e10, write=3e10, overhead=1e-4)
+    >>> plan = make_plan(op, [x], [x], machine, 2_000_000)
+    >>> plan.memory.total <= 2_000_000, plan.block[1]
+    (True, 1024)
+    """
+    sides = None if block is None else tuple(block)
+    edges = repr([o.boundary for o in op.operands]) if op.has_halo else ""  # 0.0 and -0.0 are equal
+    known = tuple(operands), tuple(outputs), machine, budget, workspace, reserve, sides, tiles, strips
+    plan = _chosen(edges, op.anywhere, *known)
+    operands_here = zip(plan.op.operands, op.operands, strict=True)
+    here = tuple(replace(chosen, start=given.start) for chosen, given in operands_here)
+    return plan if here == plan.op.operands else replace(plan, op=replace(plan.op, operands=here))
+
+
+# Time step after time step asks for the same, and task after task; each block shape tried takes a tenth of a ms.
+@lru_cache(64)
+def _chosen(
+    edges: str,
+    op: Blockwise,
+    operands: tuple[ArraySpec, ...],
+    outputs: tuple[ArraySpec, ...],
+    machine: Machine,
+    budget: int,
+    workspace: float,
+    reserve: int,
+    block: tuple[int | None, ...] | None,
+    tiles: bool,
+    strips: tuple[int, int],
+) -> Plan:
+    order = nest_order(op, operands)
+    tiles = tiles and op.scan is None
+    free = frozenset(a for a in op.divisible if not block or block[a] is None) if tiles else frozenset()
+    problem = Problem(op, operands, outputs, machine, budget, workspace, reserve, free, order, strips)
+    must = _units(problem)
+    caps = [max(1, n) for n in op.extents]
+    for axis, side in enumerate(block or ()):
+        if side is not None:
+            _check_side(axis, side, must[axis], op.extents[axis])
+            caps[axis] = must[axis] = min(side, caps[axis])
+    if isinstance(op, Contraction) and all(op.extents):
+        if op.single and machine.accumulates:
+            op = replace(op, panel=None)
+            problem = replace(problem, op=op)
+        if op.reuses:
+            found = product_plan(problem, caps, [must, _aligned_to_sources(problem, caps, must)])
+            if found is not None:
+                return found
+        elif all(s.in_memory for s in operands) and depths(problem) != machine.depths:
+            # With nothing to read, lanes would only stand in the way of BLAS, which keeps to the cache by itself.
+            problem = replace(problem, machine=replace(machine, depths=depths(problem), cache=0))
+    broad = _broad(problem, caps, must, order)
+    fitting: list[Plan] = []
+    for way in _ways(problem):
+        tried = list(_candidates(way, caps, broad, order)) if broad != must else []
+        fitting += tried or list(_candidates(way, caps, must, order))
+    sooner = min((plan.estimate.seconds for plan in fitting), default=math.inf) / NEAR_TIE
+    for way, narrow in itertools.product(_ways(problem), _narrower(problem, caps, must, order)):
+        plans = _candidates(way, narrow, must, order)
+        fitting += [plan for plan in plans if plan.rereads <= REREAD and plan.estimate.seconds < sooner]
+    fitting += [plan for plan in _columns(problem, caps, must, order) if plan.estimate.seconds < sooner]
+    if not fitting:
+        smallest = _least(problem, _grid.fit(caps, must, order, 1))
+        raise BudgetError(
+            f"the smallest block with a single slot takes {format_bytes(smallest)} and the budget is "
+            f"{format_bytes(budget)} ({budget} bytes): raise budget= to at least {smallest}"
+            + (f", of which {format_bytes(reserve)} is the device libraries' own" if reserve else "")
+            + "".join(f"; blocks hold whole chunks {s.chunks} of {s.name}" for s in problem.outputs if s.chunks),
+            needed=smallest,
+            limit=budget,
+            smallest=smallest,
+        )
+    best = min(p.estimate.seconds for p in fitting)
+    near = [p for p in fitting if p.estimate.seconds <= best * (NEAR_TIE if machine.staged else SHARED_TIE)]
+    if machine.staged:
+        # What the function allocates varies in size: in a full budget one piece must go to make room for another.
+        near = [p for p in near if p.memory.total <= ROOMY * budget] or near
+        chosen = max(near, key=lambda p: (math.prod(p.block), p.depth))
+    else:
+        if min(p.memory.total for p in near) > LARGE:
+            near = [p for p in fitting if p.estimate.seconds <= best * LARGE_TIE]
+        chosen = min(near, key=lambda p: (p.memory.total, p.estimate.seconds))
+    alike = [p for p in fitting if (p.depth, p.batches.keys()) == (chosen.depth, chosen.batches.keys())]
+    larger = max(alike, key=lambda p: p.memory.total)
+    if larger.memory.total > chosen.memory.total:
+        note = (
+            f"smaller than the budget allows: blocks of {larger.block} would take "
+            f"{format_bytes(larger.memory.total)} and {larger.estimate.seconds:.3g} s by the model"
+        )
+        chosen = replace(chosen, notes=(note,))
+    if chosen.depth == 1 < min(len(chosen.grid), max(machine.depths)):
+        chosen = replace(
+            chosen, notes=(*chosen.notes, "a single slot: one block is read, computed and written after another")
+        )
+    return chosen
+
+
+def _ways(problem: Problem) -> list[Problem]:
+    """Chunks decoded by the host, or those that the device can decode by it."""
+    able = frozenset(i for i, spec in enumerate(problem.operands) if decoding(spec, problem.machine) is not None)
+    return [problem, *([replace(problem, unpacked=able)] if able and not isinstance(problem.op, Contraction) else [])]
+
+
+def _least(problem: Problem, block: Shape) -> int:
+    """Smallest budget in which a block fits: a larger one allows more threads, which take more themselves."""
+    depth, least = min(problem.machine.depths), problem.budget
+    while (total := replace(problem, budget=least).plan(block, depth).memory.total) > least:
+        least = total
+    return least
+
+
+def _units(problem: Problem) -> list[int]:
+    """Along each axis, what a block must be a multiple of for no two of them to share a chunk of an output."""
+    op = problem.op
+    must = [n if a in op.whole else 1 for a, n in enumerate(op.extents)]
+    for spec, output in zip(problem.outputs, op.outputs, strict=True):
+        for dim, chunk in zip(output.dims, spec.chunks or (1,) * len(output.dims), strict=True):
+            if isinstance(dim, Along):
+                unit = chunk * dim.ratio.denominator
+                must[dim.axis] = math.lcm(must[dim.axis], unit // math.gcd(unit, dim.ratio.numerator))
+    return [max(1, min(u, n)) for u, n in zip(must, op.extents, strict=True)]
+
+
+def _broad(problem: Problem, caps: Sequence[int], must: Sequence[int], order: Shape) -> list[int]:
+    """Units that let every file be read and written in runs, not element by element, whichever way it lies."""
+    units = list(must)
+    arrays = [(s, [*o.axes]) for s, o in zip(problem.operands, problem.op.operands, strict=True)]
+    for spec, output in zip(problem.outputs, problem.op.outputs, strict=True):
+        arrays.append((spec, [d.axis if isinstance(d, Along) and d.ratio == 1 else None for d in output.dims]))
+    for spec, axes in arrays:
+        axis = axes[spec.order[-1]] if axes else None
+        if axis is None or spec.chunks is not None or spec.in_memory or axis == order[-1]:
+            continue
+        unit = units[axis]
+        wanted = -(-RUN // (spec.dtype.itemsize * unit)) * unit
+        units[axis] = max(unit, min(wanted, caps[axis]))
+    return units
+
+
+def _candidates(problem: Problem, caps: Sequence[int], must: Sequence[int], order: Shape) -> Iterator[Plan]:
+    """Plans within the budget: for each number of slots the largest block that fits, then halves of it."""
+    unit_sets = [list(must)]
+    aligned = _aligned_to_sources(problem, caps, must)
+    if aligned != unit_sets[0]:
+        unit_sets.append(aligned)
+    item = max([s.dtype.itemsize for s in (*problem.operands, *problem.outputs)], default=1)
+    for units, depth in itertools.product(unit_sets, problem.machine.depths):
+
+        def at(target: int, units: list[int] = units, depth: int = depth) -> Plan:
+            return problem.plan(_grid.fit(caps, units, order, target), depth)
+
+        low, high = 1, math.prod(caps)
+        plan = at(high)
+        if plan.memory.total > problem.budget:
+            plan = at(low)
+            if plan.memory.total > problem.budget:
+                continue
+            while high - low > max(low // 64, 1):
+                middle = (low + high) // 2
+                tried = at(middle)
+                if tried.memory.total <= problem.budget:
+                    low, plan = middle, tried
+                else:
+                    high = middle
+        yield plan
+        best = plan.estimate.seconds
+        target = math.prod(plan.block) // 2
+        while target * item >= SMALLEST_BLOCK or plan.depth == 1 < target:
+            smaller = at(target)
+            if smaller.block != plan.block:
+                plan = smaller
+                if plan.memory.total <= problem.budget:  # not every smaller block takes less: see Plan.recycled
+                    yield plan
+                best = min(best, plan.estimate.seconds)
+                if problem.machine.staged and plan.estimate.seconds > best * GIVEN_UP:
+                    break
+            if math.prod(plan.block) > target:
+                break  # nothing smaller keeps the units whole
+            target //= 2
+
+
+def _narrower(problem: Problem, caps: Sequence[int], must: Sequence[int], order: Shape) -> Iterator[list[int]]:
+    """Caps of blocks that are no whole planes: where there is a halo, thin slabs of them are halo for the most part."""
+    if problem.machine.staged and problem.op.has_halo and len(order) > 2:
+        axis = order[-2]
+        for parts in (2, 4, 8):
+            narrow = list(caps)
+            narrow[axis] = -(-caps[axis] // parts)
+            if narrow[axis] % must[axis] == 0 and narrow[axis] < caps[axis]:
+                yield narrow
+
+
+def _columns(problem: Problem, caps: Sequence[int], must: Sequence[int], order: Shape) -> Iterator[Plan]:
+    """Plans of blocks that are whole along the folded axes, narrow along another one.
+
+    Where planes are folded, slabs give nearly as many partial results as they have elements, if there are few planes in
+    each, and lanes that take turns at one result wait for one another. On a device of its own what is uploaded counts
+    more.
+    """
+    op, machine = problem.op, problem.machine
+    kept = [a for a in order if a not in op.folded]
+    if machine.staged or not kept or order[0] not in op.folded or op.holds(caps) <= machine.cache:
+        return
+    axis = kept[0]
+    unit = _aligned_to_sources(problem, caps, must)[axis]
+    item = max((s.dtype.itemsize for s in problem.operands), default=1)
+    behind = math.prod(caps[a] for a in order[order.index(axis) + 1 :]) * item
+    sides = {-(-caps[axis] // (parts * unit)) * unit for parts in (1 << i for i in range(1, caps[axis].bit_length()))}
+    for side, depth in itertools.product(sorted(n for n in sides if n * behind >= COLUMN), machine.depths):
+        plan = problem.plan(tuple(side if a == axis else n for a, n in enumerate(caps)), depth)
+        if plan.memory.total <= problem.budget:
+            yield plan
+
+
+def _aligned_to_sources(problem: Problem, caps: Sequence[int], must: Sequence[int]) -> list[int]:
+    """Units that keep the chunks of the sources whole too."""
+    units = list(must)
+    for spec, operand in zip(problem.operands, problem.op.operands, strict=True):
+        for axis, chunk in zip(operand.axes, spec.chunks or (), strict=False):
+            if axis is not None:
+                units[axis] = min(math.lcm(units[axis], chunk), caps[axis])
+    return units
+
+
+def _check_side(axis: int, side: int, unit: int, extent: int) -> None:
+    if side < extent and side % unit:
+        raise ArgumentError(
+            f"blocks of {side} along axis {axis} would cut the output's chunks (or an axis that must stay whole): "
+            f"use a multiple of {unit}, or leave the choice to the planner"
+        )

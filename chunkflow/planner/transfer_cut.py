@@ -1,0 +1,137 @@
+"""How blocks are cut into the pieces in which they are moved. Pure arithmetic."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+from chunkflow.core import grid as _grid
+from chunkflow.core.grid import Piece, Region, Shape
+from chunkflow.core.spec import ArraySpec
+from chunkflow.planner.cost import FETCHERS, Machine
+from chunkflow.planner.decode_batch import Batch
+
+
+@dataclass(frozen=True)
+class Cut:
+    """How a block of one array is cut into pieces: memory order, elements per piece, units kept whole.
+
+    Where there is a `batch`, pieces are chunks as they are stored, and the device decodes them. Where there are
+    `chunks`, pieces are parts of these. Where `through` is given, pieces may be too large for a slot of pinned memory,
+    through which so many elements go at once.
+    """
+
+    order: Shape
+    limit: int
+    units: Shape | None
+    batch: Batch | None = None
+    chunks: Shape | None = None
+    through: int = 0
+
+    def pieces(self, region: Region) -> tuple[Piece, ...]:
+        """Pieces of the block at `region`."""
+        shape, units = _grid.shape_of(region), self.chunks or self.units
+        if units is None:
+            return _grid.pieces(shape, self.order, self.limit)
+        phase = tuple(s.start % u for s, u in zip(region, units, strict=True))
+        if self.chunks is not None:
+            return _in_chunks(shape, self.order, self.limit, units, phase)
+        return _grid.pieces(shape, self.order, self.limit, units, phase)
+
+    def in_units(self, region: Region) -> tuple[Piece, ...]:
+        """The block in one piece if any region will do, else in pieces: a store holds a chunk twice to code it."""
+        if self.units is not None:
+            return self.pieces(region)
+        shape = _grid.shape_of(region)
+        return _grid.pieces(shape, self.order, max(math.prod(shape), 1))
+
+    def decoded(self, spec: ArraySpec, shape: Shape) -> int:
+        """Bytes of memory that the store takes to read a piece of a block of `shape` that cuts chunks: for one of them.
+
+        Where blocks have whole chunks, these are decoded in their places.
+        """
+        chunks = self.units or ()
+        whole = all(n % c == 0 or n == extent for n, c, extent in zip(shape, chunks, spec.shape, strict=True))
+        return 0 if whole else math.prod(chunks) * spec.dtype.itemsize
+
+    def box(self, shape: Shape) -> Shape:
+        """Extents of a full piece of a block of `shape`."""
+        if self.chunks is not None:
+            shape = tuple(map(min, shape, self.chunks))
+        return _grid.piece_box(shape, self.units or (1,) * len(shape), self.order, self.limit)
+
+    def scatters(self, shape: Shape) -> bool:
+        """Whether a piece of a block of `shape` is not contiguous in it."""
+        return not _grid.contiguous(self.box(shape), shape, self.order)
+
+    def lands(self, shape: Shape, itemsize: int) -> bool:
+        """Whether such a piece is worth a landing place: it is many rows, or short ones, or no planes of rows."""
+        sides = [self.box(shape)[axis] for axis in self.order]
+        many = math.prod(sides[:-2]) > _grid.MOST_GROUPS
+        return len(shape) > 3 or many or sides[-1] * itemsize < _grid.LEAST_ROW
+
+
+def cut_of(spec: ArraySpec, machine: Machine, *, strict: bool, batch: Batch | None = None, whole: bool = False) -> Cut:
+    """Pieces of about the machine's size that keep the array's chunks whole.
+
+    A sink's chunks must stay whole, and so must a source's that are to be decoded: large ones go through the ring in
+    parts. Of those that are files as they are parts are read. `whole` says whether blocks have whole chunks.
+    """
+    itemsize = spec.dtype.itemsize
+    piece = max(1, machine.piece // itemsize)
+    if spec.chunks is None:
+        return Cut(spec.order, piece, None, batch)
+    size = math.prod(min(u, n) for u, n in zip(spec.chunks, spec.shape, strict=True))
+    large = machine.staged and not strict and size * itemsize > machine.most
+    if large and spec.separate:
+        return Cut(spec.order, piece, None, chunks=spec.chunks)
+    limit = piece
+    if spec.remote:  # chunk by chunk, or by as many parts of shards as are fetched at once
+        limit = min(piece, spec.size // FETCHERS) if spec.sharded else 1
+    elif spec.separate and whole and 0 < machine.apart <= size * itemsize:
+        limit = 1
+    return Cut(spec.order, max(limit, size), spec.chunks, batch, through=piece if large else 0)
+
+
+@lru_cache(maxsize=256)
+def parts(piece: Piece, shape: Shape, order: Shape, limit: int) -> tuple[tuple[Piece, Piece], ...]:
+    """A piece of a block of `shape` in parts of at most so many elements: as they lie in the piece, and in the block.
+
+    >>> whole = _grid.pieces((6, 4), (0, 1), 12)[1]
+    >>> [(inner.region[0].start, place.region[0].start) for inner, place in parts(whole, (6, 4), (0, 1), 8)]
+    [(0, 3), (2, 5)]
+    """
+    return _parts(piece.region, shape, order, limit)
+
+
+def _parts(region: Region, shape: Shape, order: Shape, limit: int) -> tuple[tuple[Piece, Piece], ...]:
+    found = _grid.pieces(_grid.shape_of(region), order, limit)
+    corner = tuple([side.start for side in region])
+    return tuple(zip(found, _grid.placed(found, corner, shape, order), strict=True))
+
+
+@lru_cache(maxsize=256)
+def _in_chunks(shape: Shape, order: Shape, limit: int, chunks: Shape, phase: Shape) -> tuple[Piece, ...]:
+    """Parts of the chunks of a block that begins `phase` elements after the corner of one, chunk after chunk."""
+    sides = [
+        [slice(max(i * chunk - p, 0), min((i + 1) * chunk - p, n)) for i in range(-(-(p + n) // chunk))]
+        for n, chunk, p in zip(shape, chunks, phase, strict=True)
+    ]
+    found = list[Piece]()
+    for region in itertools.product(*(sides[axis] for axis in order)):
+        natural = tuple([region[order.index(axis)] for axis in range(len(shape))])
+        found += [place for _, place in _parts(natural, shape, order, limit)]
+    return tuple(found)
+
+
+def keeps_whole(chunks: Shape | None, axes: Sequence[int | None], block: Shape, extents: Shape) -> bool:
+    """Whether blocks of a nest cut none of an array's chunks, but where they have a halo, or the array begins later.
+
+    >>> keeps_whole((4, 8), (0, 1), (8, 20), (16, 20)), keeps_whole((4, 8), (1, None), (1, 6), (8, 12))
+    (True, False)
+    """
+    sides = zip(chunks or (), axes, strict=False)
+    return all(a is None or block[a] % chunk == 0 or block[a] == extents[a] for chunk, a in sides)

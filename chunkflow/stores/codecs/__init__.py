@@ -1,0 +1,1 @@
+"""Codecs of chunks: one file for each, and a registry of them."""

@@ -1,0 +1,180 @@
+"""Chains of codecs: from a zarr chunk's bytes straight into its place in a block, and back.
+
+A chain is built once for an array, from its metadata: in what order bytes and axes lie, and a few steps. How many bytes
+each step gives is known from the chunk's shape before it decodes anything, so that a small chunk which claims to be
+huge is an error, and never inflated.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from chunkflow.core.grid import Region, Shape, permuted, shape_of
+from chunkflow.stores.codecs.filters import filters
+from chunkflow.stores.codecs.registry import Compressor, NotDirectError, Step, compressor, flat, step_3, word
+from chunkflow.stores.kvstore.folder import ChunkError, Objects, Stored
+
+
+@dataclass(frozen=True)
+class Chain:
+    """How a chunk of `shape` and (native) `dtype` is encoded: axes in `order`, bytes `swapped`, then the steps."""
+
+    shape: Shape
+    dtype: np.dtype
+    fill: np.ndarray
+    swapped: bool = False
+    order: Shape = ()
+    steps: tuple[Step, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not self.order:
+            object.__setattr__(self, "order", tuple(range(len(self.shape))))
+        if sum(isinstance(step, Compressor) for step in self.steps) > 1:
+            raise NotDirectError("several compressors")
+
+    def __str__(self) -> str:
+        words = ["transposed"] if self.order != tuple(range(len(self.order))) else []
+        if self.swapped:
+            words.append("big-endian" if sys.byteorder == "little" else "little-endian")
+        return ", ".join(words + ([step.name for step in self.steps] or ["raw"]))
+
+    @cached_property
+    def sizes(self) -> tuple[int | None, ...]:
+        """Bytes before the first step and after each; None behind a compressor."""
+        sizes: list[int | None] = [math.prod(self.shape) * self.dtype.itemsize]
+        for step in self.steps:
+            before = sizes[-1]
+            sizes.append(None if before is None else step.size(before))
+        return tuple(sizes)
+
+    @property
+    def copies(self) -> float:
+        """How many times a chunk's bytes coding takes besides, at most: gathered, swapped, and encoded step by step."""
+        return 1 + self.swapped + min(len(self.steps), 2) + sum(step.copies for step in self.steps)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of a decoded chunk."""
+        assert self.sizes[0] is not None
+        return self.sizes[0]
+
+    @cached_property
+    def most(self) -> int:
+        """Bytes of an encoded chunk, at most: no codec makes a chunk that much longer."""
+        last = self.sizes[-1]
+        return 2 * self.nbytes + 65536 if last is None else last
+
+    def allows(self, length: int) -> bool:
+        """Whether a chunk can have that many bytes encoded."""
+        return length <= self.most if self.sizes[-1] is None else length == self.most
+
+    def check(self, length: int) -> None:
+        """Raise where a chunk cannot have that many bytes encoded."""
+        if not self.allows(length):
+            exact, most = f"the chunk has {self.most}", f"a chunk of {self.nbytes} takes at most {self.most} encoded"
+            raise ChunkError(f"{length} bytes, where {most if self.sizes[-1] is None else exact}")
+
+    def fetch(self, objects: Objects, name: str, inner: Region, target: np.ndarray) -> None:
+        """Fetch an object that is a chunk, and put part `inner` of it into `target`."""
+        place = self._place(inner, target)
+        if place is not None and not self.steps:
+            objects.fetch(name, self.check, flat(place))
+            self._swap(place)
+        else:
+            self.decode(objects.fetch(name, self.check), inner, target)
+
+    def read(self, found: Stored, start: int, length: int, inner: Region, target: np.ndarray) -> None:
+        """Read a chunk from an object and put part `inner` of it into `target`."""
+        self.check(length)
+        place = self._place(inner, target)
+        if place is not None and not self.steps:
+            found.read(start, length, flat(place))
+            self._swap(place)
+        else:
+            self.decode(found.read(start, length), inner, target)
+
+    def decode(self, raw: np.ndarray, inner: Region, target: np.ndarray) -> None:
+        """Put part `inner` of a chunk into `target`."""
+        self.check(len(raw))
+        place = self._place(inner, target)
+        if place is not None:
+            self._decode(raw, flat(place))
+            self._swap(place)
+            return
+        stored = self._decode(raw, None).view(self.dtype.newbyteorder("S") if self.swapped else self.dtype)
+        back = sorted(range(len(self.order)), key=self.order.__getitem__)
+        target[...] = stored.reshape(permuted(self.shape, self.order)).transpose(back)[inner]
+
+    def encode(self, block: np.ndarray, inner: Region) -> Any:
+        """Bytes of a chunk that holds `block` at `inner`, and the fill value elsewhere."""
+        if block.shape != self.shape:
+            whole = np.full(self.shape, self.fill)
+            whole[inner] = block
+            block = whole
+        stored = np.ascontiguousarray(block.transpose(self.order), self.dtype)
+        raw: Any = stored.byteswap() if self.swapped else stored
+        for step in self.steps:
+            raw = step.encode(raw)
+        return raw
+
+    def is_empty(self, block: np.ndarray) -> bool:
+        """Whether every element is the fill value to the bit; its first element settles it for most blocks."""
+        bits = np.dtype((np.void, self.dtype.itemsize))
+        if np.asarray(block[(0,) * block.ndim]).tobytes() != self.fill.tobytes():
+            return False
+        return bool((np.ascontiguousarray(block).view(bits) == self.fill.reshape(1).view(bits)).all())
+
+    def _place(self, inner: Region, target: np.ndarray) -> np.ndarray | None:
+        """`target` as the chunk is stored, if it is all of the chunk and lies in memory as that does."""
+        if shape_of(inner) != self.shape:
+            return None
+        lying = target.transpose(self.order)
+        return lying if lying.flags.c_contiguous else None
+
+    def _decode(self, raw: np.ndarray, out: np.ndarray | None) -> np.ndarray:
+        for number in reversed(range(len(self.steps))):
+            raw = self.steps[number].decode(raw, self.sizes[number], None if number else out)
+        if len(raw) != self.nbytes:
+            raise ChunkError(f"{len(raw)} bytes, where the chunk has {self.nbytes}")
+        if out is not None and raw is not out:
+            out[...] = raw
+        return raw
+
+    def _swap(self, place: np.ndarray) -> None:
+        if self.swapped:
+            place.byteswap(inplace=True)
+
+
+def chain_2(metadata: Any, shape: Shape, dtype: np.dtype, fill: np.ndarray) -> Chain:
+    """Chain of an array of format 2."""
+    order = tuple(range(len(shape)))
+    given = metadata.compressor
+    steps: tuple[Step, ...] = (*filters(metadata.filters, dtype), *((compressor(given),) if given is not None else ()))
+    if metadata.order == "F":
+        order = order[::-1]
+    return Chain(shape, dtype.newbyteorder("="), fill, not dtype.isnative, order, steps)
+
+
+def chain_3(codecs: Sequence[Mapping[str, Any]], shape: Shape, dtype: np.dtype, fill: np.ndarray) -> Chain:
+    """Chain of the codecs of format 3, each as the metadata name and configure it."""
+    dtype = dtype.newbyteorder("=")
+    order = tuple(range(len(shape)))
+    rest = iter(codecs)
+    for codec in rest:
+        name, how = codec["name"], codec.get("configuration") or {}
+        if name == "bytes":
+            break
+        if name != "transpose" or sorted(how["order"]) != sorted(order):
+            raise NotDirectError(f"codec {name}")
+        order = permuted(order, how["order"])
+    else:
+        raise NotDirectError("no codec that makes bytes")
+    swapped = how.get("endian") is not None and word(how["endian"]) != sys.byteorder and dtype.itemsize > 1
+    return Chain(shape, dtype, fill, swapped, order, tuple(map(step_3, rest)))

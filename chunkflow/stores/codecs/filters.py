@@ -1,0 +1,64 @@
+"""Filters of zarr's format 2, which make numbers of numbers before they are compressed: numcodecs' own, on bytes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from chunkflow.stores.codecs.registry import NotDirectError, flat
+
+
+@dataclass(frozen=True)
+class Filter:
+    """A numcodecs filter, which takes numbers of dtype `plain` and gives as many of dtype `coded`."""
+
+    name: str
+    codec: Any
+    plain: np.dtype
+    coded: np.dtype
+
+    @property
+    def copies(self) -> float:
+        """See `Step.copies`: integers are scaled in double precision."""
+        if self.name == "fixedscaleoffset" and self.plain.kind in "iu":
+            return 16 / self.plain.itemsize
+        return 0.0 if self.name == "shuffle" else 1.0
+
+    def size(self, before: int) -> int | None:
+        """See `Step.size`."""
+        return before // self.plain.itemsize * self.coded.itemsize
+
+    def decode(self, raw: np.ndarray, size: int | None, out: np.ndarray | None) -> np.ndarray:
+        """See `Step.decode`."""
+        return flat(self.codec.decode(raw.view(self.coded)))
+
+    def encode(self, raw: Any) -> Any:
+        """See `Step.encode`."""
+        return np.ascontiguousarray(self.codec.encode(flat(raw).view(self.plain)))
+
+
+def filters(codecs: Any, dtype: np.dtype) -> tuple[Filter, ...]:
+    """Steps for an array's filters, for chunks of (stored) `dtype`.
+
+    Raises
+    ------
+    NotDirectError
+        One of them is not known here, or does not suit the numbers that it gets.
+    """
+    found: list[Filter] = []
+    for codec in codecs or ():
+        name, plain = str(codec.codec_id), found[-1].coded if found else dtype
+        if name in ("delta", "fixedscaleoffset", "quantize"):
+            given, coded = codec.dtype, codec.astype
+        elif name == "astype":
+            given, coded = codec.decode_dtype, codec.encode_dtype
+        elif name in ("shuffle", "bitround"):
+            given = coded = plain
+        else:
+            raise NotDirectError(f"filter {name}")
+        if given.itemsize != plain.itemsize or any(each.kind not in "biufc" for each in (given, coded)):
+            raise NotDirectError(f"filter {name} of {given} to {coded}")
+        found.append(Filter(name, codec, given, coded))
+    return tuple(found)

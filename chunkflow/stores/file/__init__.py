@@ -1,0 +1,1 @@
+"""Arrays in plain files: memmaps and ``.npy``."""

@@ -1,0 +1,132 @@
+"""Which file an ndarray is mapped from, so that it can be read by positions and not by page faults."""
+
+from __future__ import annotations
+
+import mmap
+import os
+import stat
+from typing import Any, NamedTuple
+from weakref import WeakKeyDictionary
+
+import numpy as np
+
+from chunkflow.stores.strides import bounds
+
+_MAPS = "/proc/self/maps"
+
+
+def mapped_file(array: np.ndarray, *, private: bool = False) -> tuple[str, int] | None:
+    """Path, and byte offset of the element at index 0, of an array that lies in a mapped file.
+
+    Works for ``np.memmap`` and whatever views were taken of one. None for everything whose bytes are
+    not simply the file's: a private mapping (mode ``"c"``, whose pages may have been modified; with `private`
+    its file is named), a file that was deleted or replaced since, an array in ordinary memory, a platform
+    without ``/proc``.
+
+    Examples
+    --------
+    >>> mapped_file(np.zeros(3)) is None
+    True
+    """
+    found = _mapping(array)
+    if found is None or not found[0].flags.endswith("p" if private else "s"):
+        return None
+    mapping, offset = found
+    # A deleted file's line ends in " (deleted)", which no stat will find; nor will it find the old inode
+    # under a path where another file has been put since.
+    try:
+        status = os.stat(mapping.path)
+    except OSError:
+        return None
+    if status.st_ino != mapping.inode or not stat.S_ISREG(status.st_mode):
+        return None
+    return mapping.path, offset
+
+
+def mapped_space(array: np.ndarray) -> tuple[tuple[str, int, int], int] | None:
+    """The file behind an array, as (``"file"``, device, inode), and the byte offset of its first element.
+
+    Also where the file has no name any more: what two mappings of it share is known all the same.
+    """
+    found = _mapping(array)
+    if found is None or not found[0].inode:
+        return None
+    mapping, offset = found
+    device = mapping.device
+    try:  # some file systems show another device number in a mapping than to stat
+        status = os.stat(mapping.path)
+        if status.st_ino == mapping.inode:
+            device = status.st_dev
+    except OSError:
+        pass
+    return ("file", device, mapping.inode), offset
+
+
+class _Mapping(NamedTuple):
+    """A line of the process's map; `offset` is the file's byte at address `start`."""
+
+    start: int
+    stop: int
+    flags: str
+    device: int
+    inode: int
+    path: str
+    offset: int
+
+    def has(self, start: int, stop: int) -> bool:
+        """Whether these addresses lie in it."""
+        return self.start <= start and stop <= self.stop
+
+    @property
+    def current(self) -> bool:
+        """Whether the file still has that name, as far as a name tells."""
+        try:
+            return os.stat(self.path).st_ino == self.inode
+        except OSError:
+            return False
+
+
+# With a GPU's libraries the process's map has hundreds of lines, and takes milliseconds to read.
+_known: WeakKeyDictionary[mmap.mmap, _Mapping] = WeakKeyDictionary()
+
+
+def _mapping(array: np.ndarray) -> tuple[_Mapping, int] | None:
+    """The mapping in which an array lies, and the file offset of its first element."""
+    owner = _owner(array)
+    if owner is None or not array.size:
+        return None
+    first = int(array.__array_interface__["data"][0])
+    low, high = bounds(array.shape, array.strides, array.dtype.itemsize)
+    ends = first + low, first + high
+    found = _known.get(owner)
+    # A mapping may have several lines, after `madvise` for a part of it, and others when its size was changed.
+    if found is None or not found.has(*ends) or not found.current:
+        if (found := _line(first)) is None:
+            return None
+        _known[owner] = found
+    return (found, found.offset + first - found.start) if found.has(*ends) else None
+
+
+def _line(address: int) -> _Mapping | None:
+    """The mapping that has this address."""
+    try:
+        # Only "\n" ends a line: a path may hold any other character.
+        with open(_MAPS, encoding="utf-8", errors="surrogateescape", newline="\n") as maps:
+            for line in maps:
+                span, flags, offset, device, inode, *path = line.rstrip("\n").split(None, 5)
+                start, stop = (int(end, 16) for end in span.split("-"))
+                if start <= address < stop:
+                    major, minor = (int(part, 16) for part in device.split(":"))
+                    number = os.makedev(major, minor)
+                    return _Mapping(start, stop, flags, number, int(inode), path[0] if path else "", int(offset, 16))
+    except OSError:
+        pass
+    return None
+
+
+def _owner(array: np.ndarray) -> mmap.mmap | None:
+    """The mapping to which the array's memory belongs, wherever in its chain of bases that is."""
+    owner: Any = array
+    while owner is not None and not isinstance(owner, mmap.mmap):
+        owner = owner.obj if isinstance(owner, memoryview) else getattr(owner, "base", None)
+    return owner

@@ -1,0 +1,1 @@
+"""Arrays of other libraries: whatever can be sliced, dask's and xarray's."""

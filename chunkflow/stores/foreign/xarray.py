@@ -1,0 +1,100 @@
+"""Variables of xarray, read region by region as xarray decodes them, and never loaded whole.
+
+Nothing here imports xarray: nobody can have a variable without having done so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from contextlib import nullcontext
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from chunkflow.stores.foreign.generic import GenericSource
+from chunkflow.stores.protocol import Footprint, Scattered
+
+
+def held(variable: Any, dims: Sequence[Hashable] | None = None) -> Any:
+    """The array that a variable holds, or what reads it where its elements are still in a store.
+
+    Parameters
+    ----------
+    variable : xarray.Variable
+    dims : sequence of hashable, optional
+        Its dimensions in the order that is wanted; those that it lacks come in with length 1.
+    """
+    dims = variable.dims if dims is None else tuple(dims)
+    # To ask for the data loads what is still in a store. What lies behind tells them apart; should it ever have another
+    # name, all variables are read by regions, which is slower for arrays in memory and right for all.
+    data = getattr(variable, "_data", None)
+    if data is None or hasattr(data, "get_duck_array"):
+        return Stored(variable, dims)
+    return data if dims == variable.dims else arranged(data, variable.dims, dims)
+
+
+def arranged(array: Any, own: Sequence[Hashable], dims: Sequence[Hashable]) -> Any:
+    """View of an array that has its `own` dimensions with these ones; those that it lacks have length 1.
+
+    >>> arranged(np.ones((2, 3)), ("lat", "lon"), ("lon", "time", "lat")).shape
+    (3, 1, 2)
+    """
+    order = [own.index(d) for d in dims if d in own]
+    turned = array if order == list(range(len(own))) else array.transpose(order)
+    return turned[tuple(slice(None) if d in own else None for d in dims)]
+
+
+class Stored:
+    """A variable that is still in a store, as an array with these dimensions that is read by slicing."""
+
+    def __init__(self, variable: Any, dims: Sequence[Hashable]) -> None:
+        self._variable, self._dims = variable, tuple(dims)
+        self.name = str(variable.encoding.get("source", "an xarray.Variable"))
+        self.dtype = variable.dtype
+        self.shape = tuple(variable.sizes.get(d, 1) for d in self._dims)
+        chunks = variable.encoding.get("preferred_chunks")
+        self.chunks = chunks and tuple(min(chunks.get(d, 1), n) for d, n in zip(self._dims, self.shape, strict=True))
+
+    def __getitem__(self, region: tuple[slice, ...]) -> np.ndarray:
+        bounds = dict(zip(self._dims, region, strict=True))
+        block = self._variable[tuple(bounds[d] for d in self._variable.dims)].values
+        return arranged(block, self._variable.dims, self._dims)  # type: ignore[no-any-return]
+
+    @property
+    def behind(self) -> Any:
+        """What xarray reads, where that is known."""
+        array = getattr(self._variable, "_data", None)
+        while (below := getattr(array, "array", None)) is not None:
+            array = below
+        return getattr(array, "_array", None)
+
+
+class StoredSource(GenericSource):
+    """The source of such a variable. xarray's backends hold their own locks, where their libraries need them.
+
+    `behind` is the footprint of the array that xarray reads, if it is known.
+    """
+
+    def __init__(self, obj: Stored, behind: Footprint | None) -> None:
+        super().__init__(obj)
+        self.spec = replace(self.spec, name=obj.name, how="through xarray, which decodes it")
+        self._lock = nullcontext()
+        # Decoded, turned or sliced: never taken for the very array that lies behind.
+        self.footprint = Scattered.of([behind])
+
+
+def stored(array: Any) -> Any:
+    """An array that slices, as xarray holds what is still in a store."""
+    from xarray.backends import BackendArray
+    from xarray.core import indexing
+
+    class Backend(BackendArray):
+        shape, dtype, _array = array.shape, array.dtype, array
+
+        def __getitem__(self, key: indexing.ExplicitIndexer) -> Any:
+            return indexing.explicit_indexing_adapter(
+                key, self.shape, indexing.IndexingSupport.BASIC, array.__getitem__
+            )
+
+    return indexing.LazilyIndexedArray(Backend())

@@ -1,0 +1,299 @@
+"""HDF5 datasets that a run creates at a path, in a new file or in one that exists.
+
+Room for all of a dataset is set aside when it is created, so its elements are written at positions, by many threads
+at once. No filter is asked for: HDF5 could give each chunk its place only when it is known how small it gets.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+import uuid
+from typing import Any
+
+import h5py
+import numpy as np
+from h5py import h5d, h5p, h5s, h5t
+
+from chunkflow.core.grid import Region, Shape, describe
+from chunkflow.core.spec import ArraySpec, Run
+from chunkflow.errors import ArgumentError, ArgumentTypeError, ChunkflowError, OutputExistsError, WriteError
+from chunkflow.stores import paths
+from chunkflow.stores import strides as layout
+from chunkflow.stores.checks import conversion, numeric_dtype
+from chunkflow.stores.file.strided import Strided
+from chunkflow.stores.file.strided_sink import FileSink, reserve
+from chunkflow.stores.hdf5.facts import PARTIAL
+from chunkflow.stores.hdf5.index import Index, cut, full_chunk, limited, touched
+from chunkflow.stores.protocol import Footprint
+
+DEFAULT = "data"
+"""The dataset's name where the path gives none."""
+
+
+class Hdf5PathTarget:
+    """A dataset that the run creates: it appears under its name when it is complete.
+
+    ``"result.h5:/run/speed"`` creates the file ``result.h5`` if there is none, and the group ``run``. Until the array
+    is complete a new file has a hidden name, and a dataset in a file that exists has one in that file. The dataset is
+    contiguous, or has the chunks that are wished for; it has no filters.
+
+    With `overwrite`, a dataset of that name is kept until then, and what it took of the file is lost: HDF5 gives
+    nothing back before ``h5repack``. Groups, and files in other formats, are never replaced.
+    """
+
+    footprint: Footprint | None = None
+    takes_order = False
+    """Elements lie in C order, whatever the order of the sources."""
+
+    def __init__(self, path: str, name: str | None, *, overwrite: bool = False) -> None:
+        self.path = paths.resolve(path)
+        self.dataset = "/".join(part for part in (name or DEFAULT).split("/") if part not in ("", "."))
+        self.name = f"{self.path}:/{self.dataset}"
+        self._overwrite = overwrite
+        if not self.dataset:
+            raise ArgumentError(f"{self.path}:{name} names no dataset")
+        paths.require_directory(os.path.dirname(self.path), self.name)
+        if os.path.lexists(self.path):
+            self._check_file()
+
+    def _check_file(self) -> None:
+        if not os.path.isfile(self.path) or not h5py.is_hdf5(self.path):
+            raise ArgumentError(f"{self.path} is not an HDF5 file, and is not overwritten for that reason")
+        try:
+            with _lock, h5py.File(self.path, "r") as file:
+                self.check(file)
+        except OSError as error:
+            if isinstance(error, ChunkflowError):
+                raise
+            raise WriteError(f"cannot open {self.path}: {error}", path=self.path, cause=error) from error
+
+    def check(self, file: Any) -> None:
+        """Refuse a name that is taken in an open file, or lies where no dataset can be."""
+        *above, _ = parts = self.dataset.split("/")
+        for i in range(len(above)):
+            parent = "/".join(parts[: i + 1])
+            if isinstance(file.get(parent, getlink=True), h5py.ExternalLink):
+                raise ArgumentError(f"the output {self.name} would lie in another file, to which {parent!r} links")
+            if parent in file and not isinstance(file[parent], h5py.Group):
+                raise ArgumentError(f"the output {self.name} would lie inside {parent!r}, which is no group")
+        if file.get(self.dataset, getlink=True) is None:
+            return
+        if self.dataset in file and not isinstance(file[self.dataset], h5py.Dataset):
+            raise ArgumentError(f"{self.name} is no dataset, and is not overwritten for that reason")
+        if not self._overwrite:
+            raise OutputExistsError(
+                f"{self.name} exists: pass overwrite=True to replace it once the run has succeeded, "
+                "or pass the h5py.Dataset itself, opened for writing, to write into it"
+            )
+
+    def describe(self, shape: Shape, dtype: np.dtype, chunks: Shape | None) -> ArraySpec:
+        """See `Target.describe`."""
+        dtype, shape = numeric_dtype(dtype, "the result"), tuple(shape)
+        try:
+            h5t.py_create(dtype, logical=True)
+        except TypeError:
+            advice = conversion("complex128" if dtype.kind == "c" else "float64")
+            raise ArgumentTypeError(f"the result has dtype {dtype}, which HDF5 cannot store: {advice}") from None
+        if chunks is None or not shape or 0 in shape:
+            return ArraySpec(self.name, shape, dtype)
+        if len(chunks) != len(shape) or any(side < 1 for side in chunks):
+            raise ArgumentError(f"chunks {tuple(chunks)} do not suit a result of shape {shape}")
+        return ArraySpec(self.name, shape, dtype, chunks=limited(shape, chunks, dtype.itemsize))
+
+    def open(self, spec: ArraySpec) -> Hdf5PathSink:
+        """See `Target.open`.
+
+        Raises
+        ------
+        ArgumentError
+            The process has the file open for reading only.
+        WriteError
+            The dataset cannot be created, or the disk has no room for it.
+        """
+        return Hdf5PathSink(self, spec)
+
+
+class _Draft:
+    """A new file under a hidden name, and how many sinks write into it."""
+
+    def __init__(self, path: str) -> None:
+        self.hidden, self.sinks, self.placed = paths.hidden_sibling(path, "partial"), 0, False
+
+
+_drafts: dict[str, _Draft] = {}
+# Files are made, named and removed by one thread at a time.
+_lock = threading.RLock()
+
+
+class Hdf5PathSink:
+    """A dataset that is being written under a temporary name.
+
+    The file stays open meanwhile, so no other process takes it; nothing but positioned writes changes it.
+    """
+
+    def __init__(self, target: Hdf5PathTarget, spec: ArraySpec) -> None:
+        self.spec, self._target = spec, target
+        self._hidden = f".{target.dataset.replace('/', '.')}.{uuid.uuid4().hex}{PARTIAL}"
+        self._draft: _Draft | None = None
+        self._file: Any = None
+        self._sink: FileSink | None = None
+        self._index: Index | None = None
+        try:
+            with _lock:
+                self._create(self._enter())
+        except BaseException as error:
+            self.abort()
+            if isinstance(error, ChunkflowError) or not isinstance(error, Exception):
+                raise
+            raise WriteError(f"cannot create {target.name}: {error}", path=target.name, cause=error) from error
+
+    def _enter(self) -> str:
+        """Open the file, or a new one that is to get its name."""
+        path = self._target.path
+        if path not in _drafts and os.path.lexists(path):
+            try:
+                self._file = h5py.File(path, "r+")
+            except OSError as error:
+                if "already open for read-only" not in str(error):
+                    raise
+                raise ArgumentError(
+                    f"{self._target.name} cannot be written while {path} is open for reading only in this process (as "
+                    "an input that h5py has to decode is): close it, open it with mode='r+', or write to another file"
+                ) from None
+            return path
+        self._draft = _drafts.setdefault(path, _Draft(path))
+        self._draft.sinks += 1
+        self._file = h5py.File(self._draft.hidden, "a")
+        return self._draft.hidden
+
+    def _create(self, path: str) -> None:
+        spec = self.spec
+        made = h5p.create(h5p.DATASET_CREATE)
+        if spec.chunks is None:
+            made.set_layout(h5d.CONTIGUOUS)
+        else:
+            made.set_chunk(spec.chunks)
+        made.set_alloc_time(h5d.ALLOC_TIME_EARLY)
+        made.set_fill_time(h5d.FILL_TIME_NEVER)
+        made.set_obj_track_times(False)
+        space = h5s.create_simple(spec.shape) if spec.shape else h5s.create(h5s.SCALAR)
+        kind = h5t.py_create(spec.dtype, logical=True)
+        dataset = h5py.Dataset(h5d.create(self._file.id, self._hidden.encode(), kind, space, made))
+        self._file.flush()
+        if not spec.size:
+            return
+        fresh = reserve(path, os.stat(path).st_size)
+        if spec.chunks is not None:
+            self._index = Index.of(dataset)
+            self._sink = FileSink(Strided(path, 0, (0,), (1,), np.dtype("u1"), self._target.name))
+            return
+        strides = layout.packed_strides(spec.shape, spec.dtype.itemsize)
+        offset, name = dataset.id.get_offset(), self._target.name
+        self._sink = FileSink(Strided(path, offset, spec.shape, strides, spec.dtype, name), fresh=fresh)
+
+    def write(self, region: Region, block: np.ndarray) -> None:
+        """See `Sink.write`."""
+        if not block.size:
+            return
+        assert self._sink is not None
+        if self._index is None:
+            self._sink.write(region, block)
+            return
+        try:
+            self._write(self._sink, self._index, region, block)
+        except (OSError, ValueError) as error:
+            name = self.spec.name
+            raise WriteError(
+                f"cannot write {describe(region)} to {name}: {error}", path=name, region=region, cause=error
+            ) from error
+
+    def run(self, region: Region) -> Run | None:
+        """See `Runs.run`."""
+        return self._sink.run(region) if self._sink is not None and self._index is None else None
+
+    def _write(self, sink: FileSink, index: Index, region: Region, block: np.ndarray) -> None:
+        spec = self.spec
+        chunks = spec.chunks or ()
+        if cut(region, chunks, spec.shape):
+            raise ValueError(f"the region cuts chunks of {chunks}")
+        fill = np.zeros((), spec.dtype)
+        for number, inner, place in touched(region, chunks):
+            found = index.find(number)
+            if found is None:
+                raise OSError(f"chunk {number} has no place in the file")
+            whole = full_chunk(block[place], inner, chunks, spec.dtype, fill)
+            sink.put(found.address, whole.reshape(-1).view(np.uint8))
+
+    def commit(self) -> Any:
+        """See `Sink.commit`. The dataset is returned in a file that is open for writing until it is closed.
+
+        Raises
+        ------
+        OutputExistsError
+            Something appeared under the name during the run, and `overwrite` is false.
+        """
+        name, path = self._target.name, self._target.path
+        try:
+            if self._sink is not None:
+                self._sink.close()  # a network file system may report a failed write only now
+            with _lock:
+                self._place()
+                self._leave()
+                return h5py.File(path, "r+")[self._target.dataset]
+        except BaseException as error:
+            self.abort()
+            if isinstance(error, ChunkflowError) or not isinstance(error, Exception):
+                raise
+            raise WriteError(f"cannot finish {name}: {error}", path=name, cause=error) from error
+
+    def _place(self) -> None:
+        """Give the dataset its name, and its file if that is new."""
+        target, file = self._target, self._file
+        new = self._draft is not None and not self._draft.placed
+        if new and os.path.lexists(target.path):
+            raise OutputExistsError(f"the file {target.path} appeared while {target.name} was written")
+        target.check(file)
+        old = f".{self._hidden}" if file.get(target.dataset, getlink=True) is not None else None
+        if old is not None:
+            file.move(target.dataset, old)
+        try:
+            file.move(self._hidden, target.dataset)
+        except BaseException:
+            if old is not None:
+                file.move(old, target.dataset)
+            raise
+        if old is not None:
+            del file[old]
+        file.flush()
+        if new and self._draft is not None:
+            os.rename(self._draft.hidden, target.path)
+            self._draft.placed = True
+            del _drafts[target.path]
+
+    def _leave(self) -> None:
+        """Close the file; remove one that has got no name and is of no use to another sink."""
+        file, self._file, draft, self._draft = self._file, None, self._draft, None
+        try:
+            if file is not None:
+                file.close()
+        finally:
+            if draft is not None:
+                draft.sinks -= 1
+                if not draft.sinks and not draft.placed:
+                    _drafts.pop(self._target.path, None)
+                    with contextlib.suppress(OSError):
+                        os.unlink(draft.hidden)
+
+    def abort(self) -> None:
+        """See `Sink.abort`."""
+        with contextlib.suppress(Exception):
+            if self._sink is not None:
+                self._sink.close()
+        with _lock:
+            with contextlib.suppress(Exception):
+                if self._file is not None and self._hidden in self._file:
+                    del self._file[self._hidden]
+            with contextlib.suppress(Exception):
+                self._leave()

@@ -1,0 +1,257 @@
+"""HDF5 datasets that exist: read at positions where their bytes lie plainly in a file, through h5py where not.
+
+h5py does one thing at a time, under a lock of its own, so it may be called from any thread. It is only asked where
+things are, unless the bytes are not simply the file's (a file in memory, a driver of another kind), went through a
+filter that is not known here, or are of a type that HDF5 has to convert.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import threading
+from dataclasses import replace
+from typing import Any
+
+import h5py
+import numpy as np
+
+from chunkflow.core.grid import Region, describe, shape_of
+from chunkflow.core.spec import ArraySpec
+from chunkflow.errors import ArgumentError, ChunkflowError, ReadError, SourceNotFoundError
+from chunkflow.stores import strides as layout
+from chunkflow.stores.caches import page_cache
+from chunkflow.stores.caches.decoded_chunks import Lately, is_part
+from chunkflow.stores.file.strided import FileSource, Strided
+from chunkflow.stores.hdf5.facts import Facts, datasets, facts_of, flush, inode, members, open_file
+from chunkflow.stores.hdf5.index import Chain, ForeignChunkError, Index, Part, touched
+from chunkflow.stores.protocol import Footprint, Source
+
+
+def open_hdf5(path: str, name: str | None) -> Source:
+    """Source of a dataset in a file; `name` may be left out where the file holds a single one.
+
+    Raises
+    ------
+    SourceNotFoundError
+        There is no such file, or no such dataset in it.
+    ArgumentError
+        The file is in another format, the name is a group's, or the dataset's elements lie in other files.
+    ArgumentTypeError
+        The dataset's dtype cannot be processed.
+    ReadError
+        The file cannot be read.
+    """
+    file = open_file(path)
+    try:
+        return _opened(_found(file, path, name), file)
+    except BaseException as error:
+        file.close()
+        if isinstance(error, ChunkflowError) or not isinstance(error, Exception):
+            raise
+        raise ReadError(f"cannot open {path}:{name or ''}: {error}", path=path, cause=error) from error
+
+
+def _found(file: Any, path: str, name: str | None) -> Any:
+    if name is None:
+        names = datasets(file, 2)
+        if len(names) != 1:
+            raise ArgumentError(
+                f"{path} does not hold a single dataset: add the name of one, as in '{path}:/name' ({members(file)})"
+            )
+        name = names[0]
+    node = file.get(name)
+    if node is None:
+        raise SourceNotFoundError(f"there is no dataset {name!r} in {path}, but: {members(file)}")
+    if not isinstance(node, h5py.Dataset):
+        raise ArgumentError(f"{name!r} in {path} is a group: pass the path of one of its datasets ({members(node)})")
+    return node
+
+
+def dataset_source(dataset: Any) -> Source:
+    """Source of an `h5py.Dataset` of the user's."""
+    if not dataset:
+        raise ArgumentError("the file of an HDF5 dataset was closed before it could be read")
+    return _opened(dataset, None)
+
+
+def _opened(dataset: Any, file: Any) -> Source:
+    """Source of a dataset; `file` is closed with it, or before, if it was opened for it."""
+    flush(dataset)
+    facts = facts_of(dataset)
+    if facts.elsewhere and file is not None:
+        raise ArgumentError(
+            f"the elements of {facts.name} lie in other files (a virtual dataset, or external storage), which are not "
+            "opened because a file says so: open it with h5py and pass the h5py.Dataset"
+        )
+    if facts.offset is not None and facts.path is not None:
+        strides = layout.packed_strides(facts.shape, facts.dtype.itemsize)
+        source = FileSource(Strided(facts.path, facts.offset, facts.shape, strides, facts.dtype, facts.name))
+        if file is not None:
+            file.close()
+        return source
+    return Hdf5Source(_Handle(dataset, file, facts.path), facts)
+
+
+class _Handle:
+    """A dataset: the user's, or one whose file is opened when it is needed."""
+
+    def __init__(self, dataset: Any, file: Any, path: str | None) -> None:
+        self._dataset, self._file = dataset, file
+        self._where = None if file is None else (path or file.filename, dataset.name)
+        self._inode = path and inode(path)
+        self._lock = threading.Lock()
+
+    def get(self) -> Any:
+        """The open dataset."""
+        with self._lock:
+            if self._dataset is None:
+                assert self._where is not None
+                path, name = self._where
+                self._file = h5py.File(path, "r")
+                if self._inode and inode(path) != self._inode:
+                    raise OSError("another file was put in its place")
+                self._dataset = self._file[name]
+            return self._dataset
+
+    def release(self) -> None:
+        """Close what was opened here. Idempotent."""
+        with self._lock:
+            if self._file is not None:
+                self._dataset, file, self._file = None, self._file, None
+                file.close()
+
+
+def _how(facts: Facts) -> str:
+    """Which way elements are read, for people."""
+    if facts.chain is not None and facts.chain.decodes:
+        return f"directly: {facts.chain}"
+    unindexed = "not chunked" if facts.chunks is None else "it grows along an axis that is not the first"
+    reason = facts.chain or (unindexed if facts.plain else "HDF5 converts its type")
+    return f"through h5py, by one thread at a time: {reason}"
+
+
+class Hdf5Source:
+    """A dataset that is read chunk by chunk, or as h5py reads it; chunks never written read as the fill value."""
+
+    def __init__(self, handle: _Handle, facts: Facts) -> None:
+        self._handle, self._facts = handle, facts
+        self._chain = facts.chain if facts.chain is not None and facts.chain.decodes else None
+        self.spec: ArraySpec = replace(facts.spec, how=_how(facts))
+        self.footprint: Footprint | None = facts.footprint
+        self._index: Index | None = None
+        self._lock = threading.Lock()
+        self._fd = -1
+        self._lately: Lately | None = None
+        if self._chain is None:
+            return
+        if facts.path is not None:
+            try:
+                self._fd = os.open(facts.path, os.O_RDONLY | getattr(os, "O_CLOEXEC", 0))
+            except OSError as error:
+                raise ReadError(f"cannot open {facts.path}: {error}", path=facts.path, cause=error) from error
+            # An open handle would keep a result from being written into the same file.
+            handle.release()
+
+    def read(self, region: Region, out: np.ndarray) -> None:
+        """See `Source.read`."""
+        if not out.size:
+            return
+        try:
+            if self._chain is None:
+                self._through_h5py(region, out)
+                return
+            index = self._index or self._learn()
+            for part in touched(region, self._facts.chunks or ()):
+                self._read(self._chain, index, part, region, out[part.place])
+        except Exception as error:
+            raise ReadError(
+                f"cannot read {describe(region)} of the HDF5 dataset {self.spec.name}: {error or type(error).__name__}",
+                path=self.spec.name,
+                region=region,
+                cause=error,
+            ) from error
+
+    def keep(self, lately: Lately) -> None:
+        """See `Keeping.keep`."""
+        self._lately = lately
+
+    def _learn(self) -> Index:
+        with self._lock:
+            if self._index is None:
+                dataset = self._handle.get()
+                flush(dataset)
+                self._index = Index.of(dataset)
+                if self._fd >= 0:
+                    self._handle.release()
+            return self._index
+
+    def _read(self, chain: Chain, index: Index, part: Part, region: Region, target: np.ndarray) -> None:
+        """Put a chunk, or what is wanted of it, into its place."""
+        facts = self._facts
+        chunks = facts.chunks or ()
+        place = index.find(part.number)
+        if place is None:
+            target[...] = facts.fill
+            return
+        straight = shape_of(part.inner) == chunks and target.flags.c_contiguous and facts.dtype.isnative
+        corner = tuple(i * c for i, c in zip(part.number, chunks, strict=True))
+        partial = any(at + c > n for at, c, n in zip(corner, chunks, facts.shape, strict=True))
+
+        def fetch(raw: np.ndarray) -> None:
+            if self._fd >= 0:
+                _pread(self._fd, place.address, raw)
+            else:
+                _, found = self._handle.get().id.read_direct_chunk(corner)
+                raw[...] = np.frombuffer(found, np.uint8)
+
+        def decoded(out: np.ndarray) -> np.ndarray:
+            chain.decode(place, fetch, out.reshape(-1).view(np.uint8), partial=partial)
+            return out
+
+        try:
+            if straight:
+                decoded(target)
+                return
+            if self._lately is not None and is_part(part.number, part.inner, chunks, facts.shape):
+                whole = self._lately.get((id(self), *part.number), lambda: decoded(np.empty(chunks, facts.dtype)))
+            else:
+                whole = decoded(np.empty(chunks, facts.dtype))
+        except ForeignChunkError:
+            shifted = zip(part.place, region, strict=True)
+            self._through_h5py(tuple(slice(p.start + r.start, p.stop + r.start) for p, r in shifted), target)
+            return
+        target[...] = whole[part.inner]
+
+    def _through_h5py(self, region: Region, out: np.ndarray) -> None:
+        np.copyto(out, np.asarray(self._handle.get()[region]), casting="same_kind")
+
+    def cold(self, region: Region) -> int:
+        """See `Filed.cold`: all parts of a file, and of a dataset, are taken to be there alike."""
+        nbytes = int(self._facts.stored * math.prod(shape_of(region)) / max(self.spec.size, 1))
+        if self._fd < 0 or nbytes < page_cache.LEAST:
+            return 0
+        return int(nbytes * (page_cache.absent(self._fd, 0, os.fstat(self._fd).st_size) or 0.0))
+
+    def view(self, region: Region) -> np.ndarray | None:
+        """See `Source.view`: a file has none."""
+        return None
+
+    def close(self) -> None:
+        """See `Source.close`."""
+        with self._lock:
+            fd, self._fd = self._fd, -1
+        if fd >= 0:
+            os.close(fd)
+        self._handle.release()
+        if self._lately is not None:
+            self._lately.clear()
+
+
+def _pread(fd: int, position: int, into: np.ndarray) -> None:
+    buffer, done = into.data, 0
+    while done < len(buffer):
+        step = os.preadv(fd, [buffer[done:]], position + done)
+        if not step:
+            raise EOFError(f"expected {len(buffer)} bytes at offset {position}, where the file holds {done}")
+        done += step

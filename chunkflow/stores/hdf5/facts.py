@@ -1,0 +1,202 @@
+"""What an HDF5 file holds, and what is known of a dataset without reading its elements."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+from dataclasses import dataclass
+from typing import Any
+
+import h5py
+import numpy as np
+from h5py import h5d, h5o, h5t
+
+from chunkflow.core.grid import Shape
+from chunkflow.core.spec import ArraySpec
+from chunkflow.errors import ArgumentError, ArgumentTypeError, ReadError, SourceNotFoundError
+from chunkflow.stores import strides as layout
+from chunkflow.stores.checks import numeric_dtype
+from chunkflow.stores.hdf5.index import Chain, Filter
+from chunkflow.stores.protocol import Footprint
+
+_LISTED = 20
+
+PARTIAL = ".partial"
+"""How names end of datasets that are being written."""
+
+
+def open_file(path: str) -> Any:
+    """Open an HDF5 file for reading.
+
+    Raises
+    ------
+    SourceNotFoundError
+        There is no such file.
+    ArgumentError
+        It is in another format.
+    ReadError
+        HDF5 cannot open it: it is truncated, say, or being written by another process.
+    """
+    if not os.path.isfile(path):
+        raise SourceNotFoundError(f"there is no file {path}")
+    try:
+        return h5py.File(path, "r")
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            if os.path.isfile(path) and not h5py.is_hdf5(path):
+                raise ArgumentError(f"{path} is no HDF5 file (netCDF files are, if they are of version 4)") from None
+        raise ReadError(f"cannot open {path}: {error}", path=path, cause=error) from error
+
+
+def members(group: Any) -> str:
+    """Names of the datasets in a group and in the groups inside it, as a list to be read."""
+    names = datasets(group, _LISTED + 1)
+    return ", ".join([repr(name) for name in names[:_LISTED]] + ["..."] * (len(names) > _LISTED)) or "none"
+
+
+def datasets(group: Any, most: int) -> list[str]:
+    """Names of the datasets in a group and in the groups inside it, but for those that are not complete."""
+    names: list[str] = []
+
+    def note(name: str, node: Any) -> bool | None:
+        if isinstance(node, h5py.Dataset) and not (name.startswith(".") and name.endswith(PARTIAL)):
+            names.append(name)
+        return True if len(names) >= most else None
+
+    group.visititems(note)
+    return names
+
+
+def flush(dataset: Any) -> None:
+    """Have what HDF5 keeps of a file written to it.
+
+    A file that is open for writing anywhere in the process is so through each of its handles.
+    """
+    file = dataset.file
+    if file.mode != "r":
+        file.flush()
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What is known of a dataset without reading its elements.
+
+    `path` is its file, None where the elements' bytes cannot be found there; `chain` is None where HDF5 has to decode
+    or convert them; `plain` says whether its type is NumPy's; `dtype` is in the byte order of the file; `stored` are
+    the bytes that the elements take there.
+    """
+
+    name: str
+    shape: Shape
+    dtype: np.dtype
+    chunks: Shape | None
+    offset: int | None
+    path: str | None
+    chain: Chain | None
+    fill: np.ndarray
+    elsewhere: bool
+    plain: bool
+    footprint: Footprint
+    stored: int
+
+    @property
+    def spec(self) -> ArraySpec:
+        """For planning: chunks are what is read whole."""
+        chunks = self.chunks and tuple(max(1, side) for side in self.chunks)
+        return ArraySpec(self.name, self.shape, numeric_dtype(self.dtype, self.name), chunks=chunks)
+
+
+def facts_of(dataset: Any) -> Facts:
+    """Look at a dataset.
+
+    Raises
+    ------
+    ArgumentError
+        It holds no array.
+    ArgumentTypeError
+        Its dtype cannot be processed.
+    """
+    file = dataset.file
+    name = f"{file.filename}:{dataset.name}"
+    if dataset.shape is None:
+        raise ArgumentError(f"{name} holds no array: its dataspace is null")
+    try:
+        given = dataset.dtype
+    except TypeError as error:
+        raise ArgumentTypeError(f"{name} has a type that NumPy does not have: {error}") from None
+    numeric_dtype(given, name)
+    dtype = np.dtype(given.str)  # enumerations are the integers that stand for their names
+    made = dataset.id.get_create_plist()
+    kind = made.get_layout()
+    plain = _plain(dataset.id.get_type(), given)
+    chain = None
+    if plain and kind == h5d.CHUNKED and not _is_misplaced(dataset):
+        found = [made.get_filter(i) for i in range(made.get_nfilters())]
+        steps = tuple(Filter(code, tuple(values)) for code, _, values, _ in found)
+        chain = Chain(steps, math.prod(dataset.chunks) * dtype.itemsize)
+    path = on_disk(file)
+    offset = dataset.id.get_offset() if kind == h5d.CONTIGUOUS and plain and path else None
+    shape = tuple(int(n) for n in dataset.shape)
+    ident = h5o.get_info(dataset.id)
+    if offset is not None and path is not None:
+        strides = layout.packed_strides(shape, dtype.itemsize)
+        footprint = layout.footprint(("file", *inode(path)), offset, shape, strides, dtype)
+    else:
+        space = ("hdf5", inode(path) if path else ident.fileno, ident.addr)
+        footprint = Footprint(space, 0, 1, None)
+    return Facts(
+        name=name,
+        shape=shape,
+        dtype=dtype,
+        chunks=dataset.chunks,
+        offset=offset,
+        path=path,
+        chain=chain,
+        fill=_fill(dataset, made, dtype),
+        plain=plain,
+        elsewhere=kind == h5d.VIRTUAL or made.get_external_count() > 0,
+        footprint=footprint,
+        stored=dataset.id.get_storage_size(),
+    )
+
+
+def _is_misplaced(dataset: Any) -> bool:
+    """Whether HDF5 may name wrong places for its chunks: where it grows along one axis alone, and not the first.
+
+    With the index that newer file formats have for such datasets, its iterator gives offsets with axes exchanged.
+    """
+    grows = [axis for axis, most in enumerate(dataset.maxshape) if most is None]
+    return len(grows) == 1 and grows[0] > 0
+
+
+def _fill(dataset: Any, made: Any, dtype: np.dtype) -> np.ndarray:
+    """What stands for chunks that were never written: zeros where that is left undefined."""
+    if made.fill_value_defined() == h5d.FILL_VALUE_UNDEFINED:
+        return np.zeros((), dtype)
+    return np.asarray(dataset.fillvalue).astype(dtype)
+
+
+def _plain(stored: Any, dtype: np.dtype) -> bool:
+    """Whether elements of a type of HDF5 are NumPy's to the bit."""
+    try:
+        return bool(stored.equal(h5t.py_create(dtype, logical=True)))
+    except (TypeError, ValueError):
+        return False
+
+
+def inode(file: str | int) -> tuple[int, int]:
+    """What identifies a file, given its path or descriptor, whatever its names."""
+    status = os.stat(file)
+    return status.st_dev, status.st_ino
+
+
+def on_disk(file: Any) -> str | None:
+    """Path under which the very file lies that HDF5 has open; None if there is none, or it is no plain file."""
+    if file.driver != "sec2" or file.userblock_size:  # versions of HDF5 differ on where offsets behind one begin
+        return None
+    path: str = os.path.abspath(file.filename)
+    with contextlib.suppress(OSError, ValueError, RuntimeError, NotImplementedError):
+        if inode(file.id.get_vfd_handle()) == inode(path):
+            return path
+    return None

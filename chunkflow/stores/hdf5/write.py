@@ -1,0 +1,80 @@
+"""HDF5 datasets of the user's that are written into."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from chunkflow.core.grid import Region, Shape, describe
+from chunkflow.core.spec import ArraySpec
+from chunkflow.errors import ArgumentError, WriteError
+from chunkflow.stores.checks import matching
+from chunkflow.stores.hdf5.facts import Facts, facts_of
+from chunkflow.stores.hdf5.index import cut, full_chunk, touched
+from chunkflow.stores.protocol import Footprint
+
+
+class DatasetTarget:
+    """An `h5py.Dataset` of the user's."""
+
+    def __init__(self, dataset: Any) -> None:
+        if not dataset:
+            raise ArgumentError("the file of an HDF5 dataset was closed before it could be written")
+        self._dataset, self._facts = dataset, facts_of(dataset)
+        self.name = self._facts.name
+        if dataset.file.mode == "r":
+            raise ArgumentError(f"the output {self.name} lies in a file that was opened read-only: open it with 'r+'")
+        self.footprint: Footprint | None = self._facts.footprint
+
+    def describe(self, shape: Shape, dtype: np.dtype, chunks: Shape | None) -> ArraySpec:
+        """See `Target.describe`."""
+        return matching(self._facts.spec, shape, dtype)
+
+    def open(self, spec: ArraySpec) -> DatasetSink:
+        """See `Target.open`."""
+        return DatasetSink(self._dataset, self._facts)
+
+
+class DatasetSink:
+    """A dataset of the user's that is being written.
+
+    Its file is open, and h5py may keep any of its bytes: so h5py is what stores them. Chunks come to it encoded.
+    """
+
+    def __init__(self, dataset: Any, facts: Facts) -> None:
+        self._dataset, self._facts, self.spec = dataset, facts, facts.spec
+        self._chain = facts.chain if facts.chain is not None and facts.chain.encodes else None
+
+    def write(self, region: Region, block: np.ndarray) -> None:
+        """See `Sink.write`."""
+        if not block.size:
+            return
+        facts, chunks = self._facts, self._facts.chunks
+        try:
+            if self._chain is None or chunks is None or cut(region, chunks, facts.shape):
+                self._dataset[region] = block
+                return
+            for index, inner, place in touched(region, chunks):
+                raw = self._chain.encode(full_chunk(block[place], inner, chunks, facts.dtype, facts.fill))
+                corner = tuple(i * c for i, c in zip(index, chunks, strict=True))
+                self._dataset.id.write_direct_chunk(corner, raw)
+        except Exception as error:
+            raise WriteError(
+                f"cannot write {describe(region)} to the HDF5 dataset {self.spec.name}: {error}",
+                path=self.spec.name,
+                region=region,
+                cause=error,
+            ) from error
+
+    def commit(self) -> Any:
+        """See `Sink.commit`."""
+        try:
+            self._dataset.file.flush()
+        except Exception as error:
+            name = self.spec.name
+            raise WriteError(f"cannot finish {name}: {error}", path=name, cause=error) from error
+        return self._dataset
+
+    def abort(self) -> None:
+        """See `Sink.abort`: what was written stays, as in any assignment that fails half-way."""

@@ -1,0 +1,179 @@
+"""Arrays in the host's memory: any strides, either byte order; and new ones for a run without `out`."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from chunkflow.core.grid import Region, Shape, permuted, shape_of
+from chunkflow.core.spec import ArraySpec, Run
+from chunkflow.core.units import format_bytes
+from chunkflow.errors import ArgumentError, HostMemoryError
+from chunkflow.stores import strides
+from chunkflow.stores.checks import matching, numeric_dtype
+from chunkflow.stores.protocol import Footprint
+from chunkflow.system.host import available_memory
+
+_NAME = "ndarray"
+
+
+def _spec(array: np.ndarray) -> ArraySpec:
+    return ArraySpec(
+        name=_NAME,
+        shape=array.shape,
+        dtype=numeric_dtype(array.dtype, _NAME),
+        order=strides.memory_order(array.shape, array.strides),
+        in_memory=array.dtype.isnative and array.flags.aligned,
+    )
+
+
+def memory_footprint(array: np.ndarray) -> Footprint:
+    """Where in the process's memory an array lies."""
+    return strides.footprint("memory", array.ctypes.data, array.shape, array.strides, array.dtype)
+
+
+class _Place:
+    """Where an array lies in memory."""
+
+    def __init__(self, array: np.ndarray, order: Shape) -> None:
+        self._start, self._strides, self._dtype, self._order = array.ctypes.data, array.strides, array.dtype, order
+
+    def run(self, region: Region) -> Run | None:
+        """Where a region lies, if that is simple."""
+        shape, item = shape_of(region), self._dtype.itemsize
+        rows = strides.rows(permuted(shape, self._order), permuted(self._strides, self._order), item)
+        if rows is None or rows.width < min(strides.LEAST_ROW, math.prod(shape) * item):
+            return None
+        place = strides.position(self._start, region, self._strides)
+        return Run(place, *rows, swap=strides.swapped(self._dtype))
+
+
+class ArraySource:
+    """An ndarray that is read, or handed out as read-only views.
+
+    One that lies elsewhere too (`footprint`: in a file, mapped privately or without a name) is read: while its views
+    are stored there through another mapping, NumPy would not know that they overlap.
+    """
+
+    def __init__(self, array: np.ndarray, footprint: Footprint | None = None) -> None:
+        self._array = array.view(np.ndarray)  # a subclass' own indexing has no say in what is read
+        self.spec = _spec(array) if footprint is None else replace(_spec(array), in_memory=False)
+        self.footprint: Footprint | None = footprint or memory_footprint(array)
+        self._place = _Place(array, self.spec.order)
+
+    def read(self, region: Region, out: np.ndarray) -> None:
+        """See `Source.read`."""
+        np.copyto(out, strides.part(self._array, region))
+
+    def view(self, region: Region) -> np.ndarray | None:
+        """See `Source.view`."""
+        if not self.spec.in_memory:
+            return None
+        found = strides.part(self._array, region)
+        found.flags.writeable = False
+        return found
+
+    def run(self, region: Region) -> Run | None:
+        """See `Runs.run`."""
+        return self._place.run(region)
+
+    def close(self) -> None:
+        """See `Source.close`."""
+
+
+class ArrayTarget:
+    """An ndarray of the user's that takes the result."""
+
+    name = _NAME
+
+    def __init__(self, array: np.ndarray, footprint: Footprint | None = None) -> None:
+        check_sink(array, _NAME)
+        self._array = array
+        self._spec = _spec(array)
+        self.footprint: Footprint | None = footprint or memory_footprint(array)
+
+    def describe(self, shape: Shape, dtype: np.dtype, chunks: Shape | None) -> ArraySpec:
+        """See `Target.describe`."""
+        return matching(self._spec, shape, dtype)
+
+    def open(self, spec: ArraySpec) -> ArraySink:
+        """See `Target.open`."""
+        return ArraySink(self._array, spec)
+
+
+class HostTarget:
+    """A new ndarray, for a run without `out`."""
+
+    name = "a new array in host memory"
+    footprint: Footprint | None = None
+
+    def describe(self, shape: Shape, dtype: np.dtype, chunks: Shape | None) -> ArraySpec:
+        """See `Target.describe`."""
+        return ArraySpec(self.name, tuple(shape), numeric_dtype(dtype, "the result"), in_memory=True)
+
+    def open(self, spec: ArraySpec) -> ArraySink:
+        """See `Target.open`.
+
+        Raises
+        ------
+        HostMemoryError
+            The array is larger than the memory that is available now.
+        """
+        room = available_memory()
+        if room is not None and spec.nbytes > room:
+            raise _too_large(spec, f"{format_bytes(room)} are available")
+        try:
+            array = np.empty([spec.shape[axis] for axis in spec.order], spec.dtype)
+            return ArraySink(array.transpose(np.argsort(spec.order)) if array.ndim > 1 else array, spec)
+        except (MemoryError, ValueError) as error:
+            raise _too_large(spec, str(error)) from error
+
+
+def _too_large(spec: ArraySpec, reason: str) -> HostMemoryError:
+    return HostMemoryError(
+        f"the result of shape {spec.shape} and dtype {spec.dtype} takes {format_bytes(spec.nbytes)} of host "
+        f"memory, but {reason}: give out='result.npy' or out='result.zarr' to write it to a file"
+    )
+
+
+class ArraySink:
+    """An ndarray that is being written."""
+
+    def __init__(self, array: np.ndarray, spec: ArraySpec) -> None:
+        self._user, self._array, self.spec = array, array.view(np.ndarray), spec
+        self._place = _Place(array, spec.order)
+
+    def write(self, region: Region, block: np.ndarray) -> None:
+        """See `Sink.write`."""
+        np.copyto(strides.part(self._array, region), block, casting="same_kind")
+
+    def run(self, region: Region) -> Run | None:
+        """See `Runs.run`."""
+        return self._place.run(region)
+
+    def commit(self) -> Any:
+        """See `Sink.commit`."""
+        return self._user
+
+    def abort(self) -> None:
+        """See `Sink.abort`."""
+
+
+def check_sink(array: np.ndarray, name: str) -> None:
+    """Refuse an array that cannot be written, or whose elements share memory.
+
+    Raises
+    ------
+    ArgumentError
+        The array is read-only, or two of its indices are the same element.
+    """
+    if not array.flags.writeable:
+        raise ArgumentError(f"the output {name} of shape {array.shape} is read-only: open it for writing")
+    if strides.overlaps_itself(array.shape, array.strides, array.dtype.itemsize):
+        raise ArgumentError(
+            f"the output {name} of shape {array.shape} and strides {array.strides} overlaps itself "
+            "(it was made by broadcasting, say): give a plain array"
+        )

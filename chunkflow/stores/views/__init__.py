@@ -1,0 +1,1 @@
+"""Arrays that are seen through others: slices, compositions, memory shared with another process."""

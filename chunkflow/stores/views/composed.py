@@ -1,0 +1,182 @@
+"""A source whose elements are those of other sources, in other places: nothing is moved before it is read."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import TypeVar
+
+import numpy as np
+
+from chunkflow.core.arrangement import Arrangement, Piece
+from chunkflow.core.grid import Region, Shape, fit, permuted, regions, shape_of, shift, within
+from chunkflow.core.spec import ArraySpec
+from chunkflow.stores.caches.decoded_chunks import Lately
+from chunkflow.stores.protocol import Footprint, Scattered, Source, cold_bytes, keep_chunks, run_of
+from chunkflow.stores.strides import memory_order, part
+
+V = TypeVar("V")
+
+STRIP = 256 << 10
+"""Bytes that are copied at once from one place of a block to another."""
+
+
+class ComposedSource:
+    """Sources put together by an arrangement.
+
+    Parameters
+    ----------
+    sources : sequence of Source
+        Closed with this one. Their dtypes are cast to `dtype`.
+    arrangement : Arrangement
+        Which region of the result comes from where.
+    dtype : numpy.dtype
+        Of the result, in native byte order.
+    chunks : tuple of int, optional
+        Box that is read at no loss.
+    new : int, optional
+        Axis of the result that the sources lack: along it each of them has one place.
+    """
+
+    def __init__(
+        self,
+        sources: Sequence[Source],
+        arrangement: Arrangement,
+        dtype: np.dtype,
+        chunks: Shape | None = None,
+        new: int | None = None,
+    ) -> None:
+        self._sources, self._arrangement, self._new = list(sources), arrangement, new
+        names = ", ".join(source.spec.name for source in self._sources[:3])
+        name = f"{names}, ..." if len(self._sources) > 3 else names
+        orders = {source.spec.order for source in self._sources}
+        order = orders.pop() if len(orders) == 1 and new is None else ()
+        self.spec = ArraySpec(name, arrangement.shape, dtype, chunks, order)
+        # Even of one source never the same elements in the same order.
+        self.footprint: Footprint | None = Scattered.of(source.footprint for source in self._sources)
+
+    @property
+    def parts(self) -> Sequence[Source]:
+        """The sources that are put together."""
+        return self._sources
+
+    def read(self, region: Region, out: np.ndarray) -> None:
+        """See `Source.read`."""
+        for piece in self._arrangement.pieces(region):
+            place = part(out, within(piece.place, region))
+            if piece.fill is not None:
+                place[...] = piece.fill
+            elif place.size:
+                self._read(piece, place)
+
+    def keep(self, lately: Lately) -> None:
+        """See `Keeping.keep`: two of all that there are, however many sources."""
+        for source in self._sources:
+            keep_chunks(source, lately)
+
+    def cold(self, region: Region) -> int:
+        """See `Filed.cold`: sources of which only a part is read count whole."""
+        return cold_bytes(self._sources)
+
+    def _read(self, piece: Piece, place: np.ndarray) -> None:
+        """Fill a place with a piece of a source."""
+        source, region, parts = self._sources[piece.number], piece.source, piece.parts
+        if self._new is not None:
+            region = (*region[: self._new], *region[self._new + 1 :])
+            place = np.moveaxis(place, self._new, 0)[0, ...]
+            parts = (*parts[: self._new], *parts[self._new + 1 :])
+        place = part(place, tuple(slice(None, None, -1 if p.back else 1) for p in parts))
+        _fill(source, region, place, [(p.times, p.skip) for p in parts])
+
+    def view(self, region: Region) -> np.ndarray | None:
+        """See `Source.view`: what is put together is copied."""
+        return None
+
+    def close(self) -> None:
+        """See `Source.close`."""
+        for source in self._sources:
+            source.close()
+
+
+def _fill(source: Source, region: Region, place: np.ndarray, repeats: Sequence[tuple[int, int]]) -> None:
+    """Fill a place with a region of a source, each element several times along each axis, the first one `skip` less.
+
+    What is read goes to every so many elements of the place at once, and is copied to the others from there.
+    """
+    for axis, (times, skip) in enumerate(repeats):
+        side, n = region[axis], place.shape[axis]
+        if side.stop - side.start > -(-n // times):
+            # The first element and the last one come so seldom that they are no whole number of steps apart.
+            first, others = slice(side.start, side.start + 1), slice(side.start + 1, side.stop)
+            rest = times - skip
+            for cut, one, left in ((slice(rest), first, skip), (slice(rest, None), others, 0)):
+                _fill(source, _with(region, axis, one), _at(place, axis, cut), _with(repeats, axis, (times, left)))
+            return
+    steps = tuple(slice(None, None, times) for times, _ in repeats)
+    _read(source, region, part(place, steps))
+    for axis in reversed(range(len(repeats))):
+        _spread(part(place, steps[:axis]), axis, *repeats[axis])
+
+
+def _read(source: Source, region: Region, place: np.ndarray) -> None:
+    """Read a region, cast to the place's dtype."""
+    dtype, order = source.spec.dtype, source.spec.order
+    if dtype == place.dtype:
+        source.read(region, place)
+    elif (found := source.view(region)) is not None:
+        np.copyto(place, found, casting="same_kind")
+    elif run_of(source, region) is not None:  # no chunk is decoded, nobody asked, once for each strip
+        strip = np.empty(STRIP // dtype.itemsize, dtype)
+        start = [side.start for side in region]
+        for box in _strips(place, order):
+            shape = permuted(shape_of(box), order)
+            found = strip[: math.prod(shape)].reshape(shape).transpose(np.argsort(order))
+            source.read(shift(box, start), found)
+            np.copyto(part(place, box), found, casting="same_kind")
+    else:
+        # Into the first bytes of each number of the place. None is smaller: its dtype holds those of all sources.
+        one = {"names": ["found"], "formats": [dtype], "offsets": [0], "itemsize": place.itemsize}
+        found = place.view(np.dtype(one))["found"]  # type: ignore[call-overload]
+        source.read(region, found)
+        _copy(found, place)
+
+
+def _spread(place: np.ndarray, axis: int, times: int, skip: int) -> None:
+    """Copy every `times`-th element along an axis to those around it that are to be the same."""
+    n = place.shape[axis]
+    starts = range(0, n, times)
+    if times <= len(starts):
+        for i in range(1, times):
+            first, others = (i + skip) // times * times, _at(place, axis, slice(i, None, times))
+            _copy(_at(place, axis, slice(first, first + others.shape[axis] * times, times)), others)
+        return
+    for start in starts:
+        low, high = max(start - skip, 0), min(start - skip + times, n)
+        for cut in (slice(low, start), slice(start + 1, high)):
+            _copy(_at(place, axis, slice(start, start + 1)), _at(place, axis, cut))
+
+
+def _copy(found: np.ndarray, place: np.ndarray) -> None:
+    """Copy, and broadcast, an array into another part of the same memory.
+
+    By strips: where NumPy can't tell whether the two overlap, it copies what it is given first.
+    """
+    found = np.broadcast_to(found, place.shape)
+    for box in _strips(place, memory_order(place.shape, place.strides)):
+        np.copyto(part(place, box), part(found, box), casting="same_kind")
+
+
+def _strips(place: np.ndarray, order: Sequence[int]) -> Iterator[Region]:
+    """Boxes of at most `STRIP` bytes, grown along the last axis of an order first."""
+    sides = fit(place.shape, [1] * place.ndim, order, STRIP // place.itemsize)
+    return regions(place.shape, sides)
+
+
+def _at(array: np.ndarray, axis: int, cut: slice) -> np.ndarray:
+    """View of a part along one axis."""
+    return part(array, (*[slice(None)] * axis, cut))
+
+
+def _with(values: Sequence[V], axis: int, value: V) -> tuple[V, ...]:
+    """The same with another entry for an axis."""
+    return (*values[:axis], value, *values[axis + 1 :])

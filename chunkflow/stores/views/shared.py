@@ -1,0 +1,137 @@
+"""Parts of arrays that others have the rest of: one that is read where only a region is there, one that is written."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from chunkflow.core.grid import Region, Shape, shift, within
+from chunkflow.core.spec import ArraySpec, Run
+from chunkflow.stores.file.strided import FileSource, Strided
+from chunkflow.stores.memory import ArraySource
+from chunkflow.stores.protocol import Footprint, Sink, Source, Target, run_of
+
+
+@dataclass(frozen=True)
+class Held:
+    """An array of which only `region` is there, as `array`: it can be opened as a source of its whole shape.
+
+    >>> source = Held(np.arange(3), (slice(4, 7),), (10,)).__chunkflow_source__()
+    >>> source.spec.shape, source.view((slice(5, 7),))
+    ((10,), array([1, 2]))
+    """
+
+    array: np.ndarray
+    region: Region
+    shape: Shape
+
+    def __chunkflow_spec__(self) -> ArraySpec:
+        """See `chunkflow.stores.spec_of`."""
+        return replace(ArraySource(self.array).spec, shape=self.shape)
+
+    def __chunkflow_source__(self) -> Source:
+        """See `chunkflow.stores.open_source`."""
+        return _HeldSource(self)
+
+
+class _HeldSource:
+    """The source of it; nobody asks for another region."""
+
+    def __init__(self, held: Held) -> None:
+        self._region, self._source = held.region, ArraySource(held.array)
+        self.spec = held.__chunkflow_spec__()
+        self.footprint: Footprint | None = None
+
+    def read(self, region: Region, out: np.ndarray) -> None:
+        """See `Source.read`."""
+        self._source.read(within(region, self._region), out)
+
+    def view(self, region: Region) -> np.ndarray | None:
+        """See `Source.view`."""
+        return self._source.view(within(region, self._region))
+
+    def close(self) -> None:
+        """See `Source.close`."""
+
+
+@dataclass(frozen=True)
+class Share:
+    """A region of an array of the user's, or of another run, as an output: whole chunks of it."""
+
+    target: Target
+    region: Region
+    spec: ArraySpec
+
+    def __chunkflow_target__(self) -> Target:
+        """See `chunkflow.stores.open_target`."""
+        return self
+
+    @property
+    def name(self) -> str:
+        """See `Target.name`."""
+        return self.target.name
+
+    @property
+    def footprint(self) -> Footprint | None:
+        """See `Target.footprint`: it is checked where the run is divided up."""
+        return None
+
+    def describe(self, shape: Shape, dtype: np.dtype, chunks: Shape | None) -> ArraySpec:
+        """See `Target.describe`."""
+        spec = self.target.describe(self.spec.shape, dtype, self.spec.chunks)
+        return replace(spec, shape=tuple(shape))
+
+    def open(self, spec: ArraySpec) -> Sink:
+        """See `Target.open`."""
+        start = tuple(side.start for side in self.region)
+        return _ShareSink(self.target.open(replace(spec, shape=self.spec.shape)), spec, start)
+
+
+class _ShareSink:
+    """The sink of it."""
+
+    def __init__(self, sink: Sink, spec: ArraySpec, start: Shape) -> None:
+        self.spec, self._sink, self._start = spec, sink, start
+
+    def write(self, region: Region, block: np.ndarray) -> None:
+        """See `Sink.write`."""
+        self._sink.write(shift(region, self._start), block)
+
+    def run(self, region: Region) -> Run | None:
+        """See `Runs.run`."""
+        return run_of(self._sink, shift(region, self._start))
+
+    def commit(self) -> Any:
+        """See `Sink.commit`: what others write may be missing yet."""
+        return self._sink.commit()
+
+    def abort(self) -> None:
+        """See `Sink.abort`."""
+        self._sink.abort()
+
+
+@dataclass(frozen=True)
+class Mapped:
+    """An array in a file, which any process can open by its path."""
+
+    path: str
+    offset: int
+    shape: Shape
+    strides: Shape
+    dtype: np.dtype
+
+    def __chunkflow_spec__(self) -> ArraySpec:
+        """See `chunkflow.stores.spec_of`."""
+        source = self.__chunkflow_source__()
+        source.close()
+        return source.spec
+
+    def __chunkflow_source__(self) -> Source:
+        """See `chunkflow.stores.open_source`."""
+        return FileSource(Strided(self.path, self.offset, self.shape, self.strides, self.dtype))
+
+    def mapping(self) -> np.ndarray:
+        """It, for writing."""
+        return np.ndarray(self.shape, self.dtype, np.memmap(self.path, np.uint8, "r+"), self.offset, self.strides)

@@ -1,0 +1,105 @@
+"""A source that is every so many elements of another one, forwards or backwards: nothing is moved before it is read."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from chunkflow.core.grid import Region, Shape, fit, regions, shape_of, shift
+from chunkflow.core.spec import ArraySpec
+from chunkflow.stores.caches.decoded_chunks import Lately
+from chunkflow.stores.protocol import Footprint, Source, keep_chunks
+from chunkflow.stores.strides import part
+
+STRIP = 64 << 10
+"""Bytes that are read at once of an array of whose elements only some are wanted."""
+
+Cut = tuple[int, int, int]
+"""Of one axis: the first element, how many, and the step from one to the next."""
+
+
+def sliced_spec(spec: ArraySpec, cuts: Sequence[Cut]) -> ArraySpec:
+    """What is known of a slice of an array."""
+    shape = tuple(number for _, number, _ in cuts)
+    if spec.chunks is None:
+        return replace(spec, shape=shape)
+    sides = list(zip(spec.chunks, cuts, strict=True))
+    chunks = tuple(max(1, min(chunk // abs(step), max(n, 1))) for chunk, (_, n, step) in sides)
+    # A chunk is decoded whole, and read to a place of its own if only some of its elements are wanted.
+    apart = any(abs(step) > 1 for _, _, step in cuts)
+    share = math.prod(min(c, n) for c, n in zip(spec.chunks, spec.shape, strict=True)) / math.prod(chunks)
+    copies = (spec.copies + apart) * max(share, 1.0)
+    return replace(spec, shape=shape, chunks=chunks, copies=copies, separate=False)
+
+
+class SlicedSource:
+    """Every so many elements of a source, which is closed with this one."""
+
+    def __init__(self, source: Source, cuts: Sequence[Cut]) -> None:
+        self._source, self._cuts = source, tuple(cuts)
+        self.spec = sliced_spec(source.spec, cuts)
+        place = source.footprint
+        self.footprint: Footprint | None = None if place is None else place.sliced(self._cuts)
+
+    def _behind(self, region: Region) -> tuple[Region, tuple[slice, ...]]:
+        """The part of the source that holds a region, and which elements of that part they are."""
+        behind, picks = [], []
+        for side, (first, _, step) in zip(region, self._cuts, strict=True):
+            number = side.stop - side.start
+            if not number:
+                behind.append(slice(0, 0))
+                picks.append(slice(None))
+                continue
+            one, other = first + side.start * step, first + (side.stop - 1) * step
+            behind.append(slice(min(one, other), max(one, other) + 1))
+            picks.append(slice(None, None, step))
+        return tuple(behind), tuple(picks)
+
+    def read(self, region: Region, out: np.ndarray) -> None:
+        """See `Source.read`."""
+        behind, picks = self._behind(region)
+        if all(abs(pick.step or 1) == 1 for pick in picks):
+            # Read in place, from the other end where it goes backwards.
+            self._source.read(behind, part(out, picks))
+            return
+        found = self._source.view(behind)
+        if found is not None:
+            out[...] = part(found, picks)
+            return
+        for piece in regions(out.shape, self._strip(out.shape)):
+            behind, picks = self._behind(shift(piece, [side.start for side in region]))
+            strip = np.empty(shape_of(behind), self.spec.dtype)
+            self._source.read(behind, strip)
+            out[piece] = part(strip, picks)
+
+    def _strip(self, shape: Shape) -> Shape:
+        """Sides of what is read at a time, with the elements between: a chunk, or as much as nobody needs to count."""
+        if self.spec.chunks is not None:
+            return self.spec.chunks
+        room = STRIP // (self.spec.dtype.itemsize * math.prod(abs(step) for _, _, step in self._cuts))
+        return fit(shape, (1,) * len(shape), self.spec.order, room)
+
+    def keep(self, lately: Lately) -> None:
+        """See `Keeping.keep`."""
+        keep_chunks(self._source, lately)
+
+    def cold(self, region: Region) -> int:
+        """See `Filed.cold`: of rows that are skipped nothing is read, unless they are in a chunk."""
+        cold = getattr(self._source, "cold", None)
+        if cold is None:
+            return 0
+        outer = self._source.spec.order[:-1] if self._source.spec.chunks is None else ()
+        return int(cold(self._behind(region)[0])) // math.prod(abs(self._cuts[axis][2]) for axis in outer)
+
+    def view(self, region: Region) -> np.ndarray | None:
+        """See `Source.view`."""
+        behind, picks = self._behind(region)
+        found = self._source.view(behind)
+        return None if found is None else part(found, picks)
+
+    def close(self) -> None:
+        """See `Source.close`."""
+        self._source.close()

@@ -1,0 +1,305 @@
+"""Zarr arrays that exist: versions 2 and 3, sharded or not, by zarr's own pipeline where that is not done directly.
+
+One `zarr.Array` may be used from several threads: each call waits for zarr's event loop, which decodes
+in a pool of threads of its own. Writes are safe as long as no two of them touch one chunk (one shard).
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import zarr
+from zarr.storage import LocalStore, StorePath
+
+from chunkflow.core.encoded_chunks import Place
+from chunkflow.core.grid import Piece, Region, Shape, describe, shape_of
+from chunkflow.core.spec import ArraySpec, Files
+from chunkflow.errors import ArgumentError, ReadError, WriteError
+from chunkflow.stores.caches import page_cache
+from chunkflow.stores.caches.decoded_chunks import Lately
+from chunkflow.stores.checks import matching, numeric_dtype
+from chunkflow.stores.codecs.registry import NotDirectError
+from chunkflow.stores.kvstore.folder import Folder
+from chunkflow.stores.kvstore.fsspec import SENT, Bucket, is_remote, url_of
+from chunkflow.stores.kvstore.retries import again
+from chunkflow.stores.protocol import Footprint
+from chunkflow.stores.zarr.chunks import Chunks
+from chunkflow.stores.zarr.device_codecs import codec_of, matches_in
+from chunkflow.stores.zarr.metadata import direct
+from chunkflow.stores.zarr.shards import Shards
+
+try:
+    from zarr.buffer import cpu as _buffers
+except ImportError:  # zarr 3.0 decodes into an array of its own only
+    _buffers = None  # type: ignore[assignment]
+
+if TYPE_CHECKING:
+    AnyArray = zarr.Array[Any]
+
+
+METADATA = ("zarr.json", ".zarray")
+"""Files one of which every array's folder holds."""
+
+
+def open_zarr(path: str) -> ZarrSource:
+    """Source of the zarr array in a directory.
+
+    Raises
+    ------
+    ReadError
+        Zarr cannot open the array.
+    """
+    try:
+        array = _described(path)
+        if array is None:
+            array = zarr.open_array(path, mode="r")
+    except Exception as error:
+        raise ReadError(f"cannot open the zarr array {path}: {error}", path=path, cause=error) from error
+    return ZarrSource(array)
+
+
+def _described(path: str) -> AnyArray | None:
+    """The array, but for attributes of format 2, if one file describes it; what else there is, zarr says.
+
+    Its event loop and threads take turns so often to read that file that a run had not begun for 3 ms.
+    """
+    files = [file for name in METADATA if (file := Path(path, name)).is_file()]
+    metadata = json.loads(files[0].read_bytes()) if len(files) == 1 else None
+    if not isinstance(metadata, dict):
+        return None
+    return zarr.Array.from_dict(StorePath(LocalStore(path, read_only=True)), metadata)
+
+
+def members(path: str) -> list[str]:
+    """Names of the arrays in a zarr group and the groups inside it."""
+    try:
+        found = zarr.open_group(path, mode="r").members(max_depth=None)
+    except Exception as error:
+        raise ReadError(f"cannot open the zarr group {path}: {error}", path=path, cause=error) from error
+    return sorted(name for name, node in found if isinstance(node, zarr.Array))
+
+
+def _location(array: AnyArray) -> str:
+    """Path of the array's directory, or another name that no other array has."""
+    store = array.store
+    if isinstance(store, LocalStore):
+        return os.path.realpath(os.path.join(store.root, array.path))
+    if is_remote(store):
+        return url_of(store, array.path)
+    return f"{store}/{array.path}".rstrip("/")
+
+
+def _folder(array: AnyArray) -> Path | None:
+    """Directory of the array, if it has one."""
+    store = array.store
+    return Path(os.path.abspath(store.root)) / array.path if isinstance(store, LocalStore) else None
+
+
+def _direct(array: AnyArray) -> tuple[Chunks | Shards | None, str]:
+    """How the array's chunks are read and written directly, if they are, and which way it is for people."""
+    folder = _folder(array)
+    try:
+        if folder is not None:
+            found = direct(array, Folder(str(folder)))
+            return found, f"directly: {found}"
+        if is_remote(array.store):
+            found = direct(array, Bucket(array.store, array.path))
+            return found, f"directly: {found}, over the network"
+        raise NotDirectError(type(array.store).__name__)
+    except NotDirectError as reason:
+        return None, f"through zarr: {reason}"
+
+
+def _spec(array: AnyArray, chunks: Shape | None) -> tuple[ArraySpec, Chunks | Shards | None]:
+    name = _location(array)
+    dtype = numeric_dtype(array.dtype, name)
+    found, how = _direct(array)
+    order = tuple(range(len(array.shape)))
+    if found is not None:
+        order = found.chain.order
+    elif array.metadata.zarr_format == 2 and array.order == "F":
+        order = order[::-1]
+    spec = ArraySpec(
+        name=name,
+        shape=tuple(array.shape),
+        dtype=dtype,
+        chunks=chunks and tuple(max(1, side) for side in chunks),
+        order=order,
+        how=how,
+        remote=is_remote(array.store),
+        sharded=isinstance(found, Shards),
+        copies=3.0 if found is None else found.chain.copies,
+        raw=found is not None and not found.chain.steps,
+        separate=isinstance(found, Chunks) and found.separate,
+    )
+    return spec, found
+
+
+def _footprint(array: AnyArray) -> Footprint:
+    location = ("zarr", _location(array))
+    return Footprint(location, 0, 1, location)
+
+
+def _asked(spec: ArraySpec, request: Callable[[], Any]) -> Any:
+    """What a request to the array's store gives, made again where the store is remote."""
+    return again(request) if spec.remote else request()
+
+
+class ZarrSource:
+    """A zarr array that is read; chunks that were never written read as the fill value."""
+
+    def __init__(self, array: AnyArray) -> None:
+        self._array = array
+        try:
+            chunks = array.chunks
+        except NotImplementedError:  # chunks of unequal sizes: any region can be read all the same
+            chunks = None
+        spec, self._direct = _spec(array, chunks)
+        if isinstance(self._direct, Chunks) and self._direct.parted:
+            spec = replace(spec, chunks=None)  # any part of a file can be read by itself
+        self.spec = spec
+        self.codec = codec_of(self._direct)
+        self.footprint: Footprint | None = _footprint(array)
+        self._folder = _folder(array)
+
+    def read(self, region: Region, out: np.ndarray) -> None:
+        """See `Source.read`."""
+        if not out.size:
+            return
+        array, native, there = self._array, np.dtype(self._array.dtype).isnative, False
+        try:
+            if self._direct is not None:
+                there = self._direct.read(region, out)
+            elif _buffers is None or not native or not region:
+                np.copyto(out, np.asarray(_asked(self.spec, lambda: array[region])))
+            else:  # chunks are decoded and put into their places in `out`, with no copy in between
+                place, kind = _buffers.NDBuffer.from_numpy_array(out), _buffers.buffer_prototype
+                _asked(self.spec, lambda: array.get_basic_selection(region, out=place, prototype=kind))
+        except Exception as error:
+            raise ReadError(
+                f"cannot read {describe(region)} of the zarr array {self.spec.name}: {error}",
+                path=self.spec.name,
+                region=region,
+                cause=error,
+            ) from error
+        if there or self._folder is None:
+            return
+        # Without its files every chunk reads as the fill value.
+        if not any(os.path.exists(self._folder / name) for name in METADATA):
+            raise ReadError(
+                f"the zarr array {self.spec.name} was removed while {describe(region)} was read",
+                path=self.spec.name,
+                region=region,
+            )
+
+    def keep(self, lately: Lately) -> None:
+        """See `Keeping.keep`; those in shards are decoded for each part."""
+        if isinstance(self._direct, Chunks):
+            self._direct = replace(self._direct, lately=lately)
+
+    def files(self, start: Shape, pieces: tuple[Piece, ...]) -> Files | None:
+        """See `Separate.files`."""
+        found = self._direct
+        return found.files(start, pieces, parts=True) if self.spec.separate and isinstance(found, Chunks) else None
+
+    def matches(self) -> float:
+        """See `Encoded.matches`."""
+        return matches_in(self._direct)
+
+    def places(self, indices: Sequence[Shape]) -> Sequence[Place | None]:
+        """See `Encoded.places`."""
+        assert self._direct is not None
+        return self._direct.places(indices)
+
+    def cold(self, region: Region) -> int:
+        """See `Filed.cold`: judged by some of the chunks' files, so a guess where few chunks were ever written."""
+        found = self._direct
+        nbytes = math.prod(shape_of(region)) * self.spec.dtype.itemsize
+        if found is None or self._folder is None or nbytes < page_cache.LEAST:
+            return 0
+        ends = [(r.start // side, -(-r.stop // side)) for r, side in zip(region, found.sides, strict=True)]
+        number = math.prod(stop - start for start, stop in ends)
+        indices = (tuple(page_cache.draw.randrange(*end) for end in ends) for _ in range(page_cache.SAMPLES))
+        return page_cache.absent_files((str(self._folder / found.key(index)) for index in indices), number)
+
+    def view(self, region: Region) -> np.ndarray | None:
+        """See `Source.view`: chunks are encoded."""
+        return None
+
+    def close(self) -> None:
+        """See `Source.close`: zarr keeps no file open."""
+        if isinstance(self._direct, Chunks) and self._direct.lately is not None:
+            self._direct.lately.clear()
+
+
+class ZarrTarget:
+    """A `zarr.Array` of the user's."""
+
+    def __init__(self, array: AnyArray) -> None:
+        self.name = _location(array)
+        if array.read_only:
+            raise ArgumentError(f"the output {self.name} was opened read-only: open it with mode='r+'")
+        try:
+            chunks = array.shards or array.chunks
+        except NotImplementedError:
+            raise ArgumentError(
+                f"the output {self.name} has chunks of unequal sizes, to which blocks cannot be aligned"
+            ) from None
+        spec = _spec(array, chunks)[0]
+        if spec.remote:
+            spec = replace(spec, copies=spec.copies + SENT)
+        self._array, self._spec = array, spec
+        self.footprint: Footprint | None = _footprint(array)
+
+    def describe(self, shape: Shape, dtype: np.dtype, chunks: Shape | None) -> ArraySpec:
+        """See `Target.describe`."""
+        return matching(self._spec, shape, dtype)
+
+    def open(self, spec: ArraySpec) -> ZarrSink:
+        """See `Target.open`."""
+        return ZarrSink(self._array, spec)
+
+
+class ZarrSink:
+    """A zarr array that is being written, chunk by chunk or shard by shard."""
+
+    def __init__(self, array: AnyArray, spec: ArraySpec) -> None:
+        self._array, self.spec = array, spec
+        # A store in memory keeps an uncompressed chunk as the very array it was given, and ours is a
+        # staging buffer that is filled again. A file has been written once the call returns.
+        self._copies = not isinstance(array.store, LocalStore)
+        self._direct = _direct(array)[0]
+
+    def write(self, region: Region, block: np.ndarray) -> None:
+        """See `Sink.write`."""
+        if not block.size:
+            return
+        try:
+            if self._direct is None or not self._direct.write(region, block):
+                _asked(self.spec, lambda: self._array.__setitem__(region, block.copy() if self._copies else block))
+        except Exception as error:
+            raise WriteError(
+                f"cannot write {describe(region)} to the zarr array {self.spec.name}: {error}",
+                path=self.spec.name,
+                region=region,
+                cause=error,
+            ) from error
+
+    def files(self, start: Shape, pieces: tuple[Piece, ...]) -> Files | None:
+        """See `Separate.files`."""
+        found = self._direct
+        return found.files(start, pieces, parts=False) if self.spec.separate and isinstance(found, Chunks) else None
+
+    def commit(self) -> Any:
+        """See `Sink.commit`."""
+        return self._array
+
+    def abort(self) -> None:
+        """See `Sink.abort`."""

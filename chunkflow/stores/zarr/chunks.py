@@ -1,0 +1,187 @@
+"""Chunks of a zarr array, each an object of its own, decoded straight into their places and encoded from them.
+
+Zarr's own pipeline takes a chunk through memory of its own, on an event loop and a pool of threads beside
+ours, each of which keeps what it once took.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field
+from functools import lru_cache, partial
+from operator import add
+
+import numpy as np
+
+from chunkflow.core.encoded_chunks import Place
+from chunkflow.core.grid import Piece, Region, Shape, contiguous, permuted, shape_of, whole
+from chunkflow.core.spec import Files
+from chunkflow.stores.caches.decoded_chunks import PARTED, Lately, is_large, is_part
+from chunkflow.stores.codecs.chain import Chain
+from chunkflow.stores.file.strided import FileSource, Strided
+from chunkflow.stores.kvstore.folder import Folder, Objects, append, named
+from chunkflow.stores.strides import packed_strides, part, swapped
+
+
+@dataclass(frozen=True)
+class Chunks:
+    """An array's chunks: `key` names the object of each, `chain` says what is in it."""
+
+    objects: Objects
+    key: Callable[[Shape], str]
+    extents: Shape
+    chain: Chain
+    keeps_empty: bool
+    lately: Lately | None = field(default=None, compare=False)
+    """Chunks of which further parts will be asked for, where somebody has said that they will."""
+
+    def __str__(self) -> str:
+        return str(self.chain)
+
+    @property
+    def sides(self) -> Shape:
+        """Of what an object holds."""
+        return self.chain.shape
+
+    def read(self, region: Region, out: np.ndarray) -> bool:
+        """Fill `out` with a region; whether all of its chunks are there."""
+        there = True
+        for index, inner, place in touched(region, self.chain.shape):
+            there = self._read(index, inner, part(out, place)) and there
+        return there
+
+    def write(self, region: Region, block: np.ndarray) -> bool:
+        """Store a region; False if it cuts a chunk, which is zarr's affair."""
+        if not aligned(region, self.chain.shape, self.extents):
+            return False
+        for index, inner, place in touched(region, self.chain.shape):
+            self._write(index, inner, part(block, place))
+        return True
+
+    @property
+    def separate(self) -> bool:
+        """Whether chunks are files as they are."""
+        return not self.chain.steps and isinstance(self.objects, Folder)
+
+    @property
+    def parted(self) -> bool:
+        """Whether plans need not know of chunks, for any part of one is read by itself."""
+        return self.separate and is_large(self.chain.nbytes)
+
+    def files(self, start: Shape, pieces: tuple[Piece, ...], *, parts: bool) -> Files | None:
+        """See `chunkflow.stores.protocol.Separate`: of whole chunks, or of `parts` of them too."""
+        assert isinstance(self.objects, Folder)
+        chain, sides = self.chain, self.chain.shape
+        corner, phase = zip(*map(divmod, start, sides), strict=True) if sides else ((), ())
+        found = runs_in_chunks(pieces, sides, phase, chain.order, parts=parts)
+        path, key = self.objects.path, self.key
+        names = tuple([path(key(tuple(map(add, corner, at)))) if at is not None else "" for at, _ in found])
+        if not any(names):
+            return None
+        places = tuple([first * chain.dtype.itemsize for _, first in found])
+        swap = swapped(chain.dtype.newbyteorder("S")) if chain.swapped else 0
+        fill = chain.fill.byteswap() if chain.swapped else chain.fill
+        return Files(names, places, chain.nbytes, swap, b"" if self.keeps_empty else fill.tobytes())
+
+    def places(self, indices: Sequence[Shape]) -> Sequence[Place | None]:
+        """Where chunks lie in files."""
+        assert isinstance(self.objects, Folder)
+        return [(self.objects.path(self.key(index)), 0, -1) for index in indices]
+
+    def _read(self, index: Shape, inner: Region, target: np.ndarray) -> bool:
+        name = self.key(index)
+        try:
+            with named(f"chunk {name}"):
+                if self.separate and self.chain.nbytes >= PARTED and shape_of(inner) != self.sides:
+                    self._read_part(name, inner, target)
+                elif self.lately is not None and is_part(index, inner, self.sides, self.extents):
+                    target[...] = part(self.lately.get((id(self), *index), partial(self._whole, name)), inner)
+                else:
+                    self.chain.fetch(self.objects, name, inner, target)
+        except FileNotFoundError:
+            target[...] = self.chain.fill
+            return False
+        return True
+
+    def _read_part(self, name: str, inner: Region, target: np.ndarray) -> None:
+        """Read a part of a file that is a chunk as it is."""
+        assert isinstance(self.objects, Folder)
+        path, chain = self.objects.path(name), self.chain
+        chain.check(os.stat(path).st_size)
+        lying = packed_strides(permuted(chain.shape, chain.order), chain.dtype.itemsize)
+        strides = permuted(lying, sorted(range(len(lying)), key=chain.order.__getitem__))
+        dtype = chain.dtype.newbyteorder("S") if chain.swapped else chain.dtype
+        with closing(FileSource(Strided(path, 0, chain.shape, strides, dtype))) as file:
+            file.read(inner, target)
+
+    def _whole(self, name: str) -> np.ndarray:
+        """A decoded chunk."""
+        chain = self.chain
+        lying = np.empty(permuted(chain.shape, chain.order), chain.dtype)
+        found = lying.transpose(sorted(range(lying.ndim), key=chain.order.__getitem__))
+        chain.fetch(self.objects, name, whole(chain.shape), found)
+        return found
+
+    def _write(self, index: Shape, inner: Region, block: np.ndarray) -> None:
+        name = self.key(index)
+        if not self.keeps_empty and self.chain.is_empty(block):
+            self.objects.remove(name)
+            return
+        raw = self.chain.encode(block, inner)
+        self.objects.put(name, lambda file: append(file, raw) >= 0)
+
+
+@lru_cache(256)
+def runs_in_chunks(
+    pieces: tuple[Piece, ...], sides: Shape, phase: Shape, order: Shape, *, parts: bool
+) -> tuple[tuple[Shape | None, int], ...]:
+    """Of pieces that are a run of one chunk, which one, and how many of its elements come before.
+
+    The block begins `phase` elements after the corner of a chunk, whose elements lie in `order`. Without `parts` only
+    of those that are whole chunks.
+
+    >>> from chunkflow.core.grid import pieces
+    >>> found = pieces((9,), (0,), 4, (4,), (2,))  # the last 2 of one, a whole one, 3 of the next
+    >>> runs_in_chunks(found, (4,), (2,), (0,), parts=False)
+    ((None, 0), ((1,), 0), (None, 0))
+    >>> runs_in_chunks(found, (4,), (2,), (0,), parts=True)
+    (((0,), 2), ((1,), 0), ((2,), 0))
+    """
+    lying = packed_strides(permuted(sides, order), 1)
+    found: list[tuple[Shape | None, int]] = []
+    for piece in pieces:
+        shape = shape_of(piece.region)
+        corners = [s.start + p for s, p in zip(piece.region, phase, strict=True)]
+        at, inner = zip(*map(divmod, corners, sides), strict=True) if sides else ((), ())
+        fits = all(i + n <= side for i, n, side in zip(inner, shape, sides, strict=True))
+        if fits and contiguous(shape, sides, order) if parts else shape == sides and not any(inner):
+            found.append((at, sum(inner[axis] * step for axis, step in zip(order, lying, strict=True))))
+        else:
+            found.append((None, 0))
+    return tuple(found)
+
+
+def touched(region: Region, shape: Shape) -> Iterator[tuple[Shape, Region, Region]]:
+    """Index of each chunk of a region, what is wanted of the chunk, and where in the region that lies.
+
+    >>> [(index, inner) for index, inner, _ in touched((slice(3, 9),), (4,))]
+    [((0,), (slice(3, 4, None),)), ((1,), (slice(0, 4, None),)), ((2,), (slice(0, 1, None),))]
+    """
+    ranges = [range(s.start // c, -(-s.stop // c)) for s, c in zip(region, shape, strict=True)]
+    for index in itertools.product(*ranges):
+        inner, place = [], []
+        for side, chunk, i in zip(region, shape, index, strict=True):
+            start, stop = max(side.start, i * chunk), min(side.stop, (i + 1) * chunk)
+            inner.append(slice(start - i * chunk, stop - i * chunk))
+            place.append(slice(start - side.start, stop - side.start))
+        yield index, tuple(inner), tuple(place)
+
+
+def aligned(region: Region, shape: Shape, extents: Shape) -> bool:
+    """Whether a region holds whole chunks only, those at the array's end as far as they are in it."""
+    return all(
+        s.start % c == 0 and (s.stop % c == 0 or s.stop == n) for s, c, n in zip(region, shape, extents, strict=True)
+    )

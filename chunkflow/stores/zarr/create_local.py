@@ -1,0 +1,178 @@
+"""Zarr arrays that a run creates at a path, by themselves or inside a group."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from typing import Any
+
+import numpy as np
+import zarr
+
+from chunkflow.core.grid import Region, Shape
+from chunkflow.core.spec import COPIES, ArraySpec, default_chunks
+from chunkflow.errors import ArgumentError, ArgumentTypeError, ChunkflowError, WriteError
+from chunkflow.stores import paths
+from chunkflow.stores.checks import conversion, numeric_dtype
+from chunkflow.stores.kvstore.fsspec import SENT
+from chunkflow.stores.protocol import Footprint
+from chunkflow.stores.zarr.array import ZarrSink
+from chunkflow.stores.zarr.node import zarr_node
+
+_SUFFIX = ".zarr"
+
+
+def created_spec(name: str, shape: Shape, dtype: np.dtype, chunks: Shape | None, *, remote: bool = False) -> ArraySpec:
+    """Spec of an array that is to be created, with the chunks that are wished for."""
+    dtype = numeric_dtype(dtype, "the result")
+    if dtype.itemsize > {"f": 8, "c": 16}.get(dtype.kind, dtype.itemsize):
+        advice = conversion("complex128" if dtype.kind == "c" else "float64")
+        raise ArgumentTypeError(f"the result has dtype {dtype}, which zarr cannot store: {advice}")
+    if chunks is None:
+        chunks = default_chunks(shape, dtype.itemsize)
+    elif len(chunks) != len(shape) or any(side < 1 for side in chunks):
+        raise ArgumentError(f"chunks {tuple(chunks)} do not suit a result of shape {tuple(shape)}")
+    sides = tuple(min(side, max(1, n)) for side, n in zip(chunks, shape, strict=True))
+    return ArraySpec(name, tuple(shape), dtype, chunks=sides, remote=remote, copies=COPIES + SENT * remote)
+
+
+class ZarrPathTarget:
+    """A zarr array that the run creates: it appears under its name when it is complete.
+
+    Directories above it that end in ``.zarr`` or are zarr groups already make it a member of a group:
+    ``"result.zarr/speed"`` creates the group ``result.zarr`` if there is none. The array is zarr 3, or of
+    the group's version. Until it is complete it lies in a hidden directory beside the outermost of these.
+
+    With `overwrite`, an array at the path is kept until then. Groups and other directories are never
+    replaced. Consolidated metadata of the group, if it has any, do not mention the new array until
+    `zarr.consolidate_metadata` is called again.
+    """
+
+    footprint: Footprint | None = None
+
+    def __init__(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
+        self.name = paths.resolve(path)
+        self._overwrite = overwrite
+        self._groups = _groups_above(self.name)
+        self._root = self._groups[0] if self._groups else self.name
+        paths.require_directory(os.path.dirname(self._root), self.name)
+        for group in self._groups:
+            node = zarr_node(group)
+            if node is not None and node.kind == "array":
+                raise ArgumentError(f"the output {self.name} would lie inside the zarr array {group}")
+            if os.path.lexists(group) and not os.path.isdir(group):
+                raise ArgumentError(f"the output {self.name} would lie inside {group}, which is a file")
+        self._check_existing()
+
+    def _check_existing(self) -> None:
+        paths.refuse_existing(self.name, self._overwrite)
+        if not os.path.lexists(self.name):
+            return
+        node = zarr_node(self.name)
+        if node is None or node.kind != "array":
+            what = "a zarr group" if node is not None else "not a zarr array"
+            raise ArgumentError(f"{self.name} is {what}, and is not overwritten for that reason")
+
+    def describe(self, shape: Shape, dtype: np.dtype, chunks: Shape | None) -> ArraySpec:
+        """See `Target.describe`."""
+        return created_spec(self.name, shape, dtype, chunks)
+
+    def open(self, spec: ArraySpec) -> ZarrPathSink:
+        """See `Target.open`.
+
+        Raises
+        ------
+        WriteError
+            The array cannot be created.
+        """
+        nodes = [node for group in self._groups if (node := zarr_node(group)) is not None]
+        version = nodes[-1].format if nodes else 3
+        temporary = paths.hidden_sibling(self._root, "partial")
+        try:
+            array = zarr.create_array(
+                store=temporary,
+                shape=spec.shape,
+                chunks=spec.chunks or "auto",
+                dtype=spec.dtype,
+                zarr_format=2 if version == 2 else 3,
+            )
+        except BaseException as error:
+            shutil.rmtree(temporary, ignore_errors=True)
+            if not isinstance(error, Exception):
+                raise
+            raise WriteError(f"cannot create {self.name}: {error}", path=self.name, cause=error) from error
+        return ZarrPathSink(array, spec, self, temporary, version)
+
+    def place(self, temporary: str, version: int) -> None:
+        """Move the finished array to its name, making the groups above it; undone if it fails."""
+        self._check_existing()
+        made = next((group for group in self._groups if not os.path.lexists(group)), None)
+        try:
+            for group in self._groups:
+                if zarr_node(group) is None:
+                    zarr.open_group(group, mode="a", zarr_format=2 if version == 2 else 3)
+            _replace(temporary, self.name, paths.hidden_sibling(self._root, "old"))
+        except BaseException:
+            if made is not None:
+                shutil.rmtree(made, ignore_errors=True)
+            raise
+
+
+def _groups_above(path: str) -> list[str]:
+    """Directories above `path` that are zarr groups or are to be, from the outermost one down."""
+    above = []
+    parent = os.path.dirname(path)
+    while parent != os.path.dirname(parent):
+        above.append(parent)
+        parent = os.path.dirname(parent)
+    above.reverse()
+    is_zarr = [parent.endswith(_SUFFIX) or zarr_node(parent) is not None for parent in above]
+    return above[is_zarr.index(True) :] if True in is_zarr else []
+
+
+def _replace(temporary: str, path: str, aside: str) -> None:
+    """Rename a directory onto a name; what has that name is put back if it fails."""
+    if not os.path.lexists(path):
+        os.rename(temporary, path)
+        return
+    os.rename(path, aside)
+    try:
+        os.rename(temporary, path)
+    except BaseException:
+        os.rename(aside, path)
+        raise
+    shutil.rmtree(aside, ignore_errors=True)
+
+
+class ZarrPathSink:
+    """A zarr array that is being written under a temporary name; `shared` is what other processes write into."""
+
+    def __init__(self, array: Any, spec: ArraySpec, target: ZarrPathTarget, temporary: str, version: int) -> None:
+        self.spec, self._sink, self.shared = spec, ZarrSink(array, spec), array
+        self._target, self._temporary, self._version = target, temporary, version
+
+    def write(self, region: Region, block: np.ndarray) -> None:
+        """See `Sink.write`."""
+        self._sink.write(region, block)
+
+    def commit(self) -> Any:
+        """See `Sink.commit`. The array is returned as a writable `zarr.Array`.
+
+        Raises
+        ------
+        OutputExistsError
+            Something appeared under the name during the run, and `overwrite` is false.
+        """
+        path = self._target.name
+        try:
+            self._target.place(self._temporary, self._version)
+            return zarr.open_array(path, mode="r+")
+        except BaseException as error:
+            self.abort()
+            if isinstance(error, ChunkflowError) or not isinstance(error, Exception):
+                raise
+            raise WriteError(f"cannot finish {path}: {error}", path=path, cause=error) from error
+
+    def abort(self) -> None:
+        """See `Sink.abort`."""
+        shutil.rmtree(self._temporary, ignore_errors=True)

@@ -1,0 +1,223 @@
+"""Zarr arrays that a run creates at a URL.
+
+An object store has no rename, but shows an object only when all of it has come. So chunks are put under their final
+keys, where nobody looks for them, and the metadata last: that one object makes the array appear. An array that is
+replaced has its chunks under keys of another kind (``c/0/1`` or ``0.1``), and is there, whole, until its metadata are
+replaced in the same way.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import re
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar
+
+import numpy as np
+import zarr
+from zarr.core.buffer import default_buffer_prototype
+from zarr.core.sync import sync
+from zarr.storage import MemoryStore, StorePath
+
+from chunkflow.core.grid import Region, Shape
+from chunkflow.core.spec import ArraySpec
+from chunkflow.errors import ArgumentError, ChunkflowError, OutputExistsError, ReadError, WriteError
+from chunkflow.stores.kvstore.folder import append
+from chunkflow.stores.kvstore.fsspec import Bucket, open_store
+from chunkflow.stores.protocol import Footprint
+from chunkflow.stores.zarr.array import ZarrSink
+from chunkflow.stores.zarr.create_local import created_spec
+
+_METADATA = "zarr.json"
+_GROUP = json.dumps({"zarr_format": 3, "node_type": "group", "attributes": {}}).encode()
+_ENCODINGS = ({"name": "default", "separator": "/"}, {"name": "v2", "separator": "."})
+_KEYS = (re.compile(r"c([./]\d+)*"), re.compile(r"\d+([./]\d+)*|\.zarray|\.zattrs"))
+"""What chunks of either encoding are called; beside those of the second, the metadata of format 2."""
+
+_REQUESTS = 16
+
+T = TypeVar("T")
+
+
+class ZarrUrlTarget:
+    """A zarr array that the run creates at a URL: it appears when its metadata are put, after all of its chunks.
+
+    Names above it that end in ``.zarr``, and what lies below the outermost of these, are made groups when the array
+    appears, where there is none: ``"s3://bucket/result.zarr/speed"`` is a member of ``result.zarr``. The array is
+    zarr 3. Two runs must not write to one URL at the same time. A process that is killed leaves chunks behind.
+    """
+
+    footprint: Footprint | None = None
+
+    def __init__(self, url: str, *, overwrite: bool = False) -> None:
+        self.name = url.rstrip("/")
+        names = self.name.split("/")
+        above = [i for i, name in enumerate(names[:-1], 1) if name.endswith(".zarr")]
+        root = above[0] if above else len(names)
+        self.store, self.path = open_store("/".join(names[:root])), "/".join(names[root:])
+        self.groups = [Bucket(self.store, "/".join(names[root:i])) for i in range(root, len(names))]
+        self.bucket, self.overwrite = Bucket(self.store, self.path), overwrite
+        for group in self.groups:
+            kind = self._kind(group)
+            if kind not in (None, "group"):
+                raise ArgumentError(f"the output {self.name} would lie inside a zarr {kind}: it takes groups of zarr 3")
+        self.check()
+        if self._kind(self.bucket) is None and (stranger := self._asked(lambda: next(iter(self.bucket.names()), None))):
+            raise (ArgumentError if overwrite else OutputExistsError)(
+                f"{self.name} is no zarr array, and is not overwritten for that reason: there is {stranger!r}, of a "
+                "run that is at work or was killed, perhaps. Remove it, or choose another URL"
+            )
+
+    def check(self) -> None:
+        """Refuse what may not be replaced.
+
+        Raises
+        ------
+        OutputExistsError
+            There is an array, and it may not be replaced.
+        ArgumentError
+            There is a group.
+        """
+        kind = self._kind(self.bucket)
+        if kind is not None and not self.overwrite:
+            raise OutputExistsError(
+                f"{self.name} exists: pass overwrite=True to replace it once the run has succeeded, or pass the array "
+                "itself, opened for writing, to write into it"
+            )
+        if kind is not None and "array" not in kind:
+            raise ArgumentError(f"{self.name} is a zarr {kind}, and is not overwritten for that reason")
+
+    def _kind(self, bucket: Bucket) -> str | None:
+        """What lies there to zarr, if anything does."""
+
+        def look() -> str | None:
+            if (found := bucket.get(_METADATA)) is not None:
+                return str(json.loads(found.tobytes())["node_type"])
+            kinds = {".zarray": "array of format 2", ".zgroup": "group of format 2"}
+            return next((kind for name, kind in kinds.items() if bucket.get(name) is not None), None)
+
+        return self._asked(look)
+
+    def _asked(self, request: Callable[[], T]) -> T:
+        try:
+            return request()
+        except Exception as error:
+            raise ReadError(f"cannot look at {self.name}: {error}", path=self.name, cause=error) from error
+
+    def describe(self, shape: Shape, dtype: np.dtype, chunks: Shape | None) -> ArraySpec:
+        """See `Target.describe`."""
+        return created_spec(self.name, shape, dtype, chunks, remote=True)
+
+    def open(self, spec: ArraySpec) -> ZarrUrlSink:
+        """See `Target.open`. Nothing is put yet.
+
+        Raises
+        ------
+        WriteError
+            Zarr cannot describe the array, or objects cannot be removed there, as a run that fails must.
+        """
+        try:
+            self.bucket.remove(".chunkflow")
+            found = self.bucket.get(_METADATA)
+            old = None if found is None else found.tobytes()
+            kind = int(old is not None and json.loads(old)["chunk_key_encoding"]["name"] == "default")
+            made: Any = zarr.create_array(
+                store=MemoryStore(),
+                shape=spec.shape,
+                chunks=spec.chunks or "auto",
+                dtype=spec.dtype,
+                chunk_key_encoding=_ENCODINGS[kind],  # type: ignore[arg-type]
+            )
+            metadata = sync(made.store.get(_METADATA, default_buffer_prototype()))
+            assert metadata is not None
+            array = zarr.Array(zarr.AsyncArray(made.metadata, StorePath(self.store, self.path)))
+            return ZarrUrlSink(self, spec, array, metadata.to_bytes(), old, _KEYS[1 - kind])
+        except Exception as error:
+            raise WriteError(f"cannot create {self.name}: {error}", path=self.name, cause=error) from error
+
+
+class ZarrUrlSink:
+    """A zarr array at a URL whose chunks are being put, and whose metadata are not."""
+
+    def __init__(
+        self,
+        target: ZarrUrlTarget,
+        spec: ArraySpec,
+        array: Any,
+        metadata: bytes,
+        old: bytes | None,
+        keys: re.Pattern[str],
+    ) -> None:
+        self.spec, self._target, self._array, self._sink = spec, target, array, ZarrSink(array, spec)
+        self._metadata, self._old, self._old_keys = metadata, old, keys
+        self._written = np.zeros([-(-n // c) for n, c in zip(spec.shape, array.chunks, strict=True)], bool)
+        self._undo: list[Callable[[], None]] = []
+
+    def write(self, region: Region, block: np.ndarray) -> None:
+        """See `Sink.write`."""
+        chunks = zip(region, self._array.chunks, strict=True)
+        self._written[tuple(slice(side.start // n, -(-side.stop // n)) for side, n in chunks)] = True
+        self._sink.write(region, block)
+
+    def commit(self) -> Any:
+        """See `Sink.commit`. The array is returned as a writable `zarr.Array`.
+
+        Raises
+        ------
+        OutputExistsError
+            Something appeared under the URL during the run, and `overwrite` is false.
+        """
+        target = self._target
+        try:
+            self._check()
+            for group in target.groups:
+                if group.get(_METADATA) is None:
+                    self._undo.append(lambda group=group: group.remove(_METADATA))  # type: ignore[misc]
+                    _put(group, _GROUP)
+            self._undo.append(self._restore)
+            _put(target.bucket, self._metadata)
+        except BaseException as error:
+            self.abort()
+            if isinstance(error, ChunkflowError) or not isinstance(error, Exception):
+                raise
+            raise WriteError(f"cannot finish {target.name}: {error}", path=target.name, cause=error) from error
+        self._undo, self._written = [], np.zeros(0, bool)
+        with contextlib.suppress(Exception):  # the array is there: what remains of an older one is in nobody's way
+            if target.overwrite:
+                _remove(target.bucket, [name for name in target.bucket.names() if self._old_keys.fullmatch(name)])
+        return self._array
+
+    def _check(self) -> None:
+        try:
+            self._target.check()
+        except OutputExistsError:  # made by others, whose chunks may have taken the place of ours
+            self._written = np.zeros(0, bool)
+            raise
+
+    def _restore(self) -> None:
+        """Put back the metadata that were there: a request that failed may have been obeyed all the same."""
+        if self._old is None:
+            self._target.bucket.remove(_METADATA)
+        else:
+            _put(self._target.bucket, self._old)
+
+    def abort(self) -> None:
+        """See `Sink.abort`. Chunks are removed only after metadata that speak of them."""
+        with contextlib.suppress(Exception):
+            while self._undo:
+                self._undo.pop()()
+            key = self._array.metadata.encode_chunk_key
+            _remove(self._target.bucket, (key(tuple(index)) for index in np.argwhere(self._written).tolist()))
+            self._written = np.zeros(0, bool)
+
+
+def _put(bucket: Bucket, metadata: bytes) -> None:
+    bucket.put(_METADATA, lambda file: append(file, metadata) >= 0)
+
+
+def _remove(bucket: Bucket, names: Iterable[str]) -> None:
+    with ThreadPoolExecutor(_REQUESTS, "chunkflow-remove") as threads:
+        for _ in threads.map(bucket.remove, names):
+            pass

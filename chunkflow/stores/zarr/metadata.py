@@ -1,0 +1,63 @@
+"""Which arrays' chunks are read and written directly, and why the others' are left to zarr."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from chunkflow.core.grid import Shape
+from chunkflow.stores.codecs.chain import Chain, chain_2, chain_3
+from chunkflow.stores.codecs.registry import NotDirectError, word
+from chunkflow.stores.kvstore.folder import Objects
+from chunkflow.stores.zarr.chunks import Chunks
+from chunkflow.stores.zarr.shards import Shards
+
+
+def direct(array: Any, objects: Objects) -> Chunks | Shards:
+    """How to read and write the chunks of a zarr array directly, as the objects that hold them.
+
+    Raises
+    ------
+    NotDirectError
+        That is zarr's affair; the message says why.
+    """
+    metadata, config = array.metadata, getattr(array, "config", None)
+    if array.fill_value is None:
+        raise NotDirectError("no fill value")
+    if not getattr(config, "read_missing_chunks", True):
+        raise NotDirectError("missing chunks are errors")
+    try:
+        inner = tuple(array.chunks)
+        shards = array.shards and tuple(array.shards)
+    except NotImplementedError:
+        raise NotDirectError("chunks of unequal sizes") from None
+    dtype = np.dtype(array.dtype)
+    fill = np.asarray(array.fill_value, dtype.newbyteorder("="))
+    extents, keeps_empty = tuple(array.shape), bool(getattr(config, "write_empty_chunks", True))
+    if metadata.zarr_format == 2:
+        chain = chain_2(metadata, inner, dtype, fill)
+        return Chunks(objects, metadata.encode_chunk_key, extents, chain, keeps_empty)
+    codecs: list[Mapping[str, Any]] = [codec.to_dict() for codec in metadata.codecs]
+    if shards is None:
+        chain = chain_3(codecs, inner, dtype, fill)
+        return Chunks(objects, metadata.encode_chunk_key, extents, chain, keeps_empty)
+    if len(codecs) != 1 or codecs[0]["name"] != "sharding_indexed":
+        raise NotDirectError("codecs around the shards")
+    how = codecs[0]["configuration"]
+    chain = chain_3(how["codecs"], inner, dtype, fill)
+    where = word(how.get("index_location", "end"))
+    if where not in ("start", "end"):
+        raise NotDirectError(f"index location {where}")
+    index = _index(how["index_codecs"], shards, inner)
+    return Shards(objects, metadata.encode_chunk_key, extents, shards, chain, index, where == "start", keeps_empty)
+
+
+def _index(codecs: Any, shards: Shape, inner: Shape) -> Chain:
+    shape = (*(n // c for n, c in zip(shards, inner, strict=True)), 2)
+    dtype = np.dtype(np.uint64)
+    chain = chain_3(codecs, shape, dtype, np.zeros((), dtype))
+    if chain.sizes[-1] is None:
+        raise NotDirectError("a compressed index")
+    return chain

@@ -1,0 +1,281 @@
+"""Shards of a zarr array: many chunks in one object, with an index that says where each one lies.
+
+The layout is that of zarr 3's codec ``sharding_indexed`` (zarr-specs, ZEP 2): pairs of offset and length, both 2^64 - 1
+where there is no chunk, at the start or the end of the object, as a rule with a checksum.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from functools import partial
+from typing import BinaryIO
+
+import numpy as np
+
+from chunkflow.core.encoded_chunks import Place, Stamp
+from chunkflow.core.grid import Region, Shape
+from chunkflow.stores.codecs.chain import Chain
+from chunkflow.stores.kvstore.folder import ChunkError, Folder, Objects, Stored, append, named, stamped
+from chunkflow.stores.zarr.chunks import aligned, touched
+
+MISSING = 2**64 - 1
+RUN = 1 << 20
+"""Bytes that are fetched at once, at most, where several chunks are neighbours in the object."""
+
+KEPT = 8 << 20
+"""Bytes of indices that are kept, at most, besides the one in use."""
+
+Opened = tuple[str, Stamp, np.ndarray | None, int, int]
+"""A shard's file, its stamp, its index if it has one, and between which bytes chunks may lie."""
+
+Part = tuple[int, int, Region, Region, Shape]
+"""Offset and length of a chunk, what of it goes where, and its place in the shard."""
+
+
+class Indices:
+    """The indices that were used last, each as long as its object is the same."""
+
+    def __init__(self, limit: int = KEPT) -> None:
+        self._limit, self._lock = limit, threading.Lock()
+        self._found: OrderedDict[Shape, tuple[Hashable, Future[np.ndarray]]] = OrderedDict()
+        self._nbytes = 0
+        self.opened: dict[Shape, Opened] = {}
+        """Of shards whose index is here, what is known of their files."""
+
+    def get(self, shard: Shape, stamp: Hashable, load: Callable[[], np.ndarray]) -> np.ndarray:
+        """Index of a shard; it is loaded if none of that very object is here, by one thread while others wait."""
+        with self._lock:
+            known, index = self._found.get(shard, (None, None))
+            mine = index is None or known != stamp
+            if mine:
+                self._drop(shard)
+                index = Future()
+                self._found[shard] = stamp, index
+            self._found.move_to_end(shard)
+        assert index is not None
+        if mine:
+            self._load(shard, index, load)
+        return index.result()
+
+    def note(self, shard: Shape, opened: Opened) -> None:
+        """Keep what is known of a shard's file for as long as its index, if that is still here."""
+        with self._lock:
+            stamp, _ = self._found.get(shard, (None, None))
+            if stamp == opened[1]:
+                self.opened[shard] = opened
+
+    def _load(self, shard: Shape, index: Future[np.ndarray], load: Callable[[], np.ndarray]) -> None:
+        """Load an index, and forget those that were used longest ago; one that cannot be loaded is not kept."""
+        try:
+            loaded = load()
+        except BaseException as error:
+            with self._lock:
+                if self._is_here(shard, index):
+                    del self._found[shard]
+                    self.opened.pop(shard, None)
+            index.set_exception(error)
+            return
+        with self._lock:
+            index.set_result(loaded)
+            if self._is_here(shard, index):
+                self._nbytes += loaded.nbytes
+            while self._nbytes > self._limit and (oldest := next(iter(self._found))) != shard:
+                self._drop(oldest)
+
+    def _is_here(self, shard: Shape, index: Future[np.ndarray]) -> bool:
+        return shard in self._found and self._found[shard][1] is index
+
+    def _drop(self, shard: Shape) -> None:
+        if shard in self._found:
+            self.opened.pop(shard, None)
+            index = self._found.pop(shard)[1]
+            if index.done():
+                self._nbytes -= index.result().nbytes
+
+
+@dataclass(frozen=True)
+class Shards:
+    """An array's shards of `shape`; `chain` and `index` say how a chunk and the index are encoded."""
+
+    objects: Objects
+    key: Callable[[Shape], str]
+    extents: Shape
+    shape: Shape
+    chain: Chain
+    index: Chain
+    at_start: bool
+    keeps_empty: bool
+    known: Indices = field(default_factory=Indices, compare=False)
+
+    def __str__(self) -> str:
+        return f"{self.chain}, in shards of {self.shape}"
+
+    @property
+    def sides(self) -> Shape:
+        """Of what an object holds."""
+        return self.shape
+
+    def read(self, region: Region, out: np.ndarray) -> bool:
+        """Fill `out` with a region; whether all of its shards are there."""
+        there = True
+        for shard, inner, place in touched(region, self.shape):
+            there = self._read(shard, inner, out[place]) and there
+        return there
+
+    def write(self, region: Region, block: np.ndarray) -> bool:
+        """Store a region; False if it cuts a shard, which is zarr's affair."""
+        if not aligned(region, self.shape, self.extents):
+            return False
+        for shard, inner, place in touched(region, self.shape):
+            self.objects.put(self.key(shard), partial(self._write, inner=inner, block=block[place]))
+        return True
+
+    def places(self, indices: Sequence[Shape]) -> Sequence[Place | None]:
+        """Where chunks lie in files; None for those that are not there, or of which `read` can say what is wrong."""
+        # Nothing of the block is read before this has ended, so it does no more for each chunk than it must: as a rule
+        # the next one lies beside the last one along the last axis, and in the same shard.
+        *outer, last = self.index.shape[:-1] or (1,)
+        here, opened = dict[Shape, Opened](), self.known.opened
+        found: list[Place | None] = []
+        row: Shape | None = None
+        for index in indices:
+            if index[:-1] != row:
+                row, before, base = index[:-1], None, 0
+                for i, n in zip(row, outer, strict=True):
+                    base = base * n + i % n
+            number, at = divmod(index[-1], last) if index else (0, 0)
+            if number != before:
+                before = number
+                shard = (*[i // n for i, n in zip(row, outer, strict=True)], number) if index else ()
+                if shard not in here:  # what is wrong with a shard, or has no room, is not kept for longer
+                    here[shard] = opened.get(shard) or self._opened(shard)
+                path, stamp, parts, low, high = here[shard]
+            at = 2 * (base * last + at)
+            offset, length = (MISSING, 0) if parts is None else (parts.item(at), parts.item(at + 1))
+            there = low <= offset and offset + length <= high and self.chain.allows(length)
+            found.append((path, offset, length, stamp) if there else None)
+        return found
+
+    def _opened(self, shard: Shape) -> Opened:
+        """What is known of a shard's file, if there is one and it is right.
+
+        Whoever opens the file sees whether it is still the one that is known: to look here too would keep threads
+        waiting for Python's lock.
+        """
+        assert isinstance(self.objects, Folder)
+        name = self.key(shard)
+        path = self.objects.path(name)
+
+        def load() -> np.ndarray:
+            with self.objects.open(name) as found:
+                return self._load(found)
+
+        try:
+            stamp = stamped(os.stat(path))
+            opened = path, stamp, self.known.get(shard, stamp, load), *self._bounds(stamp[-1])
+        except (OSError, ChunkError):
+            return "", (0, 0, 0), None, 0, 0
+        self.known.note(shard, opened)
+        return opened
+
+    def _check(self, offset: int, length: int, size: int | None) -> None:
+        """Raise where a chunk cannot lie there in an object of that size."""
+        low, high = self._bounds(size)
+        if offset < low or offset + length > high:
+            raise ChunkError(f"bytes {offset} to {offset + length} lie outside the chunks', {low} to {high}")
+        self.chain.check(length)
+
+    def _bounds(self, size: int | None) -> tuple[int, int]:
+        """Where chunks may lie in an object of that size."""
+        size = MISSING if size is None else size  # where it is not known, what lies beyond comes short
+        return (self._space, size) if self.at_start else (0, size - self._space)
+
+    @property
+    def _space(self) -> int:
+        """Bytes of the encoded index."""
+        size = self.index.sizes[-1]
+        assert size is not None
+        return size
+
+    def _read(self, shard: Shape, inner: Region, target: np.ndarray) -> bool:
+        name, index = self.key(shard), None
+        try:
+            with named(f"shard {name}"), self.objects.open(name) as found:
+                index = self.known.get(shard, found.stamp, lambda: self._load(found))
+                for run in runs(self._parts(index, found.size, inner, target), self.objects.gap):
+                    self._fetch(found, run, target)
+        except FileNotFoundError as error:
+            if index is not None:
+                raise ChunkError(f"shard {name} was removed while it was read") from error
+            target[...] = self.chain.fill
+            return False
+        return True
+
+    def _load(self, found: Stored) -> np.ndarray:
+        index = np.empty(self.index.shape, np.uint64)
+        with named("its index"):
+            every = tuple(slice(0, n) for n in index.shape)
+            self.index.read(found, 0 if self.at_start else -self._space, self._space, every, index)
+        return index
+
+    def _parts(self, index: np.ndarray, size: int | None, inner: Region, target: np.ndarray) -> list[Part]:
+        """The chunks that are there, checked; those that are not are filled in."""
+        found: list[Part] = []
+        for chunk, within, place in touched(inner, self.chain.shape):
+            offset, length = index[chunk].tolist()
+            if offset == length == MISSING:
+                target[place] = self.chain.fill
+                continue
+            with named(f"chunk {chunk} of it"):
+                self._check(offset, length, size)
+            found.append((offset, length, within, place, chunk))
+        found.sort(key=lambda part: part[:2])
+        return found
+
+    def _fetch(self, found: Stored, run: Sequence[Part], target: np.ndarray) -> None:
+        """Read neighbouring chunks, at once if there are several, and decode each."""
+        if len(run) == 1:
+            ((offset, length, within, place, chunk),) = run
+            with named(f"chunk {chunk} of it"):
+                self.chain.read(found, offset, length, within, target[place])
+            return
+        start = run[0][0]
+        raw = found.read(start, max(part[0] + part[1] for part in run) - start)
+        for offset, length, within, place, chunk in run:
+            with named(f"chunk {chunk} of it"):
+                self.chain.decode(raw[offset - start :][:length], within, target[place])
+
+    def _write(self, file: BinaryIO, inner: Region, block: np.ndarray) -> bool:
+        """Write a shard; False if there is nothing in it."""
+        index = np.full(self.index.shape, MISSING, np.uint64)
+        offset = first = self._space if self.at_start else 0
+        file.seek(offset)
+        for chunk, within, place in touched(inner, self.chain.shape):
+            part = block[place]
+            if self.keeps_empty or not self.chain.is_empty(part):
+                length = append(file, self.chain.encode(part, within))
+                index[chunk] = offset, length
+                offset += length
+        if offset == first:
+            return False
+        if self.at_start:
+            file.seek(0)
+        append(file, self.index.encode(index, tuple(slice(0, n) for n in index.shape)))
+        return True
+
+
+def runs(parts: Sequence[Part], gap: int) -> Iterator[Sequence[Part]]:
+    """Chunks, sorted by offset, that are near enough to one another to be fetched at once."""
+    first, end = 0, 0
+    for i, (offset, length, *_) in enumerate(parts):
+        if i > first and (offset > end + gap or max(end, offset + length) - parts[first][0] > RUN):
+            yield parts[first:i]
+            first = i
+        end = offset + length if i == first else max(end, offset + length)
+    if parts:
+        yield parts[first:]
