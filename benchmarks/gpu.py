@@ -9,10 +9,7 @@ during the uncounted first run of each.
 from __future__ import annotations
 
 import argparse
-import statistics
 import tempfile
-import threading
-import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -21,6 +18,7 @@ import dask.array as da
 import numpy as np
 
 import chunkflow as cf
+from benchmarks.gpu_probe import PeakWatch, link_rate
 from benchmarks.harness import Contender, alternate, machine, rate_rows, table
 
 BUDGET = "4GB"
@@ -30,47 +28,6 @@ PLANE = (2048, 2048)
 def work(a):
     """What every contender computes."""
     return np.sqrt(np.abs(a)) * 2 + 1
-
-
-class PeakWatch:
-    """Most device memory in use beyond what was in use before, by name of the contender."""
-
-    def __init__(self) -> None:
-        self.peaks: dict[str, float] = {}
-
-    def __call__(self, name: str, run: Contender) -> None:
-        """Run, sampling the driver's figure every millisecond."""
-        cp.get_default_memory_pool().free_all_blocks()
-        before = least = cp.cuda.runtime.memGetInfo()[0]
-        done = threading.Event()
-
-        def sample() -> None:
-            nonlocal least
-            while not done.wait(0.001):
-                least = min(least, cp.cuda.runtime.memGetInfo()[0])
-
-        thread = threading.Thread(target=sample)
-        thread.start()
-        try:
-            run()
-        finally:
-            done.set()
-            thread.join()
-        self.peaks[name] = (before - least) / 1e9
-
-
-def link_rate() -> float:
-    """GB/s of large copies from pinned memory: the bound of everything below."""
-    n = 1 << 30
-    host = cp.cuda.alloc_pinned_memory(n)
-    device, stream = cp.empty(n, np.uint8), cp.cuda.Stream(non_blocking=True)
-    times = []
-    for _ in range(6):
-        begin = time.perf_counter()
-        cp.cuda.runtime.memcpyAsync(device.data.ptr, host.ptr, n, 1, stream.ptr)
-        stream.synchronize()
-        times.append(time.perf_counter() - begin)
-    return n / statistics.median(times) / 1e9
 
 
 def make(path: Path, planes: int) -> np.memmap:

@@ -142,7 +142,7 @@ def volume_shape(gib: float) -> tuple[int, int, int]:
 
 
 class Unwatched:
-    """Stands for `benchmarks.gpu.PeakWatch` where there is no GPU."""
+    """Stands for `benchmarks.gpu_probe.PeakWatch` where there is no GPU."""
 
     def __init__(self) -> None:
         self.peaks: dict[str, float] = {}

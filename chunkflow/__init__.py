@@ -8,13 +8,13 @@ array([1., 2., 3.])
 from chunkflow import errors, fft
 from chunkflow.api.adapters import jax, torch
 from chunkflow.api.apply_ufunc import apply_ufunc
-from chunkflow.api.chunk_stream import Chunk, ChunkStream
+from chunkflow.api.chunk_stream import Chunk, ChunkStream, chunks
 from chunkflow.api.lazy.array import Array
 from chunkflow.api.lazy.compute import PassesPlan, compute, explain, store
 from chunkflow.api.lazy.open import from_dask, open
 from chunkflow.api.linalg.gram import corrcoef, cov, gram
 from chunkflow.api.linalg.product import dot, einsum, matmul, outer, tensordot, vecdot
-from chunkflow.api.mapping import blockwise, chunks, map
+from chunkflow.api.mapping import blockwise, map
 from chunkflow.api.rearrange.join import concatenate, pad, stack
 from chunkflow.api.rearrange.rearrange import copy, flip, repeat, roll, transpose
 from chunkflow.api.rearrange.rechunk import RechunkPlan, rechunk, rechunk_plan

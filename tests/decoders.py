@@ -13,11 +13,10 @@ import numpy as np
 from compiled import CompiledDevice
 from devices import machine
 
-from chunkflow.core.encoded_chunks import BITS, BYTES, FACTS, PLAIN
+from chunkflow.core.encoded_chunks import BITS, BYTES, FACTS, PLAIN, ROWS
+from chunkflow.core.machine import Decoding, Machine
 from chunkflow.devices.cpu.device import NumpyDevice
 from chunkflow.devices.protocol import Decoder
-from chunkflow.planner.cost import Decoding, Machine
-from chunkflow.planner.decode_batch import ROWS
 
 FAILED = 12
 """nvCOMP's status of a chunk that it could not decode."""

@@ -16,11 +16,11 @@ import pytest
 from compiled import BUILT, CompiledDevice
 
 import chunkflow
+from chunkflow.core.machine import Machine
 from chunkflow.devices import resolve
 from chunkflow.devices.cpu.device import NumpyDevice
 from chunkflow.devices.protocol import Edge
 from chunkflow.devices.race_detector import ClockDevice
-from chunkflow.planner.cost import Machine
 
 MODES = ("eager", "threaded", "lazy")
 PAGES = 32 << 20

@@ -23,11 +23,11 @@ from devices import MODES, Place, at_work, checking, everywhere, machine, on_cpu
 
 import chunkflow as cf
 from chunkflow import errors
+from chunkflow.core.machine import Machine
 from chunkflow.devices import rates
 from chunkflow.devices.cpu import allocations as calls
 from chunkflow.devices.cpu.device import NumpyDevice
 from chunkflow.engine.trace import observing
-from chunkflow.planner.cost import Machine
 from chunkflow.stores.zarr.chunks import Chunks
 from chunkflow.testing import CountingSource, filled
 

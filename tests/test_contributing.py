@@ -10,9 +10,9 @@ import numpy as np
 from devices import Place, everywhere
 
 from chunkflow.api.operation import Request, operation
-from chunkflow.engine.prepare import Options
+from chunkflow.core.nest import nest
+from chunkflow.engine.options import Options
 from chunkflow.kernels.declare import Declared
-from chunkflow.kernels.map import nest
 
 TEXT = Path(__file__).resolve().parent.parent / "CONTRIBUTING.md"
 

@@ -9,7 +9,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chunkflow.core.grid import LEAST_ROW, pieces
+from chunkflow.core.pieces import LEAST_ROW, pieces
 from chunkflow.devices.cuda.memcpy import TO_DEVICE, TO_HOST, copied
 from chunkflow.testing import filled
 

@@ -26,8 +26,9 @@ from stores.zarrarrays import create, fresh, modest, ours, same, values
 from zarr.storage import MemoryStore
 
 import chunkflow as cf
-from chunkflow.core.encoded_chunks import ALIGNMENT, BYTES, FACTS, PLAIN, Packed
+from chunkflow.core.encoded_chunks import ALIGNMENT, BYTES, FACTS, PLAIN, ROWS, Packed
 from chunkflow.core.grid import Grid, Region, Shape, shape_of
+from chunkflow.core.machine import Decoding
 from chunkflow.core.nest import Operand
 from chunkflow.core.spec import ArraySpec
 from chunkflow.devices.cpu.device import NumpyPool
@@ -35,10 +36,9 @@ from chunkflow.devices.cuda import nvcomp
 from chunkflow.devices.protocol import Edge
 from chunkflow.devices.race_detector import ClockDevice
 from chunkflow.errors import RaceError, ReadError
-from chunkflow.planner.cost import Decoding
-from chunkflow.planner.decode_batch import ROWS, batch_of, room
+from chunkflow.planner.decode_batch import batch_of, room
 from chunkflow.stores import open_source
-from chunkflow.stores.codecs.registry import CHECKSUM
+from chunkflow.stores.codecs.crc32c import CHECKSUM
 from chunkflow.stores.zarr import shards as zarrshards
 from chunkflow.stores.zarr.array import ZarrSource
 from chunkflow.stores.zarr.chunks import touched

@@ -12,11 +12,12 @@ from decoders import DecodingDevice
 from devices import at_work
 
 from chunkflow import devices
+from chunkflow.core.machine import Machine
+from chunkflow.devices import registry
 from chunkflow.devices.cpu.device import NumpyDevice
 from chunkflow.devices.protocol import Device, Edge
 from chunkflow.devices.race_detector import ClockDevice
 from chunkflow.errors import ArgumentTypeError, DeviceError, RaceError
-from chunkflow.planner.cost import Machine
 from chunkflow.testing import DeviceContract
 
 STAGED = Machine(read=1e9, upload=1e9, compute=1e9, download=1e9, write=1e9, overhead=1e-5)
@@ -218,10 +219,10 @@ def test_lanes_are_as_many_as_asked_for() -> None:
 def _no_cupy(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "cupy", None)
     monkeypatch.delitem(sys.modules, "chunkflow.devices.cuda.device", raising=False)
-    monkeypatch.delenv(devices.VARIABLE, raising=False)
-    devices._cuda_present.cache_clear()
+    monkeypatch.delenv(registry.VARIABLE, raising=False)
+    registry._cuda_present.cache_clear()
     yield
-    devices._cuda_present.cache_clear()
+    registry._cuda_present.cache_clear()
 
 
 @pytest.mark.usefixtures("_no_cupy")
@@ -239,13 +240,13 @@ class TestResolveWithoutCupy:
             devices.resolve(spec)
 
     def test_the_environment_decides_where_nothing_is_said(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setenv(devices.VARIABLE, "cuda")
+        monkeypatch.setenv(registry.VARIABLE, "cuda")
         with pytest.raises(DeviceError, match="CuPy"):
             devices.resolve()
         assert devices.resolve("cpu").name == "cpu"
-        monkeypatch.setenv(devices.VARIABLE, "cpu")
+        monkeypatch.setenv(registry.VARIABLE, "cpu")
         assert devices.resolve().name == "cpu"
-        monkeypatch.setenv(devices.VARIABLE, "")
+        monkeypatch.setenv(registry.VARIABLE, "")
         assert devices.resolve().name == "cpu"
 
 

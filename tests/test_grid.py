@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chunkflow.core import grid
+from chunkflow.core import grid, pieces
 from chunkflow.core.grid import Grid, Shape
 
 shapes = st.lists(st.integers(1, 9), max_size=4).map(tuple)
@@ -56,7 +56,7 @@ def test_a_grid_covers_its_space_once(data: st.DataObject) -> None:
 def test_pieces_tile_a_block(cutting: tuple[Shape, Shape, int, Shape, Shape]) -> None:
     shape, order, limit, units, phase = cutting
     times = np.zeros(shape, int)
-    for piece in grid.pieces(shape, order, limit, units, phase):
+    for piece in pieces.pieces(shape, order, limit, units, phase):
         times[piece.region] += 1
         assert piece.shape == grid.permuted(grid.shape_of(piece.region), order)
         assert piece.size == math.prod(piece.shape) >= 1
@@ -66,7 +66,7 @@ def test_pieces_tile_a_block(cutting: tuple[Shape, Shape, int, Shape, Shape]) ->
 @given(cuttings())
 def test_pieces_cut_along_units_only(cutting: tuple[Shape, Shape, int, Shape, Shape]) -> None:
     shape, order, limit, units, phase = cutting
-    for piece in grid.pieces(shape, order, limit, units, phase):
+    for piece in pieces.pieces(shape, order, limit, units, phase):
         for side, unit, offset, n in zip(piece.region, units, phase, shape, strict=True):
             assert side.start == 0 or (side.start + offset) % unit == 0
             assert side.stop == n or (side.stop + offset) % unit == 0
@@ -77,7 +77,7 @@ def test_pieces_are_within_the_limit_or_a_single_unit(
     cutting: tuple[Shape, Shape, int, Shape, Shape],
 ) -> None:
     shape, order, limit, units, phase = cutting
-    for piece in grid.pieces(shape, order, limit, units, phase):
+    for piece in pieces.pieces(shape, order, limit, units, phase):
         # A block that starts within a unit cuts it into two parts of one piece at most.
         single = all(
             (side.stop + offset - 1) // unit - (side.start + offset) // unit <= 1
@@ -88,7 +88,7 @@ def test_pieces_are_within_the_limit_or_a_single_unit(
 
 @given(ordered(), st.integers(1, 200))
 def test_pieces_without_units_are_within_the_limit(shaped: tuple[Shape, Shape], limit: int) -> None:
-    assert all(piece.size <= limit for piece in grid.pieces(*shaped, limit))
+    assert all(piece.size <= limit for piece in pieces.pieces(*shaped, limit))
 
 
 @given(cuttings())
@@ -97,7 +97,7 @@ def test_offsets_are_places_in_memory(cutting: tuple[Shape, Shape, int, Shape, S
     memory = np.arange(math.prod(shape))
     block = memory.reshape(grid.permuted(shape, order)).transpose(np.argsort(order).astype(int))
     assert block.shape == shape
-    for piece in grid.pieces(shape, order, limit, units, phase):
+    for piece in pieces.pieces(shape, order, limit, units, phase):
         found = block[(*piece.region, ...)].transpose(order).ravel()
         one_run = (np.diff(found) == 1).all()
         assert (piece.offset is not None) == one_run
@@ -106,11 +106,11 @@ def test_offsets_are_places_in_memory(cutting: tuple[Shape, Shape, int, Shape, S
 
 
 def test_pieces_of_nothing_hold_nothing() -> None:
-    assert sum(piece.size for piece in grid.pieces((0, 3), (0, 1), 4)) == 0
+    assert sum(piece.size for piece in pieces.pieces((0, 3), (0, 1), 4)) == 0
 
 
 def test_a_scalar_is_one_piece() -> None:
-    [piece] = grid.pieces((), (), 1)
+    [piece] = pieces.pieces((), (), 1)
     assert (piece.region, piece.size, piece.offset) == ((), 1, 0)
 
 
@@ -152,7 +152,7 @@ def test_contiguous_as_numpy_says(shaped: tuple[Shape, Shape], data: st.DataObje
     box = tuple(data.draw(st.integers(1, n)) for n in shape)
     block = np.zeros(grid.permuted(shape, order)).transpose(np.argsort(order).astype(int))
     part = block[tuple(slice(n) for n in box)].transpose(order) if shape else block
-    assert grid.contiguous(box, shape, order) == part.flags.c_contiguous
+    assert pieces.contiguous(box, shape, order) == part.flags.c_contiguous
 
 
 @given(st.integers(0, 60), st.integers(1, 70), st.integers(1, 20))
@@ -213,7 +213,7 @@ def test_a_piece_is_where_its_offset_or_its_rows_say(data: st.DataObject) -> Non
     limit = data.draw(st.integers(1, 40))
     memory = np.arange(math.prod(shape))
     block = memory.reshape([shape[a] for a in order]).transpose(np.argsort(order))
-    for piece in grid.pieces(shape, order, limit):
+    for piece in pieces.pieces(shape, order, limit):
         expected = block[piece.region].transpose(order).ravel()
         if piece.offset is not None:
             assert piece.rows is None

@@ -26,7 +26,7 @@ from chunkflow.cluster import partition
 from chunkflow.devices.cpu.device import NumpyDevice
 from chunkflow.devices.rates import cpu
 from chunkflow.engine.observe.analysis import Run
-from chunkflow.engine.prepare import Options
+from chunkflow.engine.options import Options
 from chunkflow.errors import ArgumentError, ResultError
 from chunkflow.graph import evaluate
 from chunkflow.graph.evaluate import Evaluation

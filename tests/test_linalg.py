@@ -26,19 +26,21 @@ import chunkflow as cf
 from chunkflow import errors
 from chunkflow.api.linalg import product as linalg
 from chunkflow.core.grid import Grid, Turns
+from chunkflow.core.machine import Machine
 from chunkflow.core.memory import rounded
 from chunkflow.core.nest import Along, Output
+from chunkflow.core.product_nest import Contraction
 from chunkflow.core.spec import ArraySpec
 from chunkflow.devices import rates
 from chunkflow.devices.cpu.device import NumpyDevice
 from chunkflow.engine import trial
 from chunkflow.kernels.linalg import gemm, product
 from chunkflow.kernels.linalg import labels as notation
-from chunkflow.kernels.linalg.product import Contraction, Labels, contraction
+from chunkflow.kernels.linalg.product import Labels, contraction
 from chunkflow.planner import matmul_schedule, matmul_search
 from chunkflow.planner import search as planner
 from chunkflow.planner.candidate import Problem
-from chunkflow.planner.cost import PANEL, Machine
+from chunkflow.planner.cost import PANEL
 from chunkflow.planner.plan import Plan
 from chunkflow.planner.search import make_plan
 from chunkflow.testing import CountingSource

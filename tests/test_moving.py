@@ -26,8 +26,8 @@ from hypothesis import strategies as st
 from positions import at_positions
 
 import chunkflow as cf
-from chunkflow.core import grid
-from chunkflow.core.grid import pieces, placed
+from chunkflow.core import pieces as _pieces
+from chunkflow.core.pieces import pieces, placed
 from chunkflow.core.spec import Run
 from chunkflow.devices import job_queue
 from chunkflow.devices import mover as moving
@@ -878,8 +878,8 @@ def test_copies_of_a_piece_fill_its_place(data: st.DataObject) -> None:
     region = data.draw(regions(shape))
     piece = placed(pieces(tuple(s.stop - s.start for s in region), order, 1 << 20), _first(region), shape, order)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(grid, "LEAST_ROW", data.draw(st.sampled_from([1, 1 << 10])))
-        patch.setattr(grid, "MOST_GROUPS", data.draw(st.sampled_from([1, 16])))
+        patch.setattr(_pieces, "LEAST_ROW", data.draw(st.sampled_from([1, 1 << 10])))
+        patch.setattr(_pieces, "MOST_GROUPS", data.draw(st.sampled_from([1, 16])))
         tables = moving.tabled.__wrapped__(piece, piece, 1, landing=data.draw(st.booleans()))
     block = np.zeros(np.prod(shape), "u1")
     whole = block.reshape([shape[a] for a in order]).transpose(np.argsort(order))

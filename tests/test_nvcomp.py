@@ -19,11 +19,11 @@ from decoders import Decodes
 from devices import machine, same
 
 import chunkflow as cf
+from chunkflow.core.encoded_chunks import ROWS
 from chunkflow.devices.cpu.device import NumpyDevice
 from chunkflow.devices.cuda import nvcomp
 from chunkflow.devices.protocol import Decoder
 from chunkflow.errors import DeviceError
-from chunkflow.planner.decode_batch import ROWS
 from chunkflow.system import native
 
 STREAM = 77

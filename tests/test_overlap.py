@@ -18,8 +18,9 @@ from hypothesis import strategies as st
 from scipy import ndimage
 
 import chunkflow as cf
+from chunkflow.devices.common import Done
 from chunkflow.devices.cpu.device import NumpyDevice, NumpyPool
-from chunkflow.devices.protocol import Done, Edge
+from chunkflow.devices.protocol import Edge
 from chunkflow.engine.transfer import Loaded
 from chunkflow.errors import ArgumentError, ArgumentTypeError, BudgetError, RaceError, ResultError
 from chunkflow.stores.memory import ArraySink

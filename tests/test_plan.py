@@ -17,18 +17,19 @@ from hypothesis import strategies as st
 
 import chunkflow as cf
 from chunkflow import stores
-from chunkflow.core.grid import Grid, Piece, Region, Shape, placed, shape_of
+from chunkflow.core.grid import Grid, Region, Shape, shape_of
 from chunkflow.core.halo import Boundary
+from chunkflow.core.machine import Machine
 from chunkflow.core.memory import Projection, Ring, rounded, temporaries
-from chunkflow.core.nest import Along, Blockwise, Operand, Output
+from chunkflow.core.nest import Along, Blockwise, Operand, Output, nest
+from chunkflow.core.pieces import Piece, placed
 from chunkflow.core.spec import ArraySpec
 from chunkflow.core.units import format_bytes, parse_bytes
 from chunkflow.devices.cpu.device import NumpyDevice
 from chunkflow.devices.mover import tabled
 from chunkflow.errors import ArgumentError, ArgumentTypeError, BudgetError
-from chunkflow.kernels.map import nest
 from chunkflow.planner import candidate
-from chunkflow.planner.cost import Machine, Traffic, estimate
+from chunkflow.planner.cost import Traffic, estimate
 from chunkflow.planner.plan import Plan
 from chunkflow.planner.search import NEAR_TIE, make_plan
 from chunkflow.planner.step import Step

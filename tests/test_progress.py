@@ -10,7 +10,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from chunkflow.engine.observe.progress import ProgressLike, make
+from chunkflow.engine.observe.progress import make
+from chunkflow.engine.options import ProgressLike
 from chunkflow.engine.trace import Trace
 from chunkflow.errors import ArgumentTypeError
 

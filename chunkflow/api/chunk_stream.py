@@ -9,9 +9,12 @@ from contextlib import ExitStack
 from types import TracebackType
 from typing import Any
 
+from chunkflow.core.chunking import Chunks
 from chunkflow.core.grid import Region, Shape
 from chunkflow.engine import pipeline
-from chunkflow.engine.prepare import Options, prepared
+from chunkflow.engine.observe.progress import watching
+from chunkflow.engine.options import BudgetLike, Options, ProgressLike
+from chunkflow.engine.prepare import prepared
 from chunkflow.engine.trace import Trace
 from chunkflow.errors import StaleChunkError
 from chunkflow.kernels.declare import declare_blocks
@@ -130,3 +133,46 @@ class ChunkStream:
     def __del__(self) -> None:
         if hasattr(self, "plan"):
             self.close()
+
+
+def chunks(
+    array: Any,
+    *,
+    budget: BudgetLike = None,
+    chunks: Chunks = None,
+    device: Any = None,
+    progress: ProgressLike = False,
+) -> ChunkStream:
+    """Iterate over an array's blocks on the device, prefetched, for a loop of one's own.
+
+    Parameters
+    ----------
+    array : array_like, str or path
+        A source, as for `map`.
+    budget, device, progress
+        As for `map`. The budget covers the blocks that are on the device; what the loop's body allocates is
+        its own affair.
+    chunks : int or tuple, optional
+        Shape of the blocks: for each axis a length, -1 or None for the whole axis, or "auto".
+
+    Returns
+    -------
+    ChunkStream
+        Yields `Chunk` objects in the array's order. Leaving the loop early releases everything once the
+        iterator is closed or no longer referenced; use it as a context manager to be exact.
+
+    Raises
+    ------
+    BudgetError, ArgumentError, ArgumentTypeError, SourceNotFoundError
+        Before the first read.
+    ReadError
+        A block could not be read.
+
+    Examples
+    --------
+    >>> import numpy as np, chunkflow as cf
+    >>> x = np.arange(1000.0).reshape(10, 100)
+    >>> float(sum(chunk.data.sum() for chunk in cf.chunks(x, chunks=(4, -1), device="cpu")))
+    499500.0
+    """
+    return ChunkStream(array, Options(budget=budget, chunks=chunks, device=device), watching(progress))

@@ -13,10 +13,10 @@ from typing import Any
 
 import numpy as np
 
+from chunkflow.core.axes import normalize_axes
 from chunkflow.errors import ArgumentError, ArgumentTypeError
 from chunkflow.graph.nodes import Lazy
 from chunkflow.kernels.declare import Declared
-from chunkflow.kernels.map import normalize_axes
 from chunkflow.stores import is_labelled
 from chunkflow.stores.foreign.xarray import held, stored
 

@@ -5,12 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from chunkflow.api.chunk_stream import ChunkStream
-from chunkflow.api.operation import Request, check_passed, operation, watching
+from chunkflow.api.operation import Request, check_passed, operation
 from chunkflow.core.chunking import Chunks
-from chunkflow.engine.budget import BudgetLike
-from chunkflow.engine.observe import progress as _progress
-from chunkflow.engine.prepare import Options
+from chunkflow.engine.options import BudgetLike, Options, ProgressLike
 from chunkflow.kernels.declare import declare_blockwise, declare_map
 
 
@@ -26,7 +23,7 @@ def map(
     new_axis: int | Sequence[int] | None = None,
     workspace: float | None = None,
     device: Any = None,
-    progress: _progress.ProgressLike = False,
+    progress: ProgressLike = False,
     overwrite: bool = False,
     **kwargs: Any,
 ) -> Any:
@@ -124,7 +121,7 @@ def blockwise(
     out: Any = None,
     budget: BudgetLike = None,
     device: Any = None,
-    progress: _progress.ProgressLike = False,
+    progress: ProgressLike = False,
     overwrite: bool = False,
     workspace: float | None = None,
     **kwargs: Any,
@@ -192,46 +189,3 @@ def blockwise(
     options = Options(out, budget, dtype, None, workspace, device, overwrite)
     declare, arrays = declare_blockwise(fn, kwargs, out_ind, array_index_pairs, combine, new_axes)
     return Request(declare, arrays, options, progress, fn=fn, loose=True)
-
-
-def chunks(
-    array: Any,
-    *,
-    budget: BudgetLike = None,
-    chunks: Chunks = None,
-    device: Any = None,
-    progress: _progress.ProgressLike = False,
-) -> ChunkStream:
-    """Iterate over an array's blocks on the device, prefetched, for a loop of one's own.
-
-    Parameters
-    ----------
-    array : array_like, str or path
-        A source, as for `map`.
-    budget, device, progress
-        As for `map`. The budget covers the blocks that are on the device; what the loop's body allocates is
-        its own affair.
-    chunks : int or tuple, optional
-        Shape of the blocks: for each axis a length, -1 or None for the whole axis, or "auto".
-
-    Returns
-    -------
-    ChunkStream
-        Yields `Chunk` objects in the array's order. Leaving the loop early releases everything once the
-        iterator is closed or no longer referenced; use it as a context manager to be exact.
-
-    Raises
-    ------
-    BudgetError, ArgumentError, ArgumentTypeError, SourceNotFoundError
-        Before the first read.
-    ReadError
-        A block could not be read.
-
-    Examples
-    --------
-    >>> import numpy as np, chunkflow as cf
-    >>> x = np.arange(1000.0).reshape(10, 100)
-    >>> float(sum(chunk.data.sum() for chunk in cf.chunks(x, chunks=(4, -1), device="cpu")))
-    499500.0
-    """
-    return ChunkStream(array, Options(budget=budget, chunks=chunks, device=device), watching(progress))

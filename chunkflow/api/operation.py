@@ -15,9 +15,9 @@ from typing import Any, ParamSpec, overload
 
 from chunkflow.api.labels import Labels, labels_of
 from chunkflow.core.spec import ArraySpec
-from chunkflow.engine import trace
-from chunkflow.engine.observe import progress as _progress
-from chunkflow.engine.prepare import Options, prepared
+from chunkflow.engine.observe.progress import watching
+from chunkflow.engine.options import Options
+from chunkflow.engine.prepare import prepared
 from chunkflow.engine.run import launched
 from chunkflow.engine.trace import Trace
 from chunkflow.errors import ArgumentTypeError, UnsupportedError
@@ -28,7 +28,6 @@ from chunkflow.graph.nodes import (
     Lazy,
     Node,
     Op,
-    Request,
     check_lazily,
     first_lazy,
     has_lazy,
@@ -37,6 +36,7 @@ from chunkflow.graph.nodes import (
     key_of,
     node_of,
 )
+from chunkflow.graph.request import Request
 from chunkflow.system import interrupts
 
 __all__ = [
@@ -303,9 +303,3 @@ def plan_of(fn: Callable[..., Any], arrays: Sequence[Any], options: Mapping[str,
     request: Request = ask(*arrays, **options)
     with interrupts.deferred(), prepared(request.declare, request.arrays, request.options) as run:
         return run.plan
-
-
-def watching(progress: _progress.ProgressLike) -> Trace:
-    """Those who watch a run: the context's observers and the progress bar."""
-    shown = _progress.make(progress)
-    return Trace([*trace.active(), *([shown] if shown is not None else [])])

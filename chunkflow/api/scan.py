@@ -21,16 +21,14 @@ from typing import Any
 import numpy as np
 
 from chunkflow.api.operation import Request, operation
-from chunkflow.core.chunking import Chunks
+from chunkflow.core.axes import normalize_axes
+from chunkflow.core.chunking import Chunks, block_sides
 from chunkflow.core.grid import Shape
-from chunkflow.core.nest import Blockwise
+from chunkflow.core.nest import Blockwise, nest
 from chunkflow.core.spec import ArraySpec
-from chunkflow.engine.budget import BudgetLike
-from chunkflow.engine.observe.progress import ProgressLike
-from chunkflow.engine.prepare import Options
+from chunkflow.engine.options import BudgetLike, Options, ProgressLike
 from chunkflow.errors import ArgumentError, ArgumentTypeError
-from chunkflow.kernels.declare import Declare, Declared, block_sides
-from chunkflow.kernels.map import nest, normalize_axes
+from chunkflow.kernels.declare import Declare, Declared
 from chunkflow.kernels.scan import Difference, Run, Scan, running_extreme, running_product, running_sum, wide
 
 COPIES = 2.0

@@ -22,13 +22,13 @@ import numpy as np
 
 from chunkflow.api import mapping
 from chunkflow.api.reductions import sums
+from chunkflow.core.machine import Machine
 from chunkflow.core.units import format_bytes
 from chunkflow.devices.protocol import Device
 from chunkflow.engine.budget import Budget
 from chunkflow.engine.observe.analysis import Analysis, analyzed
 from chunkflow.engine.observe.profile import Profile, Report
 from chunkflow.errors import ArgumentError
-from chunkflow.planner.cost import Machine
 from chunkflow.stores.caches.page_cache import absent, drop
 from chunkflow.stores.zarr.scratch import scratch_array
 from chunkflow.system.host import cores

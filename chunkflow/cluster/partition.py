@@ -19,6 +19,7 @@ from chunkflow.core import grid
 from chunkflow.core.grid import Region, Shape
 from chunkflow.core.halo import parts
 from chunkflow.core.nest import Operand
+from chunkflow.core.product_nest import Contraction
 from chunkflow.core.spec import ArraySpec
 from chunkflow.core.units import format_bytes, parse_bytes
 from chunkflow.errors import UnsupportedError
@@ -27,7 +28,6 @@ from chunkflow.graph.nodes import Item, Later, Node, Op, interned
 from chunkflow.graph.sources import View
 from chunkflow.kernels.declare import Declared
 from chunkflow.kernels.fusion.program import Fused
-from chunkflow.kernels.linalg.product import Contraction
 from chunkflow.stores import spec_of
 
 PARTITION = "4GB"

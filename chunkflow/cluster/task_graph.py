@@ -28,7 +28,7 @@ from chunkflow.cluster.tasks import Opened, Program, assemble, combine, finish, 
 from chunkflow.core.grid import Shape
 from chunkflow.core.units import format_bytes, parse_bytes
 from chunkflow.engine.budget import Budget
-from chunkflow.engine.prepare import Options
+from chunkflow.engine.options import Options
 from chunkflow.errors import UnsupportedError
 from chunkflow.graph.nodes import Node, Op
 from chunkflow.graph.sources import View

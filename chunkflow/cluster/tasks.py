@@ -15,7 +15,6 @@ from typing import Any
 
 import numpy as np
 
-from chunkflow.api.operation import watching
 from chunkflow.cluster.partition import Partitioning, filled, read_by
 from chunkflow.core import grid
 from chunkflow.core.grid import Region, Shape, describe
@@ -24,13 +23,15 @@ from chunkflow.core.spec import ArraySpec
 from chunkflow.devices import resolve, within
 from chunkflow.devices.protocol import Device
 from chunkflow.engine.budget import Budget
-from chunkflow.engine.prepare import Options, prepared
+from chunkflow.engine.observe.progress import watching
+from chunkflow.engine.options import Options
+from chunkflow.engine.prepare import prepared
 from chunkflow.engine.run import launched
 from chunkflow.errors import BudgetError
 from chunkflow.graph.fusion import joined
 from chunkflow.kernels.declare import Declared
 from chunkflow.kernels.subnest import on_host, part_of
-from chunkflow.planner.candidate import nest_order
+from chunkflow.planner.loop_order import nest_order
 from chunkflow.planner.search import RUN, make_plan
 from chunkflow.stores import open_target
 from chunkflow.stores.views.shared import Held, Mapped, Share

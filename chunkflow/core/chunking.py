@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from chunkflow.core import chunking
 from chunkflow.core.grid import Shape
 from chunkflow.core.nest import Along
 from chunkflow.errors import ArgumentError, ArgumentTypeError
@@ -94,3 +95,20 @@ def wish(entries: Sequence[Length], shape: Shape) -> Shape | None:
         return None
     sides = [max(n, 1) for n in shape]
     return tuple(n if isinstance(e, str) else min(e, n) for e, n in zip(entries, sides, strict=True))
+
+
+def block_sides(chunks: Chunks, extents: Shape) -> tuple[int | None, ...] | None:
+    """Sides of the blocks of an array, as `chunks` fixes them as for `map`; None where the planner chooses.
+
+    >>> block_sides((4, -1, "auto"), (10, 20, 30))
+    (4, 20, None)
+    """
+    if chunks is None:
+        return None
+    if isinstance(chunks, Sequence) and not isinstance(chunks, str) and len(chunks) != len(extents):
+        raise ArgumentError(f"chunks={chunks!r} has {len(chunks)} entries and the array has {len(extents)} dimensions")
+    chunking.check_sums(chunks, extents)
+    lengths = chunking.lengths(chunks, len(extents))
+    return tuple(
+        None if n == "auto" else max(1, side) if n == "whole" else n for n, side in zip(lengths, extents, strict=True)
+    )

@@ -113,3 +113,7 @@ class Packed:
         """For the compiled loops: of the chunks, and of the function that fetches some."""
         chunks, fetch = self._c.address(self._chunks)
         return chunks, fetch
+
+
+ROWS, FILLED = 7, 3
+"""Rows of a batch's table, of which the device fills the last: numbers of 8 bytes, one for each item."""

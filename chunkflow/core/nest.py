@@ -13,8 +13,12 @@ from fractions import Fraction
 from functools import cached_property
 from typing import Self
 
+import numpy as np
+
+from chunkflow.core.axes import as_axes, normalize_axes
 from chunkflow.core.grid import Region, Shape, shift
 from chunkflow.core.halo import Boundary, reach
+from chunkflow.errors import ArgumentError
 
 
 @dataclass(frozen=True)
@@ -279,3 +283,54 @@ class Blockwise:
             if counts[axis] > 1 and axis in operand.axes:
                 total = product
         return total
+
+
+def nest(shapes: Sequence[Shape], drop: int | Sequence[int] | None = None) -> Blockwise:
+    """Loop nest of arrays that broadcast together, without its outputs; dropped axes are not cut.
+
+    Raises
+    ------
+    ArgumentError
+        The shapes do not broadcast.
+    """
+    try:
+        extents = np.broadcast_shapes(*shapes)
+    except ValueError:
+        listed = ", ".join(map(str, shapes))
+        raise ArgumentError(
+            f"arrays of shapes {listed} do not broadcast: aligned from the right, extents must be equal or 1"
+        ) from None
+    operands = []
+    for shape in shapes:
+        first = len(extents) - len(shape)
+        operands.append(
+            Operand(tuple(None if n == 1 and extents[first + i] != 1 else first + i for i, n in enumerate(shape)))
+        )
+    whole = normalize_axes(drop, len(extents), "drop_axis")
+    return Blockwise(tuple(extents), tuple(operands), (), frozenset(whole))
+
+
+def output_axes(
+    ndim: int, drop: int | Sequence[int] | None = None, new: int | Sequence[int] | None = None
+) -> tuple[int | None, ...]:
+    """For each dimension of a result the axis of the nest that it follows, None for a new one.
+
+    >>> output_axes(2, drop=0, new=0)
+    (None, 1)
+    """
+    dropped = normalize_axes(drop, ndim, "drop_axis")
+    kept: list[int | None] = [a for a in range(ndim) if a not in dropped]
+    for axis in normalize_axes(new, len(kept) + len(as_axes(new, "new_axis")), "new_axis"):
+        kept.insert(axis, None)
+    return tuple(kept)
+
+
+def outputs_like(axes: Sequence[int | None], lengths: Sequence[Along | int | None]) -> Output:
+    """Output that follows `axes`; `lengths` gives what differs: a new one's length, a resized one's ratio."""
+    dims: list[Along | int] = []
+    for axis, length in zip(axes, lengths, strict=True):
+        if length is not None:
+            dims.append(length)
+        else:
+            dims.append(1 if axis is None else Along(axis))
+    return Output(tuple(dims))

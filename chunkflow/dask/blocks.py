@@ -14,7 +14,7 @@ import numpy as np
 from dask.array.core import _concatenate2
 from dask.utils import getargspec
 
-from chunkflow.api import mapping
+from chunkflow.api import chunk_stream, mapping
 from chunkflow.api.stencil import overlap
 from chunkflow.cluster.tasks import device_of, shared
 from chunkflow.engine.budget import Budget
@@ -76,7 +76,7 @@ class StreamedReduction(Streamed):
         axis, combine, concatenate = kwargs["axis"], self.options["combine"], self.options["concatenate"]
         sides = tuple("auto" if a in axis else -1 for a in range(np.ndim(blocks[0])))
         found = None
-        with mapping.chunks(blocks[0], chunks=sides, budget=budget, device=device_of(self.device)) as stream:
+        with chunk_stream.chunks(blocks[0], chunks=sides, budget=budget, device=device_of(self.device)) as stream:
             for chunk in stream:
                 one = on_host(self.fn(chunk.data, **kwargs))
                 if found is None:

@@ -17,8 +17,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from chunkflow.core.machine import Machine
 from chunkflow.errors import ArgumentError
-from chunkflow.planner.cost import Machine
 from chunkflow.system.host import cores, processor
 
 VARIABLE = "CHUNKFLOW_RATES"

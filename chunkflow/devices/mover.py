@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from chunkflow.core.encoded_chunks import Packed
-from chunkflow.core.grid import Piece
+from chunkflow.core.pieces import Piece
 from chunkflow.core.spec import Files, Run
 from chunkflow.errors import DeviceError
 from chunkflow.system.native import staging

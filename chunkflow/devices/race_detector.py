@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
-from chunkflow.core.grid import Piece
+from chunkflow.core.pieces import Piece
 from chunkflow.devices.protocol import Block, Device, Edge, Event, HostSlot, Lane, Latch, PartOf, Pending
 from chunkflow.errors import RaceError
 

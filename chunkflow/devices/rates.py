@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from chunkflow.core.machine import Machine
 from chunkflow.core.units import parse_bytes
-from chunkflow.planner.cost import Machine
 from chunkflow.system.host import cores
 from chunkflow.system.native import staging
 

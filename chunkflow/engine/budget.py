@@ -10,7 +10,8 @@ from types import TracebackType
 from typing import Any
 
 from chunkflow.core.units import format_bytes, parse_bytes
-from chunkflow.devices.protocol import WORKER, Device, Pool
+from chunkflow.devices.common import WORKER
+from chunkflow.devices.protocol import Device, Pool
 from chunkflow.errors import ArgumentError, ArgumentTypeError, BudgetError
 
 DEFAULT = "80%"
@@ -173,9 +174,6 @@ class Budget:
     def __repr__(self) -> str:
         return f"Budget({self._spec!r})"
 
-
-BudgetLike = Budget | str | int | float | None
-"""What operations take as ``budget=``."""
 
 _current: ContextVar[Budget | None] = ContextVar("chunkflow_budget", default=None)
 

@@ -15,15 +15,18 @@ from contextlib import nullcontext
 from functools import partial
 from typing import Any
 
-from chunkflow.core.grid import Piece, Region, shape_of, shift
+from chunkflow.core.grid import Region, shape_of, shift
 from chunkflow.core.nest import Operand
+from chunkflow.core.pieces import Piece
 from chunkflow.core.spec import ArraySpec
 from chunkflow.devices.protocol import Block, Device, Edge, Lane, Pool
+from chunkflow.engine.buffers import Slot, make_slots
 from chunkflow.engine.trace import Trace
-from chunkflow.engine.transfer import Loaded, Result, Slot, make_slots
+from chunkflow.engine.transfer import Loaded, Result
 from chunkflow.planner.plan import Plan
 from chunkflow.planner.step import Step
-from chunkflow.stores.protocol import Kept, Sink, Source, keeping
+from chunkflow.stores.caches.fetch_buffer import Kept, keeping
+from chunkflow.stores.protocol import Sink, Source
 
 
 class _Coders:

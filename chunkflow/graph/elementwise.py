@@ -9,10 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from chunkflow.engine.prepare import Options
+from chunkflow.engine.options import Options
 from chunkflow.errors import UnsupportedError
 from chunkflow.graph.evaluate import learn
-from chunkflow.graph.nodes import Item, Lazy, Op, Request, first_lazy, interned, is_scalar, key_of
+from chunkflow.graph.nodes import Item, Lazy, Op, first_lazy, interned, is_scalar, key_of
+from chunkflow.graph.request import Request
 from chunkflow.kernels.declare import declare_map
 
 

@@ -26,7 +26,9 @@ from chunkflow.core.grid import Grid
 from chunkflow.core.spec import ArraySpec
 from chunkflow.core.units import parse_bytes
 from chunkflow.engine.budget import borrow
-from chunkflow.engine.prepare import Options, check_overlap, prepared
+from chunkflow.engine.options import Options
+from chunkflow.engine.outputs import check_overlap
+from chunkflow.engine.prepare import prepared
 from chunkflow.engine.run import launched
 from chunkflow.engine.trace import Trace
 from chunkflow.errors import ArgumentError, BudgetError

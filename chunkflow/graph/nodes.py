@@ -8,7 +8,6 @@ from __future__ import annotations
 import uuid
 import weakref
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from types import BuiltinFunctionType, FunctionType
 from typing import Any
@@ -17,41 +16,15 @@ import numpy as np
 
 from chunkflow.core.grid import Shape
 from chunkflow.core.nest import Blockwise
+from chunkflow.core.product_nest import Contraction
 from chunkflow.core.spec import ArraySpec
-from chunkflow.engine.observe.progress import ProgressLike
-from chunkflow.engine.prepare import Options
+from chunkflow.engine.options import Options, ProgressLike
 from chunkflow.errors import ArgumentError, ArgumentTypeError
+from chunkflow.graph.request import Request
 from chunkflow.graph.sources import View, current, identity, lasting
-from chunkflow.kernels.declare import Declare, Declared
-from chunkflow.kernels.linalg.product import Contraction
+from chunkflow.kernels.declare import Declared
 from chunkflow.kernels.map import SLOT
 from chunkflow.stores import Source, open_source, spec_of
-
-
-@dataclass(frozen=True)
-class Request:
-    """What is to be run: an operation's declaration, its arrays, and how.
-
-    `finish` makes of the results what the caller gets. `is_view` says that they are the one array's own elements.
-    `fn` is the user's own function, of which nobody knows what it gives, and `loose` says that the declaration asks for
-    shapes alone. `keeps` says that a result's axis that follows one of the array's has its places, so that its name and
-    coordinates hold.
-    """
-
-    declare: Declare
-    arrays: Sequence[Any]
-    options: Options
-    progress: ProgressLike = False
-    finish: Callable[[Any], Any] | None = None
-    is_view: bool = False
-    fn: Callable[..., Any] | None = None
-    loose: bool = False
-    keeps: bool = False
-
-    @property
-    def is_known(self) -> bool:
-        """Whether it is one of NumPy's operations or ours, which any elements will do for."""
-        return self.fn is None or isinstance(self.fn, np.ufunc) or _root(self.fn) in ("numpy", "chunkflow")
 
 
 class Node:
@@ -328,11 +301,6 @@ def _frozen(value: Any) -> Hashable:
 def is_scalar(value: Any) -> bool:
     """Whether an argument is passed on as it is."""
     return value is None or isinstance(value, bool | int | float | complex | np.generic)
-
-
-def _root(fn: Any) -> str:
-    """The package that a function is from."""
-    return str(getattr(fn, "__module__", "")).partition(".")[0]
 
 
 def has_lazy(value: Any) -> bool:

@@ -13,8 +13,8 @@ import numpy as np
 from chunkflow.errors import ArgumentError, ChunkflowError
 from chunkflow.graph.nodes import Leaf, Node, Op
 from chunkflow.stores import Target, open_source, open_target
+from chunkflow.stores.footprint import Footprint
 from chunkflow.stores.paths import refuse_nested
-from chunkflow.stores.protocol import Footprint
 
 
 @dataclass(frozen=True)

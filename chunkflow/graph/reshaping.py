@@ -10,15 +10,16 @@ from typing import Any
 
 import numpy as np
 
+from chunkflow.core.axes import as_axes
 from chunkflow.core.grid import Shape
 from chunkflow.core.spec import ArraySpec
-from chunkflow.engine.prepare import Options
+from chunkflow.engine.options import Options
 from chunkflow.errors import ArgumentError
 from chunkflow.graph.evaluate import learn
-from chunkflow.graph.nodes import Lazy, Leaf, Node, Op, Request, Seen, interned
+from chunkflow.graph.nodes import Lazy, Leaf, Node, Op, Seen, interned
+from chunkflow.graph.request import Request
 from chunkflow.graph.sources import Unchanged
 from chunkflow.kernels.declare import declare_map
-from chunkflow.kernels.map import as_axes
 
 
 def reshaped(node: Node, shape: Any) -> Node:

@@ -15,10 +15,11 @@ import numpy as np
 
 from chunkflow.core.grid import Shape
 from chunkflow.core.spec import ArraySpec
-from chunkflow.engine.prepare import Options
+from chunkflow.engine.options import Options
 from chunkflow.errors import UnsupportedError
 from chunkflow.graph.evaluate import learn
-from chunkflow.graph.nodes import Item, Lazy, Node, Op, Request, Seen, interned, key_of
+from chunkflow.graph.nodes import Item, Lazy, Node, Op, Seen, interned, key_of
+from chunkflow.graph.request import Request
 from chunkflow.kernels.declare import Stretched, declare_broadcast, declare_squeezed, declare_widened
 from chunkflow.stores import Source, open_source, spec_of
 from chunkflow.stores.views.sliced import Cut, SlicedSource, sliced_spec

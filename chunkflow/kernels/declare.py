@@ -8,14 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from chunkflow.core import chunking
-from chunkflow.core.chunking import Chunks
 from chunkflow.core.grid import Grid, Region, Shape, shape_of
-from chunkflow.core.nest import Blockwise, Operand
+from chunkflow.core.nest import Blockwise, Operand, nest, output_axes
 from chunkflow.core.spec import ArraySpec
 from chunkflow.errors import ArgumentError, ArgumentTypeError
 from chunkflow.kernels.index_notation import Contraction, Index, Widened, as_index, spanned
-from chunkflow.kernels.map import SLOT, nest, output_axes
+from chunkflow.kernels.map import SLOT
 from chunkflow.kernels.map import Kernel as MapKernel
 from chunkflow.kernels.protocol import Kernel
 from chunkflow.planner.plan import Plan
@@ -225,20 +223,3 @@ def declare_blocks(specs: Sequence[ArraySpec], args: tuple[Any, ...]) -> Declare
     """Declare that the blocks of one array are wanted, and nothing else."""
     op = nest([s.shape for s in specs])
     return Declared(op, None, output_axes(len(op.extents)))
-
-
-def block_sides(chunks: Chunks, extents: Shape) -> tuple[int | None, ...] | None:
-    """Sides of the blocks of an array, as `chunks` fixes them as for `map`; None where the planner chooses.
-
-    >>> block_sides((4, -1, "auto"), (10, 20, 30))
-    (4, 20, None)
-    """
-    if chunks is None:
-        return None
-    if isinstance(chunks, Sequence) and not isinstance(chunks, str) and len(chunks) != len(extents):
-        raise ArgumentError(f"chunks={chunks!r} has {len(chunks)} entries and the array has {len(extents)} dimensions")
-    chunking.check_sums(chunks, extents)
-    lengths = chunking.lengths(chunks, len(extents))
-    return tuple(
-        None if n == "auto" else max(1, side) if n == "whole" else n for n, side in zip(lengths, extents, strict=True)
-    )

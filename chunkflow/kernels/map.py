@@ -3,82 +3,14 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
 from chunkflow.core.grid import Grid, Region, Shape, shape_of
-from chunkflow.core.nest import Along, Blockwise, Operand, Output
-from chunkflow.errors import ArgumentError, ArgumentTypeError
-
-
-def normalize_axes(axes: int | Sequence[int] | None, ndim: int, name: str) -> tuple[int, ...]:
-    """Sorted non-negative axes, each named once.
-
-    >>> normalize_axes((-1, 0), 3, "drop_axis")
-    (0, 2)
-    """
-    found = []
-    for axis in as_axes(axes, name):
-        if not -ndim <= axis < ndim:
-            raise ArgumentError(f"{name}={axis} is out of bounds for {ndim} dimensions")
-        found.append(axis % ndim)
-    if len(set(found)) != len(found):
-        raise ArgumentError(f"{name}={axes!r} names an axis twice")
-    return tuple(sorted(found))
-
-
-def as_axes(axes: int | Sequence[int] | None, name: str) -> list[int]:
-    """Axes as a list, whatever way they were written."""
-    if axes is None:
-        return []
-    listed = list(axes) if isinstance(axes, Iterable) and not isinstance(axes, str) else [axes]
-    for axis in listed:
-        if isinstance(axis, bool) or not isinstance(axis, int | np.integer):
-            raise ArgumentTypeError(f"{name} must be an int or ints, not {axes!r}")
-    return [int(axis) for axis in listed]
-
-
-def nest(shapes: Sequence[Shape], drop: int | Sequence[int] | None = None) -> Blockwise:
-    """Loop nest of arrays that broadcast together, without its outputs; dropped axes are not cut.
-
-    Raises
-    ------
-    ArgumentError
-        The shapes do not broadcast.
-    """
-    try:
-        extents = np.broadcast_shapes(*shapes)
-    except ValueError:
-        listed = ", ".join(map(str, shapes))
-        raise ArgumentError(
-            f"arrays of shapes {listed} do not broadcast: aligned from the right, extents must be equal or 1"
-        ) from None
-    operands = []
-    for shape in shapes:
-        first = len(extents) - len(shape)
-        operands.append(
-            Operand(tuple(None if n == 1 and extents[first + i] != 1 else first + i for i, n in enumerate(shape)))
-        )
-    whole = normalize_axes(drop, len(extents), "drop_axis")
-    return Blockwise(tuple(extents), tuple(operands), (), frozenset(whole))
-
-
-def output_axes(
-    ndim: int, drop: int | Sequence[int] | None = None, new: int | Sequence[int] | None = None
-) -> tuple[int | None, ...]:
-    """For each dimension of a result the axis of the nest that it follows, None for a new one.
-
-    >>> output_axes(2, drop=0, new=0)
-    (None, 1)
-    """
-    dropped = normalize_axes(drop, ndim, "drop_axis")
-    kept: list[int | None] = [a for a in range(ndim) if a not in dropped]
-    for axis in normalize_axes(new, len(kept) + len(as_axes(new, "new_axis")), "new_axis"):
-        kept.insert(axis, None)
-    return tuple(kept)
+from chunkflow.core.nest import Blockwise, outputs_like
 
 
 @dataclass(frozen=True)
@@ -175,14 +107,3 @@ def _named(fn: Callable[..., Any], names: tuple[str, ...]) -> frozenset[str]:
     except (TypeError, ValueError):  # ufuncs and some built-ins have no signature
         return frozenset()
     return frozenset(n for n in names if n in parameters)
-
-
-def outputs_like(axes: Sequence[int | None], lengths: Sequence[Along | int | None]) -> Output:
-    """Output that follows `axes`; `lengths` gives what differs: a new one's length, a resized one's ratio."""
-    dims: list[Along | int] = []
-    for axis, length in zip(axes, lengths, strict=True):
-        if length is not None:
-            dims.append(length)
-        else:
-            dims.append(1 if axis is None else Along(axis))
-    return Output(tuple(dims))

@@ -7,18 +7,16 @@ from collections.abc import Collection
 from dataclasses import dataclass
 
 from chunkflow.core import grid as _grid
-from chunkflow.core.encoded_chunks import ALIGNMENT, FACTS
+from chunkflow.core.encoded_chunks import ALIGNMENT, FACTS, ROWS
 from chunkflow.core.grid import Shape
+from chunkflow.core.machine import Decoding, Machine
 from chunkflow.core.memory import rounded
 from chunkflow.core.nest import Operand
 from chunkflow.core.spec import ArraySpec
-from chunkflow.planner.cost import Decoding, Machine
 
 TURNS = 2
 """Buffers for a block's encoded chunks: one is filled while the other is decoded, even where blocks have one slot."""
 
-ROWS, FILLED = 7, 3
-"""Rows of a batch's table, of which the device fills the last: numbers of 8 bytes, one for each item."""
 
 PIECES = 2
 """Usual pieces in one that has several chunks, which are read by a single call."""

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 
 from chunkflow.core import grid as _grid
 from chunkflow.core.grid import Shape, Turns
-from chunkflow.kernels.linalg.product import Contraction
+from chunkflow.core.product_nest import Contraction
 from chunkflow.planner.candidate import Problem
 from chunkflow.planner.cost import PANEL
 from chunkflow.planner.plan import Plan

@@ -17,11 +17,12 @@ from typing import Any
 import numpy as np
 
 from chunkflow.core import grid as _grid
+from chunkflow.core.machine import Machine
 from chunkflow.core.memory import ALIGNMENT
+from chunkflow.core.product_nest import Contraction
 from chunkflow.core.spec import ArraySpec
-from chunkflow.kernels.linalg.product import Contraction
 from chunkflow.planner.candidate import SPREAD, Problem
-from chunkflow.planner.cost import PANEL, Machine
+from chunkflow.planner.cost import PANEL
 from chunkflow.planner.matmul_schedule import in_turn
 from chunkflow.planner.plan import Plan
 

@@ -13,12 +13,13 @@ from functools import cached_property
 from chunkflow.core import grid as _grid
 from chunkflow.core.grid import ONE_BY_ONE, Grid, Region, Shape, Turns
 from chunkflow.core.halo import kept
+from chunkflow.core.machine import Machine
 from chunkflow.core.memory import Projection, Ring, rounded
 from chunkflow.core.nest import Along, Blockwise
+from chunkflow.core.product_nest import Contraction
 from chunkflow.core.spec import ArraySpec
 from chunkflow.core.units import format_bytes
-from chunkflow.kernels.linalg.product import Contraction
-from chunkflow.planner.cost import Estimate, Machine, Traffic
+from chunkflow.planner.cost import Estimate, Traffic
 from chunkflow.planner.decode_batch import TURNS, Batch
 from chunkflow.planner.step import Step, Turn
 from chunkflow.planner.transfer_cut import Cut

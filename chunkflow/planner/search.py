@@ -15,14 +15,15 @@ from functools import lru_cache
 
 from chunkflow.core import grid as _grid
 from chunkflow.core.grid import Shape
+from chunkflow.core.machine import Machine
 from chunkflow.core.nest import Along, Blockwise
+from chunkflow.core.product_nest import Contraction
 from chunkflow.core.spec import ArraySpec
 from chunkflow.core.units import format_bytes
 from chunkflow.errors import ArgumentError, BudgetError
-from chunkflow.kernels.linalg.product import Contraction
-from chunkflow.planner.candidate import Problem, nest_order
-from chunkflow.planner.cost import Machine
+from chunkflow.planner.candidate import Problem
 from chunkflow.planner.decode_batch import decoding
+from chunkflow.planner.loop_order import nest_order
 from chunkflow.planner.matmul_search import depths, product_plan
 from chunkflow.planner.plan import Plan
 

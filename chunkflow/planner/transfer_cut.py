@@ -9,9 +9,12 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from chunkflow.core import grid as _grid
-from chunkflow.core.grid import Piece, Region, Shape
+from chunkflow.core import pieces
+from chunkflow.core.grid import Region, Shape
+from chunkflow.core.machine import Machine
+from chunkflow.core.pieces import Piece
 from chunkflow.core.spec import ArraySpec
-from chunkflow.planner.cost import FETCHERS, Machine
+from chunkflow.planner.cost import FETCHERS
 from chunkflow.planner.decode_batch import Batch
 
 
@@ -35,18 +38,18 @@ class Cut:
         """Pieces of the block at `region`."""
         shape, units = _grid.shape_of(region), self.chunks or self.units
         if units is None:
-            return _grid.pieces(shape, self.order, self.limit)
+            return pieces.pieces(shape, self.order, self.limit)
         phase = tuple(s.start % u for s, u in zip(region, units, strict=True))
         if self.chunks is not None:
             return _in_chunks(shape, self.order, self.limit, units, phase)
-        return _grid.pieces(shape, self.order, self.limit, units, phase)
+        return pieces.pieces(shape, self.order, self.limit, units, phase)
 
     def in_units(self, region: Region) -> tuple[Piece, ...]:
         """The block in one piece if any region will do, else in pieces: a store holds a chunk twice to code it."""
         if self.units is not None:
             return self.pieces(region)
         shape = _grid.shape_of(region)
-        return _grid.pieces(shape, self.order, max(math.prod(shape), 1))
+        return pieces.pieces(shape, self.order, max(math.prod(shape), 1))
 
     def decoded(self, spec: ArraySpec, shape: Shape) -> int:
         """Bytes of memory that the store takes to read a piece of a block of `shape` that cuts chunks: for one of them.
@@ -61,17 +64,17 @@ class Cut:
         """Extents of a full piece of a block of `shape`."""
         if self.chunks is not None:
             shape = tuple(map(min, shape, self.chunks))
-        return _grid.piece_box(shape, self.units or (1,) * len(shape), self.order, self.limit)
+        return pieces.piece_box(shape, self.units or (1,) * len(shape), self.order, self.limit)
 
     def scatters(self, shape: Shape) -> bool:
         """Whether a piece of a block of `shape` is not contiguous in it."""
-        return not _grid.contiguous(self.box(shape), shape, self.order)
+        return not pieces.contiguous(self.box(shape), shape, self.order)
 
     def lands(self, shape: Shape, itemsize: int) -> bool:
         """Whether such a piece is worth a landing place: it is many rows, or short ones, or no planes of rows."""
         sides = [self.box(shape)[axis] for axis in self.order]
-        many = math.prod(sides[:-2]) > _grid.MOST_GROUPS
-        return len(shape) > 3 or many or sides[-1] * itemsize < _grid.LEAST_ROW
+        many = math.prod(sides[:-2]) > pieces.MOST_GROUPS
+        return len(shape) > 3 or many or sides[-1] * itemsize < pieces.LEAST_ROW
 
 
 def cut_of(spec: ArraySpec, machine: Machine, *, strict: bool, batch: Batch | None = None, whole: bool = False) -> Cut:
@@ -108,9 +111,9 @@ def parts(piece: Piece, shape: Shape, order: Shape, limit: int) -> tuple[tuple[P
 
 
 def _parts(region: Region, shape: Shape, order: Shape, limit: int) -> tuple[tuple[Piece, Piece], ...]:
-    found = _grid.pieces(_grid.shape_of(region), order, limit)
+    found = pieces.pieces(_grid.shape_of(region), order, limit)
     corner = tuple([side.start for side in region])
-    return tuple(zip(found, _grid.placed(found, corner, shape, order), strict=True))
+    return tuple(zip(found, pieces.placed(found, corner, shape, order), strict=True))
 
 
 @lru_cache(maxsize=256)

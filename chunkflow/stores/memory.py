@@ -14,7 +14,8 @@ from chunkflow.core.units import format_bytes
 from chunkflow.errors import ArgumentError, HostMemoryError
 from chunkflow.stores import strides
 from chunkflow.stores.checks import matching, numeric_dtype
-from chunkflow.stores.protocol import Footprint
+from chunkflow.stores.footprint import Footprint
+from chunkflow.stores.footprint import footprint as footprint_of
 from chunkflow.system.host import available_memory
 
 _NAME = "ndarray"
@@ -32,7 +33,7 @@ def _spec(array: np.ndarray) -> ArraySpec:
 
 def memory_footprint(array: np.ndarray) -> Footprint:
     """Where in the process's memory an array lies."""
-    return strides.footprint("memory", array.ctypes.data, array.shape, array.strides, array.dtype)
+    return footprint_of("memory", array.ctypes.data, array.shape, array.strides, array.dtype)
 
 
 class _Place:

@@ -10,110 +10,17 @@ Foreign exceptions are translated here, and only here, into `ReadError` and `Wri
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
-from mmap import MAP_ANONYMOUS, MAP_PRIVATE, mmap
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from typing import Any, Protocol, cast
 
 import numpy as np
 
 from chunkflow.core.encoded_chunks import Place
-from chunkflow.core.grid import Piece, Region, Shape, whole
+from chunkflow.core.grid import Region, Shape, whole
+from chunkflow.core.pieces import Piece
 from chunkflow.core.spec import ArraySpec, Files, Run
-
-MOST_KEPT = 32 << 20
-"""Bytes of a chunk beyond which no thread keeps the memory that it was fetched into."""
-
-NOTHING = np.empty(0, np.uint8)
-"""No memory yet."""
-
-
-class Kept(threading.local):
-    """Memory that the calling thread keeps to fetch encoded chunks of any array into; None if it keeps none."""
-
-    memory: np.ndarray | None = None
-
-    def room(self, nbytes: int) -> np.ndarray:
-        """Memory of so many bytes, which is kept in place of the last if the thread keeps any."""
-        if self.memory is None or nbytes > MOST_KEPT:
-            return np.empty(nbytes, np.uint8)
-        self.memory = NOTHING  # what was there is given back first
-        # Pages of its own: the C library's heap would keep the room of each that was too short. An eighth more, for the
-        # next chunks are about as long; a page that nothing was fetched into takes no memory.
-        self.memory = np.frombuffer(mmap(-1, nbytes + nbytes // 8, flags=MAP_PRIVATE | MAP_ANONYMOUS), np.uint8)
-        return self.memory
-
-
-kept = Kept()
-
-
-@contextmanager
-def keeping(own: Kept) -> Iterator[None]:
-    """Let the calling thread keep such memory for a while, beginning with what it has in `own`, and leave it there.
-
-    Elsewhere a chunk's bytes are gone when it has been decoded.
-    """
-    before = kept.memory
-    kept.memory = NOTHING if own.memory is None else own.memory
-    own.memory = None  # or it would outlive its replacement
-    try:
-        yield
-    finally:
-        own.memory, kept.memory = kept.memory, before
-
-
-@dataclass(frozen=True)
-class Footprint:
-    """Where an array's elements live, to find out whether an output overlaps an input.
-
-    `space` names an address space (the process's memory, one file, one zarr array), `start` and
-    `stop` bound the bytes used in it, `layout` says which element lies where. Two arrays with equal
-    footprints are the very same array; two whose ranges meet otherwise are a shifted overlap.
-    """
-
-    space: Hashable
-    start: int
-    stop: int
-    layout: Hashable
-
-    def overlaps(self, other: Footprint) -> bool:
-        """Whether the two share a byte."""
-        if isinstance(other, Scattered):
-            return other.overlaps(self)
-        return self.space == other.space and self.start < other.stop and other.start < self.stop
-
-    def sliced(self, cuts: Sequence[tuple[int, int, int]]) -> Footprint:
-        """Of some elements along each axis: the first one, how many, and the step. They may be said to be all."""
-        return Footprint(self.space, self.start, self.stop, ("sliced", tuple(cuts), self.layout))
-
-
-@dataclass(frozen=True)
-class Scattered(Footprint):
-    """Where elements lie that are put together of `parts`, or of one in another order: equal to no array's own.
-
-    >>> one, two, other = (Footprint(name, 0, 8, None) for name in ("one", "two", "other"))
-    >>> both = Scattered.of([one, None, two])
-    >>> one.overlaps(both), both.overlaps(two), other.overlaps(both), one == Scattered.of([one])
-    (True, True, False, False)
-    """
-
-    parts: tuple[Footprint, ...]
-
-    @classmethod
-    def of(cls, parts: Iterable[Footprint | None]) -> Scattered | None:
-        """All of those that are known; None if none is."""
-        known = tuple(part for part in parts if part is not None)
-        return cls("several", 0, 0, None, known) if known else None
-
-    def overlaps(self, other: Footprint) -> bool:
-        """Whether any part shares a byte with the other."""
-        return any(part.overlaps(other) for part in self.parts)
-
-    def sliced(self, cuts: Sequence[tuple[int, int, int]]) -> Footprint:
-        """The same: which part has which element is not known here."""
-        return self
+from chunkflow.stores.footprint import Footprint
 
 
 class Source(Protocol):

@@ -3,21 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from chunkflow.core.grid import Region, Shape
-from chunkflow.stores.protocol import Footprint
 
 LEAST_ROW = 256
 """Bytes of rows that are worth being moved one by one."""
-
-_MAX_WORK = 10_000
-"""How long to look for a common byte of two arrays: longer than any ordinary layout takes."""
 
 
 def part(array: np.ndarray, region: Region) -> np.ndarray:
@@ -132,61 +127,6 @@ def shared_run(shape: Sequence[int], one: Sequence[int], other: Sequence[int], i
                 break
             run *= n
     return run
-
-
-@dataclass(frozen=True)
-class StridedFootprint(Footprint):
-    """Footprint of a strided array, which knows its elements apart from those in between."""
-
-    # Equal layouts are the same array; strides of axes of length 1, say, mean nothing.
-    shape: Shape = field(compare=False)
-    strides: Shape = field(compare=False)
-    typestr: str = field(compare=False)
-    first: int = field(compare=False)
-
-    @property
-    def __array_interface__(self) -> dict[str, Any]:
-        # Nobody looks at the elements: any addresses will do.
-        address = self.first + (1 << 20)
-        return {
-            "version": 3,
-            "data": (address, True),
-            "shape": self.shape,
-            "strides": self.strides,
-            "typestr": self.typestr,
-        }
-
-    def overlaps(self, other: Footprint) -> bool:
-        """Whether the two share a byte; where that takes long to find out they do."""
-        if not super().overlaps(other) or not isinstance(other, StridedFootprint):
-            return super().overlaps(other)
-        try:
-            one, two = np.asarray(self), np.asarray(other)
-            return bool(np.shares_memory(one, two, max_work=_MAX_WORK))  # type: ignore[arg-type]
-        except np.exceptions.TooHardError:
-            return True
-
-    def sliced(self, cuts: Sequence[tuple[int, int, int]]) -> Footprint:
-        """The part's own, as that of a view of these elements."""
-        start = self.first + sum(i * stride for (i, _, _), stride in zip(cuts, self.strides, strict=True))
-        shape = tuple(number for _, number, _ in cuts)
-        strides = tuple(step * stride for (_, _, step), stride in zip(cuts, self.strides, strict=True))
-        return footprint(self.space, start, shape, strides, np.dtype(self.typestr))
-
-
-def footprint(space: Hashable, start: int, shape: Sequence[int], strides: Sequence[int], dtype: np.dtype) -> Footprint:
-    """Footprint of a strided array whose element at index 0 lies at byte `start` of `space`.
-
-    >>> x = np.zeros((4, 6))
-    >>> even, odd, last = (footprint("x", 8 * i, (4, 3), (48, 16), x.dtype) for i in (0, 1, 4))
-    >>> even.overlaps(odd), even.overlaps(last)
-    (False, True)
-    """
-    low, high = bounds(shape, strides, dtype.itemsize)
-    # The stride of an axis of length 1 means nothing: two views that differ in it only are the same.
-    told = tuple(stride if n > 1 else 0 for n, stride in zip(shape, strides, strict=True))
-    known = (start, tuple(shape), told, dtype.str)
-    return StridedFootprint(space, start + low, start + high, known, tuple(shape), tuple(strides), dtype.str, start)
 
 
 class Rows(NamedTuple):

@@ -13,8 +13,9 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 
-from chunkflow.core.grid import Piece, Shape, permuted, pieces
+from chunkflow.core.grid import Shape, permuted
 from chunkflow.core.memory import shared_page
+from chunkflow.core.pieces import Piece, pieces
 from chunkflow.devices.protocol import Block, Device, HostSlot, Lane, Pool, shaped
 
 MIB = 1 << 20

@@ -24,11 +24,11 @@ import numcodecs
 import numpy as np
 import pytest
 
-from chunkflow.core.encoded_chunks import BITS, BYTES, PLAIN
-from chunkflow.core.grid import Shape, permuted, pieces, placed
+from chunkflow.core.encoded_chunks import BITS, BYTES, PLAIN, ROWS
+from chunkflow.core.grid import Shape, permuted
+from chunkflow.core.machine import Machine
+from chunkflow.core.pieces import pieces, placed
 from chunkflow.devices.protocol import Block, Device, Edge
-from chunkflow.planner.cost import Machine
-from chunkflow.planner.decode_batch import ROWS
 from chunkflow.testing.arrays import filled
 from chunkflow.testing.device_bench import MIB, Bench, in_threads
 from chunkflow.testing.pools import PoolContract

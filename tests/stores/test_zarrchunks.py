@@ -24,9 +24,9 @@ import chunkflow as cf
 from chunkflow.core.grid import Grid, shape_of, whole
 from chunkflow.errors import ReadError
 from chunkflow.stores import open_source, open_target
-from chunkflow.stores.codecs.registry import NotDirectError
+from chunkflow.stores.caches.fetch_buffer import Kept, keeping, kept
+from chunkflow.stores.codecs.step import NotDirectError
 from chunkflow.stores.kvstore.folder import Folder
-from chunkflow.stores.protocol import Kept, keeping, kept
 from chunkflow.stores.zarr.shards import Shards
 from chunkflow.system.native import read_file
 from chunkflow.testing.arrays import laid_out
@@ -327,7 +327,7 @@ def test_lanes_keep_memory_for_the_chunks_of_an_only_encoded_array(
     )
     array[...] = x
     monkeypatch.setattr("chunkflow.stores.kvstore.folder.kept", counted := Counted())
-    monkeypatch.setattr("chunkflow.stores.protocol.kept", counted)
+    monkeypatch.setattr("chunkflow.stores.caches.fetch_buffer.kept", counted)
     options: dict[str, Any] = {"device": "cpu", "budget": budget}
     assert cf.sum(array, **options) == x.sum()
     assert 0 < len(rooms) < 16  # each thread's first

@@ -20,8 +20,11 @@ from zarrarrays import ours
 from chunkflow.core.grid import whole
 from chunkflow.errors import ReadError
 from chunkflow.stores import open_source
-from chunkflow.stores.codecs.registry import FILLS, blosc_size, compressor, inflate, zstd_size, zstd_total
-from chunkflow.stores.kvstore.folder import ChunkError
+from chunkflow.stores.codecs.blosc import blosc_size
+from chunkflow.stores.codecs.deflate import inflate
+from chunkflow.stores.codecs.registry import FILLS, compressor
+from chunkflow.stores.codecs.zstd import zstd_size, zstd_total
+from chunkflow.stores.kvstore.protocol import ChunkError
 
 CODECS: dict[str, Any] = {
     "zstd": numcodecs.Zstd(),
@@ -91,8 +94,8 @@ def test_members_of_a_gzip_file_are_one_chunk(
     raw = b"".join(gzip.compress(part * times) + bytes(zeros) for part in parts)
     out = np.empty(len(data), np.uint8)
     with pytest.MonkeyPatch.context() as patch:  # so that streams go on from piece to piece
-        patch.setattr("chunkflow.stores.codecs.registry._FEED", feed * 16)
-        patch.setattr("chunkflow.stores.codecs.registry._PIECE", piece * 16)
+        patch.setattr("chunkflow.stores.codecs.deflate._FEED", feed * 16)
+        patch.setattr("chunkflow.stores.codecs.deflate._PIECE", piece * 16)
         inflate(flat(raw), out, 31)
         assert out.tobytes() == data
         for wrong in {len(data) - 1, len(data) + 1} - {-1}:

@@ -22,7 +22,7 @@ import chunkflow as cf
 from chunkflow.core.grid import whole
 from chunkflow.errors import ReadError, WriteError
 from chunkflow.stores import open_source, open_target
-from chunkflow.stores.codecs.registry import CHECKSUM
+from chunkflow.stores.codecs.crc32c import CHECKSUM
 from chunkflow.stores.kvstore.folder import Folder
 from chunkflow.stores.zarr.shards import MISSING, RUN, Indices, runs
 

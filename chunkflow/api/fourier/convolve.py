@@ -12,15 +12,14 @@ from chunkflow.api.operation import Request, check_eager, operation
 from chunkflow.api.rearrange.move import Arranged, Composition
 from chunkflow.core.arrangement import Separable
 from chunkflow.core.arrangement import padded as pad
+from chunkflow.core.axes import as_axes
 from chunkflow.core.chunking import Chunks
+from chunkflow.core.nest import nest, output_axes
 from chunkflow.core.spec import ArraySpec
-from chunkflow.engine.budget import BudgetLike
-from chunkflow.engine.observe.progress import ProgressLike
-from chunkflow.engine.prepare import Options
+from chunkflow.engine.options import BudgetLike, Options, ProgressLike
 from chunkflow.errors import ArgumentError, ArgumentTypeError
 from chunkflow.kernels.declare import Declared
 from chunkflow.kernels.fourier import convolved
-from chunkflow.kernels.map import as_axes, nest, output_axes
 from chunkflow.kernels.stencil.overlap import Halo, Overlap, boundaries, with_halo
 
 Mode = Literal["same", "valid", "full"]

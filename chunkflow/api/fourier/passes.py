@@ -18,15 +18,16 @@ import numpy as np
 from chunkflow import devices
 from chunkflow.api.fourier.plan import Pass, PassPlan, TransformPlan
 from chunkflow.core.grid import Shape
-from chunkflow.core.nest import Along, Output
+from chunkflow.core.nest import Along, Output, nest, output_axes
 from chunkflow.core.spec import ArraySpec
 from chunkflow.core.units import format_bytes, parse_bytes
 from chunkflow.devices.protocol import Device, Pool
-from chunkflow.engine.budget import BudgetLike, borrow
+from chunkflow.engine.budget import borrow
+from chunkflow.engine.options import BudgetLike
 from chunkflow.engine.trial import calibrate
 from chunkflow.errors import ArgumentTypeError, BudgetError
 from chunkflow.kernels.fourier import Step, transformed
-from chunkflow.kernels.map import SLOT, Kernel, nest, output_axes
+from chunkflow.kernels.map import SLOT, Kernel
 from chunkflow.planner.plan import Plan
 from chunkflow.planner.search import make_plan
 from chunkflow.stores.memory import ArraySource

@@ -8,11 +8,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from chunkflow.core.grid import Shape
-from chunkflow.core.nest import Blockwise
+from chunkflow.core.nest import Blockwise, nest
 from chunkflow.core.spec import ArraySpec
 from chunkflow.core.units import format_bytes
 from chunkflow.kernels.fourier import Step, result_of
-from chunkflow.kernels.map import nest
 
 
 @dataclass(frozen=True)

@@ -17,9 +17,8 @@ from chunkflow.api.operation import Request, execute
 from chunkflow.core import chunking
 from chunkflow.core.chunking import Chunks
 from chunkflow.core.spec import ArraySpec
-from chunkflow.engine.budget import Budget, BudgetLike
-from chunkflow.engine.observe.progress import ProgressLike
-from chunkflow.engine.prepare import Options
+from chunkflow.engine.budget import Budget
+from chunkflow.engine.options import BudgetLike, Options, ProgressLike
 from chunkflow.errors import ArgumentError, ArgumentTypeError
 from chunkflow.kernels.declare import Declared
 from chunkflow.kernels.fourier import Step, all_steps, one_step, result_of, transformed

@@ -17,8 +17,7 @@ from chunkflow.api.reductions import extremes
 from chunkflow.api.stencil import overlap
 from chunkflow.core.chunking import Chunks
 from chunkflow.core.grid import Shape
-from chunkflow.engine.budget import BudgetLike
-from chunkflow.engine.observe.progress import ProgressLike
+from chunkflow.engine.options import BudgetLike, ProgressLike
 from chunkflow.errors import ArgumentTypeError, UnsupportedError
 from chunkflow.graph.elementwise import mapped
 from chunkflow.graph.slicing import indexed

@@ -10,14 +10,14 @@ from typing import Any, Literal, overload
 import numpy as np
 
 from chunkflow.api import mapping
-from chunkflow.api.operation import is_operation, plan_of, watching
+from chunkflow.api.operation import is_operation, plan_of
 from chunkflow.cluster.partition import PARTITION, ClusterPlan, cluster_plan, filled, passes_of
 from chunkflow.core.chunking import Chunks
 from chunkflow.core.units import format_bytes
-from chunkflow.engine.budget import BudgetLike
 from chunkflow.engine.observe.analysis import Analysis, analyzed
-from chunkflow.engine.observe.progress import ProgressLike
-from chunkflow.engine.prepare import Options, prepared
+from chunkflow.engine.observe.progress import watching
+from chunkflow.engine.options import BudgetLike, Options, ProgressLike
+from chunkflow.engine.prepare import prepared
 from chunkflow.errors import ArgumentError, ArgumentTypeError
 from chunkflow.graph.evaluate import Evaluation, made_up
 from chunkflow.graph.nodes import Item, Lazy, Node, Op

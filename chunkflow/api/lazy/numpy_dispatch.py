@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from chunkflow import fft
 from chunkflow.api import scan
+from chunkflow.api.fourier import functions
 from chunkflow.api.lazy import fill, numpy_functions
 from chunkflow.api.linalg import gram, product
 from chunkflow.api.rearrange import join, rearrange
@@ -220,14 +220,14 @@ FUNCTIONS: dict[Any, Function] = {
     np.empty_like: fill.filling(0),
     np.linalg.matrix_transpose: lambda x: numpy_functions.swapaxes(x, -1, -2),
     # Transforms
-    np.fft.fft: fft.fft,
-    np.fft.ifft: fft.ifft,
-    np.fft.rfft: fft.rfft,
-    np.fft.irfft: fft.irfft,
-    np.fft.fftn: fft.fftn,
-    np.fft.ifftn: fft.ifftn,
-    np.fft.rfftn: fft.rfftn,
-    np.fft.irfftn: fft.irfftn,
+    np.fft.fft: functions.fft,
+    np.fft.ifft: functions.ifft,
+    np.fft.rfft: functions.rfft,
+    np.fft.irfft: functions.irfft,
+    np.fft.fftn: functions.fftn,
+    np.fft.ifftn: functions.ifftn,
+    np.fft.rfftn: functions.rfftn,
+    np.fft.irfftn: functions.irfftn,
 }
 
 _ADVICE = {

@@ -12,13 +12,13 @@ from chunkflow.api.lazy.fill import check_stretch
 from chunkflow.api.operation import check_eager
 from chunkflow.api.rearrange import join, rearrange
 from chunkflow.api.reductions import extremes, sums
+from chunkflow.core.axes import as_axes, normalize_axes
 from chunkflow.errors import ArgumentError, ArgumentTypeError, UnsupportedError
 from chunkflow.graph.elementwise import applied, mapped
 from chunkflow.graph.nodes import Lazy, is_scalar
 from chunkflow.graph.reshaping import reshaped
 from chunkflow.graph.slicing import viewed
 from chunkflow.kernels.declare import declare_broadcast
-from chunkflow.kernels.map import as_axes, normalize_axes
 
 Function = Callable[..., Any]
 

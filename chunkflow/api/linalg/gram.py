@@ -10,9 +10,7 @@ import numpy as np
 
 from chunkflow.api.operation import Request, check_eager, operation
 from chunkflow.core.spec import ArraySpec
-from chunkflow.engine.budget import BudgetLike
-from chunkflow.engine.observe.progress import ProgressLike
-from chunkflow.engine.prepare import Options
+from chunkflow.engine.options import BudgetLike, Options, ProgressLike
 from chunkflow.errors import ArgumentError, ArgumentTypeError
 from chunkflow.kernels.declare import Declared
 from chunkflow.kernels.linalg.gemm import Precision, allows_tf32, working

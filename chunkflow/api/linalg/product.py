@@ -11,9 +11,7 @@ from chunkflow.api.linalg.gram import corrcoef, cov, gram
 from chunkflow.api.operation import Request, operation
 from chunkflow.core.grid import Shape
 from chunkflow.core.spec import ArraySpec
-from chunkflow.engine.budget import BudgetLike
-from chunkflow.engine.observe.progress import ProgressLike
-from chunkflow.engine.prepare import Options
+from chunkflow.engine.options import BudgetLike, Options, ProgressLike
 from chunkflow.errors import ArgumentTypeError
 from chunkflow.kernels.declare import Declared
 from chunkflow.kernels.linalg import labels as notation

@@ -15,14 +15,15 @@ import numpy as np
 
 from chunkflow.api.operation import Request
 from chunkflow.core.arrangement import Arrangement
+from chunkflow.core.axes import normalize_axes
 from chunkflow.core.grid import Shape
+from chunkflow.core.nest import nest
 from chunkflow.core.spec import ArraySpec
-from chunkflow.engine.observe.progress import ProgressLike
-from chunkflow.engine.prepare import Options
+from chunkflow.engine.options import Options, ProgressLike
 from chunkflow.errors import ArgumentTypeError
 from chunkflow.graph.nodes import check_lazily, has_lazy
 from chunkflow.kernels.declare import Declared, declare_permuted
-from chunkflow.kernels.map import Kernel, nest, normalize_axes
+from chunkflow.kernels.map import Kernel
 from chunkflow.stores import Source, open_source, open_target, spec_of
 from chunkflow.stores.views.composed import ComposedSource
 

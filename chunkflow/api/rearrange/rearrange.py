@@ -24,13 +24,11 @@ import numpy as np
 from chunkflow.api.operation import operation
 from chunkflow.api.rearrange.move import Arranged, Composition, moved, one_axis
 from chunkflow.core import arrangement as _ops
+from chunkflow.core.axes import as_axes, normalize_axes
 from chunkflow.core.chunking import Chunks
 from chunkflow.core.spec import ArraySpec
-from chunkflow.engine.budget import BudgetLike
-from chunkflow.engine.observe.progress import ProgressLike
-from chunkflow.engine.prepare import Options
+from chunkflow.engine.options import BudgetLike, Options, ProgressLike
 from chunkflow.errors import ArgumentError, ArgumentTypeError
-from chunkflow.kernels.map import as_axes, normalize_axes
 from chunkflow.stores import spec_of
 
 

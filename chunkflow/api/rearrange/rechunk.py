@@ -19,15 +19,13 @@ from chunkflow.api.rearrange.move import moved
 from chunkflow.core import chunking, grid
 from chunkflow.core.chunking import Chunks
 from chunkflow.core.grid import Shape
-from chunkflow.core.nest import Along, Output
+from chunkflow.core.nest import Along, Output, nest
 from chunkflow.core.spec import COPIES, ArraySpec
 from chunkflow.core.units import format_bytes, parse_bytes
 from chunkflow.devices.protocol import Device
-from chunkflow.engine.budget import Budget, BudgetLike, borrow
-from chunkflow.engine.observe.progress import ProgressLike
-from chunkflow.engine.prepare import Options
+from chunkflow.engine.budget import Budget, borrow
+from chunkflow.engine.options import BudgetLike, Options, ProgressLike
 from chunkflow.errors import ArgumentError, BudgetError
-from chunkflow.kernels.map import nest
 from chunkflow.planner.search import make_plan
 from chunkflow.stores import open_target, spec_of
 from chunkflow.stores.paths import hidden_sibling

@@ -20,10 +20,9 @@ from chunkflow.api.reductions.request import (
     request,
     where_is,
 )
-from chunkflow.core.nest import Blockwise
+from chunkflow.core.nest import Blockwise, nest
 from chunkflow.core.spec import ArraySpec
 from chunkflow.errors import ArgumentError, ArgumentTypeError
-from chunkflow.kernels.map import nest
 from chunkflow.kernels.reductions import aggregation as ops
 from chunkflow.kernels.reductions.aggregation import Aggregation
 from chunkflow.kernels.reductions.tiled import Axes

@@ -9,16 +9,14 @@ from typing import Any, TypedDict
 import numpy as np
 
 from chunkflow.api.operation import Request
-from chunkflow.core.chunking import Chunks
+from chunkflow.core.axes import normalize_axes
+from chunkflow.core.chunking import Chunks, block_sides
 from chunkflow.core.grid import Shape
-from chunkflow.core.nest import Blockwise
+from chunkflow.core.nest import Blockwise, nest
 from chunkflow.core.spec import ArraySpec
-from chunkflow.engine.budget import BudgetLike
-from chunkflow.engine.observe.progress import ProgressLike
-from chunkflow.engine.prepare import Options
+from chunkflow.engine.options import BudgetLike, Options, ProgressLike
 from chunkflow.errors import ArgumentError, ArgumentTypeError
-from chunkflow.kernels.declare import Declared, block_sides
-from chunkflow.kernels.map import nest, normalize_axes
+from chunkflow.kernels.declare import Declared
 from chunkflow.kernels.reductions import aggregation as ops
 from chunkflow.kernels.reductions.aggregation import Aggregation, Reduction
 from chunkflow.kernels.reductions.tiled import Axes

@@ -9,12 +9,12 @@ import numpy as np
 
 from chunkflow.api.operation import Request, operation
 from chunkflow.api.reductions.request import Axis, Common, asked, count_of, request, spread_of
+from chunkflow.core.axes import as_axes
 from chunkflow.core.grid import Region, Shape
 from chunkflow.core.nest import Blockwise, Operand
 from chunkflow.core.spec import ArraySpec
 from chunkflow.errors import ArgumentError, ArgumentTypeError
 from chunkflow.kernels.index_notation import copied
-from chunkflow.kernels.map import as_axes
 from chunkflow.kernels.reductions import aggregation as ops
 from chunkflow.kernels.reductions.aggregation import Aggregation, Value
 from chunkflow.kernels.reductions.tiled import Axes

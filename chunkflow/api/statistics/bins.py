@@ -17,14 +17,12 @@ import numpy as np
 
 from chunkflow.api.operation import Request, execute
 from chunkflow.api.statistics.order_statistics import order_statistics, place, quantile_of
-from chunkflow.core.chunking import Chunks
+from chunkflow.core.chunking import Chunks, block_sides
+from chunkflow.core.nest import nest
 from chunkflow.core.spec import ArraySpec
-from chunkflow.engine.budget import BudgetLike
-from chunkflow.engine.observe.progress import ProgressLike
-from chunkflow.engine.prepare import Options
+from chunkflow.engine.options import BudgetLike, Options, ProgressLike
 from chunkflow.errors import ArgumentError, ArgumentTypeError
-from chunkflow.kernels.declare import Declare, Declared, block_sides
-from chunkflow.kernels.map import nest
+from chunkflow.kernels.declare import Declare, Declared
 from chunkflow.kernels.protocol import Kernel
 from chunkflow.kernels.statistics.bins import Within
 from chunkflow.kernels.statistics.histogram import Tally

@@ -13,16 +13,15 @@ from chunkflow import devices
 from chunkflow.api.operation import Request, check_eager, composed, execute
 from chunkflow.api.reductions.request import number_of
 from chunkflow.api.statistics.order_statistics import SHARE
-from chunkflow.core.chunking import Chunks
+from chunkflow.core.chunking import Chunks, block_sides
+from chunkflow.core.nest import nest
 from chunkflow.core.spec import ArraySpec
 from chunkflow.core.units import format_bytes, parse_bytes
 from chunkflow.devices.protocol import Device
-from chunkflow.engine.budget import Budget, BudgetLike, borrow
-from chunkflow.engine.observe.progress import ProgressLike
-from chunkflow.engine.prepare import Options
+from chunkflow.engine.budget import Budget, borrow
+from chunkflow.engine.options import BudgetLike, Options, ProgressLike
 from chunkflow.errors import ArgumentError, ArgumentTypeError, BudgetError
-from chunkflow.kernels.declare import Declared, block_sides
-from chunkflow.kernels.map import nest
+from chunkflow.kernels.declare import Declared
 from chunkflow.kernels.statistics.groups import STATISTICS, Grouped, Partial, bytes_of, fields_of
 from chunkflow.stores import spec_of
 

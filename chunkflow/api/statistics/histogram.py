@@ -22,16 +22,15 @@ import numpy as np
 from chunkflow import stores
 from chunkflow.api.operation import Request, composed, execute, operation
 from chunkflow.api.statistics.bins import check_rule, number_of_bins, numbers, over_everything, seen_by
-from chunkflow.core.chunking import Chunks
+from chunkflow.core.axes import normalize_axes
+from chunkflow.core.chunking import Chunks, block_sides
+from chunkflow.core.nest import nest
 from chunkflow.core.spec import ArraySpec
 from chunkflow.core.units import format_bytes
-from chunkflow.engine.budget import BudgetLike
-from chunkflow.engine.observe.progress import ProgressLike
-from chunkflow.engine.prepare import Options
+from chunkflow.engine.options import BudgetLike, Options, ProgressLike
 from chunkflow.errors import ArgumentError, ArgumentTypeError, UnsupportedError
 from chunkflow.graph.nodes import has_lazy
-from chunkflow.kernels.declare import Declared, block_sides
-from chunkflow.kernels.map import nest, normalize_axes
+from chunkflow.kernels.declare import Declared
 from chunkflow.kernels.statistics.histogram import Tally, TopK, Value, extremes, histogrammed, outermost
 from chunkflow.system.host import available_memory
 

@@ -13,16 +13,16 @@ from chunkflow import devices, stores
 from chunkflow.api.operation import Request, execute
 from chunkflow.api.reductions.request import Axis, count_of, reduced_axes
 from chunkflow.core import grid
-from chunkflow.core.chunking import Chunks
+from chunkflow.core.chunking import Chunks, block_sides
+from chunkflow.core.nest import nest
 from chunkflow.core.spec import ArraySpec
 from chunkflow.core.units import parse_bytes
 from chunkflow.devices.protocol import Device
-from chunkflow.engine.budget import BudgetLike, borrow
-from chunkflow.engine.observe.progress import ProgressLike
-from chunkflow.engine.prepare import Options
+from chunkflow.engine.budget import borrow
+from chunkflow.engine.options import BudgetLike, Options, ProgressLike
 from chunkflow.errors import ArgumentError, ArgumentTypeError, BudgetError
-from chunkflow.kernels.declare import Declared, block_sides
-from chunkflow.kernels.map import SLOT, nest
+from chunkflow.kernels.declare import Declared
+from chunkflow.kernels.map import SLOT
 from chunkflow.kernels.map import Kernel as MapKernel
 from chunkflow.kernels.statistics.quantile import METHODS, Digits, Rule, WholeLines, median_rule, rule
 from chunkflow.kernels.statistics.radix_keys import from_keys, key_dtype

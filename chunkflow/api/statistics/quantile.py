@@ -31,15 +31,12 @@ from chunkflow.api.operation import Request, check_eager, composed, execute
 from chunkflow.api.reductions.request import Axis, reduced_axes
 from chunkflow.api.statistics.order_statistics import SHARE, folded, median_of, place, quantile_of, reduced, stored
 from chunkflow.api.statistics.quantile_graph import counted
-from chunkflow.core.chunking import Chunks
+from chunkflow.core.chunking import Chunks, block_sides
 from chunkflow.core.spec import ArraySpec
 from chunkflow.core.units import format_bytes
-from chunkflow.engine.budget import BudgetLike
-from chunkflow.engine.observe.progress import ProgressLike
-from chunkflow.engine.prepare import Options
+from chunkflow.engine.options import BudgetLike, Options, ProgressLike
 from chunkflow.errors import ArgumentError, ArgumentTypeError, BudgetError
 from chunkflow.graph.nodes import Node
-from chunkflow.kernels.declare import block_sides
 from chunkflow.kernels.statistics.distinct import Distinct, TooManyValuesError
 from chunkflow.kernels.statistics.radix_keys import from_keys, key_dtype
 from chunkflow.stores import spec_of

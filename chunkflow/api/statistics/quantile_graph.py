@@ -13,13 +13,14 @@ from typing import Any
 from chunkflow.api.reductions.request import Axis, count_of, reduced_axes
 from chunkflow.api.statistics.order_statistics import BITS, BITS_OF_LINES, COPIES, SMALL, Make
 from chunkflow.cluster.partition import PARTIAL
-from chunkflow.core.nest import Blockwise, Operand
+from chunkflow.core.nest import Blockwise, Operand, nest
 from chunkflow.core.spec import ArraySpec
-from chunkflow.engine.prepare import Options
+from chunkflow.engine.options import Options
 from chunkflow.graph.evaluate import learn
-from chunkflow.graph.nodes import Lazy, Node, Op, Request
+from chunkflow.graph.nodes import Lazy, Node, Op
+from chunkflow.graph.request import Request
 from chunkflow.kernels.declare import Declared
-from chunkflow.kernels.map import SLOT, nest
+from chunkflow.kernels.map import SLOT
 from chunkflow.kernels.map import Kernel as MapKernel
 from chunkflow.kernels.statistics.quantile import WholeLines
 from chunkflow.kernels.statistics.radix_select import Found, NextDigits

@@ -22,22 +22,24 @@ import numpy as np
 from chunkflow.api.labels import labels_of
 from chunkflow.api.operation import Request, asks, execute, labelled, later
 from chunkflow.api.stencil.steps_per_pass import IterationPlan, Pacing
+from chunkflow.core.chunking import block_sides
 from chunkflow.core.grid import Region, Shape
+from chunkflow.core.nest import output_axes
 from chunkflow.core.spec import ArraySpec
 from chunkflow.core.units import parse_bytes
 from chunkflow.engine.budget import Budget, borrow
-from chunkflow.engine.observe.progress import ProgressLike
-from chunkflow.engine.prepare import Options, Prepared, prepared
+from chunkflow.engine.options import Options, ProgressLike
+from chunkflow.engine.prepare import Prepared, prepared
 from chunkflow.engine.trial import calibrate
 from chunkflow.errors import ArgumentError, ArgumentTypeError, ResultError, ResultTypeError
 from chunkflow.graph.nodes import Lazy, first_lazy, is_scalar, node_of
-from chunkflow.kernels.declare import Declare, Declared, block_sides
-from chunkflow.kernels.map import output_axes
+from chunkflow.kernels.declare import Declare, Declared
 from chunkflow.kernels.stencil.iterate import Stepping, Steps
 from chunkflow.kernels.stencil.overlap import boundaries, each
 from chunkflow.stores import spec_of
+from chunkflow.stores.footprint import Footprint
 from chunkflow.stores.paths import hidden_sibling
-from chunkflow.stores.protocol import Footprint, Source
+from chunkflow.stores.protocol import Source
 from chunkflow.stores.zarr.node import zarr_node
 from chunkflow.system import interrupts
 from chunkflow.system.host import available_memory

@@ -11,13 +11,11 @@ from chunkflow.api.operation import Request, check_passed
 from chunkflow.api.stencil.iterate import Iteration, count, repeatable
 from chunkflow.api.stencil.steps_per_pass import IterationPlan
 from chunkflow.core.chunking import Chunks
+from chunkflow.core.nest import nest, output_axes
 from chunkflow.core.spec import ArraySpec
-from chunkflow.engine.budget import BudgetLike
-from chunkflow.engine.observe.progress import ProgressLike
-from chunkflow.engine.prepare import Options
+from chunkflow.engine.options import BudgetLike, Options, ProgressLike
 from chunkflow.errors import ArgumentError, ArgumentTypeError
 from chunkflow.kernels.declare import Declare, Declared
-from chunkflow.kernels.map import nest, output_axes
 from chunkflow.kernels.stencil.overlap import Overlap, boundaries, depths, each, with_halo
 
 

@@ -11,12 +11,13 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from chunkflow.core.grid import Shape
+from chunkflow.core.machine import Machine
 from chunkflow.core.nest import Along, Output
 from chunkflow.core.spec import ArraySpec
 from chunkflow.core.units import format_bytes
 from chunkflow.errors import BudgetError
 from chunkflow.kernels.stencil.iterate import Stepping
-from chunkflow.planner.cost import Machine, estimate
+from chunkflow.planner.cost import estimate
 from chunkflow.planner.plan import Plan
 from chunkflow.planner.search import make_plan
 

@@ -19,13 +19,14 @@ from typing import Any, Generic, Literal, TypeVar
 
 import numpy as np
 
-from chunkflow.core.grid import Piece
+from chunkflow.core.machine import Machine
 from chunkflow.core.memory import Projection
+from chunkflow.core.pieces import Piece
 from chunkflow.devices import rates
+from chunkflow.devices.common import WORKER, Unwatched
 from chunkflow.devices.cpu import allocations
 from chunkflow.devices.measured_rates import kept
-from chunkflow.devices.protocol import WORKER, Block, Edge, Event, HostSlot, Lane, Unwatched
-from chunkflow.planner.cost import Machine
+from chunkflow.devices.protocol import Block, Edge, Event, HostSlot, Lane
 from chunkflow.system.host import available_memory, cores
 
 T = TypeVar("T")

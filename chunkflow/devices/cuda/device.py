@@ -19,10 +19,12 @@ import cupy.cublas
 import numpy as np
 from cupy.cuda import cublas, runtime
 
-from chunkflow.core.grid import Piece
 from chunkflow.core.halo import fill
+from chunkflow.core.machine import Machine
 from chunkflow.core.memory import Projection, rounded
+from chunkflow.core.pieces import Piece
 from chunkflow.devices import rates
+from chunkflow.devices.common import Done, Unwatched
 from chunkflow.devices.cuda import nvcomp
 from chunkflow.devices.cuda.halo_fill import filler
 from chunkflow.devices.cuda.memcpy import TO_DEVICE, TO_HOST, copied
@@ -31,11 +33,10 @@ from chunkflow.devices.cuda.unshuffle import unshuffler
 from chunkflow.devices.job_queue import Line
 from chunkflow.devices.measured_rates import kept
 from chunkflow.devices.mover import Mover, cuda_driver, wait_all
-from chunkflow.devices.protocol import Block, Decoder, Done, Edge, Event, HostSlot, Lane, Unwatched, shaped
+from chunkflow.devices.protocol import Block, Decoder, Edge, Event, HostSlot, Lane, shaped
 from chunkflow.errors import DeviceError
 from chunkflow.kernels.fusion.codegen import Parameters
 from chunkflow.kernels.linalg import gemm
-from chunkflow.planner.cost import Machine
 
 T = TypeVar("T")
 

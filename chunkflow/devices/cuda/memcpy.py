@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from chunkflow.core.grid import Piece
+from chunkflow.core.pieces import Piece
 
 TO_DEVICE, TO_HOST = 1, 2  # cudaMemcpyKind
 

@@ -23,12 +23,11 @@ from typing import Protocol
 import numcodecs
 import numpy as np
 
-from chunkflow.core.encoded_chunks import BYTES
-from chunkflow.core.grid import Piece, pieces
+from chunkflow.core.encoded_chunks import BYTES, ROWS
+from chunkflow.core.machine import Decoding
+from chunkflow.core.pieces import Piece, pieces
 from chunkflow.devices.protocol import Block, Decoder, Device
 from chunkflow.errors import DeviceError
-from chunkflow.planner.cost import Decoding
-from chunkflow.planner.decode_batch import ROWS
 
 VARIABLE = "CHUNKFLOW_NVCOMP"
 
@@ -40,7 +39,7 @@ NAMES = {"zstd": "Zstd", "lz4": "LZ4", "gzip": "Gzip"}
 
 @dataclass(frozen=True)
 class Known:
-    """What `chunkflow.planner.cost.Decoding` has of a codec, as measured on an H200 and an H100."""
+    """What `chunkflow.core.machine.Decoding` has of a codec, as measured on an H200 and an H100."""
 
     chunk: float
     peak: float

@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from chunkflow.engine.trace import Observer, Stage
+from chunkflow.engine import trace
+from chunkflow.engine.observe import progress as _progress
+from chunkflow.engine.options import ProgressLike
+from chunkflow.engine.trace import Observer, Stage, Trace
 from chunkflow.errors import ArgumentTypeError
-
-ProgressLike = bool | str | Callable[[int, int], object] | None
-"""What ``progress=`` takes; the one string is ``"always"``."""
 
 
 class _Meter(Protocol):
@@ -131,3 +131,9 @@ def make(progress: ProgressLike) -> Observer | None:
     raise ArgumentTypeError(
         f"progress must be True, False, 'always' or a function of two byte counts, not {progress!r}"
     )
+
+
+def watching(progress: ProgressLike) -> Trace:
+    """Those who watch a run: the context's observers and the progress bar."""
+    shown = _progress.make(progress)
+    return Trace([*trace.active(), *([shown] if shown is not None else [])])

@@ -13,14 +13,15 @@ from functools import partial
 
 import numpy as np
 
-from chunkflow.core.encoded_chunks import FACTS, Packed, Tabled
+from chunkflow.core.encoded_chunks import FACTS, FILLED, ROWS, Packed, Tabled
 from chunkflow.core.grid import Shape, describe, permuted, shape_of
 from chunkflow.devices.protocol import Block, Decoder, Device, Edge, Event, Lane, Pending, Pool, shaped
+from chunkflow.engine.buffers import Slot
 from chunkflow.engine.staged.encoded_upload import EncodedFeeders, EncodedTransfer, Part, run
 from chunkflow.engine.trace import Trace
-from chunkflow.engine.transfer import Loaded, Slot
+from chunkflow.engine.transfer import Loaded
 from chunkflow.errors import ReadError
-from chunkflow.planner.decode_batch import FILLED, ROWS, TURNS, Batch, shared
+from chunkflow.planner.decode_batch import TURNS, Batch, shared
 from chunkflow.planner.plan import Plan
 from chunkflow.planner.step import Step
 from chunkflow.stores.protocol import Source

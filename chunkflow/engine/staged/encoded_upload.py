@@ -15,7 +15,8 @@ from typing import Any
 import numpy as np
 
 from chunkflow.core.encoded_chunks import ALIGNMENT, Packed
-from chunkflow.core.grid import Piece, Region, Shape, permuted, shape_of, shift
+from chunkflow.core.grid import Region, Shape, permuted, shape_of, shift
+from chunkflow.core.pieces import Piece
 from chunkflow.devices.mover import Mover, Share, grouped, in_parts, one_run
 from chunkflow.devices.protocol import Block, Event, Lane, shaped
 from chunkflow.engine.staged.large_chunks import SplittingFeeders

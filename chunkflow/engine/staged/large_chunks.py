@@ -13,8 +13,8 @@ from contextlib import suppress
 
 import numpy as np
 
-from chunkflow.core.grid import Piece
 from chunkflow.core.memory import Ring
+from chunkflow.core.pieces import Piece
 from chunkflow.core.spec import Run
 from chunkflow.devices.mover import Mover, Share, Tables, tabled
 from chunkflow.devices.protocol import Device, Edge, Lane, Pool, shaped

@@ -6,13 +6,15 @@ import itertools
 from collections.abc import Sequence
 from functools import partial
 
-from chunkflow.core.grid import placed, shape_of
+from chunkflow.core.grid import shape_of
+from chunkflow.core.pieces import placed
 from chunkflow.devices.protocol import Block, Device, Edge, Lane, Latch, Pool
+from chunkflow.engine.buffers import make_slots
 from chunkflow.engine.staged.device_decode import Unpacker
 from chunkflow.engine.staged.encoded_upload import EncodedFeeders
 from chunkflow.engine.staged.workers import Drainers
 from chunkflow.engine.trace import Trace
-from chunkflow.engine.transfer import Loaded, Result, Transfer, make_slots
+from chunkflow.engine.transfer import Loaded, Result, Transfer
 from chunkflow.planner.decode_batch import touched
 from chunkflow.planner.plan import Plan
 from chunkflow.planner.step import Step

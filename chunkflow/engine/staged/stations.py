@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from chunkflow.core.grid import Piece
+from chunkflow.core.pieces import Piece
 from chunkflow.devices.protocol import Device, Edge, HostSlot, Lane
 from chunkflow.engine.trace import Stage, Trace
 from chunkflow.engine.transfer import Transfer

@@ -20,8 +20,9 @@ from contextlib import suppress
 from queue import Empty, SimpleQueue
 from typing import cast
 
-from chunkflow.core.grid import Piece, Region, shift
+from chunkflow.core.grid import Region, shift
 from chunkflow.core.memory import Ring
+from chunkflow.core.pieces import Piece
 from chunkflow.core.spec import Files, Run
 from chunkflow.devices.job_queue import MOVERS, NOTHING, OVER, SERVED, TOKEN
 from chunkflow.devices.mover import Mover, Share, tabled
@@ -29,7 +30,8 @@ from chunkflow.devices.protocol import Block, Device, Edge, Event, Lane, Pool
 from chunkflow.engine.staged.stations import Station
 from chunkflow.engine.trace import Trace
 from chunkflow.engine.transfer import Failed, Transfer, Work
-from chunkflow.stores.protocol import Kept, Sink, Source, files_of, keeping, run_of
+from chunkflow.stores.caches.fetch_buffer import Kept, keeping
+from chunkflow.stores.protocol import Sink, Source, files_of, run_of
 from chunkflow.system.interrupts import Since
 from chunkflow.system.thread_pool import Borrowed
 

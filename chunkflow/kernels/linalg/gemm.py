@@ -11,12 +11,9 @@ from typing import Any, Literal
 import numpy as np
 
 from chunkflow.core.grid import Shape
+from chunkflow.core.product_nest import PANEL, SHARE, Axes
 from chunkflow.errors import ArgumentError
 
-SHARE, PANEL = 8, 1 << 20
-"""A product is added to its tile in panels of one part in this many, or this many bytes if those are more."""
-
-Axes = tuple[int, ...]
 Precision = Literal["highest", "tf32"]
 
 
@@ -148,11 +145,6 @@ def _panels(shape: Shape, itemsize: int) -> Iterator[tuple[Any, slice]]:
     else:
         step = max(1, -(-rows * stack // number))
         yield from ((i, slice(r, r + step)) for i in range(stack) for r in range(0, rows, step))
-
-
-def panel_bytes(tile: Any, row: Any) -> Any:
-    """Bytes of a panel of a tile, whose rows take `row` bytes, at most; of arrays, for many tiles at once."""
-    return np.minimum(tile, np.maximum(tile / SHARE, 2 * PANEL) + row)
 
 
 def add_product(into: Any, a: Any, b: Any, *, sums: bool = True, fresh: bool = False, symmetric: bool = False) -> None:

@@ -15,8 +15,8 @@ import numpy as np
 
 from chunkflow.core.grid import Grid, Region, Shape
 from chunkflow.core.nest import Blockwise, Operand
+from chunkflow.core.product_nest import Contraction
 from chunkflow.kernels.linalg.gemm import Tile, add_product, mirror, working
-from chunkflow.kernels.linalg.product import Contraction
 
 
 def gram_nest(shape: Shape, samples: int, dtype: np.dtype, copies: int) -> Contraction:

@@ -17,66 +17,9 @@ import numpy as np
 
 from chunkflow.core.grid import Grid, Region, Shape
 from chunkflow.core.nest import Blockwise, Operand
+from chunkflow.core.product_nest import Axes, Contraction
 from chunkflow.errors import ArgumentError
-from chunkflow.kernels.linalg.gemm import Axes, Pair, Tile, add_product, multiplied, panel_bytes, working
-
-
-@dataclass(frozen=True)
-class Contraction(Blockwise):
-    """The pass of a product.
-
-    Attributes
-    ----------
-    buffers : tuple of (axes, float)
-        What a lane holds: for each buffer the axes that it extends along, and bytes per element.
-    panel : tuple of (axes, axes, int, axes, int), optional
-        Of a panel: the axes of the tile, those of a row of it, and bytes per element; then the axes of the operand
-        whose rows may be copied for a panel, and bytes per element.
-    work : int
-        Multiply-adds of the whole pass.
-    single : bool
-        Whether matrices are added to the tile, and no stacks of them, in a dtype of BLAS: a device may need no panel.
-    """
-
-    buffers: tuple[tuple[Axes, float], ...] = ()
-    panel: tuple[Axes, Axes, int, Axes, int] | None = None
-    work: int = 0
-    single: bool = False
-
-    def held(self, sides: Sequence[Any]) -> Any:
-        """Bytes that a lane holds; `sides` may be arrays, for many blocks at once."""
-
-        def size(axes: Axes, nbytes: float) -> Any:
-            found: Any = nbytes
-            for axis in axes:
-                found = found * sides[axis]
-            return found
-
-        total: Any = 0.0
-        for axes, nbytes in self.buffers:
-            total = total + size(axes, nbytes)
-        if self.panel is not None:
-            axes, row, nbytes, rows, each = self.panel
-            tile = size(axes, nbytes)
-            panel = panel_bytes(tile, size(row, nbytes))
-            total = total + panel + size(rows, each) * (panel / np.maximum(tile, 1))
-        return total
-
-    def holds(self, sides: Sequence[int]) -> int:
-        """Bytes that a lane holds between blocks of these sides, and while it computes one."""
-        whole: int = math.ceil(self.held(sides))
-        return whole
-
-    @property
-    def tile_alone(self) -> bool:
-        """Whether a lane holds a tile and nothing else."""
-        return len(self.buffers) == 1 and self.panel is None
-
-    @property
-    def reuses(self) -> bool:
-        """Whether each operand lacks an axis of the nest, so that how it is cut decides how often they are read."""
-        long = {a for a, n in enumerate(self.extents) if n > 1}
-        return bool(self.folded) and not any(long <= set(o.axes) for o in self.operands)
+from chunkflow.kernels.linalg.gemm import Pair, Tile, add_product, multiplied, working
 
 
 @dataclass(frozen=True)

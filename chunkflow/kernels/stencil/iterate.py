@@ -14,10 +14,9 @@ import numpy as np
 
 from chunkflow.core.grid import Grid, Region, Shape, shape_of, within
 from chunkflow.core.halo import Boundary, fill
-from chunkflow.core.nest import Blockwise, Operand
+from chunkflow.core.nest import Blockwise, Operand, nest
 from chunkflow.core.spec import ArraySpec
 from chunkflow.errors import ArgumentError, ResultError, ResultTypeError
-from chunkflow.kernels.map import nest
 from chunkflow.kernels.stencil.overlap import Halo, Overlap, boundaries, depths, each, with_halo
 
 

@@ -8,12 +8,13 @@ from typing import Any
 
 import numpy as np
 
+from chunkflow.core.axes import normalize_axes
 from chunkflow.core.grid import Grid, Region, Shape, within
 from chunkflow.core.halo import BOUNDARIES, Boundary
 from chunkflow.core.nest import Blockwise, Operand
 from chunkflow.core.spec import ArraySpec
 from chunkflow.errors import ArgumentError, ArgumentTypeError, ResultError
-from chunkflow.kernels.map import Kernel, normalize_axes
+from chunkflow.kernels.map import Kernel
 
 Halo = tuple[int, int]
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -17,9 +16,8 @@ from typing import Any
 import numpy as np
 
 from chunkflow.core.grid import Region, Shape, permuted, shape_of
-from chunkflow.stores.codecs.filters import filters
-from chunkflow.stores.codecs.registry import Compressor, NotDirectError, Step, compressor, flat, step_3, word
-from chunkflow.stores.kvstore.folder import ChunkError, Objects, Stored
+from chunkflow.stores.codecs.step import Compressor, NotDirectError, Step, flat
+from chunkflow.stores.kvstore.protocol import ChunkError, Objects, Stored
 
 
 @dataclass(frozen=True)
@@ -150,31 +148,3 @@ class Chain:
     def _swap(self, place: np.ndarray) -> None:
         if self.swapped:
             place.byteswap(inplace=True)
-
-
-def chain_2(metadata: Any, shape: Shape, dtype: np.dtype, fill: np.ndarray) -> Chain:
-    """Chain of an array of format 2."""
-    order = tuple(range(len(shape)))
-    given = metadata.compressor
-    steps: tuple[Step, ...] = (*filters(metadata.filters, dtype), *((compressor(given),) if given is not None else ()))
-    if metadata.order == "F":
-        order = order[::-1]
-    return Chain(shape, dtype.newbyteorder("="), fill, not dtype.isnative, order, steps)
-
-
-def chain_3(codecs: Sequence[Mapping[str, Any]], shape: Shape, dtype: np.dtype, fill: np.ndarray) -> Chain:
-    """Chain of the codecs of format 3, each as the metadata name and configure it."""
-    dtype = dtype.newbyteorder("=")
-    order = tuple(range(len(shape)))
-    rest = iter(codecs)
-    for codec in rest:
-        name, how = codec["name"], codec.get("configuration") or {}
-        if name == "bytes":
-            break
-        if name != "transpose" or sorted(how["order"]) != sorted(order):
-            raise NotDirectError(f"codec {name}")
-        order = permuted(order, how["order"])
-    else:
-        raise NotDirectError("no codec that makes bytes")
-    swapped = how.get("endian") is not None and word(how["endian"]) != sys.byteorder and dtype.itemsize > 1
-    return Chain(shape, dtype, fill, swapped, order, tuple(map(step_3, rest)))

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from chunkflow.stores.codecs.registry import NotDirectError, flat
+from chunkflow.stores.codecs.step import NotDirectError, flat
 
 
 @dataclass(frozen=True)

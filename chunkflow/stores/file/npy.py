@@ -17,7 +17,7 @@ from chunkflow.stores import strides as layout
 from chunkflow.stores.checks import numeric_dtype
 from chunkflow.stores.file.strided import FileSource, Strided
 from chunkflow.stores.file.strided_sink import FileSink, reserve
-from chunkflow.stores.protocol import Footprint
+from chunkflow.stores.footprint import Footprint
 
 
 def open_npy(path: str) -> FileSource:

@@ -17,13 +17,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from chunkflow.core.grid import Region, Shape, contiguous, describe, permuted, shape_of
+from chunkflow.core.grid import Region, Shape, describe, permuted, shape_of
+from chunkflow.core.pieces import contiguous
 from chunkflow.core.spec import ArraySpec, Run
 from chunkflow.errors import ReadError
+from chunkflow.stores import footprint
 from chunkflow.stores import strides as layout
 from chunkflow.stores.caches import page_cache
 from chunkflow.stores.checks import numeric_dtype
-from chunkflow.stores.protocol import Footprint
+from chunkflow.stores.footprint import Footprint
 
 RUN = 256 << 10
 """Bytes of the shortest runs that are read or written at positions, where there are several."""
@@ -73,7 +75,7 @@ class StridedFile:
         self.fd = os.open(path, flags)
         stat = os.fstat(self.fd)
         space = ("file", stat.st_dev, stat.st_ino)
-        self.footprint: Footprint | None = layout.footprint(space, offset, shape, strides, dtype)
+        self.footprint: Footprint | None = footprint.footprint(space, offset, shape, strides, dtype)
 
     @property
     def missing(self) -> str:

@@ -22,8 +22,9 @@ from chunkflow.stores import strides as layout
 from chunkflow.stores.caches.page_cache import present
 from chunkflow.stores.checks import matching
 from chunkflow.stores.file.strided import LEAST_READ, RUN, Strided, StridedFile
+from chunkflow.stores.footprint import Footprint
 from chunkflow.stores.memory import ArrayTarget
-from chunkflow.stores.protocol import Footprint, Target
+from chunkflow.stores.protocol import Target
 from chunkflow.system.host import cores
 
 _WORTHWHILE = 4 << 10

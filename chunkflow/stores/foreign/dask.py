@@ -11,7 +11,7 @@ from chunkflow.core.grid import Region, describe, shape_of
 from chunkflow.core.spec import ArraySpec
 from chunkflow.errors import ArgumentTypeError, ReadError
 from chunkflow.stores.checks import numeric_dtype
-from chunkflow.stores.protocol import Footprint
+from chunkflow.stores.footprint import Footprint
 
 
 class DaskSource:

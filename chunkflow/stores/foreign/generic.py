@@ -12,7 +12,7 @@ from chunkflow.core.grid import Region, Shape, describe, shape_of
 from chunkflow.core.spec import ArraySpec
 from chunkflow.errors import ArgumentError, ArgumentTypeError, ReadError, WriteError
 from chunkflow.stores.checks import matching, numeric_dtype
-from chunkflow.stores.protocol import Footprint
+from chunkflow.stores.footprint import Footprint
 
 # Such objects are rarely safe to use from several threads, so calls of one and the same are serialised,
 # be it a source twice over or a source and a sink.

@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
+from chunkflow.stores.footprint import Footprint, Scattered
 from chunkflow.stores.foreign.generic import GenericSource
-from chunkflow.stores.protocol import Footprint, Scattered
 
 
 def held(variable: Any, dims: Sequence[Hashable] | None = None) -> Any:

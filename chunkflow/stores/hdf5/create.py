@@ -24,9 +24,9 @@ from chunkflow.stores import strides as layout
 from chunkflow.stores.checks import conversion, numeric_dtype
 from chunkflow.stores.file.strided import Strided
 from chunkflow.stores.file.strided_sink import FileSink, reserve
+from chunkflow.stores.footprint import Footprint
 from chunkflow.stores.hdf5.facts import PARTIAL
 from chunkflow.stores.hdf5.index import Index, cut, full_chunk, limited, touched
-from chunkflow.stores.protocol import Footprint
 
 DEFAULT = "data"
 """The dataset's name where the path gives none."""

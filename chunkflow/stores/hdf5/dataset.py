@@ -23,9 +23,11 @@ from chunkflow.stores import strides as layout
 from chunkflow.stores.caches import page_cache
 from chunkflow.stores.caches.decoded_chunks import Lately, is_part
 from chunkflow.stores.file.strided import FileSource, Strided
+from chunkflow.stores.footprint import Footprint
 from chunkflow.stores.hdf5.facts import Facts, datasets, facts_of, flush, inode, members, open_file
-from chunkflow.stores.hdf5.index import Chain, ForeignChunkError, Index, Part, touched
-from chunkflow.stores.protocol import Footprint, Source
+from chunkflow.stores.hdf5.filters import Chain, ForeignChunkError
+from chunkflow.stores.hdf5.index import Index, Part, touched
+from chunkflow.stores.protocol import Source
 
 
 def open_hdf5(path: str, name: str | None) -> Source:

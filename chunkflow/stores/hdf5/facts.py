@@ -17,8 +17,9 @@ from chunkflow.core.spec import ArraySpec
 from chunkflow.errors import ArgumentError, ArgumentTypeError, ReadError, SourceNotFoundError
 from chunkflow.stores import strides as layout
 from chunkflow.stores.checks import numeric_dtype
-from chunkflow.stores.hdf5.index import Chain, Filter
-from chunkflow.stores.protocol import Footprint
+from chunkflow.stores.footprint import Footprint
+from chunkflow.stores.footprint import footprint as footprint_of
+from chunkflow.stores.hdf5.filters import Chain, Filter
 
 _LISTED = 20
 
@@ -141,7 +142,7 @@ def facts_of(dataset: Any) -> Facts:
     ident = h5o.get_info(dataset.id)
     if offset is not None and path is not None:
         strides = layout.packed_strides(shape, dtype.itemsize)
-        footprint = layout.footprint(("file", *inode(path)), offset, shape, strides, dtype)
+        footprint = footprint_of(("file", *inode(path)), offset, shape, strides, dtype)
     else:
         space = ("hdf5", inode(path) if path else ident.fileno, ident.addr)
         footprint = Footprint(space, 0, 1, None)

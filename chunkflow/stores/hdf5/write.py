@@ -10,9 +10,9 @@ from chunkflow.core.grid import Region, Shape, describe
 from chunkflow.core.spec import ArraySpec
 from chunkflow.errors import ArgumentError, WriteError
 from chunkflow.stores.checks import matching
+from chunkflow.stores.footprint import Footprint
 from chunkflow.stores.hdf5.facts import Facts, facts_of
 from chunkflow.stores.hdf5.index import cut, full_chunk, touched
-from chunkflow.stores.protocol import Footprint
 
 
 class DatasetTarget:

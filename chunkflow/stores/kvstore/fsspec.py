@@ -20,7 +20,7 @@ from zarr.core.sync import sync
 from zarr.storage import FsspecStore
 
 from chunkflow.errors import ArgumentError, ReadError, SourceNotFoundError
-from chunkflow.stores.kvstore.folder import ChunkError
+from chunkflow.stores.kvstore.protocol import ChunkError
 from chunkflow.stores.kvstore.retries import again
 
 SENT = 2.0

@@ -12,7 +12,8 @@ from chunkflow.core.arrangement import Arrangement, Piece
 from chunkflow.core.grid import Region, Shape, fit, permuted, regions, shape_of, shift, within
 from chunkflow.core.spec import ArraySpec
 from chunkflow.stores.caches.decoded_chunks import Lately
-from chunkflow.stores.protocol import Footprint, Scattered, Source, cold_bytes, keep_chunks, run_of
+from chunkflow.stores.footprint import Footprint, Scattered
+from chunkflow.stores.protocol import Source, cold_bytes, keep_chunks, run_of
 from chunkflow.stores.strides import memory_order, part
 
 V = TypeVar("V")

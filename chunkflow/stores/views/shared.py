@@ -10,8 +10,9 @@ import numpy as np
 from chunkflow.core.grid import Region, Shape, shift, within
 from chunkflow.core.spec import ArraySpec, Run
 from chunkflow.stores.file.strided import FileSource, Strided
+from chunkflow.stores.footprint import Footprint
 from chunkflow.stores.memory import ArraySource
-from chunkflow.stores.protocol import Footprint, Sink, Source, Target, run_of
+from chunkflow.stores.protocol import Sink, Source, Target, run_of
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,8 @@ import numpy as np
 from chunkflow.core.grid import Region, Shape, fit, regions, shape_of, shift
 from chunkflow.core.spec import ArraySpec
 from chunkflow.stores.caches.decoded_chunks import Lately
-from chunkflow.stores.protocol import Footprint, Source, keep_chunks
+from chunkflow.stores.footprint import Footprint
+from chunkflow.stores.protocol import Source, keep_chunks
 from chunkflow.stores.strides import part
 
 STRIP = 64 << 10

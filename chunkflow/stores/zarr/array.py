@@ -19,17 +19,18 @@ import zarr
 from zarr.storage import LocalStore, StorePath
 
 from chunkflow.core.encoded_chunks import Place
-from chunkflow.core.grid import Piece, Region, Shape, describe, shape_of
+from chunkflow.core.grid import Region, Shape, describe, shape_of
+from chunkflow.core.pieces import Piece
 from chunkflow.core.spec import ArraySpec, Files
 from chunkflow.errors import ArgumentError, ReadError, WriteError
 from chunkflow.stores.caches import page_cache
 from chunkflow.stores.caches.decoded_chunks import Lately
 from chunkflow.stores.checks import matching, numeric_dtype
-from chunkflow.stores.codecs.registry import NotDirectError
+from chunkflow.stores.codecs.step import NotDirectError
+from chunkflow.stores.footprint import Footprint
 from chunkflow.stores.kvstore.folder import Folder
 from chunkflow.stores.kvstore.fsspec import SENT, Bucket, is_remote, url_of
 from chunkflow.stores.kvstore.retries import again
-from chunkflow.stores.protocol import Footprint
 from chunkflow.stores.zarr.chunks import Chunks
 from chunkflow.stores.zarr.device_codecs import codec_of, matches_in
 from chunkflow.stores.zarr.metadata import direct

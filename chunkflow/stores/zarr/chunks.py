@@ -17,12 +17,14 @@ from operator import add
 import numpy as np
 
 from chunkflow.core.encoded_chunks import Place
-from chunkflow.core.grid import Piece, Region, Shape, contiguous, permuted, shape_of, whole
+from chunkflow.core.grid import Region, Shape, permuted, shape_of, whole
+from chunkflow.core.pieces import Piece, contiguous
 from chunkflow.core.spec import Files
 from chunkflow.stores.caches.decoded_chunks import PARTED, Lately, is_large, is_part
 from chunkflow.stores.codecs.chain import Chain
 from chunkflow.stores.file.strided import FileSource, Strided
-from chunkflow.stores.kvstore.folder import Folder, Objects, append, named
+from chunkflow.stores.kvstore.folder import Folder, append
+from chunkflow.stores.kvstore.protocol import Objects, named
 from chunkflow.stores.strides import packed_strides, part, swapped
 
 

@@ -14,8 +14,8 @@ from chunkflow.core.spec import COPIES, ArraySpec, default_chunks
 from chunkflow.errors import ArgumentError, ArgumentTypeError, ChunkflowError, WriteError
 from chunkflow.stores import paths
 from chunkflow.stores.checks import conversion, numeric_dtype
+from chunkflow.stores.footprint import Footprint
 from chunkflow.stores.kvstore.fsspec import SENT
-from chunkflow.stores.protocol import Footprint
 from chunkflow.stores.zarr.array import ZarrSink
 from chunkflow.stores.zarr.node import zarr_node
 

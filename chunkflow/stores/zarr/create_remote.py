@@ -24,9 +24,9 @@ from zarr.storage import MemoryStore, StorePath
 from chunkflow.core.grid import Region, Shape
 from chunkflow.core.spec import ArraySpec
 from chunkflow.errors import ArgumentError, ChunkflowError, OutputExistsError, ReadError, WriteError
+from chunkflow.stores.footprint import Footprint
 from chunkflow.stores.kvstore.folder import append
 from chunkflow.stores.kvstore.fsspec import Bucket, open_store
-from chunkflow.stores.protocol import Footprint
 from chunkflow.stores.zarr.array import ZarrSink
 from chunkflow.stores.zarr.create_local import created_spec
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from chunkflow.core.encoded_chunks import CODECS, Place
-from chunkflow.stores.codecs.registry import Compressor
+from chunkflow.stores.codecs.step import Compressor
 from chunkflow.stores.codecs.zstdframe import HEAD, matches
 from chunkflow.stores.kvstore.folder import Folder
 from chunkflow.stores.zarr.chunks import Chunks

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import sys
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from chunkflow.core.grid import Shape
-from chunkflow.stores.codecs.chain import Chain, chain_2, chain_3
-from chunkflow.stores.codecs.registry import NotDirectError, word
-from chunkflow.stores.kvstore.folder import Objects
+from chunkflow.core.grid import Shape, permuted
+from chunkflow.stores.codecs.chain import Chain
+from chunkflow.stores.codecs.filters import filters
+from chunkflow.stores.codecs.registry import compressor, step_3
+from chunkflow.stores.codecs.step import NotDirectError, Step, word
+from chunkflow.stores.kvstore.protocol import Objects
 from chunkflow.stores.zarr.chunks import Chunks
 from chunkflow.stores.zarr.shards import Shards
 
@@ -61,3 +64,31 @@ def _index(codecs: Any, shards: Shape, inner: Shape) -> Chain:
     if chain.sizes[-1] is None:
         raise NotDirectError("a compressed index")
     return chain
+
+
+def chain_2(metadata: Any, shape: Shape, dtype: np.dtype, fill: np.ndarray) -> Chain:
+    """Chain of an array of format 2."""
+    order = tuple(range(len(shape)))
+    given = metadata.compressor
+    steps: tuple[Step, ...] = (*filters(metadata.filters, dtype), *((compressor(given),) if given is not None else ()))
+    if metadata.order == "F":
+        order = order[::-1]
+    return Chain(shape, dtype.newbyteorder("="), fill, not dtype.isnative, order, steps)
+
+
+def chain_3(codecs: Sequence[Mapping[str, Any]], shape: Shape, dtype: np.dtype, fill: np.ndarray) -> Chain:
+    """Chain of the codecs of format 3, each as the metadata name and configure it."""
+    dtype = dtype.newbyteorder("=")
+    order = tuple(range(len(shape)))
+    rest = iter(codecs)
+    for codec in rest:
+        name, how = codec["name"], codec.get("configuration") or {}
+        if name == "bytes":
+            break
+        if name != "transpose" or sorted(how["order"]) != sorted(order):
+            raise NotDirectError(f"codec {name}")
+        order = permuted(order, how["order"])
+    else:
+        raise NotDirectError("no codec that makes bytes")
+    swapped = how.get("endian") is not None and word(how["endian"]) != sys.byteorder and dtype.itemsize > 1
+    return Chain(shape, dtype, fill, swapped, order, tuple(map(step_3, rest)))

@@ -20,7 +20,8 @@ import numpy as np
 from chunkflow.core.encoded_chunks import Place, Stamp
 from chunkflow.core.grid import Region, Shape
 from chunkflow.stores.codecs.chain import Chain
-from chunkflow.stores.kvstore.folder import ChunkError, Folder, Objects, Stored, append, named, stamped
+from chunkflow.stores.kvstore.folder import Folder, append, stamped
+from chunkflow.stores.kvstore.protocol import ChunkError, Objects, Stored, named
 from chunkflow.stores.zarr.chunks import aligned, touched
 
 MISSING = 2**64 - 1

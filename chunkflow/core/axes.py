@@ -1,0 +1,36 @@
+"""Axes as users give them: checked, and counted from the front."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+from chunkflow.errors import ArgumentError, ArgumentTypeError
+
+
+def normalize_axes(axes: int | Sequence[int] | None, ndim: int, name: str) -> tuple[int, ...]:
+    """Sorted non-negative axes, each named once.
+
+    >>> normalize_axes((-1, 0), 3, "drop_axis")
+    (0, 2)
+    """
+    found = []
+    for axis in as_axes(axes, name):
+        if not -ndim <= axis < ndim:
+            raise ArgumentError(f"{name}={axis} is out of bounds for {ndim} dimensions")
+        found.append(axis % ndim)
+    if len(set(found)) != len(found):
+        raise ArgumentError(f"{name}={axes!r} names an axis twice")
+    return tuple(sorted(found))
+
+
+def as_axes(axes: int | Sequence[int] | None, name: str) -> list[int]:
+    """Axes as a list, whatever way they were written."""
+    if axes is None:
+        return []
+    listed = list(axes) if isinstance(axes, Iterable) and not isinstance(axes, str) else [axes]
+    for axis in listed:
+        if isinstance(axis, bool) or not isinstance(axis, int | np.integer):
+            raise ArgumentTypeError(f"{name} must be an int or ints, not {axes!r}")
+    return [int(axis) for axis in listed]

@@ -1,0 +1,91 @@
+"""What devices share: latches of the host, and lanes that nobody watches."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+from chunkflow.devices.mover import Mover
+from chunkflow.devices.protocol import Decoder, Edge, HostSlot
+
+WORKER = "chunkflow-lane"
+"""Name of the threads on which a device runs functions."""
+
+
+class HostLatch:
+    """The latch of the real devices: a lock that whoever arrives last opens."""
+
+    __slots__ = ("_arrivals", "_lock", "_number")
+
+    def __init__(self, number: int) -> None:
+        self._number = number
+        self._arrivals = itertools.count(1)  # its ``next`` is atomic
+        self._lock = threading.Lock()  # a bare one: an Event takes longer to make, and to wait for
+        if number:
+            self._lock.acquire()
+
+    def arrive(self) -> None:
+        """Count one arrival."""
+        if next(self._arrivals) == self._number:
+            self._lock.release()
+
+    def wait(self, edge: Edge) -> None:
+        """Let the calling thread wait for the last arrival."""
+        with self._lock:  # one after another, when it is open
+            pass
+
+
+class Done:
+    """The outcome of a call that was made at once: the host part of a kernel launch."""
+
+    __slots__ = ("_error", "_value")
+
+    def __init__(self, value: Any, error: BaseException | None) -> None:
+        self._value, self._error = value, error
+
+    def result(self) -> Any:
+        """The value, or the error, once."""
+        error, self._error = self._error, None  # kept, it would keep the failed call's arrays alive
+        if error is not None:
+            try:
+                raise error
+            finally:
+                del error
+        return self._value
+
+
+class Unwatched:
+    """What devices that nobody referees share."""
+
+    elementwise: Callable[..., Any] | None = None
+    unshuffle: Callable[[int, int, int, Any], None] | None = None
+    lines: Callable[[], Any] | None = None
+
+    def mover(self, lane: Any, stations: Sequence[tuple[HostSlot, Any, Any]], scratch: Any) -> Mover | None:
+        """No compiled loops."""
+        return None
+
+    def decoder(self, codec: str) -> Decoder | None:
+        """The host decodes."""
+        return None
+
+    def address(self, array: Any) -> int:
+        """Where an array begins, for those loops."""
+        return int(array.ctypes.data)
+
+    def latch(self, number: int) -> HostLatch:
+        """A latch between host threads."""
+        return HostLatch(number)
+
+    def rounding(self) -> AbstractContextManager[None]:
+        """Nothing is faster with less precision."""
+        return nullcontext()
+
+    def host_reads(self, owner: object, part: object = None) -> None:
+        """Only the referee listens."""
+
+    def host_writes(self, owner: object, part: object = None) -> None:
+        """Only the referee listens."""

@@ -1,0 +1,34 @@
+"""The keyword arguments that all operations share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from chunkflow.core.chunking import Chunks
+from chunkflow.engine.budget import Budget
+
+
+@dataclass(frozen=True)
+class Options:
+    """The keyword arguments that all operations share.
+
+    `chunks` are the lengths of the *results'* blocks; an operation that fixes the nest's own says so in
+    `Declared.block`.
+    """
+
+    out: Any = None
+    budget: Any = None
+    dtype: Any = None
+    chunks: Chunks = None
+    workspace: float | None = None
+    device: Any = None
+    overwrite: bool = False
+
+
+BudgetLike = Budget | str | int | float | None
+"""What operations take as ``budget=``."""
+
+ProgressLike = bool | str | Callable[[int, int], object] | None
+"""What ``progress=`` takes; the one string is ``"always"``."""

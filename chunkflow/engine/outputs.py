@@ -1,0 +1,155 @@
+"""Outputs of a run: their number, shapes, chunks and order, and the check that they overlap no source."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from fractions import Fraction
+
+from chunkflow.core import chunking
+from chunkflow.core.chunking import Length
+from chunkflow.core.grid import Shape
+from chunkflow.core.nest import Along, Blockwise, Operand, Output, outputs_like
+from chunkflow.core.spec import ArraySpec
+from chunkflow.engine.options import Options
+from chunkflow.engine.trial import Calibration
+from chunkflow.errors import ArgumentError, ResultError
+from chunkflow.kernels.declare import Declared
+from chunkflow.stores.footprint import Footprint
+from chunkflow.stores.protocol import Source, Target
+
+SMALLEST_CHUNK = 64 << 10
+"""Bytes of a chunk that is not made smaller, however tight the budget."""
+
+
+def _check_number(targets: Sequence[Target], seen: Calibration, options: Options) -> None:
+    number = len(seen.shapes)
+    if len(targets) == number and (options.out is None or isinstance(options.out, tuple) == seen.is_tuple):
+        return
+    if seen.is_tuple:
+        returns, wanted = f"a tuple of {number} arrays", f"a tuple of {number}"
+    else:
+        returns, wanted = "one array", "one array or path"
+    raise ArgumentError(f"fn returns {returns}, so out must be {wanted}, not a {type(options.out).__name__}")
+
+
+def _with_outputs(op: Blockwise, declared: Declared, seen: Calibration, options: Options) -> Blockwise:
+    """The nest with its outputs as seen in the trial call."""
+    outputs = []
+    for number, shape in enumerate(seen.shapes):
+        axes = declared.axes_of(number)
+        if len(shape) != len(axes):
+            raise ResultError(
+                f"fn returned {len(shape)} dimensions; expected {len(axes)} for a block of {seen.box}. If it "
+                "removes or adds axes, say so with drop_axis= or new_axis="
+            )
+        lengths: list[Along | int | None] = []
+        for i, (axis, n) in enumerate(zip(axes, shape, strict=True)):
+            if axis is None:
+                lengths.append(n)
+            elif n == seen.box[axis]:
+                lengths.append(None)
+            elif options.chunks is None or n == 0:
+                raise ResultError(
+                    f"fn turned {seen.box[axis]} elements along axis {axis} into {n} along axis {i} of its result. "
+                    "If it resizes its blocks, fix their shape with chunks="
+                )
+            else:
+                lengths.append(Along(axis, Fraction(n, seen.box[axis])))
+        outputs.append(outputs_like(axes, lengths))
+    return replace(op, outputs=tuple(outputs))
+
+
+def _describe_outputs(
+    op: Blockwise,
+    targets: Sequence[Target],
+    sources: Sequence[Source],
+    seen: Calibration,
+    lengths: Sequence[Length],
+    block: Sequence[int | None] | None,
+    options: Options,
+) -> tuple[list[ArraySpec], float]:
+    """Specs of the sinks, and the workspace with what casting to their dtypes takes."""
+    specs = []
+    casts = 0.0
+    for target, output, dtype in zip(targets, op.outputs, seen.dtypes, strict=True):
+        shape = output.shape(op.extents)
+        wish = chunking.wish(lengths, shape)
+        if wish is None:
+            alike = [s.spec for s in sources if s.spec.chunks is not None and s.spec.shape == shape]
+            wish = alike[0].chunks if alike else None
+        if wish is None and block is not None and output.dims:
+            wish = tuple(
+                min(n, (block[d.axis] or n) if isinstance(d, Along) else n) or 1
+                for d, n in zip(output.dims, shape, strict=True)
+            )
+        spec = target.describe(shape, dtype, wish)
+        if target.footprint is None and spec.chunks is None and getattr(target, "takes_order", True):
+            spec = replace(spec, order=_order(op, output, spec, sources))
+        specs.append(spec)
+        if spec.dtype != dtype or (options.dtype is not None and not op.views):
+            size = math.prod(output.shape(seen.box)) / max(math.prod(seen.box), 1)
+            casts += size * max(spec.dtype.itemsize, dtype.itemsize)
+    return specs, max(seen.workspace, casts)
+
+
+def _order(op: Blockwise, output: Output, spec: ArraySpec, sources: Sequence[Source]) -> Shape:
+    """Memory order of a new array: that of its sources, as NumPy's results have, where they agree on one."""
+    straight = tuple(range(len(op.extents)))
+    alike = {s.spec.order for s in sources if s.spec.shape == spec.shape and s.spec.chunks is None}
+    if len(alike) == 1 and output.dims == tuple(Along(a) for a in straight):
+        (order,) = alike
+        if order == straight[::-1]:
+            return order
+    return spec.order
+
+
+def _with_smaller_chunks(
+    targets: Sequence[Target], outputs: list[ArraySpec], lengths: Sequence[Length]
+) -> list[ArraySpec]:
+    """Specs with the longest side of every chunk halved that is for the run to choose and not tiny yet."""
+    if chunking.wish(lengths, outputs[0].shape) is not None:
+        return outputs
+    found = []
+    for target, spec in zip(targets, outputs, strict=True):
+        chunks = list(spec.chunks or ())
+        if target.footprint is None and math.prod(chunks) * spec.dtype.itemsize > SMALLEST_CHUNK:
+            longest = chunks.index(max(chunks))
+            chunks[longest] = -(-chunks[longest] // 2)
+            spec = target.describe(spec.shape, spec.dtype, tuple(chunks))
+        found.append(spec)
+    return found
+
+
+def check_overlap(declared: Declared, sources: Sequence[Source], targets: Mapping[int, Target]) -> None:
+    """Refuse outputs that share memory: with each other, or with a source, unless that is worked on in place.
+
+    `targets` are those of the results of these numbers.
+
+    Raises
+    ------
+    ArgumentError
+        Two do.
+    """
+    straight = tuple(range(len(declared.nest.extents)))
+    each = declared.each or (declared.axes,) * len(targets)
+    seen: list[tuple[str, Footprint]] = []
+    for number, target in targets.items():
+        place = target.footprint
+        if place is None:
+            continue
+        for source, operand in zip(sources, declared.nest.operands, strict=True):
+            other = source.footprint
+            if other is None or not place.overlaps(other):
+                continue
+            if not (place == other and operand == Operand(straight) and each[number : number + 1] == (straight,)):
+                raise ArgumentError(
+                    f"the output {target.name} overlaps the input {source.spec.name} without being the same "
+                    "elements in the same order: results would overwrite data that are still to be read. Write to "
+                    "another array, or give the very same one to work in place"
+                )
+        for name, taken in seen:
+            if place.overlaps(taken):
+                raise ArgumentError(f"the outputs {name} and {target.name} overlap")
+        seen.append((target.name, place))

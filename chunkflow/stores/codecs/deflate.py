@@ -1,0 +1,51 @@
+"""Deflate in gzip or zlib, decoded in bounded pieces."""
+
+from __future__ import annotations
+
+import zlib
+from typing import Any
+
+import numpy as np
+
+from chunkflow.stores.kvstore.protocol import ChunkError
+
+_FEED, _PIECE = 256 << 10, 1 << 20
+
+
+def _gzip(codec: Any, raw: np.ndarray, out: np.ndarray) -> None:
+    inflate(raw, out, 31)
+
+
+def _zlib(codec: Any, raw: np.ndarray, out: np.ndarray) -> None:
+    inflate(raw, out, 15)
+
+
+def inflate(raw: np.ndarray, out: np.ndarray, bits: int) -> None:
+    """Fill `out` from a zlib stream (`bits` 15) or from the members of a gzip file (31), never making a byte more."""
+    source, engine = raw.data, zlib.decompressobj(bits)
+    data: Any = b""
+    at = done = 0
+    while True:
+        if not len(data):
+            data = source[at : at + _FEED]
+            at += len(data)
+        piece = engine.decompress(data, max(1, min(_PIECE, out.size - done)))
+        if len(piece) > out.size - done:
+            raise ChunkError(f"it holds more than the chunk's {out.size} bytes")
+        out[done : done + len(piece)] = np.frombuffer(piece, np.uint8)
+        done += len(piece)
+        if not engine.eof:
+            data = engine.unconsumed_tail
+            if not len(data) and at == len(source) and not piece:
+                raise ChunkError(f"truncated: the stream ends after {done} of {out.size} bytes")
+            continue
+        # A gzip file may have more members, and zeros behind each.
+        data = engine.unused_data.lstrip(b"\0")
+        while bits == 31 and not data and at < len(source):
+            data = bytes(source[at : at + _FEED]).lstrip(b"\0")
+            at = min(at + _FEED, len(source))
+        if bits != 31 or not data:
+            break
+        engine = zlib.decompressobj(bits)
+    if done != out.size:
+        raise ChunkError(f"it holds {done} bytes, where the chunk has {out.size}")

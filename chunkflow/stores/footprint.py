@@ -1,0 +1,123 @@
+"""Footprints: where an array's bytes lie, so that overlaps are found before anything is written."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from chunkflow.core.grid import Shape
+from chunkflow.stores.strides import bounds
+
+
+@dataclass(frozen=True)
+class Footprint:
+    """Where an array's elements live, to find out whether an output overlaps an input.
+
+    `space` names an address space (the process's memory, one file, one zarr array), `start` and
+    `stop` bound the bytes used in it, `layout` says which element lies where. Two arrays with equal
+    footprints are the very same array; two whose ranges meet otherwise are a shifted overlap.
+    """
+
+    space: Hashable
+    start: int
+    stop: int
+    layout: Hashable
+
+    def overlaps(self, other: Footprint) -> bool:
+        """Whether the two share a byte."""
+        if isinstance(other, Scattered):
+            return other.overlaps(self)
+        return self.space == other.space and self.start < other.stop and other.start < self.stop
+
+    def sliced(self, cuts: Sequence[tuple[int, int, int]]) -> Footprint:
+        """Of some elements along each axis: the first one, how many, and the step. They may be said to be all."""
+        return Footprint(self.space, self.start, self.stop, ("sliced", tuple(cuts), self.layout))
+
+
+@dataclass(frozen=True)
+class Scattered(Footprint):
+    """Where elements lie that are put together of `parts`, or of one in another order: equal to no array's own.
+
+    >>> one, two, other = (Footprint(name, 0, 8, None) for name in ("one", "two", "other"))
+    >>> both = Scattered.of([one, None, two])
+    >>> one.overlaps(both), both.overlaps(two), other.overlaps(both), one == Scattered.of([one])
+    (True, True, False, False)
+    """
+
+    parts: tuple[Footprint, ...]
+
+    @classmethod
+    def of(cls, parts: Iterable[Footprint | None]) -> Scattered | None:
+        """All of those that are known; None if none is."""
+        known = tuple(part for part in parts if part is not None)
+        return cls("several", 0, 0, None, known) if known else None
+
+    def overlaps(self, other: Footprint) -> bool:
+        """Whether any part shares a byte with the other."""
+        return any(part.overlaps(other) for part in self.parts)
+
+    def sliced(self, cuts: Sequence[tuple[int, int, int]]) -> Footprint:
+        """The same: which part has which element is not known here."""
+        return self
+
+
+_MAX_WORK = 10_000
+"""How long to look for a common byte of two arrays: longer than any ordinary layout takes."""
+
+
+@dataclass(frozen=True)
+class StridedFootprint(Footprint):
+    """Footprint of a strided array, which knows its elements apart from those in between."""
+
+    # Equal layouts are the same array; strides of axes of length 1, say, mean nothing.
+    shape: Shape = field(compare=False)
+    strides: Shape = field(compare=False)
+    typestr: str = field(compare=False)
+    first: int = field(compare=False)
+
+    @property
+    def __array_interface__(self) -> dict[str, Any]:
+        # Nobody looks at the elements: any addresses will do.
+        address = self.first + (1 << 20)
+        return {
+            "version": 3,
+            "data": (address, True),
+            "shape": self.shape,
+            "strides": self.strides,
+            "typestr": self.typestr,
+        }
+
+    def overlaps(self, other: Footprint) -> bool:
+        """Whether the two share a byte; where that takes long to find out they do."""
+        if not super().overlaps(other) or not isinstance(other, StridedFootprint):
+            return super().overlaps(other)
+        try:
+            one, two = np.asarray(self), np.asarray(other)
+            return bool(np.shares_memory(one, two, max_work=_MAX_WORK))  # type: ignore[arg-type]
+        except np.exceptions.TooHardError:
+            return True
+
+    def sliced(self, cuts: Sequence[tuple[int, int, int]]) -> Footprint:
+        """The part's own, as that of a view of these elements."""
+        start = self.first + sum(i * stride for (i, _, _), stride in zip(cuts, self.strides, strict=True))
+        shape = tuple(number for _, number, _ in cuts)
+        strides = tuple(step * stride for (_, _, step), stride in zip(cuts, self.strides, strict=True))
+        return footprint(self.space, start, shape, strides, np.dtype(self.typestr))
+
+
+def footprint(space: Hashable, start: int, shape: Sequence[int], strides: Sequence[int], dtype: np.dtype) -> Footprint:
+    """Footprint of a strided array whose element at index 0 lies at byte `start` of `space`.
+
+    >>> x = np.zeros((4, 6))
+    >>> even, odd, last = (footprint("x", 8 * i, (4, 3), (48, 16), x.dtype) for i in (0, 1, 4))
+    >>> even.overlaps(odd), even.overlaps(last)
+    (False, True)
+    """
+    low, high = bounds(shape, strides, dtype.itemsize)
+    # The stride of an axis of length 1 means nothing: two views that differ in it only are the same.
+    told = tuple(stride if n > 1 else 0 for n, stride in zip(shape, strides, strict=True))
+    known = (start, tuple(shape), told, dtype.str)
+    return StridedFootprint(space, start + low, start + high, known, tuple(shape), tuple(strides), dtype.str, start)
