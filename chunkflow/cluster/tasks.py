@@ -29,7 +29,7 @@ from chunkflow.engine.prepare import prepared
 from chunkflow.engine.run import launched
 from chunkflow.errors import BudgetError
 from chunkflow.graph.fusion import joined
-from chunkflow.kernels.declare import Declared
+from chunkflow.kernels.declare import Blocking, Declared
 from chunkflow.kernels.subnest import on_host, part_of
 from chunkflow.planner.loop_order import nest_order
 from chunkflow.planner.search import RUN, make_plan
@@ -255,11 +255,12 @@ def _steadied(
     inner = [replace(spec, shape=o.shape(nest.extents)) for spec, o in zip(specs, nest.operands, strict=True)]
     lines = ArraySpec("lines", tuple(nest.extents[a] for a in sorted(kept)), np.dtype("f8"))
     room, each = budget.limit_on(device) // SHARE, sum(spec.dtype.itemsize for spec in inner)
-    like = make_plan(op, inner, [lines], device.machine, room, workspace=each, tiles=True)
+    plan = make_plan(op, inner, [lines], device.machine, room, workspace=each, tiles=True)
     fastest = nest_order(op, inner)[-1:]
-    if any(like.tile[a] < like.block[a] and like.tile[a] * each < RUN for a in fastest):
-        like = replace(like, tile=like.block)  # the cache is no help to what reads a few elements of each row
-    return replace(declared, like=like)
+    tile = plan.tile
+    if any(tile[a] < plan.block[a] and tile[a] * each < RUN for a in fastest):
+        tile = plan.block  # the cache is no help to what reads a few elements of each row
+    return replace(declared, blocking=Blocking(plan.block, tile, plan.depth))
 
 
 def _worker() -> Any:

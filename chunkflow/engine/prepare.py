@@ -107,14 +107,14 @@ def prepared(declare: Declare, arrays: Sequence[Any], options: Options) -> Itera
         outputs, spare = _describe_outputs(op, targets, sources, seen, lengths, declared.block, options)
         known: dict[str, Any] = {"workspace": spare, "reserve": device.reserve, "block": declared.block or block}
         known |= {"tiles": declared.tiles, "strips": declared.strips}
-        machine, like = device.machine, declared.like
-        if like is not None:
-            machine = replace(machine, depths=(like.depth,))
-            known |= {"block": like.block, "tiles": False, "strips": (math.prod(like.tile), declared.strips[1])}
+        machine, fixed = device.machine, declared.blocking
+        if fixed is not None:
+            machine = replace(machine, depths=(fixed.depth,))
+            known |= {"block": fixed.block, "tiles": False, "strips": (math.prod(fixed.tile), declared.strips[1])}
         while True:
             try:
                 plan = make_plan(op, specs, outputs, machine, limit, **known)
-                plan = plan if like is None else replace(plan, tile=like.tile)
+                plan = plan if fixed is None else replace(plan, tile=fixed.tile)
                 break
             except BudgetError:
                 smaller = _with_smaller_chunks(targets, outputs, lengths)

@@ -16,7 +16,15 @@ from chunkflow.kernels.index_notation import Contraction, Index, Widened, as_ind
 from chunkflow.kernels.map import SLOT
 from chunkflow.kernels.map import Kernel as MapKernel
 from chunkflow.kernels.protocol import Kernel
-from chunkflow.planner.plan import Plan
+
+
+@dataclass(frozen=True)
+class Blocking:
+    """Blocks that are fixed: their shape, the tile that a kernel is called on at a time, and how many are in flight."""
+
+    block: Shape
+    tile: Shape
+    depth: int
 
 
 @dataclass(frozen=True)
@@ -41,8 +49,8 @@ class Declared:
     strips : tuple of int
         Elements of a block that the kernel works on at once, so that its temporaries grow no further: where the host's
         memory is shared, and on a device with memory of its own; 0 for all of them.
-    like : Plan, optional
-        Whose block, tile and slots are taken, whatever the kernel needs beside: so blocks are added up in one order.
+    blocking : Blocking, optional
+        Blocks that are taken whatever the kernel needs beside: so blocks are added up in one order.
     copies : float or tuple of float
         Partial results that a lane holds at once while it combines them; one for all parts of the kernel, or for each.
     """
@@ -55,7 +63,7 @@ class Declared:
     strips: tuple[int, int] = (0, 0)
     copies: float | tuple[float, ...] = 3.0
     each: tuple[tuple[int | None, ...], ...] = ()
-    like: Plan | None = None
+    blocking: Blocking | None = None
 
     def held(self, state: Sequence[float]) -> tuple[float, ...]:
         """Bytes that a lane holds for each part, given those of one partial result."""
