@@ -129,3 +129,7 @@ __all__ = [
     "var",
     "vecdot",
 ]
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -19,7 +19,7 @@ from xarray.namedarray.parallelcompat import ChunkManagerEntrypoint
 import chunkflow
 from chunkflow.api.lazy.open import ChunkedArray
 from chunkflow.errors import UnsupportedError
-from chunkflow.graph.nodes import Leaf
+from chunkflow.graph.nodes import SourceNode
 
 _REDUCTIONS = (
     "all any argmax argmin average count_nonzero max mean median min norm percentile prod ptp quantile reduction"
@@ -72,7 +72,7 @@ class ChunkManager(ChunkManagerEntrypoint[Any]):
 
     def from_array(self, data: Any, chunks: Any, **kwargs: Any) -> Any:
         """Make an expression of an array of numbers; what is none, such as times, is loaded."""
-        return ChunkedArray(Leaf(data)) if np.dtype(data.dtype).kind in "biufc" else np.asarray(data)
+        return ChunkedArray(SourceNode(data)) if np.dtype(data.dtype).kind in "biufc" else np.asarray(data)
 
     def rechunk(self, data: Any, chunks: Any, **kwargs: Any) -> Any:
         """Leave it as it is: blocks are planned when an expression runs."""
@@ -133,12 +133,12 @@ class ChunkManager(ChunkManagerEntrypoint[Any]):
         if not kwargs.get("compute", True):
             raise UnsupportedError("compute=False has nothing to give back: store when the result is wanted")
         regions = kwargs.get("regions") or [None] * len(targets)
-        places = [Part.of(target, region or ()) for target, region in zip(targets, regions, strict=True)]
+        places = [WritableRegion.of(target, region or ()) for target, region in zip(targets, regions, strict=True)]
         options = {name: kwargs[name] for name in ("budget", "device", "progress") if name in kwargs}
         chunkflow.store(list(sources), places, **options)
 
 
-class Part:
+class WritableRegion:
     """A region of an array that is written to, as an array of its own: what ``to_zarr(append_dim="time")`` adds."""
 
     def __init__(self, array: Any, bounds: Sequence[range]) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 from chunkflow.devices.cpu.device import NumpyDevice
 from chunkflow.devices.job_queue import Line
 from chunkflow.devices.mover import Mover, staging
-from chunkflow.devices.protocol import Edge, HostSlot
+from chunkflow.devices.protocol import Edge, HostBuffer
 
 BUILT = staging is not None
 
@@ -61,7 +61,7 @@ class CompiledDevice(NumpyDevice):
             CFUNCTYPE(c_int, c_void_p, c_void_p, c_uint)(self._wait),
         ]
 
-    def mover(self, lane: Any, stations: Sequence[tuple[HostSlot, Any, Any]], scratch: Any) -> Mover | None:
+    def mover(self, lane: Any, stations: Sequence[tuple[HostBuffer, Any, Any]], scratch: Any) -> Mover | None:
         self.shares += 1
         driver = [ctypes.cast(f, c_void_p).value or 0 for f in self._driver]
         rows = [(s.pointer, self._key(done), self._key(begun) if begun else 0) for s, done, begun in stations]

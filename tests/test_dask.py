@@ -288,8 +288,8 @@ def test_memmaps_are_written_by_tasks(tmp_path: Path) -> None:
 def test_tasks_of_one_size_are_tried_twice_and_planned_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(trial, "_known", trial._Known())
     search._chosen.cache_clear()
-    tried, searched = MagicMock(wraps=trial.calibrate), MagicMock(wraps=search.product_plan)
-    monkeypatch.setattr(trial, "calibrate", tried)
+    tried, searched = MagicMock(wraps=trial.run_trial), MagicMock(wraps=search.product_plan)
+    monkeypatch.setattr(trial, "run_trial", tried)
     monkeypatch.setattr(search, "product_plan", searched)
     a, b = np.arange(60.0 * 8).reshape(60, 8), np.arange(8.0 * 7).reshape(8, 7)
     product = (cf.open(a) @ cf.open(b)).to_dask(20 * 8 * 8 + b.nbytes, device="cpu")

@@ -187,7 +187,7 @@ def test_memory_is_poisoned_when_it_is_given_out_and_when_it_is_freed(wraps: boo
     array[...] = 1
     pool.free(array)
     assert np.isnan(array).all()
-    assert np.isnan(pool.host_slots(1, 80)[0].array.view("f8")).all()
+    assert np.isnan(pool.host_buffers(1, 80)[0].array.view("f8")).all()
 
 
 def test_a_lane_ends_its_thread() -> None:

@@ -17,7 +17,7 @@ from devices import machine
 
 import chunkflow as cf
 from chunkflow.devices.cpu.device import NumpyDevice
-from chunkflow.engine.lane_scheduler import Lanes
+from chunkflow.engine.lane_scheduler import LaneScheduler
 from chunkflow.engine.transfer import Result
 from chunkflow.planner.step import Step
 from chunkflow.testing import filled
@@ -30,8 +30,8 @@ def cores(lanes: int = 2) -> NumpyDevice:
     return NumpyDevice(machine=machine(staged=False, lanes=lanes, depths=(2 * lanes,)))
 
 
-def lanes(number: int, *, deals: bool) -> Lanes:
-    return Lanes([NumpyDevice(mode="eager").lane() for _ in range(number)], deals=deals)
+def lanes(number: int, *, deals: bool) -> LaneScheduler:
+    return LaneScheduler([NumpyDevice(mode="eager").lane() for _ in range(number)], deals=deals)
 
 
 def result(lane: int) -> Result:

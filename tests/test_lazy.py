@@ -25,13 +25,13 @@ import chunkflow as cf
 from chunkflow.cluster import partition
 from chunkflow.devices.cpu.device import NumpyDevice
 from chunkflow.devices.rates import cpu
-from chunkflow.engine.observe.analysis import Run
+from chunkflow.engine.observe.analysis import AnalyzedRun
 from chunkflow.engine.options import Options
 from chunkflow.errors import ArgumentError, ResultError
 from chunkflow.graph import evaluate
 from chunkflow.graph.evaluate import Evaluation
 from chunkflow.graph.fusion import fused
-from chunkflow.graph.nodes import Op
+from chunkflow.graph.nodes import OpNode
 from chunkflow.testing.arrays import CountingSource
 
 SHAPE = (6, 5, 7)
@@ -255,12 +255,12 @@ def test_expressions_that_differ_are_not_taken_for_one() -> None:
 def test_nodes_are_not_kept() -> None:
     x = cf.open(np.ones(5))
     gc.collect()
-    before = sum(isinstance(o, Op) for o in gc.get_objects())
+    before = sum(isinstance(o, OpNode) for o in gc.get_objects())
     y = np.sqrt(x) + x.mean()
     y.compute(device="cpu")
     del y
     gc.collect()
-    assert sum(isinstance(o, Op) for o in gc.get_objects()) == before
+    assert sum(isinstance(o, OpNode) for o in gc.get_objects()) == before
 
 
 # -- Passes ----------------------------------------------------------------------------------------------------------
@@ -413,13 +413,13 @@ def test_chunks_are_tried_too(tmp_path: Path) -> None:
 def test_memory_and_halos_are_expected_to_take_time_on_the_cpu() -> None:
     (array,) = volumes(1, (64, 32, 32))
 
-    def run_with(boundary: str = "nearest", **rates: float) -> Run:
+    def run_with(boundary: str = "nearest", **rates: float) -> AnalyzedRun:
         device = NumpyDevice(machine=replace(cpu(2), **rates))
         options = {"depth": 1, "boundary": boundary, "chunks": (4, -1, -1), "device": device, "analyze": True}
-        run: Run = cf.explain(cf.map_overlap, np.negative, array, **options).runs[0]
+        run: AnalyzedRun = cf.explain(cf.map_overlap, np.negative, array, **options).runs[0]
         return run
 
-    def seconds(run: Run) -> float:
+    def seconds(run: AnalyzedRun) -> float:
         """What was planned, but for the kernel, which takes a second."""
         return run.plan.estimate.seconds + (1 - run.plan.estimate.stages["compute"]) / 2
 
@@ -1033,7 +1033,7 @@ def test_windows_are_as_many_as_the_depths() -> None:
         )
         expected = 2 * cf.map_overlap(_shifted, expected, depth=1, boundary="nearest", device="cpu")
     node = y._node
-    assert isinstance(node, Op)
+    assert isinstance(node, OpNode)
     declared = Evaluation(Options())._pass([node], {}).declared  # type: ignore[union-attr]
     assert len(declared.kernel.windows) <= 25  # type: ignore[union-attr]
     same(y.compute(device="cpu"), expected)

@@ -25,21 +25,21 @@ from hypothesis import strategies as st
 import chunkflow as cf
 from chunkflow import errors
 from chunkflow.api.linalg import product as linalg
-from chunkflow.core.grid import Grid, Turns
+from chunkflow.core.grid import Grid, Interleave
 from chunkflow.core.machine import Machine
 from chunkflow.core.memory import rounded
 from chunkflow.core.nest import Along, Output
-from chunkflow.core.product_nest import Contraction
+from chunkflow.core.product_nest import ProductNest
 from chunkflow.core.spec import ArraySpec
 from chunkflow.devices import rates
 from chunkflow.devices.cpu.device import NumpyDevice
 from chunkflow.engine import trial
 from chunkflow.kernels.linalg import gemm, product
 from chunkflow.kernels.linalg import labels as notation
-from chunkflow.kernels.linalg.product import Labels, contraction
+from chunkflow.kernels.linalg.product import ProductLabels, contraction
 from chunkflow.planner import matmul_schedule, matmul_search
 from chunkflow.planner import search as planner
-from chunkflow.planner.candidate import Problem
+from chunkflow.planner.candidate import PlanProblem
 from chunkflow.planner.cost import PANEL
 from chunkflow.planner.plan import Plan
 from chunkflow.planner.search import make_plan
@@ -346,7 +346,7 @@ STAGED = Machine(
 
 
 def planned(
-    labels: Labels, shapes: Sequence[tuple[int, ...]], budget: int, kind: str = "f4", machine: Machine = STAGED
+    labels: ProductLabels, shapes: Sequence[tuple[int, ...]], budget: int, kind: str = "f4", machine: Machine = STAGED
 ) -> Plan:
     specs = [ArraySpec("x", s, np.dtype(kind)) for s in shapes]
     op, _ = contraction(labels, shapes, [s.dtype for s in specs], [s.order for s in specs], "test")
@@ -421,9 +421,9 @@ def test_a_product_reads_what_its_plan_says(mode: str, shape: tuple[int, int, in
 
 
 def test_a_product_is_tried_by_each_thread_for_arrays_of_one_layout(monkeypatch: pytest.MonkeyPatch) -> None:
-    device, real = NumpyDevice(), trial.calibrate
+    device, real = NumpyDevice(), trial.run_trial
     tried = MagicMock(wraps=lambda *args, **kwargs: replace(real(*args, **kwargs), workspace=1.0))
-    monkeypatch.setattr(trial, "calibrate", tried)
+    monkeypatch.setattr(trial, "run_trial", tried)
 
     def trials(*arrays: np.ndarray) -> int:
         before = tried.call_count
@@ -522,8 +522,8 @@ def test_products_of_tiles_that_take_turns(place: Place, data: st.DataObject) ->
     head = data.draw(st.lists(st.integers(1, block[2]), max_size=2).filter(lambda sides: sum(sides) <= k))
     heads = data.draw(st.sampled_from([(), ((), (), tuple(head))]))
 
-    def chosen(problem: Problem, caps: Sequence[int], units: Sequence[Sequence[int]]) -> Plan:
-        return problem.plan(block, depth, frozenset({1}), Turns(together, heads))
+    def chosen(problem: PlanProblem, caps: Sequence[int], units: Sequence[Sequence[int]]) -> Plan:
+        return problem.plan(block, depth, frozenset({1}), Interleave(together, heads))
 
     x, y = noise((m, k), "f8", 1), noise((k, n), "f8", 2)
     device, budget = place.device(), place.budget(100_000)
@@ -599,7 +599,7 @@ def test_the_budget_is_kept(kind: str, budget: int) -> None:
     assert smallest is not None
     for limit in (smallest, max(budget, smallest)):
         plan = planned(labels, shapes, limit, kind)
-        assert isinstance(plan.op, Contraction)
+        assert isinstance(plan.op, ProductNest)
         assert plan.memory.total <= limit
 
 
@@ -798,7 +798,7 @@ def test_where_memory_is_shared_less_of_it_is_worth_a_little_time() -> None:
     assert plan.budget == 16 << 30
     most = plan.memory.total
     faster = matmul_search._fastest(
-        Problem(plan.op, plan.operands, plan.outputs, plan.machine, 16 << 30, 0.0, 0, frozenset(), (0, 1, 2)),
+        PlanProblem(plan.op, plan.operands, plan.outputs, plan.machine, 16 << 30, 0.0, 0, frozenset(), (0, 1, 2)),
         [3840] * 3,
         [[1] * 3],
     )

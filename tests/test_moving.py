@@ -28,18 +28,18 @@ from positions import at_positions
 import chunkflow as cf
 from chunkflow.core import pieces as _pieces
 from chunkflow.core.pieces import pieces, placed
-from chunkflow.core.spec import Run
+from chunkflow.core.spec import ByteRun
 from chunkflow.devices import job_queue
 from chunkflow.devices import mover as moving
 from chunkflow.devices.cpu.device import NumpyPool
-from chunkflow.devices.protocol import Edge, HostSlot
+from chunkflow.devices.protocol import Edge, HostBuffer
 from chunkflow.engine.staged import workers
 from chunkflow.errors import DeviceError
 from chunkflow.stores.file.strided import FileSource, Strided
 from chunkflow.stores.memory import ArraySink, ArraySource
 from chunkflow.stores.strides import swapped
 from chunkflow.stores.zarr.chunks import Chunks
-from chunkflow.system.thread_pool import Borrowed
+from chunkflow.system.thread_pool import PooledThread
 from chunkflow.testing import CountingSource, filled
 
 compiled = pytest.mark.skipif(not BUILT, reason="built without a C compiler")
@@ -347,7 +347,7 @@ class PinnedOnly(CompiledDevice):
 @compiled
 def test_slots_are_pinned_before_parts_go_through_them(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     used: Any = device(kind=PinnedOnly, piece=1 << 10)
-    monkeypatch.setattr(HostSlot, "pin", lambda self: used.pinned.add(self.pointer))
+    monkeypatch.setattr(HostBuffer, "pin", lambda self: used.pinned.add(self.pointer))
     x = filled((64, 32, 32), "f4")
     array = zarr.create_array(tmp_path / "x", data=x, chunks=(16, 32, 32), compressors=zarr.codecs.GzipCodec())
     same(cf.sum(array, axis=0, device=used, budget="1MB"), x.sum(axis=0))
@@ -445,11 +445,11 @@ def test_what_a_line_cannot_move_python_does(direction: str, times: bool, monkey
     """Of some blocks the store says that they lie in a file that can be neither read nor written."""
     nowhere, found = os.open(os.devnull, os.O_RDONLY), workers.run_of
 
-    def run_of(store: Any, region: Any) -> Run | None:
+    def run_of(store: Any, region: Any) -> ByteRun | None:
         run = found(store, region)
         up = isinstance(store, ArraySource)
         wrong = region[0].start % 3 == 1 and direction in ("both", "up" if up else "down")
-        return Run(0, fd=nowhere) if wrong else run
+        return ByteRun(0, fd=nowhere) if wrong else run
 
     monkeypatch.setattr(workers, "run_of", run_of)
     x, used = filled((200, 700), "f4"), device()
@@ -659,9 +659,9 @@ def test_a_thread_that_cannot_begin_fails_the_run() -> None:
 @compiled
 @pytest.mark.parametrize("crew", ["feed", "drain"])
 def test_a_thread_that_begins_after_an_interrupt_touches_nothing(crew: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    late: list[Borrowed] = []
+    late: list[PooledThread] = []
 
-    class Late(Borrowed):
+    class Late(PooledThread):
         """Whose start is interrupted, though the system starts it all the same."""
 
         def start(self) -> None:
@@ -679,7 +679,7 @@ def test_a_thread_that_begins_after_an_interrupt_touches_nothing(crew: str, monk
     read = source.bytes_read
     assert late
     for thread in late:
-        Borrowed.start(thread)
+        PooledThread.start(thread)
         thread.join()
     assert source.bytes_read == read
     assert (out == 7).all()
@@ -709,14 +709,14 @@ def test_a_mapped_file_that_shrinks_is_a_write_error(monkeypatch: pytest.MonkeyP
 @pytest.mark.parametrize("kind", ["u2", "f4", "f8", "c8", "c16"])
 def test_what_cannot_be_stored_is_left_in_its_slot_as_it_was(kind: str) -> None:
     one, block = device("eager"), filled((16,), kind)
-    slot, lane, whole = HostSlot(np.zeros(block.nbytes, "u1")), one.lane(), pieces((16,), (0,), 16)
+    slot, lane, whole = HostBuffer(np.zeros(block.nbytes, "u1")), one.lane(), pieces((16,), (0,), 16)
     tables = moving.tabled(whole, whole, block.itemsize, landing=False)
     mover = one.mover(lane, [(slot, one.event(), None)], None)
     assert mover is not None
     assert tables is not None
     nowhere, other = os.open(os.devnull, os.O_RDONLY), swapped(block.dtype.newbyteorder("S"))
     try:
-        share = moving.Share(tables, Run(0, fd=nowhere, swap=other), block.ctypes.data)
+        share = moving.PieceShare(tables, ByteRun(0, fd=nowhere, swap=other), block.ctypes.data)
         assert mover.drain(share, lambda *_: None, []) == [(0, 0)]
     finally:
         os.close(nowhere)
@@ -727,7 +727,7 @@ def test_what_cannot_be_stored_is_left_in_its_slot_as_it_was(kind: str) -> None:
 @compiled
 def test_other_tables_are_refused() -> None:
     tables = moving.Tables(np.zeros((1, 5), np.int64), np.zeros((1, 7), np.int64), True, 0)
-    share = moving.Share(tables, Run(0), 0)
+    share = moving.PieceShare(tables, ByteRun(0), 0)
     good = moving.Mover([0] * 8, 0, [(0, 0, 0)], pointer=int)
     share.table[-1] = 3
     with pytest.raises(ValueError, match="tables"):
@@ -750,7 +750,7 @@ def test_other_tables_are_refused() -> None:
 def test_a_line_is_a_queue() -> None:
     one, moved = job_queue.Line(int), SimpleNamespace(share=None)
     tables = moving.Tables(np.zeros((1, 5), np.int64), np.zeros((1, 7), np.int64), True, 0)
-    share = moving.Share(tables, Run(0), 0)
+    share = moving.PieceShare(tables, ByteRun(0), 0)
     assert one.take(wait=False) == job_queue.Served(job_queue.NOTHING)
     first = one.job(moved, share, 2, [], [])
     assert one.take(wait=False) == job_queue.Served(job_queue.NOTHING), "it is not put yet"
@@ -774,12 +774,12 @@ def test_a_line_is_a_queue() -> None:
 def test_a_job_that_is_given_up_leaves_its_line() -> None:
     one, moved = job_queue.Line(int), SimpleNamespace(share=None)
     tables = moving.Tables(np.zeros((1, 5), np.int64), np.zeros((1, 7), np.int64), True, 0)
-    jobs = [one.job(moved, moving.Share(tables, Run(0), 0), 1, [], []) for _ in range(3)]
+    jobs = [one.job(moved, moving.PieceShare(tables, ByteRun(0), 0), 1, [], []) for _ in range(3)]
     for job in jobs:
         job.put()
     one.clear()
     del jobs[2], jobs[0], job
-    assert one.job(moved, moving.Share(tables, Run(0), 0), 0, [], []).is_done, "of nothing"
+    assert one.job(moved, moving.PieceShare(tables, ByteRun(0), 0), 0, [], []).is_done, "of nothing"
     one.token()
     assert moving.staging.take(one._line, False)[0] == job_queue.SHARE
     assert one.take(wait=False).what == job_queue.TOKEN
@@ -791,7 +791,7 @@ def test_a_line_forgets_what_is_done() -> None:
     one, moved = job_queue.Line(int), SimpleNamespace(share=None)
     tables = moving.Tables(np.zeros((1, 5), np.int64), np.zeros((1, 7), np.int64), True, 0)
     for _ in range(20):
-        job = one.job(moved, moving.Share(tables, Run(0), 0), 1, [], [])
+        job = one.job(moved, moving.PieceShare(tables, ByteRun(0), 0), 1, [], [])
         job.put()
         assert one.take(wait=False).moved is moved
         job.arrive()
@@ -801,7 +801,7 @@ def test_a_line_forgets_what_is_done() -> None:
 @compiled
 def test_waiting_for_a_job_can_be_interrupted() -> None:
     tables = moving.Tables(np.zeros((1, 5), np.int64), np.zeros((1, 7), np.int64), True, 0)
-    job = job_queue.Line(int).job(SimpleNamespace(share=None), moving.Share(tables, Run(0), 0), 1, [], [])
+    job = job_queue.Line(int).job(SimpleNamespace(share=None), moving.PieceShare(tables, ByteRun(0), 0), 1, [], [])
     threading.Timer(0.02, signal.raise_signal, [signal.SIGINT]).start()
     with pytest.raises(KeyboardInterrupt):
         job.wait(Edge.STORED)

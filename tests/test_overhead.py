@@ -30,9 +30,9 @@ class _CountingPool:
     def __init__(self, inner: Any, counts: Counter[str]) -> None:
         self._inner, self._counts = inner, counts
 
-    def host_slots(self, number: int, nbytes: int) -> Any:
+    def host_buffers(self, number: int, nbytes: int) -> Any:
         self._counts["host slots"] += number
-        return self._inner.host_slots(number, nbytes)
+        return self._inner.host_buffers(number, nbytes)
 
     def allocate(self, nbytes: int) -> Any:
         self._counts["allocations"] += 1
@@ -143,13 +143,13 @@ def test_the_function_is_called_once_more_than_there_are_blocks() -> None:
 
 def trials(monkeypatch: pytest.MonkeyPatch, workspaces: Iterator[float]) -> MagicMock:
     """Calls of a function before its runs, of which nobody knows any yet; what they allocate is given."""
-    real = trial.calibrate
+    real = trial.run_trial
 
-    def tried(*args: Any, **kwargs: Any) -> trial.Calibration:
+    def tried(*args: Any, **kwargs: Any) -> trial.Trial:
         return replace(real(*args, **kwargs), workspace=next(workspaces), state=(8.0,))
 
     monkeypatch.setattr(trial, "_known", trial._Known())
-    monkeypatch.setattr(trial, "calibrate", mock := MagicMock(wraps=tried))
+    monkeypatch.setattr(trial, "run_trial", mock := MagicMock(wraps=tried))
     return mock
 
 

@@ -21,7 +21,7 @@ from chunkflow.core.grid import Grid, Region, Shape, shape_of
 from chunkflow.core.halo import Boundary
 from chunkflow.core.machine import Machine
 from chunkflow.core.memory import Projection, Ring, rounded, temporaries
-from chunkflow.core.nest import Along, Blockwise, Operand, Output, nest
+from chunkflow.core.nest import Along, LoopNest, Operand, Output, nest
 from chunkflow.core.pieces import Piece, placed
 from chunkflow.core.spec import ArraySpec
 from chunkflow.core.units import format_bytes, parse_bytes
@@ -50,7 +50,7 @@ def spec(shape: Shape, dtype: str = "f4", **options: Any) -> ArraySpec:
     return ArraySpec("x", shape, np.dtype(dtype), **options)
 
 
-def elementwise(*shapes: Shape) -> Blockwise:
+def elementwise(*shapes: Shape) -> LoopNest:
     op = nest(shapes)
     return replace(op, outputs=(Output(tuple(Along(a) for a in range(len(op.extents)))),))
 
@@ -84,7 +84,7 @@ def problems(draw: st.DrawFn, *, chunked: bool = True) -> dict[str, Any]:
             dims.insert(draw(st.integers(0, len(dims))), draw(st.integers(1, 3)))
         outputs.append(Output(tuple(dims)))
     return {
-        "op": Blockwise(extents, tuple(operands), tuple(outputs), uncut),
+        "op": LoopNest(extents, tuple(operands), tuple(outputs), uncut),
         "operands": [array(o.shape(extents)) for o in operands],
         "outputs": [array(o.shape(extents)) for o in outputs],
         "machine": draw(st.sampled_from(MACHINES)),
@@ -671,11 +671,11 @@ def test_files_that_lie_differently_are_both_moved_in_runs() -> None:
     assert tight.memory.total <= 100_000
 
 
-def halo(shape: Shape, boundary: Boundary = "nearest") -> Blockwise:
+def halo(shape: Shape, boundary: Boundary = "nearest") -> LoopNest:
     """A stencil of depth 1."""
     axes = tuple(range(len(shape)))
     around = Operand(axes, ((1, 1),) * len(shape), shape, (boundary,) * len(shape))
-    return Blockwise(shape, (around,), (Output(tuple(map(Along, axes))),))
+    return LoopNest(shape, (around,), (Output(tuple(map(Along, axes))),))
 
 
 def test_blocks_with_a_halo_are_no_thin_slabs_where_memory_is_scarce() -> None:

@@ -166,4 +166,4 @@ def test_fresh_and_freed_memory_is_poisoned() -> None:
     fresh[:] = 0
     pool.free(fresh)
     assert np.isnan(fresh.view("f4")).all()
-    assert all(np.isnan(slot.array[:8].view("f4")).all() for slot in pool.host_slots(2, 8))
+    assert all(np.isnan(slot.array[:8].view("f4")).all() for slot in pool.host_buffers(2, 8))

@@ -13,7 +13,7 @@ import pytest
 from devices import same
 
 import chunkflow as cf
-from chunkflow.graph.nodes import Node, Op
+from chunkflow.graph.nodes import Node, OpNode
 
 VECTOR, OTHER = np.arange(4.0), np.arange(3.0)
 
@@ -125,11 +125,11 @@ def test_schemes_of_many_steps() -> None:
 def test_schemes_in_between_are_not_sliced() -> None:
     u = cf.open(np.ones(1000))
     gc.collect()
-    before = sum(isinstance(o, Op) for o in gc.get_objects())
+    before = sum(isinstance(o, OpNode) for o in gc.get_objects())
     for _ in range(20):
         u = heat(u, 1)
     # The 5 operations of each step, and 3 slices of the one before.
-    assert sum(isinstance(o, Op) for o in gc.get_objects()) - before <= 8 * 20
+    assert sum(isinstance(o, OpNode) for o in gc.get_objects()) - before <= 8 * 20
 
 
 INDICES: list[Any] = [

@@ -16,14 +16,14 @@ from devices import numpy_device
 
 import chunkflow as cf
 from chunkflow.system import thread_pool
-from chunkflow.system.thread_pool import Borrowed
+from chunkflow.system.thread_pool import PooledThread
 
-Waiting = tuple[threading.Thread, SimpleQueue[Borrowed | None]]
+Waiting = tuple[threading.Thread, SimpleQueue[PooledThread | None]]
 
 
 def run(fn: Callable[[], object], name: str = "one") -> int:
     """Let a thread run a function, and wait; which thread it was."""
-    borrowed = Borrowed(fn, (), name)
+    borrowed = PooledThread(fn, (), name)
     assert borrowed.ident is None
     borrowed.start()
     borrowed.join()
@@ -61,7 +61,7 @@ def test_a_thread_is_lent_again_under_another_name(idle: list[object]) -> None:
 
 def test_as_many_threads_as_run_at_once(idle: list[object]) -> None:
     meeting = threading.Barrier(3, timeout=30)
-    several = [Borrowed(meeting.wait, (), str(i)) for i in range(3)]
+    several = [PooledThread(meeting.wait, (), str(i)) for i in range(3)]
     for each in several:
         each.start()
     for each in several:
@@ -92,7 +92,7 @@ def test_a_thread_that_is_wanted_just_when_it_would_end_stays(monkeypatch: pytes
     monkeypatch.setattr(thread_pool, "_idle", Taken())
     first = run(lambda: None)
     until(lambda: len(waiting) == 1)
-    late = Borrowed(lambda: None, (), "late")
+    late = PooledThread(lambda: None, (), "late")
     waiting[0][1].put(late)
     late.join()
     assert late.ident == first
@@ -108,9 +108,9 @@ def test_a_function_that_fails_is_over_too(idle: list[object], monkeypatch: pyte
 
 
 def test_runs_follow_one_another_with_the_same_threads(idle: list[object], monkeypatch: pytest.MonkeyPatch) -> None:
-    lent: list[Borrowed] = []
+    lent: list[PooledThread] = []
 
-    class Noted(Borrowed):
+    class Noted(PooledThread):
         def start(self) -> None:
             lent.append(self)
             super().start()

@@ -1,1 +1,1 @@
-"""What users call. The owner of defaults."""
+"""What users call, and the defaults. It knows nothing of how a block is moved or computed: it asks the wings below."""

@@ -106,7 +106,7 @@ def map(
     check_passed("map", kwargs)
     options = Options(out, budget, dtype, chunks, workspace, device, overwrite)
     return Request(
-        declare_map(fn, kwargs, drop_axis, new_axis), arrays, options, progress, fn=fn, loose=True, keeps=True
+        declare_map(fn, kwargs, drop_axis, new_axis), arrays, options, progress, fn=fn, shapes_only=True, keeps=True
     )
 
 
@@ -188,4 +188,4 @@ def blockwise(
     check_passed("blockwise", kwargs | whole)
     options = Options(out, budget, dtype, None, workspace, device, overwrite)
     declare, arrays = declare_blockwise(fn, kwargs, out_ind, array_index_pairs, combine, new_axes)
-    return Request(declare, arrays, options, progress, fn=fn, loose=True)
+    return Request(declare, arrays, options, progress, fn=fn, shapes_only=True)

@@ -21,13 +21,13 @@ from chunkflow.engine.prepare import prepared
 from chunkflow.engine.run import launched
 from chunkflow.engine.trace import Trace
 from chunkflow.errors import ArgumentTypeError, UnsupportedError
-from chunkflow.graph.evaluate import Evaluation, learn
+from chunkflow.graph.evaluate import Evaluation, infer_specs
 from chunkflow.graph.nodes import (
-    Item,
-    Later,
+    ItemNode,
     Lazy,
+    MultiPassNode,
     Node,
-    Op,
+    OpNode,
     check_lazily,
     first_lazy,
     has_lazy,
@@ -58,7 +58,7 @@ def execute(request: Request) -> Any:
     """Run a request: the output, or a tuple of them."""
     asking = _asking.get()
     if asking is not None:
-        return asks(request, *asking)
+        return dispatch(request, *asking)
     watch = watching(request.progress)
     if first_lazy(*request.arrays) is not None:
         result = _evaluated(request, watch)
@@ -71,7 +71,7 @@ def execute(request: Request) -> Any:
 
 def _evaluated(request: Request, watch: Trace) -> Any:
     """Results of a request whose arrays are expressions."""
-    node = Op(request, "result", learn)
+    node = OpNode(request, "result", infer_specs)
     with ExitStack() as stack:
         return Evaluation(request.options, watch).run({node: request.options.out}, stack)[node]
 
@@ -82,7 +82,7 @@ def operation(ask: Callable[P, Request]) -> Callable[P, Any]:
     @functools.wraps(ask)
     def call(*args: P.args, **kwargs: P.kwargs) -> Any:
         labels = labels_of(ask, args, kwargs)
-        return asks(ask(*args, **kwargs), ask, args, kwargs) if labels is None else labelled(labels, ask, call)
+        return dispatch(ask(*args, **kwargs), ask, args, kwargs) if labels is None else labelled(labels, ask, call)
 
     call.__dict__["asks"] = ask
     call.__annotations__ = {**ask.__annotations__, "return": Any}
@@ -99,7 +99,7 @@ def labelled(labels: Labels, ask: Callable[..., Request], call: Callable[..., An
     if not request.keeps:
         return result
     arrays = [a for a in request.arrays if not is_scalar(a)]
-    return labels.onto(result, Op(request, ask.__name__, learn).declared, arrays)
+    return labels.onto(result, OpNode(request, ask.__name__, infer_specs).declared, arrays)
 
 
 def expression(
@@ -116,17 +116,18 @@ def expression(
     check_lazily(request.options, request.progress, name)
     # What a path means may change from call to call.
     key = None if any(isinstance(array, str) for array in request.arrays) else key_of(ask, args, kwargs)
-    node = interned(key, lambda: Op(request, name, learn))
-    assert isinstance(node, Op)
+    node = interned(key, lambda: OpNode(request, name, infer_specs))
+    assert isinstance(node, OpNode)
     node.check()
     if isinstance(request.options.dtype, tuple):
         return tuple(
-            kind(interned((Item, node, i), functools.partial(Item, node, i))) for i in range(len(request.options.dtype))
+            kind(interned((ItemNode, node, i), functools.partial(ItemNode, node, i)))
+            for i in range(len(request.options.dtype))
         )
     return kind(node)
 
 
-def asks(request: Request, ask: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+def dispatch(request: Request, ask: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     """What a call that asks for this gives: results, or an expression where one of its arrays is one."""
     first = first_lazy(*request.arrays)
     return execute(request) if first is None else expression(type(first), request, ask, args, kwargs)
@@ -242,7 +243,9 @@ def later(
     def unroll() -> Node | None:
         return None if unrolls is None else unrolls(*args, **rest)
 
-    return interned(key_of(work, args, kwargs), lambda: Later(name, run, nodes, spec, streams=streams, unroll=unroll))
+    return interned(
+        key_of(work, args, kwargs), lambda: MultiPassNode(name, run, nodes, spec, streams=streams, unroll=unroll)
+    )
 
 
 def check_eager(name: str, **arguments: Any) -> None:

@@ -24,7 +24,7 @@ from chunkflow.api.operation import Request, operation
 from chunkflow.core.axes import normalize_axes
 from chunkflow.core.chunking import Chunks, block_sides
 from chunkflow.core.grid import Shape
-from chunkflow.core.nest import Blockwise, nest
+from chunkflow.core.nest import LoopNest, nest
 from chunkflow.core.spec import ArraySpec
 from chunkflow.engine.options import BudgetLike, Options, ProgressLike
 from chunkflow.errors import ArgumentError, ArgumentTypeError
@@ -325,7 +325,7 @@ def _flattened(spec: ArraySpec, kernel: Scan, block: tuple[int | None, ...] | No
     return Declared(replace(op, scan=0, whole=every - {0}), kernel, (0,), block, tiles=False, copies=COPIES)
 
 
-def _overlapping(shape: Shape, axis: int, depth: int) -> Blockwise:
+def _overlapping(shape: Shape, axis: int, depth: int) -> LoopNest:
     """Loop nest of results that are `depth` shorter than their operand along an axis, which reaches ahead of them."""
     op = nest([shape])
     if not depth:

@@ -83,7 +83,7 @@ class Tuned:
 
 
 @dataclass(frozen=True)
-class Files:
+class ScratchFiles:
     """Files of an array, for a while in a directory.
 
     Raises
@@ -156,7 +156,7 @@ def tuned(device: Device, nbytes: int = 1 << 30, folder: Path | None = None) -> 
         They cannot be written there.
     """
     x = np.ones((max(nbytes, 4 * BLOCK * device.machine.lanes) // 4096, 1024), "f4")
-    files = Files(x, folder or Path(gettempdir()))
+    files = ScratchFiles(x, folder or Path(gettempdir()))
     out = np.zeros_like(x)
     with Budget(4 * x.nbytes if 8 * x.nbytes < device.free_memory() else "50%") as budget:
         options: dict[str, Any] = {"device": device, "budget": budget}

@@ -19,12 +19,12 @@ from chunkflow.core import grid
 from chunkflow.core.grid import Region, Shape
 from chunkflow.core.halo import parts
 from chunkflow.core.nest import Operand
-from chunkflow.core.product_nest import Contraction
+from chunkflow.core.product_nest import ProductNest
 from chunkflow.core.spec import ArraySpec
 from chunkflow.core.units import format_bytes, parse_bytes
 from chunkflow.errors import UnsupportedError
 from chunkflow.graph.fusion import MustBeStoredError, Pass, fed, fused
-from chunkflow.graph.nodes import Item, Later, Node, Op, interned
+from chunkflow.graph.nodes import ItemNode, MultiPassNode, Node, OpNode, interned
 from chunkflow.graph.sources import View
 from chunkflow.kernels.declare import Declared
 from chunkflow.kernels.fusion.program import Fused
@@ -151,12 +151,12 @@ def pass_of(node: Node) -> tuple[Pass, list[Node]]:
     awaited: list[Node] = []
     stored: dict[Node, Any] = {}
     node = _unrolled(node)
-    target = node.op if isinstance(node, Item) and not node.op.aligned else node
+    target = node.op if isinstance(node, ItemNode) and not node.op.aligned else node
 
     def lacking(missing: Node) -> None:
-        op = missing.op if isinstance(missing, Item) and not missing.op.aligned else missing
+        op = missing.op if isinstance(missing, ItemNode) and not missing.op.aligned else missing
         _unrolled(op)
-        specs = op.specs if isinstance(op, Op) else (op.spec,)
+        specs = op.specs if isinstance(op, OpNode) else (op.spec,)
         stands = tuple(Awaited(len(awaited) + i, spec) for i, spec in enumerate(specs))
         stored[op] = stands if len(stands) > 1 else stands[0]
         awaited.extend([op] if len(specs) == 1 else [_item(op, i) for i in range(len(specs))])
@@ -164,7 +164,7 @@ def pass_of(node: Node) -> tuple[Pass, list[Node]]:
     while True:
         known = len(awaited)
         try:
-            if isinstance(target, Op) and not (target.aligned or target.folds):
+            if isinstance(target, OpNode) and not (target.aligned or target.folds):
                 made = fed(target, stored, lacking)
             else:
                 made = fused([target], stored, lacking)
@@ -175,25 +175,25 @@ def pass_of(node: Node) -> tuple[Pass, list[Node]]:
 
 
 def _item(op: Node, i: int) -> Node:
-    assert isinstance(op, Op)
-    return interned((Item, op, i), partial(Item, op, i))
+    assert isinstance(op, OpNode)
+    return interned((ItemNode, op, i), partial(ItemNode, op, i))
 
 
 def item_of(node: Node) -> int:
     """Which of the results of its pass a node is."""
-    return node.item if isinstance(node, Item) and not node.op.aligned else 0
+    return node.item if isinstance(node, ItemNode) and not node.op.aligned else 0
 
 
 def _unrolled(node: Node) -> Node:
     """The node, of which each pass is known."""
-    if not isinstance(node, Later):
+    if not isinstance(node, MultiPassNode):
         return node
     if node.unrolled is None:
         raise _several(node) from None
     return node.unrolled
 
 
-def _several(node: Later) -> UnsupportedError:
+def _several(node: MultiPassNode) -> UnsupportedError:
     if not all(one.spec.size for one in (node, *node.inputs)):
         return UnsupportedError(f"{node.name} of no elements, or for no result, is no graph of tasks: compute() it")
     return UnsupportedError(
@@ -223,7 +223,7 @@ def partitioned(made: Pass, partition: str | int, sink: Shape | None = None) -> 
     axes = [{a for a in declared.axes_of(i) if a is not None} for i in range(max(1, len(declared.each)))]
     kept, used = set.intersection(*axes), set.union(*axes)
     folds = hasattr(kernel, "fold") or any(getattr(kernel, "parts", ()))
-    folded = {a for a in range(len(nest.extents)) if folds and a not in used and not isinstance(nest, Contraction)}
+    folded = {a for a in range(len(nest.extents)) if folds and a not in used and not isinstance(nest, ProductNest)}
     fixed = {a for a, n in enumerate(declared.block or ()) if n is not None}
     free = (kept | folded) - nest.whole - {nest.scan} - fixed
     if not all(nest.extents) or any(_is_particular(node) for node in made.nodes):
@@ -242,7 +242,7 @@ def partitioned(made: Pass, partition: str | int, sink: Shape | None = None) -> 
         most = int(PARTIAL / spread)
         _shrink(sides, units, sorted(kept & free), most, lambda sides: math.prod(sides[a] for a in kept))
     order = sorted(free)
-    if isinstance(nest, Contraction):
+    if isinstance(nest, ProductNest):
         while nbytes(sides) > target:  # a tile of a product reads the least if it is a square
             longest = max(order, key=lambda a: sides[a] if sides[a] > units[a] else 0, default=None)
             if longest is None or sides[longest] <= units[longest]:
@@ -262,7 +262,7 @@ def read_together(made: Pass, awaited: Sequence[Node], cut: Partitioning) -> tup
     alone, to the bit.
     """
     kernel = made.declared.kernel
-    own = [node.request.options.workspace for node in made.nodes if isinstance(node, Op)]
+    own = [node.request.options.workspace for node in made.nodes if isinstance(node, OpNode)]
     if not isinstance(kernel, Fused) or own not in ([], [None]) or any(map(_is_particular, made.nodes)):
         return None
     folds = {part is not None for part in kernel.parts}
@@ -280,7 +280,7 @@ def _is_particular(node: Node) -> bool:
             continue
         seen.add(this)
         stack += this.inputs
-        if isinstance(this, Op) and (
+        if isinstance(this, OpNode) and (
             this.request.options.chunks is not None or getattr(this.declared.kernel, "wants", None)
         ):
             return True

@@ -30,7 +30,7 @@ from chunkflow.core.units import format_bytes, parse_bytes
 from chunkflow.engine.budget import Budget
 from chunkflow.engine.options import Options
 from chunkflow.errors import UnsupportedError
-from chunkflow.graph.nodes import Node, Op
+from chunkflow.graph.nodes import Node, OpNode
 from chunkflow.graph.sources import View
 from chunkflow.stores import spec_of
 from chunkflow.stores.file.memmap import mapped_file
@@ -140,7 +140,7 @@ class Builder:
     def _options(self, node: Node) -> Options:
         """How the pass of a node runs on a worker."""
         options = Options(budget=self.settings.budget, device=self.settings.device)
-        if not isinstance(node, Op):
+        if not isinstance(node, OpNode):
             return options
         own = node.request.options
         dtype = None if node.aligned or node.folds else own.dtype  # in a program the dtypes are its own affair

@@ -34,9 +34,9 @@ from chunkflow.kernels.subnest import on_host, part_of
 from chunkflow.planner.loop_order import nest_order
 from chunkflow.planner.search import RUN, make_plan
 from chunkflow.stores import open_target
-from chunkflow.stores.views.shared import Held, Mapped, Share
+from chunkflow.stores.views.shared import Held, Mapped, SharedRegion
 from chunkflow.system import interrupts
-from chunkflow.system.thread_pool import Borrowed
+from chunkflow.system.thread_pool import PooledThread
 
 SHARE = 3
 """Part of the budget, a third, that decides on the blocks of what may be computed together."""
@@ -87,14 +87,14 @@ class Opened:
     where: Any
     spec: ArraySpec
 
-    def share(self, region: Region) -> Share:
+    def share(self, region: Region) -> SharedRegion:
         """A region of it as the output of one run."""
         where = self.where
         if isinstance(where, str):
             where = np.load(where, mmap_mode="r+", allow_pickle=False)
         elif isinstance(where, Mapped):
             where = where.mapping()
-        return Share(open_target(where), region, self.spec)
+        return SharedRegion(open_target(where), region, self.spec)
 
 
 IDLE = 0.25
@@ -164,7 +164,7 @@ def _put_off(outputs: list[Any]) -> None:
         _written.append(outputs)
         stale = [_written.popleft() for _ in range(len(_written) - 1)]
     if stale:
-        Borrowed(stale.clear, (), "chunkflow-unmap").start()
+        PooledThread(stale.clear, (), "chunkflow-unmap").start()
 
 
 def run(program: Program, index: Sequence[int], arrays: Sequence[Any] = ()) -> Any:

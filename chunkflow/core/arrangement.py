@@ -18,7 +18,7 @@ from chunkflow.core.grid import Region, Shape
 
 
 @dataclass(frozen=True)
-class Run:
+class IndexRun:
     """Consecutive indices of a result along an axis.
 
     Attributes
@@ -45,7 +45,7 @@ class Run:
     part: int = 0
     fill: Any = None
 
-    def cut(self, start: int, stop: int) -> Part:
+    def cut(self, start: int, stop: int) -> IndexRunPart:
         """What lies between two places of the result."""
         low, high = max(start, self.start), min(stop, self.stop)
         begin, end = low - self.start, high - self.start
@@ -53,11 +53,11 @@ class Run:
             source = slice(self.first - end, self.first - begin)
         else:
             source = slice(self.first + begin // self.times, self.first - (-end // self.times))
-        return Part(slice(low, high), source, self.back, self.times, begin % self.times, self.part, self.fill)
+        return IndexRunPart(slice(low, high), source, self.back, self.times, begin % self.times, self.part, self.fill)
 
 
 @dataclass(frozen=True)
-class Part:
+class IndexRunPart:
     """A part of a run: where it goes and what of the source it takes; the first element comes `skip` times less."""
 
     place: slice
@@ -70,10 +70,10 @@ class Part:
 
 
 @dataclass(frozen=True)
-class Piece:
+class ArrangedBox:
     """A box of a result whose elements come from one box of a source, or are filled with a value."""
 
-    parts: tuple[Part, ...]
+    parts: tuple[IndexRunPart, ...]
 
     @property
     def place(self) -> Region:
@@ -103,7 +103,7 @@ class Arrangement(Protocol):
     def shape(self) -> Shape:
         """Of the result."""
 
-    def pieces(self, region: Region) -> Iterator[Piece]:
+    def pieces(self, region: Region) -> Iterator[ArrangedBox]:
         """Boxes that make up a region."""
 
 
@@ -114,13 +114,13 @@ class Axis:
     [slice(4, 5, None), slice(0, 2, None)]
     """
 
-    def __init__(self, runs: Sequence[Run]) -> None:
+    def __init__(self, runs: Sequence[IndexRun]) -> None:
         self.runs = [run for run in runs if run.start < run.stop]
         self._starts = [run.start for run in self.runs]
         self._stops = [run.stop for run in self.runs]
         self.length = self._stops[-1] if self.runs else 0
 
-    def parts(self, start: int, stop: int) -> list[Part]:
+    def parts(self, start: int, stop: int) -> list[IndexRunPart]:
         """Parts of the runs between two places."""
         first, last = bisect_right(self._stops, start), bisect_left(self._starts, stop)
         return [run.cut(start, stop) for run in self.runs[first:last]]
@@ -137,10 +137,10 @@ class Separable:
         """See `Arrangement.shape`."""
         return tuple(axis.length for axis in self.axes)
 
-    def pieces(self, region: Region) -> Iterator[Piece]:
+    def pieces(self, region: Region) -> Iterator[ArrangedBox]:
         """See `Arrangement.pieces`."""
         sides = [axis.parts(s.start, s.stop) for axis, s in zip(self.axes, region, strict=True)]
-        return (Piece(parts) for parts in itertools.product(*sides))
+        return (ArrangedBox(parts) for parts in itertools.product(*sides))
 
 
 @dataclass(frozen=True)
@@ -154,7 +154,7 @@ class Carried:
     shape: Shape
     shift: int
 
-    def pieces(self, region: Region) -> Iterator[Piece]:
+    def pieces(self, region: Region) -> Iterator[ArrangedBox]:
         """See `Arrangement.pieces`."""
         digits, rest = [], self.shift
         for n in reversed(self.shape):
@@ -162,9 +162,9 @@ class Carried:
             rest = rest // n if n else 0
         return self._pieces(region, digits[::-1], 0)
 
-    def _pieces(self, region: Region, digits: Sequence[int], borrow: int) -> Iterator[Piece]:
+    def _pieces(self, region: Region, digits: Sequence[int], borrow: int) -> Iterator[ArrangedBox]:
         if not region:
-            yield Piece(())
+            yield ArrangedBox(())
             return
         side, n, back = region[-1], self.shape[len(region) - 1], digits[-1] + borrow
         for low, high, source, next_borrow in (
@@ -172,9 +172,9 @@ class Carried:
             (max(side.start, back), side.stop, -back, 0),
         ):
             if low < high:
-                part = Part(slice(low, high), slice(low + source, high + source))
+                part = IndexRunPart(slice(low, high), slice(low + source, high + source))
                 for piece in self._pieces(region[:-1], digits[:-1], next_borrow):
-                    yield Piece((*piece.parts, part))
+                    yield ArrangedBox((*piece.parts, part))
 
 
 # -- Axes ----------------------------------------------------------------------------------------------------
@@ -182,29 +182,29 @@ class Carried:
 
 def straight(n: int) -> Axis:
     """An axis as it is."""
-    return Axis([Run(0, n)])
+    return Axis([IndexRun(0, n)])
 
 
 def flipped(n: int) -> Axis:
     """An axis from its end to its beginning."""
-    return Axis([Run(0, n, n, back=True)])
+    return Axis([IndexRun(0, n, n, back=True)])
 
 
 def rolled(n: int, shift: int) -> Axis:
     """An axis moved on by `shift`, what falls off its end put in front."""
     shift = shift % n if n else 0
-    return Axis([Run(0, shift, n - shift), Run(shift, n)])
+    return Axis([IndexRun(0, shift, n - shift), IndexRun(shift, n)])
 
 
 def joined(lengths: Sequence[int]) -> Axis:
     """The sources' axes one after another."""
     stops = list(itertools.accumulate(lengths))
-    return Axis([Run(stop - n, stop, part=i) for i, (n, stop) in enumerate(zip(lengths, stops, strict=True))])
+    return Axis([IndexRun(stop - n, stop, part=i) for i, (n, stop) in enumerate(zip(lengths, stops, strict=True))])
 
 
 def repeated(n: int, times: int) -> Axis:
     """Each place along an axis several times."""
-    return Axis([Run(0, n * times, times=times)] if times else [])
+    return Axis([IndexRun(0, n * times, times=times)] if times else [])
 
 
 def padded(n: int, before: int, after: int, mode: str, values: tuple[Any, Any] = (0, 0)) -> Axis:
@@ -218,10 +218,16 @@ def padded(n: int, before: int, after: int, mode: str, values: tuple[Any, Any] =
     if mode == "reflect" and n == 1:
         mode = "edge"
     if mode == "constant":
-        return Axis([Run(0, before, fill=values[0]), Run(before, stop), Run(stop, stop + after, fill=values[1])])
+        return Axis(
+            [IndexRun(0, before, fill=values[0]), IndexRun(before, stop), IndexRun(stop, stop + after, fill=values[1])]
+        )
     if mode == "edge":
         return Axis(
-            [Run(0, before, times=max(before, 1)), Run(before, stop), Run(stop, stop + after, n - 1, times=after or 1)]
+            [
+                IndexRun(0, before, times=max(before, 1)),
+                IndexRun(before, stop),
+                IndexRun(stop, stop + after, n - 1, times=after or 1),
+            ]
         )
     if not n:
         return straight(n)
@@ -233,5 +239,5 @@ def padded(n: int, before: int, after: int, mode: str, values: tuple[Any, Any] =
         low = max(corner + (shared if number > 0 else 0), 0)
         high = min(corner + n - (shared if number < 0 else 0), stop + after)
         back = mode != "wrap" and number % 2 == 1
-        runs.append(Run(low, high, n - (low - corner) if back else low - corner, back=back))
+        runs.append(IndexRun(low, high, n - (low - corner) if back else low - corner, back=back))
     return Axis(runs)

@@ -121,14 +121,14 @@ def touched(extent: int, size: int, unit: int, halo: tuple[int, int] = (0, 0), *
     return total + sum(map(of, range(first, first + more)))
 
 
-class Turns(NamedTuple):
+class Interleave(NamedTuple):
     """How a walk over a product begins: with so many tiles in turn, and with blocks of these sides along each axis."""
 
     together: int = 1
     heads: tuple[Shape, ...] = ()
 
 
-ONE_BY_ONE = Turns()
+ONE_BY_ONE = Interleave()
 
 
 @dataclass(frozen=True)

@@ -121,7 +121,7 @@ class Output:
 
 
 @dataclass(frozen=True)
-class Part:
+class OutputGroup:
     """Outputs that a kernel gives together: they follow the same axes, and the others are folded.
 
     Attributes
@@ -165,7 +165,7 @@ class Part:
 
 
 @dataclass(frozen=True)
-class Blockwise:
+class LoopNest:
     """One pass over a loop nest.
 
     Attributes
@@ -181,7 +181,7 @@ class Blockwise:
     together : tuple of int
         How many outputs each part of the kernel gives; empty for one part that gives all.
     state : tuple of float
-        For each part the bytes that a lane holds between blocks, as `Part` has it; empty for none.
+        For each part the bytes that a lane holds between blocks, as `OutputGroup` has it; empty for none.
     views : bool
         Whether results are the operand's very blocks, or views of them.
     """
@@ -210,14 +210,14 @@ class Blockwise:
         return max([math.prod(sides), *(math.prod(o.shape(sides)) for o in self.operands)])
 
     @cached_property
-    def parts(self) -> tuple[Part, ...]:
+    def parts(self) -> tuple[OutputGroup, ...]:
         """The outputs, as the kernel gives them."""
         found, first = [], 0
         for i, number in enumerate(self.together or (len(self.outputs),)):
             outputs = self.outputs[first : first + number]
             kept = {d.axis for o in outputs for d in o.dims if isinstance(d, Along)}
             folded = frozenset(range(len(self.extents))) - kept - self.whole if outputs else frozenset()
-            found.append(Part(outputs, first, tuple(sorted(kept)), folded, self.state[i] if self.state else 0.0))
+            found.append(OutputGroup(outputs, first, tuple(sorted(kept)), folded, self.state[i] if self.state else 0.0))
             first += number
         return tuple(found)
 
@@ -285,7 +285,7 @@ class Blockwise:
         return total
 
 
-def nest(shapes: Sequence[Shape], drop: int | Sequence[int] | None = None) -> Blockwise:
+def nest(shapes: Sequence[Shape], drop: int | Sequence[int] | None = None) -> LoopNest:
     """Loop nest of arrays that broadcast together, without its outputs; dropped axes are not cut.
 
     Raises
@@ -307,7 +307,7 @@ def nest(shapes: Sequence[Shape], drop: int | Sequence[int] | None = None) -> Bl
             Operand(tuple(None if n == 1 and extents[first + i] != 1 else first + i for i, n in enumerate(shape)))
         )
     whole = normalize_axes(drop, len(extents), "drop_axis")
-    return Blockwise(tuple(extents), tuple(operands), (), frozenset(whole))
+    return LoopNest(tuple(extents), tuple(operands), (), frozenset(whole))
 
 
 def output_axes(

@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from chunkflow.core.nest import Blockwise
+from chunkflow.core.nest import LoopNest
 
 
 @dataclass(frozen=True)
-class Contraction(Blockwise):
+class ProductNest(LoopNest):
     """The pass of a product.
 
     Attributes

@@ -14,7 +14,7 @@ COPIES = 2.0
 """Copies of a chunk that coding takes with zarr's default codec: gathered, and encoded."""
 
 
-class Run(NamedTuple):
+class ByteRun(NamedTuple):
     """Where a region lies, its elements in memory order: from a `position` of an open file, or of memory.
 
     A region that is not one run is rows of `width` bytes at a distance of `pitch`, and after `height` of them those of
@@ -35,11 +35,11 @@ class Run(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Files:
+class ChunkFiles:
     """Files that hold pieces of a region as they are, from a place on; no name where there is no such file.
 
-    Each has `size` bytes. `swap` is that of a `Run`. Where `fill` are the bytes of a number, as they are stored, pieces
-    that hold nothing else are not kept in files.
+    Each has `size` bytes. `swap` is that of a `ByteRun`. Where `fill` are the bytes of a number, as they are stored,
+    pieces that hold nothing else are not kept in files.
     """
 
     names: tuple[str, ...]

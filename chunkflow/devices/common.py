@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from chunkflow.devices.mover import Mover
-from chunkflow.devices.protocol import Decoder, Edge, HostSlot
+from chunkflow.devices.protocol import Decoder, Edge, HostBuffer
 
 WORKER = "chunkflow-lane"
 """Name of the threads on which a device runs functions."""
@@ -64,7 +64,7 @@ class Unwatched:
     unshuffle: Callable[[int, int, int, Any], None] | None = None
     lines: Callable[[], Any] | None = None
 
-    def mover(self, lane: Any, stations: Sequence[tuple[HostSlot, Any, Any]], scratch: Any) -> Mover | None:
+    def mover(self, lane: Any, stations: Sequence[tuple[HostBuffer, Any, Any]], scratch: Any) -> Mover | None:
         """No compiled loops."""
         return None
 

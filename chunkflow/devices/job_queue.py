@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any, Protocol
 
-from chunkflow.devices.mover import Mover, Share
+from chunkflow.devices.mover import Mover, PieceShare
 from chunkflow.devices.protocol import Edge, Latch
 from chunkflow.system import native
 
@@ -28,7 +28,7 @@ MOVERS = 64
 class Moved(Protocol):
     """What is moved by threads that share it."""
 
-    share: Share | None
+    share: PieceShare | None
     left: Latch
 
 
@@ -85,7 +85,7 @@ class Line:
         self._line, self._pointer, self._numbers = staging.line(), pointer, itertools.count()
         self._jobs: dict[int, tuple[Job, Moved]] = {}  # that may not be done: the line only refers to them
 
-    def job(self, moved: Moved, share: Share, parts: int, after: Sequence[Any], marks: Sequence[Any]) -> Job:
+    def job(self, moved: Moved, share: PieceShare, parts: int, after: Sequence[Any], marks: Sequence[Any]) -> Job:
         """A job that is still to be `put`: as many threads as it has parts may move some of a share.
 
         Nothing is moved before the events `after`; behind what it has uploaded each thread marks its own of `marks`.

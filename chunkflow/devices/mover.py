@@ -21,7 +21,7 @@ import numpy as np
 
 from chunkflow.core.encoded_chunks import Packed
 from chunkflow.core.pieces import Piece
-from chunkflow.core.spec import Files, Run
+from chunkflow.core.spec import ByteRun, ChunkFiles
 from chunkflow.errors import DeviceError
 from chunkflow.system.native import staging
 
@@ -58,7 +58,7 @@ class Tables:
     landing: int
 
 
-class Share:
+class PieceShare:
     """A block's pieces, that threads take until there are none; or the store's reader, or writer, one by one.
 
     Parameters
@@ -74,19 +74,19 @@ class Share:
 
     __slots__ = ("device", "fill", "names", "packed", "streams", "table", "tables")
 
-    def __init__(self, tables: Tables, there: Run | Files | Packed | None, device: int) -> None:
+    def __init__(self, tables: Tables, there: ByteRun | ChunkFiles | Packed | None, device: int) -> None:
         self.tables, self.device, self.streams = tables, device, there is not None
-        run = there if isinstance(there, Run) else Run(0)
-        if isinstance(there, Files):
+        run = there if isinstance(there, ByteRun) else ByteRun(0)
+        if isinstance(there, ChunkFiles):
             names = [os.fsencode(name) for name in there.names]
             row = np.dtype([("at", np.int64), ("name", f"S{max(map(len, names)) + 1}")])  # with a zero behind it
             self.names = np.array([*zip(there.places, names, strict=True)], row)
             self.fill = np.frombuffer(there.fill, np.uint8)
             rows = {"width": self.names.itemsize, "pitch": self.fill.size, "plane": self.fill.ctypes.data}
-            run = Run(self.names.ctypes.data, fd=_FILES, **rows, size=there.size, swap=there.swap)
+            run = ByteRun(self.names.ctypes.data, fd=_FILES, **rows, size=there.size, swap=there.swap)
         if isinstance(there, Packed):
             self.packed, (chunks, fetch) = there, there.address
-            run = Run(chunks, fd=_PACKED, plane=fetch, size=int(tables.pieces[0, 1]) // there.room)
+            run = ByteRun(chunks, fd=_PACKED, plane=fetch, size=int(tables.pieces[0, 1]) // there.room)
         where = run.mapped, run.size, run.width, run.height, run.pitch, run.plane, run.swap
         self.table = np.array([0, len(tables.pieces), run.position, run.fd, device, *where], np.int64)
 
@@ -155,10 +155,10 @@ def tabled(pieces: tuple[Piece, ...], places: tuple[Piece, ...], itemsize: int, 
     )
 
 
-def one_run(start: int, nbytes: int, device: int) -> Share:
+def one_run(start: int, nbytes: int, device: int) -> PieceShare:
     """A piece that is as long as it happens to be, and one run on the device from `start` on."""
     pieces, copies = [[-1, nbytes, 0, 1, 0]], [[0, start, 0, nbytes, 1, 0, 1]]
-    return Share(Tables(np.array(pieces, np.int64), np.array(copies, np.int64), False, 0), None, device)
+    return PieceShare(Tables(np.array(pieces, np.int64), np.array(copies, np.int64), False, 0), None, device)
 
 
 def in_parts(start: int, nbytes: int, most: int) -> Tables:
@@ -232,7 +232,7 @@ class Mover:
         self._spans = np.empty((SPANS, 4)) if self._timed else None
 
     def feed(
-        self, share: Share, span: Callable[..., Any], after: Sequence[Any], uploaded: Any
+        self, share: PieceShare, span: Callable[..., Any], after: Sequence[Any], uploaded: Any
     ) -> list[tuple[int, int]]:
         """Upload pieces until none is left, or the store fails. Stations and pieces of those that failed.
 
@@ -244,9 +244,9 @@ class Mover:
     def finish(self, span: Callable[..., Any]) -> None:
         """Wait for what `feed` left on its way: the run ends, or somebody else needs the stations."""
         assert staging is not None
-        self._run(staging.finish, Share(_NONE, Run(0), 0), span)
+        self._run(staging.finish, PieceShare(_NONE, ByteRun(0), 0), span)
 
-    def drain(self, share: Share, span: Callable[..., Any], after: Sequence[Any]) -> list[tuple[int, int]]:
+    def drain(self, share: PieceShare, span: Callable[..., Any], after: Sequence[Any]) -> list[tuple[int, int]]:
         """Store pieces until none is left, or the store fails. Pieces that failed, with the stations that hold them.
 
         Nothing is downloaded before the events `after`.
@@ -276,7 +276,7 @@ class Mover:
         self._stations[:, _FAILED] = -1
         return found
 
-    def send(self, share: Share, station: int, piece: int, uploaded: Any, *, keep: bool = False) -> None:
+    def send(self, share: PieceShare, station: int, piece: int, uploaded: Any, *, keep: bool = False) -> None:
         """Enqueue a piece's copies from a station's slot, and mark the event `uploaded` behind them.
 
         The loops themselves wait for the slot then, if they are to `keep` that in mind.
@@ -284,19 +284,21 @@ class Mover:
         assert staging is not None
         self._one(staging.send, share, station, piece, self._pointer(uploaded), keep)
 
-    def fetch(self, share: Share, station: int, piece: int) -> None:
+    def fetch(self, share: PieceShare, station: int, piece: int) -> None:
         """Enqueue a piece's copies into a station's slot."""
         assert staging is not None
         self._one(staging.fetch, share, station, piece, 0, False)
 
-    def _one(self, copy: Callable[..., int], share: Share, station: int, piece: int, after: int, keep: bool) -> None:
+    def _one(
+        self, copy: Callable[..., int], share: PieceShare, station: int, piece: int, after: int, keep: bool
+    ) -> None:
         pieces, copies = share.tables.pieces, share.tables.copies
         _check(copy(self._driver, self._thread, pieces, copies, share.device, station, piece, after, keep))
 
     def _run(
         self,
         loop: Callable[..., Any],
-        share: Share,
+        share: PieceShare,
         span: Callable[..., Any],
         after: Sequence[Any] = (),
         mark: int = 0,

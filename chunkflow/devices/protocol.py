@@ -80,7 +80,7 @@ def shaped(flat: Any, dtype: np.dtype, shape: Shape, back: Shape | None) -> Any:
     return array if back is None else array.transpose(back)
 
 
-class HostSlot:
+class HostBuffer:
     """Host memory that pieces pass through; pinned where the device needs it.
 
     It may be larger than was asked for. Its views are kept, for the hot path must not make one per piece.
@@ -171,10 +171,10 @@ class Decoder(Protocol):
 class Lane(Protocol):
     """A queue of work that runs in order."""
 
-    def upload(self, slot: HostSlot, block: Block, piece: Piece, scratch: Any) -> None:
+    def upload(self, slot: HostBuffer, block: Block, piece: Piece, scratch: Any) -> None:
         """Copy a piece from a slot into a block, by way of `scratch` where it is not contiguous there."""
 
-    def download(self, block: Block, piece: Piece, slot: HostSlot, scratch: Any) -> None:
+    def download(self, block: Block, piece: Piece, slot: HostBuffer, scratch: Any) -> None:
         """Copy a piece of a block into a slot."""
 
     def call(self, fn: Callable[[], T], reads: Sequence[object] = (), writes: Sequence[object] = ()) -> Pending[T]:
@@ -230,10 +230,10 @@ class Pool(Protocol):
     def measure(self, fn: Callable[[], T]) -> tuple[T, int]:
         """Call `fn`; return its result and the most bytes that were allocated at once meanwhile."""
 
-    def host_slots(self, number: int, nbytes: int) -> list[HostSlot]:
+    def host_buffers(self, number: int, nbytes: int) -> list[HostBuffer]:
         """Host memory for staging, kept for the next run when given back."""
 
-    def release_host(self, slots: list[HostSlot]) -> None:
+    def release_host(self, slots: list[HostBuffer]) -> None:
         """Give slots back."""
 
     def rest(self) -> None:
@@ -283,7 +283,7 @@ class Device(Protocol):
     def latch(self, number: int) -> Latch:
         """A latch that opens after so many arrivals."""
 
-    def mover(self, lane: Any, stations: Sequence[tuple[HostSlot, Any, Any]], scratch: Any) -> Mover | None:
+    def mover(self, lane: Any, stations: Sequence[tuple[HostBuffer, Any, Any]], scratch: Any) -> Mover | None:
         """The compiled loops for a thread with its lane and stations: slots with their events, done and begun.
 
         Pieces that are scattered on the device land in `scratch`, if that is not None.

@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from typing import Any, TypeVar
 
 from chunkflow.core.pieces import Piece
-from chunkflow.devices.protocol import Block, Device, Edge, Event, HostSlot, Lane, Latch, PartOf, Pending
+from chunkflow.devices.protocol import Block, Device, Edge, Event, HostBuffer, Lane, Latch, PartOf, Pending
 from chunkflow.errors import RaceError
 
 T = TypeVar("T")
@@ -179,13 +179,13 @@ class ClockLane:
         for owner, part in writes:
             self._referee.access(self._actor, owner, part, write=True)
 
-    def upload(self, slot: HostSlot, block: Block, piece: Piece, scratch: Any) -> None:
+    def upload(self, slot: HostBuffer, block: Block, piece: Piece, scratch: Any) -> None:
         """Check, then enqueue."""
         with self._referee.lock:
             self._enqueue([(slot.owner, None)], [(block.owner, _key(piece))])
         self._inner.upload(slot, block, piece, scratch)
 
-    def download(self, block: Block, piece: Piece, slot: HostSlot, scratch: Any) -> None:
+    def download(self, block: Block, piece: Piece, slot: HostBuffer, scratch: Any) -> None:
         """Check, then enqueue."""
         with self._referee.lock:
             self._enqueue([(block.owner, None)], [(slot.owner, None)])

@@ -16,15 +16,15 @@ from chunkflow.core.grid import Grid, Region, Shape, describe, shape_of, shift, 
 from chunkflow.core.units import format_bytes
 from chunkflow.devices.protocol import Device, inverse
 from chunkflow.engine.trace import Trace
-from chunkflow.engine.transfer import State
+from chunkflow.engine.transfer import Accumulator
 from chunkflow.errors import BudgetError, ResultError, ResultTypeError
-from chunkflow.kernels.protocol import Carry, Fold, Kernel, Several
+from chunkflow.kernels.protocol import Carry, Fold, Kernel, MultiKernel
 from chunkflow.kernels.subnest import placed
 from chunkflow.planner.plan import Plan
 from chunkflow.planner.step import Step
 
 T = TypeVar("T")
-Turned = tuple[State, list[State]]
+Turned = tuple[Accumulator, list[Accumulator]]
 """What a chain keeps, and at the end what all of them have kept."""
 
 
@@ -78,7 +78,7 @@ class BlockRunner:
             raise
 
     def _run(
-        self, states: Sequence[State], blocks: Sequence[Any], index: Shape, box: Region, halve: bool
+        self, states: Sequence[Accumulator], blocks: Sequence[Any], index: Shape, box: Region, halve: bool
     ) -> tuple[Any, ...]:
         """What of a box is stored as it is; the rest is added to what its chain has in `states`."""
         tiles = Grid(shape_of(box), self._plan.tile)
@@ -107,7 +107,7 @@ class BlockRunner:
         taken.flags.writeable = True
         return [seen if i == number else block for i, block in enumerate(blocks)], (taken,)
 
-    def _finished(self, part: int, chains: Sequence[State], step: Step) -> tuple[Any, ...]:
+    def _finished(self, part: int, chains: Sequence[Accumulator], step: Step) -> tuple[Any, ...]:
         """Results of what all chains have added up."""
         kernel = self._fold(part)
         try:
@@ -130,7 +130,7 @@ class BlockRunner:
         return cast(Fold, parts[part] if parts else self._kernel)
 
     @staticmethod
-    def _merged(kernel: Fold, chains: Sequence[State]) -> Any:
+    def _merged(kernel: Fold, chains: Sequence[Accumulator]) -> Any:
         """What all chains have added up."""
         value, chains[0].value = chains[0].value, None
         for chain in chains[1:]:
@@ -138,7 +138,9 @@ class BlockRunner:
             chain.value = None
         return value
 
-    def _advance(self, state: State, blocks: Sequence[Any], index: Shape, box: Region, halve: bool) -> tuple[Any, ...]:
+    def _advance(
+        self, state: Accumulator, blocks: Sequence[Any], index: Shape, box: Region, halve: bool
+    ) -> tuple[Any, ...]:
         """Results of a box, given what the one before passed on."""
         plan, kernel = self._plan, cast(Carry, self._kernel)
 
@@ -161,7 +163,7 @@ class BlockRunner:
         return values
 
     def _attempt(
-        self, states: Sequence[State], blocks: Sequence[Any], index: Shape, box: Region, halve: bool = True
+        self, states: Sequence[Accumulator], blocks: Sequence[Any], index: Shape, box: Region, halve: bool = True
     ) -> tuple[Any, ...] | None:
         """As `_run`, or None if memory ran out and the box is to be halved: then nothing has been added."""
 
@@ -183,7 +185,7 @@ class BlockRunner:
         if not values:
             return [], _listed(kernel(blocks, plan.op, plan.grid, index, box))
         if hasattr(kernel, "parts"):
-            return cast(Several, kernel).step(values, blocks, plan.op, plan.grid, index, box)
+            return cast(MultiKernel, kernel).step(values, blocks, plan.op, plan.grid, index, box)
         return [cast(Fold, kernel).fold(values[0], blocks, plan.op, plan.grid, index, box)], []
 
     def _within_memory(self, call: Callable[[], T], index: Shape, box: Region, halve: bool) -> tuple[T] | None:
@@ -203,7 +205,7 @@ class BlockRunner:
         return None
 
     def _halves(
-        self, states: Sequence[State], blocks: Sequence[Any], index: Shape, box: Region, results: Sequence[Any]
+        self, states: Sequence[Accumulator], blocks: Sequence[Any], index: Shape, box: Region, results: Sequence[Any]
     ) -> None:
         """Compute a box in two parts, into `results`."""
         for half in self._parts(box, self._plan.op.divisible_by_ratio):
@@ -211,7 +213,7 @@ class BlockRunner:
 
     def _part(
         self,
-        states: Sequence[State],
+        states: Sequence[Accumulator],
         blocks: Sequence[Any],
         index: Shape,
         box: Region,

@@ -13,7 +13,7 @@ from chunkflow.devices.protocol import Block, Device, Event, Pool, shaped
 from chunkflow.planner.plan import Plan
 
 
-class Slot:
+class DeviceBuffer:
     """Device memory that takes one operand's blocks in turn.
 
     `uploaded` has an event for each thread (or lane) that may fill it, `fillers` says which of them did,
@@ -55,12 +55,12 @@ class Slot:
         self.buffer = None
 
 
-def make_slots(plan: Plan, device: Device, pool: Pool, operand: int, fillers: int) -> list[Slot]:
+def make_slots(plan: Plan, device: Device, pool: Pool, operand: int, fillers: int) -> list[DeviceBuffer]:
     """An operand's slots."""
     spec = plan.operands[operand]
     slots = []
     for shape in plan.slot_shapes(operand):
-        slot = Slot(math.prod(shape) * spec.dtype.itemsize, [device.event() for _ in range(fillers)])
+        slot = DeviceBuffer(math.prod(shape) * spec.dtype.itemsize, [device.event() for _ in range(fillers)])
         device.host_writes(slot)
         slots.append(slot)
     return slots

@@ -20,7 +20,7 @@ from chunkflow.core.nest import Operand
 from chunkflow.core.pieces import Piece
 from chunkflow.core.spec import ArraySpec
 from chunkflow.devices.protocol import Block, Device, Edge, Lane, Pool
-from chunkflow.engine.buffers import Slot, make_slots
+from chunkflow.engine.buffers import DeviceBuffer, make_slots
 from chunkflow.engine.trace import Trace
 from chunkflow.engine.transfer import Loaded, Result
 from chunkflow.planner.plan import Plan
@@ -97,7 +97,7 @@ class DirectFeeder:
         self._fleeting = [
             cut.units is not None and not alone and own for cut, own in zip(plan.cuts_in, self._private, strict=True)
         ]
-        self._slots: list[list[Slot]] = [
+        self._slots: list[list[DeviceBuffer]] = [
             [] if spec.in_memory and not plan.op.operands[i].padded else make_slots(plan, device, pool, i, 1)
             for i, spec in enumerate(plan.operands)
         ]

@@ -14,7 +14,7 @@ from chunkflow.planner.step import Step
 from chunkflow.system import interrupts
 
 
-class Flight:
+class InFlight:
     """Results on their way to the sinks, and steps without any on their way through the device."""
 
     def __init__(self, plan: Plan, device: Device, pool: Pool, trace: Trace) -> None:

@@ -17,7 +17,7 @@ WAITING = 2
 """Blocks that a lane has at most, the one that it works on among them."""
 
 
-class Lanes:
+class LaneScheduler:
     """The lanes of a run, by number. If it `deals` their blocks out, it must be told of each result (`follow`)."""
 
     def __init__(self, lanes: Sequence[Lane], *, deals: bool) -> None:

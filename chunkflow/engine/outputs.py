@@ -10,10 +10,10 @@ from fractions import Fraction
 from chunkflow.core import chunking
 from chunkflow.core.chunking import Length
 from chunkflow.core.grid import Shape
-from chunkflow.core.nest import Along, Blockwise, Operand, Output, outputs_like
+from chunkflow.core.nest import Along, LoopNest, Operand, Output, outputs_like
 from chunkflow.core.spec import ArraySpec
 from chunkflow.engine.options import Options
-from chunkflow.engine.trial import Calibration
+from chunkflow.engine.trial import Trial
 from chunkflow.errors import ArgumentError, ResultError
 from chunkflow.kernels.declare import Declared
 from chunkflow.stores.footprint import Footprint
@@ -23,7 +23,7 @@ SMALLEST_CHUNK = 64 << 10
 """Bytes of a chunk that is not made smaller, however tight the budget."""
 
 
-def _check_number(targets: Sequence[Target], seen: Calibration, options: Options) -> None:
+def _check_number(targets: Sequence[Target], seen: Trial, options: Options) -> None:
     number = len(seen.shapes)
     if len(targets) == number and (options.out is None or isinstance(options.out, tuple) == seen.is_tuple):
         return
@@ -34,7 +34,7 @@ def _check_number(targets: Sequence[Target], seen: Calibration, options: Options
     raise ArgumentError(f"fn returns {returns}, so out must be {wanted}, not a {type(options.out).__name__}")
 
 
-def _with_outputs(op: Blockwise, declared: Declared, seen: Calibration, options: Options) -> Blockwise:
+def _with_outputs(op: LoopNest, declared: Declared, seen: Trial, options: Options) -> LoopNest:
     """The nest with its outputs as seen in the trial call."""
     outputs = []
     for number, shape in enumerate(seen.shapes):
@@ -62,10 +62,10 @@ def _with_outputs(op: Blockwise, declared: Declared, seen: Calibration, options:
 
 
 def _describe_outputs(
-    op: Blockwise,
+    op: LoopNest,
     targets: Sequence[Target],
     sources: Sequence[Source],
-    seen: Calibration,
+    seen: Trial,
     lengths: Sequence[Length],
     block: Sequence[int | None] | None,
     options: Options,
@@ -94,7 +94,7 @@ def _describe_outputs(
     return specs, max(seen.workspace, casts)
 
 
-def _order(op: Blockwise, output: Output, spec: ArraySpec, sources: Sequence[Source]) -> Shape:
+def _order(op: LoopNest, output: Output, spec: ArraySpec, sources: Sequence[Source]) -> Shape:
     """Memory order of a new array: that of its sources, as NumPy's results have, where they agree on one."""
     straight = tuple(range(len(op.extents)))
     alike = {s.spec.order for s in sources if s.spec.shape == spec.shape and s.spec.chunks is None}

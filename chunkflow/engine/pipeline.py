@@ -19,11 +19,11 @@ from chunkflow.core.nest import Operand
 from chunkflow.devices.protocol import Device, Edge, Event, Lane, PartOf, Pool
 from chunkflow.engine.block_runner import BlockRunner, Turned
 from chunkflow.engine.direct import DirectDrainer, DirectFeeder
-from chunkflow.engine.in_flight import Flight
-from chunkflow.engine.lane_scheduler import Lanes
+from chunkflow.engine.in_flight import InFlight
+from chunkflow.engine.lane_scheduler import LaneScheduler
 from chunkflow.engine.staged.ring import RingDrainer, RingFeeder
 from chunkflow.engine.trace import Trace
-from chunkflow.engine.transfer import Loaded, Result, State
+from chunkflow.engine.transfer import Accumulator, Loaded, Result
 from chunkflow.errors import BudgetError
 from chunkflow.kernels.protocol import Kernel
 from chunkflow.planner.plan import Plan
@@ -34,7 +34,7 @@ from chunkflow.system import interrupts
 Held = tuple[Loaded, ...]
 Following = tuple[Step, Held] | None
 """The step after one, if its blocks are on their way already."""
-States = dict[tuple[int, Shape], dict[int, State]]
+States = dict[tuple[int, Shape], dict[int, Accumulator]]
 """What is kept between steps: for each part of the kernel and block of its results, by chain."""
 
 
@@ -66,7 +66,7 @@ class Drainer(Protocol):
         """Finish, and give everything back."""
 
 
-def feed(plan: Plan, feeder: Feeder, lanes: Lanes) -> Iterator[tuple[Step, Held, Following]]:
+def feed(plan: Plan, feeder: Feeder, lanes: LaneScheduler) -> Iterator[tuple[Step, Held, Following]]:
     """Yield each step with its operands' blocks, in order, keeping the feeder busy with later ones."""
     steps = plan.steps(lanes.pick)
     ahead: deque[tuple[Step, Held]] = deque()
@@ -97,11 +97,11 @@ def compute(
     plan: Plan,
     blocks: Iterator[tuple[Step, Held, Following]],
     runner: BlockRunner,
-    lanes: Lanes,
+    lanes: LaneScheduler,
     device: Device,
     pool: Pool,
     trace: Trace,
-    flight: Flight,
+    flight: InFlight,
 ) -> Iterator[tuple[Result, Lane]]:
     """Launch the kernel of each step on its lane; yield what it will give.
 
@@ -214,7 +214,7 @@ def _turns(step: Step, states: States, folds: bool) -> list[Turned]:
     found = []
     for turn in step.turns:
         chains = states.setdefault((turn.part, turn.key), {})
-        state = chains.setdefault(step.chain, State())
+        state = chains.setdefault(step.chain, Accumulator())
         found.append((state, [chains[chain] for chain in sorted(chains)] if turn.last and folds else []))
         if turn.last:
             del states[turn.part, turn.key]
@@ -255,7 +255,7 @@ def _ran_out(result: Result, held: Held, device: Device) -> bool:
     return False
 
 
-def drain(results: Iterator[tuple[Result, Lane]], drainer: Drainer, flight: Flight, lanes: Lanes) -> None:
+def drain(results: Iterator[tuple[Result, Lane]], drainer: Drainer, flight: InFlight, lanes: LaneScheduler) -> None:
     """Store results in order, and wait for them all."""
     for result, lane in results:
         drainer.store(result, lane)
@@ -281,7 +281,7 @@ def execute(
     raised once.
     """
     runner = BlockRunner(kernel, plan, device, trace)
-    flight = Flight(plan, device, pool, trace)
+    flight = InFlight(plan, device, pool, trace)
     with ExitStack() as stack, device.attach():
         if any(getattr(part, "tf32", False) for part in (kernel, *getattr(kernel, "parts", ()))):
             stack.enter_context(device.rounding())
@@ -330,16 +330,16 @@ def streaming(
         yield blocks()
 
 
-def _open_lanes(plan: Plan, device: Device, stack: ExitStack, *, deals: bool) -> Lanes:
+def _open_lanes(plan: Plan, device: Device, stack: ExitStack, *, deals: bool) -> LaneScheduler:
     lanes = []
     for _ in range(plan.lanes):
         lane = device.lane()
         stack.callback(lane.close)
         lanes.append(lane)
-    return Lanes(lanes, deals=deals)
+    return LaneScheduler(lanes, deals=deals)
 
 
-def _finish_first(plan: Plan, lanes: Lanes, stack: ExitStack) -> None:
+def _finish_first(plan: Plan, lanes: LaneScheduler, stack: ExitStack) -> None:
     """Where lanes read and store blocks themselves: let them end what a failed run has enqueued, while all is there."""
     if not plan.machine.staged:
         for lane in lanes:

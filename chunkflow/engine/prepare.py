@@ -19,7 +19,7 @@ import numpy as np
 from chunkflow import devices, stores
 from chunkflow.core import chunking
 from chunkflow.core.chunking import Length
-from chunkflow.core.nest import Along, Blockwise
+from chunkflow.core.nest import Along, LoopNest
 from chunkflow.core.units import parse_bytes
 from chunkflow.devices.protocol import Device, Pool
 from chunkflow.engine.budget import borrow
@@ -31,12 +31,11 @@ from chunkflow.engine.outputs import (
     _with_smaller_chunks,
     check_overlap,
 )
-from chunkflow.engine.trial import Calibration, calibrate, calibrated
+from chunkflow.engine.trial import Trial, cached_trial, run_trial
 from chunkflow.errors import ArgumentError, ArgumentTypeError, BudgetError, ResultError
 from chunkflow.kernels.declare import Declare, Declared
 from chunkflow.kernels.fusion.compile import compiled
-from chunkflow.kernels.map import SLOT
-from chunkflow.kernels.map import Kernel as MapKernel
+from chunkflow.kernels.map import SLOT, MapKernel
 from chunkflow.kernels.protocol import Informed, Kernel
 from chunkflow.planner.plan import Plan
 from chunkflow.planner.search import make_plan
@@ -146,7 +145,7 @@ def _open_sources(arrays: Sequence[Any], device: Device, stack: ExitStack) -> tu
     return sources, tuple(args)
 
 
-def _open_targets(options: Options, declared: Declared, op: Blockwise) -> tuple[Target, ...]:
+def _open_targets(options: Options, declared: Declared, op: LoopNest) -> tuple[Target, ...]:
     """Targets as given, with all the checks that need no result; empty where `out` is None."""
     if options.out is None:
         return ()
@@ -169,7 +168,7 @@ def _open_targets(options: Options, declared: Declared, op: Blockwise) -> tuple[
 
 def _learn(
     kernel: Kernel,
-    op: Blockwise,
+    op: LoopNest,
     declared: Declared,
     lengths: Sequence[Length],
     sources: Sequence[Source],
@@ -177,24 +176,24 @@ def _learn(
     pool: Pool,
     limit: int,
     options: Options,
-) -> Calibration:
+) -> Trial:
     """What the function returns and allocates: from the user, or from a trial call."""
     dtypes = _dtypes(options.dtype)
     if dtypes is not None and options.workspace is not None and isinstance(kernel, MapKernel):
         new = [n if isinstance(n, int) else 1 for n in lengths]
         shape = tuple(op.extents[a] if a is not None else new[i] for i, a in enumerate(declared.axes))
-        return Calibration(
+        return Trial(
             op.extents,
             (shape,) * len(dtypes),
             dtypes,
             isinstance(options.dtype, tuple),
             options.workspace,
         )
-    seen = calibrated(kernel, op, sources, device, pool, limit, even=options.chunks is not None)
+    seen = cached_trial(kernel, op, sources, device, pool, limit, even=options.chunks is not None)
     if _ratios(seen, declared):
         # That the result grows with the block is a guess from one block: another one must bear it out.
         most = max(1, math.prod(seen.box) // 2)
-        again = calibrate(kernel, op, sources, device, pool, limit, even=True, most=most)
+        again = run_trial(kernel, op, sources, device, pool, limit, even=True, most=most)
         if again.box != seen.box and not _bears_out(again, declared, _ratios(seen, declared)):
             raise ResultError(
                 f"fn turned a block of {seen.box} into {seen.shapes[0]} and one of {again.box} into {again.shapes[0]}: "
@@ -209,7 +208,7 @@ def _learn(
     return seen
 
 
-def _ratios(seen: Calibration, declared: Declared) -> dict[tuple[int, int], Fraction]:
+def _ratios(seen: Trial, declared: Declared) -> dict[tuple[int, int], Fraction]:
     """Elements of each result for one of the block, along the axes that the function resized."""
     return {
         (i, d): Fraction(n, seen.box[axis])
@@ -220,7 +219,7 @@ def _ratios(seen: Calibration, declared: Declared) -> dict[tuple[int, int], Frac
     }
 
 
-def _bears_out(again: Calibration, declared: Declared, ratios: dict[tuple[int, int], Fraction]) -> bool:
+def _bears_out(again: Trial, declared: Declared, ratios: dict[tuple[int, int], Fraction]) -> bool:
     """Whether a smaller block was resized in the same way, as far as it can tell."""
     for (i, d), ratio in ratios.items():
         axis = declared.axes_of(i)[d]

@@ -17,9 +17,9 @@ from chunkflow.core.halo import fill, parts
 from chunkflow.core.nest import Operand
 from chunkflow.core.pieces import Piece
 from chunkflow.devices.job_queue import Job
-from chunkflow.devices.mover import Share
+from chunkflow.devices.mover import PieceShare
 from chunkflow.devices.protocol import Block, Device, Edge, Event, Lane, Latch, Pending, Pool
-from chunkflow.engine.buffers import Slot
+from chunkflow.engine.buffers import DeviceBuffer
 from chunkflow.engine.trace import Trace
 from chunkflow.planner.step import Step
 from chunkflow.stores.protocol import Source
@@ -34,7 +34,7 @@ class Loaded:
         self,
         block: Block,
         region: Region,
-        slot: Slot | None = None,
+        slot: DeviceBuffer | None = None,
         transfers: Sequence[Transfer] = (),
         pending: Pending[None] | None = None,
         *,
@@ -129,7 +129,7 @@ class Result:
             pool.free(array)
 
 
-class State:
+class Accumulator:
     """What is kept between steps: partial results, or a carry. `done` marks the end of the latest one, on a `lane`."""
 
     __slots__ = ("done", "lane", "value")
@@ -159,13 +159,13 @@ class Transfer:
         published: Latch,
         after: Sequence[Event],
         *,
-        slot: Slot | None = None,
+        slot: DeviceBuffer | None = None,
         result: Result | None = None,
     ) -> None:
         self.store, self.block, self.published = store, block, published
         self.start = start
         self.after, self.slot, self.result = after, slot, result
-        self.share: Share | None = None
+        self.share: PieceShare | None = None
         self.pieces: Sequence[Piece] = ()
         self.error: BaseException | None = None
 

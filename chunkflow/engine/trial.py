@@ -16,14 +16,14 @@ import numpy as np
 from chunkflow.core import grid
 from chunkflow.core.grid import Grid, Region, Shape
 from chunkflow.core.halo import fill
-from chunkflow.core.nest import Blockwise, Operand
+from chunkflow.core.nest import LoopNest, Operand
 from chunkflow.core.units import format_bytes
 from chunkflow.devices.protocol import Device, Pool
 from chunkflow.engine.block_runner import add_note, check_kind, travels
 from chunkflow.engine.transfer import read_whole
 from chunkflow.errors import BudgetError, ResultError
-from chunkflow.kernels.protocol import Carry, Fold, Kernel, Settled, Several
-from chunkflow.kernels.subnest import Part, placed
+from chunkflow.kernels.protocol import Carry, DataIndependent, Fold, Kernel, MultiKernel
+from chunkflow.kernels.subnest import SubNestKernel, placed
 from chunkflow.stores.protocol import Source
 from chunkflow.system import interrupts
 
@@ -47,14 +47,14 @@ class _Known(threading.local):
     """What calls have shown, and whether one more has shown the same."""
 
     def __init__(self) -> None:
-        self.calls: WeakKeyDictionary[Device, dict[Hashable, tuple[Calibration, bool]]] = WeakKeyDictionary()
+        self.calls: WeakKeyDictionary[Device, dict[Hashable, tuple[Trial, bool]]] = WeakKeyDictionary()
 
 
 _known = _Known()
 
 
 @dataclass(frozen=True)
-class Calibration:
+class Trial:
     """What one call showed.
 
     Attributes
@@ -81,17 +81,17 @@ class Calibration:
     state: tuple[float, ...] = ()
 
 
-def calibrated(
-    kernel: Kernel, nest: Blockwise, sources: Sequence[Source], device: Device, pool: Pool, budget: int, *, even: bool
-) -> Calibration:
-    """`calibrate`, until two calls in a row say the same, where its arrays' layout tells all of a kernel (`Settled`).
+def cached_trial(
+    kernel: Kernel, nest: LoopNest, sources: Sequence[Source], device: Device, pool: Pool, budget: int, *, even: bool
+) -> Trial:
+    """`run_trial`, until two calls in a row say the same; the answer is kept for a kernel that is `DataIndependent`.
 
     A single one may count what other threads allocate. By thread, since libraries take memory for each. Parts of one
     size, wherever they lie, are the same.
     """
     whole = _whole(kernel)
     if not _is_settled(whole):
-        return calibrate(kernel, nest, sources, device, pool, budget, even=even)
+        return run_trial(kernel, nest, sources, device, pool, budget, even=even)
     known = _known.calls.setdefault(device, {})
     layouts = tuple(replace(source.spec, name="", how="") for source in sources)
     key = (type(kernel), whole, nest.anywhere, layouts, _most_bytes(device, budget), even)
@@ -99,7 +99,7 @@ def calibrated(
         known.clear()
     last, sure = known.get(key, (None, False))
     if last is None or not sure:
-        seen = calibrate(kernel, nest, sources, device, pool, budget, even=even)
+        seen = run_trial(kernel, nest, sources, device, pool, budget, even=even)
         known[key] = seen, seen == last
         return seen
     return last
@@ -112,16 +112,16 @@ def _most_bytes(device: Device, budget: int) -> int:
 
 def _whole(kernel: Kernel) -> Kernel:
     """The kernel that one is a part of, or itself."""
-    return kernel.kernel if isinstance(kernel, Part) else kernel
+    return kernel.kernel if isinstance(kernel, SubNestKernel) else kernel
 
 
 def _is_settled(kernel: Kernel) -> bool:
-    return isinstance(kernel, Settled) and kernel.settled
+    return isinstance(kernel, DataIndependent) and kernel.settled
 
 
-def calibrate(
+def run_trial(
     kernel: Kernel,
-    nest: Blockwise,
+    nest: LoopNest,
     sources: Sequence[Source],
     device: Device,
     pool: Pool,
@@ -129,7 +129,7 @@ def calibrate(
     *,
     even: bool = False,
     most: int | None = None,
-) -> Calibration:
+) -> Trial:
     """Call the kernel on the corner of the arrays, or on zeros if it makes no difference: a chunk takes long to decode.
 
     Parameters
@@ -208,7 +208,7 @@ def _even(extents: Sequence[int], units: Sequence[int], target: int) -> Shape:
     return sides(bisect_right(range(1, longest + 1), target, key=lambda n: math.prod(sides(n))))
 
 
-def _within_chunks(nest: Blockwise, sources: Sequence[Source], target: int) -> Shape:
+def _within_chunks(nest: LoopNest, sources: Sequence[Source], target: int) -> Shape:
     """How far a box may extend along each axis: where there are chunks, no further than one of them, if that will do.
 
     A box across chunks has all of them decoded.
@@ -226,8 +226,8 @@ def _power_of_two(n: int) -> int:
 
 
 def _measure(
-    kernel: Kernel, nest: Blockwise, sources: Sequence[Source], device: Device, pool: Pool, box: Region
-) -> Calibration:
+    kernel: Kernel, nest: LoopNest, sources: Sequence[Source], device: Device, pool: Pool, box: Region
+) -> Trial:
     sides = grid.shape_of(box)
     with device.attach(), pool.active():
         read = not _is_settled(_whole(kernel))
@@ -237,7 +237,7 @@ def _measure(
                 pool.measure(partial(_rim, block, operand.region(box), operand))
         index = (0,) * len(sides)
         with interrupts.allowed():
-            if isinstance(kernel, Part):
+            if isinstance(kernel, SubNestKernel):
                 seen = _steady([_call(kernel, blocks, nest, sides, index, box, pool) for _ in range(TRIALS)])
             else:
                 seen = _call(kernel, blocks, nest, sides, index, box, pool)
@@ -261,7 +261,7 @@ def _measure(
             state[part] /= max(values[first].size, 1)
             first += number
         workspace = max(seen.temporary, copied) / size
-        return Calibration(
+        return Trial(
             sides,
             tuple(tuple(v.shape) for v in values),
             tuple(np.dtype(v.dtype) for v in values),
@@ -316,12 +316,12 @@ def _rounded(n: float) -> float:
 
 
 def _call(
-    kernel: Kernel, blocks: Sequence[Any], nest: Blockwise, sides: Shape, index: Shape, box: Region, pool: Pool
+    kernel: Kernel, blocks: Sequence[Any], nest: LoopNest, sides: Shape, index: Shape, box: Region, pool: Pool
 ) -> _Seen:
     """Call the kernel on one box, and end what it folds."""
     grid = Grid(nest.extents, sides)
     if hasattr(kernel, "parts"):
-        several = cast(Several, kernel)
+        several = cast(MultiKernel, kernel)
         empty = [None for part in several.parts if part is not None]
         (found, stored), peak = pool.measure(lambda: several.step(empty, blocks, nest, grid, index, box))
         kept = sum(map(_nbytes, found)) + _nbytes(stored)

@@ -43,8 +43,8 @@ from chunkflow.graph.fusion import (
     sources_of,
     unstored,
 )
-from chunkflow.graph.nodes import Item, Later, Lazy, Node, Op
-from chunkflow.graph.outputs import Place, check_clear, check_parts, check_whole, places_of
+from chunkflow.graph.nodes import ItemNode, Lazy, MultiPassNode, Node, OpNode
+from chunkflow.graph.outputs import OutputPlace, check_clear, check_parts, check_whole, places_of
 from chunkflow.planner.plan import Plan
 from chunkflow.stores import open_source
 from chunkflow.system import host, interrupts
@@ -95,7 +95,7 @@ class Evaluation:
         def place(node: Node) -> Any:
             if node in wanted:
                 return wanted[node]
-            if (isinstance(node, Op) and len(node.specs) > 1) or node.spec.nbytes <= room:
+            if (isinstance(node, OpNode) and len(node.specs) > 1) or node.spec.nbytes <= room:
                 return None
             if not folder:
                 made = stack.enter_context(tempfile.TemporaryDirectory(prefix="chunkflow-", ignore_cleanup_errors=True))
@@ -114,7 +114,7 @@ class Evaluation:
     def _check(self, wanted: Mapping[Node, Any]) -> None:
         """Refuse outputs that cannot be written, or that a later pass, or another output, is in the way of."""
         places = places_of(wanted, overwrite=self.options.overwrite)
-        written: dict[Node, Place] = {}
+        written: dict[Node, OutputPlace] = {}
         # From here both start with the same stored: what one finds to be needed, the other need not find again.
         imagined = Evaluation(self.options, stored=dict(self.stored), _needs=self._needs)
         for group, wanting in imagined.groups(list(wanted), imagine=True):
@@ -124,7 +124,9 @@ class Evaluation:
             written |= {node: places[node] for node in group if node in places}
             check_whole({node: places[node] for node in group if node in places and node in wanting})
 
-    def _check_pass(self, group: Sequence[Node], places: Mapping[Node, Place], wanted: Mapping[Node, Any]) -> None:
+    def _check_pass(
+        self, group: Sequence[Node], places: Mapping[Node, OutputPlace], wanted: Mapping[Node, Any]
+    ) -> None:
         """Refuse outputs that lie where their own pass reads, unless it works in place, and in one go."""
         made = self._pass(group, self.stored)
         if made is None:  # several passes
@@ -147,7 +149,7 @@ class Evaluation:
         found: list[tuple[tuple[str, ...], Plan | str]] = []
         for group, _ in self.groups(list(wanted), imagine=True):
             for part in self._parts(group, wanted):
-                plan = "several passes of its own" if isinstance(part[0], Later) else self._plan(part, wanted)
+                plan = "several passes of its own" if isinstance(part[0], MultiPassNode) else self._plan(part, wanted)
                 found.append((tuple(node.name for node in part), plan))
         return found
 
@@ -179,7 +181,7 @@ class Evaluation:
         """Nodes by the nest that they have in common, as far as they read the same."""
         found: list[tuple[Any, set[Any], list[Node]]] = []
         for node in nodes:
-            if isinstance(node, Later) or (isinstance(node, Op) and not (node.aligned or node.folds)):
+            if isinstance(node, MultiPassNode) or (isinstance(node, OpNode) and not (node.aligned or node.folds)):
                 found.append((None, set(), [node]))
                 continue
             extents, reads = nest_of(node, self.stored), sources_of(node, self.stored)
@@ -198,7 +200,7 @@ class Evaluation:
             needed: set[Node] = set()
 
             def lacking(missing: Node) -> None:
-                if isinstance(missing, Item) and not missing.op.aligned:
+                if isinstance(missing, ItemNode) and not missing.op.aligned:
                     missing = missing.op
                 needed.add(missing)
                 stored.update(made_up([missing]))
@@ -215,14 +217,14 @@ class Evaluation:
     @staticmethod
     def _pass(group: Sequence[Node], stored: Mapping[Node, Any], lacking: Lacking | None = None) -> Pass | None:
         node = group[0]
-        if isinstance(node, Later):
+        if isinstance(node, MultiPassNode):
             for child in node.inputs:
                 if source_of(child, stored) is None:
                     if not node.streams:
                         raise MustBeStoredError(unstored([child], stored))
                     fused([child], stored, lacking)  # it is computed in each of the passes, and what it needs but once
             return None
-        if isinstance(node, Op) and not (node.aligned or node.folds):
+        if isinstance(node, OpNode) and not (node.aligned or node.folds):
             return fed(node, stored, lacking)
         return fused(group, stored, lacking)
 
@@ -259,7 +261,7 @@ class Evaluation:
 
     def _compute(self, group: Sequence[Node], wanted: Mapping[Node, Any], place: Callable[[Node], Any]) -> None:
         """Compute a group, in as many passes as it takes."""
-        if isinstance(group[0], Later):
+        if isinstance(group[0], MultiPassNode):
             self._run(group[0], place)
             return
         try:
@@ -274,7 +276,7 @@ class Evaluation:
         for part in parts:
             self._launch(part, place)
 
-    def _run(self, node: Later, place: Callable[[Node], Any]) -> None:
+    def _run(self, node: MultiPassNode, place: Callable[[Node], Any]) -> None:
         """Compute what takes several passes of its own."""
         arrays = [Lazy(c) if (s := source_of(c, self.stored)) is None else s for c in node.inputs]
         options = {"budget": self.options.budget, "device": self.options.device}
@@ -312,7 +314,7 @@ class Evaluation:
         node = made.nodes[0]
         alone = len(made.nodes) == 1
         options = replace(self.options, out=None, dtype=None, chunks=None, workspace=None)
-        if alone and isinstance(node, Op):
+        if alone and isinstance(node, OpNode):
             own = node.request.options
             options = replace(options, chunks=own.chunks, workspace=own.workspace)
             if not (node.aligned or node.folds):  # in a program the dtypes are its own affair
@@ -329,7 +331,7 @@ class Evaluation:
 
 def _results(node: Node) -> int:
     """How many results a node has in a pass."""
-    return len(node.specs) if isinstance(node, Op) and node.folds else 1
+    return len(node.specs) if isinstance(node, OpNode) and node.folds else 1
 
 
 def _is_busy(plan: Plan) -> bool:
@@ -350,7 +352,7 @@ def made_up(nodes: Sequence[Node]) -> dict[Node, Any]:
         return np.broadcast_to(np.ones((), spec.dtype), spec.shape)
 
     return {
-        node: tuple(map(ones, node.specs)) if isinstance(node, Op) and len(node.specs) > 1 else ones(node.spec)
+        node: tuple(map(ones, node.specs)) if isinstance(node, OpNode) and len(node.specs) > 1 else ones(node.spec)
         for node in nodes
     }
 
@@ -368,7 +370,7 @@ def _room(options: Options) -> int:
 # -- What an operation gives ------------------------------------------------------------------------------------------
 
 
-def learn(op: Op) -> tuple[ArraySpec, ...]:
+def infer_specs(op: OpNode) -> tuple[ArraySpec, ...]:
     """Specs of an operation's results: from what it says, from a call on made-up elements, or on real ones.
 
     Functions of the user's own are never called on what is made up.
@@ -386,7 +388,7 @@ def learn(op: Op) -> tuple[ArraySpec, ...]:
     return evaluation._plan([op], {}).outputs
 
 
-def _imagined(op: Op) -> tuple[ArraySpec, ...]:
+def _imagined(op: OpNode) -> tuple[ArraySpec, ...]:
     """Specs of the results of one of our own operations, from a block of ones."""
     declared = op.declared
     nest = declared.nest

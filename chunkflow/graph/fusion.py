@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 
 from chunkflow.core.grid import Shape
-from chunkflow.core.nest import Blockwise, Operand
+from chunkflow.core.nest import LoopNest, Operand
 from chunkflow.errors import ChunkflowError
-from chunkflow.graph.nodes import Item, Leaf, Node, Op, Seen
+from chunkflow.graph.nodes import ItemNode, Node, OpNode, SourceNode, ViewNode
 from chunkflow.kernels.declare import Declared
 from chunkflow.kernels.fusion.program import (
     Axes,
@@ -79,7 +79,7 @@ def fused(nodes: Sequence[Node], stored: Sources, lacking: Lacking | None = None
     copies: list[float] = []
     every = tuple(range(len(extents)))
     for node in nodes:
-        if isinstance(node, Op) and node.folds:
+        if isinstance(node, OpNode) and node.folds:
             declared = node.declared
             dtype = node.request.options.dtype
             assert isinstance(declared.copies, float)
@@ -99,7 +99,7 @@ def fused(nodes: Sequence[Node], stored: Sources, lacking: Lacking | None = None
             each.append(every)
             together.append(1)
             copies.append(0.0)
-    nest = Blockwise(extents, program.operands(), (), together=tuple(together))
+    nest = LoopNest(extents, program.operands(), (), together=tuple(together))
     kernel = Fused(_freeing(program.code), tuple(program.windows), tuple(parts))
     declared = Declared(nest, kernel, each[0], tiles=program.calls, copies=tuple(copies), each=tuple(each))
     return Pass(tuple(nodes), declared, tuple(program.sources), tuple(origin for origin, _ in program._numbers))
@@ -166,12 +166,12 @@ def _freeing(code: Sequence[Instruction]) -> tuple[tuple[Instruction, tuple[int,
     return tuple((instruction, tuple(old)) for instruction, old in zip(code, spent, strict=True))
 
 
-def fed(node: Op, stored: Sources, lacking: Lacking | None = None) -> Pass:
+def fed(node: OpNode, stored: Sources, lacking: Lacking | None = None) -> Pass:
     """The pass of an operation that has to be alone, with what feeds it; `lacking` as for `fused`."""
     declared = node.declared
     if all(source_of(child, stored) is not None for child in node.inputs):
         return Pass((node,), declared, tuple(source_of(child, stored) for child in node.inputs))
-    if not node.conforms or type(declared.nest) is not Blockwise or any(o.halo for o in declared.nest.operands):
+    if not node.conforms or type(declared.nest) is not LoopNest or any(o.halo for o in declared.nest.operands):
         raise MustBeStoredError(unstored(node.inputs, stored))
     program = _Program(declared.nest.extents, stored, lacking)
     for i, (child, operand) in enumerate(zip(node.inputs, declared.nest.operands, strict=True)):
@@ -186,7 +186,7 @@ def fed(node: Op, stored: Sources, lacking: Lacking | None = None) -> Pass:
 
 def nest_of(node: Node, stored: Sources) -> Shape:
     """Extents of the nest in which a node is computed."""
-    if isinstance(node, Op) and (node.folds or not node.aligned):
+    if isinstance(node, OpNode) and (node.folds or not node.aligned):
         return node.declared.nest.extents
     return node.shape
 
@@ -212,11 +212,11 @@ def source_of(node: Node, stored: Sources) -> Any:
     """Where a node's elements are, if they are stored."""
     if node in stored:
         return stored[node]
-    if isinstance(node, Leaf):
+    if isinstance(node, SourceNode):
         return node.source
-    if isinstance(node, Item) and node.op in stored:
+    if isinstance(node, ItemNode) and node.op in stored:
         return stored[node.op][node.item]
-    if isinstance(node, Seen):
+    if isinstance(node, ViewNode):
         below = [source_of(child, stored) for child in node.inputs]
         return None if any(source is None for source in below) else node.on(below)
     return None
@@ -225,11 +225,11 @@ def source_of(node: Node, stored: Sources) -> Any:
 def unstored(nodes: Sequence[Node], stored: Sources) -> Node:
     """The first of some nodes that is to be stored; a view is stored when what it shows is."""
     node = next(node for node in nodes if source_of(node, stored) is None)
-    return unstored(node.inputs, stored) if isinstance(node, Seen) else node
+    return unstored(node.inputs, stored) if isinstance(node, ViewNode) else node
 
 
 def _identity(node: Node) -> Any:
-    return node.key if isinstance(node, Leaf) else node
+    return node.key if isinstance(node, SourceNode) else node
 
 
 _Wanted = tuple[Node, Axes, int]
@@ -291,15 +291,15 @@ class _Program:
         """What a node's value needs: nodes, the axes that they follow, and windows."""
         if source_of(node, self.stored) is not None:
             return []
-        if isinstance(node, Item) and node.op.aligned:
+        if isinstance(node, ItemNode) and node.op.aligned:
             try:
                 self._below(node.op, axes, window)
             except MustBeStoredError as error:
                 raise MustBeStoredError(node if error.node is node.op else error.node) from None
             return [(node.op, axes, window)]
-        if isinstance(node, Seen):
+        if isinstance(node, ViewNode):
             raise MustBeStoredError(unstored(node.inputs, self.stored))
-        if not isinstance(node, Op) or not node.aligned:
+        if not isinstance(node, OpNode) or not node.aligned:
             raise MustBeStoredError(node)
         found = []
         follows = self._follows(node, axes)
@@ -309,7 +309,7 @@ class _Program:
         return found
 
     @staticmethod
-    def _follows(node: Op, axes: Axes) -> Axes:
+    def _follows(node: OpNode, axes: Axes) -> Axes:
         """For each axis of a node's nest that of the program's."""
         follows: list[int | None] = [None] * len(axes)
         for own, axis in zip(node.declared.axes, axes, strict=True):
@@ -317,7 +317,7 @@ class _Program:
             follows[own] = axis
         return tuple(follows)
 
-    def _window(self, node: Op, operand: Operand, axes: Axes, window: int) -> int:
+    def _window(self, node: OpNode, operand: Operand, axes: Axes, window: int) -> int:
         """The window in which an operand of a node is needed."""
         if not operand.halo:
             return window
@@ -348,9 +348,9 @@ class _Program:
         if source_of(node, self.stored) is not None:
             return self.add(Load(self._operand(node, axes, window), axes, window))
         registers = [self._known[child] for child in below]
-        if isinstance(node, Item):
+        if isinstance(node, ItemNode):
             return self.add(Pick(registers[0], node.item))
-        assert isinstance(node, Op)
+        assert isinstance(node, OpNode)
         declared, dtype = node.declared, node.request.options.dtype
         if dtype is not None:
             dtype = tuple(map(np.dtype, dtype)) if isinstance(dtype, tuple) else np.dtype(dtype)

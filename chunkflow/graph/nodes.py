@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 
 from chunkflow.core.grid import Shape
-from chunkflow.core.nest import Blockwise
-from chunkflow.core.product_nest import Contraction
+from chunkflow.core.nest import LoopNest
+from chunkflow.core.product_nest import ProductNest
 from chunkflow.core.spec import ArraySpec
 from chunkflow.engine.options import Options, ProgressLike
 from chunkflow.errors import ArgumentError, ArgumentTypeError
@@ -42,7 +42,7 @@ class Node:
 
     name: str
     inputs: tuple[Node, ...] = ()
-    told: bool = True
+    dtype_known: bool = True
 
     @cached_property
     def token(self) -> str:
@@ -60,7 +60,7 @@ class Node:
         return self.spec.shape
 
 
-class Leaf(Node):
+class SourceNode(Node):
     """A source, as its user gave it. `key` is the same for the same source."""
 
     def __init__(self, source: Any) -> None:
@@ -82,35 +82,38 @@ class Leaf(Node):
         return self._spec
 
 
-class Op(Node):
+class OpNode(Node):
     """What an operation gives of some arrays. `learn` finds out the specs of its results when they are asked for."""
 
-    def __init__(self, request: Request, name: str, learn: Callable[[Op], tuple[ArraySpec, ...]]) -> None:
+    def __init__(self, request: Request, name: str, learn: Callable[[OpNode], tuple[ArraySpec, ...]]) -> None:
         self.request, self.name, self._learn, self.slot = request, name, learn, SLOT
         self.args: tuple[Any, ...] = tuple(a if is_scalar(a) else SLOT for a in request.arrays)
         self.inputs = tuple(node_of(a) for a in request.arrays if not is_scalar(a))
-        below = all(node.told for node in self.inputs)
-        self.told = request.options.dtype is not None or (below and request.is_known)
+        below = all(node.dtype_known for node in self.inputs)
+        self.dtype_known = request.options.dtype is not None or (below and request.is_known)
 
     @cached_property
     def declared(self) -> Declared:
         """What the operation says of itself."""
-        loose = self.request.loose
-        specs = [node.spec if node.told or not loose else ArraySpec(node.name, node.shape, ANY) for node in self.inputs]
+        loose = self.request.shapes_only
+        specs = [
+            node.spec if node.dtype_known or not loose else ArraySpec(node.name, node.shape, ANY)
+            for node in self.inputs
+        ]
         return self.request.declare(specs, self.args)
 
     def check(self) -> None:
         """Raise what is wrong with the arguments, as far as that is known without a call of the user's own function."""
-        if all(node.told for node in self.inputs):
+        if all(node.dtype_known for node in self.inputs):
             _ = self.specs if self.request.is_known else self.declared
-        elif self.request.loose:
+        elif self.request.shapes_only:
             _ = self.declared
 
     @cached_property
     def specs(self) -> tuple[ArraySpec, ...]:
         """Of all its results. Of a function whose results nobody knows a trial call has to tell."""
         found = self._learn(self)
-        self.told = True
+        self.dtype_known = True
         return found
 
     @property
@@ -123,7 +126,7 @@ class Op(Node):
         """See `Node.shape`."""
         declared = self.declared
         resized = self.request.options.chunks is not None or None in declared.axes or declared.nest.scan is not None
-        if resized or (self.told and self.request.is_known):
+        if resized or (self.dtype_known and self.request.is_known):
             return self.spec.shape
         return tuple(declared.nest.extents[a] for a in declared.axes if a is not None)
 
@@ -157,18 +160,18 @@ class Op(Node):
         """Whether it combines blocks, in any order and with any other operation of its nest."""
         return self._is_free(self.declared.nest) and self.conforms and hasattr(self.declared.kernel, "fold")
 
-    def _is_free(self, nest: Blockwise) -> bool:
+    def _is_free(self, nest: LoopNest) -> bool:
         """Whether nothing is said of how the nest is to be cut or walked."""
         fixed = self.declared.block is not None and any(n is not None for n in self.declared.block)
         options = self.request.options
-        return not (fixed or nest.whole or nest.scan is not None or options.chunks or isinstance(nest, Contraction))
+        return not (fixed or nest.whole or nest.scan is not None or options.chunks or isinstance(nest, ProductNest))
 
 
-class Item(Node):
+class ItemNode(Node):
     """One of several arrays that an operation gives."""
 
-    def __init__(self, op: Op, item: int) -> None:
-        self.op, self.item, self.name, self.told = op, item, op.name, op.told
+    def __init__(self, op: OpNode, item: int) -> None:
+        self.op, self.item, self.name, self.dtype_known = op, item, op.name, op.dtype_known
         self.inputs = (op,)
 
     @property
@@ -177,7 +180,7 @@ class Item(Node):
         return self.op.specs[self.item]
 
 
-class Later(Node):
+class MultiPassNode(Node):
     """What a function of several passes gives: `run` takes the arrays that its inputs are then, and options.
 
     `streams` says that it takes expressions too, so that what feeds it need not be stored. `unroll` gives a node that
@@ -208,12 +211,12 @@ class Later(Node):
         return self._spec
 
 
-class Seen(Node):
+class ViewNode(Node):
     """Sources seen in another way, which takes no pass: `view` says how."""
 
     def __init__(self, name: str, view: View, inputs: Sequence[Node], spec: ArraySpec) -> None:
         self.name, self.view, self.inputs, self._spec = name, view, tuple(inputs), spec
-        self.told = all(node.told for node in inputs)
+        self.dtype_known = all(node.dtype_known for node in inputs)
 
     def on(self, sources: Sequence[Any]) -> Any:
         """The source that it is, given those of its inputs."""
@@ -250,9 +253,9 @@ class Lazy:
 
 def plain_source(node: Node) -> Any:
     """The source that a node is, or shows; None for one that is yet to be computed."""
-    if isinstance(node, Leaf):
+    if isinstance(node, SourceNode):
         return node.source
-    if isinstance(node, Seen):
+    if isinstance(node, ViewNode):
         below = [plain_source(child) for child in node.inputs]
         return None if any(source is None for source in below) else node.on(below)
     return None
@@ -327,8 +330,8 @@ def node_of(value: Any) -> Node:
     if isinstance(value, Lazy):
         return value._node
     if has_lazy(value):
-        return Seen(type(value).__name__.lower(), value, [node_of(a) for a in value.arrays], spec_of(value))
-    return Leaf(value)
+        return ViewNode(type(value).__name__.lower(), value, [node_of(a) for a in value.arrays], spec_of(value))
+    return SourceNode(value)
 
 
 def check_lazily(options: Options, progress: ProgressLike, name: str) -> None:

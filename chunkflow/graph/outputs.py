@@ -11,14 +11,14 @@ from typing import Any
 import numpy as np
 
 from chunkflow.errors import ArgumentError, ChunkflowError
-from chunkflow.graph.nodes import Leaf, Node, Op
+from chunkflow.graph.nodes import Node, OpNode, SourceNode
 from chunkflow.stores import Target, open_source, open_target
 from chunkflow.stores.footprint import Footprint
 from chunkflow.stores.paths import refuse_nested
 
 
 @dataclass(frozen=True)
-class Place:
+class OutputPlace:
     """Where a result goes: its target; its path if it has one; and where lies what is there until it is replaced."""
 
     target: Target
@@ -26,7 +26,7 @@ class Place:
     old: Footprint | None = None
 
     @classmethod
-    def of(cls, out: Any, *, overwrite: bool) -> Place:
+    def of(cls, out: Any, *, overwrite: bool) -> OutputPlace:
         """The place that an output names."""
         target = open_target(out, overwrite=overwrite)
         if not isinstance(out, str | os.PathLike):
@@ -45,7 +45,7 @@ class Place:
         return footprint is not None and any(mine is not None and mine.overlaps(footprint) for mine in own)
 
 
-def places_of(wanted: Mapping[Node, Any], *, overwrite: bool) -> dict[Node, Place]:
+def places_of(wanted: Mapping[Node, Any], *, overwrite: bool) -> dict[Node, OutputPlace]:
     """Places of the nodes that have an output, checked as far as may be before anything runs.
 
     Raises
@@ -53,13 +53,13 @@ def places_of(wanted: Mapping[Node, Any], *, overwrite: bool) -> dict[Node, Plac
     ArgumentError, ArgumentTypeError, OutputExistsError
         An output of another shape or dtype, one that may not be replaced, or two that overlap or lie in one another.
     """
-    places: dict[Node, Place] = {}
+    places: dict[Node, OutputPlace] = {}
     for node, out in wanted.items():
         if out is None or isinstance(out, tuple | list):
             continue
-        place = Place.of(out, overwrite=overwrite)
+        place = OutputPlace.of(out, overwrite=overwrite)
         target = place.target
-        if node.told and not (isinstance(node, Op) and len(node.specs) > 1):
+        if node.dtype_known and not (isinstance(node, OpNode) and len(node.specs) > 1):
             target.describe(node.spec.shape, node.spec.dtype, None)
         for other in places.values():
             if other.holds(target.footprint) or place.holds(other.target.footprint):
@@ -71,7 +71,7 @@ def places_of(wanted: Mapping[Node, Any], *, overwrite: bool) -> dict[Node, Plac
     return places
 
 
-def check_clear(written: Iterable[Place], nodes: Sequence[Node], stored: Collection[Node] = ()) -> None:
+def check_clear(written: Iterable[OutputPlace], nodes: Sequence[Node], stored: Collection[Node] = ()) -> None:
     """Refuse outputs that lie where sources of nodes do, which are read after they are written.
 
     Of what is `stored` already, nothing is read but that.
@@ -91,7 +91,7 @@ def check_clear(written: Iterable[Place], nodes: Sequence[Node], stored: Collect
                 )
 
 
-def check_parts(parts: Sequence[Sequence[Node]], places: Mapping[Node, Place]) -> None:
+def check_parts(parts: Sequence[Sequence[Node]], places: Mapping[Node, OutputPlace]) -> None:
     """Refuse outputs of a part of some nodes that lie where sources of later parts do.
 
     Raises
@@ -105,7 +105,7 @@ def check_parts(parts: Sequence[Sequence[Node]], places: Mapping[Node, Place]) -
         )
 
 
-def check_whole(needed: Mapping[Node, Place]) -> None:
+def check_whole(needed: Mapping[Node, OutputPlace]) -> None:
     """Refuse outputs that would not hold all of what a later pass makes other results of.
 
     Raises
@@ -124,12 +124,12 @@ def check_whole(needed: Mapping[Node, Place]) -> None:
             )
 
 
-def leaves(node: Node, stored: Collection[Node] = ()) -> Iterator[Leaf]:
+def leaves(node: Node, stored: Collection[Node] = ()) -> Iterator[SourceNode]:
     """The sources that a node is made of, however far below, but for those of what is stored."""
     stack, seen = [node], {node}
     while stack:
         this = stack.pop()
-        if isinstance(this, Leaf):
+        if isinstance(this, SourceNode):
             yield this
         new = [child for child in this.inputs if child not in seen and child not in stored]
         seen.update(new)

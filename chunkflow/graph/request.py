@@ -29,7 +29,7 @@ class Request:
     finish: Callable[[Any], Any] | None = None
     is_view: bool = False
     fn: Callable[..., Any] | None = None
-    loose: bool = False
+    shapes_only: bool = False
     keeps: bool = False
 
     @property

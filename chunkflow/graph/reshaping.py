@@ -15,8 +15,8 @@ from chunkflow.core.grid import Shape
 from chunkflow.core.spec import ArraySpec
 from chunkflow.engine.options import Options
 from chunkflow.errors import ArgumentError
-from chunkflow.graph.evaluate import learn
-from chunkflow.graph.nodes import Lazy, Leaf, Node, Op, Seen, interned
+from chunkflow.graph.evaluate import infer_specs
+from chunkflow.graph.nodes import Lazy, Node, OpNode, SourceNode, ViewNode, interned
 from chunkflow.graph.request import Request
 from chunkflow.graph.sources import Unchanged
 from chunkflow.kernels.declare import declare_map
@@ -34,8 +34,8 @@ def reshaped(node: Node, shape: Any) -> Node:
     if wanted == node.shape:
         return node
     spec = ArraySpec(f"{node.name} reshaped", wanted, node.spec.dtype)
-    held = node if isinstance(node, Leaf) and _is_plain(node) else _copied(node)
-    return interned(("reshape", held, wanted), lambda: Seen(spec.name, _Reshaped([Lazy(held)], spec), [held], spec))
+    held = node if isinstance(node, SourceNode) and _is_plain(node) else _copied(node)
+    return interned(("reshape", held, wanted), lambda: ViewNode(spec.name, _Reshaped([Lazy(held)], spec), [held], spec))
 
 
 @dataclass(frozen=True)
@@ -57,17 +57,17 @@ class _Reshaped:
 
 def _copied(node: Node) -> Node:
     """A node whose elements will lie in C order, in memory or in a temporary file."""
-    if isinstance(node, Op) and not node.aligned:
+    if isinstance(node, OpNode) and not node.aligned:
         return node
-    request = Request(declare_map(_same, {}), [Lazy(node)], Options(), loose=True)
-    return interned(("copied", node), lambda: Op(request, f"a copy of {node.name}", learn))
+    request = Request(declare_map(_same, {}), [Lazy(node)], Options(), shapes_only=True)
+    return interned(("copied", node), lambda: OpNode(request, f"a copy of {node.name}", infer_specs))
 
 
 def _same(block: Any) -> Any:
     return block
 
 
-def _is_plain(node: Leaf) -> bool:
+def _is_plain(node: SourceNode) -> bool:
     """Whether an array is in memory, or can be mapped there, in C order."""
     if isinstance(node.source, Unchanged):
         path, in_order = node.source.arrays[0], node.spec.order == tuple(range(len(node.shape)))

@@ -17,8 +17,8 @@ from chunkflow.core.grid import Shape
 from chunkflow.core.spec import ArraySpec
 from chunkflow.engine.options import Options
 from chunkflow.errors import UnsupportedError
-from chunkflow.graph.evaluate import learn
-from chunkflow.graph.nodes import Item, Lazy, Node, Op, Seen, interned, key_of
+from chunkflow.graph.evaluate import infer_specs
+from chunkflow.graph.nodes import ItemNode, Lazy, Node, OpNode, ViewNode, interned, key_of
 from chunkflow.graph.request import Request
 from chunkflow.kernels.declare import Stretched, declare_broadcast, declare_squeezed, declare_widened
 from chunkflow.stores import Source, open_source, spec_of
@@ -116,26 +116,26 @@ def sliced(node: Node, cuts: Sequence[Cut]) -> Node:
     if all(cut == (0, n, 1) for cut, n in zip(exact, of.shape, strict=True)):
         return of
     key = (Slice, of, exact)
-    if isinstance(of, Op) and (emptied := _emptied(of, exact)) is not None:
+    if isinstance(of, OpNode) and (emptied := _emptied(of, exact)) is not None:
         return interned(key, lambda: Sliced(of, exact, emptied))
-    if isinstance(of, Item) and _emptied(of.op, exact) == ():
+    if isinstance(of, ItemNode) and _emptied(of.op, exact) == ():
         op = sliced(of.op, exact)
-        assert isinstance(op, Op)
-        return interned((Item, op, of.item), lambda: Item(op, of.item))
+        assert isinstance(op, OpNode)
+        return interned((ItemNode, op, of.item), lambda: ItemNode(op, of.item))
     view = Slice([Lazy(of)], exact)
-    return interned(key, lambda: Seen(f"{of.name}[...]", view, [of], view.__chunkflow_spec__()))
+    return interned(key, lambda: ViewNode(f"{of.name}[...]", view, [of], view.__chunkflow_spec__()))
 
 
 def _sliced_already(node: Node) -> tuple[Node, Sequence[Cut]]:
     """What a node is a slice of, and which; of what is none all of itself."""
     if isinstance(node, Sliced):
         return node.origin, node.cuts
-    if isinstance(node, Seen) and isinstance(node.view, Slice):
+    if isinstance(node, ViewNode) and isinstance(node.view, Slice):
         return node.inputs[0], node.view.cuts
     return node, [(0, n, 1) for n in node.shape]
 
 
-def _emptied(op: Op, cuts: Sequence[Cut]) -> Shape | None:
+def _emptied(op: OpNode, cuts: Sequence[Cut]) -> Shape | None:
     """The result's new dimensions, which none of the arrays has, of which a slice leaves nothing.
 
     None where slices of the arrays do not make one of the result.
@@ -153,21 +153,21 @@ def _emptied(op: Op, cuts: Sequence[Cut]) -> Shape | None:
     return cut if all(sides[d][1] == 1 for d in cut) else None
 
 
-class Sliced(Op):
+class Sliced(OpNode):
     """What an operation makes of slices of its arrays: a slice of `origin`, which is none itself.
 
     What feeds it is sliced when it is asked for. Where an expression is sliced step by step, as a difference equation
     is, each step would else slice all that is below it anew, though the last one's slices are the only ones wanted.
     """
 
-    def __init__(self, origin: Op, cuts: tuple[Cut, ...], emptied: Shape) -> None:
+    def __init__(self, origin: OpNode, cuts: tuple[Cut, ...], emptied: Shape) -> None:
         self.origin, self.cuts, self.emptied = origin, cuts, emptied
-        self.name, self.told, self.slot = origin.name, origin.told, origin.slot
+        self.name, self.dtype_known, self.slot = origin.name, origin.dtype_known, origin.slot
         self.args, self._learn = origin.args, _as_origin
         self.request = replace(origin.request, arrays=())
         if emptied:  # a new axis is 1 long whatever the arrays are: what the others leave is stretched to nothing
             self.args = (origin.slot,)
-            self.request = Request(declare_broadcast(self.shape), (), Options(), loose=True)
+            self.request = Request(declare_broadcast(self.shape), (), Options(), shapes_only=True)
         elif isinstance(origin.declared.kernel, Stretched):
             self.request = replace(self.request, declare=declare_broadcast(self.shape))
 
@@ -188,7 +188,7 @@ class Sliced(Op):
         return tuple(number for _, number, _ in self.cuts)
 
 
-def _as_origin(op: Op) -> tuple[ArraySpec, ...]:
+def _as_origin(op: OpNode) -> tuple[ArraySpec, ...]:
     """Specs of a slice's results, without another trial."""
     assert isinstance(op, Sliced)
     return tuple(sliced_spec(spec, op.cuts) for spec in op.origin.specs)
@@ -196,8 +196,8 @@ def _as_origin(op: Op) -> tuple[ArraySpec, ...]:
 
 def viewed(node: Node, declare: Any, name: str, given: Any) -> Node:
     """A node whose axes are others."""
-    request = Request(declare, [Lazy(node)], Options(), loose=True)
-    made = interned(key_of(name, (Lazy(node), given), {}), lambda: Op(request, name, learn))
-    assert isinstance(made, Op)
+    request = Request(declare, [Lazy(node)], Options(), shapes_only=True)
+    made = interned(key_of(name, (Lazy(node), given), {}), lambda: OpNode(request, name, infer_specs))
+    assert isinstance(made, OpNode)
     made.check()
     return made

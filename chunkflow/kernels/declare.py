@@ -9,12 +9,11 @@ from typing import Any
 import numpy as np
 
 from chunkflow.core.grid import Grid, Region, Shape, shape_of
-from chunkflow.core.nest import Blockwise, Operand, nest, output_axes
+from chunkflow.core.nest import LoopNest, Operand, nest, output_axes
 from chunkflow.core.spec import ArraySpec
 from chunkflow.errors import ArgumentError, ArgumentTypeError
-from chunkflow.kernels.index_notation import Contraction, Index, Widened, as_index, spanned
-from chunkflow.kernels.map import SLOT
-from chunkflow.kernels.map import Kernel as MapKernel
+from chunkflow.kernels.index_notation import CombinedBlocks, Index, Widened, as_index, spanned
+from chunkflow.kernels.map import SLOT, MapKernel
 from chunkflow.kernels.protocol import Kernel
 
 
@@ -55,7 +54,7 @@ class Declared:
         Partial results that a lane holds at once while it combines them; one for all parts of the kernel, or for each.
     """
 
-    nest: Blockwise
+    nest: LoopNest
     kernel: Kernel | None
     axes: tuple[int | None, ...]
     block: tuple[int | None, ...] | None = None
@@ -78,7 +77,7 @@ class Declared:
 class Stretched:
     """A kernel that stretches a block to its box."""
 
-    def __call__(self, blocks: Sequence[Any], nest: Blockwise, grid: Grid, index: Shape, box: Region) -> Any:
+    def __call__(self, blocks: Sequence[Any], nest: LoopNest, grid: Grid, index: Shape, box: Region) -> Any:
         """See `chunkflow.kernels.protocol.Kernel`."""
         return np.broadcast_to(blocks[0], shape_of(box))
 
@@ -149,10 +148,10 @@ def declare_blockwise(
         lengths = tuple(new.get(name) for name in out)
         kernel: Kernel = call
         if combine is not None and len(set(axes) - {None}) < len(op.extents):
-            kernel = Contraction(call, lengths, combine)
+            kernel = CombinedBlocks(call, lengths, combine)
         elif new:
             kernel = Widened(call, lengths)
-        return Declared(op, kernel, axes, tiles=not call.wants and not isinstance(kernel, Contraction))
+        return Declared(op, kernel, axes, tiles=not call.wants and not isinstance(kernel, CombinedBlocks))
 
     return declare, arrays
 
@@ -163,7 +162,7 @@ def declare_permuted(axes: Shape) -> Declare:
     def declare(specs: Sequence[ArraySpec], args: tuple[Any, ...]) -> Declared:
         shape = specs[0].shape
         place = tuple(axes.index(a) for a in range(len(shape)))
-        op = Blockwise(tuple(shape[a] for a in axes), (Operand(place),), ())
+        op = LoopNest(tuple(shape[a] for a in axes), (Operand(place),), ())
         return Declared(
             op, MapKernel(np.transpose, args, {"axes": axes}, output_axes(len(shape))), tuple(range(len(shape)))
         )
@@ -179,7 +178,7 @@ def declare_widened(new: Sequence[int]) -> Declare:
         kept = [a for a in range(len(shape) + len(new)) if a not in new]
         for axis in sorted(new):
             shape.insert(axis, 1)
-        op = Blockwise(tuple(shape), (Operand(tuple(kept)),), ())
+        op = LoopNest(tuple(shape), (Operand(tuple(kept)),), ())
         every = output_axes(len(shape))
         return Declared(op, MapKernel(np.expand_dims, args, {"axis": tuple(new)}, every), every)
 
@@ -193,7 +192,7 @@ def declare_squeezed(gone: Sequence[int]) -> Declare:
         shape = specs[0].shape
         kept = [a for a in range(len(shape)) if a not in gone]
         places = tuple(None if a in gone else kept.index(a) for a in range(len(shape)))
-        op = Blockwise(tuple(shape[a] for a in kept), (Operand(places),), ())
+        op = LoopNest(tuple(shape[a] for a in kept), (Operand(places),), ())
         every = output_axes(len(kept))
         return Declared(op, MapKernel(np.squeeze, args, {"axis": tuple(gone)}, every), every)
 
@@ -210,7 +209,7 @@ def declare_broadcast(shape: Shape) -> Declare:
             raise ArgumentError(f"an array of shape {given} does not broadcast to {shape}")
         places = tuple(None if n == 1 and shape[first + i] != 1 else first + i for i, n in enumerate(given))
         every = output_axes(len(shape))
-        return Declared(Blockwise(shape, (Operand(places),), ()), Stretched(), every)
+        return Declared(LoopNest(shape, (Operand(places),), ()), Stretched(), every)
 
     return declare
 

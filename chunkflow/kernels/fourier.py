@@ -20,7 +20,7 @@ NORMS = (None, "backward", "ortho", "forward")
 
 
 @dataclass(frozen=True)
-class Step:
+class LineTransform:
     """A one-dimensional transform of every line along an axis.
 
     Attributes
@@ -56,7 +56,7 @@ class Step:
         return getattr(np.fft, self.name)(block, self.points, self.axis, self.norm)
 
 
-def transformed(block: Any, steps: Sequence[Step]) -> Any:
+def transformed(block: Any, steps: Sequence[LineTransform]) -> Any:
     """A block after some steps, one after another.
 
     >>> transformed(np.ones((2, 4)), [Step("rfft", 1, 4), Step("fft", 0, 2)]).real
@@ -68,7 +68,7 @@ def transformed(block: Any, steps: Sequence[Step]) -> Any:
     return block
 
 
-def result_of(shape: Shape, dtype: np.dtype, steps: Sequence[Step]) -> tuple[Shape, np.dtype]:
+def result_of(shape: Shape, dtype: np.dtype, steps: Sequence[LineTransform]) -> tuple[Shape, np.dtype]:
     """Shape and dtype of the result of some steps.
 
     >>> result_of((3, 8), np.dtype("f4"), [Step("rfft", 1, 8)])
@@ -77,14 +77,14 @@ def result_of(shape: Shape, dtype: np.dtype, steps: Sequence[Step]) -> tuple[Sha
     sides, line = list(shape), np.zeros(2, dtype)
     for step in steps:
         sides[step.axis] = step.length
-        line = Step(step.name, 0, 2, step.norm)(line)
+        line = LineTransform(step.name, 0, 2, step.norm)(line)
     return tuple(sides), line.dtype
 
 
 # -- What the arguments of NumPy's functions mean ------------------------------------------------------------
 
 
-def one_step(name: str, shape: Shape, dtype: np.dtype, n: Any, axis: Any, norm: Any) -> tuple[Step, ...]:
+def one_step(name: str, shape: Shape, dtype: np.dtype, n: Any, axis: Any, norm: Any) -> tuple[LineTransform, ...]:
     """The step that ``numpy.fft.<name>(x, n, axis, norm)`` is.
 
     Raises
@@ -99,7 +99,7 @@ def one_step(name: str, shape: Shape, dtype: np.dtype, n: Any, axis: Any, norm: 
     return (_step(name, along, points, norm, shape[along]),)
 
 
-def all_steps(name: str, shape: Shape, dtype: np.dtype, s: Any, axes: Any, norm: Any) -> tuple[Step, ...]:
+def all_steps(name: str, shape: Shape, dtype: np.dtype, s: Any, axes: Any, norm: Any) -> tuple[LineTransform, ...]:
     """The steps that ``numpy.fft.<name>(x, s, axes, norm)`` takes, in its order; `name` ends in ``n``.
 
     A real transform is the first of its steps and the last of the inverse's.
@@ -136,13 +136,13 @@ def all_steps(name: str, shape: Shape, dtype: np.dtype, s: Any, axes: Any, norm:
     return (real, *reversed(plain)) if kind == "rfft" else (*plain, real)
 
 
-def _step(name: str, axis: int, points: int, norm: str | None, extent: int) -> Step:
+def _step(name: str, axis: int, points: int, norm: str | None, extent: int) -> LineTransform:
     if points < 1:
         raise ArgumentError(
             f"a transform of {points} points along axis {axis}, which has {extent} elements: at least 1 is needed; "
             "say how many with n= or s="
         )
-    return Step(name, axis, points, norm)
+    return LineTransform(name, axis, points, norm)
 
 
 def _check(name: str, dtype: np.dtype, norm: Any) -> None:

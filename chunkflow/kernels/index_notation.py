@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from chunkflow.core.grid import Grid, Region, Shape
-from chunkflow.core.nest import Blockwise, Operand
+from chunkflow.core.nest import LoopNest, Operand
 from chunkflow.errors import ArgumentError, ArgumentTypeError, ResultError
 
 Index = tuple[Hashable, ...]
@@ -33,7 +33,7 @@ def as_index(index: Any, name: str) -> Index:
 
 def spanned(
     out: Index, operands: Sequence[tuple[Index, Shape]], new: Mapping[Hashable, int], *, whole: bool
-) -> tuple[Blockwise, tuple[int | None, ...]]:
+) -> tuple[LoopNest, tuple[int | None, ...]]:
     """Loop nest over all the indices, and for each dimension of the result its axis, None for a new one.
 
     Parameters
@@ -82,7 +82,7 @@ def spanned(
             )
     gone = [name for name in extents if name not in out]
     place = {name: axis for axis, name in enumerate([*(n for n in out if n in extents), *gone])}
-    nest = Blockwise(
+    nest = LoopNest(
         tuple(extents[name] for name in place),
         tuple(
             Operand(
@@ -115,7 +115,7 @@ class Widened:
     block: Callable[..., Any]
     lengths: tuple[int | None, ...]
 
-    def __call__(self, blocks: Sequence[Any], nest: Blockwise, grid: Grid, index: Shape, box: Region) -> Any:
+    def __call__(self, blocks: Sequence[Any], nest: LoopNest, grid: Grid, index: Shape, box: Region) -> Any:
         """Results of one box."""
         results = self.block(blocks, nest, grid, index, box)
         for result in results if isinstance(results, tuple) else (results,):
@@ -129,7 +129,7 @@ class Widened:
 
 
 @dataclass(frozen=True)
-class Contraction(Widened):
+class CombinedBlocks(Widened):
     """The same, with the results of the blocks along the folded axes combined.
 
     Attributes
@@ -140,7 +140,7 @@ class Contraction(Widened):
 
     merge: Callable[[Any, Any], Any]
 
-    def fold(self, value: Any, blocks: Sequence[Any], nest: Blockwise, grid: Grid, index: Shape, box: Region) -> Any:
+    def fold(self, value: Any, blocks: Sequence[Any], nest: LoopNest, grid: Grid, index: Shape, box: Region) -> Any:
         """See `chunkflow.kernels.protocol.Fold`."""
         found = self(blocks, nest, grid, index, box)
         if value is None:
@@ -153,7 +153,7 @@ class Contraction(Widened):
             return tuple([self._merged(a, b) for a, b in zip(left, right, strict=True)])
         return self._merged(left, right)
 
-    def finish(self, value: Any, nest: Blockwise, box: Region) -> Any:
+    def finish(self, value: Any, nest: LoopNest, box: Region) -> Any:
         """See `chunkflow.kernels.protocol.Fold`."""
         return value
 

@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 
 from chunkflow.core.grid import Grid, Region, Shape, shape_of
-from chunkflow.core.nest import Blockwise, outputs_like
+from chunkflow.core.nest import LoopNest, outputs_like
 
 
 @dataclass(frozen=True)
-class Kernel:
+class MapKernel:
     """The user's function with everything but the blocks filled in.
 
     Attributes
@@ -42,7 +42,7 @@ class Kernel:
         object.__setattr__(self, "wants", _named(self.fn, ("block_id", "block_info")) - set(self.kwargs))
 
     def __call__(
-        self, blocks: Sequence[Any], nest: Blockwise, grid: Grid, index: Shape, box: Region
+        self, blocks: Sequence[Any], nest: LoopNest, grid: Grid, index: Shape, box: Region
     ) -> tuple[Any, ...] | Any:
         """Call the function on the blocks of one box of the nest."""
         given = iter(blocks)
@@ -54,11 +54,11 @@ class Kernel:
             extra["block_info"] = self._block_info(nest, grid, index, box)
         return self.fn(*args, **self.kwargs, **extra)
 
-    def informed(self, nest: Blockwise, dtypes: tuple[np.dtype, ...]) -> Kernel:
+    def informed(self, nest: LoopNest, dtypes: tuple[np.dtype, ...]) -> MapKernel:
         """See `chunkflow.kernels.protocol.Informed`."""
         return replace(self, dtypes=dtypes)
 
-    def _block_info(self, nest: Blockwise, grid: Grid, index: Shape, box: Region) -> dict[int | None, dict[str, Any]]:
+    def _block_info(self, nest: LoopNest, grid: Grid, index: Shape, box: Region) -> dict[int | None, dict[str, Any]]:
         """What dask's ``map_blocks`` passes: one entry for each array argument, and None for the result.
 
         In the trial call, when results are not known yet, they are taken to have their blocks' shape.

@@ -8,13 +8,13 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 
 from chunkflow.core.grid import Grid, Region, Shape
-from chunkflow.core.nest import Blockwise
+from chunkflow.core.nest import LoopNest
 
 
 class Kernel(Protocol):
     """What an operation computes on one box of the loop nest: an array, or a tuple of them."""
 
-    def __call__(self, blocks: Sequence[Any], nest: Blockwise, grid: Grid, index: Shape, box: Region) -> Any:
+    def __call__(self, blocks: Sequence[Any], nest: LoopNest, grid: Grid, index: Shape, box: Region) -> Any:
         """Results of `blocks`, which are not to be written to."""
 
 
@@ -22,12 +22,12 @@ class Kernel(Protocol):
 class Informed(Protocol):
     """A kernel that wants to know of its results before it runs."""
 
-    def informed(self, nest: Blockwise, dtypes: tuple[np.dtype, ...]) -> Kernel:
+    def informed(self, nest: LoopNest, dtypes: tuple[np.dtype, ...]) -> Kernel:
         """The kernel, told the pass with its outputs, and their dtypes."""
 
 
 @runtime_checkable
-class Settled(Protocol):
+class DataIndependent(Protocol):
     """A kernel that if `settled` takes and returns as much for all blocks of one layout, whatever they hold.
 
     It is tried on zeros, and where it is equal to others of its kind only until two trials say the same.
@@ -44,17 +44,17 @@ class Fold(Kernel, Protocol):
     The value between blocks is a tuple of arrays. Calling the kernel computes one block to its end.
     """
 
-    def fold(self, value: Any, blocks: Sequence[Any], nest: Blockwise, grid: Grid, index: Shape, box: Region) -> Any:
+    def fold(self, value: Any, blocks: Sequence[Any], nest: LoopNest, grid: Grid, index: Shape, box: Region) -> Any:
         """`value` with a block added; None is the value of no block. If memory runs out `value` stays as it was."""
 
     def combine(self, left: Any, right: Any) -> Any:
         """Value of what two chains of blocks have added up."""
 
-    def finish(self, value: Any, nest: Blockwise, box: Region) -> Any:
+    def finish(self, value: Any, nest: LoopNest, box: Region) -> Any:
         """Results from the value of all the blocks."""
 
 
-class Several(Kernel, Protocol):
+class MultiKernel(Kernel, Protocol):
     """A kernel of several parts that share what they compute on a box. Calling it computes one block to its end.
 
     `parts` has a fold for each part, None for one whose results are stored block by block.
@@ -63,7 +63,7 @@ class Several(Kernel, Protocol):
     parts: Sequence[Fold | None]
 
     def step(
-        self, values: Sequence[Any], blocks: Sequence[Any], nest: Blockwise, grid: Grid, index: Shape, box: Region
+        self, values: Sequence[Any], blocks: Sequence[Any], nest: LoopNest, grid: Grid, index: Shape, box: Region
     ) -> tuple[list[Any], list[Any]]:
         """Values of the parts that fold, with a block added, and the results of those that do not.
 
@@ -75,6 +75,6 @@ class Carry(Kernel, Protocol):
     """A kernel that passes something on to the next block along the scanned axis."""
 
     def advance(
-        self, carry: Any, blocks: Sequence[Any], nest: Blockwise, grid: Grid, index: Shape, box: Region
+        self, carry: Any, blocks: Sequence[Any], nest: LoopNest, grid: Grid, index: Shape, box: Region
     ) -> tuple[Any, Any]:
         """Results of a block, and what the next one gets; None is what the first one gets."""

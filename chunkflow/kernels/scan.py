@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from chunkflow.core.grid import Grid, Region, Shape
-from chunkflow.core.nest import Blockwise
+from chunkflow.core.nest import LoopNest
 
 LONG_SLICE = 512
 """Elements of a slice for which a call of its own is worth while."""
@@ -54,7 +54,7 @@ class Scan:
     flat: bool = False
 
     def advance(
-        self, carry: Any, blocks: Sequence[Any], nest: Blockwise, grid: Grid, index: Shape, box: Region
+        self, carry: Any, blocks: Sequence[Any], nest: LoopNest, grid: Grid, index: Shape, box: Region
     ) -> tuple[Any, Any]:
         """See `chunkflow.kernels.protocol.Carry`."""
         block = blocks[0].reshape(-1) if self.flat else blocks[0]
@@ -63,7 +63,7 @@ class Scan:
         last = running[(*_before(self.axis), slice(-1, None))].copy()
         return running.astype(self.dtype, copy=False), last
 
-    def __call__(self, blocks: Sequence[Any], nest: Blockwise, grid: Grid, index: Shape, box: Region) -> Any:
+    def __call__(self, blocks: Sequence[Any], nest: LoopNest, grid: Grid, index: Shape, box: Region) -> Any:
         """Scan one block alone."""
         return self.advance(None, blocks, nest, grid, index, box)[0]
 
@@ -145,7 +145,7 @@ class Difference:
     axis: int
     order: int
 
-    def __call__(self, blocks: Sequence[Any], nest: Blockwise, grid: Grid, index: Shape, box: Region) -> Any:
+    def __call__(self, blocks: Sequence[Any], nest: LoopNest, grid: Grid, index: Shape, box: Region) -> Any:
         """Differences of one block."""
         side = box[self.axis]
         # A block may go on beyond what is asked for, to the end of a store's chunk.

@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 
 from chunkflow.core.grid import Grid, Region, Shape, shape_of, shift
-from chunkflow.core.nest import Blockwise
+from chunkflow.core.nest import LoopNest
 
 
-def part_of(nest: Blockwise, kernel: Any, box: Region, **options: Any) -> tuple[Blockwise, Part]:
-    """The nest of a box, and its kernel; options are `Part`'s.
+def part_of(nest: LoopNest, kernel: Any, box: Region, **options: Any) -> tuple[LoopNest, SubNestKernel]:
+    """The nest of a box, and its kernel; options are `SubNestKernel`'s.
 
     >>> from chunkflow.kernels.map import nest
     >>> inner, _ = part_of(nest([(10, 4)]), None, (slice(5, 10), slice(0, 4)))
@@ -28,19 +28,19 @@ def part_of(nest: Blockwise, kernel: Any, box: Region, **options: Any) -> tuple[
     operands = tuple(
         replace(operand, start=tuple(0 if a is None else start[a] for a in operand.axes)) for operand in nest.operands
     )
-    kinds = {"parts": PartOfSeveral, "fold": PartOfFold, "advance": PartOfCarry}
-    kind = next((kind for word, kind in kinds.items() if hasattr(kernel, word)), Part)
+    kinds = {"parts": SubNestMulti, "fold": SubNestFold, "advance": SubNestCarry}
+    kind = next((kind for word, kind in kinds.items() if hasattr(kernel, word)), SubNestKernel)
     return replace(nest, extents=shape_of(box), operands=operands), kind(kernel, nest.extents, start, **options)
 
 
 @lru_cache(maxsize=64)
-def _whole(nest: Blockwise, extents: Shape) -> Blockwise:
+def _whole(nest: LoopNest, extents: Shape) -> LoopNest:
     """The nest that one is part of."""
     return replace(nest, extents=extents, operands=tuple(replace(operand, start=()) for operand in nest.operands))
 
 
 @dataclass(frozen=True)
-class Part:
+class SubNestKernel:
     """A kernel on part of its nest.
 
     Attributes
@@ -66,18 +66,18 @@ class Part:
         """Whether the device may round products."""
         return bool(getattr(self.kernel, "tf32", False))
 
-    def where(self, nest: Blockwise, box: Region) -> tuple[Blockwise, Region]:
+    def where(self, nest: LoopNest, box: Region) -> tuple[LoopNest, Region]:
         """The whole nest, and where in it a box lies that is computed next."""
         if self.check is not None:
             self.check()
         return _whole(nest, self.extents), shift(box, self.start)
 
-    def __call__(self, blocks: Sequence[Any], nest: Blockwise, grid: Grid, index: Shape, box: Region) -> Any:
+    def __call__(self, blocks: Sequence[Any], nest: LoopNest, grid: Grid, index: Shape, box: Region) -> Any:
         """See `chunkflow.kernels.protocol.Kernel`."""
         whole, place = self.where(nest, box)
         return self.kernel(blocks, whole, grid, index, place)
 
-    def informed(self, nest: Blockwise, dtypes: tuple[np.dtype, ...]) -> Part:
+    def informed(self, nest: LoopNest, dtypes: tuple[np.dtype, ...]) -> SubNestKernel:
         """See `chunkflow.kernels.protocol.Informed`."""
         if not hasattr(self.kernel, "informed"):
             return self
@@ -85,10 +85,10 @@ class Part:
 
 
 @dataclass(frozen=True)
-class PartOfFold(Part):
+class SubNestFold(SubNestKernel):
     """A fold of part of its nest, which keeps the value that it finishes."""
 
-    def fold(self, value: Any, blocks: Sequence[Any], nest: Blockwise, grid: Grid, index: Shape, box: Region) -> Any:
+    def fold(self, value: Any, blocks: Sequence[Any], nest: LoopNest, grid: Grid, index: Shape, box: Region) -> Any:
         """See `chunkflow.kernels.protocol.Fold`."""
         whole, place = self.where(nest, box)
         return self.kernel.fold(value, blocks, whole, grid, index, place)
@@ -97,7 +97,7 @@ class PartOfFold(Part):
         """See `chunkflow.kernels.protocol.Fold`."""
         return self.kernel.combine(left, right)
 
-    def finish(self, value: Any, nest: Blockwise, box: Region) -> Any:
+    def finish(self, value: Any, nest: LoopNest, box: Region) -> Any:
         """See `chunkflow.kernels.protocol.Fold`."""
         if self.merged is not None:
             self.merged.append(on_host(value))
@@ -105,11 +105,11 @@ class PartOfFold(Part):
 
 
 @dataclass(frozen=True)
-class PartOfCarry(Part):
+class SubNestCarry(SubNestKernel):
     """A scan of part of its nest, which has all of the axis that is scanned."""
 
     def advance(
-        self, carry: Any, blocks: Sequence[Any], nest: Blockwise, grid: Grid, index: Shape, box: Region
+        self, carry: Any, blocks: Sequence[Any], nest: LoopNest, grid: Grid, index: Shape, box: Region
     ) -> tuple[Any, Any]:
         """See `chunkflow.kernels.protocol.Carry`."""
         whole, place = self.where(nest, box)
@@ -118,21 +118,21 @@ class PartOfCarry(Part):
 
 
 @dataclass(frozen=True)
-class PartOfSeveral(Part):
+class SubNestMulti(SubNestKernel):
     """A kernel of several parts on part of its nest."""
 
     @property
-    def parts(self) -> tuple[PartOfFold | None, ...]:
-        """See `chunkflow.kernels.protocol.Several`."""
+    def parts(self) -> tuple[SubNestFold | None, ...]:
+        """See `chunkflow.kernels.protocol.MultiKernel`."""
         return tuple(
-            None if fold is None else PartOfFold(fold, self.extents, self.start, self.merged)
+            None if fold is None else SubNestFold(fold, self.extents, self.start, self.merged)
             for fold in self.kernel.parts
         )
 
     def step(
-        self, values: Sequence[Any], blocks: Sequence[Any], nest: Blockwise, grid: Grid, index: Shape, box: Region
+        self, values: Sequence[Any], blocks: Sequence[Any], nest: LoopNest, grid: Grid, index: Shape, box: Region
     ) -> tuple[list[Any], list[Any]]:
-        """See `chunkflow.kernels.protocol.Several`."""
+        """See `chunkflow.kernels.protocol.MultiKernel`."""
         whole, place = self.where(nest, box)
         found: tuple[list[Any], list[Any]] = self.kernel.step(values, blocks, whole, grid, index, place)
         return found
@@ -140,7 +140,7 @@ class PartOfSeveral(Part):
 
 def placed(kernel: Any, box: Region) -> Region:
     """A box where it really lies."""
-    return shift(box, kernel.start) if isinstance(kernel, Part) else box
+    return shift(box, kernel.start) if isinstance(kernel, SubNestKernel) else box
 
 
 def on_host(value: Any) -> Any:

@@ -11,11 +11,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from chunkflow.core import grid as _grid
-from chunkflow.core.grid import ONE_BY_ONE, Grid, Shape, Turns
+from chunkflow.core.grid import ONE_BY_ONE, Grid, Interleave, Shape
 from chunkflow.core.machine import Machine
 from chunkflow.core.memory import ALIGNMENT, Projection, Ring, rounded, shared_page, temporaries
-from chunkflow.core.nest import Blockwise, Operand
-from chunkflow.core.product_nest import Contraction
+from chunkflow.core.nest import LoopNest, Operand
+from chunkflow.core.product_nest import ProductNest
 from chunkflow.core.spec import ArraySpec
 from chunkflow.planner.codec_threads import LATENCY, Coding, best_coding
 from chunkflow.planner.cost import Traffic, estimate
@@ -39,10 +39,10 @@ SPREAD = 3
 
 
 @dataclass(frozen=True)
-class Problem:
+class PlanProblem:
     """What stays the same while block shapes are tried. Chunks of the `unpacked` operands are decoded on the device."""
 
-    op: Blockwise
+    op: LoopNest
     operands: tuple[ArraySpec, ...]
     outputs: tuple[ArraySpec, ...]
     machine: Machine
@@ -59,7 +59,7 @@ class Problem:
         block: Shape,
         depth: int,
         resident: frozenset[int] = frozenset(),
-        turns: Turns = ONE_BY_ONE,
+        turns: Interleave = ONE_BY_ONE,
     ) -> Plan:
         """The plan with this block and this many slots, whether it fits the budget or not.
 
@@ -125,7 +125,7 @@ class Problem:
         else:
             held = [(p.holds(block), p.alive(counts, walk)) for p in op.parts]
             partials = values * sum(alive * rounded(n, page) for n, alive in held if n)
-        if isinstance(op, Contraction) and kept > page and not op.tile_alone:
+        if isinstance(op, ProductNest) and kept > page and not op.tile_alone:
             partials += lanes * SPREAD * page
         held_bytes = sum(in_bytes) + sum(out_bytes)
         tile = self._tile(block, held_bytes)
@@ -149,7 +149,7 @@ class Problem:
         if machine.staged:
             share_in = upload / max(upload + written, 1)
             share_out = 1.0 if any(s.separate for s in self.outputs) else 1 - share_in  # a thread makes files slowly
-            if isinstance(op, Contraction):  # tiles are large, and come while the next one's panels are loaded
+            if isinstance(op, ProductNest):  # tiles are large, and come while the next one's panels are loaded
                 share_in = share_out = BOTH
             elif op.folded:  # results are small
                 share_in = 1.0
@@ -169,14 +169,14 @@ class Problem:
         times = math.prod(op.extents) / max(math.prod(block), 1)
         working = held_bytes + kept + math.ceil(self.workspace * op.volume(block))
         compute = int((2 * working - held_bytes - kept) * times)
-        if isinstance(op, Contraction) and op.single and machine.accumulates:
+        if isinstance(op, ProductNest) and op.single and machine.accumulates:
             compute = int(sum(in_bytes) * times)  # the tile is read and written while its elements are computed
         spilled = 0
         if machine.cache and working > machine.cache:  # a tile's temporaries stay there; its results come back to be
             again = sum(out_bytes) * (2 if outputs else 1)  # stored, and go to places of their own where they have some
             spilled = compute if tile == block else int((held_bytes + again) * times)
         encode = sum(s.nbytes for s in self.outputs if s.chunks is not None and not s.separate)
-        work = op.work if isinstance(op, Contraction) else 0
+        work = op.work if isinstance(op, ProductNest) else 0
         passing = tuple([n * (turns.together if a in op.across(counts) else 1) for a, n in enumerate(block)])
         sides = [head[0] if head else n for head, n in zip(turns.heads, block, strict=True)] if turns.heads else block
         first = sum(_bytes([o.shape(sides) for o in op.operands], self.operands))

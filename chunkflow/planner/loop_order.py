@@ -9,7 +9,7 @@ from dataclasses import replace
 from chunkflow.core import grid as _grid
 from chunkflow.core.grid import Grid, Shape
 from chunkflow.core.halo import length
-from chunkflow.core.nest import Blockwise, Operand
+from chunkflow.core.nest import LoopNest, Operand
 from chunkflow.core.spec import ArraySpec
 
 
@@ -35,7 +35,7 @@ def _walked_last(operand: Operand, grid: Grid, walk: Shape) -> int | None:
     return next((a for a in reversed(walk) if grid.counts[a] > 1 and a in operand.axes), None)
 
 
-def _reading_ahead(op: Blockwise, operands: Sequence[ArraySpec], grid: Grid, walk: Shape) -> Blockwise:
+def _reading_ahead(op: LoopNest, operands: Sequence[ArraySpec], grid: Grid, walk: Shape) -> LoopNest:
     """The pass with blocks that end where a chunk does, so that no chunk is decoded for two of them."""
     found = []
     for operand, spec in zip(op.operands, operands, strict=True):
@@ -50,7 +50,7 @@ def _reading_ahead(op: Blockwise, operands: Sequence[ArraySpec], grid: Grid, wal
     return replace(op, operands=tuple(found))
 
 
-def nest_order(op: Blockwise, operands: Sequence[ArraySpec]) -> Shape:
+def nest_order(op: LoopNest, operands: Sequence[ArraySpec]) -> Shape:
     """Axes of the nest from slowest to fastest, after the memory order of the largest operand."""
     if not operands:
         return tuple(range(len(op.extents)))
@@ -73,7 +73,7 @@ def _loaded(spec: ArraySpec, operand: Operand, grid: Grid, walk: Shape, depth: i
 
 
 def _best_walk(
-    op: Blockwise, operands: Sequence[ArraySpec], grid: Grid, depth: int, resident: frozenset[int] = frozenset()
+    op: LoopNest, operands: Sequence[ArraySpec], grid: Grid, depth: int, resident: frozenset[int] = frozenset()
 ) -> Shape:
     """Loop order that loads the fewest bytes; the arrays' own order where it makes no difference.
 

@@ -12,9 +12,9 @@ import math
 from collections.abc import Callable, Sequence
 
 from chunkflow.core import grid as _grid
-from chunkflow.core.grid import Shape, Turns
-from chunkflow.core.product_nest import Contraction
-from chunkflow.planner.candidate import Problem
+from chunkflow.core.grid import Interleave, Shape
+from chunkflow.core.product_nest import ProductNest
+from chunkflow.planner.candidate import PlanProblem
 from chunkflow.planner.cost import PANEL
 from chunkflow.planner.plan import Plan
 
@@ -46,7 +46,7 @@ MOST_AHEAD = 6
 """Slots for panels, at most, where smaller tiles leave memory for them."""
 
 
-def in_turn(problem: Problem, plan: Plan, units: Sequence[int]) -> Plan:
+def in_turn(problem: PlanProblem, plan: Plan, units: Sequence[int]) -> Plan:
     """The plan with smaller tiles, the first of which are computed together, if the run ends sooner so.
 
     While they are computed a resident operand is loaded, which takes many rows to hide; the last one's way back is
@@ -54,7 +54,7 @@ def in_turn(problem: Problem, plan: Plan, units: Sequence[int]) -> Plan:
     part of one chunk.
     """
     op, counts = problem.op, plan.grid.counts
-    assert isinstance(op, Contraction)
+    assert isinstance(op, ProductNest)
     along = op.across(counts)
     if not (plan.resident and len(along) == 1 and op.tile_alone and counts[along[0]] <= MOST_TILES):
         return plan
@@ -80,7 +80,7 @@ def in_turn(problem: Problem, plan: Plan, units: Sequence[int]) -> Plan:
         # Of those that are about as fast the one with the largest tiles, and the most memory left for panels.
         soon = min(known.values()) * NEAR_END
         rows, together = max((n for n, t in known.items() if t <= soon), key=lambda n: (n[0], -n[1]))
-        turns = Turns(together, _heads(problem, blocks[rows]))
+        turns = Interleave(together, _heads(problem, blocks[rows]))
         depths = range(MOST_AHEAD, max(problem.machine.depths) - 1, -1)
         plans = (problem.plan(blocks[rows], depth, plan.resident, turns) for depth in depths)
         if found := next((p for p in plans if p.memory.total <= problem.budget), None):
@@ -89,10 +89,10 @@ def in_turn(problem: Problem, plan: Plan, units: Sequence[int]) -> Plan:
     return plan
 
 
-def _block(problem: Problem, plan: Plan, axis: int, rows: int) -> Shape:
+def _block(problem: PlanProblem, plan: Plan, axis: int, rows: int) -> Shape:
     """The plan's block with so many rows, and panels of which each costs little beside the time that it takes."""
     op, block = problem.op, [rows if a == axis else n for a, n in enumerate(plan.block)]
-    assert isinstance(op, Contraction)
+    assert isinstance(op, ProductNest)
     for folded in [a for a, n in enumerate(plan.grid.counts) if n > 1 and a in op.folded]:
         share = math.prod(n / extent for n, extent in zip(block, op.extents, strict=True))
         while op.work * share / problem.machine.products < LONG * PANEL and 4 * block[folded] <= op.extents[folded]:
@@ -100,7 +100,7 @@ def _block(problem: Problem, plan: Plan, axis: int, rows: int) -> Shape:
     return tuple(block)
 
 
-def _heads(problem: Problem, block: Shape) -> tuple[Shape, ...]:
+def _heads(problem: PlanProblem, block: Shape) -> tuple[Shape, ...]:
     """A quarter of the first panel, and the rest of it: what is awaited before anything is computed is so much less."""
     op = problem.op
     folded = [a for a, n in enumerate(op.extents) if n > block[a] and a in op.folded]
@@ -111,10 +111,10 @@ def _heads(problem: Problem, block: Shape) -> tuple[Shape, ...]:
     return tuple((panel // 4, panel - panel // 4) if a in folded else () for a in range(len(block)))
 
 
-def _ended(problem: Problem, plan: Plan, axis: int) -> Callable[[Shape, int], float]:
+def _ended(problem: PlanProblem, plan: Plan, axis: int) -> Callable[[Shape, int], float]:
     """When a product's last tile is stored, by blocks that divide `axis`, and the tiles that are computed together."""
     op, machine = problem.op, problem.machine
-    assert isinstance(op, Contraction)
+    assert isinstance(op, ProductNest)
     extent = op.extents[axis]
     back = sum(s.nbytes for s in problem.outputs) / extent / machine.download
     work = op.work / machine.products / extent

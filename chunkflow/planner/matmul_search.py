@@ -19,9 +19,9 @@ import numpy as np
 from chunkflow.core import grid as _grid
 from chunkflow.core.machine import Machine
 from chunkflow.core.memory import ALIGNMENT
-from chunkflow.core.product_nest import Contraction
+from chunkflow.core.product_nest import ProductNest
 from chunkflow.core.spec import ArraySpec
-from chunkflow.planner.candidate import SPREAD, Problem
+from chunkflow.planner.candidate import SPREAD, PlanProblem
 from chunkflow.planner.cost import PANEL
 from chunkflow.planner.matmul_schedule import in_turn
 from chunkflow.planner.plan import Plan
@@ -64,7 +64,7 @@ class _Shapes:
     seconds: Any
 
 
-def product_plan(problem: Problem, caps: Sequence[int], units: Sequence[Sequence[int]]) -> Plan | None:
+def product_plan(problem: PlanProblem, caps: Sequence[int], units: Sequence[Sequence[int]]) -> Plan | None:
     """Best plan of a product, None if no shape that is considered fits.
 
     `caps` are the longest sides, `units` what sides are multiples of: the least that is allowed, and more.
@@ -91,10 +91,10 @@ def product_plan(problem: Problem, caps: Sequence[int], units: Sequence[Sequence
     return chosen and replace(chosen, budget=problem.budget)
 
 
-def _fastest(problem: Problem, caps: Sequence[int], units: Sequence[Sequence[int]]) -> list[tuple[float, Plan]]:
+def _fastest(problem: PlanProblem, caps: Sequence[int], units: Sequence[Sequence[int]]) -> list[tuple[float, Plan]]:
     """Of each number of slots, and of resident operands, the fastest plan, with its seconds."""
     op = problem.op
-    assert isinstance(op, Contraction)
+    assert isinstance(op, ProductNest)
     sides = _sides(problem, caps, units)
     touched = _touched(problem, sides)
     deep = np.array(True)
@@ -112,13 +112,13 @@ def _fastest(problem: Problem, caps: Sequence[int], units: Sequence[Sequence[int
     return found
 
 
-def depths(problem: Problem) -> tuple[int, ...]:
+def depths(problem: PlanProblem) -> tuple[int, ...]:
     """Numbers of slots to consider. BLAS uses all cores by itself, and calls from several lanes slow one another."""
     machine = problem.machine
     return (min(machine.depths),) if not machine.staged and _has_blas(problem) else machine.depths
 
 
-def _residents(problem: Problem) -> list[frozenset[int]]:
+def _residents(problem: PlanProblem) -> list[frozenset[int]]:
     """Which operands may stay on the device, block by block as they are loaded: none, or one of them."""
     found = [frozenset[int]()]
     if problem.machine.staged:
@@ -126,11 +126,11 @@ def _residents(problem: Problem) -> list[frozenset[int]]:
     return found
 
 
-def _has_blas(problem: Problem) -> bool:
+def _has_blas(problem: PlanProblem) -> bool:
     return all(s.dtype.kind in "fcb" for s in problem.operands)
 
 
-def _sides(problem: Problem, caps: Sequence[int], units: Sequence[Sequence[int]]) -> list[list[int]]:
+def _sides(problem: PlanProblem, caps: Sequence[int], units: Sequence[Sequence[int]]) -> list[list[int]]:
     """Sides to consider along each axis: multiples of the units by powers of two, and parts of the extent."""
     free = [a for a, n in enumerate(caps) if units[0][a] < n]
     room = int(SHAPES ** (1 / max(len(free), 1)))
@@ -159,7 +159,7 @@ def _along(sides: Sequence[Sequence[int]], axis: int, values: Sequence[float] | 
     return np.array(sides[axis] if values is None else values, kind).reshape(shape)
 
 
-def _touched(problem: Problem, sides: Sequence[Sequence[int]]) -> list[Any]:
+def _touched(problem: PlanProblem, sides: Sequence[Sequence[int]]) -> list[Any]:
     """Bytes of one walk over each operand, chunks counted as often as they are touched."""
     found = []
     for spec, operand in zip(problem.operands, problem.op.operands, strict=True):
@@ -173,14 +173,14 @@ def _touched(problem: Problem, sides: Sequence[Sequence[int]]) -> list[Any]:
 
 
 def _figures(
-    problem: Problem,
-    op: Contraction,
+    problem: PlanProblem,
+    op: ProductNest,
     sides: list[list[int]],
     touched: Sequence[Any],
     depth: int,
     resident: frozenset[int],
 ) -> _Shapes:
-    """What `Problem.plan` counts, less staging, for all shapes at once."""
+    """What `PlanProblem.plan` counts, less staging, for all shapes at once."""
     machine = problem.machine
     side = [_along(sides, a) for a in range(len(sides))]
     counts = [-(-n // s) for n, s in zip(op.extents, side, strict=True)]
@@ -215,14 +215,14 @@ def _figures(
 
 
 def _ends(
-    problem: Problem,
-    op: Contraction,
+    problem: PlanProblem,
+    op: ProductNest,
     side: list[Any],
     counts: list[Any],
     read: Any,
     resident: frozenset[int],
 ) -> Any:
-    """Seconds in which nothing is computed yet, or any more, nearly as in `Problem.plan`."""
+    """Seconds in which nothing is computed yet, or any more, nearly as in `PlanProblem.plan`."""
     machine = problem.machine
 
     def moved(sides: Sequence[Any], axes: Sequence[int | None], spec: ArraySpec) -> Any:
@@ -252,7 +252,7 @@ def _ends(
 
 
 def _loaded(
-    problem: Problem,
+    problem: PlanProblem,
     side: list[Any],
     counts: list[Any],
     touched: Sequence[Any],
@@ -318,7 +318,7 @@ def _rounded(nbytes: Any, machine: Machine) -> Any:
 
 
 def _best(
-    problem: Problem, sides: list[list[int]], figures: _Shapes, fits: Any, depth: int, resident: frozenset[int]
+    problem: PlanProblem, sides: list[list[int]], figures: _Shapes, fits: Any, depth: int, resident: frozenset[int]
 ) -> tuple[float, Plan] | None:
     """Of the shapes that fit, the one with the fewest bytes, or on a shared host the fewest seconds, or nearly so."""
     shape = fits.shape

@@ -11,17 +11,17 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from chunkflow.core import grid as _grid
-from chunkflow.core.grid import ONE_BY_ONE, Grid, Region, Shape, Turns
+from chunkflow.core.grid import ONE_BY_ONE, Grid, Interleave, Region, Shape
 from chunkflow.core.halo import kept
 from chunkflow.core.machine import Machine
 from chunkflow.core.memory import Projection, Ring, rounded
-from chunkflow.core.nest import Along, Blockwise
-from chunkflow.core.product_nest import Contraction
+from chunkflow.core.nest import Along, LoopNest
+from chunkflow.core.product_nest import ProductNest
 from chunkflow.core.spec import ArraySpec
 from chunkflow.core.units import format_bytes
 from chunkflow.planner.cost import Estimate, Traffic
 from chunkflow.planner.decode_batch import TURNS, Batch
-from chunkflow.planner.step import Step, Turn
+from chunkflow.planner.step import FoldPosition, Step
 from chunkflow.planner.transfer_cut import Cut
 
 AHEAD = 8
@@ -31,7 +31,7 @@ SMALL = 128
 """Bytes of partial results, of all that an operation gives, up to which there are so many chains for each lane."""
 
 
-def chains(op: Blockwise, lanes: int, deals: bool) -> int:
+def chains(op: LoopNest, lanes: int, deals: bool) -> int:
     """See `Plan.chains`. Whatever the blocks: or smaller ones could take more memory, and plans be missed."""
     return lanes * AHEAD if deals and lanes > 1 and 0 < op.holds(op.extents) <= SMALL else lanes
 
@@ -46,7 +46,7 @@ def private(machine: Machine, spec: ArraySpec, loads: int, blocks: int, stored: 
 
 
 def recycled(
-    op: Blockwise, operands: Sequence[ArraySpec], outputs: Sequence[ArraySpec], own: Sequence[bool]
+    op: LoopNest, operands: Sequence[ArraySpec], outputs: Sequence[ArraySpec], own: Sequence[bool]
 ) -> int | None:
     """Operand whose block takes the result's place, tile after tile, which then needs no memory of its own.
 
@@ -76,7 +76,7 @@ class Plan:
     and stays; the while, tiles of a product take `turns`, block by block.
     """
 
-    op: Blockwise
+    op: LoopNest
     operands: tuple[ArraySpec, ...]
     outputs: tuple[ArraySpec, ...]
     machine: Machine
@@ -95,7 +95,7 @@ class Plan:
     notes: tuple[str, ...] = ()
     coders: int = 1
     resident: frozenset[int] = frozenset()
-    turns: Turns = ONE_BY_ONE
+    turns: Interleave = ONE_BY_ONE
 
     @cached_property
     def batches(self) -> dict[int, Batch]:
@@ -142,7 +142,7 @@ class Plan:
             return AHEAD * self.lanes  # they are stored already, but for a slow one that must not stop the others
         if not self.machine.staged or self._combined == 1:
             return self.depth - 1
-        copied = bool(step.stores) and not isinstance(self.op, Contraction)
+        copied = bool(step.stores) and not isinstance(self.op, ProductNest)
         together = self.turns.together
         done = min(step.index[self.op.across(self.grid.counts)[0]], together - 1) if together > 1 else 0
         return -(-self.depth // self._combined) - copied + done
@@ -251,7 +251,7 @@ class Plan:
             box = self.grid.region(index)
             turns = tuple(
                 [
-                    Turn(
+                    FoldPosition(
                         i,
                         tuple([index[a] for a in kept]),
                         all(index[a] == 0 for a in along),
@@ -294,7 +294,7 @@ class Plan:
                 tuple(known),
             )
 
-    def _stores(self, box: Region, turns: Sequence[Turn]) -> tuple[tuple[int, Region], ...]:
+    def _stores(self, box: Region, turns: Sequence[FoldPosition]) -> tuple[tuple[int, Region], ...]:
         """What is stored after a step."""
         nest = self.op
         waiting = {turn.part for turn in turns if not turn.last} if nest.scan is None else ()
@@ -311,7 +311,7 @@ class Plan:
         """Where an operand's chunks are decoded, if there is a choice."""
         if operand in self.batches:
             return ", decoded on the device"
-        why = "as products' are" if isinstance(self.op, Contraction) else "as the model prefers"
+        why = "as products' are" if isinstance(self.op, ProductNest) else "as the model prefers"
         return f", decoded on the host, {why}" if self.operands[operand].codec else ""
 
     def __str__(self) -> str:

@@ -16,12 +16,12 @@ from functools import lru_cache
 from chunkflow.core import grid as _grid
 from chunkflow.core.grid import Shape
 from chunkflow.core.machine import Machine
-from chunkflow.core.nest import Along, Blockwise
-from chunkflow.core.product_nest import Contraction
+from chunkflow.core.nest import Along, LoopNest
+from chunkflow.core.product_nest import ProductNest
 from chunkflow.core.spec import ArraySpec
 from chunkflow.core.units import format_bytes
 from chunkflow.errors import ArgumentError, BudgetError
-from chunkflow.planner.candidate import Problem
+from chunkflow.planner.candidate import PlanProblem
 from chunkflow.planner.decode_batch import decoding
 from chunkflow.planner.loop_order import nest_order
 from chunkflow.planner.matmul_search import depths, product_plan
@@ -56,7 +56,7 @@ LARGE, LARGE_TIE = 256 << 20, 1.15
 
 
 def make_plan(
-    op: Blockwise,
+    op: LoopNest,
     operands: Sequence[ArraySpec],
     outputs: Sequence[ArraySpec],
     machine: Machine,
@@ -129,7 +129,7 @@ def make_plan(
 @lru_cache(64)
 def _chosen(
     edges: str,
-    op: Blockwise,
+    op: LoopNest,
     operands: tuple[ArraySpec, ...],
     outputs: tuple[ArraySpec, ...],
     machine: Machine,
@@ -143,14 +143,14 @@ def _chosen(
     order = nest_order(op, operands)
     tiles = tiles and op.scan is None
     free = frozenset(a for a in op.divisible if not block or block[a] is None) if tiles else frozenset()
-    problem = Problem(op, operands, outputs, machine, budget, workspace, reserve, free, order, strips)
+    problem = PlanProblem(op, operands, outputs, machine, budget, workspace, reserve, free, order, strips)
     must = _units(problem)
     caps = [max(1, n) for n in op.extents]
     for axis, side in enumerate(block or ()):
         if side is not None:
             _check_side(axis, side, must[axis], op.extents[axis])
             caps[axis] = must[axis] = min(side, caps[axis])
-    if isinstance(op, Contraction) and all(op.extents):
+    if isinstance(op, ProductNest) and all(op.extents):
         if op.single and machine.accumulates:
             op = replace(op, panel=None)
             problem = replace(problem, op=op)
@@ -207,13 +207,13 @@ def _chosen(
     return chosen
 
 
-def _ways(problem: Problem) -> list[Problem]:
+def _ways(problem: PlanProblem) -> list[PlanProblem]:
     """Chunks decoded by the host, or those that the device can decode by it."""
     able = frozenset(i for i, spec in enumerate(problem.operands) if decoding(spec, problem.machine) is not None)
-    return [problem, *([replace(problem, unpacked=able)] if able and not isinstance(problem.op, Contraction) else [])]
+    return [problem, *([replace(problem, unpacked=able)] if able and not isinstance(problem.op, ProductNest) else [])]
 
 
-def _least(problem: Problem, block: Shape) -> int:
+def _least(problem: PlanProblem, block: Shape) -> int:
     """Smallest budget in which a block fits: a larger one allows more threads, which take more themselves."""
     depth, least = min(problem.machine.depths), problem.budget
     while (total := replace(problem, budget=least).plan(block, depth).memory.total) > least:
@@ -221,7 +221,7 @@ def _least(problem: Problem, block: Shape) -> int:
     return least
 
 
-def _units(problem: Problem) -> list[int]:
+def _units(problem: PlanProblem) -> list[int]:
     """Along each axis, what a block must be a multiple of for no two of them to share a chunk of an output."""
     op = problem.op
     must = [n if a in op.whole else 1 for a, n in enumerate(op.extents)]
@@ -233,7 +233,7 @@ def _units(problem: Problem) -> list[int]:
     return [max(1, min(u, n)) for u, n in zip(must, op.extents, strict=True)]
 
 
-def _broad(problem: Problem, caps: Sequence[int], must: Sequence[int], order: Shape) -> list[int]:
+def _broad(problem: PlanProblem, caps: Sequence[int], must: Sequence[int], order: Shape) -> list[int]:
     """Units that let every file be read and written in runs, not element by element, whichever way it lies."""
     units = list(must)
     arrays = [(s, [*o.axes]) for s, o in zip(problem.operands, problem.op.operands, strict=True)]
@@ -249,7 +249,7 @@ def _broad(problem: Problem, caps: Sequence[int], must: Sequence[int], order: Sh
     return units
 
 
-def _candidates(problem: Problem, caps: Sequence[int], must: Sequence[int], order: Shape) -> Iterator[Plan]:
+def _candidates(problem: PlanProblem, caps: Sequence[int], must: Sequence[int], order: Shape) -> Iterator[Plan]:
     """Plans within the budget: for each number of slots the largest block that fits, then halves of it."""
     unit_sets = [list(must)]
     aligned = _aligned_to_sources(problem, caps, must)
@@ -291,7 +291,7 @@ def _candidates(problem: Problem, caps: Sequence[int], must: Sequence[int], orde
             target //= 2
 
 
-def _narrower(problem: Problem, caps: Sequence[int], must: Sequence[int], order: Shape) -> Iterator[list[int]]:
+def _narrower(problem: PlanProblem, caps: Sequence[int], must: Sequence[int], order: Shape) -> Iterator[list[int]]:
     """Caps of blocks that are no whole planes: where there is a halo, thin slabs of them are halo for the most part."""
     if problem.machine.staged and problem.op.has_halo and len(order) > 2:
         axis = order[-2]
@@ -302,7 +302,7 @@ def _narrower(problem: Problem, caps: Sequence[int], must: Sequence[int], order:
                 yield narrow
 
 
-def _columns(problem: Problem, caps: Sequence[int], must: Sequence[int], order: Shape) -> Iterator[Plan]:
+def _columns(problem: PlanProblem, caps: Sequence[int], must: Sequence[int], order: Shape) -> Iterator[Plan]:
     """Plans of blocks that are whole along the folded axes, narrow along another one.
 
     Where planes are folded, slabs give nearly as many partial results as they have elements, if there are few planes in
@@ -324,7 +324,7 @@ def _columns(problem: Problem, caps: Sequence[int], must: Sequence[int], order: 
             yield plan
 
 
-def _aligned_to_sources(problem: Problem, caps: Sequence[int], must: Sequence[int]) -> list[int]:
+def _aligned_to_sources(problem: PlanProblem, caps: Sequence[int], must: Sequence[int]) -> list[int]:
     """Units that keep the chunks of the sources whole too."""
     units = list(must)
     for spec, operand in zip(problem.operands, problem.op.operands, strict=True):

@@ -12,7 +12,7 @@ from chunkflow.core.nest import Operand
 
 
 @dataclass(frozen=True, slots=True)
-class Turn:
+class FoldPosition:
     """A block's place among those that a part of the kernel combines, or passes a carry through.
 
     Attributes
@@ -69,7 +69,7 @@ class Step:
     fresh: tuple[bool, ...]
     sources: tuple[Region, ...]
     stores: tuple[tuple[int, Region], ...]
-    turns: tuple[Turn, ...] = ()
+    turns: tuple[FoldPosition, ...] = ()
     lane: int = 0
     chain: int = 0
     kept: tuple[Region | None, ...] = ()

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from chunkflow.core.grid import Region, Shape, permuted, shape_of
-from chunkflow.core.spec import ArraySpec, Run
+from chunkflow.core.spec import ArraySpec, ByteRun
 from chunkflow.core.units import format_bytes
 from chunkflow.errors import ArgumentError, HostMemoryError
 from chunkflow.stores import strides
@@ -42,14 +42,14 @@ class _Place:
     def __init__(self, array: np.ndarray, order: Shape) -> None:
         self._start, self._strides, self._dtype, self._order = array.ctypes.data, array.strides, array.dtype, order
 
-    def run(self, region: Region) -> Run | None:
+    def run(self, region: Region) -> ByteRun | None:
         """Where a region lies, if that is simple."""
         shape, item = shape_of(region), self._dtype.itemsize
         rows = strides.rows(permuted(shape, self._order), permuted(self._strides, self._order), item)
         if rows is None or rows.width < min(strides.LEAST_ROW, math.prod(shape) * item):
             return None
         place = strides.position(self._start, region, self._strides)
-        return Run(place, *rows, swap=strides.swapped(self._dtype))
+        return ByteRun(place, *rows, swap=strides.swapped(self._dtype))
 
 
 class ArraySource:
@@ -77,7 +77,7 @@ class ArraySource:
         found.flags.writeable = False
         return found
 
-    def run(self, region: Region) -> Run | None:
+    def run(self, region: Region) -> ByteRun | None:
         """See `Runs.run`."""
         return self._place.run(region)
 
@@ -151,7 +151,7 @@ class ArraySink:
         """See `Sink.write`."""
         np.copyto(strides.part(self._array, region), block, casting="same_kind")
 
-    def run(self, region: Region) -> Run | None:
+    def run(self, region: Region) -> ByteRun | None:
         """See `Runs.run`."""
         return self._place.run(region)
 

@@ -19,7 +19,7 @@ import numpy as np
 from chunkflow.core.encoded_chunks import Place
 from chunkflow.core.grid import Region, Shape, whole
 from chunkflow.core.pieces import Piece
-from chunkflow.core.spec import ArraySpec, Files, Run
+from chunkflow.core.spec import ArraySpec, ByteRun, ChunkFiles
 from chunkflow.stores.footprint import Footprint
 
 
@@ -50,18 +50,18 @@ class Source(Protocol):
         """Release what the source itself opened. Idempotent."""
 
 
-class Runs(Protocol):
+class ByteRuns(Protocol):
     """A source or a sink, some of whose regions are runs of bytes that others may move."""
 
-    def run(self, region: Region) -> Run | None:
+    def run(self, region: Region) -> ByteRun | None:
         """Where the region's elements follow one another in the spec's order and dtype; None where they do not.
 
-        Their bytes may be in the other order (`Run.swap`). It holds as long as the store is open, and it is no promise
-        that a file is as long.
+        Their bytes may be in the other order (`ByteRun.swap`). It holds as long as the store is open, and it is no
+        promise that a file is as long.
         """
 
 
-def run_of(store: object, region: Region) -> Run | None:
+def run_of(store: object, region: Region) -> ByteRun | None:
     """The region's run, if the store knows such things."""
     run = getattr(store, "run", None)
     return run(region) if run is not None else None
@@ -70,17 +70,17 @@ def run_of(store: object, region: Region) -> Run | None:
 class Separate(Protocol):
     """A source or a sink whose chunks are files as they are, that others may read or write (`ArraySpec.separate`)."""
 
-    def files(self, start: Shape, pieces: tuple[Piece, ...]) -> Files | None:
+    def files(self, start: Shape, pieces: tuple[Piece, ...]) -> ChunkFiles | None:
         """The files of those pieces of a block that are whole chunks, or a source's runs of one.
 
         The block begins at `start`.
 
-        Their elements are in the spec's order and dtype, their bytes maybe in the other order (`Files.swap`). It is no
-        promise that there are such files.
+        Their elements are in the spec's order and dtype, their bytes maybe in the other order (`ChunkFiles.swap`). It
+        is no promise that there are such files.
         """
 
 
-def files_of(store: object, region: Region, pieces: tuple[Piece, ...]) -> Files | None:
+def files_of(store: object, region: Region, pieces: tuple[Piece, ...]) -> ChunkFiles | None:
     """The files of a region's pieces, if the store knows such things."""
     files = getattr(store, "files", None)
     return files(tuple([side.start for side in region]), pieces) if files is not None else None
@@ -90,7 +90,7 @@ class Keeping(Protocol):
     """A source that can keep chunks which it has decoded."""
 
     def keep(self, lately: Any) -> None:
-        """Keep them in a `chunkflow.stores.caches.decoded_chunks.Lately`, beside others', until it is closed.
+        """Keep them in a `chunkflow.stores.caches.decoded_chunks.DecodedChunks`, beside others', until it is closed.
 
         Blocks are smaller than chunks, and several threads read parts of the same.
         """

@@ -129,7 +129,7 @@ def shared_run(shape: Sequence[int], one: Sequence[int], other: Sequence[int], i
     return run
 
 
-class Rows(NamedTuple):
+class PitchedRows(NamedTuple):
     """Rows of `width` bytes at a distance of `pitch`, and after `height` of them the next plane, `plane` bytes on."""
 
     width: int
@@ -139,7 +139,7 @@ class Rows(NamedTuple):
 
 
 @lru_cache(256)  # most of a run's blocks have the same shape
-def rows(shape: Shape, strides: Shape, itemsize: int) -> Rows | None:
+def rows(shape: Shape, strides: Shape, itemsize: int) -> PitchedRows | None:
     """Rows of a region, the last axis fastest; None where it has more levels than that, or goes backwards.
 
     >>> rows((2, 3, 4), (48, 16, 4), 4), rows((2, 3, 4), (400, 20, 4), 4)
@@ -157,7 +157,7 @@ def rows(shape: Shape, strides: Shape, itemsize: int) -> Rows | None:
         else:
             return None
     (n, size), *outer = levels
-    return Rows(n * size, *(outer[0] if outer else ()), *(outer[1][1:] if len(outer) > 1 else ()))
+    return PitchedRows(n * size, *(outer[0] if outer else ()), *(outer[1][1:] if len(outer) > 1 else ()))
 
 
 def swapped(dtype: np.dtype) -> int:

@@ -16,7 +16,7 @@ KEPT = 1.0
 NAME = "idle (chunkflow)"
 
 
-class Borrowed:
+class PooledThread:
     """A function's run by a thread that may be there already; used as `threading.Thread` is.
 
     Threads are daemons, so that a run which nobody ends does not keep the interpreter from ending.
@@ -57,14 +57,14 @@ class Borrowed:
             self._over.set()
 
 
-_idle: list[tuple[threading.Thread, SimpleQueue[Borrowed | None]]] = []
+_idle: list[tuple[threading.Thread, SimpleQueue[PooledThread | None]]] = []
 """Threads that wait, and where, the latest last: the others are for the time when they end. Its methods are atomic."""
 
 os.register_at_fork(after_in_child=_idle.clear)
 
 
-def _serve(task: Borrowed | None) -> None:
-    here = threading.current_thread(), SimpleQueue[Borrowed | None]()
+def _serve(task: PooledThread | None) -> None:
+    here = threading.current_thread(), SimpleQueue[PooledThread | None]()
     while task is not None:
         task._run()
         task = None  # nobody's run is to live as long as the thread

@@ -16,7 +16,7 @@ import pytest
 from chunkflow.core.grid import Shape, permuted
 from chunkflow.core.memory import shared_page
 from chunkflow.core.pieces import Piece, pieces
-from chunkflow.devices.protocol import Block, Device, HostSlot, Lane, Pool, shaped
+from chunkflow.devices.protocol import Block, Device, HostBuffer, Lane, Pool, shaped
 
 MIB = 1 << 20
 
@@ -26,7 +26,7 @@ class Bench:
 
     def __init__(self, device: Device, pool: Pool, stack: ExitStack) -> None:
         self.device, self.pool, self._stack = device, pool, stack
-        self._slots: list[HostSlot] = []
+        self._slots: list[HostBuffer] = []
         self._scratch: list[object] = []
 
     def lane(self) -> Lane:
@@ -44,9 +44,9 @@ class Bench:
         block.array = shaped(buffer, dtype, permuted(shape, order), block.inverse)
         return block
 
-    def slots(self, cut: tuple[Piece, ...], dtype: np.dtype) -> list[HostSlot]:
+    def slots(self, cut: tuple[Piece, ...], dtype: np.dtype) -> list[HostBuffer]:
         """A host slot for each piece."""
-        slots = self.pool.host_slots(len(cut), max(piece.size for piece in cut) * dtype.itemsize)
+        slots = self.pool.host_buffers(len(cut), max(piece.size for piece in cut) * dtype.itemsize)
         self._slots += slots
         for slot in slots:
             slot.pin()

@@ -121,7 +121,7 @@ class PoolContract(DeviceSuite):
             assert bench.pool.measure(lambda: 7)[0] == 7
 
     def test_host_slots_are_apart_and_large_enough(self, bench: Bench) -> None:
-        slots = bench.pool.host_slots(3, 1000)
+        slots = bench.pool.host_buffers(3, 1000)
         assert len(slots) == 3
         for i, slot in enumerate(slots):
             slot.pin()
@@ -134,18 +134,18 @@ class PoolContract(DeviceSuite):
 
     def test_host_slots_serve_again(self, bench: Bench) -> None:
         pool = bench.pool
-        slots = pool.host_slots(2, MIB)
+        slots = pool.host_buffers(2, MIB)
         for slot in slots:
             slot.pin()
         pointers = {slot.pointer for slot in slots}
         del slot
         pool.release_host(slots)
-        again = pool.host_slots(3, MIB)
+        again = pool.host_buffers(3, MIB)
         assert len({slot.pointer for slot in again}) == 3
         if self.keeps_host_slots:
             assert pointers < {slot.pointer for slot in again}
         pool.release_host(again)
-        larger = pool.host_slots(1, 2 * MIB)
+        larger = pool.host_buffers(1, 2 * MIB)
         assert larger[0].array.nbytes >= 2 * MIB
         larger[0].pin()
         larger[0].array[...] = 1
@@ -156,7 +156,7 @@ class PoolContract(DeviceSuite):
             before = device.free_memory()
             pool = self.pool(device, 64 * MIB)
             array = pool.allocate(48 * MIB)
-            slots = pool.host_slots(2, MIB)
+            slots = pool.host_buffers(2, MIB)
             for slot in slots:
                 slot.pin()
             pool.free(array)

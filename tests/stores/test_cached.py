@@ -18,7 +18,7 @@ import chunkflow as cf
 from chunkflow.core.grid import Region, Shape, shape_of
 from chunkflow.core.units import format_bytes
 from chunkflow.devices.cpu.device import NumpyDevice
-from chunkflow.engine.observe.analysis import Run
+from chunkflow.engine.observe.analysis import AnalyzedRun
 from chunkflow.stores import open_source
 from chunkflow.stores.caches import page_cache
 from chunkflow.stores.caches.page_cache import LEAST, absent, drop
@@ -194,7 +194,7 @@ def test_what_is_expected_is_no_less_than_the_disk_needs_but_plans_are_the_same(
     path = npy(tmp_path)
     device = NumpyDevice(machine=replace(NumpyDevice().machine, disk=1e6))
 
-    def analyzed() -> Run:
+    def analyzed() -> AnalyzedRun:
         (run,) = cf.explain(cf.sum, path, analyze=True, device=device, budget="64MB").runs
         return run
 

@@ -84,7 +84,7 @@ class TestCompressedDatasetSink(SinkContract):
         return open_target(file.create_dataset("u", array.shape, array.dtype, chunks=chunks, **options))
 
     def fail_writes(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr("chunkflow.stores.hdf5.filters.Chain.encode", no_space)
+        monkeypatch.setattr("chunkflow.stores.hdf5.filters.Hdf5FilterPipeline.encode", no_space)
 
 
 class TestBigEndianDatasetSink(TestCompressedDatasetSink):

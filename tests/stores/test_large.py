@@ -34,7 +34,7 @@ from chunkflow.errors import BudgetError, RaceError, ReadError
 from chunkflow.planner.transfer_cut import Cut
 from chunkflow.stores import open_source
 from chunkflow.stores.caches import decoded_chunks
-from chunkflow.stores.caches.decoded_chunks import Lately
+from chunkflow.stores.caches.decoded_chunks import DecodedChunks
 from chunkflow.stores.codecs import chain
 from chunkflow.stores.hdf5 import index as hdf5chunks
 from chunkflow.stores.zarr import chunks as zarrchunks
@@ -123,19 +123,19 @@ def test_each_is_decoded_once_for_blocks_that_cut_it(
 def test_two_are_kept_however_many_arrays_are_put_together(
     kind: str, whole: int, tmp_path: Path, decoded: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    x, made, kept = filled((16 * 8, 16, 16), "f4"), list[Lately](), list[int]()
+    x, made, kept = filled((16 * 8, 16, 16), "f4"), list[DecodedChunks](), list[int]()
     paths = []
     for n in range(8):
         (folder := tmp_path / str(n)).mkdir()
         paths.append(stored(kind, folder, x[16 * n : 16 * (n + 1)], CHUNKS))
 
-    def get(self: Lately, *args: Any, real: Any = Lately.get) -> Any:
+    def get(self: DecodedChunks, *args: Any, real: Any = DecodedChunks.get) -> Any:
         found = real(self, *args)
         made.append(self)
         kept.append(sum(len(one._chunks) for one in {id(one): one for one in made}.values()))
         return found
 
-    monkeypatch.setattr(Lately, "get", get)
+    monkeypatch.setattr(DecodedChunks, "get", get)
     lazy = cf.map(np.negative, cf.concatenate([cf.open(path) for path in paths]), chunks=(4, 16, 16))
     same(lazy.compute(device=staged("eager", threads=1, whole=whole), budget="1MB"), -x)
     assert len(kept) == 8 * 4
@@ -259,8 +259,8 @@ def test_of_raw_ones_that_blocks_keep_whole_parts_are_read(
     x, path = filled(SHAPE, ">f4"), tmp_path / "u.zarr"
     zarr.create_array(path, data=x, chunks=sides, compressors=None)
     monkeypatch.setattr(zarrchunks, "PARTED", 4 * math.prod(sides))
-    whole, fetch = [], chain.Chain.fetch
-    monkeypatch.setattr(chain.Chain, "fetch", lambda *args: (whole.append(args), fetch(*args)))
+    whole, fetch = [], chain.CodecChain.fetch
+    monkeypatch.setattr(chain.CodecChain, "fetch", lambda *args: (whole.append(args), fetch(*args)))
     plan = cf.explain(cf.map, np.negative, path, device=staged(mode), budget="300kB")
     assert plan.operands[0].chunks == sides
     assert plan.ring_in is not None
@@ -341,7 +341,7 @@ def test_a_damaged_one_is_an_error_for_each_part(tmp_path: Path) -> None:
 
 
 def test_threads_that_want_one_wait_for_the_one_that_decodes() -> None:
-    lately, made = Lately(), []
+    lately, made = DecodedChunks(), []
 
     def decode() -> np.ndarray:
         time.sleep(0.01)

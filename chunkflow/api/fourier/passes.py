@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from chunkflow import devices
-from chunkflow.api.fourier.plan import Pass, PassPlan, TransformPlan
+from chunkflow.api.fourier.plan import PassPlan, TransformPass, TransformPlan
 from chunkflow.core.grid import Shape
 from chunkflow.core.nest import Along, Output, nest, output_axes
 from chunkflow.core.spec import ArraySpec
@@ -24,10 +24,10 @@ from chunkflow.core.units import format_bytes, parse_bytes
 from chunkflow.devices.protocol import Device, Pool
 from chunkflow.engine.budget import borrow
 from chunkflow.engine.options import BudgetLike
-from chunkflow.engine.trial import calibrate
+from chunkflow.engine.trial import run_trial
 from chunkflow.errors import ArgumentTypeError, BudgetError
-from chunkflow.kernels.fourier import Step, transformed
-from chunkflow.kernels.map import SLOT, Kernel
+from chunkflow.kernels.fourier import LineTransform, transformed
+from chunkflow.kernels.map import SLOT, MapKernel
 from chunkflow.planner.plan import Plan
 from chunkflow.planner.search import make_plan
 from chunkflow.stores.memory import ArraySource
@@ -44,7 +44,7 @@ MEASURED = 64 << 20
 
 def plan_transform(
     name: str,
-    steps: Sequence[Step],
+    steps: Sequence[LineTransform],
     source: ArraySpec,
     target: ArraySpec,
     budget: BudgetLike,
@@ -79,7 +79,7 @@ def plan_transform(
                 f"{found.name} does not compute with dtype {source.dtype} of {source.name}: convert it, or use "
                 "device='cpu'"
             )
-        return _Search(name, source, target, found, pool, limit, on_disk, strict).plan(tuple(steps))
+        return _PassSearch(name, source, target, found, pool, limit, on_disk, strict).plan(tuple(steps))
 
 
 @contextmanager
@@ -96,7 +96,7 @@ def _room(budget: BudgetLike, device: object) -> Iterator[tuple[Device, Pool, in
 
 
 @dataclass(frozen=True)
-class _Search:
+class _PassSearch:
     """Passes within the budget. Touches no data of the user's."""
 
     name: str
@@ -107,11 +107,11 @@ class _Search:
     limit: int
     on_disk: bool
     strict: bool
-    measured: dict[Pass, float] = field(default_factory=dict)
+    measured: dict[TransformPass, float] = field(default_factory=dict)
 
-    def plan(self, steps: tuple[Step, ...]) -> TransformPlan:
+    def plan(self, steps: tuple[LineTransform, ...]) -> TransformPlan:
         """The fewest passes that first fit finds, and of several such ways the one that moves the fewest bytes."""
-        ways: list[list[tuple[Step, ...]]] = []
+        ways: list[list[tuple[LineTransform, ...]]] = []
         for most in range(len(steps), 0, -1):
             found = self._groups(steps, most)
             if found not in ways and (not ways or len(found) <= len(ways[0])):
@@ -126,7 +126,7 @@ class _Search:
         assert best is not None
         return best
 
-    def _planned(self, groups: Sequence[tuple[Step, ...]]) -> TransformPlan:
+    def _planned(self, groups: Sequence[tuple[LineTransform, ...]]) -> TransformPlan:
         """The passes with these steps."""
         passes = self._passes(groups)
         target = self._sink(passes[-1], len(passes) > 1)
@@ -137,14 +137,14 @@ class _Search:
         made = tuple(self._made(each, *pair) for each, pair in zip(passes, itertools.pairwise(specs), strict=True))
         return TransformPlan(self.name, made, self.on_disk, self.limit)
 
-    def _made(self, each: Pass, source: ArraySpec, sink: ArraySpec) -> PassPlan:
+    def _made(self, each: TransformPass, source: ArraySpec, sink: ArraySpec) -> PassPlan:
         plan = self._tried(each, source, sink, self.limit)
         # What the run itself is told: bytes for each element of its nest.
         workspace = self._workspace(each) * math.prod(each.shape) / max(math.prod(each.nest()[0].extents), 1)
         block, traffic = plan.block[: len(each.shape)], plan.traffic
         return PassPlan(each.steps, source, sink, block, traffic.read, traffic.write, workspace)
 
-    def _sink(self, each: Pass, several: bool) -> ArraySpec:
+    def _sink(self, each: TransformPass, several: bool) -> ArraySpec:
         """The result, in the largest chunks that suit the last pass, if they are for the run to choose."""
         if self.strict or self.target.chunks is None:
             return self.target
@@ -163,19 +163,19 @@ class _Search:
                 chunks[longest] = 1 << (chunks[longest] - 1).bit_length() - 1  # as those between passes are
         return replace(self.target, chunks=self._lines(each))
 
-    def _lines(self, each: Pass) -> Shape:
+    def _lines(self, each: TransformPass) -> Shape:
         """Chunks that are as small as they may become: none is cut along a line."""
         return tuple(c if a in each.axes else 1 for a, c in enumerate(self.target.chunks or each.result[0]))
 
     # -- Which axes go together ------------------------------------------------------------------------------
 
-    def _groups(self, steps: tuple[Step, ...], most: int) -> list[tuple[Step, ...]]:
+    def _groups(self, steps: tuple[LineTransform, ...], most: int) -> list[tuple[LineTransform, ...]]:
         """Steps of each pass: every one goes into the first that has room for it, `most` into the one begun first.
 
         Complex steps may change places. A real one stays the first, its inverse the last.
         """
         backwards = steps[-1].name == "irfft"
-        groups: list[tuple[Step, ...]] = []
+        groups: list[tuple[LineTransform, ...]] = []
         for step in reversed(steps) if backwards else steps:
             for i, group in enumerate(groups):
                 joined = (step, *group) if backwards else (*group, step)
@@ -200,18 +200,18 @@ class _Search:
             )
         return groups
 
-    def _passes(self, groups: Sequence[tuple[Step, ...]]) -> list[Pass]:
-        passes: list[Pass] = []
+    def _passes(self, groups: Sequence[tuple[LineTransform, ...]]) -> list[TransformPass]:
+        passes: list[TransformPass] = []
         shape, dtype = self.source.shape, self.source.dtype
         for group in groups:
-            passes.append(Pass(group, shape, dtype))
+            passes.append(TransformPass(group, shape, dtype))
             shape, dtype = passes[-1].result
         return passes
 
-    def _fits(self, groups: Sequence[tuple[Step, ...]], group: tuple[Step, ...]) -> bool:
+    def _fits(self, groups: Sequence[tuple[LineTransform, ...]], group: tuple[LineTransform, ...]) -> bool:
         return self._least(groups, group) <= self.limit
 
-    def _least(self, groups: Sequence[tuple[Step, ...]], group: tuple[Step, ...]) -> int:
+    def _least(self, groups: Sequence[tuple[LineTransform, ...]], group: tuple[LineTransform, ...]) -> int:
         """Smallest budget of a pass, whatever lies before and behind it; the budget itself if that is enough."""
         number = list(groups).index(group)
         each = self._passes(groups)[number]
@@ -232,7 +232,7 @@ class _Search:
 
     # -- What a pass takes -----------------------------------------------------------------------------------
 
-    def _workspace(self, each: Pass) -> float:
+    def _workspace(self, each: TransformPass) -> float:
         """Bytes that the steps take besides the result, for each element of the source: as measured on zeros."""
         least = each.held
         if not math.prod(each.shape):
@@ -241,15 +241,15 @@ class _Search:
             # NumPy takes as much for each element, however many there are; a GPU's library makes plans for lengths.
             trial = each if self.device.xp is not np else each.smaller(TRIED)
             zeros = ArraySource(np.broadcast_to(np.zeros((), trial.dtype), trial.shape))
-            kernel = Kernel(transformed, (SLOT,), {"steps": trial.steps}, output_axes(len(trial.shape)))
+            kernel = MapKernel(transformed, (SLOT,), {"steps": trial.steps}, output_axes(len(trial.shape)))
             op = nest([trial.shape], trial.axes)
-            seen = calibrate(kernel, op, [zeros], self.device, self.pool, self.limit)
+            seen = run_trial(kernel, op, [zeros], self.device, self.pool, self.limit)
             # One table is kept for each shape of a block: what a ragged one takes comes on top.
             spare = 1.0 if self.device.xp is np else 1.5
             self.measured[each] = float(math.ceil(spare * seen.workspace))
         return max(least, self.measured[each])
 
-    def _fitting(self, each: Pass, source: ArraySpec, sink: ArraySpec, room: int, sides: Shape) -> bool:
+    def _fitting(self, each: TransformPass, source: ArraySpec, sink: ArraySpec, room: int, sides: Shape) -> bool:
         try:
             self._tried(each, source, sink, room, sides)
         except BudgetError:
@@ -258,7 +258,7 @@ class _Search:
 
     def _tried(
         self,
-        each: Pass,
+        each: TransformPass,
         source: ArraySpec,
         sink: ArraySpec,
         limit: int,
@@ -288,7 +288,9 @@ class _Search:
             return ArraySpec("what lies between", shape, dtype, in_memory=True)
         return ArraySpec("what lies between", shape, dtype, chunks=chunks or None)
 
-    def _between(self, one: Pass, two: Pass, source: ArraySpec, target: ArraySpec | None) -> ArraySpec:
+    def _between(
+        self, one: TransformPass, two: TransformPass, source: ArraySpec, target: ArraySpec | None
+    ) -> ArraySpec:
         """The array between two passes, in chunks that make up the blocks of both: neither moves one twice.
 
         Along an axis that the first transforms, a chunk is as long as the second one's blocks, and the other way
@@ -304,7 +306,7 @@ class _Search:
         after = tuple(1 if a in two.axes else c for a, c in enumerate(sink.chunks or ones))
         both = tuple(map(math.lcm, before, after))
 
-        def held(units: Shape, each: Pass, unit: Shape) -> Shape:
+        def held(units: Shape, each: TransformPass, unit: Shape) -> Shape:
             sides = zip(units, unit, each.shape, strict=True)
             return tuple(n if a in each.axes else max(1, min(math.lcm(u, v), n)) for a, (u, v, n) in enumerate(sides))
 

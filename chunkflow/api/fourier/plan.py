@@ -8,17 +8,17 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from chunkflow.core.grid import Shape
-from chunkflow.core.nest import Blockwise, nest
+from chunkflow.core.nest import LoopNest, nest
 from chunkflow.core.spec import ArraySpec
 from chunkflow.core.units import format_bytes
-from chunkflow.kernels.fourier import Step, result_of
+from chunkflow.kernels.fourier import LineTransform, result_of
 
 
 @dataclass(frozen=True)
-class Pass:
+class TransformPass:
     """Some steps that are taken in one go, on an array of known shape and dtype."""
 
-    steps: tuple[Step, ...]
+    steps: tuple[LineTransform, ...]
     shape: Shape
     dtype: np.dtype
 
@@ -32,7 +32,7 @@ class Pass:
         """Shape and dtype of what it gives."""
         return result_of(self.shape, self.dtype, self.steps)
 
-    def nest(self) -> tuple[Blockwise, tuple[int, ...]]:
+    def nest(self) -> tuple[LoopNest, tuple[int, ...]]:
         """The loop nest, and for each of the result's axes that of the nest which it follows.
 
         A result's axis of another length is an axis of its own, as whole as the one that it comes from.
@@ -47,13 +47,13 @@ class Pass:
         whole = op.whole | set(range(len(self.shape), len(extents)))
         return replace(op, extents=tuple(extents), whole=whole), tuple(axes)
 
-    def smaller(self, most: int) -> Pass:
+    def smaller(self, most: int) -> TransformPass:
         """The same with shorter lines: at most so many elements along all the axes that are transformed."""
         sides, points = list(self.shape), {step.axis: step.points for step in self.steps}
         while math.prod(max(sides[a], points[a]) for a in points) > most:
             longest = max(points, key=lambda a: max(sides[a], points[a]))
             sides[longest], points[longest] = -(-sides[longest] // 2), -(-points[longest] // 2)
-        return Pass(tuple(replace(s, points=points[s.axis]) for s in self.steps), tuple(sides), self.dtype)
+        return TransformPass(tuple(replace(s, points=points[s.axis]) for s in self.steps), tuple(sides), self.dtype)
 
     @property
     def held(self) -> float:
@@ -85,7 +85,7 @@ class PassPlan:
         Bytes that its steps take besides the result, for each element of its loop nest.
     """
 
-    steps: tuple[Step, ...]
+    steps: tuple[LineTransform, ...]
     source: ArraySpec
     result: ArraySpec
     block: Shape

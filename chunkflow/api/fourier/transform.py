@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from chunkflow.api.fourier.passes import plan_transform
-from chunkflow.api.fourier.plan import Pass, PassPlan, TransformPlan
+from chunkflow.api.fourier.plan import PassPlan, TransformPass, TransformPlan
 from chunkflow.api.operation import Request, execute
 from chunkflow.core import chunking
 from chunkflow.core.chunking import Chunks
@@ -21,8 +21,8 @@ from chunkflow.engine.budget import Budget
 from chunkflow.engine.options import BudgetLike, Options, ProgressLike
 from chunkflow.errors import ArgumentError, ArgumentTypeError
 from chunkflow.kernels.declare import Declared
-from chunkflow.kernels.fourier import Step, all_steps, one_step, result_of, transformed
-from chunkflow.kernels.map import Kernel
+from chunkflow.kernels.fourier import LineTransform, all_steps, one_step, result_of, transformed
+from chunkflow.kernels.map import MapKernel
 from chunkflow.stores import open_target, spec_of
 from chunkflow.stores.paths import hidden_sibling
 from chunkflow.stores.zarr.scratch import scratch_array
@@ -175,14 +175,14 @@ def _request(each: PassPlan, x: Any, options: Options, progress: ProgressLike) -
     """One pass."""
 
     def declare(specs: Sequence[ArraySpec], args: tuple[Any, ...]) -> Declared:
-        op, axes = Pass(each.steps, specs[0].shape, specs[0].dtype).nest()
-        kernel = Kernel(transformed, args, {"steps": each.steps}, axes)
+        op, axes = TransformPass(each.steps, specs[0].shape, specs[0].dtype).nest()
+        kernel = MapKernel(transformed, args, {"steps": each.steps}, axes)
         # Chunks are the result's, and say nothing of the blocks.
         block = None if options.chunks is None else (None,) * len(op.extents)
         return Declared(op, kernel, axes, block)
 
     # With dtype and workspace known, nothing is read on trial.
-    dtype = Pass(each.steps, each.source.shape, each.source.dtype).result[1]
+    dtype = TransformPass(each.steps, each.source.shape, each.source.dtype).result[1]
     return Request(declare, (x,), replace(options, dtype=dtype, workspace=each.workspace), progress)
 
 
@@ -207,7 +207,7 @@ def _scratch(folder: str, number: int, spec: ArraySpec) -> Any:
     return scratch_array(os.path.join(own, "between.zarr"), spec.shape, spec.dtype, spec.chunks)
 
 
-def _room_for(steps: Sequence[Step], spec: ArraySpec, options: Options) -> bool:
+def _room_for(steps: Sequence[LineTransform], spec: ArraySpec, options: Options) -> bool:
     """Whether the host's memory holds what may lie between passes, and a result that is to be made."""
     shape, dtype, sizes = spec.shape, spec.dtype, []
     for step in steps:

@@ -118,7 +118,7 @@ class Array(Collection):
         return self.shape[0]
 
     def __repr__(self) -> str:
-        known = f", {self.dtype}" if self._node.told else ""
+        known = f", {self.dtype}" if self._node.dtype_known else ""
         return f"<chunkflow.Array {self._node.name}: {self.shape}{known}>"
 
     def __iter__(self) -> Iterator[Any]:

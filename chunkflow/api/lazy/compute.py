@@ -20,7 +20,7 @@ from chunkflow.engine.options import BudgetLike, Options, ProgressLike
 from chunkflow.engine.prepare import prepared
 from chunkflow.errors import ArgumentError, ArgumentTypeError
 from chunkflow.graph.evaluate import Evaluation, made_up
-from chunkflow.graph.nodes import Item, Lazy, Node, Op
+from chunkflow.graph.nodes import ItemNode, Lazy, Node, OpNode
 from chunkflow.planner.plan import Plan
 from chunkflow.stores import is_labelled
 from chunkflow.stores.foreign.xarray import held
@@ -139,15 +139,15 @@ def _evaluated(wanted: dict[Node, Any], options: Options, progress: ProgressLike
 
 def _target(node: Node) -> Node:
     """What is computed for a node: of several results of a fold, all."""
-    return node.op if isinstance(node, Item) and not node.op.aligned else node
+    return node.op if isinstance(node, ItemNode) and not node.op.aligned else node
 
 
 def _finished(node: Node, result: Any, out: Any) -> Any:
-    if isinstance(node, Item) and not node.op.aligned:
+    if isinstance(node, ItemNode) and not node.op.aligned:
         result = result[node.item]
     if out is not None:
         return result
-    if isinstance(node, Op) and node.request.finish is not None:
+    if isinstance(node, OpNode) and node.request.finish is not None:
         return node.request.finish(result)
     return result[()] if isinstance(result, np.ndarray) and result.ndim == 0 else result
 

@@ -9,7 +9,7 @@ import numpy as np
 from chunkflow.api.lazy.array import Array
 from chunkflow.core.spec import default_chunks
 from chunkflow.errors import ArgumentTypeError
-from chunkflow.graph.nodes import Leaf, node_of
+from chunkflow.graph.nodes import SourceNode, node_of
 from chunkflow.stores import is_labelled
 from chunkflow.stores.foreign.xarray import held
 
@@ -47,7 +47,7 @@ def open(source: Any) -> Any:
         # xarray computes with one kind of chunks at a time.
         others = {k: c.copy(data=np.asarray(c)) for k, c in getattr(found, "coords", {}).items() if _is_chunked(c)}
         return found.assign_coords(others) if others else found
-    return source if isinstance(source, Array) else Array(Leaf(source))
+    return source if isinstance(source, Array) else Array(SourceNode(source))
 
 
 def from_dask(array: Any) -> Array:
@@ -69,7 +69,7 @@ def from_dask(array: Any) -> Array:
     """
     if not hasattr(array, "__dask_graph__") or isinstance(array, Array):
         raise ArgumentTypeError(f"from_dask takes a dask array, not a {type(array).__name__}: see open")
-    return Array(Leaf(array))
+    return Array(SourceNode(array))
 
 
 def _is_chunked(coordinate: Any) -> bool:

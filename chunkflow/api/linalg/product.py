@@ -16,7 +16,7 @@ from chunkflow.errors import ArgumentTypeError
 from chunkflow.kernels.declare import Declared
 from chunkflow.kernels.linalg import labels as notation
 from chunkflow.kernels.linalg.gemm import Precision, allows_tf32
-from chunkflow.kernels.linalg.product import Labels, contraction
+from chunkflow.kernels.linalg.product import ProductLabels, contraction
 
 __all__ = ["corrcoef", "cov", "dot", "einsum", "gram", "matmul", "outer", "tensordot", "vecdot"]
 
@@ -171,7 +171,7 @@ def vecdot(
     """
     options = Options(out=out, budget=budget, device=device, overwrite=overwrite)
 
-    def labels(shapes: Sequence[Shape]) -> Labels:
+    def labels(shapes: Sequence[Shape]) -> ProductLabels:
         return notation.vecdot(shapes, axis)
 
     return _product("vecdot", labels, (a, b), options, progress, precision, conjugate=0)
@@ -263,7 +263,7 @@ def tensordot(
     """
     options = Options(out=out, budget=budget, device=device, overwrite=overwrite)
 
-    def labels(shapes: Sequence[Shape]) -> Labels:
+    def labels(shapes: Sequence[Shape]) -> ProductLabels:
         return notation.tensordot(shapes, axes)
 
     return _product("tensordot", labels, (a, b), options, progress, precision)
@@ -319,7 +319,7 @@ def einsum(
         raise ArgumentTypeError(f'einsum: subscripts must be a string such as "ij,jk->ik", not {subscripts!r}')
     options = Options(out=out, budget=budget, device=device, overwrite=overwrite)
 
-    def labels(shapes: Sequence[Shape]) -> Labels:
+    def labels(shapes: Sequence[Shape]) -> ProductLabels:
         return notation.einsum(subscripts, shapes)
 
     return _product("einsum", labels, operands, options, progress, precision)

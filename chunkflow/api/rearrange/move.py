@@ -23,7 +23,7 @@ from chunkflow.engine.options import Options, ProgressLike
 from chunkflow.errors import ArgumentTypeError
 from chunkflow.graph.nodes import check_lazily, has_lazy
 from chunkflow.kernels.declare import Declared, declare_permuted
-from chunkflow.kernels.map import Kernel
+from chunkflow.kernels.map import MapKernel
 from chunkflow.stores import Source, open_source, open_target, spec_of
 from chunkflow.stores.views.composed import ComposedSource
 
@@ -100,7 +100,7 @@ def moved(
 
     def declare(specs: Sequence[ArraySpec], args: tuple[Any, ...]) -> Declared:
         op = replace(nest([specs[0].shape]), views=True)
-        kernel = Kernel(_as_it_is if axes == every else _turned, args, {} if axes == every else {"axes": axes}, axes)
+        kernel = MapKernel(_as_it_is if axes == every else _turned, args, {} if axes == every else {"axes": axes}, axes)
         return Declared(op, kernel, axes, sides, tiles=False)
 
     # With its dtype and workspace known, nothing is read on trial.

@@ -185,7 +185,7 @@ def _plan(x: Any, chunks: Chunks, budget: BudgetLike, device: Any, stored: Array
     found, limit = _limit(budget, device)
     wish = _wish(chunks, spec)
     last = stored or ArraySpec(spec.name, spec.shape, spec.dtype, wish, copies=COPIES)
-    return _Search(spec, source, wish, found, limit, last).plan()
+    return _RechunkSearch(spec, source, wish, found, limit, last).plan()
 
 
 def rechunk_plan(x: Any, chunks: Chunks, budget: BudgetLike = None, *, device: Any = None) -> RechunkPlan:
@@ -254,7 +254,7 @@ def _directory(path: str) -> str:
 
 
 @dataclass(frozen=True)
-class _Search:
+class _RechunkSearch:
     """Blocks for one pass or two, within the budget. Touches no data."""
 
     spec: ArraySpec

@@ -20,7 +20,7 @@ from chunkflow.api.reductions.request import (
     request,
     where_is,
 )
-from chunkflow.core.nest import Blockwise, nest
+from chunkflow.core.nest import LoopNest, nest
 from chunkflow.core.spec import ArraySpec
 from chunkflow.errors import ArgumentError, ArgumentTypeError
 from chunkflow.kernels.reductions import aggregation as ops
@@ -275,7 +275,7 @@ def norm(x: Any, ord: Any = None, axis: Axis = None, keepdims: bool = False, **o
             no_empty(f"norm of order {kind}", specs[0].shape, axes)
         return norm_of_vectors(kind, dtype, result)
 
-    def whole_lines(specs: Sequence[ArraySpec]) -> Blockwise:
+    def whole_lines(specs: Sequence[ArraySpec]) -> LoopNest:
         ndim = len(specs[0].shape)
         op = nest([specs[0].shape])
         two = len(reduced_axes(axis, ndim)) == 2 and ord in ORDERS_OF_LINES

@@ -12,7 +12,7 @@ from chunkflow.api.operation import Request
 from chunkflow.core.axes import normalize_axes
 from chunkflow.core.chunking import Chunks, block_sides
 from chunkflow.core.grid import Shape
-from chunkflow.core.nest import Blockwise, nest
+from chunkflow.core.nest import LoopNest, nest
 from chunkflow.core.spec import ArraySpec
 from chunkflow.engine.options import BudgetLike, Options, ProgressLike
 from chunkflow.errors import ArgumentError, ArgumentTypeError
@@ -42,7 +42,7 @@ def request(
     arrays: Sequence[Any],
     axis: Axis,
     keepdims: bool,
-    nested: Callable[[Sequence[ArraySpec]], Blockwise] | None = None,
+    nested: Callable[[Sequence[ArraySpec]], LoopNest] | None = None,
     *,
     dtype: Any = None,
     squeezed: bool = False,

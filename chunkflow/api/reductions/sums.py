@@ -11,7 +11,7 @@ from chunkflow.api.operation import Request, operation
 from chunkflow.api.reductions.request import Axis, Common, asked, count_of, request, spread_of
 from chunkflow.core.axes import as_axes
 from chunkflow.core.grid import Region, Shape
-from chunkflow.core.nest import Blockwise, Operand
+from chunkflow.core.nest import LoopNest, Operand
 from chunkflow.core.spec import ArraySpec
 from chunkflow.errors import ArgumentError, ArgumentTypeError
 from chunkflow.kernels.index_notation import copied
@@ -232,10 +232,10 @@ def average(
         wide = np.result_type(result, "f8")
         return ops.weighted(wide, result, count_of(shape, axes), lambda w: w.transpose(*lying)[wider])
 
-    def nested(specs: Sequence[ArraySpec]) -> Blockwise:
+    def nested(specs: Sequence[ArraySpec]) -> LoopNest:
         shape = specs[0].shape
         along = weighed(shape, specs[1].shape, axis)
-        return Blockwise(shape, (Operand(tuple(range(len(shape)))), Operand(along)), ())
+        return LoopNest(shape, (Operand(tuple(range(len(shape)))), Operand(along)), ())
 
     return request(make, (x, weights), axis, keepdims, nested, **options)
 

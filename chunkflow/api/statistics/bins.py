@@ -35,7 +35,7 @@ MOMENTS, QUARTILES = ("doane", "scott"), ("auto", "fd")
 
 
 @dataclass(frozen=True)
-class Seen:
+class SampleFacts:
     """What a rule looks at: elements within a range.
 
     Attributes
@@ -83,7 +83,7 @@ def check_rule(bins: str, dtype: np.dtype, weighted: bool) -> None:
         )
 
 
-def number_of_bins(bins: str, seen: Seen, range: tuple[Any, Any] | None) -> int:
+def number_of_bins(bins: str, seen: SampleFacts, range: tuple[Any, Any] | None) -> int:
     """Bins that a rule wants in a range, or between the extremes.
 
     Raises
@@ -119,7 +119,7 @@ def seen_by(
     budget: BudgetLike,
     device: Any,
     progress: ProgressLike,
-) -> Seen:
+) -> SampleFacts:
     """What a rule looks at, of an array that has elements: from one pass, or with quartiles a few more."""
     within = Within(None if range is None else _outer(*range), bins in MOMENTS)
     tally = Tally(lambda block: within.count(numbers(block)), within.merge)
@@ -129,15 +129,15 @@ def seen_by(
     )
     size, dtype = int(count), low.dtype
     if not size or not (np.isfinite(low) and np.isfinite(high)):
-        return Seen(size, low, high)
+        return SampleFacts(size, low, high)
     if bins in MOMENTS:
         _, squares, cubes = moments
         with np.errstate(all="ignore"):
             std = np.sqrt(squares / size)
             skewness = cubes / size / std**3
-        return Seen(size, low, high, std.astype(np.std(np.zeros(1, dtype)).dtype), skewness)
+        return SampleFacts(size, low, high, std.astype(np.std(np.zeros(1, dtype)).dtype), skewness)
     if bins not in QUARTILES:
-        return Seen(size, low, high)
+        return SampleFacts(size, low, high)
     _, of, _ = quantile_of([75, 25], 100, "linear")(dtype)
     rule = of(size)
     ranks = rule.ranks()
@@ -146,7 +146,7 @@ def seen_by(
     _, found = order_statistics(x, spec, axes, ranks + int(below), block, run, room, budget, progress)
     found = found.view("u1") if found.dtype.kind == "b" else found
     upper, lower = rule.result(lambda wanted: found[np.searchsorted(ranks, wanted)])
-    return Seen(size, low, high, quartiles=(lower, upper))
+    return SampleFacts(size, low, high, quartiles=(lower, upper))
 
 
 def over_everything(kernel: Kernel, chunks: Chunks) -> Declare:
@@ -181,43 +181,43 @@ def _difference(high: Any, low: Any) -> Any:
     return np.subtract(np.asarray(high, dtype), np.asarray(low, dtype), casting="unsafe", dtype=unsigned)
 
 
-def _range(seen: Seen) -> Any:
+def _range(seen: SampleFacts) -> Any:
     return _difference(seen.high, seen.low)
 
 
-def _sqrt(seen: Seen) -> Any:
+def _sqrt(seen: SampleFacts) -> Any:
     return _range(seen) / np.sqrt(seen.size)
 
 
-def _sturges(seen: Seen) -> Any:
+def _sturges(seen: SampleFacts) -> Any:
     return _range(seen) / (np.log2(seen.size) + 1.0)
 
 
-def _rice(seen: Seen) -> Any:
+def _rice(seen: SampleFacts) -> Any:
     return _range(seen) / (2.0 * seen.size ** (1.0 / 3))
 
 
-def _scott(seen: Seen) -> Any:
+def _scott(seen: SampleFacts) -> Any:
     return (24.0 * np.pi**0.5 / seen.size) ** (1.0 / 3.0) * seen.std
 
 
-def _doane(seen: Seen) -> Any:
+def _doane(seen: SampleFacts) -> Any:
     if seen.size <= 2 or not seen.std > 0:
         return 0.0
     deviation = np.sqrt(6.0 * (seen.size - 2) / ((seen.size + 1.0) * (seen.size + 3)))
     return _range(seen) / (1.0 + np.log2(seen.size) + np.log2(1.0 + abs(seen.skewness) / deviation))
 
 
-def _fd(seen: Seen) -> Any:
+def _fd(seen: SampleFacts) -> Any:
     lower, upper = seen.quartiles
     return 2.0 * np.subtract(upper, lower) * seen.size ** (-1.0 / 3.0)
 
 
-def _auto(seen: Seen) -> Any:
+def _auto(seen: SampleFacts) -> Any:
     return min(max(_fd(seen), _sqrt(seen) / 2), _sturges(seen))
 
 
-_WIDTHS: dict[str, Callable[[Seen], Any]] = {
+_WIDTHS: dict[str, Callable[[SampleFacts], Any]] = {
     "auto": _auto,
     "doane": _doane,
     "fd": _fd,

@@ -22,7 +22,7 @@ from chunkflow.engine.budget import Budget, borrow
 from chunkflow.engine.options import BudgetLike, Options, ProgressLike
 from chunkflow.errors import ArgumentError, ArgumentTypeError, BudgetError
 from chunkflow.kernels.declare import Declared
-from chunkflow.kernels.statistics.groups import STATISTICS, Grouped, Partial, bytes_of, fields_of
+from chunkflow.kernels.statistics.groups import STATISTICS, Grouped, GroupPartial, bytes_of, fields_of
 from chunkflow.stores import spec_of
 
 COPIES, MERGING = 4, 128
@@ -187,7 +187,7 @@ def label_statistics(
     if names is not None:
         partial = _listed(partial, names, spec.dtype)
     elif lspec.dtype.kind == "b":
-        partial = Partial(partial.labels.view("?"), partial.fields)
+        partial = GroupPartial(partial.labels.view("?"), partial.fields)
     return _statistics(partial, wanted, spec.dtype, less)
 
 
@@ -276,7 +276,7 @@ def _within(names: np.ndarray, key: np.dtype) -> np.ndarray:
 # -- Results -------------------------------------------------------------------------------------------------
 
 
-def _listed(partial: Partial, names: np.ndarray, dtype: np.dtype) -> Partial:
+def _listed(partial: GroupPartial, names: np.ndarray, dtype: np.dtype) -> GroupPartial:
     """Partial results of labels in the order asked for, and what stands for those that were not found."""
     known = partial.labels
     keys = names.view("u1") if names.dtype.kind == "b" else names
@@ -293,10 +293,10 @@ def _listed(partial: Partial, names: np.ndarray, dtype: np.dtype) -> Partial:
         if name in ("min", "max") and dtype.kind == "f":
             fields[name][:] = np.nan
         fields[name][there] = array[at]
-    return Partial(names, fields)
+    return GroupPartial(names, fields)
 
 
-def _statistics(partial: Partial, wanted: Sequence[str], dtype: np.dtype, ddof: float) -> LabelStatistics:
+def _statistics(partial: GroupPartial, wanted: Sequence[str], dtype: np.dtype, ddof: float) -> LabelStatistics:
     """Statistics from partial results."""
     fields = partial.fields
     made: dict[str, np.ndarray] = {}

@@ -22,8 +22,7 @@ from chunkflow.engine.budget import borrow
 from chunkflow.engine.options import BudgetLike, Options, ProgressLike
 from chunkflow.errors import ArgumentError, ArgumentTypeError, BudgetError
 from chunkflow.kernels.declare import Declared
-from chunkflow.kernels.map import SLOT
-from chunkflow.kernels.map import Kernel as MapKernel
+from chunkflow.kernels.map import SLOT, MapKernel
 from chunkflow.kernels.statistics.quantile import METHODS, Digits, Rule, WholeLines, median_rule, rule
 from chunkflow.kernels.statistics.radix_keys import from_keys, key_dtype
 from chunkflow.stores import spec_of

@@ -13,15 +13,14 @@ from typing import Any
 from chunkflow.api.reductions.request import Axis, count_of, reduced_axes
 from chunkflow.api.statistics.order_statistics import BITS, BITS_OF_LINES, COPIES, SMALL, Make
 from chunkflow.cluster.partition import PARTIAL
-from chunkflow.core.nest import Blockwise, Operand, nest
+from chunkflow.core.nest import LoopNest, Operand, nest
 from chunkflow.core.spec import ArraySpec
 from chunkflow.engine.options import Options
-from chunkflow.graph.evaluate import learn
-from chunkflow.graph.nodes import Lazy, Node, Op
+from chunkflow.graph.evaluate import infer_specs
+from chunkflow.graph.nodes import Lazy, Node, OpNode
 from chunkflow.graph.request import Request
 from chunkflow.kernels.declare import Declared
-from chunkflow.kernels.map import SLOT
-from chunkflow.kernels.map import Kernel as MapKernel
+from chunkflow.kernels.map import SLOT, MapKernel
 from chunkflow.kernels.statistics.quantile import WholeLines
 from chunkflow.kernels.statistics.radix_select import Found, NextDigits
 
@@ -52,7 +51,7 @@ def counted(make: Make, x: Lazy, axis: Axis, keepdims: bool, name: str) -> Node 
         left -= bits
         digits = NextDigits(axes, ranks, dtype, left, bits)
         given = [x] if state is None else [x, Lazy(state)]
-        op = Blockwise(extents, operands[: len(given)], (), frozenset({0}))
+        op = LoopNest(extents, operands[: len(given)], (), frozenset({0}))
         state = _op(given, Declared(op, digits, follows, strips=(digits.strip, 0), copies=COPIES / 2), f"{name} digits")
     assert state is not None
     places = [-1 if a in axes else 1 + kept.index(a) for a in range(len(shape)) if keepdims or a not in axes]
@@ -62,10 +61,10 @@ def counted(make: Make, x: Lazy, axis: Axis, keepdims: bool, name: str) -> Node 
     return _op([Lazy(state)], Declared(nest([state.shape], 0), kernel, dims), name)
 
 
-def _op(arrays: Lazy | Sequence[Lazy], declared: Declared, name: str) -> Op:
+def _op(arrays: Lazy | Sequence[Lazy], declared: Declared, name: str) -> OpNode:
     """What an operation that is declared so gives of some arrays."""
 
     def declare(specs: Sequence[ArraySpec], args: tuple[Any, ...]) -> Declared:
         return declared
 
-    return Op(Request(declare, [arrays] if isinstance(arrays, Lazy) else arrays, Options()), name, learn)
+    return OpNode(Request(declare, [arrays] if isinstance(arrays, Lazy) else arrays, Options()), name, infer_specs)

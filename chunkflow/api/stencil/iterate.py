@@ -20,7 +20,7 @@ from typing import Any, ParamSpec, cast
 import numpy as np
 
 from chunkflow.api.labels import labels_of
-from chunkflow.api.operation import Request, asks, execute, labelled, later
+from chunkflow.api.operation import Request, dispatch, execute, labelled, later
 from chunkflow.api.stencil.steps_per_pass import IterationPlan, Pacing
 from chunkflow.core.chunking import block_sides
 from chunkflow.core.grid import Region, Shape
@@ -30,7 +30,7 @@ from chunkflow.core.units import parse_bytes
 from chunkflow.engine.budget import Budget, borrow
 from chunkflow.engine.options import Options, ProgressLike
 from chunkflow.engine.prepare import Prepared, prepared
-from chunkflow.engine.trial import calibrate
+from chunkflow.engine.trial import run_trial
 from chunkflow.errors import ArgumentError, ArgumentTypeError, ResultError, ResultTypeError
 from chunkflow.graph.nodes import Lazy, first_lazy, is_scalar, node_of
 from chunkflow.kernels.declare import Declare, Declared
@@ -68,7 +68,7 @@ def repeatable(ask: Callable[P, Request | Iteration]) -> Callable[P, Any]:
             return labelled(labels, once, call)
         asked = ask(*args, **kwargs)
         if not isinstance(asked, Iteration):
-            return asks(asked, ask, args, kwargs)
+            return dispatch(asked, ask, args, kwargs)
         first = first_lazy(*asked.arrays)
         if first is None:
             return asked.run()
@@ -289,7 +289,7 @@ def _learn(asked: Iteration, options: Options, run: Prepared, kernel: Steps) -> 
 
     def tried(kernel: Steps, sources: Sequence[Source]) -> tuple[np.dtype, float]:
         assert kernel.stepping is not None
-        seen = calibrate(
+        seen = run_trial(
             replace(kernel, copies=True), kernel.stepping.deep(1), sources, run.device, run.pool, run.plan.budget
         )
         return seen.dtypes[0], seen.workspace

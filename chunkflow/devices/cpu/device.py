@@ -26,7 +26,7 @@ from chunkflow.devices import rates
 from chunkflow.devices.common import WORKER, Unwatched
 from chunkflow.devices.cpu import allocations
 from chunkflow.devices.measured_rates import kept
-from chunkflow.devices.protocol import Block, Edge, Event, HostSlot, Lane
+from chunkflow.devices.protocol import Block, Edge, Event, HostBuffer, Lane
 from chunkflow.system.host import available_memory, cores
 
 T = TypeVar("T")
@@ -112,12 +112,12 @@ class _NumpyLane:
     def run_to(self, mark: _Mark) -> None:
         """Somebody waits for a mark."""
 
-    def upload(self, slot: HostSlot, block: Block, piece: Piece, scratch: Any) -> None:
+    def upload(self, slot: HostBuffer, block: Block, piece: Piece, scratch: Any) -> None:
         _has_room(block, piece, scratch)
         target, source = block.array[(*piece.region, ...)], slot.view(block.array.dtype, piece, block.inverse)
         self._enqueue(lambda: np.copyto(target, source))
 
-    def download(self, block: Block, piece: Piece, slot: HostSlot, scratch: Any) -> None:
+    def download(self, block: Block, piece: Piece, slot: HostBuffer, scratch: Any) -> None:
         _has_room(block, piece, scratch)
         target, source = slot.view(block.array.dtype, piece, block.inverse), block.array[(*piece.region, ...)]
         self._enqueue(lambda: np.copyto(target, source))
@@ -250,15 +250,15 @@ class NumpyPool:
         """Peak of NumPy's allocations during a call, by the calling thread where `_staging` was built."""
         return allocations.peak(fn)
 
-    def host_slots(self, number: int, nbytes: int) -> list[HostSlot]:
+    def host_buffers(self, number: int, nbytes: int) -> list[HostBuffer]:
         """Ordinary host memory."""
-        slots = [HostSlot(np.empty(nbytes, np.uint8)) for _ in range(number)]
+        slots = [HostBuffer(np.empty(nbytes, np.uint8)) for _ in range(number)]
         if self._poison:
             for slot in slots:
                 slot.array.fill(POISON)
         return slots
 
-    def release_host(self, slots: list[HostSlot]) -> None:
+    def release_host(self, slots: list[HostBuffer]) -> None:
         """Nothing is kept: host memory is quick to get."""
 
     def rest(self) -> None:

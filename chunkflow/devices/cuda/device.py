@@ -33,7 +33,7 @@ from chunkflow.devices.cuda.unshuffle import unshuffler
 from chunkflow.devices.job_queue import Line
 from chunkflow.devices.measured_rates import kept
 from chunkflow.devices.mover import Mover, cuda_driver, wait_all
-from chunkflow.devices.protocol import Block, Decoder, Edge, Event, HostSlot, Lane, shaped
+from chunkflow.devices.protocol import Block, Decoder, Edge, Event, HostBuffer, Lane, shaped
 from chunkflow.errors import DeviceError
 from chunkflow.kernels.fusion.codegen import Parameters
 from chunkflow.kernels.linalg import gemm
@@ -49,7 +49,7 @@ class CupyEvent:
 
     __slots__ = ("_clock", "_event", "pointer")
 
-    def __init__(self, clock: _Clock | None) -> None:
+    def __init__(self, clock: _DeviceClock | None) -> None:
         self._clock, self._event = clock, cupy.cuda.Event(disable_timing=clock is None)
         self.pointer = self._event.ptr
 
@@ -63,7 +63,7 @@ class CupyEvent:
         return float(clock.start + cupy.cuda.get_elapsed_time(clock.event, self._event) / 1e3) if clock else 0.0
 
 
-class _Clock:
+class _DeviceClock:
     """Ties the device's clock to the host's."""
 
     def __init__(self) -> None:
@@ -79,7 +79,7 @@ class CupyLane:
     def __init__(self, stream: Any, give_back: Callable[[], None]) -> None:
         self._stream, self.pointer, self._give_back = stream, stream.ptr, give_back
 
-    def upload(self, slot: HostSlot, block: Block, piece: Piece, scratch: Any) -> None:
+    def upload(self, slot: HostBuffer, block: Block, piece: Piece, scratch: Any) -> None:
         """Copy a piece to the device; what is scattered there lands in `scratch` and is spread out from there."""
         array, item = block.array, block.array.dtype.itemsize
         ends = (array.data.ptr, slot.pointer, TO_DEVICE, self.pointer)
@@ -88,7 +88,7 @@ class CupyLane:
             with self._stream:
                 array[piece.region] = shaped(scratch, array.dtype, piece.shape, block.inverse)
 
-    def download(self, block: Block, piece: Piece, slot: HostSlot, scratch: Any) -> None:
+    def download(self, block: Block, piece: Piece, slot: HostBuffer, scratch: Any) -> None:
         """Copy a piece to the host; what is scattered is gathered in `scratch` first."""
         array, item = block.array, block.array.dtype.itemsize
         ends = (array.data.ptr, slot.pointer, TO_HOST, self.pointer)
@@ -145,7 +145,7 @@ class CupyPool:
         self._tried = [0]  # see `_Paged`
         self._measuring, self._sizes = False, Projection(0, 0, 0, 0, 0, 0)
         self._taken = self._drawn = self._measured = 0
-        self.host_slots, self.release_host = device.slots.take, device.slots.keep
+        self.host_buffers, self.release_host = device.slots.take, device.slots.keep
 
     def _for_trial(self, nbytes: int) -> Any:
         before, size = self._device.free_memory(), rounded(nbytes, rates.PAGE)
@@ -261,7 +261,7 @@ class CupyDevice(Unwatched):
         self.machine = replace(machine or kept(rates.gpu(), self.model), decodings=nvcomp.decodings(self))
         self._lock = threading.Lock()
         self.reserve = self._made = 0  # bytes that libraries took outside every pool, and streams
-        self._clock: _Clock | None = None
+        self._clock: _DeviceClock | None = None
         with self._device:
             runtime.free(0)  # the bare context, against which budgets are counted
             before = self.free_memory()
@@ -314,10 +314,10 @@ class CupyDevice(Unwatched):
         with self._device:
             if timed and self._clock is None:
                 with self._lock:  # one for all: movers keep no more than its address
-                    self._clock = self._clock or _Clock()
+                    self._clock = self._clock or _DeviceClock()
             return CupyEvent(self._clock if timed else None)
 
-    def mover(self, lane: Any, stations: Sequence[tuple[HostSlot, Any, Any]], scratch: Any) -> Mover | None:
+    def mover(self, lane: Any, stations: Sequence[tuple[HostBuffer, Any, Any]], scratch: Any) -> Mover | None:
         """See `Device.mover`."""
         driver, clock = cuda_driver(), self._clock
         if driver is None:

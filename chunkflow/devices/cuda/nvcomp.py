@@ -220,7 +220,7 @@ def _tried(decode: Decoder, device: Gpu, codec: str) -> bool:
     raw = raw[4:] if codec == "lz4" else raw
     with device.attach():
         pool = device.pool(device.reserve + TRIED)
-        lane, slots = device.caller_lane(), pool.host_slots(1, plain.nbytes)
+        lane, slots = device.caller_lane(), pool.host_buffers(1, plain.nbytes)
         try:
             room = _temporary(device, codec, 1, plain.nbytes, plain.nbytes)
             out, temporary = pool.allocate(plain.nbytes), pool.allocate(max(room, 1))

@@ -11,13 +11,13 @@ from typing import Any
 
 import numpy as np
 
-from chunkflow.devices.protocol import HostSlot
+from chunkflow.devices.protocol import HostBuffer
 
 MOST_PINNED = 256 << 20
 """Bytes of host memory that stay pinned between runs."""
 
 
-class PinnedSlot(HostSlot):
+class PinnedSlot(HostBuffer):
     """Host memory that its thread maps, fills and only then pins.
 
     Threads do so side by side, while the driver allocates pinned memory one call at a time and slowly.
@@ -60,13 +60,13 @@ class PinnedSlot(HostSlot):
 class KeptSlots:
     """Host slots that runs leave for the next one, up to `most` bytes; `make` makes one of so many, in whole pages."""
 
-    def __init__(self, make: Callable[[int], HostSlot], most: int) -> None:
+    def __init__(self, make: Callable[[int], HostBuffer], most: int) -> None:
         self._make, self._most = make, most
-        self._spare: list[HostSlot] = []
+        self._spare: list[HostBuffer] = []
         self._lock = threading.Lock()
         self._closed = False
 
-    def take(self, number: int, nbytes: int) -> list[HostSlot]:
+    def take(self, number: int, nbytes: int) -> list[HostBuffer]:
         """Slots that are large enough: the smallest that are there, of those the last ones used, and new ones."""
         with self._lock:
             fitting = [slot for slot in reversed(self._spare) if slot.array.nbytes >= nbytes]
@@ -84,12 +84,12 @@ class KeptSlots:
             raise
         return slots
 
-    def keep(self, slots: list[HostSlot]) -> None:
+    def keep(self, slots: list[HostBuffer]) -> None:
         """Take slots back, and the list with them; of all that are spare, those that were used last are kept."""
         with self._lock:
             self._spare += slots
             slots.clear()
-            room, spared = 0 if self._closed else self._most, list[HostSlot]()
+            room, spared = 0 if self._closed else self._most, list[HostBuffer]()
             for slot in reversed(self._spare):
                 room -= slot.array.nbytes
                 if room < 0:

@@ -22,7 +22,7 @@ over, and what lies beyond the edges made up. (Plans do not count it: those with
 
 
 @dataclass(frozen=True)
-class Run:
+class AnalyzedRun:
     """A run as it was planned, and what came of it.
 
     Attributes
@@ -140,7 +140,7 @@ class Analysis:
         Of all of them together.
     """
 
-    runs: tuple[Run, ...]
+    runs: tuple[AnalyzedRun, ...]
     report: Report
 
     def __str__(self) -> str:
@@ -148,18 +148,18 @@ class Analysis:
         return "\n".join([*parts, str(self.report)])
 
 
-class _Clock:
+class _RunTimer:
     """Observer that notes how long each run takes."""
 
     wants_spans = False
 
     def __init__(self) -> None:
-        self.runs: list[Run] = []
-        self._begun: list[tuple[Run, float]] = []
+        self.runs: list[AnalyzedRun] = []
+        self._begun: list[tuple[AnalyzedRun, float]] = []
 
     def started(self, plan: Plan, run: Any = None) -> None:
         """See `chunkflow.Observer`."""
-        begun = Run(plan, 0.0)
+        begun = AnalyzedRun(plan, 0.0)
         if run is not None:
             with suppress(Exception):  # the run itself will say what is wrong
                 begun = replace(begun, cold=cold_bytes(run.sources))
@@ -186,7 +186,7 @@ class _Clock:
 
 def analyzed(run: Callable[[], Any]) -> Analysis:
     """Run something, and hold its plans against what happened."""
-    clock = _Clock()
+    clock = _RunTimer()
     with observing(clock), Profile() as profile:
         run()
     return Analysis(tuple(clock.runs), profile.report)

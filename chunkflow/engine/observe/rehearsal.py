@@ -26,7 +26,7 @@ from chunkflow.core.nest import Operand
 from chunkflow.devices.protocol import Device
 from chunkflow.engine.block_runner import BlockRunner
 from chunkflow.engine.trace import Trace
-from chunkflow.engine.transfer import State, read_whole
+from chunkflow.engine.transfer import Accumulator, read_whole
 from chunkflow.engine.trial import read_block
 from chunkflow.kernels.protocol import Kernel
 from chunkflow.planner.plan import Plan
@@ -242,7 +242,7 @@ def _again(
 
     Seconds in which blocks with halos are read, in which the rest of them is taken over, and of the kernel.
     """
-    states = [State() for _ in step.turns]
+    states = [Accumulator() for _ in step.turns]
     turns = [(s, [s] if turn.last and plan.op.scan is None else []) for s, turn in zip(states, step.turns, strict=True)]
 
     def call() -> Seen:

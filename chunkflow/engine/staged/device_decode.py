@@ -16,8 +16,8 @@ import numpy as np
 from chunkflow.core.encoded_chunks import FACTS, FILLED, ROWS, Packed, Tabled
 from chunkflow.core.grid import Shape, describe, permuted, shape_of
 from chunkflow.devices.protocol import Block, Decoder, Device, Edge, Event, Lane, Pending, Pool, shaped
-from chunkflow.engine.buffers import Slot
-from chunkflow.engine.staged.encoded_upload import EncodedFeeders, EncodedTransfer, Part, run
+from chunkflow.engine.buffers import DeviceBuffer
+from chunkflow.engine.staged.encoded_upload import ChunkBox, EncodedFeeders, EncodedTransfer, run
 from chunkflow.engine.trace import Trace
 from chunkflow.engine.transfer import Loaded
 from chunkflow.errors import ReadError
@@ -28,14 +28,14 @@ from chunkflow.stores.protocol import Source
 from chunkflow.system.interrupts import Since
 
 
-class Turn:
+class DecodeBuffer:
     """A buffer for a block's encoded chunks, and the table that says where each lies and what came of it."""
 
     def __init__(self, batch: Batch, device: Device, pool: Pool, fillers: int, timed: bool) -> None:
         self.batch = batch
-        self.slot = Slot(batch.encoded, [device.event() for _ in range(fillers)])
-        self.table = Slot(batch.table, [])
-        self.host = pool.host_slots(1, batch.table)
+        self.slot = DeviceBuffer(batch.encoded, [device.event() for _ in range(fillers)])
+        self.table = DeviceBuffer(batch.table, [])
+        self.host = pool.host_buffers(1, batch.table)
         self.done = device.event(timed=timed)
         self.begun = device.event(timed=True) if timed else None
         self.tabled: Tabled  # of the latest batch
@@ -78,7 +78,7 @@ class UnpackedBlock(Loaded):
             self.calls.append(decode())
 
 
-class Unpacker:
+class DeviceDecoder:
     """Decodes blocks on a lane of its own, in order. A loop of the caller's gets only what was seen to be right."""
 
     def __init__(self, plan: Plan, sources: Sequence[Source], device: Device, pool: Pool, trace: Trace) -> None:
@@ -86,9 +86,9 @@ class Unpacker:
         self._plan, self._sources, self._device, self._pool, self._trace = plan, sources, device, pool, trace
         self._since, self._batches = Since(), itertools.count(1)
         self._at_once = not plan.outputs
-        self._decoded, self._plain, self._temporary = (Slot(n, []) for n in shared(plan.batches.values()))
+        self._decoded, self._plain, self._temporary = (DeviceBuffer(n, []) for n in shared(plan.batches.values()))
         self._decoders: dict[int, Decoder] = {}
-        self._turns: dict[int, list[Turn]] = {}
+        self._turns: dict[int, list[DecodeBuffer]] = {}
         self._lane: Lane | None = None
         try:
             for i, batch in plan.batches.items():
@@ -96,7 +96,7 @@ class Unpacker:
                 assert decoder is not None
                 self._decoders[i], self._turns[i] = decoder, []
                 for _ in range(TURNS):
-                    self._turns[i].append(Turn(batch, device, pool, plan.ring_in.threads, trace.timed))
+                    self._turns[i].append(DecodeBuffer(batch, device, pool, plan.ring_in.threads, trace.timed))
                     self._turns[i][-1].fill(pool)
             for slot in (self._decoded, self._plain, self._temporary):
                 device.host_writes(slot)
@@ -107,17 +107,17 @@ class Unpacker:
             raise
 
     def load(
-        self, step: Step, operand: int, slot: Slot, block: Block, readers: list[Event], crew: EncodedFeeders
+        self, step: Step, operand: int, slot: DeviceBuffer, block: Block, readers: list[Event], crew: EncodedFeeders
     ) -> Loaded:
         """Let a crew read and upload a block's chunks. It goes to `slot`, of which the `readers` are still to end."""
         turn = self._turns[operand][step.loads[operand] % len(self._turns[operand])]
         spec, batch = self._plan.operands[operand], turn.batch
         assert spec.chunks is not None
-        parts: list[Part] = []
+        parts: list[ChunkBox] = []
         indices: list[Shape] = []
         for region, place in step.parts(operand, self._plan.op.operands[operand]):
             if all(shape_of(region)):
-                parts.append(Part(region, place, spec.chunks, len(indices)))
+                parts.append(ChunkBox(region, place, spec.chunks, len(indices)))
                 indices += parts[-1].indices
         assert len(indices) <= batch.number
         buffer = turn.slot.block((0,))
@@ -142,7 +142,7 @@ class Unpacker:
         crew.publish(transfer, crew.share_packed(transfer, batch.group), pieces)
         return loaded
 
-    def _decode(self, turn: Turn, transfer: EncodedTransfer, slot: Slot) -> Pending[None]:
+    def _decode(self, turn: DecodeBuffer, transfer: EncodedTransfer, slot: DeviceBuffer) -> Pending[None]:
         """Enqueue the decoding of a block whose chunks are all on their way."""
         self._settle(turn)
         lane = self._lane
@@ -171,7 +171,7 @@ class Unpacker:
             self._settle(turn)
         return pending
 
-    def _tabulate(self, turn: Turn, transfer: EncodedTransfer) -> int:
+    def _tabulate(self, turn: DecodeBuffer, transfer: EncodedTransfer) -> int:
         """Fill the table of a batch; the bytes of it that are used."""
         turn.host[0].pin()
         self._device.host_writes(turn.host[0].owner)
@@ -181,7 +181,7 @@ class Unpacker:
         turn.facts = (ROWS * tabled.decoded + tabled.items) * 8
         return turn.facts + FACTS * transfer.packed.number * 8 if together else ROWS * tabled.decoded * 8
 
-    def _unpack(self, turn: Turn, transfer: EncodedTransfer) -> None:
+    def _unpack(self, turn: DecodeBuffer, transfer: EncodedTransfer) -> None:
         """Decode a batch, and put what is wanted of each chunk in its place; in the lane's turn."""
         batch, block, dtype = turn.batch, transfer.target.array, transfer.target.array.dtype
         device, number, chunks = self._device, turn.tabled.decoded, transfer.packed.number
@@ -204,7 +204,7 @@ class Unpacker:
                 shape, flat = permuted(shape_of(region), transfer.order), turn.slot.buffer[start:]
                 block[(*place, ...)] = shaped(flat, dtype, shape, transfer.target.inverse)
 
-    def _settle(self, turn: Turn) -> None:
+    def _settle(self, turn: DecodeBuffer) -> None:
         """Wait until a turn's latest batch has ended, if there was one, and see what came of it.
 
         Raises

@@ -17,14 +17,14 @@ import numpy as np
 from chunkflow.core.encoded_chunks import ALIGNMENT, Packed
 from chunkflow.core.grid import Region, Shape, permuted, shape_of, shift
 from chunkflow.core.pieces import Piece
-from chunkflow.devices.mover import Mover, Share, grouped, in_parts, one_run
+from chunkflow.devices.mover import Mover, PieceShare, grouped, in_parts, one_run
 from chunkflow.devices.protocol import Block, Event, Lane, shaped
 from chunkflow.engine.staged.large_chunks import SplittingFeeders
-from chunkflow.engine.staged.stations import Station
+from chunkflow.engine.staged.stations import PinnedBuffer
 from chunkflow.engine.transfer import Transfer
 
 
-class Part:
+class ChunkBox:
     """Chunks of a part of a block, which begins at `place`: a box of them, from the one numbered `first` on."""
 
     __slots__ = ("box", "first", "place", "region", "sides")
@@ -95,7 +95,7 @@ class EncodedTransfer(Transfer):
     __slots__ = ("indices", "operand", "order", "packed", "parts", "plain", "readers", "target")
 
     indices: list[Shape]
-    parts: list[Part]
+    parts: list[ChunkBox]
     packed: Packed
     plain: list[tuple[int, int]]
     operand: int
@@ -106,7 +106,7 @@ class EncodedTransfer(Transfer):
     """Those of the block that was in the target's memory before."""
 
     def chunk(self, number: int) -> tuple[Region, Region]:
-        """See `Part.chunk`."""
+        """See `ChunkBox.chunk`."""
         which = bisect_right(self.parts, number, key=attrgetter("first")) - 1
         return self.parts[which].chunk(self.indices[number])
 
@@ -131,7 +131,7 @@ class EncodedTransfer(Transfer):
 class EncodedFeeders(SplittingFeeders):
     """Feeders that also upload chunks as they are stored."""
 
-    def share_packed(self, transfer: EncodedTransfer, group: int) -> Share | None:
+    def share_packed(self, transfer: EncodedTransfer, group: int) -> PieceShare | None:
         """What the compiled loops must know to move chunks, so many at once.
 
         None where there are no such loops, or a chunk fits no slot.
@@ -139,10 +139,16 @@ class EncodedFeeders(SplittingFeeders):
         packed = transfer.packed
         if self.line is None or not packed.number or group * packed.room > self.ring.slot_bytes:
             return None
-        return Share(grouped(packed.number, group, packed.room), packed, self.device.address(transfer.block.array))
+        return PieceShare(grouped(packed.number, group, packed.room), packed, self.device.address(transfer.block.array))
 
     def _feed(
-        self, number: int, lane: Lane, turns: Iterator[Station], transfer: Transfer, index: int, mover: Mover | None
+        self,
+        number: int,
+        lane: Lane,
+        turns: Iterator[PinnedBuffer],
+        transfer: Transfer,
+        index: int,
+        mover: Mover | None,
     ) -> None:
         if not isinstance(transfer, EncodedTransfer):
             super()._feed(number, lane, turns, transfer, index, mover)
@@ -177,7 +183,7 @@ class EncodedFeeders(SplittingFeeders):
             self.trace.span("read", since, time.perf_counter(), nbytes)
         return run(start, nbytes)
 
-    def _resend(self, station: Station, transfer: Transfer, piece: int, mover: Mover, mark: Event) -> None:
+    def _resend(self, station: PinnedBuffer, transfer: Transfer, piece: int, mover: Mover, mark: Event) -> None:
         if not isinstance(transfer, EncodedTransfer):
             super()._resend(station, transfer, piece, mover, mark)
             return
@@ -188,7 +194,7 @@ class EncodedFeeders(SplittingFeeders):
         mover.send(share, station.number, 0, mark, keep=True)
 
     def _send(
-        self, number: int, lane: Lane, station: Station, transfer: Transfer, sent: Piece, mover: Mover | None
+        self, number: int, lane: Lane, station: PinnedBuffer, transfer: Transfer, sent: Piece, mover: Mover | None
     ) -> None:
         """Upload what is in a slot."""
         assert transfer.slot is not None

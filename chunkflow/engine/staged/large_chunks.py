@@ -15,17 +15,17 @@ import numpy as np
 
 from chunkflow.core.memory import Ring
 from chunkflow.core.pieces import Piece
-from chunkflow.core.spec import Run
-from chunkflow.devices.mover import Mover, Share, Tables, tabled
+from chunkflow.core.spec import ByteRun
+from chunkflow.devices.mover import Mover, PieceShare, Tables, tabled
 from chunkflow.devices.protocol import Device, Edge, Lane, Pool, shaped
-from chunkflow.engine.staged.stations import Station
-from chunkflow.engine.staged.workers import Feeders
+from chunkflow.engine.staged.stations import PinnedBuffer
+from chunkflow.engine.staged.workers import UploadWorkers
 from chunkflow.engine.trace import Stage, Trace
 from chunkflow.engine.transfer import Transfer
 from chunkflow.planner.transfer_cut import parts
 
 
-class SplittingFeeders(Feeders):
+class SplittingFeeders(UploadWorkers):
     """Feeders with a room each for what fits none of their slots (`Ring.room`)."""
 
     def __init__(self, device: Device, pool: Pool, ring: Ring, trace: Trace, name: str) -> None:
@@ -41,7 +41,7 @@ class SplittingFeeders(Feeders):
                 room.madvise(mmap.MADV_HUGEPAGE)
         return np.frombuffer(room, np.uint8)
 
-    def free(self, turns: Iterator[Station]) -> Station:
+    def free(self, turns: Iterator[PinnedBuffer]) -> PinnedBuffer:
         """The next slot, once its last copy is done."""
         station = next(turns)
         station.wait(Edge.REFILL, self.trace)
@@ -59,7 +59,13 @@ class SplittingFeeders(Feeders):
             self._rooms.clear()
 
     def _feed(
-        self, number: int, lane: Lane, turns: Iterator[Station], transfer: Transfer, index: int, mover: Mover | None
+        self,
+        number: int,
+        lane: Lane,
+        turns: Iterator[PinnedBuffer],
+        transfer: Transfer,
+        index: int,
+        mover: Mover | None,
     ) -> None:
         block, slot, piece = transfer.block, transfer.slot, transfer.pieces[index]
         dtype = block.array.dtype
@@ -89,13 +95,19 @@ class SplittingFeeders(Feeders):
         return tables if tables is not None and tables.runs and tables.landing <= scratch else None
 
     def _move(
-        self, number: int, turns: Iterator[Station], transfer: Transfer, mover: Mover, tables: Tables, room: np.ndarray
+        self,
+        number: int,
+        turns: Iterator[PinnedBuffer],
+        transfer: Transfer,
+        mover: Mover,
+        tables: Tables,
+        room: np.ndarray,
     ) -> None:
         """Upload what is in a room."""
         assert transfer.slot is not None
         for _ in range(self.ring.slots):
             self.free(turns).slot.pin()
-        share = Share(tables, Run(room.ctypes.data), self.device.address(transfer.block.array))
+        share = PieceShare(tables, ByteRun(room.ctypes.data), self.device.address(transfer.block.array))
         try:
             mover.feed(share, self._copied, (), transfer.slot.uploaded[number])
         finally:

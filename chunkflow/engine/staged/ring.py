@@ -10,15 +10,15 @@ from chunkflow.core.grid import shape_of
 from chunkflow.core.pieces import placed
 from chunkflow.devices.protocol import Block, Device, Edge, Lane, Latch, Pool
 from chunkflow.engine.buffers import make_slots
-from chunkflow.engine.staged.device_decode import Unpacker
+from chunkflow.engine.staged.device_decode import DeviceDecoder
 from chunkflow.engine.staged.encoded_upload import EncodedFeeders
-from chunkflow.engine.staged.workers import Drainers
+from chunkflow.engine.staged.workers import DownloadWorkers
 from chunkflow.engine.trace import Trace
 from chunkflow.engine.transfer import Loaded, Result, Transfer
 from chunkflow.planner.decode_batch import touched
 from chunkflow.planner.plan import Plan
 from chunkflow.planner.step import Step
-from chunkflow.stores.caches.decoded_chunks import MOST, Lately
+from chunkflow.stores.caches.decoded_chunks import MOST, DecodedChunks
 from chunkflow.stores.protocol import Sink, Source, keep_chunks
 
 
@@ -34,13 +34,13 @@ class RingFeeder:
         for source, spec, operand, cut in zip(sources, plan.operands, plan.op.operands, plan.cuts_in, strict=True):
             few = spec.chunks is not None and touched(spec, operand, plan.block, plan.op.extents) <= MOST
             if cut.through or few:  # the next block is of the same ones, if it cuts them
-                keep_chunks(source, Lately())
-        self._unpacker: Unpacker | None = None
+                keep_chunks(source, DecodedChunks())
+        self._unpacker: DeviceDecoder | None = None
         try:
             for slot in itertools.chain.from_iterable(self._slots):  # before the function can take what they need
                 slot.fill(pool)
             if plan.batches:
-                self._unpacker = Unpacker(plan, sources, device, pool, trace)
+                self._unpacker = DeviceDecoder(plan, sources, device, pool, trace)
             self._crew = EncodedFeeders(device, pool, plan.ring_in, trace, "feed")
         except BaseException:
             self._release()
@@ -112,7 +112,7 @@ class RingDrainer:
     def __init__(self, plan: Plan, sinks: Sequence[Sink], device: Device, pool: Pool, trace: Trace) -> None:
         assert plan.ring_out is not None
         self._plan, self._sinks, self._device, self._pool = plan, sinks, device, pool
-        self._crew = Drainers(device, pool, plan.ring_out, trace, "drain")
+        self._crew = DownloadWorkers(device, pool, plan.ring_out, trace, "drain")
 
     def store(self, result: Result, lane: Lane) -> None:
         """Publish the pieces of a result."""

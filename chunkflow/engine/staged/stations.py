@@ -5,17 +5,17 @@ from __future__ import annotations
 from typing import Any
 
 from chunkflow.core.pieces import Piece
-from chunkflow.devices.protocol import Device, Edge, HostSlot, Lane
+from chunkflow.devices.protocol import Device, Edge, HostBuffer, Lane
 from chunkflow.engine.trace import Stage, Trace
 from chunkflow.engine.transfer import Transfer
 
 
-class Station:
+class PinnedBuffer:
     """A thread's pinned slot, with the event that tells when its copy is done (and began, if anyone asks)."""
 
     __slots__ = ("begun", "busy", "done", "number", "slot")
 
-    def __init__(self, number: int, slot: HostSlot, device: Device, timed: bool) -> None:
+    def __init__(self, number: int, slot: HostBuffer, device: Device, timed: bool) -> None:
         self.number, self.slot = number, slot
         self.done = device.event(timed=timed)
         self.begun = device.event(timed=True) if timed else None

@@ -23,22 +23,22 @@ from typing import cast
 from chunkflow.core.grid import Region, shift
 from chunkflow.core.memory import Ring
 from chunkflow.core.pieces import Piece
-from chunkflow.core.spec import Files, Run
+from chunkflow.core.spec import ByteRun, ChunkFiles
 from chunkflow.devices.job_queue import MOVERS, NOTHING, OVER, SERVED, TOKEN
-from chunkflow.devices.mover import Mover, Share, tabled
+from chunkflow.devices.mover import Mover, PieceShare, tabled
 from chunkflow.devices.protocol import Block, Device, Edge, Event, Lane, Pool
-from chunkflow.engine.staged.stations import Station
+from chunkflow.engine.staged.stations import PinnedBuffer
 from chunkflow.engine.trace import Trace
 from chunkflow.engine.transfer import Failed, Transfer, Work
 from chunkflow.stores.caches.fetch_buffer import Kept, keeping
 from chunkflow.stores.protocol import Sink, Source, files_of, run_of
 from chunkflow.system.interrupts import Since
-from chunkflow.system.thread_pool import Borrowed
+from chunkflow.system.thread_pool import PooledThread
 
 Pieces = tuple[Piece, ...]
 
 
-class Crew:
+class TransferWorkers:
     """Threads that take pieces from one queue, with a lane and pinned slots each. In a line a token stands for each."""
 
     up: bool
@@ -51,11 +51,11 @@ class Crew:
         self.error: BaseException | None = None
         self.since = Since()
         self.begun = device.latch(1)
-        self.threads: list[Borrowed] = []
+        self.threads: list[PooledThread] = []
         self.over = self.shut = False
         self.gate = threading.Lock()
         self.line = None if device.lines is None else device.lines()
-        self.slots = pool.host_slots(ring.threads * ring.slots, ring.slot_bytes)
+        self.slots = pool.host_buffers(ring.threads * ring.slots, ring.slot_bytes)
         self.scratch = [pool.allocate(ring.scratch) if ring.scratch else None for _ in range(ring.threads)]
         for slot in self.slots:
             device.host_writes(slot.owner)
@@ -64,7 +64,7 @@ class Crew:
         """Start the threads: with something to do each, so that the first is at work before the last one begins."""
         self.begun.arrive()
         for number in range(self.ring.threads):
-            thread = Borrowed(self._main, (number,), f"chunkflow-{self.name}-{number}")
+            thread = PooledThread(self._main, (number,), f"chunkflow-{self.name}-{number}")
             self.threads.append(thread)
             thread.start()
 
@@ -78,7 +78,7 @@ class Crew:
             try:
                 lane = self.device.lane()
                 mine = self.slots[number * self.ring.slots : (number + 1) * self.ring.slots]
-                stations = [Station(i, slot, self.device, self.trace.timed) for i, slot in enumerate(mine)]
+                stations = [PinnedBuffer(i, slot, self.device, self.trace.timed) for i, slot in enumerate(mine)]
                 mover = self.device.mover(lane, [(s.slot, s.done, s.begun) for s in stations], self.scratch[number])
             except BaseException as error:
                 if lane is not None:
@@ -102,7 +102,7 @@ class Crew:
             work[0].fail(error)
             work[0].left.arrive()
 
-    def work(self, number: int, lane: Lane, stations: list[Station], mover: Mover | None) -> None:
+    def work(self, number: int, lane: Lane, stations: list[PinnedBuffer], mover: Mover | None) -> None:
         """Move pieces, and shares by the `mover`, until nothing follows."""
         raise NotImplementedError
 
@@ -145,7 +145,9 @@ class Crew:
                 continue
             return work
 
-    def share(self, store: Source | Sink, region: Region, block: Block, pieces: Pieces, places: Pieces) -> Share | None:
+    def share(
+        self, store: Source | Sink, region: Region, block: Block, pieces: Pieces, places: Pieces
+    ) -> PieceShare | None:
         """What the compiled loops must know to move a region as `pieces`, that lie at `places` in the block.
 
         None where there are no such loops, or more is to be done than they can.
@@ -154,13 +156,13 @@ class Crew:
         tables = tabled(pieces, places, item, landing=landing) if self.line is not None else None
         if tables is None or tables.landing > self.ring.scratch:
             return None
-        there: Run | Files | None = None
+        there: ByteRun | ChunkFiles | None = None
         if store.spec.order == block.order:
             there = run_of(store, region) if tables.runs else None
             there = files_of(store, region, pieces) if there is None else there
-        return Share(tables, there, self.device.address(block.array))
+        return PieceShare(tables, there, self.device.address(block.array))
 
-    def publish(self, transfer: Transfer, share: Share | None, pieces: Pieces) -> None:
+    def publish(self, transfer: Transfer, share: PieceShare | None, pieces: Pieces) -> None:
         """Let the threads have a transfer."""
         transfer.share, transfer.pieces = share, pieces
         transfer.published.arrive()
@@ -223,13 +225,13 @@ class Crew:
             raise failure
 
 
-class Feeders(Crew):
+class UploadWorkers(TransferWorkers):
     """Fill slots from the store and upload them."""
 
     up = True
 
-    def work(self, number: int, lane: Lane, stations: list[Station], mover: Mover | None) -> None:
-        """See `Crew.work`."""
+    def work(self, number: int, lane: Lane, stations: list[PinnedBuffer], mover: Mover | None) -> None:
+        """See `TransferWorkers.work`."""
         turns = itertools.cycle(stations)
         previous: Transfer | None = None
         shared = False  # whether copies of shares, and no others, may be on their way
@@ -262,7 +264,7 @@ class Feeders(Crew):
             mover.finish(self.trace.span)
 
     def _feed_share(
-        self, number: int, lane: Lane, stations: list[Station], transfer: Transfer, mover: Mover, failed: Failed
+        self, number: int, lane: Lane, stations: list[PinnedBuffer], transfer: Transfer, mover: Mover, failed: Failed
     ) -> None:
         """Let the compiled loop move what is left of a share; a piece that it can't read is read here, or raises."""
         share, slot = transfer.share, transfer.slot
@@ -279,20 +281,26 @@ class Feeders(Crew):
             failed = mover.feed(share, self.trace.span, transfer.after, mark)
         slot.fillers.add(number)
 
-    def _resend(self, station: Station, transfer: Transfer, piece: int, mover: Mover, mark: Event) -> None:
+    def _resend(self, station: PinnedBuffer, transfer: Transfer, piece: int, mover: Mover, mark: Event) -> None:
         """Read and upload a piece that the compiled loop could not read."""
         assert transfer.share is not None
         self._fill(station, transfer, transfer.pieces[piece])
         mover.send(transfer.share, station.number, piece, mark, keep=True)
 
-    def _fill(self, station: Station, transfer: Transfer, piece: Piece) -> None:
+    def _fill(self, station: PinnedBuffer, transfer: Transfer, piece: Piece) -> None:
         """Read a piece into a slot."""
         self.device.host_writes(station.slot.owner)
         transfer.read(piece, station.slot.view(transfer.block.array.dtype, piece, transfer.block.inverse), self.trace)
         station.slot.pin()
 
     def _feed(
-        self, number: int, lane: Lane, turns: Iterator[Station], transfer: Transfer, index: int, mover: Mover | None
+        self,
+        number: int,
+        lane: Lane,
+        turns: Iterator[PinnedBuffer],
+        transfer: Transfer,
+        index: int,
+        mover: Mover | None,
     ) -> None:
         slot, share, piece = transfer.slot, transfer.share, transfer.pieces[index]
         assert slot is not None
@@ -308,15 +316,15 @@ class Feeders(Crew):
         slot.fillers.add(number)
 
 
-class Drainers(Crew):
+class DownloadWorkers(TransferWorkers):
     """Download results into slots and store them."""
 
     up = False
 
-    def work(self, number: int, lane: Lane, stations: list[Station], mover: Mover | None) -> None:
-        """See `Crew.work`."""
+    def work(self, number: int, lane: Lane, stations: list[PinnedBuffer], mover: Mover | None) -> None:
+        """See `TransferWorkers.work`."""
         turns = itertools.cycle(stations)
-        flying: list[Station] = []
+        flying: list[PinnedBuffer] = []
         previous: Transfer | None = None
         shared = False
         while True:
@@ -369,7 +377,7 @@ class Drainers(Crew):
         with suppress(Exception):
             lane.synchronize()
 
-    def _drain_share(self, stations: list[Station], transfer: Transfer, mover: Mover, failed: Failed) -> None:
+    def _drain_share(self, stations: list[PinnedBuffer], transfer: Transfer, mover: Mover, failed: Failed) -> None:
         """Let the compiled loop store what is left of a share; a piece that it can't is stored here, or raises."""
         assert transfer.share is not None
         for station in stations:
@@ -380,7 +388,7 @@ class Drainers(Crew):
                 self._write(stations[number], transfer, transfer.pieces[piece])
             failed = mover.drain(transfer.share, self.trace.span, transfer.after)
 
-    def _store(self, station: Station) -> None:
+    def _store(self, station: PinnedBuffer) -> None:
         assert station.busy is not None
         transfer, piece = station.busy
         try:
@@ -392,7 +400,7 @@ class Drainers(Crew):
             station.busy = None
             transfer.left.arrive()
 
-    def _write(self, station: Station, transfer: Transfer, piece: Piece) -> None:
+    def _write(self, station: PinnedBuffer, transfer: Transfer, piece: Piece) -> None:
         view = station.slot.view(transfer.block.array.dtype, piece, transfer.block.inverse)
         self.device.host_reads(station.slot.owner)
         begin = time.perf_counter() if self.trace.timed else 0.0

@@ -11,10 +11,9 @@ import numpy as np
 from chunkflow.core.grid import Grid, Region, shape_of
 from chunkflow.kernels.fusion.codegen import FORMS, Elementwise, Link, Text, power, text
 from chunkflow.kernels.fusion.program import Call, Emit, Feeding, Fused, Instruction, Load, Pick, along, called
-from chunkflow.kernels.map import SLOT
-from chunkflow.kernels.map import Kernel as MapKernel
+from chunkflow.kernels.map import SLOT, MapKernel
 from chunkflow.kernels.protocol import Kernel
-from chunkflow.kernels.subnest import Part
+from chunkflow.kernels.subnest import SubNestKernel
 
 LONGEST = 48
 """Calls of one chain: what a compiler does in reasonable time."""
@@ -30,7 +29,7 @@ class Nothing:
         """Do nothing."""
 
 
-class Chain:
+class FusedCalls:
     """Consecutive calls in one window, of which only `results` are needed any more.
 
     Parameters
@@ -98,7 +97,7 @@ def compiled(kernel: Kernel, make: Elementwise | None) -> Any:
         return replace(kernel, program=_chained(kernel.program, make))
     if isinstance(kernel, Feeding):
         return replace(kernel, feeds=replace(kernel.feeds, program=_chained(kernel.feeds.program, make)))
-    if isinstance(kernel, Part):
+    if isinstance(kernel, SubNestKernel):
         return replace(kernel, kernel=compiled(kernel.kernel, make))
     return kernel
 
@@ -115,7 +114,7 @@ def _chained(program: Program, make: Elementwise) -> Program:
         if len(group) > 1:
             own = {register for register, _, _ in group}
             after = {r for i, (instruction, _) in enumerate(program) if i not in own for r in _used(instruction)}
-            chain = Chain(group, [register for register, _, _ in group if register in after], make)
+            chain = FusedCalls(group, [register for register, _, _ in group if register in after], make)
             if chain.arrays <= MOST_ARRAYS:
                 for register, _, _ in group:
                     found[register] = (Nothing(), ())

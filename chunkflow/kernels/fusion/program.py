@@ -16,7 +16,7 @@ import numpy as np
 
 from chunkflow.core.grid import Grid, Region, Shape, describe, shape_of, within
 from chunkflow.core.halo import fill
-from chunkflow.core.nest import Blockwise, Operand
+from chunkflow.core.nest import LoopNest, Operand
 from chunkflow.errors import ResultError, ResultTypeError
 
 Axes = tuple[int | None, ...]
@@ -87,7 +87,7 @@ class Call:
     """
 
     kernel: Any
-    nest: Blockwise
+    nest: LoopNest
     axes: Axes
     inputs: tuple[tuple[int, int], ...]
     window: int
@@ -128,10 +128,10 @@ class Folding:
     """A fold of one part, with the nest that it was declared with."""
 
     kernel: Any
-    nest: Blockwise
+    nest: LoopNest
     dtype: Any = None
 
-    def fold(self, value: Any, blocks: Sequence[Any], nest: Blockwise, grid: Grid, index: Shape, box: Region) -> Any:
+    def fold(self, value: Any, blocks: Sequence[Any], nest: LoopNest, grid: Grid, index: Shape, box: Region) -> Any:
         """See `chunkflow.kernels.protocol.Fold`."""
         return self.kernel.fold(value, blocks, self.nest, grid, index, box)
 
@@ -139,12 +139,12 @@ class Folding:
         """See `chunkflow.kernels.protocol.Fold`."""
         return self.kernel.combine(left, right)
 
-    def finish(self, value: Any, nest: Blockwise, box: Region) -> Any:
+    def finish(self, value: Any, nest: LoopNest, box: Region) -> Any:
         """See `chunkflow.kernels.protocol.Fold`."""
         found = self.kernel.finish(value, self.nest, box)
         return found if self.dtype is None else cast_to(found, self.dtype)
 
-    def __call__(self, blocks: Sequence[Any], nest: Blockwise, grid: Grid, index: Shape, box: Region) -> Any:
+    def __call__(self, blocks: Sequence[Any], nest: LoopNest, grid: Grid, index: Shape, box: Region) -> Any:
         """The fold of one block alone."""
         return self.finish(self.fold(None, blocks, nest, grid, index, box), nest, box)
 
@@ -168,9 +168,9 @@ class Fused:
     parts: tuple[Folding | None, ...]
 
     def step(
-        self, values: Sequence[Any], blocks: Sequence[Any], nest: Blockwise, grid: Grid, index: Shape, box: Region
+        self, values: Sequence[Any], blocks: Sequence[Any], nest: LoopNest, grid: Grid, index: Shape, box: Region
     ) -> tuple[list[Any], list[Any]]:
-        """See `chunkflow.kernels.protocol.Several`."""
+        """See `chunkflow.kernels.protocol.MultiKernel`."""
         regions = [box, *(window.region(box, nest.extents) for window in self.windows[1:])]
         registers: list[Any] = [None] * len(self.program)
         folded = dict(zip([i for i, p in enumerate(self.parts) if p is not None], values, strict=True))
@@ -199,7 +199,7 @@ class Fused:
                 registers[old] = None
         return list(folded.values()), stored
 
-    def __call__(self, blocks: Sequence[Any], nest: Blockwise, grid: Grid, index: Shape, box: Region) -> Any:
+    def __call__(self, blocks: Sequence[Any], nest: LoopNest, grid: Grid, index: Shape, box: Region) -> Any:
         """All results of one block alone."""
         values, stored = self.step([None for p in self.parts if p is not None], blocks, nest, grid, index, box)
         found: list[Any] = []
@@ -211,7 +211,7 @@ class Fused:
                 found += results if isinstance(results, tuple) else (results,)
         return tuple(found)
 
-    def informed(self, nest: Blockwise, dtypes: tuple[np.dtype, ...]) -> Fused:
+    def informed(self, nest: LoopNest, dtypes: tuple[np.dtype, ...]) -> Fused:
         """See `chunkflow.kernels.protocol.Informed`."""
         told = [
             part if part is None else replace(part, nest=replace(part.nest, outputs=outputs.outputs))
@@ -226,16 +226,16 @@ class Feeding:
 
     feeds: Fused
     kernel: Any
-    nest: Blockwise
+    nest: LoopNest
 
-    def __call__(self, blocks: Sequence[Any], nest: Blockwise, grid: Grid, index: Shape, box: Region) -> Any:
+    def __call__(self, blocks: Sequence[Any], nest: LoopNest, grid: Grid, index: Shape, box: Region) -> Any:
         """The kernel's results, on what the program makes of the blocks."""
         return self.kernel(self._fed(blocks, nest, grid, index, box), self.nest, grid, index, box)
 
-    def _fed(self, blocks: Sequence[Any], nest: Blockwise, grid: Grid, index: Shape, box: Region) -> list[Any]:
+    def _fed(self, blocks: Sequence[Any], nest: LoopNest, grid: Grid, index: Shape, box: Region) -> list[Any]:
         return self.feeds.step([], blocks, nest, grid, index, box)[1]
 
-    def informed(self, nest: Blockwise, dtypes: tuple[np.dtype, ...]) -> Feeding:
+    def informed(self, nest: LoopNest, dtypes: tuple[np.dtype, ...]) -> Feeding:
         """See `chunkflow.kernels.protocol.Informed`."""
         own = replace(self.nest, outputs=nest.outputs)
         told = self.kernel.informed(own, dtypes) if hasattr(self.kernel, "informed") else self.kernel
@@ -246,7 +246,7 @@ class Feeding:
 class FeedingFold(Feeding):
     """The same for a fold."""
 
-    def fold(self, value: Any, blocks: Sequence[Any], nest: Blockwise, grid: Grid, index: Shape, box: Region) -> Any:
+    def fold(self, value: Any, blocks: Sequence[Any], nest: LoopNest, grid: Grid, index: Shape, box: Region) -> Any:
         """See `chunkflow.kernels.protocol.Fold`."""
         return self.kernel.fold(value, self._fed(blocks, nest, grid, index, box), self.nest, grid, index, box)
 
@@ -254,7 +254,7 @@ class FeedingFold(Feeding):
         """See `chunkflow.kernels.protocol.Fold`."""
         return self.kernel.combine(left, right)
 
-    def finish(self, value: Any, nest: Blockwise, box: Region) -> Any:
+    def finish(self, value: Any, nest: LoopNest, box: Region) -> Any:
         """See `chunkflow.kernels.protocol.Fold`."""
         return self.kernel.finish(value, self.nest, box)
 
@@ -264,7 +264,7 @@ class FeedingCarry(Feeding):
     """The same for a scan."""
 
     def advance(
-        self, carry: Any, blocks: Sequence[Any], nest: Blockwise, grid: Grid, index: Shape, box: Region
+        self, carry: Any, blocks: Sequence[Any], nest: LoopNest, grid: Grid, index: Shape, box: Region
     ) -> tuple[Any, Any]:
         """See `chunkflow.kernels.protocol.Carry`."""
         fed = self._fed(blocks, nest, grid, index, box)

@@ -14,12 +14,12 @@ from typing import Any, ClassVar
 import numpy as np
 
 from chunkflow.core.grid import Grid, Region, Shape
-from chunkflow.core.nest import Blockwise, Operand
-from chunkflow.core.product_nest import Contraction
+from chunkflow.core.nest import LoopNest, Operand
+from chunkflow.core.product_nest import ProductNest
 from chunkflow.kernels.linalg.gemm import Tile, add_product, mirror, working
 
 
-def gram_nest(shape: Shape, samples: int, dtype: np.dtype, copies: int) -> Contraction:
+def gram_nest(shape: Shape, samples: int, dtype: np.dtype, copies: int) -> ProductNest:
     """Pass over an array of one or two dimensions, along its axis of samples; the other one is never cut.
 
     `dtype` is what blocks are multiplied in, `copies` how many copies of a block that takes.
@@ -28,7 +28,7 @@ def gram_nest(shape: Shape, samples: int, dtype: np.dtype, copies: int) -> Contr
     item = dtype.itemsize
     square = others * 2
     buffers = ((square, item), (others, 8 * item), ((*others, samples), copies * item))
-    return Contraction(
+    return ProductNest(
         shape,
         (Operand(tuple(range(len(shape)))),),
         (),
@@ -39,7 +39,7 @@ def gram_nest(shape: Shape, samples: int, dtype: np.dtype, copies: int) -> Contr
     )
 
 
-def moments_nest(shapes: Sequence[Shape], samples: Sequence[int], weighted: bool, dtype: np.dtype) -> Contraction:
+def moments_nest(shapes: Sequence[Shape], samples: Sequence[int], weighted: bool, dtype: np.dtype) -> ProductNest:
     """The same over two arrays with samples along those axes, or over one, and over weights of the samples.
 
     The nest has an axis of samples, one of each array's variables, and one of all variables, which no array has.
@@ -53,7 +53,7 @@ def moments_nest(shapes: Sequence[Shape], samples: Sequence[int], weighted: bool
     every = len(shapes) + 1
     item, copies = dtype.itemsize, 3 if dtype.kind == "c" else 2
     buffers = (((every, every), item), ((every,), 8 * item), ((every, 0), copies * item))
-    return Contraction(
+    return ProductNest(
         (count, *several, sum(several)),
         (*operands, *([Operand((0,))] if weighted else [])),
         (),
@@ -73,7 +73,7 @@ class Gram:
     tf32: bool = False
 
     def fold(
-        self, value: Tile | None, blocks: Sequence[Any], nest: Blockwise, grid: Grid, index: Shape, box: Region
+        self, value: Tile | None, blocks: Sequence[Any], nest: LoopNest, grid: Grid, index: Shape, box: Region
     ) -> Tile:
         """See `chunkflow.kernels.protocol.Fold`."""
         block = blocks[0].astype(working(self.result), copy=False)
@@ -92,13 +92,13 @@ class Gram:
         add(left.array, right.array, out=left.array)
         return left
 
-    def finish(self, value: Tile, nest: Blockwise, box: Region) -> Any:
+    def finish(self, value: Tile, nest: LoopNest, box: Region) -> Any:
         """See `chunkflow.kernels.protocol.Fold`."""
         array = value.take()
         mirror(array)
         return array.astype(self.result, copy=False)
 
-    def __call__(self, blocks: Sequence[Any], nest: Blockwise, grid: Grid, index: Shape, box: Region) -> Any:
+    def __call__(self, blocks: Sequence[Any], nest: LoopNest, grid: Grid, index: Shape, box: Region) -> Any:
         """The product of one block alone."""
         return self.finish(self.fold(None, blocks, nest, grid, index, box), nest, box)
 
@@ -132,7 +132,7 @@ class Moments:
     freedom: float | None = None
 
     def fold(
-        self, value: Tile | None, blocks: Sequence[Any], nest: Blockwise, grid: Grid, index: Shape, box: Region
+        self, value: Tile | None, blocks: Sequence[Any], nest: LoopNest, grid: Grid, index: Shape, box: Region
     ) -> Tile:
         """See `chunkflow.kernels.protocol.Fold`."""
         parts = [
@@ -177,7 +177,7 @@ class Moments:
         left.count += right.count
         return left
 
-    def finish(self, value: Tile, nest: Blockwise, box: Region) -> Any:
+    def finish(self, value: Tile, nest: LoopNest, box: Region) -> Any:
         """See `chunkflow.kernels.protocol.Fold`."""
         array = value.take()
         mirror(array)
@@ -192,7 +192,7 @@ class Moments:
                 np.clip(part, -1, 1, out=part)
         return array.reshape(()) if self.scalar else array
 
-    def __call__(self, blocks: Sequence[Any], nest: Blockwise, grid: Grid, index: Shape, box: Region) -> Any:
+    def __call__(self, blocks: Sequence[Any], nest: LoopNest, grid: Grid, index: Shape, box: Region) -> Any:
         """Of one block alone."""
         return self.finish(self.fold(None, blocks, nest, grid, index, box), nest, box)
 

@@ -9,9 +9,9 @@ from typing import Any
 
 from chunkflow.core.grid import Shape
 from chunkflow.errors import ArgumentError, ArgumentTypeError
-from chunkflow.kernels.linalg.product import Labels
+from chunkflow.kernels.linalg.product import ProductLabels
 
-Translate = Callable[[Sequence[Shape]], Labels]
+Translate = Callable[[Sequence[Shape]], ProductLabels]
 
 
 def _stacked(n: int) -> tuple[str, ...]:
@@ -19,7 +19,7 @@ def _stacked(n: int) -> tuple[str, ...]:
     return tuple(f"...{i}" for i in range(n, 0, -1))
 
 
-def matmul(shapes: Sequence[Shape]) -> Labels:
+def matmul(shapes: Sequence[Shape]) -> ProductLabels:
     """Labels of ``numpy.matmul``.
 
     >>> matmul([(5, 2, 3), (3, 4)]).result
@@ -32,22 +32,22 @@ def matmul(shapes: Sequence[Shape]) -> Labels:
     left = ("inner",) if len(a) == 1 else (*_stacked(len(a) - 2), "row", "inner")
     right = ("inner",) if len(b) == 1 else (*_stacked(len(b) - 2), "inner", "column")
     _check("matmul", shapes, len(a) - 1, max(len(b) - 2, 0))
-    return Labels((left, right), (*stack, *(x for x in ("row", "column") if x in left + right)))
+    return ProductLabels((left, right), (*stack, *(x for x in ("row", "column") if x in left + right)))
 
 
-def dot(shapes: Sequence[Shape]) -> Labels:
+def dot(shapes: Sequence[Shape]) -> ProductLabels:
     """Labels of ``numpy.dot``."""
     a, b = shapes
     left, right = tuple(f"a{i}" for i in range(len(a))), tuple(f"b{i}" for i in range(len(b)))
     if not a or not b:
-        return Labels((left, right), left + right)
+        return ProductLabels((left, right), left + right)
     at = max(len(b) - 2, 0)
     _check("dot", shapes, len(a) - 1, at)
     result = left[:-1] + right[:at] + right[at + 1 :]
-    return Labels((left, (*right[:at], left[-1], *right[at + 1 :])), result)
+    return ProductLabels((left, (*right[:at], left[-1], *right[at + 1 :])), result)
 
 
-def vecdot(shapes: Sequence[Shape], axis: int) -> Labels:
+def vecdot(shapes: Sequence[Shape], axis: int) -> ProductLabels:
     """Labels of ``numpy.vecdot``."""
     terms = []
     for shape in shapes:
@@ -55,20 +55,20 @@ def vecdot(shapes: Sequence[Shape], axis: int) -> Labels:
         stack = _stacked(len(shape) - 1)
         terms.append((*stack[:where], "inner", *stack[where:]))
     _check("vecdot", shapes, *(term.index("inner") for term in terms))
-    return Labels((terms[0], terms[1]), _stacked(max(len(shape) for shape in shapes) - 1))
+    return ProductLabels((terms[0], terms[1]), _stacked(max(len(shape) for shape in shapes) - 1))
 
 
-def outer(shapes: Sequence[Shape]) -> Labels:
+def outer(shapes: Sequence[Shape]) -> ProductLabels:
     """Labels of ``numpy.outer``."""
     for shape in shapes:
         if len(shape) != 1:
             raise ArgumentError(
                 f"outer: an array of shape {shape} is no vector: use tensordot(a, b, axes=0), which keeps all axes"
             )
-    return Labels((("row",), ("column",)), ("row", "column"))
+    return ProductLabels((("row",), ("column",)), ("row", "column"))
 
 
-def tensordot(shapes: Sequence[Shape], axes: Any) -> Labels:
+def tensordot(shapes: Sequence[Shape], axes: Any) -> ProductLabels:
     """Labels of ``numpy.tensordot``.
 
     >>> tensordot([(2, 3), (3, 4)], 1).result
@@ -91,10 +91,10 @@ def tensordot(shapes: Sequence[Shape], axes: Any) -> Labels:
         _check("tensordot", shapes, i, j)
         right[j] = left[i]
     result = [x for i, x in enumerate(left) if i not in first] + [x for j, x in enumerate(right) if j not in second]
-    return Labels((tuple(left), tuple(right)), tuple(result))
+    return ProductLabels((tuple(left), tuple(right)), tuple(result))
 
 
-def einsum(subscripts: str, shapes: Sequence[Shape]) -> Labels:
+def einsum(subscripts: str, shapes: Sequence[Shape]) -> ProductLabels:
     """Labels of ``numpy.einsum``.
 
     >>> einsum("...j,jk", [(5, 2, 3), (3, 4)])
@@ -109,7 +109,7 @@ def einsum(subscripts: str, shapes: Sequence[Shape]) -> Labels:
     letters = sorted({x for term in operands for x in term if not x.startswith("...")})
     if not arrow:
         once = [x for x in letters if sum(term.count(x) for term in operands) == 1]
-        return Labels(tuple(operands), (*stack, *once))
+        return ProductLabels(tuple(operands), (*stack, *once))
     before, dots, rest = after.partition("...")
     if stack and not dots:
         raise ArgumentError(f"einsum: the result of {subscripts!r} lacks the ellipsis that an operand has")
@@ -119,7 +119,7 @@ def einsum(subscripts: str, shapes: Sequence[Shape]) -> Labels:
             raise ArgumentError(f"einsum: {x!r} in the result of {subscripts!r} is in no operand")
     if len(set(result)) != len(result):
         raise ArgumentError(f"einsum: the result of {subscripts!r} names an axis twice")
-    return Labels(tuple(operands), result)
+    return ProductLabels(tuple(operands), result)
 
 
 def _term(term: str, ndim: int, subscripts: str) -> tuple[str, ...]:

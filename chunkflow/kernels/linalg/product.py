@@ -16,14 +16,14 @@ from typing import Any, ClassVar
 import numpy as np
 
 from chunkflow.core.grid import Grid, Region, Shape
-from chunkflow.core.nest import Blockwise, Operand
-from chunkflow.core.product_nest import Axes, Contraction
+from chunkflow.core.nest import LoopNest, Operand
+from chunkflow.core.product_nest import Axes, ProductNest
 from chunkflow.errors import ArgumentError
 from chunkflow.kernels.linalg.gemm import Pair, Tile, add_product, multiplied, working
 
 
 @dataclass(frozen=True)
-class Labels:
+class ProductLabels:
     """A product in labels: those of each operand's dimensions, and of the result's."""
 
     operands: tuple[tuple[str, ...], ...]
@@ -58,14 +58,14 @@ def _ordinal(i: int) -> str:
 
 
 def contraction(
-    labels: Labels,
+    labels: ProductLabels,
     shapes: Sequence[Shape],
     dtypes: Sequence[np.dtype],
     orders: Sequence[Shape],
     name: str,
     conjugate: int | None = None,
     tf32: bool = False,
-) -> tuple[Contraction, Product]:
+) -> tuple[ProductNest, Product]:
     """Loop nest and kernel of a product; `conjugate` is the operand to conjugate, `tf32` as for `Product`."""
     extents = labels.extents(shapes, name)
     number = {label: i for i, label in enumerate(extents)}
@@ -79,7 +79,7 @@ def contraction(
     kernel = Product(tuple(o.axes for o in operands), kept, working(result), result, conjugate, tf32)
     buffers = kernel.buffers(dtypes, orders)
     panel, work = kernel.panel(orders), math.prod(lengths)
-    return Contraction(lengths, operands, (), buffers=buffers, panel=panel, work=work, single=kernel.single), kernel
+    return ProductNest(lengths, operands, (), buffers=buffers, panel=panel, work=work, single=kernel.single), kernel
 
 
 @dataclass(frozen=True)
@@ -109,7 +109,7 @@ class Product:
     tf32: bool = False
 
     def fold(
-        self, value: Tile | None, blocks: Sequence[Any], nest: Blockwise, grid: Grid, index: Shape, box: Region
+        self, value: Tile | None, blocks: Sequence[Any], nest: LoopNest, grid: Grid, index: Shape, box: Region
     ) -> Tile:
         """See `chunkflow.kernels.protocol.Fold`."""
         left, axes = self._ready(blocks, 0)
@@ -142,7 +142,7 @@ class Product:
         add(left.array, right.array, out=left.array)
         return left
 
-    def finish(self, value: Tile, nest: Blockwise, box: Region) -> Any:
+    def finish(self, value: Tile, nest: LoopNest, box: Region) -> Any:
         """See `chunkflow.kernels.protocol.Fold`."""
         array = value.take()
         order = self._order()
@@ -150,12 +150,12 @@ class Product:
             array = array.transpose([order.index(a) for a in self.kept]).copy(order="C")
         return array.astype(self.result, copy=False)
 
-    def __call__(self, blocks: Sequence[Any], nest: Blockwise, grid: Grid, index: Shape, box: Region) -> Any:
+    def __call__(self, blocks: Sequence[Any], nest: LoopNest, grid: Grid, index: Shape, box: Region) -> Any:
         """The product of one set of blocks alone."""
         return self.finish(self.fold(None, blocks, nest, grid, index, box), nest, box)
 
     def buffers(self, dtypes: Sequence[np.dtype], orders: Sequence[Shape]) -> tuple[tuple[Axes, float], ...]:
-        """What a lane holds, as `Contraction.buffers`: the tile, a panel, copies of blocks, products on the way."""
+        """What a lane holds, as `ProductNest.buffers`: the tile, a panel, copies of blocks, products on the way."""
         wide = self._sum.itemsize
         found: list[tuple[Axes, float]] = [(self.kept, wide)]
         terms = [tuple(a for a in term if a is not None) for term in self.terms]
@@ -172,7 +172,7 @@ class Product:
         return tuple(found)
 
     def panel(self, orders: Sequence[Shape]) -> tuple[Axes, Axes, int, Axes, int] | None:
-        """What adding to the tile takes, as `Contraction.panel`."""
+        """What adding to the tile takes, as `ProductNest.panel`."""
         if len(self.terms) == 1:
             return None
         pair, item = self._final(), self.work.itemsize
@@ -183,7 +183,7 @@ class Product:
 
     @property
     def single(self) -> bool:
-        """See `Contraction.single`."""
+        """See `ProductNest.single`."""
         return len(self.terms) > 1 and not self._final().stack and self._sum.char in "fdFD"
 
     @property

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from chunkflow.core.grid import Grid, Region, Shape
-from chunkflow.core.nest import Blockwise
+from chunkflow.core.nest import LoopNest
 from chunkflow.errors import ArgumentError
 from chunkflow.kernels.reductions.tiled import STRIP, UFUNCS, Axes, reduce, summed, without_nan
 
@@ -61,11 +61,11 @@ class Reduction:
 
     @property
     def settled(self) -> bool:
-        """See `chunkflow.kernels.protocol.Settled`."""
+        """See `chunkflow.kernels.protocol.DataIndependent`."""
         return self.how.settled
 
     def fold(
-        self, value: Value | None, blocks: Sequence[Any], nest: Blockwise, grid: Grid, index: Shape, box: Region
+        self, value: Value | None, blocks: Sequence[Any], nest: LoopNest, grid: Grid, index: Shape, box: Region
     ) -> Value:
         """See `chunkflow.kernels.protocol.Fold`."""
         with np.errstate(all="ignore"):
@@ -77,13 +77,13 @@ class Reduction:
         with np.errstate(all="ignore"):
             return self.how.merge(left, right)
 
-    def finish(self, value: Value, nest: Blockwise, box: Region) -> Any:
+    def finish(self, value: Value, nest: LoopNest, box: Region) -> Any:
         """See `chunkflow.kernels.protocol.Fold`."""
         with np.errstate(all="ignore"):
             result = self.how.aggregate(*value)
         return result if self.keepdims or not self.axes else result.squeeze(self.axes)
 
-    def __call__(self, blocks: Sequence[Any], nest: Blockwise, grid: Grid, index: Shape, box: Region) -> Any:
+    def __call__(self, blocks: Sequence[Any], nest: LoopNest, grid: Grid, index: Shape, box: Region) -> Any:
         """The reduction of one block alone."""
         return self.finish(self.fold(None, blocks, nest, grid, index, box), nest, box)
 

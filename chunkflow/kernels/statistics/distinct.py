@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from chunkflow.core.grid import Grid, Region, Shape
-from chunkflow.core.nest import Blockwise
+from chunkflow.core.nest import LoopNest
 from chunkflow.kernels.statistics.radix_keys import to_keys
 
 Value = tuple[Any, ...]
@@ -33,7 +33,7 @@ class Distinct:
     room: int
 
     def fold(
-        self, value: Value | None, blocks: Sequence[Any], nest: Blockwise, grid: Grid, index: Shape, box: Region
+        self, value: Value | None, blocks: Sequence[Any], nest: LoopNest, grid: Grid, index: Shape, box: Region
     ) -> Value:
         """See `chunkflow.kernels.protocol.Fold`."""
         keys = to_keys(blocks[0]).reshape(-1)
@@ -58,11 +58,11 @@ class Distinct:
         total[1:] -= total[:-1].copy()
         return self._checked((keys[last], total))
 
-    def finish(self, value: Value, nest: Blockwise, box: Region) -> Any:
+    def finish(self, value: Value, nest: LoopNest, box: Region) -> Any:
         """See `chunkflow.kernels.protocol.Fold`."""
         return (*self._padded(value), np.full_like(value[1], len(value[0]), shape=(1,)))
 
-    def __call__(self, blocks: Sequence[Any], nest: Blockwise, grid: Grid, index: Shape, box: Region) -> Any:
+    def __call__(self, blocks: Sequence[Any], nest: LoopNest, grid: Grid, index: Shape, box: Region) -> Any:
         """What one block alone gives."""
         return self.finish(self.fold(None, blocks, nest, grid, index, box), nest, box)
 

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from chunkflow.core.grid import Grid, Region, Shape
-from chunkflow.core.nest import Blockwise
+from chunkflow.core.nest import LoopNest
 from chunkflow.core.units import format_bytes
 from chunkflow.errors import BudgetError
 
@@ -75,7 +75,7 @@ def bytes_of(fields: Fields) -> int:
 
 
 @dataclass(frozen=True, eq=False)
-class Partial:
+class GroupPartial:
     """What is known of some labels, which are sorted: of each field an array, whose first axis follows them."""
 
     labels: Any
@@ -86,16 +86,16 @@ class Partial:
         """Bytes of all arrays."""
         return sum(int(a.nbytes) for a in (self.labels, *self.fields.values()))
 
-    def on_host(self) -> Partial:
+    def on_host(self) -> GroupPartial:
         """The same in NumPy's hands."""
 
         def host(array: Any) -> np.ndarray:
             return np.asarray(array.get() if hasattr(array, "get") else array)
 
-        return Partial(host(self.labels), {name: host(array) for name, array in self.fields.items()})
+        return GroupPartial(host(self.labels), {name: host(array) for name, array in self.fields.items()})
 
 
-Value = tuple[Partial, ...]
+Value = tuple[GroupPartial, ...]
 
 
 @dataclass(frozen=True, eq=False)
@@ -125,10 +125,10 @@ class Grouped:
     limit: int
     wanted: np.ndarray | None = None
     background: int | None = None
-    found: list[Partial] = field(default_factory=list)
+    found: list[GroupPartial] = field(default_factory=list)
 
     def fold(
-        self, value: Value | None, blocks: Sequence[Any], nest: Blockwise, grid: Grid, index: Shape, box: Region
+        self, value: Value | None, blocks: Sequence[Any], nest: LoopNest, grid: Grid, index: Shape, box: Region
     ) -> Value:
         """See `chunkflow.kernels.protocol.Fold`."""
         labels, *values = blocks
@@ -141,14 +141,14 @@ class Grouped:
         """See `chunkflow.kernels.protocol.Fold`."""
         return (self._checked(_all_merged((*left, *right))),)
 
-    def finish(self, value: Value, nest: Blockwise, box: Region) -> Any:
+    def finish(self, value: Value, nest: LoopNest, box: Region) -> Any:
         """The number of labels; what is known of them is in `found`."""
         whole = _all_merged(value)
         if nest.outputs:
             self.found[:] = [whole.on_host()]
         return np.full_like(whole.labels, len(whole.labels), dtype="i8", shape=(1,))
 
-    def __call__(self, blocks: Sequence[Any], nest: Blockwise, grid: Grid, index: Shape, box: Region) -> Any:
+    def __call__(self, blocks: Sequence[Any], nest: LoopNest, grid: Grid, index: Shape, box: Region) -> Any:
         """What one block alone gives."""
         return self.finish(self.fold(None, blocks, nest, grid, index, box), nest, box)
 
@@ -161,7 +161,7 @@ class Grouped:
             return (self._checked(_all_merged(stack)),)
         return tuple(stack)
 
-    def _checked(self, part: Partial) -> Partial:
+    def _checked(self, part: GroupPartial) -> GroupPartial:
         self._check(len(part.labels))
         return part
 
@@ -182,24 +182,24 @@ class Grouped:
             return (number % self.room).astype(labels.dtype)
         return np.asarray(self.wanted, like=labels)[number % len(self.wanted)] if len(self.wanted) else labels
 
-    def _nothing(self, like: Any, number: int) -> Partial:
+    def _nothing(self, like: Any, number: int) -> GroupPartial:
         """Partial results of that many labels, all zero."""
         labels = np.zeros_like(like, shape=(number,))
         made = {n: np.zeros_like(like, dtype=d, shape=(number, *shape)) for n, (d, shape) in self.fields.items()}
-        return Partial(labels, made)
+        return GroupPartial(labels, made)
 
-    def _of_block(self, labels: Any, values: Sequence[Any], box: Region) -> Partial:
+    def _of_block(self, labels: Any, values: Sequence[Any], box: Region) -> GroupPartial:
         """Partial results of a block."""
         if not labels.size:
             return self._nothing(plain(labels), 0)
-        runs = Runs(labels, values[0] if values else None, box, placed=any(name in self.fields for name in PLACED))
+        runs = LabelRuns(labels, values[0] if values else None, box, placed=any(name in self.fields for name in PLACED))
         kept = self._kept(runs.labels)
         self._check(len(runs.labels) if kept is None else int(kept.sum()))
         with np.errstate(all="ignore"):
             fields = runs.fields(self.fields)
         if kept is None:
-            return Partial(runs.labels, fields)
-        return Partial(runs.labels[kept], {name: array[kept] for name, array in fields.items()})
+            return GroupPartial(runs.labels, fields)
+        return GroupPartial(runs.labels[kept], {name: array[kept] for name, array in fields.items()})
 
     def _kept(self, labels: Any) -> Any:
         """Which labels are to be kept; None for all."""
@@ -211,7 +211,7 @@ class Grouped:
         return None if self.background is None else labels != self.background
 
 
-class Runs:
+class LabelRuns:
     """A block as runs of one label, and the runs of each label.
 
     Attributes
@@ -297,7 +297,7 @@ class Runs:
         return found
 
 
-def merged(left: Partial, right: Partial) -> Partial:
+def merged(left: GroupPartial, right: GroupPartial) -> GroupPartial:
     """What is known of the labels of either.
 
     Means and squares merge as in T. F. Chan, G. H. Golub and R. J. LeVeque, "Updating formulae and a pairwise
@@ -335,10 +335,10 @@ def merged(left: Partial, right: Partial) -> Partial:
             fields["mean"] = kept(middle, mean)
             fields["rest"] = kept((mean - middle) + step + rest, rest)
             fields["squares"] = kept(squares + more + off * off * n * share, squares)
-    return Partial(labels[ones], fields)
+    return GroupPartial(labels[ones], fields)
 
 
-def _all_merged(parts: Sequence[Partial]) -> Partial:
+def _all_merged(parts: Sequence[GroupPartial]) -> GroupPartial:
     """One of several, the shortest, which come last, first."""
     whole = parts[-1]
     for part in reversed(parts[:-1]):

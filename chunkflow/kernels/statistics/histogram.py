@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from chunkflow.core.grid import Grid, Region, Shape
-from chunkflow.core.nest import Blockwise
+from chunkflow.core.nest import LoopNest
 
 Value = tuple[Any, ...]
 
@@ -73,7 +73,7 @@ class Tally:
     result: Callable[[Value], Any] = same
 
     def fold(
-        self, value: Value | None, blocks: Sequence[Any], nest: Blockwise, grid: Grid, index: Shape, box: Region
+        self, value: Value | None, blocks: Sequence[Any], nest: LoopNest, grid: Grid, index: Shape, box: Region
     ) -> Value:
         """See `chunkflow.kernels.protocol.Fold`."""
         found = self.count(*blocks)
@@ -83,11 +83,11 @@ class Tally:
         """See `chunkflow.kernels.protocol.Fold`."""
         return self.merge(left, right)
 
-    def finish(self, value: Value, nest: Blockwise, box: Region) -> Any:
+    def finish(self, value: Value, nest: LoopNest, box: Region) -> Any:
         """See `chunkflow.kernels.protocol.Fold`."""
         return self.result(value)
 
-    def __call__(self, blocks: Sequence[Any], nest: Blockwise, grid: Grid, index: Shape, box: Region) -> Any:
+    def __call__(self, blocks: Sequence[Any], nest: LoopNest, grid: Grid, index: Shape, box: Region) -> Any:
         """The tally of one block alone."""
         return self.finish(self.fold(None, blocks, nest, grid, index, box), nest, box)
 
@@ -103,7 +103,7 @@ class TopK:
     k: int
 
     def fold(
-        self, value: Value | None, blocks: Sequence[Any], nest: Blockwise, grid: Grid, index: Shape, box: Region
+        self, value: Value | None, blocks: Sequence[Any], nest: LoopNest, grid: Grid, index: Shape, box: Region
     ) -> Value:
         """See `chunkflow.kernels.protocol.Fold`."""
         found = self._selected(blocks[0])
@@ -121,12 +121,12 @@ class TopK:
         """See `chunkflow.kernels.protocol.Fold`."""
         return (self._selected(np.concatenate((left[0], right[0]), self.axis)),)
 
-    def finish(self, value: Value, nest: Blockwise, box: Region) -> Any:
+    def finish(self, value: Value, nest: LoopNest, box: Region) -> Any:
         """See `chunkflow.kernels.protocol.Fold`."""
         found = np.sort(value[0], axis=self.axis)
         return np.flip(found, self.axis) if self.k > 0 else found
 
-    def __call__(self, blocks: Sequence[Any], nest: Blockwise, grid: Grid, index: Shape, box: Region) -> Any:
+    def __call__(self, blocks: Sequence[Any], nest: LoopNest, grid: Grid, index: Shape, box: Region) -> Any:
         """The selection from one block alone."""
         return self.finish(self.fold(None, blocks, nest, grid, index, box), nest, box)
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from chunkflow.core.grid import Grid, Region, Shape
-from chunkflow.core.nest import Blockwise
+from chunkflow.core.nest import LoopNest
 from chunkflow.kernels.statistics.radix_keys import to_keys
 
 Value = tuple[Any, ...]
@@ -227,7 +227,7 @@ class Digits:
         self.__dict__.update(firsts=tuple(firsts), groups=tuple(groups))
 
     def fold(
-        self, value: Value | None, blocks: Sequence[Any], nest: Blockwise, grid: Grid, index: Shape, box: Region
+        self, value: Value | None, blocks: Sequence[Any], nest: LoopNest, grid: Grid, index: Shape, box: Region
     ) -> Value:
         """See `chunkflow.kernels.protocol.Fold`."""
         found: Any = None
@@ -240,7 +240,7 @@ class Digits:
         """See `chunkflow.kernels.protocol.Fold`."""
         return (left[0] + right[0],)
 
-    def finish(self, value: Value, nest: Blockwise, box: Region) -> Any:
+    def finish(self, value: Value, nest: LoopNest, box: Region) -> Any:
         """See `chunkflow.kernels.protocol.Fold`."""
         below = value[0].cumsum(-1)  # of each bin and those before it
         prefixes, ranks = (self._part(known, box) for known in (self.prefixes, self.ranks))
@@ -260,7 +260,7 @@ class Digits:
                 new_prefixes[row] = (prefixes[row] << prefixes.dtype.type(self.bits)) | digit
         return new_prefixes.reshape(shape), new_ranks.reshape(shape)
 
-    def __call__(self, blocks: Sequence[Any], nest: Blockwise, grid: Grid, index: Shape, box: Region) -> Any:
+    def __call__(self, blocks: Sequence[Any], nest: LoopNest, grid: Grid, index: Shape, box: Region) -> Any:
         """What one block alone gives."""
         return self.finish(self.fold(None, blocks, nest, grid, index, box), nest, box)
 

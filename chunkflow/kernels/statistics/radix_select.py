@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from chunkflow.core.grid import Grid, Region, Shape
-from chunkflow.core.nest import Blockwise
+from chunkflow.core.nest import LoopNest
 from chunkflow.kernels.statistics.quantile import STRIP, Digits, Rule
 from chunkflow.kernels.statistics.radix_keys import from_keys, key_dtype
 from chunkflow.kernels.subnest import on_host
@@ -50,7 +50,7 @@ class NextDigits:
         """Elements that are counted at once."""
         return STRIP
 
-    def fold(self, value: Any, blocks: Sequence[Any], nest: Blockwise, grid: Grid, index: Shape, box: Region) -> Any:
+    def fold(self, value: Any, blocks: Sequence[Any], nest: LoopNest, grid: Grid, index: Shape, box: Region) -> Any:
         """See `chunkflow.kernels.protocol.Fold`."""
         state = self._begun(blocks[0]) if len(blocks) == 1 else on_host(blocks[1])
         digits, local = self._digits(state)
@@ -61,12 +61,12 @@ class NextDigits:
         """See `chunkflow.kernels.protocol.Fold`."""
         return left[0] + right[0], left[1]
 
-    def finish(self, value: Any, nest: Blockwise, box: Region) -> Any:
+    def finish(self, value: Any, nest: LoopNest, box: Region) -> Any:
         """See `chunkflow.kernels.protocol.Fold`."""
         digits, local = self._digits(value[1])
         return np.concatenate([found.astype(STATE) for found in digits.finish(value[:1], nest, local)])
 
-    def __call__(self, blocks: Sequence[Any], nest: Blockwise, grid: Grid, index: Shape, box: Region) -> Any:
+    def __call__(self, blocks: Sequence[Any], nest: LoopNest, grid: Grid, index: Shape, box: Region) -> Any:
         """What one block alone gives."""
         return self.finish(self.fold(None, blocks, nest, grid, index, box), nest, box)
 

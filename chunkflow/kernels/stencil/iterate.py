@@ -14,7 +14,7 @@ import numpy as np
 
 from chunkflow.core.grid import Grid, Region, Shape, shape_of, within
 from chunkflow.core.halo import Boundary, fill
-from chunkflow.core.nest import Blockwise, Operand, nest
+from chunkflow.core.nest import LoopNest, Operand, nest
 from chunkflow.core.spec import ArraySpec
 from chunkflow.errors import ArgumentError, ResultError, ResultTypeError
 from chunkflow.kernels.stencil.overlap import Halo, Overlap, boundaries, depths, each, with_halo
@@ -39,7 +39,7 @@ class Stepping:
         would have to be computed beyond the edge: one step a pass, then.
     """
 
-    once: Blockwise
+    once: LoopNest
     wanted: tuple[tuple[Halo, ...], ...]
     cut: tuple[Halo, ...]
     stored: tuple[Operand, ...]
@@ -102,7 +102,7 @@ class Stepping:
                         found.append((n - mine) // first + 1 if i else n // first)
         return max(1, min(found)) if found else 0
 
-    def deep(self, steps: int) -> Blockwise:
+    def deep(self, steps: int) -> LoopNest:
         """The pass that takes several steps at a time: the first array's halo is as many times as deep."""
         operands = []
         for i, operand in enumerate(self.stored):
@@ -165,7 +165,7 @@ class Steps(Overlap):
     edges: tuple[Boundary, ...] = ()
     copies: bool = False
 
-    def __call__(self, blocks: Sequence[Any], nest: Blockwise, grid: Grid, index: Shape, box: Region) -> Any:
+    def __call__(self, blocks: Sequence[Any], nest: LoopNest, grid: Grid, index: Shape, box: Region) -> Any:
         """Step the first block, down to one box of the nest."""
         assert self.stepping is not None
         once = self.stepping.once

@@ -11,10 +11,10 @@ import numpy as np
 from chunkflow.core.axes import normalize_axes
 from chunkflow.core.grid import Grid, Region, Shape, within
 from chunkflow.core.halo import BOUNDARIES, Boundary
-from chunkflow.core.nest import Blockwise, Operand
+from chunkflow.core.nest import LoopNest, Operand
 from chunkflow.core.spec import ArraySpec
 from chunkflow.errors import ArgumentError, ArgumentTypeError, ResultError
-from chunkflow.kernels.map import Kernel
+from chunkflow.kernels.map import MapKernel
 
 Halo = tuple[int, int]
 
@@ -128,7 +128,7 @@ def with_halo(operand: Operand, spec: ArraySpec, halo: Sequence[Halo], boundary:
 
 
 @dataclass(frozen=True)
-class Overlap(Kernel):
+class Overlap(MapKernel):
     """The user's function of overlapping blocks.
 
     Attributes
@@ -142,7 +142,7 @@ class Overlap(Kernel):
     depth: tuple[tuple[Halo, ...], ...] = ()
     trim: tuple[Halo, ...] | None = None
 
-    def __call__(self, blocks: Sequence[Any], nest: Blockwise, grid: Grid, index: Shape, box: Region) -> Any:
+    def __call__(self, blocks: Sequence[Any], nest: LoopNest, grid: Grid, index: Shape, box: Region) -> Any:
         """Call the function on the blocks of one box of the nest."""
         seen = [
             _narrowed(block, operand, wanted, box)
@@ -155,7 +155,7 @@ class Overlap(Kernel):
             return tuple([self._trimmed(result, nest, box) for result in results])
         return self._trimmed(results, nest, box)
 
-    def _trimmed(self, result: Any, nest: Blockwise, box: Region) -> Any:
+    def _trimmed(self, result: Any, nest: LoopNest, box: Region) -> Any:
         """The result without its halo."""
         assert self.trim is not None
         shape = tuple(getattr(result, "shape", ()))

@@ -27,7 +27,7 @@ def is_large(nbytes: int) -> bool:
     return nbytes >= LARGE
 
 
-class Lately:
+class DecodedChunks:
     """The chunks of an operand that were decoded last, by who decodes them and by their indices."""
 
     def __init__(self) -> None:

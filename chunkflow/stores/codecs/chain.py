@@ -16,12 +16,12 @@ from typing import Any
 import numpy as np
 
 from chunkflow.core.grid import Region, Shape, permuted, shape_of
-from chunkflow.stores.codecs.step import Compressor, NotDirectError, Step, flat
-from chunkflow.stores.kvstore.protocol import ChunkError, Objects, Stored
+from chunkflow.stores.codecs.step import Codec, Compressor, NotDirectError, flat
+from chunkflow.stores.kvstore.protocol import ChunkError, Objects, StoredObject
 
 
 @dataclass(frozen=True)
-class Chain:
+class CodecChain:
     """How a chunk of `shape` and (native) `dtype` is encoded: axes in `order`, bytes `swapped`, then the steps."""
 
     shape: Shape
@@ -29,7 +29,7 @@ class Chain:
     fill: np.ndarray
     swapped: bool = False
     order: Shape = ()
-    steps: tuple[Step, ...] = ()
+    steps: tuple[Codec, ...] = ()
 
     def __post_init__(self) -> None:
         if not self.order:
@@ -88,7 +88,7 @@ class Chain:
         else:
             self.decode(objects.fetch(name, self.check), inner, target)
 
-    def read(self, found: Stored, start: int, length: int, inner: Region, target: np.ndarray) -> None:
+    def read(self, found: StoredObject, start: int, length: int, inner: Region, target: np.ndarray) -> None:
         """Read a chunk from an object and put part `inner` of it into `target`."""
         self.check(length)
         place = self._place(inner, target)

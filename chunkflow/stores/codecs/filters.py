@@ -11,7 +11,7 @@ from chunkflow.stores.codecs.step import NotDirectError, flat
 
 
 @dataclass(frozen=True)
-class Filter:
+class ZarrFilter:
     """A numcodecs filter, which takes numbers of dtype `plain` and gives as many of dtype `coded`."""
 
     name: str
@@ -39,7 +39,7 @@ class Filter:
         return np.ascontiguousarray(self.codec.encode(flat(raw).view(self.plain)))
 
 
-def filters(codecs: Any, dtype: np.dtype) -> tuple[Filter, ...]:
+def filters(codecs: Any, dtype: np.dtype) -> tuple[ZarrFilter, ...]:
     """Steps for an array's filters, for chunks of (stored) `dtype`.
 
     Raises
@@ -47,7 +47,7 @@ def filters(codecs: Any, dtype: np.dtype) -> tuple[Filter, ...]:
     NotDirectError
         One of them is not known here, or does not suit the numbers that it gets.
     """
-    found: list[Filter] = []
+    found: list[ZarrFilter] = []
     for codec in codecs or ():
         name, plain = str(codec.codec_id), found[-1].coded if found else dtype
         if name in ("delta", "fixedscaleoffset", "quantize"):
@@ -60,5 +60,5 @@ def filters(codecs: Any, dtype: np.dtype) -> tuple[Filter, ...]:
             raise NotDirectError(f"filter {name}")
         if given.itemsize != plain.itemsize or any(each.kind not in "biufc" for each in (given, coded)):
             raise NotDirectError(f"filter {name} of {given} to {coded}")
-        found.append(Filter(name, codec, given, coded))
+        found.append(ZarrFilter(name, codec, given, coded))
     return tuple(found)

@@ -11,7 +11,7 @@ from chunkflow.stores.codecs.blosc import SHUFFLE, _blosc
 from chunkflow.stores.codecs.crc32c import CHECKSUM, Checksum
 from chunkflow.stores.codecs.deflate import _gzip, _zlib
 from chunkflow.stores.codecs.lz4 import _lz4
-from chunkflow.stores.codecs.step import Compressor, NotDirectError, Step, word
+from chunkflow.stores.codecs.step import Codec, Compressor, NotDirectError, word
 from chunkflow.stores.codecs.zstd import _zstd
 
 FILLS = {"zstd": _zstd, "blosc": _blosc, "lz4": _lz4, "gzip": _gzip, "zlib": _zlib}
@@ -25,7 +25,7 @@ def compressor(given: Any) -> Compressor:
     return Compressor(f"blosc-{given.cname}" if kind == "blosc" else kind, given, FILLS[kind])
 
 
-def step_3(codec: Mapping[str, Any]) -> Step:
+def step_3(codec: Mapping[str, Any]) -> Codec:
     """Step for a codec of format 3, as the metadata name and configure it."""
     name, how = str(codec["name"]), dict(codec.get("configuration") or {})
     if name == "crc32c" and CHECKSUM is not None:

@@ -27,7 +27,7 @@ def word(value: Any) -> str:
     return str(getattr(value, "value", value))
 
 
-class Step(Protocol):
+class Codec(Protocol):
     """Bytes to bytes, as a chunk is encoded."""
 
     @property
@@ -58,15 +58,15 @@ class Compressor:
 
     @property
     def copies(self) -> float:
-        """See `Step.copies`: zlib's grow their output by and by."""
+        """See `Codec.copies`: zlib's grow their output by and by."""
         return 3.0 if self.name in ("gzip", "zlib") else 0.0
 
     def size(self, before: int) -> int | None:
-        """See `Step.size`."""
+        """See `Codec.size`."""
         return None
 
     def decode(self, raw: np.ndarray, size: int | None, out: np.ndarray | None) -> np.ndarray:
-        """See `Step.decode`."""
+        """See `Codec.decode`."""
         assert size is not None, "what a compressor gives has a known size"
         if out is None:
             out = np.empty(size, np.uint8)
@@ -74,7 +74,7 @@ class Compressor:
         return out
 
     def encode(self, raw: Any) -> Any:
-        """See `Step.encode`."""
+        """See `Codec.encode`."""
         return self.codec.encode(raw)
 
 

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.lib import format as npy_format
 
 from chunkflow.core.grid import Region, Shape
-from chunkflow.core.spec import ArraySpec, Run
+from chunkflow.core.spec import ArraySpec, ByteRun
 from chunkflow.errors import ArgumentError, ChunkflowError, ReadError, WriteError
 from chunkflow.stores import paths
 from chunkflow.stores import strides as layout
@@ -142,7 +142,7 @@ class NpySink:
         assert self._file is not None
         self._file.write(region, block)
 
-    def run(self, region: Region) -> Run | None:
+    def run(self, region: Region) -> ByteRun | None:
         """See `Runs.run`."""
         return self._file.run(region) if self._file is not None else None
 

@@ -19,7 +19,7 @@ import numpy as np
 
 from chunkflow.core.grid import Region, Shape, describe, permuted, shape_of
 from chunkflow.core.pieces import contiguous
-from chunkflow.core.spec import ArraySpec, Run
+from chunkflow.core.spec import ArraySpec, ByteRun
 from chunkflow.errors import ReadError
 from chunkflow.stores import footprint
 from chunkflow.stores import strides as layout
@@ -111,7 +111,7 @@ class StridedFile:
                 self._mapping = np.ndarray(self.spec.shape, self.dtype, whole, self.offset, self.strides)
         return layout.part(self._mapping, region)
 
-    def run(self, region: Region) -> Run | None:
+    def run(self, region: Region) -> ByteRun | None:
         """See `Runs.run`."""
         rows = self.rows(region)
         if rows is None:
@@ -119,7 +119,7 @@ class StridedFile:
         if rows.width >= min(LEAST_READ, math.prod(shape_of(region)) * self.dtype.itemsize):
             self._foresee(rows.width)
             position = layout.position(self.offset, region, self.strides)
-            return Run(position, *rows, fd=self.fd, swap=layout.swapped(self.dtype))
+            return ByteRun(position, *rows, fd=self.fd, swap=layout.swapped(self.dtype))
         return self.mapped_run(region, rows)
 
     def _foresee(self, nbytes: int, *, in_order: bool = False) -> None:
@@ -134,21 +134,21 @@ class StridedFile:
             far = in_order and page_cache.read_ahead(self.fd) >= page_cache.FAR
             os.posix_fadvise(self.fd, 0, 0, os.POSIX_FADV_SEQUENTIAL if far else os.POSIX_FADV_RANDOM)
 
-    def rows(self, region: Region) -> layout.Rows | None:
+    def rows(self, region: Region) -> layout.PitchedRows | None:
         """A region's rows, if they are simple and worth it."""
         shape, order = shape_of(region), self.spec.order
         rows = layout.rows(permuted(shape, order), permuted(self.strides, order), self.dtype.itemsize)
         worth = rows is not None and rows.width >= min(layout.LEAST_ROW, math.prod(shape) * self.dtype.itemsize)
         return rows if worth else None
 
-    def mapped_run(self, region: Region, rows: layout.Rows) -> Run | None:
+    def mapped_run(self, region: Region, rows: layout.PitchedRows) -> ByteRun | None:
         """The run in a mapping of the file."""
         assert self.footprint is not None
         try:
             address = self.mapped(region).ctypes.data
         except (OSError, EOFError):
             return None  # whoever reads or writes there says what is wrong
-        return Run(address, *rows, mapped=self.fd, size=self.footprint.stop, swap=layout.swapped(self.dtype))
+        return ByteRun(address, *rows, mapped=self.fd, size=self.footprint.stop, swap=layout.swapped(self.dtype))
 
     def ascending(self, region: Region, array: np.ndarray) -> tuple[int, Shape, np.ndarray]:
         """Position, strides and view of a region with its strides positive, the largest one first."""

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from chunkflow.core.grid import Region, Shape, describe
-from chunkflow.core.spec import ArraySpec, Run
+from chunkflow.core.spec import ArraySpec, ByteRun
 from chunkflow.errors import WriteError
 from chunkflow.stores import strides as layout
 from chunkflow.stores.caches.page_cache import present
@@ -70,7 +70,7 @@ class FileSink(StridedFile):
                 cause=error,
             ) from error
 
-    def run(self, region: Region) -> Run | None:
+    def run(self, region: Region) -> ByteRun | None:
         """See `Runs.run`."""
         rows = self.rows(region)
         if rows is None:

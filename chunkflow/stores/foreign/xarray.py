@@ -30,7 +30,7 @@ def held(variable: Any, dims: Sequence[Hashable] | None = None) -> Any:
     # name, all variables are read by regions, which is slower for arrays in memory and right for all.
     data = getattr(variable, "_data", None)
     if data is None or hasattr(data, "get_duck_array"):
-        return Stored(variable, dims)
+        return StoredVariable(variable, dims)
     return data if dims == variable.dims else arranged(data, variable.dims, dims)
 
 
@@ -45,7 +45,7 @@ def arranged(array: Any, own: Sequence[Hashable], dims: Sequence[Hashable]) -> A
     return turned[tuple(slice(None) if d in own else None for d in dims)]
 
 
-class Stored:
+class StoredVariable:
     """A variable that is still in a store, as an array with these dimensions that is read by slicing."""
 
     def __init__(self, variable: Any, dims: Sequence[Hashable]) -> None:
@@ -76,7 +76,7 @@ class StoredSource(GenericSource):
     `behind` is the footprint of the array that xarray reads, if it is known.
     """
 
-    def __init__(self, obj: Stored, behind: Footprint | None) -> None:
+    def __init__(self, obj: StoredVariable, behind: Footprint | None) -> None:
         super().__init__(obj)
         self.spec = replace(self.spec, name=obj.name, how="through xarray, which decodes it")
         self._lock = nullcontext()

@@ -17,7 +17,7 @@ import numpy as np
 from h5py import h5d, h5p, h5s, h5t
 
 from chunkflow.core.grid import Region, Shape, describe
-from chunkflow.core.spec import ArraySpec, Run
+from chunkflow.core.spec import ArraySpec, ByteRun
 from chunkflow.errors import ArgumentError, ArgumentTypeError, ChunkflowError, OutputExistsError, WriteError
 from chunkflow.stores import paths
 from chunkflow.stores import strides as layout
@@ -209,7 +209,7 @@ class Hdf5PathSink:
                 f"cannot write {describe(region)} to {name}: {error}", path=name, region=region, cause=error
             ) from error
 
-    def run(self, region: Region) -> Run | None:
+    def run(self, region: Region) -> ByteRun | None:
         """See `Runs.run`."""
         return self._sink.run(region) if self._sink is not None and self._index is None else None
 

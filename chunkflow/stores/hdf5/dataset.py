@@ -21,12 +21,12 @@ from chunkflow.core.spec import ArraySpec
 from chunkflow.errors import ArgumentError, ChunkflowError, ReadError, SourceNotFoundError
 from chunkflow.stores import strides as layout
 from chunkflow.stores.caches import page_cache
-from chunkflow.stores.caches.decoded_chunks import Lately, is_part
+from chunkflow.stores.caches.decoded_chunks import DecodedChunks, is_part
 from chunkflow.stores.file.strided import FileSource, Strided
 from chunkflow.stores.footprint import Footprint
 from chunkflow.stores.hdf5.facts import Facts, datasets, facts_of, flush, inode, members, open_file
-from chunkflow.stores.hdf5.filters import Chain, ForeignChunkError
-from chunkflow.stores.hdf5.index import Index, Part, touched
+from chunkflow.stores.hdf5.filters import FilterPipeline, ForeignChunkError
+from chunkflow.stores.hdf5.index import Index, TouchedChunk, touched
 from chunkflow.stores.protocol import Source
 
 
@@ -144,7 +144,7 @@ class Hdf5Source:
         self._index: Index | None = None
         self._lock = threading.Lock()
         self._fd = -1
-        self._lately: Lately | None = None
+        self._lately: DecodedChunks | None = None
         if self._chain is None:
             return
         if facts.path is not None:
@@ -174,7 +174,7 @@ class Hdf5Source:
                 cause=error,
             ) from error
 
-    def keep(self, lately: Lately) -> None:
+    def keep(self, lately: DecodedChunks) -> None:
         """See `Keeping.keep`."""
         self._lately = lately
 
@@ -188,7 +188,9 @@ class Hdf5Source:
                     self._handle.release()
             return self._index
 
-    def _read(self, chain: Chain, index: Index, part: Part, region: Region, target: np.ndarray) -> None:
+    def _read(
+        self, chain: FilterPipeline, index: Index, part: TouchedChunk, region: Region, target: np.ndarray
+    ) -> None:
         """Put a chunk, or what is wanted of it, into its place."""
         facts = self._facts
         chunks = facts.chunks or ()

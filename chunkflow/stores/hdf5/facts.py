@@ -19,7 +19,7 @@ from chunkflow.stores import strides as layout
 from chunkflow.stores.checks import numeric_dtype
 from chunkflow.stores.footprint import Footprint
 from chunkflow.stores.footprint import footprint as footprint_of
-from chunkflow.stores.hdf5.filters import Chain, Filter
+from chunkflow.stores.hdf5.filters import FilterPipeline, Hdf5Filter
 
 _LISTED = 20
 
@@ -94,7 +94,7 @@ class Facts:
     chunks: Shape | None
     offset: int | None
     path: str | None
-    chain: Chain | None
+    chain: FilterPipeline | None
     fill: np.ndarray
     elsewhere: bool
     plain: bool
@@ -134,8 +134,8 @@ def facts_of(dataset: Any) -> Facts:
     chain = None
     if plain and kind == h5d.CHUNKED and not _is_misplaced(dataset):
         found = [made.get_filter(i) for i in range(made.get_nfilters())]
-        steps = tuple(Filter(code, tuple(values)) for code, _, values, _ in found)
-        chain = Chain(steps, math.prod(dataset.chunks) * dtype.itemsize)
+        steps = tuple(Hdf5Filter(code, tuple(values)) for code, _, values, _ in found)
+        chain = FilterPipeline(steps, math.prod(dataset.chunks) * dtype.itemsize)
     path = on_disk(file)
     offset = dataset.id.get_offset() if kind == h5d.CONTIGUOUS and plain and path else None
     shape = tuple(int(n) for n in dataset.shape)

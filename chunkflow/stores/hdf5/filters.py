@@ -46,7 +46,7 @@ class ForeignChunkError(Exception):
     """A chunk that HDF5 itself has to decode."""
 
 
-class Place(NamedTuple):
+class ChunkLocation(NamedTuple):
     """Where a chunk's bytes lie in the file, and which filters (by bit) it did not go through."""
 
     address: int
@@ -55,7 +55,7 @@ class Place(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Filter:
+class Hdf5Filter:
     """A step of the pipeline: its number, and the values that it was set up with."""
 
     code: int
@@ -66,10 +66,10 @@ class Filter:
 
 
 @dataclass(frozen=True)
-class Chain:
+class FilterPipeline:
     """The filters of a dataset whose chunks hold `nbytes` when decoded, in the order in which they encode."""
 
-    filters: tuple[Filter, ...]
+    filters: tuple[Hdf5Filter, ...]
     nbytes: int
 
     def __str__(self) -> str:
@@ -100,7 +100,9 @@ class Chain:
             size = _after(step, size)
         return True
 
-    def decode(self, place: Place, read: Callable[[np.ndarray], None], out: np.ndarray, *, partial: bool) -> None:
+    def decode(
+        self, place: ChunkLocation, read: Callable[[np.ndarray], None], out: np.ndarray, *, partial: bool
+    ) -> None:
         """Fill `out` (`nbytes` bytes) with a chunk whose bytes `read` puts into a buffer.
 
         What comes out of each step is known before a byte is decoded, so nothing grows beyond that. `partial` says
@@ -138,14 +140,14 @@ class Chain:
         return raw
 
 
-def _after(step: Filter, size: int | None) -> int | None:
+def _after(step: Hdf5Filter, size: int | None) -> int | None:
     """Bytes that a step makes of so many; None where that depends on what they are."""
     if size is None or step.code in _COMPRESSORS:
         return None
     return size + 4 if step.code == FLETCHER32 else size
 
 
-def _decode(step: Filter, raw: np.ndarray, size: int | None, out: np.ndarray | None) -> np.ndarray:
+def _decode(step: Hdf5Filter, raw: np.ndarray, size: int | None, out: np.ndarray | None) -> np.ndarray:
     """Undo a step: the `size` bytes that it was given, in `out` if it can put them there."""
     if step.code == FLETCHER32:
         if len(raw) < 4 or (size is not None and len(raw) != size + 4):

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from chunkflow.core.grid import Region, Shape, count, shape_of
-from chunkflow.stores.hdf5.filters import Place
+from chunkflow.stores.hdf5.filters import ChunkLocation
 
 
 class Index:
@@ -62,16 +62,16 @@ class Index:
             key = key * n + i
         return key
 
-    def find(self, index: Shape) -> Place | None:
+    def find(self, index: Shape) -> ChunkLocation | None:
         """Place of the chunk with this index; None if it was never written."""
         key = self._key(index)
         row = bisect_left(self._keys, key)
         if row == len(self._keys) or self._keys[row] != key:
             return None
-        return Place(self._addresses[row], self._sizes[row], self._masks[row])
+        return ChunkLocation(self._addresses[row], self._sizes[row], self._masks[row])
 
 
-class Part(NamedTuple):
+class TouchedChunk(NamedTuple):
     """A chunk that a region touches: its number, what is wanted of it, and where in the region that lies."""
 
     number: Shape
@@ -79,7 +79,7 @@ class Part(NamedTuple):
     place: Region
 
 
-def touched(region: Region, chunks: Shape) -> Iterator[Part]:
+def touched(region: Region, chunks: Shape) -> Iterator[TouchedChunk]:
     """Chunks of a region.
 
     >>> [part.number for part in touched((slice(2, 5), slice(0, 4)), (4, 4))]
@@ -92,7 +92,7 @@ def touched(region: Region, chunks: Shape) -> Iterator[Part]:
             start, stop = max(side.start, i * chunk), min(side.stop, (i + 1) * chunk)
             inner.append(slice(start - i * chunk, stop - i * chunk))
             place.append(slice(start - side.start, stop - side.start))
-        yield Part(index, tuple(inner), tuple(place))
+        yield TouchedChunk(index, tuple(inner), tuple(place))
 
 
 def cut(region: Region, chunks: Shape, extents: Shape) -> bool:

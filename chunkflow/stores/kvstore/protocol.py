@@ -14,7 +14,7 @@ class ChunkError(ValueError):
     """A chunk or a shard that is not what the array's metadata say; the store makes a `ReadError` of it."""
 
 
-class Stored(Protocol):
+class StoredObject(Protocol):
     """An object that is being read."""
 
     @property
@@ -55,7 +55,7 @@ class Objects(Protocol):
             There is no such object.
         """
 
-    def open(self, name: str) -> AbstractContextManager[Stored]:
+    def open(self, name: str) -> AbstractContextManager[StoredObject]:
         """Open an object for reading in parts; `FileNotFoundError` may come now, or when it is read."""
 
     def put(self, name: str, write: Callable[[BinaryIO], bool]) -> None:

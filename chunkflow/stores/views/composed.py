@@ -8,10 +8,10 @@ from typing import TypeVar
 
 import numpy as np
 
-from chunkflow.core.arrangement import Arrangement, Piece
+from chunkflow.core.arrangement import ArrangedBox, Arrangement
 from chunkflow.core.grid import Region, Shape, fit, permuted, regions, shape_of, shift, within
 from chunkflow.core.spec import ArraySpec
-from chunkflow.stores.caches.decoded_chunks import Lately
+from chunkflow.stores.caches.decoded_chunks import DecodedChunks
 from chunkflow.stores.footprint import Footprint, Scattered
 from chunkflow.stores.protocol import Source, cold_bytes, keep_chunks, run_of
 from chunkflow.stores.strides import memory_order, part
@@ -70,7 +70,7 @@ class ComposedSource:
             elif place.size:
                 self._read(piece, place)
 
-    def keep(self, lately: Lately) -> None:
+    def keep(self, lately: DecodedChunks) -> None:
         """See `Keeping.keep`: two of all that there are, however many sources."""
         for source in self._sources:
             keep_chunks(source, lately)
@@ -79,7 +79,7 @@ class ComposedSource:
         """See `Filed.cold`: sources of which only a part is read count whole."""
         return cold_bytes(self._sources)
 
-    def _read(self, piece: Piece, place: np.ndarray) -> None:
+    def _read(self, piece: ArrangedBox, place: np.ndarray) -> None:
         """Fill a place with a piece of a source."""
         source, region, parts = self._sources[piece.number], piece.source, piece.parts
         if self._new is not None:

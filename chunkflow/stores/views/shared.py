@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from chunkflow.core.grid import Region, Shape, shift, within
-from chunkflow.core.spec import ArraySpec, Run
+from chunkflow.core.spec import ArraySpec, ByteRun
 from chunkflow.stores.file.strided import FileSource, Strided
 from chunkflow.stores.footprint import Footprint
 from chunkflow.stores.memory import ArraySource
@@ -58,7 +58,7 @@ class _HeldSource:
 
 
 @dataclass(frozen=True)
-class Share:
+class SharedRegion:
     """A region of an array of the user's, or of another run, as an output: whole chunks of it."""
 
     target: Target
@@ -100,7 +100,7 @@ class _ShareSink:
         """See `Sink.write`."""
         self._sink.write(shift(region, self._start), block)
 
-    def run(self, region: Region) -> Run | None:
+    def run(self, region: Region) -> ByteRun | None:
         """See `Runs.run`."""
         return run_of(self._sink, shift(region, self._start))
 

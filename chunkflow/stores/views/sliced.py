@@ -10,7 +10,7 @@ import numpy as np
 
 from chunkflow.core.grid import Region, Shape, fit, regions, shape_of, shift
 from chunkflow.core.spec import ArraySpec
-from chunkflow.stores.caches.decoded_chunks import Lately
+from chunkflow.stores.caches.decoded_chunks import DecodedChunks
 from chunkflow.stores.footprint import Footprint
 from chunkflow.stores.protocol import Source, keep_chunks
 from chunkflow.stores.strides import part
@@ -83,7 +83,7 @@ class SlicedSource:
         room = STRIP // (self.spec.dtype.itemsize * math.prod(abs(step) for _, _, step in self._cuts))
         return fit(shape, (1,) * len(shape), self.spec.order, room)
 
-    def keep(self, lately: Lately) -> None:
+    def keep(self, lately: DecodedChunks) -> None:
         """See `Keeping.keep`."""
         keep_chunks(self._source, lately)
 

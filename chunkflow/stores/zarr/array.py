@@ -21,10 +21,10 @@ from zarr.storage import LocalStore, StorePath
 from chunkflow.core.encoded_chunks import Place
 from chunkflow.core.grid import Region, Shape, describe, shape_of
 from chunkflow.core.pieces import Piece
-from chunkflow.core.spec import ArraySpec, Files
+from chunkflow.core.spec import ArraySpec, ChunkFiles
 from chunkflow.errors import ArgumentError, ReadError, WriteError
 from chunkflow.stores.caches import page_cache
-from chunkflow.stores.caches.decoded_chunks import Lately
+from chunkflow.stores.caches.decoded_chunks import DecodedChunks
 from chunkflow.stores.checks import matching, numeric_dtype
 from chunkflow.stores.codecs.step import NotDirectError
 from chunkflow.stores.footprint import Footprint
@@ -200,12 +200,12 @@ class ZarrSource:
                 region=region,
             )
 
-    def keep(self, lately: Lately) -> None:
+    def keep(self, lately: DecodedChunks) -> None:
         """See `Keeping.keep`; those in shards are decoded for each part."""
         if isinstance(self._direct, Chunks):
             self._direct = replace(self._direct, lately=lately)
 
-    def files(self, start: Shape, pieces: tuple[Piece, ...]) -> Files | None:
+    def files(self, start: Shape, pieces: tuple[Piece, ...]) -> ChunkFiles | None:
         """See `Separate.files`."""
         found = self._direct
         return found.files(start, pieces, parts=True) if self.spec.separate and isinstance(found, Chunks) else None
@@ -293,7 +293,7 @@ class ZarrSink:
                 cause=error,
             ) from error
 
-    def files(self, start: Shape, pieces: tuple[Piece, ...]) -> Files | None:
+    def files(self, start: Shape, pieces: tuple[Piece, ...]) -> ChunkFiles | None:
         """See `Separate.files`."""
         found = self._direct
         return found.files(start, pieces, parts=False) if self.spec.separate and isinstance(found, Chunks) else None

@@ -19,9 +19,9 @@ import numpy as np
 from chunkflow.core.encoded_chunks import Place
 from chunkflow.core.grid import Region, Shape, permuted, shape_of, whole
 from chunkflow.core.pieces import Piece, contiguous
-from chunkflow.core.spec import Files
-from chunkflow.stores.caches.decoded_chunks import PARTED, Lately, is_large, is_part
-from chunkflow.stores.codecs.chain import Chain
+from chunkflow.core.spec import ChunkFiles
+from chunkflow.stores.caches.decoded_chunks import PARTED, DecodedChunks, is_large, is_part
+from chunkflow.stores.codecs.chain import CodecChain
 from chunkflow.stores.file.strided import FileSource, Strided
 from chunkflow.stores.kvstore.folder import Folder, append
 from chunkflow.stores.kvstore.protocol import Objects, named
@@ -35,9 +35,9 @@ class Chunks:
     objects: Objects
     key: Callable[[Shape], str]
     extents: Shape
-    chain: Chain
+    chain: CodecChain
     keeps_empty: bool
-    lately: Lately | None = field(default=None, compare=False)
+    lately: DecodedChunks | None = field(default=None, compare=False)
     """Chunks of which further parts will be asked for, where somebody has said that they will."""
 
     def __str__(self) -> str:
@@ -73,7 +73,7 @@ class Chunks:
         """Whether plans need not know of chunks, for any part of one is read by itself."""
         return self.separate and is_large(self.chain.nbytes)
 
-    def files(self, start: Shape, pieces: tuple[Piece, ...], *, parts: bool) -> Files | None:
+    def files(self, start: Shape, pieces: tuple[Piece, ...], *, parts: bool) -> ChunkFiles | None:
         """See `chunkflow.stores.protocol.Separate`: of whole chunks, or of `parts` of them too."""
         assert isinstance(self.objects, Folder)
         chain, sides = self.chain, self.chain.shape
@@ -86,7 +86,7 @@ class Chunks:
         places = tuple([first * chain.dtype.itemsize for _, first in found])
         swap = swapped(chain.dtype.newbyteorder("S")) if chain.swapped else 0
         fill = chain.fill.byteswap() if chain.swapped else chain.fill
-        return Files(names, places, chain.nbytes, swap, b"" if self.keeps_empty else fill.tobytes())
+        return ChunkFiles(names, places, chain.nbytes, swap, b"" if self.keeps_empty else fill.tobytes())
 
     def places(self, indices: Sequence[Shape]) -> Sequence[Place | None]:
         """Where chunks lie in files."""

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 
 from chunkflow.core.grid import Shape, permuted
-from chunkflow.stores.codecs.chain import Chain
+from chunkflow.stores.codecs.chain import CodecChain
 from chunkflow.stores.codecs.filters import filters
 from chunkflow.stores.codecs.registry import compressor, step_3
-from chunkflow.stores.codecs.step import NotDirectError, Step, word
+from chunkflow.stores.codecs.step import Codec, NotDirectError, word
 from chunkflow.stores.kvstore.protocol import Objects
 from chunkflow.stores.zarr.chunks import Chunks
 from chunkflow.stores.zarr.shards import Shards
@@ -57,7 +57,7 @@ def direct(array: Any, objects: Objects) -> Chunks | Shards:
     return Shards(objects, metadata.encode_chunk_key, extents, shards, chain, index, where == "start", keeps_empty)
 
 
-def _index(codecs: Any, shards: Shape, inner: Shape) -> Chain:
+def _index(codecs: Any, shards: Shape, inner: Shape) -> CodecChain:
     shape = (*(n // c for n, c in zip(shards, inner, strict=True)), 2)
     dtype = np.dtype(np.uint64)
     chain = chain_3(codecs, shape, dtype, np.zeros((), dtype))
@@ -66,17 +66,17 @@ def _index(codecs: Any, shards: Shape, inner: Shape) -> Chain:
     return chain
 
 
-def chain_2(metadata: Any, shape: Shape, dtype: np.dtype, fill: np.ndarray) -> Chain:
+def chain_2(metadata: Any, shape: Shape, dtype: np.dtype, fill: np.ndarray) -> CodecChain:
     """Chain of an array of format 2."""
     order = tuple(range(len(shape)))
     given = metadata.compressor
-    steps: tuple[Step, ...] = (*filters(metadata.filters, dtype), *((compressor(given),) if given is not None else ()))
+    steps: tuple[Codec, ...] = (*filters(metadata.filters, dtype), *((compressor(given),) if given is not None else ()))
     if metadata.order == "F":
         order = order[::-1]
-    return Chain(shape, dtype.newbyteorder("="), fill, not dtype.isnative, order, steps)
+    return CodecChain(shape, dtype.newbyteorder("="), fill, not dtype.isnative, order, steps)
 
 
-def chain_3(codecs: Sequence[Mapping[str, Any]], shape: Shape, dtype: np.dtype, fill: np.ndarray) -> Chain:
+def chain_3(codecs: Sequence[Mapping[str, Any]], shape: Shape, dtype: np.dtype, fill: np.ndarray) -> CodecChain:
     """Chain of the codecs of format 3, each as the metadata name and configure it."""
     dtype = dtype.newbyteorder("=")
     order = tuple(range(len(shape)))
@@ -91,4 +91,4 @@ def chain_3(codecs: Sequence[Mapping[str, Any]], shape: Shape, dtype: np.dtype, 
     else:
         raise NotDirectError("no codec that makes bytes")
     swapped = how.get("endian") is not None and word(how["endian"]) != sys.byteorder and dtype.itemsize > 1
-    return Chain(shape, dtype, fill, swapped, order, tuple(map(step_3, rest)))
+    return CodecChain(shape, dtype, fill, swapped, order, tuple(map(step_3, rest)))

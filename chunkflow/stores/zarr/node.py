@@ -11,14 +11,14 @@ from chunkflow.errors import ReadError
 
 
 @dataclass(frozen=True)
-class Node:
+class ZarrNode:
     """Kind and zarr format (2 or 3) of a directory."""
 
     kind: Literal["array", "group"]
     format: int
 
 
-def zarr_node(path: str) -> Node | None:
+def zarr_node(path: str) -> ZarrNode | None:
     """The array or group that a directory holds; None for any other directory or file.
 
     Raises
@@ -27,9 +27,9 @@ def zarr_node(path: str) -> Node | None:
         There is a ``zarr.json`` that does not say which of the two it describes.
     """
     if os.path.isfile(os.path.join(path, ".zarray")):
-        return Node("array", 2)
+        return ZarrNode("array", 2)
     if os.path.isfile(os.path.join(path, ".zgroup")):
-        return Node("group", 2)
+        return ZarrNode("group", 2)
     metadata = os.path.join(path, "zarr.json")
     if not os.path.isfile(metadata):
         return None
@@ -40,4 +40,4 @@ def zarr_node(path: str) -> Node | None:
         raise ReadError(f"cannot read {metadata}: {error!r}", path=path, cause=error) from error
     if kind not in ("array", "group"):
         raise ReadError(f"{metadata} describes a {kind!r}, not an array or a group", path=path)
-    return Node(kind, 3)
+    return ZarrNode(kind, 3)

@@ -19,9 +19,9 @@ import numpy as np
 
 from chunkflow.core.encoded_chunks import Place, Stamp
 from chunkflow.core.grid import Region, Shape
-from chunkflow.stores.codecs.chain import Chain
+from chunkflow.stores.codecs.chain import CodecChain
 from chunkflow.stores.kvstore.folder import Folder, append, stamped
-from chunkflow.stores.kvstore.protocol import ChunkError, Objects, Stored, named
+from chunkflow.stores.kvstore.protocol import ChunkError, Objects, StoredObject, named
 from chunkflow.stores.zarr.chunks import aligned, touched
 
 MISSING = 2**64 - 1
@@ -107,8 +107,8 @@ class Shards:
     key: Callable[[Shape], str]
     extents: Shape
     shape: Shape
-    chain: Chain
-    index: Chain
+    chain: CodecChain
+    index: CodecChain
     at_start: bool
     keeps_empty: bool
     known: Indices = field(default_factory=Indices, compare=False)
@@ -217,7 +217,7 @@ class Shards:
             return False
         return True
 
-    def _load(self, found: Stored) -> np.ndarray:
+    def _load(self, found: StoredObject) -> np.ndarray:
         index = np.empty(self.index.shape, np.uint64)
         with named("its index"):
             every = tuple(slice(0, n) for n in index.shape)
@@ -238,7 +238,7 @@ class Shards:
         found.sort(key=lambda part: part[:2])
         return found
 
-    def _fetch(self, found: Stored, run: Sequence[Part], target: np.ndarray) -> None:
+    def _fetch(self, found: StoredObject, run: Sequence[Part], target: np.ndarray) -> None:
         """Read neighbouring chunks, at once if there are several, and decode each."""
         if len(run) == 1:
             ((offset, length, within, place, chunk),) = run
