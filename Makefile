@@ -40,7 +40,7 @@ examples: $(READY) ## each script of examples/; what they write is removed
 	for script in examples/*.py; do TMPDIR="$$work" $(BIN)/python $$script || exit 1; done
 
 vocabulary: $(READY) ## docs/numpy.md, which a test keeps true
-	CHUNKFLOW_WRITE_DOCS=1 $(BIN)/pytest -q tests/test_vocabulary.py -k docs
+	CHUNKFLOW_WRITE_DOCS=1 $(BIN)/pytest -q tests/api/lazy/test_numpy_dispatch.py -k docs
 
 bench: $(READY) ## the CPU's figures of README's "Measured", with their peers beside them
 	$(BIN)/pip install --quiet -e ".[dask]" cubed blosc2

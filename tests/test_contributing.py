@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from devices import Place, everywhere
+from support.devices import Place, everywhere
 
 from chunkflow.api.operation import Request, operation
 from chunkflow.core.nest import nest
 from chunkflow.engine.options import Options
 from chunkflow.kernels.declare import Declared
 
-TEXT = Path(__file__).resolve().parent.parent / "CONTRIBUTING.md"
+TEXT = Path(__file__).resolve().parents[1] / "CONTRIBUTING.md"
 
 
 @everywhere

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-DOCS = Path(__file__).resolve().parent.parent / "docs"
+DOCS = Path(__file__).resolve().parents[1] / "docs"
 NEEDS = {"dask.md": ["dask"], "xarray.md": ["xarray"], "libraries.md": ["torch", "jax"]}
 
 

@@ -19,7 +19,7 @@ import pytest
 
 import chunkflow
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "chunkflow"
 
 # Lowest first: a wing imports only from wings on floors below its own.

@@ -319,7 +319,7 @@ def is_labelled(obj: object) -> bool:
 def _is_stored(obj: object) -> bool:
     """Whether this is a variable that xarray has yet to read. Nobody can have one without the room that makes them."""
     room = sys.modules.get("chunkflow.stores.foreign.xarray")
-    return room is not None and isinstance(obj, room.Stored)
+    return room is not None and isinstance(obj, room.StoredVariable)
 
 
 def is_dask_array(obj: object) -> bool:

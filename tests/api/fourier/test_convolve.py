@@ -1,0 +1,123 @@
+"""Convolutions are SciPy's to within rounding: every mode, boundary, cut and device."""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import ndimage, signal
+from support.devices import Place, checked, everywhere
+from support.transforms import DTYPES, close, noise, stored
+
+import chunkflow as cf
+from chunkflow.errors import ArgumentError, ArgumentTypeError, BudgetError, UnsupportedError
+from chunkflow.kernels.fourier import fast_length
+from chunkflow.testing import CountingSource
+
+
+def test_fast_lengths() -> None:
+    powers = itertools.product(range(12), range(8), range(6), range(5))
+    smooth = sorted({2**a * 3**b * 5**c * 7**d for a, b, c, d in powers})
+    for n in range(1, 2049):
+        assert fast_length(n) == next(m for m in smooth if m >= n)
+
+
+@st.composite
+def convolutions(draw: st.DrawFn) -> dict[str, Any]:
+    shape = tuple(draw(st.lists(st.integers(1, 12), min_size=1, max_size=3)))
+    mode = draw(st.sampled_from(["same", "valid", "full"]))
+    sides = tuple(draw(st.integers(1, n if mode == "valid" else 7)) for n in shape)
+    return {
+        "x": np.asarray(noise(shape, draw(st.sampled_from(DTYPES))), order=draw(st.sampled_from("CF"))),
+        "kernel": noise(sides, draw(st.sampled_from(["i2", "f2", "f4", "f8", "c8"]))),
+        "mode": mode,
+        "chunks": tuple(draw(st.sampled_from(["auto", "auto", -1, 2, 5])) for _ in shape),
+        "in_memory": draw(st.booleans()),
+        "budget": draw(st.sampled_from([100_000, 2_000_000])),
+    }
+
+
+@everywhere
+@settings(max_examples=40)
+@given(case=convolutions())
+def test_convolutions_are_scipys(case: dict[str, Any], place: Place) -> None:
+    x, kernel, mode = case["x"], case["kernel"], case["mode"]
+    dtype = np.result_type(x.dtype, kernel.dtype)
+    dtype = np.dtype("f8") if dtype.kind in "biu" else np.dtype("f4") if dtype == "f2" else dtype
+    source = x if case["in_memory"] else CountingSource(x)
+    options = {"chunks": case["chunks"], "device": place.device()}
+    try:
+        got = cf.fft.convolve(source, kernel, mode, budget=place.budget(case["budget"]), **options)
+    except BudgetError:  # axes that are to stay whole may be too much
+        got = cf.fft.convolve(source, kernel, mode, budget=place.budget(20_000_000), **options)
+    wide = np.dtype("c16" if dtype.kind == "c" else "f8")
+    expected = signal.convolve(x.astype(wide), kernel.astype(wide), mode, method="direct").astype(dtype)
+    size = float(np.abs(x.astype("c16")).max() * np.abs(kernel.astype("c16")).sum()) + 1
+    close(place.host(got), expected, size=4 * size)
+
+
+@checked
+@pytest.mark.parametrize("boundary", [0, 2.5, "nearest", "reflect", "mirror", "periodic"])
+@pytest.mark.parametrize("sides", [(3, 5), (7, 1), (1, 1), (4, 2)])
+def test_boundaries_are_scipys(sides: Any, boundary: Any, place: Place) -> None:
+    x, kernel = noise((20, 23), "f8"), noise(sides, "f8")
+    mode = {"periodic": "grid-wrap"}.get(boundary, boundary) if isinstance(boundary, str) else "constant"
+    cval = 0.0 if isinstance(boundary, str) else float(boundary)
+    origin = [-(1 - k % 2) for k in sides]
+    expected = ndimage.convolve(x, kernel, mode=mode, cval=cval, origin=origin)
+    for chunks in (None, (6, -1), (5, 7)):
+        got = cf.fft.convolve(x, kernel, boundary=boundary, chunks=chunks, budget=300_000, device=place.device())
+        close(got, expected, size=100.0)
+
+
+@everywhere
+@pytest.mark.parametrize("mode", ["same", "valid", "full"])
+def test_a_kernel_wider_than_the_blocks(mode: Any, place: Place) -> None:
+    x, kernel = noise((90, 5), "f4"), noise((37,), "f4")
+    expected = signal.oaconvolve(x, kernel[:, None], mode, axes=0)
+    for chunks in ((4, -1), (50, 2)):
+        options = {"chunks": chunks, "budget": place.budget(400_000), "device": place.device()}
+        close(place.host(cf.fft.convolve(CountingSource(x), kernel, mode, 0, **options)), expected, size=50.0)
+
+
+def test_axes_of_the_kernel_are_in_the_order_that_is_given() -> None:
+    x, kernel = noise((10, 4, 12), "f8"), noise((3, 5), "f8")
+    got = cf.fft.convolve(x, kernel, axes=(2, 0), device="cpu")
+    close(got, signal.convolve(x, kernel.T[:, None, :], "same"), size=50.0)
+
+
+def test_convolving_files(tmp_path: Path) -> None:
+    x, kernel = noise((60, 50, 40), "f4"), noise((5, 7, 3), "f4")
+    for kind in ("npy", "zarr"):
+        got = cf.fft.convolve(
+            stored(x, kind, tmp_path), kernel, "full", out=tmp_path / f"y.{kind}", budget="2MB", device="cpu"
+        )
+        close(got, signal.oaconvolve(x, kernel, "full"), size=100.0)
+
+
+@pytest.mark.parametrize(
+    ("args", "options", "error", "words"),
+    [
+        (([1, 2],), {}, ArgumentError, "kernel has 1 dimensions and there are 2 axes"),
+        (([1, 2],), {"axes": 2}, ArgumentError, "axes=2 is out of bounds"),
+        ((np.ones((2, 2)),), {"axes": (0, -2)}, ArgumentError, "twice"),
+        ((np.ones((2, 2)), "middle"), {}, ArgumentError, "mode='middle'"),
+        ((np.ones((7, 2)), "valid"), {}, ArgumentError, "7 elements along axis 0.*6"),
+        ((np.ones((0, 2)),), {}, ArgumentError, "no element"),
+        (([["a"]],), {}, ArgumentTypeError, "numbers"),
+        ((cf.open(np.ones((2, 2))),), {}, UnsupportedError, r"convolve: kernel= is an expression.*compute\(\)"),
+        ((np.ones((2, 2)), "full"), {"boundary": "nearest"}, ArgumentError, "mode='full'"),
+        ((np.ones((2, 2)),), {"boundary": "none"}, ArgumentError, "boundary='none'"),
+        ((np.ones((2, 2)),), {"boundary": "wrap"}, ArgumentError, "'wrap' is none of"),
+    ],
+)
+def test_bad_convolutions_are_refused_before_a_byte_is_read(args: Any, options: Any, error: Any, words: str) -> None:
+    source = CountingSource(np.zeros((6, 4)))
+    with pytest.raises(error, match=words):
+        cf.fft.convolve(source, *args, device="cpu", **options)
+    assert source.bytes_read == 0

@@ -1,0 +1,305 @@
+"""NumPy's vocabulary: what is supported gives what NumPy gives; what is not says what to use. The docs list both."""
+
+from __future__ import annotations
+
+import inspect
+import os
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.testing.overrides import get_overridable_numpy_array_functions, get_overridable_numpy_ufuncs
+from support.numpy_examples import EXAMPLES, X, arrays, flat
+
+import chunkflow as cf
+from chunkflow.api.lazy import numpy_dispatch
+from chunkflow.errors import ArgumentError, ArgumentTypeError, UnsupportedError
+
+TABLE = Path(__file__).resolve().parents[3] / "docs" / "numpy.md"
+
+NUMBERS = set("?bBhHiIlLqQefdgFDG->")  # of the loops of a ufunc that takes numbers, and not text or dates alone
+
+
+@pytest.mark.parametrize("fn", sorted(numpy_dispatch.FUNCTIONS, key=numpy_dispatch.name_of), ids=numpy_dispatch.name_of)
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+def test_supported_functions_give_what_numpy_gives(fn: Any) -> None:
+    for example in EXAMPLES[fn]:
+        expected = example(**arrays(np.asarray))
+        lazy = example(**arrays(cf.open))
+        got = cf.compute(lazy, budget="1MB", device="cpu")
+        if isinstance(lazy, cf.Array):
+            assert (lazy.shape, lazy.dtype) == (np.shape(expected), np.asarray(expected).dtype)
+        assert len(flat(got)) == len(flat(expected))
+        for one, other in zip(flat(got), flat(expected), strict=True):
+            if isinstance(other, np.ndarray | np.generic):
+                assert np.shape(one) == np.shape(other)
+                assert np.asarray(one).dtype == other.dtype
+                np.testing.assert_allclose(one, other, rtol=1e-12, atol=1e-12)
+            else:
+                assert one == other
+
+
+@pytest.mark.parametrize(
+    "ufunc", sorted(get_overridable_numpy_ufuncs(), key=lambda u: u.__name__), ids=lambda u: u.__name__
+)
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+def test_every_ufunc_gives_what_numpy_gives_or_says_why_not(ufunc: np.ufunc) -> None:
+    given = [np.arange(1, 13).reshape(3, 4), np.arange(2, 14).reshape(3, 4)][: ufunc.nin]
+    dtypes = [d for d in ("?", "i8", "f8", "c16") if _takes(ufunc, [g.astype(d) for g in given])]
+    if ufunc.signature is not None and ufunc not in (np.matmul, np.vecdot):
+        with pytest.raises(UnsupportedError, match=r"chunkflow\.map"):
+            ufunc(*map(cf.open, given))
+        return
+    for dtype in dtypes:
+        values = [g.astype(dtype) for g in given]
+        if ufunc is np.matmul:
+            values[1] = values[1].T
+        expected = ufunc(*values)
+        got = cf.compute(ufunc(*(cf.open(v) for v in values)), device="cpu")
+        for one, other in zip(flat(got), flat(expected), strict=True):
+            assert one.dtype == other.dtype
+            np.testing.assert_allclose(one, other, rtol=1e-12)
+
+
+def _takes(ufunc: np.ufunc, values: list[np.ndarray]) -> bool:
+    try:
+        ufunc(*values)
+    except (TypeError, ValueError):
+        return False
+    return True
+
+
+# -- Where arguments decide on the dtype, or are arrays themselves -----------------------------------------------------
+
+B = np.arange(24, dtype="i1").reshape(4, 6) * 9
+
+
+def as_numpy(fn: Callable[..., Any], *given: np.ndarray) -> None:
+    """Check that a function gives of lazy arrays what it gives of NumPy's; what NumPy refuses is refused at once."""
+    lazies = [cf.open(a) for a in given]
+    try:
+        expected = fn(*given)
+    except (OverflowError, TypeError, ValueError) as error:
+        with pytest.raises(type(error)):
+            fn(*lazies)
+        return
+    lazy = fn(*lazies)
+    got = lazy.compute(device="cpu")
+    assert lazy.dtype == got.dtype == expected.dtype
+    assert lazy.shape == np.shape(got) == np.shape(expected)
+    np.testing.assert_allclose(got, expected, rtol=4 * np.finfo("f4").eps if expected.dtype.char in "fF" else 1e-12)
+
+
+@pytest.mark.parametrize("dtype", ["i1", "u2", "i8", "?", "f4", "f8", "c8"])
+@pytest.mark.parametrize("fn", [np.sum, np.prod, np.min, np.max], ids=numpy_dispatch.name_of)
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+def test_initial_is_cast_as_numpy_casts_it(fn: Any, dtype: str) -> None:
+    for initial in (2.5, -1, 300, True, -np.inf, np.float64(2.5), np.float32(-np.inf), np.array(2.5), 1j, None):
+        for options in ({}, {"axis": 0}, {"axis": 1, "keepdims": True}, {"where": B % 2 == 0}):
+            if initial is not None or "where" not in options:
+                as_numpy(lambda x: fn(x, initial=initial, **options), B.astype(dtype))  # noqa: B023
+        if fn in (np.sum, np.prod):
+            as_numpy(lambda x: fn(x, axis=0, dtype="f4", initial=initial), B.real.astype("i2"))  # noqa: B023
+
+
+def test_ufuncs_reduce_with_where_and_initial() -> None:
+    as_numpy(lambda x: np.add.reduce(x, axis=1, initial=0.5, where=B > 9), B)
+    as_numpy(lambda x: np.maximum.reduce(x, initial=7), B)
+    as_numpy(lambda x: np.logical_or.reduce(x, axis=0, where=B > 99), B)
+    with pytest.raises(ArgumentError, match=r"initial=\[2\] has the shape \(1,\)"):
+        np.sum(cf.open(B), initial=[2])
+
+
+def test_what_an_array_in_memory_needs_for_a_lazy_mask() -> None:
+    mask = cf.open(B > 9)
+    for fn in (np.sum, np.prod, np.nansum, np.nanmean):
+        with pytest.raises(UnsupportedError, match=r"where=.*chunkflow\.open\(array\)"):
+            fn(B / 2, where=mask)
+    as_numpy(lambda where: np.mean(B, where=where), B > 9)
+    as_numpy(lambda where: np.any(B, axis=0, where=where), B > 9)
+
+
+def test_select_has_the_dtype_of_all_choices() -> None:
+    single = B.astype("f4")
+    as_numpy(lambda x, y: np.select([x > 3, x > 0], [y, 1], 2.5), B, single)
+    as_numpy(lambda x, y: np.select([x > 3, x > 0], [y, np.float64(1)], 2), B, single)
+    as_numpy(lambda x: np.select([x > 3, x > 0], [1, 2]), B)
+    as_numpy(lambda x: np.select([x > 3, B > 0], [1, x], 2.5), B)
+    as_numpy(lambda x: np.select([B > 3, x > 0], [B, B], -1), B)
+    as_numpy(lambda x: np.select([x > 3], [300], x), B)
+    as_numpy(lambda x: np.select([x > 3, x[0] > 0], [x, x[:, :1]], True), B)
+    as_numpy(lambda x: np.select([x > 3], [-1], np.uint8(3)), B)  # cannot be cast
+    as_numpy(lambda x: np.select([x], [1]), B)  # is of no bools
+    with pytest.raises(ArgumentTypeError, match="None"):
+        np.select([cf.open(B > 3)], [1], None)
+
+
+def test_arrays_by_keyword_are_cut_as_the_others_are() -> None:
+    holes = np.where(B > 20, np.nan, B)
+    row = [1, 2, 3, 4, 5, 6]
+    as_numpy(lambda x: np.clip(x, a_min=B - 1, a_max=B + 1), B)
+    as_numpy(lambda x: np.clip(x, min=B[0], max=B + 1), B)
+    as_numpy(lambda x: np.clip(x, min=row, max=np.array(90)), B)
+    as_numpy(lambda x: np.clip(x[:1], min=B), B)
+    as_numpy(lambda x: np.isclose(x, 0, atol=B), B)
+    as_numpy(lambda x: np.full_like(x, B * 2.5), B)
+    as_numpy(lambda x: np.full_like(x, row, dtype="f4"), B)
+    as_numpy(lambda x: np.nan_to_num(x, nan=B), holes)
+    as_numpy(lambda x: np.nan_to_num(x, True, B[:, :1]), holes)
+    ends = np.where(B > 50, np.inf, np.where(B < 0, -np.inf, holes))
+    as_numpy(lambda x: np.nan_to_num(x, nan=-1.0, posinf=B, neginf=B + 1), ends)
+    as_numpy(lambda x: np.nan_to_num(x, nan=B, posinf=3), (holes + 1j * B[::-1]).astype("c8"))
+    as_numpy(lambda x: np.nan_to_num(x, nan=B * 1j), holes)  # cannot be cast
+    as_numpy(lambda x: np.nan_to_num(x, nan=B / 2), B)
+    as_numpy(lambda x: np.add(x, 1, signature=("f8", "f8", "f8")), B)
+    # What would stretch the array:
+    as_numpy(lambda x: np.nan_to_num(x[:1], nan=B), holes)
+    as_numpy(lambda x: np.full_like(x[:1], B), B)
+    as_numpy(lambda x: np.full_like(x, np.ones(5)), B)
+
+
+SAMPLES: dict[str, Any] = {
+    "axis": 0, "axis1": 0, "axis2": 1, "axes": 1, "bins": [0.0, 1.0, 2.0], "condlist": B > 3, "condition": B > 3,
+    "destination": 1, "dtype": 1, "fp": [1.0, 2.0], "indices": 0, "indices_or_sections": 2, "pad_width": 1, "q": 0.5,
+    "repeats": 2, "reps": 2, "shape": (4, 6), "shift": 1, "source": 0, "where": B > 3, "xp": [1.0, 2.0],
+}  # fmt: skip
+"""What parameters of these names take, others an array."""
+
+NOT_ASKED = {
+    *((fn, "axes") for fn in (np.fft.fftn, np.fft.ifftn, np.fft.rfftn, np.fft.irfftn)),
+    *((fn, name) for fn in (np.nanvar, np.nanstd) for name in ("ddof", "correction", "mean")),
+    *((np.pad, "pad_width"), (np.pad, "constant_values"), (np.repeat, "repeats"), (np.roll, "shift")),
+    *((np.select, "default"), (np.take, "indices")),
+}
+"""Arguments that NumPy makes arrays of without asking them, where no other is lazy."""
+
+
+def calls(fn: Any, name: str, also_first: bool) -> tuple[list[Any], dict[str, Any]]:
+    """Arguments with a lazy array for the parameter of this name, and, if asked for, for the first one."""
+    args: list[Any] = ["ij,ij"] if fn is np.einsum else []
+    kwargs: dict[str, Any] = {}
+    for place, (key, parameter) in enumerate(inspect.signature(fn).parameters.items()):
+        value = SAMPLES.get(key, B)
+        if key == name or (also_first and place == 0):
+            value = cf.open(np.asarray(value))
+        elif parameter.default is not parameter.empty and fn is not np.where:
+            continue
+        if key in ("condlist", "choicelist", "tup", "arrays"):
+            value = [value, SAMPLES.get(key, B)]
+        if parameter.kind is parameter.VAR_POSITIONAL:
+            args += [B, value]
+        elif parameter.kind is parameter.KEYWORD_ONLY or (place and parameter.default is not parameter.empty):
+            kwargs[key] = value
+        elif parameter.kind is not parameter.VAR_KEYWORD:
+            args.append(value)
+    if name == "constant_values":
+        kwargs[name] = cf.open(np.array(3.0))
+    return args, kwargs
+
+
+@pytest.mark.parametrize("fn", sorted(numpy_dispatch.FUNCTIONS, key=numpy_dispatch.name_of), ids=numpy_dispatch.name_of)
+@pytest.mark.filterwarnings("ignore::RuntimeWarning", "ignore::DeprecationWarning")
+def test_building_an_expression_computes_no_other(fn: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+
+    def loads(array: Any, *args: Any, **kwargs: Any) -> Any:
+        asked.append(name)
+        raise TypeError("computed")
+
+    monkeypatch.setattr(cf.Array, "__array__", loads)
+    monkeypatch.setattr(cf.Array, "compute", loads)
+    names = [key for key in inspect.signature(fn).parameters if key not in ("out", "kwargs")]
+    for name in names + ["constant_values"] * (fn is np.pad):
+        for also_first in (True, False):
+            if not also_first and (fn, name) in NOT_ASKED:
+                continue
+            args, kwargs = calls(fn, name, also_first)
+            with suppress(TypeError, ValueError):  # our own are among them
+                fn(*args, **kwargs)
+            assert asked == [], f"{name}, {also_first=}"
+
+
+def test_arguments_that_are_wanted_whole_are_refused_by_name() -> None:
+    x = cf.open(B)
+    for call, says in (
+        (lambda: np.isin(x, x[0]), r"np\.isin: test_elements="),
+        (lambda: np.isin(B, x[0]), r"np\.isin: test_elements="),
+        (lambda: np.interp(x, x[0], B[0]), r"np\.interp: xp="),
+        (lambda: np.interp(B, B[0], x[0]), r"np\.interp: fp="),
+        (lambda: np.digitize(B, x[0]), r"np\.digitize: bins="),
+        (lambda: np.quantile(x, q=x.max()), "q="),
+        (lambda: np.percentile(B, x.max()), "q="),
+        (lambda: np.max(x, where=B > 3, initial=x.max()), r"np\.max: initial="),
+        (lambda: np.pad(x, 1, constant_values=x.max()), "pad: constant_values="),
+        (lambda: np.pad(x, 1, constant_values=[(x.max(), 0)]), "pad: constant_values="),
+        (lambda: np.cov(x, fweights=x[0]), "cov: fweights="),
+    ):
+        with pytest.raises(UnsupportedError, match=says + r" is an expression.*compute\(\)"):
+            call()
+
+
+# -- What is refused, and the docs -------------------------------------------------------------------------------------
+
+
+def refused() -> list[Any]:
+    """NumPy's functions for arrays that are not supported, without those that make arrays from nothing."""
+    makers = """arange array asarray asanyarray ascontiguousarray asfortranarray empty eye frombuffer fromfile full
+        fromfunction fromiter fromstring genfromtxt identity linspace loadtxt ones require tri zeros geomspace
+        logspace busday_count busday_offset is_busday datetime_as_string can_cast fftfreq rfftfreq"""
+    found = [
+        fn
+        for fn in get_overridable_numpy_array_functions()
+        if fn not in numpy_dispatch.FUNCTIONS
+        and fn.__name__ not in makers
+        and fn.__module__ in ("numpy", "numpy.linalg")
+    ]
+    return sorted(found, key=numpy_dispatch.name_of)
+
+
+@pytest.mark.parametrize("fn", refused(), ids=numpy_dispatch.name_of)
+def test_other_functions_are_refused_with_advice(fn: Any) -> None:
+    x = cf.open(X)
+    with pytest.raises(UnsupportedError, match="use ") as caught:
+        x.__array_function__(fn, (cf.Array,), (x,), {})
+    assert numpy_dispatch.name_of(fn) in str(caught.value)
+
+
+def table() -> str:
+    supported = sorted({numpy_dispatch.name_of(fn) for fn in numpy_dispatch.FUNCTIONS})
+    ufuncs = [u for u in get_overridable_numpy_ufuncs() if u.signature is None or u in (np.matmul, np.vecdot)]
+    ufuncs = [u for u in ufuncs if not u.__name__.startswith("_") and any(NUMBERS.issuperset(t) for t in u.types)]
+    lines = [
+        "# NumPy on lazy arrays",
+        "",
+        "Which of NumPy's functions take a `chunkflow.Array`. `tests/api/lazy/test_numpy_dispatch.py` tries each of them, and",
+        "`make vocabulary` has it write this page.",
+        "",
+        "## Supported",
+        "",
+        "All operators, all methods of `chunkflow.Array`, and with an expression as the result:",
+        "",
+        "Ufuncs: " + ", ".join(f"`{u}`" for u in sorted({u.__name__ for u in ufuncs})) + ".",
+        "",
+        "Functions: " + ", ".join(f"`{name}`" for name in supported) + ".",
+        "",
+        "`np.sum`, `np.prod`, `np.min`, `np.max`, `np.any` and `np.all` take `where=` and `initial=`, `np.mean` takes",
+        "`where=`. Nothing takes `out=`: `chunkflow.store`, `to_zarr` and `to_npy` say where a result goes.",
+        "",
+        "## Refused, and what to use",
+        "",
+        "| function | instead |",
+        "|---|---|",
+        *(f"| `{numpy_dispatch.name_of(fn)}` | {numpy_dispatch.advice(fn)} |" for fn in refused()),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def test_the_docs_list_what_is_supported() -> None:
+    if os.environ.get("CHUNKFLOW_WRITE_DOCS"):
+        TABLE.write_text(table())
+    if np.lib.NumpyVersion(np.__version__) < "2.4.0":
+        pytest.skip("the table is that of a newer NumPy")
+    assert TABLE.read_text() == table(), "out of date: run `make vocabulary`"

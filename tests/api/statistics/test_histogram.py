@@ -1,0 +1,223 @@
+"""Histograms, counts and selections are NumPy's, whatever the array, the bins, the cut and the device."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import dask.array as da
+import numpy as np
+import pytest
+import zarr
+from hypothesis import given
+from hypothesis import strategies as st
+from support.devices import CHECKING, Place, everywhere, same
+
+import chunkflow as cf
+from chunkflow import errors
+from chunkflow.api.statistics.histogram import bincount, histogram, topk
+from chunkflow.testing import CountingSource, filled
+
+DTYPES = ("?", "i1", "u1", "i4", "u8", "f2", "f4", "f8", ">f4")
+
+
+def noise(shape: tuple[int, ...], dtype: str, seed: int) -> np.ndarray:
+    """Values many of which lie on edges."""
+    rng = np.random.default_rng(seed)
+    return np.asarray(rng.integers(0, 11, shape) + rng.integers(0, 2, shape) * rng.random(shape)).astype(dtype)
+
+
+def both_same(got: Any, expected: Any) -> None:
+    same(got[0], expected[0])
+    same(got[1], expected[1])
+
+
+@st.composite
+def cases(draw: Any) -> dict[str, Any]:
+    shape = tuple(draw(st.lists(st.integers(0, 20), min_size=1, max_size=3)))
+    side = st.one_of(st.none(), st.just(-1), st.integers(1, 6))
+    return {
+        "x": noise(shape, draw(st.sampled_from(DTYPES)), draw(st.integers(0, 99))),
+        "chunks": draw(st.one_of(st.none(), st.integers(1, 9), st.tuples(*[side] * len(shape)))),
+        "place": draw(st.sampled_from(CHECKING)),
+    }
+
+
+EDGES = st.lists(st.integers(-2, 22), min_size=2, max_size=12).map(lambda n: np.sort(np.array(n) / 2))
+BINS = st.one_of(st.integers(1, 30), EDGES)
+RANGES = st.sampled_from([None, (0, 10), (2.5, 7.25), (3, 3)])
+
+
+@given(case=cases(), bins=BINS, range=RANGES, density=st.booleans())
+@pytest.mark.filterwarnings("ignore:Converting input from bool:RuntimeWarning")
+def test_histogram_as_numpy(case: dict[str, Any], bins: Any, range: Any, density: bool) -> None:
+    x = case["x"]
+    got = histogram(
+        x, bins, range, density=density, chunks=case["chunks"], budget=2_000_000, device=case["place"].device()
+    )
+    with np.errstate(all="ignore"):
+        both_same(got, np.histogram(x, bins, range, density=density))
+
+
+@given(case=cases(), bins=BINS, range=RANGES, dtype=st.sampled_from(["i4", "f4", "f8", "c16"]))
+@pytest.mark.filterwarnings("ignore:Converting input from bool:RuntimeWarning")
+def test_weights_as_numpy(case: dict[str, Any], bins: Any, range: Any, dtype: str) -> None:
+    x = case["x"]
+    weights = filled(x.shape, dtype)
+    options = {"chunks": case["chunks"], "budget": 2_000_000, "device": case["place"].device()}
+    both_same(histogram(x, bins, range, weights=weights, **options), np.histogram(x, bins, range, weights=weights))
+
+
+@everywhere
+def test_many_blocks(place: Place) -> None:
+    x, weights = np.random.default_rng(0).standard_normal((2, 60, 70))
+    options = {"chunks": (7, 11), "budget": place.budget(200_000), "device": place.device()}
+    edges = np.array([-3, -1, 0, 0.25, 2])
+    both_same(histogram(CountingSource(x), edges, **options), np.histogram(x, edges))
+    both_same(histogram(x, 32, **options), np.histogram(x, 32))
+    both_same(histogram(x.astype("f4"), 9, (-1, 1), **options), np.histogram(x.astype("f4"), 9, (-1, 1)))
+    for got, expected in zip(
+        histogram(x, 8, weights=weights, **options), np.histogram(x, 8, weights=weights), strict=True
+    ):
+        np.testing.assert_allclose(got, expected, rtol=1e-12, atol=1e-12)
+    whole = (x * 10).astype("i4")
+    same(bincount(abs(whole).ravel(), **(options | {"chunks": 50})), np.bincount(abs(whole).ravel()))
+    same(topk(whole, 5, 0, **options), np.sort(whole, 0)[::-1][:5])
+    same(topk(whole, -50, 1, **options), np.sort(whole, 1)[:, :50])
+
+
+@given(
+    case=cases(), minlength=st.integers(0, 30), dtype=st.sampled_from(["?", "u1", "i4", "i8"]), weighted=st.booleans()
+)
+def test_bincount_as_numpy(case: dict[str, Any], minlength: int, dtype: str, weighted: bool) -> None:
+    x = case["x"].ravel().astype(dtype)
+    weights = filled(x.shape, "f4") if weighted else None
+    chunks = case["chunks"] if isinstance(case["chunks"], int) else None
+    got = bincount(x, weights, minlength, chunks=chunks, budget=2_000_000, device=case["place"].device())
+    same(got, np.bincount(x, weights, minlength))
+
+
+@given(case=cases(), k=st.integers(-25, 25).filter(bool), data=st.data())
+def test_topk_as_dask(case: dict[str, Any], k: int, data: Any) -> None:
+    x = case["x"]
+    axis = data.draw(st.integers(-x.ndim, x.ndim - 1))
+    got = topk(x, k, axis, chunks=case["chunks"], budget=2_000_000, device=case["place"].device())
+    ordered = np.sort(x, axis)
+    if k > 0:
+        ordered = np.flip(ordered, axis)
+    expected = np.take(ordered, np.arange(min(abs(k), x.shape[axis])), axis)
+    assert got.dtype == expected.dtype.newbyteorder("=")
+    np.testing.assert_array_equal(got, expected)
+    if x.size and not x.dtype.isnative:  # dask is the reference of what the arguments mean
+        same(np.asarray(da.topk(da.from_array(x.astype("f4")), k, axis)), expected.astype("f4"))
+
+
+@everywhere
+def test_special_values(place: Place) -> None:
+    x = np.array([1.0, np.nan, -0.0, np.inf, 2.0, -np.inf, 0.0])
+    options = {"chunks": 2, "budget": place.budget(100_000), "device": place.device()}
+    for edges in ([-1, 0, 1, 2], [-np.inf, 0, np.inf]):
+        both_same(histogram(x, edges, **options), np.histogram(x, edges))
+        weights = np.arange(7.0)
+        both_same(histogram(x, edges, weights=weights, **options), np.histogram(x, edges, weights=weights))
+    both_same(histogram(x, 3, (0, 2), **options), np.histogram(x, 3, (0, 2)))
+    whole = np.arange(-3, 6)
+    both_same(histogram(whole, [-2, 0, 2.5], **options), np.histogram(whole, [-2, 0, 2.5]))
+    for bad in (x, x[~np.isnan(x)]):
+        with pytest.raises(errors.ArgumentError, match="not finite"):
+            histogram(bad, 3, **options)
+    np.testing.assert_array_equal(topk(x, 3, **options), [np.nan, np.inf, 2])
+    np.testing.assert_array_equal(topk(x, -2, **options), [-np.inf, 0])
+
+
+def test_arrays_without_elements() -> None:
+    both_same(histogram(np.zeros((0, 3)), 4, device="cpu"), np.histogram(np.zeros((0, 3)), 4))
+    both_same(histogram(np.zeros(0), [1, 2, 3], device="cpu"), np.histogram(np.zeros(0), [1, 2, 3]))
+    same(bincount(np.zeros(0, "i4"), device="cpu"), np.bincount(np.zeros(0, "i4")))
+    same(bincount(np.zeros(0, "i4"), minlength=3, device="cpu"), np.bincount(np.zeros(0, "i4"), minlength=3))
+    same(topk(np.zeros((0, 3)), 2, 0, device="cpu"), np.zeros((0, 3)))
+    same(topk(np.zeros((0, 3)), 2, 1, device="cpu"), np.zeros((0, 2)))
+
+
+@everywhere
+def test_from_zarr_to_a_path(place: Place, tmp_path: Path) -> None:
+    x = filled((40, 33), "i4")
+    zarr.create_array(tmp_path / "x.zarr", shape=x.shape, chunks=(7, 10), dtype="i4")[...] = x
+    options = {"budget": place.budget(300_000), "device": place.device()}
+    hist, edges = histogram(tmp_path / "x.zarr", 20, out=tmp_path / "h.npy", **options)
+    both_same((np.asarray(hist), edges), np.histogram(x, 20))
+    same(topk(tmp_path / "x.zarr", 4, 1, out=tmp_path / "t.zarr", **options)[...], np.sort(x, 1)[:, :-5:-1])
+    into = np.zeros(20, "f8")
+    assert histogram(x, 20, density=True, out=into, **options)[0] is into
+    same(into, np.histogram(x, 20, density=True)[0])
+
+
+class Untouchable:
+    """An array that must not be read."""
+
+    def __init__(self, dtype: str, *shape: int) -> None:
+        self.dtype, self.shape = np.dtype(dtype), shape
+
+    def __getitem__(self, region: Any) -> Any:
+        raise AssertionError("read")
+
+
+X, LINE, COMPLEX = Untouchable("f8", 4, 5), Untouchable("i4", 20), Untouchable("c16", 4)
+
+
+@pytest.mark.parametrize(
+    ("count", "arguments", "options", "error", "words"),
+    [
+        (histogram, (X, "stone"), {}, errors.ArgumentError, "'stone'.*'scott'"),
+        (histogram, (X, 0), {}, errors.ArgumentError, "bins=0"),
+        (histogram, (X, 2.5), {}, errors.ArgumentTypeError, "bins=2.5"),
+        (histogram, (X, [1, 3, 2]), {}, errors.ArgumentError, "monotonic"),
+        (histogram, (X, [[1, 3]]), {}, errors.ArgumentError, "1d"),
+        (histogram, (X, 3, (2, 1)), {}, errors.ArgumentError, r"range=\(2, 1\)"),
+        (histogram, (X, 3, (np.nan, 1)), {}, errors.ArgumentError, "finite"),
+        (histogram, (X,), {"weights": np.ones(4)}, errors.ArgumentError, r"\(4,\) and x has \(4, 5\)"),
+        (histogram, (X,), {"chunks": (2, 2, 2)}, errors.ArgumentError, "3 entries"),
+        (histogram, (X,), {"out": np.zeros(11, "i8")}, errors.ArgumentError, "11"),
+        (histogram, (COMPLEX,), {}, errors.ArgumentTypeError, "complex"),
+        (bincount, (X,), {}, errors.ArgumentError, r"\(4, 5\)"),
+        (bincount, (Untouchable("f8", 5),), {}, errors.ArgumentTypeError, "float64"),
+        (bincount, (LINE,), {"minlength": -1}, errors.ArgumentError, "-1"),
+        (bincount, (LINE,), {"minlength": 1.5}, errors.ArgumentTypeError, "1.5"),
+        (bincount, (LINE, np.ones(4)), {}, errors.ArgumentError, r"\(4,\)"),
+        (bincount, (LINE, np.ones(20, "c8")), {}, errors.ArgumentTypeError, "complex64"),
+        (topk, (X, 0), {}, errors.ArgumentError, "k=0"),
+        (topk, (X, 1.5), {}, errors.ArgumentTypeError, "1.5"),
+        (topk, (X, 2, 2), {}, errors.ArgumentError, "axis=2"),
+        (topk, (X, 2, None), {}, errors.ArgumentTypeError, "None"),
+    ],
+)
+def test_bad_arguments_are_refused_before_the_first_read(
+    count: Any, arguments: Any, options: Any, error: type[Exception], words: str
+) -> None:
+    with pytest.raises(error, match=words):
+        count(*arguments, device="cpu", **options)
+
+
+def test_a_negative_integer_is_named() -> None:
+    with pytest.raises(errors.ArgumentError, match="holds -7"):
+        bincount(np.array([3, -7, 2]), device="cpu")
+
+
+def test_it_makes_several_passes_and_says_so() -> None:
+    with pytest.raises(errors.ArgumentTypeError, match="several passes"):
+        cf.explain(histogram, np.ones(4))
+    assert cf.explain(topk, np.ones(4), k=2, device="cpu").op.extents == (4,)
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda: cf.bincount(np.array([2**62]), device="cpu"),
+        lambda: cf.bincount(np.array([2**64 - 1], "u8"), device="cpu"),
+        lambda: cf.bincount(np.array([1]), minlength=2**80, device="cpu"),
+        lambda: cf.histogram(np.ones(3), bins=10**15, device="cpu"),
+    ],
+)
+def test_more_counts_than_memory_holds_are_refused(ask: Any) -> None:
+    with pytest.raises(errors.ArgumentError, match="counts of 8 bytes"):
+        ask()

@@ -1,0 +1,264 @@
+"""Quantiles and distinct values are NumPy's, whatever the array, the method, the cut, the passes and the device."""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import zarr
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as npst
+from support.devices import CHECKING, Place, everywhere, on_cpu_and_gpu, same
+
+import chunkflow as cf
+from chunkflow import errors
+from chunkflow.api.statistics.quantile import median, percentile, quantile, unique
+from chunkflow.kernels.statistics.quantile import METHODS, rule
+from chunkflow.kernels.statistics.radix_keys import from_keys, to_keys
+from chunkflow.testing import CountingSource
+
+FLOATS = ("f2", "f4", "f8")
+INTEGERS = ("i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8")
+QS = st.one_of(
+    st.floats(0, 1),
+    st.sampled_from([0, 1, 0.5, np.float32(0.3), np.float64(0.25)]),
+    st.lists(st.floats(0, 1), min_size=1, max_size=4),
+    st.just(np.linspace(0, 1, 7)),
+)
+
+
+def quiet(fn: Any, *arguments: Any, **options: Any) -> Any:
+    """NumPy's result without its warnings."""
+    with np.errstate(all="ignore"), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return fn(*arguments, **options)
+
+
+def equal(got: Any, expected: Any, x: np.ndarray) -> None:
+    """Equal to the bit, but for the dtype of a lone NaN, and the sign of zeros where both are among the data."""
+    if x.dtype.kind == "f" and np.ndim(expected) == 0 and np.isnan(expected):
+        assert np.ndim(got) == 0
+        assert np.isnan(got)
+    elif x.dtype.kind == "f" and len(set(np.signbit(x[x == 0]).tolist())) > 1:
+        assert np.asarray(got).dtype == np.asarray(expected).dtype
+        np.testing.assert_array_equal(got, expected, strict=np.ndim(expected) > 0)
+    else:
+        same(got, expected)
+
+
+def arrays(dtypes: Any, shapes: Any) -> Any:
+    return st.sampled_from(dtypes).flatmap(lambda dtype: npst.arrays(np.dtype(dtype), shapes))
+
+
+@given(x=arrays(FLOATS + INTEGERS + (">f4",), st.integers(1, 40)), q=QS, method=st.sampled_from(METHODS))
+@settings(max_examples=1000)
+def test_rules_are_numpys(x: np.ndarray, q: Any, method: str) -> None:
+    """Keys, ranks and interpolation alone, on sorted keys, with no pass."""
+    native = x.dtype.newbyteorder("=")
+    expected = quiet(np.quantile, x.astype(native), q, method=method)
+    ordered = from_keys(np.sort(to_keys(x)), native)
+    weak = type(q) in (int, float)
+    dtype = np.asarray(quiet(np.quantile, np.zeros(2, native), q, method=method)).dtype
+    how = rule(len(x), np.atleast_1d(q), method, weak=weak, dtype=dtype, nans=native.kind == "f")
+    needed = how.ranks()
+    found = how.result(lambda ranks: ordered[needed][np.searchsorted(needed, ranks)])
+    equal(found.reshape(np.shape(q))[()], expected, x)
+
+
+@given(
+    x=arrays(FLOATS + INTEGERS, npst.array_shapes(max_dims=3, max_side=7)),
+    q=QS,
+    method=st.sampled_from(METHODS),
+    keepdims=st.booleans(),
+    chunks=st.sampled_from([None, 2, 3]),
+    place=st.sampled_from(CHECKING),
+    budget=st.sampled_from([100_000, 20_000_000]),
+    data=st.data(),
+)
+@settings(max_examples=150)
+def test_quantiles_as_numpy(
+    x: np.ndarray, q: Any, method: str, keepdims: bool, chunks: Any, place: Place, budget: int, data: Any
+) -> None:
+    axes = st.one_of(st.none(), st.integers(-x.ndim, x.ndim - 1), st.permutations(range(x.ndim)).map(lambda p: p[:2]))
+    axis = data.draw(axes)
+    axis = tuple(axis) if isinstance(axis, list) else axis
+    options = {"chunks": chunks, "budget": budget, "device": place.device()}
+    equal(
+        quantile(x, q, axis, method, keepdims, **options),
+        quiet(np.quantile, x, q, axis=axis, method=method, keepdims=keepdims),
+        x,
+    )
+    equal(median(x, axis, keepdims, **options), quiet(np.median, x, axis=axis, keepdims=keepdims), x)
+
+
+@everywhere
+def test_several_passes(place: Place) -> None:
+    x = np.random.default_rng(0).standard_normal((60, 70)).astype("f4")
+    qs = [0.01, 0.5, 0.501, 0.99]
+    options = {"chunks": (17, 30), "budget": place.budget(4_000_000), "device": place.device()}
+    same(quantile(x, qs, **options), np.quantile(x, qs))
+    same(quantile(x, qs, 0, **options), np.quantile(x, qs, 0))
+    same(percentile(x, 30, 1, "hazen", True, **options), np.percentile(x, 30, 1, method="hazen", keepdims=True))
+    same(median(x, (0, 1), **options), np.median(x))
+    whole = {**options, "chunks": None}
+    same(quantile(x, qs, 1, "weibull", **whole), np.quantile(x, qs, 1, method="weibull"))
+    same(median(x, 0, **whole), np.median(x, 0))
+
+
+@everywhere
+def test_special_values(place: Place) -> None:
+    x = np.array([[1.0, np.nan, -0.0, 3.0], [np.inf, 2.0, -0.0, -np.inf], [4.0, 1.0, -0.0, 5.0]])
+    for chunks in (None, 2):
+        options = {"chunks": chunks, "budget": place.budget(4_000_000), "device": place.device()}
+        for q in (0.5, [0.2, 1.0]):
+            same(quantile(x, q, **options), quiet(np.quantile, x, q))
+            same(quantile(x, q, axis=0, **options), quiet(np.quantile, x, q, axis=0))
+        same(median(x, axis=0, **options), quiet(np.median, x, axis=0))
+        negative = -np.array([np.nan, 1, 2])  # a NaN with its sign set
+        assert np.isnan(quantile(negative, 0, **{**options, "chunks": chunks and 1}))
+
+
+@pytest.mark.parametrize(("dtype", "passes"), [("f8", 4), ("i8", 4), ("f4", 2), ("u4", 2), ("f2", 1), ("i1", 1)])
+def test_passes_are_as_many_as_said(dtype: str, passes: int) -> None:
+    x = np.random.default_rng(1).integers(-100, 100, (400, 1000)).astype(dtype)
+    source = CountingSource(x)
+    budget = 200_000_000
+    same(quantile(source, 0.3, chunks=(50, 1000), budget=budget, device="cpu"), np.quantile(x, 0.3))
+    trial = passes * (256 << 10)
+    assert passes * x.nbytes < source.bytes_read <= passes * x.nbytes + trial
+    source = CountingSource(x)
+    same(quantile(source, 0.3, 1, budget=budget, device="cpu"), np.quantile(x, 0.3, 1))
+    assert source.bytes_read <= x.nbytes + trial
+
+
+@on_cpu_and_gpu
+def test_lines_longer_than_the_budget(place: Place) -> None:
+    x = np.random.default_rng(2).standard_normal((30_000, 6)).astype("f4")
+    options = {"budget": place.budget(200_000), "device": place.device()}
+    source = CountingSource(x)
+    same(quantile(source, [0.25, 0.5], 0, **options), np.quantile(x, [0.25, 0.5], 0))
+    if not place.is_gpu:
+        assert 2 * x.nbytes < source.bytes_read < 9 * x.nbytes
+        same(median(x, **options), np.median(x))
+        with cf.Budget(300_000) as budget:
+            same(median(x, 0, device="cpu"), np.median(x, 0))
+            assert budget.peak <= 300_000
+
+
+def test_arrays_without_elements() -> None:
+    none = np.zeros((3, 0), "f4")
+    same(quantile(none, [0.5, 1], 0, device="cpu"), np.quantile(none, [0.5, 1], 0))
+    with pytest.raises(errors.ArgumentError, match="no elements"):
+        quantile(none, 0.5, 1, device="cpu")
+    with pytest.raises(errors.ArgumentError, match="no elements"):
+        quantile(none, 0.5, device="cpu")
+    with pytest.warns(RuntimeWarning):
+        same(median(none, 1, device="cpu"), np.full(3, np.nan, "f4"))
+    same(quantile(np.ones((2, 3)), [], 0, device="cpu"), np.empty((0, 3)))
+    same(unique(np.zeros((0, 2), "i2"), device="cpu"), np.zeros(0, "i2"))
+    same(quantile(np.full((), 3.0), 0.5, device="cpu"), np.float64(3))
+    same(median(np.array([3], "i4"), chunks=1, device="cpu"), np.float64(3))
+
+
+def test_bools_are_as_numpys() -> None:
+    x = np.array([True, False, True])
+    same(median(x, device="cpu"), np.median(x))
+    same(quantile(x, 0.5, method="lower", chunks=1, device="cpu"), np.True_)
+    with pytest.raises(errors.ArgumentTypeError, match="bool by method='linear'"):
+        quantile(x, 0.5, device="cpu")
+
+
+@everywhere
+def test_from_zarr_to_a_path(place: Place, tmp_path: Path) -> None:
+    x = np.random.default_rng(3).integers(0, 1000, (40, 33)).astype("i4")
+    zarr.create_array(tmp_path / "x.zarr", shape=x.shape, chunks=(7, 10), dtype="i4")[...] = x
+    options = {"budget": place.budget(4_000_000), "device": place.device()}
+    path = tmp_path / "x.zarr"
+    got = quantile(path, [0.1, 0.9], 1, out=tmp_path / "q.npy", **options)
+    same(np.asarray(got), np.quantile(x, [0.1, 0.9], 1))
+    got = median(path, chunks=(7, 10), out=tmp_path / "m.zarr", **options)
+    same(got[...], np.median(x))
+    into = np.zeros(33)
+    assert percentile(path, 20, 0, chunks=(7, 10), out=into, **options) is into
+    same(into, np.percentile(x, 20, 0))
+    values, counts = unique(path, True, out=(tmp_path / "v.npy", tmp_path / "c.npy"), **options)
+    for one, other in zip((values, counts), np.unique(x, return_counts=True), strict=True):
+        same(np.asarray(one), other)
+    with pytest.raises(errors.OutputExistsError):
+        median(path, out=tmp_path / "q.npy", **options)
+    with pytest.raises(errors.OutputExistsError):
+        unique(path, out=tmp_path / "v.npy", **options)
+
+
+@given(
+    x=arrays(("?", *INTEGERS), npst.array_shapes(max_dims=2, max_side=12)),
+    chunks=st.sampled_from([None, 1, 3]),
+    place=st.sampled_from(CHECKING),
+)
+@settings(max_examples=100)
+def test_unique_as_numpy(x: np.ndarray, chunks: Any, place: Place) -> None:
+    values, counts = np.unique(x, return_counts=True)
+    got = unique(x, return_counts=True, chunks=chunks, budget=1_000_000, device=place.device())
+    same(got[0], values)
+    same(got[1], counts)
+
+
+@everywhere
+def test_many_distinct_values(place: Place) -> None:
+    x = np.random.default_rng(4).integers(-(1 << 40), 1 << 40, (3, 40_000))
+    source = CountingSource(x)
+    got = unique(source, return_counts=True, chunks=(1, 30_000), budget=place.budget(1 << 28), device=place.device())
+    for one, other in zip(got, np.unique(x, return_counts=True), strict=True):
+        same(one, other)
+    with pytest.raises(errors.BudgetError, match="more distinct values"):
+        unique(x, budget=place.budget(300_000) if not place.is_gpu else place.budget(1_000_000), device=place.device())
+
+
+class Untouchable:
+    """An array that must not be read."""
+
+    def __init__(self, dtype: str, *shape: int) -> None:
+        self.dtype, self.shape = np.dtype(dtype), shape
+
+    def __getitem__(self, region: Any) -> Any:
+        raise AssertionError("read")
+
+
+X = Untouchable("f8", 4, 5)
+
+
+@pytest.mark.parametrize(
+    ("fn", "arguments", "options", "error", "words"),
+    [
+        (quantile, (X, 1.5), {}, errors.ArgumentError, "q=1.5 must be in the range from 0 to 1"),
+        (quantile, (X, [0.5, np.nan]), {}, errors.ArgumentError, "range"),
+        (quantile, (X, [[0.5]]), {}, errors.ArgumentError, "2 dimensions"),
+        (quantile, (X, "half"), {}, errors.ArgumentTypeError, "'half'"),
+        (quantile, (X, [[1], [1, 2]]), {}, errors.ArgumentError, "no array"),
+        (quantile, (X, 0.5), {"method": "best"}, errors.ArgumentError, "'best' is none of inverted_cdf"),
+        (quantile, (X, 0.5, 2), {}, errors.ArgumentError, "axis=2"),
+        (quantile, (X, 0.5), {"chunks": (2, 2, 2)}, errors.ArgumentError, "3 entries"),
+        (quantile, (X, 0.5, 0), {"out": np.zeros(4)}, errors.ArgumentError, "4"),
+        (percentile, (X, 101), {}, errors.ArgumentError, "from 0 to 100"),
+        (median, (Untouchable("c16", 4),), {}, errors.ArgumentTypeError, "complex128"),
+        (median, (X,), {"out": np.zeros((), "i4")}, errors.ArgumentTypeError, "int32"),
+        (unique, (X,), {}, errors.ArgumentTypeError, "float64"),
+        (unique, (Untouchable("i4", 4), True), {"out": np.zeros(4)}, errors.ArgumentError, "pair"),
+        (unique, (Untouchable("i4", 4),), {"out": (np.zeros(4), np.zeros(4))}, errors.ArgumentError, "pair"),
+        (unique, (Untouchable("i4", 4), True), {"out": (np.zeros(4),)}, errors.ArgumentError, "1 entries"),
+    ],
+)
+def test_bad_arguments_are_refused_before_the_first_read(
+    fn: Any, arguments: Any, options: Any, error: type[Exception], words: str
+) -> None:
+    with pytest.raises(error, match=words):
+        fn(*arguments, device="cpu", **options)
+
+
+def test_it_makes_several_passes_and_says_so() -> None:
+    with pytest.raises(errors.ArgumentTypeError, match="several passes"):
+        cf.explain(quantile, np.ones(4), q=0.5)

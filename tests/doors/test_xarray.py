@@ -1,0 +1,474 @@
+"""xarray's arrays go in and come out with their names; what is in a store is read by regions, decoded by xarray."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from support.devices import Place, on_cpu_and_gpu
+
+import chunkflow as cf
+from chunkflow import errors
+from chunkflow.api.labels import Labels, axis_of
+
+xr = pytest.importorskip("xarray")
+
+TIMES = np.arange("2001-01-30", "2001-02-08", dtype="M8[D]").astype("M8[ns]")
+LAT, LON = np.linspace(-60, 60, 5), np.arange(0.0, 360, 60)
+
+
+def dataset() -> Any:
+    """A month's end on a globe: values packed and plain, some missing, coordinates of one and two dimensions."""
+    rng = np.random.default_rng(3)
+    air = rng.uniform(230, 310, (len(TIMES), len(LAT), len(LON))).round(2)
+    air[::4, 1] = np.nan
+    return xr.Dataset(
+        {
+            "air": (("time", "lat", "lon"), air, {"units": "K", "long_name": "air temperature"}),
+            "rain": (("time", "lat", "lon"), np.abs(air - 270).round(1), {"units": "mm"}),
+            "raw": (("time", "lat", "lon"), rng.random(air.shape, dtype="f4")),
+            "height": (("lon", "lat"), rng.integers(0, 4000, (len(LON), len(LAT)))),
+        },
+        {
+            "time": TIMES,
+            "lat": ("lat", LAT, {"units": "degrees_north"}),
+            "lon": LON,
+            "area": (("lat", "lon"), np.cos(np.radians(LAT))[:, None] * np.ones(len(LON))),
+            "month": ("time", TIMES.astype("M8[M]").astype(int) % 12 + 1),
+            "run": 7,
+        },
+    )
+
+
+ENCODING = {
+    "air": {"dtype": "i2", "scale_factor": 0.01, "add_offset": 270.0, "_FillValue": -32768, "chunks": (4, 5, 6)},
+    "rain": {"dtype": "u1", "scale_factor": 0.5, "_FillValue": 255, "chunks": (2, 2, 3)},
+    "raw": {"chunks": (3, 5, 2)},
+}
+
+
+@pytest.fixture(params=["zarr", "netcdf"])
+def stored(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Any]:
+    """The dataset as it is opened from a file: nothing is loaded."""
+    if request.param == "zarr":
+        dataset().to_zarr(tmp_path / "x.zarr", encoding=ENCODING, consolidated=False)
+        yield xr.open_zarr(tmp_path / "x.zarr", chunks=None, consolidated=False)
+    else:
+        plain = {name: {k: v for k, v in e.items() if k != "chunks"} for name, e in ENCODING.items()}
+        dataset().to_netcdf(tmp_path / "x.nc", engine="scipy", encoding={**plain, "rain": {}})
+        with xr.open_dataset(tmp_path / "x.nc", engine="scipy", chunks=None) as opened:
+            yield opened
+
+
+@pytest.fixture
+def unloaded(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, ...]]:
+    """Shapes of all that is decoded while a test runs."""
+    shapes: list[tuple[int, ...]] = []
+    values = xr.Variable.values.fget
+
+    def watched(variable: Any) -> Any:
+        shapes.append(variable.shape)
+        return values(variable)
+
+    monkeypatch.setattr(xr.Variable, "values", property(watched))
+    return shapes
+
+
+@on_cpu_and_gpu
+@pytest.mark.parametrize("name", ["air", "rain", "raw", "height"])
+def test_what_is_in_a_store_is_mapped_as_decoded(stored: Any, name: str, place: Place) -> None:
+    x = stored[name]
+    got = cf.map(lambda b: b * 2, x, device=place.device())
+    xr.testing.assert_identical(got, (x * 2).assign_attrs(x.attrs))
+    assert not got.encoding
+
+
+@pytest.mark.parametrize("dim", ["time", ("lat", "lon"), ["lon"], ..., None])
+@pytest.mark.parametrize("fn", ["nanmean", "nansum", "nanmax", "nanstd", "sum", "min", "var", "count_nonzero"])
+def test_reductions_keep_what_is_not_reduced(stored: Any, fn: str, dim: Any) -> None:
+    x = stored.air
+    got = getattr(cf, fn)(x, dim=dim, device="cpu")
+    axis = axis_of(x, dim)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # a place may have no value at all
+        values = getattr(np, fn)(x.values, axis=axis)
+    expected = x.isel(dict.fromkeys(x.dims if dim in (..., None) else [dim] if isinstance(dim, str) else dim, 0))
+    gone = [c for c in x.coords if set(x[c].dims) - set(expected.dims)]
+    expected = expected.drop_vars(gone, errors="ignore")
+    xr.testing.assert_allclose(got, expected.copy(data=values))
+    assert got.attrs == x.attrs
+    assert got.name == "air"
+    assert set(got.coords) == set(expected.coords)
+
+
+def test_blocks_are_decoded_as_the_budget_allows(tmp_path: Path, unloaded: list[tuple[int, ...]]) -> None:
+    values = np.random.default_rng(0).random((1000, 20, 20), dtype="f4").round(3)
+    given = xr.DataArray(values, dims=("time", "lat", "lon"), name="x")
+    packed = {"x": {"dtype": "i2", "scale_factor": 0.001, "_FillValue": -1, "chunks": (10, 20, 20)}}
+    given.to_dataset().to_zarr(tmp_path / "x.zarr", encoding=packed, consolidated=False)
+    x = xr.open_zarr(tmp_path / "x.zarr", chunks=None, consolidated=False).x
+    budget = x.nbytes // 10
+    unloaded.clear()
+    lazy = (cf.open(x) - 273).mean("time")
+    assert not unloaded
+    got = cf.mean(x, dim="time", budget=budget, device="cpu")
+    cf.compute(lazy.data, budget=budget, device="cpu")
+    assert 0 < max(np.prod(shape) for shape in unloaded) * x.dtype.itemsize <= budget
+    assert not x._in_memory
+    np.testing.assert_allclose(got, x.values.mean(axis=0), rtol=1e-6)
+
+
+@pytest.mark.parametrize("names", [("raw", "area"), ("area", "raw"), ("height", "air"), ("air", "lat"), ("lat", "lon")])
+def test_arrays_broadcast_by_the_names_of_their_dimensions(stored: Any, names: tuple[str, str]) -> None:
+    x, y = (stored[n] for n in names)
+    got = cf.map(np.add, x, y, device="cpu")
+    expected = x + y
+    expected.attrs = x.attrs
+    xr.testing.assert_identical(got, expected)
+
+
+def test_one_array_may_have_two_names() -> None:
+    values = np.arange(3.0)
+    x, y = xr.Variable(("a",), values), xr.Variable(("b",), values)
+    for got in (cf.map(np.add, x, y, device="cpu"), cf.map(np.add, y, x, device="cpu").transpose()):
+        xr.testing.assert_identical(got, xr.Variable(("a", "b"), np.add.outer(values, values)))
+
+
+def test_a_plain_array_and_a_scalar_join_as_numpys_do(stored: Any) -> None:
+    x = stored.raw
+    got = cf.map(lambda a, b, c: a * b + c, x, LON, 2.0, device="cpu")
+    xr.testing.assert_allclose(got, x * LON + 2.0)
+
+
+def test_slices_and_transposes_of_what_is_stored(stored: Any) -> None:
+    for x in (stored.air[1:7:2, :, ::-1], stored.air.sel(lat=slice(-30, 30)), stored.raw.transpose("lon", ...)):
+        xr.testing.assert_identical(cf.map(np.copy, x, device="cpu"), x)
+    one = stored.air.isel(time=3)
+    xr.testing.assert_identical(cf.map(np.copy, one, device="cpu"), one)
+    places = stored.air.isel(lat=[3, 0, 1])
+    xr.testing.assert_identical(cf.map(np.copy, places, device="cpu"), places)
+
+
+def test_variables_give_variables(stored: Any) -> None:
+    x = stored.air.variable
+    xr.testing.assert_identical(cf.map(np.copy, x, device="cpu"), x)
+    assert cf.nanmax(x, dim="lat", device="cpu").dims == ("time", "lon")
+
+
+def test_scans_stencils_and_quantiles(stored: Any) -> None:
+    x = stored.raw
+    xr.testing.assert_allclose(cf.cumsum(x, dim="time", device="cpu"), x.cumsum("time"))
+    assert set(cf.diff(x, dim="time", device="cpu").coords) == {"lat", "lon", "area", "run"}
+    for iterations in (1, 3):
+        same = cf.map_overlap(np.copy, x, depth=1, boundary="nearest", iterations=iterations, device="cpu")
+        xr.testing.assert_identical(same, x)
+    xr.testing.assert_identical(cf.transpose(x, device="cpu"), x.transpose(transpose_coords=False))
+    got = cf.quantile(x, [0.25, 0.5], dim="time", device="cpu")
+    np.testing.assert_array_equal(got, np.quantile(x.values, [0.25, 0.5], axis=0))
+    assert got.dims == ("quantile", "lat", "lon")
+    assert cf.median(x, dim=("lat", "lon"), device="cpu").dims == ("time",)
+    assert cf.mean(x, dim="lat", keepdims=True, device="cpu").sizes == {"time": len(TIMES), "lat": 1, "lon": len(LON)}
+
+
+def test_coordinates_along_what_a_function_resizes_are_dropped(stored: Any) -> None:
+    got = cf.map(lambda b: b[:, :, ::2], stored.raw, chunks=(4, 5, 1), device="cpu")
+    assert got.sizes == {"time": len(TIMES), "lat": len(LAT), "lon": len(LON) // 2}
+    assert set(got.coords) == {"time", "lat", "month", "run"}
+    got = cf.map(lambda b: b.sum(axis=2), stored.raw, drop_axis=2, device="cpu")
+    assert got.dims == ("time", "lat")
+    assert set(got.coords) == {"time", "lat", "month", "run"}
+    several = cf.map(lambda b: (b, b.astype("f8")), stored.raw, device="cpu")
+    assert [a.dtype for a in several] == ["f4", "f8"]
+    xr.testing.assert_identical(several[0], stored.raw)
+
+
+def test_an_output_in_a_store_is_opened_and_not_loaded(stored: Any, tmp_path: Path) -> None:
+    got = cf.map(np.sqrt, stored.raw, out=tmp_path / "root.zarr", device="cpu")
+    assert not got._in_memory
+    xr.testing.assert_identical(got.isel(time=2), np.sqrt(stored.raw.isel(time=2)))
+    np.testing.assert_array_equal(cf.map(np.square, got, device="cpu"), np.square(np.sqrt(stored.raw.values)))
+
+
+def test_open_gives_xarray_something_to_calculate_with(stored: Any) -> None:
+    x = cf.open(stored.air)
+    assert isinstance(x.data, cf.Array)
+    anomaly = (x - x.mean("time")).max(("lat", "lon"))
+    assert isinstance(anomaly.data, cf.Array)
+    expected = (stored.air - stored.air.mean("time")).max(("lat", "lon"))
+    xr.testing.assert_allclose(anomaly.copy(data=cf.compute(anomaly.data, device="cpu")), expected)
+    mapped = cf.map(np.sqrt, x)
+    assert isinstance(mapped.data, cf.Array)
+    assert mapped.dims == x.dims
+
+
+def test_memory_is_not_copied_and_the_budget_holds() -> None:
+    x = xr.DataArray(np.arange(4096.0).reshape(64, 64), dims=("a", "b"))
+    seen: list[Any] = []
+    cf.map(lambda b: seen.append(b) or b.copy(), x, device="cpu", dtype="f8", workspace=8)
+    assert any(np.shares_memory(b, x.values) for b in seen)
+    assert cf.explain(cf.sum, x, dim="a", device="cpu").bytes_in == x.nbytes
+    with pytest.raises(errors.BudgetError):
+        cf.sum(x, dim="a", budget=1, device="cpu")
+
+
+def test_wrong_names_are_refused_before_anything_is_read(stored: Any) -> None:
+    with pytest.raises(errors.ArgumentError, match=r"'tme'.*\('time', 'lat', 'lon'\)"):
+        cf.sum(stored.air, dim="tme")
+    with pytest.raises(errors.ArgumentError, match="give one of them"):
+        cf.sum(stored.air, dim="time", axis=0)
+    with pytest.raises(errors.ArgumentError, match=r"lat.*align"):
+        cf.map(np.add, stored.raw, stored.area.assign_coords(lat=LAT + 1), device="cpu")
+    with pytest.raises(errors.ArgumentTypeError, match="datetime64"):
+        cf.map(np.copy, stored.time)
+    with pytest.raises(errors.ArgumentTypeError, match="dim"):
+        cf.sum(np.ones(3), dim="time")
+
+
+def test_dask_backed_arrays_are_read_by_slices() -> None:
+    pytest.importorskip("dask.array")
+    x = dataset().air.chunk(time=2)
+    got = cf.nanmean(x, dim="time", device="cpu")
+    xr.testing.assert_allclose(got, dataset().air.mean("time"))
+
+
+def test_labels_take_the_place_of_nothing_else() -> None:
+    x = xr.DataArray(np.ones((2, 3)), dims=("a", "b"))
+    labels = Labels((x, 1.0, None), {"chunks": 2}, by_axis=True)
+    assert labels.args[1:] == (1.0, None)
+    assert labels.kwargs == {"chunks": 2}
+    assert np.shares_memory(labels.args[0], x.values)
+
+
+def test_dim_is_the_functions_own_where_nothing_is_counted() -> None:
+    x = xr.DataArray(np.ones((2, 3)), dims=("a", "b"))
+
+    def scaled(block: np.ndarray, dim: int = 1) -> np.ndarray:
+        return block * dim
+
+    xr.testing.assert_equal(cf.map(scaled, x, dim=3, device="cpu"), x * 3)
+    with pytest.raises(TypeError, match="'dim'"):
+        cf.transpose(x, dim=("b", "a"))
+
+
+def test_coordinates_in_chunks_of_dask_are_no_hindrance() -> None:
+    da = pytest.importorskip("dask.array")
+    area = da.arange(12.0, chunks=3).reshape(3, 4)
+    x = xr.DataArray(da.ones((2, 3, 4), chunks=(1, 3, 4)), dims=("t", "y", "x"), coords={"area": (("y", "x"), area)})
+    xr.testing.assert_equal((cf.open(x) + 1).mean("t").compute(device="cpu"), (x + 1).mean("t").compute())
+
+
+def detrended(block: np.ndarray) -> np.ndarray:
+    """A function of whole lines along the last axis."""
+    return block - block.mean(axis=-1, keepdims=True)
+
+
+@on_cpu_and_gpu
+def test_apply_ufunc_has_core_dimensions_whole_and_last(stored: Any, place: Place) -> None:
+    x = stored.raw
+    got = cf.apply_ufunc(
+        detrended, x, input_core_dims=[["time"]], output_core_dims=[["time"]], device=place.device(), dtype="f4"
+    )
+    expected = xr.apply_ufunc(detrended, x.load(), input_core_dims=[["time"]], output_core_dims=[["time"]])
+    xr.testing.assert_allclose(got, expected)
+    assert got.dims == ("lat", "lon", "time")
+    assert got.attrs == x.attrs
+
+
+def test_apply_ufunc_of_several_arrays(stored: Any) -> None:
+    x, weights = stored.raw, stored.area.mean("lon")
+
+    def weighted(block: Any, weight: Any, power: int = 1) -> Any:
+        return (block * weight**power).sum(axis=-1)
+
+    cores = [["lat"], ["lat"]]
+    got = cf.apply_ufunc(weighted, x, weights, input_core_dims=cores, kwargs={"power": 2}, device="cpu")
+    expected = xr.apply_ufunc(weighted, x.load(), weights, input_core_dims=cores, kwargs={"power": 2})
+    xr.testing.assert_allclose(got, expected)
+
+    fit = cf.apply_ufunc(
+        lambda y, t: np.polyfit(t, y, 1),
+        x,
+        xr.DataArray(np.arange(float(len(TIMES))), dims="time", coords={"time": TIMES}),
+        input_core_dims=[["time"], ["time"]],
+        output_core_dims=[["degree"]],
+        output_sizes={"degree": 2},
+        vectorize=True,
+        device="cpu",
+    )
+    assert fit.sizes == {"lat": len(LAT), "lon": len(LON), "degree": 2}
+    np.testing.assert_allclose(fit.isel(degree=0), x.polyfit("time", 1).polyfit_coefficients[0] * 864e11, rtol=1e-4)
+
+
+def test_apply_ufunc_of_dimensions_that_change(stored: Any) -> None:
+    x = stored.raw
+    got = cf.apply_ufunc(
+        lambda a, b, c: np.concatenate([a, b], axis=-1) * c,
+        x,
+        x.isel(time=slice(2)),
+        2.0,
+        input_core_dims=[["time"], ["time"], []],
+        output_core_dims=[["time"]],
+        exclude_dims={"time"},
+        output_sizes={"time": len(TIMES) + 2},
+        device="cpu",
+    )
+    expected = np.concatenate([x, x[:2]]) * 2
+    np.testing.assert_array_equal(got.transpose("time", "lat", "lon"), expected)
+    assert "time" not in got.coords
+    extremes = cf.apply_ufunc(
+        lambda b: (b.min(axis=-1), b.max(axis=-1)),
+        cf.open(x).variable,
+        input_core_dims=[["lon"]],
+        output_core_dims=[[], []],
+        dtype=("f4", "f4"),
+    )
+    assert [e.dims for e in extremes] == [("time", "lat")] * 2
+    np.testing.assert_array_equal(cf.compute(extremes[1].data, device="cpu"), x.max("lon"))
+
+
+def test_apply_ufunc_refuses_what_it_cannot_do(stored: Any) -> None:
+    x = stored.raw
+    with pytest.raises(errors.ArgumentTypeError, match="ndarray has no names"):
+        cf.apply_ufunc(np.add, x, np.ones(6))
+    with pytest.raises(errors.ArgumentError, match="lacks"):
+        cf.apply_ufunc(np.sum, x, input_core_dims=[["level"]])
+    with pytest.raises(errors.ArgumentError, match="output_sizes"):
+        cf.apply_ufunc(np.sum, x, output_core_dims=[["degree"]])
+    with pytest.raises(errors.ArgumentError, match="2 entries for 1"):
+        cf.apply_ufunc(np.sum, x, input_core_dims=[["lat"], []])
+    with pytest.raises(errors.ArgumentError, match="none of its own"):
+        cf.apply_ufunc(np.add, x, x.isel(lon=0), input_core_dims=[["lat"], []])
+    with pytest.raises(errors.ArgumentError, match="are cut"):
+        cf.apply_ufunc(np.sum, x, output_core_dims=[["lat"]])
+    with pytest.raises(errors.UnsupportedError, match="differ"):
+        cf.apply_ufunc(np.frexp, x, output_core_dims=[[], ["lat"]])
+
+
+def test_the_chunk_manager_is_registered() -> None:
+    """Where this fails, the package was installed before it had one: ``pip install -e .`` again."""
+    from xarray.namedarray.parallelcompat import list_chunkmanagers
+
+    assert "chunkflow" in list_chunkmanagers()
+
+
+def test_xarray_computes_expressions(stored: Any) -> None:
+    x, given = cf.open(stored.air), stored.air.load().copy()
+    for calculate in (
+        lambda a: (a - a.mean("time")) / a.std("time"),
+        lambda a: a.where(a > 270).fillna(0).sum(("lat", "lon")),
+        lambda a: a.isel(time=slice(1, None, 2)).transpose("lon", ...).diff("time").astype("f4"),
+        lambda a: a.weighted(stored.area).mean(("lat", "lon")),
+        lambda a: a.resample(time="3D").max(),
+        lambda a: xr.concat([a, a.shift(time=1)], "time").count("time"),
+    ):
+        lazy = calculate(x)
+        assert isinstance(lazy.data, cf.Array)
+        done = lazy.compute(device="cpu", budget="64MB")
+        assert isinstance(done.data, np.ndarray)
+        xr.testing.assert_allclose(done, calculate(given))
+
+
+def test_xarray_compares_expressions(stored: Any) -> None:
+    x = cf.open(stored.air)
+    assert (x + 0).equals(stored.air.load())
+    assert not (x + 1).equals(stored.air)
+    assert (x > 270).any().item() is True
+    with pytest.raises(errors.UnsupportedError, match="truth"):
+        bool((x > 270).data)
+
+
+def test_apply_ufunc_of_xarray_itself(stored: Any) -> None:
+    cores: dict[str, Any] = {"input_core_dims": [["time"]], "output_core_dims": [["time"]]}
+    got = xr.apply_ufunc(detrended, cf.open(stored.raw), dask="parallelized", output_dtypes=["f4"], **cores)
+    assert isinstance(got.data, cf.Array)
+    xr.testing.assert_allclose(got.compute(device="cpu"), xr.apply_ufunc(detrended, stored.raw.load(), **cores))
+
+
+def test_datasets_are_opened_and_stored_as_expressions(tmp_path: Path) -> None:
+    given = dataset()
+    given.to_zarr(tmp_path / "x.zarr", encoding=ENCODING, consolidated=False)
+    opened = xr.open_zarr(tmp_path / "x.zarr", chunks={}, chunked_array_type="chunkflow", consolidated=False)
+    assert {type(v.data) for v in opened.data_vars.values()} == {type(cf.open(given.raw).data)}
+    anomaly = opened[["air", "raw"]] - opened[["air", "raw"]].mean("time")
+    packed = {"air": {"dtype": "i2", "scale_factor": 0.01, "_FillValue": -32768}}
+    anomaly.to_zarr(tmp_path / "y.zarr", encoding=packed, consolidated=False)
+    with pytest.raises(errors.UnsupportedError, match="compute=False"):
+        anomaly.to_zarr(tmp_path / "z.zarr", compute=False, consolidated=False)
+    anomaly.to_zarr(tmp_path / "y.zarr", append_dim="time", consolidated=False)
+    twice = xr.open_zarr(tmp_path / "y.zarr", chunks=None, consolidated=False).raw
+    np.testing.assert_array_equal(twice, np.concatenate([anomaly.raw.values] * 2))
+    raw = xr.open_zarr(tmp_path / "y.zarr", chunks=None, consolidated=False, mask_and_scale=False)
+    assert raw.air.dtype == "i2"
+
+
+def test_what_was_stored_is_what_xarray_would_store(tmp_path: Path) -> None:
+    given = dataset()[["air", "raw"]]
+    packed = {"air": {"dtype": "i2", "scale_factor": 0.01, "_FillValue": -32768}}
+    lazy = given.map(cf.open, keep_attrs=True)
+    for name, one in (("lazy", lazy), ("eager", given)):
+        (one - one.mean("time")).to_zarr(tmp_path / name, encoding=packed, consolidated=False)
+    first, second = (
+        xr.open_zarr(tmp_path / n, chunks=None, consolidated=False, mask_and_scale=False) for n in ("lazy", "eager")
+    )
+    xr.testing.assert_allclose(first, second)
+    assert first.air.attrs == second.air.attrs
+
+
+def test_the_accessor_has_the_operations_as_methods(stored: Any) -> None:
+    import chunkflow.xarray
+
+    x = stored.raw
+    methods = x.chunkflow
+    assert isinstance(methods, chunkflow.xarray.Accessor)
+    for name in dir(methods):
+        assert callable(getattr(methods, name))
+    xr.testing.assert_identical(methods.mean(dim="time", device="cpu"), cf.mean(x, dim="time", device="cpu"))
+    xr.testing.assert_identical(methods.map(np.add, 1, device="cpu"), cf.map(np.add, x, 1, device="cpu"))
+    assert sum(chunk.data.size for chunk in methods.chunks(device="cpu")) == x.size
+    with pytest.raises(AttributeError, match="no 'fft'"):
+        _ = methods.fft
+
+
+def test_compute_takes_several_at_once(stored: Any) -> None:
+    x = cf.open(stored.raw)
+    mean, peak, number, given = cf.compute(x.mean("time"), x.max().variable, 3, stored.raw, device="cpu")
+    xr.testing.assert_allclose(mean, stored.raw.mean("time"))
+    assert float(peak) == float(stored.raw.max())
+    assert number == 3
+    assert given is stored.raw or given.identical(stored.raw)
+    assert len(cf.explain(x.mean("time"), x.max(), device="cpu")) == 1
+
+
+def test_arrays_of_xarray_are_written_to_in_place() -> None:
+    x = dataset().raw.copy(deep=True)
+    out = xr.DataArray(np.zeros(x.shape, "f4"), dims=("i", "j", "k"), coords={"i": np.arange(len(TIMES))}, name="other")
+    got = cf.map(np.sqrt, x, out=out, device="cpu")
+    xr.testing.assert_identical(got, cf.map(np.sqrt, x, device="cpu"))
+    np.testing.assert_array_equal(out, np.sqrt(x.values))
+    assert np.shares_memory(got.values, out.values)
+
+
+def test_weights_go_by_axis(stored: Any) -> None:
+    x, weights = stored.raw, stored.area.isel(lon=0)
+    got = cf.average(x, dim="lat", weights=weights, device="cpu")
+    np.testing.assert_allclose(got, np.average(x.values, 1, weights.values), rtol=1e-6)
+    assert got.dims == ("time", "lon")
+
+
+def test_a_dataset_is_refused_with_its_variables() -> None:
+    dataset = xr.Dataset({"t": ("x", np.ones(3)), "p": ("x", np.ones(3))})
+    for call in (cf.open, cf.mean, lambda d: cf.map(np.add, np.ones(3), d)):
+        with pytest.raises(errors.ArgumentTypeError, match=r"Dataset.*'t', 'p'.*take one"):
+            call(dataset)
+    assert cf.mean(dataset["t"], device="cpu") == 1
+
+
+@pytest.mark.parametrize("fn", [cf.mean, cf.median, cf.cumsum, cf.argmax])
+def test_dim_of_what_has_no_names_is_refused(fn: Any) -> None:
+    for array in (np.ones((3, 3)), cf.open(np.ones((3, 3)))):
+        with pytest.raises(errors.ArgumentTypeError, match=r"dim='x'.*DataArray.*use axis="):
+            fn(array, dim="x")

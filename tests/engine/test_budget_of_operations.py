@@ -1,0 +1,133 @@
+"""Every operation keeps its budget, by what is measured, and gives what NumPy gives."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from support import budgets
+from support.budgets import MB, SLACK, DriverMemory, traced
+
+import chunkflow as cf
+from chunkflow import devices
+
+on_disk, bare_context = budgets.on_disk, budgets.bare_context
+
+
+def blur(block: Any) -> Any:
+    """A 5-point stencil that cuts its halo."""
+    return (block[:-2, 1:-1] + block[2:, 1:-1] + block[1:-1, :-2] + block[1:-1, 2:]) / 4
+
+
+def _histogram(x: Any, overwrite: bool = False, **options: Any) -> Any:
+    return cf.histogram(x, 50, (0, 1), **options)[0]
+
+
+@dataclass(frozen=True)
+class Operation:
+    """An operation on a matrix of 3000 x 1024, and the same in NumPy."""
+
+    name: str
+    run: Callable[..., Any]
+    numpy: Callable[[np.ndarray], Any]
+    libraries: bool = False
+
+
+OPERATIONS = [
+    Operation("sum", cf.sum, np.sum),
+    Operation("mean of columns", lambda x, **o: cf.mean(x, axis=0, **o), lambda x: x.mean(axis=0, dtype="f8")),
+    Operation("var of rows", lambda x, **o: cf.var(x, axis=1, **o), lambda x: x.var(axis=1, dtype="f8")),
+    Operation("max of columns", lambda x, **o: cf.max(x, axis=0, **o), lambda x: x.max(axis=0)),
+    Operation("argmin", cf.argmin, np.argmin),
+    Operation("norm", cf.norm, np.linalg.norm),
+    Operation("histogram", _histogram, lambda x: np.histogram(x, 50, (0, 1))[0]),
+    Operation("topk", lambda x, **o: cf.topk(x, 3, **o), lambda x: -np.sort(-x, axis=-1)[:, :3]),
+    Operation("cumsum of columns", lambda x, **o: cf.cumsum(x, axis=0, **o), lambda x: x.cumsum(axis=0, dtype="f8")),
+    Operation("cumsum of rows", lambda x, **o: cf.cumsum(x, axis=1, **o), lambda x: x.cumsum(axis=1, dtype="f8")),
+    Operation(
+        "stencil",
+        lambda x, **o: cf.map_overlap(blur, x, depth=1, boundary="nearest", trim=False, **o),
+        lambda x: blur(np.pad(x, 1, mode="edge")),
+    ),
+    Operation("gram", cf.gram, lambda x: x.T.astype("f8") @ x, libraries=True),
+    Operation(
+        "matmul", lambda x, **o: cf.matmul(x, np.eye(1024, 8, dtype="f4"), **o), lambda x: x[:, :8], libraries=True
+    ),
+    Operation("cov", lambda x, **o: cf.cov(x, rowvar=False, **o), lambda x: np.cov(x, rowvar=False), libraries=True),
+]
+
+WIDE = np.ones((700, 1024))
+MOVES = [
+    Operation("repeat rows", lambda x, **o: cf.repeat(x, 2, 0, **o), lambda x: np.repeat(x, 2, 0)),
+    Operation("repeat columns", lambda x, **o: cf.repeat(x, 3, 1, **o), lambda x: np.repeat(x, 3, 1)),
+    Operation("roll", lambda x, **o: cf.roll(x, 77, **o), lambda x: np.roll(x, 77)),
+    Operation("roll rows", lambda x, **o: cf.roll(x, 77, 0, **o), lambda x: np.roll(x, 77, 0)),
+    Operation("flip", cf.flip, np.flip),
+    Operation("pad", lambda x, **o: cf.pad(x, 50, **o), lambda x: np.pad(x, 50)),
+    Operation("pad by edges", lambda x, **o: cf.pad(x, 500, "edge", **o), lambda x: np.pad(x, 500, "edge")),
+    Operation("pad by mirrors", lambda x, **o: cf.pad(x, 50, "reflect", **o), lambda x: np.pad(x, 50, "reflect")),
+    Operation("dtypes", lambda x, **o: cf.concatenate([x, WIDE], **o), lambda x: np.concatenate([x, WIDE])),
+    Operation(
+        "dtypes side by side",
+        lambda x, **o: cf.concatenate([x, np.ones((3000, 7))], 1, **o),
+        lambda x: np.concatenate([x, np.ones((3000, 7))], 1),
+    ),
+]
+"""What is put together from others as it is read; on the CPU, whatever the device."""
+
+
+@pytest.mark.parametrize(("kind", "megabytes"), [("npy", 4), ("zarr", 4), ("npy", 16), ("zarr", 64)])
+@pytest.mark.parametrize("operation", [*OPERATIONS, *MOVES], ids=lambda o: o.name)
+def test_what_is_allocated_stays_within_the_budget(
+    kind: str,
+    operation: Operation,
+    megabytes: int,
+    on_disk: Path,
+    tmp_path: Path,
+) -> None:
+    source = on_disk / f"x.{kind}"
+    x = np.load(on_disk / "x.npy")
+    out = {} if operation.name == "histogram" else {"out": tmp_path / "y.npy"}
+    try:  # imports, and what a result of 1024 x 1024 needs
+        with cf.Budget(megabytes * MB):
+            operation.run(source, device="cpu", overwrite=True, **out)
+    except cf.BudgetError:
+        assert megabytes < 64
+        assert operation.libraries
+        return
+    (tmp_path / "y.npy").unlink(missing_ok=True)
+    gc.collect()
+    with cf.Budget(megabytes * MB) as budget, traced() as peak:
+        got = operation.run(source, device="cpu", **out)
+        measured = peak()
+    np.testing.assert_allclose(got, operation.numpy(x), rtol=1e-4, atol=1e-5)
+    assert measured <= budget.limit + SLACK
+    assert 0 < budget.peak <= budget.limit
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize(
+    ("operation", "megabytes"),
+    [(o, m) for some in (False, True) for m in (64, 256, 1000) for o in OPERATIONS if o.libraries is some],
+    ids=lambda v: getattr(v, "name", str(v)),
+)
+def test_what_the_driver_gives_stays_within_the_budget(
+    operation: Operation,
+    megabytes: int,
+    bare_context: int,
+) -> None:
+    x = np.random.default_rng(0).random((1 << 18, 1024), "f4")
+    memory = DriverMemory(bare_context)
+    try:
+        with cf.Budget(megabytes * MB) as budget, memory.sampled():
+            operation.run(x, device="cuda")
+    except cf.BudgetError:
+        assert megabytes * MB - devices.resolve("cuda").reserve < 64 * MB, "more is left than any of them needs"
+        return
+    assert 0 < memory.taken <= budget.limit
+    assert budget.peak <= budget.limit

@@ -1,0 +1,198 @@
+"""Chains of elementwise functions as one kernel: on a GPU, and here with a C++ compiler in the place of CUDA's."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from support.devices import same
+from support.kernels import CTYPE_OF, built, needs_compiler
+
+import chunkflow as cf
+from chunkflow.devices.cpu.device import NumpyDevice
+from chunkflow.kernels.fusion.codegen import FORMS, Link, Parameters, text
+from chunkflow.testing import filled
+
+
+@pytest.fixture(scope="module")
+def elementwise(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Any]:
+    """What a device makes of a text: a loop over all elements."""
+    folder: Path = tmp_path_factory.mktemp("chain")
+
+    @cache
+    def make(inputs: Parameters, outputs: Parameters, body: str) -> Any:
+        names = [*inputs, *outputs]
+        lines = [f"{CTYPE_OF[d]} *p_{n}, long n_{n}" for d, n in names]
+        loads = "".join(f"const {CTYPE_OF[d]} {n} = p_{n}[n_{n} > 1 ? i : 0];\n" for d, n in inputs)
+        stores = "".join(f"{CTYPE_OF[d]} &{n} = p_{n}[i];\n" for d, n in outputs)
+        code = (
+            "#include <cmath>\nusing namespace std;\n"
+            f'extern "C" void run(long size, {", ".join(lines)}) {{ for (long i = 0; i < size; i++) {{\n'
+            f"{loads}{stores}{body}\n}} }}"
+        )
+        run = built(folder, code, "-w", "-ffp-contract=off")
+
+        def kernel(*arrays: Any) -> None:
+            *_, last = arrays
+            held = [np.broadcast_to(a, last.shape) if np.ndim(a) else np.array([a]) for a in arrays[: len(inputs)]]
+            held = [np.ascontiguousarray(a) for a in held]
+            results = [np.empty(last.shape, a.dtype) for a in arrays[len(inputs) :]]
+            given: list[Any] = [ctypes.c_long(last.size)]
+            for array in (*held, *results):
+                given += [ctypes.c_void_p(array.ctypes.data), ctypes.c_long(array.size)]
+            run(*given)
+            for place, result in zip(arrays[len(inputs) :], results, strict=True):
+                place[...] = result
+
+        return kernel
+
+    return make
+
+
+@pytest.fixture
+def device(elementwise: Callable[..., Any]) -> Any:
+    """The CPU, with that, and `made`: the texts that were asked for."""
+    found: Any = NumpyDevice()
+    found.made = []
+
+    def noted(inputs: Parameters, outputs: Parameters, body: str) -> Any:
+        found.made.append(body)
+        return elementwise(inputs, outputs, body)
+
+    found.elementwise = noted
+    return found
+
+
+@needs_compiler
+def test_ten_steps_are_one_kernel(device: Any) -> None:
+    x = filled((50, 40), "f4")
+    e, expected = cf.open(x), x
+    for _ in range(10):
+        e, expected = np.sqrt(e * e + 1), np.sqrt(expected * expected + 1)
+    same(e.compute(device=device, budget=2_000_000), expected)
+    assert len(set(device.made)) == 1
+    assert device.made[0].count("sqrt") == 10
+
+
+@needs_compiler
+def test_several_results_and_broadcasting(device: Any) -> None:
+    u, v, w = filled((30, 40), "f4"), filled((40,), "f4"), filled((30, 1), "i4")
+    a, b, c = map(cf.open, (u, v, w))
+    energy = (a**2 + b**2 + c**2) / 2
+    got = cf.compute(energy, energy.sum(axis=0), energy > 3, device=device, budget=2_000_000)
+    expected = (u**2 + v**2 + w**2) / 2
+    same(got[0], expected)
+    np.testing.assert_allclose(got[1], expected.sum(axis=0))
+    same(got[2], expected > 3)
+    assert device.made
+
+
+@needs_compiler
+def test_what_has_no_text_is_called_as_ever(device: Any) -> None:
+    x = filled((30, 40), "f4")
+    z = x.astype("c8")
+    same((cf.open(z) * 2 + 1).compute(device=device), z * 2 + 1)
+    same(np.maximum(cf.open(x) * 2, 1).compute(device=device), np.maximum(x * 2, 1))
+    assert not device.made
+    e = np.cbrt(cf.open(x) * 2 + 1) * 3 - 1
+    same(e.compute(device=device), np.cbrt(x * 2 + 1) * 3 - 1)
+    assert len(set(device.made)) == 2
+
+
+@needs_compiler
+def test_what_folds_give_of_nothing_takes_no_kernel(device: Any) -> None:
+    x = cf.open(np.empty((0, 5)))
+    total, lines = cf.compute((abs(x) * 2 + 1).sum(), (x * x + 1).max(axis=1), device=device)
+    assert (total, lines.shape, device.made) == (0, (0,), [])
+
+
+@needs_compiler
+def test_transposed_arrays_keep_their_order(device: Any) -> None:
+    x = np.asfortranarray(filled((30, 40), "f4"))
+    same((cf.open(x) * 2 + 1).compute(device=device), x * 2 + 1)
+
+
+UNARY = [np.negative, np.square, np.sqrt, np.absolute, np.floor, np.logical_not, np.reciprocal]
+BINARY = [np.add, np.subtract, np.multiply, np.true_divide, np.less, np.equal, np.logical_and, np.greater_equal]
+DTYPES = ["f4", "f8", "i4", "u1", "i8", "?"]
+
+
+@needs_compiler
+@given(data=st.data())
+def test_random_chains_are_numpys(elementwise: Callable[..., Any], data: st.DataObject) -> None:
+    """Of what NumPy computes, a text gives the same to the bit, if there is one."""
+    arrays = [filled((7,), data.draw(st.sampled_from(DTYPES)))[::step] for step in (1, -1)]
+    values: list[Any] = list(arrays)
+    links = []
+    for _ in range(data.draw(st.integers(2, 4))):
+        ufunc: Any = data.draw(st.sampled_from(UNARY + BINARY))
+        given = [data.draw(st.integers(0, len(values) - 1))]
+        args: list[Any] = [values[given[0]]]
+        link: list[Any] = [(given[0],)]
+        if ufunc.nin == 2:
+            scalar = data.draw(st.none() | st.sampled_from([2, 1.5, np.float32(3), True]))
+            other = data.draw(st.integers(0, len(values) - 1))
+            args.append(values[other] if scalar is None else scalar)
+            link.append((other,) if scalar is None else scalar)
+        try:
+            with np.errstate(all="ignore"):
+                result = ufunc(*args)
+        except (TypeError, OverflowError):
+            continue
+        links.append(Link(len(values), ufunc, tuple(link)))
+        values.append(result)
+    results = [link.register for link in links]
+    if not results:
+        return
+    made = text(links, [0, 1], [a.dtype for a in arrays], results)
+    if made is None:
+        return
+    outputs = [np.empty(7, dtype) for dtype, _ in made.outputs]
+    elementwise(made.inputs, made.outputs, made.body)(*arrays, *made.scalars, *outputs)
+    for register, output in zip(results, outputs, strict=True):
+        same(output, values[register])
+
+
+@needs_compiler
+@pytest.mark.parametrize("dtype", ["i1", "i2", "i4", "i8", "u2"])
+def test_integers_go_round(elementwise: Callable[..., Any], dtype: str) -> None:
+    """Where a compiler would take it that they never do, a number would be less than the next one."""
+    limits = np.iinfo(dtype)
+    x = np.array([limits.min, limits.min + 1, limits.max - 1, limits.max], dtype)
+    links = [Link(1, np.add, ((0,), 1)), Link(2, np.greater, ((1,), (0,))), Link(3, np.square, ((0,),))]
+    made = text(links, [0], [x.dtype], [1, 2, 3])
+    assert made is not None
+    outputs = [np.empty(4, name) for name, _ in made.outputs]
+    elementwise(made.inputs, made.outputs, made.body)(x, *made.scalars, *outputs)
+    for got, expected in zip(outputs, (x + 1, x + 1 > x, np.square(x)), strict=True):
+        same(got, expected)
+
+
+def test_a_comparison_of_unlike_integers_has_no_text() -> None:
+    dtypes = [np.dtype("i8"), np.dtype("u8")]
+    assert text([Link(2, np.less, ((0,), (1,)))], [0, 1], dtypes, [2]) is None
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("dtype", ["f4", "f8"])
+@pytest.mark.parametrize("ufunc", list(FORMS), ids=lambda f: f.__name__)
+def test_each_is_the_separate_function_to_the_bit(ufunc: Any, dtype: str) -> None:
+    import cupy
+
+    x = np.abs(filled((100, 100), dtype)) % 1
+    x = x > 0.5 if ufunc.__name__.startswith("logical") else x
+    e, y = cf.open(x), cupy.asarray(x)
+    args, own = ((e, e), (y, y)) if ufunc.nin == 2 else ((e,), (y,))
+    with cf.Profile():
+        got = (np.logical_not(ufunc(*args)) if ufunc(*own).dtype == bool else ufunc(*args) * 3 - 1).compute(
+            device="cuda"
+        )
+    expected = np.logical_not(ufunc(*own)) if ufunc(*own).dtype == bool else ufunc(*own) * 3 - 1
+    same(got, expected.get())

@@ -1,0 +1,395 @@
+"""What is read of HDF5 files, against h5py itself; damaged files; paths."""
+
+from __future__ import annotations
+
+import os
+import zlib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from support.hdf5files import FILTERS, read, save
+
+import chunkflow as cf
+from chunkflow.core.grid import whole
+from chunkflow.errors import ArgumentError, ArgumentTypeError, OutputExistsError, ReadError, SourceNotFoundError
+from chunkflow.stores import open_source, open_target
+from chunkflow.testing import filled
+
+h5py = pytest.importorskip("h5py")
+
+from chunkflow.stores.hdf5.index import Index  # noqa: E402
+
+# -- What is read, against h5py ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("libver", ["earliest", "latest"])
+@pytest.mark.parametrize("filters", FILTERS)
+@pytest.mark.parametrize("dtype", [">i4", "f2", "?", "c16", "u1", ">c8", "f8"])
+def test_every_filter_and_dtype(tmp_path: Path, filters: str, dtype: str, libver: str) -> None:
+    array = filled((23, 17), dtype)
+    with h5py.File(tmp_path / "x.h5", "w", libver=libver) as file:
+        file.create_dataset("u", data=array, chunks=(5, 6), **FILTERS[filters])
+        file.create_dataset("growing", data=array, chunks=(5, 6), maxshape=(None, None), **FILTERS[filters])
+        file.create_dataset("one", data=array, chunks=(23, 17), **FILTERS[filters])
+    for name in ("u", "growing", "one"):
+        source = open_source(f"{tmp_path / 'x.h5'}:{name}")
+        assert ("directly" in source.spec.how) == (filters != "lzf")
+        assert source.spec.dtype == np.dtype(dtype).newbyteorder("=")
+        source.close()
+        np.testing.assert_array_equal(read(f"{tmp_path / 'x.h5'}:{name}"), array)
+
+
+@given(data=st.data())
+def test_any_region_is_what_h5py_reads(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
+    shape = tuple(data.draw(st.lists(st.integers(1, 12), min_size=1, max_size=3)))
+    array = filled(shape, data.draw(st.sampled_from(["f4", ">i2", "?", "c8"])))
+    chunks = data.draw(st.none() | st.tuples(*(st.integers(1, n) for n in shape)))
+    options = FILTERS[data.draw(st.sampled_from(list(FILTERS)))]
+    path = save(tmp_path_factory.mktemp("hdf5") / "x.h5", array, chunks=chunks, **options)
+    with h5py.File(path.split(":")[0], "r+") as file:
+        for obj in (path, file["u"]):
+            source = open_source(obj)
+            for _ in range(3):
+                starts = [data.draw(st.integers(0, n - 1)) for n in shape]
+                region = tuple(slice(a, data.draw(st.integers(a + 1, n))) for a, n in zip(starts, shape, strict=True))
+                out = np.empty(array[region].shape, source.spec.dtype)
+                source.read(region, out)
+                np.testing.assert_array_equal(out, file["u"][region])
+            source.close()
+
+
+@pytest.mark.parametrize("filters", ["raw", "all", "lzf"])
+def test_missing_chunks_read_as_the_fill_value(tmp_path: Path, filters: str) -> None:
+    with h5py.File(tmp_path / "x.h5", "w") as file:
+        made = file.create_dataset("u", (10, 9), "f4", chunks=(4, 4), fillvalue=7, **FILTERS[filters])
+        made[4:8, 4:8] = 1
+        file.create_dataset("late", (10, 9), "f4", fillvalue=3)
+    out = read(f"{tmp_path / 'x.h5'}:u")
+    assert (out[4:8, 4:8] == 1).all()
+    assert (out == 7).sum() == 90 - 16
+    assert (read(f"{tmp_path / 'x.h5'}:late") == 3).all()
+
+
+def test_filters_that_a_chunk_did_not_go_through(tmp_path: Path) -> None:
+    array = filled((8, 8), "i4")
+    with h5py.File(tmp_path / "x.h5", "w") as file:
+        made = file.create_dataset("u", (8, 8), "i4", chunks=(4, 8), **FILTERS["gzip+shuffle"])
+        made.id.write_direct_chunk((0, 0), array[:4].tobytes(), 0b11)
+        made.id.write_direct_chunk((4, 0), zlib.compress(array[4:].tobytes()), 0b01)
+    np.testing.assert_array_equal(read(f"{tmp_path / 'x.h5'}:u"), array)
+    with h5py.File(tmp_path / "x.h5") as file:
+        np.testing.assert_array_equal(file["u"][...], array)
+
+
+def test_a_partial_chunk_that_may_not_be_filtered_is_left_to_h5py(tmp_path: Path) -> None:
+    array = filled((7, 8), "i4")
+    path = save(tmp_path / "x.h5", array, chunks=(4, 8), shuffle=True)
+    np.testing.assert_array_equal(read(path), array)
+
+
+@pytest.mark.parametrize("where", ["path", "object"])
+def test_a_file_behind_a_user_block(tmp_path: Path, where: str) -> None:
+    array = filled((9, 8), "f4")
+    with h5py.File(tmp_path / "x.h5", "w", userblock_size=512) as file:
+        file.create_dataset("u", data=array, chunks=(4, 4), **FILTERS["all"])
+        file.create_dataset("v", data=array)
+    with h5py.File(tmp_path / "x.h5") as file:
+        for name in "uv":
+            obj = file[name] if where == "object" else f"{tmp_path / 'x.h5'}:/{name}"
+            np.testing.assert_array_equal(read(obj), array)
+
+
+def test_types_that_hdf5_converts(tmp_path: Path) -> None:
+    brain = h5py.h5t.IEEE_F16LE.copy()
+    brain.set_ebias(127)
+    brain.set_fields(15, 7, 8, 0, 7)
+    short = h5py.h5t.STD_I32LE.copy()
+    short.set_precision(24)
+    array = np.arange(-5, 5) / 2
+    with h5py.File(tmp_path / "x.h5", "w") as file:
+        for name, kind in (("brain", brain), ("short", short)):
+            for chunks in (None, (4,)):
+                made = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+                if chunks:
+                    made.set_chunk(chunks)
+                space = h5py.h5s.create_simple((10,))
+                ident = h5py.h5d.create(file.id, f"{name}{chunks}".encode(), kind, space, made)
+                h5py.Dataset(ident)[...] = array if name == "brain" else np.arange(10)
+    for name in ("brain", "short"):
+        for chunks in (None, (4,)):
+            source = open_source(f"{tmp_path / 'x.h5'}:{name}{chunks}")
+            assert "converts" in source.spec.how
+            source.close()
+            values = read(f"{tmp_path / 'x.h5'}:{name}{chunks}")
+            np.testing.assert_array_equal(values, array if name == "brain" else np.arange(10))
+            with h5py.File(tmp_path / "x.h5", "r+") as file:
+                cf.map(lambda a: a + a, file[f"{name}{chunks}"], out=file[f"{name}{chunks}"], device="cpu")
+                np.testing.assert_array_equal(file[f"{name}{chunks}"][...], 2 * values)
+
+
+def test_enumerations_are_integers_and_compact_datasets_are_read(tmp_path: Path) -> None:
+    with h5py.File(tmp_path / "x.h5", "w") as file:
+        file.create_dataset("e", data=np.array([0, 1, 2]), dtype=h5py.enum_dtype({"a": 0, "b": 1, "c": 2}))
+        made = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+        made.set_layout(h5py.h5d.COMPACT)
+        ident = h5py.h5d.create(file.id, b"c", h5py.h5t.NATIVE_INT64, h5py.h5s.create_simple((3,)), made)
+        h5py.Dataset(ident)[...] = [3, 4, 5]
+    assert read(f"{tmp_path / 'x.h5'}:e").tolist() == [0, 1, 2]
+    assert read(f"{tmp_path / 'x.h5'}:c").tolist() == [3, 4, 5]
+
+
+@pytest.mark.parametrize("dtype", ["S3", "i4,f4", h5py.string_dtype(), h5py.ref_dtype, h5py.vlen_dtype("i4")])
+def test_other_dtypes_are_refused(tmp_path: Path, dtype: Any) -> None:
+    with h5py.File(tmp_path / "x.h5", "w") as file:
+        made = file.create_dataset("u", (3,), dtype)
+        for opened in (open_source, open_target):
+            with pytest.raises(ArgumentTypeError, match=r"x\.h5:/u has dtype"):
+                opened(made)
+        file["empty"] = h5py.Empty("f4")
+    with pytest.raises(ArgumentTypeError, match="has dtype"):
+        open_source(f"{tmp_path / 'x.h5'}:u")
+    with pytest.raises(ArgumentError, match="null"):
+        open_source(f"{tmp_path / 'x.h5'}:empty")
+
+
+def test_registered_filters(tmp_path: Path) -> None:
+    plugin = pytest.importorskip("hdf5plugin")
+    array = np.cumsum(filled((40, 50), "i4"), axis=0).astype("i4")
+    noise = np.random.default_rng(0).integers(0, 1 << 31, (40, 50), "i4")
+    direct = {
+        "zstd": plugin.Zstd(),
+        "lz4": plugin.LZ4(),
+        "lz4 in blocks": plugin.LZ4(nbytes=1000),
+        **{f"blosc {name}": plugin.Blosc(cname=name) for name in ("blosclz", "lz4", "lz4hc", "zlib", "zstd")},
+        "blosc bits": plugin.Blosc(shuffle=2),
+    }
+    for name, codec in {**direct, "bitshuffle": plugin.Bitshuffle(), "blosc2": plugin.Blosc2()}.items():
+        for values, shuffle in ((array, False), (noise, True)):
+            path = save(tmp_path / f"{name}{shuffle}.h5", values, chunks=(16, 16), compression=codec, shuffle=shuffle)
+            source = open_source(path)
+            assert ("directly" in source.spec.how) == (name in direct)
+            source.close()
+            np.testing.assert_array_equal(read(path), values)
+
+
+@pytest.mark.parametrize("options", [{}, {"chunks": (4, 4)}, {"chunks": (4, 4), **FILTERS["all"]}], ids=str)
+def test_what_h5py_has_not_written_yet_is_read_all_the_same(tmp_path: Path, options: dict[str, Any]) -> None:
+    with h5py.File(tmp_path / "x.h5", "w") as file:
+        made = file.create_dataset("u", (8, 8), "f4", **options)
+        for value in (1, 2):
+            made[...] = value
+            assert (read(f"{tmp_path / 'x.h5'}:u") == value).all()
+            made[...] = -value
+            assert (read(made) == -value).all()
+
+
+def test_places_are_found_one_by_one_where_hdf5_cannot_list_them(tmp_path: Path) -> None:
+    class Old:
+        def __init__(self, ident: Any) -> None:
+            self.get_num_chunks, self.get_chunk_info = ident.get_num_chunks, ident.get_chunk_info
+
+    class OldDataset:
+        def __init__(self, dataset: Any) -> None:
+            self.shape, self.chunks, self.id = dataset.shape, dataset.chunks, Old(dataset.id)
+
+    with h5py.File(tmp_path / "x.h5", "w") as file:
+        made = file.create_dataset("u", (9, 7), "f4", chunks=(2, 3))
+        made[4:, 3:] = 1
+        file.flush()
+        old, new = Index.of(OldDataset(made)), Index.of(made)
+        found = {key: new.find(key) for key in np.ndindex(5, 3)}
+        assert {key: old.find(key) for key in np.ndindex(5, 3)} == found
+        assert {key for key in found if found[key] is None} == {key for key in found if key[0] < 2 or key[1] < 1}
+
+
+# -- Damage -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("chunks", [None, (10, 10)])
+def test_a_truncated_file_is_a_read_error(tmp_path: Path, chunks: Any) -> None:
+    path = save(tmp_path / "x.h5", filled((100, 100), "f4"), chunks=chunks)
+    os.truncate(tmp_path / "x.h5", 20_000)
+    with pytest.raises(ReadError, match="truncated"):
+        open_source(path)
+
+
+@pytest.mark.parametrize("chunks", [None, (10, 100)])
+def test_a_file_truncated_while_it_is_read_is_a_read_error(tmp_path: Path, chunks: Any) -> None:
+    array = filled((100, 100), "f4")
+    source = open_source(save(tmp_path / "x.h5", array, chunks=chunks))
+    out = np.empty((10, 100), "f4")
+    source.read((slice(0, 10), slice(0, 100)), out)
+    np.testing.assert_array_equal(out, array[:10])
+    os.truncate(tmp_path / "x.h5", 20_000)
+    with pytest.raises(ReadError, match=r"\[90:100, 0:100\].*expected 4000 bytes") as caught:
+        source.read((slice(90, 100), slice(0, 100)), out)
+    assert caught.value.path == f"{tmp_path / 'x.h5'}:/u"
+    source.close()
+
+
+def places(path: str) -> Index:
+    with h5py.File(path.split(":")[0]) as file:
+        return Index.of(file["u"])
+
+
+@pytest.mark.parametrize("filters", ["gzip", "all", "fletcher32"])
+def test_a_damaged_chunk_is_a_read_error(tmp_path: Path, filters: str) -> None:
+    array = filled((8, 8), "f4")
+    path = save(tmp_path / "x.h5", array, chunks=(4, 4), **FILTERS[filters])
+    place = places(path).find((1, 0))
+    assert place is not None
+    good = (tmp_path / "x.h5").read_bytes()
+    for at in range(place.size):
+        raw = bytearray(good)
+        raw[place.address + at] ^= 0xFF
+        (tmp_path / "x.h5").write_bytes(raw)
+        try:
+            out = read(path)
+        except ReadError:
+            continue
+        np.testing.assert_array_equal(out, array)  # bits of a header that mean nothing
+
+
+@pytest.mark.parametrize("held", [1, 8 * 16 - 1, 8 * 16 + 1, 1 << 24])
+def test_a_chunk_that_claims_another_size_is_an_error(tmp_path: Path, held: int) -> None:
+    with h5py.File(tmp_path / "x.h5", "w") as file:
+        made = file.create_dataset("u", (8, 4), "f8", chunks=(4, 4), compression="gzip")
+        made.id.write_direct_chunk((0, 0), zlib.compress(bytes(held)))
+        raw = file.create_dataset("raw", (8, 4), "f8", chunks=(4, 4))
+        raw.id.write_direct_chunk((0, 0), bytes(min(held, 1000)))
+    with pytest.raises(ReadError, match="128 bytes"):
+        read(f"{tmp_path / 'x.h5'}:u")
+    with pytest.raises(ReadError, match="is stored in"):
+        read(f"{tmp_path / 'x.h5'}:raw")
+
+
+@pytest.mark.parametrize("name", ["Zstd", "LZ4", "Blosc"])
+def test_a_claim_of_a_registered_filter_is_not_believed(tmp_path: Path, name: str) -> None:
+    plugin = pytest.importorskip("hdf5plugin")
+    codec = getattr(plugin, name)()
+    large = save(tmp_path / "y.h5", np.zeros(1 << 20), chunks=(1 << 20,), compression=codec)
+    with h5py.File(large.split(":")[0]) as file, h5py.File(tmp_path / "x.h5", "w") as other:
+        _, raw = file["u"].id.read_direct_chunk((0,))
+        made = other.create_dataset("u", (1000,), "f8", chunks=(1000,), compression=codec)
+        made.id.write_direct_chunk((0,), raw)
+    with pytest.raises(ReadError):
+        read(f"{tmp_path / 'x.h5'}:u")
+
+
+def test_a_file_that_was_replaced_is_noticed(tmp_path: Path) -> None:
+    array = filled((8, 8), "f4")
+    source = open_source(save(tmp_path / "x.h5", array, chunks=(4, 4)))
+    save(tmp_path / "y.h5", np.zeros((8, 8)), chunks=(4, 4))
+    os.replace(tmp_path / "y.h5", tmp_path / "x.h5")
+    with pytest.raises(ReadError, match="another file"):
+        source.read(whole((8, 8)), np.empty((8, 8), "f4"))
+    source.close()
+
+
+# -- Paths ------------------------------------------------------------------------------------------------------------
+
+
+def test_what_is_missing_is_named_with_what_there_is(tmp_path: Path) -> None:
+    with pytest.raises(SourceNotFoundError, match=r"no file .*x\.h5"):
+        open_source(f"{tmp_path / 'x.h5'}:/u")
+    save(tmp_path / "x.h5", np.arange(3), "fields/u")
+    with pytest.raises(SourceNotFoundError, match=r"'/fields/w'.*x\.h5.*'fields/u'"):
+        open_source(f"{tmp_path / 'x.h5'}:/fields/w")
+    with pytest.raises(ArgumentError, match=r"is a group.*'u'"):
+        open_source(f"{tmp_path / 'x.h5'}:/fields")
+    assert read(tmp_path / "x.h5").tolist() == [0, 1, 2]
+    save(tmp_path / "x.h5", np.arange(3), "v")
+    with pytest.raises(ArgumentError, match=r"single dataset.*'fields/u', 'v'"):
+        open_source(tmp_path / "x.h5")
+
+
+@pytest.mark.parametrize("suffix", ["h5", "hdf5", "hdf", "nc", "H5"])
+def test_every_suffix(tmp_path: Path, suffix: str) -> None:
+    path = save(tmp_path / f"x.{suffix}", np.arange(3))
+    assert read(path).tolist() == read(Path(path)).tolist() == [0, 1, 2]
+
+
+@pytest.mark.parametrize("content", [b"", b"CDF\x01 a netCDF file of version 3", b"x" * 5000])
+def test_another_format_is_refused_and_kept(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "x.nc").write_bytes(content)
+    with pytest.raises(ArgumentError, match="no HDF5 file"):
+        open_source(f"{tmp_path / 'x.nc'}:/u")
+    with pytest.raises(ArgumentError, match="not overwritten"):
+        open_target(f"{tmp_path / 'x.nc'}:/u", overwrite=True)
+    assert (tmp_path / "x.nc").read_bytes() == content
+
+
+def test_elements_in_other_files_are_read_only_of_a_dataset_that_the_user_opened(tmp_path: Path) -> None:
+    array = filled((6,), "f4")
+    save(tmp_path / "part.h5", array)
+    (tmp_path / "raw.bin").write_bytes(array.tobytes())
+    with h5py.File(tmp_path / "x.h5", "w") as file:
+        virtual = h5py.VirtualLayout((6,), "f4")
+        virtual[:] = h5py.VirtualSource(tmp_path / "part.h5", "u", (6,))
+        file.create_virtual_dataset("v", virtual)
+        file.create_dataset("e", (6,), "f4", external=[(str(tmp_path / "raw.bin"), 0, 24)])
+    for name in "ve":
+        with pytest.raises(ArgumentError, match=r"other files.*h5py\.Dataset"):
+            open_source(f"{tmp_path / 'x.h5'}:{name}")
+        with h5py.File(tmp_path / "x.h5") as file:
+            np.testing.assert_array_equal(read(file[name]), array)
+
+
+def test_places_are_the_same_by_path_and_as_an_object(tmp_path: Path) -> None:
+    array = filled((8, 8), "f4")
+    for name, options in (("u", {}), ("v", {"chunks": (4, 4)}), ("w", {"chunks": (4, 4)})):
+        save(tmp_path / "x.h5", array, name, **options)
+    with h5py.File(tmp_path / "x.h5", "r+") as file:
+        file["link"] = file["v"]
+        places = {}
+        for name in ("u", "v", "w", "link"):
+            sources = [open_source(file[name]), open_source(f"{tmp_path / 'x.h5'}:/{name}")]
+            assert sources[0].footprint == sources[1].footprint == open_target(file[name]).footprint
+            places[name] = sources[0].footprint
+            for source in sources:
+                source.close()
+    assert places["v"] == places["link"]
+    for other in ("u", "w"):
+        assert places["v"] is not None
+        assert not places["v"].overlaps(places[other])
+
+
+def test_names_in_a_file_that_are_taken(tmp_path: Path) -> None:
+    path = tmp_path / "x.h5"
+    save(path, np.arange(3), "fields/u")
+    with h5py.File(path, "r+") as file:
+        file["far"] = h5py.ExternalLink("other.h5", "/")
+    with pytest.raises(OutputExistsError, match="overwrite=True"):
+        open_target(f"{path}:/fields/u")
+    with pytest.raises(ArgumentError, match="not overwritten"):
+        open_target(f"{path}:/fields", overwrite=True)
+    with pytest.raises(ArgumentError, match="no group"):
+        open_target(f"{path}:/fields/u/v")
+    with pytest.raises(ArgumentError, match="another file"):
+        open_target(f"{path}:/far/v")
+    with pytest.raises(ArgumentError, match="names no dataset"):
+        open_target(f"{path}:/")
+
+
+def test_h5py_is_asked_for_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    for opened in (open_source, open_target):
+        with pytest.raises(ArgumentError, match=r"pip install 'chunkflow-stream\[hdf5\]'"):
+            opened(tmp_path / "x.h5")
+
+
+@pytest.mark.parametrize("maxshape", [(2, None), (None, 12), (None, None), None], ids=str)
+@pytest.mark.parametrize("version", ["earliest", "latest"])
+def test_datasets_that_grow(maxshape: Any, version: str, tmp_path: Path) -> None:
+    """HDF5's own list of chunks is wrong for some of them."""
+    data = np.arange(24.0).reshape(2, 12)
+    with h5py.File(tmp_path / "c.h5", "w", libver=version) as file:
+        file.create_dataset("x", data=data, chunks=(1, 4), maxshape=maxshape)
+    np.testing.assert_array_equal(cf.copy(f"{tmp_path}/c.h5:/x", device="cpu"), data)
+    with h5py.File(tmp_path / "c.h5", "r+") as file:
+        cf.copy(data + 1, out=file["x"], device="cpu")
+    np.testing.assert_array_equal(cf.copy(f"{tmp_path}/c.h5:/x", device="cpu"), data + 1)
