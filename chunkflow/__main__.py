@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from chunkflow.cli.main import main
+from chunkflow.cli import main
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -1,5 +1,5 @@
 """The command line."""
 
-from chunkflow.cli.main import main
+from chunkflow.cli.command import main
 
 __all__ = ["main"]

@@ -110,7 +110,7 @@ class Arrangement(Protocol):
 class Axis:
     """The runs along one axis of a result, in their order.
 
-    >>> [p.source for p in Axis([Run(0, 2, first=3), Run(2, 5)]).parts(1, 4)]  # rolled by two
+    >>> [p.source for p in Axis([IndexRun(0, 2, first=3), IndexRun(2, 5)]).parts(1, 4)]  # rolled by two
     [slice(4, 5, None), slice(0, 2, None)]
     """
 

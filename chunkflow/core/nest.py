@@ -151,7 +151,7 @@ class OutputGroup:
     def alive(self, counts: Sequence[int], walk: Sequence[int]) -> int:
         """Blocks of partial results that are begun and not ended yet, at most, when the nest is walked so.
 
-        >>> part = Part((Output((Along(1),)),), 0, (1,), frozenset({0}), 8.0)
+        >>> part = OutputGroup((Output((Along(1),)),), 0, (1,), frozenset({0}), 8.0)
         >>> part.alive((3, 5), (1, 0)), part.alive((3, 5), (0, 1))
         (1, 5)
         """
@@ -273,7 +273,7 @@ class LoopNest:
         """How often an operand's block changes when the nest is walked, the last axis fastest.
 
         >>> row = Operand((None, 1))
-        >>> nest = Blockwise((6, 4), (row,), ())
+        >>> nest = LoopNest((6, 4), (row,), ())
         >>> nest.loads(row, (3, 2), (0, 1)), nest.loads(row, (3, 2), (1, 0))
         (6, 2)
         """

@@ -44,7 +44,7 @@ class LineTransform:
     def length(self) -> int:
         """Elements that a line of the result has.
 
-        >>> Step("rfft", 0, 10).length
+        >>> LineTransform("rfft", 0, 10).length
         6
         """
         return self.points // 2 + 1 if self.name == "rfft" else self.points
@@ -59,7 +59,7 @@ class LineTransform:
 def transformed(block: Any, steps: Sequence[LineTransform]) -> Any:
     """A block after some steps, one after another.
 
-    >>> transformed(np.ones((2, 4)), [Step("rfft", 1, 4), Step("fft", 0, 2)]).real
+    >>> transformed(np.ones((2, 4)), [LineTransform("rfft", 1, 4), LineTransform("fft", 0, 2)]).real
     array([[8., 0., 0.],
            [0., 0., 0.]])
     """
@@ -71,7 +71,7 @@ def transformed(block: Any, steps: Sequence[LineTransform]) -> Any:
 def result_of(shape: Shape, dtype: np.dtype, steps: Sequence[LineTransform]) -> tuple[Shape, np.dtype]:
     """Shape and dtype of the result of some steps.
 
-    >>> result_of((3, 8), np.dtype("f4"), [Step("rfft", 1, 8)])
+    >>> result_of((3, 8), np.dtype("f4"), [LineTransform("rfft", 1, 8)])
     ((3, 5), dtype('complex64'))
     """
     sides, line = list(shape), np.zeros(2, dtype)

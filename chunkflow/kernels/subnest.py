@@ -19,7 +19,7 @@ from chunkflow.core.nest import LoopNest
 def part_of(nest: LoopNest, kernel: Any, box: Region, **options: Any) -> tuple[LoopNest, SubNestKernel]:
     """The nest of a box, and its kernel; options are `SubNestKernel`'s.
 
-    >>> from chunkflow.kernels.map import nest
+    >>> from chunkflow.core.nest import nest
     >>> inner, _ = part_of(nest([(10, 4)]), None, (slice(5, 10), slice(0, 4)))
     >>> inner.extents, inner.operands[0].region((slice(0, 2), slice(0, 4)))
     ((5, 4), (slice(5, 7, None), slice(0, 4, None)))

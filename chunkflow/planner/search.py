@@ -106,7 +106,7 @@ def make_plan(
     Examples
     --------
     >>> import numpy as np
-    >>> from chunkflow.kernels.map import nest
+    >>> from chunkflow.core.nest import nest
     >>> from chunkflow.core.nest import Along, Output
     >>> from dataclasses import replace
     >>> x = ArraySpec("x", (1024, 1024), np.dtype("f4"))

@@ -103,7 +103,7 @@ def cut_of(spec: ArraySpec, machine: Machine, *, strict: bool, batch: Batch | No
 def parts(piece: Piece, shape: Shape, order: Shape, limit: int) -> tuple[tuple[Piece, Piece], ...]:
     """A piece of a block of `shape` in parts of at most so many elements: as they lie in the piece, and in the block.
 
-    >>> whole = _grid.pieces((6, 4), (0, 1), 12)[1]
+    >>> whole = pieces.pieces((6, 4), (0, 1), 12)[1]
     >>> [(inner.region[0].start, place.region[0].start) for inner, place in parts(whole, (6, 4), (0, 1), 8)]
     [(0, 3), (2, 5)]
     """

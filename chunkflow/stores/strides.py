@@ -143,7 +143,7 @@ def rows(shape: Shape, strides: Shape, itemsize: int) -> PitchedRows | None:
     """Rows of a region, the last axis fastest; None where it has more levels than that, or goes backwards.
 
     >>> rows((2, 3, 4), (48, 16, 4), 4), rows((2, 3, 4), (400, 20, 4), 4)
-    (Rows(width=96, height=1, pitch=0, plane=0), Rows(width=16, height=3, pitch=20, plane=400))
+    (PitchedRows(width=96, height=1, pitch=0, plane=0), PitchedRows(width=16, height=3, pitch=20, plane=400))
     """
     levels = [[1, itemsize]]
     for n, stride in zip(reversed(shape), reversed(strides), strict=True):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,12 +19,16 @@ from support.devices import same
 dask = pytest.importorskip("dask")
 distributed = pytest.importorskip("distributed")
 
+import cloudpickle  # noqa: E402
 import dask.array as da  # noqa: E402
 
 import chunkflow as cf  # noqa: E402
 from chunkflow import dask as cd  # noqa: E402
 from chunkflow.cluster import tasks  # noqa: E402
 from chunkflow.errors import BudgetError  # noqa: E402
+
+# Workers cannot import this file: its functions travel as they are.
+cloudpickle.register_pickle_by_value(sys.modules[__name__])
 
 # dask warns of what the machine is short of, and of sockets that a killed worker leaves behind.
 pytestmark = pytest.mark.filterwarnings("default")

@@ -25,6 +25,7 @@ import dask.array as da  # noqa: E402
 import chunkflow as cf  # noqa: E402
 from chunkflow import dask as cd  # noqa: E402
 from chunkflow.core.grid import Region, shape_of  # noqa: E402
+from chunkflow.core.units import parse_bytes  # noqa: E402
 
 # Sums of these depend on their order: magnitudes differ by millions.
 RNG = np.random.default_rng(0)
@@ -87,7 +88,7 @@ def test_bits_are_those_of_separate_results(place: Place) -> None:
     x = cf.open(X)
     some = [x.var(axis=0), x.sum(axis=0), (x * 2).max(axis=0), x.mean(), (x + 1).std(), x.std(axis=1), x.sum(axis=1)]
     some += [(x - x.mean()).std(), abs(x - x.mean()).max(), x + 1, x * 2]
-    budget = place.budget(cf.units.parse_bytes("2MB"))
+    budget = place.budget(parse_bytes("2MB"))
     arrays = [array.to_dask("500kB", budget=budget, device=place.device()) for array in some]
     for one, other in zip(dask.compute(*arrays), [array.compute() for array in arrays], strict=True):
         same(one, other)

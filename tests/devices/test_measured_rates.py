@@ -13,7 +13,7 @@ import pytest
 from support.devices import machine, numpy_device
 
 import chunkflow as cf
-from chunkflow.cli import calibrate, main
+from chunkflow.cli import calibrate, command
 from chunkflow.cli.calibrate import tuned
 from chunkflow.devices import measured_rates
 from chunkflow.devices.cpu.device import NumpyDevice
@@ -124,23 +124,23 @@ def test_a_gpu_is_measured() -> None:
 
 
 def test_the_command_measures_keeps_and_forgets(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main.main(["calibrate", "--device", "cpu", "--size", "4MB"]) == 0
+    assert command.main(["calibrate", "--device", "cpu", "--size", "4MB"]) == 0
     (where,) = folder.iterdir()
     said = capsys.readouterr().out
     assert str(where) in said
     assert "predicted" in said
     assert json.loads(where.read_text())["read"] > 0
     assert NumpyDevice().machine.read == json.loads(where.read_text())["read"]
-    assert main.main(["calibrate", "--device", "cpu", "--forget"]) == 0
+    assert command.main(["calibrate", "--device", "cpu", "--forget"]) == 0
     assert not where.exists()
-    assert main.main(["calibrate", "--device", "cpu", "--forget"]) == 0
+    assert command.main(["calibrate", "--device", "cpu", "--forget"]) == 0
     assert "no rates" in capsys.readouterr().out
 
 
 def test_the_command_says_that_a_directory_is_not_there(
     folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main.main(["calibrate", "--device", "cpu", "--size", "4MB", "--dir", str(tmp_path / "none")]) == 2
+    assert command.main(["calibrate", "--device", "cpu", "--size", "4MB", "--dir", str(tmp_path / "none")]) == 2
     said = capsys.readouterr().err
     assert str(tmp_path / "none") in said
     assert "--dir" in said
@@ -173,7 +173,7 @@ def test_the_command_says_where_none_are_wanted(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv(measured_rates.VARIABLE, "0")
-    assert main.main(["calibrate", "--device", "cpu"]) == 2
+    assert command.main(["calibrate", "--device", "cpu"]) == 2
     assert measured_rates.VARIABLE in capsys.readouterr().err
 
 

@@ -901,7 +901,7 @@ def _first(region: tuple[slice, ...]) -> tuple[int, ...]:
 
 
 def test_there_is_a_way_without_them() -> None:
-    code = "from chunkflow.devices import moving; print(moving.staging, moving.cuda_driver())"
+    code = "from chunkflow.devices import mover; print(mover.staging, mover.cuda_driver())"
     done = subprocess.run(
         [sys.executable, "-c", code],
         env={**os.environ, "CHUNKFLOW_COMPILED": "0"},

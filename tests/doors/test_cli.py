@@ -11,7 +11,7 @@ import pytest
 import zarr
 
 import chunkflow as cf
-from chunkflow.cli import main
+from chunkflow.cli import command
 
 SMALL = ("--shape", "20", "24", "28", "--device", "cpu")
 
@@ -23,20 +23,20 @@ def test_it_is_a_module_too() -> None:
 
 def test_version(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit, match="0"):
-        main.main(["--version"])
+        command.main(["--version"])
     assert capsys.readouterr().out == f"chunkflow {cf.__version__}\n"
 
 
 def test_module_runs_as_a_script() -> None:
     shown = subprocess.run(
-        [sys.executable, "-m", "chunkflow.cli.main", "demo", "--help"], capture_output=True, text=True, check=True
+        [sys.executable, "-m", "chunkflow.cli", "demo", "--help"], capture_output=True, text=True, check=True
     ).stdout
     assert "--budget" in shown
 
 
 def test_demo(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     where = tmp_path / "demo"
-    assert main.main(["demo", *SMALL, "--dir", str(where)]) == 0
+    assert command.main(["demo", *SMALL, "--dir", str(where)]) == 0
     shown = capsys.readouterr().out
     for expected in (
         "20 x 24 x 28",
@@ -52,19 +52,19 @@ def test_demo(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_demo_again(tmp_path: Path) -> None:
-    assert main.main(["demo", *SMALL, "--dir", str(tmp_path)]) == 0
-    assert main.main(["demo", "--size", "16", "--device", "cpu", "--dir", str(tmp_path)]) == 0
+    assert command.main(["demo", *SMALL, "--dir", str(tmp_path)]) == 0
+    assert command.main(["demo", "--size", "16", "--device", "cpu", "--dir", str(tmp_path)]) == 0
     assert zarr.open_array(tmp_path / "speed.zarr", mode="r").shape == (16, 16, 16)
 
 
 def test_demo_with_a_budget(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main.main(["demo", *SMALL, "--dir", str(tmp_path), "--budget", "64MB"]) == 0
+    assert command.main(["demo", *SMALL, "--dir", str(tmp_path), "--budget", "64MB"]) == 0
     assert "64.00 MB" in capsys.readouterr().out
 
 
 def test_demo_touches_nobody_elses_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "u.zarr").write_text("precious")
-    assert main.main(["demo", *SMALL, "--dir", str(tmp_path)]) == 2
+    assert command.main(["demo", *SMALL, "--dir", str(tmp_path)]) == 2
     error = capsys.readouterr().err
     assert error.startswith("chunkflow: ")
     assert error.count("\n") == 1
@@ -74,35 +74,35 @@ def test_demo_touches_nobody_elses_files(tmp_path: Path, capsys: pytest.CaptureF
 
 def test_demo_refuses_a_file_for_a_directory(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    assert main.main(["demo", *SMALL, "--dir", str(tmp_path / "file")]) == 2
+    assert command.main(["demo", *SMALL, "--dir", str(tmp_path / "file")]) == 2
 
 
 @pytest.mark.parametrize("budget", ["much", "-1", "0%", "1"])
 def test_a_bad_budget_is_one_line(budget: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main.main(["demo", *SMALL, "--dir", str(tmp_path), f"--budget={budget}"]) == 2
+    assert command.main(["demo", *SMALL, "--dir", str(tmp_path), f"--budget={budget}"]) == 2
     assert capsys.readouterr().err.count("\n") == 1
 
 
 def test_a_wrong_result_is_found(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(main, "_check", lambda *_: False)
-    assert main.main(["demo", *SMALL, "--dir", str(tmp_path)]) == 1
+    monkeypatch.setattr(command, "_check", lambda *_: False)
+    assert command.main(["demo", *SMALL, "--dir", str(tmp_path)]) == 1
     assert "DO NOT AGREE" in capsys.readouterr().out
 
 
 def test_check_sees_a_single_wrong_element() -> None:
     shape = (4, 4, 4)
     fields = [np.ones(shape, "f4")] * 3
-    good = main.speed(*fields)
-    assert main._check(fields, good, shape)
+    good = command.speed(*fields)
+    assert command._check(fields, good, shape)
     bad = good.copy()
     bad[3, 3, 3] += 1e-3  # every sample region ends at the far corner, for it is larger than the array
-    assert not main._check(fields, bad, shape)
+    assert not command._check(fields, bad, shape)
 
 
 def test_field_is_the_same_however_it_is_read() -> None:
-    field = main.Velocity((9, 10, 11), component=1)
+    field = command.Velocity((9, 10, 11), component=1)
     everything = field[0:9, 0:10, 0:11]
     part = field[3:5, 0:10, 7:11]
     assert part.dtype == np.float32
@@ -114,12 +114,12 @@ def test_field_is_free_of_divergence() -> None:
     n = 64
     slopes = []
     for axis in range(3):
-        field = main.Velocity((n, n, n), component=axis)
+        field = command.Velocity((n, n, n), component=axis)
         field._noise = np.zeros_like(field._noise)
         slopes.append(np.gradient(field[0:n, 0:n, 0:n].astype("f8"), axis=axis)[2:-2, 2:-2, 2:-2])
     assert np.abs(sum(slopes)).max() < 0.05 * np.abs(slopes[0]).max()
 
 
 def test_without_a_command_it_says_what_there_is(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main.main([]) == 0
+    assert command.main([]) == 0
     assert "demo" in capsys.readouterr().out

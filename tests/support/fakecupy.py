@@ -156,7 +156,7 @@ def cupy_over(driver: Driver) -> Iterator[ModuleType]:
     before = {name: sys.modules.get(name) for name in names}
     sys.modules.update(names)
     try:
-        where = Path(chunkflow.devices.__file__).with_name("cupy.py")
+        where = Path(chunkflow.devices.__file__).parent / "cuda" / "device.py"
         spec = importlib.util.spec_from_file_location("chunkflow_devices_cupy_over_nothing", where)
         assert spec is not None
         assert spec.loader is not None

@@ -130,13 +130,13 @@ def test_runs_follow_one_another_with_the_same_threads(idle: list[object], monke
 def test_a_child_process_has_threads_of_its_own() -> None:
     code = """
 import os, time
-from chunkflow.threads import Borrowed, _idle
-Borrowed(int, (), "one").start()
+from chunkflow.system.thread_pool import PooledThread, _idle
+PooledThread(int, (), "one").start()
 while not _idle:
     time.sleep(0.001)
 child = os.fork()
 if not child:
-    two = Borrowed(int, (), "two")
+    two = PooledThread(int, (), "two")
     two.start()
     two.join()
     os._exit(7)
@@ -149,9 +149,9 @@ assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
 def test_a_child_process_waits_for_no_thread_of_its_parent() -> None:
     code = """
 import os, threading
-from chunkflow.threads import Borrowed
+from chunkflow.system.thread_pool import PooledThread
 going, one = threading.Event(), None
-one = Borrowed(going.wait, (), "one")
+one = PooledThread(going.wait, (), "one")
 one.start()
 child = os.fork()
 if not child:
@@ -172,8 +172,8 @@ import atexit, threading
 def check():
     print(*[thread.name for thread in threading.enumerate()])
 
-from chunkflow.threads import Borrowed, _idle
-several = [Borrowed(meeting.wait, (), "one") for meeting in [threading.Barrier(3)] for _ in range(3)]
+from chunkflow.system.thread_pool import PooledThread, _idle
+several = [PooledThread(meeting.wait, (), "one") for meeting in [threading.Barrier(3)] for _ in range(3)]
 for one in several:
     one.start()
 while len(_idle) < 3:
@@ -187,7 +187,7 @@ assert threading.active_count() == 4
 def test_a_run_that_nobody_ends_does_not_keep_the_interpreter() -> None:
     code = """
 import threading
-from chunkflow.threads import Borrowed
-Borrowed(threading.Event().wait, (), "endless").start()
+from chunkflow.system.thread_pool import PooledThread
+PooledThread(threading.Event().wait, (), "endless").start()
 """
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)

@@ -98,7 +98,7 @@ def einsum(subscripts: str, shapes: Sequence[Shape]) -> ProductLabels:
     """Labels of ``numpy.einsum``.
 
     >>> einsum("...j,jk", [(5, 2, 3), (3, 4)])
-    Labels(operands=(('...2', '...1', 'j'), ('j', 'k')), result=('...2', '...1', 'k'))
+    ProductLabels(operands=(('...2', '...1', 'j'), ('j', 'k')), result=('...2', '...1', 'k'))
     """
     inputs, arrow, after = subscripts.replace(" ", "").partition("->")
     terms = inputs.split(",")

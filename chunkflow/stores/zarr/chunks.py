@@ -145,7 +145,7 @@ def runs_in_chunks(
     The block begins `phase` elements after the corner of a chunk, whose elements lie in `order`. Without `parts` only
     of those that are whole chunks.
 
-    >>> from chunkflow.core.grid import pieces
+    >>> from chunkflow.core.pieces import pieces
     >>> found = pieces((9,), (0,), 4, (4,), (2,))  # the last 2 of one, a whole one, 3 of the next
     >>> runs_in_chunks(found, (4,), (2,), (0,), parts=False)
     ((None, 0), ((1,), 0), (None, 0))

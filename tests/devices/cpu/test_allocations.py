@@ -62,7 +62,7 @@ def run(code: str, *, compiled: bool = True, cwd: Path = ROOT) -> None:
 
 MIXED = """
 import ctypes, tracemalloc
-from chunkflow.devices import traced
+from chunkflow.devices.cpu import allocations as traced
 
 class Allocator(ctypes.Structure):
     _fields_ = [(name, ctypes.c_void_p) for name in ("context", "malloc", "calloc", "realloc", "free")]
@@ -352,7 +352,7 @@ def test_arrays_outlive_the_call() -> None:
 def test_arrays_last_until_the_interpreter_ends() -> None:
     run(
         "import builtins, sys, threading, numpy as np\n"
-        "from chunkflow.devices import traced\n"
+        "from chunkflow.devices.cpu import allocations as traced\n"
         "x = builtins.x = sys.x = traced.peak(lambda: [np.ones(n) for n in (1, 1000, 1 << 20)])[0]\n"
         "np.x, traced.x, threading.x = (traced.peak(lambda: np.ones(1 << 16))[0] for _ in range(3))\n"
         "x.append(x)\n"

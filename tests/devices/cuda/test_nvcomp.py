@@ -242,7 +242,7 @@ def test_the_environment_can_do_without(monkeypatch: pytest.MonkeyPatch, tmp_pat
 def test_no_package_is_no_error() -> None:
     code = (
         "import sys; sys.modules['nvidia'] = None; sys.modules['nvidia.libnvcomp'] = None\n"
-        "from chunkflow.devices import nvcomp\n"
+        "from chunkflow.devices.cuda import nvcomp\n"
         "assert nvcomp._path() is None and nvcomp.decodings(None) == ()\n"
         "assert nvcomp.decoder(1, 'zstd') is None and 'cupy' not in sys.modules"
     )
