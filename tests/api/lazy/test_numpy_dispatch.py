@@ -274,8 +274,8 @@ def table() -> str:
     lines = [
         "# NumPy on lazy arrays",
         "",
-        "Which of NumPy's functions take a `chunkflow.Array`. `tests/api/lazy/test_numpy_dispatch.py` tries each of them, and",
-        "`make vocabulary` has it write this page.",
+        "Which of NumPy's functions take a `chunkflow.Array`. Each of them is tried by",
+        "`tests/api/lazy/test_numpy_dispatch.py`, which writes this page at `make vocabulary`.",
         "",
         "## Supported",
         "",
