@@ -74,7 +74,7 @@ class _Coders:
 
 def _apart(plan: Plan, specs: Sequence[ArraySpec], device: Device) -> list[Lane]:
     """Lanes beside those that compute, if any of the arrays is behind a network."""
-    return [device.lane() for _ in range(plan.lanes)] if any(spec.remote for spec in specs) else []
+    return [device.lane() for _ in range(plan.lanes)] if any(spec.storage.remote for spec in specs) else []
 
 
 def _beyond(region: Region, nest: Operand) -> bool:
@@ -98,7 +98,7 @@ class DirectFeeder:
             cut.units is not None and not alone and own for cut, own in zip(plan.cuts_in, self._private, strict=True)
         ]
         self._slots: list[list[DeviceBuffer]] = [
-            [] if spec.in_memory and not plan.op.operands[i].padded else make_slots(plan, device, pool, i, 1)
+            [] if spec.storage.in_memory and not plan.op.operands[i].padded else make_slots(plan, device, pool, i, 1)
             for i, spec in enumerate(plan.operands)
         ]
 
@@ -107,9 +107,9 @@ class DirectFeeder:
         region, source = step.sources[operand], self._sources[operand]
         spec, slots = self._plan.operands[operand], self._slots[operand]
         nest = self._plan.op.operands[operand]
-        if spec.in_memory and not _beyond(region, nest):
+        if spec.storage.in_memory and not _beyond(region, nest):
             return Loaded(Block(source.view(region), spec.order, source), region)
-        if spec.remote:
+        if spec.storage.remote:
             lane = self._lanes[step.loads[operand] % len(self._lanes)]
         slot = slots[step.lane if self._private[operand] else step.loads[operand] % len(slots)]
         block = slot.block(spec.order)

@@ -93,7 +93,7 @@ def cached_trial(
     if not _is_settled(whole):
         return run_trial(kernel, nest, sources, device, pool, budget, even=even)
     known = _known.calls.setdefault(device, {})
-    layouts = tuple(replace(source.spec, name="", how="") for source in sources)
+    layouts = tuple(replace(source.spec.with_storage(how=""), name="") for source in sources)
     key = (type(kernel), whole, nest.anywhere, layouts, _most_bytes(device, budget), even)
     if key not in known and len(known) == MOST_KNOWN:
         known.clear()
@@ -274,7 +274,7 @@ def _measure(
 def read_block(source: Source, operand: Operand, device: Device, box: Region, *, read: bool = True) -> Any:
     """An operand's part of a box, on the device; if it is not `read`, zeros where the array is not in memory."""
     region = operand.region(box)
-    host = source.view(region) if source.spec.in_memory and not operand.halo else None
+    host = source.view(region) if source.spec.storage.in_memory and not operand.halo else None
     if host is None:
         host = np.zeros(grid.shape_of(region), source.spec.dtype)
         if read:

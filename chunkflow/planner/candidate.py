@@ -90,7 +90,7 @@ class PlanProblem:
             different = operand.different(counts)
             loads = different if i in resident else op.loads(operand, counts, walk)
             privates.append(private(machine, spec, loads, blocks, bool(self.outputs) and not operand.halo))
-            if machine.staged or not spec.in_memory or operand.padded:
+            if machine.staged or not spec.storage.in_memory or operand.padded:
                 if i in resident:
                     inputs += _resident(operand, spec, grid, page)
                 else:
@@ -99,18 +99,18 @@ class PlanProblem:
             touched = _decoded(spec, operand, grid, walk, depth) * repeats
             read += touched
             if spec.chunks:  # of one in a shard it must first be seen where it lies
-                chunks += (1 + spec.sharded) * touched / (math.prod(spec.chunks) * spec.dtype.itemsize)
+                chunks += (1 + spec.storage.sharded) * touched / (math.prod(spec.chunks) * spec.dtype.itemsize)
             if i in batches:  # how much shorter encoded chunks are nobody knows before
                 upload += touched
                 unpacking += loads * batches[i].seconds
                 continue
             upload += _loaded(spec, operand, grid, walk, depth) * repeats
-            known = machine.decoding(spec.codec)
-            if spec.chunks is not None and not spec.raw:
+            known = machine.decoding(spec.storage.codec)
+            if spec.chunks is not None and not spec.storage.raw:
                 decode += math.ceil(touched / (known.host if known else 1))
         outputs = partials = 0
         stored = list[tuple[int, bool, bool]]()
-        late = machine.staged or any(spec.remote for spec in self.outputs)
+        late = machine.staged or any(spec.storage.remote for spec in self.outputs)
         for part in op.parts:
             stores = math.prod(n for a, n in enumerate(counts) if a not in part.folded)
             stored += [(stores, False, False)] * len(part.numbers)
@@ -118,7 +118,7 @@ class PlanProblem:
             waiting = -(-depth // max(blocks // max(stores, 1), 1)) if late else lanes
             outputs += min(waiting, max(stores, 1)) * sum(rounded(out_bytes[i], page) for i in part.numbers)
         kept = op.holds(block)
-        own = not (late or any(spec.remote for spec in self.operands))
+        own = not (late or any(spec.storage.remote for spec in self.operands))
         values = chains(op, lanes, own and op.scan is None)
         if len(op.parts) == 1:
             partials = values * turns.together * rounded(kept, page) if kept else 0
@@ -148,7 +148,8 @@ class PlanProblem:
         share_in = 1.0
         if machine.staged:
             share_in = upload / max(upload + written, 1)
-            share_out = 1.0 if any(s.separate for s in self.outputs) else 1 - share_in  # a thread makes files slowly
+            slow = any(s.storage.separate for s in self.outputs)  # a thread makes files slowly
+            share_out = 1.0 if slow else 1 - share_in
             if isinstance(op, ProductNest):  # tiles are large, and come while the next one's panels are loaded
                 share_in = share_out = BOTH
             elif op.folded:  # results are small
@@ -175,7 +176,7 @@ class PlanProblem:
         if machine.cache and working > machine.cache:  # a tile's temporaries stay there; its results come back to be
             again = sum(out_bytes) * (2 if outputs else 1)  # stored, and go to places of their own where they have some
             spilled = compute if tile == block else int((held_bytes + again) * times)
-        encode = sum(s.nbytes for s in self.outputs if s.chunks is not None and not s.separate)
+        encode = sum(s.nbytes for s in self.outputs if s.chunks is not None and not s.storage.separate)
         work = op.work if isinstance(op, ProductNest) else 0
         passing = tuple([n * (turns.together if a in op.across(counts) else 1) for a, n in enumerate(block)])
         sides = [head[0] if head else n for head, n in zip(turns.heads, block, strict=True)] if turns.heads else block
@@ -183,7 +184,8 @@ class PlanProblem:
         first += sum(self._awaited(i, passing, upload, work) for i in resident)
         ends = grid.region(tuple([n - 1 for n in counts])) if blocks else ()
         last = sum(_bytes([_grid.shape_of(o.region(ends)) for o in op.outputs], self.outputs)) if blocks else 0
-        created, separate = (sum(s.nbytes for s in self.outputs if getattr(s, how)) for how in ("fresh", "separate"))
+        created = sum(s.nbytes for s in self.outputs if s.storage.fresh)
+        separate = sum(s.nbytes for s in self.outputs if s.storage.separate)
         traffic = Traffic(read, upload, compute, written, written, decode, encode, first, last, created, separate)
         waits = blocks * coding.waits * LATENCY + chunks * machine.handling
         decoders: float = coding.decoders

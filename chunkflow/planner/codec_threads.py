@@ -50,7 +50,7 @@ def best_coding(sources: Sequence[Coded], sinks: Sequence[Coded], lanes: int, th
     ways: dict[str, list[tuple[int, int]]] = {"lane": [], "fetch": [], "put": []}
     for way, coded, pieces in (("fetch", sources, pieces_in), ("put", sinks, pieces_out)):
         for (_, _, spec), piece in zip(coded, pieces, strict=True):
-            ways[way if spec.remote else "lane"].append(piece)
+            ways[way if spec.storage.remote else "lane"].append(piece)
     remote = [n for n, _ in ways["fetch"] + ways["put"]]
     if remote:
         threads = max(threads, FETCHERS // lanes)
@@ -76,4 +76,4 @@ def _pieces(cut: Cut, shape: Shape, spec: ArraySpec) -> tuple[int, int]:
     item = spec.dtype.itemsize
     chunk = math.prod(min(u, n) for u, n in zip(cut.units, spec.shape, strict=True))
     number = math.prod(_grid.count(n, b) for n, b in zip(shape, cut.box(shape), strict=True))
-    return number, math.ceil(spec.copies * max(chunk, min(cut.limit, math.prod(shape))) * item)
+    return number, math.ceil(spec.storage.copies * max(chunk, min(cut.limit, math.prod(shape))) * item)

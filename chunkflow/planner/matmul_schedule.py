@@ -118,7 +118,7 @@ def _ended(problem: PlanProblem, plan: Plan, axis: int) -> Callable[[Shape, int]
     extent = op.extents[axis]
     back = sum(s.nbytes for s in problem.outputs) / extent / machine.download
     work = op.work / machine.products / extent
-    rate = machine.upload if all(s.in_memory for s in problem.operands) else machine.loading
+    rate = machine.upload if all(s.storage.in_memory for s in problem.operands) else machine.loading
     own = sum(problem.operands[i].nbytes for i in plan.resident) / rate
     others = (plan.traffic.upload / rate - own) / extent
 

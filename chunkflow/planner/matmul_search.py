@@ -192,7 +192,7 @@ def _figures(
         _size(side, [d.axis for d in o.dims if not isinstance(d, int)]) * s.dtype.itemsize
         for o, s in zip(op.outputs, problem.outputs, strict=True)
     )
-    waiting = -(-depth // steps) if machine.staged or any(s.remote for s in problem.outputs) else lanes
+    waiting = -(-depth // steps) if machine.staged or any(s.storage.remote for s in problem.outputs) else lanes
     outputs = np.minimum(waiting, blocks // steps) * _rounded(tile, machine)
     held = op.held(side)
     waste = np.where(held > machine.page, 0 if op.tile_alone else SPREAD * machine.page, 0)
@@ -278,8 +278,8 @@ def _loaded(
             different = operand.different(counts)
             if i in resident:
                 loads = different
-            if not (spec.in_memory and not machine.staged):
-                own = depth if machine.staged or spec.remote else lanes
+            if not (spec.storage.in_memory and not machine.staged):
+                own = depth if machine.staged or spec.storage.remote else lanes
                 held = loads if i in resident else np.where(loads == blocks, own, depth)
                 nbytes = _size(side, [a for a in operand.axes if a is not None]) * spec.dtype.itemsize
                 inputs = inputs + np.minimum(held, loads) * _rounded(nbytes, machine)

@@ -158,7 +158,7 @@ def _chosen(
             found = product_plan(problem, caps, [must, _aligned_to_sources(problem, caps, must)])
             if found is not None:
                 return found
-        elif all(s.in_memory for s in operands) and depths(problem) != machine.depths:
+        elif all(s.storage.in_memory for s in operands) and depths(problem) != machine.depths:
             # With nothing to read, lanes would only stand in the way of BLAS, which keeps to the cache by itself.
             problem = replace(problem, machine=replace(machine, depths=depths(problem), cache=0))
     broad = _broad(problem, caps, must, order)
@@ -241,7 +241,7 @@ def _broad(problem: PlanProblem, caps: Sequence[int], must: Sequence[int], order
         arrays.append((spec, [d.axis if isinstance(d, Along) and d.ratio == 1 else None for d in output.dims]))
     for spec, axes in arrays:
         axis = axes[spec.order[-1]] if axes else None
-        if axis is None or spec.chunks is not None or spec.in_memory or axis == order[-1]:
+        if axis is None or spec.chunks is not None or spec.storage.in_memory or axis == order[-1]:
             continue
         unit = units[axis]
         wanted = -(-RUN // (spec.dtype.itemsize * unit)) * unit

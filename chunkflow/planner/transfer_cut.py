@@ -89,12 +89,12 @@ def cut_of(spec: ArraySpec, machine: Machine, *, strict: bool, batch: Batch | No
         return Cut(spec.order, piece, None, batch)
     size = math.prod(min(u, n) for u, n in zip(spec.chunks, spec.shape, strict=True))
     large = machine.staged and not strict and size * itemsize > machine.most
-    if large and spec.separate:
+    if large and spec.storage.separate:
         return Cut(spec.order, piece, None, chunks=spec.chunks)
     limit = piece
-    if spec.remote:  # chunk by chunk, or by as many parts of shards as are fetched at once
-        limit = min(piece, spec.size // FETCHERS) if spec.sharded else 1
-    elif spec.separate and whole and 0 < machine.apart <= size * itemsize:
+    if spec.storage.remote:  # chunk by chunk, or by as many parts of shards as are fetched at once
+        limit = min(piece, spec.size // FETCHERS) if spec.storage.sharded else 1
+    elif spec.storage.separate and whole and 0 < machine.apart <= size * itemsize:
         limit = 1
     return Cut(spec.order, max(limit, size), spec.chunks, batch, through=piece if large else 0)
 

@@ -11,7 +11,6 @@ Foreign exceptions are translated here, and only here, into `ReadError` and `Wri
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
 from typing import Any, Protocol, cast
 
 import numpy as np
@@ -44,7 +43,7 @@ class Source(Protocol):
         """
 
     def view(self, region: Region) -> np.ndarray | None:
-        """Read-only view of a region in the spec's dtype, or None unless ``spec.in_memory``."""
+        """Read-only view of a region in the spec's dtype, or None unless ``spec.storage.in_memory``."""
 
     def close(self) -> None:
         """Release what the source itself opened. Idempotent."""
@@ -68,7 +67,7 @@ def run_of(store: object, region: Region) -> ByteRun | None:
 
 
 class Separate(Protocol):
-    """A source or a sink whose chunks are files as they are, that others may read or write (`ArraySpec.separate`)."""
+    """A source or a sink whose chunks are files as they are, that others may read or write (`Storage.separate`)."""
 
     def files(self, start: Shape, pieces: tuple[Piece, ...]) -> ChunkFiles | None:
         """The files of those pieces of a block that are whole chunks, or a source's runs of one.
@@ -145,7 +144,7 @@ def spec_for(source: Source, decodes: Callable[[str], object]) -> ArraySpec:
     codec = str(getattr(source, "codec", ""))
     if not codec or not decodes(codec):
         return source.spec
-    return replace(source.spec, codec=codec, matches=cast(Encoded, source).matches())
+    return source.spec.with_storage(codec=codec, matches=cast(Encoded, source).matches())
 
 
 class Sink(Protocol):

@@ -134,7 +134,7 @@ class SourceContract:
         source = self.make(tmp_path, array)
         region = (slice(1, 4), slice(0, 5))
         view = source.view(region)
-        assert (view is not None) == source.spec.in_memory
+        assert (view is not None) == source.spec.storage.in_memory
         if view is not None:
             np.testing.assert_array_equal(view, array[region])
             assert view.dtype == source.spec.dtype

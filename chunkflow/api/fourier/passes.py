@@ -19,7 +19,7 @@ from chunkflow import devices
 from chunkflow.api.fourier.plan import PassPlan, TransformPass, TransformPlan
 from chunkflow.core.grid import Shape
 from chunkflow.core.nest import Along, Output, nest, output_axes
-from chunkflow.core.spec import ArraySpec
+from chunkflow.core.spec import ArraySpec, Storage
 from chunkflow.core.units import format_bytes, parse_bytes
 from chunkflow.devices.protocol import Device, Pool
 from chunkflow.engine.budget import borrow
@@ -285,7 +285,7 @@ class _PassSearch:
     def _spec(self, shape: Shape, dtype: np.dtype, chunks: Shape) -> ArraySpec:
         """An array between two passes."""
         if not self.on_disk:
-            return ArraySpec("what lies between", shape, dtype, in_memory=True)
+            return ArraySpec("what lies between", shape, dtype, storage=Storage(in_memory=True))
         return ArraySpec("what lies between", shape, dtype, chunks=chunks or None)
 
     def _between(

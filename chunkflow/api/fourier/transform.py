@@ -80,7 +80,7 @@ def planned(name: str, x: Any, lengths: Any, axes: Any, norm: Any, options: Opti
         wish = spec.chunks
     found = target.describe(shape, dtype, wish)
     between = ArraySpec(name, *result_of(spec.shape, spec.dtype, steps[:1]))
-    on_disk = not (_is_like(options.out, between) or (found.in_memory and _room_for(steps, spec, options)))
+    on_disk = not (_is_like(options.out, between) or (found.storage.in_memory and _room_for(steps, spec, options)))
     return plan_transform(name, steps, spec, found, options.budget, options.device, on_disk=on_disk, strict=strict)
 
 

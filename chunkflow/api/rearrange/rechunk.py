@@ -20,7 +20,7 @@ from chunkflow.core import chunking, grid
 from chunkflow.core.chunking import Chunks
 from chunkflow.core.grid import Shape
 from chunkflow.core.nest import Along, Output, nest
-from chunkflow.core.spec import COPIES, ArraySpec
+from chunkflow.core.spec import COPIES, ArraySpec, Storage
 from chunkflow.core.units import format_bytes, parse_bytes
 from chunkflow.devices.protocol import Device
 from chunkflow.engine.budget import Budget, borrow
@@ -184,7 +184,7 @@ def _plan(x: Any, chunks: Chunks, budget: BudgetLike, device: Any, stored: Array
     source = tuple(max(1, min(c, n)) for c, n in zip(sides, spec.shape, strict=True))
     found, limit = _limit(budget, device)
     wish = _wish(chunks, spec)
-    last = stored or ArraySpec(spec.name, spec.shape, spec.dtype, wish, copies=COPIES)
+    last = stored or ArraySpec(spec.name, spec.shape, spec.dtype, wish, storage=Storage(copies=COPIES))
     return _RechunkSearch(spec, source, wish, found, limit, last).plan()
 
 
@@ -277,7 +277,7 @@ class _RechunkSearch:
         for room in self._rooms():
             for first, second in self._pairs(room):
                 chunks = tuple(map(_between, first, second, shape))
-                between = replace(self._stored(chunks), copies=1.0)  # raw bytes, gathered
+                between = self._stored(chunks).with_storage(copies=1.0)  # raw bytes, gathered
                 need = max(self._needed(first, self.spec, between), self._needed(second, between, last))
                 if need <= limit:
                     return replace(found, blocks=(first, second), intermediate=chunks)

@@ -25,7 +25,7 @@ from chunkflow.api.stencil.steps_per_pass import IterationPlan, Pacing
 from chunkflow.core.chunking import block_sides
 from chunkflow.core.grid import Region, Shape
 from chunkflow.core.nest import output_axes
-from chunkflow.core.spec import ArraySpec
+from chunkflow.core.spec import ArraySpec, Storage
 from chunkflow.core.units import parse_bytes
 from chunkflow.engine.budget import Budget, borrow
 from chunkflow.engine.options import Options, ProgressLike
@@ -205,10 +205,10 @@ class _Work:
         alternates = isinstance(options.out, np.ndarray) and out.dtype == dtype and apart
         straight = tuple(range(len(first.shape)))
         order = first.order if first.chunks is None and first.order == straight[::-1] else straight
-        between = ArraySpec("what lies between the passes", first.shape, dtype, None, order, in_memory=True)
+        between = ArraySpec("what lies between the passes", first.shape, dtype, None, order, Storage(in_memory=True))
         folder = None
         if os.path.isabs(target.name) or (host is not None and 2 * between.nbytes > host):
-            folder, between = _folder(target.name), replace(between, in_memory=False)
+            folder, between = _folder(target.name), between.with_storage(in_memory=False)
         return cls(
             asked=asked,
             options=replace(options, device=run.device),
@@ -314,7 +314,7 @@ class _Cast:
     footprint: Footprint | None = None
 
     def __init__(self, source: Source, dtype: np.dtype) -> None:
-        self._source, self.spec = source, replace(source.spec, dtype=dtype, in_memory=False)
+        self._source, self.spec = source, replace(source.spec.with_storage(in_memory=False), dtype=dtype)
 
     def read(self, region: Region, out: np.ndarray) -> None:
         """See `Source.read`."""

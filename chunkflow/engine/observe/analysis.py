@@ -98,7 +98,7 @@ class AnalyzedRun:
         return any(
             math.prod(plan.slot_shape(i)) * spec.dtype.itemsize > cache > 0
             for i, (operand, spec) in enumerate(zip(plan.op.operands, plan.operands, strict=True))
-            if operand.padded or not spec.in_memory
+            if operand.padded or not spec.storage.in_memory
         )
 
     @property

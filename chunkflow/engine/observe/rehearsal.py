@@ -57,7 +57,7 @@ def framed(plan: Plan) -> dict[int, tuple[float, float]]:
     """
     found = {}
     for i, (operand, spec) in enumerate(zip(plan.op.operands, plan.operands, strict=True)):
-        if operand.halo and (share := _at_edges(operand, plan.grid.counts) if spec.in_memory else 1.0):
+        if operand.halo and (share := _at_edges(operand, plan.grid.counts) if spec.storage.in_memory else 1.0):
             nbytes = plan.loads(i) * math.prod(plan.slot_shape(i)) * spec.dtype.itemsize
             new = min(spec.nbytes, nbytes) if plan.reuses else nbytes
             found[i] = share * new, share * (nbytes - new)
@@ -113,11 +113,11 @@ def decoding(plan: Plan, sources: Sequence[Source]) -> float | None:
         Whatever a source raises.
     """
     specs = [source.spec for source in sources]
-    if any(spec.remote for spec in specs):
+    if any(spec.storage.remote for spec in specs):
         return None
     nbytes, seconds = 0, 0.0
     for source, spec in zip(sources, specs, strict=True):
-        if spec.chunks is None or spec.raw or not spec.size:
+        if spec.chunks is None or spec.storage.raw or not spec.size:
             continue
         sides = tuple(map(min, spec.chunks, spec.shape))
 
@@ -189,7 +189,7 @@ def _sides(plan: Plan) -> Shape:
 def _block(source: Source, operand: Operand, plan: Plan, step: Step, device: Device) -> Any:
     """An operand's block. Of a file only a tile is read, again and again the same, or all of it might be in memory."""
     region = operand.region(step.box)
-    if not source.spec.in_memory:
+    if not source.spec.storage.in_memory:
         corner = tuple([slice(s.start, min(s.start + n, s.stop)) for s, n in zip(step.box, plan.tile, strict=True)])
         return np.resize(read_block(source, operand, device, corner), grid.shape_of(region))
     if not operand.halo:

@@ -237,9 +237,9 @@ class DeviceDecoder:
         region, _ = transfer.chunk(which)
         source.read(region, np.empty(shape_of(region), spec.dtype))
         raise ReadError(
-            f"cannot read {describe(region)} of {spec.name}: the device's {spec.codec} decoder fails on the chunk "
-            f"{transfer.indices[which]} (status {status}), and the host's does not: CHUNKFLOW_NVCOMP=0 leaves all to "
-            "that",
+            f"cannot read {describe(region)} of {spec.name}: the device's {spec.storage.codec} decoder fails on the "
+            f"chunk {transfer.indices[which]} (status {status}), and the host's does not: CHUNKFLOW_NVCOMP=0 leaves "
+            "all to that",
             path=spec.name,
             region=region,
         )

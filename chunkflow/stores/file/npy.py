@@ -10,7 +10,7 @@ import numpy as np
 from numpy.lib import format as npy_format
 
 from chunkflow.core.grid import Region, Shape
-from chunkflow.core.spec import ArraySpec, ByteRun
+from chunkflow.core.spec import ArraySpec, ByteRun, Storage
 from chunkflow.errors import ArgumentError, ChunkflowError, ReadError, WriteError
 from chunkflow.stores import paths
 from chunkflow.stores import strides as layout
@@ -80,7 +80,7 @@ class NpyTarget:
 
     def describe(self, shape: Shape, dtype: np.dtype, chunks: Shape | None) -> ArraySpec:
         """See `Target.describe`."""
-        return ArraySpec(self.name, tuple(shape), numeric_dtype(dtype, "the result"), fresh=True)
+        return ArraySpec(self.name, tuple(shape), numeric_dtype(dtype, "the result"), storage=Storage(fresh=True))
 
     def open(self, spec: ArraySpec) -> NpySink:
         """See `Target.open`.

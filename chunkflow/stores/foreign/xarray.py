@@ -78,7 +78,7 @@ class StoredSource(GenericSource):
 
     def __init__(self, obj: StoredVariable, behind: Footprint | None) -> None:
         super().__init__(obj)
-        self.spec = replace(self.spec, name=obj.name, how="through xarray, which decodes it")
+        self.spec = replace(self.spec.with_storage(how="through xarray, which decodes it"), name=obj.name)
         self._lock = nullcontext()
         # Decoded, turned or sliced: never taken for the very array that lies behind.
         self.footprint = Scattered.of([behind])

@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 import os
 import threading
-from dataclasses import replace
 from typing import Any
 
 import h5py
@@ -139,7 +138,7 @@ class Hdf5Source:
     def __init__(self, handle: _Handle, facts: Facts) -> None:
         self._handle, self._facts = handle, facts
         self._chain = facts.chain if facts.chain is not None and facts.chain.decodes else None
-        self.spec: ArraySpec = replace(facts.spec, how=_how(facts))
+        self.spec: ArraySpec = facts.spec.with_storage(how=_how(facts))
         self.footprint: Footprint | None = facts.footprint
         self._index: Index | None = None
         self._lock = threading.Lock()

@@ -32,8 +32,8 @@ def sliced_spec(spec: ArraySpec, cuts: Sequence[Cut]) -> ArraySpec:
     # A chunk is decoded whole, and read to a place of its own if only some of its elements are wanted.
     apart = any(abs(step) > 1 for _, _, step in cuts)
     share = math.prod(min(c, n) for c, n in zip(spec.chunks, spec.shape, strict=True)) / math.prod(chunks)
-    copies = (spec.copies + apart) * max(share, 1.0)
-    return replace(spec, shape=shape, chunks=chunks, copies=copies, separate=False)
+    copies = (spec.storage.copies + apart) * max(share, 1.0)
+    return replace(spec.with_storage(copies=copies, separate=False), shape=shape, chunks=chunks)
 
 
 class SlicedSource:

@@ -21,7 +21,7 @@ from zarr.storage import LocalStore, StorePath
 from chunkflow.core.encoded_chunks import Place
 from chunkflow.core.grid import Region, Shape, describe, shape_of
 from chunkflow.core.pieces import Piece
-from chunkflow.core.spec import ArraySpec, ChunkFiles
+from chunkflow.core.spec import ArraySpec, ChunkFiles, Storage
 from chunkflow.errors import ArgumentError, ReadError, WriteError
 from chunkflow.stores.caches import page_cache
 from chunkflow.stores.caches.decoded_chunks import DecodedChunks
@@ -133,12 +133,14 @@ def _spec(array: AnyArray, chunks: Shape | None) -> tuple[ArraySpec, Chunks | Sh
         dtype=dtype,
         chunks=chunks and tuple(max(1, side) for side in chunks),
         order=order,
-        how=how,
-        remote=is_remote(array.store),
-        sharded=isinstance(found, Shards),
-        copies=3.0 if found is None else found.chain.copies,
-        raw=found is not None and not found.chain.steps,
-        separate=isinstance(found, Chunks) and found.separate,
+        storage=Storage(
+            how=how,
+            remote=is_remote(array.store),
+            sharded=isinstance(found, Shards),
+            copies=3.0 if found is None else found.chain.copies,
+            raw=found is not None and not found.chain.steps,
+            separate=isinstance(found, Chunks) and found.separate,
+        ),
     )
     return spec, found
 
@@ -150,7 +152,7 @@ def _footprint(array: AnyArray) -> Footprint:
 
 def _asked(spec: ArraySpec, request: Callable[[], Any]) -> Any:
     """What a request to the array's store gives, made again where the store is remote."""
-    return again(request) if spec.remote else request()
+    return again(request) if spec.storage.remote else request()
 
 
 class ZarrSource:
@@ -208,7 +210,9 @@ class ZarrSource:
     def files(self, start: Shape, pieces: tuple[Piece, ...]) -> ChunkFiles | None:
         """See `Separate.files`."""
         found = self._direct
-        return found.files(start, pieces, parts=True) if self.spec.separate and isinstance(found, Chunks) else None
+        if not self.spec.storage.separate or not isinstance(found, Chunks):
+            return None
+        return found.files(start, pieces, parts=True)
 
     def matches(self) -> float:
         """See `Encoded.matches`."""
@@ -254,8 +258,8 @@ class ZarrTarget:
                 f"the output {self.name} has chunks of unequal sizes, to which blocks cannot be aligned"
             ) from None
         spec = _spec(array, chunks)[0]
-        if spec.remote:
-            spec = replace(spec, copies=spec.copies + SENT)
+        if spec.storage.remote:
+            spec = spec.with_storage(copies=spec.storage.copies + SENT)
         self._array, self._spec = array, spec
         self.footprint: Footprint | None = _footprint(array)
 
@@ -296,7 +300,9 @@ class ZarrSink:
     def files(self, start: Shape, pieces: tuple[Piece, ...]) -> ChunkFiles | None:
         """See `Separate.files`."""
         found = self._direct
-        return found.files(start, pieces, parts=False) if self.spec.separate and isinstance(found, Chunks) else None
+        if not self.spec.storage.separate or not isinstance(found, Chunks):
+            return None
+        return found.files(start, pieces, parts=False)
 
     def commit(self) -> Any:
         """See `Sink.commit`."""

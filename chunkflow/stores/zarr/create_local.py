@@ -10,7 +10,7 @@ import numpy as np
 import zarr
 
 from chunkflow.core.grid import Region, Shape
-from chunkflow.core.spec import COPIES, ArraySpec, default_chunks
+from chunkflow.core.spec import COPIES, ArraySpec, Storage, default_chunks
 from chunkflow.errors import ArgumentError, ArgumentTypeError, ChunkflowError, WriteError
 from chunkflow.stores import paths
 from chunkflow.stores.checks import conversion, numeric_dtype
@@ -33,7 +33,8 @@ def created_spec(name: str, shape: Shape, dtype: np.dtype, chunks: Shape | None,
     elif len(chunks) != len(shape) or any(side < 1 for side in chunks):
         raise ArgumentError(f"chunks {tuple(chunks)} do not suit a result of shape {tuple(shape)}")
     sides = tuple(min(side, max(1, n)) for side, n in zip(chunks, shape, strict=True))
-    return ArraySpec(name, tuple(shape), dtype, chunks=sides, remote=remote, copies=COPIES + SENT * remote)
+    storage = Storage(remote=remote, copies=COPIES + SENT * remote)
+    return ArraySpec(name, tuple(shape), dtype, chunks=sides, storage=storage)
 
 
 class ZarrPathTarget:

@@ -124,7 +124,7 @@ def test_a_bomb_is_not_inflated(name: str, tmp_path: Path) -> None:
     )
     array[:] = 1
     source = open_source(tmp_path / "u")
-    assert source.spec.how.startswith("directly")
+    assert source.spec.storage.how.startswith("directly")
     for bomb in bombs:
         (tmp_path / "u" / "0").write_bytes(bomb)
         out = np.empty(64, np.uint8)

@@ -186,7 +186,7 @@ def test_an_index_without_a_checksum_and_one_that_is_big_endian(tmp_path: Path) 
             compressors=None,
         )
         array[...] = expected
-        assert open_source(array).spec.how == "directly: raw, in shards of (8, 8)"
+        assert open_source(array).spec.storage.how == "directly: raw, in shards of (8, 8)"
         same(read(tmp_path / str(number)), expected)
         assert ours(array).write(whole((8, 8)), -expected)
         same(np.asarray(array[...]), -expected)
