@@ -59,6 +59,11 @@ class ProductNest(LoopNest):
         return whole
 
     @property
+    def multiplies(self) -> bool:
+        """See `LoopNest.multiplies`."""
+        return True
+
+    @property
     def tile_alone(self) -> bool:
         """Whether a lane holds a tile and nothing else."""
         return len(self.buffers) == 1 and self.panel is None

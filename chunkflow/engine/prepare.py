@@ -109,7 +109,8 @@ def prepared(declare: Declare, arrays: Sequence[Any], options: Options) -> Itera
         machine, fixed = device.machine, declared.blocking
         if fixed is not None:
             machine = replace(machine, depths=(fixed.depth,))
-            known |= {"block": fixed.block, "tiles": False, "strips": (math.prod(fixed.tile), declared.strips[1])}
+            strips = declared.strips._replace(shared=math.prod(fixed.tile))
+            known |= {"block": fixed.block, "tiles": False, "strips": strips}
         while True:
             try:
                 plan = make_plan(op, specs, outputs, machine, limit, **known)

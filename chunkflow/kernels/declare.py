@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from chunkflow.core.grid import Grid, Region, Shape, shape_of
-from chunkflow.core.nest import LoopNest, Operand, nest, output_axes
+from chunkflow.core.nest import NO_STRIPS, LoopNest, Operand, Strips, nest, output_axes
 from chunkflow.core.spec import ArraySpec
 from chunkflow.errors import ArgumentError, ArgumentTypeError
 from chunkflow.kernels.index_notation import CombinedBlocks, Index, Widened, as_index, spanned
@@ -45,9 +45,8 @@ class Declared:
         Sides of the blocks, as far as they are fixed.
     tiles : bool
         Whether the kernel may be called on parts of a block.
-    strips : tuple of int
-        Elements of a block that the kernel works on at once, so that its temporaries grow no further: where the host's
-        memory is shared, and on a device with memory of its own; 0 for all of them.
+    strips : Strips
+        Elements of a block that the kernel works on at once, so that its temporaries grow no further.
     blocking : Blocking, optional
         Blocks that are taken whatever the kernel needs beside: so blocks are added up in one order.
     copies : float or tuple of float
@@ -59,7 +58,7 @@ class Declared:
     axes: tuple[int | None, ...]
     block: tuple[int | None, ...] | None = None
     tiles: bool = False
-    strips: tuple[int, int] = (0, 0)
+    strips: Strips = NO_STRIPS
     copies: float | tuple[float, ...] = 3.0
     each: tuple[tuple[int | None, ...], ...] = ()
     blocking: Blocking | None = None

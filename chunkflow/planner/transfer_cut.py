@@ -66,13 +66,13 @@ class Cut:
             shape = tuple(map(min, shape, self.chunks))
         return pieces.piece_box(shape, self.units or (1,) * len(shape), self.order, self.limit)
 
-    def scatters(self, shape: Shape) -> bool:
-        """Whether a piece of a block of `shape` is not contiguous in it."""
-        return not pieces.contiguous(self.box(shape), shape, self.order)
+    def scatters(self, box: Shape, shape: Shape) -> bool:
+        """Whether a piece of the extents `box` is not contiguous in a block of `shape`."""
+        return not pieces.contiguous(box, shape, self.order)
 
-    def lands(self, shape: Shape, itemsize: int) -> bool:
+    def lands(self, box: Shape, shape: Shape, itemsize: int) -> bool:
         """Whether such a piece is worth a landing place: it is many rows, or short ones, or no planes of rows."""
-        sides = [self.box(shape)[axis] for axis in self.order]
+        sides = [box[axis] for axis in self.order]
         many = math.prod(sides[:-2]) > pieces.MOST_GROUPS
         return len(shape) > 3 or many or sides[-1] * itemsize < pieces.LEAST_ROW
 

@@ -12,7 +12,7 @@ from chunkflow.api.operation import Request
 from chunkflow.core.axes import normalize_axes
 from chunkflow.core.chunking import Chunks, block_sides
 from chunkflow.core.grid import Shape
-from chunkflow.core.nest import LoopNest, nest
+from chunkflow.core.nest import LoopNest, Strips, nest
 from chunkflow.core.spec import ArraySpec
 from chunkflow.engine.options import BudgetLike, Options, ProgressLike
 from chunkflow.errors import ArgumentError, ArgumentTypeError
@@ -72,7 +72,7 @@ def request(
         op = nest([shape]) if nested is None else nested(specs)
         kernel = Reduction(how, axes, bool(keepdims or squeezed))
         block = block_sides(chunks, shape)
-        return Declared(op, kernel, kept, block=block, strips=(0, how.strip), copies=how.copies)
+        return Declared(op, kernel, kept, block=block, strips=Strips(staged=how.strip), copies=how.copies)
 
     def finish(result: Any) -> Any:
         return result[()] if out is None and result.ndim == 0 else result

@@ -14,7 +14,7 @@ from chunkflow.api.operation import Request, execute
 from chunkflow.api.reductions.request import Axis, count_of, reduced_axes
 from chunkflow.core import grid
 from chunkflow.core.chunking import Chunks, block_sides
-from chunkflow.core.nest import nest
+from chunkflow.core.nest import Strips, nest
 from chunkflow.core.spec import ArraySpec
 from chunkflow.core.units import parse_bytes
 from chunkflow.devices.protocol import Device
@@ -187,7 +187,7 @@ def folded(
     args: tuple[Any, ...],
 ) -> Declared:
     """Declare a fold over the axes that its results do not follow."""
-    strips = (getattr(kernel, "strip", 0), 0)
+    strips = Strips(shared=getattr(kernel, "strip", 0))
     return Declared(nest([s.shape for s in specs]), kernel, axes, block, strips=strips, copies=copies)
 
 

@@ -13,7 +13,7 @@ from typing import Any
 from chunkflow.api.reductions.request import Axis, count_of, reduced_axes
 from chunkflow.api.statistics.order_statistics import BITS, BITS_OF_LINES, COPIES, SMALL, Make
 from chunkflow.cluster.partition import PARTIAL
-from chunkflow.core.nest import LoopNest, Operand, nest
+from chunkflow.core.nest import LoopNest, Operand, Strips, nest
 from chunkflow.core.spec import ArraySpec
 from chunkflow.engine.options import Options
 from chunkflow.graph.evaluate import infer_specs
@@ -52,7 +52,8 @@ def counted(make: Make, x: Lazy, axis: Axis, keepdims: bool, name: str) -> Node 
         digits = NextDigits(axes, ranks, dtype, left, bits)
         given = [x] if state is None else [x, Lazy(state)]
         op = LoopNest(extents, operands[: len(given)], (), frozenset({0}))
-        state = _op(given, Declared(op, digits, follows, strips=(digits.strip, 0), copies=COPIES / 2), f"{name} digits")
+        declared = Declared(op, digits, follows, strips=Strips(shared=digits.strip), copies=COPIES / 2)
+        state = _op(given, declared, f"{name} digits")
     assert state is not None
     places = [-1 if a in axes else 1 + kept.index(a) for a in range(len(shape)) if keepdims or a not in axes]
     places = places if scalar else [0, *places]

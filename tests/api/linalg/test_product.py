@@ -40,9 +40,10 @@ from chunkflow.kernels.linalg import labels as notation
 from chunkflow.kernels.linalg.product import ProductLabels, contraction
 from chunkflow.planner import matmul_schedule, matmul_search
 from chunkflow.planner import search as planner
-from chunkflow.planner.candidate import PlanProblem
+from chunkflow.planner.candidate import plan_of
 from chunkflow.planner.cost import PANEL
 from chunkflow.planner.plan import Plan
+from chunkflow.planner.problem import PlanProblem
 from chunkflow.planner.search import make_plan
 from chunkflow.testing import CountingSource
 
@@ -524,7 +525,7 @@ def test_products_of_tiles_that_take_turns(place: Place, data: st.DataObject) ->
     heads = data.draw(st.sampled_from([(), ((), (), tuple(head))]))
 
     def chosen(problem: PlanProblem, caps: Sequence[int], units: Sequence[Sequence[int]]) -> Plan:
-        return problem.plan(block, depth, frozenset({1}), Interleave(together, heads))
+        return plan_of(problem, block, depth, frozenset({1}), Interleave(together, heads))
 
     x, y = noise((m, k), "f8", 1), noise((k, n), "f8", 2)
     device, budget = place.device(), place.budget(100_000)
