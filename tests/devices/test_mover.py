@@ -138,7 +138,7 @@ def test_tiles_go_through_them(kind: str, shape: tuple[int, ...], row: int, data
 @pytest.mark.parametrize("mode", ["eager", "threaded", "lazy"])
 @given(data=st.data())
 def test_chunks_are_decoded_into_slots_and_spread_on_the_device(mode: str, data: st.DataObject) -> None:
-    shape = data.draw(st.lists(st.integers(1, 12), min_size=1, max_size=4).map(tuple))
+    shape = data.draw(st.lists(st.integers(1, 6), min_size=1, max_size=4).map(tuple))
     chunks = tuple(data.draw(st.integers(1, n)) for n in shape)
     codec = data.draw(st.sampled_from([None, zarr.codecs.ZstdCodec(), zarr.codecs.BloscCodec(cname="lz4")]))
     x, used, moved = filled(shape, "f4"), device(mode), []
@@ -160,7 +160,7 @@ def test_chunks_are_decoded_into_slots_and_spread_on_the_device(mode: str, data:
 @given(data=st.data())
 def test_raw_chunks_are_read_as_files(mode: str, data: st.DataObject) -> None:
     """Some of which are not there, or are at the array's edge, in any order of axes and bytes."""
-    shape = data.draw(st.lists(st.integers(1, 12), max_size=4).map(tuple))
+    shape = data.draw(st.lists(st.integers(1, 6), max_size=4).map(tuple))
     chunks = tuple(data.draw(st.integers(1, n)) for n in shape)
     order = data.draw(st.permutations(range(len(shape))))
     dtype = data.draw(st.sampled_from(["i1", "<f4", ">f4", ">c16"]))
@@ -193,7 +193,7 @@ def test_raw_chunks_are_read_as_files(mode: str, data: st.DataObject) -> None:
 @given(data=st.data())
 def test_raw_chunks_are_written_as_files(mode: str, data: st.DataObject) -> None:
     """The very files that zarr would write, none of which is there for chunks of the fill value alone."""
-    shape = data.draw(st.lists(st.integers(1, 12), max_size=3).map(tuple))
+    shape = data.draw(st.lists(st.integers(1, 8), max_size=3).map(tuple))
     chunks = tuple(data.draw(st.integers(1, n)) for n in shape)
     order = data.draw(st.permutations(range(len(shape))))
     dtype = data.draw(st.sampled_from(["i1", "<f4", ">f4", ">c16"]))
@@ -305,7 +305,7 @@ def test_a_raw_chunk_of_another_size_is_a_read_error(change: int, piece: int, tm
 @given(data=st.data())
 def test_parts_of_large_chunks_go_through_them(mode: str, data: st.DataObject) -> None:
     """Beside blocks of another operand, which the same threads move whole."""
-    shape = data.draw(st.lists(st.integers(4, 24), min_size=1, max_size=3).map(tuple))
+    shape = data.draw(st.lists(st.integers(4, 16), min_size=1, max_size=3).map(tuple))
     chunks = tuple(data.draw(st.integers(max(1, n // 3), n)) for n in shape)
     blocks = tuple(min(n, data.draw(st.integers(1, 2)) * c) for n, c in zip(shape, chunks, strict=True))
     x = filled(shape, "f8")
