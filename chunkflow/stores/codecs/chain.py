@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from chunkflow.core.grid import Region, Shape, permuted, shape_of
-from chunkflow.stores.codecs.step import Codec, Compressor, NotDirectError, flat
+from chunkflow.stores.codecs.step import Codec, Compressor, NotDirectError, decoded, encoded, flat, sizes_between
 from chunkflow.stores.kvstore.protocol import ChunkError, Objects, StoredObject
 
 
@@ -46,11 +46,7 @@ class CodecChain:
     @cached_property
     def sizes(self) -> tuple[int | None, ...]:
         """Bytes before the first step and after each; None behind a compressor."""
-        sizes: list[int | None] = [math.prod(self.shape) * self.dtype.itemsize]
-        for step in self.steps:
-            before = sizes[-1]
-            sizes.append(None if before is None else step.size(before))
-        return tuple(sizes)
+        return sizes_between(self.steps, math.prod(self.shape) * self.dtype.itemsize)
 
     @property
     def copies(self) -> float:
@@ -103,10 +99,11 @@ class CodecChain:
         self.check(len(raw))
         place = self._place(inner, target)
         if place is not None:
-            self._decode(raw, flat(place))
+            decoded(raw, self.steps, self.sizes, flat(place))
             self._swap(place)
             return
-        stored = self._decode(raw, None).view(self.dtype.newbyteorder("S") if self.swapped else self.dtype)
+        dtype = self.dtype.newbyteorder("S") if self.swapped else self.dtype
+        stored = decoded(raw, self.steps, self.sizes, None).view(dtype)
         back = sorted(range(len(self.order)), key=self.order.__getitem__)
         target[...] = stored.reshape(permuted(self.shape, self.order)).transpose(back)[inner]
 
@@ -117,10 +114,7 @@ class CodecChain:
             whole[inner] = block
             block = whole
         stored = np.ascontiguousarray(block.transpose(self.order), self.dtype)
-        raw: Any = stored.byteswap() if self.swapped else stored
-        for step in self.steps:
-            raw = step.encode(raw)
-        return raw
+        return encoded(stored.byteswap() if self.swapped else stored, self.steps)
 
     def is_empty(self, block: np.ndarray) -> bool:
         """Whether every element is the fill value to the bit; its first element settles it for most blocks."""
@@ -135,15 +129,6 @@ class CodecChain:
             return None
         lying = target.transpose(self.order)
         return lying if lying.flags.c_contiguous else None
-
-    def _decode(self, raw: np.ndarray, out: np.ndarray | None) -> np.ndarray:
-        for number in reversed(range(len(self.steps))):
-            raw = self.steps[number].decode(raw, self.sizes[number], None if number else out)
-        if len(raw) != self.nbytes:
-            raise ChunkError(f"{len(raw)} bytes, where the chunk has {self.nbytes}")
-        if out is not None and raw is not out:
-            out[...] = raw
-        return raw
 
     def _swap(self, place: np.ndarray) -> None:
         if self.swapped:

@@ -22,10 +22,11 @@ from chunkflow.errors import ArgumentError, ChunkflowError, ReadError, SourceNot
 from chunkflow.stores import strides as layout
 from chunkflow.stores.caches import page_cache
 from chunkflow.stores.caches.decoded_chunks import DecodedChunks, is_part
+from chunkflow.stores.codecs.step import NotDirectError
 from chunkflow.stores.file.strided import FileSource, Strided
 from chunkflow.stores.footprint import Footprint
 from chunkflow.stores.hdf5.facts import Facts, datasets, facts_of, flush, inode, members, open_file
-from chunkflow.stores.hdf5.filters import FilterPipeline, ForeignChunkError
+from chunkflow.stores.hdf5.filters import FilterPipeline
 from chunkflow.stores.hdf5.index import Index, TouchedChunk, touched
 from chunkflow.stores.protocol import Source
 
@@ -221,7 +222,7 @@ class Hdf5Source:
                 whole = self._lately.get((id(self), *part.number), lambda: decoded(np.empty(chunks, facts.dtype)))
             else:
                 whole = decoded(np.empty(chunks, facts.dtype))
-        except ForeignChunkError:
+        except NotDirectError:
             shifted = zip(part.place, region, strict=True)
             self._through_h5py(tuple(slice(p.start + r.start, p.stop + r.start) for p, r in shifted), target)
             return

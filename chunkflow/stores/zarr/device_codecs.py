@@ -6,7 +6,7 @@ import os
 
 from chunkflow.core.encoded_chunks import CODECS, Place
 from chunkflow.stores.codecs.step import Compressor
-from chunkflow.stores.codecs.zstdframe import HEAD, matches
+from chunkflow.stores.codecs.zstd import HEAD, matches
 from chunkflow.stores.kvstore.folder import Folder
 from chunkflow.stores.zarr.chunks import Chunks
 from chunkflow.stores.zarr.shards import Shards
