@@ -30,8 +30,14 @@ of each block but the last, multiples of 4 if there are several; items of equal 
 shorter last one has a single item; bytes of an element; and how these are shuffled.
 """
 
-Stamp = tuple[int, int, int]
-"""What a file is known by: its inode, the time of its last change in ns, and its size."""
+
+class Stamp(NamedTuple):
+    """Identity of a file's content: the inode, the time of the last change in ns, and the size."""
+
+    inode: int
+    modified: int
+    size: int
+
 
 Place = tuple[str, int, int] | tuple[str, int, int, Stamp]
 """A file, where in it something begins, and its bytes: -1 for all of it. With a stamp that very file is meant alone."""

@@ -26,7 +26,8 @@ from chunkflow.stores.file.strided import Strided
 from chunkflow.stores.file.strided_sink import FileSink, reserve
 from chunkflow.stores.footprint import Footprint
 from chunkflow.stores.hdf5.facts import PARTIAL
-from chunkflow.stores.hdf5.index import Index, cut, full_chunk, limited, touched
+from chunkflow.stores.hdf5.index import Index, full_chunk, limited
+from chunkflow.stores.touched import aligned, touched
 
 DEFAULT = "data"
 """The dataset's name where the path gives none."""
@@ -216,13 +217,13 @@ class Hdf5PathSink:
     def _write(self, sink: FileSink, index: Index, region: Region, block: np.ndarray) -> None:
         spec = self.spec
         chunks = spec.chunks or ()
-        if cut(region, chunks, spec.shape):
+        if not aligned(region, chunks, spec.shape):
             raise ValueError(f"the region cuts chunks of {chunks}")
         fill = np.zeros((), spec.dtype)
-        for number, inner, place in touched(region, chunks):
-            found = index.find(number)
+        for chunk, inner, place in touched(region, chunks):
+            found = index.find(chunk)
             if found is None:
-                raise OSError(f"chunk {number} has no place in the file")
+                raise OSError(f"chunk {chunk} has no place in the file")
             whole = full_chunk(block[place], inner, chunks, spec.dtype, fill)
             sink.put(found.address, whole.reshape(-1).view(np.uint8))
 

@@ -27,8 +27,9 @@ from chunkflow.stores.file.strided import FileSource, Strided
 from chunkflow.stores.footprint import Footprint
 from chunkflow.stores.hdf5.facts import Facts, datasets, facts_of, flush, inode, members, open_file
 from chunkflow.stores.hdf5.filters import FilterPipeline
-from chunkflow.stores.hdf5.index import Index, TouchedChunk, touched
+from chunkflow.stores.hdf5.index import Index
 from chunkflow.stores.protocol import Source
+from chunkflow.stores.touched import TouchedChunk, touched
 
 
 def open_hdf5(path: str, name: str | None) -> Source:
@@ -195,12 +196,12 @@ class Hdf5Source:
         """Put a chunk, or what is wanted of it, into its place."""
         facts = self._facts
         chunks = facts.chunks or ()
-        place = index.find(part.number)
+        place = index.find(part.chunk)
         if place is None:
             target[...] = facts.fill
             return
         straight = shape_of(part.inner) == chunks and target.flags.c_contiguous and facts.dtype.isnative
-        corner = tuple(i * c for i, c in zip(part.number, chunks, strict=True))
+        corner = tuple(i * c for i, c in zip(part.chunk, chunks, strict=True))
         partial = any(at + c > n for at, c, n in zip(corner, chunks, facts.shape, strict=True))
 
         def fetch(raw: np.ndarray) -> None:
@@ -218,8 +219,8 @@ class Hdf5Source:
             if straight:
                 decoded(target)
                 return
-            if self._lately is not None and is_part(part.number, part.inner, chunks, facts.shape):
-                whole = self._lately.get((id(self), *part.number), lambda: decoded(np.empty(chunks, facts.dtype)))
+            if self._lately is not None and is_part(part.chunk, part.inner, chunks, facts.shape):
+                whole = self._lately.get((id(self), *part.chunk), lambda: decoded(np.empty(chunks, facts.dtype)))
             else:
                 whole = decoded(np.empty(chunks, facts.dtype))
         except NotDirectError:

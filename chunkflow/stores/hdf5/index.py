@@ -6,12 +6,11 @@ are; their bytes are read at positions, and decoded by whoever wants them. Knows
 
 from __future__ import annotations
 
-import itertools
 import math
 from array import array
 from bisect import bisect_left
-from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -69,40 +68,6 @@ class Index:
         if row == len(self._keys) or self._keys[row] != key:
             return None
         return ChunkLocation(self._addresses[row], self._sizes[row], self._masks[row])
-
-
-class TouchedChunk(NamedTuple):
-    """A chunk that a region touches: its number, what is wanted of it, and where in the region that lies."""
-
-    number: Shape
-    inner: Region
-    place: Region
-
-
-def touched(region: Region, chunks: Shape) -> Iterator[TouchedChunk]:
-    """Chunks of a region.
-
-    >>> [part.number for part in touched((slice(2, 5), slice(0, 4)), (4, 4))]
-    [(0, 0), (1, 0)]
-    """
-    ranges = [range(s.start // c, count(s.stop, c)) for s, c in zip(region, chunks, strict=True)]
-    for index in itertools.product(*ranges):
-        inner, place = [], []
-        for side, chunk, i in zip(region, chunks, index, strict=True):
-            start, stop = max(side.start, i * chunk), min(side.stop, (i + 1) * chunk)
-            inner.append(slice(start - i * chunk, stop - i * chunk))
-            place.append(slice(start - side.start, stop - side.start))
-        yield TouchedChunk(index, tuple(inner), tuple(place))
-
-
-def cut(region: Region, chunks: Shape, extents: Shape) -> bool:
-    """Whether a region holds some chunk in part only, though more of it lies inside the array.
-
-    >>> cut((slice(4, 7),), (4,), (7,)), cut((slice(4, 6),), (4,), (7,))
-    (False, True)
-    """
-    sides = zip(region, chunks, extents, strict=True)
-    return any(s.start % c or (s.stop % c and s.stop != n) for s, c, n in sides)
 
 
 def full_chunk(block: np.ndarray, inner: Region, chunks: Shape, dtype: np.dtype, fill: np.ndarray) -> np.ndarray:

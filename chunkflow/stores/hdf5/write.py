@@ -12,7 +12,8 @@ from chunkflow.errors import ArgumentError, WriteError
 from chunkflow.stores.checks import matching
 from chunkflow.stores.footprint import Footprint
 from chunkflow.stores.hdf5.facts import Facts, facts_of
-from chunkflow.stores.hdf5.index import cut, full_chunk, touched
+from chunkflow.stores.hdf5.index import full_chunk
+from chunkflow.stores.touched import aligned, touched
 
 
 class DatasetTarget:
@@ -52,7 +53,7 @@ class DatasetSink:
             return
         facts, chunks = self._facts, self._facts.chunks
         try:
-            if self._chain is None or chunks is None or cut(region, chunks, facts.shape):
+            if self._chain is None or chunks is None or not aligned(region, chunks, facts.shape):
                 self._dataset[region] = block
                 return
             for index, inner, place in touched(region, chunks):

@@ -18,7 +18,7 @@ from chunkflow.system.native import read_file
 
 def stamped(found: os.stat_result) -> Stamp:
     """What is another one once the file is (see `Stored`)."""
-    return found.st_ino, found.st_mtime_ns, found.st_size
+    return Stamp(found.st_ino, found.st_mtime_ns, found.st_size)
 
 
 class _File:
@@ -27,7 +27,7 @@ class _File:
     def __init__(self, fd: int) -> None:
         self._fd = fd
         self.stamp = stamped(os.fstat(fd))
-        self.size = self.stamp[-1]
+        self.size = self.stamp.size
 
     def read(self, start: int, length: int, out: np.ndarray | None = None) -> np.ndarray:
         """See `Stored.read`."""

@@ -6,9 +6,8 @@ ours, each of which keeps what it once took.
 
 from __future__ import annotations
 
-import itertools
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
@@ -26,6 +25,7 @@ from chunkflow.stores.file.strided import FileSource, Strided
 from chunkflow.stores.kvstore.folder import Folder, append
 from chunkflow.stores.kvstore.protocol import Objects, named
 from chunkflow.stores.strides import packed_strides, part, swapped
+from chunkflow.stores.touched import aligned, touched
 
 
 @dataclass(frozen=True)
@@ -164,26 +164,3 @@ def runs_in_chunks(
         else:
             found.append((None, 0))
     return tuple(found)
-
-
-def touched(region: Region, shape: Shape) -> Iterator[tuple[Shape, Region, Region]]:
-    """Index of each chunk of a region, what is wanted of the chunk, and where in the region that lies.
-
-    >>> [(index, inner) for index, inner, _ in touched((slice(3, 9),), (4,))]
-    [((0,), (slice(3, 4, None),)), ((1,), (slice(0, 4, None),)), ((2,), (slice(0, 1, None),))]
-    """
-    ranges = [range(s.start // c, -(-s.stop // c)) for s, c in zip(region, shape, strict=True)]
-    for index in itertools.product(*ranges):
-        inner, place = [], []
-        for side, chunk, i in zip(region, shape, index, strict=True):
-            start, stop = max(side.start, i * chunk), min(side.stop, (i + 1) * chunk)
-            inner.append(slice(start - i * chunk, stop - i * chunk))
-            place.append(slice(start - side.start, stop - side.start))
-        yield index, tuple(inner), tuple(place)
-
-
-def aligned(region: Region, shape: Shape, extents: Shape) -> bool:
-    """Whether a region holds whole chunks only, those at the array's end as far as they are in it."""
-    return all(
-        s.start % c == 0 and (s.stop % c == 0 or s.stop == n) for s, c, n in zip(region, shape, extents, strict=True)
-    )

@@ -13,7 +13,7 @@ from collections.abc import Callable, Hashable, Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from functools import partial
-from typing import BinaryIO
+from typing import BinaryIO, NamedTuple
 
 import numpy as np
 
@@ -22,7 +22,7 @@ from chunkflow.core.grid import Region, Shape
 from chunkflow.stores.codecs.chain import CodecChain
 from chunkflow.stores.kvstore.folder import Folder, append, stamped
 from chunkflow.stores.kvstore.protocol import ChunkError, Objects, StoredObject, named
-from chunkflow.stores.zarr.chunks import aligned, touched
+from chunkflow.stores.touched import aligned, touched
 
 MISSING = 2**64 - 1
 RUN = 1 << 20
@@ -31,11 +31,25 @@ RUN = 1 << 20
 KEPT = 8 << 20
 """Bytes of indices that are kept, at most, besides the one in use."""
 
-Opened = tuple[str, Stamp, np.ndarray | None, int, int]
-"""A shard's file, its stamp, its index if it has one, and between which bytes chunks may lie."""
 
-Part = tuple[int, int, Region, Region, Shape]
-"""Offset and length of a chunk, what of it goes where, and its place in the shard."""
+class OpenedShard(NamedTuple):
+    """A shard's file, its stamp, the entries of its index if it has one, and between which bytes chunks may lie."""
+
+    path: str
+    stamp: Stamp
+    entries: np.ndarray | None
+    low: int
+    high: int
+
+
+class ShardChunk(NamedTuple):
+    """Offset and length of a chunk in its shard, the wanted part of it, where that goes, and its index (`chunk`)."""
+
+    offset: int
+    length: int
+    inner: Region
+    place: Region
+    chunk: Shape
 
 
 class Indices:
@@ -45,7 +59,7 @@ class Indices:
         self._limit, self._lock = limit, threading.Lock()
         self._found: OrderedDict[Shape, tuple[Hashable, Future[np.ndarray]]] = OrderedDict()
         self._nbytes = 0
-        self.opened: dict[Shape, Opened] = {}
+        self.opened: dict[Shape, OpenedShard] = {}
         """Of shards whose index is here, what is known of their files."""
 
     def get(self, shard: Shape, stamp: Hashable, load: Callable[[], np.ndarray]) -> np.ndarray:
@@ -63,11 +77,11 @@ class Indices:
             self._load(shard, index, load)
         return index.result()
 
-    def note(self, shard: Shape, opened: Opened) -> None:
+    def note(self, shard: Shape, opened: OpenedShard) -> None:
         """Keep what is known of a shard's file for as long as its index, if that is still here."""
         with self._lock:
             stamp, _ = self._found.get(shard, (None, None))
-            if stamp == opened[1]:
+            if stamp == opened.stamp:
                 self.opened[shard] = opened
 
     def _load(self, shard: Shape, index: Future[np.ndarray], load: Callable[[], np.ndarray]) -> None:
@@ -141,7 +155,7 @@ class Shards:
         # Nothing of the block is read before this has ended, so it does no more for each chunk than it must: as a rule
         # the next one lies beside the last one along the last axis, and in the same shard.
         *outer, last = self.index.shape[:-1] or (1,)
-        here, opened = dict[Shape, Opened](), self.known.opened
+        here, opened = dict[Shape, OpenedShard](), self.known.opened
         found: list[Place | None] = []
         row: Shape | None = None
         for index in indices:
@@ -162,7 +176,7 @@ class Shards:
             found.append((path, offset, length, stamp) if there else None)
         return found
 
-    def _opened(self, shard: Shape) -> Opened:
+    def _opened(self, shard: Shape) -> OpenedShard:
         """What is known of a shard's file, if there is one and it is right.
 
         Whoever opens the file sees whether it is still the one that is known: to look here too would keep threads
@@ -178,9 +192,9 @@ class Shards:
 
         try:
             stamp = stamped(os.stat(path))
-            opened = path, stamp, self.known.get(shard, stamp, load), *self._bounds(stamp[-1])
+            opened = OpenedShard(path, stamp, self.known.get(shard, stamp, load), *self._bounds(stamp.size))
         except (OSError, ChunkError):
-            return "", (0, 0, 0), None, 0, 0
+            return OpenedShard("", Stamp(0, 0, 0), None, 0, 0)
         self.known.note(shard, opened)
         return opened
 
@@ -224,9 +238,9 @@ class Shards:
             self.index.read(found, 0 if self.at_start else -self._space, self._space, every, index)
         return index
 
-    def _parts(self, index: np.ndarray, size: int | None, inner: Region, target: np.ndarray) -> list[Part]:
+    def _parts(self, index: np.ndarray, size: int | None, inner: Region, target: np.ndarray) -> list[ShardChunk]:
         """The chunks that are there, checked; those that are not are filled in."""
-        found: list[Part] = []
+        found: list[ShardChunk] = []
         for chunk, within, place in touched(inner, self.chain.shape):
             offset, length = index[chunk].tolist()
             if offset == length == MISSING:
@@ -234,19 +248,19 @@ class Shards:
                 continue
             with named(f"chunk {chunk} of it"):
                 self._check(offset, length, size)
-            found.append((offset, length, within, place, chunk))
+            found.append(ShardChunk(offset, length, within, place, chunk))
         found.sort(key=lambda part: part[:2])
         return found
 
-    def _fetch(self, found: StoredObject, run: Sequence[Part], target: np.ndarray) -> None:
+    def _fetch(self, found: StoredObject, run: Sequence[ShardChunk], target: np.ndarray) -> None:
         """Read neighbouring chunks, at once if there are several, and decode each."""
         if len(run) == 1:
             ((offset, length, within, place, chunk),) = run
             with named(f"chunk {chunk} of it"):
                 self.chain.read(found, offset, length, within, target[place])
             return
-        start = run[0][0]
-        raw = found.read(start, max(part[0] + part[1] for part in run) - start)
+        start = run[0].offset
+        raw = found.read(start, max(part.offset + part.length for part in run) - start)
         for offset, length, within, place, chunk in run:
             with named(f"chunk {chunk} of it"):
                 self.chain.decode(raw[offset - start :][:length], within, target[place])
@@ -270,11 +284,11 @@ class Shards:
         return True
 
 
-def runs(parts: Sequence[Part], gap: int) -> Iterator[Sequence[Part]]:
+def runs(parts: Sequence[ShardChunk], gap: int) -> Iterator[Sequence[ShardChunk]]:
     """Chunks, sorted by offset, that are near enough to one another to be fetched at once."""
     first, end = 0, 0
     for i, (offset, length, *_) in enumerate(parts):
-        if i > first and (offset > end + gap or max(end, offset + length) - parts[first][0] > RUN):
+        if i > first and (offset > end + gap or max(end, offset + length) - parts[first].offset > RUN):
             yield parts[first:i]
             first = i
         end = offset + length if i == first else max(end, offset + length)
