@@ -22,9 +22,8 @@ from chunkflow.errors import ArgumentError, ArgumentTypeError
 from chunkflow.kernels.declare import Declared
 from chunkflow.kernels.fourier import LineTransform, all_steps, one_step, result_of, transformed
 from chunkflow.kernels.map import MapKernel
-from chunkflow.stores import open_target, spec_of
+from chunkflow.stores import open_target, scratch_array, spec_of
 from chunkflow.stores.paths import scratch_directory
-from chunkflow.stores.zarr.scratch import scratch_array
 from chunkflow.system.host import available_memory
 
 NAMES = ("fft", "ifft", "rfft", "irfft", "fftn", "ifftn", "rfftn", "irfftn")

@@ -26,9 +26,8 @@ from chunkflow.engine.budget import Budget, borrow
 from chunkflow.engine.options import BudgetLike, Options, ProgressLike
 from chunkflow.errors import ArgumentError, BudgetError
 from chunkflow.planner.search import make_plan
-from chunkflow.stores import open_target, spec_of
+from chunkflow.stores import open_target, scratch_array, spec_of
 from chunkflow.stores.paths import scratch_directory
-from chunkflow.stores.zarr.scratch import scratch_array
 
 MOST_SHAPES = 10_000
 """Pairs of block shapes to start from that are compared, at most."""

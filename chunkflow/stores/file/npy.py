@@ -32,6 +32,7 @@ def open_npy(path: str) -> FileSource:
     ReadError
         The file cannot be read, or is shorter than its header says.
     """
+    path = os.path.abspath(path)
     offset, shape, fortran, dtype = _header(path)
     numeric_dtype(dtype, path)
     strides = layout.packed_strides(shape, dtype.itemsize, fortran=fortran)
@@ -71,7 +72,7 @@ class NpyTarget:
     footprint: Footprint | None = None
 
     def __init__(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
-        self.name = paths.resolve(path)
+        self.name = paths.resolve(os.path.abspath(path))
         self._overwrite = overwrite
         paths.require_directory(os.path.dirname(self.name), self.name)
         paths.refuse_existing(self.name, overwrite)

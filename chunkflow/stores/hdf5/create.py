@@ -48,8 +48,10 @@ class Hdf5PathTarget:
     takes_order = False
     """Elements lie in C order, whatever the order of the sources."""
 
-    def __init__(self, path: str, name: str | None, *, overwrite: bool = False) -> None:
-        self.path = paths.resolve(path)
+    def __init__(self, path: str, *, overwrite: bool = False) -> None:
+        parts = paths.hdf5_parts(path)
+        assert parts is not None, path
+        self.path, name = paths.resolve(parts[0]), parts[1]
         self.dataset = "/".join(part for part in (name or DEFAULT).split("/") if part not in ("", "."))
         self.name = f"{self.path}:/{self.dataset}"
         self._overwrite = overwrite

@@ -28,12 +28,13 @@ from chunkflow.stores.footprint import Footprint
 from chunkflow.stores.hdf5.facts import Facts, datasets, facts_of, flush, inode, members, open_file
 from chunkflow.stores.hdf5.filters import FilterPipeline
 from chunkflow.stores.hdf5.index import Index
+from chunkflow.stores.paths import hdf5_parts
 from chunkflow.stores.protocol import Source
 from chunkflow.stores.touched import TouchedChunk, touched
 
 
-def open_hdf5(path: str, name: str | None) -> Source:
-    """Source of a dataset in a file; `name` may be left out where the file holds a single one.
+def open_hdf5(path: str) -> Source:
+    """Source of the dataset with a path, as ``"x.h5:/u"``; its name may be left out if the file holds a single one.
 
     Raises
     ------
@@ -46,6 +47,9 @@ def open_hdf5(path: str, name: str | None) -> Source:
     ReadError
         The file cannot be read.
     """
+    parts = hdf5_parts(path)
+    assert parts is not None, path
+    path, name = os.path.abspath(parts[0]), parts[1]
     file = open_file(path)
     try:
         return _opened(_found(file, path, name), file)

@@ -29,11 +29,12 @@ from chunkflow.stores.checks import matching, numeric_dtype
 from chunkflow.stores.codecs.step import NotDirectError
 from chunkflow.stores.footprint import Footprint
 from chunkflow.stores.kvstore.folder import Folder
-from chunkflow.stores.kvstore.fsspec import SENT, Bucket, is_remote, url_of
+from chunkflow.stores.kvstore.fsspec import SENT, Bucket, is_remote, open_url, url_of
 from chunkflow.stores.kvstore.retries import again
 from chunkflow.stores.zarr.chunks import Chunks
 from chunkflow.stores.zarr.device_codecs import codec_of, matches_in
 from chunkflow.stores.zarr.metadata import direct
+from chunkflow.stores.zarr.node import zarr_node
 from chunkflow.stores.zarr.shards import Shards
 
 try:
@@ -54,9 +55,16 @@ def open_zarr(path: str) -> ZarrSource:
 
     Raises
     ------
+    ArgumentError
+        It is a group.
     ReadError
         Zarr cannot open the array.
     """
+    given, path = path, os.path.abspath(path)
+    node = zarr_node(path)
+    if node is not None and node.kind == "group":
+        names = ", ".join(repr(os.path.join(given, name)) for name in members(path)) or "none"
+        raise ArgumentError(f"{path} is a zarr group: pass the path of one of its arrays ({names})")
     try:
         array = _described(path)
         if array is None:
@@ -64,6 +72,11 @@ def open_zarr(path: str) -> ZarrSource:
     except Exception as error:
         raise ReadError(f"cannot open the zarr array {path}: {error}", path=path, cause=error) from error
     return ZarrSource(array)
+
+
+def open_zarr_url(url: str) -> ZarrSource:
+    """Source of the zarr array behind a URL."""
+    return ZarrSource(open_url(url))
 
 
 def _described(path: str) -> AnyArray | None:

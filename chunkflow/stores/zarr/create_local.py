@@ -17,9 +17,7 @@ from chunkflow.stores.checks import conversion, numeric_dtype
 from chunkflow.stores.footprint import Footprint
 from chunkflow.stores.kvstore.fsspec import SENT
 from chunkflow.stores.zarr.array import ZarrSink
-from chunkflow.stores.zarr.node import zarr_node
-
-_SUFFIX = ".zarr"
+from chunkflow.stores.zarr.node import SUFFIX, zarr_node
 
 
 def created_spec(name: str, shape: Shape, dtype: np.dtype, chunks: Shape | None, *, remote: bool = False) -> ArraySpec:
@@ -51,7 +49,7 @@ class ZarrPathTarget:
     footprint: Footprint | None = None
 
     def __init__(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
-        self.name = paths.resolve(path)
+        self.name = paths.resolve(os.path.abspath(path))
         self._overwrite = overwrite
         self._groups = _groups_above(self.name)
         self._root = self._groups[0] if self._groups else self.name
@@ -126,7 +124,7 @@ def _groups_above(path: str) -> list[str]:
         above.append(parent)
         parent = os.path.dirname(parent)
     above.reverse()
-    is_zarr = [parent.endswith(_SUFFIX) or zarr_node(parent) is not None for parent in above]
+    is_zarr = [parent.endswith(SUFFIX) or zarr_node(parent) is not None for parent in above]
     return above[is_zarr.index(True) :] if True in is_zarr else []
 
 
@@ -176,3 +174,11 @@ class ZarrPathSink:
     def abort(self) -> None:
         """See `Sink.abort`."""
         shutil.rmtree(self._temporary, ignore_errors=True)
+
+
+def scratch_array(path: str, shape: Shape, dtype: np.dtype, chunks: Shape) -> Any:
+    """See `chunkflow.stores.scratch_array`."""
+    try:
+        return zarr.create_array(store=path, shape=shape, chunks=chunks, dtype=dtype, compressors=None)
+    except Exception as error:
+        raise WriteError(f"cannot create {path}: {error}", path=path, cause=error) from error
