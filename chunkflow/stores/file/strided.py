@@ -50,6 +50,17 @@ class Strided:
     name: str = ""
     mapping: np.ndarray | None = None
 
+    @classmethod
+    def packed(
+        cls, path: str, offset: int, shape: Shape, dtype: np.dtype, *, fortran: bool = False, name: str = ""
+    ) -> Strided:
+        """An array without gaps, in C order or in Fortran order.
+
+        >>> Strided.packed("volume.raw", 16, (3, 4), np.dtype("f4")).strides
+        (16, 4)
+        """
+        return cls(path, offset, shape, layout.packed_strides(shape, dtype.itemsize, fortran=fortran), dtype, name)
+
 
 class StridedFile:
     """The open file of a strided array."""

@@ -20,7 +20,6 @@ from chunkflow.core.grid import Region, Shape, describe
 from chunkflow.core.spec import ArraySpec, ByteRun
 from chunkflow.errors import ArgumentError, ArgumentTypeError, ChunkflowError, OutputExistsError, WriteError
 from chunkflow.stores import paths
-from chunkflow.stores import strides as layout
 from chunkflow.stores.checks import conversion, numeric_dtype
 from chunkflow.stores.file.strided import Strided
 from chunkflow.stores.file.strided_sink import FileSink, reserve
@@ -192,9 +191,8 @@ class Hdf5PathSink:
             self._index = Index.of(dataset)
             self._sink = FileSink(Strided(path, 0, (0,), (1,), np.dtype("u1"), self._target.name))
             return
-        strides = layout.packed_strides(spec.shape, spec.dtype.itemsize)
         offset, name = dataset.id.get_offset(), self._target.name
-        self._sink = FileSink(Strided(path, offset, spec.shape, strides, spec.dtype, name), fresh=fresh)
+        self._sink = FileSink(Strided.packed(path, offset, spec.shape, spec.dtype, name=name), fresh=fresh)
 
     def write(self, region: Region, block: np.ndarray) -> None:
         """See `Sink.write`."""

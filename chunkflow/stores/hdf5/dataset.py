@@ -19,7 +19,6 @@ import numpy as np
 from chunkflow.core.grid import Region, describe, shape_of
 from chunkflow.core.spec import ArraySpec
 from chunkflow.errors import ArgumentError, ChunkflowError, ReadError, SourceNotFoundError
-from chunkflow.stores import strides as layout
 from chunkflow.stores.caches import page_cache
 from chunkflow.stores.caches.decoded_chunks import DecodedChunks, is_part
 from chunkflow.stores.codecs.step import NotDirectError
@@ -93,8 +92,7 @@ def _opened(dataset: Any, file: Any) -> Source:
             "opened because a file says so: open it with h5py and pass the h5py.Dataset"
         )
     if facts.offset is not None and facts.path is not None:
-        strides = layout.packed_strides(facts.shape, facts.dtype.itemsize)
-        source = FileSource(Strided(facts.path, facts.offset, facts.shape, strides, facts.dtype, facts.name))
+        source = FileSource(Strided.packed(facts.path, facts.offset, facts.shape, facts.dtype, name=facts.name))
         if file is not None:
             file.close()
         return source
