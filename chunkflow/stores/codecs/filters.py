@@ -13,7 +13,7 @@ from chunkflow.stores.codecs.step import Codec, NotDirectError, flat
 
 @dataclass(frozen=True)
 class ZarrFilter:
-    """A numcodecs filter, which takes numbers of dtype `plain` and gives as many of dtype `coded`."""
+    """A filter of numcodecs: from numbers of dtype `plain` to as many numbers of dtype `coded`."""
 
     name: str
     codec: Any

@@ -1,7 +1,7 @@
 """HDF5 datasets that a run creates at a path, in a new file or in one that exists.
 
-Room for all of a dataset is set aside when it is created, so its elements are written at positions, by many threads
-at once. No filter is asked for: HDF5 could give each chunk its place only when it is known how small it gets.
+A dataset's room in the file is reserved when it is created, so many threads write elements at positions. There are no
+filters: with them HDF5 could place a chunk only when its encoded size is known.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from chunkflow.stores.hdf5.index import Index, full_chunk, limited
 from chunkflow.stores.touched import aligned, touched
 
 DEFAULT = "data"
-"""The dataset's name where the path gives none."""
+"""The dataset's name if the path gives none."""
 
 
 class Hdf5PathTarget:
@@ -72,7 +72,7 @@ class Hdf5PathTarget:
             raise WriteError(f"cannot open {self.path}: {error}", path=self.path, cause=error) from error
 
     def check(self, file: Any) -> None:
-        """Refuse a name that is taken in an open file, or lies where no dataset can be."""
+        """Refuse a name that is taken in an open file, or that no dataset can have."""
         *above, _ = parts = self.dataset.split("/")
         for i in range(len(above)):
             parent = "/".join(parts[: i + 1])
@@ -118,7 +118,7 @@ class Hdf5PathTarget:
 
 
 class _Draft:
-    """A new file under a hidden name, and how many sinks write into it."""
+    """A new file with a hidden name, and the number of sinks that write into it."""
 
     def __init__(self, path: str) -> None:
         self.hidden, self.sinks, self.placed = paths.hidden_sibling(path, "partial"), 0, False
@@ -152,7 +152,7 @@ class Hdf5PathSink:
             raise WriteError(f"cannot create {target.name}: {error}", path=target.name, cause=error) from error
 
     def _enter(self) -> str:
-        """Open the file, or a new one that is to get its name."""
+        """Open the file, or a new one that will get its name."""
         path = self._target.path
         if path not in _drafts and os.path.lexists(path):
             try:
@@ -274,7 +274,7 @@ class Hdf5PathSink:
             del _drafts[target.path]
 
     def _leave(self) -> None:
-        """Close the file; remove one that has got no name and is of no use to another sink."""
+        """Close the file. Remove a new one that nobody else writes into and that got no name."""
         file, self._file, draft, self._draft = self._file, None, self._draft, None
         try:
             if file is not None:

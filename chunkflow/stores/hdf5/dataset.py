@@ -1,8 +1,8 @@
-"""HDF5 datasets that exist: read at positions where their bytes lie plainly in a file, through h5py where not.
+"""Sources of HDF5 datasets. Bytes are read from the file at positions if possible, else through h5py.
 
-h5py does one thing at a time, under a lock of its own, so it may be called from any thread. It is only asked where
-things are, unless the bytes are not simply the file's (a file in memory, a driver of another kind), went through a
-filter that is not known here, or are of a type that HDF5 has to convert.
+h5py does one thing at a time, under a lock of its own, so any thread may call it. As a rule it only says where
+bytes are. It reads elements itself if they are not bytes of a plain file (a file in memory, another driver), if a filter is
+unknown here, or if HDF5 has to convert their type.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ def dataset_source(dataset: Any) -> Source:
 
 
 def _opened(dataset: Any, file: Any) -> Source:
-    """Source of a dataset; `file` is closed with it, or before, if it was opened for it."""
+    """Source of a dataset. `file`, if given, was opened for it and is closed with it or before."""
     flush(dataset)
     facts = facts_of(dataset)
     if facts.elsewhere and file is not None:
@@ -100,7 +100,7 @@ def _opened(dataset: Any, file: Any) -> Source:
 
 
 class _Handle:
-    """A dataset: the user's, or one whose file is opened when it is needed."""
+    """A dataset: the user's own, or one whose file is opened when it is needed."""
 
     def __init__(self, dataset: Any, file: Any, path: str | None) -> None:
         self._dataset, self._file = dataset, file
@@ -129,7 +129,7 @@ class _Handle:
 
 
 def _how(facts: Facts) -> str:
-    """Which way elements are read, for people."""
+    """How elements are read, for people."""
     if facts.chain is not None and facts.chain.decodes:
         return f"directly: {facts.chain}"
     unindexed = "not chunked" if facts.chunks is None else "it grows along an axis that is not the first"
@@ -138,7 +138,7 @@ def _how(facts: Facts) -> str:
 
 
 class Hdf5Source:
-    """A dataset that is read chunk by chunk, or as h5py reads it; chunks never written read as the fill value."""
+    """A dataset that is read chunk by chunk, or by h5py. Chunks that were never written read as the fill value."""
 
     def __init__(self, handle: _Handle, facts: Facts) -> None:
         self._handle, self._facts = handle, facts
@@ -195,7 +195,7 @@ class Hdf5Source:
     def _read(
         self, chain: FilterPipeline, index: Index, part: TouchedChunk, region: Region, target: np.ndarray
     ) -> None:
-        """Put a chunk, or what is wanted of it, into its place."""
+        """Put a chunk, or the wanted part of it, into `target`."""
         facts = self._facts
         chunks = facts.chunks or ()
         place = index.find(part.chunk)
@@ -235,7 +235,7 @@ class Hdf5Source:
         np.copyto(out, np.asarray(self._handle.get()[region]), casting="same_kind")
 
     def cold(self, region: Region) -> int:
-        """See `Filed.cold`: all parts of a file, and of a dataset, are taken to be there alike."""
+        """See `Filed.cold`: all parts of a file are assumed to be cached alike."""
         nbytes = int(self._facts.stored * math.prod(shape_of(region)) / max(self.spec.size, 1))
         if self._fd < 0 or nbytes < page_cache.LEAST:
             return 0

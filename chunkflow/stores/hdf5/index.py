@@ -1,7 +1,7 @@
-"""Chunks of an HDF5 dataset: where in the file each lies, and the filters that they went through.
+"""Index of an HDF5 dataset's chunks: where in the file each lies, and which filters it went through.
 
-HDF5 does one thing at a time for a whole process, and decodes while it does. Here it is only asked where the chunks
-are; their bytes are read at positions, and decoded by whoever wants them. Knows bytes and buffers; loads no h5py.
+HDF5 does one thing at a time in a process, and holds its lock while it decodes. So it is only asked where the chunks
+are. Their bytes are read at positions, and decoded by the thread that needs them. Does not load h5py.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from chunkflow.stores.hdf5.filters import ChunkLocation
 
 
 class Index:
-    """Places of the chunks that a dataset has, some twenty bytes each."""
+    """Places of a dataset's chunks, about twenty bytes each."""
 
     def __init__(self, shape: Shape, chunks: Shape) -> None:
         self._counts = tuple(count(n, c) for n, c in zip(shape, chunks, strict=True))
@@ -71,7 +71,7 @@ class Index:
 
 
 def full_chunk(block: np.ndarray, inner: Region, chunks: Shape, dtype: np.dtype, fill: np.ndarray) -> np.ndarray:
-    """A chunk as it is stored: contiguous, in the file's byte order, and filled up beyond the array's edge."""
+    """A whole chunk: contiguous, in the file's byte order, with the fill value beyond the array's edge."""
     if shape_of(inner) == chunks:
         return np.ascontiguousarray(block, dtype)
     whole = np.full(chunks, fill, dtype)

@@ -1,4 +1,4 @@
-"""HDF5 datasets of the user's that are written into."""
+"""Targets that are HDF5 datasets of the user's."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class DatasetTarget:
 class DatasetSink:
     """A dataset of the user's that is being written.
 
-    Its file is open, and h5py may keep any of its bytes: so h5py is what stores them. Chunks come to it encoded.
+    Its file is open, and h5py may buffer any of its bytes, so h5py stores them. Whole chunks are encoded here before.
     """
 
     def __init__(self, dataset: Any, facts: Facts) -> None:

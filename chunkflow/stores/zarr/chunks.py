@@ -1,7 +1,7 @@
-"""Chunks of a zarr array, each an object of its own, decoded straight into their places and encoded from them.
+"""Chunks of a zarr array, each an object of its own, decoded straight into a block and encoded from it.
 
-Zarr's own pipeline takes a chunk through memory of its own, on an event loop and a pool of threads beside
-ours, each of which keeps what it once took.
+Zarr's own pipeline takes a chunk through memory of its own, on an event loop and a second thread pool. Each of these
+threads keeps the memory that it once took.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from chunkflow.stores.touched import aligned, touched
 
 @dataclass(frozen=True)
 class Chunks:
-    """An array's chunks: `key` names the object of each, `chain` says what is in it."""
+    """An array's chunks: `key` gives the name of an index's object, `chain` its encoding."""
 
     objects: Objects
     key: Callable[[Shape], str]
@@ -38,25 +38,25 @@ class Chunks:
     chain: CodecChain
     keeps_empty: bool
     lately: DecodedChunks | None = field(default=None, compare=False)
-    """Chunks of which further parts will be asked for, where somebody has said that they will."""
+    """Cache of decoded chunks; None unless `keep` was called (see `Keeping`)."""
 
     def __str__(self) -> str:
         return str(self.chain)
 
     @property
     def sides(self) -> Shape:
-        """Of what an object holds."""
+        """Shape of a chunk."""
         return self.chain.shape
 
     def read(self, region: Region, out: np.ndarray) -> bool:
-        """Fill `out` with a region; whether all of its chunks are there."""
+        """Fill `out` with a region. Returns whether all of its chunks exist."""
         there = True
         for index, inner, place in touched(region, self.chain.shape):
             there = self._read(index, inner, part(out, place)) and there
         return there
 
     def write(self, region: Region, block: np.ndarray) -> bool:
-        """Store a region; False if it cuts a chunk, which is zarr's affair."""
+        """Store a region. Returns False if it cuts a chunk: zarr has to store it."""
         if not aligned(region, self.chain.shape, self.extents):
             return False
         for index, inner, place in touched(region, self.chain.shape):
@@ -65,16 +65,16 @@ class Chunks:
 
     @property
     def separate(self) -> bool:
-        """Whether chunks are files as they are."""
+        """Whether chunks are unencoded files."""
         return not self.chain.steps and isinstance(self.objects, Folder)
 
     @property
     def parted(self) -> bool:
-        """Whether plans need not know of chunks, for any part of one is read by itself."""
+        """Whether plans can ignore chunks: any part of one can be read by itself."""
         return self.separate and is_large(self.chain.nbytes)
 
     def files(self, start: Shape, pieces: tuple[Piece, ...], *, parts: bool) -> ChunkFiles | None:
-        """See `chunkflow.stores.protocol.Separate`: of whole chunks, or of `parts` of them too."""
+        """See `chunkflow.stores.protocol.Separate`. With `parts` a piece may be a part of a chunk."""
         assert isinstance(self.objects, Folder)
         chain, sides = self.chain, self.chain.shape
         corner, phase = zip(*map(divmod, start, sides), strict=True) if sides else ((), ())
@@ -109,7 +109,7 @@ class Chunks:
         return True
 
     def _read_part(self, name: str, inner: Region, target: np.ndarray) -> None:
-        """Read a part of a file that is a chunk as it is."""
+        """Read a part of an unencoded chunk."""
         assert isinstance(self.objects, Folder)
         path, chain = self.objects.path(name), self.chain
         chain.check(os.stat(path).st_size)
@@ -140,10 +140,10 @@ class Chunks:
 def runs_in_chunks(
     pieces: tuple[Piece, ...], sides: Shape, phase: Shape, order: Shape, *, parts: bool
 ) -> tuple[tuple[Shape | None, int], ...]:
-    """Of pieces that are a run of one chunk, which one, and how many of its elements come before.
+    """For each piece that is one run of one chunk: that chunk, and the number of its elements before the run.
 
     The block begins `phase` elements after the corner of a chunk, whose elements lie in `order`. Without `parts` only
-    of those that are whole chunks.
+    whole chunks count. Other pieces get None.
 
     >>> from chunkflow.core.pieces import pieces
     >>> found = pieces((9,), (0,), 4, (4,), (2,))  # the last 2 of one, a whole one, 3 of the next

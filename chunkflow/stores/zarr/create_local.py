@@ -21,7 +21,7 @@ from chunkflow.stores.zarr.node import SUFFIX, zarr_node
 
 
 def created_spec(name: str, shape: Shape, dtype: np.dtype, chunks: Shape | None, *, remote: bool = False) -> ArraySpec:
-    """Spec of an array that is to be created, with the chunks that are wished for."""
+    """Spec of an array that is to be created, with the desired chunks."""
     dtype = numeric_dtype(dtype, "the result")
     if dtype.itemsize > {"f": 8, "c": 16}.get(dtype.kind, dtype.itemsize):
         advice = conversion("complex128" if dtype.kind == "c" else "float64")
@@ -102,7 +102,7 @@ class ZarrPathTarget:
         return ZarrPathSink(array, spec, self, temporary, version)
 
     def place(self, temporary: str, version: int) -> None:
-        """Move the finished array to its name, making the groups above it; undone if it fails."""
+        """Move the finished array to its name, and create the groups above it. All is undone if that fails."""
         self._check_existing()
         made = next((group for group in self._groups if not os.path.lexists(group)), None)
         try:
@@ -117,7 +117,7 @@ class ZarrPathTarget:
 
 
 def _groups_above(path: str) -> list[str]:
-    """Directories above `path` that are zarr groups or are to be, from the outermost one down."""
+    """Directories above `path` that are zarr groups or will be, the outermost one first."""
     above = []
     parent = os.path.dirname(path)
     while parent != os.path.dirname(parent):
@@ -129,7 +129,7 @@ def _groups_above(path: str) -> list[str]:
 
 
 def _replace(temporary: str, path: str, aside: str) -> None:
-    """Rename a directory onto a name; what has that name is put back if it fails."""
+    """Rename a directory to `path`. What had that name is moved `aside`, and put back if the renaming fails."""
     if not os.path.lexists(path):
         os.rename(temporary, path)
         return
@@ -143,7 +143,7 @@ def _replace(temporary: str, path: str, aside: str) -> None:
 
 
 class ZarrPathSink:
-    """A zarr array that is being written under a temporary name; `shared` is what other processes write into."""
+    """A zarr array that is being written under a temporary name. Other processes write into `shared`."""
 
     def __init__(self, array: Any, spec: ArraySpec, target: ZarrPathTarget, temporary: str, version: int) -> None:
         self.spec, self._sink, self.shared = spec, ZarrSink(array, spec), array

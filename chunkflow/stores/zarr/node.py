@@ -1,4 +1,4 @@
-"""What a directory is to zarr: an array, a group or nothing. Looks at metadata files; loads no zarr."""
+"""Whether a directory is a zarr array, a group or neither, by its metadata files. Does not load zarr."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def zarr_node(path: str) -> ZarrNode | None:
 
 
 def belongs_to_zarr(path: str) -> bool:
-    """Whether a new array at an absolute path is a zarr array: it or a directory above ends in ``.zarr``, or is zarr's.
+    """Whether a new array at an absolute path becomes a zarr array: it, or a directory above, is zarr's.
 
     >>> belongs_to_zarr("/nowhere/u.zarr"), belongs_to_zarr("/nowhere/sim.zarr/u"), belongs_to_zarr("/nowhere/u")
     (True, True, False)
