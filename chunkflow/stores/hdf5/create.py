@@ -211,7 +211,7 @@ class Hdf5PathSink:
             ) from error
 
     def run(self, region: Region) -> ByteRun | None:
-        """See `Runs.run`."""
+        """See `ByteRuns.run`."""
         return self._sink.run(region) if self._sink is not None and self._index is None else None
 
     def _write(self, sink: FileSink, index: Index, region: Region, block: np.ndarray) -> None:

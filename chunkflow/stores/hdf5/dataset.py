@@ -1,8 +1,8 @@
 """Sources of HDF5 datasets. Bytes are read from the file at positions if possible, else through h5py.
 
 h5py does one thing at a time, under a lock of its own, so any thread may call it. As a rule it only says where
-bytes are. It reads elements itself if they are not bytes of a plain file (a file in memory, another driver), if a filter is
-unknown here, or if HDF5 has to convert their type.
+bytes are. It reads elements itself if they are not bytes of a plain file (a file in memory, another driver), if a
+filter is unknown here, or if HDF5 has to convert their type.
 """
 
 from __future__ import annotations
