@@ -29,8 +29,8 @@ from chunkflow.engine.budget import Budget
 from chunkflow.engine.observe.analysis import Analysis, analyzed
 from chunkflow.engine.observe.profile import Profile, Report
 from chunkflow.errors import ArgumentError
+from chunkflow.stores import scratch_array
 from chunkflow.stores.caches.page_cache import absent, drop
-from chunkflow.stores.zarr.scratch import scratch_array
 from chunkflow.system.host import cores
 
 BLOCK = 1 << 20

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -23,9 +22,8 @@ from chunkflow.errors import ArgumentError, ArgumentTypeError
 from chunkflow.kernels.declare import Declared
 from chunkflow.kernels.fourier import LineTransform, all_steps, one_step, result_of, transformed
 from chunkflow.kernels.map import MapKernel
-from chunkflow.stores import open_target, spec_of
-from chunkflow.stores.paths import hidden_sibling
-from chunkflow.stores.zarr.scratch import scratch_array
+from chunkflow.stores import open_target, scratch_array, spec_of
+from chunkflow.stores.paths import scratch_directory
 from chunkflow.system.host import available_memory
 
 NAMES = ("fft", "ifft", "rfft", "irfft", "fftn", "ifftn", "rfftn", "irfftn")
@@ -219,18 +217,7 @@ def _room_for(steps: Sequence[LineTransform], spec: ArraySpec, options: Options)
 
 
 def _folder(options: Options) -> str:
-    """A new directory for what lies between passes: beside the result, where that is a file."""
-    path = open_target_of(options).name
-    if not os.path.isabs(path):
-        return tempfile.mkdtemp(prefix="chunkflow-fft-")
-    above = os.path.dirname(path)
-    marks = ("zarr.json", ".zgroup", ".zarray")
-    while above != os.path.dirname(above) and (
-        not os.path.isdir(above)
-        or above.endswith(".zarr")
-        or any(os.path.exists(os.path.join(above, mark)) for mark in marks)
-    ):
-        above = os.path.dirname(above)
-    folder = hidden_sibling(os.path.join(above, os.path.basename(path)), "fft")
-    os.mkdir(folder)
+    """A new directory for intermediate results, which nobody else may read."""
+    folder = scratch_directory(open_target_of(options).name, "fft")
+    os.mkdir(folder, 0o700)
     return folder

@@ -6,7 +6,6 @@ import itertools
 import math
 import os
 import shutil
-import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -27,9 +26,8 @@ from chunkflow.engine.budget import Budget, borrow
 from chunkflow.engine.options import BudgetLike, Options, ProgressLike
 from chunkflow.errors import ArgumentError, BudgetError
 from chunkflow.planner.search import make_plan
-from chunkflow.stores import open_target, spec_of
-from chunkflow.stores.paths import hidden_sibling
-from chunkflow.stores.zarr.scratch import scratch_array
+from chunkflow.stores import open_target, scratch_array, spec_of
+from chunkflow.stores.paths import scratch_directory
 
 MOST_SHAPES = 10_000
 """Pairs of block shapes to start from that are compared, at most."""
@@ -158,7 +156,7 @@ def rechunk(
     last = Options(out, budget, chunks=wish, device=device, overwrite=overwrite)
     if plan.intermediate is None:
         return execute(moved(x, last, progress, block=plan.blocks[0]))
-    folder = hidden_sibling(os.path.join(_directory(target.name), os.path.basename(target.name)), "rechunk")
+    folder = scratch_directory(target.name, "rechunk")
     try:
         os.mkdir(folder)
         between = os.path.join(folder, "between.zarr")
@@ -234,20 +232,6 @@ def _wish(chunks: Chunks, spec: ArraySpec) -> Shape:
     if "auto" in entries:
         raise ArgumentError(f"chunks={chunks!r} must say a length for each axis, -1 for a whole one")
     return chunking.wish(entries, spec.shape) or tuple(max(1, n) for n in spec.shape)
-
-
-def _directory(path: str) -> str:
-    """Nearest directory above a path that exists and belongs to no zarr group; the system's own for what has none."""
-    if not os.path.isabs(path):
-        return tempfile.gettempdir()
-    above = os.path.dirname(path)
-    marks = ("zarr.json", ".zgroup", ".zarray")
-    while above != os.path.dirname(above):
-        inside = above.endswith(".zarr") or any(os.path.exists(os.path.join(above, mark)) for mark in marks)
-        if os.path.isdir(above) and not inside:
-            break
-        above = os.path.dirname(above)
-    return above
 
 
 # -- The choice ----------------------------------------------------------------------------------------------

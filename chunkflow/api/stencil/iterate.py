@@ -11,7 +11,6 @@ from __future__ import annotations
 import functools
 import os
 import shutil
-import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -38,9 +37,8 @@ from chunkflow.kernels.stencil.iterate import Stepping, Steps
 from chunkflow.kernels.stencil.overlap import boundaries, each
 from chunkflow.stores import spec_of
 from chunkflow.stores.footprint import Footprint
-from chunkflow.stores.paths import hidden_sibling
+from chunkflow.stores.paths import scratch_directory
 from chunkflow.stores.protocol import Source
-from chunkflow.stores.zarr.node import zarr_node
 from chunkflow.system import interrupts
 from chunkflow.system.host import available_memory
 
@@ -208,7 +206,7 @@ class _Work:
         between = ArraySpec("what lies between the passes", first.shape, dtype, None, order, in_memory=True)
         folder = None
         if os.path.isabs(target.name) or (host is not None and 2 * between.nbytes > host):
-            folder, between = _folder(target.name), replace(between, in_memory=False)
+            folder, between = scratch_directory(target.name, "steps"), replace(between, in_memory=False)
         return cls(
             asked=asked,
             options=replace(options, device=run.device),
@@ -335,15 +333,3 @@ def _first(arrays: Sequence[Any]) -> int:
     """Place of the first array among the arguments: scalars are passed on as they are."""
     scalar = bool | int | float | complex | np.generic
     return next(i for i, value in enumerate(arrays) if value is not None and not isinstance(value, scalar))
-
-
-def _folder(name: str) -> str:
-    """Hidden directory beside an output for what lies between passes, not inside a zarr group."""
-    if not os.path.isabs(name):
-        name = os.path.join(tempfile.gettempdir(), "chunkflow")
-    above = os.path.dirname(name)
-    while above != os.path.dirname(above) and (
-        above.endswith(".zarr") or not os.path.isdir(above) or zarr_node(above) is not None
-    ):
-        above = os.path.dirname(above)
-    return hidden_sibling(os.path.join(above, os.path.basename(name)), "steps")

@@ -39,9 +39,9 @@ from chunkflow.errors import RaceError, ReadError
 from chunkflow.planner.decode_batch import batch_of, room
 from chunkflow.stores import open_source
 from chunkflow.stores.codecs.crc32c import CHECKSUM
+from chunkflow.stores.touched import touched
 from chunkflow.stores.zarr import shards as zarrshards
 from chunkflow.stores.zarr.array import ZarrSource
-from chunkflow.stores.zarr.chunks import touched
 from chunkflow.stores.zarr.device_codecs import codec_of
 from chunkflow.system import native
 
