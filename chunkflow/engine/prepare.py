@@ -20,9 +20,8 @@ from chunkflow import devices, stores
 from chunkflow.core import chunking
 from chunkflow.core.chunking import Length
 from chunkflow.core.nest import Along, LoopNest
-from chunkflow.core.units import parse_bytes
 from chunkflow.devices.protocol import Device, Pool
-from chunkflow.engine.budget import borrow
+from chunkflow.engine.budget import lease
 from chunkflow.engine.options import Options
 from chunkflow.engine.outputs import (
     _check_number,
@@ -67,8 +66,9 @@ def prepared(declare: Declare, arrays: Sequence[Any], options: Options) -> Itera
     ):
         raise ArgumentError(f"workspace={options.workspace!r} must be a number of bytes per element, at least 0")
     device = devices.resolve(options.device)
-    budget, own, cap = borrow(options.budget)
     with ExitStack() as stack:
+        leased = stack.enter_context(lease(options.budget, device))
+        budget = leased.budget
         sources, args = _open_sources(arrays, device, stack)
         specs = [spec_for(s, device.decoder) for s in sources]
         declared = declare(specs, args)
@@ -84,10 +84,7 @@ def prepared(declare: Declare, arrays: Sequence[Any], options: Options) -> Itera
         check_overlap(declared, sources, dict(enumerate(targets)))
         if kernel is not None:
             stack.enter_context(budget.turn())
-        if own:
-            stack.callback(budget.close)
-        pool = budget.pool(device)
-        limit = budget.left(device, None if cap is None else parse_bytes(cap, whole=device.free_memory()))
+        pool, limit = leased.pool, leased.left
         if kernel is None:
             block = chunking.sides(lengths, axes, [Along(a) for a in axes if a is not None], len(op.extents))
             plan = make_plan(op, specs, [], device.machine, limit, reserve=device.reserve, block=block)
