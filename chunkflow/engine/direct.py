@@ -20,7 +20,7 @@ from chunkflow.core.nest import Operand
 from chunkflow.core.pieces import Piece
 from chunkflow.core.spec import ArraySpec
 from chunkflow.devices.protocol import Block, Device, Edge, Lane, Pool
-from chunkflow.engine.buffers import DeviceBuffer, make_slots
+from chunkflow.engine.buffers import DeviceBuffer, device_buffers
 from chunkflow.engine.trace import Trace
 from chunkflow.engine.transfer import Loaded, Result
 from chunkflow.planner.plan import Plan
@@ -97,29 +97,29 @@ class DirectFeeder:
         self._fleeting = [
             cut.units is not None and not alone and own for cut, own in zip(plan.cuts_in, self._private, strict=True)
         ]
-        self._slots: list[list[DeviceBuffer]] = [
-            [] if spec.in_memory and not plan.op.operands[i].padded else make_slots(plan, device, pool, i, 1)
+        self._buffers: list[list[DeviceBuffer]] = [
+            [] if spec.in_memory and not plan.op.operands[i].padded else device_buffers(plan, device, i, 1)
             for i, spec in enumerate(plan.operands)
         ]
 
     def load(self, step: Step, operand: int, lane: Lane) -> Loaded:
         """Hand out a view, or enqueue the read of an operand's block."""
         region, source = step.sources[operand], self._sources[operand]
-        spec, slots = self._plan.operands[operand], self._slots[operand]
+        spec, buffers = self._plan.operands[operand], self._buffers[operand]
         nest = self._plan.op.operands[operand]
         if spec.in_memory and not _beyond(region, nest):
             return Loaded(Block(source.view(region), spec.order, source), region)
         if spec.remote:
             lane = self._lanes[step.loads[operand] % len(self._lanes)]
-        slot = slots[step.lane if self._private[operand] else step.loads[operand] % len(slots)]
-        block = slot.block(spec.order)
-        lane.wait(slot.readers, Edge.OVERWRITE)
-        slot.readers = []
+        buffer = buffers[step.lane if self._private[operand] else step.loads[operand] % len(buffers)]
+        block = buffer.block(spec.order)
+        lane.wait(buffer.readers, Edge.OVERWRITE)
+        buffer.readers = []
         cut, parts = self._plan.cuts_in[operand], step.parts(operand, nest)
 
         def read() -> None:
             begin = time.perf_counter()
-            slot.place(block, spec.dtype, shape_of(region), self._pool)
+            buffer.place(block, spec.dtype, shape_of(region), self._pool)
             for part, place in parts:
                 start, into = [side.start for side in part], place
 
@@ -131,10 +131,10 @@ class DirectFeeder:
                 block.array.flags.writeable = False
             self._trace.span("read", begin, time.perf_counter(), step.nbytes(operand, nest, spec.dtype.itemsize))
 
-        pending = lane.call(read, writes=(slot,))
-        lane.record(slot.uploaded[0])
-        slot.fillers = {0}
-        return Loaded(block, region, slot, pending=pending, fleeting=self._fleeting[operand])
+        pending = lane.call(read, writes=(buffer,))
+        lane.record(buffer.uploaded[0])
+        buffer.fillers = {0}
+        return Loaded(block, region, buffer, pending=pending, fleeting=self._fleeting[operand])
 
     def finish(self) -> None:
         """No block follows, which makes no difference."""
@@ -144,8 +144,8 @@ class DirectFeeder:
         for lane in self._lanes:
             lane.close()
         self._coders.close()
-        for slot in itertools.chain.from_iterable(self._slots):
-            slot.release(self._pool)
+        for buffer in itertools.chain.from_iterable(self._buffers):
+            buffer.release(self._pool)
 
 
 class DirectDrainer:
@@ -166,7 +166,7 @@ class DirectDrainer:
             assert pending is not None
             try:
                 arrays = pending.result()
-                if not self._plan.lends or arrays[0].base is None:  # else they are a slot's memory
+                if not self._plan.lends or arrays[0].base is None:  # else they are the memory of a buffer
                     result.arrays = arrays
                 for array in result.arrays:
                     self._pool.adopt(array)

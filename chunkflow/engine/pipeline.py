@@ -149,13 +149,13 @@ def compute(
         for state in own:
             state.done, state.lane = result.done, step.lane
         for loaded in held:
-            if loaded.slot is not None:
-                loaded.slot.readers.append(result.done)
+            if loaded.buffer is not None:
+                loaded.buffer.readers.append(result.done)
         yield result, lane
         if result.stored is not None:  # it may be a view of a block
             for loaded in held:
-                if loaded.slot is not None:
-                    loaded.slot.readers.append(result.stored)
+                if loaded.buffer is not None:
+                    loaded.buffer.readers.append(result.stored)
         del (
             result,
             held,
@@ -175,7 +175,7 @@ def _take_over(step: Step, held: Held, before: Held, lane: Lane, device: Device,
     if not before:  # the first step
         return
     for loaded, known, previous in zip(held, step.kept, before, strict=True):
-        if known is None or loaded.slot is None:
+        if known is None or loaded.buffer is None:
             continue
         lane.wait(loaded.after, Edge.OVERWRITE)
         if previous.ready is not None:  # else it is a view of an array in memory
@@ -185,26 +185,26 @@ def _take_over(step: Step, held: Held, before: Held, lane: Lane, device: Device,
             with pool.active():
                 loaded.take_over(known, previous)
 
-        taken = lane.call(take, reads=(previous.block.owner,), writes=(PartOf(loaded.slot, "halo"),))
+        taken = lane.call(take, reads=(previous.block.owner,), writes=(PartOf(loaded.buffer, "halo"),))
         loaded.calls.append(taken)
         done = device.event()
         lane.record(done)
         loaded.after.append(done)  # for what writes all of the slot
-        if previous.slot is not None:
-            previous.slot.readers.append(done)
+        if previous.buffer is not None:
+            previous.buffer.readers.append(done)
 
 
 def _complete(plan: Plan, step: Step, held: Held, lane: Lane, device: Device, pool: Pool) -> None:
     """Enqueue what makes up the part of new blocks that lies beyond the array's edges."""
     for loaded, operand, fresh in zip(held, plan.op.operands, step.fresh, strict=True):
-        if not (operand.halo and fresh and loaded.slot is not None):
+        if not (operand.halo and fresh and loaded.buffer is not None):
             continue
 
         def complete(loaded: Loaded = loaded, operand: Operand = operand) -> None:
             with pool.active():
                 loaded.complete(operand)
 
-        loaded.calls.append(lane.call(complete, writes=(loaded.slot,)))
+        loaded.calls.append(lane.call(complete, writes=(loaded.buffer,)))
         loaded.ready = device.event()
         lane.record(loaded.ready)
 
@@ -320,11 +320,11 @@ def streaming(
                 loaded.check()
                 lane.call(lambda: None, reads=(loaded.block.owner,))  # declares the loop's reading
                 yield step, loaded.block.array
-                if loaded.slot is not None:
+                if loaded.buffer is not None:
                     # The loop may have moved to another stream meanwhile: its work up to here counts.
                     done: Event = device.event()
                     device.caller_lane().record(done)
-                    loaded.slot.readers.append(done)
+                    loaded.buffer.readers.append(done)
                 trace.landed(plan.operands[0].dtype.itemsize * math.prod(shape_of(step.box)), 0)
 
         yield blocks()

@@ -2,7 +2,7 @@
 
 It shares the host's memory, so by default nothing is staged: each lane reads a block, computes it and
 stores the result itself, while the block is in its core's cache. For tests it can also behave like a
-GPU: `staged` makes data go through slots, `poison` fills fresh and freed memory with NaN, and `mode`
+GPU: `staged` makes data go through pinned buffers, `poison` fills fresh and freed memory with NaN, and `mode`
 chooses when enqueued work runs: ``"eager"`` at once, ``"threaded"`` on a thread for each lane, ``"lazy"`` as
 late as an event's reader allows, so that a missing wait shows as stale data.
 """
@@ -112,14 +112,14 @@ class _NumpyLane:
     def run_to(self, mark: _Mark) -> None:
         """Somebody waits for a mark."""
 
-    def upload(self, slot: HostBuffer, block: Block, piece: Piece, scratch: Any) -> None:
+    def upload(self, buffer: HostBuffer, block: Block, piece: Piece, scratch: Any) -> None:
         _has_room(block, piece, scratch)
-        target, source = block.array[(*piece.region, ...)], slot.view(block.array.dtype, piece, block.inverse)
+        target, source = block.array[(*piece.region, ...)], buffer.view(block.array.dtype, piece, block.inverse)
         self._enqueue(lambda: np.copyto(target, source))
 
-    def download(self, block: Block, piece: Piece, slot: HostBuffer, scratch: Any) -> None:
+    def download(self, block: Block, piece: Piece, buffer: HostBuffer, scratch: Any) -> None:
         _has_room(block, piece, scratch)
-        target, source = slot.view(block.array.dtype, piece, block.inverse), block.array[(*piece.region, ...)]
+        target, source = buffer.view(block.array.dtype, piece, block.inverse), block.array[(*piece.region, ...)]
         self._enqueue(lambda: np.copyto(target, source))
 
     def call(self, fn: Callable[[], T], reads: Sequence[object] = (), writes: Sequence[object] = ()) -> _Pending[T]:
@@ -203,7 +203,7 @@ class _LazyLane(_NumpyLane):
 
 
 class NumpyPool:
-    """Counts what slots and results take. NumPy offers no hook to limit what a function allocates."""
+    """Counts what buffers and results take. NumPy offers no hook to limit what a function allocates."""
 
     def __init__(self, limit: int, *, poison: bool = False) -> None:
         self.limit = limit
@@ -252,13 +252,13 @@ class NumpyPool:
 
     def host_buffers(self, number: int, nbytes: int) -> list[HostBuffer]:
         """Ordinary host memory."""
-        slots = [HostBuffer(np.empty(nbytes, np.uint8)) for _ in range(number)]
+        buffers = [HostBuffer(np.empty(nbytes, np.uint8)) for _ in range(number)]
         if self._poison:
-            for slot in slots:
-                slot.array.fill(POISON)
-        return slots
+            for buffer in buffers:
+                buffer.array.fill(POISON)
+        return buffers
 
-    def release_host(self, slots: list[HostBuffer]) -> None:
+    def release_host(self, buffers: list[HostBuffer]) -> None:
         """Nothing is kept: host memory is quick to get."""
 
     def rest(self) -> None:

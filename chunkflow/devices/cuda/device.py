@@ -28,11 +28,11 @@ from chunkflow.devices.common import Done, Unwatched
 from chunkflow.devices.cuda import nvcomp
 from chunkflow.devices.cuda.halo_fill import filler
 from chunkflow.devices.cuda.memcpy import TO_DEVICE, TO_HOST, copied
-from chunkflow.devices.cuda.pinned import pinned_slots
+from chunkflow.devices.cuda.pinned import pinned_buffers
 from chunkflow.devices.cuda.unshuffle import unshuffler
-from chunkflow.devices.job_queue import Line
+from chunkflow.devices.job_queue import JobQueue
 from chunkflow.devices.measured_rates import kept
-from chunkflow.devices.mover import Mover, cuda_driver, wait_all
+from chunkflow.devices.mover import BufferAddresses, Mover, cuda_driver, wait_all
 from chunkflow.devices.protocol import Block, Decoder, Edge, Event, HostBuffer, Lane, shaped
 from chunkflow.errors import DeviceError
 from chunkflow.kernels.fusion.codegen import Parameters
@@ -79,23 +79,23 @@ class CupyLane:
     def __init__(self, stream: Any, give_back: Callable[[], None]) -> None:
         self._stream, self.pointer, self._give_back = stream, stream.ptr, give_back
 
-    def upload(self, slot: HostBuffer, block: Block, piece: Piece, scratch: Any) -> None:
+    def upload(self, buffer: HostBuffer, block: Block, piece: Piece, scratch: Any) -> None:
         """Copy a piece to the device; what is scattered there lands in `scratch` and is spread out from there."""
         array, item = block.array, block.array.dtype.itemsize
-        ends = (array.data.ptr, slot.pointer, TO_DEVICE, self.pointer)
+        ends = (array.data.ptr, buffer.pointer, TO_DEVICE, self.pointer)
         if not copied(runtime, piece, item, *ends, landing=scratch is not None):
-            runtime.memcpyAsync(scratch.data.ptr, slot.pointer, piece.size * item, TO_DEVICE, self.pointer)
+            runtime.memcpyAsync(scratch.data.ptr, buffer.pointer, piece.size * item, TO_DEVICE, self.pointer)
             with self._stream:
                 array[piece.region] = shaped(scratch, array.dtype, piece.shape, block.inverse)
 
-    def download(self, block: Block, piece: Piece, slot: HostBuffer, scratch: Any) -> None:
+    def download(self, block: Block, piece: Piece, buffer: HostBuffer, scratch: Any) -> None:
         """Copy a piece to the host; what is scattered is gathered in `scratch` first."""
         array, item = block.array, block.array.dtype.itemsize
-        ends = (array.data.ptr, slot.pointer, TO_HOST, self.pointer)
+        ends = (array.data.ptr, buffer.pointer, TO_HOST, self.pointer)
         if not copied(runtime, piece, item, *ends, landing=scratch is not None):
             with self._stream:
                 shaped(scratch, array.dtype, piece.shape, block.inverse)[...] = array[piece.region]
-            runtime.memcpyAsync(slot.pointer, scratch.data.ptr, piece.size * item, TO_HOST, self.pointer)
+            runtime.memcpyAsync(buffer.pointer, scratch.data.ptr, piece.size * item, TO_HOST, self.pointer)
 
     def call(self, fn: Callable[[], T], reads: Sequence[object] = (), writes: Sequence[object] = ()) -> Done:
         """Call `fn` now, with this stream current; what it launches runs in the stream's turn."""
@@ -145,7 +145,7 @@ class CupyPool:
         self._tried = [0]  # see `_Paged`
         self._measuring, self._sizes = False, Projection(0, 0, 0, 0, 0, 0)
         self._taken = self._drawn = self._measured = 0
-        self.host_buffers, self.release_host = device.slots.take, device.slots.keep
+        self.host_buffers, self.release_host = device.pinned.take, device.pinned.keep
 
     def _for_trial(self, nbytes: int) -> Any:
         before, size = self._device.free_memory(), rounded(nbytes, rates.PAGE)
@@ -255,9 +255,9 @@ class CupyDevice(Unwatched):
     def __init__(self, ordinal: int = 0, *, machine: Machine | None = None) -> None:
         self.name, self.model = f"cuda:{ordinal}", runtime.getDeviceProperties(ordinal)["name"].decode()
         self.elementwise, self.unshuffle = _elementwise, unshuffler(_elementwise)
-        self.lines, self._device = Line if cuda_driver() is not None else None, cupy.cuda.Device(ordinal)
+        self.job_queue, self._device = JobQueue if cuda_driver() is not None else None, cupy.cuda.Device(ordinal)
         self._streams: list[tuple[int, Any]] = []  # a heap: runs take the same, under which the pool has their memory
-        self.slots: Any = pinned_slots(self.attach, runtime.hostRegister, runtime.hostUnregister)
+        self.pinned: Any = pinned_buffers(self.attach, runtime.hostRegister, runtime.hostUnregister)
         self.machine = replace(machine or kept(rates.gpu(), self.model), decodings=nvcomp.decodings(self))
         self._lock = threading.Lock()
         self.reserve = self._made = 0  # bytes that libraries took outside every pool, and streams
@@ -317,12 +317,12 @@ class CupyDevice(Unwatched):
                     self._clock = self._clock or _DeviceClock()
             return CupyEvent(self._clock if timed else None)
 
-    def mover(self, lane: Any, stations: Sequence[tuple[HostBuffer, Any, Any]], scratch: Any) -> Mover | None:
+    def mover(self, lane: Any, buffers: Sequence[Any], scratch: Any) -> Mover | None:
         """See `Device.mover`."""
         driver, clock = cuda_driver(), self._clock
         if driver is None:
             return None
-        rows = [(slot.pointer, done.pointer, begun.pointer if begun else 0) for slot, done, begun in stations]
+        rows = [BufferAddresses(b.host.pointer, b.done.pointer, b.begun.pointer if b.begun else 0) for b in buffers]
         landing = (0, 0) if scratch is None else (scratch.data.ptr, scratch.nbytes)
         return Mover(driver, lane.pointer, rows, (clock.event.ptr, clock.start) if clock else (0, 0.0), landing)
 

@@ -1,4 +1,4 @@
-"""Copies of one piece between a slot and a block on a GPU, enqueued from Python: where no compiled loop does so."""
+"""Copies of a piece between a host buffer and a block on a GPU, enqueued from Python where no compiled loop does it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def copied(
     piece, item
         The piece, and the bytes of an element.
     device, host
-        Addresses of the block and of the slot, in which the piece lies without gaps.
+        Addresses of the block and of the host buffer, in which the piece lies without gaps.
     kind, stream
         As for the runtime: `TO_DEVICE` or `TO_HOST`, and the stream's handle.
     landing

@@ -220,7 +220,7 @@ def _tried(decode: Decoder, device: Gpu, codec: str) -> bool:
     raw = raw[4:] if codec == "lz4" else raw
     with device.attach():
         pool = device.pool(device.reserve + TRIED)
-        lane, slots = device.caller_lane(), pool.host_buffers(1, plain.nbytes)
+        lane, buffers = device.caller_lane(), pool.host_buffers(1, plain.nbytes)
         try:
             room = _temporary(device, codec, 1, plain.nbytes, plain.nbytes)
             out, temporary = pool.allocate(plain.nbytes), pool.allocate(max(room, 1))
@@ -230,18 +230,18 @@ def _tried(decode: Decoder, device: Gpu, codec: str) -> bool:
                 rows = [address(coded), raw.nbytes, plain.nbytes, address(out), 0, 0xFFFFFFFF, 0]
                 table = device.to_device(np.array(rows, np.uint64))
             lane.call(partial(decode, 1, 1, address(table), address(temporary), room)).result()
-            slots[0].pin()
+            buffers[0].pin()
             [whole] = pieces((plain.nbytes,), (0,), plain.nbytes)
-            lane.download(Block(out, (0,), out), whole, slots[0], None)
+            lane.download(Block(out, (0,), out), whole, buffers[0], None)
             lane.synchronize()
-            right = bool((slots[0].array[: plain.nbytes] == plain).all())
+            right = bool((buffers[0].array[: plain.nbytes] == plain).all())
             if codec == "gzip":
-                lane.download(Block(table, (0,), table), Piece((slice(6, 7),), (1,), 1, 6), slots[0], None)
+                lane.download(Block(table, (0,), table), Piece((slice(6, 7),), (1,), 1, 6), buffers[0], None)
                 lane.synchronize()
-                right = right and int(slots[0].array[:4].view(np.uint32)[0]) == zlib.crc32(plain.data)
+                right = right and int(buffers[0].array[:4].view(np.uint32)[0]) == zlib.crc32(plain.data)
             return right
         finally:
-            pool.release_host(slots)
+            pool.release_host(buffers)
             coded = table = out = temporary = None  # else the pool can't give their memory back
             pool.close()
 
