@@ -14,6 +14,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from functools import cache
 from queue import SimpleQueue
 from typing import Any, Generic, Literal, TypeVar
 
@@ -352,3 +353,14 @@ class NumpyDevice(Unwatched):
     def is_out_of_memory(self, error: BaseException) -> bool:
         """NumPy raises MemoryError."""
         return isinstance(error, MemoryError)
+
+
+@cache
+def device(lanes: int | None = None) -> NumpyDevice:
+    """The host as a device, or so many of its cores."""
+    return NumpyDevice(lanes=lanes)
+
+
+def count() -> int:
+    """Number of devices: the host is one."""
+    return 1
