@@ -6,7 +6,7 @@ A device's test subclasses it, says in `make` how to get at the device, and inhe
         def make(self):
             return MyDevice()
 
-The tests use the protocol alone, so that a device wrapped in another one (the referee, say) passes them too.
+The tests use the protocol alone, so that a device wrapped in another one (a race detector, say) passes them too.
 """
 
 # ruff: noqa: D102 (the name of a test says what it tests)

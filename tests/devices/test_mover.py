@@ -747,7 +747,7 @@ def test_other_tables_are_refused() -> None:
 
 
 @compiled
-def test_a_line_is_a_queue() -> None:
+def test_jobs_and_tokens_come_in_order() -> None:
     one, moved = job_queue.JobQueue(int), SimpleNamespace(share=None)
     tables = moving.Tables(np.zeros((1, 5), np.int64), np.zeros((1, 7), np.int64), True, 0)
     share = moving.PieceShare(tables, ByteRun(0), 0)
@@ -771,7 +771,7 @@ def test_a_line_is_a_queue() -> None:
 
 
 @compiled
-def test_a_job_that_is_given_up_leaves_its_line() -> None:
+def test_a_job_that_is_given_up_leaves_its_queue() -> None:
     one, moved = job_queue.JobQueue(int), SimpleNamespace(share=None)
     tables = moving.Tables(np.zeros((1, 5), np.int64), np.zeros((1, 7), np.int64), True, 0)
     jobs = [one.job(moved, moving.PieceShare(tables, ByteRun(0), 0), 1, [], []) for _ in range(3)]
@@ -781,13 +781,13 @@ def test_a_job_that_is_given_up_leaves_its_line() -> None:
     del jobs[2], jobs[0], job
     assert one.job(moved, moving.PieceShare(tables, ByteRun(0), 0), 0, [], []).is_done, "of nothing"
     one.token()
-    assert moving.staging.take(one._line, False)[0] == job_queue.SHARE
+    assert moving.staging.take(one._queue, False)[0] == job_queue.SHARE
     assert one.take(wait=False).what == job_queue.TOKEN
     assert one.take(wait=False).what == job_queue.NOTHING
 
 
 @compiled
-def test_a_line_forgets_what_is_done() -> None:
+def test_a_job_queue_forgets_what_is_done() -> None:
     one, moved = job_queue.JobQueue(int), SimpleNamespace(share=None)
     tables = moving.Tables(np.zeros((1, 5), np.int64), np.zeros((1, 7), np.int64), True, 0)
     for _ in range(20):
