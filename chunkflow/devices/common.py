@@ -57,7 +57,7 @@ class Done:
         return self._value
 
 
-class Unwatched:
+class DeviceDefaults:
     """Defaults of devices without a race detector."""
 
     in_turn = False

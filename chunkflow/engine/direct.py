@@ -1,8 +1,8 @@
-"""Blocks of a device that shares the host's memory: the lane that computes a block reads and stores it too.
+"""Loading and storing where the device shares the host's memory: one lane reads, computes and stores a block.
 
-Nothing is staged and nothing handed from thread to thread, so a block stays in one core's cache. What lies within a
-source in memory is not even read: the function gets a read-only view. What is behind a network has lanes of its own:
-they fetch a lane's next block while it computes one, and put the one before.
+Nothing is staged or handed from thread to thread, so a block stays in the cache of one core. Of a source in memory
+nothing is read: the function gets a read-only view. Remote arrays have lanes of their own, which fetch the next block
+and store the last one while a lane computes.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ from chunkflow.stores.protocol import Sink, Source
 
 
 class _Coders:
-    """Threads that code the chunks of a block side by side, where there are fewer lanes than cores.
+    """Threads that encode or decode the chunks of a block side by side, where there are fewer lanes than cores.
 
-    A lane and its helpers are as many as the plan has `coders`, whatever the other lanes do meanwhile.
+    A lane and its helpers are always as many threads as the plan has `coders`.
     """
 
     def __init__(self, plan: Plan, kept: Kept | None = None) -> None:
@@ -43,7 +43,7 @@ class _Coders:
             self._threads = ThreadPoolExecutor((plan.coders - 1) * plan.lanes, "chunkflow-code")
 
     def each(self, work: Callable[[Piece], None], pieces: Sequence[Piece]) -> None:
-        """Do the work on every piece; after an error no more are begun, and it is raised when none is at work."""
+        """Do the work on every piece. After an error no piece is begun, and it is raised once all threads stop."""
         left = iter(pieces)
 
         def some() -> None:
@@ -73,7 +73,7 @@ class _Coders:
 
 
 def _apart(plan: Plan, specs: Sequence[ArraySpec], device: Device) -> list[Lane]:
-    """Lanes beside those that compute, if any of the arrays is behind a network."""
+    """Further lanes, beside those that compute, if any of the arrays is remote."""
     return [device.lane() for _ in range(plan.lanes)] if any(spec.remote for spec in specs) else []
 
 
@@ -89,8 +89,8 @@ class DirectFeeder:
         self.ahead = 1  # a lane reads a block when it is about to compute it
         self._plan, self._sources, self._pool, self._trace = plan, sources, pool, trace
         self._lanes = _apart(plan, plan.operands, device)
-        # Where several arrays are coded, each needs its memory at another time: it is given back in turn. That of an
-        # only one is kept, for its blocks as for its encoded chunks.
+        # If several arrays have codecs, each needs memory at another time, so it is freed after each block. If there is
+        # only one, its memory is kept, for its blocks and its encoded chunks.
         alone = sum(cut.units is not None for cut in (*plan.cuts_in, *plan.cuts_out)) == 1
         self._coders = _Coders(plan, Kept() if alone else None)
         self._private = [plan.private(i) for i in range(len(plan.operands))]
@@ -103,7 +103,7 @@ class DirectFeeder:
         ]
 
     def load(self, step: Step, operand: int, lane: Lane) -> Loaded:
-        """Hand out a view, or enqueue the read of an operand's block."""
+        """Return a view, or enqueue the read of an operand's block."""
         region, source = step.sources[operand], self._sources[operand]
         spec, buffers = self._plan.operands[operand], self._buffers[operand]
         nest = self._plan.op.operands[operand]
@@ -137,10 +137,10 @@ class DirectFeeder:
         return Loaded(block, region, buffer, pending=pending, fleeting=self._fleeting[operand])
 
     def finish(self) -> None:
-        """No block follows, which makes no difference."""
+        """Nothing to do at the end of the blocks."""
 
     def close(self) -> None:
-        """Give everything back; the lanes, which are the engine's, have finished."""
+        """Give everything back. The computing lanes have finished."""
         for lane in self._lanes:
             lane.close()
         self._coders.close()
@@ -166,7 +166,7 @@ class DirectDrainer:
             assert pending is not None
             try:
                 arrays = pending.result()
-                if not self._plan.lends or arrays[0].base is None:  # else they are the memory of a buffer
+                if not self._plan.lends or arrays[0].base is None:  # else they are views of a buffer
                     result.arrays = arrays
                 for array in result.arrays:
                     self._pool.adopt(array)
@@ -187,7 +187,7 @@ class DirectDrainer:
             except BaseException as error:
                 result.error = error
             finally:
-                # Earlier blocks may still be on other lanes: what waits for them to land must hold no memory.
+                # Earlier blocks may still be on other lanes: a result that waits for them must hold no memory.
                 result.release(self._pool)
 
         if self._lanes:
@@ -197,10 +197,10 @@ class DirectDrainer:
         lane.record(stored)
 
     def finish(self) -> None:
-        """No result follows, which makes no difference."""
+        """Nothing to do at the end of the results."""
 
     def close(self) -> None:
-        """Let go of the threads; the lanes, which are the engine's, have finished."""
+        """Give the threads back. The computing lanes have finished."""
         for lane in self._lanes:
             lane.close()
         self._coders.close()
