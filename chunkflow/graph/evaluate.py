@@ -24,8 +24,7 @@ from chunkflow import devices
 from chunkflow.core import grid
 from chunkflow.core.grid import Grid
 from chunkflow.core.spec import ArraySpec
-from chunkflow.core.units import parse_bytes
-from chunkflow.engine.budget import borrow
+from chunkflow.engine.budget import lease
 from chunkflow.engine.options import Options
 from chunkflow.engine.outputs import check_overlap
 from chunkflow.engine.prepare import prepared
@@ -362,8 +361,8 @@ def _room(options: Options) -> int:
     device, free = devices.resolve(options.device), host.available_memory()
     limits = [] if free is None else [free]
     if not device.machine.staged:
-        budget, _, cap = borrow(options.budget)
-        limits += [budget.limit_on(device), *([] if cap is None else [parse_bytes(cap, whole=device.free_memory())])]
+        with lease(options.budget, device) as leased:
+            limits += [leased.budget.limit_on(device), *([] if (cap := leased.cap) is None else [cap])]
     return max(LEAST, min(limits, default=1 << 62) // SHARE)
 
 

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -20,9 +19,9 @@ from chunkflow.api.fourier.plan import PassPlan, TransformPass, TransformPlan
 from chunkflow.core.grid import Shape
 from chunkflow.core.nest import Along, Output, nest, output_axes
 from chunkflow.core.spec import ArraySpec
-from chunkflow.core.units import format_bytes, parse_bytes
+from chunkflow.core.units import format_bytes
 from chunkflow.devices.protocol import Device, Pool
-from chunkflow.engine.budget import borrow
+from chunkflow.engine.budget import lease
 from chunkflow.engine.options import BudgetLike
 from chunkflow.engine.trial import run_trial
 from chunkflow.errors import ArgumentTypeError, BudgetError
@@ -73,26 +72,15 @@ def plan_transform(
     BudgetError
         Not even a line along one of the axes fits the budget. Its `smallest` says what would do.
     """
-    with _room(budget, device) as (found, pool, limit):
+    found = devices.resolve(device)  # type: ignore[arg-type]
+    with lease(budget, found) as leased, leased.budget.turn():
+        pool, limit = leased.pool, leased.left
         if not found.supports(source.dtype):
             raise ArgumentTypeError(
                 f"{found.name} does not compute with dtype {source.dtype} of {source.name}: convert it, or use "
                 "device='cpu'"
             )
         return _PassSearch(name, source, target, found, pool, limit, on_disk, strict).plan(tuple(steps))
-
-
-@contextmanager
-def _room(budget: BudgetLike, device: object) -> Iterator[tuple[Device, Pool, int]]:
-    """The device, its pool, and the bytes that a run may take there."""
-    found = devices.resolve(device)  # type: ignore[arg-type]
-    shared, own, cap = borrow(budget)
-    with ExitStack() as stack:
-        stack.enter_context(shared.turn())
-        if own:
-            stack.callback(shared.close)
-        pool = shared.pool(found)
-        yield found, pool, shared.left(found, None if cap is None else parse_bytes(cap, whole=found.free_memory()))
 
 
 @dataclass(frozen=True)

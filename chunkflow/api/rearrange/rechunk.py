@@ -20,9 +20,9 @@ from chunkflow.core.chunking import Chunks
 from chunkflow.core.grid import Shape
 from chunkflow.core.nest import Along, Output, nest
 from chunkflow.core.spec import COPIES, ArraySpec
-from chunkflow.core.units import format_bytes, parse_bytes
+from chunkflow.core.units import format_bytes
 from chunkflow.devices.protocol import Device
-from chunkflow.engine.budget import Budget, borrow
+from chunkflow.engine.budget import Budget, bytes_left
 from chunkflow.engine.options import BudgetLike, Options, ProgressLike
 from chunkflow.errors import ArgumentError, BudgetError
 from chunkflow.planner.search import make_plan
@@ -151,7 +151,7 @@ def rechunk(
             "path of a zarr array that is to be created (ending in .zarr), or use copy"
         )
     if not isinstance(budget, Budget):  # what is free changes: both passes keep to what is planned for
-        budget = _limit(budget, device)[1]
+        budget = bytes_left(budget, _device(device))
     plan = _plan(x, chunks, budget, device, target.describe(spec.shape, spec.dtype, wish))
     last = Options(out, budget, chunks=wish, device=device, overwrite=overwrite)
     if plan.intermediate is None:
@@ -180,7 +180,8 @@ def _plan(x: Any, chunks: Chunks, budget: BudgetLike, device: Any, stored: Array
     spec = spec_of(x)
     sides = [1] * len(spec.shape) if spec.chunks is None else list(spec.chunks)
     source = tuple(max(1, min(c, n)) for c, n in zip(sides, spec.shape, strict=True))
-    found, limit = _limit(budget, device)
+    found = _device(device)
+    limit = bytes_left(budget, found)
     wish = _wish(chunks, spec)
     last = stored or ArraySpec(spec.name, spec.shape, spec.dtype, wish, copies=COPIES)
     return _RechunkSearch(spec, source, wish, found, limit, last).plan()
@@ -215,15 +216,8 @@ def rechunk_plan(x: Any, chunks: Chunks, budget: BudgetLike = None, *, device: A
     return _plan(x, chunks, budget, device)
 
 
-def _limit(budget: BudgetLike, device: Any) -> tuple[Device, int]:
-    """Device, and bytes that a run may take there."""
-    found = devices.resolve("cpu" if device is None else device)
-    shared, own, cap = borrow(budget)
-    try:
-        return found, shared.left(found, None if cap is None else parse_bytes(cap, whole=found.free_memory()))
-    finally:
-        if own:
-            shared.close()
+def _device(device: Any) -> Device:
+    return devices.resolve("cpu" if device is None else device)
 
 
 def _wish(chunks: Chunks, spec: ArraySpec) -> Shape:

@@ -15,11 +15,13 @@ from typing import Any
 
 import numpy as np
 
+from chunkflow import devices
 from chunkflow.api.operation import Request, execute
-from chunkflow.api.statistics.order_statistics import order_statistics, place, quantile_of
+from chunkflow.api.statistics.order_statistics import order_statistics, quantile_of
 from chunkflow.core.chunking import Chunks, block_sides
 from chunkflow.core.nest import nest
 from chunkflow.core.spec import ArraySpec
+from chunkflow.engine.budget import bytes_left
 from chunkflow.engine.options import BudgetLike, Options, ProgressLike
 from chunkflow.errors import ArgumentError, ArgumentTypeError
 from chunkflow.kernels.declare import Declare, Declared
@@ -141,7 +143,8 @@ def seen_by(
     _, of, _ = quantile_of([75, 25], 100, "linear")(dtype)
     rule = of(size)
     ranks = rule.ranks()
-    run, room = place(device, budget)
+    run = devices.resolve(device)
+    room = bytes_left(budget, run) - run.reserve
     axes, block = tuple(np.arange(len(spec.shape)).tolist()), block_sides(chunks, spec.shape)
     _, found = order_statistics(x, spec, axes, ranks + int(below), block, run, room, budget, progress)
     found = found.view("u1") if found.dtype.kind == "b" else found

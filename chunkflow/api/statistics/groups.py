@@ -16,9 +16,9 @@ from chunkflow.api.statistics.order_statistics import SHARE
 from chunkflow.core.chunking import Chunks, block_sides
 from chunkflow.core.nest import nest
 from chunkflow.core.spec import ArraySpec
-from chunkflow.core.units import format_bytes, parse_bytes
+from chunkflow.core.units import format_bytes
 from chunkflow.devices.protocol import Device
-from chunkflow.engine.budget import Budget, borrow
+from chunkflow.engine.budget import Budget, lease
 from chunkflow.engine.options import BudgetLike, Options, ProgressLike
 from chunkflow.errors import ArgumentError, ArgumentTypeError, BudgetError
 from chunkflow.kernels.declare import Declared
@@ -198,15 +198,11 @@ def _set_aside(budget: BudgetLike, run: Device) -> Iterator[tuple[Budget, int]]:
     How many labels there are turns out as they are read. As part of the plan all the room for them would count as
     moved with each block, and blocks would be made large for it.
     """
-    shared, own, cap = borrow(budget)
-    try:
-        left = shared.left(run, None if cap is None else parse_bytes(cap, whole=run.free_memory()))
+    with lease(budget, run) as leased:
+        shared, left = leased.budget, leased.left
         aside = max(0, left - run.reserve) // SHARE
         with shared.reserved(run, shared.limit_on(run) - left + aside):
             yield shared, aside
-    finally:
-        if own:
-            shared.close()
 
 
 # -- Arguments -----------------------------------------------------------------------------------------------

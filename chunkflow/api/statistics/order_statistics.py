@@ -16,9 +16,8 @@ from chunkflow.core import grid
 from chunkflow.core.chunking import Chunks, block_sides
 from chunkflow.core.nest import nest
 from chunkflow.core.spec import ArraySpec
-from chunkflow.core.units import parse_bytes
 from chunkflow.devices.protocol import Device
-from chunkflow.engine.budget import borrow
+from chunkflow.engine.budget import bytes_left
 from chunkflow.engine.options import BudgetLike, Options, ProgressLike
 from chunkflow.errors import ArgumentError, ArgumentTypeError, BudgetError
 from chunkflow.kernels.declare import Declared
@@ -123,7 +122,8 @@ def reduced(
     target.describe((*quantiles, *last), how.dtype, None)
     if not len(how.below):
         return _shown(stored(np.empty((0, *last), how.dtype), target), options)
-    run, room = place(options.device, options.budget)
+    run = devices.resolve(options.device)
+    room = bytes_left(options.budget, run) - run.reserve
     uncut = block is None or all(block[a] is None or (block[a] or 0) >= shape[a] for a in axes)
     if uncut and AT_ONCE * n * dtype.itemsize <= room and (kept or spec.nbytes <= SMALL):
         along: list[int | None] = [None if a in axes else a for a in range(len(shape)) if keepdims or a not in axes]
@@ -192,18 +192,6 @@ def folded(
 
 
 # -- Around the passes ---------------------------------------------------------------------------------------
-
-
-def place(device: Any, budget: BudgetLike) -> tuple[Device, int]:
-    """The device, and the bytes of the budget that a run there may still take."""
-    run = devices.resolve(device)
-    shared, own, cap = borrow(budget)
-    try:
-        left = shared.left(run, None if cap is None else parse_bytes(cap, whole=run.free_memory()))
-    finally:
-        if own:
-            shared.close()
-    return run, left - run.reserve
 
 
 def stored(found: np.ndarray, target: Target) -> Any:

@@ -26,14 +26,15 @@ from typing import Any
 
 import numpy as np
 
-from chunkflow import stores
+from chunkflow import devices, stores
 from chunkflow.api.operation import Request, check_eager, composed, execute
 from chunkflow.api.reductions.request import Axis, reduced_axes
-from chunkflow.api.statistics.order_statistics import SHARE, folded, median_of, place, quantile_of, reduced, stored
+from chunkflow.api.statistics.order_statistics import SHARE, folded, median_of, quantile_of, reduced, stored
 from chunkflow.api.statistics.quantile_graph import counted
 from chunkflow.core.chunking import Chunks, block_sides
 from chunkflow.core.spec import ArraySpec
 from chunkflow.core.units import format_bytes
+from chunkflow.engine.budget import bytes_left
 from chunkflow.engine.options import BudgetLike, Options, ProgressLike
 from chunkflow.errors import ArgumentError, ArgumentTypeError, BudgetError
 from chunkflow.graph.nodes import Node
@@ -301,7 +302,8 @@ def unique(
         raise ArgumentError(f"out has {len(outs)} entries: values and counts need 2")
     targets = [stores.open_target(o, overwrite=overwrite) for o in outs]
     block = block_sides(chunks, spec.shape)
-    run, room = place(device, budget)
+    run = devices.resolve(device)
+    room = bytes_left(budget, run) - run.reserve
     each = 8 + spec.dtype.itemsize
     copies = 6.0
     most = 2 if spec.dtype.kind == "b" else 1 << 8 * spec.dtype.itemsize

@@ -18,6 +18,7 @@ from typing import Any, ParamSpec, cast
 
 import numpy as np
 
+from chunkflow import devices
 from chunkflow.api.labels import labels_of
 from chunkflow.api.operation import Request, dispatch, execute, labelled, later
 from chunkflow.api.stencil.steps_per_pass import IterationPlan, Pacing
@@ -25,8 +26,7 @@ from chunkflow.core.chunking import block_sides
 from chunkflow.core.grid import Region, Shape
 from chunkflow.core.nest import output_axes
 from chunkflow.core.spec import ArraySpec
-from chunkflow.core.units import parse_bytes
-from chunkflow.engine.budget import Budget, borrow
+from chunkflow.engine.budget import lease
 from chunkflow.engine.options import Options, ProgressLike
 from chunkflow.engine.prepare import Prepared, prepared
 from chunkflow.engine.trial import run_trial
@@ -129,18 +129,15 @@ class Iteration:
     @contextmanager
     def _work(self) -> Iterator[_Work]:
         """All that is to be known beforehand, with one budget for all passes."""
-        shared, own, cap = borrow(self.options.budget)
-        try:
-            budget = shared if own or isinstance(self.options.budget, Budget) else cap
-            options = replace(self.options, budget=budget)
+        with lease(self.options.budget, devices.resolve(self.options.device)) as leased:
+            options = self.options
+            if leased.is_own:
+                options = replace(options, budget=leased.budget)
             with prepared(self.declared(1), self.arrays, options) as run:
-                if cap is not None and not own:  # a share of what is free would change from pass to pass
-                    options = replace(options, budget=parse_bytes(cap, whole=run.device.free_memory()))
+                if (cap := leased.cap) is not None:  # a share of what is free would change from pass to pass
+                    options = replace(options, budget=cap)
                 work = _Work.of(self, options, run)
             yield work
-        finally:
-            if own:
-                shared.close()
 
     def declared(self, steps: int, dtype: np.dtype | None = None, block: Shape | None = None) -> Declare:
         """Declare a pass of so many steps with results of `dtype`, by blocks of a shape."""

@@ -62,7 +62,7 @@ def _cuda() -> Any:
 
 
 class Where:
-    """A device that decodes, and finds that faster: a GPU, or the CPU in one of its modes, under the referee's eyes."""
+    """A device that decodes, and finds that faster: a GPU, or the CPU in one of its modes, with a race detector."""
 
     def __init__(self, name: str) -> None:
         self.name = name

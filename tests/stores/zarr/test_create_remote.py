@@ -158,7 +158,7 @@ def between(x: np.ndarray, device: Any) -> Any:
 
 @pytest.mark.parametrize("staged", [False, True])
 @pytest.mark.parametrize("mode", MODES)
-def test_the_referee_has_nothing_against_it(mode: str, staged: bool) -> None:
+def test_it_has_no_race(mode: str, staged: bool) -> None:
     np.testing.assert_array_equal(between(X, checking(mode, staged=staged))[...], -X)
     blurred = cf.map_overlap(lambda x: x, URL, depth=1, boundary="reflect", device=checking(mode, staged=staged))
     np.testing.assert_array_equal(blurred, -X)
