@@ -4,21 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Any, Literal, Unpack
 
 import numpy as np
 
-from chunkflow.api.operation import Request, check_eager, operation
+from chunkflow.api.operation import (
+    ArraySpec,
+    ChunkedRunOptions,
+    Declared,
+    Options,
+    Request,
+    check_eager,
+    operation,
+)
 from chunkflow.api.rearrange.move import Arranged, Composition
-from chunkflow.core.arrangement import Separable
-from chunkflow.core.arrangement import padded as pad
+from chunkflow.core.arrangement import Separable, padded
 from chunkflow.core.axes import as_axes
-from chunkflow.core.chunking import Chunks
 from chunkflow.core.nest import nest, output_axes
-from chunkflow.core.spec import ArraySpec
-from chunkflow.engine.options import BudgetLike, Options, ProgressLike
 from chunkflow.errors import ArgumentError, ArgumentTypeError
-from chunkflow.kernels.declare import Declared
 from chunkflow.kernels.fourier import convolved
 from chunkflow.kernels.stencil.overlap import Halo, Overlap, boundaries, with_halo
 
@@ -35,13 +38,8 @@ def convolve(
     axes: int | Sequence[int] | None = None,
     *,
     boundary: Any = 0,
-    chunks: Chunks = None,
-    out: Any = None,
-    budget: BudgetLike = None,
-    device: Any = None,
-    progress: ProgressLike = False,
-    overwrite: bool = False,
-) -> Any:
+    **options: Unpack[ChunkedRunOptions],
+) -> Request:
     """Convolve an array with a kernel that is small beside it.
 
     Blocks overlap by the kernel's extent and are transformed at lengths that suit the transform (overlap-save). So the
@@ -131,15 +129,14 @@ def convolve(
         run = {"kernel": spread.astype(dtype), "dtype": dtype}
         return Declared(op, Overlap(convolved, args, run, straight, depth=(tuple(halo),), trim=None), straight)
 
-    def padded(specs: Sequence[ArraySpec]) -> Arranged:
+    def with_zeros(specs: Sequence[ArraySpec]) -> Arranged:
         (spec,) = specs
         reach = [k - 1 for k in _spread(weights, axes, len(spec.shape)).shape]
         sides = zip(spec.shape, reach, strict=True)
-        return Arranged(Separable(tuple(pad(n, k, k, "constant", (0, 0)) for n, k in sides)), spec.chunks)
+        return Arranged(Separable(tuple(padded(n, k, k, "constant", (0, 0)) for n, k in sides)), spec.chunks)
 
-    options = Options(out, budget, None, chunks, None, device, overwrite)
     # The whole of it is what is valid where the array goes on with zeros.
-    return Request(declare, (Composition((x,), padded) if mode == "full" else x,), options, progress)
+    return Request(declare, (Composition((x,), with_zeros) if mode == "full" else x,), Options(**options))
 
 
 def _weights(kernel: Any) -> np.ndarray:

@@ -13,14 +13,10 @@ import numpy as np
 
 from chunkflow.api.fourier.passes import plan_transform
 from chunkflow.api.fourier.plan import PassPlan, TransformPass, TransformPlan
-from chunkflow.api.operation import Request, execute
+from chunkflow.api.operation import ArraySpec, BudgetLike, Chunks, Declared, MultiPass, Options, Request, execute
 from chunkflow.core import chunking
-from chunkflow.core.chunking import Chunks
-from chunkflow.core.spec import ArraySpec
 from chunkflow.engine.budget import Budget
-from chunkflow.engine.options import BudgetLike, Options, ProgressLike
 from chunkflow.errors import ArgumentError, ArgumentTypeError
-from chunkflow.kernels.declare import Declared
 from chunkflow.kernels.fourier import LineTransform, all_steps, one_step, result_of, transformed
 from chunkflow.kernels.map import MapKernel
 from chunkflow.stores import open_target, spec_of
@@ -35,9 +31,21 @@ HOST_SHARE = 0.5
 """Share of the host's free memory that what lies between passes, and the result, may take."""
 
 
-def run(name: str, x: Any, lengths: Any, axes: Any, norm: Any, options: Options, progress: ProgressLike) -> Any:
-    """Make a transform; the arguments are those of NumPy's function of that name."""
-    plan = planned(name, x, lengths, axes, norm, options)
+def transform(name: str, x: Any, lengths: Any, axes: Any, norm: Any, options: Options) -> MultiPass:
+    """Describe a transform; the arguments are those of NumPy's function of that name."""
+
+    def spec() -> ArraySpec:
+        given = spec_of(x)
+        return ArraySpec(name, *result_of(given.shape, given.dtype, _steps(name, given, lengths, axes, norm)))
+
+    def plan() -> TransformPlan:
+        return planned(name, x, lengths, axes, norm, options)
+
+    return MultiPass((x,), lambda: _transformed(plan(), x, options), spec, plan)
+
+
+def _transformed(plan: TransformPlan, x: Any, options: Options) -> Any:
+    """Run the passes of a transform."""
     # What is free changes: all passes keep to what is planned for.
     budget = options.budget if isinstance(options.budget, Budget) else plan.limit
     first = replace(options, budget=budget, out=None, chunks=None, overwrite=False)
@@ -55,7 +63,7 @@ def run(name: str, x: Any, lengths: Any, axes: Any, norm: Any, options: Options,
                 chosen = replace(first, out=_scratch(folder, number, each.result))
             else:
                 chosen = replace(first, out=_reused(current, each, number))
-            current = execute(_request(each, current, chosen, progress))
+            current = execute(_request(each, current, chosen))
             if folder and number:  # what has been read is of no more use
                 shutil.rmtree(os.path.join(folder, str(number - 1)), ignore_errors=True)
         return current
@@ -65,9 +73,9 @@ def run(name: str, x: Any, lengths: Any, axes: Any, norm: Any, options: Options,
 
 
 def planned(name: str, x: Any, lengths: Any, axes: Any, norm: Any, options: Options) -> TransformPlan:
-    """What `run` would do. All that can be refused is refused here."""
+    """The plan of a transform. All that can be refused is refused here."""
     spec = spec_of(x)
-    steps = (all_steps if name.endswith("n") else one_step)(name, spec.shape, spec.dtype, lengths, axes, norm)
+    steps = _steps(name, spec, lengths, axes, norm)
     shape, dtype = result_of(spec.shape, spec.dtype, steps)
     if not spec.size and 0 not in shape:
         raise ArgumentError(f"an array of shape {spec.shape} has no element to make a transform of shape {shape} from")
@@ -84,34 +92,9 @@ def planned(name: str, x: Any, lengths: Any, axes: Any, norm: Any, options: Opti
     return plan_transform(name, steps, spec, found, options.budget, options.device, on_disk=on_disk, strict=strict)
 
 
-def gives(name: str) -> Callable[..., ArraySpec]:
-    """What tells the spec of a transform from its arguments."""
-
-    def tells(x: Any, *args: Any, **kwargs: Any) -> ArraySpec:
-        several = name.endswith("n")
-        given = dict(zip(("s", "axes", "norm") if several else ("n", "axis", "norm"), args, strict=False)) | kwargs
-        spec = spec_of(x)
-        if several:
-            steps = all_steps(name, spec.shape, spec.dtype, given.get("s"), given.get("axes"), given.get("norm"))
-        else:
-            found = given.get("n"), given.get("axis", -1), given.get("norm")
-            steps = one_step(name, spec.shape, spec.dtype, *found)
-        return ArraySpec(name, *result_of(spec.shape, spec.dtype, steps))
-
-    return tells
-
-
-def plans(name: str) -> Callable[..., TransformPlan]:
-    """What tells the plan of a transform from its arguments."""
-
-    def tells(
-        x: Any, lengths: Any = None, axes: Any = None, norm: str | None = None, progress: Any = False, **options: Any
-    ) -> TransformPlan:
-        lengths = options.pop("s" if name.endswith("n") else "n", lengths)
-        axes = options.pop("axes" if name.endswith("n") else "axis", axes)
-        return plan(name, x, lengths, axes, norm, **options)
-
-    return tells
+def _steps(name: str, spec: ArraySpec, lengths: Any, axes: Any, norm: Any) -> tuple[LineTransform, ...]:
+    """The transforms along single axes that make up a transform."""
+    return (all_steps if name.endswith("n") else one_step)(name, spec.shape, spec.dtype, lengths, axes, norm)
 
 
 def plan(
@@ -171,7 +154,7 @@ def open_target_of(options: Options) -> Any:
     return open_target(options.out, overwrite=options.overwrite)
 
 
-def _request(each: PassPlan, x: Any, options: Options, progress: ProgressLike) -> Request:
+def _request(each: PassPlan, x: Any, options: Options) -> Request:
     """One pass."""
 
     def declare(specs: Sequence[ArraySpec], args: tuple[Any, ...]) -> Declared:
@@ -183,7 +166,7 @@ def _request(each: PassPlan, x: Any, options: Options, progress: ProgressLike) -
 
     # With dtype and workspace known, nothing is read on trial.
     dtype = TransformPass(each.steps, each.source.shape, each.source.dtype).result[1]
-    return Request(declare, (x,), replace(options, dtype=dtype, workspace=each.workspace), progress)
+    return Request(declare, (x,), replace(options, dtype=dtype, workspace=each.workspace))
 
 
 def _is_like(out: Any, spec: ArraySpec) -> bool:

@@ -13,16 +13,14 @@ from typing import Any
 
 import numpy as np
 
-from chunkflow.api.operation import Request
+from chunkflow.api.operation import ArraySpec, Declared, Options, Request
 from chunkflow.core.arrangement import Arrangement
 from chunkflow.core.axes import normalize_axes
 from chunkflow.core.grid import Shape
 from chunkflow.core.nest import nest
-from chunkflow.core.spec import ArraySpec
-from chunkflow.engine.options import Options, ProgressLike
 from chunkflow.errors import ArgumentTypeError
 from chunkflow.graph.nodes import check_lazily, has_lazy
-from chunkflow.kernels.declare import Declared, declare_permuted
+from chunkflow.kernels.declare import declare_permuted
 from chunkflow.kernels.map import MapKernel
 from chunkflow.stores import Source, open_source, open_target, spec_of
 from chunkflow.stores.views.composed import ComposedSource
@@ -76,14 +74,7 @@ class Composition:
         return ArraySpec(specs[0].name, found.arrangement.shape, dtype, found.chunks)
 
 
-def moved(
-    x: Any,
-    options: Options,
-    progress: ProgressLike = False,
-    *,
-    order: Shape | None = None,
-    block: Shape | None = None,
-) -> Request:
+def moved(x: Any, options: Options, *, order: Shape | None = None, block: Shape | None = None) -> Request:
     """Ask for an array as it is, or with its axes in another order.
 
     `options.chunks` are the output's, and say nothing of the blocks, whose sides `block` may fix.
@@ -92,7 +83,7 @@ def moved(
     every = tuple(range(len(spec.shape)))
     axes = every if order is None else order
     if has_lazy(x):  # nothing is moved: what needs it reads it in these places
-        check_lazily(options, progress, "a rearranged array")
+        check_lazily(options, "a rearranged array")
         return Request(declare_permuted(axes), (x,), Options(), is_view=axes == every, keeps=True)
     sides = block or _sides(spec, axes, options)
     if options.chunks is None and spec.chunks is not None and axes != every:
@@ -106,7 +97,7 @@ def moved(
     # With its dtype and workspace known, nothing is read on trial.
     device = "cpu" if options.device is None else options.device
     known = replace(options, dtype=spec.dtype, workspace=0.0, device=device)
-    return Request(declare, (x,), known, progress, keeps=True)
+    return Request(declare, (x,), known, keeps=True)
 
 
 def _sides(spec: ArraySpec, axes: Shape, options: Options) -> tuple[int | None, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 import os
@@ -14,17 +15,24 @@ from typing import Any
 import numpy as np
 
 from chunkflow import devices
-from chunkflow.api.operation import composed, execute
+from chunkflow.api.operation import (
+    ArraySpec,
+    BudgetLike,
+    Chunks,
+    MultiPass,
+    Options,
+    ProgressLike,
+    execute,
+    operation,
+)
 from chunkflow.api.rearrange.move import moved
 from chunkflow.core import chunking, grid
-from chunkflow.core.chunking import Chunks
 from chunkflow.core.grid import Shape
 from chunkflow.core.nest import Along, Output, nest
-from chunkflow.core.spec import COPIES, ArraySpec
+from chunkflow.core.spec import COPIES
 from chunkflow.core.units import format_bytes, parse_bytes
 from chunkflow.devices.protocol import Device
 from chunkflow.engine.budget import Budget, borrow
-from chunkflow.engine.options import BudgetLike, Options, ProgressLike
 from chunkflow.errors import ArgumentError, BudgetError
 from chunkflow.planner.search import make_plan
 from chunkflow.stores import open_target, spec_of
@@ -92,7 +100,7 @@ class RechunkPlan:
         return f"{self.shape} of {self.dtype}, chunks {way}: {number}, {read} read and {written} written"
 
 
-@composed(plans=lambda *args, **options: _planned(*args, **options))
+@operation
 def rechunk(
     x: Any,
     chunks: Chunks,
@@ -102,7 +110,7 @@ def rechunk(
     device: Any = None,
     progress: ProgressLike = False,
     overwrite: bool = False,
-) -> Any:
+) -> MultiPass:
     """Copy an array into a zarr array with other chunks, and read and write no chunk twice.
 
     Where a block of whole chunks of both fits the budget, one pass does it. Else there are two, through a zarr array
@@ -137,14 +145,21 @@ def rechunk(
 
     Examples
     --------
-    >>> import tempfile
-    >>> from chunkflow.api.rearrange.rechunk import rechunk
+    >>> import tempfile, chunkflow as cf
     >>> with tempfile.TemporaryDirectory() as folder:
-    ...     rechunk(np.eye(6), (2, -1), f"{folder}/x.zarr", device="cpu").chunks
+    ...     cf.rechunk(np.eye(6), (2, -1), f"{folder}/x.zarr", device="cpu").chunks
     (2, 6)
     """
+    options = Options(out, budget, device=device, overwrite=overwrite, progress=progress)
+    plan = functools.partial(rechunk_plan, x, chunks, budget, device=device)
+    return MultiPass((x,), functools.partial(_rechunked, x, chunks, options), plan=plan)
+
+
+def _rechunked(x: Any, chunks: Chunks, options: Options) -> Any:
+    """See `rechunk`."""
+    budget, device = options.budget, options.device
     spec = spec_of(x)
-    target = open_target(out, overwrite=overwrite)
+    target = open_target(options.out, overwrite=options.overwrite)
     wish = _wish(chunks, spec)
     found = target.describe(spec.shape, spec.dtype, wish).chunks
     if found != wish:
@@ -155,26 +170,19 @@ def rechunk(
     if not isinstance(budget, Budget):  # what is free changes: both passes keep to what is planned for
         budget = _limit(budget, device)[1]
     plan = _plan(x, chunks, budget, device, target.describe(spec.shape, spec.dtype, wish))
-    last = Options(out, budget, chunks=wish, device=device, overwrite=overwrite)
+    last = replace(options, budget=budget, chunks=wish)
     if plan.intermediate is None:
-        return execute(moved(x, last, progress, block=plan.blocks[0]))
+        return execute(moved(x, last, block=plan.blocks[0]))
     folder = hidden_sibling(os.path.join(_directory(target.name), os.path.basename(target.name)), "rechunk")
     try:
         os.mkdir(folder)
         between = os.path.join(folder, "between.zarr")
         scratch = scratch_array(between, spec.shape, spec.dtype.newbyteorder("="), plan.intermediate)
-        first = Options(scratch, budget, chunks=plan.intermediate, device=device)
-        execute(moved(x, first, progress, block=plan.blocks[0]))
-        return execute(moved(between, last, progress, block=plan.blocks[1]))
+        first = replace(last, out=scratch, chunks=plan.intermediate, overwrite=False)
+        execute(moved(x, first, block=plan.blocks[0]))
+        return execute(moved(between, last, block=plan.blocks[1]))
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-
-
-def _planned(
-    x: Any, chunks: Chunks, out: Any = None, *, budget: BudgetLike = None, device: Any = None, **_: Any
-) -> RechunkPlan:
-    """What `chunkflow.explain` shows."""
-    return rechunk_plan(x, chunks, budget, device=device)
 
 
 def _plan(x: Any, chunks: Chunks, budget: BudgetLike, device: Any, stored: ArraySpec | None = None) -> RechunkPlan:
@@ -207,10 +215,9 @@ def rechunk_plan(x: Any, chunks: Chunks, budget: BudgetLike = None, *, device: A
 
     Examples
     --------
-    >>> import zarr
-    >>> from chunkflow.api.rearrange.rechunk import rechunk_plan
+    >>> import zarr, chunkflow as cf
     >>> x = zarr.create_array({}, shape=(4096, 4096), chunks=(1, 4096), dtype="f4")
-    >>> plan = rechunk_plan(x, (4096, 1), "4MB", device="cpu")
+    >>> plan = cf.rechunk_plan(x, (4096, 1), "4MB", device="cpu")
     >>> plan.passes, plan.bytes_read == plan.bytes_written == 2 * x.nbytes
     (2, True)
     """

@@ -10,19 +10,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from chunkflow.api.operation import Request, execute
+from chunkflow.api.operation import ArraySpec, Chunks, Declare, Declared, Options, Request, execute
 from chunkflow.api.statistics.order_statistics import order_statistics, place, quantile_of
-from chunkflow.core.chunking import Chunks, block_sides
+from chunkflow.core.chunking import block_sides
 from chunkflow.core.nest import nest
-from chunkflow.core.spec import ArraySpec
-from chunkflow.engine.options import BudgetLike, Options, ProgressLike
 from chunkflow.errors import ArgumentError, ArgumentTypeError
-from chunkflow.kernels.declare import Declare, Declared
 from chunkflow.kernels.protocol import Kernel
 from chunkflow.kernels.statistics.bins import Within
 from chunkflow.kernels.statistics.histogram import Tally
@@ -116,16 +113,13 @@ def seen_by(
     spec: ArraySpec,
     range: tuple[Any, Any] | None,
     chunks: Chunks,
-    budget: BudgetLike,
-    device: Any,
-    progress: ProgressLike,
+    options: Options,
 ) -> SampleFacts:
     """What a rule looks at, of an array that has elements: from one pass, or with quartiles a few more."""
     within = Within(None if range is None else _outer(*range), bins in MOMENTS)
     tally = Tally(lambda block: within.count(numbers(block)), within.merge)
-    options = Options(budget=budget, device=device)
     count, below, low, high, *moments = (
-        np.asarray(a)[0] for a in execute(Request(over_everything(tally, chunks), (x,), options, progress))
+        np.asarray(a)[0] for a in execute(Request(over_everything(tally, chunks), (x,), in_memory(options)))
     )
     size, dtype = int(count), low.dtype
     if not size or not (np.isfinite(low) and np.isfinite(high)):
@@ -138,15 +132,19 @@ def seen_by(
         return SampleFacts(size, low, high, std.astype(np.std(np.zeros(1, dtype)).dtype), skewness)
     if bins not in QUARTILES:
         return SampleFacts(size, low, high)
-    _, of, _ = quantile_of([75, 25], 100, "linear")(dtype)
-    rule = of(size)
+    rule = quantile_of([75, 25], 100, "linear")(dtype).rule(size)
     ranks = rule.ranks()
-    run, room = place(device, budget)
+    run, room = place(options.device, options.budget)
     axes, block = tuple(np.arange(len(spec.shape)).tolist()), block_sides(chunks, spec.shape)
-    _, found = order_statistics(x, spec, axes, ranks + int(below), block, run, room, budget, progress)
+    _, found = order_statistics(x, spec, axes, ranks + int(below), block, run, room, options)
     found = found.view("u1") if found.dtype.kind == "b" else found
     upper, lower = rule.result(lambda wanted: found[np.searchsorted(ranks, wanted)])
     return SampleFacts(size, low, high, quartiles=(lower, upper))
+
+
+def in_memory(options: Options) -> Options:
+    """The same options for a pass whose result is not the caller's."""
+    return replace(options, out=None, overwrite=False)
 
 
 def over_everything(kernel: Kernel, chunks: Chunks) -> Declare:

@@ -32,14 +32,14 @@ def counted(make: Make, x: Lazy, axis: Axis, keepdims: bool, name: str) -> Node 
     """
     shape, dtype = x._node.shape, x._node.spec.dtype
     axes = reduced_axes(axis, len(shape))
-    scalar, of, _ = make(dtype)
-    if not math.prod(shape) or not len((rule := of(count_of(shape, axes))).below):
+    wanted = make(dtype)
+    if not math.prod(shape) or not len((rule := wanted.rule(count_of(shape, axes))).below):
         return None
     kept = [a for a in range(len(shape)) if a not in axes]
     if kept and count_of(shape, axes) * dtype.itemsize <= SMALL:
         along = [None if a in axes else a for a in range(len(shape)) if keepdims or a not in axes]
-        dims = tuple(along if scalar else [None, *along])
-        kernel = MapKernel(WholeLines(rule, axes, scalar, keepdims), (SLOT,), {}, dims)
+        dims = tuple(along if wanted.single else [None, *along])
+        kernel = MapKernel(WholeLines(rule, axes, wanted.single, keepdims), (SLOT,), {}, dims)
         return _op(x, Declared(nest([shape], axes), kernel, dims), name)
     ranks = rule.ranks()
     follows = (0, *(1 + a for a in kept))
@@ -55,7 +55,7 @@ def counted(make: Make, x: Lazy, axis: Axis, keepdims: bool, name: str) -> Node 
         state = _op(given, Declared(op, digits, follows, strips=(digits.strip, 0), copies=COPIES / 2), f"{name} digits")
     assert state is not None
     places = [-1 if a in axes else 1 + kept.index(a) for a in range(len(shape)) if keepdims or a not in axes]
-    places = places if scalar else [0, *places]
+    places = places if wanted.single else [0, *places]
     dims = tuple(a if a > 0 else None for a in places)
     kernel = MapKernel(Found(rule, dtype, tuple(places)), (SLOT,), {}, dims)
     return _op([Lazy(state)], Declared(nest([state.shape], 0), kernel, dims), name)

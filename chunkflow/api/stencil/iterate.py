@@ -8,32 +8,37 @@ takes is the cost model's to say (`chunkflow.api.stencil.steps_per_pass`).
 
 from __future__ import annotations
 
-import functools
 import os
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any, ParamSpec, cast
+from typing import Any
 
 import numpy as np
 
-from chunkflow.api.labels import labels_of
-from chunkflow.api.operation import Request, dispatch, execute, labelled, later
+from chunkflow.api.operation import (
+    ArraySpec,
+    Declare,
+    Declared,
+    MultiPass,
+    Options,
+    Request,
+    execute,
+    op_node,
+    with_labels,
+)
 from chunkflow.api.stencil.steps_per_pass import IterationPlan, Pacing
 from chunkflow.core.chunking import block_sides
 from chunkflow.core.grid import Region, Shape
 from chunkflow.core.nest import output_axes
-from chunkflow.core.spec import ArraySpec
 from chunkflow.core.units import parse_bytes
 from chunkflow.engine.budget import Budget, borrow
-from chunkflow.engine.options import Options, ProgressLike
 from chunkflow.engine.prepare import Prepared, prepared
 from chunkflow.engine.trial import run_trial
 from chunkflow.errors import ArgumentError, ArgumentTypeError, ResultError, ResultTypeError
-from chunkflow.graph.nodes import Lazy, first_lazy, is_scalar, node_of
-from chunkflow.kernels.declare import Declare, Declared
+from chunkflow.graph.nodes import is_scalar
 from chunkflow.kernels.stencil.iterate import Stepping, Steps
 from chunkflow.kernels.stencil.overlap import boundaries, each
 from chunkflow.stores import spec_of
@@ -43,45 +48,6 @@ from chunkflow.stores.protocol import Source
 from chunkflow.stores.zarr.node import zarr_node
 from chunkflow.system import interrupts
 from chunkflow.system.host import available_memory
-
-P = ParamSpec("P")
-
-
-def repeatable(ask: Callable[P, Request | Iteration]) -> Callable[P, Any]:
-    """Turn a function that returns what is to be run, once or many times, into one that runs it.
-
-    `chunkflow.api.operation.operation` does the same for what is always run once.
-    """
-
-    def plans(*args: P.args, **kwargs: P.kwargs) -> IterationPlan | None:
-        asked = ask(*args, **kwargs)
-        return asked.plan() if isinstance(asked, Iteration) else None
-
-    @functools.wraps(ask)
-    def once(*args: P.args, **kwargs: P.kwargs) -> Any:
-        return ask(*args, **{**kwargs, "iterations": 1, "steps_per_pass": None})  # type: ignore[arg-type]
-
-    @functools.wraps(ask)
-    def call(*args: P.args, **kwargs: P.kwargs) -> Any:
-        labels = labels_of(ask, args, kwargs)
-        if labels is not None:
-            return labelled(labels, once, call)
-        asked = ask(*args, **kwargs)
-        if not isinstance(asked, Iteration):
-            return dispatch(asked, ask, args, kwargs)
-        first = first_lazy(*asked.arrays)
-        if first is None:
-            return asked.run()
-        # Each step gives what one of them gives.
-        one = cast(Lazy, call(*args, **{**kwargs, "iterations": 1, "steps_per_pass": None}))  # type: ignore[arg-type]
-        # All arrays are its inputs: none may be another one, or overwritten, by the time that it runs.
-        nodes = [a if is_scalar(a) else Lazy(node_of(a)) for a in asked.arrays]
-        given = (*args[: len(args) - len(nodes)], *nodes)
-        return type(first)(later(call, one._node.spec, given, kwargs, streams=False))
-
-    call.__dict__["asks"], call.__dict__["plans"] = ask, plans
-    call.__annotations__ = {**ask.__annotations__, "return": Any}
-    return call
 
 
 def count(value: Any, name: str) -> int:
@@ -112,10 +78,20 @@ class Iteration:
     boundary: Any
     arrays: tuple[Any, ...]
     options: Options
-    progress: ProgressLike
     iterations: int
     steps: int | None = None
     kernel: type[Steps] = Steps
+
+    def described(self, once: Request) -> MultiPass:
+        """What is to be done, given the request of a single step: each step's result has its shape and dtype."""
+        return MultiPass(
+            self.arrays,
+            self.run,
+            lambda: op_node(once, "map_overlap").spec,
+            self.plan,
+            keeps=True,
+            name=lambda labels, result: with_labels(labels, result, once),
+        )
 
     def plan(self) -> IterationPlan:
         """What `run` would do. Nothing is written."""
@@ -270,7 +246,7 @@ class _Work:
             workspace=pacing.needed(steps, plan.operands[0].dtype),
         )
         declare = self.asked.declared(steps, pacing.between.dtype, plan.block)
-        return execute(Request(declare, arrays, options, self.asked.progress))
+        return execute(Request(declare, arrays, options))
 
 
 def _learn(asked: Iteration, options: Options, run: Prepared, kernel: Steps) -> tuple[np.dtype, float]:
@@ -333,8 +309,7 @@ class _Cast:
 
 def _first(arrays: Sequence[Any]) -> int:
     """Place of the first array among the arguments: scalars are passed on as they are."""
-    scalar = bool | int | float | complex | np.generic
-    return next(i for i, value in enumerate(arrays) if value is not None and not isinstance(value, scalar))
+    return next(i for i, value in enumerate(arrays) if not is_scalar(value))
 
 
 def _folder(name: str) -> str:

@@ -2,24 +2,32 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from chunkflow.api.operation import Request, check_passed
-from chunkflow.api.stencil.iterate import Iteration, count, repeatable
+from chunkflow.api.operation import (
+    ArraySpec,
+    BudgetLike,
+    Chunks,
+    Declare,
+    Declared,
+    MultiPass,
+    Options,
+    ProgressLike,
+    Request,
+    check_passed,
+    description_of,
+    operation,
+)
+from chunkflow.api.stencil.iterate import Iteration, count
 from chunkflow.api.stencil.steps_per_pass import IterationPlan
-from chunkflow.core.chunking import Chunks
 from chunkflow.core.nest import nest, output_axes
-from chunkflow.core.spec import ArraySpec
-from chunkflow.engine.options import BudgetLike, Options, ProgressLike
 from chunkflow.errors import ArgumentError, ArgumentTypeError
-from chunkflow.kernels.declare import Declare, Declared
 from chunkflow.kernels.stencil.overlap import Overlap, boundaries, depths, each, with_halo
 
 
-@repeatable
+@operation
 def map_overlap(
     fn: Callable[..., Any],
     *arrays: Any,
@@ -37,7 +45,7 @@ def map_overlap(
     progress: ProgressLike = False,
     overwrite: bool = False,
     **kwargs: Any,
-) -> Request | Iteration:
+) -> Request | MultiPass:
     """Apply a function to blocks that overlap: stencils, filters, derivatives.
 
     Each block is handed to `fn` with `depth` elements of its neighbours around it. Elements that the block
@@ -124,15 +132,14 @@ def map_overlap(
     if not callable(fn):
         raise ArgumentTypeError(f"fn must be callable, not a {type(fn).__name__}")
     check_passed("map_overlap", kwargs)
-    options = Options(out, budget, dtype, chunks, workspace, device, overwrite)
+    options = Options(out, budget, dtype, chunks, workspace, device, overwrite, progress)
+    once = Request(_declare(fn, kwargs, depth, boundary, trim), arrays, options, fn=fn, keeps=True)
     steps = None if steps_per_pass is None else count(steps_per_pass, "steps_per_pass")
-    if count(iterations, "iterations") > 1:
-        if not trim:
-            raise ArgumentError(
-                "iterations need trim=True: each step's result is the next one's array, without its halo"
-            )
-        return Iteration(fn, kwargs, depth, boundary, arrays, options, progress, int(iterations), steps)
-    return Request(_declare(fn, kwargs, depth, boundary, trim), arrays, options, progress, fn=fn, keeps=True)
+    if count(iterations, "iterations") == 1:
+        return once
+    if not trim:
+        raise ArgumentError("iterations need trim=True: each step's result is the next one's array, without its halo")
+    return Iteration(fn, kwargs, depth, boundary, arrays, options, int(iterations), steps).described(once)
 
 
 def iteration_plan(fn: Callable[..., Any], *arrays: Any, iterations: int, **options: Any) -> IterationPlan:
@@ -161,10 +168,11 @@ def iteration_plan(fn: Callable[..., Any], *arrays: Any, iterations: int, **opti
     >>> plan.passes, plan.bytes_read == 2 * x.nbytes
     (2, True)
     """
-    asked = inspect.unwrap(map_overlap)(fn, *arrays, iterations=iterations, **options)
-    if not isinstance(asked, Iteration):
+    asked = description_of(map_overlap, (fn, *arrays), {"iterations": iterations, **options})
+    if not isinstance(asked, MultiPass) or asked.plan is None:
         raise ArgumentError(f"iterations={iterations} make one pass: see explain")
-    return asked.plan()
+    plan: IterationPlan = asked.plan()
+    return plan
 
 
 def _declare(fn: Callable[..., Any], kwargs: dict[str, Any], depth: Any, boundary: Any, trim: bool) -> Declare:
