@@ -35,12 +35,7 @@ COPIES = 2.0
 
 @operation
 def cumsum(
-    x: Any,
-    axis: int | None = None,
-    dtype: Any = None,
-    *,
-    chunks: Chunks = None,
-    **options: Unpack[RunOptions],
+    x: Any, axis: int | None = None, dtype: Any = None, *, chunks: Chunks = None, **options: Unpack[RunOptions]
 ) -> Request:
     """Cumulative sums along an axis.
 
@@ -86,12 +81,7 @@ def cumsum(
 
 @operation
 def cumprod(
-    x: Any,
-    axis: int | None = None,
-    dtype: Any = None,
-    *,
-    chunks: Chunks = None,
-    **options: Unpack[RunOptions],
+    x: Any, axis: int | None = None, dtype: Any = None, *, chunks: Chunks = None, **options: Unpack[RunOptions]
 ) -> Request:
     """Cumulative products along an axis.
 
@@ -123,12 +113,7 @@ def cumprod(
 
 @operation
 def maximum_accumulate(
-    x: Any,
-    axis: int = 0,
-    dtype: Any = None,
-    *,
-    chunks: Chunks = None,
-    **options: Unpack[RunOptions],
+    x: Any, axis: int = 0, dtype: Any = None, *, chunks: Chunks = None, **options: Unpack[RunOptions]
 ) -> Request:
     """Largest value so far along an axis: ``np.maximum.accumulate``. From a NaN on, all is NaN.
 
@@ -164,12 +149,7 @@ def maximum_accumulate(
 
 @operation
 def minimum_accumulate(
-    x: Any,
-    axis: int = 0,
-    dtype: Any = None,
-    *,
-    chunks: Chunks = None,
-    **options: Unpack[RunOptions],
+    x: Any, axis: int = 0, dtype: Any = None, *, chunks: Chunks = None, **options: Unpack[RunOptions]
 ) -> Request:
     """Smallest value so far along an axis: ``np.minimum.accumulate``. From a NaN on, all is NaN.
 
@@ -200,14 +180,7 @@ def minimum_accumulate(
 
 
 @operation
-def diff(
-    x: Any,
-    n: int = 1,
-    axis: int = -1,
-    *,
-    chunks: Chunks = None,
-    **options: Unpack[RunOptions],
-) -> Request:
+def diff(x: Any, n: int = 1, axis: int = -1, *, chunks: Chunks = None, **options: Unpack[RunOptions]) -> Request:
     """Differences of neighbours along an axis, `n` times over.
 
     Blocks overlap by `n` elements; nothing is handed on, so they are computed in any order.

@@ -15,12 +15,7 @@ from chunkflow.kernels.linalg.gram import Gram, Moments, gram_nest, moments_nest
 
 
 @operation
-def gram(
-    x: Any,
-    *,
-    precision: Precision = "highest",
-    **options: Unpack[RunOptions],
-) -> Request:
+def gram(x: Any, *, precision: Precision = "highest", **options: Unpack[RunOptions]) -> Request:
     """Gram matrix ``x.conj().T @ x`` of a tall matrix, which is read once.
 
     Half of the product is computed, the other half mirrored. The whole result stays on the device; where it does
@@ -126,12 +121,7 @@ def cov(
 
 
 @operation
-def corrcoef(
-    x: Any,
-    y: Any = None,
-    rowvar: bool = True,
-    **options: Unpack[RunOptions],
-) -> Request:
+def corrcoef(x: Any, y: Any = None, rowvar: bool = True, **options: Unpack[RunOptions]) -> Request:
     """Correlation coefficients, as ``numpy.corrcoef``, from one reading of the data.
 
     Parameters

@@ -19,13 +19,7 @@ __all__ = ["corrcoef", "cov", "dot", "einsum", "gram", "matmul", "outer", "tenso
 
 
 @operation
-def matmul(
-    a: Any,
-    b: Any,
-    *,
-    precision: Precision = "highest",
-    **options: Unpack[RunOptions],
-) -> Request:
+def matmul(a: Any, b: Any, *, precision: Precision = "highest", **options: Unpack[RunOptions]) -> Request:
     """Matrix product, as ``numpy.matmul``: of vectors, matrices, and stacks of matrices that broadcast.
 
     A tile of the result stays on the device while panels of `a` and `b` stream past it; or a whole operand stays,
@@ -78,13 +72,7 @@ def matmul(
 
 
 @operation
-def dot(
-    a: Any,
-    b: Any,
-    *,
-    precision: Precision = "highest",
-    **options: Unpack[RunOptions],
-) -> Request:
+def dot(a: Any, b: Any, *, precision: Precision = "highest", **options: Unpack[RunOptions]) -> Request:
     """Dot product, as ``numpy.dot``: over the last axis of `a` and the last but one (or the only one) of `b`.
 
     Parameters
@@ -115,12 +103,7 @@ def dot(
 
 @operation
 def vecdot(
-    a: Any,
-    b: Any,
-    *,
-    axis: int = -1,
-    precision: Precision = "highest",
-    **options: Unpack[RunOptions],
+    a: Any, b: Any, *, axis: int = -1, precision: Precision = "highest", **options: Unpack[RunOptions]
 ) -> Request:
     """Dot products of vectors along an axis, as ``numpy.vecdot``: the first ones conjugated.
 
@@ -157,11 +140,7 @@ def vecdot(
 
 
 @operation
-def outer(
-    a: Any,
-    b: Any,
-    **options: Unpack[RunOptions],
-) -> Request:
+def outer(a: Any, b: Any, **options: Unpack[RunOptions]) -> Request:
     """Outer product of two vectors, as ``numpy.outer``.
 
     Parameters
@@ -193,12 +172,7 @@ def outer(
 
 @operation
 def tensordot(
-    a: Any,
-    b: Any,
-    axes: int | Sequence[Any] = 2,
-    *,
-    precision: Precision = "highest",
-    **options: Unpack[RunOptions],
+    a: Any, b: Any, axes: int | Sequence[Any] = 2, *, precision: Precision = "highest", **options: Unpack[RunOptions]
 ) -> Request:
     """Contraction over pairs of axes, as ``numpy.tensordot``.
 
@@ -236,12 +210,7 @@ def tensordot(
 
 
 @operation
-def einsum(
-    subscripts: str,
-    *operands: Any,
-    precision: Precision = "highest",
-    **options: Unpack[RunOptions],
-) -> Request:
+def einsum(subscripts: str, *operands: Any, precision: Precision = "highest", **options: Unpack[RunOptions]) -> Request:
     """Sum of products by Einstein's convention, as ``numpy.einsum``.
 
     All operands are read in a single pass; the blocks of three or more are multiplied from left to right, so put

@@ -23,11 +23,7 @@ MODES = ("constant", "edge", "symmetric", "reflect", "wrap")
 
 
 @operation
-def concatenate(
-    arrays: Sequence[Any],
-    axis: int = 0,
-    **options: Unpack[ChunkedRunOptions],
-) -> Request:
+def concatenate(arrays: Sequence[Any], axis: int = 0, **options: Unpack[ChunkedRunOptions]) -> Request:
     """Join arrays along an axis that they have.
 
     Parameters
@@ -81,11 +77,7 @@ def concatenate(
 
 
 @operation
-def stack(
-    arrays: Sequence[Any],
-    axis: int = 0,
-    **options: Unpack[ChunkedRunOptions],
-) -> Request:
+def stack(arrays: Sequence[Any], axis: int = 0, **options: Unpack[ChunkedRunOptions]) -> Request:
     """Join arrays of one shape along a new axis.
 
     Parameters
@@ -136,12 +128,7 @@ def stack(
 
 @operation
 def pad(
-    x: Any,
-    pad_width: Any,
-    mode: Mode = "constant",
-    *,
-    constant_values: Any = 0,
-    **options: Unpack[ChunkedRunOptions],
+    x: Any, pad_width: Any, mode: Mode = "constant", *, constant_values: Any = 0, **options: Unpack[ChunkedRunOptions]
 ) -> Request:
     """Add elements at the edges.
 

@@ -83,11 +83,7 @@ def copy(
 
 
 @operation
-def transpose(
-    x: Any,
-    axes: Sequence[int] | None = None,
-    **options: Unpack[ChunkedRunOptions],
-) -> Request:
+def transpose(x: Any, axes: Sequence[int] | None = None, **options: Unpack[ChunkedRunOptions]) -> Request:
     """Permute an array's axes.
 
     Parameters
@@ -130,11 +126,7 @@ def transpose(
 
 
 @operation
-def flip(
-    x: Any,
-    axis: int | Sequence[int] | None = None,
-    **options: Unpack[ChunkedRunOptions],
-) -> Request:
+def flip(x: Any, axis: int | Sequence[int] | None = None, **options: Unpack[ChunkedRunOptions]) -> Request:
     """Reverse the order of elements along some axes, all of them by default.
 
     Parameters
@@ -177,10 +169,7 @@ def flip(
 
 @operation
 def roll(
-    x: Any,
-    shift: int | Sequence[int],
-    axis: int | Sequence[int] | None = None,
-    **options: Unpack[ChunkedRunOptions],
+    x: Any, shift: int | Sequence[int], axis: int | Sequence[int] | None = None, **options: Unpack[ChunkedRunOptions]
 ) -> Request:
     """Move elements on along axes; those that leave at the end come back at the beginning.
 
@@ -238,12 +227,7 @@ def roll(
 
 
 @operation
-def repeat(
-    x: Any,
-    repeats: int,
-    axis: int,
-    **options: Unpack[ChunkedRunOptions],
-) -> Request:
+def repeat(x: Any, repeats: int, axis: int, **options: Unpack[ChunkedRunOptions]) -> Request:
     """Repeat each element along an axis.
 
     Parameters

@@ -114,12 +114,7 @@ def nanmean(
 
 @operation
 def nanvar(
-    x: Any,
-    axis: Axis = None,
-    dtype: Any = None,
-    ddof: float = 0,
-    keepdims: bool = False,
-    **options: Unpack[Keywords],
+    x: Any, axis: Axis = None, dtype: Any = None, ddof: float = 0, keepdims: bool = False, **options: Unpack[Keywords]
 ) -> Request:
     """Variance of the elements that are not NaN, as `numpy.nanvar`.
 
@@ -143,12 +138,7 @@ def nanvar(
 
 @operation
 def nanstd(
-    x: Any,
-    axis: Axis = None,
-    dtype: Any = None,
-    ddof: float = 0,
-    keepdims: bool = False,
-    **options: Unpack[Keywords],
+    x: Any, axis: Axis = None, dtype: Any = None, ddof: float = 0, keepdims: bool = False, **options: Unpack[Keywords]
 ) -> Request:
     """Standard deviation of the elements that are not NaN, as `numpy.nanstd`.
 

@@ -122,12 +122,7 @@ def mean(x: Any, axis: Axis = None, dtype: Any = None, keepdims: bool = False, *
 
 @operation
 def var(
-    x: Any,
-    axis: Axis = None,
-    dtype: Any = None,
-    ddof: float = 0,
-    keepdims: bool = False,
-    **options: Unpack[Keywords],
+    x: Any, axis: Axis = None, dtype: Any = None, ddof: float = 0, keepdims: bool = False, **options: Unpack[Keywords]
 ) -> Request:
     """Variance along axes, as `numpy.var`, in one pass: blocks are centred on their own means, then merged.
 
@@ -163,12 +158,7 @@ def var(
 
 @operation
 def std(
-    x: Any,
-    axis: Axis = None,
-    dtype: Any = None,
-    ddof: float = 0,
-    keepdims: bool = False,
-    **options: Unpack[Keywords],
+    x: Any, axis: Axis = None, dtype: Any = None, ddof: float = 0, keepdims: bool = False, **options: Unpack[Keywords]
 ) -> Request:
     """Standard deviation along axes, as `numpy.std`: the square root of `var`, with its parameters.
 

@@ -158,12 +158,7 @@ def histogram(
 
 @operation
 def bincount(
-    x: Any,
-    weights: Any = None,
-    minlength: int = 0,
-    *,
-    chunks: Chunks = None,
-    **options: Unpack[RunOptions],
+    x: Any, weights: Any = None, minlength: int = 0, *, chunks: Chunks = None, **options: Unpack[RunOptions]
 ) -> MultiPass:
     """How often each integer from 0 on is in an array.
 
@@ -242,14 +237,7 @@ def bincount(
 
 
 @operation
-def topk(
-    x: Any,
-    k: int,
-    axis: int = -1,
-    *,
-    chunks: Chunks = None,
-    **options: Unpack[RunOptions],
-) -> Request:
+def topk(x: Any, k: int, axis: int = -1, *, chunks: Chunks = None, **options: Unpack[RunOptions]) -> Request:
     """Largest elements along an axis, largest first; or the smallest ones, smallest first.
 
     As in NumPy's sorting NaN comes after every number, so it is among the largest.

@@ -169,12 +169,7 @@ def percentile(
 
 @operation
 def median(
-    x: Any,
-    axis: Axis = None,
-    keepdims: bool = False,
-    *,
-    chunks: Chunks = None,
-    **options: Unpack[RunOptions],
+    x: Any, axis: Axis = None, keepdims: bool = False, *, chunks: Chunks = None, **options: Unpack[RunOptions]
 ) -> MultiPass:
     """Exact median of all elements, or along axes, as ``numpy.median``.
 
@@ -227,13 +222,7 @@ def _quantiles(
 
 
 @operation
-def unique(
-    x: Any,
-    return_counts: bool = False,
-    *,
-    chunks: Chunks = None,
-    **options: Unpack[RunOptions],
-) -> MultiPass:
+def unique(x: Any, return_counts: bool = False, *, chunks: Chunks = None, **options: Unpack[RunOptions]) -> MultiPass:
     """Distinct values of an array of integers or bools, sorted, as ``numpy.unique``; and how often each occurs.
 
     With ``return_counts=True`` it is the way to count values that are large, negative or far apart, where
