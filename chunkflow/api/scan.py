@@ -8,8 +8,8 @@ chunks : int or sequence of int, optional
 out, budget, device, progress, overwrite
     As for `chunkflow.map`.
 
-Each line along the axis is walked in order and hands its last result on to its next block; several lines are
-computed at the same time. Floats are added up in double precision and rounded once, at the end.
+Blocks along the axis are computed in order: each passes its last result on to the next, as a carry. Lines beside one
+another are computed at the same time. Floats are added up in double precision and rounded once, at the end.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from chunkflow.errors import ArgumentError, ArgumentTypeError
 from chunkflow.kernels.scan import Difference, Run, Scan, running_extreme, running_product, running_sum, wide
 
 COPIES = 2.0
-"""Carries that a lane holds at once: the one that it got, and the one that it hands on."""
+"""Carries that a lane holds at the same time: the one that it received, and the one that it passes on."""
 
 
 @operation
@@ -122,7 +122,7 @@ def maximum_accumulate(
     x : array_like, str or path
         A source, as for `chunkflow.map`.
     axis : int
-        That is walked.
+        The axis along which values are compared.
     dtype : dtype, optional
         To which `x` is cast first.
     chunks, out, budget, device, progress, overwrite
@@ -183,7 +183,7 @@ def minimum_accumulate(
 def diff(x: Any, n: int = 1, axis: int = -1, *, chunks: Chunks = None, **options: Unpack[RunOptions]) -> Request:
     """Differences of neighbours along an axis, `n` times over.
 
-    Blocks overlap by `n` elements; nothing is handed on, so they are computed in any order.
+    Blocks overlap by `n` elements. There is no carry, so they are computed in any order.
 
     Parameters
     ----------
@@ -232,7 +232,7 @@ def diff(x: Any, n: int = 1, axis: int = -1, *, chunks: Chunks = None, **options
     return Request(declare, (x,), Options(**options), keeps=True)
 
 
-# -- How they are declared -----------------------------------------------------------------------------------
+# -- Declarations -------------------------------------------------------------------------------------------
 
 
 def _accumulated(ufunc: np.ufunc, x: Any, axis: int | None, dtype: Any, chunks: Chunks, options: Options) -> Request:
@@ -262,9 +262,9 @@ def _accumulation(ufunc: np.ufunc, axis: int | None, dtype: Any, chunks: Chunks)
 
 
 def _flattened(spec: ArraySpec, kernel: Scan, block: tuple[int | None, ...] | None) -> Declared:
-    """Scan of all elements in C order: a block whole along all axes but the first is a run of them."""
+    """Declare a scan of all elements in C order. Blocks are cut along the first axis alone: each is one run."""
     op, every = nest([spec.shape]), frozenset(range(len(spec.shape)))
-    if not spec.size or not spec.shape:  # nothing to hand on
+    if not spec.size or not spec.shape:  # there is no carry
         return Declared(replace(op, whole=every), kernel, (None,), tiles=False)
     for axis, side in enumerate(block or ()):
         if axis and side is not None and side < spec.shape[axis]:
@@ -276,7 +276,7 @@ def _flattened(spec: ArraySpec, kernel: Scan, block: tuple[int | None, ...] | No
 
 
 def _overlapping(shape: Shape, axis: int, depth: int) -> LoopNest:
-    """Loop nest of results that are `depth` shorter than their operand along an axis, which reaches ahead of them."""
+    """Loop nest whose result is `depth` shorter than its operand along an axis. The halo lies after each block."""
     op = nest([shape])
     if not depth:
         return op
@@ -296,7 +296,7 @@ def _run(ufunc: np.ufunc, result: np.dtype) -> Run:
 
 
 def _result_dtype(ufunc: np.ufunc, spec: ArraySpec, dtype: Any) -> np.dtype:
-    """NumPy's dtype of an accumulation, or the user's."""
+    """Dtype of an accumulation: the user's, by default NumPy's."""
     if dtype is None:
         return np.dtype(ufunc.accumulate(np.empty(0, spec.dtype)).dtype)
     try:

@@ -27,7 +27,7 @@ from chunkflow.kernels.stencil.overlap import Halo, Overlap, boundaries, with_ha
 
 Mode = Literal["same", "valid", "full"]
 MODES = ("same", "valid", "full")
-"""Parts of a convolution."""
+"""Parts of a convolution that can be asked for."""
 
 
 @operation
@@ -135,12 +135,12 @@ def convolve(
         sides = zip(spec.shape, reach, strict=True)
         return Arranged(Separable(tuple(padded(n, k, k, "constant", (0, 0)) for n, k in sides)), spec.chunks)
 
-    # The whole of it is what is valid where the array goes on with zeros.
+    # The full convolution is the valid part of that of the array padded with zeros.
     return Request(declare, (Composition((x,), with_zeros) if mode == "full" else x,), Options(**options))
 
 
 def _weights(kernel: Any) -> np.ndarray:
-    """The kernel as an array of numbers."""
+    """The kernel as an array, checked to be of numbers."""
     check_eager("convolve", kernel=kernel)
     try:
         weights = np.asarray(kernel)
@@ -174,7 +174,7 @@ def _spread(weights: np.ndarray, axes: int | Sequence[int] | None, ndim: int) ->
 
 
 def _dtype(one: np.dtype, other: np.dtype) -> np.dtype:
-    """What is computed, and stored."""
+    """Dtype of the computation and of the result."""
     dtype = np.result_type(one, other)
     if dtype.kind not in "fc":
         return np.dtype(np.float64)

@@ -1,4 +1,4 @@
-"""Fourier transforms run: pass after pass, through an array in memory or on the disk that is always removed."""
+"""Runs Fourier transforms pass by pass, through temporary arrays in memory or on disk, which are always removed."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ from chunkflow.stores.zarr.scratch import scratch_array
 from chunkflow.system.host import available_memory
 
 NAMES = ("fft", "ifft", "rfft", "irfft", "fftn", "ifftn", "rfftn", "irfftn")
-"""Transforms that there are."""
+"""Names of the transforms."""
 
 HOST_SHARE = 0.5
-"""Share of the host's free memory that what lies between passes, and the result, may take."""
+"""Share of the host's free memory that the result and the arrays between passes may take."""
 
 
 def transform(name: str, x: Any, lengths: Any, axes: Any, norm: Any, options: Options) -> MultiPass:
@@ -57,14 +57,14 @@ def _transformed(plan: TransformPlan, x: Any, options: Options) -> Any:
             if number + 1 == len(plan.passes):
                 chosen = last if last.out is not None else replace(last, out=_reused(current, each, number))
             elif _is_like(options.out, each.result):
-                chosen = replace(first, out=options.out)  # it takes what lies between as well
+                chosen = replace(first, out=options.out)  # the output takes the intermediate array as well
             elif plan.on_disk:
                 folder = folder or _folder(options)
                 chosen = replace(first, out=_scratch(folder, number, each.result))
             else:
                 chosen = replace(first, out=_reused(current, each, number))
             current = execute(_request(each, current, chosen))
-            if folder and number:  # what has been read is of no more use
+            if folder and number:  # this array has been read
                 shutil.rmtree(os.path.join(folder, str(number - 1)), ignore_errors=True)
         return current
     finally:
@@ -110,7 +110,7 @@ def plan(
     device: Any = None,
     overwrite: bool = False,
 ) -> TransformPlan:
-    """What a transform would do: print it. Nothing of `x` is read.
+    """Plan of a transform, to be printed. Nothing of `x` is read.
 
     Parameters
     ----------
@@ -124,7 +124,7 @@ def plan(
     Returns
     -------
     TransformPlan
-        The passes with their axes, blocks and bytes; what lies between them with its chunks and bytes.
+        The passes with their axes, blocks and bytes, and the arrays between them with their chunks and bytes.
 
     Raises
     ------
@@ -148,41 +148,41 @@ def plan(
 
 
 def open_target_of(options: Options) -> Any:
-    """Where the result goes, checked."""
+    """The target of the result, checked."""
     if isinstance(options.out, tuple | list):
         raise ArgumentTypeError(f"out must be one array or path, not a {type(options.out).__name__}")
     return open_target(options.out, overwrite=options.overwrite)
 
 
 def _request(each: PassPlan, x: Any, options: Options) -> Request:
-    """One pass."""
+    """The request of one pass."""
 
     def declare(specs: Sequence[ArraySpec], args: tuple[Any, ...]) -> Declared:
         op, axes = TransformPass(each.steps, specs[0].shape, specs[0].dtype).nest()
         kernel = MapKernel(transformed, args, {"steps": each.steps}, axes)
-        # Chunks are the result's, and say nothing of the blocks.
+        # The chunks are the result's, and do not fix the blocks.
         block = None if options.chunks is None else (None,) * len(op.extents)
         return Declared(op, kernel, axes, block)
 
-    # With dtype and workspace known, nothing is read on trial.
+    # There is no trial call: dtype and workspace are known.
     dtype = TransformPass(each.steps, each.source.shape, each.source.dtype).result[1]
     return Request(declare, (x,), replace(options, dtype=dtype, workspace=each.workspace))
 
 
 def _is_like(out: Any, spec: ArraySpec) -> bool:
-    """Whether an output is an array, in memory or mapped, that could take this: a run that fails leaves it so."""
+    """Whether an output is an array, in memory or mapped, of this shape and dtype. A failed run may change it."""
     return isinstance(out, np.ndarray) and (out.shape, out.dtype) == (spec.shape, spec.dtype)
 
 
 def _reused(current: Any, each: PassPlan, number: int) -> np.ndarray | None:
-    """The array that the pass reads, if that is ours and of the result's kind: it is then transformed in place."""
+    """The array that a pass reads, if it is temporary and has the result's shape and dtype: to work in place."""
     spec = each.result
     ours = number > 0 and isinstance(current, np.ndarray)
     return current if ours and current.shape == spec.shape and current.dtype == spec.dtype else None
 
 
 def _scratch(folder: str, number: int, spec: ArraySpec) -> Any:
-    """Where to put what lies behind a pass, in a directory of its own."""
+    """Place for the result of a pass, in a directory of its own."""
     own = os.path.join(folder, str(number))
     os.mkdir(own)
     if spec.chunks is None:
@@ -191,7 +191,7 @@ def _scratch(folder: str, number: int, spec: ArraySpec) -> Any:
 
 
 def _room_for(steps: Sequence[LineTransform], spec: ArraySpec, options: Options) -> bool:
-    """Whether the host's memory holds what may lie between passes, and a result that is to be made."""
+    """Whether host memory holds the arrays between passes, and the result if there is no output."""
     shape, dtype, sizes = spec.shape, spec.dtype, []
     for step in steps:
         shape, dtype = result_of(shape, dtype, (step,))

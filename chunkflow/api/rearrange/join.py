@@ -1,7 +1,7 @@
-"""Arrays put together: concatenated, stacked, or padded, with NumPy's names, arguments and results.
+"""Arrays that are concatenated, stacked or padded, with NumPy's names, arguments and results.
 
-The parameters that all of them share are those of `chunkflow.api.rearrange.rearrange`. Parts are read where they lie,
-while the result is written: there is no copy in between.
+The parameters that all of them share are those of `chunkflow.api.rearrange.rearrange`. Parts are read directly from
+their stores while the result is written: there is no copy in between.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from chunkflow.errors import ArgumentError, ArgumentTypeError
 
 Mode = Literal["constant", "edge", "symmetric", "reflect", "wrap"]
 MODES = ("constant", "edge", "symmetric", "reflect", "wrap")
-"""Ways to pad."""
+"""Modes of `pad`."""
 
 
 @operation
@@ -188,7 +188,7 @@ def pad(
     return moved(Composition((x,), arrange), Options(**options))
 
 
-# -- What they are given -------------------------------------------------------------------------------------
+# -- Arguments -----------------------------------------------------------------------------------------------
 
 
 def _listed(arrays: Any) -> Sequence[Any]:
@@ -205,7 +205,7 @@ def _chunks(specs: Sequence[ArraySpec]) -> Shape | None:
 
 
 def _pairs(values: np.ndarray, ndim: int, what: str) -> np.ndarray:
-    """A pair for each axis."""
+    """Values as a pair for each axis."""
     try:
         return np.broadcast_to(values, (ndim, 2))
     except ValueError:

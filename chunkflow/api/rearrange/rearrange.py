@@ -1,4 +1,4 @@
-"""Arrays copied from store to store, and rearranged: NumPy's functions that move elements and compute nothing.
+"""Copies from store to store, and NumPy's functions that move elements and compute nothing.
 
 Parameters that all of them share:
 

@@ -1,4 +1,4 @@
-"""Zarr arrays with other chunks: each chunk read once and each written once, in one pass or in two."""
+"""Zarr arrays with other chunks. Each chunk is read once and written once, in one pass or in two."""
 
 from __future__ import annotations
 
@@ -40,25 +40,25 @@ from chunkflow.stores.paths import hidden_sibling
 from chunkflow.stores.zarr.scratch import scratch_array
 
 MOST_SHAPES = 10_000
-"""Pairs of block shapes to start from that are compared, at most."""
+"""Pairs of block shapes that are compared at most, as starting points of the search."""
 
 LARGEST_BLOCK = 64 << 20
-"""Bytes of a block beyond which larger ones are not worth their memory, where no cache says less."""
+"""Bytes of the largest useful block, unless the size of a cache says less."""
 
 LARGE_CHUNK = 4 << 20
-"""Bytes of a chunk between the passes that need not be larger."""
+"""Bytes at which a chunk between the passes is large enough."""
 
 
 @dataclass(frozen=True)
 class RechunkPlan:
-    """How an array gets other chunks.
+    """Plan of a rechunk. ``str(plan)`` describes it for people.
 
     Attributes
     ----------
     shape, dtype
-        Of the array.
+        Those of the array.
     source, target : tuple of int
-        Chunks that it has, and is to get; a source without chunks has boxes of one element.
+        Chunks that the array has, and those that it gets. A source without chunks counts as one of single elements.
     blocks : tuple of tuple of int
         Shape of the blocks of each pass.
     intermediate : tuple of int or None
@@ -186,7 +186,7 @@ def _rechunked(x: Any, chunks: Chunks, options: Options) -> Any:
 
 
 def _plan(x: Any, chunks: Chunks, budget: BudgetLike, device: Any, stored: ArraySpec | None = None) -> RechunkPlan:
-    """The plan for a result that is `stored` so, or as zarr does by itself."""
+    """The plan for a result with the spec `stored`, by default that of a new zarr array."""
     spec = spec_of(x)
     sides = [1] * len(spec.shape) if spec.chunks is None else list(spec.chunks)
     source = tuple(max(1, min(c, n)) for c, n in zip(sides, spec.shape, strict=True))
@@ -236,7 +236,7 @@ def _limit(budget: BudgetLike, device: Any) -> tuple[Device, int]:
 
 
 def _wish(chunks: Chunks, spec: ArraySpec) -> Shape:
-    """Chunk shape that is asked for."""
+    """The chunk shape of the argument ``chunks=``, checked."""
     entries = chunking.lengths(chunks, len(spec.shape))
     if "auto" in entries:
         raise ArgumentError(f"chunks={chunks!r} must say a length for each axis, -1 for a whole one")
@@ -257,12 +257,12 @@ def _directory(path: str) -> str:
     return above
 
 
-# -- The choice ----------------------------------------------------------------------------------------------
+# -- The search ----------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class _RechunkSearch:
-    """Blocks for one pass or two, within the budget. Touches no data."""
+    """Search for the blocks of one pass or two, within the budget. Touches no data."""
 
     spec: ArraySpec
     source: Shape
@@ -303,7 +303,7 @@ class _RechunkSearch:
         return ArraySpec(self.spec.name, self.spec.shape, self.spec.dtype, chunks)
 
     def _largest(self, units: Shape, source: ArraySpec, sink: ArraySpec) -> Shape | None:
-        """Block of whole units that fits, as large as it is of use; None if not even one unit fits."""
+        """The largest useful block of whole units that fits; None if not even one unit fits."""
         shape, machine = self.spec.shape, self.device.machine
         useful = machine.cache // 2 if machine.cache and not machine.staged else LARGEST_BLOCK
         room = max(1, min(useful, self.limit // 8) // self.spec.dtype.itemsize)
@@ -331,7 +331,7 @@ class _RechunkSearch:
         return self.limit
 
     def _rooms(self) -> Iterator[int]:
-        """Elements that a block may have, from many to few: the planner has the last word on what fits."""
+        """Limits to try for the elements of a block, from many to few. The planner decides what fits."""
         room = self.limit // (3 * self.spec.dtype.itemsize)
         least = max(math.prod(self.source), math.prod(self.target))
         while room > least:
@@ -340,7 +340,7 @@ class _RechunkSearch:
         yield least
 
     def _pairs(self, room: int) -> Iterator[tuple[Shape, Shape]]:
-        """The blocks of both passes with the largest chunks in between, if any have at most `room` elements."""
+        """The blocks of at most `room` elements of both passes that give the largest chunks in between, if any."""
         shape = self.spec.shape
         best: tuple[int, Shape, Shape] | None = None
         starts = [self._starts(chunks, room) for chunks in (self.source, self.target)]
@@ -352,7 +352,7 @@ class _RechunkSearch:
             yield self._grown(best[1], best[2], room)
 
     def _starts(self, chunks: Shape, room: int) -> list[Shape]:
-        """Blocks of whole chunks to start from: along each axis a chunk, a common multiple or all of it."""
+        """Blocks of whole chunks to start from: along each axis one chunk, a common multiple or the whole axis."""
         few = len(chunks) > 4
         sides = [
             sorted({c, c if few else _common(one, two, n), n or 1})
@@ -361,7 +361,7 @@ class _RechunkSearch:
         return [b for b in itertools.islice(itertools.product(*sides), MOST_SHAPES) if math.prod(b) <= room]
 
     def _grown(self, first: Shape, second: Shape, room: int) -> tuple[Shape, Shape]:
-        """Blocks of more chunks, as long as that makes the chunks in between larger."""
+        """Blocks that have grown by whole chunks for as long as the chunks in between became larger."""
         shape, units = self.spec.shape, (self.source, self.target)
 
         def size(pair: tuple[Shape, Shape]) -> int:
@@ -389,12 +389,12 @@ class _RechunkSearch:
 
 
 def _common(one: int, two: int, extent: int) -> int:
-    """Least length of whole chunks of both kinds, or all of an axis."""
+    """The least common length of whole chunks of both kinds, at most the whole axis."""
     return max(1, min(math.lcm(one, two), extent))
 
 
 def _between(first: int, second: int, extent: int) -> int:
-    """Chunk length such that blocks of both lengths hold whole chunks."""
+    """The largest chunk length of which blocks of both lengths hold whole chunks."""
     if first >= extent or second >= extent:
         return max(1, min(first, second))
     return math.gcd(first, second)

@@ -1,4 +1,4 @@
-"""Extremes, where they are, what is true, and norms, with NumPy's names, arguments and results."""
+"""Extremes, their positions, `any` and `all`, and norms, with NumPy's names, arguments and results."""
 
 from __future__ import annotations
 
@@ -216,7 +216,7 @@ def argmax(x: Any, axis: int | None = None, keepdims: bool = False, **options: U
 
 
 ORDERS_OF_LINES = (1, -1, np.inf, -np.inf)
-"""Orders of a matrix's norm that are the greatest, or least, sum of a line."""
+"""Orders of a matrix norm that is the greatest or least sum of a row or column."""
 
 
 @operation
@@ -285,7 +285,7 @@ def norm(x: Any, ord: Any = None, axis: Axis = None, keepdims: bool = False, **o
 
 @lru_cache
 def norm_of_vectors(kind: float, dtype: np.dtype, result: np.dtype) -> Aggregation:
-    """Norm of vectors. Kept, since what it is made of is told apart by the very functions that are given here."""
+    """Norm of vectors. Cached: two aggregations are the same only if they hold the very same functions."""
     wide = np.result_type(result, "f8")
     full = np.result_type(dtype, wide)
     if kind in (np.inf, -np.inf):
@@ -300,7 +300,7 @@ def norm_of_vectors(kind: float, dtype: np.dtype, result: np.dtype) -> Aggregati
 
 
 def check_order(ord: Any) -> None:
-    """Refuse what is no order at all."""
+    """Refuse an order that is neither a number nor a name."""
     if ord is not None and not isinstance(ord, str | int | float | np.integer | np.floating):
         raise ArgumentTypeError(f"ord={ord!r} is neither a number nor a name")
 

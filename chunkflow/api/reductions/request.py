@@ -1,4 +1,4 @@
-"""What reductions share: their arguments checked, and the request made of them."""
+"""The request of a reduction, and the checks of its arguments."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from chunkflow.kernels.reductions.tiled import Axes
 
 Axis = int | Sequence[int] | None
 Make = Callable[[Sequence[ArraySpec], Axes], Aggregation]
-"""Makes an aggregation, given what is known of the arrays, and the reduced axes of the first."""
+"""Makes an aggregation from the specs of the arrays and the axes of the first that are reduced."""
 
 
 class Keywords(ChunkedRunOptions, total=False):
@@ -42,7 +42,7 @@ def request(
 ) -> Request:
     """Request of a reduction of the first array.
 
-    `nested` makes the nest where there are several, `squeezed` says that the aggregation itself heeds `keepdims`. `fn`
+    `nested` makes the loop nest of several arrays. `squeezed` says that the aggregation itself heeds `keepdims`. `fn`
     is the user's own function, if there is one.
     """
     known = Keywords.__annotations__
@@ -74,7 +74,7 @@ def reduced_axes(axis: Axis, ndim: int) -> Axes:
 
 
 def asked(fn: Callable[..., Any], dtype: np.dtype, given: Any = None) -> tuple[np.dtype, np.dtype]:
-    """Dtypes in which NumPy's `fn` of such an array is to be summed here, and in which NumPy gives it.
+    """The dtype in which `fn` of an array of a dtype is accumulated here, and the dtype of NumPy's result.
 
     Raises
     ------
@@ -101,7 +101,7 @@ def asked(fn: Callable[..., Any], dtype: np.dtype, given: Any = None) -> tuple[n
 
 
 def no_empty(name: str, shape: Shape, axes: Axes) -> None:
-    """Refuse a reduction without identity along axes without elements."""
+    """Refuse to reduce no elements where the reduction has no identity."""
     if not count_of(shape, axes):
         raise ArgumentError(
             f"{name} of no elements: the array's shape is {shape} and the axes {axes} are reduced, so there is nothing "
@@ -110,7 +110,7 @@ def no_empty(name: str, shape: Shape, axes: Axes) -> None:
 
 
 def number_of(name: str, value: Any) -> float:
-    """A real number, checked."""
+    """A real number that was checked to be one."""
     if isinstance(value, bool) or not isinstance(value, int | float | np.integer | np.floating):
         raise ArgumentTypeError(f"{name} must be a number, not {value!r}")
     if not math.isfinite(value):
@@ -124,7 +124,7 @@ def count_of(shape: Shape, axes: Axes) -> int:
 
 
 def spread_of(dtype: Any, ddof: Any, *, root: bool, skip: bool = False) -> Make:
-    """Variance or deviation, with checked arguments."""
+    """Variance, or with `root` standard deviation, with checked arguments."""
     less = number_of("ddof", ddof)
 
     def make(specs: Sequence[ArraySpec], axes: Axes) -> Aggregation:

@@ -240,7 +240,7 @@ def average(
 
 
 def weighed(shape: Shape, weights: Shape, axis: Axis) -> Axes:
-    """For each dimension of the weights the axis along which they weigh."""
+    """The axis of the array that each dimension of the weights follows."""
     if weights == shape:
         return tuple(range(len(shape)))
     if axis is None:
@@ -259,7 +259,7 @@ def weighed(shape: Shape, weights: Shape, axis: Axis) -> Axes:
 def custom(
     chunk: Callable[..., Any], combine: Callable[..., Any], aggregate: Callable[..., Any], axes: Axes, keepdims: bool
 ) -> Aggregation:
-    """A reduction of the user's own, in dask's terms."""
+    """A reduction by functions of the user's own: the three of dask's ``reduction``."""
 
     def call(x: Any, axes: Axes, box: Region) -> Value:
         kind, *found = packed(chunk(x, axis=axes, keepdims=True))
@@ -273,14 +273,14 @@ def custom(
 
 
 def packed(result: Any) -> Value:
-    """Partial results, an array or a tuple or dict of them, as a tuple that begins with what tells which."""
+    """Partial results (an array, or a tuple or dict of arrays) as one tuple, whose first entry says which of these."""
     if isinstance(result, dict):
         return tuple(result), *result.values()
     return (tuple, *result) if isinstance(result, tuple) else (None, result)
 
 
 def unpacked(value: Value) -> Any:
-    """The partial results as they were."""
+    """The partial results in the form that `packed` was given."""
     kind, *arrays = value
     if kind is None:
         return arrays[0]

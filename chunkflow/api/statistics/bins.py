@@ -1,9 +1,9 @@
-"""Rules that choose the bins of a histogram, by NumPy's names: how wide they are to be, from a pass over the elements.
+"""Rules that choose the bins of a histogram, with NumPy's names. They need a pass over the elements.
 
-The number of elements, their range and their moments are added up block by block, quartiles are exact order statistics
-(see `chunkflow.api.statistics.quantile`). The widths are those of ``numpy.histogram_bin_edges``, where their sources
-are named, with its order of operations; so the bins are NumPy's, but for "scott" and "doane" where moments in double
-precision, added up in another order, put the number of bins on the other side of an integer.
+The number of elements, their range and their moments are accumulated block by block. Quartiles are exact order
+statistics (see `chunkflow.api.statistics.quantile`). The widths are those of ``numpy.histogram_bin_edges``, which names
+their sources, computed in the same order. So the bins are NumPy's. The one exception are "scott" and "doane": moments
+are added up in another order, and the rounding may move the number of bins across an integer.
 """
 
 from __future__ import annotations
@@ -25,24 +25,24 @@ from chunkflow.kernels.statistics.bins import Within
 from chunkflow.kernels.statistics.histogram import Tally
 
 RULES = ("auto", "doane", "fd", "rice", "scott", "sqrt", "sturges")
-"""Rules that there are."""
+"""Names of the rules."""
 
 MOMENTS, QUARTILES = ("doane", "scott"), ("auto", "fd")
-"""Rules that need moments, and quartiles."""
+"""Rules that need moments, and rules that need quartiles."""
 
 
 @dataclass(frozen=True)
 class SampleFacts:
-    """What a rule looks at: elements within a range.
+    """What a rule needs to know of the elements within a range.
 
     Attributes
     ----------
     size : int
-        How many there are.
+        Number of elements.
     low, high : scalar
         The smallest and the largest one.
     std, skewness : float
-        Root of the second central moment, in the dtype that NumPy gives it, and the third one in units of it.
+        Standard deviation, in NumPy's dtype of it, and the third central moment in units of its cube.
     quartiles : tuple
         The lower and the upper one.
     """
@@ -56,12 +56,12 @@ class SampleFacts:
 
 
 def check_rule(bins: str, dtype: np.dtype, weighted: bool) -> None:
-    """Refuse the name of a rule that there is not, or that cannot be followed.
+    """Refuse a rule that is unknown, or that cannot be used for these elements.
 
     Raises
     ------
     ArgumentError, ArgumentTypeError
-        With what can be done.
+        The message says what can be done.
     """
     if bins == "stone":
         raise ArgumentError(
@@ -81,7 +81,7 @@ def check_rule(bins: str, dtype: np.dtype, weighted: bool) -> None:
 
 
 def number_of_bins(bins: str, seen: SampleFacts, range: tuple[Any, Any] | None) -> int:
-    """Bins that a rule wants in a range, or between the extremes.
+    """Number of bins that a rule gives for a range, or between the extremes.
 
     Raises
     ------
@@ -115,7 +115,7 @@ def seen_by(
     chunks: Chunks,
     options: Options,
 ) -> SampleFacts:
-    """What a rule looks at, of an array that has elements: from one pass, or with quartiles a few more."""
+    """What a rule needs to know of an array with elements: from one pass, and a few more for quartiles."""
     within = Within(None if range is None else _outer(*range), bins in MOMENTS)
     tally = Tally(lambda block: within.count(numbers(block)), within.merge)
     count, below, low, high, *moments = (
@@ -148,7 +148,7 @@ def in_memory(options: Options) -> Options:
 
 
 def over_everything(kernel: Kernel, chunks: Chunks) -> Declare:
-    """Declare a fold over all elements, to results of one dimension."""
+    """Declare a fold over all elements, with results of one dimension."""
 
     def declare(specs: Sequence[ArraySpec], args: tuple[Any, ...]) -> Declared:
         op = nest([s.shape for s in specs])
@@ -166,12 +166,12 @@ def numbers(block: Any) -> Any:
 
 
 def _outer(first: Any, last: Any) -> tuple[Any, Any]:
-    """Outer edges, apart."""
+    """Outer edges that differ, as NumPy moves them apart."""
     return (first - 0.5, last + 0.5) if first == last else (first, last)
 
 
 def _difference(high: Any, low: Any) -> Any:
-    """Difference of two numbers; of integers without a sign, so that it is not too large for their dtype."""
+    """Difference of two numbers. That of integers is unsigned, so that it always fits their size."""
     dtype = np.result_type(high, low)
     if dtype.kind != "i":
         return np.subtract(high, low, dtype=dtype)

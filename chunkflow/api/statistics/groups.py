@@ -35,7 +35,7 @@ from chunkflow.kernels.statistics.groups import STATISTICS, Grouped, GroupPartia
 from chunkflow.stores import spec_of
 
 COPIES, MERGING = 4, 128
-"""Times what is kept of a label that a lane takes while it merges, and bytes for each besides: labels, their order."""
+"""Memory of a lane that merges: copies of what is kept of each label, and further bytes of each (label and order)."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -205,10 +205,10 @@ def label_statistics(
 
 @contextmanager
 def _set_aside(budget: BudgetLike, run: Device) -> Iterator[tuple[Budget, int]]:
-    """The budget for a run on a device, with a quarter kept for what the plan does not know of: its bytes.
+    """The budget for a run, less a quarter that is set aside for labels; and the bytes of that quarter.
 
-    How many labels there are turns out as they are read. As part of the plan all the room for them would count as
-    moved with each block, and blocks would be made large for it.
+    The plan does not know of the quarter: the number of labels turns out only as they are read. In the plan that memory
+    would count as moved with each block, and the blocks would become large for it.
     """
     shared, own, cap = borrow(budget)
     try:
@@ -266,7 +266,7 @@ def _indexed(index: Any) -> np.ndarray:
 
 
 def _left_out(background: Any, names: np.ndarray | None, key: np.dtype) -> int | None:
-    """The label to leave out, checked; None if there can be no such label."""
+    """The label to leave out, checked; None if the labels' dtype cannot hold it."""
     if background is None:
         return None
     if not isinstance(background, bool | int | np.integer | np.bool):
@@ -278,7 +278,7 @@ def _left_out(background: Any, names: np.ndarray | None, key: np.dtype) -> int |
 
 
 def _within(names: np.ndarray, key: np.dtype) -> np.ndarray:
-    """Those of some labels that a dtype holds, sorted, each once."""
+    """The labels that a dtype can hold, sorted, each once."""
     info = np.iinfo(key)
     names = names.view("u1") if names.dtype.kind == "b" else names
     found: np.ndarray = np.unique(names[(names >= info.min) & (names <= info.max)].astype(key))
@@ -289,7 +289,7 @@ def _within(names: np.ndarray, key: np.dtype) -> np.ndarray:
 
 
 def _listed(partial: GroupPartial, names: np.ndarray, dtype: np.dtype) -> GroupPartial:
-    """Partial results of labels in the order asked for, and what stands for those that were not found."""
+    """Partial results of the labels in the order of `names`, with default values for labels that were not found."""
     known = partial.labels
     keys = names.view("u1") if names.dtype.kind == "b" else names
     info = np.iinfo(known.dtype)

@@ -291,7 +291,7 @@ def topk(x: Any, k: int, axis: int = -1, *, chunks: Chunks = None, **options: Un
     return Request(declare, (x,), Options(**options))
 
 
-# -- How they are declared -----------------------------------------------------------------------------------
+# -- Declarations -------------------------------------------------------------------------------------------
 
 
 def _extremes(x: Any, chunks: Chunks, options: Options) -> Any:

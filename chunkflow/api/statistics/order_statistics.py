@@ -1,4 +1,4 @@
-"""What quantiles share: their arguments checked, and the order statistics found, in one pass or several."""
+"""Order statistics, in one pass or several, and the checks of the arguments of quantiles."""
 
 from __future__ import annotations
 
@@ -30,22 +30,22 @@ SMALL = 1 << 20
 """Bytes of an array that is partitioned as one block, although it is to be reduced along all axes."""
 
 BITS, BITS_OF_LINES = 16, 8
-"""Bits found in a pass, at most: of a single line, and where there are several."""
+"""The most bits that a pass determines: of a single line, and of several lines."""
 
 LEAST_BITS, LINES = 4, 64
-"""Of several lines: bits found in a pass at least, and lines of a block to strive for."""
+"""For several lines: the fewest bits that a pass determines, and the number of lines that a block should have."""
 
 COPIES = 4.0
-"""Times its bytes that a lane may take for counts: its own, another's, both together, and their sums."""
+"""Copies of the counts that a lane may hold: its own, another lane's, the two together, and their sums."""
 
 SHARE = 4
-"""Part of the budget that counts, or distinct values, may take: a quarter."""
+"""Counts, or distinct values, may take one part in so many of the budget: a quarter."""
 
 AT_ONCE = 8
-"""Times its bytes that a line may take while it is read ahead and partitioned."""
+"""Copies of a line that may be in memory while it is read ahead and partitioned."""
 
 
-# -- What is asked for ---------------------------------------------------------------------------------------
+# -- Arguments ----------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ Make = Callable[[np.dtype], Wanted]
 
 
 def quantile_of(q: Any, whole: int, method: str) -> Make:
-    """Quantiles `q` of a dtype, with arguments checked."""
+    """Quantiles `q`, which are from 0 to `whole`, with checked arguments."""
     if not isinstance(method, str) or method not in METHODS:
         raise ArgumentError(f"method={method!r} is none of {', '.join(METHODS)}")
     try:
@@ -196,10 +196,12 @@ def order_statistics(
         left -= bits
         kernel = Digits(axes, left, bits, prefixes, within)
         sides = block
-        if kept and block is None:  # so that blocks are long along the lines, and each count is of many numbers
+        if kept and block is None:  # long blocks along the lines: each count is of many numbers
             held = grid.fit(lines, [1] * len(lines), tuple(range(len(lines))), max(1, int(bins) >> bits))
             sides = tuple(held[kept.index(a)] if a in kept else None for a in range(len(spec.shape)))
-        declare = functools.partial(folded, kernel, (None, *kept), sides, COPIES / 2)  # half is seen: sums, and counts
+        declare = functools.partial(
+            folded, kernel, (None, *kept), sides, COPIES / 2
+        )  # a trial sees the other half: sums and counts
         prefixes, within = execute(Request(declare, (x,), chosen))
     return ranks, from_keys(prefixes, spec.dtype)
 
@@ -212,12 +214,12 @@ def folded(
     specs: Sequence[ArraySpec],
     args: tuple[Any, ...],
 ) -> Declared:
-    """Declare a fold over the axes that its results do not follow."""
+    """Declare a fold over the axes that the results do not follow."""
     strips = (getattr(kernel, "strip", 0), 0)
     return Declared(nest([s.shape for s in specs]), kernel, axes, block, strips=strips, copies=copies)
 
 
-# -- Around the passes ---------------------------------------------------------------------------------------
+# -- Device and outputs --------------------------------------------------------------------------------------
 
 
 def place(device: Any, budget: BudgetLike) -> tuple[Device, int]:
@@ -233,7 +235,7 @@ def place(device: Any, budget: BudgetLike) -> tuple[Device, int]:
 
 
 def stored(found: np.ndarray, target: Target) -> Any:
-    """A result on the host, put where it is to go."""
+    """Write a result in host memory to its target."""
     spec = target.describe(found.shape, found.dtype, None)
     sink = target.open(spec)
     try:
@@ -245,5 +247,5 @@ def stored(found: np.ndarray, target: Target) -> Any:
 
 
 def _shown(result: Any, options: Options) -> Any:
-    """A scalar where there is one and no `out`."""
+    """The result; a NumPy scalar if it has no dimensions and no `out` is given."""
     return result[()] if options.out is None and result.ndim == 0 else result

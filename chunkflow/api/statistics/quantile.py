@@ -9,12 +9,13 @@ out, budget, device, progress, overwrite
     As for `chunkflow.map`.
 
 Where lines along the reduced axes fit a block, and `chunks` does not cut them, the array is read once and each line
-partitioned. Else order statistics are found digit by digit: the first pass counts how often each pattern of the
-highest bits occurs, which tells the bits of every order statistic wanted and its rank among those that share them;
-the next passes do the same for the bits below (a radix selection: D. E. Knuth, "The Art of Computer Programming" 3,
-1998, section 5.2.5, with counting in place of moving). Sixteen bits a pass for a single line, so numbers of 64 bits
-take four passes, of 32 bits two, of 16 bits one; eight bits a pass for each of several lines; fewer where the budget
-does not hold the counts of that many.
+is partitioned. Otherwise order statistics are found digit by digit. The first pass counts how often each pattern of the
+highest bits occurs. The counts give these bits of every order statistic, and its rank among the elements that share
+them. The next passes do the same for the lower bits. This is a radix selection, with counting in place of moving (D. E.
+Knuth, "The Art of Computer Programming" 3, 1998, section 5.2.5).
+
+A pass determines sixteen bits of a single line: numbers of 64 bits take four passes, of 32 bits two, of 16 bits one. It
+determines eight bits of each of several lines. It determines fewer if the budget does not hold the counts.
 
 As tasks of dask's (`chunkflow.Array.to_dask`) they take as many passes whatever the budget is.
 """
@@ -60,7 +61,7 @@ from chunkflow.kernels.statistics.radix_keys import from_keys, key_dtype
 from chunkflow.stores import spec_of
 
 FEW = 1 << 16
-"""Distinct values for which there is room at first."""
+"""Number of distinct values that the first pass has room for."""
 
 
 @operation

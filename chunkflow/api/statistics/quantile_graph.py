@@ -1,7 +1,7 @@
-"""Quantiles as passes that are declared beforehand, each of which takes what the one before found as an operand.
+"""Quantiles for a cluster: passes that are declared beforehand. Each takes the result of the one before as an operand.
 
-`selecting.reduced` makes its passes one by one, as many as the budget of the machine at hand asks for. On a cluster
-nobody waits between them: how many bits each pass finds follows from the array alone.
+`order_statistics.reduced` decides on each pass when the one before is done, as the machine's budget asks for. On a
+cluster nobody waits between passes: the number of bits that each determines follows from the array alone.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from chunkflow.kernels.statistics.radix_select import Found, NextDigits
 
 
 def counted(make: Make, x: Lazy, axis: Axis, keepdims: bool, name: str) -> Node | None:
-    """Quantiles of an expression as others, each of one pass; None where there are no elements, or none is asked for.
+    """Quantiles as a chain of expressions of one pass each; None if there are no elements or no quantiles.
 
     Lines of at most `SMALL` bytes are partitioned whole.
     """
@@ -62,7 +62,7 @@ def counted(make: Make, x: Lazy, axis: Axis, keepdims: bool, name: str) -> Node 
 
 
 def _op(arrays: Lazy | Sequence[Lazy], declared: Declared, name: str) -> OpNode:
-    """What an operation that is declared so gives of some arrays."""
+    """The node of an operation on some arrays, given its declaration."""
 
     def declare(specs: Sequence[ArraySpec], args: tuple[Any, ...]) -> Declared:
         return declared
