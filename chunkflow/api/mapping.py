@@ -1,4 +1,4 @@
-"""What users call. The only owner of defaults: everything below is told what to do."""
+"""`map` and `blockwise`: functions of the user's own, applied to arrays block by block."""
 
 from __future__ import annotations
 

@@ -113,12 +113,11 @@ def rechunk(
 ) -> MultiPass:
     """Copy an array into a zarr array with other chunks, and read and write no chunk twice.
 
-    Where a block of whole chunks of both fits the budget, one pass does it. Else there are two, through a zarr array
-    in a temporary directory beside `out`, which takes as much room as the array does and is removed in any case. This
-    is the two-stage plan that is known from rechunking tools: the first pass reads blocks of whole source chunks, the
-    second one writes blocks of whole target chunks, and the chunks in between are the smaller side of both blocks
-    along each axis (here: their greatest common divisor, unless one of them is whole), so that both passes read
-    and write whole chunks.
+    If a block of whole chunks of both fits the budget, one pass is enough. Otherwise there are two passes, through a
+    zarr array in a temporary directory beside `out`. It is as large as the array, and is removed in any case. This is
+    the two-stage plan of known rechunking tools. The first pass reads blocks of whole source chunks, the second writes
+    blocks of whole target chunks. The chunks in between are, along each axis, the smaller side of both blocks (here:
+    their greatest common divisor, unless one of them is whole). So both passes read and write whole chunks.
 
     Parameters
     ----------
@@ -197,7 +196,7 @@ def _plan(x: Any, chunks: Chunks, budget: BudgetLike, device: Any, stored: Array
 
 
 def rechunk_plan(x: Any, chunks: Chunks, budget: BudgetLike = None, *, device: Any = None) -> RechunkPlan:
-    """What `rechunk` would do.
+    """Plan of `rechunk`. Nothing is written.
 
     Parameters
     ----------

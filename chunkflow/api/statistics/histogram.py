@@ -55,8 +55,8 @@ def histogram(
 ) -> Request | MultiPass:
     """Histogram of all elements of an array.
 
-    Without `range`, and with a number of bins, a first pass finds the smallest and the largest element. With a rule
-    that chooses the bins, it finds what the rule needs; "auto" and "fd" need quartiles, for which there are more passes
+    With a number of bins and without `range`, a first pass finds the smallest and the largest element. With a rule that
+    chooses the bins, the first pass finds what the rule needs. "auto" and "fd" need quartiles, which take more passes
     (see `chunkflow.api.statistics.quantile`).
 
     Parameters

@@ -86,11 +86,11 @@ def map_overlap(
         to the others as they are. The result is that of so many calls, to the bit. It needs `trim`, one result of
         the first array's shape, and a dtype that is the same from the first step on.
     steps_per_pass : int, optional
-        Of the iterations, how many a pass over the arrays takes: blocks are read with a halo that many times as deep,
-        so that the array is read and written that much less often, while what lies between two blocks is computed by
-        both. By default as many as the model predicts to be fastest, which `iteration_plan` shows; never so many that
-        a periodic axis is wrapped around twice. Between passes the array is kept in files beside a path in `out`, which
-        are removed, else in host memory, where an array in `out` is one of the two that are written in turn.
+        Iterations in one pass over the arrays. Blocks are then read with a halo that many times as deep. The array is
+        read and written less often, and elements near a block's border are computed by both neighbours. By default the
+        number that the model predicts to be fastest, which `iteration_plan` shows; never so many that a periodic axis
+        is wrapped around twice. Between passes the array is kept in temporary files beside a path in `out`; otherwise
+        in host memory, where an array in `out` is one of the two that are written alternately.
     chunks : int or tuple, optional
         Shape of the blocks without their halos, as for `map`.
     out, budget, dtype, workspace, device, progress, overwrite, **kwargs
@@ -143,7 +143,7 @@ def map_overlap(
 
 
 def iteration_plan(fn: Callable[..., Any], *arrays: Any, iterations: int, **options: Any) -> IterationPlan:
-    """What `map_overlap` would do with several iterations. Nothing is written.
+    """Plan of `map_overlap` with several iterations. Nothing is written.
 
     Parameters
     ----------
