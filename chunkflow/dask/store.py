@@ -1,4 +1,4 @@
-"""Results of a cluster into stores: each task writes its own part, and the name appears when all have."""
+"""Stores the results of a cluster: each task writes its own partition, and the output appears when all are done."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ def store(
 
 
 def _opened(node: Node, place: Any, chunks: Shape | None, overwrite: bool) -> tuple[Sink, Opened]:
-    """The sink of a node, and how workers open it.
+    """The sink of a node, and what workers need to open it.
 
     Raises
     ------

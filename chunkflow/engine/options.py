@@ -25,6 +25,7 @@ class Options:
     workspace: float | None = None
     device: Any = None
     overwrite: bool = False
+    progress: ProgressLike = False
 
 
 BudgetLike = Budget | str | int | float | None

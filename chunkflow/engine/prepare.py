@@ -23,13 +23,7 @@ from chunkflow.core.spec import ArraySpec
 from chunkflow.devices.protocol import Device, Pool
 from chunkflow.engine.budget import Lease, lease
 from chunkflow.engine.options import Options
-from chunkflow.engine.outputs import (
-    check_number,
-    check_overlap,
-    describe_outputs,
-    with_outputs,
-    with_smaller_chunks,
-)
+from chunkflow.engine.outputs import check_number, check_overlap, describe_outputs, with_outputs, with_smaller_chunks
 from chunkflow.engine.trial import Trial, cached_trial, run_trial
 from chunkflow.errors import ArgumentError, ArgumentTypeError, BudgetError, ResultError
 from chunkflow.kernels.declare import Declare, Declared

@@ -18,7 +18,7 @@ from chunkflow.core.grid import Shape
 from chunkflow.core.nest import LoopNest
 from chunkflow.core.product_nest import ProductNest
 from chunkflow.core.spec import ArraySpec
-from chunkflow.engine.options import Options, ProgressLike
+from chunkflow.engine.options import Options
 from chunkflow.errors import ArgumentError, ArgumentTypeError
 from chunkflow.graph.request import Request
 from chunkflow.graph.sources import View, current, identity, lasting
@@ -334,7 +334,7 @@ def node_of(value: Any) -> Node:
     return SourceNode(value)
 
 
-def check_lazily(options: Options, progress: ProgressLike, name: str) -> None:
+def check_lazily(options: Options, name: str) -> None:
     """Refuse what belongs to running where nothing runs.
 
     Raises
@@ -347,7 +347,7 @@ def check_lazily(options: Options, progress: ProgressLike, name: str) -> None:
         "budget": options.budget,
         "device": options.device,
         "overwrite": options.overwrite or None,
-        "progress": progress or None,
+        "progress": options.progress or None,
     }
     asked = [key for key, value in given.items() if value is not None]
     if asked:

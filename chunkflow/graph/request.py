@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from chunkflow.engine.options import Options, ProgressLike
+from chunkflow.engine.options import Options
 from chunkflow.kernels.declare import Declare
 
 
@@ -19,18 +19,18 @@ class Request:
     `finish` makes of the results what the caller gets. `is_view` says that they are the one array's own elements.
     `fn` is the user's own function, of which nobody knows what it gives, and `loose` says that the declaration asks for
     shapes alone. `keeps` says that a result's axis that follows one of the array's has its places, so that its name and
-    coordinates hold.
+    coordinates hold. `beside` are values that the caller gets after the result, as they are.
     """
 
     declare: Declare
     arrays: Sequence[Any]
     options: Options
-    progress: ProgressLike = False
     finish: Callable[[Any], Any] | None = None
     is_view: bool = False
     fn: Callable[..., Any] | None = None
     shapes_only: bool = False
     keeps: bool = False
+    beside: tuple[Any, ...] = ()
 
     @property
     def is_known(self) -> bool:

@@ -1,4 +1,4 @@
-"""Results of expressions: together, in as few passes as there can be."""
+"""Computes, stores and explains expressions: several together, in as few passes as possible."""
 
 from __future__ import annotations
 
@@ -138,7 +138,7 @@ def _evaluated(wanted: dict[Node, Any], options: Options, progress: ProgressLike
 
 
 def _target(node: Node) -> Node:
-    """What is computed for a node: of several results of a fold, all."""
+    """The node to compute for a node: for one of several results of a fold, the fold."""
     return node.op if isinstance(node, ItemNode) and not node.op.aligned else node
 
 

@@ -1,4 +1,4 @@
-"""NumPy's functions of expressions that take some of ours to make, with NumPy's signatures."""
+"""NumPy's functions of expressions that combine several operations, with NumPy's signatures."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def elementwise(fn: Function) -> Function:
 
 
 def masked(reduce: Function, neutral: Any) -> Function:
-    """A reduction with ``where=``: what is left out counts as something that changes nothing."""
+    """A reduction with ``where=``: elements that it leaves out count as `neutral`, which changes nothing."""
     ufunc = _UFUNCS[reduce]
 
     def call(x: Any, *args: Any, where: Any = True, initial: Any = None, **kwargs: Any) -> Any:
