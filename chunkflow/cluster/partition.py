@@ -19,7 +19,6 @@ from chunkflow.core import grid
 from chunkflow.core.grid import Region, Shape
 from chunkflow.core.halo import parts
 from chunkflow.core.nest import Operand
-from chunkflow.core.product_nest import ProductNest
 from chunkflow.core.spec import ArraySpec
 from chunkflow.core.units import format_bytes, parse_bytes
 from chunkflow.errors import UnsupportedError
@@ -220,10 +219,11 @@ def partitioned(made: Pass, partition: str | int, sink: Shape | None = None) -> 
     """
     declared = made.declared
     nest, kernel = declared.nest, declared.kernel
+    assert kernel is not None
     axes = [{a for a in declared.axes_of(i) if a is not None} for i in range(max(1, len(declared.each)))]
     kept, used = set.intersection(*axes), set.union(*axes)
-    folds = hasattr(kernel, "fold") or any(getattr(kernel, "parts", ()))
-    folded = {a for a in range(len(nest.extents)) if folds and a not in used and not isinstance(nest, ProductNest)}
+    folds = any(kernel.parts)
+    folded = {a for a in range(len(nest.extents)) if folds and a not in used and not nest.is_product}
     fixed = {a for a, n in enumerate(declared.block or ()) if n is not None}
     free = (kept | folded) - nest.whole - {nest.scan} - fixed
     if not all(nest.extents) or any(_is_particular(node) for node in made.nodes):
@@ -238,11 +238,10 @@ def partitioned(made: Pass, partition: str | int, sink: Shape | None = None) -> 
     target = parse_bytes(partition)
     sides = [max(1, n) for n in nest.extents]
     if folded & free:
-        spread = getattr(getattr(kernel, "kernel", kernel), "spread", 1)
-        most = int(PARTIAL / spread)
+        most = int(PARTIAL / kernel.state_size)
         _shrink(sides, units, sorted(kept & free), most, lambda sides: math.prod(sides[a] for a in kept))
     order = sorted(free)
-    if isinstance(nest, ProductNest):
+    if nest.is_product:
         while nbytes(sides) > target:  # a tile of a product reads the least if it is a square
             longest = max(order, key=lambda a: sides[a] if sides[a] > units[a] else 0, default=None)
             if longest is None or sides[longest] <= units[longest]:
@@ -280,9 +279,7 @@ def _is_particular(node: Node) -> bool:
             continue
         seen.add(this)
         stack += this.inputs
-        if isinstance(this, OpNode) and (
-            this.request.options.chunks is not None or getattr(this.declared.kernel, "wants", None)
-        ):
+        if isinstance(this, OpNode) and (this.request.options.chunks is not None or this.declared.wants):
             return True
     return False
 

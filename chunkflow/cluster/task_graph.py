@@ -100,7 +100,8 @@ class Builder:
             sources.append(_sent(source))
         item, options = item_of(node), self._options(made.nodes[0])
         alike = read_together(made, awaited, cut)
-        steady = alike is not None and any(getattr(cut.declared.kernel, "parts", ()))
+        kernel = cut.declared.kernel
+        steady = alike is not None and kernel is not None and any(kernel.parts)
         program = Program(cut, node.name, tuple(sources), options, item, regional, out, steady)
         # Each task has the program itself: one that all depended on would draw them to the worker that holds it.
         common = f"{name}-program"

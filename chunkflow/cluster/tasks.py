@@ -327,7 +327,7 @@ def finish(program: Program, values: Sequence[Any], index: Sequence[int]) -> Any
 
 def _fold(program: Program) -> Any:
     kernel: Any = program.cut.declared.kernel
-    return kernel.parts[0] if hasattr(kernel, "parts") else kernel
+    return kernel.parts[0]
 
 
 def assemble(pieces: Sequence[Any], places: Sequence[Any], shape: Shape) -> Any:

@@ -18,7 +18,7 @@ from chunkflow.devices.protocol import Device, inverse
 from chunkflow.engine.trace import Trace
 from chunkflow.engine.transfer import Accumulator
 from chunkflow.errors import BudgetError, ResultError, ResultTypeError
-from chunkflow.kernels.protocol import Carry, Fold, Kernel, MultiKernel
+from chunkflow.kernels.protocol import Carry, Fold, Kernel, Kind, MultiKernel
 from chunkflow.kernels.subnest import placed
 from chunkflow.planner.plan import Plan
 from chunkflow.planner.step import Step
@@ -37,6 +37,7 @@ class BlockRunner:
 
     def __init__(self, kernel: Kernel, plan: Plan, device: Device, trace: Trace) -> None:
         self._kernel, self._plan, self._device, self._trace = kernel, plan, device, trace
+        self._folds, self._is_multi = kernel.parts, kernel.kind is Kind.MULTI
         self._too_large: float = float("inf")
         # Results travel in pieces while later blocks compute, so they must own their memory and lie as
         # the sink does. Where nothing is staged they are stored before the lane goes on.
@@ -109,7 +110,7 @@ class BlockRunner:
 
     def _finished(self, part: int, chains: Sequence[Accumulator], step: Step) -> tuple[Any, ...]:
         """Results of what all chains have added up."""
-        kernel = self._fold(part)
+        kernel = cast(Fold, self._folds[part])
         try:
             # No name holds the merged value: a result that is part of it would not travel, but be copied.
             values = _listed(kernel.finish(self._merged(kernel, chains), self._plan.op, step.box))
@@ -124,10 +125,6 @@ class BlockRunner:
                 f"{format_bytes(limit)} ({limit} bytes): raise budget= ({error})",
                 limit=limit,
             ) from error
-
-    def _fold(self, part: int) -> Fold:
-        parts = getattr(self._kernel, "parts", None)
-        return cast(Fold, parts[part] if parts else self._kernel)
 
     @staticmethod
     def _merged(kernel: Fold, chains: Sequence[Accumulator]) -> Any:
@@ -184,7 +181,7 @@ class BlockRunner:
         kernel, plan = self._kernel, self._plan
         if not values:
             return [], _listed(kernel(blocks, plan.op, plan.grid, index, box))
-        if hasattr(kernel, "parts"):
+        if self._is_multi:
             return cast(MultiKernel, kernel).step(values, blocks, plan.op, plan.grid, index, box)
         return [cast(Fold, kernel).fold(values[0], blocks, plan.op, plan.grid, index, box)], []
 

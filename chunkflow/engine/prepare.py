@@ -36,7 +36,7 @@ from chunkflow.errors import ArgumentError, ArgumentTypeError, BudgetError, Resu
 from chunkflow.kernels.declare import Declare, Declared
 from chunkflow.kernels.fusion.compile import compiled
 from chunkflow.kernels.map import SLOT, MapKernel
-from chunkflow.kernels.protocol import Informed, Kernel
+from chunkflow.kernels.protocol import Kernel
 from chunkflow.planner.plan import Plan
 from chunkflow.planner.search import make_plan
 from chunkflow.stores.paths import refuse_nested
@@ -97,8 +97,7 @@ def prepared(declare: Declare, arrays: Sequence[Any], options: Options) -> Itera
         kernel = compiled(kernel, device.elementwise if all(op.extents) else None)  # what nothing gives the host makes
         seen = _learn(kernel, op, declared, lengths, sources, device, pool, limit, options)
         op = replace(_with_outputs(op, declared, seen, options), state=declared.held(seen.state))
-        if isinstance(kernel, Informed):
-            kernel = kernel.informed(op, seen.dtypes)
+        kernel = kernel.informed(op, seen.dtypes)
         chunking.check_sums(options.chunks, op.outputs[0].shape(op.extents))
         block = chunking.sides(lengths, axes, op.outputs[0].dims, len(op.extents))
         targets = targets or tuple(stores.open_target(None, overwrite=False) for _ in op.outputs)

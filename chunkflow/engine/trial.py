@@ -22,7 +22,7 @@ from chunkflow.devices.protocol import Device, Pool
 from chunkflow.engine.block_runner import add_note, check_kind, travels
 from chunkflow.engine.transfer import read_whole
 from chunkflow.errors import BudgetError, ResultError
-from chunkflow.kernels.protocol import Carry, DataIndependent, Fold, Kernel, MultiKernel
+from chunkflow.kernels.protocol import Carry, Fold, Kernel, Kind, MultiKernel
 from chunkflow.kernels.subnest import SubNestKernel, placed
 from chunkflow.stores.protocol import Source
 from chunkflow.system import interrupts
@@ -84,13 +84,13 @@ class Trial:
 def cached_trial(
     kernel: Kernel, nest: LoopNest, sources: Sequence[Source], device: Device, pool: Pool, budget: int, *, even: bool
 ) -> Trial:
-    """`run_trial`, until two calls in a row say the same; the answer is kept for a kernel that is `DataIndependent`.
+    """`run_trial`, until two calls in a row say the same; the answer is kept for a kernel that is `data_independent`.
 
     A single one may count what other threads allocate. By thread, since libraries take memory for each. Parts of one
     size, wherever they lie, are the same.
     """
     whole = _whole(kernel)
-    if not _is_settled(whole):
+    if not whole.data_independent:
         return run_trial(kernel, nest, sources, device, pool, budget, even=even)
     known = _known.calls.setdefault(device, {})
     layouts = tuple(replace(source.spec, name="", how="") for source in sources)
@@ -113,10 +113,6 @@ def _most_bytes(device: Device, budget: int) -> int:
 def _whole(kernel: Kernel) -> Kernel:
     """The kernel that one is a part of, or itself."""
     return kernel.kernel if isinstance(kernel, SubNestKernel) else kernel
-
-
-def _is_settled(kernel: Kernel) -> bool:
-    return isinstance(kernel, DataIndependent) and kernel.settled
 
 
 def run_trial(
@@ -230,7 +226,7 @@ def _measure(
 ) -> Trial:
     sides = grid.shape_of(box)
     with device.attach(), pool.active():
-        read = not _is_settled(_whole(kernel))
+        read = not _whole(kernel).data_independent
         blocks = [read_block(s, o, device, box, read=read) for s, o in zip(sources, nest.operands, strict=True)]
         for block, operand in zip(blocks, nest.operands, strict=True):
             if operand.halo and device.machine.staged:  # as for every block: what the driver takes for it counts
@@ -320,7 +316,7 @@ def _call(
 ) -> _Seen:
     """Call the kernel on one box, and end what it folds."""
     grid = Grid(nest.extents, sides)
-    if hasattr(kernel, "parts"):
+    if kernel.kind is Kind.MULTI:
         several = cast(MultiKernel, kernel)
         empty = [None for part in several.parts if part is not None]
         (found, stored), peak = pool.measure(lambda: several.step(empty, blocks, nest, grid, index, box))
@@ -338,14 +334,14 @@ def _call(
             values += _results(results)[0]
             del results, value
         return _Seen(values, len(values) > 1, max(peak - kept, 0), tuple(passed))
-    if hasattr(kernel, "fold"):
+    if kernel.kind is Kind.FOLD:
         fold = cast(Fold, kernel)
         value, peak = pool.measure(lambda: fold.fold(None, blocks, nest, grid, index, box))
         state = _nbytes(value)
         result, more = pool.measure(lambda: fold.finish(value, nest, box))
         passes = state + max(more - _nbytes(result), 0)
         return _Seen(*_results(result), max(peak - state, 0), (passes,))
-    if hasattr(kernel, "advance"):
+    if kernel.kind is Kind.CARRY:
         carry = cast(Carry, kernel)
         (result, value), peak = pool.measure(lambda: carry.advance(None, blocks, nest, grid, index, box))
         state = _nbytes(value)

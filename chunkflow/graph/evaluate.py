@@ -390,18 +390,18 @@ def infer_specs(op: OpNode) -> tuple[ArraySpec, ...]:
 
 def _imagined(op: OpNode) -> tuple[ArraySpec, ...]:
     """Specs of the results of one of our own operations, from a block of ones."""
-    declared = op.declared
+    declared, kernel = op.declared, op.declared.kernel
+    assert kernel is not None
     nest = declared.nest
-    flat = getattr(declared.kernel, "flat", False)  # then whole axes say no more than their number of elements
+    flat = kernel.flat  # then the only thing that counts of whole axes is their number of elements
     sides = tuple(n if a in nest.whole and not flat else min(n, 1) for a, n in enumerate(nest.extents))
     box = grid.whole(sides)
     blocks = [
         np.ones(grid.shape_of(operand.region(box)), node.spec.dtype)
         for node, operand in zip(op.inputs, nest.operands, strict=True)
     ]
-    assert declared.kernel is not None
     with np.errstate(all="ignore"):
-        values = declared.kernel(blocks, nest, Grid(nest.extents, sides), (0,) * len(box), box)
+        values = kernel(blocks, nest, Grid(nest.extents, sides), (0,) * len(box), box)
     dtype = op.request.options.dtype
     found = []
     for i, value in enumerate(values if isinstance(values, tuple) else (values,)):

@@ -22,8 +22,6 @@ from chunkflow.kernels.fusion.program import (
     Call,
     Emit,
     Feeding,
-    FeedingCarry,
-    FeedingFold,
     Folding,
     Fused,
     Instruction,
@@ -171,16 +169,14 @@ def fed(node: OpNode, stored: Sources, lacking: Lacking | None = None) -> Pass:
     declared = node.declared
     if all(source_of(child, stored) is not None for child in node.inputs):
         return Pass((node,), declared, tuple(source_of(child, stored) for child in node.inputs))
-    if not node.conforms or type(declared.nest) is not LoopNest or any(o.halo for o in declared.nest.operands):
+    if not node.conforms or declared.nest.is_product or any(o.halo for o in declared.nest.operands):
         raise MustBeStoredError(unstored(node.inputs, stored))
     program = _Program(declared.nest.extents, stored, lacking)
     for i, (child, operand) in enumerate(zip(node.inputs, declared.nest.operands, strict=True)):
         program.add(Emit(i, (program.compute(child, operand.axes, 0),)))
     feeds = Fused(_freeing(program.code), tuple(program.windows), (None,) * len(node.inputs))
-    own = declared.kernel
-    kind = FeedingFold if hasattr(own, "fold") else FeedingCarry if hasattr(own, "advance") else Feeding
     nest = replace(declared.nest, operands=program.operands())
-    kernel = kind(feeds, own, declared.nest)
+    kernel = Feeding(feeds, declared.kernel, declared.nest)
     return Pass((node,), replace(declared, nest=nest, kernel=kernel, tiles=False), tuple(program.sources))
 
 

@@ -16,7 +16,6 @@ import numpy as np
 
 from chunkflow.core.grid import Shape
 from chunkflow.core.nest import LoopNest
-from chunkflow.core.product_nest import ProductNest
 from chunkflow.core.spec import ArraySpec
 from chunkflow.engine.options import Options, ProgressLike
 from chunkflow.errors import ArgumentError, ArgumentTypeError
@@ -24,6 +23,7 @@ from chunkflow.graph.request import Request
 from chunkflow.graph.sources import View, current, identity, lasting
 from chunkflow.kernels.declare import Declared
 from chunkflow.kernels.map import SLOT
+from chunkflow.kernels.protocol import Kind
 from chunkflow.stores import Source, open_source, spec_of
 
 
@@ -146,11 +146,11 @@ class OpNode(Node):
 
         Such an operation is computed where it is needed, and need not be stored.
         """
-        declared, kernel = self.declared, self.declared.kernel
+        declared = self.declared
         return (
             self._is_free(declared.nest)
             and self.conforms
-            and not any(hasattr(kernel, word) for word in ("fold", "advance", "parts"))
+            and declared.kind is Kind.MAP
             and sorted(a for a in declared.axes if a is not None) == list(range(len(declared.nest.extents)))
             and None not in declared.axes
         )
@@ -158,13 +158,13 @@ class OpNode(Node):
     @cached_property
     def folds(self) -> bool:
         """Whether it combines blocks, in any order and with any other operation of its nest."""
-        return self._is_free(self.declared.nest) and self.conforms and hasattr(self.declared.kernel, "fold")
+        return self._is_free(self.declared.nest) and self.conforms and self.declared.kind is Kind.FOLD
 
     def _is_free(self, nest: LoopNest) -> bool:
         """Whether nothing is said of how the nest is to be cut or walked."""
         fixed = self.declared.block is not None and any(n is not None for n in self.declared.block)
         options = self.request.options
-        return not (fixed or nest.whole or nest.scan is not None or options.chunks or isinstance(nest, ProductNest))
+        return not (fixed or nest.whole or nest.scan is not None or options.chunks or nest.is_product)
 
 
 class ItemNode(Node):

@@ -143,7 +143,7 @@ def _emptied(op: OpNode, cuts: Sequence[Cut]) -> Shape | None:
     if not op.aligned:
         return None
     declared, nest = op.declared, op.declared.nest
-    if any(operand.halo for operand in nest.operands) or getattr(declared.kernel, "wants", None):
+    if any(operand.halo for operand in nest.operands) or declared.wants:
         return None
     if isinstance(declared.kernel, Stretched):
         return ()

@@ -14,7 +14,7 @@ from chunkflow.core.spec import ArraySpec
 from chunkflow.errors import ArgumentError, ArgumentTypeError
 from chunkflow.kernels.index_notation import CombinedBlocks, Index, Widened, as_index, spanned
 from chunkflow.kernels.map import SLOT, MapKernel
-from chunkflow.kernels.protocol import Kernel
+from chunkflow.kernels.protocol import Kernel, Kind
 
 
 @dataclass(frozen=True)
@@ -69,16 +69,26 @@ class Declared:
         copies = self.copies if isinstance(self.copies, tuple) else (self.copies,) * len(state)
         return tuple(c * s for c, s in zip(copies, state, strict=True)) if state else ()
 
+    @property
+    def kind(self) -> Kind:
+        """How the engine runs the kernel."""
+        return Kind.MAP if self.kernel is None else self.kernel.kind
+
+    @property
+    def wants(self) -> frozenset[str]:
+        """See `Kernel.wants`."""
+        return frozenset() if self.kernel is None else self.kernel.wants
+
     def axes_of(self, result: int) -> tuple[int | None, ...]:
         """Axes of the nest that a result's dimensions follow."""
         return self.each[result] if self.each else self.axes
 
 
-class Stretched:
+class Stretched(Kernel):
     """A kernel that stretches a block to its box."""
 
     def __call__(self, blocks: Sequence[Any], nest: LoopNest, grid: Grid, index: Shape, box: Region) -> Any:
-        """See `chunkflow.kernels.protocol.Kernel`."""
+        """See `Kernel`."""
         return np.broadcast_to(blocks[0], shape_of(box))
 
 
@@ -151,7 +161,7 @@ def declare_blockwise(
             kernel = CombinedBlocks(call, lengths, combine)
         elif new:
             kernel = Widened(call, lengths)
-        return Declared(op, kernel, axes, tiles=not call.wants and not isinstance(kernel, CombinedBlocks))
+        return Declared(op, kernel, axes, tiles=not call.wants and kernel.kind is Kind.MAP)
 
     return declare, arrays
 

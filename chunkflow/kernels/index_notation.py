@@ -11,6 +11,7 @@ import numpy as np
 from chunkflow.core.grid import Grid, Region, Shape
 from chunkflow.core.nest import LoopNest, Operand
 from chunkflow.errors import ArgumentError, ArgumentTypeError, ResultError
+from chunkflow.kernels.protocol import Fold, Kernel
 
 Index = tuple[Hashable, ...]
 
@@ -101,7 +102,7 @@ def _written(index: Index) -> str:
 
 
 @dataclass(frozen=True)
-class Widened:
+class Widened(Kernel):
     """A kernel whose results have dimensions of their own.
 
     Attributes
@@ -129,7 +130,7 @@ class Widened:
 
 
 @dataclass(frozen=True)
-class CombinedBlocks(Widened):
+class CombinedBlocks(Widened, Fold):
     """The same, with the results of the blocks along the folded axes combined.
 
     Attributes
@@ -141,20 +142,20 @@ class CombinedBlocks(Widened):
     merge: Callable[[Any, Any], Any]
 
     def fold(self, value: Any, blocks: Sequence[Any], nest: LoopNest, grid: Grid, index: Shape, box: Region) -> Any:
-        """See `chunkflow.kernels.protocol.Fold`."""
+        """See `Fold`."""
         found = self(blocks, nest, grid, index, box)
         if value is None:
             return tuple([copied(a) for a in found]) if isinstance(found, tuple) else copied(found)
         return self.combine(value, found)
 
     def combine(self, left: Any, right: Any) -> Any:
-        """See `chunkflow.kernels.protocol.Fold`."""
+        """See `Fold`."""
         if isinstance(left, tuple):
             return tuple([self._merged(a, b) for a, b in zip(left, right, strict=True)])
         return self._merged(left, right)
 
     def finish(self, value: Any, nest: LoopNest, box: Region) -> Any:
-        """See `chunkflow.kernels.protocol.Fold`."""
+        """See `Fold`."""
         return value
 
     def _merged(self, left: Any, right: Any) -> Any:

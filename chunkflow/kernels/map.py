@@ -11,10 +11,11 @@ import numpy as np
 
 from chunkflow.core.grid import Grid, Region, Shape, shape_of
 from chunkflow.core.nest import LoopNest, outputs_like
+from chunkflow.kernels.protocol import Kernel
 
 
 @dataclass(frozen=True)
-class MapKernel:
+class MapKernel(Kernel):
     """The user's function with everything but the blocks filled in.
 
     Attributes
@@ -55,7 +56,7 @@ class MapKernel:
         return self.fn(*args, **self.kwargs, **extra)
 
     def informed(self, nest: LoopNest, dtypes: tuple[np.dtype, ...]) -> MapKernel:
-        """See `chunkflow.kernels.protocol.Informed`."""
+        """See `Kernel.informed`."""
         return replace(self, dtypes=dtypes)
 
     def _block_info(self, nest: LoopNest, grid: Grid, index: Shape, box: Region) -> dict[int | None, dict[str, Any]]:

@@ -15,6 +15,7 @@ import numpy as np
 
 from chunkflow.core.grid import Grid, Region, Shape
 from chunkflow.core.nest import LoopNest
+from chunkflow.kernels.protocol import Carry, Kernel
 
 LONG_SLICE = 512
 """Elements of a slice for which a call of its own is worth while."""
@@ -33,7 +34,7 @@ def wide(dtype: np.dtype) -> np.dtype:
 
 
 @dataclass(frozen=True)
-class Scan:
+class Scan(Carry):
     """Running results along one axis.
 
     Attributes
@@ -56,16 +57,12 @@ class Scan:
     def advance(
         self, carry: Any, blocks: Sequence[Any], nest: LoopNest, grid: Grid, index: Shape, box: Region
     ) -> tuple[Any, Any]:
-        """See `chunkflow.kernels.protocol.Carry`."""
+        """See `Carry.advance`."""
         block = blocks[0].reshape(-1) if self.flat else blocks[0]
         running = self.run(block, carry, self.axis)
         # A copy: the results are stored, and their memory used again, while the next block is computed.
         last = running[(*_before(self.axis), slice(-1, None))].copy()
         return running.astype(self.dtype, copy=False), last
-
-    def __call__(self, blocks: Sequence[Any], nest: LoopNest, grid: Grid, index: Shape, box: Region) -> Any:
-        """Scan one block alone."""
-        return self.advance(None, blocks, nest, grid, index, box)[0]
 
 
 def running_sum(dtype: np.dtype) -> Run:
@@ -139,7 +136,7 @@ def doubled(ufunc: Any, block: Any, axis: int) -> Any:
 
 
 @dataclass(frozen=True)
-class Difference:
+class Difference(Kernel):
     """Differences along an axis; the block reaches `order` elements beyond its results."""
 
     axis: int

@@ -187,7 +187,7 @@ def folded(
     args: tuple[Any, ...],
 ) -> Declared:
     """Declare a fold over the axes that its results do not follow."""
-    strips = (getattr(kernel, "strip", 0), 0)
+    strips = (kernel.strip, 0)
     return Declared(nest([s.shape for s in specs]), kernel, axes, block, strips=strips, copies=copies)
 
 

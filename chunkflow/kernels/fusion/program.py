@@ -10,7 +10,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Protocol, cast
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -18,6 +18,7 @@ from chunkflow.core.grid import Grid, Region, Shape, describe, shape_of, within
 from chunkflow.core.halo import fill
 from chunkflow.core.nest import LoopNest, Operand
 from chunkflow.errors import ResultError, ResultTypeError
+from chunkflow.kernels.protocol import KernelWrapper, MultiKernel
 
 Axes = tuple[int | None, ...]
 
@@ -124,33 +125,25 @@ Instruction = Load | Call | Pick | Emit | Composite
 
 
 @dataclass(frozen=True)
-class Folding:
-    """A fold of one part, with the nest that it was declared with."""
+class Folding(KernelWrapper):
+    """A fold as one part of a program, on the nest that it was declared with; `dtype` is what results are cast to."""
 
     kernel: Any
     nest: LoopNest
     dtype: Any = None
 
-    def fold(self, value: Any, blocks: Sequence[Any], nest: LoopNest, grid: Grid, index: Shape, box: Region) -> Any:
-        """See `chunkflow.kernels.protocol.Fold`."""
-        return self.kernel.fold(value, blocks, self.nest, grid, index, box)
-
-    def combine(self, left: Any, right: Any) -> Any:
-        """See `chunkflow.kernels.protocol.Fold`."""
-        return self.kernel.combine(left, right)
+    def where(self, nest: LoopNest, box: Region) -> tuple[LoopNest, Region]:
+        """The fold's own nest."""
+        return self.nest, box
 
     def finish(self, value: Any, nest: LoopNest, box: Region) -> Any:
-        """See `chunkflow.kernels.protocol.Fold`."""
-        found = self.kernel.finish(value, self.nest, box)
+        """See `Fold.finish`."""
+        found = super().finish(value, nest, box)
         return found if self.dtype is None else cast_to(found, self.dtype)
-
-    def __call__(self, blocks: Sequence[Any], nest: LoopNest, grid: Grid, index: Shape, box: Region) -> Any:
-        """The fold of one block alone."""
-        return self.finish(self.fold(None, blocks, nest, grid, index, box), nest, box)
 
 
 @dataclass(frozen=True)
-class Fused:
+class Fused(MultiKernel):
     """A program as a kernel of several parts.
 
     Attributes
@@ -159,21 +152,26 @@ class Fused:
         Instructions, each with a register of its own and the registers that nobody needs after it.
     windows : tuple of Window
         In which values are computed; the first one is the box.
-    parts : tuple of Folding or None
-        What each part folds; None for one whose value is stored as it is.
+    folding : tuple of Folding or None
+        The fold of each part; None for a part whose value is stored as it is.
     """
 
     program: tuple[tuple[Instruction, tuple[int, ...]], ...]
     windows: tuple[Window, ...]
-    parts: tuple[Folding | None, ...]
+    folding: tuple[Folding | None, ...]
+
+    @property
+    def parts(self) -> tuple[Folding | None, ...]:
+        """See `Kernel.parts`."""
+        return self.folding
 
     def step(
         self, values: Sequence[Any], blocks: Sequence[Any], nest: LoopNest, grid: Grid, index: Shape, box: Region
     ) -> tuple[list[Any], list[Any]]:
-        """See `chunkflow.kernels.protocol.MultiKernel`."""
+        """See `MultiKernel.step`."""
         regions = [box, *(window.region(box, nest.extents) for window in self.windows[1:])]
         registers: list[Any] = [None] * len(self.program)
-        folded = dict(zip([i for i, p in enumerate(self.parts) if p is not None], values, strict=True))
+        folded = dict(zip([i for i, p in enumerate(self.folding) if p is not None], values, strict=True))
         stored: list[Any] = []
         for register, (instruction, spent) in enumerate(self.program):
             if isinstance(instruction, Load):
@@ -189,7 +187,7 @@ class Fused:
             elif not isinstance(instruction, Emit):
                 instruction.run(registers, regions, grid, index)
             else:
-                part, given = self.parts[instruction.part], [registers[r] for r in instruction.registers]
+                part, given = self.folding[instruction.part], [registers[r] for r in instruction.registers]
                 if part is None:
                     stored.append(given.pop())
                 else:
@@ -201,9 +199,9 @@ class Fused:
 
     def __call__(self, blocks: Sequence[Any], nest: LoopNest, grid: Grid, index: Shape, box: Region) -> Any:
         """All results of one block alone."""
-        values, stored = self.step([None for p in self.parts if p is not None], blocks, nest, grid, index, box)
+        values, stored = self.step([None for p in self.folding if p is not None], blocks, nest, grid, index, box)
         found: list[Any] = []
-        for part in self.parts:
+        for part in self.folding:
             if part is None:
                 found.append(stored.pop(0))
             else:
@@ -212,63 +210,34 @@ class Fused:
         return tuple(found)
 
     def informed(self, nest: LoopNest, dtypes: tuple[np.dtype, ...]) -> Fused:
-        """See `chunkflow.kernels.protocol.Informed`."""
+        """See `Kernel.informed`."""
         told = [
             part if part is None else replace(part, nest=replace(part.nest, outputs=outputs.outputs))
-            for part, outputs in zip(self.parts, nest.parts, strict=True)
+            for part, outputs in zip(self.folding, nest.parts, strict=True)
         ]
-        return replace(self, parts=tuple(told))
+        return replace(self, folding=tuple(told))
 
 
 @dataclass(frozen=True)
-class Feeding:
-    """A kernel of one part, scans and whole axes among them, with what feeds it."""
+class Feeding(KernelWrapper):
+    """A kernel that has a pass to itself (a scan, or one that needs whole axes), with the program that feeds it."""
 
     feeds: Fused
     kernel: Any
     nest: LoopNest
 
-    def __call__(self, blocks: Sequence[Any], nest: LoopNest, grid: Grid, index: Shape, box: Region) -> Any:
-        """The kernel's results, on what the program makes of the blocks."""
-        return self.kernel(self._fed(blocks, nest, grid, index, box), self.nest, grid, index, box)
+    def where(self, nest: LoopNest, box: Region) -> tuple[LoopNest, Region]:
+        """The fed kernel's own nest."""
+        return self.nest, box
 
-    def _fed(self, blocks: Sequence[Any], nest: LoopNest, grid: Grid, index: Shape, box: Region) -> list[Any]:
+    def given(self, blocks: Sequence[Any], nest: LoopNest, grid: Grid, index: Shape, box: Region) -> Sequence[Any]:
+        """What the program makes of the blocks."""
         return self.feeds.step([], blocks, nest, grid, index, box)[1]
 
     def informed(self, nest: LoopNest, dtypes: tuple[np.dtype, ...]) -> Feeding:
-        """See `chunkflow.kernels.protocol.Informed`."""
+        """See `Kernel.informed`."""
         own = replace(self.nest, outputs=nest.outputs)
-        told = self.kernel.informed(own, dtypes) if hasattr(self.kernel, "informed") else self.kernel
-        return replace(self, kernel=told, nest=own)
-
-
-@dataclass(frozen=True)
-class FeedingFold(Feeding):
-    """The same for a fold."""
-
-    def fold(self, value: Any, blocks: Sequence[Any], nest: LoopNest, grid: Grid, index: Shape, box: Region) -> Any:
-        """See `chunkflow.kernels.protocol.Fold`."""
-        return self.kernel.fold(value, self._fed(blocks, nest, grid, index, box), self.nest, grid, index, box)
-
-    def combine(self, left: Any, right: Any) -> Any:
-        """See `chunkflow.kernels.protocol.Fold`."""
-        return self.kernel.combine(left, right)
-
-    def finish(self, value: Any, nest: LoopNest, box: Region) -> Any:
-        """See `chunkflow.kernels.protocol.Fold`."""
-        return self.kernel.finish(value, self.nest, box)
-
-
-@dataclass(frozen=True)
-class FeedingCarry(Feeding):
-    """The same for a scan."""
-
-    def advance(
-        self, carry: Any, blocks: Sequence[Any], nest: LoopNest, grid: Grid, index: Shape, box: Region
-    ) -> tuple[Any, Any]:
-        """See `chunkflow.kernels.protocol.Carry`."""
-        fed = self._fed(blocks, nest, grid, index, box)
-        return cast(tuple[Any, Any], self.kernel.advance(carry, fed, self.nest, grid, index, box))
+        return replace(self, kernel=self.kernel.informed(own, dtypes), nest=own)
 
 
 def along(region: Region, axes: Axes) -> Region:
@@ -287,7 +256,7 @@ def called(call: Call, registers: Sequence[Any], regions: Sequence[Region], grid
             block = _padded(block, along(regions[window], axes), operand, box)
         given.append(block)
         del block
-    if getattr(call.kernel, "wants", None):
+    if call.kernel.wants:
         sides = tuple([1 if a is None else grid.block[a] for a in call.axes])
         grid, index = Grid(call.nest.extents, sides), tuple([0 if a is None else index[a] for a in call.axes])
     result = call.kernel(_guarded(given) if call.foreign else given, call.nest, grid, index, box)

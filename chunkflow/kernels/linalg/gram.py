@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
@@ -17,6 +17,7 @@ from chunkflow.core.grid import Grid, Region, Shape
 from chunkflow.core.nest import LoopNest, Operand
 from chunkflow.core.product_nest import ProductNest
 from chunkflow.kernels.linalg.gemm import Tile, add_product, mirror, working
+from chunkflow.kernels.protocol import Fold
 
 
 def gram_nest(shape: Shape, samples: int, dtype: np.dtype, copies: int) -> ProductNest:
@@ -65,17 +66,17 @@ def moments_nest(shapes: Sequence[Shape], samples: Sequence[int], weighted: bool
 
 
 @dataclass(frozen=True)
-class Gram:
+class Gram(Fold):
     """``x.conj().T @ x``, block of rows by block of rows; `tf32` as for `chunkflow.kernels.linalg.product.Product`."""
 
-    settled: ClassVar[bool] = True
+    data_independent = True
     result: np.dtype
     tf32: bool = False
 
     def fold(
         self, value: Tile | None, blocks: Sequence[Any], nest: LoopNest, grid: Grid, index: Shape, box: Region
     ) -> Tile:
-        """See `chunkflow.kernels.protocol.Fold`."""
+        """See `Fold`."""
         block = blocks[0].astype(working(self.result), copy=False)
         left = block.conj() if self.result.kind == "c" else block
         fresh = value is None
@@ -87,24 +88,20 @@ class Gram:
         return value
 
     def combine(self, left: Tile, right: Tile) -> Tile:
-        """See `chunkflow.kernels.protocol.Fold`."""
+        """See `Fold`."""
         add = np.logical_or if self.result.kind == "b" else np.add
         add(left.array, right.array, out=left.array)
         return left
 
     def finish(self, value: Tile, nest: LoopNest, box: Region) -> Any:
-        """See `chunkflow.kernels.protocol.Fold`."""
+        """See `Fold`."""
         array = value.take()
         mirror(array)
         return array.astype(self.result, copy=False)
 
-    def __call__(self, blocks: Sequence[Any], nest: LoopNest, grid: Grid, index: Shape, box: Region) -> Any:
-        """The product of one block alone."""
-        return self.finish(self.fold(None, blocks, nest, grid, index, box), nest, box)
-
 
 @dataclass(frozen=True)
-class Moments:
+class Moments(Fold):
     """Covariance or correlation of variables, of which blocks hold some samples each.
 
     Attributes
@@ -123,7 +120,7 @@ class Moments:
         What to divide by; the blocks' last one has the samples' weights.
     """
 
-    settled: ClassVar[bool] = True
+    data_independent = True
     samples: tuple[int, ...]
     wide: np.dtype
     ddof: int
@@ -134,7 +131,7 @@ class Moments:
     def fold(
         self, value: Tile | None, blocks: Sequence[Any], nest: LoopNest, grid: Grid, index: Shape, box: Region
     ) -> Tile:
-        """See `chunkflow.kernels.protocol.Fold`."""
+        """See `Fold`."""
         parts = [
             b[None] if b.ndim == 1 else b.T if along == 0 else b for b, along in zip(blocks, self.samples, strict=False)
         ]
@@ -168,7 +165,7 @@ class Moments:
         return value
 
     def combine(self, left: Tile, right: Tile) -> Tile:
-        """See `chunkflow.kernels.protocol.Fold`."""
+        """See `Fold`."""
         total = left.count + right.count or 1
         distance = (right.origin - left.origin) + (right.mean - left.mean)
         left.array += right.array
@@ -178,7 +175,7 @@ class Moments:
         return left
 
     def finish(self, value: Tile, nest: LoopNest, box: Region) -> Any:
-        """See `chunkflow.kernels.protocol.Fold`."""
+        """See `Fold`."""
         array = value.take()
         mirror(array)
         with np.errstate(divide="ignore", invalid="ignore"):
@@ -191,10 +188,6 @@ class Moments:
             for part in (array.real, array.imag) if self.wide.kind == "c" else (array,):
                 np.clip(part, -1, 1, out=part)
         return array.reshape(()) if self.scalar else array
-
-    def __call__(self, blocks: Sequence[Any], nest: LoopNest, grid: Grid, index: Shape, box: Region) -> Any:
-        """Of one block alone."""
-        return self.finish(self.fold(None, blocks, nest, grid, index, box), nest, box)
 
     @staticmethod
     def _mean(samples: Any, weights: Any, count: float) -> Any:

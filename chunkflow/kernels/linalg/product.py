@@ -11,7 +11,7 @@ import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
@@ -20,6 +20,7 @@ from chunkflow.core.nest import LoopNest, Operand
 from chunkflow.core.product_nest import Axes, ProductNest
 from chunkflow.errors import ArgumentError
 from chunkflow.kernels.linalg.gemm import Pair, Tile, add_product, multiplied, working
+from chunkflow.kernels.protocol import Fold
 
 
 @dataclass(frozen=True)
@@ -83,7 +84,7 @@ def contraction(
 
 
 @dataclass(frozen=True)
-class Product:
+class Product(Fold):
     """Contracts blocks, the first two, then their product with the next, and adds the last product to a tile.
 
     Attributes
@@ -100,7 +101,7 @@ class Product:
         Whether a device may round factors of single precision for its tensor cores.
     """
 
-    settled: ClassVar[bool] = True
+    data_independent = True
     terms: tuple[tuple[int | None, ...], ...]
     kept: Axes
     work: np.dtype
@@ -111,7 +112,7 @@ class Product:
     def fold(
         self, value: Tile | None, blocks: Sequence[Any], nest: LoopNest, grid: Grid, index: Shape, box: Region
     ) -> Tile:
-        """See `chunkflow.kernels.protocol.Fold`."""
+        """See `Fold`."""
         left, axes = self._ready(blocks, 0)
         for i in range(1, len(blocks) - 1):
             right, others = self._ready(blocks, i)
@@ -137,22 +138,18 @@ class Product:
         return Tile(array)
 
     def combine(self, left: Tile, right: Tile) -> Tile:
-        """See `chunkflow.kernels.protocol.Fold`."""
+        """See `Fold`."""
         add = np.logical_or if self.result.kind == "b" else np.add
         add(left.array, right.array, out=left.array)
         return left
 
     def finish(self, value: Tile, nest: LoopNest, box: Region) -> Any:
-        """See `chunkflow.kernels.protocol.Fold`."""
+        """See `Fold`."""
         array = value.take()
         order = self._order()
         if order != self.kept:
             array = array.transpose([order.index(a) for a in self.kept]).copy(order="C")
         return array.astype(self.result, copy=False)
-
-    def __call__(self, blocks: Sequence[Any], nest: LoopNest, grid: Grid, index: Shape, box: Region) -> Any:
-        """The product of one set of blocks alone."""
-        return self.finish(self.fold(None, blocks, nest, grid, index, box), nest, box)
 
     def buffers(self, dtypes: Sequence[np.dtype], orders: Sequence[Shape]) -> tuple[tuple[Axes, float], ...]:
         """What a lane holds, as `ProductNest.buffers`: the tile, a panel, copies of blocks, products on the way."""

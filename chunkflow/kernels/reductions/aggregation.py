@@ -17,6 +17,7 @@ import numpy as np
 from chunkflow.core.grid import Grid, Region, Shape
 from chunkflow.core.nest import LoopNest
 from chunkflow.errors import ArgumentError
+from chunkflow.kernels.protocol import Fold
 from chunkflow.kernels.reductions.tiled import STRIP, UFUNCS, Axes, reduce, summed, without_nan
 
 Value = tuple[Any, ...]
@@ -39,7 +40,7 @@ class Aggregation:
         How many times its partial results a lane holds while it merges two of them, temporaries counted.
     strip : int
         Elements of a block of which a device with memory of its own holds temporaries at once; 0 for all.
-    settled : bool
+    data_independent : bool
         Whether what it returns and takes is the same for all blocks of one shape and dtype, whatever they hold.
     """
 
@@ -48,11 +49,11 @@ class Aggregation:
     aggregate: Callable[..., Any]
     copies: float = 2.0
     strip: int = 0
-    settled: bool = False
+    data_independent: bool = False
 
 
 @dataclass(frozen=True)
-class Reduction:
+class Reduction(Fold):
     """An aggregation along `axes` as a kernel; `keepdims` says whether results keep those axes at length 1."""
 
     how: Aggregation
@@ -60,32 +61,28 @@ class Reduction:
     keepdims: bool = False
 
     @property
-    def settled(self) -> bool:
-        """See `chunkflow.kernels.protocol.DataIndependent`."""
-        return self.how.settled
+    def data_independent(self) -> bool:
+        """See `Kernel.data_independent`."""
+        return self.how.data_independent
 
     def fold(
         self, value: Value | None, blocks: Sequence[Any], nest: LoopNest, grid: Grid, index: Shape, box: Region
     ) -> Value:
-        """See `chunkflow.kernels.protocol.Fold`."""
+        """See `Fold`."""
         with np.errstate(all="ignore"):
             found = self.how.chunk(*blocks, self.axes, box)
             return found if value is None else self.how.merge(value, found)
 
     def combine(self, left: Value, right: Value) -> Value:
-        """See `chunkflow.kernels.protocol.Fold`."""
+        """See `Fold`."""
         with np.errstate(all="ignore"):
             return self.how.merge(left, right)
 
     def finish(self, value: Value, nest: LoopNest, box: Region) -> Any:
-        """See `chunkflow.kernels.protocol.Fold`."""
+        """See `Fold`."""
         with np.errstate(all="ignore"):
             result = self.how.aggregate(*value)
         return result if self.keepdims or not self.axes else result.squeeze(self.axes)
-
-    def __call__(self, blocks: Sequence[Any], nest: LoopNest, grid: Grid, index: Shape, box: Region) -> Any:
-        """The reduction of one block alone."""
-        return self.finish(self.fold(None, blocks, nest, grid, index, box), nest, box)
 
 
 # -- The reductions ------------------------------------------------------------------------------------------
@@ -99,7 +96,7 @@ def extreme(name: str, of: Callable[[Any], Any] | None = None) -> Aggregation:
         lambda x, axes, box: (reduce(name, x if of is None else of(x), axes),),
         _each(UFUNCS[name]),
         lambda found: found,
-        settled=True,
+        data_independent=True,
     )
 
 
@@ -110,14 +107,16 @@ def spread() -> Aggregation:
         lambda x, axes, box: (reduce("min", x, axes), reduce("max", x, axes)),
         _each(np.minimum, np.maximum),
         lambda least, most: most - least,
-        settled=True,
+        data_independent=True,
     )
 
 
 @lru_cache
 def nonzero() -> Aggregation:
     """Number of elements that are not zero."""
-    return Aggregation(lambda x, axes, box: (_count(x != 0, axes),), _each(np.add), lambda found: found, settled=True)
+    return Aggregation(
+        lambda x, axes, box: (_count(x != 0, axes),), _each(np.add), lambda found: found, data_independent=True
+    )
 
 
 @lru_cache
@@ -127,7 +126,7 @@ def product(wide: np.dtype, result: np.dtype, *, skip: bool = False) -> Aggregat
         lambda x, axes, box: (reduce("prod", without_nan(x, 1)[0] if skip else x, axes, wide),),
         _each(np.multiply),
         lambda found: found.astype(result),
-        settled=not skip,
+        data_independent=not skip,
     )
 
 
@@ -147,7 +146,7 @@ def total(
         return (found if power == 1 else np.sqrt(found) if power == 0.5 else found**power).astype(result)
 
     copies, strip = 4.0 if _is_tight(result) else 2.0, 0 if of is None else STRIP
-    return Aggregation(chunk, _plus, aggregate, copies, strip, settled=not skip)
+    return Aggregation(chunk, _plus, aggregate, copies, strip, data_independent=not skip)
 
 
 @lru_cache
@@ -166,7 +165,7 @@ def average(wide: np.dtype, result: np.dtype, count: int, *, skip: bool = False)
     def aggregate(found: Any, lost: Any, number: Any = None) -> Any:
         return (_whole(found, lost) / (np.float64(count) if number is None else number)).astype(result)
 
-    return Aggregation(chunk, merge, aggregate, 4.0 if _is_tight(result) else 2.0, settled=not skip)
+    return Aggregation(chunk, merge, aggregate, 4.0 if _is_tight(result) else 2.0, data_independent=not skip)
 
 
 def weighted(wide: np.dtype, result: np.dtype, count: int, place: Callable[[Any], Any]) -> Aggregation:
@@ -239,7 +238,7 @@ def moments(wide: np.dtype, result: np.dtype, ddof: float, *, root: bool, skip: 
             found = np.where(number > ddof, found, np.nan)
         return (np.sqrt(found) if root else found).astype(result)
 
-    return Aggregation(chunk, merge, aggregate, copies=3.0, strip=0 if skip else STRIP, settled=not skip)
+    return Aggregation(chunk, merge, aggregate, copies=3.0, strip=0 if skip else STRIP, data_independent=not skip)
 
 
 def position(name: str, extents: Shape, count: int, *, flat: bool, skip: bool = False) -> Aggregation:

@@ -19,6 +19,7 @@ from chunkflow.core.grid import Grid, Region, Shape
 from chunkflow.core.nest import LoopNest
 from chunkflow.core.units import format_bytes
 from chunkflow.errors import BudgetError
+from chunkflow.kernels.protocol import Fold
 
 STATISTICS = ("count", "sum", "mean", "var", "min", "max", "center_of_mass", "bounding_box")
 """All that can be asked for."""
@@ -99,7 +100,7 @@ Value = tuple[GroupPartial, ...]
 
 
 @dataclass(frozen=True, eq=False)
-class Grouped:
+class Grouped(Fold):
     """A fold over all elements to the partial results of each label.
 
     The value is a stack of partial results, each at least twice as long as the one after it: so one that is long is
@@ -130,7 +131,7 @@ class Grouped:
     def fold(
         self, value: Value | None, blocks: Sequence[Any], nest: LoopNest, grid: Grid, index: Shape, box: Region
     ) -> Value:
-        """See `chunkflow.kernels.protocol.Fold`."""
+        """See `Fold`."""
         labels, *values = blocks
         if not nest.outputs:  # in the trial call, which is to show what as many labels as there may be take
             self._of_block(self._varied(labels), values, box)
@@ -138,7 +139,7 @@ class Grouped:
         return self._stacked((*(value or ()), self._of_block(labels, values, box)))
 
     def combine(self, left: Value, right: Value) -> Value:
-        """See `chunkflow.kernels.protocol.Fold`."""
+        """See `Fold`."""
         return (self._checked(_all_merged((*left, *right))),)
 
     def finish(self, value: Value, nest: LoopNest, box: Region) -> Any:
@@ -147,10 +148,6 @@ class Grouped:
         if nest.outputs:
             self.found[:] = [whole.on_host()]
         return np.full_like(whole.labels, len(whole.labels), dtype="i8", shape=(1,))
-
-    def __call__(self, blocks: Sequence[Any], nest: LoopNest, grid: Grid, index: Shape, box: Region) -> Any:
-        """What one block alone gives."""
-        return self.finish(self.fold(None, blocks, nest, grid, index, box), nest, box)
 
     def _stacked(self, parts: Value) -> Value:
         stack = list(parts)

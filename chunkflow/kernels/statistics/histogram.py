@@ -10,6 +10,7 @@ import numpy as np
 
 from chunkflow.core.grid import Grid, Region, Shape
 from chunkflow.core.nest import LoopNest
+from chunkflow.kernels.protocol import Fold
 
 Value = tuple[Any, ...]
 
@@ -55,7 +56,7 @@ def same(value: Value) -> Any:
 
 
 @dataclass(frozen=True)
-class Tally:
+class Tally(Fold):
     """A fold over all axes, as three functions.
 
     Attributes
@@ -75,25 +76,21 @@ class Tally:
     def fold(
         self, value: Value | None, blocks: Sequence[Any], nest: LoopNest, grid: Grid, index: Shape, box: Region
     ) -> Value:
-        """See `chunkflow.kernels.protocol.Fold`."""
+        """See `Fold`."""
         found = self.count(*blocks)
         return found if value is None else self.merge(value, found)
 
     def combine(self, left: Value, right: Value) -> Value:
-        """See `chunkflow.kernels.protocol.Fold`."""
+        """See `Fold`."""
         return self.merge(left, right)
 
     def finish(self, value: Value, nest: LoopNest, box: Region) -> Any:
-        """See `chunkflow.kernels.protocol.Fold`."""
+        """See `Fold`."""
         return self.result(value)
-
-    def __call__(self, blocks: Sequence[Any], nest: LoopNest, grid: Grid, index: Shape, box: Region) -> Any:
-        """The tally of one block alone."""
-        return self.finish(self.fold(None, blocks, nest, grid, index, box), nest, box)
 
 
 @dataclass(frozen=True)
-class TopK:
+class TopK(Fold):
     """The `k` largest elements along an axis, largest first; if negative the smallest ones, smallest first.
 
     NaN counts as larger than any number, as in NumPy's sorting.
@@ -105,7 +102,7 @@ class TopK:
     def fold(
         self, value: Value | None, blocks: Sequence[Any], nest: LoopNest, grid: Grid, index: Shape, box: Region
     ) -> Value:
-        """See `chunkflow.kernels.protocol.Fold`."""
+        """See `Fold`."""
         found = self._selected(blocks[0])
         if value is not None:
             found = self._selected(np.concatenate((value[0], found), self.axis))
@@ -118,17 +115,13 @@ class TopK:
         return (found,)
 
     def combine(self, left: Value, right: Value) -> Value:
-        """See `chunkflow.kernels.protocol.Fold`."""
+        """See `Fold`."""
         return (self._selected(np.concatenate((left[0], right[0]), self.axis)),)
 
     def finish(self, value: Value, nest: LoopNest, box: Region) -> Any:
-        """See `chunkflow.kernels.protocol.Fold`."""
+        """See `Fold`."""
         found = np.sort(value[0], axis=self.axis)
         return np.flip(found, self.axis) if self.k > 0 else found
-
-    def __call__(self, blocks: Sequence[Any], nest: LoopNest, grid: Grid, index: Shape, box: Region) -> Any:
-        """The selection from one block alone."""
-        return self.finish(self.fold(None, blocks, nest, grid, index, box), nest, box)
 
     def _selected(self, candidates: Any) -> Any:
         """The elements that may be among the `k`, in any order, in memory of their own."""

@@ -14,6 +14,7 @@ import numpy as np
 
 from chunkflow.core.grid import Grid, Region, Shape
 from chunkflow.core.nest import LoopNest
+from chunkflow.kernels.protocol import Fold
 from chunkflow.kernels.statistics.radix_keys import to_keys
 
 Value = tuple[Any, ...]
@@ -192,7 +193,7 @@ def strips(block: Any, axes: tuple[int, ...]) -> Iterator[Any]:
 
 
 @dataclass(frozen=True, eq=False)
-class Digits:
+class Digits(Fold):
     """A fold that finds the next `bits` bits of the keys of order statistics, of each line along some axes.
 
     The highest bits are known from passes before. Keys that begin with them are counted by their next bits, and the
@@ -229,7 +230,7 @@ class Digits:
     def fold(
         self, value: Value | None, blocks: Sequence[Any], nest: LoopNest, grid: Grid, index: Shape, box: Region
     ) -> Value:
-        """See `chunkflow.kernels.protocol.Fold`."""
+        """See `Fold`."""
         found: Any = None
         for part in strips(blocks[0], self.axes) if self.strip else blocks:
             counts = self._counted(part, box)
@@ -237,11 +238,11 @@ class Digits:
         return (found,) if value is None else (np.add(value[0], found, out=found),)
 
     def combine(self, left: Value, right: Value) -> Value:
-        """See `chunkflow.kernels.protocol.Fold`."""
+        """See `Fold`."""
         return (left[0] + right[0],)
 
     def finish(self, value: Value, nest: LoopNest, box: Region) -> Any:
-        """See `chunkflow.kernels.protocol.Fold`."""
+        """See `Fold`."""
         below = value[0].cumsum(-1)  # of each bin and those before it
         prefixes, ranks = (self._part(known, box) for known in (self.prefixes, self.ranks))
         shape = prefixes.shape
@@ -259,10 +260,6 @@ class Digits:
             else:
                 new_prefixes[row] = (prefixes[row] << prefixes.dtype.type(self.bits)) | digit
         return new_prefixes.reshape(shape), new_ranks.reshape(shape)
-
-    def __call__(self, blocks: Sequence[Any], nest: LoopNest, grid: Grid, index: Shape, box: Region) -> Any:
-        """What one block alone gives."""
-        return self.finish(self.fold(None, blocks, nest, grid, index, box), nest, box)
 
     @property
     def strip(self) -> int:

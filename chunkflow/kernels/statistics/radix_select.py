@@ -10,6 +10,7 @@ import numpy as np
 
 from chunkflow.core.grid import Grid, Region, Shape
 from chunkflow.core.nest import LoopNest
+from chunkflow.kernels.protocol import Fold
 from chunkflow.kernels.statistics.quantile import STRIP, Digits, Rule
 from chunkflow.kernels.statistics.radix_keys import from_keys, key_dtype
 from chunkflow.kernels.subnest import on_host
@@ -19,7 +20,7 @@ STATE = np.dtype("u8")
 
 
 @dataclass(frozen=True, eq=False)
-class NextDigits:
+class NextDigits(Fold):
     """A fold as `Digits`, of an array and what the pass before gave; of the array alone in the first pass.
 
     Attributes
@@ -41,8 +42,8 @@ class NextDigits:
     bits: int
 
     @property
-    def spread(self) -> float:
-        """Numbers that are kept for each element of the result, at most: half of these have counts."""
+    def state_size(self) -> float:
+        """See `Kernel.state_size`. Half of the numbers have counts, at most."""
         return (1 << self.bits) / 2
 
     @property
@@ -51,24 +52,20 @@ class NextDigits:
         return STRIP
 
     def fold(self, value: Any, blocks: Sequence[Any], nest: LoopNest, grid: Grid, index: Shape, box: Region) -> Any:
-        """See `chunkflow.kernels.protocol.Fold`."""
+        """See `Fold`."""
         state = self._begun(blocks[0]) if len(blocks) == 1 else on_host(blocks[1])
         digits, local = self._digits(state)
         counts = digits.fold(None if value is None else value[:1], blocks[:1], nest, grid, index, local)
         return *counts, state
 
     def combine(self, left: Any, right: Any) -> Any:
-        """See `chunkflow.kernels.protocol.Fold`."""
+        """See `Fold`."""
         return left[0] + right[0], left[1]
 
     def finish(self, value: Any, nest: LoopNest, box: Region) -> Any:
-        """See `chunkflow.kernels.protocol.Fold`."""
+        """See `Fold`."""
         digits, local = self._digits(value[1])
         return np.concatenate([found.astype(STATE) for found in digits.finish(value[:1], nest, local)])
-
-    def __call__(self, blocks: Sequence[Any], nest: LoopNest, grid: Grid, index: Shape, box: Region) -> Any:
-        """What one block alone gives."""
-        return self.finish(self.fold(None, blocks, nest, grid, index, box), nest, box)
 
     def _begun(self, block: Any) -> np.ndarray:
         """The state before the first pass, of the lines of a block: no bits are known."""
