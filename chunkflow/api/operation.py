@@ -21,13 +21,11 @@ from chunkflow.engine.prepare import prepared
 from chunkflow.engine.run import launched
 from chunkflow.engine.trace import Trace
 from chunkflow.errors import ArgumentTypeError, UnsupportedError
-from chunkflow.graph.evaluate import Evaluation, infer_specs
+from chunkflow.graph.evaluate import Evaluation, op_node
 from chunkflow.graph.nodes import (
-    ItemNode,
     Lazy,
     MultiPassNode,
     Node,
-    OpNode,
     check_lazily,
     first_lazy,
     has_lazy,
@@ -71,7 +69,7 @@ def execute(request: Request) -> Any:
 
 def _evaluated(request: Request, watch: Trace) -> Any:
     """Results of a request whose arrays are expressions."""
-    node = OpNode(request, "result", infer_specs)
+    node = op_node(request, "result")
     with ExitStack() as stack:
         return Evaluation(request.options, watch).run({node: request.options.out}, stack)[node]
 
@@ -99,7 +97,7 @@ def labelled(labels: Labels, ask: Callable[..., Request], call: Callable[..., An
     if not request.keeps:
         return result
     arrays = [a for a in request.arrays if not is_scalar(a)]
-    return labels.onto(result, OpNode(request, ask.__name__, infer_specs).declared, arrays)
+    return labels.onto(result, op_node(request, ask.__name__).declared, arrays)
 
 
 def expression(
@@ -116,14 +114,10 @@ def expression(
     check_lazily(request.options, request.progress, name)
     # What a path means may change from call to call.
     key = None if any(isinstance(array, str) for array in request.arrays) else key_of(ask, args, kwargs)
-    node = interned(key, lambda: OpNode(request, name, infer_specs))
-    assert isinstance(node, OpNode)
+    node = op_node(request, name, key)
     node.check()
     if isinstance(request.options.dtype, tuple):
-        return tuple(
-            kind(interned((ItemNode, node, i), functools.partial(ItemNode, node, i)))
-            for i in range(len(request.options.dtype))
-        )
+        return tuple(kind(node.item(i)) for i in range(len(request.options.dtype)))
     return kind(node)
 
 
@@ -237,7 +231,7 @@ def later(
             filled[place] = array
         return work(*filled, **rest, **given)
 
-    nodes = [args[i]._node for i in places]
+    nodes = [node_of(args[i]) for i in places]
     name = work.__name__
 
     def unroll() -> Node | None:

@@ -10,7 +10,6 @@ import itertools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -23,7 +22,7 @@ from chunkflow.core.spec import ArraySpec
 from chunkflow.core.units import format_bytes, parse_bytes
 from chunkflow.errors import UnsupportedError
 from chunkflow.graph.fusion import MustBeStoredError, Pass, fed, fused
-from chunkflow.graph.nodes import ItemNode, MultiPassNode, Node, OpNode, interned
+from chunkflow.graph.nodes import ItemNode, MultiPassNode, Node, OpNode
 from chunkflow.graph.sources import View
 from chunkflow.kernels.declare import Declared
 from chunkflow.kernels.fusion.program import Fused
@@ -155,10 +154,12 @@ def pass_of(node: Node) -> tuple[Pass, list[Node]]:
     def lacking(missing: Node) -> None:
         op = missing.op if isinstance(missing, ItemNode) and not missing.op.aligned else missing
         _unrolled(op)
-        specs = op.specs if isinstance(op, OpNode) else (op.spec,)
-        stands = tuple(Awaited(len(awaited) + i, spec) for i, spec in enumerate(specs))
+        results: list[Node] = [op]
+        if isinstance(op, OpNode) and len(op.specs) > 1:
+            results = [op.item(i) for i in range(len(op.specs))]
+        stands = tuple(Awaited(len(awaited) + i, result.spec) for i, result in enumerate(results))
         stored[op] = stands if len(stands) > 1 else stands[0]
-        awaited.extend([op] if len(specs) == 1 else [_item(op, i) for i in range(len(specs))])
+        awaited.extend(results)
 
     while True:
         known = len(awaited)
@@ -171,11 +172,6 @@ def pass_of(node: Node) -> tuple[Pass, list[Node]]:
             lacking(error.node)
         if len(awaited) == known:
             return made, awaited
-
-
-def _item(op: Node, i: int) -> Node:
-    assert isinstance(op, OpNode)
-    return interned((ItemNode, op, i), partial(ItemNode, op, i))
 
 
 def item_of(node: Node) -> int:

@@ -11,8 +11,8 @@ import numpy as np
 
 from chunkflow.engine.options import Options
 from chunkflow.errors import UnsupportedError
-from chunkflow.graph.evaluate import infer_specs
-from chunkflow.graph.nodes import ItemNode, Lazy, OpNode, first_lazy, interned, is_scalar, key_of
+from chunkflow.graph.evaluate import op_node
+from chunkflow.graph.nodes import Lazy, first_lazy, is_scalar, key_of
 from chunkflow.graph.request import Request
 from chunkflow.kernels.declare import declare_map
 
@@ -37,13 +37,12 @@ def applied(fn: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, An
         raise UnsupportedError(f"{name}: none of its arrays is an expression: chunkflow.open makes one of an array")
     rest = {key: value for key, value in kwargs.items() if key not in named} | dict(whole)
     request = Request(declare_map(work, rest), arrays, Options(), fn=fn, shapes_only=True)
-    node = interned(key_of(fn, args, {**kwargs, **whole}), lambda: OpNode(request, name, infer_specs))
-    assert isinstance(node, OpNode)
+    node = op_node(request, name, key_of(fn, args, {**kwargs, **whole}))
     node.check()
     number = fn.nout if isinstance(fn, np.ufunc) else 1
     if number == 1:
         return type(first)(node)
-    return tuple(type(first)(interned((ItemNode, node, i), lambda i=i: ItemNode(node, i))) for i in range(number))  # type: ignore[misc]
+    return tuple(type(first)(node.item(i)) for i in range(number))
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 import math
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
@@ -43,8 +43,9 @@ from chunkflow.graph.fusion import (
     sources_of,
     unstored,
 )
-from chunkflow.graph.nodes import ItemNode, Lazy, MultiPassNode, Node, OpNode
+from chunkflow.graph.nodes import ItemNode, Lazy, MultiPassNode, Node, OpNode, interned
 from chunkflow.graph.outputs import OutputPlace, check_clear, check_parts, check_whole, places_of
+from chunkflow.graph.request import Request
 from chunkflow.planner.plan import Plan
 from chunkflow.stores import open_source
 from chunkflow.system import host, interrupts
@@ -368,6 +369,13 @@ def _room(options: Options) -> int:
 
 
 # -- What an operation gives ------------------------------------------------------------------------------------------
+
+
+def op_node(request: Request, name: str, key: Hashable = None) -> OpNode:
+    """The node of an operation; with a key the node that has it, if there is one already."""
+    node = interned(key, lambda: OpNode(request, name, infer_specs))
+    assert isinstance(node, OpNode)
+    return node
 
 
 def infer_specs(op: OpNode) -> tuple[ArraySpec, ...]:

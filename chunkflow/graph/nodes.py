@@ -85,8 +85,8 @@ class SourceNode(Node):
 class OpNode(Node):
     """What an operation gives of some arrays. `learn` finds out the specs of its results when they are asked for."""
 
-    def __init__(self, request: Request, name: str, learn: Callable[[OpNode], tuple[ArraySpec, ...]]) -> None:
-        self.request, self.name, self._learn, self.slot = request, name, learn, SLOT
+    def __init__(self, request: Request, name: str, infer: Callable[[OpNode], tuple[ArraySpec, ...]]) -> None:
+        self.request, self.name, self._infer = request, name, infer
         self.args: tuple[Any, ...] = tuple(a if is_scalar(a) else SLOT for a in request.arrays)
         self.inputs = tuple(node_of(a) for a in request.arrays if not is_scalar(a))
         below = all(node.dtype_known for node in self.inputs)
@@ -112,9 +112,15 @@ class OpNode(Node):
     @cached_property
     def specs(self) -> tuple[ArraySpec, ...]:
         """Of all its results. Of a function whose results nobody knows a trial call has to tell."""
-        found = self._learn(self)
+        found = self._infer(self)
         self.dtype_known = True
         return found
+
+    def item(self, number: int) -> ItemNode:
+        """One of its results."""
+        node = interned((ItemNode, self, number), lambda: ItemNode(self, number))
+        assert isinstance(node, ItemNode)
+        return node
 
     @property
     def spec(self) -> ArraySpec:

@@ -15,7 +15,7 @@ from chunkflow.core.grid import Shape
 from chunkflow.core.spec import ArraySpec
 from chunkflow.engine.options import Options
 from chunkflow.errors import ArgumentError
-from chunkflow.graph.evaluate import infer_specs
+from chunkflow.graph.evaluate import op_node
 from chunkflow.graph.nodes import Lazy, Node, OpNode, SourceNode, ViewNode, interned
 from chunkflow.graph.request import Request
 from chunkflow.graph.sources import Unchanged
@@ -60,7 +60,7 @@ def _copied(node: Node) -> Node:
     if isinstance(node, OpNode) and not node.aligned:
         return node
     request = Request(declare_map(_same, {}), [Lazy(node)], Options(), shapes_only=True)
-    return interned(("copied", node), lambda: OpNode(request, f"a copy of {node.name}", infer_specs))
+    return op_node(request, f"a copy of {node.name}", ("copied", node))
 
 
 def _same(block: Any) -> Any:

@@ -17,10 +17,11 @@ from chunkflow.core.grid import Shape
 from chunkflow.core.spec import ArraySpec
 from chunkflow.engine.options import Options
 from chunkflow.errors import UnsupportedError
-from chunkflow.graph.evaluate import infer_specs
+from chunkflow.graph.evaluate import op_node
 from chunkflow.graph.nodes import ItemNode, Lazy, Node, OpNode, ViewNode, interned, key_of
 from chunkflow.graph.request import Request
 from chunkflow.kernels.declare import Stretched, declare_broadcast, declare_squeezed, declare_widened
+from chunkflow.kernels.map import SLOT
 from chunkflow.stores import Source, open_source, spec_of
 from chunkflow.stores.views.sliced import Cut, SlicedSource, sliced_spec
 
@@ -121,7 +122,7 @@ def sliced(node: Node, cuts: Sequence[Cut]) -> Node:
     if isinstance(of, ItemNode) and _emptied(of.op, exact) == ():
         op = sliced(of.op, exact)
         assert isinstance(op, OpNode)
-        return interned((ItemNode, op, of.item), lambda: ItemNode(op, of.item))
+        return op.item(of.item)
     view = Slice([Lazy(of)], exact)
     return interned(key, lambda: ViewNode(f"{of.name}[...]", view, [of], view.__chunkflow_spec__()))
 
@@ -162,11 +163,11 @@ class Sliced(OpNode):
 
     def __init__(self, origin: OpNode, cuts: tuple[Cut, ...], emptied: Shape) -> None:
         self.origin, self.cuts, self.emptied = origin, cuts, emptied
-        self.name, self.dtype_known, self.slot = origin.name, origin.dtype_known, origin.slot
-        self.args, self._learn = origin.args, _as_origin
+        self.name, self.dtype_known = origin.name, origin.dtype_known
+        self.args = origin.args
         self.request = replace(origin.request, arrays=())
         if emptied:  # a new axis is 1 long whatever the arrays are: what the others leave is stretched to nothing
-            self.args = (origin.slot,)
+            self.args = (SLOT,)
             self.request = Request(declare_broadcast(self.shape), (), Options(), shapes_only=True)
         elif isinstance(origin.declared.kernel, Stretched):
             self.request = replace(self.request, declare=declare_broadcast(self.shape))
@@ -182,22 +183,22 @@ class Sliced(OpNode):
         pairs = zip(self.origin.inputs, declared.nest.operands, strict=True)
         return tuple(sliced(child, [(0, 1, 1) if a is None else along[a] for a in o.axes]) for child, o in pairs)
 
+    @cached_property
+    def specs(self) -> tuple[ArraySpec, ...]:
+        """See `OpNode.specs`. There is no other trial: a slice's specs are those of its origin, cut."""
+        found = tuple(sliced_spec(spec, self.cuts) for spec in self.origin.specs)
+        self.dtype_known = True
+        return found
+
     @property
     def shape(self) -> Shape:
         """See `Node.shape`."""
         return tuple(number for _, number, _ in self.cuts)
 
 
-def _as_origin(op: OpNode) -> tuple[ArraySpec, ...]:
-    """Specs of a slice's results, without another trial."""
-    assert isinstance(op, Sliced)
-    return tuple(sliced_spec(spec, op.cuts) for spec in op.origin.specs)
-
-
 def viewed(node: Node, declare: Any, name: str, given: Any) -> Node:
     """A node whose axes are others."""
     request = Request(declare, [Lazy(node)], Options(), shapes_only=True)
-    made = interned(key_of(name, (Lazy(node), given), {}), lambda: OpNode(request, name, infer_specs))
-    assert isinstance(made, OpNode)
+    made = op_node(request, name, key_of(name, (Lazy(node), given), {}))
     made.check()
     return made

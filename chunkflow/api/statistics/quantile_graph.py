@@ -16,8 +16,8 @@ from chunkflow.cluster.partition import PARTIAL
 from chunkflow.core.nest import LoopNest, Operand, nest
 from chunkflow.core.spec import ArraySpec
 from chunkflow.engine.options import Options
-from chunkflow.graph.evaluate import infer_specs
-from chunkflow.graph.nodes import Lazy, Node, OpNode
+from chunkflow.graph.evaluate import op_node
+from chunkflow.graph.nodes import Lazy, Node, OpNode, node_of
 from chunkflow.graph.request import Request
 from chunkflow.kernels.declare import Declared
 from chunkflow.kernels.map import SLOT, MapKernel
@@ -30,7 +30,7 @@ def counted(make: Make, x: Lazy, axis: Axis, keepdims: bool, name: str) -> Node 
 
     Lines of at most `SMALL` bytes are partitioned whole.
     """
-    shape, dtype = x._node.shape, x._node.spec.dtype
+    shape, dtype = node_of(x).shape, node_of(x).spec.dtype
     axes = reduced_axes(axis, len(shape))
     scalar, of, _ = make(dtype)
     if not math.prod(shape) or not len((rule := of(count_of(shape, axes))).below):
@@ -67,4 +67,4 @@ def _op(arrays: Lazy | Sequence[Lazy], declared: Declared, name: str) -> OpNode:
     def declare(specs: Sequence[ArraySpec], args: tuple[Any, ...]) -> Declared:
         return declared
 
-    return OpNode(Request(declare, [arrays] if isinstance(arrays, Lazy) else arrays, Options()), name, infer_specs)
+    return op_node(Request(declare, [arrays] if isinstance(arrays, Lazy) else arrays, Options()), name)

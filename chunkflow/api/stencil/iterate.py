@@ -77,7 +77,7 @@ def repeatable(ask: Callable[P, Request | Iteration]) -> Callable[P, Any]:
         # All arrays are its inputs: none may be another one, or overwritten, by the time that it runs.
         nodes = [a if is_scalar(a) else Lazy(node_of(a)) for a in asked.arrays]
         given = (*args[: len(args) - len(nodes)], *nodes)
-        return type(first)(later(call, one._node.spec, given, kwargs, streams=False))
+        return type(first)(later(call, node_of(one).spec, given, kwargs, streams=False))
 
     call.__dict__["asks"], call.__dict__["plans"] = ask, plans
     call.__annotations__ = {**ask.__annotations__, "return": Any}
