@@ -30,11 +30,11 @@ from chunkflow.graph.nodes import (
     first_lazy,
     has_lazy,
     interned,
-    is_scalar,
     key_of,
     node_of,
 )
 from chunkflow.graph.request import Request
+from chunkflow.kernels.map import is_scalar
 from chunkflow.system import interrupts
 
 __all__ = [

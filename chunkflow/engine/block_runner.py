@@ -6,7 +6,6 @@ Knows the array module and the shapes that were planned; knows no lane, slot or 
 from __future__ import annotations
 
 import math
-import sys
 from collections.abc import Callable, Collection, Sequence
 from typing import Any, TypeVar, cast
 
@@ -22,6 +21,7 @@ from chunkflow.kernels.protocol import Carry, Fold, Kernel, Kind, MultiKernel
 from chunkflow.kernels.subnest import placed
 from chunkflow.planner.plan import Plan
 from chunkflow.planner.step import Step
+from chunkflow.system.references import only_listed
 
 T = TypeVar("T")
 Turned = tuple[Accumulator, list[Accumulator]]
@@ -293,7 +293,7 @@ class BlockRunner:
                     values[i] = copy
             elif values[i].dtype != spec.dtype:
                 values[i] = values[i].astype(spec.dtype)
-            elif (self._plan.apart or (len(values) > 1 and not self._plan.lends)) and not alone(values, i):
+            elif (self._plan.apart or (len(values) > 1 and not self._plan.lends)) and not only_listed(values, i):
                 # The next block is read, or another result stored, maybe in the block's place, before this one is.
                 values[i] = values[i].copy()
         return tuple(values)
@@ -341,20 +341,4 @@ def _kind(value: Any) -> str:
 
 def travels(values: list[Any], i: int, order: Shape) -> bool:
     """Whether a result can be stored piece by piece as it is: contiguous in `order`, and nobody else's."""
-    return alone(values, i) and bool(values[i].transpose(order).flags.c_contiguous)
-
-
-def alone(values: list[Any], i: int) -> bool:
-    """Whether a result is nobody else's: it owns its memory, and `values` alone knows it.
-
-    A view of an input, or a buffer that the function keeps for its next call, would be overwritten on the way.
-    """
-    return values[i].base is None and sys.getrefcount(values[i]) <= _ALONE
-
-
-def _references_of_the_only_one() -> int:
-    values = [np.empty(0)]
-    return sys.getrefcount(values[0])
-
-
-_ALONE = _references_of_the_only_one()
+    return only_listed(values, i) and bool(values[i].transpose(order).flags.c_contiguous)

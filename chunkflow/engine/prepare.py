@@ -35,7 +35,7 @@ from chunkflow.engine.trial import Trial, cached_trial, run_trial
 from chunkflow.errors import ArgumentError, ArgumentTypeError, BudgetError, ResultError
 from chunkflow.kernels.declare import Declare, Declared
 from chunkflow.kernels.fusion.compile import compiled
-from chunkflow.kernels.map import SLOT, MapKernel
+from chunkflow.kernels.map import SLOT, MapKernel, is_scalar
 from chunkflow.kernels.protocol import Kernel
 from chunkflow.planner.plan import Plan
 from chunkflow.planner.search import make_plan
@@ -127,7 +127,7 @@ def _open_sources(arrays: Sequence[Any], device: Device, stack: ExitStack) -> tu
     sources: list[Source] = []
     args: list[Any] = []
     for value in arrays:
-        if value is None or isinstance(value, bool | int | float | complex | np.generic):
+        if is_scalar(value):
             args.append(value)
             continue
         source = stores.open_source(value)

@@ -12,9 +12,10 @@ import numpy as np
 from chunkflow.engine.options import Options
 from chunkflow.errors import UnsupportedError
 from chunkflow.graph.evaluate import op_node
-from chunkflow.graph.nodes import Lazy, first_lazy, is_scalar, key_of
+from chunkflow.graph.nodes import Lazy, first_lazy, key_of
 from chunkflow.graph.request import Request
 from chunkflow.kernels.declare import declare_map
+from chunkflow.kernels.map import is_scalar
 
 
 def mapped(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:

@@ -22,7 +22,7 @@ from chunkflow.errors import ArgumentError, ArgumentTypeError
 from chunkflow.graph.request import Request
 from chunkflow.graph.sources import View, current, identity, lasting
 from chunkflow.kernels.declare import Declared
-from chunkflow.kernels.map import SLOT
+from chunkflow.kernels.map import SLOT, is_scalar
 from chunkflow.kernels.protocol import Kind
 from chunkflow.stores import Source, open_source, spec_of
 
@@ -298,18 +298,13 @@ def _frozen(value: Any) -> Hashable:
         return (type(value), *map(_frozen, value))
     if isinstance(value, Mapping):
         return tuple((name, _frozen(entry)) for name, entry in value.items())
-    if value is None or isinstance(value, bool | int | float | complex | np.generic):
+    if is_scalar(value):
         return (type(value), repr(value))  # 1, 1.0 and True are equal, and do not mean the same
     if value is Ellipsis or isinstance(value, str | type | np.dtype | np.ufunc | FunctionType | BuiltinFunctionType):
         return value
     if isinstance(value, slice):
         return (slice, _frozen((value.start, value.stop, value.step)))
     raise TypeError(type(value))
-
-
-def is_scalar(value: Any) -> bool:
-    """Whether an argument is passed on as it is."""
-    return value is None or isinstance(value, bool | int | float | complex | np.generic)
 
 
 def has_lazy(value: Any) -> bool:

@@ -13,7 +13,7 @@ from chunkflow.core.nest import LoopNest, Operand, nest, output_axes
 from chunkflow.core.spec import ArraySpec
 from chunkflow.errors import ArgumentError, ArgumentTypeError
 from chunkflow.kernels.index_notation import CombinedBlocks, Index, Widened, as_index, spanned
-from chunkflow.kernels.map import SLOT, MapKernel
+from chunkflow.kernels.map import SLOT, MapKernel, is_scalar
 from chunkflow.kernels.protocol import Kernel, Kind
 
 
@@ -141,10 +141,9 @@ def declare_blockwise(
     operands: list[Index] = []
     for value, names in zip(pairs[::2], pairs[1::2], strict=True):
         index = None if names is None else as_index(names, "an index")
-        scalar = value is None or isinstance(value, bool | int | float | complex | np.generic)
-        if index and scalar:
+        if index and is_scalar(value):
             raise ArgumentTypeError(f"{value!r} has no dimension for the index {index!r}: give None, to pass it on")
-        if index is None or scalar:
+        if index is None or is_scalar(value):
             arguments.append(value)
         else:
             arguments.append(SLOT)

@@ -102,6 +102,11 @@ class _Slot:
 SLOT = _Slot()
 
 
+def is_scalar(value: Any) -> bool:
+    """Whether an argument is passed to the function as it is: a number or None, and no array."""
+    return value is None or isinstance(value, bool | int | float | complex | np.generic)
+
+
 def _named(fn: Callable[..., Any], names: tuple[str, ...]) -> frozenset[str]:
     try:
         parameters = inspect.signature(fn).parameters

@@ -15,10 +15,11 @@ from chunkflow.api.reductions import extremes, sums
 from chunkflow.core.axes import as_axes, normalize_axes
 from chunkflow.errors import ArgumentError, ArgumentTypeError, UnsupportedError
 from chunkflow.graph.elementwise import applied, mapped
-from chunkflow.graph.nodes import Lazy, is_scalar, node_of
+from chunkflow.graph.nodes import Lazy, node_of
 from chunkflow.graph.reshaping import reshaped
 from chunkflow.graph.slicing import viewed
 from chunkflow.kernels.declare import declare_broadcast
+from chunkflow.kernels.map import is_scalar
 
 Function = Callable[..., Any]
 

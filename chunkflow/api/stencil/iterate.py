@@ -32,8 +32,9 @@ from chunkflow.engine.options import Options, ProgressLike
 from chunkflow.engine.prepare import Prepared, prepared
 from chunkflow.engine.trial import run_trial
 from chunkflow.errors import ArgumentError, ArgumentTypeError, ResultError, ResultTypeError
-from chunkflow.graph.nodes import Lazy, first_lazy, is_scalar, node_of
+from chunkflow.graph.nodes import Lazy, first_lazy, node_of
 from chunkflow.kernels.declare import Declare, Declared
+from chunkflow.kernels.map import is_scalar
 from chunkflow.kernels.stencil.iterate import Stepping, Steps
 from chunkflow.kernels.stencil.overlap import boundaries, each
 from chunkflow.stores import spec_of

@@ -7,7 +7,6 @@ the halos of those who use it, and clipped at the array's edges unless it is per
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
@@ -19,6 +18,7 @@ from chunkflow.core.halo import fill
 from chunkflow.core.nest import LoopNest, Operand
 from chunkflow.errors import ResultError, ResultTypeError
 from chunkflow.kernels.protocol import KernelWrapper, MultiKernel
+from chunkflow.system.references import only_listed
 
 Axes = tuple[int | None, ...]
 
@@ -261,7 +261,12 @@ def called(call: Call, registers: Sequence[Any], regions: Sequence[Region], grid
         grid, index = Grid(call.nest.extents, sides), tuple([0 if a is None else index[a] for a in call.axes])
     result = call.kernel(_guarded(given) if call.foreign else given, call.nest, grid, index, box)
     if call.foreign:
-        result = tuple([_own(r, given) for r in result]) if isinstance(result, tuple) else _own(result, given)
+        several = isinstance(result, tuple)
+        results = list(result) if several else [result]
+        del result  # the list alone refers to the arrays, unless the function does
+        owned = [_own(results, i, given) for i in range(len(results))]
+        result = tuple(owned) if several else owned[0]
+        del results, owned
     del given
     expected = tuple([box[a].stop - box[a].start for a in call.lies])
     if not isinstance(result, tuple):
@@ -287,27 +292,15 @@ def _guarded(blocks: Sequence[Any]) -> list[Any]:
     return found
 
 
-def _own(result: Any, given: Sequence[Any]) -> Any:
-    """A result that its function does not know any more, or a part of what it was given: else a copy."""
-    if not hasattr(result, "base"):
-        return result
+def _own(results: list[Any], i: int, given: Sequence[Any]) -> Any:
+    """A result that its function no longer refers to, or a part of what it was given: else a copy."""
+    if not hasattr(results[i], "base") or only_listed(results, i):
+        return results[i]
+    result = results[i]
     if result.base is None:
-        return result if sys.getrefcount(result) <= _ALONE else result.copy()
+        return result.copy()
     kept = isinstance(result, np.ndarray) and not any(np.may_share_memory(result, block) for block in given)
     return result.copy() if kept else result
-
-
-def _references() -> int:
-    """References to a result that its function has let go, as `_own` sees them."""
-
-    def seen(result: Any, given: Sequence[Any]) -> int:
-        return sys.getrefcount(result)
-
-    result = np.empty(0)
-    return seen(result, [])
-
-
-_ALONE = _references()
 
 
 def _checked(result: Any, expected: Shape, dtype: Any, box: Region) -> Any:
