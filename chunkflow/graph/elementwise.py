@@ -1,4 +1,4 @@
-"""Functions of expressions' elements: NumPy's ufuncs, and those of its functions that are much the same."""
+"""Elementwise functions of expressions: NumPy's ufuncs and similar functions."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from chunkflow.kernels.map import is_scalar
 
 
 def mapped(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    """The expression of a function of each place's elements; a tuple of them where a ufunc gives several.
+    """The expression of an elementwise function; a tuple of them for a ufunc of several results.
 
-    Arrays among the keyword arguments are cut as the others are.
+    Arrays among the keyword arguments are cut into blocks like the others.
     """
     return applied(fn, args, kwargs, {})
 
 
 def applied(fn: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], whole: Mapping[str, Any]) -> Any:
-    """The same, with keyword arguments that go to each call as they are: `whole`, arrays too."""
+    """As `mapped`. The keyword arguments in `whole`, arrays included, are passed to each call uncut."""
     kwargs = {key: argument(value) if _is_array(value, fn) else value for key, value in kwargs.items()}
     named = [key for key, value in kwargs.items() if _is_array(value, fn)]
     work = _Named(fn, tuple(named)) if named else fn
@@ -48,7 +48,7 @@ def applied(fn: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, An
 
 @dataclass(frozen=True)
 class _Named:
-    """A function whose last arguments by position go to it by name."""
+    """A function whose last positional arguments are passed on by name."""
 
     fn: Callable[..., Any]
     names: tuple[str, ...]
@@ -59,21 +59,21 @@ class _Named:
 
 
 def _is_array(value: Any, fn: Callable[..., Any]) -> bool:
-    """Whether a function's keyword argument is an array, which has an element for each place."""
+    """Whether a keyword argument of a function is an array, to be cut into blocks."""
     if isinstance(value, type) or is_scalar(value):  # NumPy's types and scalars have a shape and a dtype too
         return False
     if isinstance(value, list | tuple):
-        return not isinstance(fn, np.ufunc)  # of which it would be the signature
+        return not isinstance(fn, np.ufunc)  # for a ufunc it is the signature
     return isinstance(value, Lazy) or (hasattr(value, "shape") and hasattr(value, "dtype"))
 
 
 def argument(value: Any) -> Any:
-    """What an operation gets for an argument: an expression, a scalar, or a source.
+    """An argument as operations take it: an expression, a scalar, or a source.
 
     Raises
     ------
     UnsupportedError
-        Text, which could be a path: `chunkflow.open` opens it.
+        It is text, which could be a path: `chunkflow.open` opens it.
     """
     if isinstance(value, str | bytes | os.PathLike):
         raise UnsupportedError(f"{value!r} is no number and no array: chunkflow.open opens what lies under a path")

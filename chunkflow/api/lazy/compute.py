@@ -19,7 +19,7 @@ from chunkflow.engine.observe.progress import watching
 from chunkflow.engine.options import BudgetLike, Options, ProgressLike
 from chunkflow.engine.prepare import prepared
 from chunkflow.errors import ArgumentError, ArgumentTypeError
-from chunkflow.graph.evaluate import Evaluation, made_up
+from chunkflow.graph.evaluate import Evaluation, placeholders
 from chunkflow.graph.nodes import ItemNode, Lazy, Node, OpNode, node_of
 from chunkflow.planner.plan import Plan
 from chunkflow.stores import is_labelled
@@ -318,7 +318,7 @@ def _cluster_plan(nodes: Sequence[Node], workers: int, partition: str | int, opt
         raise ArgumentError(f"workers={workers!r} must be a whole number of them, at least 1")
     seconds, passes = {}, passes_of(nodes)
     for node, (made, awaited) in passes.items():
-        stands = made_up(awaited)
+        stands = placeholders(awaited)
         sources = [filled(source, [stands[other] for other in awaited]) for source in made.sources]
         declared = made.declared
         with interrupts.deferred(), prepared(lambda specs, args: declared, sources, options) as run:  # noqa: B023
