@@ -1,8 +1,8 @@
-"""Several operations as one kernel: what they share is computed once on each box, and nothing in between is stored.
+"""Fused operations as one kernel: shared values are computed once on each box, and intermediate values are not stored.
 
-A small machine: a program of loads, calls and results runs over registers, each of which is freed after its last
-use. Stencils need what feeds them on more than the box, so every value is computed in a *window*: the box, grown by
-the halos of those who use it, and clipped at the array's edges unless it is periodic there.
+A program of loads, calls and results runs over registers, each of which is freed after its last use. A stencil needs
+its inputs on more than the box. So every value is computed in a *window*: the box, grown by the halos of its users,
+and clipped at the array's edges unless it is periodic there.
 """
 
 from __future__ import annotations
@@ -25,12 +25,13 @@ Axes = tuple[int | None, ...]
 
 @dataclass(frozen=True)
 class Window:
-    """A part of the nest around a box: grown, clipped at the edges, and grown again where it is periodic.
+    """The part of the nest around a box in which a value is computed.
 
     Attributes
     ----------
     clipped, wrapped : tuple of (int, int)
-        For each axis of the nest what it is grown by before and after; what wraps around may lie beyond the edges.
+        For each axis of the nest, how far the box is grown before and after. It is first grown by `clipped` and cut at
+        the array's edges, then grown by `wrapped`, which may reach beyond periodic edges.
     """
 
     clipped: tuple[tuple[int, int], ...]
@@ -48,13 +49,13 @@ class Window:
 
     @property
     def halos(self) -> tuple[tuple[int, int], ...]:
-        """What it is grown by in all."""
+        """How far it is grown in all."""
         return tuple((a + c, b + d) for (a, b), (c, d) in zip(self.clipped, self.wrapped, strict=True))
 
 
 @dataclass(frozen=True)
 class Load:
-    """Take from an operand's block what lies in a window."""
+    """Take the part of an operand's block in a window."""
 
     operand: int
     axes: Axes
@@ -63,28 +64,28 @@ class Load:
 
 @dataclass(frozen=True)
 class Call:
-    """Call a kernel on what earlier instructions gave.
+    """Call a kernel on the results of earlier instructions.
 
     Attributes
     ----------
     kernel : Kernel
-        Of an operation whose results follow all the axes of its nest.
-    nest : Blockwise
-        The operation's own.
+        Kernel of an operation whose results follow all the axes of its nest.
+    nest : LoopNest
+        The operation's own nest.
     axes : tuple
-        For each axis of its nest that of the program's nest, None where it broadcasts.
+        For each axis of its nest the axis of the program's nest; None where it broadcasts.
     inputs : tuple of (int, int)
         Registers of the operands' blocks, and the windows in which they were computed.
     window : int
-        Where its result is wanted.
+        Window in which its result is wanted.
     lies : tuple of int
         The axis of its nest that each dimension of the result follows.
     dtype : numpy.dtype, optional
-        What the result is cast to.
+        Dtype that the result is cast to.
     foreign : bool
-        Whether it calls a function of the user's own, which may write to what it is given, or keep what it returns.
+        Whether it calls the user's own function, which may write to its blocks or keep its results.
     token : str
-        What tells the operation, and what it is of, from any other's.
+        Identifies the operation and its inputs.
     """
 
     kernel: Any
@@ -100,7 +101,7 @@ class Call:
 
 @dataclass(frozen=True)
 class Pick:
-    """Take one of the results that a call gave."""
+    """Take one of several results of a call."""
 
     register: int
     item: int
@@ -115,7 +116,7 @@ class Emit:
 
 
 class Composite(Protocol):
-    """Takes the place of several instructions: the device has a quicker way to do what they do."""
+    """Takes the place of several instructions, for which the device has a faster way."""
 
     def run(self, registers: list[Any], regions: Sequence[Region], grid: Grid, index: Sequence[int]) -> None:
         """Fill registers."""
@@ -149,9 +150,9 @@ class Fused(MultiKernel):
     Attributes
     ----------
     program : tuple
-        Instructions, each with a register of its own and the registers that nobody needs after it.
+        Instructions, each with the registers that are free after it. Each fills the register of its own number.
     windows : tuple of Window
-        In which values are computed; the first one is the box.
+        Windows in which values are computed; the first one is the box.
     folding : tuple of Folding or None
         The fold of each part; None for a part whose value is stored as it is.
     """
@@ -241,12 +242,12 @@ class Feeding(KernelWrapper):
 
 
 def along(region: Region, axes: Axes) -> Region:
-    """A region of an array whose dimensions follow these axes of the nest."""
+    """The region of an array whose dimensions follow these axes of the nest."""
     return tuple([slice(0, 1) if a is None else region[a] for a in axes])
 
 
 def called(call: Call, registers: Sequence[Any], regions: Sequence[Region], grid: Grid, index: Shape) -> Any:
-    """What a call gives, checked."""
+    """The checked results of a call."""
     box = along(regions[call.window], call.axes)
     given = []
     for operand, (register, window) in zip(call.nest.operands, call.inputs, strict=True):
@@ -282,7 +283,7 @@ def called(call: Call, registers: Sequence[Any], regions: Sequence[Region], grid
 
 
 def _guarded(blocks: Sequence[Any]) -> list[Any]:
-    """Blocks that are not to be written to, where the array module can say so."""
+    """Blocks marked as read-only, where the array module supports it."""
     found = []
     for block in blocks:
         if isinstance(block, np.ndarray) and block.flags.writeable:
@@ -304,7 +305,7 @@ def _own(results: list[Any], i: int, given: Sequence[Any]) -> Any:
 
 
 def _checked(result: Any, expected: Shape, dtype: Any, box: Region) -> Any:
-    """A result of the shape that is expected, in the dtype that was asked for."""
+    """A result, checked for its shape and cast to the dtype that was asked for."""
     if not hasattr(result, "dtype"):
         raise ResultTypeError(f"fn returned a {type(result).__name__}; expected an array of shape {expected}")
     if result.shape != expected:
@@ -327,7 +328,7 @@ def cast_to(result: Any, dtype: np.dtype) -> Any:
 
 
 def _padded(block: Any, region: Region, operand: Operand, box: Region) -> Any:
-    """A block with what lies beyond the edges made up."""
+    """A block with its boundary filled beyond the array's edges."""
     wanted = operand.region(box)
     if wanted == region:
         return block
