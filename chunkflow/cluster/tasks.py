@@ -248,8 +248,8 @@ def _in_fixed_blocks(
 ) -> Declared:
     """A pass in the blocks of a model pass, which reads the same and gives one number for each line.
 
-    The model pass is planned with a small workspace and a part of the budget. So several kernels usually fit it together, and each adds up in
-    the same order as it would alone.
+    The model pass is planned with a small workspace and a part of the budget. So several kernels usually fit it
+    together, and each adds up in the same order as it would alone.
     """
     nest = declared.nest
     op = replace(nest, together=(), outputs=(Output(tuple(map(Along, sorted(kept)))),))

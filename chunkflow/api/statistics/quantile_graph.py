@@ -54,9 +54,9 @@ def counted(make: Make, x: Lazy, axis: Axis, keepdims: bool, name: str) -> Node 
         op = LoopNest(extents, operands[: len(given)], (), frozenset({0}))
         state = _op(given, Declared(op, digits, follows, strips=(digits.strip, 0), copies=COPIES / 2), f"{name} digits")
     assert state is not None
-    places = [-1 if a in axes else 1 + kept.index(a) for a in range(len(shape)) if keepdims or a not in axes]
+    places = [None if a in axes else 1 + kept.index(a) for a in range(len(shape)) if keepdims or a not in axes]
     places = places if scalar else [0, *places]
-    dims = tuple(a if a > 0 else None for a in places)
+    dims = tuple(a or None for a in places)
     kernel = MapKernel(Found(rule, dtype, tuple(places)), (SLOT,), {}, dims)
     return _op([Lazy(state)], Declared(nest([state.shape], 0), kernel, dims), name)
 

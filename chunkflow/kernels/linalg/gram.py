@@ -1,7 +1,7 @@
-"""Products of an array with itself that stay whole on the device: Gram matrices, and moments about the mean.
+"""Products of an array with itself whose result stays on the device: Gram matrices and central moments.
 
-Blocks' moments are merged about their common mean (T. F. Chan, G. H. Golub and R. J. LeVeque, "Updating formulae
-and a pairwise algorithm for computing sample variances", 1979), so that data far from zero lose nothing.
+Moments of blocks are merged about their common mean (T. F. Chan, G. H. Golub and R. J. LeVeque, "Updating formulae
+and a pairwise algorithm for computing sample variances", 1979), so that data far from zero lose no precision.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from chunkflow.kernels.protocol import Fold
 
 
 def gram_nest(shape: Shape, samples: int, dtype: np.dtype, copies: int) -> ProductNest:
-    """Pass over an array of one or two dimensions, along its axis of samples; the other one is never cut.
+    """The pass over an array of one or two dimensions, along its axis of samples; the other axis is never cut.
 
-    `dtype` is what blocks are multiplied in, `copies` how many copies of a block that takes.
+    Blocks are multiplied in `dtype`, which takes as many copies of a block as `copies` says.
     """
     others = tuple(a for a in range(len(shape)) if a != samples)
     item = dtype.itemsize
@@ -41,7 +41,7 @@ def gram_nest(shape: Shape, samples: int, dtype: np.dtype, copies: int) -> Produ
 
 
 def moments_nest(shapes: Sequence[Shape], samples: Sequence[int], weighted: bool, dtype: np.dtype) -> ProductNest:
-    """The same over two arrays with samples along those axes, or over one, and over weights of the samples.
+    """The pass over one or two arrays with samples along these axes, and over the samples' weights.
 
     The nest has an axis of samples, one of each array's variables, and one of all variables, which no array has.
     """
@@ -102,14 +102,14 @@ class Gram(Fold):
 
 @dataclass(frozen=True)
 class Moments(Fold):
-    """Covariance or correlation of variables, of which blocks hold some samples each.
+    """Covariance or correlation of variables; each block has some of the samples.
 
     Attributes
     ----------
     samples : tuple of int
         Axis of the samples in each of the arrays.
     wide : numpy.dtype
-        Double precision, in which everything is computed.
+        Dtype of double precision for all computations.
     ddof : int
         Subtracted from the number of samples to divide by.
     normalized : bool
@@ -117,7 +117,7 @@ class Moments(Fold):
     scalar : bool
         Whether the result has no dimensions.
     freedom : float, optional
-        What to divide by; the blocks' last one has the samples' weights.
+        Divisor of weighted samples; the last block then has the weights.
     """
 
     data_independent = True
@@ -136,7 +136,7 @@ class Moments(Fold):
             b[None] if b.ndim == 1 else b.T if along == 0 else b for b, along in zip(blocks, self.samples, strict=False)
         ]
         sides, length = sum(part.shape[0] for part in parts), parts[0].shape[1]
-        # The samples about their mean, and one more that stands for the distance between this mean and the others'.
+        # Centred samples, and one more column for the distance between this mean and that of earlier blocks.
         about = np.empty_like(parts[0], shape=(sides, length + 1), dtype=self.wide, order="C")
         samples, extra = about[:, :length], about[:, length]
         first = 0
@@ -145,7 +145,7 @@ class Moments(Fold):
             first += part.shape[0]
         weights = None if self.freedom is None else blocks[-1].astype(np.float64)
         count = length if weights is None else float(weights.sum())
-        # Means are kept as distances from the first one: their differences would be lost beside a large mean.
+        # Means are kept as distances from the first one, or small differences of large means would be lost.
         origin = self._mean(samples, weights, count) if value is None else value.origin
         samples -= origin[:, None]
         mean = self._mean(samples, weights, count)

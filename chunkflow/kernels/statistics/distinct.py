@@ -1,4 +1,4 @@
-"""Distinct values and how often each occurs: a fold that keeps no more than there is room for."""
+"""Distinct values and their counts: a fold with limited room."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Value = tuple[Any, ...]
 
 
 class TooManyValuesError(Exception):
-    """More different values than there is room for."""
+    """There are more distinct values than there is room for."""
 
     def __init__(self, number: int) -> None:
         super().__init__(f"{number} different values")
@@ -26,9 +26,9 @@ class TooManyValuesError(Exception):
 
 @dataclass(frozen=True)
 class Distinct(Fold):
-    """A fold over all elements to their distinct keys and how often each occurs, of which at most `room` are held.
+    """A fold over all elements to their distinct keys and counts, of which at most `room` are held.
 
-    The results, as long as `room` whatever there is, are keys, counts and, alone in a third one, their number.
+    The results are keys and counts, both padded to the length `room`, and an array of one with their number.
     """
 
     room: int
@@ -45,7 +45,7 @@ class Distinct(Fold):
         else:
             found, counts = np.unique(keys, return_counts=True)
         new = self._checked((found, counts.astype("i8", copy=False)))
-        if not nest.outputs:  # in the trial call: what is kept later may be as long as this
+        if not nest.outputs:  # in the trial call, since later values may be as long as this
             return self._padded(new)
         return new if value is None else self.combine(value, new)
 
