@@ -31,23 +31,21 @@ from chunkflow.engine.prepare import prepared
 from chunkflow.engine.run import launched
 from chunkflow.engine.trace import Trace
 from chunkflow.errors import ArgumentTypeError, UnsupportedError
-from chunkflow.graph.evaluate import Evaluation, infer_specs
+from chunkflow.graph.evaluate import Evaluation, op_node
 from chunkflow.graph.nodes import (
-    ItemNode,
     Lazy,
     MultiPassNode,
     Node,
-    OpNode,
     check_lazily,
     first_lazy,
     has_lazy,
     interned,
-    is_scalar,
     key_of,
     node_of,
 )
 from chunkflow.graph.request import Request
 from chunkflow.kernels.declare import Declare, Declared
+from chunkflow.kernels.map import is_scalar
 from chunkflow.system import interrupts
 
 __all__ = [
@@ -232,11 +230,6 @@ def _evaluated(request: Request, watch: Trace) -> Any:
 # -- Expressions ---------------------------------------------------------------------------------------------
 
 
-def op_node(request: Request, name: str) -> OpNode:
-    """The node of a request."""
-    return OpNode(request, name, infer_specs)
-
-
 def _expression(
     kind: Callable[[Node], Any],
     request: Request,
@@ -251,14 +244,10 @@ def _expression(
     check_lazily(request.options, name)
     # The array under a path may be another one at the next call.
     key = None if any(isinstance(array, str) for array in request.arrays) else key_of(ask, args, kwargs)
-    node = interned(key, lambda: op_node(request, name))
-    assert isinstance(node, OpNode)
+    node = op_node(request, name, key)
     node.check()
     if isinstance(request.options.dtype, tuple):
-        return tuple(
-            kind(interned((ItemNode, node, i), functools.partial(ItemNode, node, i)))
-            for i in range(len(request.options.dtype))
-        )
+        return tuple(kind(node.item(i)) for i in range(len(request.options.dtype)))
     return kind(node)
 
 

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
-from typing import Self
+from typing import ClassVar, Self
 
 import numpy as np
 
@@ -185,6 +185,9 @@ class LoopNest:
     views : bool
         Whether results are the operand's very blocks, or views of them.
     """
+
+    is_product: ClassVar[bool] = False
+    """Whether it is a `ProductNest`, which is cut into squares and shares a pass with no other operation."""
 
     extents: Shape
     operands: tuple[Operand, ...]

@@ -15,7 +15,7 @@ from chunkflow.cluster.task_graph import Builder, Settings
 from chunkflow.cluster.tasks import Opened
 from chunkflow.core.grid import Shape
 from chunkflow.errors import ArgumentError, ArgumentTypeError
-from chunkflow.graph.nodes import Lazy, Node
+from chunkflow.graph.nodes import Lazy, Node, node_of
 from chunkflow.graph.outputs import check_clear, places_of
 from chunkflow.stores import Sink, open_target, spec_of
 from chunkflow.stores.file.memmap import mapped_file
@@ -93,7 +93,7 @@ def store(
             raise ArgumentTypeError(
                 f"store takes expressions, which this {type(array).__name__} is not: see chunkflow.open and from_dask"
             )
-    wanted = {array._node: place for array, place in zip(listed, places, strict=True)}
+    wanted = {node_of(array): place for array, place in zip(listed, places, strict=True)}
     if len(wanted) < len(listed):
         raise ArgumentError("an expression is given twice: store it once, and copy it")
     check_clear(places_of(wanted, overwrite=overwrite).values(), list(wanted))

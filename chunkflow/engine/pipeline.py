@@ -297,7 +297,7 @@ def execute(
     runner = BlockRunner(kernel, plan, device, trace)
     flight = InFlight(plan, device, pool, trace)
     with ExitStack() as stack, device.attach():
-        if any(getattr(part, "tf32", False) for part in (kernel, *getattr(kernel, "parts", ()))):
+        if kernel.tf32:
             stack.enter_context(device.rounding())
         stack.callback(flight.let_go)
         lanes = _open_lanes(plan, device, stack, deals=plan.deals and not device.in_turn)

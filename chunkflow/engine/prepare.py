@@ -28,8 +28,8 @@ from chunkflow.engine.trial import Trial, cached_trial, run_trial
 from chunkflow.errors import ArgumentError, ArgumentTypeError, BudgetError, ResultError
 from chunkflow.kernels.declare import Declare, Declared
 from chunkflow.kernels.fusion.compile import compiled
-from chunkflow.kernels.map import SLOT, MapKernel
-from chunkflow.kernels.protocol import Informed, Kernel
+from chunkflow.kernels.map import SLOT, MapKernel, is_scalar
+from chunkflow.kernels.protocol import Kernel
 from chunkflow.planner.plan import Plan
 from chunkflow.planner.search import make_plan
 from chunkflow.stores.paths import refuse_nested
@@ -138,8 +138,7 @@ def _try(kernel: Kernel, opened: _Opened, stated: _Stated, pool: Pool, limit: in
     kernel = compiled(kernel, device.elementwise if all(nest.extents) else None)  # the host computes on no element
     trial = _learn(kernel, stated, opened, pool, limit, options)
     nest = replace(with_outputs(nest, declared, trial, options), state=declared.held(trial.state))
-    if isinstance(kernel, Informed):
-        kernel = kernel.informed(nest, trial.dtypes)
+    kernel = kernel.informed(nest, trial.dtypes)
     return _Tried(kernel, nest, trial)
 
 
@@ -183,7 +182,7 @@ def _open_sources(arrays: Sequence[Any], device: Device, stack: ExitStack) -> tu
     sources: list[Source] = []
     args: list[Any] = []
     for value in arrays:
-        if value is None or isinstance(value, bool | int | float | complex | np.generic):
+        if is_scalar(value):
             args.append(value)
             continue
         source = stores.open_source(value)

@@ -9,7 +9,7 @@ import numpy as np
 
 from chunkflow.errors import ArgumentError
 from chunkflow.graph.elementwise import mapped
-from chunkflow.graph.nodes import is_scalar
+from chunkflow.kernels.map import is_scalar
 
 
 def check_stretch(name: str, value: Any, x: Any) -> None:

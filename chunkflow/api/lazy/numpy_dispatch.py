@@ -16,7 +16,7 @@ from chunkflow.api.reductions import extremes, nan, sums
 from chunkflow.api.statistics import histogram, quantile
 from chunkflow.errors import UnsupportedError
 from chunkflow.graph.elementwise import mapped
-from chunkflow.graph.nodes import Lazy
+from chunkflow.graph.nodes import Lazy, node_of
 
 Function = Callable[..., Any]
 
@@ -126,7 +126,7 @@ FUNCTIONS: dict[Any, Function] = {
     np.size: lambda x, axis=None: x.size if axis is None else x.shape[axis],
     np.iscomplexobj: lambda x: x.dtype.kind == "c",
     np.isrealobj: lambda x: x.dtype.kind != "c",
-    np.result_type: lambda *a: np.result_type(*(v._node.spec.dtype if isinstance(v, Lazy) else v for v in a)),
+    np.result_type: lambda *a: np.result_type(*(node_of(v).spec.dtype if isinstance(v, Lazy) else v for v in a)),
     # Reductions
     np.sum: numpy_functions.masked(sums.sum, 0),
     np.prod: numpy_functions.masked(sums.prod, 1),

@@ -214,8 +214,8 @@ def folded(
     specs: Sequence[ArraySpec],
     args: tuple[Any, ...],
 ) -> Declared:
-    """Declare a fold over the axes that the results do not follow."""
-    strips = (getattr(kernel, "strip", 0), 0)
+    """Declare a fold over the axes that its results do not follow."""
+    strips = (kernel.strip, 0)
     return Declared(nest([s.shape for s in specs]), kernel, axes, block, strips=strips, copies=copies)
 
 

@@ -16,8 +16,8 @@ from chunkflow.cluster.partition import PARTIAL
 from chunkflow.core.nest import LoopNest, Operand, nest
 from chunkflow.core.spec import ArraySpec
 from chunkflow.engine.options import Options
-from chunkflow.graph.evaluate import infer_specs
-from chunkflow.graph.nodes import Lazy, Node, OpNode
+from chunkflow.graph.evaluate import op_node
+from chunkflow.graph.nodes import Lazy, Node, OpNode, node_of
 from chunkflow.graph.request import Request
 from chunkflow.kernels.declare import Declared
 from chunkflow.kernels.map import SLOT, MapKernel
@@ -30,7 +30,7 @@ def counted(make: Make, x: Lazy, axis: Axis, keepdims: bool, name: str) -> Node 
 
     Lines of at most `SMALL` bytes are partitioned whole.
     """
-    shape, dtype = x._node.shape, x._node.spec.dtype
+    shape, dtype = node_of(x).shape, node_of(x).spec.dtype
     axes = reduced_axes(axis, len(shape))
     wanted = make(dtype)
     if not math.prod(shape) or not len((rule := wanted.rule(count_of(shape, axes))).below):
@@ -54,9 +54,9 @@ def counted(make: Make, x: Lazy, axis: Axis, keepdims: bool, name: str) -> Node 
         op = LoopNest(extents, operands[: len(given)], (), frozenset({0}))
         state = _op(given, Declared(op, digits, follows, strips=(digits.strip, 0), copies=COPIES / 2), f"{name} digits")
     assert state is not None
-    places = [-1 if a in axes else 1 + kept.index(a) for a in range(len(shape)) if keepdims or a not in axes]
+    places = [None if a in axes else 1 + kept.index(a) for a in range(len(shape)) if keepdims or a not in axes]
     places = places if wanted.single else [0, *places]
-    dims = tuple(a if a > 0 else None for a in places)
+    dims = tuple(a or None for a in places)
     kernel = MapKernel(Found(rule, dtype, tuple(places)), (SLOT,), {}, dims)
     return _op([Lazy(state)], Declared(nest([state.shape], 0), kernel, dims), name)
 
@@ -67,4 +67,4 @@ def _op(arrays: Lazy | Sequence[Lazy], declared: Declared, name: str) -> OpNode:
     def declare(specs: Sequence[ArraySpec], args: tuple[Any, ...]) -> Declared:
         return declared
 
-    return OpNode(Request(declare, [arrays] if isinstance(arrays, Lazy) else arrays, Options()), name, infer_specs)
+    return op_node(Request(declare, [arrays] if isinstance(arrays, Lazy) else arrays, Options()), name)

@@ -37,7 +37,7 @@ from chunkflow.engine.budget import lease
 from chunkflow.engine.prepare import Prepared, prepared
 from chunkflow.engine.trial import run_trial
 from chunkflow.errors import ArgumentError, ArgumentTypeError, ResultError, ResultTypeError
-from chunkflow.graph.nodes import is_scalar
+from chunkflow.kernels.map import is_scalar
 from chunkflow.kernels.stencil.iterate import Stepping, Steps
 from chunkflow.kernels.stencil.overlap import boundaries, each
 from chunkflow.stores import spec_of
