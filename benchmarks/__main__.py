@@ -174,6 +174,8 @@ def main() -> None:
     if options.plots:
         options.plots.mkdir(parents=True, exist_ok=True)
     print(machine(), flush=True)
+    if options.code:
+        print(checkouts.helpers(options.code), flush=True)
     with tempfile.TemporaryDirectory(dir=options.directory) as directory:
         runner = Runner(options, Path(directory))
         runner.all()

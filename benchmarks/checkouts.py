@@ -112,6 +112,14 @@ def compare(checkout: Path, place: Path, repeats: int, arguments: Mapping[str, A
                 yield compared(told, name, before, now, repeats)
 
 
+def helpers(checkout: Path) -> str:
+    """A note if only one of the checkouts has its compiled loops: then more than the code differs."""
+    there, here = (any((root / "chunkflow").rglob("*.so")) for root in (checkout, ROOT))
+    if there == here:
+        return ""
+    return f"Only {checkout if there else 'this checkout'} has its compiled loops: build them in the other one too.\n"
+
+
 def compared(told: Mapping[str, Any], name: str, before: Child, now: Child, repeats: int) -> tuple[object, ...]:
     """A row: the children take turns, after an uncounted run each."""
     seconds: dict[str, list[float]] = {"before": [], "now": []}

@@ -19,11 +19,11 @@ KEPT = HERE / "results"
 INTRODUCTION = """# Results
 
 `python -m benchmarks CASE ... --report` writes this page from [`results/`](results): rows of the cases that it ran, on
-the device that it ran on, replace the older ones. `--list` says what each case is. The limit is measured beside the
-case, in the same run; *share* is what chunkflow reaches of it. A goal in bold was missed. *Peers* are their time over
-chunkflow's: 2 means that they take twice as long. Machines of one kind differ by a third, mostly in their memory and
-disks: rates belong to the machine, shares and ratios are what to hold on to. Older tables, with what was tried and what
-holds up the rest, are in [`history/`](history).
+the device that it ran on, replace the older ones. `python -m benchmarks --list` says what each case is. The limit is
+measured beside the case, in the same run; *share* is what chunkflow reaches of it. A goal in bold was missed. *Peers*
+are their time over chunkflow's: 2 means that they take twice as long. Machines of one kind differ by a third: rates
+belong to the machine, shares and ratios are what to hold on to. Runs before 2026-11-25 name the scripts of that time
+and the commit that recorded them. Older tables, what holds up the rest and what was tried are in [`history/`](history).
 """
 
 
@@ -90,7 +90,8 @@ def kept_row(f: Found, run: int) -> dict[str, Any]:
         "limit_rate": f.limit_rate,
         "goal": f.goal,
         "met": f.met,
-        "peers": f.peers,
+        "share": f.share,
+        "peers": {name: ratio for name, ratio in f.peers.items() if name != f.limit},
         "run": run,
     }
 
@@ -122,21 +123,38 @@ def page(kept: Path = KEPT) -> str:
 
 def device_table(kept: Mapping[str, Any]) -> str:
     """A device's table, and the runs that its rows are from."""
-    rows = []
+    families: dict[str, dict[str, Mapping[str, Any]]] = {}
     for name, row in kept["cases"].items():
-        limit, share = "", ""
-        if row["limit_rate"] is not None:
-            limit, share = f"{row['limit']}, {row['limit_rate']:.3g}", f"{row['seen'] / row['limit_rate']:.2f}"
-        goal = f"**{row['goal']}**" if row["met"] is False else row["goal"]
-        peers = ", ".join(f"{peer} {ratio:.2f}" for peer, ratio in row["peers"].items())
-        rows.append((name, f"{row['seen']:.3g} {row['unit']}", limit, share, goal, peers, letter(row["run"])))
+        families.setdefault(re.sub(r", axis \d$", ", each axis", name), {})[name] = row
     head = ["case", "seen", "limit", "share", "goal", "peers", "run"]
-    lines = [table(kept["device"], rows, head, 2)]
-    lines += [
-        f"- {letter(i)}: `{run['command']}`, commit {run['commit']}; {run['machine']}"
-        for i, run in enumerate(kept["runs"])
-    ]
-    return "\n".join(lines) + "\n"
+    lines = [table(kept["device"], [page_row(*named) for named in families.items()], head, 2)]
+    machines: dict[str, list[str]] = {}
+    for i, run in enumerate(kept["runs"]):
+        date, _, what = run["machine"].partition("; ")
+        machines.setdefault(what, []).append(f"{letter(i)}: {date}, `{run['command']}`, commit {run['commit']}")
+    lines += [f"{what}: {'; '.join(runs)}.\n" for what, runs in machines.items()]
+    return "\n".join(lines)
+
+
+def page_row(family: str, named: Mapping[str, Mapping[str, Any]]) -> tuple[str, ...]:
+    """Cells of a case, or of one for each axis."""
+    rows = list(named.values())
+    row, name = rows[-1], family if len(rows) > 1 else next(iter(named))
+    seen = f"{span([r['seen'] for r in rows], '.3g')} {row['unit']}"
+    limit, share = "", ""
+    if row["limit_rate"] is not None:
+        limit = f"{row['limit']}, {row['limit_rate']:.3g}"
+        share = span([r["share"] for r in rows], ".2f")
+    goal = f"**{row['goal']}**" if any(r["met"] is False for r in rows) else row["goal"]
+    peers = (f"{peer}: {ratio:{'.2f' if ratio < 10 else '.0f'}}" for peer, ratio in row["peers"].items())
+    shown = "; ".join(peers)
+    return name, seen, limit, share, goal, shown, letter(row["run"])
+
+
+def span(figures: Sequence[float], digits: str) -> str:
+    """A figure, or the least and the most of some."""
+    least, most = format(min(figures), digits), format(max(figures), digits)
+    return least if least == most else f"{least}-{most}"
 
 
 def letter(number: int) -> str:
