@@ -1,18 +1,18 @@
 """Errors of float32 sums, means and variances against exact arithmetic, NumPy's beside chunkflow's.
 
-Run ``python -m benchmarks.accuracy [--values 100000000]``. Errors are in units of the result's last place.
+Errors are in units of the result's last place.
 """
 
 from __future__ import annotations
 
-import argparse
 import math
+from collections.abc import Iterator
 from fractions import Fraction
 
 import numpy as np
 
 import chunkflow as cf
-from benchmarks.harness import machine, table
+from benchmarks.case import Bench, Listing
 
 
 def exact(x: np.ndarray, offset: int) -> tuple[Fraction, Fraction, Fraction]:
@@ -29,23 +29,17 @@ def exact(x: np.ndarray, offset: int) -> tuple[Fraction, Fraction, Fraction]:
     return offset * x.size + total, offset + mean, squares / x.size - mean * mean
 
 
-def main() -> None:
-    """Print one table."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--values", type=int, default=100_000_000)
-    options = parser.parse_args()
-    rng, rows = np.random.default_rng(0), []
+def cases(bench: Bench) -> Iterator[Listing]:
+    """One table."""
+    values = round(bench.gib * 2**28)
+    title = f"{values} float32 values, standard normal plus an offset"
+    found = Listing("accuracy", title, ["", "offset", "exact", "NumPy, ulp", "chunkflow, ulp"])
+    rng = np.random.default_rng(0)
     for offset in (0, 10**4, 10**8):
-        x = rng.standard_normal(options.values, dtype="f4") + np.float32(offset)
+        x = rng.standard_normal(values, dtype="f4") + np.float32(offset)
         for name, truth in zip(("sum", "mean", "var"), exact(x, offset), strict=True):
             place = Fraction(float(np.spacing(np.float32(abs(float(truth))))))
             theirs, ours = getattr(np, name)(x), getattr(cf, name)(x, device="cpu")
             errors = [float(abs(Fraction(float(value)) - truth) / place) for value in (theirs, ours)]
-            rows.append((name, f"{offset:.0e}", f"{float(truth):.9g}", *(f"{e:.2f}" for e in errors)))
-    print(machine())
-    title = f"{options.values} float32 values, standard normal plus an offset"
-    print(table(title, rows, ["", "offset", "exact", "NumPy, ulp", "chunkflow, ulp"]))
-
-
-if __name__ == "__main__":
-    main()
+            found.add(offset, name, f"{offset:.0e}", f"{float(truth):.9g}", *(f"{e:.2f}" for e in errors))
+    yield found
