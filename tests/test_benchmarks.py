@@ -1,4 +1,4 @@
-"""The benchmarks' one command: its figures, and that it notices when they get worse."""
+"""The benchmarks' one command: its cases and figures, the page of results, and that it notices what gets worse."""
 
 from __future__ import annotations
 
@@ -6,6 +6,14 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+
+import pytest
+
+from benchmarks import report
+from benchmarks.cases import ROWS, STANDARD
+from benchmarks.cases.remote import REQUESTS
+from benchmarks.harness import Found
+from chunkflow.planner.codec_threads import FETCHERS
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -42,9 +50,71 @@ def test_an_unknown_case_is_refused() -> None:
     assert "no such case: summ; there are sum, " in done.stderr
 
 
-def test_a_section_that_is_not_there_is_refused() -> None:
-    command = [sys.executable, "-m", "benchmarks.gpu_passes", "--device", "cpu", "--only", "heat", "heet"]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-    assert done.returncode == 1
-    assert "no section is called heet: there are" in done.stderr
+def test_an_unknown_case_is_refused_before_another_runs() -> None:
+    done = run("heat", "heet")
+    assert done.returncode != 0
+    assert "no such case: heet; there are" in done.stderr
     assert "###" not in done.stdout
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_every_case_runs_or_says_what_it_lacks(name: str, tmp_path: Path) -> None:
+    done = run(name, "--directory", str(tmp_path))
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert f"### {name}\n\nNo figures: needs " in done.stdout or "\n|---|" in done.stdout
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_cases_are_listed_with_what_bounds_them() -> None:
+    done = run("--list")
+    assert done.returncode == 0, done.stderr
+    for name, row in ROWS.items():
+        assert f"| {name} | {row.what} | {row.bound} |" in done.stdout
+    assert STANDARD == ["sum", "reductions", "map", "stencil", "file", "cold", "zarr", "products"]
+    files = {path.stem for path in (ROOT / "benchmarks" / "cases").glob("*.py")} - {"__init__"}
+    assert files == set(ROWS)
+
+
+def test_two_checkouts_take_turns(tmp_path: Path) -> None:
+    done = run("sum", "--code", str(ROOT), "--directory", str(tmp_path))
+    assert done.returncode == 0, done.stderr
+    assert "| case | contender | before, s | now, s | now | before / now |" in done.stdout
+    assert "\n| sum | chunkflow | " in done.stdout
+    assert run("sum", "--code", str(tmp_path)).returncode == 2
+
+
+def found(name: str, rate: float) -> Found:
+    seconds = {"chunkflow": [1 / rate], "dask": [2 / rate]}
+    rates = {"chunkflow": rate, "dask": rate / 2}
+    return Found(
+        *(name, "what", "GB/s", "link", 10.0, "0.90 of the limit", rate >= 9, seconds, rates, None, None),
+        ours="chunkflow",
+        columns={},
+    )
+
+
+def test_the_page_is_what_is_kept() -> None:
+    page = report.page()
+    assert report.PAGE.read_text() == page
+    assert page.count("\n") < 130
+
+
+def test_a_report_replaces_its_own_rows_only(tmp_path: Path) -> None:
+    kept, page = tmp_path / "results", tmp_path / "page.md"
+    first, second = ({"machine": f"2026-01-0{i}; a machine", "commit": "abc", "command": f"run {i}"} for i in (1, 2))
+    report.write("A device", [found("sum", 9.5), found("map", 8.0)], first, kept, page)
+    report.write("Another", [found("sum", 7.0)], first, kept, page)
+    other = (kept / "another.json").read_text()
+    report.write("A device", [found("map", 9.1)], second, kept, page)
+    assert (kept / "another.json").read_text() == other
+    text = page.read_text()
+    assert "| sum | 9.5 GB/s | link, 10 | 0.95 | 0.90 of the limit | dask: 2.00 | a |" in text
+    assert "| map | 9.1 GB/s | link, 10 | 0.91 | 0.90 of the limit | dask: 2.00 | b |" in text
+    assert "| sum | 7 GB/s | link, 10 | 0.70 | **0.90 of the limit** | dask: 2.00 | a |" in text
+    assert "a machine: a: 2026-01-01, `run 1`, commit abc; b: 2026-01-02, `run 2`, commit abc." in text
+    report.write("A device", [found("sum", 9.6)], second, kept, page)
+    assert "run 1" not in json.dumps(json.loads((kept / "a-device.json").read_text()))
+
+
+def test_the_slow_server_s_limit_is_what_chunkflow_asks_for_at_a_time() -> None:
+    assert REQUESTS == FETCHERS

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
-from typing import NamedTuple, Self
+from typing import ClassVar, NamedTuple, Self
 
 import numpy as np
 
@@ -199,6 +199,9 @@ class LoopNest:
     views : bool
         Whether results are the operand's very blocks, or views of them.
     """
+
+    is_product: ClassVar[bool] = False
+    """Whether it is a `ProductNest`, which is cut into squares and shares a pass with no other operation."""
 
     extents: Shape
     operands: tuple[Operand, ...]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -28,6 +28,8 @@ class ProductNest(LoopNest):
     single : bool
         Whether matrices are added to the tile, and no stacks of them, in a dtype of BLAS: a device may need no panel.
     """
+
+    is_product: ClassVar[bool] = True
 
     buffers: tuple[tuple[Axes, float], ...] = ()
     panel: tuple[Axes, Axes, int, Axes, int] | None = None

@@ -31,7 +31,7 @@ def _spec(array: np.ndarray) -> ArraySpec:
 
 
 def memory_footprint(array: np.ndarray) -> Footprint:
-    """Where in the process's memory an array lies."""
+    """Footprint of an array in the process's memory."""
     return footprint_of("memory", array.ctypes.data, array.shape, array.strides, array.dtype)
 
 
@@ -42,7 +42,7 @@ class _Place:
         self._start, self._strides, self._dtype, self._order = array.ctypes.data, array.strides, array.dtype, order
 
     def run(self, region: Region) -> ByteRun | None:
-        """Where a region lies, if that is simple."""
+        """See `ByteRuns.run`."""
         shape, item = shape_of(region), self._dtype.itemsize
         rows = strides.rows(permuted(shape, self._order), permuted(self._strides, self._order), item)
         if rows is None or rows.width < min(strides.LEAST_ROW, math.prod(shape) * item):
@@ -77,7 +77,7 @@ class ArraySource:
         return found
 
     def run(self, region: Region) -> ByteRun | None:
-        """See `Runs.run`."""
+        """See `ByteRuns.run`."""
         return self._place.run(region)
 
     def close(self) -> None:
@@ -151,7 +151,7 @@ class ArraySink:
         np.copyto(strides.part(self._array, region), block, casting="same_kind")
 
     def run(self, region: Region) -> ByteRun | None:
-        """See `Runs.run`."""
+        """See `ByteRuns.run`."""
         return self._place.run(region)
 
     def commit(self) -> Any:

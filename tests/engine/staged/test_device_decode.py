@@ -39,9 +39,9 @@ from chunkflow.errors import RaceError, ReadError
 from chunkflow.planner.decode_batch import batch_of, room
 from chunkflow.stores import open_source
 from chunkflow.stores.codecs.crc32c import CHECKSUM
+from chunkflow.stores.touched import touched
 from chunkflow.stores.zarr import shards as zarrshards
 from chunkflow.stores.zarr.array import ZarrSource
-from chunkflow.stores.zarr.chunks import touched
 from chunkflow.stores.zarr.device_codecs import codec_of
 from chunkflow.system import native
 
@@ -62,7 +62,7 @@ def _cuda() -> Any:
 
 
 class Where:
-    """A device that decodes, and finds that faster: a GPU, or the CPU in one of its modes, under the referee's eyes."""
+    """A device that decodes, and finds that faster: a GPU, or the CPU in one of its modes, with a race detector."""
 
     def __init__(self, name: str) -> None:
         self.name = name

@@ -24,7 +24,7 @@ from chunkflow.errors import ReadError, WriteError
 from chunkflow.stores import open_source, open_target
 from chunkflow.stores.codecs.crc32c import CHECKSUM
 from chunkflow.stores.kvstore.folder import Folder
-from chunkflow.stores.zarr.shards import MISSING, RUN, Indices, runs
+from chunkflow.stores.zarr.shards import MISSING, RUN, Indices, ShardChunk, runs
 
 SHARD = Path("c/0/0")
 
@@ -239,7 +239,7 @@ def test_one_chunk_of_a_large_shard_takes_little_memory(tmp_path: Path) -> None:
 
 @given(st.lists(st.tuples(st.integers(0, 4 * RUN), st.integers(1, 2 * RUN)), max_size=8))
 def test_runs_hold_every_chunk_once_and_are_bounded(ranges: list[tuple[int, int]]) -> None:
-    parts: list[Any] = [(offset, length, (), (), ()) for offset, length in sorted(ranges)]
+    parts = [ShardChunk(offset, length, (), (), ()) for offset, length in sorted(ranges)]
     found = list(runs(parts, Folder.gap))
     assert [part for run in found for part in run] == parts
     for run in found:
