@@ -21,7 +21,7 @@ from chunkflow.core.nest import Operand
 from chunkflow.core.spec import ArraySpec
 from chunkflow.core.units import format_bytes, parse_bytes
 from chunkflow.errors import UnsupportedError
-from chunkflow.graph.fusion import MustBeStoredError, Pass, fed, fused
+from chunkflow.graph.fusion import MustBeStoredError, Pass, single_pass
 from chunkflow.graph.nodes import ItemNode, MultiPassNode, Node, OpNode
 from chunkflow.graph.sources import View
 from chunkflow.kernels.declare import Declared
@@ -148,11 +148,10 @@ def pass_of(node: Node) -> tuple[Pass, list[Node]]:
     """
     awaited: list[Node] = []
     stored: dict[Node, Any] = {}
-    node = _unrolled(node)
-    target = node.op if isinstance(node, ItemNode) and not node.op.aligned else node
+    target = _unrolled(node).producer
 
     def lacking(missing: Node) -> None:
-        op = missing.op if isinstance(missing, ItemNode) and not missing.op.aligned else missing
+        op = missing.producer
         _unrolled(op)
         results: list[Node] = [op]
         if isinstance(op, OpNode) and len(op.specs) > 1:
@@ -164,10 +163,7 @@ def pass_of(node: Node) -> tuple[Pass, list[Node]]:
     while True:
         known = len(awaited)
         try:
-            if isinstance(target, OpNode) and not (target.aligned or target.folds):
-                made = fed(target, stored, lacking)
-            else:
-                made = fused([target], stored, lacking)
+            made = single_pass([target], stored, lacking)
         except MustBeStoredError as error:
             lacking(error.node)
         if len(awaited) == known:
@@ -176,7 +172,7 @@ def pass_of(node: Node) -> tuple[Pass, list[Node]]:
 
 def item_of(node: Node) -> int:
     """Number of a node among the results of its pass."""
-    return node.item if isinstance(node, ItemNode) and not node.op.aligned else 0
+    return node.item if isinstance(node, ItemNode) and node.producer is not node else 0
 
 
 def _unrolled(node: Node) -> Node:

@@ -144,7 +144,7 @@ class Builder:
         if not isinstance(node, OpNode):
             return options
         own = node.request.options
-        dtype = None if node.aligned or node.folds else own.dtype  # a program casts by itself
+        dtype = own.dtype if node.has_own_pass else None  # a program casts by itself
         return replace(options, chunks=own.chunks, workspace=own.workspace, dtype=dtype)
 
     def stored(self, node: Node, out: Opened) -> Any:

@@ -35,14 +35,14 @@ from chunkflow.graph.fusion import (
     Lacking,
     MustBeStoredError,
     Pass,
-    fed,
     fused,
     nest_of,
+    single_pass,
     source_of,
     sources_of,
     unstored,
 )
-from chunkflow.graph.nodes import ItemNode, Lazy, MultiPassNode, Node, OpNode, interned
+from chunkflow.graph.nodes import Lazy, MultiPassNode, Node, OpNode, interned
 from chunkflow.graph.outputs import OutputPlace, check_clear, check_parts, check_whole, places_of
 from chunkflow.graph.request import Request
 from chunkflow.planner.plan import Plan
@@ -185,7 +185,7 @@ class Evaluation:
         """Groups of nodes that have the same nest and, directly or through others, a source in common."""
         found: list[tuple[Any, set[Any], list[Node]]] = []
         for node in nodes:
-            if isinstance(node, MultiPassNode) or (isinstance(node, OpNode) and not (node.aligned or node.folds)):
+            if isinstance(node, MultiPassNode) or node.has_own_pass:
                 found.append((None, set(), [node]))
                 continue
             extents, reads = nest_of(node, self.stored), sources_of(node, self.stored)
@@ -204,10 +204,8 @@ class Evaluation:
             needed: set[Node] = set()
 
             def lacking(missing: Node) -> None:
-                if isinstance(missing, ItemNode) and not missing.op.aligned:
-                    missing = missing.op
-                needed.add(missing)
-                stored.update(placeholders([missing]))
+                needed.add(missing.producer)
+                stored.update(placeholders([missing.producer]))
 
             while True:
                 try:
@@ -228,9 +226,7 @@ class Evaluation:
                         raise MustBeStoredError(unstored([child], stored))
                     fused([child], stored, lacking)  # each pass computes it, from results that are stored once
             return None
-        if isinstance(node, OpNode) and not (node.aligned or node.folds):
-            return fed(node, stored, lacking)
-        return fused(group, stored, lacking)
+        return single_pass(group, stored, lacking)
 
     def _parts(self, group: Sequence[Node], wanted: Mapping[Node, Any]) -> list[Sequence[Node]]:
         """A group, cut into parts if it does not fit the budget or is faster in several passes.
@@ -321,7 +317,7 @@ class Evaluation:
         if alone and isinstance(node, OpNode):
             own = node.request.options
             options = replace(options, chunks=own.chunks, workspace=own.workspace)
-            if not (node.aligned or node.folds):  # a program casts by itself
+            if node.has_own_pass:  # a program casts by itself
                 options = replace(options, dtype=own.dtype)
         if alone and self.options.chunks is not None:
             options = replace(options, chunks=self.options.chunks)

@@ -153,8 +153,16 @@ def _freeing(code: Sequence[Instruction]) -> tuple[tuple[Instruction, tuple[int,
     return tuple((instruction, tuple(old)) for instruction, old in zip(code, spent, strict=True))
 
 
-def fed(node: OpNode, stored: Sources, lacking: Lacking | None = None) -> Pass:
-    """The pass of an operation that shares it with no other result, and of its inputs; `lacking` as for `fused`."""
+def single_pass(nodes: Sequence[Node], stored: Sources, lacking: Lacking | None = None) -> Pass:
+    """The pass that computes some nodes of one nest, or one that has a pass of its own; `lacking` as for `fused`."""
+    node = nodes[0]
+    return (
+        _fed(node, stored, lacking) if isinstance(node, OpNode) and node.has_own_pass else fused(nodes, stored, lacking)
+    )
+
+
+def _fed(node: OpNode, stored: Sources, lacking: Lacking | None = None) -> Pass:
+    """The pass of an operation that shares it with no other result, and of its inputs."""
     declared = node.declared
     if all(source_of(child, stored) is not None for child in node.inputs):
         return Pass((node,), declared, tuple(source_of(child, stored) for child in node.inputs))

@@ -38,11 +38,20 @@ class Node:
         The nodes that it is computed from.
     dtype_known : bool
         Whether its dtype is known without calling a function of the user's own.
+    has_own_pass : bool
+        Whether it is an operation that shares a pass with no other result.
     """
 
     name: str
     inputs: tuple[Node, ...] = ()
     dtype_known: bool = True
+    has_own_pass: bool = False
+    _spec: ArraySpec
+
+    @property
+    def producer(self) -> Node:
+        """The node that is stored when this one must be: for an item of a fold or a scan the whole operation."""
+        return self
 
     @cached_property
     def token(self) -> str:
@@ -52,7 +61,7 @@ class Node:
     @property
     def spec(self) -> ArraySpec:
         """Its shape and dtype."""
-        raise NotImplementedError
+        return self._spec
 
     @property
     def shape(self) -> Shape:
@@ -75,11 +84,6 @@ class SourceNode(Node):
     def source(self) -> Any:
         """The source to open, checked against its spec."""
         return current(self._source, self._spec)
-
-    @property
-    def spec(self) -> ArraySpec:
-        """See `Node.spec`."""
-        return self._spec
 
 
 class OpNode(Node):
@@ -166,6 +170,11 @@ class OpNode(Node):
         """Whether it is a fold that may share a pass with any other operation on the same nest."""
         return self._is_free(self.declared.nest) and self.conforms and self.declared.kind is Kind.FOLD
 
+    @cached_property
+    def has_own_pass(self) -> bool:  # type: ignore[override]
+        """See `Node`."""
+        return not (self.aligned or self.folds)
+
     def _is_free(self, nest: LoopNest) -> bool:
         """Whether the nest may be cut and walked in any way."""
         fixed = self.declared.block is not None and any(n is not None for n in self.declared.block)
@@ -179,6 +188,11 @@ class ItemNode(Node):
     def __init__(self, op: OpNode, item: int) -> None:
         self.op, self.item, self.name, self.dtype_known = op, item, op.name, op.dtype_known
         self.inputs = (op,)
+
+    @property
+    def producer(self) -> Node:
+        """See `Node.producer`."""
+        return self if self.op.aligned else self.op
 
     @property
     def spec(self) -> ArraySpec:
@@ -217,11 +231,6 @@ class MultiPassNode(Node):
         """An equal node of passes that are known beforehand, if there is one."""
         return self._unroll()
 
-    @property
-    def spec(self) -> ArraySpec:
-        """See `Node.spec`."""
-        return self._spec
-
 
 class ViewNode(Node):
     """A view of sources, which takes no pass."""
@@ -233,11 +242,6 @@ class ViewNode(Node):
     def on(self, sources: Sequence[Any]) -> Any:
         """The view of the sources of its inputs."""
         return self.view.on(sources)
-
-    @property
-    def spec(self) -> ArraySpec:
-        """See `Node.spec`."""
-        return self._spec
 
 
 class Lazy:
