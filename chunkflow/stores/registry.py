@@ -61,7 +61,7 @@ class Format(NamedTuple):
             )
 
 
-class Kind(NamedTuple):
+class ObjectKind(NamedTuple):
     """A kind of objects: how it is recognised, and what makes their sources and targets, if they can be such."""
 
     recognizes: Callable[[Any], bool]
@@ -131,33 +131,33 @@ def _refuse_dataset(obj: Any) -> NoReturn:
 
 
 KINDS = (
-    Kind(lambda obj: obj is None, target=lambda _: at("chunkflow.stores.memory:HostTarget")()),
-    Kind(
+    ObjectKind(lambda obj: obj is None, target=lambda _: at("chunkflow.stores.memory:HostTarget")()),
+    ObjectKind(
         lambda obj: isinstance(obj, np.ndarray),
         source=at("chunkflow.stores.ndarray:ndarray_source"),
         target=at("chunkflow.stores.ndarray:ndarray_target"),
     ),
-    Kind(lambda obj: isinstance(obj, np.generic), source=at("chunkflow.stores.ndarray:ndarray_source")),
+    ObjectKind(lambda obj: isinstance(obj, np.generic), source=at("chunkflow.stores.ndarray:ndarray_source")),
     # Ours: put together of others when they are opened, or a share of another run's output.
-    Kind(lambda obj: hasattr(type(obj), "__chunkflow_source__"), source=lambda obj: obj.__chunkflow_source__()),
-    Kind(lambda obj: hasattr(type(obj), "__chunkflow_target__"), target=lambda obj: obj.__chunkflow_target__()),
-    Kind(is_labelled, source=_labelled_source),
-    Kind(instance_of("chunkflow.stores.foreign.xarray", "StoredVariable"), source=_stored_source),
-    Kind(having("__cuda_array_interface__"), source=_refuse_device_array, target=_refuse_device_array),
-    Kind(
+    ObjectKind(lambda obj: hasattr(type(obj), "__chunkflow_source__"), source=lambda obj: obj.__chunkflow_source__()),
+    ObjectKind(lambda obj: hasattr(type(obj), "__chunkflow_target__"), target=lambda obj: obj.__chunkflow_target__()),
+    ObjectKind(is_labelled, source=_labelled_source),
+    ObjectKind(instance_of("chunkflow.stores.foreign.xarray", "StoredVariable"), source=_stored_source),
+    ObjectKind(having("__cuda_array_interface__"), source=_refuse_device_array, target=_refuse_device_array),
+    ObjectKind(
         _is_zarr_array,
         source=at("chunkflow.stores.zarr.array:ZarrSource"),
         target=at("chunkflow.stores.zarr.array:ZarrTarget"),
     ),
-    Kind(
+    ObjectKind(
         _is_hdf5_dataset,
         source=at("chunkflow.stores.hdf5.dataset:dataset_source"),
         target=at("chunkflow.stores.hdf5.write:DatasetTarget"),
     ),
-    Kind(is_dask_array, source=at("chunkflow.stores.foreign.dask:DaskSource")),
-    Kind(having("shape", "dtype", "__getitem__"), source=at("chunkflow.stores.foreign.generic:GenericSource")),
-    Kind(having("shape", "dtype", "__setitem__"), target=at("chunkflow.stores.foreign.generic:GenericTarget")),
-    Kind(instance_of("xarray", "Dataset"), source=_refuse_dataset),
+    ObjectKind(is_dask_array, source=at("chunkflow.stores.foreign.dask:DaskSource")),
+    ObjectKind(having("shape", "dtype", "__getitem__"), source=at("chunkflow.stores.foreign.generic:GenericSource")),
+    ObjectKind(having("shape", "dtype", "__setitem__"), target=at("chunkflow.stores.foreign.generic:GenericTarget")),
+    ObjectKind(instance_of("xarray", "Dataset"), source=_refuse_dataset),
 )
 """Kinds of objects, in order of precedence."""
 
