@@ -15,7 +15,7 @@ VARIABLE = "CHUNKFLOW_DEVICE"
 """Environment variable with the device to use where none is asked for."""
 
 
-class Kind(NamedTuple):
+class DeviceKind(NamedTuple):
     """A kind of device: a pattern of its names, whose group is the ordinal; its folder; and the error without it.
 
     The folder has a module ``device.py`` with ``count()``, and with ``device(ordinal)``, which makes each device once.
@@ -32,13 +32,13 @@ class Kind(NamedTuple):
 
 
 KINDS = (
-    Kind(
+    DeviceKind(
         r"cuda(?::(\d+))?",
         "cuda",
         "needs CuPy, which cannot be imported ({error}): install chunkflow-stream[cuda13] (or [cuda12]), or use "
         "device='cpu'",
     ),
-    Kind("cpu", "cpu"),
+    DeviceKind("cpu", "cpu"),
 )
 """The kinds of device, in the order in which ``"auto"`` looks for one."""
 
@@ -93,7 +93,7 @@ def within(device: Device, threads: int) -> Device:
 
 
 @cache
-def is_present(kind: Kind) -> bool:
+def is_present(kind: DeviceKind) -> bool:
     """Whether there is a device of a kind, and all that it needs is installed."""
     try:
         return bool(kind.module.count() > 0)

@@ -12,7 +12,7 @@ from chunkflow.planner.loop_order import decoded_bytes, loaded_bytes
 from chunkflow.planner.problem import Candidate, block_bytes
 
 
-class Loaded(NamedTuple):
+class LoadedBytes(NamedTuple):
     """What loading the operands of a run takes.
 
     Attributes
@@ -34,7 +34,7 @@ class Loaded(NamedTuple):
     unpacking: float
 
 
-def loaded(candidate: Candidate) -> Loaded:
+def loaded(candidate: Candidate) -> LoadedBytes:
     """What loading a candidate's operands takes."""
     problem, grid, walk, depth = candidate.problem, candidate.grid, candidate.walk, candidate.depth
     read = upload = decode = 0
@@ -54,7 +54,7 @@ def loaded(candidate: Candidate) -> Loaded:
         if spec.chunks is not None and not spec.storage.raw:
             known = problem.machine.decoding(spec.storage.codec)
             decode += math.ceil(touched / (known.host if known else 1))
-    return Loaded(read, upload, decode, chunks, unpacking)
+    return LoadedBytes(read, upload, decode, chunks, unpacking)
 
 
 class Computed(NamedTuple):
@@ -83,7 +83,7 @@ def computed(candidate: Candidate, *, copied: bool) -> Computed:
     return Computed(total, int((held + again) * times))
 
 
-def traffic(candidate: Candidate, load: Loaded, compute: int) -> Traffic:
+def traffic(candidate: Candidate, load: LoadedBytes, compute: int) -> Traffic:
     """Bytes of each stage of a candidate."""
     outputs = candidate.problem.outputs
     written = sum(s.nbytes for s in outputs)
