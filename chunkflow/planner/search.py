@@ -159,7 +159,7 @@ def _chosen(
     fitting = _fitting_plans(problem, sides)
     if not fitting:
         raise _too_small(problem, sides)
-    return _with_notes(_best(problem, fitting), fitting)
+    return _with_notes(_best(problem, fitting), fitting, most=max(machine.depths))
 
 
 class _Sides(NamedTuple):
@@ -223,8 +223,8 @@ def _best(problem: PlanProblem, fitting: Sequence[Plan]) -> Plan:
     return min(near, key=lambda p: (p.memory.total, p.estimate.seconds))
 
 
-def _with_notes(chosen: Plan, fitting: Sequence[Plan]) -> Plan:
-    """The plan, with notes on what the budget would allow besides, or does not."""
+def _with_notes(chosen: Plan, fitting: Sequence[Plan], most: int) -> Plan:
+    """The plan, with notes on what the budget would allow besides, or does not; the machine has `most` slots."""
     notes = []
     alike = [p for p in fitting if (p.depth, p.batches.keys()) == (chosen.depth, chosen.batches.keys())]
     larger = max(alike, key=lambda p: p.memory.total)
@@ -233,7 +233,7 @@ def _with_notes(chosen: Plan, fitting: Sequence[Plan]) -> Plan:
             f"smaller than the budget allows: blocks of {larger.block} would take "
             f"{format_bytes(larger.memory.total)} and {larger.estimate.seconds:.3g} s by the model"
         )
-    if chosen.depth == 1 < min(len(chosen.grid), max(chosen.machine.depths)):
+    if chosen.depth == 1 < min(len(chosen.grid), most):
         notes.append("a single slot: one block is read, computed and written after another")
     return replace(chosen, notes=tuple(notes)) if notes else chosen
 

@@ -794,6 +794,16 @@ def test_tf32_keeps_eleven_bits_of_factors_and_holds_for_its_run_alone(product: 
     assert 2**-18 < rounded < 2**-9, "factors have 10 bits behind the point"
 
 
+def test_a_product_in_memory_says_that_it_has_a_single_slot() -> None:
+    """With several slots, lanes would stand in the way of BLAS: the plan leaves them out, and says so."""
+    machine = replace(STAGED, staged=False, lanes=4, depths=(4, 2, 1), cache=12 << 20, read=8e9, overhead=1e-4)
+    matrix, vector = np.broadcast_to(np.float32(1), (5000, 5000)), np.ones(5000, "f4")
+    plan = cf.explain(linalg.matmul, matrix, vector, budget="1GB", device=NumpyDevice(machine=machine))
+    assert isinstance(plan, Plan)
+    assert (plan.depth, len(plan.grid) > 1) == (1, True)
+    assert "a single slot: one block is read" in str(plan)
+
+
 def test_where_memory_is_shared_less_of_it_is_worth_a_little_time() -> None:
     shapes = [(3840, 3840), (3840, 3840)]
     plan = planned(notation.matmul(shapes), shapes, 16 << 30, machine=rates.cpu(2))
