@@ -73,9 +73,9 @@ def loaded_bytes(spec: ArraySpec, operand: Operand, grid: Grid, walk: Shape, dep
 
 
 def best_walk(
-    op: LoopNest, operands: Sequence[ArraySpec], grid: Grid, depth: int, resident: frozenset[int] = frozenset()
+    op: LoopNest, operands: Sequence[ArraySpec], grid: Grid, depth: int, resident: frozenset[int], order: Shape
 ) -> Shape:
-    """Loop order that loads the fewest bytes; the arrays' own order where it makes no difference.
+    """Loop order that loads the fewest bytes; `order`, that of the arrays, where it makes no difference.
 
     Axes that are folded, or scanned, come last: one block of partial results, or one carry, is held at a time. Where
     the kernel's parts fold different ones, as few partial results as possible are held.
@@ -84,8 +84,7 @@ def best_walk(
     counts = grid.counts
     mixed = bool(folding) and (len({p.folded for p in folding}) > 1 or len(folding) < len(op.parts))
     inner = frozenset() if mixed else op.folded if op.scan is None else {op.scan}
-    own = nest_order(op, operands)
-    own = (*(a for a in own if a not in inner), *(a for a in own if a in inner))
+    own = (*[a for a in order if a not in inner], *[a for a in order if a in inner])
     several = [a for a in own if counts[a] > 1]
     if len(several) < 2 or (not mixed and not op.has_halo and all(set(several) <= set(o.axes) for o in op.operands)):
         return own

@@ -157,7 +157,7 @@ def candidate_of(
     grid = Grid(op.extents, block, turns.heads)
     counts = grid.counts
     blocks = math.prod(counts)
-    walk = best_walk(op, specs, grid, depth, resident)
+    walk = best_walk(op, specs, grid, depth, resident, problem.order)
     if op.has_halo and depth > 1:
         op = ending_with_chunks(op, specs, grid, walk)
     arrays = [*zip(specs, op.operands, strict=True)]

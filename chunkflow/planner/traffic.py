@@ -50,8 +50,11 @@ def loaded(candidate: Candidate) -> LoadedBytes:
             upload += touched
             unpacking += loads * candidate.batches[i].seconds
             continue
+        if spec.chunks is None:
+            upload += touched
+            continue
         upload += loaded_bytes(spec, operand, grid, walk, depth) * repeats
-        if spec.chunks is not None and not spec.storage.raw:
+        if not spec.storage.raw:
             known = problem.machine.decoding(spec.storage.codec)
             decode += math.ceil(touched / (known.host if known else 1))
     return LoadedBytes(read, upload, decode, chunks, unpacking)
