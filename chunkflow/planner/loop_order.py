@@ -1,4 +1,4 @@
-"""The order in which blocks are walked, and what it makes of the bytes that are loaded."""
+"""Loop order of the blocks, and the bytes that are loaded in it. Pure arithmetic."""
 
 from __future__ import annotations
 

@@ -74,7 +74,7 @@ def make_plan(
 
     Parameters
     ----------
-    op : Blockwise
+    op : LoopNest
         The pass.
     operands, outputs : sequence of ArraySpec
         One for each operand and output of the pass.

@@ -1,4 +1,4 @@
-"""A step of a run: one block's turn, what of the arrays it reads and stores, and whose results it adds to. Pure."""
+"""A step of a run: its block, the regions that it reads and stores, and the partial results that it adds to. Pure."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from chunkflow.core.nest import Operand
 
 @dataclass(frozen=True, slots=True)
 class FoldPosition:
-    """A block's place among those that a part of the kernel combines, or passes a carry through.
+    """Place of a block among those that are combined to one result, or that one carry passes through.
 
     Attributes
     ----------
@@ -33,7 +33,7 @@ class FoldPosition:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One block's turn.
+    """One block of a run.
 
     Attributes
     ----------
@@ -54,7 +54,7 @@ class Step:
     stores : tuple of (int, region)
         What is stored: outputs, by number, and their parts of the box. Of those that are combined there is none
         before the last of their steps.
-    turns : tuple of Turn
+    turns : tuple of FoldPosition
         One for each part that combines results, or one for the carry.
     lane : int
         Which of the plan's lanes computes it.
