@@ -1,4 +1,4 @@
-"""An array's blocks as a dataset of torch's, for a training loop."""
+"""A torch dataset of an array's blocks, for a training loop."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Blocks(IterableDataset[torch.Tensor]):
                 tensor = torch.from_dlpack(chunk.data)
                 yield tensor
                 if tensor.is_cuda:
-                    # What the loop did with the block comes before the memory's next use, whatever its stream.
+                    # The memory's next use waits for the loop's work on the block, on whatever stream that is.
                     pointer = chunk.data.__cuda_array_interface__["stream"]
                     default = torch.cuda.default_stream(tensor.device)
                     lane = default if pointer == DEFAULT_STREAM else torch.cuda.ExternalStream(pointer, tensor.device)

@@ -21,13 +21,13 @@ chunks : int or sequence of int
 out, budget, device, progress, overwrite
     As for `chunkflow.map`. Each pass has a progress bar of its own, and leaves nothing behind if it fails.
 
-Blocks hold the axes that they transform whole. Where a block with all of them fits the budget there is one pass over
-the array; else axes are shared out among as few passes as the budget allows (`plan` shows them), and what lies between
-them is kept in `out` itself if that is an array of the same kind, in the host's memory if the result is there and both
-fit, or else in a zarr array in a temporary directory beside `out`, as large as the result and removed in any case. Its
-chunks are such that each pass moves each of them once. This is the row-column algorithm; see D. H. Bailey (1990), "FFTs
-in external or hierarchical memory", Journal of Supercomputing 4, 23-35. Results differ from NumPy's by rounding alone,
-and have its dtypes.
+Blocks are whole along the axes that they transform. If a block that is whole along all of them fits the budget, there
+is one pass over the array. Otherwise the axes are divided among as few passes as the budget allows; `plan` shows them.
+The array between two passes is kept in one of three places: in `out` itself, if that is an array of the same shape and
+dtype; in host memory, if the result is there and both fit; or in a zarr array in a temporary directory beside `out`. It
+is as large as the result, is removed in any case, and has chunks that each pass moves once. This is the row-column
+algorithm; see D. H. Bailey (1990), "FFTs in external or hierarchical memory", Journal of Supercomputing 4, 23-35.
+Results differ from NumPy's by rounding alone, and have its dtypes.
 
 `convolve` uses such transforms of blocks. On the CPU NumPy keeps tables for lines of each length, which no budget sees.
 """

@@ -1,4 +1,4 @@
-"""What xarray looks for: an accessor, which is registered when this is imported, and a manager of chunks.
+"""xarray's accessor ``x.chunkflow``, which is registered by the import, and its manager of chunks.
 
 >>> import xarray as xr, chunkflow.xarray
 >>> x = xr.DataArray([[1.0, 2.0], [3.0, 5.0]], dims=("lat", "lon"))
@@ -53,9 +53,9 @@ class Accessor:
 
 
 class ChunkManager(ChunkManagerEntrypoint[Any]):
-    """What lets xarray compute and store expressions of chunkflow, and make them: ``chunked_array_type="chunkflow"``.
+    """Lets xarray make (``chunked_array_type="chunkflow"``), compute and store chunkflow's expressions.
 
-    What xarray asks dask for and is missing here raises NotImplementedError: ``persist``, ``reduction`` (first and last
+    These are missing and raise NotImplementedError: ``persist``, ``reduction`` (first and last
     values), ``scan`` (``ffill``, ``bfill``), ``blockwise``, ``unify_chunks`` (`xarray.map_blocks`) and ``shuffle``.
     """
 
@@ -67,11 +67,11 @@ class ChunkManager(ChunkManagerEntrypoint[Any]):
         return data.chunks  # type: ignore[no-any-return]
 
     def normalize_chunks(self, chunks: Any, shape: Any = None, *args: Any, **kwargs: Any) -> Any:
-        """Whatever is asked for: blocks are planned when an expression runs."""
+        """One chunk along each axis: blocks are planned when an expression runs."""
         return tuple((n,) for n in shape)
 
     def from_array(self, data: Any, chunks: Any, **kwargs: Any) -> Any:
-        """Make an expression of an array of numbers; what is none, such as times, is loaded."""
+        """Make an expression of an array of numbers; other arrays, such as times, are loaded."""
         return ChunkedArray(SourceNode(data)) if np.dtype(data.dtype).kind in "biufc" else np.asarray(data)
 
     def rechunk(self, data: Any, chunks: Any, **kwargs: Any) -> Any:

@@ -1,22 +1,134 @@
-"""Pages with examples do what they say."""
+"""Pages with examples do what they say, and what they name exists."""
 
 from __future__ import annotations
 
+import ast
 import doctest
+import importlib
+import re
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-DOCS = Path(__file__).resolve().parents[1] / "docs"
+ROOT = Path(__file__).resolve().parents[1]
+DOCS = ROOT / "docs"
 NEEDS = {"dask.md": ["dask"], "xarray.md": ["xarray"], "libraries.md": ["torch", "jax"]}
+PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *DOCS.rglob("*.md")])
+FILE = re.compile(r"(?<![\w./-])((?:chunkflow|tests|benchmarks|examples|docs)/[\w./-]*[\w/])")
+"""A path of the repository, as pages write it."""
+NAME = re.compile(r"(?<![\w./-])(chunkflow(?:\.\w+)+)(?![\w/])")
+"""A module, or something in one, by its full name."""
+LINK = re.compile(r"\]\((?!\w+:)([^)#]+)?(?:#([^)]+))?\)")
+"""A link to another page, or to a heading."""
+
+
+def page_id(page: Path) -> str:
+    return str(page.relative_to(ROOT))
 
 
 @pytest.mark.parametrize("page", sorted(p.name for p in DOCS.glob("*.md") if ">>> " in p.read_text()))
 def test_examples_of_a_page(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in NEEDS[page]:
+    for name in NEEDS.get(page, []):
         pytest.importorskip(name)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("CHUNKFLOW_DEVICE", "cpu")
     failed, tried = doctest.testfile(str(DOCS / page), module_relative=False, optionflags=doctest.ELLIPSIS)
     assert tried
     assert not failed
+
+
+@pytest.mark.filterwarnings("ignore:Consolidated metadata")
+def test_examples_of_the_readme(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The blocks of Python in README, one after the other, on small arrays under the names that they use."""
+    zarr, xarray, _ = (pytest.importorskip(name) for name in ("zarr", "xarray", "dask"))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("CHUNKFLOW_DEVICE", "cpu")
+    rng = np.random.default_rng(0)
+    fields = {name: rng.standard_normal((16, 24, 32), "f4") for name in "uvw"}
+    group = zarr.open_group("sim.zarr", mode="w")
+    for name, field in fields.items():
+        group.create_array(name, data=field, chunks=(8, 24, 32))
+    rng.random((64, 128, 128), "f4").tofile("big.bin")
+    np.save("volume.npy", rng.random((32, 48, 64)))
+    t2m = xarray.DataArray(rng.random((8, 5, 6)), dims=("time", "lat", "lon"), name="t2m")
+    t2m.to_dataset().to_zarr("era5.zarr")
+
+    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.S)
+    names: dict[str, object] = {}
+    for block in blocks:
+        exec(compile(block, "README.md", "exec"), names)
+
+    speed = np.sqrt(sum(field**2 for field in fields.values()))
+    np.testing.assert_allclose(zarr.open_array("speed.zarr")[...], speed, rtol=1e-5)
+    np.testing.assert_allclose(np.load("root.npy"), np.sqrt(np.fromfile("big.bin", "f4").reshape(64, 128, 128)))
+    np.testing.assert_allclose(names["mean"], (speed**2 / 2).mean(), rtol=1e-5)
+    anomaly = xarray.open_zarr("anomaly.zarr").anomaly
+    np.testing.assert_allclose(anomaly, t2m - t2m.mean("time"), atol=1e-12)
+    np.testing.assert_allclose(zarr.open_array("root.zarr")[...], np.sqrt(abs(fields["u"])), rtol=1e-6)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=page_id)
+def test_files_that_a_page_names_exist(page: Path) -> None:
+    missing = [name for name in FILE.findall(page.read_text()) if not (ROOT / name).exists()]
+    assert not missing
+
+
+@pytest.mark.parametrize("page", PAGES, ids=page_id)
+def test_names_that_a_page_names_exist(page: Path) -> None:
+    missing = [name for name in sorted(set(NAME.findall(page.read_text()))) if not exists(name)]
+    assert not missing
+
+
+@pytest.mark.parametrize("page", PAGES, ids=page_id)
+def test_links_of_a_page_lead_somewhere(page: Path) -> None:
+    for target, heading in LINK.findall(re.sub(r"```.*?```", "", page.read_text(), flags=re.S)):
+        there = page.parent / target if target else page
+        assert there.exists(), target
+        if heading:
+            headings = re.findall(r"^#+ (.*)$", there.read_text(), re.M)
+            assert heading in [re.sub(r"[^\w\- ]", "", h).strip().lower().replace(" ", "-") for h in headings]
+
+
+def test_constants_have_the_values_that_are_listed() -> None:
+    rows = re.findall(r"^\| `(chunkflow\.[\w.]+)` \| `([^`]+)` \|", (DOCS / "architecture.md").read_text(), re.M)
+    assert rows
+    for name, text in rows:
+        assert value(name) == eval(text), name
+
+
+def test_readme_is_short() -> None:
+    assert len((ROOT / "README.md").read_text().splitlines()) <= 200
+
+
+def exists(name: str) -> bool:
+    try:
+        value(name)
+    except (ImportError, AttributeError):
+        return optional(name)
+    return True
+
+
+def value(name: str) -> object:
+    """What a full name stands for: a module, or what is in one."""
+    parts = name.split(".")
+    for end in range(len(parts), 0, -1):
+        path = ROOT.joinpath(*parts[:end])
+        if path.with_suffix(".py").exists() or (path / "__init__.py").exists():
+            found: object = importlib.import_module(".".join(parts[:end]))
+            for part in parts[end:]:
+                found = getattr(found, part)
+            return found
+    raise ImportError(name)
+
+
+def optional(name: str) -> bool:
+    """Whether the name is in a module that cannot be imported here, for want of a library."""
+    parts = name.split(".")
+    for end in range(len(parts), 0, -1):
+        path = ROOT.joinpath(*parts[:end]).with_suffix(".py")
+        if path.exists():
+            tree = ast.parse(path.read_text())
+            defined = {node.name for node in tree.body if isinstance(node, ast.ClassDef | ast.FunctionDef)}
+            return len(parts) == end or parts[end] in defined
+    return False

@@ -1,6 +1,6 @@
-"""Functions written for torch or JAX: blocks are handed over and results taken back by DLPack, without a copy.
+"""Adapters of functions written for torch or JAX. Blocks and results are passed by DLPack, without a copy.
 
-What takes CuPy arrays (its own kernels, numba's) needs no adapter: ``docs/libraries.md`` shows them.
+Functions of CuPy arrays (CuPy's own kernels, numba's) need no adapter: see ``docs/libraries.md``.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import numpy as np
 from chunkflow.errors import ResultError, ResultTypeError
 
 DEFAULT_STREAM = 1
-"""What the ``__cuda_array_interface__`` calls the stream that is used where nobody asks for one."""
+"""Number of the default stream in the ``__cuda_array_interface__``."""
 
 
 def torch(fn: Callable[..., Any]) -> Callable[..., Any]:
@@ -122,9 +122,9 @@ def _adapted(
     lane: Callable[[Any], AbstractContextManager[Any]] = nullcontext,
     written: Callable[[Any], bool] = lambda _: False,
 ) -> Callable[..., Any]:
-    """`work` for blocks: `taken` makes a library's array of one, `settled` readies such a `kind` to be given back.
+    """`work` as a function of blocks. `taken` makes the library's array of one, `settled` completes a result of `kind`.
 
-    Whether one was `written` to is seen on a copy in the first call, before a block comes to harm.
+    Whether the function has `written` to a block is checked on a copy, in the first call.
     """
     called: list[bool] = []
 
@@ -164,10 +164,10 @@ def _adapted(
 
 
 def _lent(taken: Callable[[Any], Any], block: Any) -> Any:
-    """A library's array on a block's memory; of a copy where it knows no such array."""
+    """The library's array on a block's memory; on a copy, if the library cannot take the block itself."""
     if any(stride < 0 for stride in block.strides):  # some torch ends the process where others raise
         return taken(block.copy())
-    # That memory is not to be written to is more than most libraries can be told: they refuse it.
+    # Most libraries refuse read-only memory.
     readonly = isinstance(block, np.ndarray) and not block.flags.writeable
     try:
         return taken(np.asarray(_Writable(block)) if readonly else block)
@@ -176,8 +176,8 @@ def _lent(taken: Callable[[Any], Any], block: Any) -> Any:
 
 
 class _Writable:
-    """A NumPy array's memory, without the note that it is read-only."""
+    """A read-only NumPy array that claims to be writable."""
 
     def __init__(self, array: np.ndarray) -> None:
-        self._array = array  # which holds the memory
+        self._array = array  # keeps the memory alive
         self.__array_interface__ = {**array.__array_interface__, "data": (array.ctypes.data, False)}

@@ -11,7 +11,7 @@ from chunkflow.api import mapping
 from chunkflow.api.labels import Dims, coordinates, laid, wrapped
 from chunkflow.api.operation import check_passed
 from chunkflow.errors import ArgumentError, ArgumentTypeError, UnsupportedError
-from chunkflow.graph.nodes import is_scalar
+from chunkflow.kernels.map import is_scalar
 from chunkflow.stores import is_labelled
 from chunkflow.stores.foreign.xarray import arranged, held
 

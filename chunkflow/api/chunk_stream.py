@@ -1,4 +1,4 @@
-"""An array's blocks on the device, for a loop of the user's own."""
+"""The blocks of an array on the device, for a loop of the user's own."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ _open: weakref.WeakSet[ChunkStream] = weakref.WeakSet()
 
 @atexit.register
 def _close_all() -> None:
-    """Close what a script left open, while its threads can still be joined."""
+    """Close the streams that a script left open, while their threads can still be joined."""
     for stream in list(_open):
         stream.close()
 

@@ -1,6 +1,6 @@
-"""Names of dimensions, coordinates and attributes: what xarray has around arrays, kept around operations on them.
+"""Labels of xarray's arrays: names of dimensions, coordinates and attributes.
 
-Operations see plain arrays. This room takes the names off their arguments and puts them on their results.
+Operations see plain arrays. This module takes the labels off their arguments and puts them on their results.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ class Labels:
     Attributes
     ----------
     args, kwargs
-        The arguments with plain arrays in the places of the labelled ones, and, of a function that is asked `by_axis`,
-        ``axis`` in the place of ``dim``.
+        The arguments, with plain arrays in place of labelled ones. For a function that takes an axis (`by_axis`),
+        ``axis`` in place of ``dim``.
     arrays : list
         The labelled arrays, those given by position first.
     """
@@ -55,11 +55,13 @@ class Labels:
 
     @cached_property
     def coords(self) -> Any:
-        """Coordinates of all, checked; None if there are none but variables."""
+        """Coordinates of all arrays, checked to agree. None if all arrays are variables, which have none."""
         return coordinates(self.arrays)
 
     def match(self) -> None:
-        """Let the arrays given by position broadcast by the names of their dimensions, in the order they come in.
+        """Lay out the arrays given by position so that they broadcast by the names of their dimensions.
+
+        Dimensions come in the order in which the arrays name them.
 
         Raises
         ------
@@ -71,7 +73,7 @@ class Labels:
         self.args = tuple(self._plain(a, laid(a.dims, union) if is_labelled(a) else None) for a in self._given)
 
     def onto(self, result: Any, declared: Declared, arrays: Sequence[Any]) -> Any:
-        """The results of an operation on these plain arrays with names on them."""
+        """The results of an operation on plain arrays, with labels."""
         if isinstance(result, tuple):
             return tuple(self._named(r, declared, declared.axes_of(i), arrays) for i, r in enumerate(result))
         return self._named(result, declared, declared.axes_of(0), arrays)
@@ -90,7 +92,7 @@ class Labels:
         return wrapped(result, dims, {d for d in followed if d is not None}, self.arrays, self.coords)
 
     def reduced(self, result: Any, axis: int | Sequence[int] | None) -> Any:
-        """The result of a reduction of the first array, which may have a first dimension of several quantiles."""
+        """The result of a reduction of the first array, with labels. A further first dimension is that of quantiles."""
         dims = self.arrays[0].dims
         gone = range(len(dims)) if axis is None else normalize_axes(axis, len(dims), "axis")
         kept = [d for a, d in enumerate(dims) if a not in gone]
@@ -101,12 +103,12 @@ class Labels:
 
 
 def labels_of(fn: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Labels | None:
-    """The labelled arrays among a function's arguments; None where there is none.
+    """The labelled arrays among a function's arguments; None if there is none.
 
     Raises
     ------
     ArgumentTypeError
-        There is none, and ``dim`` names a dimension.
+        ``dim`` is given, and no array has labels.
     """
     labelled = "xarray" in sys.modules and any(map(is_labelled, (*args, *kwargs.values())))
     if not labelled and "dim" not in kwargs:
@@ -133,7 +135,7 @@ def axis_of(array: Any, dim: Any) -> int | tuple[int, ...] | None:
 
 
 def laid(dims: Sequence[Hashable], union: Dims) -> Dims:
-    """Those of all dimensions that an array needs to broadcast with the others: from its first one on."""
+    """The dimensions that an array must have to broadcast with the others: all from its first one on."""
     first = min((union.index(d) for d in dims), default=len(union))
     return union[first:]
 
@@ -177,11 +179,11 @@ def wrapped(
     dims : sequence of hashable
         Names of its dimensions.
     lasting : collection of hashable
-        Dimensions that are the arrays' own, so that coordinates along them alone are kept, if they have its length.
+        Dimensions that the result has from the arrays. Coordinates along these are kept, if the length is the same.
     arrays : sequence of xarray.DataArray and xarray.Variable
-        What it was made of. The attributes are the first one's, and the name is kept if all have the same.
+        What the result was made of. It gets the first one's attributes, and the name if all have the same one.
     coords : xarray.Coordinates or None
-        Those of the arrays; None for a result that is a variable.
+        Coordinates of the arrays; None for a result that is a variable.
     """
     xarray = sys.modules["xarray"]
     if not isinstance(result, np.ndarray | np.generic | Lazy):

@@ -1,13 +1,11 @@
-"""What users call. The only owner of defaults: everything below is told what to do."""
+"""`map` and `blockwise`: functions of the user's own, applied to arrays block by block."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from chunkflow.api.operation import Request, check_passed, operation
-from chunkflow.core.chunking import Chunks
-from chunkflow.engine.options import BudgetLike, Options, ProgressLike
+from chunkflow.api.operation import BudgetLike, Chunks, Options, ProgressLike, Request, check_passed, operation
 from chunkflow.kernels.declare import declare_blockwise, declare_map
 
 
@@ -104,10 +102,9 @@ def map(
     True
     """
     check_passed("map", kwargs)
-    options = Options(out, budget, dtype, chunks, workspace, device, overwrite)
-    return Request(
-        declare_map(fn, kwargs, drop_axis, new_axis), arrays, options, progress, fn=fn, shapes_only=True, keeps=True
-    )
+    options = Options(out, budget, dtype, chunks, workspace, device, overwrite, progress)
+    declare = declare_map(fn, kwargs, drop_axis, new_axis)
+    return Request(declare, arrays, options, fn=fn, shapes_only=True, keeps=True)
 
 
 @operation
@@ -172,20 +169,19 @@ def blockwise(
     --------
     A sum over an axis, an outer product and a matrix product:
 
-    >>> import numpy as np
-    >>> from chunkflow.api.mapping import blockwise
+    >>> import numpy as np, chunkflow as cf
     >>> x, y = np.arange(6.0).reshape(2, 3), np.ones((3, 2))
-    >>> blockwise(lambda x: x.sum(axis=0), "j", x, "ij", combine=np.add, device="cpu")
+    >>> cf.blockwise(lambda x: x.sum(axis=0), "j", x, "ij", combine=np.add, device="cpu")
     array([3., 5., 7.])
-    >>> blockwise(np.outer, "ij", np.array([1, 2]), "i", np.array([3, 4, 5]), "j", device="cpu")
+    >>> cf.blockwise(np.outer, "ij", np.array([1, 2]), "i", np.array([3, 4, 5]), "j", device="cpu")
     array([[ 3,  4,  5],
            [ 6,  8, 10]])
-    >>> blockwise(np.matmul, "ik", x, "ij", y, "jk", combine=np.add, device="cpu")
+    >>> cf.blockwise(np.matmul, "ik", x, "ij", y, "jk", combine=np.add, device="cpu")
     array([[ 3.,  3.],
            [12., 12.]])
     """
     whole = {f"argument {i}": a for i, a in enumerate(array_index_pairs[:-1:2]) if array_index_pairs[2 * i + 1] is None}
     check_passed("blockwise", kwargs | whole)
-    options = Options(out, budget, dtype, None, workspace, device, overwrite)
+    options = Options(out, budget, dtype, None, workspace, device, overwrite, progress)
     declare, arrays = declare_blockwise(fn, kwargs, out_ind, array_index_pairs, combine, new_axes)
-    return Request(declare, arrays, options, progress, fn=fn, shapes_only=True)
+    return Request(declare, arrays, options, fn=fn, shapes_only=True)

@@ -1,7 +1,16 @@
-"""From a request to its results: the one way in which every operation runs, is explained, or becomes an expression.
+"""How an operation is called; and the prelude of whoever writes one: a single import line gives what is needed.
 
-An operation is a function that says what is to be done (a `Request`); the decorator `operation` does it, or where one
-of its arrays is an expression gives another expression.
+The life of a call such as ``cumsum(x, axis=0, budget="4GB")``:
+
+1. The function, which `operation` has wrapped, checks its arguments and describes what is to be done. It runs nothing.
+   It returns a `Request`, which is one pass, or a `MultiPass`, in which one pass decides on the next.
+2. Where xarray's arrays are among the arguments, the function is given plain ones. The result gets their names.
+3. Where one of the arrays is an expression, the result is another expression. Nothing runs: a node of the graph keeps
+   the request, or the call, until `chunkflow.compute` evaluates it.
+4. Otherwise `execute` prepares the request (device, budget, stores, trial call, plan), runs the plan and commits the
+   output. A `MultiPass` executes several requests.
+
+`chunkflow.explain` describes the same call (step 1) and shows its plan.
 """
 
 from __future__ import annotations
@@ -10,56 +19,198 @@ import functools
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from contextvars import ContextVar
-from typing import Any, ParamSpec, overload
+from dataclasses import dataclass
+from typing import Any, ParamSpec, TypedDict
 
 from chunkflow.api.labels import Labels, labels_of
+from chunkflow.core.chunking import Chunks
 from chunkflow.core.spec import ArraySpec
 from chunkflow.engine.observe.progress import watching
-from chunkflow.engine.options import Options
+from chunkflow.engine.options import BudgetLike, Options, ProgressLike
 from chunkflow.engine.prepare import prepared
 from chunkflow.engine.run import launched
 from chunkflow.engine.trace import Trace
 from chunkflow.errors import ArgumentTypeError, UnsupportedError
-from chunkflow.graph.evaluate import Evaluation, infer_specs
+from chunkflow.graph.evaluate import Evaluation, op_node
 from chunkflow.graph.nodes import (
-    ItemNode,
     Lazy,
     MultiPassNode,
     Node,
-    OpNode,
     check_lazily,
     first_lazy,
     has_lazy,
     interned,
-    is_scalar,
     key_of,
     node_of,
 )
 from chunkflow.graph.request import Request
+from chunkflow.kernels.declare import Declare, Declared
+from chunkflow.kernels.map import is_scalar
 from chunkflow.system import interrupts
 
 __all__ = [
+    "ArraySpec",
+    "BudgetLike",
+    "ChunkedRunOptions",
+    "Chunks",
+    "Declare",
+    "Declared",
+    "MultiPass",
+    "Options",
+    "ProgressLike",
     "Request",
+    "RunOptions",
     "check_eager",
     "check_passed",
-    "composed",
+    "description_of",
     "execute",
     "is_operation",
+    "op_node",
     "operation",
     "plan_of",
     "watching",
+    "with_labels",
 ]
 
 P = ParamSpec("P")
 
 
+def operation(describe: Callable[P, Request | MultiPass]) -> Callable[P, Any]:
+    """Turn a function that describes what is to be done into one that does it.
+
+    Where one of the arrays is an expression it makes an expression. Where ``**options`` are `RunOptions`, the signature
+    that users see spells them out.
+    """
+    signature = _spelled_out(describe)
+
+    @functools.wraps(describe)
+    def ask(*args: P.args, **kwargs: P.kwargs) -> Request | MultiPass:
+        if signature is not None and (unknown := kwargs.keys() - signature.parameters.keys()):
+            raise TypeError(f"{describe.__name__}() got an unexpected keyword argument {min(unknown)!r}")
+        return describe(*args, **kwargs)
+
+    @functools.wraps(describe)
+    def call(*args: P.args, **kwargs: P.kwargs) -> Any:
+        labels = labels_of(describe, args, kwargs)
+        return _done(ask(*args, **kwargs), ask, args, kwargs) if labels is None else _labelled(labels, ask)
+
+    if signature is not None:
+        call.__dict__["__signature__"] = signature
+    call.__annotations__ = {**describe.__annotations__, "return": Any}
+    _DESCRIPTIONS[call] = ask
+    return call
+
+
+_DESCRIPTIONS: dict[Callable[..., Any], Callable[..., Request | MultiPass]] = {}
+"""For each operation what describes its calls."""
+
+
+# -- What is to be done --------------------------------------------------------------------------------------
+
+
+class RunOptions(TypedDict, total=False):
+    """Keywords of nearly all operations, which say how one is run: see `chunkflow.map`. Defaults are `Options`'."""
+
+    out: Any
+    budget: BudgetLike
+    device: Any
+    progress: ProgressLike
+    overwrite: bool
+
+
+class ChunkedRunOptions(RunOptions, total=False):
+    """The same, and the chunks of the output that a run creates."""
+
+    chunks: Chunks
+
+
+_EXPANDED = {f"Unpack[{keywords.__name__}]": keywords for keywords in (RunOptions, ChunkedRunOptions)}
+
+
+def _spelled_out(describe: Callable[..., Any]) -> inspect.Signature | None:
+    """The signature in which the keywords of the run are spelled out; None if the function spells out its own."""
+    keywords = _EXPANDED.get(describe.__annotations__.get("options", ""))
+    if keywords is None:
+        return None
+    *own, _ = inspect.signature(describe).parameters.values()
+    run = [
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=vars(Options)[name], annotation=hint)
+        for name, hint in keywords.__annotations__.items()
+    ]
+    run.sort(key=lambda parameter: parameter.name != "chunks")
+    return inspect.Signature([*own, *run], return_annotation=Any)
+
+
+@dataclass(frozen=True)
+class MultiPass:
+    """Several passes over arrays, in which one decides on the next.
+
+    Attributes
+    ----------
+    arrays : sequence
+        The arrays that are read.
+    run : callable
+        Makes the passes and returns the result.
+    spec : callable, optional
+        Gives the result's shape and dtype before it runs. With it, an operation on an expression makes an expression;
+        without it, it runs at once.
+    plan : callable, optional
+        Gives what `chunkflow.explain` shows.
+    unroll : callable, optional
+        Gives the result as a node whose passes are known beforehand, for a cluster; or None if there is no such node.
+    streams : bool
+        Whether `run` can read expressions, so that they need not be stored before.
+    keeps : bool
+        Whether labelled arrays are matched by the names of their dimensions: see `Request.keeps`.
+    name : callable, optional
+        Puts the arrays' labels on the result.
+    """
+
+    arrays: Sequence[Any]
+    run: Callable[[], Any]
+    spec: Callable[[], ArraySpec] | None = None
+    plan: Callable[[], Any] | None = None
+    unroll: Callable[[], Node | None] = lambda: None
+    streams: bool = False
+    keeps: bool = False
+    name: Callable[[Labels, Any], Any] | None = None
+
+
+# -- Doing it ------------------------------------------------------------------------------------------------
+
+
+def _done(asked: Request | MultiPass, ask: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    """What a call gives: results, or an expression where one of its arrays is one."""
+    first = first_lazy(*asked.arrays)
+    if isinstance(asked, MultiPass):
+        if first is None or asked.spec is None:
+            return asked.run()
+        return type(first)(_multi_pass_node(asked, asked.spec(), ask, args, kwargs))
+    result = execute(asked) if first is None else _expression(type(first), asked, ask, args, kwargs)
+    return (result, *asked.beside) if asked.beside else result
+
+
+def _labelled(labels: Labels, ask: Callable[..., Request | MultiPass]) -> Any:
+    """What a call on labelled arrays gives, with labels where they hold for the results."""
+    asked = ask(*labels.args, **labels.kwargs)
+    if asked.keeps and len(labels.arrays) > 1:
+        labels.match()
+        asked = ask(*labels.args, **labels.kwargs)
+    result = _done(asked, ask, labels.args, labels.kwargs)
+    if isinstance(asked, MultiPass):
+        return result if asked.name is None else asked.name(labels, result)
+    return with_labels(labels, result, asked) if asked.keeps else result
+
+
+def with_labels(labels: Labels, result: Any, request: Request) -> Any:
+    """The results of a request with the labels of its arrays."""
+    arrays = [a for a in request.arrays if not is_scalar(a)]
+    return labels.onto(result, op_node(request, "result").declared, arrays)
+
+
 def execute(request: Request) -> Any:
     """Run a request: the output, or a tuple of them."""
-    asking = _asking.get()
-    if asking is not None:
-        return dispatch(request, *asking)
-    watch = watching(request.progress)
+    watch = watching(request.options.progress)
     if first_lazy(*request.arrays) is not None:
         result = _evaluated(request, watch)
     else:
@@ -71,38 +222,15 @@ def execute(request: Request) -> Any:
 
 def _evaluated(request: Request, watch: Trace) -> Any:
     """Results of a request whose arrays are expressions."""
-    node = OpNode(request, "result", infer_specs)
+    node = op_node(request, "result")
     with ExitStack() as stack:
         return Evaluation(request.options, watch).run({node: request.options.out}, stack)[node]
 
 
-def operation(ask: Callable[P, Request]) -> Callable[P, Any]:
-    """Turn a function that returns a `Request` into one that runs it, or makes an expression of it."""
-
-    @functools.wraps(ask)
-    def call(*args: P.args, **kwargs: P.kwargs) -> Any:
-        labels = labels_of(ask, args, kwargs)
-        return dispatch(ask(*args, **kwargs), ask, args, kwargs) if labels is None else labelled(labels, ask, call)
-
-    call.__dict__["asks"] = ask
-    call.__annotations__ = {**ask.__annotations__, "return": Any}
-    return call
+# -- Expressions ---------------------------------------------------------------------------------------------
 
 
-def labelled(labels: Labels, ask: Callable[..., Request], call: Callable[..., Any]) -> Any:
-    """What a call on labelled arrays gives, with labels where they hold for the results. `ask` says what is run."""
-    request = ask(*labels.args, **labels.kwargs)
-    if request.keeps and len(labels.arrays) > 1:
-        labels.match()
-        request = ask(*labels.args, **labels.kwargs)
-    result = call(*labels.args, **labels.kwargs)
-    if not request.keeps:
-        return result
-    arrays = [a for a in request.arrays if not is_scalar(a)]
-    return labels.onto(result, OpNode(request, ask.__name__, infer_specs).declared, arrays)
-
-
-def expression(
+def _expression(
     kind: Callable[[Node], Any],
     request: Request,
     ask: Callable[..., Any],
@@ -113,143 +241,85 @@ def expression(
     name = ask.__name__
     if request.is_view:
         return kind(node_of(request.arrays[0]))
-    check_lazily(request.options, request.progress, name)
-    # What a path means may change from call to call.
+    check_lazily(request.options, name)
+    # The array under a path may be another one at the next call.
     key = None if any(isinstance(array, str) for array in request.arrays) else key_of(ask, args, kwargs)
-    node = interned(key, lambda: OpNode(request, name, infer_specs))
-    assert isinstance(node, OpNode)
+    node = op_node(request, name, key)
     node.check()
     if isinstance(request.options.dtype, tuple):
-        return tuple(
-            kind(interned((ItemNode, node, i), functools.partial(ItemNode, node, i)))
-            for i in range(len(request.options.dtype))
-        )
+        return tuple(kind(node.item(i)) for i in range(len(request.options.dtype)))
     return kind(node)
 
 
-def dispatch(request: Request, ask: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-    """What a call that asks for this gives: results, or an expression where one of its arrays is one."""
-    first = first_lazy(*request.arrays)
-    return execute(request) if first is None else expression(type(first), request, ask, args, kwargs)
-
-
-@overload
-def composed(fn: Callable[P, Any]) -> Callable[P, Any]: ...
-
-
-@overload
-def composed(
-    *,
-    gives: Callable[..., ArraySpec] | None = None,
-    streams: bool = False,
-    once: bool = False,
-    plans: Callable[..., Any] | None = None,
-    reduces: bool = False,
-    unrolls: Callable[..., Node | None] | None = None,
-) -> Callable[[Callable[P, Any]], Callable[P, Any]]: ...
-
-
-def composed(
-    fn: Callable[P, Any] | None = None,
-    *,
-    gives: Callable[..., ArraySpec] | None = None,
-    streams: bool = False,
-    once: bool = False,
-    plans: Callable[..., Any] | None = None,
-    reduces: bool = False,
-    unrolls: Callable[..., Node | None] | None = None,
-) -> Any:
-    """Mark a function that runs several requests, one after another.
-
-    Parameters
-    ----------
-    gives : callable, optional
-        Spec of what it gives, from its arguments: with it, what it gives of an expression is an expression. Without,
-        it runs at once.
-    streams : bool
-        Whether it takes expressions just as sources, so that they need not be stored for it.
-    once : bool
-        Whether of an expression it runs one request at most, which then is an expression too.
-    plans : callable, optional
-        Takes its arguments and tells what it would do.
-    reduces : bool
-        Whether it reduces its first array along its ``axis``, so that the other dimensions keep their names.
-    unrolls : callable, optional
-        Takes its arguments, of which the first is an expression, and gives a node of passes that are known beforehand.
-    """
-    if fn is None:
-        return functools.partial(
-            composed, gives=gives, streams=streams, once=once, plans=plans, reduces=reduces, unrolls=unrolls
-        )
-    work = fn
-
-    @functools.wraps(work)
-    def call(*args: P.args, **kwargs: P.kwargs) -> Any:
-        labels = labels_of(work, args, kwargs)
-        if labels is not None:
-            result = call(*labels.args, **labels.kwargs)
-            axis = inspect.signature(work).bind(*labels.args, **labels.kwargs).arguments.get("axis")
-            return labels.reduced(result, axis) if reduces else result
-        first = first_lazy(*args, *kwargs.values())
-        if first is None:
-            return work(*args, **kwargs)
-        if once:
-            token = _asking.set((work, args, kwargs))
-            try:
-                return work(*args, **kwargs)
-            finally:
-                _asking.reset(token)
-        if gives is not None:
-            return type(first)(later(work, gives(*args, **kwargs), args, kwargs, streams=streams, unrolls=unrolls))
-        return work(*args, **kwargs)
-
-    call.__dict__["asks"] = None
-    call.__dict__["plans"] = plans
-    return call
-
-
-_asking: ContextVar[tuple[Any, Any, Any] | None] = ContextVar("chunkflow_asking", default=None)
-"""The call whose one request is to become an expression."""
-
-
-def later(
-    work: Callable[..., Any],
-    spec: ArraySpec,
-    args: Sequence[Any],
-    kwargs: Mapping[str, Any],
-    *,
-    streams: bool,
-    unrolls: Callable[..., Node | None] | None = None,
+def _multi_pass_node(
+    asked: MultiPass, spec: ArraySpec, ask: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]
 ) -> Node:
-    """The node of a function of several passes."""
-    running = ("out", "budget", "device", "progress", "overwrite")
-    options = {key: value for key, value in kwargs.items() if key in running}
-    progress = options.pop("progress", False)
-    check_lazily(Options(**options), progress, work.__name__)
+    """The node of several passes: it asks once more when its arrays are there."""
+    name = ask.__name__
+    running = {key: value for key, value in kwargs.items() if key in RunOptions.__annotations__}
+    check_lazily(Options(**running), name)
     rest = {key: value for key, value in kwargs.items() if key not in running}
-    places = [i for i, a in enumerate(args) if isinstance(a, Lazy)]
+    read = {id(a) for a in asked.arrays if isinstance(a, Lazy) or not (is_scalar(a) or has_lazy(a))}
+    places = [i for i, array in enumerate(args) if id(array) in read]
     if first_lazy(*rest.values(), *(a for i, a in enumerate(args) if i not in places)) is not None:
-        raise UnsupportedError(f"{work.__name__}: expressions are given by position, not by name or in lists")
+        raise UnsupportedError(f"{name}: expressions are given by position, not by name or in lists")
+    # All arrays are inputs of the node: none may be another one, or overwritten, by the time that it runs.
+    given = [Lazy(node_of(array)) if i in places else array for i, array in enumerate(args)]
 
-    def run(*arrays: Any, **given: Any) -> Any:
+    def run(*arrays: Any, **options: Any) -> Any:
         filled = list(args)
         for place, array in zip(places, arrays, strict=True):
             filled[place] = array
-        return work(*filled, **rest, **given)
+        return ask(*filled, **rest, **options).run()
 
-    nodes = [args[i]._node for i in places]
-    name = work.__name__
-
-    def unroll() -> Node | None:
-        return None if unrolls is None else unrolls(*args, **rest)
-
+    nodes = [given[i]._node for i in places]
     return interned(
-        key_of(work, args, kwargs), lambda: MultiPassNode(name, run, nodes, spec, streams=streams, unroll=unroll)
+        key_of(ask, given, kwargs),
+        lambda: MultiPassNode(name, run, nodes, spec, streams=asked.streams, unroll=asked.unroll),
     )
 
 
+# -- What else is asked of operations ------------------------------------------------------------------------
+
+
+def is_operation(fn: Any) -> bool:
+    """Whether a function is one of chunkflow's operations."""
+    return inspect.isfunction(fn) and fn in _DESCRIPTIONS
+
+
+def description_of(fn: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Request | MultiPass:
+    """What an operation would do with these arguments. It needs no output to tell."""
+    ask = _DESCRIPTIONS[fn]
+    labels = labels_of(fn, args, kwargs)
+    if labels is not None:
+        args, kwargs = labels.args, labels.kwargs
+    signature = inspect.signature(ask)
+    if "out" in signature.parameters and "out" not in signature.bind_partial(*args, **kwargs).arguments:
+        kwargs = {**kwargs, "out": None}
+    return ask(*args, **kwargs)
+
+
+def plan_of(fn: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    """Plan of an operation with these arguments.
+
+    Raises
+    ------
+    ArgumentTypeError
+        It makes several passes, and their plans depend on results.
+    """
+    asked = description_of(fn, args, kwargs)
+    if isinstance(asked, Request):
+        with interrupts.deferred(), prepared(asked.declare, asked.arrays, asked.options) as run:
+            return run.plan
+    if asked.plan is None:
+        raise ArgumentTypeError(
+            f"{fn.__name__} makes several passes, each with a plan of its own: there is not one to show"
+        )
+    return asked.plan()
+
+
 def check_eager(name: str, **arguments: Any) -> None:
-    """Refuse expressions in arguments that are wanted whole before anything runs.
+    """Refuse expressions in arguments whose elements are needed before anything runs.
 
     Raises
     ------
@@ -278,31 +348,3 @@ def check_passed(name: str, kwargs: Mapping[str, Any]) -> None:
                 f"{name}: {argument} is an expression, and the function would get it as it is: pass it by position, as "
                 "an array, so that the function gets blocks of it, or compute() it first"
             )
-
-
-def is_operation(fn: Any) -> bool:
-    """Whether a function is one of chunkflow's operations."""
-    return "asks" in getattr(fn, "__dict__", ())
-
-
-def plan_of(fn: Callable[..., Any], arrays: Sequence[Any], options: Mapping[str, Any]) -> Any:
-    """Plan of an operation with these arguments.
-
-    Raises
-    ------
-    ArgumentTypeError
-        It makes several passes, which only their results decide on.
-    """
-    ask, plans = fn.__dict__["asks"], fn.__dict__.get("plans")
-    labels = labels_of(fn, arrays, options)
-    if labels is not None:
-        arrays, options = labels.args, labels.kwargs
-    if plans is not None and (found := plans(*arrays, **options)) is not None:
-        return found
-    if ask is None:
-        raise ArgumentTypeError(
-            f"{fn.__name__} makes several passes, each with a plan of its own: there is not one to show"
-        )
-    request: Request = ask(*arrays, **options)
-    with interrupts.deferred(), prepared(request.declare, request.arrays, request.options) as run:
-        return run.plan

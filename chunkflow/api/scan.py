@@ -8,46 +8,35 @@ chunks : int or sequence of int, optional
 out, budget, device, progress, overwrite
     As for `chunkflow.map`.
 
-Each line along the axis is walked in order and hands its last result on to its next block; several lines are
-computed at the same time. Floats are added up in double precision and rounded once, at the end.
+Blocks along the axis are computed in order: each passes its last result on to the next, as a carry. Lines beside one
+another are computed at the same time. Floats are added up in double precision and rounded once, at the end.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 
-from chunkflow.api.operation import Request, operation
+from chunkflow.api.operation import Chunks, Declare, Declared, Options, Request, RunOptions, operation
 from chunkflow.core.axes import normalize_axes
-from chunkflow.core.chunking import Chunks, block_sides
+from chunkflow.core.chunking import block_sides
 from chunkflow.core.grid import Shape
 from chunkflow.core.nest import LoopNest, nest
 from chunkflow.core.spec import ArraySpec
-from chunkflow.engine.options import BudgetLike, Options, ProgressLike
 from chunkflow.errors import ArgumentError, ArgumentTypeError
-from chunkflow.kernels.declare import Declare, Declared
 from chunkflow.kernels.scan import Difference, Run, Scan, running_extreme, running_product, running_sum, wide
 
 COPIES = 2.0
-"""Carries that a lane holds at once: the one that it got, and the one that it hands on."""
+"""Carries that a lane holds at the same time: the one that it received, and the one that it passes on."""
 
 
 @operation
 def cumsum(
-    x: Any,
-    axis: int | None = None,
-    dtype: Any = None,
-    *,
-    chunks: Chunks = None,
-    out: Any = None,
-    budget: BudgetLike = None,
-    device: Any = None,
-    progress: ProgressLike = False,
-    overwrite: bool = False,
-) -> Any:
+    x: Any, axis: int | None = None, dtype: Any = None, *, chunks: Chunks = None, **options: Unpack[RunOptions]
+) -> Request:
     """Cumulative sums along an axis.
 
     On the CPU they are added up in the array's order, so real doubles and integers are NumPy's to the bit, however
@@ -80,31 +69,20 @@ def cumsum(
     Examples
     --------
     >>> import numpy as np, chunkflow as cf
-    >>> from chunkflow.api.scan import cumsum
     >>> x = np.arange(6, dtype="i1").reshape(2, 3)
-    >>> cumsum(x, axis=1, device="cpu")
+    >>> cf.cumsum(x, axis=1, device="cpu")
     array([[ 0,  1,  3],
            [ 3,  7, 12]])
-    >>> cumsum(x, device="cpu")
+    >>> cf.cumsum(x, device="cpu")
     array([ 0,  1,  3,  6, 10, 15])
     """
-    declare = _accumulation(np.add, axis, dtype, chunks)
-    return Request(declare, (x,), _options(axis, out, budget, device, overwrite), progress, keeps=axis is not None)
+    return _accumulated(np.add, x, axis, dtype, chunks, Options(**options))
 
 
 @operation
 def cumprod(
-    x: Any,
-    axis: int | None = None,
-    dtype: Any = None,
-    *,
-    chunks: Chunks = None,
-    out: Any = None,
-    budget: BudgetLike = None,
-    device: Any = None,
-    progress: ProgressLike = False,
-    overwrite: bool = False,
-) -> Any:
+    x: Any, axis: int | None = None, dtype: Any = None, *, chunks: Chunks = None, **options: Unpack[RunOptions]
+) -> Request:
     """Cumulative products along an axis.
 
     Parameters
@@ -127,27 +105,16 @@ def cumprod(
     Examples
     --------
     >>> import numpy as np, chunkflow as cf
-    >>> from chunkflow.api.scan import cumprod
-    >>> cumprod(np.arange(1.0, 6.0), device="cpu")
+    >>> cf.cumprod(np.arange(1.0, 6.0), device="cpu")
     array([  1.,   2.,   6.,  24., 120.])
     """
-    declare = _accumulation(np.multiply, axis, dtype, chunks)
-    return Request(declare, (x,), _options(axis, out, budget, device, overwrite), progress, keeps=axis is not None)
+    return _accumulated(np.multiply, x, axis, dtype, chunks, Options(**options))
 
 
 @operation
 def maximum_accumulate(
-    x: Any,
-    axis: int = 0,
-    dtype: Any = None,
-    *,
-    chunks: Chunks = None,
-    out: Any = None,
-    budget: BudgetLike = None,
-    device: Any = None,
-    progress: ProgressLike = False,
-    overwrite: bool = False,
-) -> Any:
+    x: Any, axis: int = 0, dtype: Any = None, *, chunks: Chunks = None, **options: Unpack[RunOptions]
+) -> Request:
     """Largest value so far along an axis: ``np.maximum.accumulate``. From a NaN on, all is NaN.
 
     Parameters
@@ -155,7 +122,7 @@ def maximum_accumulate(
     x : array_like, str or path
         A source, as for `chunkflow.map`.
     axis : int
-        That is walked.
+        The axis along which values are compared.
     dtype : dtype, optional
         To which `x` is cast first.
     chunks, out, budget, device, progress, overwrite
@@ -174,27 +141,16 @@ def maximum_accumulate(
     Examples
     --------
     >>> import numpy as np, chunkflow as cf
-    >>> from chunkflow.api.scan import maximum_accumulate
-    >>> maximum_accumulate(np.array([3, 1, 4, 1, 5]), device="cpu")
+    >>> cf.maximum_accumulate(np.array([3, 1, 4, 1, 5]), device="cpu")
     array([3, 3, 4, 4, 5])
     """
-    declare = _accumulation(np.maximum, _not_none(axis), dtype, chunks)
-    return Request(declare, (x,), _options(axis, out, budget, device, overwrite), progress, keeps=axis is not None)
+    return _accumulated(np.maximum, x, _not_none(axis), dtype, chunks, Options(**options))
 
 
 @operation
 def minimum_accumulate(
-    x: Any,
-    axis: int = 0,
-    dtype: Any = None,
-    *,
-    chunks: Chunks = None,
-    out: Any = None,
-    budget: BudgetLike = None,
-    device: Any = None,
-    progress: ProgressLike = False,
-    overwrite: bool = False,
-) -> Any:
+    x: Any, axis: int = 0, dtype: Any = None, *, chunks: Chunks = None, **options: Unpack[RunOptions]
+) -> Request:
     """Smallest value so far along an axis: ``np.minimum.accumulate``. From a NaN on, all is NaN.
 
     Parameters
@@ -217,30 +173,17 @@ def minimum_accumulate(
     Examples
     --------
     >>> import numpy as np, chunkflow as cf
-    >>> from chunkflow.api.scan import minimum_accumulate
-    >>> minimum_accumulate(np.array([3, 1, 4, 1, 0]), device="cpu")
+    >>> cf.minimum_accumulate(np.array([3, 1, 4, 1, 0]), device="cpu")
     array([3, 1, 1, 1, 0])
     """
-    declare = _accumulation(np.minimum, _not_none(axis), dtype, chunks)
-    return Request(declare, (x,), _options(axis, out, budget, device, overwrite), progress, keeps=axis is not None)
+    return _accumulated(np.minimum, x, _not_none(axis), dtype, chunks, Options(**options))
 
 
 @operation
-def diff(
-    x: Any,
-    n: int = 1,
-    axis: int = -1,
-    *,
-    chunks: Chunks = None,
-    out: Any = None,
-    budget: BudgetLike = None,
-    device: Any = None,
-    progress: ProgressLike = False,
-    overwrite: bool = False,
-) -> Any:
+def diff(x: Any, n: int = 1, axis: int = -1, *, chunks: Chunks = None, **options: Unpack[RunOptions]) -> Request:
     """Differences of neighbours along an axis, `n` times over.
 
-    Blocks overlap by `n` elements; nothing is handed on, so they are computed in any order.
+    Blocks overlap by `n` elements. There is no carry, so they are computed in any order.
 
     Parameters
     ----------
@@ -270,9 +213,8 @@ def diff(
     Examples
     --------
     >>> import numpy as np, chunkflow as cf
-    >>> from chunkflow.api.scan import diff
     >>> x = np.array([1, 2, 4, 7, 0])
-    >>> diff(x, device="cpu"), diff(x, n=2, device="cpu")
+    >>> cf.diff(x, device="cpu"), cf.diff(x, n=2, device="cpu")
     (array([ 1,  2,  3, -7]), array([  1,   1, -10]))
     """
     _check_axis(_not_none(axis))
@@ -287,10 +229,18 @@ def diff(
         op = _overlapping(shape, along, int(n))
         return Declared(op, Difference(along, int(n)), every, block_sides(chunks, op.extents), tiles=True)
 
-    return Request(declare, (x,), Options(out, budget, device=device, overwrite=overwrite), progress, keeps=True)
+    return Request(declare, (x,), Options(**options), keeps=True)
 
 
-# -- How they are declared -----------------------------------------------------------------------------------
+# -- Declarations -------------------------------------------------------------------------------------------
+
+
+def _accumulated(ufunc: np.ufunc, x: Any, axis: int | None, dtype: Any, chunks: Chunks, options: Options) -> Request:
+    """Request of ``ufunc.accumulate``."""
+    declare = _accumulation(ufunc, axis, dtype, chunks)
+    if axis is None:  # a flattened result has as many elements for each index of the first axis as that one's rows
+        options = replace(options, chunks=("auto",))
+    return Request(declare, (x,), options, keeps=axis is not None)
 
 
 def _accumulation(ufunc: np.ufunc, axis: int | None, dtype: Any, chunks: Chunks) -> Declare:
@@ -312,9 +262,9 @@ def _accumulation(ufunc: np.ufunc, axis: int | None, dtype: Any, chunks: Chunks)
 
 
 def _flattened(spec: ArraySpec, kernel: Scan, block: tuple[int | None, ...] | None) -> Declared:
-    """Scan of all elements in C order: a block whole along all axes but the first is a run of them."""
+    """Declare a scan of all elements in C order. Blocks are cut along the first axis alone: each is one run."""
     op, every = nest([spec.shape]), frozenset(range(len(spec.shape)))
-    if not spec.size or not spec.shape:  # nothing to hand on
+    if not spec.size or not spec.shape:  # there is no carry
         return Declared(replace(op, whole=every), kernel, (None,), tiles=False)
     for axis, side in enumerate(block or ()):
         if axis and side is not None and side < spec.shape[axis]:
@@ -326,7 +276,7 @@ def _flattened(spec: ArraySpec, kernel: Scan, block: tuple[int | None, ...] | No
 
 
 def _overlapping(shape: Shape, axis: int, depth: int) -> LoopNest:
-    """Loop nest of results that are `depth` shorter than their operand along an axis, which reaches ahead of them."""
+    """Loop nest whose result is `depth` shorter than its operand along an axis. The halo lies after each block."""
     op = nest([shape])
     if not depth:
         return op
@@ -346,7 +296,7 @@ def _run(ufunc: np.ufunc, result: np.dtype) -> Run:
 
 
 def _result_dtype(ufunc: np.ufunc, spec: ArraySpec, dtype: Any) -> np.dtype:
-    """NumPy's dtype of an accumulation, or the user's."""
+    """Dtype of an accumulation: the user's, by default NumPy's."""
     if dtype is None:
         return np.dtype(ufunc.accumulate(np.empty(0, spec.dtype)).dtype)
     try:
@@ -362,12 +312,6 @@ def _result_dtype(ufunc: np.ufunc, spec: ArraySpec, dtype: Any) -> np.dtype:
         )
     native: np.dtype = found.newbyteorder("=")
     return native
-
-
-def _options(axis: int | None, out: Any, budget: Any, device: Any, overwrite: bool) -> Options:
-    # A flattened result has as many elements for each of the first axis as that one's rows have.
-    chunks: Chunks = ("auto",) if axis is None else None
-    return Options(out, budget, chunks=chunks, device=device, overwrite=overwrite)
 
 
 def _check_axis(axis: int | None) -> None:

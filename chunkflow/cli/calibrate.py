@@ -1,7 +1,7 @@
-"""Measures a device and its host, so that plans are made for this machine and not for the usual one.
+"""Measures the rates of a device and its host, so that plans are made for this machine.
 
-Stages are measured as runs use them: on a device with memory of its own by the profile of short runs, of several
-numbers of threads and sizes of pieces; where the host's memory is shared by copies and arithmetic on all cores at once.
+Stages are measured as runs use them. On a device with its own memory, short runs are profiled, with several numbers of
+threads and sizes of pieces. On a device that shares the host's memory, all cores copy and compute at the same time.
 """
 
 from __future__ import annotations
@@ -29,52 +29,52 @@ from chunkflow.engine.budget import Budget
 from chunkflow.engine.observe.analysis import Analysis, analyzed
 from chunkflow.engine.observe.profile import Profile, Report
 from chunkflow.errors import ArgumentError
+from chunkflow.stores import scratch_array
 from chunkflow.stores.caches.page_cache import absent, drop
-from chunkflow.stores.zarr.scratch import scratch_array
 from chunkflow.system.host import cores
 
 BLOCK = 1 << 20
-"""Bytes of a block that a core copies or computes: it stays in the cache."""
+"""Bytes of a block that a core copies or computes. It stays in the cache."""
 
 BLOCKS = 256
-"""Blocks of a run whose seconds are those of the blocks, not of their bytes."""
+"""Blocks of a run that is so small that its time is the overhead of its blocks."""
 
 PIECES = (2 << 20, 4 << 20, 8 << 20)
 
 CHUNKS = 128
-"""Of an array whose chunks are files: of 8 MiB, where the arrays are as large as they usually are."""
+"""Chunks of an array whose chunks are files. With arrays of the usual size a chunk has 8 MiB."""
 
 OLD = 64 << 20
-"""Bytes of the smallest file by which a disk is measured: a run itself takes some milliseconds."""
+"""Bytes of the smallest file by which a disk is measured; the overhead of a run is some milliseconds."""
 
 LONG = 0.02
-"""Seconds of a product that is large enough to tell."""
+"""Seconds of a product that is long enough to be measured."""
 
 LARGE = 64 << 20
-"""Bytes of a block that is large enough to tell."""
+"""Bytes of a block that is large enough to be measured."""
 
 CALLS = 4
-"""Of a function whose seconds are measured, so that the device does not wait for each."""
+"""Calls of a measured function in a row, so that the device does not wait after each."""
 
 PROFILES = 5
-"""Runs of which one tells the rates of the stages."""
+"""Profiled runs; the median one gives the rates of the stages."""
 
 WORTHWHILE = 0.97
-"""Other threads, or other pieces, must take this part of the seconds, and do so again, or the usual ones stay."""
+"""Another number of threads or size of pieces is used only if it takes less than this part of the time, twice."""
 
 
 @dataclass(frozen=True)
 class Tuned:
-    """What was measured.
+    """The result of a calibration.
 
     Attributes
     ----------
     machine : Machine
         The device's, with measured rates.
     runs : dict of str to Analysis
-        Runs that were planned with them: predicted beside measured seconds.
+        Runs that were planned with these rates, with predicted and measured seconds.
     missing : str
-        What could not be measured, and why; else empty.
+        Says what could not be measured, and why; empty if nothing is missing.
     """
 
     machine: Machine
@@ -84,7 +84,7 @@ class Tuned:
 
 @dataclass(frozen=True)
 class ScratchFiles:
-    """Files of an array, for a while in a directory.
+    """Temporary files of an array in a directory, by which writes and reads are measured.
 
     Raises
     ------
@@ -121,14 +121,14 @@ class ScratchFiles:
 
             def new() -> None:
                 path = f"{folder}/new.zarr"
-                shutil.rmtree(path, ignore_errors=True)  # to take another's place takes longer
+                shutil.rmtree(path, ignore_errors=True)  # to replace a file takes longer
                 out = scratch_array(path, self.array.shape, self.array.dtype, sides)
                 mapping.map(np.negative, self.array, out=out, **options)
 
             return _written(new)
 
     def disk(self, options: dict[str, Any]) -> float:
-        """Bytes per second of one that is not in memory; 0 where files stay there, or nobody can tell."""
+        """Bytes per second of a file that is not in memory; 0 if files stay in memory, or if that is not known."""
         array = np.ones(max(self.array.nbytes // 4, OLD) // 4, "f4")
         with TemporaryDirectory(dir=self.folder) as folder, open(f"{folder}/old.npy", "wb+") as file:
             np.save(file, array)
@@ -182,7 +182,7 @@ def tuned(device: Device, nbytes: int = 1 << 30, folder: Path | None = None) -> 
 
 @contextmanager
 def _planned(device: Device, machine: Machine) -> Iterator[None]:
-    """Plan with these rates for a while."""
+    """Plan with these rates within the context."""
     before, device.machine = device.machine, machine
     try:
         yield
@@ -191,7 +191,7 @@ def _planned(device: Device, machine: Machine) -> Iterator[None]:
 
 
 def _seconds(run: Callable[[], Any], repeats: int = 3) -> float:
-    """The least of several runs, after one that does not count."""
+    """Seconds of the fastest of several runs, after a first one that does not count."""
     found = []
     for _ in range(repeats + 1):
         begun = time.perf_counter()
@@ -201,7 +201,7 @@ def _seconds(run: Callable[[], Any], repeats: int = 3) -> float:
 
 
 def _profiled(run: Callable[[], Any], repeats: int = 1) -> Report:
-    """Of several runs, after one that does not count, the one whose time is the median: a host may falter for one."""
+    """Report of the run with the median time of several, after a first one that does not count."""
     run()
     found = []
     for _ in range(repeats):
@@ -212,16 +212,16 @@ def _profiled(run: Callable[[], Any], repeats: int = 1) -> Report:
 
 
 def _written(new: Callable[[], Any]) -> float:
-    """Bytes per second at which a run writes what is new, the best of several runs.
+    """Bytes per second at which a run writes a new file, in the best of several runs.
 
-    Memory that the system has never given out takes longer, and so do files while others go to the disk.
+    Fresh memory takes longer, and so do files while others are written to the disk.
     """
     new()
     return max(stage.rate for _ in range(2) for stage in _profiled(new).stages if stage.name == "write")
 
 
 def _staged(device: Device, x: np.ndarray, out: np.ndarray, options: dict[str, Any]) -> Machine:
-    """Threads and pieces with which a sum and a map are fastest, and the rates of their stages then."""
+    """The fastest number of threads and size of pieces of a sum and a map, with the rates of their stages."""
 
     def both() -> float:
         total = _seconds(lambda: sums.sum(x, **options))
@@ -249,12 +249,12 @@ def _staged(device: Device, x: np.ndarray, out: np.ndarray, options: dict[str, A
 
 
 def _widened(block: Any) -> Any:
-    """Four bytes of result for each one of the block."""
+    """Four bytes of the result for each byte of the block."""
     return block.astype(np.float32)
 
 
 def _shared(device: Device, x: np.ndarray, out: np.ndarray) -> Machine:
-    """Rates of one core while all of them are at work."""
+    """Rates of one core while all cores work."""
     lanes, rows = device.machine.lanes, BLOCK // x[0].nbytes
     slots = [(np.empty_like(x[:rows]), np.empty_like(x[:rows])) for _ in range(lanes)]
     shares = [range(lane * rows, len(x) - rows + 1, lanes * rows) for lane in range(lanes)]
@@ -280,7 +280,7 @@ def _shared(device: Device, x: np.ndarray, out: np.ndarray) -> Machine:
 
 
 def _given(lanes: int) -> float:
-    """Bytes per second of memory that a lane has not used before, but that the system has given out already."""
+    """Bytes per second of memory that is new to a lane, but that the process has used before."""
 
     def take(_: int) -> None:
         np.empty(LARGE, np.uint8).fill(0)
@@ -290,7 +290,7 @@ def _given(lanes: int) -> float:
 
 
 def _products(device: Device) -> float:
-    """Multiply-adds per second of single precision."""
+    """Multiply-adds per second in single precision."""
     for side in (512, 1024, 2048, 4096, 8192):
         seconds = _called(device, [np.ones((side, side), "f4")] * 2, lambda a, b: a @ b)
         if seconds > LONG:
@@ -299,16 +299,16 @@ def _products(device: Device) -> float:
 
 
 def _steps(device: Device, x: np.ndarray) -> float:
-    """Bytes per second of two steps, one after the other, counting a block, what lies between, and the result.
+    """Bytes per second of two elementwise steps, counting the block, the intermediate array and the result.
 
-    By itself: in a run, calls of small blocks take longer than their bytes do, which is what the overhead is for.
+    Measured outside a run: there, small blocks take longer than their bytes, which the overhead accounts for.
     """
     block = x[: max(LARGE // x[0].nbytes, 1)]
     return 3 * block.nbytes / _called(device, [block], lambda a: abs(-a))
 
 
 def _called(device: Device, arrays: Sequence[np.ndarray], fn: Callable[..., Any]) -> float:
-    """Seconds that a function of arrays on the device takes, of several calls in a row."""
+    """Seconds of a call of a function of arrays on the device, from several calls in a row."""
     lane = device.lane()
     try:
         with device.attach():

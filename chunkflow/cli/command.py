@@ -1,7 +1,4 @@
-"""The ``chunkflow`` command: a demonstration of the main job on data that it makes itself.
-
-A door to the outside: it uses the package as anybody does, and nothing imports it.
-"""
+"""The ``chunkflow`` command: ``demo`` runs the main job on generated data, ``calibrate`` measures this machine."""
 
 from __future__ import annotations
 

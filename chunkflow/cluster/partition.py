@@ -1,7 +1,7 @@
-"""A pass cut into partitions, each of them large, for machines that compute them apart from one another.
+"""Partitions: large parts of a pass, which machines compute independently of each other.
 
-Pure: reads no data. How a pass is cut depends on its arrays and on the size asked for alone, never on the number of
-machines, so that sums come out the same whoever computes them.
+Pure: reads no data. How a pass is cut depends only on its arrays and on the partition size, never on the number of
+machines. So sums are equal on any number of machines.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ import itertools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -19,22 +18,21 @@ from chunkflow.core import grid
 from chunkflow.core.grid import Region, Shape
 from chunkflow.core.halo import parts
 from chunkflow.core.nest import Operand
-from chunkflow.core.product_nest import ProductNest
 from chunkflow.core.spec import ArraySpec
 from chunkflow.core.units import format_bytes, parse_bytes
 from chunkflow.errors import UnsupportedError
-from chunkflow.graph.fusion import MustBeStoredError, Pass, fed, fused
-from chunkflow.graph.nodes import ItemNode, MultiPassNode, Node, OpNode, interned
+from chunkflow.graph.fusion import MustBeStoredError, Pass, single_pass
+from chunkflow.graph.nodes import ItemNode, MultiPassNode, Node, OpNode
 from chunkflow.graph.sources import View
 from chunkflow.kernels.declare import Declared
 from chunkflow.kernels.fusion.program import Fused
 from chunkflow.stores import spec_of
 
 PARTITION = "4GB"
-"""Bytes that a task reads where nothing else is said."""
+"""Default number of bytes that a task reads."""
 
 PARTIAL = 4 << 20
-"""Elements of a reduction's result that one task gives, at most: as much as may travel from machine to machine."""
+"""Most elements of a reduction's result in one task, since they are sent from machine to machine."""
 
 
 @dataclass(frozen=True)
@@ -46,11 +44,11 @@ class Partitioning:
     declared : Declared
         The pass.
     sides : tuple of int
-        Extents of a partition, but for the last ones.
+        Extents of a partition; the last ones may be shorter.
     kept, folded : frozenset of int
-        Axes that the results follow; and those that are cut and not followed: there what partitions give is combined.
+        Axes that the results follow; and axes that are cut but not followed, along which partitions are combined.
     nbytes : int
-        Bytes that a partition reads, at most, halos left out.
+        Most bytes that a partition reads, without halos.
     """
 
     declared: Declared
@@ -61,12 +59,12 @@ class Partitioning:
 
     @property
     def extents(self) -> Shape:
-        """Of the whole nest."""
+        """Extents of the whole nest."""
         return self.declared.nest.extents
 
     @property
     def counts(self) -> Shape:
-        """Partitions along each axis."""
+        """Number of partitions along each axis."""
         return tuple(max(1, grid.count(n, side)) for n, side in zip(self.extents, self.sides, strict=True))
 
     def __len__(self) -> int:
@@ -77,23 +75,23 @@ class Partitioning:
         return itertools.product(*map(range, self.counts))
 
     def box(self, index: Shape) -> Region:
-        """The partition's part of the nest."""
+        """The box of a partition in the nest."""
         places = zip(index, self.sides, self.extents, strict=True)
         return tuple(slice(i * side, min((i + 1) * side, n)) for i, side, n in places)
 
     def chunks(self, shape: Shape, item: int = 0) -> tuple[Shape, ...]:
-        """Lengths of the parts of a result of this shape along each of its dimensions."""
+        """Lengths of the parts of a result along each of its dimensions, as dask's chunks."""
         return tuple(
             (n,) if a is None else tuple(min(self.sides[a], n - i * self.sides[a]) for i in range(self.counts[a]))
             for a, n in zip(self.declared.axes_of(item), shape, strict=True)
         )
 
     def place(self, index: Shape, item: int = 0) -> Shape:
-        """Which part of a result a partition gives, or has a share in."""
+        """Index of the part of a result that a partition computes or contributes to."""
         return tuple(0 if a is None else index[a] for a in self.declared.axes_of(item))
 
     def region(self, index: Shape, shape: Shape, item: int = 0) -> Region:
-        """That part of a result of this shape."""
+        """The region of that part in a result of this shape."""
         box = self.box(index)
         axes = self.declared.axes_of(item)
         return tuple(slice(0, n) if a is None else box[a] for a, n in zip(axes, shape, strict=True))
@@ -101,7 +99,7 @@ class Partitioning:
 
 @dataclass(frozen=True)
 class Awaited:
-    """Stands for an array that another task gives: number `number` of those that a pass waits for."""
+    """Placeholder for the result of another task: the one with this number among those that a pass waits for."""
 
     number: int
     spec: ArraySpec
@@ -111,12 +109,12 @@ class Awaited:
         return self.spec
 
     def reshape(self, shape: Shape) -> Awaited:
-        """The same in another shape, when it is there."""
+        """The same result in another shape."""
         return Awaited(self.number, ArraySpec(self.spec.name, shape, self.spec.dtype))
 
 
 def filled(source: Any, arrays: Sequence[Any]) -> Any:
-    """A source with the arrays that it waits for in their places."""
+    """A source in which arrays have replaced the `Awaited` placeholders."""
     if isinstance(source, Awaited):
         found = arrays[source.number]
         return found.reshape(source.spec.shape) if isinstance(found, np.ndarray) else found
@@ -126,12 +124,12 @@ def filled(source: Any, arrays: Sequence[Any]) -> Any:
 
 
 def has_awaited(source: Any) -> bool:
-    """Whether a source waits for an array."""
+    """Whether a source is or contains an `Awaited` placeholder."""
     return isinstance(source, Awaited) or (isinstance(source, View) and any(map(has_awaited, source.arrays)))
 
 
 def read_by(operand: Operand, box: Region) -> Region | None:
-    """The region of an operand that a partition reads; None where it wraps around, and is several."""
+    """The region of an operand that a partition reads; None if it wraps around and is several regions."""
     if not operand.halo:
         return operand.region(box)
     found = parts(operand.region(box), operand.extents, operand.boundary)
@@ -139,53 +137,46 @@ def read_by(operand: Operand, box: Region) -> Region | None:
 
 
 def pass_of(node: Node) -> tuple[Pass, list[Node]]:
-    """The pass that computes a node, and the nodes that it reads and that have to be stored before.
+    """The pass that computes a node, and the nodes that must be stored before it.
 
-    In the pass's sources these are `Awaited`, one for each result of theirs.
+    In the pass's sources each of these is an `Awaited` placeholder.
 
     Raises
     ------
     UnsupportedError
-        One of them makes several passes of its own, and each result decides on the next.
+        One of them takes several passes, each of which depends on the result before it.
     """
     awaited: list[Node] = []
     stored: dict[Node, Any] = {}
-    node = _unrolled(node)
-    target = node.op if isinstance(node, ItemNode) and not node.op.aligned else node
+    target = _unrolled(node).producer
 
     def lacking(missing: Node) -> None:
-        op = missing.op if isinstance(missing, ItemNode) and not missing.op.aligned else missing
+        op = missing.producer
         _unrolled(op)
-        specs = op.specs if isinstance(op, OpNode) else (op.spec,)
-        stands = tuple(Awaited(len(awaited) + i, spec) for i, spec in enumerate(specs))
+        results: list[Node] = [op]
+        if isinstance(op, OpNode) and len(op.specs) > 1:
+            results = [op.item(i) for i in range(len(op.specs))]
+        stands = tuple(Awaited(len(awaited) + i, result.spec) for i, result in enumerate(results))
         stored[op] = stands if len(stands) > 1 else stands[0]
-        awaited.extend([op] if len(specs) == 1 else [_item(op, i) for i in range(len(specs))])
+        awaited.extend(results)
 
     while True:
         known = len(awaited)
         try:
-            if isinstance(target, OpNode) and not (target.aligned or target.folds):
-                made = fed(target, stored, lacking)
-            else:
-                made = fused([target], stored, lacking)
+            made = single_pass([target], stored, lacking)
         except MustBeStoredError as error:
             lacking(error.node)
         if len(awaited) == known:
             return made, awaited
 
 
-def _item(op: Node, i: int) -> Node:
-    assert isinstance(op, OpNode)
-    return interned((ItemNode, op, i), partial(ItemNode, op, i))
-
-
 def item_of(node: Node) -> int:
-    """Which of the results of its pass a node is."""
-    return node.item if isinstance(node, ItemNode) and not node.op.aligned else 0
+    """Number of a node among the results of its pass."""
+    return node.item if isinstance(node, ItemNode) and node.producer is not node else 0
 
 
 def _unrolled(node: Node) -> Node:
-    """The node, of which each pass is known."""
+    """The node, or an equal node of passes that are known beforehand."""
     if not isinstance(node, MultiPassNode):
         return node
     if node.unrolled is None:
@@ -203,7 +194,7 @@ def _several(node: MultiPassNode) -> UnsupportedError:
 
 
 def partitioned(made: Pass, partition: str | int, sink: Shape | None = None) -> Partitioning:
-    """Cut a pass into partitions that read about so many bytes.
+    """Cut a pass into partitions that read about `partition` bytes each.
 
     Parameters
     ----------
@@ -211,19 +202,20 @@ def partitioned(made: Pass, partition: str | int, sink: Shape | None = None) -> 
     partition : str or int
         Bytes, as ``"64GB"``.
     sink : tuple of int, optional
-        Chunk of the array that takes the result: partitions are made of whole ones.
+        Chunk shape of the output array: partitions consist of whole chunks.
 
     Raises
     ------
     ArgumentError, ArgumentTypeError
-        `partition` is no number of bytes.
+        `partition` is not a number of bytes.
     """
     declared = made.declared
     nest, kernel = declared.nest, declared.kernel
+    assert kernel is not None
     axes = [{a for a in declared.axes_of(i) if a is not None} for i in range(max(1, len(declared.each)))]
     kept, used = set.intersection(*axes), set.union(*axes)
-    folds = hasattr(kernel, "fold") or any(getattr(kernel, "parts", ()))
-    folded = {a for a in range(len(nest.extents)) if folds and a not in used and not isinstance(nest, ProductNest)}
+    folds = any(kernel.parts)
+    folded = {a for a in range(len(nest.extents)) if folds and a not in used and not nest.is_product}
     fixed = {a for a, n in enumerate(declared.block or ()) if n is not None}
     free = (kept | folded) - nest.whole - {nest.scan} - fixed
     if not all(nest.extents) or any(_is_particular(node) for node in made.nodes):
@@ -238,12 +230,11 @@ def partitioned(made: Pass, partition: str | int, sink: Shape | None = None) -> 
     target = parse_bytes(partition)
     sides = [max(1, n) for n in nest.extents]
     if folded & free:
-        spread = getattr(getattr(kernel, "kernel", kernel), "spread", 1)
-        most = int(PARTIAL / spread)
+        most = int(PARTIAL / kernel.state_size)
         _shrink(sides, units, sorted(kept & free), most, lambda sides: math.prod(sides[a] for a in kept))
     order = sorted(free)
-    if isinstance(nest, ProductNest):
-        while nbytes(sides) > target:  # a tile of a product reads the least if it is a square
+    if nest.is_product:
+        while nbytes(sides) > target:  # a square tile of a product reads the least
             longest = max(order, key=lambda a: sides[a] if sides[a] > units[a] else 0, default=None)
             if longest is None or sides[longest] <= units[longest]:
                 break
@@ -256,10 +247,10 @@ def partitioned(made: Pass, partition: str | int, sink: Shape | None = None) -> 
 
 
 def read_together(made: Pass, awaited: Sequence[Node], cut: Partitioning) -> tuple[Any, ...] | None:
-    """What is equal for passes whose partitions can be read once for all of them; None for one that is always alone.
+    """A key that is equal for passes that can share one read of each partition; None for a pass that cannot share.
 
-    They read the same operands, have the same partitions, and fold the same axes, or none: so each gives what it would
-    alone, to the bit.
+    Such passes have the same operands and partitions, and fold the same axes or none. So each gives the same bits as it
+    would alone.
     """
     kernel = made.declared.kernel
     own = [node.request.options.workspace for node in made.nodes if isinstance(node, OpNode)]
@@ -272,7 +263,7 @@ def read_together(made: Pass, awaited: Sequence[Node], cut: Partitioning) -> tup
 
 
 def _is_particular(node: Node) -> bool:
-    """Whether a function is to see the blocks of a whole run: their shapes are fixed, or it asks for their places."""
+    """Whether a function depends on the cut of the whole array: it has fixed blocks, or asks for their positions."""
     stack, seen = [node], set()
     while stack:
         this = stack.pop()
@@ -280,15 +271,13 @@ def _is_particular(node: Node) -> bool:
             continue
         seen.add(this)
         stack += this.inputs
-        if isinstance(this, OpNode) and (
-            this.request.options.chunks is not None or getattr(this.declared.kernel, "wants", None)
-        ):
+        if isinstance(this, OpNode) and (this.request.options.chunks is not None or this.declared.wants):
             return True
     return False
 
 
 def _units(declared: Declared, specs: Sequence[ArraySpec], sink: Shape | None, free: set[int]) -> list[int]:
-    """What sides are to be multiples of: the sink's chunks, and the sources' where both can be had."""
+    """What the sides should be multiples of: the sink's chunks, and the sources' where both are possible."""
     nest = declared.nest
     units = [1] * len(nest.extents)
     for axis, chunk in zip(declared.axes, sink or (), strict=False):
@@ -305,7 +294,7 @@ def _units(declared: Declared, specs: Sequence[ArraySpec], sink: Shape | None, f
 def _shrink(
     sides: list[int], units: Sequence[int], order: Sequence[int], target: int, size: Callable[[Sequence[int]], int]
 ) -> None:
-    """Shorten sides, the slowest axis first, until they are small enough or as short as they may be."""
+    """Shorten sides, the slowest axis first, until the size is at most `target` or no side can be shortened."""
     for axis in order:
         now = size(sides)
         if now <= target:
@@ -316,15 +305,15 @@ def _shrink(
 
 @dataclass(frozen=True)
 class ClusterPlan:
-    """What tasks on several machines would take; print it.
+    """The predicted tasks and time on several machines; print it.
 
     Attributes
     ----------
     workers : int
     parts : tuple of (str, Partitioning)
-        Names of what is computed, and how it is cut.
+        Names of the results of each pass, and how it is cut.
     seconds : float
-        Predicted, were every machine this one, and the store fast enough for all of them.
+        Predicted time if every machine is like this one, and the store is fast enough for all of them.
     """
 
     workers: int
@@ -346,7 +335,7 @@ class ClusterPlan:
 
 
 def passes_of(nodes: Sequence[Node]) -> dict[Node, tuple[Pass, list[Node]]]:
-    """The passes of nodes, and of all that they wait for, each after those that it waits for."""
+    """The passes of nodes and of all nodes that they wait for, in order of dependence."""
     found: dict[Node, tuple[Pass, list[Node]]] = {}
 
     def add(node: Node) -> None:
@@ -366,7 +355,7 @@ def cluster_plan(
 ) -> ClusterPlan:
     """The plan of passes on several machines, given the seconds that each would take on one.
 
-    Those that read the same are computed together, as fast as the slowest of them.
+    Passes that share a read take as long as the slowest of them.
     """
     parts, total = [], 0.0
     groups: dict[Any, list[tuple[Node, Partitioning]]] = {}

@@ -1,4 +1,4 @@
-"""Tasks ask for a GPU where the cluster's workers declare them, so that no more run at a time than these have."""
+"""Resources: tasks ask for a GPU if the cluster's workers declare GPUs, so that each runs one task at a time."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ RESOURCE = "GPU"
 
 
 def asking(device: Any) -> AbstractContextManager[Any]:
-    """Let each of the tasks that are made within ask for a GPU of its worker, if any worker has declared some.
+    """Let each task that is made within this context ask for a GPU of its worker, if any worker has declared one.
 
-    None does where resources are asked for already (``dask.annotate``), or `device` is the CPU.
+    Tasks do not ask if resources are annotated already (``dask.annotate``), or if `device` is the CPU.
     """
     distributed = sys.modules.get("distributed")
     if distributed is None or str(device) == "cpu" or "resources" in (dask.get_annotations() or {}):

@@ -1,7 +1,7 @@
-"""Layers of dask's graphs in which the tasks of several results that read the same partitions become one.
+"""Shared reads: layers of a dask graph that merge the tasks of several results that read the same partitions.
 
-dask culls a graph from its results down, layer by layer. So a layer on which several results depend is asked last, and
-sees which of them are wanted together. Until then, and where nothing is culled, each has tasks of its own.
+dask culls a graph layer by layer, from its results down. A layer on which several results depend comes last, and then
+sees which of them are wanted together. Until then, or if dask does not cull, each result has its own tasks.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ from chunkflow.core.grid import Shape
 
 
 class Reading(MaterializedLayer):  # type: ignore[misc]
-    """The tasks of one result, one for each partition; when it is culled they are left to the layer `shared`.
+    """The tasks of one result, one for each partition. When dask culls this layer, the layer `shared` takes them over.
 
     Parameters
     ----------
     mapping : dict
-        The tasks, and their program.
+        The tasks and their program, by key.
     program : str
-        Its key.
+        Key of the program.
     indices : dict
-        For each task's key the index of its partition.
+        The index of the partition of each task, by key.
     shared : Shared
-        The layer of all that read the same.
+        The layer of all results that share the reads.
     carried : bool
-        Whether tasks have the program with them.
+        Whether each task has its own copy of the program.
     """
 
     def __init__(
@@ -43,13 +43,13 @@ class Reading(MaterializedLayer):  # type: ignore[misc]
         self._program, self._indices, self._shared, self._carried = program, indices, shared, carried
 
     def __reduce__(self) -> Any:
-        """As it was made, so that the layer where it meets others knows it in another process too."""
+        """Pickle the arguments, so that the shared layer finds this one in another process too."""
         made = self.mapping, self._program, self._indices, self._shared, self._carried
         return Reading, made, {"annotations": self.annotations, "collection_annotations": self.collection_annotations}
 
     @property
     def program(self) -> Any:
-        """The program itself."""
+        """The program of the tasks."""
         return self[self._program].value
 
     def cull(self, keys: set[Any], all_hlg_keys: Collection[Any]) -> tuple[Layer, Mapping[Any, set[Any]]]:
@@ -65,20 +65,20 @@ class Reading(MaterializedLayer):  # type: ignore[misc]
 
 
 class Shared(MaterializedLayer):  # type: ignore[misc]
-    """Where the tasks of all that read the same partitions meet: empty until dask says which are wanted.
+    """The layer of all results that read the same partitions. It is empty until dask culls it.
 
     Parameters
     ----------
     name : str
-        The first entry of the keys that it is asked for; further ones are a program's key and a partition's index.
+        First entry of its keys; the others are a program's key and a partition's index.
     arrays : dict
-        For each partition the keys of what its task waits for.
+        For each partition the keys that its task waits for.
 
     Attributes
     ----------
     known : mapping
-        By the keys of their programs those `Reading` layers whose tasks have these with them; others are waited for.
-        It keeps none of them, nor takes them to another process: they may be of graphs that have no part in this one.
+        `Reading` layers whose tasks have their own copy of the program, by its key. Tasks wait for other programs.
+        The references are weak and not pickled, since the layers may belong to other graphs.
     """
 
     def __init__(self, name: str, arrays: Mapping[Shape, tuple[Any, ...]]) -> None:
@@ -87,7 +87,7 @@ class Shared(MaterializedLayer):  # type: ignore[misc]
         self.known: WeakValueDictionary[str, Reading] = WeakValueDictionary()
 
     def __reduce__(self) -> Any:
-        """The one of its name, in another process too."""
+        """Pickle the name, so that there is one layer of this name in another process too."""
         state = {"annotations": self.annotations, "collection_annotations": self.collection_annotations}
         return meeting, (self.name, self._arrays), state
 
@@ -111,7 +111,7 @@ class Shared(MaterializedLayer):  # type: ignore[misc]
         return _materialized(self, tasks)
 
     def _given(self, program: str) -> Any:
-        """What tasks get for a program: itself, or what they have to wait for."""
+        """A program as an argument of tasks: itself, or a reference to wait for."""
         reading = self.known.get(program)
         return TaskRef(program) if reading is None else reading.program
 
@@ -120,11 +120,11 @@ _met: WeakValueDictionary[str, Shared] = WeakValueDictionary()
 
 
 def meeting(name: str, arrays: Mapping[Shape, tuple[Any, ...]]) -> Shared:
-    """The one layer of this name: of those in graphs that are merged dask keeps one, which must know all programs."""
+    """The one layer of this name. When dask merges graphs it keeps one of them, which must know all programs."""
     return _met.setdefault(name, Shared(name, arrays))
 
 
 def _materialized(layer: Layer, tasks: dict[Any, Any]) -> tuple[Layer, Mapping[Any, set[Any]]]:
-    """Tasks as a layer with another's annotations; and what each of them waits for."""
+    """Tasks as a layer with the annotations of `layer`, and the keys that each task waits for."""
     found = MaterializedLayer(tasks, annotations=layer.annotations)
     return found, {key: set(task.dependencies) for key, task in tasks.items()}

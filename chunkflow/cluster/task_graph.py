@@ -1,6 +1,6 @@
-"""From lazy arrays to dask's graphs: a task streams a partition, and what tasks give is combined in a tree.
+"""Task graphs for dask: each task streams a partition, and partial results are combined in a tree.
 
-The tree's shape follows from the partitions alone, so sums come out the same to the bit on any number of workers.
+The tree depends only on the partitions, so sums have the same bits on any number of workers.
 """
 
 from __future__ import annotations
@@ -37,19 +37,19 @@ from chunkflow.stores.file.memmap import mapped_file
 from chunkflow.stores.views.shared import Mapped
 
 ARITY = 8
-"""Partial results that one task combines."""
+"""Number of partial results that one task combines."""
 
 TRAVELS = 256 << 20
-"""Bytes of an intermediate result, at most, that goes to tasks through dask and not through a store."""
+"""Most bytes of an intermediate result that dask passes to tasks."""
 
 
 CARRIED = 1 << 20
-"""Bytes of arrays in memory that each task has with it; more than that is sent to a worker once."""
+"""Most bytes of arrays in memory that are part of each task; larger ones are sent once to each worker."""
 
 
 @dataclass(frozen=True)
 class Settings:
-    """How tasks are made, and run on their workers."""
+    """Size of partitions, and budget and device on the workers."""
 
     partition: str | int = PARTITION
     budget: Any = None
@@ -58,12 +58,12 @@ class Settings:
     def __post_init__(self) -> None:
         parse_bytes(self.partition)
         if self.budget is not None:
-            Budget(self.budget)  # what is no budget is refused here, and not by every worker
+            Budget(self.budget)  # an invalid budget is refused here, and not by every worker
 
 
 @dataclass
 class Builder:
-    """The tasks of some nodes; what several of them need is computed once."""
+    """Builds the tasks of nodes; shared inputs are computed once."""
 
     settings: Settings
     layers: dict[str, Mapping[Any, Any]] = field(default_factory=dict)
@@ -71,7 +71,7 @@ class Builder:
     graphs: dict[str, HighLevelGraph] = field(default_factory=dict)
 
     def graph(self) -> HighLevelGraph:
-        """All that has been added."""
+        """The graph of all that has been added."""
         layers: dict[str, Any] = dict(self.layers)
         needs: dict[str, set[str]] = dict(self.needs)
         for other in self.graphs.values():
@@ -80,7 +80,7 @@ class Builder:
         return HighLevelGraph(layers, needs)
 
     def add(self, node: Node, out: Opened | None = None) -> str:
-        """Add a node's tasks: the name of its layer, whose keys are those of a dask array's blocks."""
+        """Add a node's tasks. Returns the name of their layer, whose keys are those of a dask array's blocks."""
         name = name_of(node, self.settings) if out is None else f"{name_of(node, self.settings)}-{uuid.uuid4().hex}"
         if name in self.layers:
             return name
@@ -100,9 +100,10 @@ class Builder:
             sources.append(_sent(source))
         item, options = item_of(node), self._options(made.nodes[0])
         alike = read_together(made, awaited, cut)
-        steady = alike is not None and any(getattr(cut.declared.kernel, "parts", ()))
+        kernel = cut.declared.kernel
+        steady = alike is not None and kernel is not None and any(kernel.parts)
         program = Program(cut, node.name, tuple(sources), options, item, regional, out, steady)
-        # Each task has the program itself: one that all depended on would draw them to the worker that holds it.
+        # Each task has its own copy of the program: dask would run all tasks where a shared one is stored.
         common = f"{name}-program"
         layer: dict[Any, Any] = {common: DataNode(common, program)}
         what: Any = program if sum(map(_in_memory, sources)) <= CARRIED else TaskRef(common)
@@ -138,16 +139,16 @@ class Builder:
         return name
 
     def _options(self, node: Node) -> Options:
-        """How the pass of a node runs on a worker."""
+        """Options of a node's pass on a worker."""
         options = Options(budget=self.settings.budget, device=self.settings.device)
         if not isinstance(node, OpNode):
             return options
         own = node.request.options
-        dtype = None if node.aligned or node.folds else own.dtype  # in a program the dtypes are its own affair
+        dtype = own.dtype if node.has_own_pass else None  # a program casts by itself
         return replace(options, chunks=own.chunks, workspace=own.workspace, dtype=dtype)
 
     def stored(self, node: Node, out: Opened) -> Any:
-        """Add tasks that write a node's parts to where they belong: the key that is done when all are."""
+        """Add tasks that write a node's parts to an output. Returns the key that is done when all of them are."""
         name = self.add(node, out)
         key = (f"{name}-stored",)
         refs = [TaskRef(part) for part in self.layers[name] if part[0] == name]
@@ -156,7 +157,7 @@ class Builder:
         return key
 
     def _whole(self, node: Node, needs: set[str]) -> Any:
-        """Key of all of an array that tasks wait for; its layer is added to `needs`."""
+        """Key of a whole array that tasks wait for. Its layer is added to `needs`."""
         if node.spec.nbytes > TRAVELS:
             raise UnsupportedError(
                 f"{node.name} takes {format_bytes(node.spec.nbytes)}, all of which is needed before the next pass, and "
@@ -189,12 +190,12 @@ class Builder:
 
 
 def _sent(source: Any) -> Any:
-    """A source as other processes can open it: by its path from anywhere, and mapped files by theirs.
+    """A source as other processes can open it: by its absolute path, or as a mapped file.
 
     Raises
     ------
     UnsupportedError
-        A part of a dask array, of which tasks would have to get all.
+        It is a view of a dask array, of which each task would have to get everything.
     """
     if isinstance(source, str | os.PathLike):
         path = os.fspath(source)
@@ -209,14 +210,14 @@ def _sent(source: Any) -> Any:
 
 
 def _in_memory(source: Any) -> int:
-    """Bytes of a source that have to be sent."""
+    """Bytes of a source that must be sent to workers."""
     if isinstance(source, View):
         return sum(map(_in_memory, source.arrays))
     return source.nbytes if isinstance(source, np.ndarray) else 0
 
 
 def _tree(layer: dict[Any, Any], program: Any, name: str, place: Shape, keys: list[Any]) -> list[Any]:
-    """Add tasks that combine partial results until few are left: their keys."""
+    """Add tasks that combine partial results until at most `ARITY` are left. Returns their keys."""
     level = 0
     while len(keys) > ARITY:
         groups = [keys[i : i + ARITY] for i in range(0, len(keys), ARITY)]
@@ -228,7 +229,7 @@ def _tree(layer: dict[Any, Any], program: Any, name: str, place: Shape, keys: li
 
 
 def _shared_name(alike: Any, settings: Settings) -> str:
-    """Name of the layer in which the tasks meet of all that read alike, and are annotated alike."""
+    """Name of the layer that is shared by all results with the same reads and annotations."""
     token = dask.base.tokenize(alike, settings.partition, settings.budget, str(settings.device), dask.get_annotations())
     return f"chunkflow_read-{token}"
 
@@ -241,13 +242,13 @@ def name_of(node: Node, settings: Settings) -> str:
 
 
 def chunks_of(node: Node, settings: Settings) -> tuple[Shape, ...]:
-    """Lengths of the parts in which tasks give a node."""
+    """Lengths of the parts of a node, as dask's chunks."""
     made, _ = pass_of(node)
     return partitioned(made, settings.partition).chunks(node.shape, item_of(node))
 
 
 def keys_of(node: Node, settings: Settings) -> Any:
-    """Keys of those parts, nested as dask nests them."""
+    """Keys of a node's parts, nested as dask nests them."""
     name = name_of(node, settings)
     counts = [len(sides) for sides in chunks_of(node, settings)]
 
@@ -260,7 +261,7 @@ def keys_of(node: Node, settings: Settings) -> Any:
 
 
 def as_dask(node: Node, settings: Settings) -> da.Array:
-    """The dask array that a node is."""
+    """A node as a dask array."""
     builder = Builder(settings)
     with asking(settings.device):
         name = builder.add(node)
@@ -270,17 +271,17 @@ def as_dask(node: Node, settings: Settings) -> da.Array:
 
 
 def computed(results: Any) -> Any:
-    """What dask's parts are to the user: one array, or a scalar."""
+    """One array or scalar from the parts that dask computed."""
     return da.core.finalize(results)
 
 
 def persisted(graph: Mapping[Any, Any], name: str, chunks: Any, dtype: Any, rename: Any = None) -> da.Array:
-    """The dask array of parts that are on the workers."""
+    """A dask array of parts that are stored on the workers."""
     return da.Array(graph, (rename or {}).get(name, name), chunks, dtype=dtype)
 
 
 optimize = da.Array.__dask_optimize__
-"""dask's own for its arrays: where optimizers differ it confuses the order of the collections that it computes."""
+"""dask's own optimizer for arrays: dask confuses the order of collections whose optimizers differ."""
 
 scheduler = dask.threaded.get
-"""What runs a graph where nothing else is said, as for dask's arrays."""
+"""Default scheduler, as for dask's arrays."""

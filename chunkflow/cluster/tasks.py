@@ -1,4 +1,4 @@
-"""What a worker runs: one partition, streamed under the budget that all tasks of the process share."""
+"""A worker's task: it streams one partition under the budget that all tasks of the process share."""
 
 from __future__ import annotations
 
@@ -39,32 +39,32 @@ from chunkflow.system import interrupts
 from chunkflow.system.thread_pool import PooledThread
 
 SHARE = 3
-"""Part of the budget, a third, that decides on the blocks of what may be computed together."""
+"""One part in so many of the budget decides on the blocks of passes that may share a read."""
 
 
 @dataclass(frozen=True)
 class Program:
-    """What all tasks of a pass have in common.
+    """The common part of all tasks of a pass.
 
     Attributes
     ----------
     cut : Partitioning
         The pass, and how it is cut.
     name : str
-        What it computes, for people.
+        Name of the result, for people.
     sources : tuple
-        What it reads; `Awaited` stands for what other tasks give.
+        Sources; `Awaited` takes the place of other tasks' results.
     options : Options
-        Budget and device; dtype, blocks and workspace where the operation has its own.
+        Budget and device; dtype, blocks and workspace if the operation sets them.
     item : int
-        Which of its results is wanted.
+        Number of the wanted result.
     regional : dict
-        Of the awaited arrays, by number, those of which a task gets no more than the region that it reads: which
-        operand each is, and its whole shape.
+        For each awaited array of which a task gets only the region that it reads, by number: its operand, and its whole
+        shape.
     out : Opened, optional
-        Where the result goes.
+        Output of the result.
     steady : bool
-        Whether blocks are to be the same whatever is made of them, so that sums are those of a task that does more.
+        Whether blocks do not depend on the results, so that sums equal those of a task that computes more.
     """
 
     cut: Partitioning
@@ -79,16 +79,16 @@ class Program:
 
 @dataclass(frozen=True)
 class Opened:
-    """An output that is being written by many: how a worker opens it, and what it is like.
+    """An output that many tasks write: how a worker opens it, and its spec.
 
-    `where` is an array that can be sent to another process, one in a mapped file, or the path of an ``.npy`` file.
+    `where` is an array that can be sent to another process, a mapped file, or the path of an ``.npy`` file.
     """
 
     where: Any
     spec: ArraySpec
 
     def share(self, region: Region) -> SharedRegion:
-        """A region of it as the output of one run."""
+        """A region of it, as the output of one run."""
         where = self.where
         if isinstance(where, str):
             where = np.load(where, mmap_mode="r+", allow_pickle=False)
@@ -98,13 +98,13 @@ class Opened:
 
 
 IDLE = 0.25
-"""Seconds without a task after which a process gives its device memory back: to take it anew costs a large part of one
-of the shorter tasks."""
+"""Seconds without a task after which a process returns its device memory. Allocating it again costs a large part of a
+short task."""
 
 
 @dataclass
 class _Shared:
-    """A budget, how many tasks use it, and what closes it when none does any more."""
+    """A budget, the number of tasks that use it, and the timer that closes it."""
 
     budget: Budget
     users: int = 0
@@ -118,9 +118,9 @@ _lock = threading.Lock()
 
 @contextmanager
 def shared(limit: Any) -> Iterator[Budget]:
-    """The process's budget of this limit, under which one run at a time takes its turn.
+    """The process's budget with this limit, under which one run computes at a time.
 
-    The device's memory is returned a moment after the last one has left, or when a task comes with another limit.
+    The device's memory is returned a moment after the last task has left, or when a task with another limit comes.
     """
     with _lock:
         for other in [key for key, one in _shared.items() if key != limit and not one.users]:
@@ -148,7 +148,7 @@ def _end(limit: Any, one: _Shared) -> None:
 
 
 def _close(limit: Any, one: _Shared) -> None:
-    """Give a budget's memory back, unless that has been done; the lock is held."""
+    """Return a budget's memory, unless that has been done. The caller holds the lock."""
     if _shared.get(limit) is one:
         del _shared[limit]
         one.budget.close()
@@ -156,9 +156,9 @@ def _close(limit: Any, one: _Shared) -> None:
 
 
 def _put_off(outputs: list[Any]) -> None:
-    """Keep a task's outputs until the next one has run, and let those before go beside it.
+    """Keep a task's outputs until the next task has run; earlier outputs are unmapped in a thread beside it.
 
-    To unmap what was written takes as long as to write some of it. No more is kept: it counts as the worker's memory.
+    Unmapping takes as long as writing a part of an output. No more are kept, since they count as the worker's memory.
     """
     with _lock:
         _written.append(outputs)
@@ -168,18 +168,18 @@ def _put_off(outputs: list[Any]) -> None:
 
 
 def run(program: Program, index: Sequence[int], arrays: Sequence[Any] = ()) -> Any:
-    """Compute a partition: its part of the result, unless that is stored; or what is to be combined.
+    """Compute a partition: its part of the result (None if that is stored), or the value to be combined.
 
     Raises
     ------
     Exception
-        Whatever went wrong, with the partition's region added as a note.
+        Any failure. The partition's region is added as a note.
     """
     return run_together((program,), index, arrays)[0]
 
 
 def run_together(programs: Sequence[Program], index: Sequence[int], arrays: Sequence[Any] = ()) -> tuple[Any, ...]:
-    """Compute a partition of several programs that read the same, from one read: for each what `run` gives."""
+    """Compute a partition of several programs that share a read: for each the result of `run`."""
     try:
         return _together(tuple(programs), tuple(index), arrays)
     except BaseException as error:
@@ -189,7 +189,7 @@ def run_together(programs: Sequence[Program], index: Sequence[int], arrays: Sequ
 
 
 def _together(programs: tuple[Program, ...], index: Shape, arrays: Sequence[Any]) -> tuple[Any, ...]:
-    """As many as fit the budget at a time."""
+    """Compute as many programs at a time as fit the budget."""
     steady = programs[0].steady and all(grid.shape_of(programs[0].cut.box(index)))
     if steady or len(programs) > 1:
         with suppress(BudgetError):
@@ -205,16 +205,16 @@ def _run(programs: tuple[Program, ...], index: Shape, arrays: Sequence[Any], *, 
     cut, box, options = first.cut, first.cut.box(index), first.options
     whole = joined([program.cut.declared for program in programs])
     merged: list[Any] | None = [] if cut.folded else None
-    nest, kernel = part_of(whole.nest, whole.kernel, box, merged=merged, check=_heeding())
-    if cut.folded:  # what is combined is one value, so the axes that results follow are not cut again
+    nest, kernel = part_of(whole.nest, whole.kernel, box, merged=merged, check=_cancelled_check())
+    if cut.folded:  # one value is combined, so the axes that results follow must not be cut again
         nest = replace(nest, whole=nest.whole | cut.kept)
-    given: list[Any] = [np.asarray(array) for array in arrays]  # a scalar would pass for an argument
+    given: list[Any] = [np.asarray(array) for array in arrays]  # a NumPy scalar would pass for a scalar argument
     for number, (operand, shape) in first.regional.items():
         region = read_by(whole.nest.operands[operand], box)
         if region is not None:
             given[number] = Held(given[number], region, shape)
     sources = [filled(source, given) for source in first.sources]
-    # Where among all results each program's are.
+    # Number of each program's first result among all results.
     starts = [*accumulate((max(1, len(p.cut.declared.each)) for p in programs), initial=0)]
     places = [start + program.item for start, program in zip(starts, programs, strict=False)]
     outs: list[Any] = [None] * starts[-1]
@@ -228,7 +228,7 @@ def _run(programs: tuple[Program, ...], index: Shape, arrays: Sequence[Any], *, 
     with shared(allowed(options.budget, device)) as budget, interrupts.deferred():
 
         def declare(specs: Sequence[ArraySpec], args: tuple[Any, ...]) -> Declared:
-            return _steadied(declared, cut.kept, specs, device, budget) if steady else declared
+            return _in_fixed_blocks(declared, cut.kept, specs, device, budget) if steady else declared
 
         with prepared(declare, sources, replace(options, budget=budget, device=device)) as ready:
             if merged is not None:
@@ -243,12 +243,13 @@ def _run(programs: tuple[Program, ...], index: Shape, arrays: Sequence[Any], *, 
     )
 
 
-def _steadied(
+def _in_fixed_blocks(
     declared: Declared, kept: Collection[int], specs: Sequence[ArraySpec], device: Device, budget: Budget
 ) -> Declared:
-    """A pass in the blocks of one that reads the same, needs as much again, and gives a number for each of its lines.
+    """A pass in the blocks of a model pass, which reads the same and gives one number for each line.
 
-    In a part of the budget: so several kernels fit it together as a rule, and each adds up what it would alone.
+    The model pass is planned with a small workspace and a part of the budget. So several kernels usually fit it
+    together, and each adds up in the same order as it would alone.
     """
     nest = declared.nest
     op = replace(nest, together=(), outputs=(Output(tuple(map(Along, sorted(kept)))),))
@@ -259,12 +260,12 @@ def _steadied(
     fastest = nest_order(op, inner)[-1:]
     tile = plan.tile
     if any(tile[a] < plan.block[a] and tile[a] * each < RUN for a in fastest):
-        tile = plan.block  # the cache is no help to what reads a few elements of each row
+        tile = plan.block  # the cache does not help if only a few elements of each row are read
     return replace(declared, blocking=Blocking(plan.block, tile, plan.depth))
 
 
 def _worker() -> Any:
-    """The cluster's worker that this thread belongs to; None for another scheduler."""
+    """The cluster's worker of this thread; None for another scheduler."""
     distributed = sys.modules.get("distributed")
     try:
         return None if distributed is None else distributed.get_worker()
@@ -273,20 +274,20 @@ def _worker() -> Any:
 
 
 def device_of(spec: Any) -> Device:
-    """The device of a task: of the CPU as many cores as its worker has threads, for other workers have the others."""
+    """The device of a task. Of the CPU it has as many cores as its worker has threads."""
     worker = _worker()
     return resolve(spec) if worker is None else within(resolve(spec), worker.state.nthreads)
 
 
 def allowed(limit: Any, device: Device) -> Any:
-    """The budget of a task: where none is given and the host's memory is used, half of what its worker may take."""
+    """The budget of a task. By default, on the CPU, it is half of its worker's memory limit."""
     worker = _worker()
     most = None if worker is None or device.machine.staged else worker.memory_manager.memory_limit
     return most // 2 if limit is None and most else limit
 
 
-def _heeding() -> Callable[[], None] | None:
-    """What raises when a cluster's client has cancelled the task that runs in this thread."""
+def _cancelled_check() -> Callable[[], None] | None:
+    """A function that raises if the cluster's client has cancelled the task in this thread; None outside a cluster."""
     worker = _worker()
     if worker is None or (key := worker.get_current_task()) not in worker.state.tasks:
         return None
@@ -300,13 +301,13 @@ def _heeding() -> Callable[[], None] | None:
 
 
 def combine(program: Program, values: Sequence[Any]) -> Any:
-    """What several partitions came to, together."""
+    """The combined value of several partitions."""
     fold = _fold(program)
     return reduce(lambda left, right: fold.combine(left, on_host(right)), values[1:], on_host(values[0]))
 
 
 def finish(program: Program, values: Sequence[Any], index: Sequence[int]) -> Any:
-    """The result of what all partitions along the folded axes came to, unless it is stored."""
+    """The result from the values of all partitions along the folded axes; None if it is stored."""
     cut, nest = program.cut, program.cut.declared.nest
     box = tuple(
         slice(0, n) if a in cut.folded else side
@@ -327,11 +328,11 @@ def finish(program: Program, values: Sequence[Any], index: Sequence[int]) -> Any
 
 def _fold(program: Program) -> Any:
     kernel: Any = program.cut.declared.kernel
-    return kernel.parts[0] if hasattr(kernel, "parts") else kernel
+    return kernel.parts[0]
 
 
 def assemble(pieces: Sequence[Any], places: Sequence[Any], shape: Shape) -> Any:
-    """An array put together of its parts."""
+    """An array from its parts."""
     whole = np.empty(shape, pieces[0].dtype)
     for piece, place in zip(pieces, places, strict=True):
         whole[place] = piece

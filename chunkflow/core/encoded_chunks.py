@@ -1,9 +1,9 @@
-"""Chunks of a block as they are stored, for a device that decodes them: fetched, and put into the table of their batch.
+"""Encoded chunks of a block, for a device that decodes them: they are fetched, and listed in the table of their batch.
 
 Most codecs make one part of a chunk. Blosc cuts chunks into blocks, and blocks into items, with the bytes or the bits
 of their elements shuffled: those of one significance beside each other. All that can be checked without decoding is
-checked on the very bytes that are uploaded, in C (`stores/_items.c`): a dozen threads do so for thousands of chunks a
-second. Without it the host decodes, as it does what is stored otherwise than usual.
+checked in C (`system/native/_chunks.c`), on the very bytes that are uploaded: a dozen threads check thousands of chunks
+a second. Without the compiled code the host decodes all chunks; with it, only those that are stored in unusual ways.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ import numpy as np
 from chunkflow.system import native
 
 CODECS = ("zstd", "lz4", "blosc-lz4", "blosc-zstd", "gzip")
-"""By their numbers in ``_items.c``."""
+"""Codecs, by their numbers in ``_chunks.c``."""
 
 ALIGNMENT = 16
-"""Multiples of bytes at which chunks begin in a buffer: of every dtype's size, for some come decoded."""
+"""Alignment of chunks in a buffer, in bytes: a multiple of every dtype's size, as some chunks come decoded."""
 
 PLAIN, BYTES, BITS = 0, 1, 2
 """How a block's elements are shuffled: not at all; first bytes first; first bits first."""
@@ -30,15 +30,24 @@ of each block but the last, multiples of 4 if there are several; items of equal 
 shorter last one has a single item; bytes of an element; and how these are shuffled.
 """
 
-Stamp = tuple[int, int, int]
-"""What a file is known by: its inode, the time of its last change in ns, and its size."""
+
+class Stamp(NamedTuple):
+    """Identity of a file's content: the inode, the time of the last change in ns, and the size."""
+
+    inode: int
+    modified: int
+    size: int
+
 
 Place = tuple[str, int, int] | tuple[str, int, int, Stamp]
-"""A file, where in it something begins, and its bytes: -1 for all of it. With a stamp that very file is meant alone."""
+"""A path, a position in the file, and a number of bytes (-1 for all). With a stamp, only that very file will do.
+
+A plain tuple: one is made for each chunk before any is read, and C takes it apart.
+"""
 
 
 class Tabled(NamedTuple):
-    """What is in a table.
+    """Contents of a table.
 
     Attributes
     ----------
@@ -82,7 +91,7 @@ class Packed:
         self._chunks = self._c.chunks(list(places), CODECS.index(codec), nbytes, most, room)
 
     def fetch(self, first: int, number: int, out: np.ndarray) -> None:
-        """Read chunks into flat bytes, one behind the other. These go to the place in the buffer of the first one.
+        """Read chunks into flat bytes, one behind the other. The bytes go to the first chunk's place in the buffer.
 
         A chunk is left to the host if its file is not there, if it takes more than its room or has more items than it
         may, or is not quite as it should be.
@@ -90,7 +99,7 @@ class Packed:
         self._c.fetch(self._chunks, first, number, out)
 
     def missed(self, first: int, number: int) -> tuple[int, list[int]]:
-        """Of chunks that were fetched in one go: the bytes that they take, and which of them are left to the host."""
+        """Bytes of chunks that were fetched by one call, and which of these chunks are left to the host."""
         end, missed = self._c.missed(self._chunks, first, number)
         return end, missed
 
@@ -110,10 +119,10 @@ class Packed:
 
     @property
     def address(self) -> tuple[int, int]:
-        """For the compiled loops: of the chunks, and of the function that fetches some."""
+        """Addresses of the chunks, and of the function that fetches some, for the compiled loops."""
         chunks, fetch = self._c.address(self._chunks)
         return chunks, fetch
 
 
 ROWS, FILLED = 7, 3
-"""Rows of a batch's table, of which the device fills the last: numbers of 8 bytes, one for each item."""
+"""Rows of a batch's table, and how many of the last the device fills. A row has 8 bytes for each item."""

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
-from typing import Self
+from typing import ClassVar, NamedTuple, Self
 
 import numpy as np
 
@@ -164,6 +164,20 @@ class OutputGroup:
         return math.ceil(self.state * math.prod(self.outputs[0].shape(sides)))
 
 
+class Strips(NamedTuple):
+    """Elements of a block that a kernel works on at once; 0 for all.
+
+    `shared` is for a device that shares the host's memory, `staged` for one with memory of its own.
+    """
+
+    shared: int = 0
+    staged: int = 0
+
+
+NO_STRIPS = Strips()
+"""Kernels that work on whole blocks."""
+
+
 @dataclass(frozen=True)
 class LoopNest:
     """One pass over a loop nest.
@@ -186,6 +200,9 @@ class LoopNest:
         Whether results are the operand's very blocks, or views of them.
     """
 
+    is_product: ClassVar[bool] = False
+    """Whether it is a `ProductNest`, which is cut into squares and shares a pass with no other operation."""
+
     extents: Shape
     operands: tuple[Operand, ...]
     outputs: tuple[Output, ...]
@@ -199,6 +216,26 @@ class LoopNest:
     def has_halo(self) -> bool:
         """Whether blocks of an operand overlap."""
         return any(o.halo for o in self.operands)
+
+    @property
+    def multiplies(self) -> bool:
+        """Whether the pass is a product, as `ProductNest` is."""
+        return False
+
+    @property
+    def work(self) -> int:
+        """Multiply-adds of a product."""
+        return 0
+
+    @property
+    def single(self) -> bool:
+        """Whether a product adds matrices to a tile, and no stacks of them."""
+        return False
+
+    @property
+    def tile_alone(self) -> bool:
+        """Whether a lane keeps one array between blocks, and nothing that a product needs besides."""
+        return True
 
     @cached_property
     def anywhere(self) -> Self:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -28,6 +28,8 @@ class ProductNest(LoopNest):
     single : bool
         Whether matrices are added to the tile, and no stacks of them, in a dtype of BLAS: a device may need no panel.
     """
+
+    is_product: ClassVar[bool] = True
 
     buffers: tuple[tuple[Axes, float], ...] = ()
     panel: tuple[Axes, Axes, int, Axes, int] | None = None
@@ -57,6 +59,11 @@ class ProductNest(LoopNest):
         """Bytes that a lane holds between blocks of these sides, and while it computes one."""
         whole: int = math.ceil(self.held(sides))
         return whole
+
+    @property
+    def multiplies(self) -> bool:
+        """See `LoopNest.multiplies`."""
+        return True
 
     @property
     def tile_alone(self) -> bool:

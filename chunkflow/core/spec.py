@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import NamedTuple
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -50,6 +50,46 @@ class ChunkFiles:
 
 
 @dataclass(frozen=True)
+class Storage:
+    """How a store keeps an array, as far as a plan depends on it.
+
+    Attributes
+    ----------
+    in_memory : bool
+        Whether the store can hand out a read-only view of any region without copying.
+    how : str
+        How the store reads or writes the elements where it has a choice, and why, for people.
+    remote : bool
+        Whether the elements come over a network. A request takes long there, and many at once take no longer.
+    sharded : bool
+        Whether neighbouring chunks come with one request.
+    copies : float
+        Memory that coding a chunk takes, in decoded chunks: encoded, decoded and in between.
+    raw : bool
+        Whether chunks are stored unencoded.
+    separate : bool
+        Whether each of these chunks is a file of its own (`chunkflow.stores.protocol.Separate`).
+    fresh : bool
+        Whether the elements are written to a single new file.
+    codec : str
+        The only codec of each chunk of a source, where the device decodes it; "" elsewhere.
+    matches : float
+        Matches that the decoder follows one after the other, per byte of a decoded chunk, estimated from a sample.
+    """
+
+    in_memory: bool = False
+    how: str = ""
+    remote: bool = False
+    sharded: bool = False
+    copies: float = 3.0
+    raw: bool = False
+    separate: bool = False
+    fresh: bool = False
+    codec: str = ""
+    matches: float = 0.0
+
+
+@dataclass(frozen=True)
 class ArraySpec:
     """Shape, dtype and layout of a source or a sink.
 
@@ -64,26 +104,8 @@ class ArraySpec:
         Box that the store reads or writes whole (chunk or shard); None where any region will do.
     order : tuple of int
         Axes from the slowest to the fastest varying in the store.
-    in_memory : bool
-        Whether the store can hand out a read-only view of any region without copying.
-    remote : bool
-        Whether the elements come over a network, where a request takes long and many at once take no longer.
-    sharded : bool
-        Whether neighbouring chunks come with one request.
-    copies : float
-        How many times a chunk's bytes coding it takes besides: encoded, decoded and on their way between.
-    raw : bool
-        Whether chunks are stored as they are, so that there is nothing to decode.
-    separate : bool
-        Whether each of these chunks is a file of its own, as `chunkflow.stores.protocol.Separate` says.
-    fresh : bool
-        Whether the elements come into a single new file.
-    codec : str
-        What the source encodes each chunk with, where that is all there is to it and the device decodes it; else "".
-    matches : float
-        For each byte that a chunk decodes to, how many matches its decoder follows one after the other, by a sample.
-    how : str
-        How the store gets at the elements where it has a choice, and why, for people.
+    storage : Storage
+        How the store keeps it.
     """
 
     name: str
@@ -91,20 +113,15 @@ class ArraySpec:
     dtype: np.dtype
     chunks: Shape | None = None
     order: Shape = ()
-    in_memory: bool = False
-    how: str = ""
-    remote: bool = False
-    sharded: bool = False
-    copies: float = 3.0
-    raw: bool = False
-    separate: bool = False
-    fresh: bool = False
-    codec: str = ""
-    matches: float = 0.0
+    storage: Storage = Storage()
 
     def __post_init__(self) -> None:
         if len(self.order) != len(self.shape):
             object.__setattr__(self, "order", tuple(range(len(self.shape))))
+
+    def with_storage(self, **changes: Any) -> ArraySpec:
+        """The same array, with these attributes of its `storage` changed."""
+        return replace(self, storage=replace(self.storage, **changes))
 
     @property
     def size(self) -> int:

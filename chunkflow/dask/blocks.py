@@ -1,4 +1,4 @@
-"""dask's own functions of blocks, with each block of a dask array streamed through the worker's device."""
+"""dask's `map_blocks`, `map_overlap` and `reduction`, with each dask block streamed through the worker's device."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ from chunkflow.kernels.subnest import on_host
 
 @dataclass(frozen=True)
 class Streamed:
-    """A function of a dask block that streams it; to dask it has the parameters of `fn`.
+    """A function of a dask block that streams it. Its signature is that of `fn`.
 
-    What dask calls to find out dtypes, with no element or one, is the function itself.
+    dask finds out dtypes by calls on blocks of one element or none: those call `fn` itself.
     """
 
     fn: Callable[..., Any]
@@ -44,15 +44,15 @@ class Streamed:
         return str(getattr(self.fn, "__name__", "streamed"))
 
     def __call__(self, *blocks: Any, **kwargs: Any) -> Any:
-        """What the function gives of blocks."""
+        """The function's result of blocks."""
         if all(math.prod(np.shape(block)) <= 1 for block in blocks):
             return self.fn(*blocks, **kwargs)
         with shared(self.budget) as budget:
             return self.streamed(blocks, kwargs, budget)
 
     def streamed(self, blocks: Sequence[Any], kwargs: dict[str, Any], budget: Budget) -> Any:
-        """The same, of blocks that are worth it."""
-        # The parameters are hidden: block_id is to be dask's.
+        """The function's result of blocks, streamed."""
+        # The lambda hides the parameters: block_id is dask's.
         return mapping.map(lambda *parts: self.fn(*parts, **kwargs), *blocks, budget=budget, **self._how)
 
     @property
@@ -61,7 +61,7 @@ class Streamed:
 
 
 class StreamedOverlap(Streamed):
-    """The same of blocks that hold their neighbours' elements too."""
+    """A function of dask blocks with halos that streams them."""
 
     def streamed(self, blocks: Sequence[Any], kwargs: dict[str, Any], budget: Budget) -> Any:
         """See `Streamed.streamed`."""
@@ -69,7 +69,7 @@ class StreamedOverlap(Streamed):
 
 
 class StreamedReduction(Streamed):
-    """The first step of a reduction; `options` have the second, with which what parts of a block give is combined."""
+    """The first step of a reduction. `options` holds the second step, which combines the results of a block's parts."""
 
     def streamed(self, blocks: Sequence[Any], kwargs: dict[str, Any], budget: Budget) -> Any:
         """See `Streamed.streamed`."""
@@ -92,7 +92,7 @@ class StreamedReduction(Streamed):
 
 
 def _check(name: str, instead: str, *arrays: Any) -> None:
-    """Refuse chunkflow's own arrays, which are no dask arrays.
+    """Refuse chunkflow's own lazy arrays.
 
     Raises
     ------
@@ -122,9 +122,9 @@ def map_blocks(
     Parameters
     ----------
     func : callable
-        As for dask, but that it sees parts of a dask block: as for `chunkflow.map`, its result for an element must not
-        depend on how the array is cut. Where `chunks` says that blocks are resized, or `func` takes ``block_id`` or
-        ``block_info``, which are dask's, it sees whole blocks.
+        As for dask, but it sees parts of a dask block. As for `chunkflow.map`, its result for an element must not
+        depend on how the array is cut. It sees whole blocks if `chunks` says that they are resized, or if it takes
+        dask's ``block_id`` or ``block_info``.
     *args, chunks, drop_axis, new_axis, **kwargs
         As for dask.
     budget : int, str or float, optional

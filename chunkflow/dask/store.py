@@ -1,4 +1,4 @@
-"""Results of a cluster into stores: each task writes its own part, and the name appears when all have."""
+"""Stores the results of a cluster: each task writes its own partition, and the output appears when all are done."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from chunkflow.cluster.task_graph import Builder, Settings
 from chunkflow.cluster.tasks import Opened
 from chunkflow.core.grid import Shape
 from chunkflow.errors import ArgumentError, ArgumentTypeError
-from chunkflow.graph.nodes import Lazy, Node
+from chunkflow.graph.nodes import Lazy, Node, node_of
 from chunkflow.graph.outputs import check_clear, places_of
 from chunkflow.stores import Sink, open_target, spec_of
 from chunkflow.stores.file.memmap import mapped_file
@@ -93,7 +93,7 @@ def store(
             raise ArgumentTypeError(
                 f"store takes expressions, which this {type(array).__name__} is not: see chunkflow.open and from_dask"
             )
-    wanted = {array._node: place for array, place in zip(listed, places, strict=True)}
+    wanted = {node_of(array): place for array, place in zip(listed, places, strict=True)}
     if len(wanted) < len(listed):
         raise ArgumentError("an expression is given twice: store it once, and copy it")
     check_clear(places_of(wanted, overwrite=overwrite).values(), list(wanted))
@@ -117,7 +117,7 @@ def store(
 
 
 def _opened(node: Node, place: Any, chunks: Shape | None, overwrite: bool) -> tuple[Sink, Opened]:
-    """The sink of a node, and how workers open it.
+    """The sink of a node, and what workers need to open it.
 
     Raises
     ------

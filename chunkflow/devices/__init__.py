@@ -1,4 +1,4 @@
-"""Where arrays are computed: lanes, events and pools of memory. It knows kernels, and no store or plan."""
+"""Where arrays are computed: lanes, events and memory pools. Devices know kernels, but no stores or plans."""
 
 from chunkflow.devices.registry import resolve, within
 

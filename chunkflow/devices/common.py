@@ -1,4 +1,4 @@
-"""What devices share: latches of the host, and lanes that nobody watches."""
+"""What devices share: host latches, and defaults for what a device may lack."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from chunkflow.devices.mover import Mover
-from chunkflow.devices.protocol import Decoder, Edge, HostBuffer
+from chunkflow.devices.protocol import Decoder, Edge, StagingBuffer
 
 WORKER = "chunkflow-lane"
 """Name of the threads on which a device runs functions."""
@@ -34,12 +34,12 @@ class HostLatch:
 
     def wait(self, edge: Edge) -> None:
         """Let the calling thread wait for the last arrival."""
-        with self._lock:  # one after another, when it is open
+        with self._lock:  # once the latch is open, one thread after another gets it
             pass
 
 
 class Done:
-    """The outcome of a call that was made at once: the host part of a kernel launch."""
+    """The outcome of a call that was made at once, such as the host part of a kernel launch."""
 
     __slots__ = ("_error", "_value")
 
@@ -47,7 +47,7 @@ class Done:
         self._value, self._error = value, error
 
     def result(self) -> Any:
-        """The value, or the error, once."""
+        """Return the value, or raise the error, once."""
         error, self._error = self._error, None  # kept, it would keep the failed call's arrays alive
         if error is not None:
             try:
@@ -57,14 +57,15 @@ class Done:
         return self._value
 
 
-class Unwatched:
-    """What devices that nobody referees share."""
+class DeviceDefaults:
+    """Defaults of devices without a race detector."""
 
+    in_turn = False
     elementwise: Callable[..., Any] | None = None
     unshuffle: Callable[[int, int, int, Any], None] | None = None
-    lines: Callable[[], Any] | None = None
+    job_queue: Callable[[], Any] | None = None
 
-    def mover(self, lane: Any, stations: Sequence[tuple[HostBuffer, Any, Any]], scratch: Any) -> Mover | None:
+    def mover(self, lane: Any, buffers: Sequence[StagingBuffer], scratch: Any) -> Mover | None:
         """No compiled loops."""
         return None
 
@@ -73,7 +74,7 @@ class Unwatched:
         return None
 
     def address(self, array: Any) -> int:
-        """Where an array begins, for those loops."""
+        """Address of an array, for the compiled loops."""
         return int(array.ctypes.data)
 
     def latch(self, number: int) -> HostLatch:
@@ -81,11 +82,11 @@ class Unwatched:
         return HostLatch(number)
 
     def rounding(self) -> AbstractContextManager[None]:
-        """Nothing is faster with less precision."""
+        """Nothing to do: nothing is faster with less precision."""
         return nullcontext()
 
     def host_reads(self, owner: object, part: object = None) -> None:
-        """Only the referee listens."""
+        """Nothing to do without a race detector."""
 
     def host_writes(self, owner: object, part: object = None) -> None:
-        """Only the referee listens."""
+        """Nothing to do without a race detector."""

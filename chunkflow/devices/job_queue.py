@@ -1,6 +1,6 @@
-"""What a crew's threads are to do, in order, in a line of `_staging`: they move shares there without Python's lock.
+"""The job queue of transfer threads: shares that the compiled loops of `_transfer` move without Python's lock.
 
-A thread comes back for what Python does itself, and for what there is to say of a share.
+A thread comes back to Python for pieces that Python reads or writes itself, and to report on a share.
 """
 
 from __future__ import annotations
@@ -12,21 +12,21 @@ from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any, Protocol
 
-from chunkflow.devices.mover import Mover, PieceShare
+from chunkflow.devices.mover import FailedPiece, Mover, PieceShare
 from chunkflow.devices.protocol import Edge, Latch
 from chunkflow.system import native
 
-staging: Any = native.staging  # without it there are no lines
+staging: Any = native.staging  # without it there are no job queues
 
 OVER, NOTHING, TOKEN, SHARE, SERVED = range(5)
-"""What comes next: nothing ever, nothing yet, a token, a share to be moved, or one that something is to be said of."""
+"""What comes next: nothing ever, nothing yet, a token, a share that is to be moved, or a share to report on."""
 
 MOVERS = 64
-"""Threads that can serve a line; others take shares to move them by themselves."""
+"""Threads that the compiled loop can serve; further ones take shares and move them by themselves."""
 
 
 class Moved(Protocol):
-    """What is moved by threads that share it."""
+    """A transfer that several threads move together."""
 
     share: PieceShare | None
     left: Latch
@@ -34,16 +34,16 @@ class Moved(Protocol):
 
 @dataclass(frozen=True)
 class Served:
-    """What comes next in a line, of what, which pieces of that the store could not move, and what went wrong."""
+    """What comes next in a job queue: its transfer, the pieces that could not be moved, and the error of all of it."""
 
     what: int
     moved: Moved | None = None
-    failed: Sequence[tuple[int, int]] = ()
+    failed: Sequence[FailedPiece] = ()
     error: BaseException | None = None
 
 
 class Job:
-    """A share in a line: a latch that opens when every part of it is done."""
+    """A share in a job queue, and the latch that opens when every part of it is done."""
 
     __slots__ = ("_job",)
 
@@ -51,7 +51,7 @@ class Job:
         self._job = job
 
     def put(self) -> None:
-        """Let the line's threads have it."""
+        """Put the job into its queue."""
         staging.put(self._job)
 
     def arrive(self) -> None:
@@ -69,7 +69,7 @@ class Job:
 
     @property
     def movers(self) -> list[int]:
-        """Threads that have moved some of it in the line."""
+        """Numbers of the threads that moved some of it in the compiled loop."""
         _, bits = self._done(wait=False)
         return [i for i in range(bits.bit_length()) if bits >> i & 1]
 
@@ -78,17 +78,17 @@ class Job:
         return found
 
 
-class Line:
+class JobQueue:
     """A queue of shares, and of tokens for what Python does; `pointer` gives the address of an event."""
 
     def __init__(self, pointer: Callable[[Any], int] = attrgetter("pointer")) -> None:
-        self._line, self._pointer, self._numbers = staging.line(), pointer, itertools.count()
-        self._jobs: dict[int, tuple[Job, Moved]] = {}  # that may not be done: the line only refers to them
+        self._queue, self._pointer, self._numbers = staging.line(), pointer, itertools.count()
+        self._jobs: dict[int, tuple[Job, Moved]] = {}  # those that may not be done: the queue only has their numbers
 
     def job(self, moved: Moved, share: PieceShare, parts: int, after: Sequence[Any], marks: Sequence[Any]) -> Job:
-        """A job that is still to be `put`: as many threads as it has parts may move some of a share.
+        """A job that is still to be `put`. It has `parts`, and as many threads may move some of its share.
 
-        Nothing is moved before the events `after`; behind what it has uploaded each thread marks its own of `marks`.
+        Copies wait for the events `after`. Each thread records its own of the events `marks` after its uploads.
         """
         while self._jobs:
             number = next(iter(self._jobs))
@@ -97,40 +97,40 @@ class Line:
             del self._jobs[number]
         number, tables = next(self._numbers), share.tables
         events = [array("q", map(self._pointer, some)) for some in (after, marks)]
-        job = Job(staging.job(self._line, number, parts, share.table, tables.pieces, tables.copies, *events))
+        job = Job(staging.job(self._queue, number, parts, share.table, tables.pieces, tables.copies, *events))
         self._jobs[number] = job, moved
         return job
 
     def token(self) -> None:
-        """Let a thread come back to Python."""
-        staging.token(self._line)
+        """Let one thread come back to Python."""
+        staging.token(self._queue)
 
     def over(self) -> None:
-        """Nothing follows."""
-        staging.over(self._line)
+        """Say that nothing follows."""
+        staging.over(self._queue)
 
     def stop(self) -> None:
-        """Let no thread take another piece."""
+        """Let the threads take no further piece."""
         for _, moved in tuple(self._jobs.values()):
             if moved.share is not None:
                 moved.share.stop()
 
     def clear(self) -> None:
-        """Forget what was moved: no thread is left."""
+        """Forget all transfers, once no thread is left."""
         self._jobs.clear()
 
     def take(self, *, wait: bool) -> Served:
-        """What comes next, whatever it is: of a share, one part."""
-        what, number = staging.take(self._line, wait)
+        """Take what comes next: a token, or one part of a share."""
+        what, number = staging.take(self._queue, wait)
         return Served(what, self._moved(number))
 
     def serve(self, mover: Mover, thread: int, span: Callable[..., Any], *, up: bool, wait: bool) -> Served:
-        """Let a thread move shares until something else is next, or there is something to say of one.
+        """Let a thread move shares until a token is next or there is a share to report on.
 
-        A part of that share is still to be ended.
+        The caller counts the arrival for its part of that share.
         """
-        what, number, failed, error = mover.serve(self._line, thread, span, up=up, wait=wait)
-        return Served(what, self._moved(number), failed, error)
+        served = mover.serve(self._queue, thread, span, up=up, wait=wait)
+        return Served(served.what, self._moved(served.job), served.failed, served.error)
 
     def _moved(self, number: int) -> Moved | None:
         return self._jobs[number][1] if number >= 0 else None

@@ -1,8 +1,8 @@
-"""Rates that were measured on this machine, in a file: where there is one, they take the place of the usual ones.
+"""Rates that were measured on this machine. They are kept in a file, and replace the default ones.
 
-``chunkflow calibrate`` writes it (`chunkflow.cli.calibrate` measures). It lies in the directory that the environment
-variable ``CHUNKFLOW_RATES`` names, else in the user's cache, under a name made of the device, the processor and the
-number of cores, so that machines may share the directory. With ``CHUNKFLOW_RATES=0`` none is read.
+``chunkflow calibrate`` writes the file (`chunkflow.cli.calibrate` measures). It lies in the directory that the
+environment variable ``CHUNKFLOW_RATES`` names, or else in the user's cache. Its name is made of the device, the
+processor and the number of cores, so that machines may share the directory. With ``CHUNKFLOW_RATES=0`` no file is used.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ RATES = ("read", "upload", "compute", "download", "write", *ABSENT)
 """Bytes, or multiply-adds, per second."""
 
 SIZES = {"threads": (1, 256), "piece": (4 << 10, 1 << 30)}
-"""Whole numbers, with their least and greatest values."""
+"""Integers, with their least and greatest values."""
 
 
 def path(model: str) -> Path | None:
-    """Where the rates of a device of this model are kept; None where none are wanted.
+    """The file with the rates of a device of this model; None if none is wanted.
 
     >>> os.environ[VARIABLE] = "/var/cache/rates"
     >>> path("cpu").parent.as_posix()
@@ -52,9 +52,9 @@ def path(model: str) -> Path | None:
 
 
 def kept(machine: Machine, model: str) -> Machine:
-    """`machine` with the rates that were measured, if they were.
+    """`machine` with its measured rates, if there are any.
 
-    A file that cannot be used is warned of, and left aside: rates decide on speed, not on results.
+    A file that cannot be used gives a warning only: rates matter for speed, not for results.
     """
     where = path(model)
     if where is None:
@@ -93,7 +93,7 @@ def keep(machine: Machine, model: str) -> Path:
 
 
 def forget(model: str) -> Path | None:
-    """Remove the file; where it was, None if there was none."""
+    """Remove the file; return its path, or None if there was none."""
     where = path(model)
     try:
         if where is not None:
@@ -104,7 +104,7 @@ def forget(model: str) -> Path | None:
 
 
 def _checked(values: object) -> dict[str, Any]:
-    """What a file says, if all of it makes sense."""
+    """The contents of a file, checked."""
     if not isinstance(values, dict):
         raise ValueError("it holds no table")
     found: dict[str, Any] = {}

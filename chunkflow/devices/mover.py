@@ -1,9 +1,9 @@
-"""Pieces moved by the compiled loops of `_staging`, where they were built: tables for them, and what came of it.
+"""Pieces that the compiled loops of `_transfer` move: their tables, and the results of the loops.
 
-Python's lock is taken once for a thread's share of a block instead of several times for each piece. A block takes part
-if it is a run or rows in the store and its pieces are runs, rows or planes on the device, or if its chunks travel as
-they are stored. Where the store is not as simple, `chunkflow.engine.staged.workers` reads or writes each piece, and its
-copies alone are made here, in one call. All else, and all errors of stores, are its affair too.
+A thread takes Python's lock once for its share of a block, instead of several times for each piece. The loops can move
+a block if it is one run or rows in the store and its pieces are runs, rows or planes on the device, or if its chunks
+travel as they are stored. Where the store is less simple, `chunkflow.engine.staged.workers` reads or writes each piece
+and only enqueues the copies of a piece here, in one call. It also handles all errors of stores.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from operator import attrgetter
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -27,25 +27,25 @@ from chunkflow.system.native import staging
 
 STAGES = ("read", "upload", "download", "write")
 SPANS = 1 << 8
-"""Room for times that a thread in a line notes before it tells them, which takes Python's lock: two for each piece."""
+"""Times that a thread collects before it reports them, which takes Python's lock; there are two for each piece."""
 
 _NEXT, _NUMBER = 0, 1  # of a share's table
-_FAILED = 4  # of a station's row
-_FILES, _PACKED = -2, -3  # in place of a share's file
+_FAILED = 4  # of a buffer's row
+_FILES, _PACKED = -2, -3  # in place of a share's file descriptor
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Tables:
-    """Where pieces lie, all but numbers in bytes.
+    """Where pieces lie. All figures but counts are in bytes.
 
     Attributes
     ----------
     pieces : ndarray of int64
-        A row for each: its offset in a run of the store, its bytes, its first copy, the number of its copies, and
-        whether it lands in one place on the device from which these copies spread it (or where they gather it).
+        A row for each piece: its offset in a run of the store, its bytes, its first copy, the number of its copies, and
+        whether it lands in one place on the device, from which these copies spread it (or into which they gather it).
     copies : ndarray of int64
-        A row for each: offsets in the slot and in the block, and in the block the distance of rows, their width and
-        number, the distance of planes and their number.
+        A row for each copy: its offsets in the pinned buffer and in the block; and in the block the distance of rows,
+        their width and number, the distance of planes and their number.
     runs : bool
         Whether all pieces have an offset in a run.
     landing : int
@@ -59,15 +59,15 @@ class Tables:
 
 
 class PieceShare:
-    """A block's pieces, that threads take until there are none; or the store's reader, or writer, one by one.
+    """The pieces of a block, which threads take one after the other until none is left.
 
     Parameters
     ----------
     tables : Tables
-        Of `tabled`.
-    there : Run or Files or Packed or None
-        Where the block lies in the store; chunks of it, so many to a piece, as they are stored; None if it is not so
-        simple.
+        As made by `tabled`.
+    there : ByteRun or ChunkFiles or Packed or None
+        Where the block lies in the store, or its chunks as they are stored. None if that is less simple: then Python
+        reads or writes the pieces, and the loops only copy them.
     device : int
         Address of the block on the device.
     """
@@ -109,7 +109,7 @@ DRIVER = (
 
 @cache
 def cuda_driver() -> tuple[int, ...] | None:
-    """Addresses of the CUDA driver's functions that a `Mover` takes; None where they or the loops are not to be had."""
+    """Addresses of the CUDA driver's functions that a `Mover` needs; None without the driver or the compiled loops."""
     if staging is None:
         return None
     try:
@@ -122,7 +122,7 @@ def cuda_driver() -> tuple[int, ...] | None:
 
 @lru_cache(256)
 def tabled(pieces: tuple[Piece, ...], places: tuple[Piece, ...], itemsize: int, *, landing: bool) -> Tables | None:
-    """Tables of pieces of a region in the store that lie in a block as `places`; None where they lie too scattered.
+    """Tables of pieces of a region of the store, which lie in a block as `places`; None if they are too scattered.
 
     `landing` says whether there is memory on the device where pieces may land.
     """
@@ -156,13 +156,13 @@ def tabled(pieces: tuple[Piece, ...], places: tuple[Piece, ...], itemsize: int, 
 
 
 def one_run(start: int, nbytes: int, device: int) -> PieceShare:
-    """A piece that is as long as it happens to be, and one run on the device from `start` on."""
+    """A piece of any length that is one run on the device, from `start` on."""
     pieces, copies = [[-1, nbytes, 0, 1, 0]], [[0, start, 0, nbytes, 1, 0, 1]]
     return PieceShare(Tables(np.array(pieces, np.int64), np.array(copies, np.int64), False, 0), None, device)
 
 
 def in_parts(start: int, nbytes: int, most: int) -> Tables:
-    """Tables of a run in memory that goes to one on the device, from `start` on, in parts of at most so many bytes.
+    """Tables of a run in memory that goes to one run on the device, from `start` on, in parts of up to `most` bytes.
 
     >>> in_parts(100, 25, 10).copies[:, [1, 3]].tolist()
     [[100, 10], [110, 10], [120, 5]]
@@ -175,7 +175,7 @@ def in_parts(start: int, nbytes: int, most: int) -> Tables:
 
 @lru_cache(256)
 def grouped(number: int, group: int, room: int) -> Tables:
-    """Tables of pieces that are so many chunks each, with so much room: one run each, but who knows how long.
+    """Tables of pieces of `group` chunks each, with `room` bytes for each chunk. Each is one run of unknown length.
 
     >>> grouped(5, 2, 100).pieces[:, :2].tolist()
     [[0, 200], [200, 200], [400, 100]]
@@ -190,110 +190,126 @@ def grouped(number: int, group: int, room: int) -> Tables:
 _NONE = Tables(np.empty((0, 5), np.int64), np.empty((0, 7), np.int64), True, 0)
 
 
+class BufferAddresses(NamedTuple):
+    """Addresses of a pinned buffer, and of the events that mark the end and the begin (or 0) of its copy."""
+
+    host: int
+    done: int
+    begun: int
+
+
+class FailedPiece(NamedTuple):
+    """A piece that the loops could not read or store, and the number of the thread's buffer that it has."""
+
+    buffer: int
+    piece: int
+
+
+class ServedJob(NamedTuple):
+    """What comes next in a job queue, the number of its job, its pieces that failed, and the error of all of it."""
+
+    what: int
+    job: int
+    failed: list[FailedPiece]
+    error: BaseException | None
+
+
 class Mover:
-    """One thread's share in moving pieces.
+    """The compiled loops, with the stream and the pinned buffers of one thread.
 
     Parameters
     ----------
     driver : sequence of int
-        Addresses of the driver's functions: copies to the device, from it, of rows and of planes, and for events
-        record, synchronize, elapsed time and a stream's wait.
+        Addresses of the driver's functions, see `DRIVER`.
     stream : int
-        What copies are enqueued in.
-    stations : sequence of (int, int, int)
-        Addresses of pinned slots, each with its events: when its copy is done and, where times are asked for, when it
-        begins (else 0).
+        Where copies are enqueued.
+    buffers : sequence of BufferAddresses
     clock : (int, float)
-        An event, and when it was reached in seconds.
+        An event, and the time in seconds when it was reached.
     landing : (int, int)
-        Address and bytes of memory on the device where pieces land that are scattered there.
+        Address and bytes of device memory where scattered pieces land.
     pointer : callable
-        The address of an event.
+        Gives the address of an event.
     """
 
     def __init__(
         self,
         driver: Sequence[int],
         stream: int,
-        stations: Sequence[tuple[int, int, int]],
+        buffers: Sequence[BufferAddresses],
         clock: tuple[int, float] = (0, 0.0),
         landing: tuple[int, int] = (0, 0),
         pointer: Callable[[Any], int] = attrgetter("pointer"),
     ) -> None:
         self._driver = _table(tuple(driver))
-        rows = [stream, 0, len(stations), clock[0], *landing]
+        rows = [stream, 0, len(buffers), clock[0], *landing]
         self._head = len(rows)
-        for slot, done, begun in stations:
-            rows += [slot, done, begun, 0, -1]
+        for host, done, begun in buffers:
+            rows += [host, done, begun, 0, -1]
         self._thread = np.array(rows, np.int64)
-        self._stations = self._thread[self._head :].reshape(-1, 5)
-        self._timed = bool(stations and stations[0][2])
+        self._buffers = self._thread[self._head :].reshape(-1, 5)
+        self._timed = bool(buffers and buffers[0].begun)
         self._start, self._pointer = clock[1], pointer
         self._spans = np.empty((SPANS, 4)) if self._timed else None
 
     def feed(
         self, share: PieceShare, span: Callable[..., Any], after: Sequence[Any], uploaded: Any
-    ) -> list[tuple[int, int]]:
-        """Upload pieces until none is left, or the store fails. Stations and pieces of those that failed.
+    ) -> list[FailedPiece]:
+        """Upload pieces until none is left or the store fails; return those that failed.
 
-        Nothing is uploaded before the events `after`, and the event `uploaded` is marked behind what was.
+        The uploads wait for the events `after`, and the event `uploaded` is recorded after them.
         """
         assert staging is not None
         return self._run(staging.feed, share, span, after, self._pointer(uploaded))
 
     def finish(self, span: Callable[..., Any]) -> None:
-        """Wait for what `feed` left on its way: the run ends, or somebody else needs the stations."""
+        """Wait for the copies that `feed` left pending: the run ends, or Python needs the buffers."""
         assert staging is not None
         self._run(staging.finish, PieceShare(_NONE, ByteRun(0), 0), span)
 
-    def drain(self, share: PieceShare, span: Callable[..., Any], after: Sequence[Any]) -> list[tuple[int, int]]:
-        """Store pieces until none is left, or the store fails. Pieces that failed, with the stations that hold them.
+    def drain(self, share: PieceShare, span: Callable[..., Any], after: Sequence[Any]) -> list[FailedPiece]:
+        """Store pieces until none is left or the store fails; return those that failed.
 
-        Nothing is downloaded before the events `after`.
+        The downloads wait for the events `after`.
         """
         assert staging is not None
         return self._run(staging.drain, share, span, after)
 
-    def serve(
-        self, line: object, thread: int, span: Callable[..., Any], *, up: bool, wait: bool
-    ) -> tuple[int, int, list[tuple[int, int]], BaseException | None]:
-        """Move shares of a job queue: what comes next, its number, what failed of it, and why.
-
-        Pieces that the store could not move have failed, with the stations that hold them; or all of it by an error.
-        """
+    def serve(self, jobs: object, thread: int, span: Callable[..., Any], *, up: bool, wait: bool) -> ServedJob:
+        """Move shares of a job queue until Python has something to do."""
         assert staging is not None
         what, number, status, failed, spanned = staging.serve(
-            line, self._driver, self._thread, self._spans, self._start, thread, up, wait
+            jobs, self._driver, self._thread, self._spans, self._start, thread, up, wait
         )
-        try:  # of what was taken nobody else hears
+        try:  # the job that was taken must not get lost
             self._report(self._spans, spanned, span)
-            return what, number, self._failed() if failed else [], self._refused(status)
+            return ServedJob(what, number, self._failed() if failed else [], self._refused(status))
         except BaseException as error:
-            return what, number, [], error
+            return ServedJob(what, number, [], error)
 
-    def _failed(self) -> list[tuple[int, int]]:
-        found = [(k, int(piece)) for k, piece in enumerate(self._stations[:, _FAILED]) if piece >= 0]
-        self._stations[:, _FAILED] = -1
+    def _failed(self) -> list[FailedPiece]:
+        found = [FailedPiece(k, int(piece)) for k, piece in enumerate(self._buffers[:, _FAILED]) if piece >= 0]
+        self._buffers[:, _FAILED] = -1
         return found
 
-    def send(self, share: PieceShare, station: int, piece: int, uploaded: Any, *, keep: bool = False) -> None:
-        """Enqueue a piece's copies from a station's slot, and mark the event `uploaded` behind them.
+    def send(self, share: PieceShare, buffer: int, piece: int, uploaded: Any, *, keep: bool = False) -> None:
+        """Enqueue a piece's copies from a buffer, and record the event `uploaded` after them.
 
-        The loops themselves wait for the slot then, if they are to `keep` that in mind.
+        With `keep` the loops wait for these copies before they use the buffer again; otherwise the caller does.
         """
         assert staging is not None
-        self._one(staging.send, share, station, piece, self._pointer(uploaded), keep)
+        self._one(staging.send, share, buffer, piece, self._pointer(uploaded), keep)
 
-    def fetch(self, share: PieceShare, station: int, piece: int) -> None:
-        """Enqueue a piece's copies into a station's slot."""
+    def fetch(self, share: PieceShare, buffer: int, piece: int) -> None:
+        """Enqueue a piece's copies into a buffer."""
         assert staging is not None
-        self._one(staging.fetch, share, station, piece, 0, False)
+        self._one(staging.fetch, share, buffer, piece, 0, False)
 
     def _one(
-        self, copy: Callable[..., int], share: PieceShare, station: int, piece: int, after: int, keep: bool
+        self, copy: Callable[..., int], share: PieceShare, buffer: int, piece: int, after: int, keep: bool
     ) -> None:
         pieces, copies = share.tables.pieces, share.tables.copies
-        _check(copy(self._driver, self._thread, pieces, copies, share.device, station, piece, after, keep))
+        _check(copy(self._driver, self._thread, pieces, copies, share.device, buffer, piece, after, keep))
 
     def _run(
         self,
@@ -302,9 +318,9 @@ class Mover:
         span: Callable[..., Any],
         after: Sequence[Any] = (),
         mark: int = 0,
-    ) -> list[tuple[int, int]]:
+    ) -> list[FailedPiece]:
         tables, waits = share.tables, array("q", map(self._pointer, after))
-        spans = np.empty((2 * (len(tables.pieces) + len(self._stations)), 4)) if self._timed else None
+        spans = np.empty((2 * (len(tables.pieces) + len(self._buffers)), 4)) if self._timed else None
         status, _, failed, spanned = loop(
             self._driver, self._thread, share.table, tables.pieces, tables.copies, spans, self._start, waits, mark
         )
@@ -321,7 +337,7 @@ class Mover:
 
     def _refused(self, status: int) -> DeviceError | None:
         if status:
-            self._stations[:, _FAILED] = -1
+            self._buffers[:, _FAILED] = -1
         return _error(status)
 
 
@@ -331,7 +347,7 @@ def _table(driver: tuple[int, ...]) -> bytes:
 
 
 def wait_all(stream: int, events: Sequence[int], wait: Callable[[int, int], Any]) -> None:
-    """Let a stream wait for events: in one call if there are several, or by `wait` one after the other."""
+    """Let a stream wait for events: for several in one compiled call, otherwise by `wait` for each."""
     driver = cuda_driver() if len(events) > 1 else None
     if staging is not None and driver is not None:
         _check(staging.wait(_table(driver), stream, array("q", events)), "the wait of a stream for others")

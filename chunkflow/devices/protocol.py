@@ -1,16 +1,16 @@
-"""The protocol of a device, and what all devices share. Knows bytes and orderings, not operations.
+"""The protocol of a device, and what all devices share. Knows bytes and memory orders, not operations.
 
-Work is enqueued on *lanes* (CUDA streams, or their likes), each of which runs in order. Lanes and host
-threads are ordered among each other by *events* and *latches* alone, with CUDA's meaning: recording an
-event marks the lane's work so far, waiting for it orders what follows after the mark, and a wait for an
-event that was never recorded does nothing. Every wait names its `Edge`, so that a test can take each
-one away and see the referee (`chunkflow.devices.race_detector`) object.
+Work is enqueued on *lanes* (CUDA streams, or the like). Each lane runs its work in order. Only *events* and *latches*
+order lanes and host threads among each other, with CUDA's meaning: recording an event marks the lane's work so far.
+Waiting for an event orders later work after the mark. A wait for an event that was never recorded does nothing. Every
+wait names its `Edge`, so that a test can drop each one and see the race detector (`chunkflow.devices.race_detector`)
+report a race.
 
-The way of a block, with the edges between its stations::
+The way of a block, with the edges between its stages::
 
-    fill slot --(program order)--> upload --UPLOADED--> compute --COMPUTED--> download --LANDED--> write
-        ^                            | ^                   |                                         |
-        +----------- REFILL ---------+ +---- OVERWRITE ----+            free result <---- STORED ----+
+    fill pinned buffer --(program order)--> upload --UPLOADED--> compute --COMPUTED--> download --LANDED--> write
+            ^                                 | ^                   |                                         |
+            +------------ REFILL -------------+ +---- OVERWRITE ----+            free result <---- STORED ----+
 """
 
 from __future__ import annotations
@@ -36,20 +36,20 @@ T_co = TypeVar("T_co", covariant=True)
 class Edge(Enum):
     """Why one thing waits for another."""
 
-    PUBLISHED = "a worker takes a block's pieces only after the slot is ready for them"
-    REFILL = "a pinned slot is filled again only after its upload"
-    OVERWRITE = "a device slot is overwritten only after its last reader"
-    ENQUEUED = "waiting for an event makes sense only after it was recorded"
-    UPLOADED = "a kernel reads a slot only after its uploads"
-    COMPLETE = "a block is read, or its halo copied for the next one, only after its own halo is in it"
+    PUBLISHED = "a thread takes a block's pieces only after the buffer is ready for them"
+    REFILL = "a pinned buffer is filled again only after its upload"
+    OVERWRITE = "a device buffer is overwritten only after its last reader"
+    ENQUEUED = "an event is waited for only after it was recorded"
+    UPLOADED = "a kernel reads a device buffer only after its uploads"
+    COMPLETE = "a block is read, or its halo copied for the next one, only after its own halo is filled"
     FOLDED = "partial results of other lanes are merged only after they were computed"
     COMPUTED = "a result is downloaded (or stored) only after its kernel"
-    LANDED = "a pinned slot is written to the store only after its download"
+    LANDED = "a pinned buffer is written to the store only after its download"
     STORED = "a result is freed only after it is stored"
 
 
 class Block:
-    """An array on the device: it has natural axes, memory order `order`, and for the referee an `owner`."""
+    """An array on the device, in natural axes and memory order `order`. The race detector knows it by its `owner`."""
 
     __slots__ = ("array", "inverse", "order", "owner")
 
@@ -61,7 +61,7 @@ class Block:
 
 
 class PartOf(NamedTuple):
-    """A part of an owner's memory that a call uses; pieces that are copied are parts too."""
+    """A part of an owner's memory that a call uses. Pieces that are copied are parts too."""
 
     owner: object
     name: str
@@ -75,16 +75,16 @@ def inverse(order: Shape) -> Shape | None:
 
 
 def shaped(flat: Any, dtype: np.dtype, shape: Shape, back: Shape | None) -> Any:
-    """View of a flat byte array's beginning as `shape` (memory order), transposed to natural axes."""
+    """View of the beginning of a flat byte array as `shape` (in memory order), transposed to natural axes."""
     array = flat[: math.prod(shape) * dtype.itemsize].view(dtype).reshape(shape)
     return array if back is None else array.transpose(back)
 
 
 class HostBuffer:
-    """Host memory that pieces pass through; pinned where the device needs it.
+    """Host memory that pieces pass through, pinned where the device needs it.
 
-    It may be larger than was asked for. Its views are kept, for the hot path must not make one per piece.
-    `owner` is its identity to the referee, a new one whenever a pool hands the slot out.
+    It may be larger than was asked for. Its views are kept, so that the hot path makes none per piece. The race
+    detector knows the memory by its `owner`, which is new whenever a pool hands the buffer out.
     """
 
     __slots__ = ("_views", "array", "owner", "pointer")
@@ -96,7 +96,7 @@ class HostBuffer:
         self._views: dict[object, np.ndarray] = {}
 
     def view(self, dtype: np.dtype, piece: Piece, back: Shape | None) -> np.ndarray:
-        """The slot as one piece, in natural axes."""
+        """The buffer as one piece, in natural axes."""
         key = (dtype.char, piece.shape, back)
         view = self._views.get(key)
         if view is None:
@@ -104,15 +104,15 @@ class HostBuffer:
         return view
 
     def renew(self) -> None:
-        """Forget what was in it, for another run."""
+        """Drop what belongs to a run that has ended."""
         self.owner = object()
         self._views.clear()
 
     def pin(self) -> None:
-        """Make the memory fit for asynchronous copies. Called by its thread before the first one."""
+        """Make the memory ready for asynchronous copies. Called by its thread before the first one."""
 
     def close(self) -> None:
-        """Give back what is not Python's own."""
+        """Give back memory that Python does not manage."""
 
 
 class Event(Protocol):
@@ -122,7 +122,15 @@ class Event(Protocol):
         """Let the calling thread wait for the mark."""
 
     def seconds(self) -> float:
-        """When the mark was reached, on `time.perf_counter`'s scale; only after `synchronize`, if timed."""
+        """When the mark was reached, on the clock of `time.perf_counter`. For timed events, after `synchronize`."""
+
+
+class StagingBuffer(Protocol):
+    """A host buffer of one transfer thread, with the events that mark the end and, if timed, the begin of its copy."""
+
+    host: HostBuffer
+    done: Event
+    begun: Event | None
 
 
 class Latch(Protocol):
@@ -136,14 +144,14 @@ class Latch(Protocol):
 
 
 class Pending(Protocol[T_co]):
-    """What a call on a lane will return. Getting it orders nothing on the device."""
+    """The result of a call on a lane. To get it orders nothing on the device."""
 
     def result(self) -> T_co:
-        """The value, once the call has been made; raises what the call raised."""
+        """Wait for the call, and return or raise what it did."""
 
 
 class Decoder(Protocol):
-    """Decodes chunks that lie on the device, many at once; called in a lane's turn, on which its work follows."""
+    """Decodes many chunks on the device at once. It is called by a lane, and enqueues its work there."""
 
     def __call__(self, number: int, columns: int, table: int, temporary: int, room: int) -> None:
         """Decode a batch.
@@ -151,50 +159,50 @@ class Decoder(Protocol):
         Parameters
         ----------
         number : int
-            Items, at least one: chunks, or parts of them that are encoded each by itself.
+            Items, at least one: chunks, or parts of chunks that are each encoded separately.
         columns : int
-            Numbers in each of the table's rows, of 8 bytes each.
+            Numbers of 8 bytes in each row of the table.
         table : int
-            Address of the table. Its rows are: where each encoded item lies, its bytes, the bytes that there are for
-            it decoded, and where these lie; then, to be filled, how many were decoded, and as numbers of 4 bytes what
-            came of it, 0 for success, and if the codec is gzip their CRC-32.
+            Address of the table. Rows to read: address of each encoded item, its bytes, the bytes of room for the
+            decoded item, and the address of that room. Rows to fill: the decoded bytes, and as numbers of 4 bytes the
+            status (0 for success) and, if the codec is gzip, the CRC-32 of the decoded bytes.
         temporary, room : int
             Address and size of memory for the decoder itself.
 
         Raises
         ------
         DeviceError
-            The batch could not be begun. What is wrong with an item the table says.
+            The batch could not be started. Errors of items are in the table.
         """
 
 
 class Lane(Protocol):
     """A queue of work that runs in order."""
 
-    def upload(self, slot: HostBuffer, block: Block, piece: Piece, scratch: Any) -> None:
-        """Copy a piece from a slot into a block, by way of `scratch` where it is not contiguous there."""
+    def upload(self, buffer: HostBuffer, block: Block, piece: Piece, scratch: Any) -> None:
+        """Copy a piece from a buffer into a block, by way of `scratch` where it is not contiguous there."""
 
-    def download(self, block: Block, piece: Piece, slot: HostBuffer, scratch: Any) -> None:
-        """Copy a piece of a block into a slot."""
+    def download(self, block: Block, piece: Piece, buffer: HostBuffer, scratch: Any) -> None:
+        """Copy a piece of a block into a buffer."""
 
     def call(self, fn: Callable[[], T], reads: Sequence[object] = (), writes: Sequence[object] = ()) -> Pending[T]:
-        """Call `fn` in the lane's turn. `reads` and `writes` are the owners of the memory it uses, or parts of it."""
+        """Enqueue a call of `fn`. `reads` and `writes` are the owners, or parts, of the memory that it uses."""
 
     def record(self, event: Event) -> None:
         """Mark the lane's work so far."""
 
     def wait(self, events: Sequence[Event], edge: Edge) -> None:
-        """Order what follows on this lane after the latest mark of each event."""
+        """Order later work on this lane after the latest mark of each event."""
 
     def synchronize(self) -> None:
-        """Let the calling thread wait for everything enqueued."""
+        """Let the calling thread wait for all enqueued work."""
 
     def close(self) -> None:
         """Finish what is enqueued and give the lane back."""
 
 
 class Pool(Protocol):
-    """The memory of one budget on one device. What it took it keeps for the next run until closed."""
+    """The memory of one budget on one device. It keeps its memory for the next run until it is closed."""
 
     limit: int
 
@@ -204,19 +212,19 @@ class Pool(Protocol):
 
     @property
     def peak(self) -> int:
-        """Most bytes taken from the driver so far, what the libraries took included."""
+        """Most bytes taken from the driver so far, by libraries too."""
 
     def begin(self, memory: Projection) -> None:
-        """A run that takes so much begins."""
+        """Begin a run that takes `memory`."""
 
     def claim(self, apart: Sequence[int], nbytes: int, most: int) -> None:
-        """Take at once what the present lane's work will allocate, up to `most` bytes; no error if it can't.
+        """Allocate in advance what the current lane's work needs, up to `most` bytes. No error if it fails.
 
-        `apart` are the bytes of results that have a place each; the rest is one piece, with room for what lies badly.
+        `apart` are the bytes of results that are allocated one by one; the rest is one allocation, with spare room.
         """
 
     def allocate(self, nbytes: int) -> Any:
-        """Flat byte array on the device; raises the device's out-of-memory error beyond the limit."""
+        """Flat byte array on the device. Beyond the limit, raises the device's out-of-memory error."""
 
     def free(self, array: Any) -> None:
         """Take back an array of `allocate`, or a result that was adopted."""
@@ -225,19 +233,19 @@ class Pool(Protocol):
         """Count an array that the user's function allocated until it is freed."""
 
     def active(self) -> AbstractContextManager[None]:
-        """Let allocations of the calling thread come from the pool."""
+        """Serve allocations of the calling thread from the pool."""
 
     def measure(self, fn: Callable[[], T]) -> tuple[T, int]:
-        """Call `fn`; return its result and the most bytes that were allocated at once meanwhile."""
+        """Call `fn`; return its result and the peak of its allocations in bytes."""
 
     def host_buffers(self, number: int, nbytes: int) -> list[HostBuffer]:
-        """Host memory for staging, kept for the next run when given back."""
+        """Host memory for staging. Once given back it is kept for the next run."""
 
-    def release_host(self, slots: list[HostBuffer]) -> None:
-        """Give slots back."""
+    def release_host(self, buffers: list[HostBuffer]) -> None:
+        """Give host buffers back."""
 
     def rest(self) -> None:
-        """Let go what libraries keep for the calling thread, which ends its work; the memory stays with the pool."""
+        """End the calling thread's work: free what libraries keep for it. The memory stays with the pool."""
 
     def close(self) -> None:
         """Return everything to the driver. Idempotent."""
@@ -248,22 +256,24 @@ class Device(Protocol):
 
     name: str
     model: str
-    """What kind of device it is, whatever its number."""
+    """The kind of device, without its number."""
     xp: Any
     """The array module: NumPy or CuPy."""
     machine: Machine
-    lines: Callable[[], Any] | None
-    """Makes lines (`chunkflow.devices.job_queue`), where there are compiled loops for its copies; else None."""
+    in_turn: bool
+    """Whether lanes must get blocks in turn, because they run nothing until somebody waits for it."""
+    job_queue: Callable[[], Any] | None
+    """Makes a `chunkflow.devices.job_queue.JobQueue` where there are compiled loops for the copies; else None."""
     elementwise: Callable[..., Any] | None
-    """Makes a function of arrays from a kernel's text (`kernels.fusion.codegen.Elementwise`); None: no gain."""
+    """Makes a function of arrays from the source of a kernel (`kernels.fusion.codegen.Elementwise`); None: no gain."""
     unshuffle: Callable[[int, int, int, Any], None] | None
-    """Puts chunks together: addresses of a table of where items lie and of the chunks' facts
-    (`chunkflow.core.encoded_chunks`), a chunk's bytes, and a flat array of uint32 for them all. None: chunks that are
-    cut into items the host decodes."""
+    """Joins the items of chunks. Arguments: address of a table with the items' addresses, address of the chunks' facts
+    (`chunkflow.core.encoded_chunks`), bytes of a chunk, and a flat array of uint32 for all chunks. None: the host
+    decodes chunks that are cut into items."""
 
     @property
     def reserve(self) -> int:
-        """Bytes of device memory that libraries took outside every pool, as far as known."""
+        """Bytes of device memory that libraries are known to have taken outside every pool."""
 
     def free_memory(self) -> int:
         """Bytes of device memory that are free now."""
@@ -272,7 +282,7 @@ class Device(Protocol):
         """Memory under a hard limit in bytes."""
 
     def lane(self) -> Lane:
-        """A lane of its own, of this device."""
+        """A new lane."""
 
     def caller_lane(self) -> Lane:
         """The lane on which the calling thread's own array code runs."""
@@ -283,14 +293,14 @@ class Device(Protocol):
     def latch(self, number: int) -> Latch:
         """A latch that opens after so many arrivals."""
 
-    def mover(self, lane: Any, stations: Sequence[tuple[HostBuffer, Any, Any]], scratch: Any) -> Mover | None:
-        """The compiled loops for a thread with its lane and stations: slots with their events, done and begun.
+    def mover(self, lane: Any, buffers: Sequence[StagingBuffer], scratch: Any) -> Mover | None:
+        """The compiled loops for a thread with its lane and its buffers; None without them.
 
         Pieces that are scattered on the device land in `scratch`, if that is not None.
         """
 
     def decoder(self, codec: str) -> Decoder | None:
-        """What decodes chunks of a codec on the device, if anything does; `Machine.decodings` says how fast."""
+        """The decoder of a codec on the device, or None. `Machine.decodings` has its rates."""
 
     def address(self, array: Any) -> int:
         """Address of an array on the device."""
@@ -299,7 +309,7 @@ class Device(Protocol):
         """Make the device current for the calling thread."""
 
     def rounding(self) -> AbstractContextManager[None]:
-        """Let products in the calling thread round factors of single precision, where that is faster."""
+        """Let matrix products in the calling thread round single-precision factors (TF32), where that is faster."""
 
     def to_device(self, array: np.ndarray) -> Any:
         """Copy of a host array, in the memory of the active pool."""
@@ -314,7 +324,7 @@ class Device(Protocol):
         """Whether `error` says that device memory ran out."""
 
     def host_reads(self, owner: object, part: object = None) -> None:
-        """Declare that the calling thread reads memory (for the referee)."""
+        """Tell the race detector that the calling thread reads memory."""
 
     def host_writes(self, owner: object, part: object = None) -> None:
-        """Declare that the calling thread writes, or frees, memory (for the referee)."""
+        """Tell the race detector that the calling thread writes or frees memory."""

@@ -1,12 +1,12 @@
-"""The referee: a device around another one that finds accesses which nothing orders.
+"""The race detector: a device around another one, which finds accesses that nothing orders.
 
-Every host thread and every lane has a vector clock (Fidge 1988, Mattern 1989): how far it knows each of
-the others to have come. Enqueueing passes the thread's knowledge to the lane, recording an event copies the
-lane's, waiting takes it over. Each declared access of a slot or a result is compared with the earlier ones of
-the same memory: where one of the two writes and the later one does not know of the earlier, a `RaceError`
-says so, whether or not the data happened to come out right.
+Every host thread and every lane has a vector clock (Fidge 1988, Mattern 1989): for each of the others, how far it is
+known to have come. Enqueueing passes the thread's clock to the lane. Recording an event copies the lane's clock, and
+waiting for the event takes it over. Each declared access of a buffer or a result is compared with the earlier accesses
+of the same memory. If one of the two writes and the later one does not know of the earlier one, a `RaceError` is
+raised, whether or not the data happened to come out right.
 
-Orders are taken from the program, when work is enqueued, so a race is found in every mode of the device.
+Orders are those of the program, taken when work is enqueued. So a race is found in every mode of the device.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def _join(clock: Clock, other: Clock) -> None:
 
 
 class _Actor:
-    """A host thread or a lane: something whose own actions are in order."""
+    """A host thread or a lane. Its own actions are in order."""
 
     __slots__ = ("clock", "name", "number")
 
@@ -45,21 +45,28 @@ class _Actor:
 
 
 class _Memory:
-    """Last accesses of one owner's memory, by part; None is the whole."""
+    """The last accesses of one owner's memory, by part; None is all of it."""
 
     def __init__(self, owner: object) -> None:
-        self.owner = owner  # kept alive, so that its id stays its own
+        self.owner = owner  # kept alive, so that no other object gets its id
         self.writes: dict[object, tuple[_Actor, int]] = {}
         self.reads: dict[object, dict[_Actor, int]] = {}
 
 
-class Referee:
-    """The clocks and the accesses seen so far."""
+class _Local(threading.local):
+    """The actors of one thread."""
+
+    acting: _Actor | None = None
+    thread: _Actor | None = None
+
+
+class RaceDetector:
+    """The clocks and accesses so far."""
 
     def __init__(self) -> None:
         self.lock = threading.RLock()
         self._numbers = itertools.count()
-        self._local = threading.local()
+        self._local = _Local()
         self._memory: dict[int, _Memory] = {}
 
     def actor(self, name: str) -> _Actor:
@@ -67,18 +74,18 @@ class Referee:
         return _Actor(next(self._numbers), name)
 
     def here(self) -> _Actor:
-        """The actor on whose behalf the calling thread acts: itself, or the lane whose call it makes."""
-        acting = getattr(self._local, "acting", None)
-        if acting is not None:
-            return acting  # type: ignore[no-any-return]
-        if not hasattr(self._local, "thread"):
-            self._local.thread = self.actor(threading.current_thread().name)
-        return self._local.thread  # type: ignore[no-any-return]
+        """The actor that the calling thread acts for: itself, or the lane whose call it makes."""
+        local = self._local
+        if local.acting is not None:
+            return local.acting
+        if local.thread is None:
+            local.thread = self.actor(threading.current_thread().name)
+        return local.thread
 
     @contextmanager
     def acting(self, actor: _Actor) -> Iterator[None]:
         """Let the calling thread act for `actor`."""
-        before = getattr(self._local, "acting", None)
+        before = self._local.acting
         self._local.acting = actor
         try:
             yield
@@ -86,7 +93,7 @@ class Referee:
             self._local.acting = before
 
     def access(self, actor: _Actor, owner: object, part: object, *, write: bool) -> None:
-        """Note an access; raise if it is not ordered after an earlier one that it conflicts with."""
+        """Record an access; raise if it conflicts with an earlier one that is not ordered before it."""
         memory = self._memory.setdefault(id(owner), _Memory(owner))
         for other, (writer, time) in memory.writes.items():
             if part is None or other is None or part == other:
@@ -124,13 +131,13 @@ class ClockEvent:
         self.clock: Clock = {}
 
     def synchronize(self, edge: Edge) -> None:
-        """Wait, and learn what the lane knew."""
+        """Wait, and take over the lane's clock at the mark."""
         if edge is self._device.drop:
             return
         self.inner.synchronize(edge)
-        with self._device.referee.lock:
-            here = self._device.referee.here()
-            self._device.referee.access(here, self, None, write=False)
+        with self._device.detector.lock:
+            here = self._device.detector.here()
+            self._device.detector.access(here, self, None, write=False)
             _join(here.clock, self.clock)
 
     def seconds(self) -> float:
@@ -139,26 +146,26 @@ class ClockEvent:
 
 
 class ClockLatch:
-    """A latch that passes on what those who arrived knew."""
+    """A latch with the clocks of those that have arrived."""
 
     def __init__(self, inner: Latch, device: ClockDevice) -> None:
         self._inner, self._device = inner, device
         self._clock: Clock = {}
 
     def arrive(self) -> None:
-        """Tell what the calling thread knows, then count its arrival."""
-        with self._device.referee.lock:
-            here = self._device.referee.here()
+        """Pass on the calling thread's clock, then count its arrival."""
+        with self._device.detector.lock:
+            here = self._device.detector.here()
             _join(self._clock, here.clock)
             here.tick()
         self._inner.arrive()
 
     def wait(self, edge: Edge) -> None:
-        """Wait, and learn what those who arrived knew."""
+        """Wait, and take over the clocks of those that have arrived."""
         self._inner.wait(edge)
         if edge is not self._device.drop:
-            with self._device.referee.lock:
-                _join(self._device.referee.here().clock, self._clock)
+            with self._device.detector.lock:
+                _join(self._device.detector.here().clock, self._clock)
 
 
 class ClockLane:
@@ -166,40 +173,40 @@ class ClockLane:
 
     def __init__(self, inner: Lane, actor: _Actor, device: ClockDevice) -> None:
         self._inner, self._actor, self._device = inner, actor, device
-        self._referee = device.referee
+        self._detector = device.detector
 
     def _enqueue(self, reads: Sequence[tuple[object, object]], writes: Sequence[tuple[object, object]]) -> None:
-        here = self._referee.here()
+        here = self._detector.here()
         if here is not self._actor:
             _join(self._actor.clock, here.clock)
             here.tick()
         self._actor.tick()
         for owner, part in reads:
-            self._referee.access(self._actor, owner, part, write=False)
+            self._detector.access(self._actor, owner, part, write=False)
         for owner, part in writes:
-            self._referee.access(self._actor, owner, part, write=True)
+            self._detector.access(self._actor, owner, part, write=True)
 
-    def upload(self, slot: HostBuffer, block: Block, piece: Piece, scratch: Any) -> None:
+    def upload(self, buffer: HostBuffer, block: Block, piece: Piece, scratch: Any) -> None:
         """Check, then enqueue."""
-        with self._referee.lock:
-            self._enqueue([(slot.owner, None)], [(block.owner, _key(piece))])
-        self._inner.upload(slot, block, piece, scratch)
+        with self._detector.lock:
+            self._enqueue([(buffer.owner, None)], [(block.owner, _key(piece))])
+        self._inner.upload(buffer, block, piece, scratch)
 
-    def download(self, block: Block, piece: Piece, slot: HostBuffer, scratch: Any) -> None:
+    def download(self, block: Block, piece: Piece, buffer: HostBuffer, scratch: Any) -> None:
         """Check, then enqueue."""
-        with self._referee.lock:
-            self._enqueue([(block.owner, None)], [(slot.owner, None)])
-        self._inner.download(block, piece, slot, scratch)
+        with self._detector.lock:
+            self._enqueue([(block.owner, None)], [(buffer.owner, None)])
+        self._inner.download(block, piece, buffer, scratch)
 
     def call(self, fn: Callable[[], T], reads: Sequence[object] = (), writes: Sequence[object] = ()) -> Pending[T]:
-        """Check, then enqueue; what the call declares itself counts as the lane's."""
-        with self._referee.lock:
+        """Check, then enqueue. Accesses that the call declares itself count as the lane's."""
+        with self._detector.lock:
             self._enqueue([*map(_owned, reads)], [*map(_owned, writes)])
-            turn = _Actor(self._actor.number, self._actor.name)
-            turn.clock = dict(self._actor.clock)
+            now = _Actor(self._actor.number, self._actor.name)
+            now.clock = dict(self._actor.clock)
 
         def acting() -> T:
-            with self._referee.acting(turn):
+            with self._detector.acting(now):
                 return fn()
 
         return self._inner.call(acting, reads, writes)
@@ -207,9 +214,9 @@ class ClockLane:
     def record(self, event: Event) -> None:
         """Copy the lane's clock into the event."""
         assert isinstance(event, ClockEvent)
-        with self._referee.lock:
+        with self._detector.lock:
             self._enqueue([], [])
-            self._referee.access(self._referee.here(), event, None, write=True)
+            self._detector.access(self._detector.here(), event, None, write=True)
             event.clock = dict(self._actor.clock)
         self._inner.record(event.inner)
 
@@ -218,26 +225,26 @@ class ClockLane:
         if edge is self._device.drop:
             return
         inner = []
-        with self._referee.lock:
+        with self._detector.lock:
             for event in events:
                 assert isinstance(event, ClockEvent)
-                self._referee.access(self._referee.here(), event, None, write=False)
+                self._detector.access(self._detector.here(), event, None, write=False)
                 self._enqueue([], [])
                 _join(self._actor.clock, event.clock)
                 inner.append(event.inner)
         self._inner.wait(inner, edge)
 
     def synchronize(self) -> None:
-        """Wait, and learn what the lane knows."""
+        """Wait, and take over the lane's clock."""
         self._inner.synchronize()
-        with self._referee.lock:
-            _join(self._referee.here().clock, self._actor.clock)
+        with self._detector.lock:
+            _join(self._detector.here().clock, self._actor.clock)
 
     def close(self) -> None:
         """Finish and give the lane back."""
         self._inner.close()
-        with self._referee.lock:
-            _join(self._referee.here().clock, self._actor.clock)
+        with self._detector.lock:
+            _join(self._detector.here().clock, self._actor.clock)
 
 
 def _owned(used: object) -> tuple[object, object]:
@@ -250,37 +257,37 @@ def _key(piece: Piece) -> tuple[tuple[int, int], ...]:
 
 
 class ClockDevice:
-    """`inner` under the referee's eyes.
+    """A device whose accesses are checked by a race detector.
 
     Parameters
     ----------
     inner : Device
         The device that does the work.
     drop : Edge, optional
-        Leave this edge out, to show that its absence is noticed.
+        An edge to leave out, to show that its absence is noticed.
     """
 
     def __init__(self, inner: Device, *, drop: Edge | None = None) -> None:
         self._inner = inner
         self.drop = drop
-        # That an edge is missing must show in the program's order, and not only where lanes happen to be slow.
-        self.in_turn = drop is not None or getattr(inner, "in_turn", False)
-        self.referee = Referee()
-        self.lines = None  # what no call announces can't be judged
+        # A missing edge must show in the program's order, not only where lanes happen to be slow.
+        self.in_turn = drop is not None or inner.in_turn
+        self.detector = RaceDetector()
+        self.job_queue = None  # compiled loops declare no accesses
 
-    def __getattr__(self, name: str) -> Any:  # memory and arrays are the inner device's affair
+    def __getattr__(self, name: str) -> Any:  # memory and arrays are those of the inner device
         return getattr(self._inner, name)
 
     def lane(self) -> ClockLane:
         """A checked lane."""
-        return ClockLane(self._inner.lane(), self.referee.actor("lane"), self)
+        return ClockLane(self._inner.lane(), self.detector.actor("lane"), self)
 
-    def mover(self, lane: object, stations: object, scratch: object) -> None:
-        """No compiled loops under the referee's eyes."""
+    def mover(self, lane: object, buffers: object, scratch: object) -> None:
+        """No compiled loops, which declare no accesses."""
 
     def caller_lane(self) -> ClockLane:
         """The calling thread's lane, checked."""
-        return ClockLane(self._inner.caller_lane(), self.referee.here(), self)
+        return ClockLane(self._inner.caller_lane(), self.detector.here(), self)
 
     def event(self, *, timed: bool = False) -> ClockEvent:
         """An event with a clock."""
@@ -292,10 +299,10 @@ class ClockDevice:
 
     def host_reads(self, owner: object, part: object = None) -> None:
         """Check an access of the calling thread."""
-        with self.referee.lock:
-            self.referee.access(self.referee.here(), owner, part, write=False)
+        with self.detector.lock:
+            self.detector.access(self.detector.here(), owner, part, write=False)
 
     def host_writes(self, owner: object, part: object = None) -> None:
         """Check an access of the calling thread."""
-        with self.referee.lock:
-            self.referee.access(self.referee.here(), owner, part, write=True)
+        with self.detector.lock:
+            self.detector.access(self.detector.here(), owner, part, write=True)

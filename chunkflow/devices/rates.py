@@ -1,4 +1,4 @@
-"""Rates and sizes of devices, as far as they are known before anything is measured."""
+"""Default rates and sizes of devices, used where nothing was measured."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from chunkflow.system.host import cores
 from chunkflow.system.native import staging
 
 PAGE = 2 << 20
-"""Bytes by which the driver hands out device memory; a request of more than half of it takes whole pages."""
+"""Page size of the driver's device memory. A request of more than half a page takes whole pages."""
 
 
 def gpu() -> Machine:
-    """Rates of a GPU on a link of 16 lanes of the fifth generation; what matters is their proportion."""
+    """Rates of a GPU on PCIe 5.0 x16. Only their proportions matter."""
     return Machine(
         read=40e9,
         upload=50e9,
@@ -22,24 +22,24 @@ def gpu() -> Machine:
         download=50e9,
         write=30e9,
         overhead=300e-6,
-        # Some cores are left to the run's own thread: those that wait for copies spin.
+        # Some cores are left for the run's own thread: threads that wait for copies spin.
         threads=max(4, min(12, 3 * cores() // 4)),
-        # Smaller pieces stay in the cache between two copies; larger ones ask for Python's lock less often.
+        # Smaller pieces stay in the cache between two copies; larger ones take Python's lock less often.
         piece=(4 if staging else 8) << 20,
         whole=16 << 20,
-        apart=128 << 10 if staging else 0,  # threads read files without that lock; smaller ones were not measured
+        apart=128 << 10 if staging else 0,  # then threads read files without that lock; smaller ones were not measured
         page=PAGE,
         create=5e9,
         separate=20e9,
         fresh=5e9,
-        handling=15e-6,  # Python's lock is held so long, and threads wait for it
+        handling=15e-6,  # other threads wait so long for Python's lock
         multiply=2.8e13,
         accumulates=True,
     )
 
 
 def cpu(lanes: int) -> Machine:
-    """Rates of an ordinary core; what matters is that blocks beyond the cache cost more."""
+    """Rates of an ordinary core. It matters only that blocks larger than the cache cost more."""
     return Machine(
         read=8e9,
         upload=8e9,
@@ -60,7 +60,7 @@ def cpu(lanes: int) -> Machine:
 
 
 def _depths(lanes: int) -> tuple[int, ...]:
-    """Numbers of slots to consider: where blocks must be large, half as many lanes are better than a single one.
+    """Numbers of buffers to consider. Where blocks must be large, half of the lanes are better than a single one.
 
     >>> _depths(2), _depths(16)
     ((4, 2, 1), (32, 16, 12, 8, 6, 4, 3, 2, 1))
@@ -70,7 +70,7 @@ def _depths(lanes: int) -> tuple[int, ...]:
 
 
 def cache_per_core() -> int:
-    """Bytes of last-level cache that one core can count on: most of its share of it, 1 MiB where unknown."""
+    """Bytes of last-level cache for one core: three quarters of its share, or 1 MiB where unknown."""
     try:
         level = Path("/sys/devices/system/cpu/cpu0/cache/index3")
         size = parse_bytes(level.joinpath("size").read_text().strip() + "iB")

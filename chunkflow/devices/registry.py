@@ -1,4 +1,4 @@
-"""Devices by name: ``"auto"``, ``"cpu"``, ``"cuda"``, ``"cuda:1"`` or a CUDA ordinal."""
+"""Devices by name. A device is a folder with a module ``device.py``, and a row in `KINDS`."""
 
 from __future__ import annotations
 
@@ -6,13 +6,41 @@ import importlib
 import os
 import re
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 from chunkflow.devices.protocol import Device
 from chunkflow.errors import ArgumentTypeError, DeviceError
 
 VARIABLE = "CHUNKFLOW_DEVICE"
 """Environment variable with the device to use where none is asked for."""
+
+
+class Kind(NamedTuple):
+    """A kind of device: a pattern of its names, whose group is the ordinal; its folder; and the error without it.
+
+    The folder has a module ``device.py`` with ``count()``, and with ``device(ordinal)``, which makes each device once.
+    """
+
+    pattern: str
+    folder: str
+    error: str = "cannot be imported ({error})"
+
+    @property
+    def module(self) -> Any:
+        """The module of the device, imported when it is first asked for."""
+        return importlib.import_module(f"chunkflow.devices.{self.folder}.device")
+
+
+KINDS = (
+    Kind(
+        r"cuda(?::(\d+))?",
+        "cuda",
+        "needs CuPy, which cannot be imported ({error}): install chunkflow-stream[cuda13] (or [cuda12]), or use "
+        "device='cpu'",
+    ),
+    Kind("cpu", "cpu"),
+)
+"""The kinds of device, in the order in which ``"auto"`` looks for one."""
 
 
 def resolve(spec: str | int | Device | None = None) -> Device:
@@ -42,46 +70,32 @@ def resolve(spec: str | int | Device | None = None) -> Device:
         raise ArgumentTypeError(f"device must be 'auto', 'cpu', 'cuda', 'cuda:1' or an ordinal, not {spec!r}")
     if isinstance(spec, int):
         spec = f"cuda:{spec}"
-    if spec == "auto":
-        return _cuda().device(0) if _cuda_present() else _cpu()
-    if spec == "cpu":
-        return _cpu()
-    match = re.fullmatch(r"cuda(?::(\d+))?", spec)
-    if match is None:
-        raise DeviceError(f"unknown device {spec!r}: use 'auto', 'cpu', 'cuda', 'cuda:1' or an ordinal")
-    try:
-        found: Device = _cuda().device(int(match[1] or 0))
-    except ImportError as error:
-        raise DeviceError(
-            f"device {spec!r} needs CuPy, which cannot be imported ({error}): install chunkflow-stream[cuda13] "
-            "(or [cuda12]), or use device='cpu'"
-        ) from error
-    return found
-
-
-@cache
-def _cpu(lanes: int | None = None) -> Device:
-    module = importlib.import_module("chunkflow.devices.cpu.device")
-    device: Device = module.NumpyDevice(lanes=lanes)
-    return device
+    for kind in KINDS:
+        match = re.fullmatch(kind.pattern, spec)
+        if match is None and not (spec == "auto" and is_present(kind)):
+            continue
+        try:
+            found: Device = kind.module.device(*(int(n) for n in (match.groups() if match else ()) if n))
+        except ImportError as error:
+            raise DeviceError(f"device {spec!r} {kind.error.format(error=error)}") from error
+        return found
+    raise DeviceError(f"unknown device {spec!r}: use 'auto', 'cpu', 'cuda', 'cuda:1' or an ordinal")
 
 
 def within(device: Device, threads: int) -> Device:
-    """A device for one of several processes of a machine: of the CPU so many cores.
+    """A device for one of several processes of a machine. Of the CPU it has so many cores.
 
     >>> within(resolve("cpu"), 1).machine.lanes
     1
     """
-    return _cpu(threads) if device is _cpu() else device
-
-
-def _cuda() -> Any:
-    return importlib.import_module("chunkflow.devices.cuda.device")
+    cpu = KINDS[-1].module
+    return cpu.device(threads) if device is cpu.device() else device
 
 
 @cache
-def _cuda_present() -> bool:
+def is_present(kind: Kind) -> bool:
+    """Whether there is a device of a kind, and all that it needs is installed."""
     try:
-        return bool(_cuda().count() > 0)
+        return bool(kind.module.count() > 0)
     except ImportError:
         return False

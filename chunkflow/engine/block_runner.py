@@ -1,12 +1,11 @@
-"""One block's computation: call the function, check what it returned, cast it, halve it if memory runs out.
+"""Computes one block: calls the kernel, checks and casts its results, and halves the block if memory runs out.
 
-Knows the array module and the shapes that were planned; knows no lane, slot or store.
+Knows the array module and the planned shapes; knows no lane, buffer or store.
 """
 
 from __future__ import annotations
 
 import math
-import sys
 from collections.abc import Callable, Collection, Sequence
 from typing import Any, TypeVar, cast
 
@@ -18,47 +17,49 @@ from chunkflow.devices.protocol import Device, inverse
 from chunkflow.engine.trace import Trace
 from chunkflow.engine.transfer import Accumulator
 from chunkflow.errors import BudgetError, ResultError, ResultTypeError
-from chunkflow.kernels.protocol import Carry, Fold, Kernel, MultiKernel
+from chunkflow.kernels.protocol import Carry, Fold, Kernel, Kind, MultiKernel
 from chunkflow.kernels.subnest import placed
 from chunkflow.planner.plan import Plan
 from chunkflow.planner.step import Step
+from chunkflow.system.references import only_listed
 
 T = TypeVar("T")
 Turned = tuple[Accumulator, list[Accumulator]]
-"""What a chain keeps, and at the end what all of them have kept."""
+"""The accumulator of a chain, and at the end those of all chains."""
 
 
 class BlockRunner:
-    """Calls a kernel on blocks and gives back arrays just as the sinks want them.
+    """Calls a kernel on blocks and returns arrays in the dtypes and layouts of the sinks.
 
     A block on which the function runs out of device memory is computed in halves, into a result of the
-    planned size; later blocks of that size are halved from the start.
+    planned size. Later blocks of that size are halved from the start.
     """
 
     def __init__(self, kernel: Kernel, plan: Plan, device: Device, trace: Trace) -> None:
         self._kernel, self._plan, self._device, self._trace = kernel, plan, device, trace
+        self._folds, self._is_multi = kernel.parts, kernel.kind is Kind.MULTI
         self._too_large: float = float("inf")
-        # Results travel in pieces while later blocks compute, so they must own their memory and lie as
-        # the sink does. Where nothing is staged they are stored before the lane goes on.
+        # Staged results are downloaded in pieces while later blocks compute, so they must own their memory and have
+        # the sink's layout. Unstaged results are stored before the lane goes on.
         self._own = plan.machine.staged
         self._stored = [i for part in plan.op.parts if not part.folded for i in part.numbers]
 
     def __call__(
         self, blocks: Sequence[Any], step: Step, turns: Sequence[Turned] = (), *, halve: bool = True
     ) -> tuple[Any, ...]:
-        """Results of one step, in the sinks' dtypes; without `halve`, running out of memory is the caller's affair.
+        """Results of one step, in the sinks' dtypes. Without `halve`, the caller handles running out of memory.
 
-        For each of the step's turns `turns` has what its chain keeps, and what all have kept when it is time to
-        merge.
+        For each of the step's turns, `turns` has the accumulator of its chain, and those of all chains at the step
+        that merges them.
 
         Raises
         ------
         ResultError, ResultTypeError
-            The function returned something else than planned.
+            The function returned something else than was planned.
         BudgetError
             The function runs out of memory on a single element.
         Exception
-            Whatever the function raised, with the block's index and region added as a note.
+            The function raised it. The block's index and region are added as a note.
         """
         try:
             if self._plan.op.scan is not None:
@@ -80,7 +81,7 @@ class BlockRunner:
     def _run(
         self, states: Sequence[Accumulator], blocks: Sequence[Any], index: Shape, box: Region, halve: bool
     ) -> tuple[Any, ...]:
-        """What of a box is stored as it is; the rest is added to what its chain has in `states`."""
+        """The results of a box that are stored directly. The others are added to the accumulators in `states`."""
         tiles = Grid(shape_of(box), self._plan.tile)
         if len(tiles) <= 1:
             values = self._attempt(states, blocks, index, box, halve)
@@ -97,7 +98,7 @@ class BlockRunner:
         return values
 
     def _recycled(self, blocks: Sequence[Any], box: Region) -> tuple[Sequence[Any], tuple[Any, ...]]:
-        """The blocks, and room for what of the box is stored: one of the blocks, if it is there for that."""
+        """The blocks, and arrays for the stored results of a box: one of the blocks, if the plan recycles it."""
         number = self._plan.recycled
         if number is None:
             return blocks, self._results(box)
@@ -108,16 +109,16 @@ class BlockRunner:
         return [seen if i == number else block for i, block in enumerate(blocks)], (taken,)
 
     def _finished(self, part: int, chains: Sequence[Accumulator], step: Step) -> tuple[Any, ...]:
-        """Results of what all chains have added up."""
-        kernel = self._fold(part)
+        """Results of the merged accumulators of all chains."""
+        kernel = cast(Fold, self._folds[part])
         try:
-            # No name holds the merged value: a result that is part of it would not travel, but be copied.
+            # No variable refers to the merged value, or a result that is part of it would have to be copied.
             values = _listed(kernel.finish(self._merged(kernel, chains), self._plan.op, step.box))
             return self._settle(values, self._plan.op.parts[part].numbers, step.box)
         except BaseException as error:
             if isinstance(error, BudgetError) or not self._device.is_out_of_memory(error):
                 raise
-            # The block is added already, and merging may have used up what there was: nothing can be tried again.
+            # The block is already added, and merging may have overwritten its inputs: there is no second attempt.
             limit = self._plan.budget
             raise BudgetError(
                 f"memory ran out while the partial results of {describe(step.box)} were merged, within a budget of "
@@ -125,13 +126,9 @@ class BlockRunner:
                 limit=limit,
             ) from error
 
-    def _fold(self, part: int) -> Fold:
-        parts = getattr(self._kernel, "parts", None)
-        return cast(Fold, parts[part] if parts else self._kernel)
-
     @staticmethod
     def _merged(kernel: Fold, chains: Sequence[Accumulator]) -> Any:
-        """What all chains have added up."""
+        """The merged value of all chains."""
         value, chains[0].value = chains[0].value, None
         for chain in chains[1:]:
             value = kernel.combine(value, chain.value)
@@ -141,7 +138,7 @@ class BlockRunner:
     def _advance(
         self, state: Accumulator, blocks: Sequence[Any], index: Shape, box: Region, halve: bool
     ) -> tuple[Any, ...]:
-        """Results of a box, given what the one before passed on."""
+        """Results of a box, given the carry of the box before it."""
         plan, kernel = self._plan, cast(Carry, self._kernel)
 
         def advance() -> Any:
@@ -165,7 +162,7 @@ class BlockRunner:
     def _attempt(
         self, states: Sequence[Accumulator], blocks: Sequence[Any], index: Shape, box: Region, halve: bool = True
     ) -> tuple[Any, ...] | None:
-        """As `_run`, or None if memory ran out and the box is to be halved: then nothing has been added."""
+        """As `_run`; None if memory ran out and the box must be halved. Nothing is added to `states` then."""
 
         def call() -> tuple[list[Any], tuple[Any, ...]]:
             values, results = self._compute([state.value for state in states], blocks, index, box)
@@ -184,12 +181,12 @@ class BlockRunner:
         kernel, plan = self._kernel, self._plan
         if not values:
             return [], _listed(kernel(blocks, plan.op, plan.grid, index, box))
-        if hasattr(kernel, "parts"):
+        if self._is_multi:
             return cast(MultiKernel, kernel).step(values, blocks, plan.op, plan.grid, index, box)
         return [cast(Fold, kernel).fold(values[0], blocks, plan.op, plan.grid, index, box)], []
 
     def _within_memory(self, call: Callable[[], T], index: Shape, box: Region, halve: bool) -> tuple[T] | None:
-        """What a call gives, or None if memory ran out and the box is to be halved."""
+        """The result of a call, in a tuple of one; None if memory ran out and the box must be halved."""
         size = math.prod(shape_of(box))
         if halve and size >= self._too_large:
             return None
@@ -199,7 +196,7 @@ class BlockRunner:
             if not halve or isinstance(error, BudgetError) or not self._device.is_out_of_memory(error):
                 raise
             message = str(error)
-        # The failed call's temporaries are free only here, where the exception that held its frames is gone.
+        # The failed call's temporaries are freed only now: the exception kept its frames alive.
         self._too_large = min(self._too_large, size)
         self._trace.noted(f"fn ran out of memory on block {index} {describe(box)}: computed in halves ({message})")
         return None
@@ -207,7 +204,7 @@ class BlockRunner:
     def _halves(
         self, states: Sequence[Accumulator], blocks: Sequence[Any], index: Shape, box: Region, results: Sequence[Any]
     ) -> None:
-        """Compute a box in two parts, into `results`."""
+        """Compute a box in halves, into `results`."""
         for half in self._parts(box, self._plan.op.divisible_by_ratio):
             self._part(states, blocks, index, box, half, results)
 
@@ -230,14 +227,14 @@ class BlockRunner:
                 place[...] = value
 
     def _inner(self, blocks: Sequence[Any], box: Region, part: Region) -> list[Any]:
-        """The part's share of a box's blocks."""
+        """The blocks of a part, as views of the box's blocks."""
         return [
             block[(*within(operand.region(part), operand.region(box)), ...)]
             for block, operand in zip(blocks, self._plan.op.operands, strict=True)
         ]
 
     def _places(self, results: Sequence[Any], box: Region, part: Region) -> list[Any]:
-        """The part's share of a box's results."""
+        """The results of a part, as views of the box's results."""
         outputs = [self._plan.op.outputs[i] for i in self._stored]
         return [
             result[(*within(output.region(part), output.region(box)), ...)]
@@ -245,7 +242,7 @@ class BlockRunner:
         ]
 
     def _results(self, box: Region) -> tuple[Any, ...]:
-        """Room for what of a box is stored as it is."""
+        """New arrays for the results of a box that are stored directly."""
         return tuple(
             [
                 self._empty(shape_of(self._plan.op.outputs[i].region(box)), spec.dtype, spec.order)
@@ -278,9 +275,9 @@ class BlockRunner:
         )
 
     def _settle(self, values: list[Any], numbers: Sequence[int], box: Region) -> tuple[Any, ...]:
-        """Check results of the outputs with these `numbers`, and bring them into the sinks' dtypes and layouts.
+        """Check the results of the outputs with these `numbers`, and bring them into the sinks' dtypes and layouts.
 
-        Nobody but the list may know the arrays.
+        Nothing but the list may refer to the arrays.
         """
         if len(values) != len(numbers):
             raise ResultError(f"fn returned {len(values)} arrays where {len(numbers)} were expected")
@@ -296,8 +293,8 @@ class BlockRunner:
                     values[i] = copy
             elif values[i].dtype != spec.dtype:
                 values[i] = values[i].astype(spec.dtype)
-            elif (self._plan.apart or (len(values) > 1 and not self._plan.lends)) and not alone(values, i):
-                # The next block is read, or another result stored, maybe in the block's place, before this one is.
+            elif (self._plan.apart or (len(values) > 1 and not self._plan.lends)) and not only_listed(values, i):
+                # Before this result is stored, the next block or another result may overwrite the memory it views.
                 values[i] = values[i].copy()
         return tuple(values)
 
@@ -321,17 +318,17 @@ class BlockRunner:
 
 
 def _listed(value: Any) -> list[Any]:
-    """What a kernel returned, as a list, which then is all that knows the arrays."""
+    """The results of a kernel as a list, which alone refers to the arrays if the caller does not."""
     return list(value) if isinstance(value, tuple) else [value]
 
 
 def add_note(error: BaseException, index: Shape, box: Region) -> None:
-    """Say on an exception in which block it happened."""
+    """Add a note to an exception that names the block."""
     error.add_note(f"chunkflow: in block {index}, region {describe(box)}")
 
 
 def check_kind(value: Any, device: Device) -> None:
-    """Refuse what is no array of the device."""
+    """Refuse a result that is no array of the device."""
     if not device.is_array(value):
         raise ResultTypeError(f"fn returned {_kind(value)}; expected {device.xp.__name__}.ndarray on {device.name}")
 
@@ -343,21 +340,5 @@ def _kind(value: Any) -> str:
 
 
 def travels(values: list[Any], i: int, order: Shape) -> bool:
-    """Whether a result can be stored piece by piece as it is: contiguous in `order`, and nobody else's."""
-    return alone(values, i) and bool(values[i].transpose(order).flags.c_contiguous)
-
-
-def alone(values: list[Any], i: int) -> bool:
-    """Whether a result is nobody else's: it owns its memory, and `values` alone knows it.
-
-    A view of an input, or a buffer that the function keeps for its next call, would be overwritten on the way.
-    """
-    return values[i].base is None and sys.getrefcount(values[i]) <= _ALONE
-
-
-def _references_of_the_only_one() -> int:
-    values = [np.empty(0)]
-    return sys.getrefcount(values[0])
-
-
-_ALONE = _references_of_the_only_one()
+    """Whether a result can be downloaded in pieces without a copy: it is contiguous in `order`, and nobody else's."""
+    return only_listed(values, i) and bool(values[i].transpose(order).flags.c_contiguous)

@@ -1,4 +1,4 @@
-"""A byte budget: what runs may take on each device, enforced by a private pool that they share."""
+"""A limit in bytes for all runs on a device, enforced by a private memory pool that they share."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar, Token
+from dataclasses import dataclass
 from types import TracebackType
-from typing import Any
 
 from chunkflow.core.units import format_bytes, parse_bytes
 from chunkflow.devices.common import WORKER
@@ -15,11 +15,10 @@ from chunkflow.devices.protocol import Device, Pool
 from chunkflow.errors import ArgumentError, ArgumentTypeError, BudgetError
 
 DEFAULT = "80%"
-"""Share of the free memory that a run may take where nothing else is said."""
-
+"""Share of the free memory that a run may take by default."""
 
 LEAST_PAGES = 8
-"""Pages of device memory with which a small run can begin, beside what libraries take."""
+"""Pages of device memory that a small run needs, beside what libraries take."""
 
 
 class Budget:
@@ -113,7 +112,7 @@ class Budget:
 
     @contextmanager
     def turn(self) -> Iterator[None]:
-        """Let one run of those that share the budget take its turn.
+        """Hold the budget: of the runs that share it, one works at a time.
 
         Raises
         ------
@@ -132,7 +131,7 @@ class Budget:
 
     @contextmanager
     def reserved(self, device: Device, nbytes: int) -> Iterator[None]:
-        """Keep memory for a loop over blocks, however much of it is in use at a time."""
+        """Reserve memory for a loop over blocks, whether or not all of it is in use."""
         self._reserved[device.name] = self._reserved.get(device.name, 0) + nbytes
         try:
             yield
@@ -145,7 +144,7 @@ class Budget:
         return max(0, limit - max(self.pool(device).used, self._reserved.get(device.name, 0)))
 
     def rest(self) -> None:
-        """End the calling thread's work under the budget, and keep the memory for what follows."""
+        """End the calling thread's work under the budget. The memory stays for later runs."""
         for pool in list(self._pools.values()):
             pool.rest()
 
@@ -178,11 +177,65 @@ class Budget:
 _current: ContextVar[Budget | None] = ContextVar("chunkflow_budget", default=None)
 
 
-def borrow(budget: Budget | str | int | float | None) -> tuple[Budget, bool, Any]:
-    """Budget for a run, whether the run itself must close it, and a cap that the run adds to a shared one."""
+@dataclass(frozen=True)
+class Lease:
+    """What one run may take of a budget on one device.
+
+    Attributes
+    ----------
+    budget : Budget
+        The budget that the run shares with others, or one of its own.
+    device : Device
+    is_own : bool
+        Whether the budget is the run's own. It is closed when the lease ends.
+    """
+
+    budget: Budget
+    device: Device
+    is_own: bool = False
+    _cap: str | int | float | None = None
+
+    @property
+    def cap(self) -> int | None:
+        """Bytes that the run itself was limited to, within a budget that it shares; None without such a limit."""
+        return None if self._cap is None else parse_bytes(self._cap, whole=self.device.free_memory())
+
+    @property
+    def pool(self) -> Pool:
+        """The budget's pool on the device."""
+        return self.budget.pool(self.device)
+
+    @property
+    def left(self) -> int:
+        """Bytes that the run may still take."""
+        return self.budget.left(self.device, self.cap)
+
+
+@contextmanager
+def lease(budget: Budget | str | int | float | None, device: Device) -> Iterator[Lease]:
+    """Lend a run the budget that it asks for, or the one that it runs under; close a budget of its own at the end.
+
+    Examples
+    --------
+    >>> from chunkflow.devices import resolve
+    >>> with Budget("1GB"), lease("1MB", resolve("cpu")) as leased:
+    ...     leased.left, leased.is_own
+    (1000000, False)
+    """
     shared = _current.get()
     if isinstance(budget, Budget):
-        return budget, False, None
-    if shared is not None:
-        return shared, False, budget
-    return Budget(DEFAULT if budget is None else budget), True, None
+        yield Lease(budget, device)
+    elif shared is not None:
+        yield Lease(shared, device, _cap=budget)
+    else:
+        own = Budget(DEFAULT if budget is None else budget)
+        try:
+            yield Lease(own, device, is_own=True)
+        finally:
+            own.close()
+
+
+def bytes_left(budget: Budget | str | int | float | None, device: Device) -> int:
+    """Bytes that a run may still take on a device."""
+    with lease(budget, device) as leased:
+        return leased.left

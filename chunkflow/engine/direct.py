@@ -1,8 +1,8 @@
-"""Blocks of a device that shares the host's memory: the lane that computes a block reads and stores it too.
+"""Loading and storing where the device shares the host's memory: one lane reads, computes and stores a block.
 
-Nothing is staged and nothing handed from thread to thread, so a block stays in one core's cache. What lies within a
-source in memory is not even read: the function gets a read-only view. What is behind a network has lanes of its own:
-they fetch a lane's next block while it computes one, and put the one before.
+Nothing is staged or handed from thread to thread, so a block stays in the cache of one core. Of a source in memory
+nothing is read: the function gets a read-only view. Remote arrays have lanes of their own, which fetch the next block
+and store the last one while a lane computes.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from chunkflow.core.nest import Operand
 from chunkflow.core.pieces import Piece
 from chunkflow.core.spec import ArraySpec
 from chunkflow.devices.protocol import Block, Device, Edge, Lane, Pool
-from chunkflow.engine.buffers import DeviceBuffer, make_slots
+from chunkflow.engine.buffers import DeviceBuffer, device_buffers
 from chunkflow.engine.trace import Trace
 from chunkflow.engine.transfer import Loaded, Result
 from chunkflow.planner.plan import Plan
@@ -30,9 +30,9 @@ from chunkflow.stores.protocol import Sink, Source
 
 
 class _Coders:
-    """Threads that code the chunks of a block side by side, where there are fewer lanes than cores.
+    """Threads that encode or decode the chunks of a block side by side, where there are fewer lanes than cores.
 
-    A lane and its helpers are as many as the plan has `coders`, whatever the other lanes do meanwhile.
+    A lane and its helpers are always as many threads as the plan has `coders`.
     """
 
     def __init__(self, plan: Plan, kept: Kept | None = None) -> None:
@@ -43,7 +43,7 @@ class _Coders:
             self._threads = ThreadPoolExecutor((plan.coders - 1) * plan.lanes, "chunkflow-code")
 
     def each(self, work: Callable[[Piece], None], pieces: Sequence[Piece]) -> None:
-        """Do the work on every piece; after an error no more are begun, and it is raised when none is at work."""
+        """Do the work on every piece. After an error no piece is begun, and it is raised once all threads stop."""
         left = iter(pieces)
 
         def some() -> None:
@@ -73,8 +73,8 @@ class _Coders:
 
 
 def _apart(plan: Plan, specs: Sequence[ArraySpec], device: Device) -> list[Lane]:
-    """Lanes beside those that compute, if any of the arrays is behind a network."""
-    return [device.lane() for _ in range(plan.lanes)] if any(spec.remote for spec in specs) else []
+    """Further lanes, beside those that compute, if any of the arrays is remote."""
+    return [device.lane() for _ in range(plan.lanes)] if any(spec.storage.remote for spec in specs) else []
 
 
 def _beyond(region: Region, nest: Operand) -> bool:
@@ -89,37 +89,37 @@ class DirectFeeder:
         self.ahead = 1  # a lane reads a block when it is about to compute it
         self._plan, self._sources, self._pool, self._trace = plan, sources, pool, trace
         self._lanes = _apart(plan, plan.operands, device)
-        # Where several arrays are coded, each needs its memory at another time: it is given back in turn. That of an
-        # only one is kept, for its blocks as for its encoded chunks.
+        # If several arrays have codecs, each needs memory at another time, so it is freed after each block. If there is
+        # only one, its memory is kept, for its blocks and its encoded chunks.
         alone = sum(cut.units is not None for cut in (*plan.cuts_in, *plan.cuts_out)) == 1
         self._coders = _Coders(plan, Kept() if alone else None)
         self._private = [plan.private(i) for i in range(len(plan.operands))]
         self._fleeting = [
             cut.units is not None and not alone and own for cut, own in zip(plan.cuts_in, self._private, strict=True)
         ]
-        self._slots: list[list[DeviceBuffer]] = [
-            [] if spec.in_memory and not plan.op.operands[i].padded else make_slots(plan, device, pool, i, 1)
+        self._buffers: list[list[DeviceBuffer]] = [
+            [] if spec.storage.in_memory and not plan.op.operands[i].padded else device_buffers(plan, device, i, 1)
             for i, spec in enumerate(plan.operands)
         ]
 
     def load(self, step: Step, operand: int, lane: Lane) -> Loaded:
-        """Hand out a view, or enqueue the read of an operand's block."""
+        """Return a view, or enqueue the read of an operand's block."""
         region, source = step.sources[operand], self._sources[operand]
-        spec, slots = self._plan.operands[operand], self._slots[operand]
+        spec, buffers = self._plan.operands[operand], self._buffers[operand]
         nest = self._plan.op.operands[operand]
-        if spec.in_memory and not _beyond(region, nest):
+        if spec.storage.in_memory and not _beyond(region, nest):
             return Loaded(Block(source.view(region), spec.order, source), region)
-        if spec.remote:
+        if spec.storage.remote:
             lane = self._lanes[step.loads[operand] % len(self._lanes)]
-        slot = slots[step.lane if self._private[operand] else step.loads[operand] % len(slots)]
-        block = slot.block(spec.order)
-        lane.wait(slot.readers, Edge.OVERWRITE)
-        slot.readers = []
+        buffer = buffers[step.lane if self._private[operand] else step.loads[operand] % len(buffers)]
+        block = buffer.block(spec.order)
+        lane.wait(buffer.readers, Edge.OVERWRITE)
+        buffer.readers = []
         cut, parts = self._plan.cuts_in[operand], step.parts(operand, nest)
 
         def read() -> None:
             begin = time.perf_counter()
-            slot.place(block, spec.dtype, shape_of(region), self._pool)
+            buffer.place(block, spec.dtype, shape_of(region), self._pool)
             for part, place in parts:
                 start, into = [side.start for side in part], place
 
@@ -131,21 +131,21 @@ class DirectFeeder:
                 block.array.flags.writeable = False
             self._trace.span("read", begin, time.perf_counter(), step.nbytes(operand, nest, spec.dtype.itemsize))
 
-        pending = lane.call(read, writes=(slot,))
-        lane.record(slot.uploaded[0])
-        slot.fillers = {0}
-        return Loaded(block, region, slot, pending=pending, fleeting=self._fleeting[operand])
+        pending = lane.call(read, writes=(buffer,))
+        lane.record(buffer.uploaded[0])
+        buffer.fillers = {0}
+        return Loaded(block, region, buffer, pending=pending, fleeting=self._fleeting[operand])
 
     def finish(self) -> None:
-        """No block follows, which makes no difference."""
+        """Nothing to do at the end of the blocks."""
 
     def close(self) -> None:
-        """Give everything back; the lanes, which are the engine's, have finished."""
+        """Give everything back. The computing lanes have finished."""
         for lane in self._lanes:
             lane.close()
         self._coders.close()
-        for slot in itertools.chain.from_iterable(self._slots):
-            slot.release(self._pool)
+        for buffer in itertools.chain.from_iterable(self._buffers):
+            buffer.release(self._pool)
 
 
 class DirectDrainer:
@@ -166,7 +166,7 @@ class DirectDrainer:
             assert pending is not None
             try:
                 arrays = pending.result()
-                if not self._plan.lends or arrays[0].base is None:  # else they are a slot's memory
+                if not self._plan.lends or arrays[0].base is None:  # else they are views of a buffer
                     result.arrays = arrays
                 for array in result.arrays:
                     self._pool.adopt(array)
@@ -187,7 +187,7 @@ class DirectDrainer:
             except BaseException as error:
                 result.error = error
             finally:
-                # Earlier blocks may still be on other lanes: what waits for them to land must hold no memory.
+                # Earlier blocks may still be on other lanes: a result that waits for them must hold no memory.
                 result.release(self._pool)
 
         if self._lanes:
@@ -197,10 +197,10 @@ class DirectDrainer:
         lane.record(stored)
 
     def finish(self) -> None:
-        """No result follows, which makes no difference."""
+        """Nothing to do at the end of the results."""
 
     def close(self) -> None:
-        """Let go of the threads; the lanes, which are the engine's, have finished."""
+        """Give the threads back. The computing lanes have finished."""
         for lane in self._lanes:
             lane.close()
         self._coders.close()

@@ -1,4 +1,4 @@
-"""Results on their way to the sinks: how many may wait there, and what becomes of them when they have landed."""
+"""The bounded queue of results that are being downloaded and written. It applies back-pressure and re-raises errors."""
 
 from __future__ import annotations
 
@@ -15,24 +15,24 @@ from chunkflow.system import interrupts
 
 
 class InFlight:
-    """Results on their way to the sinks, and steps without any on their way through the device."""
+    """The results that are not stored yet, and the steps without results that are still being computed."""
 
     def __init__(self, plan: Plan, device: Device, pool: Pool, trace: Trace) -> None:
         self._plan, self._device, self._pool, self._trace = plan, device, pool, trace
         self._results: deque[Result] = deque()
         self._most: float = math.inf if plan.deals else plan.depth
-        self._others: deque[Result] = deque()  # they give nothing, and so need not wait for results before them
+        self._others: deque[Result] = deque()  # steps without results, which need not wait for earlier results
 
     def __bool__(self) -> bool:
         return bool(self._results)
 
     def add(self, result: Result) -> None:
-        """A result is to be stored."""
+        """Add a result that is to be stored."""
         apart = self._plan.machine.staged and not result.step.stores
         (self._others if apart else self._results).append(result)
 
     def admit(self, step: Step) -> None:
-        """Wait until there is room for a further step."""
+        """Wait until there is room for one more step."""
         while len(self._others) >= self._plan.depth:
             self._land(self._others)
         most = min(self._plan.waiting(step), self._most)
@@ -40,7 +40,7 @@ class InFlight:
             self._land(self._results)
 
     def make_room(self, step: Step) -> None:
-        """Wait for everything; from now on fewer results wait: memory did not suffice, and to run out takes long."""
+        """Wait for everything, and admit fewer results from now on: to run out of memory takes long."""
         self._most = max(0, min(self._plan.waiting(step), self._most, len(self._results)) - 1)
         self._trace.noted("memory ran out: fewer results wait to be stored while a block is computed")
         self.end()
@@ -53,7 +53,7 @@ class InFlight:
                 self._land(which)
 
     def let_go(self) -> None:
-        """Release what a failed run's traceback would keep alive, the frames of others that failed among it."""
+        """Release arrays and errors that the traceback of a failed run would keep alive."""
         for result in (*self._others, *self._results):
             result.release(self._pool)
             result.error = None

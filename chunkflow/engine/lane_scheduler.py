@@ -1,7 +1,7 @@
-"""Which of a run's lanes computes a block: each in its turn, or whichever has room for one.
+"""The choice of a lane for each block: in turn, or a lane that has room.
 
-A GPU's lanes are streams of one device. A CPU's are threads: its cores are not equally fast, nor left alone, and with
-blocks dealt out in turn each of them would go at the pace of the slowest one.
+A GPU's lanes are streams of one device, and get blocks in turn. A CPU's lanes are threads, whose cores are not equally
+fast and do other work too. If blocks were dealt out in turn, all would go at the pace of the slowest one.
 """
 
 from __future__ import annotations
@@ -14,21 +14,21 @@ from chunkflow.devices.protocol import Lane
 from chunkflow.engine.transfer import Result
 
 WAITING = 2
-"""Blocks that a lane has at most, the one that it works on among them."""
+"""Most blocks that a lane has at a time, with the one that it computes."""
 
 
 class LaneScheduler:
-    """The lanes of a run, by number. If it `deals` their blocks out, it must be told of each result (`follow`)."""
+    """The lanes of a run, by number. If it `deals` blocks out, call `follow` for each result."""
 
     def __init__(self, lanes: Sequence[Lane], *, deals: bool) -> None:
         self._lanes = lanes
         self._numbers = range(len(lanes))
-        self._given = [0] * len(lanes)  # by the run's own thread
-        self._ended = [0] * len(lanes)  # each by its own lane
+        self._given = [0] * len(lanes)  # counted by the run's own thread
+        self._ended = [0] * len(lanes)  # each counted by its own lane
         self._deals = deals
         self.failed = False
-        """Whether a result is over for which there is an error, maybe behind others that are not."""
-        self._room = SimpleQueue[None]()  # as many as there is room for blocks
+        """Whether a result has failed, even if earlier ones are not finished."""
+        self._room = SimpleQueue[None]()  # one entry for each block that there is room for
         for _ in range(WAITING * len(lanes)):
             self._room.put(None)
 
@@ -42,7 +42,7 @@ class LaneScheduler:
         return len(self._lanes)
 
     def pick(self, turn: int) -> int:
-        """The lane whose `turn` it is; or, once there is room, one with least to do: that one, or the next of them."""
+        """The lane whose `turn` it is; if blocks are dealt out, wait for room and take the lane with the fewest."""
         if not self._deals:
             return turn
         self._room.get()
@@ -52,7 +52,7 @@ class LaneScheduler:
         return lane
 
     def follow(self, result: Result) -> None:
-        """Take note when a lane has ended what was enqueued for a result."""
+        """Note when a lane has finished the work for a result."""
         if self._deals:
             self._lanes[result.step.lane].call(partial(self._end, result))
 

@@ -14,7 +14,7 @@ from chunkflow.engine.budget import Budget
 class Options:
     """The keyword arguments that all operations share.
 
-    `chunks` are the lengths of the *results'* blocks; an operation that fixes the nest's own says so in
+    `chunks` are the sides of the *results'* blocks. An operation that fixes the blocks of the loop nest has them in
     `Declared.block`.
     """
 
@@ -25,6 +25,7 @@ class Options:
     workspace: float | None = None
     device: Any = None
     overwrite: bool = False
+    progress: ProgressLike = False
 
 
 BudgetLike = Budget | str | int | float | None

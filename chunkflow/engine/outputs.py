@@ -1,4 +1,4 @@
-"""Outputs of a run: their number, shapes, chunks and order, and the check that they overlap no source."""
+"""The outputs of a run: their number, shapes, chunks and memory order, and the check that they overlap no source."""
 
 from __future__ import annotations
 
@@ -20,10 +20,11 @@ from chunkflow.stores.footprint import Footprint
 from chunkflow.stores.protocol import Source, Target
 
 SMALLEST_CHUNK = 64 << 10
-"""Bytes of a chunk that is not made smaller, however tight the budget."""
+"""Bytes below which chunks are not made smaller, however tight the budget."""
 
 
-def _check_number(targets: Sequence[Target], seen: Trial, options: Options) -> None:
+def check_number(targets: Sequence[Target], seen: Trial, options: Options) -> None:
+    """Refuse an `out` that does not match the number of results."""
     number = len(seen.shapes)
     if len(targets) == number and (options.out is None or isinstance(options.out, tuple) == seen.is_tuple):
         return
@@ -34,8 +35,8 @@ def _check_number(targets: Sequence[Target], seen: Trial, options: Options) -> N
     raise ArgumentError(f"fn returns {returns}, so out must be {wanted}, not a {type(options.out).__name__}")
 
 
-def _with_outputs(op: LoopNest, declared: Declared, seen: Trial, options: Options) -> LoopNest:
-    """The nest with its outputs as seen in the trial call."""
+def with_outputs(op: LoopNest, declared: Declared, seen: Trial, options: Options) -> LoopNest:
+    """The nest with the outputs that the trial call showed."""
     outputs = []
     for number, shape in enumerate(seen.shapes):
         axes = declared.axes_of(number)
@@ -61,7 +62,7 @@ def _with_outputs(op: LoopNest, declared: Declared, seen: Trial, options: Option
     return replace(op, outputs=tuple(outputs))
 
 
-def _describe_outputs(
+def describe_outputs(
     op: LoopNest,
     targets: Sequence[Target],
     sources: Sequence[Source],
@@ -70,7 +71,7 @@ def _describe_outputs(
     block: Sequence[int | None] | None,
     options: Options,
 ) -> tuple[list[ArraySpec], float]:
-    """Specs of the sinks, and the workspace with what casting to their dtypes takes."""
+    """Specs of the sinks, and the workspace: that of the function or of the casts to the dtypes of the sinks."""
     specs = []
     casts = 0.0
     for target, output, dtype in zip(targets, op.outputs, seen.dtypes, strict=True):
@@ -95,7 +96,7 @@ def _describe_outputs(
 
 
 def _order(op: LoopNest, output: Output, spec: ArraySpec, sources: Sequence[Source]) -> Shape:
-    """Memory order of a new array: that of its sources, as NumPy's results have, where they agree on one."""
+    """Memory order of a new array. It is that of the sources where they agree on one, as with NumPy's results."""
     straight = tuple(range(len(op.extents)))
     alike = {s.spec.order for s in sources if s.spec.shape == spec.shape and s.spec.chunks is None}
     if len(alike) == 1 and output.dims == tuple(Along(a) for a in straight):
@@ -105,10 +106,10 @@ def _order(op: LoopNest, output: Output, spec: ArraySpec, sources: Sequence[Sour
     return spec.order
 
 
-def _with_smaller_chunks(
+def with_smaller_chunks(
     targets: Sequence[Target], outputs: list[ArraySpec], lengths: Sequence[Length]
 ) -> list[ArraySpec]:
-    """Specs with the longest side of every chunk halved that is for the run to choose and not tiny yet."""
+    """Specs with the longest side of each chunk halved, unless the user chose it or it is small already."""
     if chunking.wish(lengths, outputs[0].shape) is not None:
         return outputs
     found = []
@@ -123,9 +124,9 @@ def _with_smaller_chunks(
 
 
 def check_overlap(declared: Declared, sources: Sequence[Source], targets: Mapping[int, Target]) -> None:
-    """Refuse outputs that share memory: with each other, or with a source, unless that is worked on in place.
+    """Refuse outputs that overlap each other, or a source that they do not replace element by element.
 
-    `targets` are those of the results of these numbers.
+    `targets` has the results' numbers as keys.
 
     Raises
     ------

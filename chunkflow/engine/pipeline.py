@@ -1,21 +1,27 @@
-"""The one loop that runs every plan: three stages, each pulling from the one before.
+"""The one loop that runs every plan: three stages, each of which pulls from the one before.
 
-``feed`` loads blocks, ``compute`` runs the kernel on them, ``drain`` stores the results. Back-pressure and
-clean-up come from the language: a stage is asked for its next block only when there is room for it, and
-leaving early closes the generators. Knows no operation, device or store by name.
+``feed`` loads blocks, ``compute`` runs the kernel on them, ``drain`` stores the results::
+
+    feed      load 0   load 1   load 2   load 3
+    compute            step 0   step 1   step 2   step 3
+    drain                       store 0  store 1  store 2  store 3
+
+``drain`` asks ``compute`` for a result, and ``compute`` asks ``feed`` for a block. ``feed`` starts loads ahead of that,
+as many as the plan has buffers for, and ``InFlight`` bounds how many results may wait. So back-pressure and clean-up
+come from the language: a stage is asked only when there is room, and leaving early closes the generators. The loop
+knows no operation, device or store by name.
 """
 
 from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
-from chunkflow.core.grid import Region, Shape, shape_of
-from chunkflow.core.nest import Operand
+from chunkflow.core.grid import Shape, shape_of
 from chunkflow.devices.protocol import Device, Edge, Event, Lane, PartOf, Pool
 from chunkflow.engine.block_runner import BlockRunner, Turned
 from chunkflow.engine.direct import DirectDrainer, DirectFeeder
@@ -33,21 +39,29 @@ from chunkflow.system import interrupts
 
 Held = tuple[Loaded, ...]
 Following = tuple[Step, Held] | None
-"""The step after one, if its blocks are on their way already."""
-States = dict[tuple[int, Shape], dict[int, Accumulator]]
-"""What is kept between steps: for each part of the kernel and block of its results, by chain."""
+"""The next step, if its blocks are being loaded already."""
+Accumulators = dict[tuple[int, Shape], dict[int, Accumulator]]
+"""For each part of the kernel and block of its results, the accumulators by chain."""
+
+
+class LoadedStep(NamedTuple):
+    """A step with the blocks of its operands."""
+
+    step: Step
+    held: Held
+    following: Following
 
 
 class Feeder(Protocol):
-    """Brings blocks to the device; up to `ahead` steps before they are computed."""
+    """Brings blocks to the device, up to `ahead` steps before they are computed."""
 
     ahead: int
 
     def load(self, step: Step, operand: int, lane: Lane) -> Loaded:
-        """Start to load an operand's block."""
+        """Start to load a block of an operand."""
 
     def finish(self) -> None:
-        """No block follows: threads may end."""
+        """Say that no block follows: threads may end."""
 
     def close(self) -> None:
         """Stop, and give everything back."""
@@ -60,17 +74,17 @@ class Drainer(Protocol):
         """Start to store a result."""
 
     def finish(self) -> None:
-        """No result follows: threads may end."""
+        """Say that no result follows: threads may end."""
 
     def close(self) -> None:
         """Finish, and give everything back."""
 
 
-def feed(plan: Plan, feeder: Feeder, lanes: LaneScheduler) -> Iterator[tuple[Step, Held, Following]]:
-    """Yield each step with its operands' blocks, in order, keeping the feeder busy with later ones."""
+def feed(plan: Plan, feeder: Feeder, lanes: LaneScheduler) -> Iterator[LoadedStep]:
+    """Yield the steps in order, each with its blocks, and keep the feeder busy with later ones."""
     steps = plan.steps(lanes.pick)
     ahead: deque[tuple[Step, Held]] = deque()
-    there: list[dict[int, Loaded]] = [{} for _ in plan.operands]  # loads on the device
+    present: list[dict[int, Loaded]] = [{} for _ in plan.operands]  # by number of the load
     over = False
     while True:
         while len(ahead) < feeder.ahead and not over:
@@ -78,156 +92,156 @@ def feed(plan: Plan, feeder: Feeder, lanes: LaneScheduler) -> Iterator[tuple[Ste
                 over = True
                 feeder.finish()
                 break
-            for i, loads in enumerate(there):
+            for i, loads in enumerate(present):
                 if step.fresh[i]:
                     if i not in plan.resident:
                         loads.clear()
                     loads[step.loads[i]] = feeder.load(step, i, lanes[step.lane])
-            ahead.append((step, tuple([loads[n] for loads, n in zip(there, step.loads, strict=True)])))
+            ahead.append((step, tuple([loads[n] for loads, n in zip(present, step.loads, strict=True)])))
         if not ahead:
             return
         step, held = ahead.popleft()
         for loaded in held:
             loaded.enqueued()
         interrupts.check()
-        yield step, held, ahead[0] if ahead else None
+        yield LoadedStep(step, held, ahead[0] if ahead else None)
 
 
 def compute(
-    plan: Plan,
-    blocks: Iterator[tuple[Step, Held, Following]],
-    runner: BlockRunner,
-    lanes: LaneScheduler,
-    device: Device,
-    pool: Pool,
-    trace: Trace,
-    flight: InFlight,
+    blocks: Iterator[LoadedStep], launcher: Launcher, lanes: LaneScheduler, flight: InFlight
 ) -> Iterator[tuple[Result, Lane]]:
-    """Launch the kernel of each step on its lane; yield what it will give.
-
-    If the kernel runs out of memory while earlier results are still in `flight`, it is launched again when
-    they have landed and freed theirs, and fewer are let wait; only then is the block computed in halves.
-    """
-    states: States = {}
-    before: Held = ()
-    early = False  # whether the step's blocks have what the ones before them hold too
+    """Launch the kernel of each step on its lane; yield the result to come."""
     for step, held, following in blocks:
         if lanes.failed:
             flight.end()
         flight.admit(step)
         lane = lanes[step.lane]
+        launcher.fill_halos(step, held, following, lane)
+        result = launcher.launch(step, held, lane)
+        yield result, lane
+        if result.stored is not None:  # the result may be a view of a block
+            _read_until(result.stored, held)
+        del result, held, following  # names of a suspended generator keep memory allocated
+
+
+class Launcher:
+    """Enqueues the kernels of a run, with the halos and accumulators that pass from step to step.
+
+    If a kernel runs out of memory while earlier results are still in `flight`, it is launched again when they have
+    landed and their memory is free. From then on fewer results may wait. Only then is the block computed in halves.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        runner: BlockRunner,
+        lanes: LaneScheduler,
+        device: Device,
+        pool: Pool,
+        trace: Trace,
+        flight: InFlight,
+    ) -> None:
+        self._plan, self._runner, self._lanes = plan, runner, lanes
+        self._device, self._pool, self._trace, self._flight = device, pool, trace, flight
+        self._accumulators: Accumulators = {}
+        self._before: Held = ()
+        self._early = False  # whether the step's blocks already have what they share with the ones before
+
+    def fill_halos(self, step: Step, held: Held, following: Following, lane: Lane) -> None:
+        """Let the lane wait for blocks, and enqueue what completes those with halos."""
         for loaded in held:
             loaded.order_before(lane)
-        if plan.op.has_halo:
-            if not early:
-                _take_over(step, held, before, lane, device, pool)
-            _complete(plan, step, held, lane, device, pool)
-            # As soon as it can be: then what comes after the next block may overwrite this one while that is computed.
-            if early := following is not None:
-                _take_over(*following, held, lanes[following[0].lane], device, pool)
-            before = held
-        turns = _turns(step, states, plan.op.scan is None)
-        own = [state for state, _ in turns]
-        others = [part for state, parts in turns for part in parts if part is not state]
+        if not self._plan.op.has_halo:
+            return
+        if not self._early:
+            self._take_over(step, held, self._before, lane)
+        self._complete(step, held, lane)
+        # Copied early, so that the next but one block may overwrite this one while the next one is computed.
+        if following is not None:
+            self._take_over(*following, held, self._lanes[following[0].lane])
+        self._early, self._before = following is not None, held
+
+    def launch(self, step: Step, held: Held, lane: Lane) -> Result:
+        """Enqueue the kernel of a step."""
+        device, flight = self._device, self._flight
+        turns = _turns(step, self._accumulators, self._plan.op.scan is None)
+        own = [accumulator for accumulator, _ in turns]
+        others = [part for accumulator, parts in turns for part in parts if part is not accumulator]
         for part in (*own, *others):
             if part.done is not None and part.lane != step.lane:
                 lane.wait([part.done], Edge.FOLDED)
-        started = device.event(timed=True) if trace.timed else None
-        result = Result(step, started, device.event(timed=trace.timed))
+        started = device.event(timed=True) if self._trace.timed else None
+        result = Result(step, started, device.event(timed=self._trace.timed))
         if started is not None:
             lane.record(started)
         reads = [*(loaded.block.owner for loaded in held), *others]
         writes = (result, *own)
-        waits = plan.machine.staged and bool(flight)
-        launch = partial(_run_kernel, runner, pool, step, held, turns, not waits)
-        result.pending = lane.call(launch, reads=reads, writes=writes)
-        if waits and _ran_out(result, held, device):
+        run = partial(_run_kernel, self._runner, self._pool, step, held, turns)
+        retry = self._plan.machine.staged and bool(flight)
+        result.pending = lane.call(partial(run, halve=not retry), reads=reads, writes=writes)
+        if retry and _ran_out(result, held, device):
             flight.make_room(step)
-            launch = partial(_run_kernel, runner, pool, step, held, turns, True)
-            result.pending = lane.call(launch, reads=reads, writes=writes)
+            result.pending = lane.call(partial(run, halve=True), reads=reads, writes=writes)
         lane.record(result.done)
-        for state in own:
-            state.done, state.lane = result.done, step.lane
-        for loaded in held:
-            if loaded.slot is not None:
-                loaded.slot.readers.append(result.done)
-        yield result, lane
-        if result.stored is not None:  # it may be a view of a block
-            for loaded in held:
-                if loaded.slot is not None:
-                    loaded.slot.readers.append(result.stored)
-        del (
-            result,
-            held,
-            following,
-            loaded,
-            launch,
-            reads,
-            writes,
-            turns,
-            own,
-            others,
-        )  # what a suspended generator still names would stay allocated
+        for accumulator in own:
+            accumulator.done, accumulator.lane = result.done, step.lane
+        _read_until(result.done, held)
+        return result
+
+    def _take_over(self, step: Step, held: Held, before: Held, lane: Lane) -> None:
+        """Enqueue the copies of what a step's new blocks share with those `before` them."""
+        if not before:  # the first step
+            return
+        for loaded, known, previous in zip(held, step.kept, before, strict=True):
+            if known is None or loaded.buffer is None:
+                continue
+            lane.wait(loaded.after, Edge.OVERWRITE)
+            if previous.ready is not None:  # else it is a view of an array in memory
+                lane.wait([previous.ready], Edge.COMPLETE)
+            take = partial(self._in_pool, loaded.take_over, known, previous)
+            taken = lane.call(take, reads=(previous.block.owner,), writes=(PartOf(loaded.buffer, "halo"),))
+            loaded.calls.append(taken)
+            done = self._device.event()
+            lane.record(done)
+            loaded.after.append(done)  # for what overwrites the whole buffer
+            if previous.buffer is not None:
+                previous.buffer.readers.append(done)
+
+    def _complete(self, step: Step, held: Held, lane: Lane) -> None:
+        """Enqueue the filling of new blocks beyond the array's edges."""
+        for loaded, operand, fresh in zip(held, self._plan.op.operands, step.fresh, strict=True):
+            if operand.halo and fresh and loaded.buffer is not None:
+                complete = partial(self._in_pool, loaded.complete, operand)
+                loaded.calls.append(lane.call(complete, writes=(loaded.buffer,)))
+                loaded.ready = self._device.event()
+                lane.record(loaded.ready)
+
+    def _in_pool(self, fn: Callable[..., None], *args: Any) -> None:
+        with self._pool.active():
+            fn(*args)
 
 
-def _take_over(step: Step, held: Held, before: Held, lane: Lane, device: Device, pool: Pool) -> None:
-    """Enqueue the copies of what a step's new blocks have in common with those `before` them."""
-    if not before:  # the first step
-        return
-    for loaded, known, previous in zip(held, step.kept, before, strict=True):
-        if known is None or loaded.slot is None:
-            continue
-        lane.wait(loaded.after, Edge.OVERWRITE)
-        if previous.ready is not None:  # else it is a view of an array in memory
-            lane.wait([previous.ready], Edge.COMPLETE)
-
-        def take(loaded: Loaded = loaded, known: Region = known, previous: Loaded = previous) -> None:
-            with pool.active():
-                loaded.take_over(known, previous)
-
-        taken = lane.call(take, reads=(previous.block.owner,), writes=(PartOf(loaded.slot, "halo"),))
-        loaded.calls.append(taken)
-        done = device.event()
-        lane.record(done)
-        loaded.after.append(done)  # for what writes all of the slot
-        if previous.slot is not None:
-            previous.slot.readers.append(done)
+def _read_until(event: Event, held: Held) -> None:
+    """Let nothing overwrite blocks before an event."""
+    for loaded in held:
+        if loaded.buffer is not None:
+            loaded.buffer.readers.append(event)
 
 
-def _complete(plan: Plan, step: Step, held: Held, lane: Lane, device: Device, pool: Pool) -> None:
-    """Enqueue what makes up the part of new blocks that lies beyond the array's edges."""
-    for loaded, operand, fresh in zip(held, plan.op.operands, step.fresh, strict=True):
-        if not (operand.halo and fresh and loaded.slot is not None):
-            continue
-
-        def complete(loaded: Loaded = loaded, operand: Operand = operand) -> None:
-            with pool.active():
-                loaded.complete(operand)
-
-        loaded.calls.append(lane.call(complete, writes=(loaded.slot,)))
-        loaded.ready = device.event()
-        lane.record(loaded.ready)
-
-
-def _turns(step: Step, states: States, folds: bool) -> list[Turned]:
-    """What the step's chain keeps for each of its turns, and where it `folds`, at the last, what all have kept."""
+def _turns(step: Step, accumulators: Accumulators, folds: bool) -> list[Turned]:
+    """The accumulator of the step's chain for each of its positions; at the last of a fold, those of all chains."""
     found = []
     for turn in step.turns:
-        chains = states.setdefault((turn.part, turn.key), {})
-        state = chains.setdefault(step.chain, Accumulator())
-        found.append((state, [chains[chain] for chain in sorted(chains)] if turn.last and folds else []))
+        chains = accumulators.setdefault((turn.part, turn.key), {})
+        own = chains.setdefault(step.chain, Accumulator())
+        found.append((own, [chains[chain] for chain in sorted(chains)] if turn.last and folds else []))
         if turn.last:
-            del states[turn.part, turn.key]
+            del accumulators[turn.part, turn.key]
     return found
 
 
 def _run_kernel(
-    runner: BlockRunner,
-    pool: Pool,
-    step: Step,
-    held: Held,
-    turns: Sequence[Turned],
-    halve: bool,
+    runner: BlockRunner, pool: Pool, step: Step, held: Held, turns: Sequence[Turned], *, halve: bool
 ) -> tuple[Any, ...]:
     for loaded in held:
         loaded.check()
@@ -239,9 +253,9 @@ def _run_kernel(
 
 
 def _ran_out(result: Result, held: Held, device: Device) -> bool:
-    """Whether a kernel failed for want of memory. Its error, and the arrays that it holds, are let go.
+    """Whether a kernel failed for lack of memory. Its error, and the arrays that the error holds, are dropped.
 
-    A block that could not be made is none the better for a second try.
+    Other errors are raised, as are those of blocks that could not be made: a second try would not help.
     """
     assert result.pending is not None
     try:
@@ -277,16 +291,16 @@ def execute(
 ) -> None:
     """Run a plan to its end.
 
-    The first failure stops new steps, lets what is in flight land, releases every thread and buffer, and is
-    raised once.
+    After the first failure no new step starts. What is in flight lands, every thread and buffer is released, and the
+    error is raised once.
     """
     runner = BlockRunner(kernel, plan, device, trace)
     flight = InFlight(plan, device, pool, trace)
     with ExitStack() as stack, device.attach():
-        if any(getattr(part, "tf32", False) for part in (kernel, *getattr(kernel, "parts", ()))):
+        if kernel.tf32:
             stack.enter_context(device.rounding())
         stack.callback(flight.let_go)
-        lanes = _open_lanes(plan, device, stack, deals=plan.deals and not getattr(device, "in_turn", False))
+        lanes = _open_lanes(plan, device, stack, deals=plan.deals and not device.in_turn)
         pool.begin(plan.memory)
         feeder = _open_feeder(plan, sources, device, pool, trace, stack)
         drainer = _open_drainer(plan, sinks, device, pool, trace, stack)
@@ -296,8 +310,8 @@ def execute(
             most = plan.budget - plan.memory.total + own
             for lane in lanes:
                 lane.call(partial(pool.claim, plan.results, own // len(lanes), most // len(lanes)))
-        blocks = feed(plan, feeder, lanes)
-        drain(compute(plan, blocks, runner, lanes, device, pool, trace, flight), drainer, flight, lanes)
+        launcher = Launcher(plan, runner, lanes, device, pool, trace, flight)
+        drain(compute(feed(plan, feeder, lanes), launcher, lanes, flight), drainer, flight, lanes)
 
 
 @contextmanager
@@ -318,13 +332,13 @@ def streaming(
                 lane = device.caller_lane()
                 loaded.order_before(lane)
                 loaded.check()
-                lane.call(lambda: None, reads=(loaded.block.owner,))  # declares the loop's reading
+                lane.call(lambda: None, reads=(loaded.block.owner,))  # declares that the loop reads the block
                 yield step, loaded.block.array
-                if loaded.slot is not None:
-                    # The loop may have moved to another stream meanwhile: its work up to here counts.
+                if loaded.buffer is not None:
+                    # The loop may have changed to another stream: its work up to here counts.
                     done: Event = device.event()
                     device.caller_lane().record(done)
-                    loaded.slot.readers.append(done)
+                    loaded.buffer.readers.append(done)
                 trace.landed(plan.operands[0].dtype.itemsize * math.prod(shape_of(step.box)), 0)
 
         yield blocks()
@@ -340,7 +354,7 @@ def _open_lanes(plan: Plan, device: Device, stack: ExitStack, *, deals: bool) ->
 
 
 def _finish_first(plan: Plan, lanes: LaneScheduler, stack: ExitStack) -> None:
-    """Where lanes read and store blocks themselves: let them end what a failed run has enqueued, while all is there."""
+    """Where lanes read and store blocks themselves, let them finish before anything that they use is closed."""
     if not plan.machine.staged:
         for lane in lanes:
             stack.callback(lane.synchronize)

@@ -1,7 +1,6 @@
-"""From the user's arguments to a checked plan: sources opened, the function tried, outputs described.
+"""From the user's arguments to a checked plan, in four steps: open, declare, try, plan.
 
-Nothing is written here, and everything that can be refused is refused before the trial call reads its small
-block.
+Nothing is written here. Whatever can be refused is refused before the trial call, which reads a small block.
 """
 
 from __future__ import annotations
@@ -20,30 +19,24 @@ from chunkflow import devices, stores
 from chunkflow.core import chunking
 from chunkflow.core.chunking import Length
 from chunkflow.core.nest import Along, LoopNest
-from chunkflow.core.units import parse_bytes
+from chunkflow.core.spec import ArraySpec
 from chunkflow.devices.protocol import Device, Pool
-from chunkflow.engine.budget import borrow
+from chunkflow.engine.budget import Lease, lease
 from chunkflow.engine.options import Options
-from chunkflow.engine.outputs import (
-    _check_number,
-    _describe_outputs,
-    _with_outputs,
-    _with_smaller_chunks,
-    check_overlap,
-)
+from chunkflow.engine.outputs import check_number, check_overlap, describe_outputs, with_outputs, with_smaller_chunks
 from chunkflow.engine.trial import Trial, cached_trial, run_trial
 from chunkflow.errors import ArgumentError, ArgumentTypeError, BudgetError, ResultError
 from chunkflow.kernels.declare import Declare, Declared
 from chunkflow.kernels.fusion.compile import compiled
-from chunkflow.kernels.map import SLOT, MapKernel
-from chunkflow.kernels.protocol import Informed, Kernel
+from chunkflow.kernels.map import SLOT, MapKernel, is_scalar
+from chunkflow.kernels.protocol import Kernel
 from chunkflow.planner.plan import Plan
 from chunkflow.planner.search import make_plan
 from chunkflow.stores.paths import refuse_nested
 from chunkflow.stores.protocol import Source, Target, spec_for
 
 LARGEST_STEP = 64
-"""Elements of a block that a function may turn into a single one without a larger block to prove it."""
+"""Most elements that a function may turn into one without a second trial call that proves it."""
 
 
 @dataclass(frozen=True)
@@ -59,68 +52,133 @@ class Prepared:
     is_tuple: bool
 
 
+@dataclass(frozen=True)
+class _Opened:
+    """Where a run computes, what it may take there, and the arrays that it reads; `args` has `SLOT` in their places."""
+
+    device: Device
+    lease: Lease
+    sources: tuple[Source, ...]
+    args: tuple[Any, ...]
+
+
+@dataclass(frozen=True)
+class _Stated:
+    """The operation on these arrays, before it is known what its function returns.
+
+    `specs` are those of the parts of the sources that the operation reads, `targets` is empty where `out` is None.
+    """
+
+    declared: Declared
+    nest: LoopNest
+    specs: list[ArraySpec]
+    lengths: tuple[Length, ...]
+    targets: tuple[Target, ...]
+
+
+@dataclass(frozen=True)
+class _Tried:
+    """The kernel, the nest with its outputs, and what the trial call showed."""
+
+    kernel: Kernel
+    nest: LoopNest
+    trial: Trial
+
+
 @contextmanager
 def prepared(declare: Declare, arrays: Sequence[Any], options: Options) -> Iterator[Prepared]:
-    """Open, check, calibrate and plan; close what was opened on the way out."""
+    """Open, declare, try and plan a run; close what was opened on the way out."""
+    with ExitStack() as stack:
+        opened = _open(arrays, options, stack)
+        stated = _declare(declare, opened, options)
+        leased, device = opened.lease, opened.device
+        if stated.declared.kernel is not None:
+            stack.enter_context(leased.budget.turn())
+        pool, limit = leased.pool, leased.left
+        if stated.declared.kernel is None:
+            run = _plan_loop(opened, stated, pool, limit)
+            stack.enter_context(leased.budget.reserved(device, run.plan.memory.total - device.reserve))
+        else:
+            tried = _try(stated.declared.kernel, opened, stated, pool, limit, options)
+            run = _plan(opened, stated, tried, pool, limit, options)
+        yield run
+
+
+def _open(arrays: Sequence[Any], options: Options, stack: ExitStack) -> _Opened:
+    """Find the device and the budget, and open the sources."""
     if options.workspace is not None and not (
         isinstance(options.workspace, int | float) and 0 <= options.workspace < math.inf
     ):
         raise ArgumentError(f"workspace={options.workspace!r} must be a number of bytes per element, at least 0")
     device = devices.resolve(options.device)
-    budget, own, cap = borrow(options.budget)
-    with ExitStack() as stack:
-        sources, args = _open_sources(arrays, device, stack)
-        specs = [spec_for(s, device.decoder) for s in sources]
-        declared = declare(specs, args)
-        kernel, axes, op = declared.kernel, declared.axes, declared.nest
-        specs = [
-            replace(s, shape=o.shape(op.extents)) if o.start else s for s, o in zip(specs, op.operands, strict=True)
-        ]
-        lengths = chunking.lengths(options.chunks, len(axes))
-        op = replace(
-            op, whole=op.whole | {a for a, n in zip(axes, lengths, strict=True) if n == "whole" and a is not None}
-        )
-        targets = _open_targets(options, declared, op)
-        check_overlap(declared, sources, dict(enumerate(targets)))
-        if kernel is not None:
-            stack.enter_context(budget.turn())
-        if own:
-            stack.callback(budget.close)
-        pool = budget.pool(device)
-        limit = budget.left(device, None if cap is None else parse_bytes(cap, whole=device.free_memory()))
-        if kernel is None:
-            block = chunking.sides(lengths, axes, [Along(a) for a in axes if a is not None], len(op.extents))
-            plan = make_plan(op, specs, [], device.machine, limit, reserve=device.reserve, block=block)
-            stack.enter_context(budget.reserved(device, plan.memory.total - device.reserve))
-            yield Prepared(plan, None, tuple(sources), (), device, pool, False)
-            return
-        kernel = compiled(kernel, device.elementwise if all(op.extents) else None)  # what nothing gives the host makes
-        seen = _learn(kernel, op, declared, lengths, sources, device, pool, limit, options)
-        op = replace(_with_outputs(op, declared, seen, options), state=declared.held(seen.state))
-        if isinstance(kernel, Informed):
-            kernel = kernel.informed(op, seen.dtypes)
-        chunking.check_sums(options.chunks, op.outputs[0].shape(op.extents))
-        block = chunking.sides(lengths, axes, op.outputs[0].dims, len(op.extents))
-        targets = targets or tuple(stores.open_target(None, overwrite=False) for _ in op.outputs)
-        _check_number(targets, seen, options)
-        outputs, spare = _describe_outputs(op, targets, sources, seen, lengths, declared.block, options)
-        known: dict[str, Any] = {"workspace": spare, "reserve": device.reserve, "block": declared.block or block}
-        known |= {"tiles": declared.tiles, "strips": declared.strips}
-        machine, fixed = device.machine, declared.blocking
-        if fixed is not None:
-            machine = replace(machine, depths=(fixed.depth,))
-            known |= {"block": fixed.block, "tiles": False, "strips": (math.prod(fixed.tile), declared.strips[1])}
-        while True:
-            try:
-                plan = make_plan(op, specs, outputs, machine, limit, **known)
-                plan = plan if fixed is None else replace(plan, tile=fixed.tile)
-                break
-            except BudgetError:
-                smaller = _with_smaller_chunks(targets, outputs, lengths)
-                if smaller == outputs:
-                    raise
-                outputs = smaller
-        yield Prepared(plan, kernel, tuple(sources), targets, device, pool, seen.is_tuple)
+    leased = stack.enter_context(lease(options.budget, device))
+    sources, args = _open_sources(arrays, device, stack)
+    return _Opened(device, leased, tuple(sources), args)
+
+
+def _declare(declare: Declare, opened: _Opened, options: Options) -> _Stated:
+    """State the operation on the arrays, and open its targets."""
+    specs = [spec_for(s, opened.device.decoder) for s in opened.sources]
+    declared = declare(specs, opened.args)
+    nest = declared.nest
+    specs = [
+        replace(s, shape=o.shape(nest.extents)) if o.start else s for s, o in zip(specs, nest.operands, strict=True)
+    ]
+    lengths = chunking.lengths(options.chunks, len(declared.axes))
+    whole = {a for a, n in zip(declared.axes, lengths, strict=True) if n == "whole" and a is not None}
+    nest = replace(nest, whole=nest.whole | whole)
+    targets = _open_targets(options, declared, nest)
+    check_overlap(declared, opened.sources, dict(enumerate(targets)))
+    return _Stated(declared, nest, specs, lengths, targets)
+
+
+def _try(kernel: Kernel, opened: _Opened, stated: _Stated, pool: Pool, limit: int, options: Options) -> _Tried:
+    """Compile the kernel, and learn what it returns: from the user, or from a trial call."""
+    declared, nest, device = stated.declared, stated.nest, opened.device
+    kernel = compiled(kernel, device.elementwise if all(nest.extents) else None)  # the host computes on no element
+    trial = _learn(kernel, stated, opened, pool, limit, options)
+    nest = replace(with_outputs(nest, declared, trial, options), state=declared.held(trial.state))
+    kernel = kernel.informed(nest, trial.dtypes)
+    return _Tried(kernel, nest, trial)
+
+
+def _plan(opened: _Opened, stated: _Stated, tried: _Tried, pool: Pool, limit: int, options: Options) -> Prepared:
+    """Describe the outputs and plan the run; chunks that the run may choose get smaller until the plan fits."""
+    declared, lengths, nest, trial, device = stated.declared, stated.lengths, tried.nest, tried.trial, opened.device
+    chunking.check_sums(options.chunks, nest.outputs[0].shape(nest.extents))
+    block = chunking.sides(lengths, declared.axes, nest.outputs[0].dims, len(nest.extents))
+    targets = stated.targets or tuple(stores.open_target(None, overwrite=False) for _ in nest.outputs)
+    check_number(targets, trial, options)
+    outputs, workspace = describe_outputs(nest, targets, opened.sources, trial, lengths, declared.block, options)
+    known: dict[str, Any] = {"workspace": workspace, "reserve": device.reserve, "block": declared.block or block}
+    known |= {"tiles": declared.tiles, "strips": declared.strips}
+    machine, fixed = device.machine, declared.blocking
+    if fixed is not None:
+        machine = replace(machine, depths=(fixed.depth,))
+        known |= {
+            "block": fixed.block,
+            "tiles": False,
+            "strips": declared.strips._replace(shared=math.prod(fixed.tile)),
+        }
+    while True:
+        try:
+            plan = make_plan(nest, stated.specs, outputs, machine, limit, **known)
+            break
+        except BudgetError:
+            smaller = with_smaller_chunks(targets, outputs, lengths)
+            if smaller == outputs:
+                raise
+            outputs = smaller
+    plan = plan if fixed is None else replace(plan, tile=fixed.tile)
+    return Prepared(plan, tried.kernel, opened.sources, targets, device, pool, trial.is_tuple)
+
+
+def _plan_loop(opened: _Opened, stated: _Stated, pool: Pool, limit: int) -> Prepared:
+    """Plan the blocks of a loop of the caller's own, which has neither kernel nor outputs."""
+    nest, axes, device = stated.nest, stated.declared.axes, opened.device
+    block = chunking.sides(stated.lengths, axes, [Along(a) for a in axes if a is not None], len(nest.extents))
+    plan = make_plan(nest, stated.specs, [], device.machine, limit, reserve=device.reserve, block=block)
+    return Prepared(plan, None, opened.sources, (), device, pool, False)
 
 
 def _open_sources(arrays: Sequence[Any], device: Device, stack: ExitStack) -> tuple[list[Source], tuple[Any, ...]]:
@@ -128,7 +186,7 @@ def _open_sources(arrays: Sequence[Any], device: Device, stack: ExitStack) -> tu
     sources: list[Source] = []
     args: list[Any] = []
     for value in arrays:
-        if value is None or isinstance(value, bool | int | float | complex | np.generic):
+        if is_scalar(value):
             args.append(value)
             continue
         source = stores.open_source(value)
@@ -145,7 +203,7 @@ def _open_sources(arrays: Sequence[Any], device: Device, stack: ExitStack) -> tu
     return sources, tuple(args)
 
 
-def _open_targets(options: Options, declared: Declared, op: LoopNest) -> tuple[Target, ...]:
+def _open_targets(options: Options, declared: Declared, nest: LoopNest) -> tuple[Target, ...]:
     """Targets as given, with all the checks that need no result; empty where `out` is None."""
     if options.out is None:
         return ()
@@ -162,39 +220,30 @@ def _open_targets(options: Options, declared: Declared, op: LoopNest) -> tuple[T
         for i, (target, dtype) in enumerate(zip(targets, dtypes, strict=False)):
             axes = declared.axes_of(i)
             if all(a is not None for a in axes):
-                target.describe(tuple(op.extents[a] for a in axes if a is not None), dtype, None)
+                target.describe(tuple(nest.extents[a] for a in axes if a is not None), dtype, None)
     return targets
 
 
-def _learn(
-    kernel: Kernel,
-    op: LoopNest,
-    declared: Declared,
-    lengths: Sequence[Length],
-    sources: Sequence[Source],
-    device: Device,
-    pool: Pool,
-    limit: int,
-    options: Options,
-) -> Trial:
+def _learn(kernel: Kernel, stated: _Stated, opened: _Opened, pool: Pool, limit: int, options: Options) -> Trial:
     """What the function returns and allocates: from the user, or from a trial call."""
+    nest, declared, sources, device = stated.nest, stated.declared, opened.sources, opened.device
     dtypes = _dtypes(options.dtype)
     if dtypes is not None and options.workspace is not None and isinstance(kernel, MapKernel):
-        new = [n if isinstance(n, int) else 1 for n in lengths]
-        shape = tuple(op.extents[a] if a is not None else new[i] for i, a in enumerate(declared.axes))
+        new = [n if isinstance(n, int) else 1 for n in stated.lengths]
+        shape = tuple(nest.extents[a] if a is not None else new[i] for i, a in enumerate(declared.axes))
         return Trial(
-            op.extents,
+            nest.extents,
             (shape,) * len(dtypes),
             dtypes,
             isinstance(options.dtype, tuple),
             options.workspace,
         )
-    seen = cached_trial(kernel, op, sources, device, pool, limit, even=options.chunks is not None)
+    seen = cached_trial(kernel, nest, sources, device, pool, limit, even=options.chunks is not None)
     if _ratios(seen, declared):
-        # That the result grows with the block is a guess from one block: another one must bear it out.
+        # One block cannot show that the result grows with the block: a second one must agree.
         most = max(1, math.prod(seen.box) // 2)
-        again = run_trial(kernel, op, sources, device, pool, limit, even=True, most=most)
-        if again.box != seen.box and not _bears_out(again, declared, _ratios(seen, declared)):
+        again = run_trial(kernel, nest, sources, device, pool, limit, even=True, most=most)
+        if again.box != seen.box and not _agrees(again, declared, _ratios(seen, declared)):
             raise ResultError(
                 f"fn turned a block of {seen.box} into {seen.shapes[0]} and one of {again.box} into {again.shapes[0]}: "
                 "its result does not grow with its block, so it would depend on how the array is cut"
@@ -219,7 +268,7 @@ def _ratios(seen: Trial, declared: Declared) -> dict[tuple[int, int], Fraction]:
     }
 
 
-def _bears_out(again: Trial, declared: Declared, ratios: dict[tuple[int, int], Fraction]) -> bool:
+def _agrees(again: Trial, declared: Declared, ratios: dict[tuple[int, int], Fraction]) -> bool:
     """Whether a smaller block was resized in the same way, as far as it can tell."""
     for (i, d), ratio in ratios.items():
         axis = declared.axes_of(i)[d]

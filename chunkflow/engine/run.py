@@ -1,4 +1,4 @@
-"""A prepared run, from its first read to its commit."""
+"""The run of a plan, from its first read to the commit of its outputs."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def launched(run: Prepared, watch: Trace) -> tuple[Any, ...]:
 
 
 def _of_nothing(run: Prepared, sinks: Sequence[Sink]) -> None:
-    """Store what a fold over no element gives."""
+    """Store the result of a fold over no elements."""
     plan = run.plan
     assert run.kernel is not None
     box = grid.whole(plan.op.extents)

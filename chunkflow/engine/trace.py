@@ -1,4 +1,4 @@
-"""What a run tells those who watch it. An observer that fails is dropped and logged, never the run."""
+"""The events of a run, passed on to its observers. An observer that fails is logged and dropped; the run goes on."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ class Observer(Protocol):
         """A block is done: bytes read for it, and bytes of it stored."""
 
     def noted(self, text: str) -> None:
-        """Something happened that the report should say (a block was halved, for example)."""
+        """Something happened that belongs in the report, for example that a block was halved."""
 
     def finished(self, error: BaseException | None, peak: int) -> None:
         """The run ended, with the error that ended it; `peak` is in bytes of device memory."""
 
 
 class Trace:
-    """Passes each record on to every observer; itself the hub that the engine sees."""
+    """Passes each event of a run on to all observers."""
 
     def __init__(self, observers: Sequence[Observer] = ()) -> None:
         self._observers = list(observers)

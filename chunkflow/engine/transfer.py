@@ -1,14 +1,14 @@
-"""What is on the way: slots, loaded blocks, results and transfers. Knows bytes, not operations or stores' kinds.
+"""Loaded blocks, results, and the transfers that move them piece by piece. Knows no operation and no kind of store.
 
-`chunkflow.engine.staged.ring` moves these through pinned memory, `chunkflow.engine.direct` where the device shares the
-host's.
+`chunkflow.engine.staged.ring` moves them through pinned memory. `chunkflow.engine.direct` is for devices that share the
+host's memory.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 
@@ -17,7 +17,7 @@ from chunkflow.core.halo import fill, parts
 from chunkflow.core.nest import Operand
 from chunkflow.core.pieces import Piece
 from chunkflow.devices.job_queue import Job
-from chunkflow.devices.mover import PieceShare
+from chunkflow.devices.mover import FailedPiece, PieceShare
 from chunkflow.devices.protocol import Block, Device, Edge, Event, Lane, Latch, Pending, Pool
 from chunkflow.engine.buffers import DeviceBuffer
 from chunkflow.engine.trace import Trace
@@ -26,33 +26,33 @@ from chunkflow.stores.protocol import Source
 
 
 class Loaded:
-    """An operand's block on the device, or on its way there."""
+    """A block of an operand, on the device or being uploaded."""
 
-    __slots__ = ("after", "block", "calls", "failed", "fleeting", "ready", "region", "slot", "transfers")
+    __slots__ = ("after", "block", "buffer", "calls", "failed", "fleeting", "ready", "region", "transfers")
 
     def __init__(
         self,
         block: Block,
         region: Region,
-        slot: DeviceBuffer | None = None,
+        buffer: DeviceBuffer | None = None,
         transfers: Sequence[Transfer] = (),
         pending: Pending[None] | None = None,
         *,
         after: list[Event] | None = None,
         fleeting: bool = False,
     ) -> None:
-        self.block, self.region, self.slot, self.transfers = block, region, slot, transfers
+        self.block, self.region, self.buffer, self.transfers = block, region, buffer, transfers
         self.after = [] if after is None else after
-        """What is still to end before anything is written to the slot."""
+        """Events to wait for before anything is written to the buffer."""
         self.fleeting = fleeting
         self.calls = [] if pending is None else [pending]
-        """What lanes do to make the block."""
+        """Calls on lanes that make the block."""
         self.failed = False
         self.ready: Event | None = None
-        """With a halo: when the block is complete."""
+        """Marks when the block is complete, where it has a halo."""
 
     def enqueued(self) -> None:
-        """Wait until every upload is enqueued, so that its events can be waited for; raise what failed."""
+        """Wait until every upload is enqueued, for only then can its events be waited for; raise what failed."""
         for transfer in self.transfers:
             transfer.enqueued()
         for transfer in self.transfers:
@@ -60,7 +60,7 @@ class Loaded:
                 raise_once(transfer)
 
     def check(self) -> None:
-        """Raise what went wrong while lanes made the block, which then has `failed`: not every call says so twice."""
+        """Raise what went wrong while lanes made the block. It is then `failed`, for a call raises only once."""
         try:
             for call in self.calls:
                 call.result()
@@ -69,32 +69,32 @@ class Loaded:
             raise
 
     def spent(self, results: Sequence[Any], pool: Pool) -> None:
-        """Give the block's memory back where nobody else will read it; not if a result is a view of it."""
+        """Give the block's memory back if nothing else will read it and no result is a view of it."""
         block = self.block.array
         if self.fleeting and not any(np.may_share_memory(block, result) for result in results):
-            assert self.slot is not None
-            self.slot.release(pool)
+            assert self.buffer is not None
+            self.buffer.release(pool)
 
     def order_before(self, lane: Lane) -> None:
-        """Let what follows on `lane` wait for the block's uploads."""
-        if self.slot is not None:
-            lane.wait([self.slot.uploaded[filler] for filler in sorted(self.slot.fillers)], Edge.UPLOADED)
+        """Let later work on `lane` wait for the block's uploads."""
+        if self.buffer is not None:
+            lane.wait([self.buffer.uploaded[filler] for filler in sorted(self.buffer.fillers)], Edge.UPLOADED)
         if self.ready is not None:
             lane.wait([self.ready], Edge.COMPLETE)
 
     def take_over(self, known: Region, before: Loaded) -> None:
-        """Copy what the block before holds too."""
+        """Copy the region that the block before has too."""
         self.block.array[within(known, self.region)] = before.block.array[within(known, before.region)]
 
     def complete(self, operand: Operand) -> None:
-        """Make up what lies beyond the array's edges."""
+        """Fill the halo beyond the array's edges."""
         fill(self.block.array, self.region, operand.extents, operand.boundary)
         if isinstance(self.block.array, np.ndarray):
             self.block.array.flags.writeable = False
 
 
 class Result:
-    """What a step computed, until it is stored: `wait` waits for that."""
+    """The result of a step until it is stored; `wait` waits for that."""
 
     __slots__ = ("arrays", "blocks", "done", "error", "over", "pending", "started", "step", "stored", "wait")
 
@@ -105,10 +105,10 @@ class Result:
         self.blocks: list[Block] = []
         self.wait: Callable[[], None] | None = None
         self.stored: Event | None = None
-        """Where the lane itself stores it: when it has."""
+        """Marks when it is stored, where the lane itself stores it."""
         self.error: BaseException | None = None
         self.over = False
-        """Where lanes are told of (`chunkflow.engine.lane_scheduler`): whether it has been stored, or has failed."""
+        """Whether it is stored or has failed. Set only where `chunkflow.engine.lane_scheduler` deals out blocks."""
 
     def landed(self, device: Device, pool: Pool) -> None:
         """Wait until the result is stored, then free it; raise what failed."""
@@ -124,32 +124,44 @@ class Result:
         """Free the arrays."""
         arrays, self.arrays, self.pending = self.arrays, (), None
         for block in self.blocks:
-            block.array = None  # a thread that waits for work still knows the last one it had
+            block.array = None  # a thread that waits for work still refers to its last block
         for array in arrays:
             pool.free(array)
 
 
 class Accumulator:
-    """What is kept between steps: partial results, or a carry. `done` marks the end of the latest one, on a `lane`."""
+    """The value kept between steps: partial results, or a carry. `done` marks its latest update, on `lane`."""
 
     __slots__ = ("done", "lane", "value")
 
     def __init__(self) -> None:
         self.value: Any = None
         self.done: Event | None = None
-        self.lane = -1
+        self.lane: int | None = None
 
 
 class Transfer:
-    """A block, or a part of one, that a crew moves piece by piece; `start` is where in `store` the block begins.
+    """A block, or a part of one, that threads move piece by piece; `start` is where in `store` the block begins.
 
-    `after` are the events to wait for before the first piece; `left` counts the pieces that are done, or the threads
-    that are where these take pieces by themselves from the `share`.
+    `after` are the events to wait for before the first piece. `left` counts arrivals: of pieces, or of threads if they
+    take pieces from the `share`.
     """
 
     left: Latch
 
-    __slots__ = ("after", "block", "error", "left", "pieces", "published", "result", "share", "slot", "start", "store")
+    __slots__ = (
+        "after",
+        "block",
+        "buffer",
+        "error",
+        "left",
+        "pieces",
+        "published",
+        "result",
+        "share",
+        "start",
+        "store",
+    )
 
     def __init__(
         self,
@@ -159,12 +171,12 @@ class Transfer:
         published: Latch,
         after: Sequence[Event],
         *,
-        slot: DeviceBuffer | None = None,
+        buffer: DeviceBuffer | None = None,
         result: Result | None = None,
     ) -> None:
         self.store, self.block, self.published = store, block, published
         self.start = start
-        self.after, self.slot, self.result = after, slot, result
+        self.after, self.buffer, self.result = after, buffer, result
         self.share: PieceShare | None = None
         self.pieces: Sequence[Piece] = ()
         self.error: BaseException | None = None
@@ -179,8 +191,8 @@ class Transfer:
     def enqueued(self) -> None:
         """Wait until every upload is enqueued."""
         self.left.wait(Edge.ENQUEUED)
-        if self.slot is not None and isinstance(self.left, Job):
-            self.slot.fillers.update(self.left.movers)
+        if self.buffer is not None and isinstance(self.left, Job):
+            self.buffer.fillers.update(self.left.movers)
 
     def fail(self, error: BaseException) -> None:
         """Keep the first error; the pieces that follow are dropped."""
@@ -192,7 +204,7 @@ class Transfer:
 
 
 def raise_once(holder: Result | Transfer) -> NoReturn:
-    """Raise a holder's error and let go of it: both would keep each other, and the run's arrays, alive."""
+    """Raise a holder's error and drop it: the two would keep each other, and the run's arrays, alive."""
     error, holder.error = holder.error, None
     assert error is not None
     try:
@@ -202,7 +214,7 @@ def raise_once(holder: Result | Transfer) -> NoReturn:
 
 
 def read_whole(source: Source, operand: Operand, region: Region, out: np.ndarray) -> None:
-    """Read a region that may reach beyond the source's edges, and make up what lies there."""
+    """Read a region that may reach beyond the source's edges, and fill the halo there."""
     if not operand.halo:
         source.read(region, out)
         return
@@ -212,8 +224,15 @@ def read_whole(source: Source, operand: Operand, region: Region, out: np.ndarray
     fill(out, region, operand.extents, operand.boundary)
 
 
-Failed = Sequence[tuple[int, int]]
-"""Stations of a thread, and pieces that compiled loops could not move."""
+class PieceTask(NamedTuple):
+    """A piece that Python moves, by its number in the transfer."""
 
-Work = tuple[Transfer, int, Failed]
-"""A transfer, and the number of the piece to be moved, or -1 for a thread's share of them all and what failed of it."""
+    transfer: Transfer
+    piece: int
+
+
+class ShareTask(NamedTuple):
+    """A thread's share of a transfer, which the compiled loops move, and the pieces that they could not move."""
+
+    transfer: Transfer
+    failed: Sequence[FailedPiece]

@@ -1,4 +1,4 @@
-"""One call of the function on a small real block, to learn what it returns and what it allocates."""
+"""The trial call: the kernel runs on a small block, and its results and memory are measured."""
 
 from __future__ import annotations
 
@@ -22,29 +22,29 @@ from chunkflow.devices.protocol import Device, Pool
 from chunkflow.engine.block_runner import add_note, check_kind, travels
 from chunkflow.engine.transfer import read_whole
 from chunkflow.errors import BudgetError, ResultError
-from chunkflow.kernels.protocol import Carry, DataIndependent, Fold, Kernel, MultiKernel
+from chunkflow.kernels.protocol import Carry, Fold, Kernel, Kind, MultiKernel
 from chunkflow.kernels.subnest import SubNestKernel, placed
 from chunkflow.stores.protocol import Source
 from chunkflow.system import interrupts
 
 SHARED_HOST_BYTES, STAGED_BYTES = 256 << 10, 4 << 20
-"""Bytes of the largest operand's block: enough for rates to show, little beside a run."""
+"""Bytes of the largest operand's block in a trial: enough to measure memory, little beside a run."""
 
 
 LEAST_BYTES = 16 << 10
-"""Below this, what Python's own objects take would pass for the function's need."""
+"""In smaller blocks the memory of Python's own objects would count as the function's."""
 
 
 TRIALS = 3
-"""Calls on a worker of a cluster, which does other things at the same time."""
+"""Number of calls on a worker of a cluster, which does other things at the same time."""
 
 
 MOST_KNOWN = 256
-"""Calls that a thread remembers for a device."""
+"""Most trials that a thread remembers for a device."""
 
 
 class _Known(threading.local):
-    """What calls have shown, and whether one more has shown the same."""
+    """Trials of a thread by device and key, and whether a second trial has agreed."""
 
     def __init__(self) -> None:
         self.calls: WeakKeyDictionary[Device, dict[Hashable, tuple[Trial, bool]]] = WeakKeyDictionary()
@@ -55,22 +55,22 @@ _known = _Known()
 
 @dataclass(frozen=True)
 class Trial:
-    """What one call showed.
+    """What a trial call measured.
 
     Attributes
     ----------
     box : tuple of int
-        Sides of the box of the loop nest that was computed.
+        Sides of the box that was computed.
     shapes, dtypes : tuple
-        Of each result.
+        Shape and dtype of each result.
     is_tuple : bool
         Whether the function returned a tuple.
     workspace : float
-        Bytes allocated beyond the results, at the peak, per element of the box. Where a result must be copied
-        before it is stored, the copy is counted.
+        Peak bytes allocated beyond the results, per element of the box. If a result must be copied before it is stored,
+        the copy is counted.
     state : tuple of float
-        For each part of the kernel the bytes of what passes from block to block (partial results, a carry), per
-        element of the part's first result.
+        For each part of the kernel the bytes that pass from block to block (partial results, a carry), per element of
+        the part's first result.
     """
 
     box: Shape
@@ -84,16 +84,16 @@ class Trial:
 def cached_trial(
     kernel: Kernel, nest: LoopNest, sources: Sequence[Source], device: Device, pool: Pool, budget: int, *, even: bool
 ) -> Trial:
-    """`run_trial`, until two calls in a row say the same; the answer is kept for a kernel that is `DataIndependent`.
+    """A trial as `run_trial`, remembered for a `data_independent` kernel once two trials in a row agree.
 
-    A single one may count what other threads allocate. By thread, since libraries take memory for each. Parts of one
-    size, wherever they lie, are the same.
+    A single trial may count memory that other threads allocate. Trials are remembered by thread, since libraries take
+    memory for each. Parts of a nest that differ in place only share one.
     """
     whole = _whole(kernel)
-    if not _is_settled(whole):
+    if not whole.data_independent:
         return run_trial(kernel, nest, sources, device, pool, budget, even=even)
     known = _known.calls.setdefault(device, {})
-    layouts = tuple(replace(source.spec, name="", how="") for source in sources)
+    layouts = tuple(replace(source.spec.with_storage(how=""), name="") for source in sources)
     key = (type(kernel), whole, nest.anywhere, layouts, _most_bytes(device, budget), even)
     if key not in known and len(known) == MOST_KNOWN:
         known.clear()
@@ -106,17 +106,13 @@ def cached_trial(
 
 
 def _most_bytes(device: Device, budget: int) -> int:
-    """Of the largest operand's block: all that a call takes of a budget, unless memory runs out."""
+    """Most bytes of the largest operand's block in a trial within this budget."""
     return max(LEAST_BYTES, min(STAGED_BYTES if device.machine.staged else SHARED_HOST_BYTES, budget // 32))
 
 
 def _whole(kernel: Kernel) -> Kernel:
-    """The kernel that one is a part of, or itself."""
+    """The kernel of the whole nest."""
     return kernel.kernel if isinstance(kernel, SubNestKernel) else kernel
-
-
-def _is_settled(kernel: Kernel) -> bool:
-    return isinstance(kernel, DataIndependent) and kernel.settled
 
 
 def run_trial(
@@ -130,12 +126,12 @@ def run_trial(
     even: bool = False,
     most: int | None = None,
 ) -> Trial:
-    """Call the kernel on the corner of the arrays, or on zeros if it makes no difference: a chunk takes long to decode.
+    """Call the kernel on the corner of the arrays, or on zeros if it is `data_independent`: decoding takes long.
 
     Parameters
     ----------
     most : int, optional
-        Elements of the box at most.
+        Most elements of the box.
     even : bool
         Round the sides down to powers of two, so that a function that resizes its block by a ratio shows it.
 
@@ -144,7 +140,7 @@ def run_trial(
     BudgetError
         The function runs out of memory even on one element.
     Exception
-        Whatever the function raised, with a note that names the region.
+        The function raised it. A note names the region.
     """
     itemsize = max([s.spec.dtype.itemsize for s in sources], default=1)
     target = min(_most_bytes(device, budget) // itemsize, most or 1 << 62)
@@ -154,7 +150,7 @@ def run_trial(
     least = [max(u, 1) for u in units]
 
     def box_of(size: int) -> Shape:
-        # The halo of a flat box would outweigh it, and what the function allocates seem little beside them.
+        # With a halo the box is a cube: in a flat box the halo would outweigh it and hide the function's own memory.
         return _even(caps, least, size) if nest.has_halo else grid.fit(caps, least, order, size)
 
     while True:
@@ -195,7 +191,7 @@ def run_trial(
 
 
 def _even(extents: Sequence[int], units: Sequence[int], target: int) -> Shape:
-    """Box of at most `target` elements, all its sides as long as one another where extents and units allow it.
+    """Box of at most `target` elements, with sides of equal length as far as extents and units allow it.
 
     >>> _even((100, 8, 100), (1, 1, 1), 5000), _even((100, 100), (64, 1), 1000)
     ((25, 8, 25), (64, 15))
@@ -209,9 +205,9 @@ def _even(extents: Sequence[int], units: Sequence[int], target: int) -> Shape:
 
 
 def _within_chunks(nest: LoopNest, sources: Sequence[Source], target: int) -> Shape:
-    """How far a box may extend along each axis: where there are chunks, no further than one of them, if that will do.
+    """The largest extents of a box: within one chunk of each source if that is large enough.
 
-    A box across chunks has all of them decoded.
+    All chunks that a box touches must be decoded.
     """
     caps = list(nest.extents)
     for source, operand in zip(sources, nest.operands, strict=True):
@@ -230,10 +226,10 @@ def _measure(
 ) -> Trial:
     sides = grid.shape_of(box)
     with device.attach(), pool.active():
-        read = not _is_settled(_whole(kernel))
+        read = not _whole(kernel).data_independent
         blocks = [read_block(s, o, device, box, read=read) for s, o in zip(sources, nest.operands, strict=True)]
         for block, operand in zip(blocks, nest.operands, strict=True):
-            if operand.halo and device.machine.staged:  # as for every block: what the driver takes for it counts
+            if operand.halo and device.machine.staged:  # as for every block, so that the driver's memory for it counts
                 pool.measure(partial(_rim, block, operand.region(box), operand))
         index = (0,) * len(sides)
         with interrupts.allowed():
@@ -246,7 +242,7 @@ def _measure(
             raise ResultError("fn returned an empty tuple: it must return an array or a tuple of arrays")
         for i in range(len(values)):
             check_kind(values[i], device)
-        # At the corner a block lacks part of its halo: what it was, not what others are.
+        # A block at the corner lacks part of its halo, so its actual size counts.
         size = max([1, math.prod(sides), *(math.prod(grid.shape_of(o.region(box))) for o in nest.operands)])
         state, copied, first = list(seen.passed), 0, 0
         for part, number in enumerate(nest.together or (len(values),)):
@@ -254,7 +250,7 @@ def _measure(
             for i in range(first, first + number):
                 if device.machine.staged and not travels(values, i, tuple(range(len(values[i].shape)))):
                     needed += values[i].nbytes
-            if state[part]:  # what is combined is copied once, at the end, and not for every block
+            if state[part]:  # a folded result is copied once, at the end, and not for every block
                 state[part] += needed
             else:
                 copied += needed
@@ -272,9 +268,9 @@ def _measure(
 
 
 def read_block(source: Source, operand: Operand, device: Device, box: Region, *, read: bool = True) -> Any:
-    """An operand's part of a box, on the device; if it is not `read`, zeros where the array is not in memory."""
+    """An operand's block of a box, on the device. Without `read` it is zeros, unless the array is in memory."""
     region = operand.region(box)
-    host = source.view(region) if source.spec.in_memory and not operand.halo else None
+    host = source.view(region) if source.spec.storage.in_memory and not operand.halo else None
     if host is None:
         host = np.zeros(grid.shape_of(region), source.spec.dtype)
         if read:
@@ -283,13 +279,13 @@ def read_block(source: Source, operand: Operand, device: Device, box: Region, *,
 
 
 def _rim(block: Any, region: Region, operand: Operand) -> None:
-    """Make up a rim, of a block that nobody reads."""
+    """Fill the boundary of a block of unused memory."""
     fill(np.empty_like(block), region, operand.extents, operand.boundary)
 
 
 @dataclass
 class _Seen:
-    """What a call gave: results, the bytes allocated besides meanwhile, and for each part those that would pass on."""
+    """A measured call: its results, temporary bytes, and for each part the bytes that pass to the next block."""
 
     values: list[Any]
     is_tuple: bool
@@ -298,9 +294,9 @@ class _Seen:
 
 
 def _steady(found: Sequence[_Seen]) -> _Seen:
-    """What several calls gave, without what other threads allocated meanwhile, and rounded up.
+    """The least of several measured calls, which excludes memory of other threads, rounded up.
 
-    So all workers of a cluster, on which much else goes on, cut their partitions into the same blocks.
+    So all workers of a cluster, however busy, cut their partitions into the same blocks.
 
     >>> _steady([_Seen([], False, 900.0, (8.01,)), _Seen([], False, 33.7, (8.02,))])
     _Seen(values=[], is_tuple=False, temporary=34.0, passed=(8.5,))
@@ -310,7 +306,7 @@ def _steady(found: Sequence[_Seen]) -> _Seen:
 
 
 def _rounded(n: float) -> float:
-    """The next number of five binary digits."""
+    """A number rounded up to five binary digits."""
     mantissa, exponent = math.frexp(n)
     return math.ldexp(math.ceil(mantissa * 32), exponent - 5)
 
@@ -318,9 +314,9 @@ def _rounded(n: float) -> float:
 def _call(
     kernel: Kernel, blocks: Sequence[Any], nest: LoopNest, sides: Shape, index: Shape, box: Region, pool: Pool
 ) -> _Seen:
-    """Call the kernel on one box, and end what it folds."""
+    """Call the kernel on one box, and finish what it folds."""
     grid = Grid(nest.extents, sides)
-    if hasattr(kernel, "parts"):
+    if kernel.kind is Kind.MULTI:
         several = cast(MultiKernel, kernel)
         empty = [None for part in several.parts if part is not None]
         (found, stored), peak = pool.measure(lambda: several.step(empty, blocks, nest, grid, index, box))
@@ -338,14 +334,14 @@ def _call(
             values += _results(results)[0]
             del results, value
         return _Seen(values, len(values) > 1, max(peak - kept, 0), tuple(passed))
-    if hasattr(kernel, "fold"):
+    if kernel.kind is Kind.FOLD:
         fold = cast(Fold, kernel)
         value, peak = pool.measure(lambda: fold.fold(None, blocks, nest, grid, index, box))
         state = _nbytes(value)
         result, more = pool.measure(lambda: fold.finish(value, nest, box))
         passes = state + max(more - _nbytes(result), 0)
         return _Seen(*_results(result), max(peak - state, 0), (passes,))
-    if hasattr(kernel, "advance"):
+    if kernel.kind is Kind.CARRY:
         carry = cast(Carry, kernel)
         (result, value), peak = pool.measure(lambda: carry.advance(None, blocks, nest, grid, index, box))
         state = _nbytes(value)

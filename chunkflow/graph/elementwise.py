@@ -1,4 +1,4 @@
-"""Functions of expressions' elements: NumPy's ufuncs, and those of its functions that are much the same."""
+"""Elementwise functions of expressions: NumPy's ufuncs and similar functions."""
 
 from __future__ import annotations
 
@@ -11,22 +11,23 @@ import numpy as np
 
 from chunkflow.engine.options import Options
 from chunkflow.errors import UnsupportedError
-from chunkflow.graph.evaluate import infer_specs
-from chunkflow.graph.nodes import ItemNode, Lazy, OpNode, first_lazy, interned, is_scalar, key_of
+from chunkflow.graph.evaluate import op_node
+from chunkflow.graph.nodes import Lazy, first_lazy, key_of
 from chunkflow.graph.request import Request
 from chunkflow.kernels.declare import declare_map
+from chunkflow.kernels.map import is_scalar
 
 
 def mapped(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    """The expression of a function of each place's elements; a tuple of them where a ufunc gives several.
+    """The expression of an elementwise function; a tuple of them for a ufunc of several results.
 
-    Arrays among the keyword arguments are cut as the others are.
+    Arrays among the keyword arguments are cut into blocks like the others.
     """
     return applied(fn, args, kwargs, {})
 
 
 def applied(fn: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], whole: Mapping[str, Any]) -> Any:
-    """The same, with keyword arguments that go to each call as they are: `whole`, arrays too."""
+    """As `mapped`. The keyword arguments in `whole`, arrays included, are passed to each call uncut."""
     kwargs = {key: argument(value) if _is_array(value, fn) else value for key, value in kwargs.items()}
     named = [key for key, value in kwargs.items() if _is_array(value, fn)]
     work = _Named(fn, tuple(named)) if named else fn
@@ -37,18 +38,17 @@ def applied(fn: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, An
         raise UnsupportedError(f"{name}: none of its arrays is an expression: chunkflow.open makes one of an array")
     rest = {key: value for key, value in kwargs.items() if key not in named} | dict(whole)
     request = Request(declare_map(work, rest), arrays, Options(), fn=fn, shapes_only=True)
-    node = interned(key_of(fn, args, {**kwargs, **whole}), lambda: OpNode(request, name, infer_specs))
-    assert isinstance(node, OpNode)
+    node = op_node(request, name, key_of(fn, args, {**kwargs, **whole}))
     node.check()
     number = fn.nout if isinstance(fn, np.ufunc) else 1
     if number == 1:
         return type(first)(node)
-    return tuple(type(first)(interned((ItemNode, node, i), lambda i=i: ItemNode(node, i))) for i in range(number))  # type: ignore[misc]
+    return tuple(type(first)(node.item(i)) for i in range(number))
 
 
 @dataclass(frozen=True)
 class _Named:
-    """A function whose last arguments by position go to it by name."""
+    """A function whose last positional arguments are passed on by name."""
 
     fn: Callable[..., Any]
     names: tuple[str, ...]
@@ -59,21 +59,21 @@ class _Named:
 
 
 def _is_array(value: Any, fn: Callable[..., Any]) -> bool:
-    """Whether a function's keyword argument is an array, which has an element for each place."""
+    """Whether a keyword argument of a function is an array, to be cut into blocks."""
     if isinstance(value, type) or is_scalar(value):  # NumPy's types and scalars have a shape and a dtype too
         return False
     if isinstance(value, list | tuple):
-        return not isinstance(fn, np.ufunc)  # of which it would be the signature
+        return not isinstance(fn, np.ufunc)  # for a ufunc it is the signature
     return isinstance(value, Lazy) or (hasattr(value, "shape") and hasattr(value, "dtype"))
 
 
 def argument(value: Any) -> Any:
-    """What an operation gets for an argument: an expression, a scalar, or a source.
+    """An argument as operations take it: an expression, a scalar, or a source.
 
     Raises
     ------
     UnsupportedError
-        Text, which could be a path: `chunkflow.open` opens it.
+        It is text, which could be a path: `chunkflow.open` opens it.
     """
     if isinstance(value, str | bytes | os.PathLike):
         raise UnsupportedError(f"{value!r} is no number and no array: chunkflow.open opens what lies under a path")

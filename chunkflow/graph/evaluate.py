@@ -1,8 +1,8 @@
-"""From expressions to passes and results: what is computed together, what is stored in between, in what order.
+"""Evaluation of expressions: which nodes share a pass, which results are stored in between, and in what order.
 
-Nodes whose inputs are there are computed together where they have the same nest and read a source in common: then
-that is read once. What another operation needs whole (a sum, a product, a sorted order) is stored first, in
-memory if it is small, and otherwise in a temporary file.
+Nodes that are ready are computed together if they have the same nest and read a source in common, so that it is read
+once. Intermediate results that a later step needs in full (a sum, a product, a sorted order) are kept in memory if
+they are small, otherwise in a temporary file.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 import math
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
@@ -24,8 +24,7 @@ from chunkflow import devices
 from chunkflow.core import grid
 from chunkflow.core.grid import Grid
 from chunkflow.core.spec import ArraySpec
-from chunkflow.core.units import parse_bytes
-from chunkflow.engine.budget import borrow
+from chunkflow.engine.budget import lease
 from chunkflow.engine.options import Options
 from chunkflow.engine.outputs import check_overlap
 from chunkflow.engine.prepare import prepared
@@ -36,30 +35,32 @@ from chunkflow.graph.fusion import (
     Lacking,
     MustBeStoredError,
     Pass,
-    fed,
     fused,
     nest_of,
+    single_pass,
     source_of,
     sources_of,
     unstored,
 )
-from chunkflow.graph.nodes import ItemNode, Lazy, MultiPassNode, Node, OpNode
+from chunkflow.graph.nodes import Lazy, MultiPassNode, Node, OpNode, interned
 from chunkflow.graph.outputs import OutputPlace, check_clear, check_parts, check_whole, places_of
+from chunkflow.graph.request import Request
 from chunkflow.planner.plan import Plan
 from chunkflow.stores import open_source
 from chunkflow.system import host, interrupts
 
 SHARE, LEAST = 16, 64 << 10
-"""What is stored in between stays in memory if it takes no more than one part in so many of what is free, and of the
-budget where that is of the host's memory too; or no more than so many bytes."""
+"""An intermediate result stays in memory up to one part in `SHARE` of the free memory, and on the CPU of the budget;
+or up to `LEAST` bytes."""
 
 
 _around: ContextVar[Mapping[Node, Any]] = ContextVar("chunkflow_around", default=MappingProxyType({}))
-"""What the evaluation has stored of which this one is a part."""
+"""Stored nodes of the evaluation that this one is a part of."""
 
 
 MANY, BUSY = 64, 0.3
-"""Number of blocks, and the share of a predicted time that it may cost, before fewer results in a pass are tried."""
+"""A pass of several results is split if it has more than `MANY` blocks, and their overhead takes more than the share
+`BUSY` of the predicted time."""
 
 
 @dataclass
@@ -69,9 +70,9 @@ class Evaluation:
     Attributes
     ----------
     options : Options
-        Budget and device of every pass; and of the nodes that are asked for, `overwrite`, `dtype` and `chunks`.
+        Budget and device of every pass; `overwrite`, `dtype` and `chunks` of the nodes that are asked for.
     stored : dict
-        Where the nodes are that have been computed.
+        Where the computed nodes are stored.
     """
 
     options: Options
@@ -80,14 +81,14 @@ class Evaluation:
     _needs: dict[Node, frozenset[Node]] = field(default_factory=dict)
 
     def run(self, wanted: Mapping[Node, Any], stack: ExitStack) -> dict[Node, Any]:
-        """Compute nodes; `wanted` says where each goes. Temporary files live as long as `stack`.
+        """Compute nodes into the places that `wanted` gives. Temporary files live as long as `stack`.
 
         Raises
         ------
         ArgumentError
             An output overlaps another one, or a source that a later pass reads.
         """
-        self._check(wanted)
+        self._dry_run(wanted)
         folder: list[Path] = []
         numbers = itertools.count()
         room = _room(self.options)
@@ -106,28 +107,31 @@ class Evaluation:
         for group, wanting in self.groups(list(wanted)):
             self._compute(group, wanted, place)
             for node in set(self.stored) - given - wanting - set(wanted):
-                old = self.stored.pop(node)  # nobody needs it any more
+                old = self.stored.pop(node)  # no later pass needs it
                 if isinstance(old, np.memmap):
                     Path(str(old.filename)).write_bytes(b"")
         return {node: self.stored[node] for node in wanted}
 
-    def _check(self, wanted: Mapping[Node, Any]) -> None:
-        """Refuse outputs that cannot be written, or that a later pass, or another output, is in the way of."""
+    def _dry_run(self, wanted: Mapping[Node, Any]) -> None:
+        """Go through all passes without running them, and refuse outputs that cannot be written or that conflict.
+
+        An output may conflict with another one, or with an array that a later pass reads.
+        """
         places = places_of(wanted, overwrite=self.options.overwrite)
         written: dict[Node, OutputPlace] = {}
-        # From here both start with the same stored: what one finds to be needed, the other need not find again.
-        imagined = Evaluation(self.options, stored=dict(self.stored), _needs=self._needs)
-        for group, wanting in imagined.groups(list(wanted), imagine=True):
+        # Both start with the same stored nodes, so the run need not find again which nodes each one needs.
+        dry = Evaluation(self.options, stored=dict(self.stored), _needs=self._needs)
+        for group, wanting in dry.groups(list(wanted), dry_run=True):
             check_clear(written.values(), group)
-            if len(places) > 1 and any(node in places for node in group):  # one alone is refused in time by its pass
-                imagined._check_pass(group, places, wanted)
+            if len(places) > 1 and any(node in places for node in group):  # a single one is checked by its own pass
+                dry._check_pass(group, places, wanted)
             written |= {node: places[node] for node in group if node in places}
             check_whole({node: places[node] for node in group if node in places and node in wanting})
 
     def _check_pass(
         self, group: Sequence[Node], places: Mapping[Node, OutputPlace], wanted: Mapping[Node, Any]
     ) -> None:
-        """Refuse outputs that lie where their own pass reads, unless it works in place, and in one go."""
+        """Refuse outputs that overlap what their own pass reads, unless it works in place and needs one pass only."""
         made = self._pass(group, self.stored)
         if made is None:  # several passes
             check_clear([places[node] for node in group], group, self.stored)
@@ -144,19 +148,19 @@ class Evaluation:
     def plans(self, wanted: Mapping[Node, Any]) -> list[tuple[tuple[str, ...], Plan | str]]:
         """What `run` would do: for each pass the names of its results, and its plan.
 
-        What is stored in between is made up, of the right shape and dtype: it is not there yet.
+        Intermediate results are not there yet: placeholders of their shape and dtype take their place.
         """
         found: list[tuple[tuple[str, ...], Plan | str]] = []
-        for group, _ in self.groups(list(wanted), imagine=True):
+        for group, _ in self.groups(list(wanted), dry_run=True):
             for part in self._parts(group, wanted):
                 plan = "several passes of its own" if isinstance(part[0], MultiPassNode) else self._plan(part, wanted)
                 found.append((tuple(node.name for node in part), plan))
         return found
 
-    def groups(self, wanted: Sequence[Node], *, imagine: bool = False) -> Iterator[tuple[list[Node], set[Node]]]:
-        """Nodes that are computed together, in an order in which each one's inputs are there; what later ones need.
+    def groups(self, wanted: Sequence[Node], *, dry_run: bool = False) -> Iterator[tuple[list[Node], set[Node]]]:
+        """Groups of nodes that are computed together, each after its inputs, and the nodes that later groups need.
 
-        Whoever asks for the next has stored these, unless it is to be `imagined`: then they are made up.
+        The caller stores a group before it asks for the next one. In a dry run placeholders are stored instead.
         """
         todo: dict[Node, None] = {}
         stack = list(reversed(wanted))
@@ -174,14 +178,14 @@ class Evaluation:
                 for node in group:
                     del todo[node]
                 yield group, {needed for node in todo for needed in self._needed(node)}
-                if imagine:
-                    self.stored.update(made_up(group))
+                if dry_run:
+                    self.stored.update(placeholders(group))
 
     def _together(self, nodes: Sequence[Node]) -> list[list[Node]]:
-        """Nodes by the nest that they have in common, as far as they read the same."""
+        """Groups of nodes that have the same nest and, directly or through others, a source in common."""
         found: list[tuple[Any, set[Any], list[Node]]] = []
         for node in nodes:
-            if isinstance(node, MultiPassNode) or (isinstance(node, OpNode) and not (node.aligned or node.folds)):
+            if isinstance(node, MultiPassNode) or node.has_own_pass:
                 found.append((None, set(), [node]))
                 continue
             extents, reads = nest_of(node, self.stored), sources_of(node, self.stored)
@@ -200,10 +204,8 @@ class Evaluation:
             needed: set[Node] = set()
 
             def lacking(missing: Node) -> None:
-                if isinstance(missing, ItemNode) and not missing.op.aligned:
-                    missing = missing.op
-                needed.add(missing)
-                stored.update(made_up([missing]))
+                needed.add(missing.producer)
+                stored.update(placeholders([missing.producer]))
 
             while True:
                 try:
@@ -222,14 +224,12 @@ class Evaluation:
                 if source_of(child, stored) is None:
                     if not node.streams:
                         raise MustBeStoredError(unstored([child], stored))
-                    fused([child], stored, lacking)  # it is computed in each of the passes, and what it needs but once
+                    fused([child], stored, lacking)  # each pass computes it, from results that are stored once
             return None
-        if isinstance(node, OpNode) and not (node.aligned or node.folds):
-            return fed(node, stored, lacking)
-        return fused(group, stored, lacking)
+        return single_pass(group, stored, lacking)
 
     def _parts(self, group: Sequence[Node], wanted: Mapping[Node, Any]) -> list[Sequence[Node]]:
-        """A group, or as much of it as fits the budget at a time, and is not faster in several passes.
+        """A group, cut into parts if it does not fit the budget or is faster in several passes.
 
         Raises
         ------
@@ -277,7 +277,7 @@ class Evaluation:
             self._launch(part, place)
 
     def _run(self, node: MultiPassNode, place: Callable[[Node], Any]) -> None:
-        """Compute what takes several passes of its own."""
+        """Compute a node that takes several passes of its own."""
         arrays = [Lazy(c) if (s := source_of(c, self.stored)) is None else s for c in node.inputs]
         options = {"budget": self.options.budget, "device": self.options.device}
         out = place(node)
@@ -289,7 +289,7 @@ class Evaluation:
             _around.reset(token)
 
     def _launch(self, group: Sequence[Node], place: Callable[[Node], Any], *, busy: bool = False) -> bool:
-        """Run a pass; not if it is said to be one that `busy` blocks make slow, and is."""
+        """Run a pass, and say so. With `busy` it is not run if the overhead of its blocks is large."""
         made = self._pass(group, self.stored)
         assert made is not None
         with interrupts.deferred(), self._prepared(made, [place(member) for member in group]) as run:
@@ -310,14 +310,14 @@ class Evaluation:
         return plan
 
     def _prepared(self, made: Pass, outs: Sequence[Any]) -> Any:
-        """The pass, with its results' places."""
+        """The prepared run of a pass, with the places of its results."""
         node = made.nodes[0]
         alone = len(made.nodes) == 1
         options = replace(self.options, out=None, dtype=None, chunks=None, workspace=None)
         if alone and isinstance(node, OpNode):
             own = node.request.options
             options = replace(options, chunks=own.chunks, workspace=own.workspace)
-            if not (node.aligned or node.folds):  # in a program the dtypes are its own affair
+            if node.has_own_pass:  # a program casts by itself
                 options = replace(options, dtype=own.dtype)
         if alone and self.options.chunks is not None:
             options = replace(options, chunks=self.options.chunks)
@@ -335,18 +335,18 @@ def _results(node: Node) -> int:
 
 
 def _is_busy(plan: Plan) -> bool:
-    """Whether a plan's blocks are so many that fewer results in a pass may be faster."""
+    """Whether a plan has so many blocks that fewer results in a pass may be faster."""
     blocks = len(plan.grid)
     return blocks > MANY and blocks * plan.machine.overhead > BUSY * plan.estimate.seconds
 
 
 def _array(result: Any) -> Any:
-    """A result as a source: what has no dimensions would pass for a scalar argument."""
+    """A result as a source: a NumPy scalar would pass for a scalar argument."""
     return np.asarray(result) if isinstance(result, np.generic) else result
 
 
-def made_up(nodes: Sequence[Node]) -> dict[Node, Any]:
-    """Sources in place of what is not there yet: ones, of no memory."""
+def placeholders(nodes: Sequence[Node]) -> dict[Node, Any]:
+    """Sources in place of nodes that are not computed yet: ones, which take no memory."""
 
     def ones(spec: ArraySpec) -> Any:
         return np.broadcast_to(np.ones((), spec.dtype), spec.shape)
@@ -358,22 +358,29 @@ def made_up(nodes: Sequence[Node]) -> dict[Node, Any]:
 
 
 def _room(options: Options) -> int:
-    """Bytes of a result that stays in the host's memory until it is read again."""
+    """Most bytes of an intermediate result that stays in the host's memory."""
     device, free = devices.resolve(options.device), host.available_memory()
     limits = [] if free is None else [free]
     if not device.machine.staged:
-        budget, _, cap = borrow(options.budget)
-        limits += [budget.limit_on(device), *([] if cap is None else [parse_bytes(cap, whole=device.free_memory())])]
+        with lease(options.budget, device) as leased:
+            limits += [leased.budget.limit_on(device), *([] if (cap := leased.cap) is None else [cap])]
     return max(LEAST, min(limits, default=1 << 62) // SHARE)
 
 
-# -- What an operation gives ------------------------------------------------------------------------------------------
+# -- Specs of results ---------------------------------------------------------------------------------------------
+
+
+def op_node(request: Request, name: str, key: Hashable = None) -> OpNode:
+    """The node of an operation; with a key the node that has it, if there is one already."""
+    node = interned(key, lambda: OpNode(request, name, infer_specs))
+    assert isinstance(node, OpNode)
+    return node
 
 
 def infer_specs(op: OpNode) -> tuple[ArraySpec, ...]:
-    """Specs of an operation's results: from what it says, from a call on made-up elements, or on real ones.
+    """Specs of an operation's results: from its declaration, a call on ones, or a trial call on real elements.
 
-    Functions of the user's own are never called on what is made up.
+    The user's own functions are never called on made-up elements.
     """
     declared, options = op.declared, op.request.options
     dtype = options.dtype
@@ -382,26 +389,26 @@ def infer_specs(op: OpNode) -> tuple[ArraySpec, ...]:
         dtypes = dtype if isinstance(dtype, tuple) else (dtype,)
         return tuple(ArraySpec(op.name, shape, np.dtype(d)) for d in dtypes)
     if op.request.is_known:
-        return _imagined(op)
+        return _specs_of_ones(op)
     evaluation = Evaluation(Options())
-    evaluation.stored.update({node: made_up([node])[node] for node in evaluation._needed(op)})
+    evaluation.stored.update({node: placeholders([node])[node] for node in evaluation._needed(op)})
     return evaluation._plan([op], {}).outputs
 
 
-def _imagined(op: OpNode) -> tuple[ArraySpec, ...]:
+def _specs_of_ones(op: OpNode) -> tuple[ArraySpec, ...]:
     """Specs of the results of one of our own operations, from a block of ones."""
-    declared = op.declared
+    declared, kernel = op.declared, op.declared.kernel
+    assert kernel is not None
     nest = declared.nest
-    flat = getattr(declared.kernel, "flat", False)  # then whole axes say no more than their number of elements
+    flat = kernel.flat  # then the only thing that counts of whole axes is their number of elements
     sides = tuple(n if a in nest.whole and not flat else min(n, 1) for a, n in enumerate(nest.extents))
     box = grid.whole(sides)
     blocks = [
         np.ones(grid.shape_of(operand.region(box)), node.spec.dtype)
         for node, operand in zip(op.inputs, nest.operands, strict=True)
     ]
-    assert declared.kernel is not None
     with np.errstate(all="ignore"):
-        values = declared.kernel(blocks, nest, Grid(nest.extents, sides), (0,) * len(box), box)
+        values = kernel(blocks, nest, Grid(nest.extents, sides), (0,) * len(box), box)
     dtype = op.request.options.dtype
     found = []
     for i, value in enumerate(values if isinstance(values, tuple) else (values,)):

@@ -1,14 +1,14 @@
-"""From nodes to one pass: the program that computes them, and the sources that it reads.
+"""Fusion: from nodes to one pass, which is a program and the sources that it reads.
 
-Pure: reads no data. Operations whose results need only their own place's neighbourhood are computed in the pass
-that needs them, so each source is an operand once, however many results it goes into.
+Pure: reads no data. An elementwise operation or a stencil is computed in the pass that needs it. Each source is an
+operand once, however many results it goes into.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -17,31 +17,18 @@ from chunkflow.core.nest import LoopNest, Operand
 from chunkflow.errors import ChunkflowError
 from chunkflow.graph.nodes import ItemNode, Node, OpNode, SourceNode, ViewNode
 from chunkflow.kernels.declare import Declared
-from chunkflow.kernels.fusion.program import (
-    Axes,
-    Call,
-    Emit,
-    Feeding,
-    FeedingCarry,
-    FeedingFold,
-    Folding,
-    Fused,
-    Instruction,
-    Load,
-    Pick,
-    Window,
-)
+from chunkflow.kernels.fusion.program import Axes, Call, Emit, Feeding, Folding, Fused, Instruction, Load, Pick, Window
 
 Sources = Mapping[Node, Any]
-"""For nodes that are stored, where."""
+"""Where nodes are stored."""
 
 
 Lacking = Callable[[Node], None]
-"""Is told of a node that must be stored first, and says in the sources where it would be."""
+"""Called with a node that must be stored first; enters a placeholder for it into the sources."""
 
 
 class MustBeStoredError(ChunkflowError):
-    """What feeds an operation has to be stored first: `node` is it."""
+    """A node has to be stored before the operation that reads it."""
 
     def __init__(self, node: Node) -> None:
         super().__init__(f"{node.name} is to be stored")
@@ -50,9 +37,9 @@ class MustBeStoredError(ChunkflowError):
 
 @dataclass(frozen=True)
 class Pass:
-    """Nodes that are computed in one pass: what it declares, and the sources that it reads.
+    """Nodes that are computed in one pass: its declaration, and the sources that it reads.
 
-    `origins` tell these from any others; they are known of a program of operations that are free to be cut.
+    `origins` identify the sources. They are known for a program whose operations may be cut anywhere.
     """
 
     nodes: tuple[Node, ...]
@@ -64,7 +51,7 @@ class Pass:
 def fused(nodes: Sequence[Node], stored: Sources, lacking: Lacking | None = None) -> Pass:
     """The pass that computes some nodes of one nest.
 
-    With `lacking` all that must be stored first is found at once; the pass is none to run then.
+    With `lacking` all nodes that must be stored first are found in one call; the pass can then not be run.
 
     Raises
     ------
@@ -106,7 +93,7 @@ def fused(nodes: Sequence[Node], stored: Sources, lacking: Lacking | None = None
 
 
 def joined(several: Sequence[Declared]) -> Declared:
-    """Passes of `fused` as one, where they read the same operands: what is called in several of them is called once."""
+    """One pass instead of several that read the same operands. A call that occurs in several of them is made once."""
     if len(several) == 1:
         return several[0]
     code: list[Instruction] = []
@@ -132,7 +119,7 @@ def joined(several: Sequence[Declared]) -> Declared:
 
 
 def _moved(old: Instruction, at: Sequence[int], window: Sequence[int], part: int) -> tuple[Instruction, Any]:
-    """An instruction in another program, where registers, windows and parts have other numbers; and what it does."""
+    """An instruction with the numbers of another program, and a key that is equal for equal instructions."""
     if isinstance(old, Load):
         load = replace(old, window=window[old.window])
         return load, load
@@ -166,21 +153,27 @@ def _freeing(code: Sequence[Instruction]) -> tuple[tuple[Instruction, tuple[int,
     return tuple((instruction, tuple(old)) for instruction, old in zip(code, spent, strict=True))
 
 
-def fed(node: OpNode, stored: Sources, lacking: Lacking | None = None) -> Pass:
-    """The pass of an operation that has to be alone, with what feeds it; `lacking` as for `fused`."""
+def single_pass(nodes: Sequence[Node], stored: Sources, lacking: Lacking | None = None) -> Pass:
+    """The pass that computes some nodes of one nest, or one that has a pass of its own; `lacking` as for `fused`."""
+    node = nodes[0]
+    return (
+        _fed(node, stored, lacking) if isinstance(node, OpNode) and node.has_own_pass else fused(nodes, stored, lacking)
+    )
+
+
+def _fed(node: OpNode, stored: Sources, lacking: Lacking | None = None) -> Pass:
+    """The pass of an operation that shares it with no other result, and of its inputs."""
     declared = node.declared
     if all(source_of(child, stored) is not None for child in node.inputs):
         return Pass((node,), declared, tuple(source_of(child, stored) for child in node.inputs))
-    if not node.conforms or type(declared.nest) is not LoopNest or any(o.halo for o in declared.nest.operands):
+    if not node.conforms or declared.nest.is_product or any(o.halo for o in declared.nest.operands):
         raise MustBeStoredError(unstored(node.inputs, stored))
     program = _Program(declared.nest.extents, stored, lacking)
     for i, (child, operand) in enumerate(zip(node.inputs, declared.nest.operands, strict=True)):
         program.add(Emit(i, (program.compute(child, operand.axes, 0),)))
     feeds = Fused(_freeing(program.code), tuple(program.windows), (None,) * len(node.inputs))
-    own = declared.kernel
-    kind = FeedingFold if hasattr(own, "fold") else FeedingCarry if hasattr(own, "advance") else Feeding
     nest = replace(declared.nest, operands=program.operands())
-    kernel = kind(feeds, own, declared.nest)
+    kernel = Feeding(feeds, declared.kernel, declared.nest)
     return Pass((node,), replace(declared, nest=nest, kernel=kernel, tiles=False), tuple(program.sources))
 
 
@@ -192,7 +185,7 @@ def nest_of(node: Node, stored: Sources) -> Shape:
 
 
 def sources_of(node: Node, stored: Sources) -> set[Any]:
-    """What a node's pass would read."""
+    """Identities of the sources that a node's pass would read."""
     found, stack, seen = set(), [node], set()
     while stack:
         this = stack.pop()
@@ -223,7 +216,7 @@ def source_of(node: Node, stored: Sources) -> Any:
 
 
 def unstored(nodes: Sequence[Node], stored: Sources) -> Node:
-    """The first of some nodes that is to be stored; a view is stored when what it shows is."""
+    """The first of some nodes that is not stored; for a view the array that it shows."""
     node = next(node for node in nodes if source_of(node, stored) is None)
     return unstored(node.inputs, stored) if isinstance(node, ViewNode) else node
 
@@ -232,8 +225,21 @@ def _identity(node: Node) -> Any:
     return node.key if isinstance(node, SourceNode) else node
 
 
-_Wanted = tuple[Node, Axes, int]
-"""A node's value, the axes that its dimensions follow, and the window in which it is wanted."""
+class _Wanted(NamedTuple):
+    """A node's value, the axes that its dimensions follow, and the window in which it is wanted."""
+
+    node: Node
+    axes: Axes
+    window: int
+
+
+class _Read(NamedTuple):
+    """How a program reads an operand: for each dimension the halo, and whether it wraps around."""
+
+    axes: Axes
+    shape: Shape
+    halo: list[list[int]]
+    wraps: list[bool]
 
 
 @dataclass
@@ -250,7 +256,7 @@ class _Program:
     _grown: dict[Window, int] = field(default_factory=dict)
     _known: dict[Any, int] = field(default_factory=dict)
     _numbers: dict[Any, int] = field(default_factory=dict)
-    _reads: list[tuple[Axes, Shape, list[list[int]], list[bool]]] = field(default_factory=list)
+    _reads: list[_Read] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         nothing = ((0, 0),) * len(self.extents)
@@ -264,7 +270,7 @@ class _Program:
 
     def compute(self, node: Node, axes: Axes, window: int) -> int:
         """Register of a node's value, whose dimensions follow `axes`, in a window."""
-        wanted: _Wanted = (node, axes, window)
+        wanted = _Wanted(node, axes, window)
         stack: list[tuple[_Wanted, list[_Wanted] | None]] = [(wanted, None)]
         while stack:  # deep expressions would be too deep for recursion
             this, below = stack.pop()
@@ -278,7 +284,7 @@ class _Program:
         return self._known[wanted]
 
     def _sought(self, wanted: _Wanted) -> list[_Wanted]:
-        """What a node's value needs, when all that must be stored first is said to be."""
+        """The inputs of a node's value. Reports all nodes that must be stored first to `lacking`."""
         while True:
             try:
                 return self._below(*wanted)
@@ -288,7 +294,7 @@ class _Program:
                 self.lacking(error.node)
 
     def _below(self, node: Node, axes: Axes, window: int) -> list[_Wanted]:
-        """What a node's value needs: nodes, the axes that they follow, and windows."""
+        """The inputs of a node's value."""
         if source_of(node, self.stored) is not None:
             return []
         if isinstance(node, ItemNode) and node.op.aligned:
@@ -296,7 +302,7 @@ class _Program:
                 self._below(node.op, axes, window)
             except MustBeStoredError as error:
                 raise MustBeStoredError(node if error.node is node.op else error.node) from None
-            return [(node.op, axes, window)]
+            return [_Wanted(node.op, axes, window)]
         if isinstance(node, ViewNode):
             raise MustBeStoredError(unstored(node.inputs, self.stored))
         if not isinstance(node, OpNode) or not node.aligned:
@@ -305,7 +311,7 @@ class _Program:
         follows = self._follows(node, axes)
         for child, operand in zip(node.inputs, node.declared.nest.operands, strict=True):
             below = tuple(None if a is None else follows[a] for a in operand.axes)
-            found.append((child, below, self._window(node, operand, below, window)))
+            found.append(_Wanted(child, below, self._window(node, operand, below, window)))
         return found
 
     @staticmethod
@@ -354,20 +360,20 @@ class _Program:
         declared, dtype = node.declared, node.request.options.dtype
         if dtype is not None:
             dtype = tuple(map(np.dtype, dtype)) if isinstance(dtype, tuple) else np.dtype(dtype)
-        inputs = tuple((register, child[2]) for register, child in zip(registers, below, strict=True))
+        inputs = tuple((register, child.window) for register, child in zip(registers, below, strict=True))
         lies = tuple(a for a in declared.axes if a is not None)
         foreign = not node.request.is_known
         follows = self._follows(node, axes)
         return self.add(Call(declared.kernel, declared.nest, follows, inputs, window, lies, dtype, foreign, node.token))
 
     def _operand(self, node: Node, axes: Axes, window: int) -> int:
-        """Number of the operand that a source is, in these axes and at least this window."""
-        # Where it is periodic for one and not for another, blocks hold what wraps around for both.
+        """Number of the operand of a source, along these axes and with at least this window."""
+        # If it is periodic for one use and not for another, blocks hold the wrapped halo for both.
         key = (_identity(node), axes)
         if key not in self._numbers:
             self._numbers[key] = len(self.sources)
             self.sources.append(source_of(node, self.stored))
-            self._reads.append((axes, node.shape, [[0, 0] for _ in axes], [False] * len(axes)))
+            self._reads.append(_Read(axes, node.shape, [[0, 0] for _ in axes], [False] * len(axes)))
         number = self._numbers[key]
         _, _, halo, wraps = self._reads[number]
         for dim, axis in enumerate(axes):
@@ -383,7 +389,7 @@ class _Program:
         for axes, shape, halo, wraps in self._reads:
             if any(map(any, halo)):
                 kinds = tuple("periodic" if w else "none" for w in wraps)
-                # What is clipped for one may be grown by more than wraps around for another: all of it is enough.
+                # A clipped halo of one use may be deeper than the wrapped halo of another: the whole extent is enough.
                 most = [n if w else max(sides) for sides, n, w in zip(halo, shape, wraps, strict=True)]
                 sums = tuple((min(b, n), min(a, n)) for (b, a), n in zip(halo, most, strict=True))
                 found.append(Operand(axes, sums, shape, kinds))

@@ -1,6 +1,6 @@
-"""Expressions: arrays that are known by what would make them. Building one reads nothing.
+"""Expressions: graphs of nodes, each an array that can be computed. Building one reads no data.
 
-Asking for the same operation on the same nodes gives the node that there is: what occurs twice is computed once.
+The same operation on the same nodes gives the same node, so that it is computed once.
 """
 
 from __future__ import annotations
@@ -16,43 +16,52 @@ import numpy as np
 
 from chunkflow.core.grid import Shape
 from chunkflow.core.nest import LoopNest
-from chunkflow.core.product_nest import ProductNest
 from chunkflow.core.spec import ArraySpec
-from chunkflow.engine.options import Options, ProgressLike
+from chunkflow.engine.options import Options
 from chunkflow.errors import ArgumentError, ArgumentTypeError
 from chunkflow.graph.request import Request
 from chunkflow.graph.sources import View, current, identity, lasting
 from chunkflow.kernels.declare import Declared
-from chunkflow.kernels.map import SLOT
+from chunkflow.kernels.map import SLOT, is_scalar
+from chunkflow.kernels.protocol import Kind
 from chunkflow.stores import Source, open_source, spec_of
 
 
 class Node:
-    """An array that something would make.
+    """An array that can be computed.
 
     Attributes
     ----------
     name : str
-        What it is, for people.
+        A description for people.
     inputs : tuple of Node
-        What it is made of.
-    told : bool
-        Whether its dtype is known without a call of a function of the user's own.
+        The nodes that it is computed from.
+    dtype_known : bool
+        Whether its dtype is known without calling a function of the user's own.
+    has_own_pass : bool
+        Whether it is an operation that shares a pass with no other result.
     """
 
     name: str
     inputs: tuple[Node, ...] = ()
     dtype_known: bool = True
+    has_own_pass: bool = False
+    _spec: ArraySpec
+
+    @property
+    def producer(self) -> Node:
+        """The node that is stored when this one must be: for an item of a fold or a scan the whole operation."""
+        return self
 
     @cached_property
     def token(self) -> str:
-        """What tells it from any other node, in whatever process."""
+        """Identifies the node in any process."""
         return uuid.uuid4().hex
 
     @property
     def spec(self) -> ArraySpec:
         """Its shape and dtype."""
-        raise NotImplementedError
+        return self._spec
 
     @property
     def shape(self) -> Shape:
@@ -61,7 +70,7 @@ class Node:
 
 
 class SourceNode(Node):
-    """A source, as its user gave it. `key` is the same for the same source."""
+    """A source that a user gave. `key` is equal for equal sources."""
 
     def __init__(self, source: Any) -> None:
         source = np.asarray(source) if isinstance(source, np.generic) else source
@@ -73,20 +82,15 @@ class SourceNode(Node):
 
     @property
     def source(self) -> Any:
-        """What is opened to read it."""
+        """The source to open, checked against its spec."""
         return current(self._source, self._spec)
-
-    @property
-    def spec(self) -> ArraySpec:
-        """See `Node.spec`."""
-        return self._spec
 
 
 class OpNode(Node):
-    """What an operation gives of some arrays. `learn` finds out the specs of its results when they are asked for."""
+    """An operation on some arrays; `chunkflow.graph.evaluate.op_node` makes one. `infer` finds its results' specs."""
 
-    def __init__(self, request: Request, name: str, learn: Callable[[OpNode], tuple[ArraySpec, ...]]) -> None:
-        self.request, self.name, self._learn, self.slot = request, name, learn, SLOT
+    def __init__(self, request: Request, name: str, infer: Callable[[OpNode], tuple[ArraySpec, ...]]) -> None:
+        self.request, self.name, self._infer = request, name, infer
         self.args: tuple[Any, ...] = tuple(a if is_scalar(a) else SLOT for a in request.arrays)
         self.inputs = tuple(node_of(a) for a in request.arrays if not is_scalar(a))
         below = all(node.dtype_known for node in self.inputs)
@@ -94,7 +98,7 @@ class OpNode(Node):
 
     @cached_property
     def declared(self) -> Declared:
-        """What the operation says of itself."""
+        """The declaration of the operation on these inputs."""
         loose = self.request.shapes_only
         specs = [
             node.spec if node.dtype_known or not loose else ArraySpec(node.name, node.shape, ANY)
@@ -103,7 +107,7 @@ class OpNode(Node):
         return self.request.declare(specs, self.args)
 
     def check(self) -> None:
-        """Raise what is wrong with the arguments, as far as that is known without a call of the user's own function."""
+        """Raise errors of the arguments that can be found without calling the user's own function."""
         if all(node.dtype_known for node in self.inputs):
             _ = self.specs if self.request.is_known else self.declared
         elif self.request.shapes_only:
@@ -111,10 +115,16 @@ class OpNode(Node):
 
     @cached_property
     def specs(self) -> tuple[ArraySpec, ...]:
-        """Of all its results. Of a function whose results nobody knows a trial call has to tell."""
-        found = self._learn(self)
+        """Specs of all its results. For a function of the user's own this takes a trial call."""
+        found = self._infer(self)
         self.dtype_known = True
         return found
+
+    def item(self, number: int) -> ItemNode:
+        """One of its results."""
+        node = interned((ItemNode, self, number), lambda: ItemNode(self, number))
+        assert isinstance(node, ItemNode)
+        return node
 
     @property
     def spec(self) -> ArraySpec:
@@ -132,7 +142,7 @@ class OpNode(Node):
 
     @cached_property
     def conforms(self) -> bool:
-        """Whether its operands extend as its nest does, so that a region of the one is one of the other."""
+        """Whether each operand has the extents of the nest's axes that it follows, so that regions of both agree."""
         nest = self.declared.nest
         return all(
             n == (1 if a is None else nest.extents[a])
@@ -142,37 +152,47 @@ class OpNode(Node):
 
     @cached_property
     def aligned(self) -> bool:
-        """Whether each element of the result depends on its own place, or its neighbourhood, alone.
+        """Whether each element of the result depends only on its own place, or the neighbourhood of it.
 
-        Such an operation is computed where it is needed, and need not be stored.
+        Such an operation is computed in the pass that needs it, and not stored.
         """
-        declared, kernel = self.declared, self.declared.kernel
+        declared = self.declared
         return (
             self._is_free(declared.nest)
             and self.conforms
-            and not any(hasattr(kernel, word) for word in ("fold", "advance", "parts"))
+            and declared.kind is Kind.MAP
             and sorted(a for a in declared.axes if a is not None) == list(range(len(declared.nest.extents)))
             and None not in declared.axes
         )
 
     @cached_property
     def folds(self) -> bool:
-        """Whether it combines blocks, in any order and with any other operation of its nest."""
-        return self._is_free(self.declared.nest) and self.conforms and hasattr(self.declared.kernel, "fold")
+        """Whether it is a fold that may share a pass with any other operation on the same nest."""
+        return self._is_free(self.declared.nest) and self.conforms and self.declared.kind is Kind.FOLD
+
+    @cached_property
+    def has_own_pass(self) -> bool:  # type: ignore[override]
+        """See `Node`."""
+        return not (self.aligned or self.folds)
 
     def _is_free(self, nest: LoopNest) -> bool:
-        """Whether nothing is said of how the nest is to be cut or walked."""
+        """Whether the nest may be cut and walked in any way."""
         fixed = self.declared.block is not None and any(n is not None for n in self.declared.block)
         options = self.request.options
-        return not (fixed or nest.whole or nest.scan is not None or options.chunks or isinstance(nest, ProductNest))
+        return not (fixed or nest.whole or nest.scan is not None or options.chunks or nest.is_product)
 
 
 class ItemNode(Node):
-    """One of several arrays that an operation gives."""
+    """One of several results of an operation."""
 
     def __init__(self, op: OpNode, item: int) -> None:
         self.op, self.item, self.name, self.dtype_known = op, item, op.name, op.dtype_known
         self.inputs = (op,)
+
+    @property
+    def producer(self) -> Node:
+        """See `Node.producer`."""
+        return self if self.op.aligned else self.op
 
     @property
     def spec(self) -> ArraySpec:
@@ -181,10 +201,16 @@ class ItemNode(Node):
 
 
 class MultiPassNode(Node):
-    """What a function of several passes gives: `run` takes the arrays that its inputs are then, and options.
+    """The result of a function of several passes.
 
-    `streams` says that it takes expressions too, so that what feeds it need not be stored. `unroll` gives a node that
-    is the same in passes that are known beforehand, or None.
+    Parameters
+    ----------
+    run : callable
+        Computes it from arrays in the place of `inputs`, and options.
+    streams : bool
+        Whether `run` takes expressions too, so that its inputs need not be stored.
+    unroll : callable
+        Gives an equal node of passes that are all known beforehand, or None.
     """
 
     def __init__(
@@ -202,34 +228,24 @@ class MultiPassNode(Node):
 
     @cached_property
     def unrolled(self) -> Node | None:
-        """The same in passes that are known beforehand, if it can be had."""
+        """An equal node of passes that are known beforehand, if there is one."""
         return self._unroll()
-
-    @property
-    def spec(self) -> ArraySpec:
-        """See `Node.spec`."""
-        return self._spec
 
 
 class ViewNode(Node):
-    """Sources seen in another way, which takes no pass: `view` says how."""
+    """A view of sources, which takes no pass."""
 
     def __init__(self, name: str, view: View, inputs: Sequence[Node], spec: ArraySpec) -> None:
         self.name, self.view, self.inputs, self._spec = name, view, tuple(inputs), spec
         self.dtype_known = all(node.dtype_known for node in inputs)
 
     def on(self, sources: Sequence[Any]) -> Any:
-        """The source that it is, given those of its inputs."""
+        """The view of the sources of its inputs."""
         return self.view.on(sources)
-
-    @property
-    def spec(self) -> ArraySpec:
-        """See `Node.spec`."""
-        return self._spec
 
 
 class Lazy:
-    """An array of the user's that stands for a node."""
+    """The user's handle of a node: `chunkflow.Array` is a subclass."""
 
     __slots__ = ("_node",)
 
@@ -252,7 +268,7 @@ class Lazy:
 
 
 def plain_source(node: Node) -> Any:
-    """The source that a node is, or shows; None for one that is yet to be computed."""
+    """The source that a node is, or is a view of; None for a node that is yet to be computed."""
     if isinstance(node, SourceNode):
         return node.source
     if isinstance(node, ViewNode):
@@ -262,13 +278,13 @@ def plain_source(node: Node) -> Any:
 
 
 ANY = np.dtype("f8")
-"""Stands for a dtype that nobody knows yet, where a declaration asks for shapes alone."""
+"""Stands for an unknown dtype where a declaration depends on shapes only."""
 
 _known: weakref.WeakValueDictionary[Hashable, Node] = weakref.WeakValueDictionary()
 
 
 def interned(key: Hashable, make: Callable[[], Node]) -> Node:
-    """The node with this key, made if there is none; without a key it is always made."""
+    """The node with this key, made if there is none yet. Without a key a new one is made."""
     node = None if key is None else _known.get(key)
     if node is None:
         node = make()
@@ -278,7 +294,7 @@ def interned(key: Hashable, make: Callable[[], Node]) -> Node:
 
 
 def key_of(fn: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Hashable:
-    """What tells one call of a function from another; None where nothing reliable does."""
+    """A key that is equal for equal calls of a function; None if an argument cannot be compared reliably."""
     try:
         return (fn, _frozen(args), _frozen(kwargs))
     except TypeError:
@@ -292,8 +308,8 @@ def _frozen(value: Any) -> Hashable:
         return (type(value), *map(_frozen, value))
     if isinstance(value, Mapping):
         return tuple((name, _frozen(entry)) for name, entry in value.items())
-    if value is None or isinstance(value, bool | int | float | complex | np.generic):
-        return (type(value), repr(value))  # 1, 1.0 and True are equal, and do not mean the same
+    if is_scalar(value):
+        return (type(value), repr(value))  # 1, 1.0 and True are equal, but of different types
     if value is Ellipsis or isinstance(value, str | type | np.dtype | np.ufunc | FunctionType | BuiltinFunctionType):
         return value
     if isinstance(value, slice):
@@ -301,13 +317,8 @@ def _frozen(value: Any) -> Hashable:
     raise TypeError(type(value))
 
 
-def is_scalar(value: Any) -> bool:
-    """Whether an argument is passed on as it is."""
-    return value is None or isinstance(value, bool | int | float | complex | np.generic)
-
-
 def has_lazy(value: Any) -> bool:
-    """Whether there is an expression in an argument."""
+    """Whether an argument is or contains an expression."""
     if isinstance(value, list | tuple):
         return any(map(has_lazy, value))
     return isinstance(value, Lazy) or (isinstance(value, View) and has_lazy(list(value.arrays)))
@@ -334,8 +345,8 @@ def node_of(value: Any) -> Node:
     return SourceNode(value)
 
 
-def check_lazily(options: Options, progress: ProgressLike, name: str) -> None:
-    """Refuse what belongs to running where nothing runs.
+def check_lazily(options: Options, name: str) -> None:
+    """Refuse options of a run for an expression, which is not run yet.
 
     Raises
     ------
@@ -347,7 +358,7 @@ def check_lazily(options: Options, progress: ProgressLike, name: str) -> None:
         "budget": options.budget,
         "device": options.device,
         "overwrite": options.overwrite or None,
-        "progress": progress or None,
+        "progress": options.progress or None,
     }
     asked = [key for key, value in given.items() if value is not None]
     if asked:

@@ -1,4 +1,4 @@
-"""Where the results of expressions go, and what must not be in their way."""
+"""Output targets of an evaluation, and the checks that they overlap neither each other nor a source."""
 
 from __future__ import annotations
 
@@ -19,7 +19,15 @@ from chunkflow.stores.paths import refuse_nested
 
 @dataclass(frozen=True)
 class OutputPlace:
-    """Where a result goes: its target; its path if it has one; and where lies what is there until it is replaced."""
+    """Where a result goes.
+
+    Attributes
+    ----------
+    target : Target
+    path : str, optional
+    old : Footprint, optional
+        Of the array at that path, which is replaced.
+    """
 
     target: Target
     path: str | None = None
@@ -27,31 +35,31 @@ class OutputPlace:
 
     @classmethod
     def of(cls, out: Any, *, overwrite: bool) -> OutputPlace:
-        """The place that an output names."""
+        """The place of an output that the user gave."""
         target = open_target(out, overwrite=overwrite)
         if not isinstance(out, str | os.PathLike):
             return cls(target)
         old = None
         if overwrite:
-            with suppress(ChunkflowError):  # what cannot be read is nobody's source
+            with suppress(ChunkflowError):  # an array that cannot be opened is no source of this evaluation
                 source = open_source(target.name)
                 old = source.footprint
                 source.close()
         return cls(target, target.name, old)
 
     def holds(self, footprint: Footprint | None) -> bool:
-        """Whether it shares bytes with what lies there."""
+        """Whether it shares bytes with a footprint."""
         own = (self.target.footprint, self.old)
         return footprint is not None and any(mine is not None and mine.overlaps(footprint) for mine in own)
 
 
 def places_of(wanted: Mapping[Node, Any], *, overwrite: bool) -> dict[Node, OutputPlace]:
-    """Places of the nodes that have an output, checked as far as may be before anything runs.
+    """Places of the nodes that have an output, with all checks that are possible before anything runs.
 
     Raises
     ------
     ArgumentError, ArgumentTypeError, OutputExistsError
-        An output of another shape or dtype, one that may not be replaced, or two that overlap or lie in one another.
+        An output has another shape or dtype, or must not be replaced; or two overlap, or one lies inside the other.
     """
     places: dict[Node, OutputPlace] = {}
     for node, out in wanted.items():
@@ -72,14 +80,14 @@ def places_of(wanted: Mapping[Node, Any], *, overwrite: bool) -> dict[Node, Outp
 
 
 def check_clear(written: Iterable[OutputPlace], nodes: Sequence[Node], stored: Collection[Node] = ()) -> None:
-    """Refuse outputs that lie where sources of nodes do, which are read after they are written.
+    """Refuse written outputs that overlap a source that the nodes read later.
 
-    Of what is `stored` already, nothing is read but that.
+    Sources below `stored` nodes are not read again.
 
     Raises
     ------
     ArgumentError
-        One does.
+        One overlaps.
     """
     places = list(written)
     for leaf in {leaf for node in nodes for leaf in leaves(node, stored)} if places else ():
@@ -92,12 +100,12 @@ def check_clear(written: Iterable[OutputPlace], nodes: Sequence[Node], stored: C
 
 
 def check_parts(parts: Sequence[Sequence[Node]], places: Mapping[Node, OutputPlace]) -> None:
-    """Refuse outputs of a part of some nodes that lie where sources of later parts do.
+    """Refuse outputs of a part that overlap sources of later parts.
 
     Raises
     ------
     ArgumentError
-        One does.
+        One overlaps.
     """
     for number, part in enumerate(parts):
         check_clear(
@@ -106,7 +114,7 @@ def check_parts(parts: Sequence[Sequence[Node]], places: Mapping[Node, OutputPla
 
 
 def check_whole(needed: Mapping[Node, OutputPlace]) -> None:
-    """Refuse outputs that would not hold all of what a later pass makes other results of.
+    """Refuse outputs that would lose precision of a node that a later pass reads.
 
     Raises
     ------
@@ -125,7 +133,7 @@ def check_whole(needed: Mapping[Node, OutputPlace]) -> None:
 
 
 def leaves(node: Node, stored: Collection[Node] = ()) -> Iterator[SourceNode]:
-    """The sources that a node is made of, however far below, but for those of what is stored."""
+    """All sources below a node, except those below stored nodes."""
     stack, seen = [node], {node}
     while stack:
         this = stack.pop()

@@ -1,4 +1,4 @@
-"""An operation as it is asked for: how it is declared, its arrays, and its options."""
+"""A request: what an operation asks the engine to run."""
 
 from __future__ import annotations
 
@@ -8,36 +8,53 @@ from typing import Any
 
 import numpy as np
 
-from chunkflow.engine.options import Options, ProgressLike
+from chunkflow.engine.options import Options
 from chunkflow.kernels.declare import Declare
 
 
 @dataclass(frozen=True)
 class Request:
-    """What is to be run: an operation's declaration, its arrays, and how.
+    """An operation, its arrays, and how it runs.
 
-    `finish` makes of the results what the caller gets. `is_view` says that they are the one array's own elements.
-    `fn` is the user's own function, of which nobody knows what it gives, and `loose` says that the declaration asks for
-    shapes alone. `keeps` says that a result's axis that follows one of the array's has its places, so that its name and
-    coordinates hold.
+    Attributes
+    ----------
+    declare : callable
+        Declares the operation once the arrays' specs are known.
+    arrays : sequence
+        The operation's arguments: arrays, expressions and scalars.
+    options : Options
+        Outputs, budget, device, dtype and blocks.
+    finish : callable, optional
+        Turns the results into what the caller gets.
+    is_view : bool
+        Whether the result has the elements of the one array, so that an expression need not compute it.
+    fn : callable, optional
+        The user's own function, whose results are unknown before a trial call.
+    shapes_only : bool
+        Whether the declaration depends on the arrays' shapes only, and not on their dtypes.
+    keeps : bool
+        Whether an axis of a result that follows one of the array's has the same positions, so that its name and
+        coordinates hold.
+    beside : tuple
+        Values that the caller gets after the result, as they are.
     """
 
     declare: Declare
     arrays: Sequence[Any]
     options: Options
-    progress: ProgressLike = False
     finish: Callable[[Any], Any] | None = None
     is_view: bool = False
     fn: Callable[..., Any] | None = None
     shapes_only: bool = False
     keeps: bool = False
+    beside: tuple[Any, ...] = ()
 
     @property
     def is_known(self) -> bool:
-        """Whether it is one of NumPy's operations or ours, which any elements will do for."""
+        """Whether the function is NumPy's or ours, so that its results' dtypes can be found from ones."""
         return self.fn is None or isinstance(self.fn, np.ufunc) or _root(self.fn) in ("numpy", "chunkflow")
 
 
 def _root(fn: Any) -> str:
-    """The package that a function is from."""
+    """The package of a function."""
     return str(getattr(fn, "__module__", "")).partition(".")[0]

@@ -1,4 +1,4 @@
-"""Arrays in other shapes: free for what lies in memory or in a ``.npy`` file in C order, and a copy otherwise."""
+"""Reshaping. An array in memory or a ``.npy`` file in C order is not copied; any other one is."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from chunkflow.core.grid import Shape
 from chunkflow.core.spec import ArraySpec
 from chunkflow.engine.options import Options
 from chunkflow.errors import ArgumentError
-from chunkflow.graph.evaluate import infer_specs
+from chunkflow.graph.evaluate import op_node
 from chunkflow.graph.nodes import Lazy, Node, OpNode, SourceNode, ViewNode, interned
 from chunkflow.graph.request import Request
 from chunkflow.graph.sources import Unchanged
@@ -40,13 +40,13 @@ def reshaped(node: Node, shape: Any) -> Node:
 
 @dataclass(frozen=True)
 class _Reshaped:
-    """An array in another shape; see `chunkflow.graph.sources.View`."""
+    """A `View` of an array in another shape."""
 
     arrays: Sequence[Any]
     spec: ArraySpec
 
     def on(self, arrays: Sequence[Any]) -> Any:
-        """Of an array that is there, in C order."""
+        """See `View.on`. The array is in C order."""
         (array,) = arrays
         return (array.mapped() if isinstance(array, Unchanged) else array).reshape(self.spec.shape)
 
@@ -56,11 +56,11 @@ class _Reshaped:
 
 
 def _copied(node: Node) -> Node:
-    """A node whose elements will lie in C order, in memory or in a temporary file."""
+    """A node whose elements will be stored in C order, in memory or in a temporary file."""
     if isinstance(node, OpNode) and not node.aligned:
         return node
     request = Request(declare_map(_same, {}), [Lazy(node)], Options(), shapes_only=True)
-    return interned(("copied", node), lambda: OpNode(request, f"a copy of {node.name}", infer_specs))
+    return op_node(request, f"a copy of {node.name}", ("copied", node))
 
 
 def _same(block: Any) -> Any:
@@ -77,7 +77,7 @@ def _is_plain(node: SourceNode) -> bool:
 
 
 def _full(shape: Any, given: Shape) -> Shape:
-    """A shape with its one -1 worked out."""
+    """A shape in which -1 is replaced by the length that fits."""
     sides, size = as_axes(shape, "shape"), math.prod(given)
     unknown = [i for i, n in enumerate(sides) if n == -1]
     known = math.prod(n for n in sides if n != -1)

@@ -1,6 +1,7 @@
-"""Slices of arrays and of expressions: what is not asked for is not computed.
+"""Slices of arrays and of expressions: only the elements that a slice picks are computed.
 
-A slice of what elements alone decide is that of what feeds it; any other is one of what is stored for it.
+A slice of an elementwise operation is the operation on slices of its inputs. Any other slice is a view of a result
+that is stored.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ import operator
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -17,23 +18,24 @@ from chunkflow.core.grid import Shape
 from chunkflow.core.spec import ArraySpec
 from chunkflow.engine.options import Options
 from chunkflow.errors import UnsupportedError
-from chunkflow.graph.evaluate import infer_specs
+from chunkflow.graph.evaluate import op_node
 from chunkflow.graph.nodes import ItemNode, Lazy, Node, OpNode, ViewNode, interned, key_of
 from chunkflow.graph.request import Request
 from chunkflow.kernels.declare import Stretched, declare_broadcast, declare_squeezed, declare_widened
+from chunkflow.kernels.map import SLOT
 from chunkflow.stores import Source, open_source, spec_of
 from chunkflow.stores.views.sliced import Cut, SlicedSource, sliced_spec
 
 
 @dataclass(frozen=True)
 class Slice:
-    """Every so many elements of an array along each axis, when it is opened; see `chunkflow.graph.sources.View`."""
+    """A `View` of every n-th element of an array along each axis."""
 
     arrays: Sequence[Any]
     cuts: tuple[Cut, ...]
 
     def on(self, arrays: Sequence[Any]) -> Slice:
-        """The same of another array."""
+        """See `View.on`."""
         return replace(self, arrays=arrays)
 
     def __chunkflow_spec__(self) -> ArraySpec:
@@ -53,17 +55,25 @@ def indexed(node: Node, index: Any) -> Node:
     IndexError
         There is no such element or axis.
     UnsupportedError
-        An index that is an array, whose result's shape, or order, only its elements tell.
+        The index is an array: the shape or order of the result depends on its elements.
     """
-    cuts, gone, new = _parsed(index, node.shape)
+    cuts, removed, new = _parsed(index, node.shape)
     found = sliced(node, cuts)
-    if gone:
-        found = viewed(found, declare_squeezed(gone), "squeeze", gone)
+    if removed:
+        found = viewed(found, declare_squeezed(removed), "squeeze", removed)
     return viewed(found, declare_widened(new), "expand_dims", new) if new else found
 
 
-def _parsed(index: Any, shape: Shape) -> tuple[tuple[Cut, ...], tuple[int, ...], tuple[int, ...]]:
-    """Cuts of all axes; the axes that integers remove; and the places of new ones in the result."""
+class _Index(NamedTuple):
+    """An index in parts: cuts of all axes, the axes that integers remove, and the places of new ones in the result."""
+
+    cuts: tuple[Cut, ...]
+    removed: Shape
+    new: Shape
+
+
+def _parsed(index: Any, shape: Shape) -> _Index:
+    """An index of an array of this shape, checked."""
     entries = list(index) if isinstance(index, tuple) else [index]
     for entry in entries:
         if entry is None or entry is Ellipsis or isinstance(entry, slice):
@@ -85,7 +95,7 @@ def _parsed(index: Any, shape: Shape) -> tuple[tuple[Cut, ...], tuple[int, ...],
     at = next(i for i, entry in enumerate(entries) if entry is Ellipsis)
     entries[at : at + 1] = [slice(None)] * (len(shape) - used)
     cuts: list[Cut] = []
-    gone: list[int] = []
+    removed: list[int] = []
     new: list[int] = []
     place = 0
     for entry in entries:
@@ -103,12 +113,12 @@ def _parsed(index: Any, shape: Shape) -> tuple[tuple[Cut, ...], tuple[int, ...],
         if not -n <= i < n:
             raise IndexError(f"index {i} is out of bounds for axis {axis} with {n} elements")
         cuts.append((i % n, 1, 1))
-        gone.append(axis)
-    return tuple(cuts), tuple(gone), tuple(new)
+        removed.append(axis)
+    return _Index(tuple(cuts), tuple(removed), tuple(new))
 
 
 def sliced(node: Node, cuts: Sequence[Cut]) -> Node:
-    """The node of some of an array's elements along each axis; the same one, in whatever steps they are picked."""
+    """The node of some of an array's elements along each axis. Slices of slices give the node of the composed slice."""
     of, known = _sliced_already(node)
     then = zip(known, cuts, strict=True)
     composed = [(a + i * s, n, s * t) for (a, _, s), (i, n, t) in then]
@@ -121,13 +131,13 @@ def sliced(node: Node, cuts: Sequence[Cut]) -> Node:
     if isinstance(of, ItemNode) and _emptied(of.op, exact) == ():
         op = sliced(of.op, exact)
         assert isinstance(op, OpNode)
-        return interned((ItemNode, op, of.item), lambda: ItemNode(op, of.item))
+        return op.item(of.item)
     view = Slice([Lazy(of)], exact)
     return interned(key, lambda: ViewNode(f"{of.name}[...]", view, [of], view.__chunkflow_spec__()))
 
 
 def _sliced_already(node: Node) -> tuple[Node, Sequence[Cut]]:
-    """What a node is a slice of, and which; of what is none all of itself."""
+    """The array of which a node is a slice, and the cuts; a node that is no slice is all of itself."""
     if isinstance(node, Sliced):
         return node.origin, node.cuts
     if isinstance(node, ViewNode) and isinstance(node.view, Slice):
@@ -136,14 +146,14 @@ def _sliced_already(node: Node) -> tuple[Node, Sequence[Cut]]:
 
 
 def _emptied(op: OpNode, cuts: Sequence[Cut]) -> Shape | None:
-    """The result's new dimensions, which none of the arrays has, of which a slice leaves nothing.
+    """Which of the dimensions that only the result has are cut to nothing by a slice.
 
-    None where slices of the arrays do not make one of the result.
+    None if the slice cannot be computed from slices of the inputs.
     """
     if not op.aligned:
         return None
     declared, nest = op.declared, op.declared.nest
-    if any(operand.halo for operand in nest.operands) or getattr(declared.kernel, "wants", None):
+    if any(operand.halo for operand in nest.operands) or declared.wants:
         return None
     if isinstance(declared.kernel, Stretched):
         return ()
@@ -154,19 +164,19 @@ def _emptied(op: OpNode, cuts: Sequence[Cut]) -> Shape | None:
 
 
 class Sliced(OpNode):
-    """What an operation makes of slices of its arrays: a slice of `origin`, which is none itself.
+    """A slice of the operation `origin`: the same operation on slices of its inputs.
 
-    What feeds it is sliced when it is asked for. Where an expression is sliced step by step, as a difference equation
-    is, each step would else slice all that is below it anew, though the last one's slices are the only ones wanted.
+    The inputs are sliced only when they are asked for. An expression may be sliced step by step, as in a difference
+    equation: then only the last step's slices are needed, and every step would slice all inputs below it again.
     """
 
     def __init__(self, origin: OpNode, cuts: tuple[Cut, ...], emptied: Shape) -> None:
         self.origin, self.cuts, self.emptied = origin, cuts, emptied
-        self.name, self.dtype_known, self.slot = origin.name, origin.dtype_known, origin.slot
-        self.args, self._learn = origin.args, _as_origin
+        self.name, self.dtype_known = origin.name, origin.dtype_known
+        self.args = origin.args
         self.request = replace(origin.request, arrays=())
-        if emptied:  # a new axis is 1 long whatever the arrays are: what the others leave is stretched to nothing
-            self.args = (origin.slot,)
+        if emptied:  # a new axis has length 1 whatever the inputs are: the rest is broadcast to the empty shape
+            self.args = (SLOT,)
             self.request = Request(declare_broadcast(self.shape), (), Options(), shapes_only=True)
         elif isinstance(origin.declared.kernel, Stretched):
             self.request = replace(self.request, declare=declare_broadcast(self.shape))
@@ -182,22 +192,22 @@ class Sliced(OpNode):
         pairs = zip(self.origin.inputs, declared.nest.operands, strict=True)
         return tuple(sliced(child, [(0, 1, 1) if a is None else along[a] for a in o.axes]) for child, o in pairs)
 
+    @cached_property
+    def specs(self) -> tuple[ArraySpec, ...]:
+        """See `OpNode.specs`. There is no other trial: a slice's specs are those of its origin, cut."""
+        found = tuple(sliced_spec(spec, self.cuts) for spec in self.origin.specs)
+        self.dtype_known = True
+        return found
+
     @property
     def shape(self) -> Shape:
         """See `Node.shape`."""
         return tuple(number for _, number, _ in self.cuts)
 
 
-def _as_origin(op: OpNode) -> tuple[ArraySpec, ...]:
-    """Specs of a slice's results, without another trial."""
-    assert isinstance(op, Sliced)
-    return tuple(sliced_spec(spec, op.cuts) for spec in op.origin.specs)
-
-
 def viewed(node: Node, declare: Any, name: str, given: Any) -> Node:
-    """A node whose axes are others."""
+    """The node of an array with other axes."""
     request = Request(declare, [Lazy(node)], Options(), shapes_only=True)
-    made = interned(key_of(name, (Lazy(node), given), {}), lambda: OpNode(request, name, infer_specs))
-    assert isinstance(made, OpNode)
+    made = op_node(request, name, key_of(name, (Lazy(node), given), {}))
     made.check()
     return made

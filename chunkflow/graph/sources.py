@@ -1,4 +1,4 @@
-"""Sources as their users gave them: told from one another, found from any directory, and seen to be as they were."""
+"""Identity of user-supplied sources: deduplication, absolute paths, and a check that they have not changed."""
 
 from __future__ import annotations
 
@@ -21,29 +21,26 @@ from chunkflow.stores.paths import absolute, located
 
 @runtime_checkable
 class View(Protocol):
-    """Arrays seen in another way when they are opened; it tells its spec as `chunkflow.stores.spec_of` asks."""
+    """A view of arrays, which is made when they are opened. It has a spec, as `chunkflow.stores.spec_of` asks."""
 
     @property
     def arrays(self) -> Sequence[Any]:
-        """What is seen."""
+        """The arrays of the view."""
 
     def on(self, arrays: Sequence[Any]) -> Any:
-        """The same of other arrays."""
+        """The same view of other arrays."""
 
     def __chunkflow_spec__(self) -> ArraySpec: ...
 
 
 class Unchanged:
-    """A source that must have the shape and dtype that it had, when it is opened once more: files change meanwhile.
-
-    It is a `View` of the source.
-    """
+    """A `View` of a source that refuses to open if its shape or dtype has changed, as files may."""
 
     def __init__(self, arrays: Sequence[Any], spec: ArraySpec) -> None:
         self.arrays, self._spec = arrays, spec
 
     def on(self, arrays: Sequence[Any]) -> Unchanged:
-        """The same of another way to open it."""
+        """See `View.on`."""
         return Unchanged(arrays, self._spec)
 
     def __chunkflow_spec__(self) -> ArraySpec:
@@ -56,7 +53,7 @@ class Unchanged:
         Raises
         ------
         ReadError
-            It has another shape or dtype now.
+            Its shape or dtype has changed.
         """
         source = open_source(self.arrays[0])
         try:
@@ -67,19 +64,19 @@ class Unchanged:
         return source
 
     def mapped(self) -> np.ndarray:
-        """The array of a ``.npy`` file, in memory; a `ReadError` as above."""
+        """The array of a ``.npy`` file, mapped to memory; raises as `__chunkflow_source__`."""
         array: np.ndarray = np.load(self.arrays[0], mmap_mode="r", allow_pickle=False)
         _check(self._spec, array)
         return array
 
 
 def _check(was: ArraySpec, now: ArraySpec | np.ndarray) -> None:
-    """Refuse to read an array that is no longer what expressions were made of.
+    """Refuse an array that has changed since the expression was made.
 
     Raises
     ------
     ReadError
-        Its shape or dtype is another one.
+        Its shape or dtype has changed.
     """
     if (now.shape, now.dtype.newbyteorder("=")) != (was.shape, was.dtype):
         raise ReadError(
@@ -90,9 +87,9 @@ def _check(was: ArraySpec, now: ArraySpec | np.ndarray) -> None:
 
 
 def lasting(source: Any, spec: ArraySpec) -> Any:
-    """A source that can be opened later, from whatever directory, and is refused if it is another array then.
+    """A source that can be opened later, from any directory, and is refused if it has changed by then.
 
-    An array in memory, a view and a dask array are themselves: others ask what they are.
+    Arrays in memory, views and dask arrays are returned as they are: other code asks for their type.
     """
     if isinstance(source, Unchanged | np.ndarray) or is_dask_array(source):
         return source
@@ -100,21 +97,21 @@ def lasting(source: Any, spec: ArraySpec) -> Any:
 
 
 def current(source: Any, spec: ArraySpec) -> Any:
-    """What `lasting` gave, when it is to be read: an array in memory may have been given another shape in its place."""
+    """The result of `lasting` when it is read. An array in memory may have been reshaped in place."""
     if isinstance(source, np.ndarray):
         _check(spec, source)
     return source
 
 
 _tokens: dict[int, tuple[weakref.ref[Any], str]] = {}
-"""By the ids of objects that are there. That of one that is gone may be another's."""
+"""Tokens by the ids of living objects. The id of a dead object may be reused."""
 _lock = threading.Lock()
 
 
 def identity(source: Any, spec: ArraySpec) -> Hashable:
-    """What two sources have in common if and only if they are the same array, in any process: it is read once for both.
+    """A key that is equal if and only if two sources are the same array, in any process, so that it is read once.
 
-    It outlives an object, as graphs of tasks do, and is never another object's.
+    Task graphs keep it longer than the object lives, and it is never given to another object.
     """
     while isinstance(source, Unchanged):
         source = source.arrays[0]
@@ -126,11 +123,11 @@ def identity(source: Any, spec: ArraySpec) -> Hashable:
         if known is not None and known() is source:
             return token
         token = uuid.uuid4().hex
-        with suppress(TypeError):  # it takes no weak reference: nobody can know when it is gone
+        with suppress(TypeError):  # without a weak reference the end of the object goes unnoticed
             _tokens[number] = weakref.ref(source, partial(_forget, number)), token
     return token
 
 
 def _forget(number: int, reference: weakref.ref[Any]) -> None:
-    if _tokens.get(number, (None, ""))[0] is reference:  # no other thread puts one there meanwhile: nobody has the id
+    if _tokens.get(number, (None, ""))[0] is reference:  # no other object has the id yet
         del _tokens[number]

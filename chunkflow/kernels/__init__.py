@@ -1,1 +1,1 @@
-"""What is computed on one block. It knows arrays, and no store, lane or budget."""
+"""Kernels: what is computed on one block. They know arrays, and no store, lane or budget."""

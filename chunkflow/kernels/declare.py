@@ -1,4 +1,4 @@
-"""What an operation says of itself once its arrays' shapes are known: the pass, the kernel, the results' axes."""
+"""Declarations: the loop nest, kernel and result axes of an operation on arrays of known shapes."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from typing import Any
 import numpy as np
 
 from chunkflow.core.grid import Grid, Region, Shape, shape_of
-from chunkflow.core.nest import LoopNest, Operand, nest, output_axes
+from chunkflow.core.nest import NO_STRIPS, LoopNest, Operand, Strips, nest, output_axes
 from chunkflow.core.spec import ArraySpec
 from chunkflow.errors import ArgumentError, ArgumentTypeError
 from chunkflow.kernels.index_notation import CombinedBlocks, Index, Widened, as_index, spanned
-from chunkflow.kernels.map import SLOT, MapKernel
-from chunkflow.kernels.protocol import Kernel
+from chunkflow.kernels.map import SLOT, MapKernel, is_scalar
+from chunkflow.kernels.protocol import Kernel, Kind
 
 
 @dataclass(frozen=True)
 class Blocking:
-    """Blocks that are fixed: their shape, the tile that a kernel is called on at a time, and how many are in flight."""
+    """Fixed blocks: their shape, the tile for one call of the kernel, and how many are in flight."""
 
     block: Shape
     tile: Shape
@@ -32,26 +32,27 @@ class Declared:
 
     Attributes
     ----------
-    nest : Blockwise
-        The pass, without its outputs, which a trial call of the kernel shows.
+    nest : LoopNest
+        The pass, without its outputs: these follow from a trial call of the kernel.
     kernel : Kernel or None
-        What is computed on a box of the nest; None where only the blocks are wanted.
+        Computes a box of the nest; None if only the blocks are wanted.
     axes : tuple of int or None
-        For each dimension of the results the axis of the nest that it follows, None for one that every block
-        fills whole.
+        For each dimension of the results the axis of the nest that it follows; None for a dimension that every
+        block has in full.
     each : tuple of such tuples, optional
-        The axes of each result, where they differ; `axes` are the first one's then.
+        The axes of each result, if they differ; `axes` are then those of the first one.
     block : tuple of int or None, optional
         Sides of the blocks, as far as they are fixed.
     tiles : bool
         Whether the kernel may be called on parts of a block.
-    strips : tuple of int
-        Elements of a block that the kernel works on at once, so that its temporaries grow no further: where the host's
-        memory is shared, and on a device with memory of its own; 0 for all of them.
+    strips : Strips
+        Most elements of a block that the kernel works on at a time, which limits its temporaries: on the CPU, and on a
+        device with memory of its own; 0 for all of them.
     blocking : Blocking, optional
-        Blocks that are taken whatever the kernel needs beside: so blocks are added up in one order.
+        Blocks that do not depend on the kernel's memory, so that sums are added up in one order.
     copies : float or tuple of float
-        Partial results that a lane holds at once while it combines them; one for all parts of the kernel, or for each.
+        How many partial results a lane holds at once while it combines two: one number for all parts of the kernel,
+        or one for each.
     """
 
     nest: LoopNest
@@ -59,31 +60,41 @@ class Declared:
     axes: tuple[int | None, ...]
     block: tuple[int | None, ...] | None = None
     tiles: bool = False
-    strips: tuple[int, int] = (0, 0)
+    strips: Strips = NO_STRIPS
     copies: float | tuple[float, ...] = 3.0
     each: tuple[tuple[int | None, ...], ...] = ()
     blocking: Blocking | None = None
 
     def held(self, state: Sequence[float]) -> tuple[float, ...]:
-        """Bytes that a lane holds for each part, given those of one partial result."""
+        """Bytes that a lane holds for each part, given the bytes of one partial result."""
         copies = self.copies if isinstance(self.copies, tuple) else (self.copies,) * len(state)
         return tuple(c * s for c, s in zip(copies, state, strict=True)) if state else ()
+
+    @property
+    def kind(self) -> Kind:
+        """How the engine runs the kernel."""
+        return Kind.MAP if self.kernel is None else self.kernel.kind
+
+    @property
+    def wants(self) -> frozenset[str]:
+        """See `Kernel.wants`."""
+        return frozenset() if self.kernel is None else self.kernel.wants
 
     def axes_of(self, result: int) -> tuple[int | None, ...]:
         """Axes of the nest that a result's dimensions follow."""
         return self.each[result] if self.each else self.axes
 
 
-class Stretched:
-    """A kernel that stretches a block to its box."""
+class Stretched(Kernel):
+    """Broadcasts a block to its box."""
 
     def __call__(self, blocks: Sequence[Any], nest: LoopNest, grid: Grid, index: Shape, box: Region) -> Any:
-        """See `chunkflow.kernels.protocol.Kernel`."""
+        """See `Kernel`."""
         return np.broadcast_to(blocks[0], shape_of(box))
 
 
 Declare = Callable[[Sequence[ArraySpec], tuple[Any, ...]], Declared]
-"""Declares an operation, given the arrays' specs and the arguments, with `SLOT` where the arrays were."""
+"""Declares an operation from the arrays' specs and its arguments, in which `SLOT` takes the place of each array."""
 
 
 def declare_map(
@@ -92,7 +103,7 @@ def declare_map(
     drop: int | Sequence[int] | None = None,
     new: int | Sequence[int] | None = None,
 ) -> Declare:
-    """Declare `map`: `blockwise` with indices that are counted from the right, as arrays broadcast."""
+    """Declare `map`: `blockwise` with the axes aligned from the right, as arrays broadcast."""
     if not callable(fn):
         raise ArgumentTypeError(f"fn must be callable, not a {type(fn).__name__}")
 
@@ -116,7 +127,7 @@ def declare_blockwise(
     combine: Callable[[Any, Any], Any] | None = None,
     new_axes: Mapping[Any, int] | None = None,
 ) -> tuple[Declare, list[Any]]:
-    """Declare `blockwise`; also the arrays among its arguments."""
+    """Declare `blockwise`: the declaration, and the arrays among its arguments."""
     for name, function in (("fn", fn), ("combine", combine)):
         if not callable(function) and (function is not None or name == "fn"):
             raise ArgumentTypeError(f"{name} must be callable, not a {type(function).__name__}")
@@ -131,10 +142,9 @@ def declare_blockwise(
     operands: list[Index] = []
     for value, names in zip(pairs[::2], pairs[1::2], strict=True):
         index = None if names is None else as_index(names, "an index")
-        scalar = value is None or isinstance(value, bool | int | float | complex | np.generic)
-        if index and scalar:
+        if index and is_scalar(value):
             raise ArgumentTypeError(f"{value!r} has no dimension for the index {index!r}: give None, to pass it on")
-        if index is None or scalar:
+        if index is None or is_scalar(value):
             arguments.append(value)
         else:
             arguments.append(SLOT)
@@ -151,13 +161,13 @@ def declare_blockwise(
             kernel = CombinedBlocks(call, lengths, combine)
         elif new:
             kernel = Widened(call, lengths)
-        return Declared(op, kernel, axes, tiles=not call.wants and not isinstance(kernel, CombinedBlocks))
+        return Declared(op, kernel, axes, tiles=not call.wants and kernel.kind is Kind.MAP)
 
     return declare, arrays
 
 
 def declare_permuted(axes: Shape) -> Declare:
-    """Declare that axes change places: the result's are these of the array's."""
+    """Declare a transposition: the axes of the array in the result's order."""
 
     def declare(specs: Sequence[ArraySpec], args: tuple[Any, ...]) -> Declared:
         shape = specs[0].shape
@@ -171,7 +181,7 @@ def declare_permuted(axes: Shape) -> Declare:
 
 
 def declare_widened(new: Sequence[int]) -> Declare:
-    """Declare that new axes of length 1 come in, at these places of the result."""
+    """Declare new axes of length 1, at these places of the result."""
 
     def declare(specs: Sequence[ArraySpec], args: tuple[Any, ...]) -> Declared:
         shape = list(specs[0].shape)
@@ -186,7 +196,7 @@ def declare_widened(new: Sequence[int]) -> Declare:
 
 
 def declare_squeezed(gone: Sequence[int]) -> Declare:
-    """Declare that these axes, of length 1, go."""
+    """Declare that these axes, of length 1, are removed."""
 
     def declare(specs: Sequence[ArraySpec], args: tuple[Any, ...]) -> Declared:
         shape = specs[0].shape
@@ -200,7 +210,7 @@ def declare_squeezed(gone: Sequence[int]) -> Declare:
 
 
 def declare_broadcast(shape: Shape) -> Declare:
-    """Declare that an array stretches to a shape."""
+    """Declare that an array is broadcast to a shape."""
 
     def declare(specs: Sequence[ArraySpec], args: tuple[Any, ...]) -> Declared:
         given = specs[0].shape
@@ -215,7 +225,7 @@ def declare_broadcast(shape: Shape) -> Declare:
 
 
 def _lengths(new_axes: Mapping[Any, int] | None) -> dict[Any, int]:
-    """Lengths of new axes, checked."""
+    """Checked lengths of new axes."""
     if new_axes is not None and not isinstance(new_axes, Mapping):
         raise ArgumentTypeError(f"new_axes must be a dict of lengths by index, not {new_axes!r}")
     for name, n in (new_axes or {}).items():
@@ -227,6 +237,6 @@ def _lengths(new_axes: Mapping[Any, int] | None) -> dict[Any, int]:
 
 
 def declare_blocks(specs: Sequence[ArraySpec], args: tuple[Any, ...]) -> Declared:
-    """Declare that the blocks of one array are wanted, and nothing else."""
+    """Declare that the blocks of one array are wanted, without a kernel."""
     op = nest([s.shape for s in specs])
     return Declared(op, None, output_axes(len(op.extents)))

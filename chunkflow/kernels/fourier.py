@@ -1,4 +1,4 @@
-"""Fourier transforms as one-dimensional steps, and convolution by them. Arrays alone: no pass, budget or store.
+"""Fourier transforms of a block as one-dimensional steps, and convolution by Fourier transforms.
 
 NumPy's functions are called, which dispatch to CuPy's.
 """
@@ -16,7 +16,7 @@ from chunkflow.core.grid import Region, Shape
 from chunkflow.errors import ArgumentError, ArgumentTypeError
 
 NORMS = (None, "backward", "ortho", "forward")
-"""Ways to scale, as NumPy has them."""
+"""NumPy's normalizations."""
 
 
 @dataclass(frozen=True)
@@ -28,11 +28,11 @@ class LineTransform:
     name : {'fft', 'ifft', 'rfft', 'irfft'}
         NumPy's function.
     axis : int
-        Along which.
+        Axis that is transformed.
     points : int
-        Its length: what is there is cut off, or zeros are added (of the result, where that is real).
+        Length of the transform: lines are cut or padded with zeros. For ``irfft`` the length of the result.
     norm : str or None
-        How it is scaled.
+        Normalization.
     """
 
     name: str
@@ -42,7 +42,7 @@ class LineTransform:
 
     @property
     def length(self) -> int:
-        """Elements that a line of the result has.
+        """Elements of a line of the result.
 
         >>> LineTransform("rfft", 0, 10).length
         6
@@ -50,14 +50,14 @@ class LineTransform:
         return self.points // 2 + 1 if self.name == "rfft" else self.points
 
     def __call__(self, block: Any) -> Any:
-        """The transform of a block that holds the axis whole."""
+        """The transform of a block that has the axis in full."""
         if block.dtype.char == "e" and not isinstance(block, np.ndarray):
             block = block.astype("f4")  # as NumPy does it; another array module may stay in half precision
         return getattr(np.fft, self.name)(block, self.points, self.axis, self.norm)
 
 
 def transformed(block: Any, steps: Sequence[LineTransform]) -> Any:
-    """A block after some steps, one after another.
+    """A block after several steps.
 
     >>> transformed(np.ones((2, 4)), [LineTransform("rfft", 1, 4), LineTransform("fft", 0, 2)]).real
     array([[8., 0., 0.],
@@ -81,16 +81,16 @@ def result_of(shape: Shape, dtype: np.dtype, steps: Sequence[LineTransform]) -> 
     return tuple(sides), line.dtype
 
 
-# -- What the arguments of NumPy's functions mean ------------------------------------------------------------
+# -- Arguments of NumPy's functions ------------------------------------------------------------
 
 
 def one_step(name: str, shape: Shape, dtype: np.dtype, n: Any, axis: Any, norm: Any) -> tuple[LineTransform, ...]:
-    """The step that ``numpy.fft.<name>(x, n, axis, norm)`` is.
+    """The step of ``numpy.fft.<name>(x, n, axis, norm)``.
 
     Raises
     ------
     ArgumentError, ArgumentTypeError
-        NumPy refuses these arguments too, or would at some block.
+        NumPy refuses these arguments too, or would refuse them for some block.
     """
     along = _axis(axis, len(shape), "axis")
     _check(name, dtype, norm)
@@ -100,9 +100,9 @@ def one_step(name: str, shape: Shape, dtype: np.dtype, n: Any, axis: Any, norm: 
 
 
 def all_steps(name: str, shape: Shape, dtype: np.dtype, s: Any, axes: Any, norm: Any) -> tuple[LineTransform, ...]:
-    """The steps that ``numpy.fft.<name>(x, s, axes, norm)`` takes, in its order; `name` ends in ``n``.
+    """The steps of ``numpy.fft.<name>(x, s, axes, norm)``, in NumPy's order; `name` ends in ``n``.
 
-    A real transform is the first of its steps and the last of the inverse's.
+    The real transform is the first step of ``rfftn`` and the last one of ``irfftn``.
 
     >>> [(step.name, step.axis) for step in all_steps("irfftn", (4, 5, 6), np.dtype("c8"), None, None, None)]
     [('ifft', 0), ('ifft', 1), ('irfft', 2)]
@@ -190,7 +190,7 @@ def fast_length(least: int) -> int:
         while fives < best:
             threes = fives
             while threes < best:
-                # The power of two that takes it there, at least.
+                # The smallest power of two that makes it long enough.
                 best = min(best, threes << (-(-least // threes) - 1).bit_length())
                 threes *= 3
             fives *= 5
@@ -201,7 +201,7 @@ def fast_length(least: int) -> int:
 def convolved(block: Any, kernel: np.ndarray, dtype: np.dtype) -> Any:
     """Convolution of a block with a kernel of as many dimensions, where the kernel lies within the block.
 
-    A cyclic convolution of at least the block's length is the plain one there: overlap-save, after T. G. Stockham
+    There a cyclic convolution of at least the block's length equals the plain one: overlap-save, after T. G. Stockham
     (1966), "High-speed convolution and correlation", AFIPS 28, 229-233.
 
     >>> convolved(np.arange(6.0), np.array([1.0, -1.0]), np.dtype("f8")).round(12)

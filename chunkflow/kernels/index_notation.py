@@ -1,4 +1,4 @@
-"""Blockwise operations in index notation: the loop nest that the indices span, and folds along those that go."""
+"""Blockwise operations in index notation: the loop nest of the indices, and folds along those that the result lacks."""
 
 from __future__ import annotations
 
@@ -11,12 +11,13 @@ import numpy as np
 from chunkflow.core.grid import Grid, Region, Shape
 from chunkflow.core.nest import LoopNest, Operand
 from chunkflow.errors import ArgumentError, ArgumentTypeError, ResultError
+from chunkflow.kernels.protocol import Fold, Kernel
 
 Index = tuple[Hashable, ...]
 
 
 def as_index(index: Any, name: str) -> Index:
-    """One name for each dimension, none of them twice.
+    """An index: one name for each dimension, all different.
 
     >>> as_index("ij", "out_ind")
     ('i', 'j')
@@ -34,7 +35,7 @@ def as_index(index: Any, name: str) -> Index:
 def spanned(
     out: Index, operands: Sequence[tuple[Index, Shape]], new: Mapping[Hashable, int], *, whole: bool
 ) -> tuple[LoopNest, tuple[int | None, ...]]:
-    """Loop nest over all the indices, and for each dimension of the result its axis, None for a new one.
+    """The loop nest over all indices, and for each dimension of the result its axis; None for a new one.
 
     Parameters
     ----------
@@ -45,12 +46,12 @@ def spanned(
     new : mapping
         Lengths of the result's own dimensions.
     whole : bool
-        Whether the indices that the result lacks must not be cut.
+        Whether blocks must have the indices that the result lacks in full.
 
     Raises
     ------
     ArgumentError
-        The indices do not fit the shapes, or one another.
+        The indices do not fit the shapes or each other.
 
     Examples
     --------
@@ -101,15 +102,15 @@ def _written(index: Index) -> str:
 
 
 @dataclass(frozen=True)
-class Widened:
-    """A kernel whose results have dimensions of their own.
+class Widened(Kernel):
+    """A kernel whose results have new dimensions, of checked lengths.
 
     Attributes
     ----------
     block : callable
         The kernel.
     lengths : tuple of int or None
-        Of the results' dimensions, where they are known.
+        Lengths of the results' dimensions, where they are known.
     """
 
     block: Callable[..., Any]
@@ -129,32 +130,32 @@ class Widened:
 
 
 @dataclass(frozen=True)
-class CombinedBlocks(Widened):
-    """The same, with the results of the blocks along the folded axes combined.
+class CombinedBlocks(Widened, Fold):
+    """A kernel whose results are combined along the folded axes by the user's function.
 
     Attributes
     ----------
     merge : callable
-        Of two results; the left one is of earlier blocks, though lanes interleave.
+        Combines two results. The left one is of earlier blocks, but each lane takes every n-th block.
     """
 
     merge: Callable[[Any, Any], Any]
 
     def fold(self, value: Any, blocks: Sequence[Any], nest: LoopNest, grid: Grid, index: Shape, box: Region) -> Any:
-        """See `chunkflow.kernels.protocol.Fold`."""
+        """See `Fold`."""
         found = self(blocks, nest, grid, index, box)
         if value is None:
             return tuple([copied(a) for a in found]) if isinstance(found, tuple) else copied(found)
         return self.combine(value, found)
 
     def combine(self, left: Any, right: Any) -> Any:
-        """See `chunkflow.kernels.protocol.Fold`."""
+        """See `Fold`."""
         if isinstance(left, tuple):
             return tuple([self._merged(a, b) for a, b in zip(left, right, strict=True)])
         return self._merged(left, right)
 
     def finish(self, value: Any, nest: LoopNest, box: Region) -> Any:
-        """See `chunkflow.kernels.protocol.Fold`."""
+        """See `Fold`."""
         return value
 
     def _merged(self, left: Any, right: Any) -> Any:
@@ -163,8 +164,8 @@ class CombinedBlocks(Widened):
 
 
 def copied(result: Any) -> Any:
-    """An array of its own: a function may have returned its block, or a buffer that it keeps; a value outlives both.
+    """A copy of a result. The function may have returned its block, or a buffer that it keeps: a value outlives both.
 
-    What is no array is refused when it is to be stored.
+    A result that is no array is refused later, when it is stored.
     """
     return result.copy() if hasattr(result, "copy") and not isinstance(result, np.generic) else result

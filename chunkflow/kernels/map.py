@@ -11,11 +11,12 @@ import numpy as np
 
 from chunkflow.core.grid import Grid, Region, Shape, shape_of
 from chunkflow.core.nest import LoopNest, outputs_like
+from chunkflow.kernels.protocol import Kernel
 
 
 @dataclass(frozen=True)
-class MapKernel:
-    """The user's function with everything but the blocks filled in.
+class MapKernel(Kernel):
+    """The user's function with all its arguments but the blocks.
 
     Attributes
     ----------
@@ -26,9 +27,9 @@ class MapKernel:
     kwargs : mapping
         Its keyword arguments.
     axes : tuple
-        For each dimension of its results the axis of the nest that it follows, None for a new one.
+        For each dimension of its results the axis of the nest that it follows; None for a new one.
     dtypes : tuple of numpy.dtype
-        Of its results, as far as known: one None before the trial call.
+        Dtypes of its results, as far as they are known: one None before the trial call.
     """
 
     fn: Callable[..., Any]
@@ -55,13 +56,13 @@ class MapKernel:
         return self.fn(*args, **self.kwargs, **extra)
 
     def informed(self, nest: LoopNest, dtypes: tuple[np.dtype, ...]) -> MapKernel:
-        """See `chunkflow.kernels.protocol.Informed`."""
+        """See `Kernel.informed`."""
         return replace(self, dtypes=dtypes)
 
     def _block_info(self, nest: LoopNest, grid: Grid, index: Shape, box: Region) -> dict[int | None, dict[str, Any]]:
-        """What dask's ``map_blocks`` passes: one entry for each array argument, and None for the result.
+        """As dask's ``map_blocks`` passes it: one entry for each array argument, and the entry None for the result.
 
-        In the trial call, when results are not known yet, they are taken to have their blocks' shape.
+        In the trial call, before the results are known, they are assumed to have their blocks' shape.
         """
         info: dict[int | None, dict[str, Any]] = {}
         places = [i for i, a in enumerate(self.args) if a is SLOT]
@@ -95,10 +96,15 @@ class _Slot:
         return "SLOT"
 
     def __reduce__(self) -> str:
-        return "SLOT"  # the one that there is, in another process too
+        return "SLOT"  # pickled by name: there is one in each process
 
 
 SLOT = _Slot()
+
+
+def is_scalar(value: Any) -> bool:
+    """Whether an argument is passed to the function as it is: a number or None, and no array."""
+    return value is None or isinstance(value, bool | int | float | complex | np.generic)
 
 
 def _named(fn: Callable[..., Any], names: tuple[str, ...]) -> frozenset[str]:

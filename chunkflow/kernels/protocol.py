@@ -1,9 +1,11 @@
-"""What the engine asks of an operation's kernel: to compute, to fold, or to pass something on."""
+"""The kernel of an operation: what it computes on one box of the loop nest, and what it passes on to later boxes."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Any, Protocol, runtime_checkable
+from enum import Enum
+from typing import Any
 
 import numpy as np
 
@@ -11,70 +13,215 @@ from chunkflow.core.grid import Grid, Region, Shape
 from chunkflow.core.nest import LoopNest
 
 
-class Kernel(Protocol):
-    """What an operation computes on one box of the loop nest: an array, or a tuple of them."""
+class Kind(Enum):
+    """How the engine runs a kernel."""
 
-    def __call__(self, blocks: Sequence[Any], nest: LoopNest, grid: Grid, index: Shape, box: Region) -> Any:
-        """Results of `blocks`, which are not to be written to."""
+    MAP = "each block by itself"
+    FOLD = "the blocks' results are combined"
+    CARRY = "a block passes something on to the next one"
+    MULTI = "several parts that share what they compute"
 
 
-@runtime_checkable
-class Informed(Protocol):
-    """A kernel that wants to know of its results before it runs."""
+class Kernel(ABC):
+    """Computes one box of the loop nest: an array, or a tuple of them.
+
+    Attributes
+    ----------
+    wants : frozenset of str
+        Which of `block_id` and `block_info` the user's function asks for.
+    flat : bool
+        Whether blocks are flattened in C order, so that the result has one dimension.
+    """
+
+    wants: frozenset[str] = frozenset()
+    flat: bool = False
+
+    @property
+    def kind(self) -> Kind:
+        """How the engine runs it."""
+        return Kind.MAP
+
+    @property
+    def parts(self) -> Sequence[Fold | None]:
+        """The fold of each part of the kernel; None for a part whose results are stored block by block."""
+        return (None,)
+
+    @property
+    def data_independent(self) -> bool:
+        """Whether all blocks of one layout take the same memory and give the same shapes, whatever they hold.
+
+        Such a kernel is tried on zeros, and an equal one is not tried again once two trials have agreed.
+        """
+        return False
+
+    @property
+    def tf32(self) -> bool:
+        """Whether a device may round factors of single precision for its tensor cores."""
+        return False
+
+    @property
+    def strip(self) -> int:
+        """Elements of a block that it works on at a time, on the CPU; 0 for all of them."""
+        return 0
+
+    @property
+    def state_size(self) -> float:
+        """Numbers that a fold keeps for each element of its result."""
+        return 1
 
     def informed(self, nest: LoopNest, dtypes: tuple[np.dtype, ...]) -> Kernel:
-        """The kernel, told the pass with its outputs, and their dtypes."""
+        """The kernel, told before the run the pass with its outputs, and their dtypes."""
+        return self
+
+    @abstractmethod
+    def __call__(self, blocks: Sequence[Any], nest: LoopNest, grid: Grid, index: Shape, box: Region) -> Any:
+        """Results of `blocks`, which must not be written to."""
 
 
-@runtime_checkable
-class DataIndependent(Protocol):
-    """A kernel that if `settled` takes and returns as much for all blocks of one layout, whatever they hold.
+class Fold(Kernel):
+    """Combines the blocks' results along the axes that no output follows.
 
-    It is tried on zeros, and where it is equal to others of its kind only until two trials say the same.
+    The value between blocks is a tuple of arrays.
     """
 
     @property
-    def settled(self) -> bool:
-        """Whether it does."""
+    def kind(self) -> Kind:
+        """See `Kernel.kind`."""
+        return Kind.FOLD
 
+    @property
+    def parts(self) -> Sequence[Fold | None]:
+        """See `Kernel.parts`."""
+        return (self,)
 
-class Fold(Kernel, Protocol):
-    """A kernel whose blocks' results are combined along the axes that no output follows.
-
-    The value between blocks is a tuple of arrays. Calling the kernel computes one block to its end.
-    """
-
+    @abstractmethod
     def fold(self, value: Any, blocks: Sequence[Any], nest: LoopNest, grid: Grid, index: Shape, box: Region) -> Any:
-        """`value` with a block added; None is the value of no block. If memory runs out `value` stays as it was."""
+        """`value` with a block added; None is the value of no block. If memory runs out, `value` stays as it was."""
 
+    @abstractmethod
     def combine(self, left: Any, right: Any) -> Any:
-        """Value of what two chains of blocks have added up."""
+        """The value of two chains of blocks together."""
 
+    @abstractmethod
     def finish(self, value: Any, nest: LoopNest, box: Region) -> Any:
         """Results from the value of all the blocks."""
 
+    def __call__(self, blocks: Sequence[Any], nest: LoopNest, grid: Grid, index: Shape, box: Region) -> Any:
+        """Results of one block alone."""
+        return self.finish(self.fold(None, blocks, nest, grid, index, box), nest, box)
 
-class MultiKernel(Kernel, Protocol):
-    """A kernel of several parts that share what they compute on a box. Calling it computes one block to its end.
 
-    `parts` has a fold for each part, None for one whose results are stored block by block.
-    """
+class Carry(Kernel):
+    """Passes something on to the next block along the scanned axis."""
 
-    parts: Sequence[Fold | None]
+    @property
+    def kind(self) -> Kind:
+        """See `Kernel.kind`."""
+        return Kind.CARRY
 
+    @abstractmethod
+    def advance(
+        self, carry: Any, blocks: Sequence[Any], nest: LoopNest, grid: Grid, index: Shape, box: Region
+    ) -> tuple[Any, Any]:
+        """Results of a block, and the carry for the next one; the first block gets None."""
+
+    def __call__(self, blocks: Sequence[Any], nest: LoopNest, grid: Grid, index: Shape, box: Region) -> Any:
+        """Results of one block alone."""
+        return self.advance(None, blocks, nest, grid, index, box)[0]
+
+
+class MultiKernel(Kernel):
+    """Several parts that share what they compute on a box."""
+
+    @property
+    def kind(self) -> Kind:
+        """See `Kernel.kind`."""
+        return Kind.MULTI
+
+    @property
+    @abstractmethod
+    def parts(self) -> Sequence[Fold | None]:
+        """See `Kernel.parts`."""
+
+    @abstractmethod
     def step(
         self, values: Sequence[Any], blocks: Sequence[Any], nest: LoopNest, grid: Grid, index: Shape, box: Region
     ) -> tuple[list[Any], list[Any]]:
         """Values of the parts that fold, with a block added, and the results of those that do not.
 
-        If memory runs out the given values stay as they were.
+        If memory runs out, the given values stay as they were.
         """
 
 
-class Carry(Kernel, Protocol):
-    """A kernel that passes something on to the next block along the scanned axis."""
+class KernelWrapper(Fold, Carry, MultiKernel):
+    """Forwards to a kernel of any kind, with other blocks or at another place."""
+
+    kernel: Any
+
+    @abstractmethod
+    def where(self, nest: LoopNest, box: Region) -> tuple[LoopNest, Region]:
+        """The wrapped kernel's own nest, and the box in it."""
+
+    def given(self, blocks: Sequence[Any], nest: LoopNest, grid: Grid, index: Shape, box: Region) -> Sequence[Any]:
+        """The wrapped kernel's own blocks."""
+        return blocks
+
+    @property
+    def kind(self) -> Kind:
+        """See `Kernel.kind`."""
+        kind: Kind = self.kernel.kind
+        return kind
+
+    @property
+    def tf32(self) -> bool:
+        """See `Kernel.tf32`."""
+        return bool(self.kernel.tf32)
+
+    @property
+    def state_size(self) -> float:
+        """See `Kernel.state_size`."""
+        return float(self.kernel.state_size)
+
+    @property
+    def parts(self) -> Sequence[Fold | None]:
+        """See `Kernel.parts`."""
+        parts: Sequence[Fold | None] = (self,) if self.kind is Kind.FOLD else self.kernel.parts
+        return parts
+
+    def __call__(self, blocks: Sequence[Any], nest: LoopNest, grid: Grid, index: Shape, box: Region) -> Any:
+        """See `Kernel`."""
+        own, place = self.where(nest, box)
+        return self.kernel(self.given(blocks, nest, grid, index, box), own, grid, index, place)
+
+    def fold(self, value: Any, blocks: Sequence[Any], nest: LoopNest, grid: Grid, index: Shape, box: Region) -> Any:
+        """See `Fold.fold`."""
+        own, place = self.where(nest, box)
+        return self.kernel.fold(value, self.given(blocks, nest, grid, index, box), own, grid, index, place)
+
+    def combine(self, left: Any, right: Any) -> Any:
+        """See `Fold.combine`."""
+        return self.kernel.combine(left, right)
+
+    def finish(self, value: Any, nest: LoopNest, box: Region) -> Any:
+        """See `Fold.finish`."""
+        return self.kernel.finish(value, *self.where(nest, box))
 
     def advance(
         self, carry: Any, blocks: Sequence[Any], nest: LoopNest, grid: Grid, index: Shape, box: Region
     ) -> tuple[Any, Any]:
-        """Results of a block, and what the next one gets; None is what the first one gets."""
+        """See `Carry.advance`."""
+        own, place = self.where(nest, box)
+        found: tuple[Any, Any] = self.kernel.advance(
+            carry, self.given(blocks, nest, grid, index, box), own, grid, index, place
+        )
+        return found
+
+    def step(
+        self, values: Sequence[Any], blocks: Sequence[Any], nest: LoopNest, grid: Grid, index: Shape, box: Region
+    ) -> tuple[list[Any], list[Any]]:
+        """See `MultiKernel.step`."""
+        own, place = self.where(nest, box)
+        found: tuple[list[Any], list[Any]] = self.kernel.step(
+            values, self.given(blocks, nest, grid, index, box), own, grid, index, place
+        )
+        return found

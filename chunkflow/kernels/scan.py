@@ -1,7 +1,7 @@
-"""Scans: running results along an axis, of which each block hands the last one on to the next.
+"""Scans: running results along an axis. Each block passes its last result to the next block, as the carry.
 
-A block's first element takes the carry before anything else is added, so sums and products are added up in
-the array's order, as NumPy does it, and do not depend on the cut.
+The carry is combined with a block's first element before anything else. So sums and products are computed in the
+array's order, as in NumPy, and do not depend on how the array is cut.
 """
 
 from __future__ import annotations
@@ -15,16 +15,17 @@ import numpy as np
 
 from chunkflow.core.grid import Grid, Region, Shape
 from chunkflow.core.nest import LoopNest
+from chunkflow.kernels.protocol import Carry, Kernel
 
 LONG_SLICE = 512
-"""Elements of a slice for which a call of its own is worth while."""
+"""Elements of a slice from which on one NumPy call per slice is faster."""
 
 Run = Callable[[Any, Any, int], Any]
-"""Running results of a block along an axis, given the carry (None at the beginning): in memory of their own."""
+"""Running results of a block along an axis, given the carry (None for the first block), in new memory."""
 
 
 def wide(dtype: np.dtype) -> np.dtype:
-    """What to add up in: floats in double precision or more, integers in their own dtype, which wraps as theirs.
+    """The dtype of sums: double precision or more for floats; their own for integers, so that they wrap.
 
     >>> wide(np.dtype("f4")), wide(np.dtype("c8")), wide(np.dtype("i2"))
     (dtype('float64'), dtype('complex128'), dtype('int16'))
@@ -33,19 +34,19 @@ def wide(dtype: np.dtype) -> np.dtype:
 
 
 @dataclass(frozen=True)
-class Scan:
+class Scan(Carry):
     """Running results along one axis.
 
     Attributes
     ----------
     axis : int
-        That is walked.
+        Axis of the scan.
     run : callable
         Running results of one block, in the carry's dtype.
     dtype : numpy.dtype
-        Of what is stored.
+        Dtype of the stored results.
     flat : bool
-        Whether blocks are flattened in C order first; they are whole along all axes but the first.
+        Whether blocks are flattened in C order first. They are then cut along the first axis only.
     """
 
     axis: int
@@ -56,20 +57,16 @@ class Scan:
     def advance(
         self, carry: Any, blocks: Sequence[Any], nest: LoopNest, grid: Grid, index: Shape, box: Region
     ) -> tuple[Any, Any]:
-        """See `chunkflow.kernels.protocol.Carry`."""
+        """See `Carry.advance`."""
         block = blocks[0].reshape(-1) if self.flat else blocks[0]
         running = self.run(block, carry, self.axis)
-        # A copy: the results are stored, and their memory used again, while the next block is computed.
+        # A copy: the results' memory is used again while the next block is computed.
         last = running[(*_before(self.axis), slice(-1, None))].copy()
         return running.astype(self.dtype, copy=False), last
 
-    def __call__(self, blocks: Sequence[Any], nest: LoopNest, grid: Grid, index: Shape, box: Region) -> Any:
-        """Scan one block alone."""
-        return self.advance(None, blocks, nest, grid, index, box)[0]
-
 
 def running_sum(dtype: np.dtype) -> Run:
-    """Sums of what came so far, in `dtype`."""
+    """Running sums in `dtype`."""
 
     def run(block: Any, carry: Any, axis: int) -> Any:
         running = block.astype(dtype)
@@ -84,7 +81,7 @@ def running_sum(dtype: np.dtype) -> Run:
 
 
 def running_product(dtype: np.dtype) -> Run:
-    """Products of what came so far, in `dtype`."""
+    """Running products in `dtype`."""
 
     def run(block: Any, carry: Any, axis: int) -> Any:
         running = block.astype(dtype)
@@ -99,7 +96,7 @@ def running_product(dtype: np.dtype) -> Run:
 
 
 def running_extreme(ufunc: Any, dtype: np.dtype) -> Run:
-    """The largest (or smallest) of what came so far, by ``np.maximum`` (or ``np.minimum``)."""
+    """Running maximum by ``np.maximum``, or minimum by ``np.minimum``."""
 
     def run(block: Any, carry: Any, axis: int) -> Any:
         if _in_slices(block, axis):
@@ -114,7 +111,7 @@ def running_extreme(ufunc: Any, dtype: np.dtype) -> Run:
 
 
 def sliced(ufunc: np.ufunc, running: np.ndarray, axis: int) -> np.ndarray:
-    """``ufunc.accumulate`` in place, a slice of the array after another: the same operations in the same order."""
+    """``ufunc.accumulate`` in place, slice by slice: the same operations in the same order."""
     slices = np.moveaxis(running, axis, 0)
     for last, this in itertools.pairwise(slices):
         ufunc(last, this, out=this)
@@ -122,7 +119,7 @@ def sliced(ufunc: np.ufunc, running: np.ndarray, axis: int) -> np.ndarray:
 
 
 def doubled(ufunc: Any, block: Any, axis: int) -> Any:
-    """``ufunc.accumulate`` where an array module has none: log2(n) steps over twice the distance each.
+    """``ufunc.accumulate`` for array modules that lack it: log2(n) steps, each over twice the distance.
 
     The algorithm is Hillis and Steele's, "Data Parallel Algorithms" (1986).
 
@@ -132,15 +129,15 @@ def doubled(ufunc: Any, block: Any, axis: int) -> Any:
     running, step = block.copy(), 1
     while step < block.shape[axis]:
         later = running[(*_before(axis), slice(step, None))]
-        # The results are made aside: they are read where others of them are to be written.
+        # The results are new arrays, because the places that they go to are still read.
         later[...] = ufunc(later, running[(*_before(axis), slice(None, -step))])
         step *= 2
     return running
 
 
 @dataclass(frozen=True)
-class Difference:
-    """Differences along an axis; the block reaches `order` elements beyond its results."""
+class Difference(Kernel):
+    """Differences along an axis. A block has `order` more elements than its results."""
 
     axis: int
     order: int
@@ -148,7 +145,7 @@ class Difference:
     def __call__(self, blocks: Sequence[Any], nest: LoopNest, grid: Grid, index: Shape, box: Region) -> Any:
         """Differences of one block."""
         side = box[self.axis]
-        # A block may go on beyond what is asked for, to the end of a store's chunk.
+        # A block may be longer than asked for, up to the end of a store's chunk.
         block = blocks[0][(*_before(self.axis), slice(0, side.stop - side.start + self.order))]
         return np.diff(block, n=self.order, axis=self.axis)
 
@@ -158,12 +155,12 @@ def _before(axis: int) -> tuple[slice, ...]:
 
 
 def _in_slices(block: Any, axis: int) -> bool:
-    """Whether NumPy, which walks along the axis for each element across it, is slower than slices are."""
+    """Whether slices are faster than NumPy, which walks along the axis for each element across it."""
     if not isinstance(block, np.ndarray) or block.size < LONG_SLICE * block.shape[axis]:
         return False
     return abs(block.strides[axis]) > block.itemsize
 
 
 def _only(axis: int, block: Any) -> int | None:
-    """The axis, or None where there is no other: CuPy has a faster scan for that."""
+    """The axis, or None if it is the only one: CuPy has a faster scan for None."""
     return None if block.ndim == 1 else axis

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from chunkflow.core import grid as _grid
 from chunkflow.core.grid import Shape
@@ -16,8 +17,13 @@ from chunkflow.planner.transfer_cut import Cut
 LATENCY = 0.05
 """Seconds that a request over a network takes before its first byte comes."""
 
-Coded = tuple[Cut, Shape, ArraySpec]
-"""An array, how its blocks are cut into pieces, and the shape of a block."""
+
+class Coded(NamedTuple):
+    """An array, how its blocks are cut into pieces, and the shape of a block."""
+
+    cut: Cut
+    shape: Shape
+    spec: ArraySpec
 
 
 @dataclass(frozen=True)
@@ -45,12 +51,12 @@ class Coding:
 
 def best_coding(sources: Sequence[Coded], sinks: Sequence[Coded], lanes: int, threads: int, free: int) -> Coding:
     """As many threads for each lane as there are pieces for and as `free` bytes allow, and one at the least."""
-    pieces_in, pieces_out = [_pieces(*s) for s in sources], [_pieces(*s) for s in sinks]
+    pieces_in, pieces_out = [*map(_pieces, sources)], [*map(_pieces, sinks)]
     # A lane reads, then writes, one array after another; beside it others fetch, and put, what is behind a network.
     ways: dict[str, list[tuple[int, int]]] = {"lane": [], "fetch": [], "put": []}
     for way, coded, pieces in (("fetch", sources, pieces_in), ("put", sinks, pieces_out)):
-        for (_, _, spec), piece in zip(coded, pieces, strict=True):
-            ways[way if spec.remote else "lane"].append(piece)
+        for array, piece in zip(coded, pieces, strict=True):
+            ways[way if array.spec.storage.remote else "lane"].append(piece)
     remote = [n for n, _ in ways["fetch"] + ways["put"]]
     if remote:
         threads = max(threads, FETCHERS // lanes)
@@ -69,11 +75,12 @@ def _busy(pieces: Sequence[tuple[int, int]], threads: int) -> int:
     return max(1, min([threads, *(n for n, size in pieces if size)]))
 
 
-def _pieces(cut: Cut, shape: Shape, spec: ArraySpec) -> tuple[int, int]:
+def _pieces(coded: Coded) -> tuple[int, int]:
     """Number of pieces of a block, and bytes that coding one takes: none for an array without chunks."""
+    cut, shape, spec = coded
     if cut.units is None:
         return 1, 0
     item = spec.dtype.itemsize
     chunk = math.prod(min(u, n) for u, n in zip(cut.units, spec.shape, strict=True))
     number = math.prod(_grid.count(n, b) for n, b in zip(shape, cut.box(shape), strict=True))
-    return number, math.ceil(spec.copies * max(chunk, min(cut.limit, math.prod(shape))) * item)
+    return number, math.ceil(spec.storage.copies * max(chunk, min(cut.limit, math.prod(shape))) * item)

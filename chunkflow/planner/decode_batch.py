@@ -117,7 +117,7 @@ def room(nbytes: int) -> int:
 
 def decoding(spec: ArraySpec, machine: Machine) -> Decoding | None:
     """How the device decodes an array's chunks; None where the host must, as half a GiB and more of one: few fit."""
-    found = machine.decoding(spec.codec) if machine.staged and spec.chunks is not None else None
+    found = machine.decoding(spec.storage.codec) if machine.staged and spec.chunks is not None else None
     if found is None or room(_chunk(spec)) * machine.slots > machine.host_limit:
         return None
     return found
@@ -132,8 +132,8 @@ def batch_of(spec: ArraySpec, operand: Operand, block: Shape, extents: Shape, ma
     group = max(1, min(PIECES * machine.piece // room(nbytes), number))
     items = nbytes // found.item + FEW if found.item else 1
     temporary = found.temporary(number * items, nbytes, number * nbytes)
-    seconds = found.seconds(number, nbytes, spec.matches)
-    return Batch(spec.codec, number, nbytes, items, bool(found.item), group, temporary, seconds)
+    seconds = found.seconds(number, nbytes, spec.storage.matches)
+    return Batch(spec.storage.codec, number, nbytes, items, bool(found.item), group, temporary, seconds)
 
 
 def _chunk(spec: ArraySpec) -> int:

@@ -13,10 +13,10 @@ from chunkflow.core.nest import LoopNest, Operand
 from chunkflow.core.spec import ArraySpec
 
 
-def _decoded(spec: ArraySpec, operand: Operand, grid: Grid, walk: Shape, depth: int) -> int:
+def decoded_bytes(spec: ArraySpec, operand: Operand, grid: Grid, walk: Shape, depth: int) -> int:
     """Bytes that one walk over an operand reads, whole chunks counted as often as they are touched."""
     if spec.chunks is None:
-        return _loaded(spec, operand, grid, walk, depth)
+        return loaded_bytes(spec, operand, grid, walk, depth)
     elements = 1
     inner = _walked_last(operand, grid, walk)
     halos = operand.halo or ((0, 0),) * len(spec.shape)
@@ -35,7 +35,7 @@ def _walked_last(operand: Operand, grid: Grid, walk: Shape) -> int | None:
     return next((a for a in reversed(walk) if grid.counts[a] > 1 and a in operand.axes), None)
 
 
-def _reading_ahead(op: LoopNest, operands: Sequence[ArraySpec], grid: Grid, walk: Shape) -> LoopNest:
+def ending_with_chunks(op: LoopNest, operands: Sequence[ArraySpec], grid: Grid, walk: Shape) -> LoopNest:
     """The pass with blocks that end where a chunk does, so that no chunk is decoded for two of them."""
     found = []
     for operand, spec in zip(op.operands, operands, strict=True):
@@ -60,7 +60,7 @@ def nest_order(op: LoopNest, operands: Sequence[ArraySpec]) -> Shape:
     return (*(a for a in range(len(op.extents)) if a not in fast), *fast)
 
 
-def _loaded(spec: ArraySpec, operand: Operand, grid: Grid, walk: Shape, depth: int) -> int:
+def loaded_bytes(spec: ArraySpec, operand: Operand, grid: Grid, walk: Shape, depth: int) -> int:
     """Bytes of one walk over an operand, with what halos add."""
     if not operand.halo:
         return spec.nbytes
@@ -72,7 +72,7 @@ def _loaded(spec: ArraySpec, operand: Operand, grid: Grid, walk: Shape, depth: i
     return elements * spec.dtype.itemsize
 
 
-def _best_walk(
+def best_walk(
     op: LoopNest, operands: Sequence[ArraySpec], grid: Grid, depth: int, resident: frozenset[int] = frozenset()
 ) -> Shape:
     """Loop order that loads the fewest bytes; the arrays' own order where it makes no difference.
@@ -93,7 +93,7 @@ def _best_walk(
     def loaded(walk: Shape) -> tuple[int, int]:
         alive = sum(p.holds(grid.block) * p.alive(counts, walk) for p in folding) if mixed else 0
         return alive, sum(
-            _decoded(s, o, grid, walk, depth) * op.loads(o, counts, walk) // max(o.different(counts), 1)
+            decoded_bytes(s, o, grid, walk, depth) * op.loads(o, counts, walk) // max(o.different(counts), 1)
             for i, (s, o) in enumerate(zip(operands, op.operands, strict=True))
             if i not in resident
         )

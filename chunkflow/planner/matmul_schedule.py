@@ -14,9 +14,10 @@ from collections.abc import Callable, Sequence
 from chunkflow.core import grid as _grid
 from chunkflow.core.grid import Interleave, Shape
 from chunkflow.core.product_nest import ProductNest
-from chunkflow.planner.candidate import PlanProblem
+from chunkflow.planner.candidate import plan_of
 from chunkflow.planner.cost import PANEL
 from chunkflow.planner.plan import Plan
+from chunkflow.planner.problem import PlanProblem
 
 FULL = 512
 """Rows of tiles that take turns are multiples of this: products of double precision lost a tenth with others."""
@@ -82,7 +83,7 @@ def in_turn(problem: PlanProblem, plan: Plan, units: Sequence[int]) -> Plan:
         rows, together = max((n for n, t in known.items() if t <= soon), key=lambda n: (n[0], -n[1]))
         turns = Interleave(together, _heads(problem, blocks[rows]))
         depths = range(MOST_AHEAD, max(problem.machine.depths) - 1, -1)
-        plans = (problem.plan(blocks[rows], depth, plan.resident, turns) for depth in depths)
+        plans = (plan_of(problem, blocks[rows], depth, plan.resident, turns) for depth in depths)
         if found := next((p for p in plans if p.memory.total <= problem.budget), None):
             return found
         del known[rows, together]
@@ -118,7 +119,7 @@ def _ended(problem: PlanProblem, plan: Plan, axis: int) -> Callable[[Shape, int]
     extent = op.extents[axis]
     back = sum(s.nbytes for s in problem.outputs) / extent / machine.download
     work = op.work / machine.products / extent
-    rate = machine.upload if all(s.in_memory for s in problem.operands) else machine.loading
+    rate = machine.upload if all(s.storage.in_memory for s in problem.operands) else machine.loading
     own = sum(problem.operands[i].nbytes for i in plan.resident) / rate
     others = (plan.traffic.upload / rate - own) / extent
 

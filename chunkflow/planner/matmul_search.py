@@ -21,10 +21,12 @@ from chunkflow.core.machine import Machine
 from chunkflow.core.memory import ALIGNMENT
 from chunkflow.core.product_nest import ProductNest
 from chunkflow.core.spec import ArraySpec
-from chunkflow.planner.candidate import SPREAD, PlanProblem
+from chunkflow.planner.candidate import plan_of
 from chunkflow.planner.cost import PANEL
 from chunkflow.planner.matmul_schedule import in_turn
+from chunkflow.planner.memory_model import SPREAD
 from chunkflow.planner.plan import Plan
+from chunkflow.planner.problem import PlanProblem
 
 SHAPES = 40_000
 """Block shapes that are compared, at most."""
@@ -180,7 +182,7 @@ def _figures(
     depth: int,
     resident: frozenset[int],
 ) -> _Shapes:
-    """What `PlanProblem.plan` counts, less staging, for all shapes at once."""
+    """What `candidate.plan_of` counts, less staging, for all shapes at once."""
     machine = problem.machine
     side = [_along(sides, a) for a in range(len(sides))]
     counts = [-(-n // s) for n, s in zip(op.extents, side, strict=True)]
@@ -192,7 +194,7 @@ def _figures(
         _size(side, [d.axis for d in o.dims if not isinstance(d, int)]) * s.dtype.itemsize
         for o, s in zip(op.outputs, problem.outputs, strict=True)
     )
-    waiting = -(-depth // steps) if machine.staged or any(s.remote for s in problem.outputs) else lanes
+    waiting = -(-depth // steps) if machine.staged or any(s.storage.remote for s in problem.outputs) else lanes
     outputs = np.minimum(waiting, blocks // steps) * _rounded(tile, machine)
     held = op.held(side)
     waste = np.where(held > machine.page, 0 if op.tile_alone else SPREAD * machine.page, 0)
@@ -222,7 +224,7 @@ def _ends(
     read: Any,
     resident: frozenset[int],
 ) -> Any:
-    """Seconds in which nothing is computed yet, or any more, nearly as in `PlanProblem.plan`."""
+    """Seconds in which nothing is computed yet, or any more, nearly as in `candidate.plan_of`."""
     machine = problem.machine
 
     def moved(sides: Sequence[Any], axes: Sequence[int | None], spec: ArraySpec) -> Any:
@@ -278,8 +280,8 @@ def _loaded(
             different = operand.different(counts)
             if i in resident:
                 loads = different
-            if not (spec.in_memory and not machine.staged):
-                own = depth if machine.staged or spec.remote else lanes
+            if not (spec.storage.in_memory and not machine.staged):
+                own = depth if machine.staged or spec.storage.remote else lanes
                 held = loads if i in resident else np.where(loads == blocks, own, depth)
                 nbytes = _size(side, [a for a in operand.axes if a is not None]) * spec.dtype.itemsize
                 inputs = inputs + np.minimum(held, loads) * _rounded(nbytes, machine)
@@ -338,7 +340,7 @@ def _best(
         close = alive & (first <= first[alive].min() * near)
         pick = int(np.flatnonzero(close)[np.lexsort((first[close], then[close]))[0]])
         block = tuple(s[i] for s, i in zip(sides, np.unravel_index(places[pick], shape), strict=True))
-        plan = problem.plan(block, depth, resident)
+        plan = plan_of(problem, block, depth, resident)
         over = plan.memory.total - problem.budget
         if over <= 0:
             return float(of(figures.seconds)[pick]), plan

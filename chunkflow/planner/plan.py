@@ -16,7 +16,6 @@ from chunkflow.core.halo import kept
 from chunkflow.core.machine import Machine
 from chunkflow.core.memory import Projection, Ring, rounded
 from chunkflow.core.nest import Along, LoopNest
-from chunkflow.core.product_nest import ProductNest
 from chunkflow.core.spec import ArraySpec
 from chunkflow.core.units import format_bytes
 from chunkflow.planner.cost import Estimate, Traffic
@@ -42,7 +41,7 @@ def private(machine: Machine, spec: ArraySpec, loads: int, blocks: int, stored: 
     So it is where the host's memory is shared, unless several steps use the block: then another lane may read
     it ahead of them. So it may where the block comes over a network.
     """
-    return not (machine.staged or spec.remote) and stored and loads == blocks
+    return not (machine.staged or spec.storage.remote) and stored and loads == blocks
 
 
 def recycled(
@@ -57,11 +56,11 @@ def recycled(
     if len(outputs) != 1 or op.folds or op.scan is not None or op.has_halo:
         return None
     (out,) = outputs
-    if out.remote or op.outputs[0].dims != tuple(Along(a) for a in every):
+    if out.storage.remote or op.outputs[0].dims != tuple(Along(a) for a in every):
         return None
     for i, (operand, spec) in enumerate(zip(op.operands, operands, strict=True)):
         alike = (spec.dtype, spec.order) == (out.dtype, out.order)
-        if own[i] and not spec.in_memory and operand.axes == every and alike:
+        if own[i] and not spec.storage.in_memory and operand.axes == every and alike:
             return i
     return None
 
@@ -142,7 +141,7 @@ class Plan:
             return AHEAD * self.lanes  # they are stored already, but for a slow one that must not stop the others
         if not self.machine.staged or self._combined == 1:
             return self.depth - 1
-        copied = bool(step.stores) and not isinstance(self.op, ProductNest)
+        copied = bool(step.stores) and not self.op.multiplies
         together = self.turns.together
         done = min(step.index[self.op.across(self.grid.counts)[0]], together - 1) if together > 1 else 0
         return -(-self.depth // self._combined) - copied + done
@@ -190,7 +189,7 @@ class Plan:
     @cached_property
     def apart(self) -> bool:
         """Whether blocks are read, or results stored, by others than the lane that computes them, at their own time."""
-        return not self.machine.staged and any(spec.remote for spec in (*self.operands, *self.outputs))
+        return not self.machine.staged and any(spec.storage.remote for spec in (*self.operands, *self.outputs))
 
     @cached_property
     def chains(self) -> int:
@@ -311,13 +310,13 @@ class Plan:
         """Where an operand's chunks are decoded, if there is a choice."""
         if operand in self.batches:
             return ", decoded on the device"
-        why = "as products' are" if isinstance(self.op, ProductNest) else "as the model prefers"
-        return f", decoded on the host, {why}" if self.operands[operand].codec else ""
+        why = "as products' are" if self.op.multiplies else "as the model prefers"
+        return f", decoded on the host, {why}" if self.operands[operand].storage.codec else ""
 
     def __str__(self) -> str:
         def line(word: str, spec: ArraySpec, shape: Shape, where: str = "") -> str:
             chunks = f" in chunks {spec.chunks}" if spec.chunks else ""
-            how = f", {spec.how}{where}" if spec.how else ""
+            how = f", {spec.storage.how}{where}" if spec.storage.how else ""
             return f"  {word:<8}{spec.name}: {spec.dtype} {spec.shape}{chunks}, by blocks of {shape}{how}"
 
         counts, e = self.grid.counts, self.estimate

@@ -12,20 +12,22 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import lru_cache
+from typing import NamedTuple
 
 from chunkflow.core import grid as _grid
 from chunkflow.core.grid import Shape
 from chunkflow.core.machine import Machine
-from chunkflow.core.nest import Along, LoopNest
+from chunkflow.core.nest import NO_STRIPS, Along, LoopNest, Strips
 from chunkflow.core.product_nest import ProductNest
 from chunkflow.core.spec import ArraySpec
 from chunkflow.core.units import format_bytes
 from chunkflow.errors import ArgumentError, BudgetError
-from chunkflow.planner.candidate import PlanProblem
+from chunkflow.planner.candidate import plan_of
 from chunkflow.planner.decode_batch import decoding
 from chunkflow.planner.loop_order import nest_order
 from chunkflow.planner.matmul_search import depths, product_plan
 from chunkflow.planner.plan import Plan
+from chunkflow.planner.problem import PlanProblem
 
 SMALLEST_BLOCK = 64 << 10
 """Bytes of a block below which smaller ones are not considered: the overhead per block dominates."""
@@ -66,7 +68,7 @@ def make_plan(
     reserve: int = 0,
     block: Sequence[int | None] | None = None,
     tiles: bool = False,
-    strips: tuple[int, int] = (0, 0),
+    strips: Strips = NO_STRIPS,
 ) -> Plan:
     """Choose the block shape, slots and loop order of a run.
 
@@ -88,9 +90,8 @@ def make_plan(
         Sides of the block that the user has fixed; None for a free one.
     tiles : bool
         Whether the kernel may be called on parts of a block.
-    strips : tuple of int
-        Elements of a block that the kernel works on at once where the host's memory is shared, and on a device with
-        memory of its own; 0 for all.
+    strips : Strips
+        Elements of a block that the kernel works on at once.
 
     Returns
     -------
@@ -138,85 +139,115 @@ def _chosen(
     reserve: int,
     block: tuple[int | None, ...] | None,
     tiles: bool,
-    strips: tuple[int, int],
+    strips: Strips,
 ) -> Plan:
-    order = nest_order(op, operands)
     tiles = tiles and op.scan is None
     free = frozenset(a for a in op.divisible if not block or block[a] is None) if tiles else frozenset()
+    order = nest_order(op, operands)
     problem = PlanProblem(op, operands, outputs, machine, budget, workspace, reserve, free, order, strips)
-    must = _units(problem)
-    caps = [max(1, n) for n in op.extents]
-    for axis, side in enumerate(block or ()):
-        if side is not None:
-            _check_side(axis, side, must[axis], op.extents[axis])
-            caps[axis] = must[axis] = min(side, caps[axis])
+    sides = _allowed_sides(problem, block)
     if isinstance(op, ProductNest) and all(op.extents):
         if op.single and machine.accumulates:
-            op = replace(op, panel=None)
-            problem = replace(problem, op=op)
+            problem = replace(problem, op=replace(op, panel=None))
         if op.reuses:
-            found = product_plan(problem, caps, [must, _aligned_to_sources(problem, caps, must)])
+            found = product_plan(problem, sides.longest, [sides.units, _aligned_to_sources(problem, sides)])
             if found is not None:
                 return found
-        elif all(s.in_memory for s in operands) and depths(problem) != machine.depths:
+        elif all(s.storage.in_memory for s in operands) and depths(problem) != machine.depths:
             # With nothing to read, lanes would only stand in the way of BLAS, which keeps to the cache by itself.
             problem = replace(problem, machine=replace(machine, depths=depths(problem), cache=0))
-    broad = _broad(problem, caps, must, order)
+    fitting = _fitting_plans(problem, sides)
+    if not fitting:
+        raise _too_small(problem, sides)
+    return _with_notes(_best(problem, fitting), fitting)
+
+
+class _Sides(NamedTuple):
+    """Sides that blocks may have along each axis: multiples of the units, and no longer than the longest."""
+
+    longest: list[int]
+    units: list[int]
+
+
+def _allowed_sides(problem: PlanProblem, block: Sequence[int | None] | None) -> _Sides:
+    """Sides that keep chunks of outputs whole, and those that the user has fixed."""
+    units = _units(problem)
+    longest = [max(1, n) for n in problem.op.extents]
+    for axis, side in enumerate(block or ()):
+        if side is not None:
+            _check_side(axis, side, units[axis], problem.op.extents[axis])
+            longest[axis] = units[axis] = min(side, longest[axis])
+    return _Sides(longest, units)
+
+
+def _fitting_plans(problem: PlanProblem, sides: _Sides) -> list[Plan]:
+    """Plans within the budget: whole planes first, then narrower blocks if they are faster."""
+    broad = _broad(problem, sides)
     fitting: list[Plan] = []
     for way in _ways(problem):
-        tried = list(_candidates(way, caps, broad, order)) if broad != must else []
-        fitting += tried or list(_candidates(way, caps, must, order))
+        tried = list(_candidates(way, broad)) if broad != sides else []
+        fitting += tried or list(_candidates(way, sides))
     sooner = min((plan.estimate.seconds for plan in fitting), default=math.inf) / NEAR_TIE
-    for way, narrow in itertools.product(_ways(problem), _narrower(problem, caps, must, order)):
-        plans = _candidates(way, narrow, must, order)
+    for way, narrow in itertools.product(_ways(problem), _narrower(problem, sides)):
+        plans = _candidates(way, narrow)
         fitting += [plan for plan in plans if plan.rereads <= REREAD and plan.estimate.seconds < sooner]
-    fitting += [plan for plan in _columns(problem, caps, must, order) if plan.estimate.seconds < sooner]
-    if not fitting:
-        smallest = _least(problem, _grid.fit(caps, must, order, 1))
-        raise BudgetError(
-            f"the smallest block with a single slot takes {format_bytes(smallest)} and the budget is "
-            f"{format_bytes(budget)} ({budget} bytes): raise budget= to at least {smallest}"
-            + (f", of which {format_bytes(reserve)} is the device libraries' own" if reserve else "")
-            + "".join(f"; blocks hold whole chunks {s.chunks} of {s.name}" for s in problem.outputs if s.chunks),
-            needed=smallest,
-            limit=budget,
-            smallest=smallest,
-        )
+    fitting += [plan for plan in _columns(problem, sides) if plan.estimate.seconds < sooner]
+    return fitting
+
+
+def _too_small(problem: PlanProblem, sides: _Sides) -> BudgetError:
+    """The error of a budget in which no block fits, with the smallest one that would do."""
+    smallest, budget, reserve = _least(problem, _grid.fit(*sides, problem.order, 1)), problem.budget, problem.reserve
+    return BudgetError(
+        f"the smallest block with a single slot takes {format_bytes(smallest)} and the budget is "
+        f"{format_bytes(budget)} ({budget} bytes): raise budget= to at least {smallest}"
+        + (f", of which {format_bytes(reserve)} is the device libraries' own" if reserve else "")
+        + "".join(f"; blocks hold whole chunks {s.chunks} of {s.name}" for s in problem.outputs if s.chunks),
+        needed=smallest,
+        limit=budget,
+        smallest=smallest,
+    )
+
+
+def _best(problem: PlanProblem, fitting: Sequence[Plan]) -> Plan:
+    """The fastest plan; among those that are about as fast the largest blocks, or on a shared host the least memory."""
     best = min(p.estimate.seconds for p in fitting)
-    near = [p for p in fitting if p.estimate.seconds <= best * (NEAR_TIE if machine.staged else SHARED_TIE)]
-    if machine.staged:
+    if problem.machine.staged:
+        near = [p for p in fitting if p.estimate.seconds <= best * NEAR_TIE]
         # What the function allocates varies in size: in a full budget one piece must go to make room for another.
-        near = [p for p in near if p.memory.total <= ROOMY * budget] or near
-        chosen = max(near, key=lambda p: (math.prod(p.block), p.depth))
-    else:
-        if min(p.memory.total for p in near) > LARGE:
-            near = [p for p in fitting if p.estimate.seconds <= best * LARGE_TIE]
-        chosen = min(near, key=lambda p: (p.memory.total, p.estimate.seconds))
+        near = [p for p in near if p.memory.total <= ROOMY * problem.budget] or near
+        return max(near, key=lambda p: (math.prod(p.block), p.depth))
+    near = [p for p in fitting if p.estimate.seconds <= best * SHARED_TIE]
+    if min(p.memory.total for p in near) > LARGE:
+        near = [p for p in fitting if p.estimate.seconds <= best * LARGE_TIE]
+    return min(near, key=lambda p: (p.memory.total, p.estimate.seconds))
+
+
+def _with_notes(chosen: Plan, fitting: Sequence[Plan]) -> Plan:
+    """The plan, with notes on what the budget would allow besides, or does not."""
+    notes = []
     alike = [p for p in fitting if (p.depth, p.batches.keys()) == (chosen.depth, chosen.batches.keys())]
     larger = max(alike, key=lambda p: p.memory.total)
     if larger.memory.total > chosen.memory.total:
-        note = (
+        notes.append(
             f"smaller than the budget allows: blocks of {larger.block} would take "
             f"{format_bytes(larger.memory.total)} and {larger.estimate.seconds:.3g} s by the model"
         )
-        chosen = replace(chosen, notes=(note,))
-    if chosen.depth == 1 < min(len(chosen.grid), max(machine.depths)):
-        chosen = replace(
-            chosen, notes=(*chosen.notes, "a single slot: one block is read, computed and written after another")
-        )
-    return chosen
+    if chosen.depth == 1 < min(len(chosen.grid), max(chosen.machine.depths)):
+        notes.append("a single slot: one block is read, computed and written after another")
+    return replace(chosen, notes=tuple(notes)) if notes else chosen
 
 
 def _ways(problem: PlanProblem) -> list[PlanProblem]:
     """Chunks decoded by the host, or those that the device can decode by it."""
     able = frozenset(i for i, spec in enumerate(problem.operands) if decoding(spec, problem.machine) is not None)
-    return [problem, *([replace(problem, unpacked=able)] if able and not isinstance(problem.op, ProductNest) else [])]
+    return [problem, *([replace(problem, unpacked=able)] if able and not problem.op.multiplies else [])]
 
 
 def _least(problem: PlanProblem, block: Shape) -> int:
     """Smallest budget in which a block fits: a larger one allows more threads, which take more themselves."""
     depth, least = min(problem.machine.depths), problem.budget
-    while (total := replace(problem, budget=least).plan(block, depth).memory.total) > least:
+    while (total := plan_of(replace(problem, budget=least), block, depth).memory.total) > least:
         least = total
     return least
 
@@ -233,35 +264,35 @@ def _units(problem: PlanProblem) -> list[int]:
     return [max(1, min(u, n)) for u, n in zip(must, op.extents, strict=True)]
 
 
-def _broad(problem: PlanProblem, caps: Sequence[int], must: Sequence[int], order: Shape) -> list[int]:
-    """Units that let every file be read and written in runs, not element by element, whichever way it lies."""
-    units = list(must)
+def _broad(problem: PlanProblem, sides: _Sides) -> _Sides:
+    """Units that let every file be read and written in runs, not element by element, whatever its layout."""
+    units, order = list(sides.units), problem.order
     arrays = [(s, [*o.axes]) for s, o in zip(problem.operands, problem.op.operands, strict=True)]
     for spec, output in zip(problem.outputs, problem.op.outputs, strict=True):
         arrays.append((spec, [d.axis if isinstance(d, Along) and d.ratio == 1 else None for d in output.dims]))
     for spec, axes in arrays:
         axis = axes[spec.order[-1]] if axes else None
-        if axis is None or spec.chunks is not None or spec.in_memory or axis == order[-1]:
+        if axis is None or spec.chunks is not None or spec.storage.in_memory or axis == order[-1]:
             continue
         unit = units[axis]
         wanted = -(-RUN // (spec.dtype.itemsize * unit)) * unit
-        units[axis] = max(unit, min(wanted, caps[axis]))
-    return units
+        units[axis] = max(unit, min(wanted, sides.longest[axis]))
+    return sides._replace(units=units)
 
 
-def _candidates(problem: PlanProblem, caps: Sequence[int], must: Sequence[int], order: Shape) -> Iterator[Plan]:
+def _candidates(problem: PlanProblem, sides: _Sides) -> Iterator[Plan]:
     """Plans within the budget: for each number of slots the largest block that fits, then halves of it."""
-    unit_sets = [list(must)]
-    aligned = _aligned_to_sources(problem, caps, must)
+    unit_sets = [sides.units]
+    aligned = _aligned_to_sources(problem, sides)
     if aligned != unit_sets[0]:
         unit_sets.append(aligned)
     item = max([s.dtype.itemsize for s in (*problem.operands, *problem.outputs)], default=1)
     for units, depth in itertools.product(unit_sets, problem.machine.depths):
 
         def at(target: int, units: list[int] = units, depth: int = depth) -> Plan:
-            return problem.plan(_grid.fit(caps, units, order, target), depth)
+            return plan_of(problem, _grid.fit(sides.longest, units, problem.order, target), depth)
 
-        low, high = 1, math.prod(caps)
+        low, high = 1, math.prod(sides.longest)
         plan = at(high)
         if plan.memory.total > problem.budget:
             plan = at(low)
@@ -291,46 +322,46 @@ def _candidates(problem: PlanProblem, caps: Sequence[int], must: Sequence[int], 
             target //= 2
 
 
-def _narrower(problem: PlanProblem, caps: Sequence[int], must: Sequence[int], order: Shape) -> Iterator[list[int]]:
-    """Caps of blocks that are no whole planes: where there is a halo, thin slabs of them are halo for the most part."""
-    if problem.machine.staged and problem.op.has_halo and len(order) > 2:
-        axis = order[-2]
+def _narrower(problem: PlanProblem, sides: _Sides) -> Iterator[_Sides]:
+    """Longest sides of blocks that are no whole planes: with a halo, thin slabs of planes are mostly halo."""
+    if problem.machine.staged and problem.op.has_halo and len(problem.order) > 2:
+        axis = problem.order[-2]
         for parts in (2, 4, 8):
-            narrow = list(caps)
-            narrow[axis] = -(-caps[axis] // parts)
-            if narrow[axis] % must[axis] == 0 and narrow[axis] < caps[axis]:
-                yield narrow
+            narrow = list(sides.longest)
+            narrow[axis] = -(-sides.longest[axis] // parts)
+            if narrow[axis] % sides.units[axis] == 0 and narrow[axis] < sides.longest[axis]:
+                yield sides._replace(longest=narrow)
 
 
-def _columns(problem: PlanProblem, caps: Sequence[int], must: Sequence[int], order: Shape) -> Iterator[Plan]:
+def _columns(problem: PlanProblem, allowed: _Sides) -> Iterator[Plan]:
     """Plans of blocks that are whole along the folded axes, narrow along another one.
 
     Where planes are folded, slabs give nearly as many partial results as they have elements, if there are few planes in
     each, and lanes that take turns at one result wait for one another. On a device of its own what is uploaded counts
     more.
     """
-    op, machine = problem.op, problem.machine
+    op, machine, order, caps = problem.op, problem.machine, problem.order, allowed.longest
     kept = [a for a in order if a not in op.folded]
     if machine.staged or not kept or order[0] not in op.folded or op.holds(caps) <= machine.cache:
         return
     axis = kept[0]
-    unit = _aligned_to_sources(problem, caps, must)[axis]
+    unit = _aligned_to_sources(problem, allowed)[axis]
     item = max((s.dtype.itemsize for s in problem.operands), default=1)
     behind = math.prod(caps[a] for a in order[order.index(axis) + 1 :]) * item
     sides = {-(-caps[axis] // (parts * unit)) * unit for parts in (1 << i for i in range(1, caps[axis].bit_length()))}
     for side, depth in itertools.product(sorted(n for n in sides if n * behind >= COLUMN), machine.depths):
-        plan = problem.plan(tuple(side if a == axis else n for a, n in enumerate(caps)), depth)
+        plan = plan_of(problem, tuple(side if a == axis else n for a, n in enumerate(caps)), depth)
         if plan.memory.total <= problem.budget:
             yield plan
 
 
-def _aligned_to_sources(problem: PlanProblem, caps: Sequence[int], must: Sequence[int]) -> list[int]:
+def _aligned_to_sources(problem: PlanProblem, sides: _Sides) -> list[int]:
     """Units that keep the chunks of the sources whole too."""
-    units = list(must)
+    units = list(sides.units)
     for spec, operand in zip(problem.operands, problem.op.operands, strict=True):
         for axis, chunk in zip(operand.axes, spec.chunks or (), strict=False):
             if axis is not None:
-                units[axis] = min(math.lcm(units[axis], chunk), caps[axis])
+                units[axis] = min(math.lcm(units[axis], chunk), sides.longest[axis])
     return units
 
 

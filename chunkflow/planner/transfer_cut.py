@@ -66,13 +66,13 @@ class Cut:
             shape = tuple(map(min, shape, self.chunks))
         return pieces.piece_box(shape, self.units or (1,) * len(shape), self.order, self.limit)
 
-    def scatters(self, shape: Shape) -> bool:
-        """Whether a piece of a block of `shape` is not contiguous in it."""
-        return not pieces.contiguous(self.box(shape), shape, self.order)
+    def scatters(self, box: Shape, shape: Shape) -> bool:
+        """Whether a piece of the extents `box` is not contiguous in a block of `shape`."""
+        return not pieces.contiguous(box, shape, self.order)
 
-    def lands(self, shape: Shape, itemsize: int) -> bool:
+    def lands(self, box: Shape, shape: Shape, itemsize: int) -> bool:
         """Whether such a piece is worth a landing place: it is many rows, or short ones, or no planes of rows."""
-        sides = [self.box(shape)[axis] for axis in self.order]
+        sides = [box[axis] for axis in self.order]
         many = math.prod(sides[:-2]) > pieces.MOST_GROUPS
         return len(shape) > 3 or many or sides[-1] * itemsize < pieces.LEAST_ROW
 
@@ -89,12 +89,12 @@ def cut_of(spec: ArraySpec, machine: Machine, *, strict: bool, batch: Batch | No
         return Cut(spec.order, piece, None, batch)
     size = math.prod(min(u, n) for u, n in zip(spec.chunks, spec.shape, strict=True))
     large = machine.staged and not strict and size * itemsize > machine.most
-    if large and spec.separate:
+    if large and spec.storage.separate:
         return Cut(spec.order, piece, None, chunks=spec.chunks)
     limit = piece
-    if spec.remote:  # chunk by chunk, or by as many parts of shards as are fetched at once
-        limit = min(piece, spec.size // FETCHERS) if spec.sharded else 1
-    elif spec.separate and whole and 0 < machine.apart <= size * itemsize:
+    if spec.storage.remote:  # chunk by chunk, or by as many parts of shards as are fetched at once
+        limit = min(piece, spec.size // FETCHERS) if spec.storage.sharded else 1
+    elif spec.storage.separate and whole and 0 < machine.apart <= size * itemsize:
         limit = 1
     return Cut(spec.order, max(limit, size), spec.chunks, batch, through=piece if large else 0)
 

@@ -1,6 +1,20 @@
-"""Where arrays live: sources to read from and targets to write to. It knows regions and NumPy, and no device."""
+"""Where arrays live: sources to read from and targets to write to.
+
+Stores know regions and NumPy arrays; they know no device, plan or operation. `protocol` has the contracts, `registry`
+says which format opens what, and `chunkflow.testing.stores` has the tests that every store inherits.
+"""
 
 from chunkflow.stores.protocol import Sink, Source, Target
-from chunkflow.stores.registry import is_dask_array, is_labelled, open_source, open_target, spec_of
+from chunkflow.stores.registry import is_dask_array, is_labelled, open_source, open_target, scratch_array, spec_of
 
-__all__ = ["Sink", "Source", "Target", "is_dask_array", "is_labelled", "open_source", "open_target", "spec_of"]
+__all__ = [
+    "Sink",
+    "Source",
+    "Target",
+    "is_dask_array",
+    "is_labelled",
+    "open_source",
+    "open_target",
+    "scratch_array",
+    "spec_of",
+]

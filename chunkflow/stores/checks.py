@@ -1,4 +1,4 @@
-"""What every store checks of an array before a byte is read or written."""
+"""Checks of dtypes and shapes that every store makes before a byte is read or written."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def numeric_dtype(dtype: Any, name: str) -> np.dtype:
 
 
 def conversion(dtype: Any) -> str:
-    """Advice on how a result gets this dtype: a function may take ``dtype=``, storing an expression does not."""
+    """Advice for users on how to convert a result to a dtype. Storing an expression takes no ``dtype=``."""
     return f"convert it, an expression by .astype({str(dtype)!r}), what is run at once by dtype= where that is taken"
 
 

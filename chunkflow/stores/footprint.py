@@ -33,13 +33,13 @@ class Footprint:
         return self.space == other.space and self.start < other.stop and other.start < self.stop
 
     def sliced(self, cuts: Sequence[tuple[int, int, int]]) -> Footprint:
-        """Of some elements along each axis: the first one, how many, and the step. They may be said to be all."""
+        """Footprint of a slice: first element, number and step for each axis. It may be as large as the whole."""
         return Footprint(self.space, self.start, self.stop, ("sliced", tuple(cuts), self.layout))
 
 
 @dataclass(frozen=True)
 class Scattered(Footprint):
-    """Where elements lie that are put together of `parts`, or of one in another order: equal to no array's own.
+    """Footprint of an array put together of `parts`, or of one in another order. It equals no other footprint.
 
     >>> one, two, other = (Footprint(name, 0, 8, None) for name in ("one", "two", "other"))
     >>> both = Scattered.of([one, None, two])
@@ -51,7 +51,7 @@ class Scattered(Footprint):
 
     @classmethod
     def of(cls, parts: Iterable[Footprint | None]) -> Scattered | None:
-        """All of those that are known; None if none is."""
+        """Footprint of all known parts; None if none is known."""
         known = tuple(part for part in parts if part is not None)
         return cls("several", 0, 0, None, known) if known else None
 
@@ -60,17 +60,17 @@ class Scattered(Footprint):
         return any(part.overlaps(other) for part in self.parts)
 
     def sliced(self, cuts: Sequence[tuple[int, int, int]]) -> Footprint:
-        """The same: which part has which element is not known here."""
+        """The same footprint: it is unknown which part has which element."""
         return self
 
 
 _MAX_WORK = 10_000
-"""How long to look for a common byte of two arrays: longer than any ordinary layout takes."""
+"""Limit of the search for a common byte of two arrays: more than any ordinary layout needs."""
 
 
 @dataclass(frozen=True)
 class StridedFootprint(Footprint):
-    """Footprint of a strided array, which knows its elements apart from those in between."""
+    """Footprint of a strided array, which tells its elements from the gaps between them."""
 
     # Equal layouts are the same array; strides of axes of length 1, say, mean nothing.
     shape: Shape = field(compare=False)
@@ -91,7 +91,7 @@ class StridedFootprint(Footprint):
         }
 
     def overlaps(self, other: Footprint) -> bool:
-        """Whether the two share a byte; where that takes long to find out they do."""
+        """Whether the two share a byte. True if the search takes too long."""
         if not super().overlaps(other) or not isinstance(other, StridedFootprint):
             return super().overlaps(other)
         try:
@@ -101,7 +101,7 @@ class StridedFootprint(Footprint):
             return True
 
     def sliced(self, cuts: Sequence[tuple[int, int, int]]) -> Footprint:
-        """The part's own, as that of a view of these elements."""
+        """Exact footprint of the slice."""
         start = self.first + sum(i * stride for (i, _, _), stride in zip(cuts, self.strides, strict=True))
         shape = tuple(number for _, number, _ in cuts)
         strides = tuple(step * stride for (_, _, step), stride in zip(cuts, self.strides, strict=True))

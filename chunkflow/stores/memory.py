@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from chunkflow.core.grid import Region, Shape, permuted, shape_of
-from chunkflow.core.spec import ArraySpec, ByteRun
+from chunkflow.core.spec import ArraySpec, ByteRun, Storage
 from chunkflow.core.units import format_bytes
 from chunkflow.errors import ArgumentError, HostMemoryError
 from chunkflow.stores import strides
@@ -27,12 +26,12 @@ def _spec(array: np.ndarray) -> ArraySpec:
         shape=array.shape,
         dtype=numeric_dtype(array.dtype, _NAME),
         order=strides.memory_order(array.shape, array.strides),
-        in_memory=array.dtype.isnative and array.flags.aligned,
+        storage=Storage(in_memory=array.dtype.isnative and array.flags.aligned),
     )
 
 
 def memory_footprint(array: np.ndarray) -> Footprint:
-    """Where in the process's memory an array lies."""
+    """Footprint of an array in the process's memory."""
     return footprint_of("memory", array.ctypes.data, array.shape, array.strides, array.dtype)
 
 
@@ -43,7 +42,7 @@ class _Place:
         self._start, self._strides, self._dtype, self._order = array.ctypes.data, array.strides, array.dtype, order
 
     def run(self, region: Region) -> ByteRun | None:
-        """Where a region lies, if that is simple."""
+        """See `ByteRuns.run`."""
         shape, item = shape_of(region), self._dtype.itemsize
         rows = strides.rows(permuted(shape, self._order), permuted(self._strides, self._order), item)
         if rows is None or rows.width < min(strides.LEAST_ROW, math.prod(shape) * item):
@@ -61,7 +60,7 @@ class ArraySource:
 
     def __init__(self, array: np.ndarray, footprint: Footprint | None = None) -> None:
         self._array = array.view(np.ndarray)  # a subclass' own indexing has no say in what is read
-        self.spec = _spec(array) if footprint is None else replace(_spec(array), in_memory=False)
+        self.spec = _spec(array) if footprint is None else _spec(array).with_storage(in_memory=False)
         self.footprint: Footprint | None = footprint or memory_footprint(array)
         self._place = _Place(array, self.spec.order)
 
@@ -71,14 +70,14 @@ class ArraySource:
 
     def view(self, region: Region) -> np.ndarray | None:
         """See `Source.view`."""
-        if not self.spec.in_memory:
+        if not self.spec.storage.in_memory:
             return None
         found = strides.part(self._array, region)
         found.flags.writeable = False
         return found
 
     def run(self, region: Region) -> ByteRun | None:
-        """See `Runs.run`."""
+        """See `ByteRuns.run`."""
         return self._place.run(region)
 
     def close(self) -> None:
@@ -113,7 +112,7 @@ class HostTarget:
 
     def describe(self, shape: Shape, dtype: np.dtype, chunks: Shape | None) -> ArraySpec:
         """See `Target.describe`."""
-        return ArraySpec(self.name, tuple(shape), numeric_dtype(dtype, "the result"), in_memory=True)
+        return ArraySpec(self.name, tuple(shape), numeric_dtype(dtype, "the result"), storage=Storage(in_memory=True))
 
     def open(self, spec: ArraySpec) -> ArraySink:
         """See `Target.open`.
@@ -152,7 +151,7 @@ class ArraySink:
         np.copyto(strides.part(self._array, region), block, casting="same_kind")
 
     def run(self, region: Region) -> ByteRun | None:
-        """See `Runs.run`."""
+        """See `ByteRuns.run`."""
         return self._place.run(region)
 
     def commit(self) -> Any:

@@ -1,9 +1,10 @@
-"""Names on the file system: what exists, what may be replaced, and what to call a half-made output."""
+"""Names on the file system: which exist, which may be replaced, and names for outputs and intermediate results."""
 
 from __future__ import annotations
 
 import os
 import re
+import tempfile
 import uuid
 from collections.abc import Sequence
 from itertools import pairwise
@@ -53,6 +54,23 @@ def hidden_sibling(path: str, suffix: str) -> str:
     """Unused name beside `path`, hidden from listings and on the same file system."""
     parent, name = os.path.split(path)
     return os.path.join(parent, f".{name}.{uuid.uuid4().hex}.{suffix}")
+
+
+def scratch_directory(path: str, suffix: str) -> str:
+    """Unused name for a directory of intermediate results: hidden, beside an output, and outside of any zarr group.
+
+    For an output that is no file it lies in the system's temporary directory.
+    """
+    if not os.path.isabs(path):
+        path = os.path.join(tempfile.gettempdir(), "chunkflow")
+    above, marks = os.path.dirname(path), ("zarr.json", ".zgroup", ".zarray")
+    while above != os.path.dirname(above) and (
+        above.endswith(".zarr")
+        or not os.path.isdir(above)
+        or any(os.path.exists(os.path.join(above, mark)) for mark in marks)
+    ):
+        above = os.path.dirname(above)
+    return hidden_sibling(os.path.join(above, os.path.basename(path)), suffix)
 
 
 def require_directory(path: str, wanted_for: str) -> None:

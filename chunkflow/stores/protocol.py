@@ -1,17 +1,18 @@
-"""The protocols that every store follows: sources are read, targets are opened into sinks.
+"""Contracts of stores: a source is read by regions; a target is checked first, then opened as a sink and written.
 
-A store knows regions and NumPy arrays; it knows no device, plan or operation. Regions are tuples of
-slices with explicit bounds and step 1 in the array's own axes. `read` and `write` are called from
-several threads at once; the regions of concurrent writes never share a chunk.
+A region is a tuple of slices, one for each axis, with explicit bounds and step 1. `read` and `write` are called from
+several threads at once. The regions of concurrent writes never share a chunk.
 
-A run that fails calls `Sink.abort`, one that succeeds `Sink.commit`, exactly one of the two, once.
-Foreign exceptions are translated here, and only here, into `ReadError` and `WriteError`.
+A run calls `Sink.commit` if it succeeds, `Sink.abort` if it fails: one of the two, once. Stores translate foreign
+exceptions into `ReadError` and `WriteError`; nobody else does.
+
+`Source`, `Sink` and `Target` are the minimum. The other protocols say what a store may offer beyond it, for speed.
+The examples are the smallest of each.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
 from typing import Any, Protocol, cast
 
 import numpy as np
@@ -24,15 +25,35 @@ from chunkflow.stores.footprint import Footprint
 
 
 class Source(Protocol):
-    """An array that can be read by regions."""
+    """An array that is read by regions.
+
+    >>> class Zeros:
+    ...     footprint = None
+    ...
+    ...     def __init__(self, shape):
+    ...         self.spec = ArraySpec("zeros", shape, np.dtype("f4"))
+    ...
+    ...     def read(self, region, out):
+    ...         out[...] = 0
+    ...
+    ...     def view(self, region):
+    ...         return None
+    ...
+    ...     def close(self):
+    ...         pass
+    >>> source: Source = Zeros((2, 3))
+    >>> source.read((slice(0, 1), slice(0, 2)), out := np.ones((1, 2), "f4"))
+    >>> out
+    array([[0., 0.]], dtype=float32)
+    """
 
     @property
     def spec(self) -> ArraySpec:
-        """What a plan may know of the array."""
+        """Shape, dtype and layout, for the planner."""
 
     @property
     def footprint(self) -> Footprint | None:
-        """Where the elements live: of several arrays that are read, `Scattered`. None where that cannot be known."""
+        """Where the elements lie (`Scattered` for several arrays); None if that cannot be known."""
 
     def read(self, region: Region, out: np.ndarray) -> None:
         """Fill `out` (the region's shape, the spec's native dtype, any strides).
@@ -40,98 +61,99 @@ class Source(Protocol):
         Raises
         ------
         ReadError
-            The region could not be read whole. `out` is then undefined and never used.
+            The region could not be read in full. `out` is then undefined and never used.
         """
 
     def view(self, region: Region) -> np.ndarray | None:
-        """Read-only view of a region in the spec's dtype, or None unless ``spec.in_memory``."""
+        """Read-only view of a region in the spec's dtype, or None unless ``spec.storage.in_memory``."""
 
     def close(self) -> None:
         """Release what the source itself opened. Idempotent."""
 
 
 class ByteRuns(Protocol):
-    """A source or a sink, some of whose regions are runs of bytes that others may move."""
+    """Optional: a source or a sink that tells where a region's bytes lie, so that compiled loops can move them."""
 
     def run(self, region: Region) -> ByteRun | None:
-        """Where the region's elements follow one another in the spec's order and dtype; None where they do not.
+        """Place of a region's bytes; None if its elements do not follow one another in the spec's order and dtype.
 
-        Their bytes may be in the other order (`ByteRun.swap`). It holds as long as the store is open, and it is no
-        promise that a file is as long.
+        Their byte order may be the other one (`ByteRun.swap`). The place is right as long as the store is open, but
+        the file may turn out to be shorter.
         """
 
 
 def run_of(store: object, region: Region) -> ByteRun | None:
-    """The region's run, if the store knows such things."""
+    """`ByteRuns.run` of a store that has it; else None."""
     run = getattr(store, "run", None)
     return run(region) if run is not None else None
 
 
 class Separate(Protocol):
-    """A source or a sink whose chunks are files as they are, that others may read or write (`ArraySpec.separate`)."""
+    """Optional: a source or a sink whose chunks are unencoded files that others may read or write.
+
+    `Storage.separate` says so.
+    """
 
     def files(self, start: Shape, pieces: tuple[Piece, ...]) -> ChunkFiles | None:
-        """The files of those pieces of a block that are whole chunks, or a source's runs of one.
+        """Files of those pieces of a block that are whole chunks, or, of a source, one run of a chunk.
 
-        The block begins at `start`.
-
-        Their elements are in the spec's order and dtype, their bytes maybe in the other order (`ChunkFiles.swap`). It
-        is no promise that there are such files.
+        The block begins at `start`. Elements are in the spec's order and dtype; their byte order may be the other one
+        (`ChunkFiles.swap`). The files need not exist.
         """
 
 
 def files_of(store: object, region: Region, pieces: tuple[Piece, ...]) -> ChunkFiles | None:
-    """The files of a region's pieces, if the store knows such things."""
+    """`Separate.files` of a store that has it; else None."""
     files = getattr(store, "files", None)
     return files(tuple([side.start for side in region]), pieces) if files is not None else None
 
 
 class Keeping(Protocol):
-    """A source that can keep chunks which it has decoded."""
+    """Optional: a source that can keep decoded chunks, for blocks that are smaller than chunks."""
 
     def keep(self, lately: Any) -> None:
-        """Keep them in a `chunkflow.stores.caches.decoded_chunks.DecodedChunks`, beside others', until it is closed.
+        """Keep decoded chunks in a `chunkflow.stores.caches.decoded_chunks.DecodedChunks` until the source is closed.
 
-        Blocks are smaller than chunks, and several threads read parts of the same.
+        Several sources may share it, and several threads read parts of one chunk.
         """
 
 
 def keep_chunks(source: object, lately: Any) -> None:
-    """Let a source keep chunks that it has decoded, if it can."""
+    """Call `Keeping.keep` of a source that has it."""
     keep = getattr(source, "keep", None)
     if keep is not None:
         keep(lately)
 
 
 class Encoded(Protocol):
-    """A source whose chunks can be had as they are stored, for a device that decodes them."""
+    """Optional: a source that hands out chunks as they are stored, so that a device can decode them."""
 
     codec: str
-    """What chunks are encoded with, where that is all that is done to them; else empty."""
+    """The only codec of the chunks; empty if they have none, or if more is done to them."""
 
     def matches(self) -> float:
-        """Matches per decoded byte in the longest chain of them that a decoder follows; 0 where nobody knows."""
+        """Matches per decoded byte in the longest chain of them that a decoder follows; 0 if unknown."""
 
     def places(self, indices: Sequence[Shape]) -> Sequence[Place | None]:
-        """Where in files chunks lie, by their indices.
+        """Where chunks lie in files, by their indices.
 
-        Decoded each is all of a chunk, in the spec's dtype and order. None where only `read` can tell what the chunk
+        Each decodes to all of a chunk, in the spec's dtype and order. None if only `read` can tell what the chunk
         holds, or what is wrong with it.
         """
 
 
 class Filed(Protocol):
-    """A source whose bytes come from files."""
+    """Optional: a source whose bytes come from files."""
 
     def cold(self, region: Region) -> int:
-        """Bytes of the files that are not in the system's memory, about, and are needed to read a region.
+        """Estimated bytes that have to come from a disk to read a region: they are not in the page cache.
 
-        It is no error if there is no such file.
+        A file that is missing is no error.
         """
 
 
 def cold_bytes(sources: Iterable[Source]) -> int:
-    """Bytes that have to come from a disk before sources can be read, as far as these know; of the same array once."""
+    """Sum of `Filed.cold` of whole sources. The same array counts once."""
     found: dict[object, int] = {}
     for source in sources:
         cold = getattr(source, "cold", None)
@@ -141,19 +163,37 @@ def cold_bytes(sources: Iterable[Source]) -> int:
 
 
 def spec_for(source: Source, decodes: Callable[[str], object]) -> ArraySpec:
-    """What is known of a source, and of how its chunks are encoded if whoever computes `decodes` such."""
+    """Spec of a source; with its codec if the device `decodes` chunks of that codec."""
     codec = str(getattr(source, "codec", ""))
     if not codec or not decodes(codec):
         return source.spec
-    return replace(source.spec, codec=codec, matches=cast(Encoded, source).matches())
+    return source.spec.with_storage(codec=codec, matches=cast(Encoded, source).matches())
 
 
 class Sink(Protocol):
-    """An array that is being written by regions."""
+    """An array that is being written by regions.
+
+    >>> class Total:
+    ...     def __init__(self, spec):
+    ...         self.spec, self.total = spec, 0.0
+    ...
+    ...     def write(self, region, block):
+    ...         self.total += block.sum()
+    ...
+    ...     def commit(self):
+    ...         return self.total
+    ...
+    ...     def abort(self):
+    ...         pass
+    >>> sink: Sink = Total(ArraySpec("total", (4,), np.dtype("f4")))
+    >>> sink.write((slice(0, 4),), np.ones(4, "f4"))
+    >>> float(sink.commit())
+    4.0
+    """
 
     @property
     def spec(self) -> ArraySpec:
-        """What a plan may know of the array."""
+        """Shape, dtype and layout, for the planner."""
 
     def write(self, region: Region, block: np.ndarray) -> None:
         """Store `block` (the region's shape, the spec's native dtype, any strides).
@@ -172,28 +212,41 @@ class Sink(Protocol):
 
 
 class Target(Protocol):
-    """Where an output is to go, checked but not yet touched."""
+    """Where an output is to go, checked but not yet touched.
+
+    >>> class Anywhere:
+    ...     name, footprint = "anywhere", None
+    ...
+    ...     def describe(self, shape, dtype, chunks):
+    ...         return ArraySpec(self.name, shape, dtype)
+    ...
+    ...     def open(self, spec):
+    ...         raise NotImplementedError
+    >>> target: Target = Anywhere()
+    >>> target.describe((2, 3), np.dtype("f4"), None).nbytes
+    24
+    """
 
     @property
     def name(self) -> str:
-        """Path, or the kind of object."""
+        """Path, or kind of object."""
 
     @property
     def footprint(self) -> Footprint | None:
-        """Where the elements will live; None for a target that the run creates."""
+        """Where the elements will lie; None for an array that the run creates."""
 
     def describe(self, shape: Shape, dtype: np.dtype, chunks: Shape | None) -> ArraySpec:
-        """Spec of the sink that `open` would give, for a result of this shape and dtype.
+        """Spec that the sink of a result of this shape and dtype would have. Creates nothing.
 
-        `chunks` is a wish that only targets created by the run follow. Creates nothing.
+        Only arrays that the run creates follow the wish for `chunks`.
 
         Raises
         ------
         ArgumentError
-            The target exists and its shape is another one.
+            The target exists, and its shape is another one.
         ArgumentTypeError
-            The target exists and its dtype cannot take the result (NumPy's ``same_kind`` rule).
+            The target exists, and its dtype cannot hold the result (NumPy's ``same_kind`` rule).
         """
 
     def open(self, spec: ArraySpec) -> Sink:
-        """Create (under a temporary name, where the target is a path) or wrap the sink."""
+        """Create the array (at a path under a temporary name), or wrap the one that exists."""

@@ -1,25 +1,195 @@
-"""Which format opens what: sources and targets from what users give."""
+"""Which format opens what: sources and targets from what users give.
+
+A new format is one file and one row, in `FORMATS` if it has paths and in `KINDS` if it has objects. Rows are tried in
+order. Their modules are loaded when they are first needed.
+"""
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import os
 import sys
-from typing import Any
+from collections.abc import Callable
+from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 
+from chunkflow.core.grid import Shape
 from chunkflow.core.spec import ArraySpec
 from chunkflow.errors import ArgumentError, ArgumentTypeError, SourceNotFoundError
-from chunkflow.stores import footprint
-from chunkflow.stores.footprint import Footprint
 from chunkflow.stores.paths import hdf5_parts
 from chunkflow.stores.protocol import Source, Target
+from chunkflow.stores.zarr.node import belongs_to_zarr, zarr_node
 
 _KINDS = (
     "a NumPy array or np.memmap, the path of a .npy file or a zarr array or of an HDF5 dataset ('file.h5:/name'), a "
     "zarr.Array, an h5py.Dataset, an xarray.DataArray, or an object with shape, dtype and basic slicing"
 )
+
+
+class Format(NamedTuple):
+    """A format of arrays that have paths. All four functions are given what the user wrote.
+
+    Attributes
+    ----------
+    holds : callable
+        Whether what lies under a path is in this format.
+    source : callable
+        Opens it.
+    takes : callable
+        Whether a new array at a path is to be in this format.
+    target : callable
+        Makes its target; `overwrite` is a keyword argument.
+    package, extra : str
+        A package that is needed, and the extra of chunkflow that installs it.
+    """
+
+    holds: Callable[[str], bool]
+    source: Callable[[str], Source]
+    takes: Callable[[str], bool]
+    target: Callable[..., Target]
+    package: str = ""
+    extra: str = ""
+
+    def require(self, path: str) -> None:
+        """Refuse a path whose package is not installed."""
+        if self.package and importlib.util.find_spec(self.package) is None:
+            raise ArgumentError(
+                f"{path} is a file for {self.package}, which is not installed: "
+                f"pip install 'chunkflow-stream[{self.extra}]'"
+            )
+
+
+class Kind(NamedTuple):
+    """A kind of objects: how it is recognised, and what makes their sources and targets, if they can be such."""
+
+    recognizes: Callable[[Any], bool]
+    source: Callable[[Any], Source] | None = None
+    target: Callable[[Any], Target] | None = None
+
+
+def at(place: str) -> Callable[..., Any]:
+    """A function of a module, which is loaded by the first call.
+
+    >>> at("math:sqrt")(4)
+    2.0
+    """
+    module, name = place.split(":")
+    return lambda *args, **options: getattr(importlib.import_module(module), name)(*args, **options)
+
+
+def instance_of(place: str, *names: str) -> Callable[[object], bool]:
+    """Whether an object is of these classes of a module. Nobody can have one without having imported the module."""
+
+    def found(obj: object) -> bool:
+        module = sys.modules.get(place)
+        return module is not None and isinstance(obj, tuple(getattr(module, name) for name in names))
+
+    return found
+
+
+def having(*names: str) -> Callable[[object], bool]:
+    """Whether an object has these attributes."""
+    return lambda obj: all(hasattr(obj, name) for name in names)
+
+
+is_labelled = instance_of("xarray", "DataArray", "Variable")
+"""Whether an object is a `DataArray` or `Variable` of xarray."""
+
+is_dask_array = instance_of("dask.array", "Array")
+"""Whether an object is a `dask.array.Array`."""
+
+_is_zarr_array, _is_hdf5_dataset = instance_of("zarr", "Array"), instance_of("h5py", "Dataset")
+
+
+def _labelled_source(obj: Any) -> Source:
+    from chunkflow.stores.foreign.xarray import held
+
+    return open_source(held(getattr(obj, "variable", obj)))
+
+
+def _stored_source(obj: Any) -> Source:
+    from chunkflow.stores.foreign.xarray import StoredSource
+
+    known = _is_zarr_array(obj.behind) or _is_hdf5_dataset(obj.behind)
+    return StoredSource(obj, open_source(obj.behind).footprint if known else None)
+
+
+def _refuse_device_array(obj: object) -> NoReturn:
+    raise ArgumentTypeError(
+        f"a {type(obj).__name__} is on the device already, and there is nothing to stream: "
+        "pass the array in host memory or in a file"
+    )
+
+
+def _refuse_dataset(obj: Any) -> NoReturn:
+    names = ", ".join(map(repr, obj.data_vars)) or "none"
+    raise ArgumentTypeError(
+        f"an xarray.Dataset is not an array, but has several (its variables: {names}): take one, as dataset[name]"
+    )
+
+
+KINDS = (
+    Kind(lambda obj: obj is None, target=lambda _: at("chunkflow.stores.memory:HostTarget")()),
+    Kind(
+        lambda obj: isinstance(obj, np.ndarray),
+        source=at("chunkflow.stores.ndarray:ndarray_source"),
+        target=at("chunkflow.stores.ndarray:ndarray_target"),
+    ),
+    Kind(lambda obj: isinstance(obj, np.generic), source=at("chunkflow.stores.ndarray:ndarray_source")),
+    # Ours: put together of others when they are opened, or a share of another run's output.
+    Kind(lambda obj: hasattr(type(obj), "__chunkflow_source__"), source=lambda obj: obj.__chunkflow_source__()),
+    Kind(lambda obj: hasattr(type(obj), "__chunkflow_target__"), target=lambda obj: obj.__chunkflow_target__()),
+    Kind(is_labelled, source=_labelled_source),
+    Kind(instance_of("chunkflow.stores.foreign.xarray", "StoredVariable"), source=_stored_source),
+    Kind(having("__cuda_array_interface__"), source=_refuse_device_array, target=_refuse_device_array),
+    Kind(
+        _is_zarr_array,
+        source=at("chunkflow.stores.zarr.array:ZarrSource"),
+        target=at("chunkflow.stores.zarr.array:ZarrTarget"),
+    ),
+    Kind(
+        _is_hdf5_dataset,
+        source=at("chunkflow.stores.hdf5.dataset:dataset_source"),
+        target=at("chunkflow.stores.hdf5.write:DatasetTarget"),
+    ),
+    Kind(is_dask_array, source=at("chunkflow.stores.foreign.dask:DaskSource")),
+    Kind(having("shape", "dtype", "__getitem__"), source=at("chunkflow.stores.foreign.generic:GenericSource")),
+    Kind(having("shape", "dtype", "__setitem__"), target=at("chunkflow.stores.foreign.generic:GenericTarget")),
+    Kind(instance_of("xarray", "Dataset"), source=_refuse_dataset),
+)
+"""Kinds of objects, in order of precedence."""
+
+FORMATS = (
+    Format(
+        holds=lambda path: "://" in path,
+        source=at("chunkflow.stores.zarr.array:open_zarr_url"),
+        takes=lambda path: "://" in path,
+        target=at("chunkflow.stores.zarr.create_remote:ZarrUrlTarget"),
+    ),
+    Format(
+        holds=lambda path: os.path.abspath(path).endswith(".npy") and os.path.isfile(os.path.abspath(path)),
+        source=at("chunkflow.stores.file.npy:open_npy"),
+        takes=lambda path: os.path.abspath(path).endswith(".npy"),
+        target=at("chunkflow.stores.file.npy:NpyTarget"),
+    ),
+    Format(
+        holds=lambda path: zarr_node(os.path.abspath(path)) is not None,
+        source=at("chunkflow.stores.zarr.array:open_zarr"),
+        takes=lambda path: belongs_to_zarr(os.path.abspath(path)),
+        target=at("chunkflow.stores.zarr.create_local:ZarrPathTarget"),
+    ),
+    Format(
+        holds=lambda path: hdf5_parts(path) is not None and not os.path.isdir(os.path.abspath(path)),
+        source=at("chunkflow.stores.hdf5.dataset:open_hdf5"),
+        takes=lambda path: hdf5_parts(path) is not None,
+        target=at("chunkflow.stores.hdf5.create:Hdf5PathTarget"),
+        package="h5py",
+        extra="hdf5",
+    ),
+)
+"""Formats of arrays that have paths, in order of precedence."""
 
 
 def open_source(obj: Any) -> Source:
@@ -49,44 +219,25 @@ def open_source(obj: Any) -> Source:
     (3, 4)
     """
     if isinstance(obj, (str, os.PathLike)):
-        return _path_source(obj)
-    if isinstance(obj, (np.ndarray, np.generic)):
-        return _ndarray_source(np.asanyarray(obj))
-    opens = getattr(type(obj), "__chunkflow_source__", None)  # ours, put together of others when they are opened
-    if opens is not None:
-        found: Source = opens(obj)
-        return found
-    if is_labelled(obj):
-        from chunkflow.stores.foreign.xarray import held
-
-        return open_source(held(getattr(obj, "variable", obj)))
-    if _is_stored(obj):
-        from chunkflow.stores.foreign.xarray import StoredSource
-
-        known = _is_zarr_array(obj.behind) or _is_hdf5_dataset(obj.behind)
-        return StoredSource(obj, open_source(obj.behind).footprint if known else None)
-    _refuse_device_array(obj)
-    if _is_zarr_array(obj):
-        from chunkflow.stores.zarr.array import ZarrSource
-
-        return ZarrSource(obj)
-    if _is_hdf5_dataset(obj):
-        from chunkflow.stores.hdf5.dataset import dataset_source
-
-        return dataset_source(obj)
-    if is_dask_array(obj):
-        from chunkflow.stores.foreign.dask import DaskSource
-
-        return DaskSource(obj)
-    if all(hasattr(obj, name) for name in ("shape", "dtype", "__getitem__")):
-        from chunkflow.stores.foreign.generic import GenericSource
-
-        return GenericSource(obj)
-    _refuse_dataset(obj)
+        return _path_source(_text(obj))
+    for kind in KINDS:
+        if kind.source is not None and kind.recognizes(obj):
+            return kind.source(obj)
     raise ArgumentTypeError(
         f"an input of type {type(obj).__name__} is not an array: pass {_KINDS}; "
         "anything else that fn needs goes in as a keyword argument"
     )
+
+
+def _path_source(path: str) -> Source:
+    for each in FORMATS:
+        if each.holds(path):
+            each.require(path)
+            return each.source(path)
+    path = os.path.abspath(path)
+    if not os.path.exists(path):
+        raise SourceNotFoundError(f"there is no array under {path}")
+    raise ArgumentError(f"{path} is neither a .npy file nor a zarr array: open it and pass {_KINDS}")
 
 
 def spec_of(array: Any) -> ArraySpec:
@@ -128,105 +279,37 @@ def open_target(out: Any, *, overwrite: bool = False) -> Target:
     >>> open_target(None).describe((3, 4), np.dtype("f4"), None).nbytes
     48
     """
-    if out is None:
-        from chunkflow.stores.memory import HostTarget
-
-        return HostTarget()
     if isinstance(out, (str, os.PathLike)):
-        return _path_target(out, overwrite)
-    if isinstance(out, np.ndarray):
-        return _ndarray_target(out)
-    opens = getattr(type(out), "__chunkflow_target__", None)  # ours, a share of another run's output
-    if opens is not None:
-        found: Target = opens(out)
-        return found
-    _refuse_device_array(out)
-    if _is_zarr_array(out):
-        from chunkflow.stores.zarr.array import ZarrTarget
-
-        return ZarrTarget(out)
-    if _is_hdf5_dataset(out):
-        from chunkflow.stores.hdf5.write import DatasetTarget
-
-        return DatasetTarget(out)
-    if all(hasattr(out, name) for name in ("shape", "dtype", "__setitem__")):
-        from chunkflow.stores.foreign.generic import GenericTarget
-
-        return GenericTarget(out)
+        return _path_target(_text(out), overwrite)
+    for kind in KINDS:
+        if kind.target is not None and kind.recognizes(out):
+            return kind.target(out)
     raise ArgumentTypeError(
         f"an output of type {type(out).__name__} cannot be written: pass None, or {_KINDS}; "
         "it has to take slice assignment"
     )
 
 
-def _path_source(obj: str | os.PathLike[Any]) -> Source:
-    from chunkflow.stores.zarr.node import zarr_node
-
-    given = _text(obj)
-    if "://" in given:
-        from chunkflow.stores.kvstore.fsspec import open_url
-        from chunkflow.stores.zarr.array import ZarrSource
-
-        return ZarrSource(open_url(given))
-    path = os.path.abspath(given)
-    if (named := hdf5_parts(given)) is not None and not os.path.isdir(path):
-        _require_h5py(given)
-        from chunkflow.stores.hdf5.dataset import open_hdf5
-
-        return open_hdf5(os.path.abspath(named[0]), named[1])
-    if not os.path.exists(path):
-        raise SourceNotFoundError(f"there is no array under {path}")
-    node = zarr_node(path)
-    if node is not None and node.kind == "array":
-        from chunkflow.stores.zarr.array import open_zarr
-
-        return open_zarr(path)
-    if node is not None:
-        from chunkflow.stores.zarr.array import members
-
-        names = ", ".join(repr(os.path.join(given, name)) for name in members(path)) or "none"
-        raise ArgumentError(f"{path} is a zarr group: pass the path of one of its arrays ({names})")
-    if path.endswith(".npy") and os.path.isfile(path):
-        from chunkflow.stores.file.npy import open_npy
-
-        return open_npy(path)
-    raise ArgumentError(f"{path} is neither a .npy file nor a zarr array: open it and pass {_KINDS}")
-
-
-def _path_target(out: str | os.PathLike[Any], overwrite: bool) -> Target:
-    from chunkflow.stores.zarr.node import zarr_node
-
-    given = _text(out)
-    if "://" in given:
-        from chunkflow.stores.zarr.create_remote import ZarrUrlTarget
-
-        return ZarrUrlTarget(given, overwrite=overwrite)
-    path = os.path.abspath(given)
-    if path.endswith(".npy"):
-        from chunkflow.stores.file.npy import NpyTarget
-
-        return NpyTarget(path, overwrite=overwrite)
-    parts = [path]
-    while parts[-1] != os.path.dirname(parts[-1]):
-        parts.append(os.path.dirname(parts[-1]))
-    if any(part.endswith(".zarr") or zarr_node(part) is not None for part in parts):
-        from chunkflow.stores.zarr.create_local import ZarrPathTarget
-
-        return ZarrPathTarget(path, overwrite=overwrite)
-    if (named := hdf5_parts(given)) is not None:
-        _require_h5py(given)
-        from chunkflow.stores.hdf5.create import Hdf5PathTarget
-
-        return Hdf5PathTarget(named[0], named[1], overwrite=overwrite)
+def _path_target(path: str, overwrite: bool) -> Target:
+    for each in FORMATS:
+        if each.takes(path):
+            each.require(path)
+            return each.target(path, overwrite=overwrite)
     raise ArgumentError(
-        f"cannot tell the format of the output {path}: end it in .npy, .zarr or .h5, or name a member of a zarr group "
-        "or of an HDF5 file ('result.h5:/name')"
+        f"cannot tell the format of the output {os.path.abspath(path)}: end it in .npy, .zarr or .h5, or name a member "
+        "of a zarr group or of an HDF5 file ('result.h5:/name')"
     )
 
 
-def _require_h5py(path: str) -> None:
-    if importlib.util.find_spec("h5py") is None:
-        raise ArgumentError(f"{path} is a file for h5py, which is not installed: pip install 'chunkflow-stream[hdf5]'")
+def scratch_array(path: str, shape: Shape, dtype: np.dtype, chunks: Shape) -> Any:
+    """Create a writable zarr array whose chunks are raw bytes, for data between two passes: read once, then removed.
+
+    Raises
+    ------
+    WriteError
+        The array cannot be created.
+    """
+    return at("chunkflow.stores.zarr.create_local:scratch_array")(path, shape, dtype, chunks)
 
 
 def _text(path: str | os.PathLike[Any]) -> str:
@@ -236,99 +319,3 @@ def _text(path: str | os.PathLike[Any]) -> str:
     if not text or "\0" in text:
         raise ArgumentError(f"{text!r} is no path")
     return text.removeprefix("file://")
-
-
-def _ndarray_source(array: np.ndarray) -> Source:
-    from chunkflow.stores.checks import numeric_dtype
-    from chunkflow.stores.file.memmap import mapped_file
-
-    _refuse_masked(array)
-    numeric_dtype(array.dtype, "ndarray")
-    mapped = mapped_file(array)
-    if mapped is not None:
-        from chunkflow.stores.file.strided import FileSource, Strided
-
-        whole = array.view(np.ndarray)
-        return FileSource(Strided(*mapped, array.shape, array.strides, array.dtype, mapping=whole))
-    from chunkflow.stores.memory import ArraySource
-
-    return ArraySource(array, _file_footprint(array))
-
-
-def _file_footprint(array: np.ndarray) -> Footprint | None:
-    """Place in a file that is mapped, though not read by its path: privately, say, or without a name.
-
-    A private mapping's untouched pages still show what is written to the file.
-    """
-    from chunkflow.stores.file.memmap import mapped_space
-
-    found = mapped_space(array)
-    return found and footprint.footprint(*found, array.shape, array.strides, array.dtype)
-
-
-def _ndarray_target(array: np.ndarray) -> Target:
-    from chunkflow.stores.checks import numeric_dtype
-    from chunkflow.stores.file.memmap import mapped_file
-    from chunkflow.stores.memory import ArrayTarget, check_sink
-
-    _refuse_masked(array)
-    numeric_dtype(array.dtype, "ndarray")
-    mapped = mapped_file(array)
-    if mapped is None:
-        return ArrayTarget(array, _file_footprint(array))
-    check_sink(array, mapped[0])
-    from chunkflow.stores.file.strided_sink import mapped_target
-
-    return mapped_target(array, *mapped)
-
-
-def _refuse_masked(array: np.ndarray) -> None:
-    if isinstance(array, np.ma.MaskedArray):
-        raise ArgumentTypeError("a masked array would lose its mask: pass array.filled(value) or array.data")
-
-
-def _refuse_device_array(obj: object) -> None:
-    if hasattr(obj, "__cuda_array_interface__"):
-        raise ArgumentTypeError(
-            f"a {type(obj).__name__} is on the device already, and there is nothing to stream: "
-            "pass the array in host memory or in a file"
-        )
-
-
-def _refuse_dataset(obj: object) -> None:
-    xarray = sys.modules.get("xarray")
-    if xarray is not None and isinstance(obj, xarray.Dataset):
-        names = ", ".join(map(repr, obj.data_vars)) or "none"
-        raise ArgumentTypeError(
-            f"an xarray.Dataset is not an array, but has several (its variables: {names}): take one, as dataset[name]"
-        )
-
-
-def _is_hdf5_dataset(obj: object) -> bool:
-    """Whether this is an `h5py.Dataset`. Nobody can have one without having imported h5py."""
-    h5py = sys.modules.get("h5py")
-    return h5py is not None and isinstance(obj, h5py.Dataset)
-
-
-def is_labelled(obj: object) -> bool:
-    """Whether this is a `DataArray` or `Variable` of xarray. Nobody can have one without having imported xarray."""
-    xarray = sys.modules.get("xarray")
-    return xarray is not None and isinstance(obj, (xarray.DataArray, xarray.Variable))
-
-
-def _is_stored(obj: object) -> bool:
-    """Whether this is a variable that xarray has yet to read. Nobody can have one without the room that makes them."""
-    room = sys.modules.get("chunkflow.stores.foreign.xarray")
-    return room is not None and isinstance(obj, room.StoredVariable)
-
-
-def is_dask_array(obj: object) -> bool:
-    """Whether this is a `dask.array.Array`. Nobody can have one without having imported dask."""
-    dask = sys.modules.get("dask.array")
-    return dask is not None and isinstance(obj, dask.Array)
-
-
-def _is_zarr_array(obj: object) -> bool:
-    """Whether this is a `zarr.Array`. Nobody can have one without having imported zarr."""
-    zarr = sys.modules.get("zarr")
-    return zarr is not None and isinstance(obj, zarr.Array)

@@ -1,4 +1,4 @@
-"""The operating system: host memory, interrupts, threads that are kept, and the compiled loops.
+"""The operating system: host memory, interrupts, the thread pool, and the compiled loops.
 
-It knows nothing of arrays' regions.
+It knows nothing of regions of arrays.
 """

@@ -1,4 +1,4 @@
-"""What the host has: cores, and memory that is left. Knows no array and no device."""
+"""The host's cores and free memory. Knows no arrays and no devices."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def cores() -> int:
 
 
 def processor() -> str:
-    """What the processor calls itself."""
+    """Name of the processor."""
     try:
         for line in _CPUINFO.read_text().splitlines():
             if line.startswith("model name"):
@@ -28,10 +28,10 @@ def processor() -> str:
 
 
 def available_memory() -> int | None:
-    """Bytes that the process can take without pushing anything else out; None where unknown.
+    """Bytes that the process can still allocate without swapping; None where unknown.
 
-    The least of what the machine has (``MemAvailable``, which counts the page cache as free) and
-    what the process's control group may still take (a container's limit).
+    It is the smaller of the machine's free memory (``MemAvailable``, which counts the page cache as free) and what the
+    limit of the process's control group (a container) leaves.
     """
     machine = _machine()
     group = _control_group()
@@ -48,7 +48,7 @@ def _machine() -> int | None:
         pass
     try:
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_AVPHYS_PAGES")
-    except (ValueError, OSError, AttributeError):  # the platform has no such figure
+    except (ValueError, OSError, AttributeError):  # not known on this platform
         return None
 
 
@@ -59,7 +59,7 @@ def _control_group() -> int | None:
             return None
         used = int((_CGROUP / "memory.current").read_text())
         stat = dict(line.split() for line in (_CGROUP / "memory.stat").read_text().splitlines())
-        # The page cache counts towards the group's use and gives way before anything fails.
+        # The page cache counts as used by the group, but is freed when memory is needed.
         return max(0, int(limit) - used + int(stat["active_file"]) + int(stat["inactive_file"]))
     except (OSError, ValueError, KeyError):
         return None

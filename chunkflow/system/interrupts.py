@@ -1,9 +1,9 @@
-"""Ctrl-C at safe places only, so that it never falls between taking something and noting that it was taken.
+"""Ctrl-C at safe places only, never between taking something and noting that it was taken.
 
 Python raises KeyboardInterrupt between any two instructions of the main thread. Within `deferred`, the signal is
-noted instead, and raised by the next `check`, within `allowed`, or at the end. A second Ctrl-C is raised at once.
+noted instead. The next `check` raises it, or `allowed`, or the end of `deferred`. A second Ctrl-C is raised at once.
 
-`Since` tells those who clean up whether they do so because of an exception.
+`Since` tells clean-up code whether it runs because of an exception.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from types import FrameType
 
 
 class _Shield:
-    """What stands in for the signal's handler meanwhile."""
+    """The signal's handler within `deferred`."""
 
     def __init__(self) -> None:
         self.before = signal.getsignal(signal.SIGINT)
@@ -37,17 +37,17 @@ class _Shield:
 
 
 class Since:
-    """Tells whether an exception is on its way that was not when this was made.
+    """Tells whether an exception is being handled that was not when this was made.
 
-    What a caller is dealing with, in whose ``except`` a run was started, says nothing of the run.
+    A run may be started in an ``except`` block; the exception there says nothing about the run.
     """
 
     def __init__(self) -> None:
-        self._before = id(sys.exc_info()[1])  # not the exception: it would keep its frames alive
+        self._before = id(sys.exc_info()[1])  # not the exception itself, which would keep its frames alive
 
     @property
     def failed(self) -> bool:
-        """Whether one is."""
+        """Whether there is a new exception."""
         return id(sys.exc_info()[1]) not in (id(None), self._before)
 
 
@@ -60,7 +60,7 @@ def _mine() -> _Shield | None:
 
 @contextmanager
 def deferred() -> Iterator[None]:
-    """Put Ctrl-C off until the next safe place. Does nothing off the main thread, or within itself."""
+    """Put Ctrl-C off until the next safe place. Does nothing outside the main thread, or when nested."""
     global _shield
     main = threading.current_thread() is threading.main_thread()
     if _shield is not None or not main or not callable(signal.getsignal(signal.SIGINT)):
@@ -79,7 +79,7 @@ def deferred() -> Iterator[None]:
 
 
 def check() -> None:
-    """A safe place: raise what was put off."""
+    """A safe place: raise a Ctrl-C that was put off."""
     shield = _mine()
     if shield is not None and shield.pending:
         shield.deliver()
@@ -87,7 +87,7 @@ def check() -> None:
 
 @contextmanager
 def allowed() -> Iterator[None]:
-    """Let Ctrl-C through, while the user's own code runs on the main thread."""
+    """Let Ctrl-C through while the user's own code runs on the main thread."""
     shield = _mine()
     if shield is None or shield.open:
         yield

@@ -1,4 +1,4 @@
-"""Threads that stay for a while, since runs follow one another: to start those of a crew takes 4 ms."""
+"""A thread pool whose threads wait a while for the next run: to start those of one run takes 4 ms."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from queue import Empty, SimpleQueue
 from typing import Any
 
 KEPT = 1.0
-"""Seconds that a thread waits for something to do before it ends."""
+"""Seconds that an idle thread waits before it ends."""
 
 NAME = "idle (chunkflow)"
 
 
 class PooledThread:
-    """A function's run by a thread that may be there already; used as `threading.Thread` is.
+    """A call of a function on a thread of the pool, with the methods of `threading.Thread`.
 
-    Threads are daemons, so that a run which nobody ends does not keep the interpreter from ending.
+    The threads are daemons, so that a run which nobody ends does not stop the interpreter from ending.
 
     Attributes
     ----------
     name : str
-        Of the thread, as long as it runs the function.
+        Name of the thread while it runs the function.
     ident : int, optional
-        Of the thread, once it runs the function.
+        Identifier of the thread, once it runs the function.
     """
 
     def __init__(self, target: Callable[..., object], args: tuple[Any, ...], name: str) -> None:
@@ -42,7 +42,7 @@ class PooledThread:
             threading.Thread(target=_serve, args=(self,), name=NAME, daemon=True).start()
 
     def join(self) -> None:
-        """Wait until it has. In a child that was forked meanwhile there is no such thread."""
+        """Wait until it has ended. A forked child has no such thread, and does not wait."""
         if os.getpid() == self._process:
             self._over.wait()
 
@@ -53,12 +53,12 @@ class PooledThread:
             self._target(*self._args)
         finally:
             thread.name = NAME
-            del self._target, self._args  # what they know is not to live as long as the thread
+            del self._target, self._args  # their objects must not live as long as the thread
             self._over.set()
 
 
 _idle: list[tuple[threading.Thread, SimpleQueue[PooledThread | None]]] = []
-"""Threads that wait, and where, the latest last: the others are for the time when they end. Its methods are atomic."""
+"""Idle threads with their queues, the latest last, so that the others can time out. The list's methods are atomic."""
 
 os.register_at_fork(after_in_child=_idle.clear)
 
@@ -67,20 +67,20 @@ def _serve(task: PooledThread | None) -> None:
     here = threading.current_thread(), SimpleQueue[PooledThread | None]()
     while task is not None:
         task._run()
-        task = None  # nobody's run is to live as long as the thread
+        task = None  # a run must not live as long as the thread
         _idle.append(here)
         try:
             task = here[1].get(timeout=KEPT)
         except Empty:
             try:
                 _idle.remove(here)
-            except ValueError:  # somebody has taken it just now
+            except ValueError:  # it was taken just now
                 task = here[1].get()
 
 
 @atexit.register
 def _end() -> None:
-    """Let those that wait end: the interpreter would stop them wherever they are while it takes all else away."""
+    """End the idle threads, before the interpreter shuts down around them."""
     ending = []
     with suppress(IndexError):
         while True:

@@ -1,10 +1,11 @@
-"""Contract suites that every store and device passes, and arrays that count or fail.
+"""Contract suites that every store, device and reduction passes, and arrays that count or fail.
 
 For tests only: needs pytest and hypothesis.
 """
 
 from chunkflow.testing.arrays import CountingSource, FailingArray, filled, laid_out
 from chunkflow.testing.devices import DeviceContract
+from chunkflow.testing.reductions import ReductionContract
 from chunkflow.testing.stores import PathSinkContract, SinkContract, SourceContract
 
 __all__ = [
@@ -12,6 +13,7 @@ __all__ = [
     "DeviceContract",
     "FailingArray",
     "PathSinkContract",
+    "ReductionContract",
     "SinkContract",
     "SourceContract",
     "filled",

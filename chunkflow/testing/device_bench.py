@@ -26,7 +26,7 @@ class Bench:
 
     def __init__(self, device: Device, pool: Pool, stack: ExitStack) -> None:
         self.device, self.pool, self._stack = device, pool, stack
-        self._slots: list[HostBuffer] = []
+        self._buffers: list[HostBuffer] = []
         self._scratch: list[object] = []
 
     def lane(self) -> Lane:
@@ -44,18 +44,18 @@ class Bench:
         block.array = shaped(buffer, dtype, permuted(shape, order), block.inverse)
         return block
 
-    def slots(self, cut: tuple[Piece, ...], dtype: np.dtype) -> list[HostBuffer]:
-        """A host slot for each piece."""
-        slots = self.pool.host_buffers(len(cut), max(piece.size for piece in cut) * dtype.itemsize)
-        self._slots += slots
-        for slot in slots:
-            slot.pin()
-        return slots
+    def host_buffers(self, cut: tuple[Piece, ...], dtype: np.dtype) -> list[HostBuffer]:
+        """A host buffer for each piece."""
+        buffers = self.pool.host_buffers(len(cut), max(piece.size for piece in cut) * dtype.itemsize)
+        self._buffers += buffers
+        for buffer in buffers:
+            buffer.pin()
+        return buffers
 
     def close(self) -> None:
         """Give the memory back, once the lanes are closed."""
         self._scratch.clear()
-        self.pool.release_host(self._slots)
+        self.pool.release_host(self._buffers)
         self.pool.close()
 
     def scratch(self, cut: tuple[Piece, ...], dtype: np.dtype) -> Any:
@@ -69,24 +69,24 @@ class Bench:
     def upload(self, lane: Lane, array: np.ndarray, block: Block, cut: tuple[Piece, ...] | None = None) -> None:
         """Enqueue the upload of a whole array."""
         cut = cut or pieces(array.shape, tuple(range(array.ndim)), max(array.size, 1))
-        slots, scratch = self.slots(cut, array.dtype), self.scratch(cut, array.dtype)
-        for slot, piece in zip(slots, cut, strict=True):
-            self.device.host_writes(slot.owner)
-            slot.view(array.dtype, piece, block.inverse)[...] = array[piece.region]
-            lane.upload(slot, block, piece, scratch)
+        buffers, scratch = self.host_buffers(cut, array.dtype), self.scratch(cut, array.dtype)
+        for buffer, piece in zip(buffers, cut, strict=True):
+            self.device.host_writes(buffer.owner)
+            buffer.view(array.dtype, piece, block.inverse)[...] = array[piece.region]
+            lane.upload(buffer, block, piece, scratch)
 
     def download(self, lane: Lane, block: Block, cut: tuple[Piece, ...] | None = None) -> np.ndarray:
         """Copy a block to the host, after what is enqueued on the lane."""
         out = np.empty(block.array.shape, block.array.dtype)
         cut = cut or pieces(out.shape, tuple(range(out.ndim)), max(out.size, 1))
-        slots, scratch = self.slots(cut, out.dtype), self.scratch(cut, out.dtype)
-        for slot, piece in zip(slots, cut, strict=True):
-            self.device.host_writes(slot.owner)
-            lane.download(block, piece, slot, scratch)
+        buffers, scratch = self.host_buffers(cut, out.dtype), self.scratch(cut, out.dtype)
+        for buffer, piece in zip(buffers, cut, strict=True):
+            self.device.host_writes(buffer.owner)
+            lane.download(block, piece, buffer, scratch)
         lane.synchronize()
-        for slot, piece in zip(slots, cut, strict=True):
-            self.device.host_reads(slot.owner)
-            out[piece.region] = slot.view(out.dtype, piece, block.inverse)
+        for buffer, piece in zip(buffers, cut, strict=True):
+            self.device.host_reads(buffer.owner)
+            out[piece.region] = buffer.view(out.dtype, piece, block.inverse)
         return out
 
     def assign(self, lane: Lane, block: Block, value: int) -> None:
@@ -120,7 +120,7 @@ class DeviceSuite:
     limits_functions: ClassVar[bool] = False
     """Whether an active pool limits what the array module allocates."""
     keeps_host_slots: ClassVar[bool] = False
-    """Whether a pool hands out the host slots again that were given back."""
+    """Whether a pool hands out the host buffers again that were given back."""
 
     def make(self) -> Device:
         """The device."""

@@ -6,7 +6,7 @@ A device's test subclasses it, says in `make` how to get at the device, and inhe
         def make(self):
             return MyDevice()
 
-The tests use the protocol alone, so that a device wrapped in another one (the referee, say) passes them too.
+The tests use the protocol alone, so that a device wrapped in another one (a race detector, say) passes them too.
 """
 
 # ruff: noqa: D102 (the name of a test says what it tests)
@@ -164,12 +164,12 @@ class DeviceContract(PoolContract):
         block, event = bench.block(array.shape, "f4"), bench.device.event()
         bench.upload(lane, array, block)
         [piece] = pieces(array.shape, (0,), array.size)
-        [slot] = bench.slots((piece,), array.dtype)
-        lane.download(block, piece, slot, None)
+        [buffer] = bench.host_buffers((piece,), array.dtype)
+        lane.download(block, piece, buffer, None)
         lane.record(event)
         event.synchronize(Edge.LANDED)
-        bench.device.host_reads(slot)
-        np.testing.assert_array_equal(slot.view(array.dtype, piece, None), array)
+        bench.device.host_reads(buffer)
+        np.testing.assert_array_equal(buffer.view(array.dtype, piece, None), array)
 
     def test_an_event_that_was_never_recorded_holds_up_nothing(self, bench: Bench) -> None:
         lane, event = bench.lane(), bench.device.event()

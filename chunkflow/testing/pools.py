@@ -121,29 +121,29 @@ class PoolContract(DeviceSuite):
             assert bench.pool.measure(lambda: 7)[0] == 7
 
     def test_host_slots_are_apart_and_large_enough(self, bench: Bench) -> None:
-        slots = bench.pool.host_buffers(3, 1000)
-        assert len(slots) == 3
-        for i, slot in enumerate(slots):
-            slot.pin()
-            assert slot.array.nbytes >= 1000
-            assert slot.pointer == slot.array.ctypes.data
-            slot.array[...] = i
-        assert [slot.array.min() for slot in slots] == [0, 1, 2]
-        assert [slot.array.max() for slot in slots] == [0, 1, 2]
-        bench.pool.release_host(slots)
+        buffers = bench.pool.host_buffers(3, 1000)
+        assert len(buffers) == 3
+        for i, buffer in enumerate(buffers):
+            buffer.pin()
+            assert buffer.array.nbytes >= 1000
+            assert buffer.pointer == buffer.array.ctypes.data
+            buffer.array[...] = i
+        assert [buffer.array.min() for buffer in buffers] == [0, 1, 2]
+        assert [buffer.array.max() for buffer in buffers] == [0, 1, 2]
+        bench.pool.release_host(buffers)
 
     def test_host_slots_serve_again(self, bench: Bench) -> None:
         pool = bench.pool
-        slots = pool.host_buffers(2, MIB)
-        for slot in slots:
-            slot.pin()
-        pointers = {slot.pointer for slot in slots}
-        del slot
-        pool.release_host(slots)
+        buffers = pool.host_buffers(2, MIB)
+        for buffer in buffers:
+            buffer.pin()
+        pointers = {buffer.pointer for buffer in buffers}
+        del buffer
+        pool.release_host(buffers)
         again = pool.host_buffers(3, MIB)
-        assert len({slot.pointer for slot in again}) == 3
+        assert len({buffer.pointer for buffer in again}) == 3
         if self.keeps_host_slots:
-            assert pointers < {slot.pointer for slot in again}
+            assert pointers < {buffer.pointer for buffer in again}
         pool.release_host(again)
         larger = pool.host_buffers(1, 2 * MIB)
         assert larger[0].array.nbytes >= 2 * MIB
@@ -156,12 +156,12 @@ class PoolContract(DeviceSuite):
             before = device.free_memory()
             pool = self.pool(device, 64 * MIB)
             array = pool.allocate(48 * MIB)
-            slots = pool.host_buffers(2, MIB)
-            for slot in slots:
-                slot.pin()
+            buffers = pool.host_buffers(2, MIB)
+            for buffer in buffers:
+                buffer.pin()
             pool.free(array)
-            del array, slot
-            pool.release_host(slots)
+            del array, buffer
+            pool.release_host(buffers)
             pool.close()
             pool.close()
             assert pool.used == 0

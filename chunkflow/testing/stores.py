@@ -134,7 +134,7 @@ class SourceContract:
         source = self.make(tmp_path, array)
         region = (slice(1, 4), slice(0, 5))
         view = source.view(region)
-        assert (view is not None) == source.spec.in_memory
+        assert (view is not None) == source.spec.storage.in_memory
         if view is not None:
             np.testing.assert_array_equal(view, array[region])
             assert view.dtype == source.spec.dtype
@@ -266,6 +266,13 @@ class PathSinkContract(SinkContract):
 
     existing = False
     name: ClassVar[str]
+    beside: ClassVar[tuple[str, ...]] = ()
+    """What names of further files have at the end besides `name`, where an array has several."""
+
+    @property
+    def entries(self) -> list[str]:
+        """Names in the directory that has the finished array and nothing else."""
+        return sorted(self.name.split("/")[0] + ending for ending in ("", *self.beside))
 
     def at(self, tmp_path: Path) -> str:
         """Path of the result."""
@@ -314,7 +321,7 @@ class PathSinkContract(SinkContract):
         self.write(sink, array)
         self.check_unseen(tmp_path)
         sink.commit()
-        assert self.names(tmp_path) == [self.name.split("/")[0]]
+        assert self.names(tmp_path) == self.entries
         np.testing.assert_array_equal(self.stored(tmp_path), array)
 
     def test_an_existing_path_is_refused_and_kept(self, tmp_path: Path) -> None:
@@ -333,7 +340,7 @@ class PathSinkContract(SinkContract):
         with pytest.raises(OutputExistsError):
             sink.commit()
         np.testing.assert_array_equal(self.stored(tmp_path), old)
-        assert self.names(tmp_path) == [self.name.split("/")[0]]
+        assert self.names(tmp_path) == self.entries
 
     @pytest.mark.parametrize("succeeds", [True, False])
     def test_overwriting_keeps_the_old_array_until_the_end(self, tmp_path: Path, succeeds: bool) -> None:
@@ -348,7 +355,7 @@ class PathSinkContract(SinkContract):
         else:
             sink.abort()
         np.testing.assert_array_equal(self.stored(tmp_path), new if succeeds else old)
-        assert self.names(tmp_path) == [self.name.split("/")[0]]
+        assert self.names(tmp_path) == self.entries
 
     def test_what_is_no_array_is_never_overwritten(self, tmp_path: Path) -> None:
         read = self.put_stranger(tmp_path)

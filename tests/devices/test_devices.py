@@ -163,7 +163,7 @@ def test_a_wait_means_the_mark_of_its_own_time(mode: str) -> None:
 
 @pytest.mark.parametrize("mode", ["eager", "threaded", "lazy"])
 @pytest.mark.parametrize("waits", [True, False])
-def test_the_referee_sees_a_missing_wait_in_every_mode(mode: str, waits: bool) -> None:
+def test_the_race_detector_sees_a_missing_wait_in_every_mode(mode: str, waits: bool) -> None:
     device = ClockDevice(NumpyDevice(mode=mode))
     writer, reader, event, owner = device.lane(), device.lane(), device.event(), object()
     writer.call(lambda: None, writes=(owner,))
@@ -220,9 +220,9 @@ def _no_cupy(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "cupy", None)
     monkeypatch.delitem(sys.modules, "chunkflow.devices.cuda.device", raising=False)
     monkeypatch.delenv(registry.VARIABLE, raising=False)
-    registry._cuda_present.cache_clear()
+    registry.is_present.cache_clear()
     yield
-    registry._cuda_present.cache_clear()
+    registry.is_present.cache_clear()
 
 
 @pytest.mark.usefixtures("_no_cupy")
@@ -272,8 +272,8 @@ def test_other_things_are_no_devices(spec: object) -> None:
 def test_devices_pass_through() -> None:
     device = NumpyDevice(mode="lazy")
     assert devices.resolve(device) is device
-    referee = ClockDevice(device)
-    assert devices.resolve(referee) is referee
+    checked = ClockDevice(device)
+    assert devices.resolve(checked) is checked
 
 
 @pytest.mark.gpu

@@ -446,7 +446,7 @@ def test_staging_memory_does_not_grow_with_the_array(mode: str, rows: int, tmp_p
         assert peak() <= 200_000 + 2 * 3 * 2 * 20_000 + SLACK
 
 
-def test_a_referee_sees_the_same_limit() -> None:
+def test_a_race_detector_sees_the_same_limit() -> None:
     with cf.Budget("100kB") as budget:
         cf.map(np.negative, CountingSource(rows()), device=checking("threaded", staged=True))
     assert 0 < budget.peak <= budget.limit

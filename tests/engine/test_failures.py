@@ -256,7 +256,7 @@ def test_a_file_too_short_for_its_array_is_refused_at_once(tmp_path: Path) -> No
 @pytest.mark.parametrize("kind", [NumpyDevice, *([CompiledDevice] if BUILT else [])])
 @pytest.mark.parametrize("failing", [1, 3])
 def test_lanes_that_fail_as_they_end_fail_the_run(kind: type[NumpyDevice], failing: int) -> None:
-    """Each thread of a crew is told once that nothing follows, whatever happens to the others."""
+    """Each transfer thread is told once that nothing follows, whatever happens to the others."""
 
     class Ending(kind):  # type: ignore[misc,valid-type]
         """Some of the lanes of whose threads fail when they are closed."""

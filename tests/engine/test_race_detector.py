@@ -1,4 +1,4 @@
-"""The engine keeps every edge: take one away, and the referee objects, or the data come out wrong."""
+"""The engine keeps every edge: without one the race detector reports a race, or the data come out wrong."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def test_lanes_that_share_the_hosts_memory_need_their_uploads() -> None:
         cf.map(np.multiply, x(), row, device=checking("threaded", staged=False, drop=Edge.UPLOADED), **options)
 
 
-# -- The modes see something even without the referee --------------------------------------------------------
+# -- The modes see something even without the race detector ------------------------------------------------------
 
 
 class _DeafLane:
@@ -148,8 +148,8 @@ class Dropping:
         return getattr(self._inner, name)
 
 
-# Not so OVERWRITE and COMPUTED: NumPy's kernels have run when the host hears of their result, so only the referee
-# can tell that a GPU's would not have.
+# Not so OVERWRITE and COMPUTED: NumPy's kernels have run when the host hears of their result, so only the race
+# detector can tell that a GPU's would not have.
 @pytest.mark.parametrize("edge", [Edge.UPLOADED, Edge.REFILL, Edge.LANDED], ids=lambda e: e.name)
 def test_laziness_and_poison_turn_a_missing_edge_into_wrong_data(edge: Edge) -> None:
     lazy = numpy_device("lazy", staged=True, piece=400)

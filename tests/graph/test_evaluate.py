@@ -28,7 +28,7 @@ from chunkflow.devices.rates import cpu
 from chunkflow.engine.observe.analysis import AnalyzedRun
 from chunkflow.engine.options import Options
 from chunkflow.errors import ArgumentError, ResultError
-from chunkflow.graph import evaluate
+from chunkflow.graph import evaluate, fusion
 from chunkflow.graph.evaluate import Evaluation
 from chunkflow.graph.fusion import fused
 from chunkflow.graph.nodes import OpNode
@@ -285,7 +285,7 @@ def test_what_must_be_stored_is_found_at_once(monkeypatch: pytest.MonkeyPatch) -
     for _ in range(20):
         lazy, expected = lazy - lazy.mean(axis=0) + lazy.max(), expected - expected.mean(axis=0) + expected.max()
     made = []
-    for module in (evaluate, partition):
+    for module in (evaluate, fusion):
         monkeypatch.setattr(module, "fused", lambda *args: made.append(args) or fused(*args))
     np.testing.assert_allclose(lazy.compute(device="cpu"), expected)
     assert len(made) <= 3 * 41  # for each node to see what it needs, and to run it, some together

@@ -23,7 +23,7 @@ from chunkflow.core.machine import Machine
 from chunkflow.core.memory import Projection, Ring, rounded, temporaries
 from chunkflow.core.nest import Along, LoopNest, Operand, Output, nest
 from chunkflow.core.pieces import Piece, placed
-from chunkflow.core.spec import ArraySpec
+from chunkflow.core.spec import ArraySpec, Storage
 from chunkflow.core.units import format_bytes, parse_bytes
 from chunkflow.devices.cpu.device import NumpyDevice
 from chunkflow.devices.mover import tabled
@@ -43,6 +43,7 @@ MACHINES = (
     replace(SMALL, depths=(2, 1), overhead=1e-3),
     replace(SMALL, staged=False, lanes=2, depths=(4, 2, 1), cache=2000, spill=0.5),
 )
+IN_MEMORY = Storage(in_memory=True)
 RATIOS = (Fraction(1), Fraction(1, 2), Fraction(2), Fraction(2, 3), Fraction(3, 2))
 
 
@@ -70,7 +71,7 @@ def problems(draw: st.DrawFn, *, chunked: bool = True) -> dict[str, Any]:
     def array(shape: Shape) -> ArraySpec:
         dtype = draw(st.sampled_from(["i1", "f4", "c16"]))
         order = tuple(draw(st.permutations(range(len(shape)))))
-        return spec(shape, dtype, chunks=chunks(shape), order=order, in_memory=draw(st.booleans()))
+        return spec(shape, dtype, chunks=chunks(shape), order=order, storage=Storage(in_memory=draw(st.booleans())))
 
     operands = []
     for _ in range(draw(st.integers(1, 3))):
@@ -339,7 +340,7 @@ def test_every_block_fits_the_slots_that_are_counted(plan: Plan) -> None:
     for i, array in enumerate(plan.operands):
         most = max(math.prod(shape_of(step.sources[i])) for step in plan.steps()) * array.dtype.itemsize
         assert most <= math.prod(plan.slot_shape(i)) * array.dtype.itemsize
-        if plan.machine.staged or not array.in_memory:
+        if plan.machine.staged or not array.storage.in_memory:
             inputs += plan.slots(i) * rounded(most, plan.machine.page)
     assert inputs <= plan.memory.inputs
     outputs = 0
@@ -377,7 +378,7 @@ def test_tiles_keep_the_working_set_in_the_cache_and_whole_axes_whole(plan: Plan
 
 def test_tiles_are_even() -> None:
     """Where all but a row of a plane would stay in the cache, its halves do; the row is no tile by itself."""
-    x, machine = spec((512, 512, 512), in_memory=True), replace(NumpyDevice().machine, cache=12 << 20)
+    x, machine = spec((512, 512, 512), storage=IN_MEMORY), replace(NumpyDevice().machine, cache=12 << 20)
     y = spec(x.shape, chunks=(16, 512, 512))
     plan = make_plan(elementwise(x.shape), [x], [y], machine, 1 << 34, workspace=8.02, tiles=True)
     assert plan.block == y.chunks
@@ -389,7 +390,7 @@ def test_a_map_in_memory_has_blocks_that_stay_in_the_cache(rates: dict[str, floa
     """Of larger ones, computed by tiles, results are put into their places first, and fetched from there."""
     shape, cache = (512, 512, 512), 12 << 20
     machine = replace(NumpyDevice().machine, cache=cache, lanes=2, depths=(4, 2, 1), **rates)
-    arrays = spec(shape, in_memory=True)
+    arrays = spec(shape, storage=IN_MEMORY)
     plan = make_plan(elementwise(shape), [arrays], [arrays], machine, 1 << 34, workspace=8.02, tiles=True)
     assert plan.tile == plan.block
     assert 16 * math.prod(plan.block) <= cache
@@ -478,7 +479,7 @@ def test_a_plan_describes_itself() -> None:
 def test_chunks_in_shards_are_handled_twice() -> None:
     whole = spec((256, 256), chunks=(16, 16))
     seconds = []
-    for x in (whole, replace(whole, sharded=True)):
+    for x in (whole, whole.with_storage(sharded=True)):
         plan = make_plan(elementwise(x.shape), [x], [spec(x.shape)], replace(GPU, handling=1.0), 1 << 30)
         seconds.append(plan.estimate.stages["read"])
     assert seconds == pytest.approx([256, 512], rel=0.01)
@@ -545,7 +546,7 @@ def test_new_files_are_written_at_a_rate_of_their_own(tmp_path: Path) -> None:
     old, new = (estimate(machine, Traffic(*[10**9] * 5, created=n), 10, 3) for n in (0, 10**9))
     assert new.stages["write"] == pytest.approx(8 * old.stages["write"])
     assert new.bound_by == "write"
-    assert stores.open_target(tmp_path / "y.npy").describe((4,), np.dtype("f4"), None).fresh
+    assert stores.open_target(tmp_path / "y.npy").describe((4,), np.dtype("f4"), None).storage.fresh
 
 
 def test_chunks_that_are_files_have_a_rate_and_as_many_threads_as_there_are(tmp_path: Path) -> None:
@@ -680,7 +681,7 @@ def halo(shape: Shape, boundary: Boundary = "nearest") -> LoopNest:
 
 def test_blocks_with_a_halo_are_no_thin_slabs_where_memory_is_scarce() -> None:
     shape = (256, 2048, 2048)
-    x = spec(shape, in_memory=True)
+    x = spec(shape, storage=IN_MEMORY)
     tight, slabs = (make_plan(halo(shape), [x], [x], GPU, 256_000_000, block=b) for b in (None, (1, 2048, 2048)))
     assert tight.block[1] < 2048
     assert tight.rereads <= 1.02
@@ -691,7 +692,7 @@ def test_blocks_with_a_halo_are_no_thin_slabs_where_memory_is_scarce() -> None:
 
 def test_only_pieces_of_short_or_many_rows_land() -> None:
     shape = (64, 512, 2048)
-    x = spec(shape, in_memory=True)
+    x = spec(shape, storage=IN_MEMORY)
     plan = make_plan(halo(shape), [x], [x], GPU, 100_000_000)
     assert plan.ring_in is not None
     assert plan.ring_in.scratch == 0
@@ -708,7 +709,7 @@ def test_a_landing_place_takes_whatever_lands() -> None:
     shape = (600, 260, 1024)
     around = Operand((0, 1), ((1, 1),) * 2, shape[:2], ("nearest",) * 2)
     nest = replace(halo(shape), operands=(*halo(shape).operands, around))
-    specs = [spec(shape, in_memory=True), spec(shape[:2], "u1")]
+    specs = [spec(shape, storage=IN_MEMORY), spec(shape[:2], "u1")]
     plan = make_plan(nest, specs, specs[:1], GPU, 2_000_000_000, block=(300, 256, 1024))
     assert plan.ring_in is not None
     assert plan.ring_in.scratch > 0  # for the short rows of the second array
@@ -723,7 +724,7 @@ def test_a_landing_place_takes_whatever_lands() -> None:
 
 def test_results_of_one_size_have_places_of_that_size() -> None:
     shape = (256, 2048, 2048)
-    x = spec(shape, in_memory=True)
+    x = spec(shape, storage=IN_MEMORY)
     plan = make_plan(elementwise(shape), [x], [x], GPU, 500_000_000)
     assert sum(plan.results) == plan.memory.outputs
     assert set(plan.results) == {rounded(math.prod(plan.block) * 4, GPU.page)}

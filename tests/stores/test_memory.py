@@ -63,8 +63,8 @@ def test_order_goes_from_slow_to_fast(array: np.ndarray, order: tuple[int, ...])
 
 
 def test_big_endian_is_read_by_copies_only() -> None:
-    assert open_source(np.zeros(3, "f4")).spec.in_memory
-    assert not open_source(np.zeros(3, ">f4")).spec.in_memory
+    assert open_source(np.zeros(3, "f4")).spec.storage.in_memory
+    assert not open_source(np.zeros(3, ">f4")).spec.storage.in_memory
 
 
 def test_a_view_shares_the_array_and_leaves_it_writable() -> None:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -9,7 +10,7 @@ import numpy as np
 import pytest
 
 from chunkflow.errors import ArgumentError, ArgumentTypeError, SourceNotFoundError
-from chunkflow.stores import open_source, open_target
+from chunkflow.stores import open_source, open_target, registry
 
 
 class OnDevice:
@@ -103,3 +104,11 @@ def test_a_mask_is_not_lost_silently() -> None:
 
 def test_a_numpy_scalar_is_an_array_without_axes() -> None:
     assert open_source(np.float32(3)).spec.shape == ()
+
+
+def test_every_row_names_a_function_that_there_is() -> None:
+    text = Path(registry.__file__).read_text()
+    places = re.findall(r'at\("(chunkflow[\w.]+):(\w+)"\)', text)
+    assert len(places) > 15
+    for module, name in places:
+        assert callable(getattr(pytest.importorskip(module), name))

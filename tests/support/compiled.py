@@ -10,9 +10,9 @@ from functools import partial
 from typing import Any
 
 from chunkflow.devices.cpu.device import NumpyDevice
-from chunkflow.devices.job_queue import Line
-from chunkflow.devices.mover import Mover, staging
-from chunkflow.devices.protocol import Edge, HostBuffer
+from chunkflow.devices.job_queue import JobQueue
+from chunkflow.devices.mover import BufferAddresses, Mover, staging
+from chunkflow.devices.protocol import Edge, StagingBuffer
 
 BUILT = staging is not None
 
@@ -45,7 +45,7 @@ class CompiledDevice(NumpyDevice):
     def __init__(self, *, fail_after: int = 1 << 62, **options: Any) -> None:
         super().__init__(staged=True, **options)
         self.shares = 0
-        self.lines = partial(Line, self._key)
+        self.job_queue = partial(JobQueue, self._key)
         self._left = fail_after
         self._known: dict[int, Any] = {}
         self._clock = self._key(object())
@@ -61,10 +61,12 @@ class CompiledDevice(NumpyDevice):
             CFUNCTYPE(c_int, c_void_p, c_void_p, c_uint)(self._wait),
         ]
 
-    def mover(self, lane: Any, stations: Sequence[tuple[HostBuffer, Any, Any]], scratch: Any) -> Mover | None:
+    def mover(self, lane: Any, buffers: Sequence[StagingBuffer], scratch: Any) -> Mover | None:
         self.shares += 1
         driver = [ctypes.cast(f, c_void_p).value or 0 for f in self._driver]
-        rows = [(s.pointer, self._key(done), self._key(begun) if begun else 0) for s, done, begun in stations]
+        rows = [
+            BufferAddresses(b.host.pointer, self._key(b.done), self._key(b.begun) if b.begun else 0) for b in buffers
+        ]
         landing = (0, 0) if scratch is None else (self.address(scratch), scratch.nbytes)
         return Mover(driver, self._key(lane), rows, (self._clock, self._start), landing, self._key)
 

@@ -49,12 +49,12 @@ def machine(*, staged: bool, lanes: int = 2, piece: int = 4096, **changes: Any) 
 
 
 def numpy_device(mode: str, *, staged: bool, poison: bool = True, **sizes: Any) -> NumpyDevice:
-    """The CPU in one of its checking modes, without the referee."""
+    """The CPU in one of its checking modes, without a race detector."""
     return NumpyDevice(mode=mode, staged=staged, poison=poison, machine=machine(staged=staged, **sizes))  # type: ignore[arg-type]
 
 
 def checking(mode: str, *, staged: bool, drop: Edge | None = None, **sizes: Any) -> ClockDevice:
-    """The CPU in one of its checking modes, under the referee's eyes."""
+    """The CPU in one of its checking modes, with a race detector."""
     return ClockDevice(numpy_device(mode, staged=staged, **sizes), drop=drop)
 
 
@@ -90,7 +90,7 @@ def _small_cuda() -> Any:
 
 @dataclass(frozen=True)
 class Place:
-    """One way to run. Devices are made anew, for a referee remembers all that it saw."""
+    """One way to run. Devices are made anew, for a race detector keeps all accesses."""
 
     name: str
     mode: str = ""
@@ -103,7 +103,7 @@ class Place:
             return CompiledDevice(mode=self.mode, poison=True, machine=machine(staged=True, lanes=self.lanes))
         if self.mode:
             return checking(self.mode, staged=self.staged, lanes=self.lanes)
-        return ClockDevice(_small_cuda()) if self.name == "cuda-referee" else self.name
+        return ClockDevice(_small_cuda()) if self.name == "cuda-race-detector" else self.name
 
     @property
     def is_gpu(self) -> bool:
@@ -118,7 +118,7 @@ class Place:
         """Bytes of every budget that libraries have taken; they grow when one is first used."""
         if not self.is_gpu:
             return 0
-        return int((_small_cuda() if self.name == "cuda-referee" else _cuda()).reserve)
+        return int((_small_cuda() if self.name == "cuda-race-detector" else _cuda()).reserve)
 
     def host(self, array: Any) -> np.ndarray:
         """A copy of an array of this place in NumPy's hands."""
@@ -144,7 +144,7 @@ CHECKING = [
 ] + [Place("threaded-staged-2-lanes", "threaded", True, 2), Place("lazy-staged-2-lanes", "lazy", True, 2)]
 if BUILT:
     CHECKING.append(Place("compiled-lazy", "lazy", True, 2))
-CUDA = [pytest.param(Place(name), id=name, marks=pytest.mark.gpu) for name in ("cuda", "cuda-referee")]
+CUDA = [pytest.param(Place(name), id=name, marks=pytest.mark.gpu) for name in ("cuda", "cuda-race-detector")]
 
 everywhere = pytest.mark.parametrize("place", [CPU, *CHECKING, *CUDA], ids=str)
 checked = pytest.mark.parametrize("place", CHECKING, ids=str)

@@ -174,7 +174,7 @@ def cupy_over(driver: Driver) -> Iterator[ModuleType]:
 class FakeDevice:
     """As much of a GPU as its pools ask for; `reserve` bytes are in libraries' hands when it is made."""
 
-    slots = SimpleNamespace(take=None, keep=None)
+    pinned = SimpleNamespace(take=None, keep=None)
 
     def __init__(self, driver: Driver, reserve: int) -> None:
         self._driver, self.reserve = driver, reserve

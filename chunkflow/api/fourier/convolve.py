@@ -4,27 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Any, Literal, Unpack
 
 import numpy as np
 
-from chunkflow.api.operation import Request, check_eager, operation
+from chunkflow.api.operation import ArraySpec, ChunkedRunOptions, Declared, Options, Request, check_eager, operation
 from chunkflow.api.rearrange.move import Arranged, Composition
-from chunkflow.core.arrangement import Separable
-from chunkflow.core.arrangement import padded as pad
+from chunkflow.core.arrangement import Separable, padded
 from chunkflow.core.axes import as_axes
-from chunkflow.core.chunking import Chunks
 from chunkflow.core.nest import nest, output_axes
-from chunkflow.core.spec import ArraySpec
-from chunkflow.engine.options import BudgetLike, Options, ProgressLike
 from chunkflow.errors import ArgumentError, ArgumentTypeError
-from chunkflow.kernels.declare import Declared
 from chunkflow.kernels.fourier import convolved
 from chunkflow.kernels.stencil.overlap import Halo, Overlap, boundaries, with_halo
 
 Mode = Literal["same", "valid", "full"]
 MODES = ("same", "valid", "full")
-"""Parts of a convolution."""
+"""Parts of a convolution that can be asked for."""
 
 
 @operation
@@ -35,13 +30,8 @@ def convolve(
     axes: int | Sequence[int] | None = None,
     *,
     boundary: Any = 0,
-    chunks: Chunks = None,
-    out: Any = None,
-    budget: BudgetLike = None,
-    device: Any = None,
-    progress: ProgressLike = False,
-    overwrite: bool = False,
-) -> Any:
+    **options: Unpack[ChunkedRunOptions],
+) -> Request:
     """Convolve an array with a kernel that is small beside it.
 
     Blocks overlap by the kernel's extent and are transformed at lengths that suit the transform (overlap-save). So the
@@ -131,19 +121,18 @@ def convolve(
         run = {"kernel": spread.astype(dtype), "dtype": dtype}
         return Declared(op, Overlap(convolved, args, run, straight, depth=(tuple(halo),), trim=None), straight)
 
-    def padded(specs: Sequence[ArraySpec]) -> Arranged:
+    def with_zeros(specs: Sequence[ArraySpec]) -> Arranged:
         (spec,) = specs
         reach = [k - 1 for k in _spread(weights, axes, len(spec.shape)).shape]
         sides = zip(spec.shape, reach, strict=True)
-        return Arranged(Separable(tuple(pad(n, k, k, "constant", (0, 0)) for n, k in sides)), spec.chunks)
+        return Arranged(Separable(tuple(padded(n, k, k, "constant", (0, 0)) for n, k in sides)), spec.chunks)
 
-    options = Options(out, budget, None, chunks, None, device, overwrite)
-    # The whole of it is what is valid where the array goes on with zeros.
-    return Request(declare, (Composition((x,), padded) if mode == "full" else x,), options, progress)
+    # The full convolution is the valid part of that of the array padded with zeros.
+    return Request(declare, (Composition((x,), with_zeros) if mode == "full" else x,), Options(**options))
 
 
 def _weights(kernel: Any) -> np.ndarray:
-    """The kernel as an array of numbers."""
+    """The kernel as an array, checked to be of numbers."""
     check_eager("convolve", kernel=kernel)
     try:
         weights = np.asarray(kernel)
@@ -177,7 +166,7 @@ def _spread(weights: np.ndarray, axes: int | Sequence[int] | None, ndim: int) ->
 
 
 def _dtype(one: np.dtype, other: np.dtype) -> np.dtype:
-    """What is computed, and stored."""
+    """Dtype of the computation and of the result."""
     dtype = np.result_type(one, other)
     if dtype.kind not in "fc":
         return np.dtype(np.float64)

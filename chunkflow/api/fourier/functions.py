@@ -2,46 +2,76 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, ParamSpec, Unpack
 
-from chunkflow.api.fourier.transform import gives, plans, run
-from chunkflow.api.operation import composed
-from chunkflow.core.chunking import Chunks
-from chunkflow.engine.options import BudgetLike, Options, ProgressLike
+from chunkflow.api.fourier.transform import transform
+from chunkflow.api.operation import ChunkedRunOptions, MultiPass, Options, operation
 
+P = ParamSpec("P")
 
-@composed(gives=gives("fft"), plans=plans("fft"))
-def fft(
-    x: Any,
-    n: int | None = None,
-    axis: int = -1,
-    norm: str | None = None,
-    *,
-    chunks: Chunks = None,
-    out: Any = None,
-    budget: BudgetLike = None,
-    device: Any = None,
-    progress: ProgressLike = False,
-    overwrite: bool = False,
-) -> Any:
-    """The discrete Fourier transform along one axis.
-
-    Parameters
+_ONE_AXIS = """Parameters
     ----------
-    x, n, axis, norm, chunks, out, budget, device, progress, overwrite
+    x : array_like, str or path
+        A source, as for `chunkflow.map`.
+    n : int, optional
+        Points along the axis: elements are cut off, or zeros are added. By default as many as there are; for `irfft`,
+        ``2 * (m - 1)`` for an axis of m.
+    axis : int
+        The axis that is transformed.
+    norm : {"backward", "ortho", "forward"} or None
+        Which direction is scaled, as in NumPy.
+    chunks, out, budget, device, progress, overwrite
         See `chunkflow.fft`.
+
+    """
+
+_SEVERAL_AXES = """Parameters
+    ----------
+    x : array_like, str or path
+        A source, as for `chunkflow.map`.
+    s : sequence of int, optional
+        Points along each of the axes, -1 for as many as there are, which is the default. See `fft` and `irfft`.
+    axes : sequence of int, optional
+        The axes that are transformed: all, or the last ``len(s)``, by default.
+    norm : {"backward", "ortho", "forward"} or None
+        Which direction is scaled, as in NumPy.
+    chunks, out, budget, device, progress, overwrite
+        See `chunkflow.fft`.
+
+    """
+
+_RAISES = """Raises
+    ------
+    ArgumentError, ArgumentTypeError
+        An axis that `x` does not have or that is named twice, less than one point, another number of lengths than of
+        axes, an unknown `norm`, complex numbers for `rfft` and `rfftn`.
+    BudgetError
+        Not even a line along an axis fits the budget. Its `smallest` says what would do.
+
+    """
+
+
+def _documented(function: Callable[P, MultiPass]) -> Callable[P, MultiPass]:
+    """Add to a transform's docstring what is the same for all of them."""
+    if function.__doc__:
+        parameters = _ONE_AXIS if "n" in function.__annotations__ else _SEVERAL_AXES
+        text = function.__doc__.replace("Returns\n", f"{parameters}Returns\n")
+        function.__doc__ = text.replace("Examples\n", f"{_RAISES}Examples\n")
+    return function
+
+
+@operation
+@_documented
+def fft(
+    x: Any, n: int | None = None, axis: int = -1, norm: str | None = None, **options: Unpack[ChunkedRunOptions]
+) -> MultiPass:
+    """The discrete Fourier transform along one axis.
 
     Returns
     -------
     array
         `out`, opened where it was a path: complex, as long as `n` along the axis.
-
-    Raises
-    ------
-    ArgumentError, ArgumentTypeError
-        An axis that `x` does not have, less than one point, an unknown `norm`.
-    BudgetError
-        Not even a line along the axis fits the budget. Its `smallest` says what would do.
 
     Examples
     --------
@@ -50,42 +80,20 @@ def fft(
     >>> fft(np.array([1.0, 0.0, 0.0, 0.0]), device="cpu").real
     array([1., 1., 1., 1.])
     """
-    options = Options(out, budget, chunks=chunks, device=device, overwrite=overwrite)
-    return run("fft", x, n, axis, norm, options, progress)
+    return transform("fft", x, n, axis, norm, Options(**options))
 
 
-@composed(gives=gives("ifft"), plans=plans("ifft"))
+@operation
+@_documented
 def ifft(
-    x: Any,
-    n: int | None = None,
-    axis: int = -1,
-    norm: str | None = None,
-    *,
-    chunks: Chunks = None,
-    out: Any = None,
-    budget: BudgetLike = None,
-    device: Any = None,
-    progress: ProgressLike = False,
-    overwrite: bool = False,
-) -> Any:
+    x: Any, n: int | None = None, axis: int = -1, norm: str | None = None, **options: Unpack[ChunkedRunOptions]
+) -> MultiPass:
     """The inverse of `fft`.
-
-    Parameters
-    ----------
-    x, n, axis, norm, chunks, out, budget, device, progress, overwrite
-        See `chunkflow.fft`.
 
     Returns
     -------
     array
         `out`, opened where it was a path: complex, as long as `n` along the axis.
-
-    Raises
-    ------
-    ArgumentError, ArgumentTypeError
-        An axis that `x` does not have, less than one point, an unknown `norm`.
-    BudgetError
-        Not even a line along the axis fits the budget. Its `smallest` says what would do.
 
     Examples
     --------
@@ -94,42 +102,20 @@ def ifft(
     >>> ifft(fft(np.array([1.0, 2.0, 4.0]), device="cpu"), device="cpu").real.round(12)
     array([1., 2., 4.])
     """
-    options = Options(out, budget, chunks=chunks, device=device, overwrite=overwrite)
-    return run("ifft", x, n, axis, norm, options, progress)
+    return transform("ifft", x, n, axis, norm, Options(**options))
 
 
-@composed(gives=gives("rfft"), plans=plans("rfft"))
+@operation
+@_documented
 def rfft(
-    x: Any,
-    n: int | None = None,
-    axis: int = -1,
-    norm: str | None = None,
-    *,
-    chunks: Chunks = None,
-    out: Any = None,
-    budget: BudgetLike = None,
-    device: Any = None,
-    progress: ProgressLike = False,
-    overwrite: bool = False,
-) -> Any:
-    """The discrete Fourier transform of real numbers along one axis: the half that says all.
-
-    Parameters
-    ----------
-    x, n, axis, norm, chunks, out, budget, device, progress, overwrite
-        See `chunkflow.fft`.
+    x: Any, n: int | None = None, axis: int = -1, norm: str | None = None, **options: Unpack[ChunkedRunOptions]
+) -> MultiPass:
+    """The discrete Fourier transform of real numbers along one axis: the half that determines the other.
 
     Returns
     -------
     array
         `out`, opened where it was a path: complex, ``n // 2 + 1`` long along the axis.
-
-    Raises
-    ------
-    ArgumentError, ArgumentTypeError
-        An axis that `x` does not have, less than one point, an unknown `norm`, complex numbers.
-    BudgetError
-        Not even a line along the axis fits the budget. Its `smallest` says what would do.
 
     Examples
     --------
@@ -138,42 +124,20 @@ def rfft(
     >>> rfft(np.array([1.0, 0.0, 0.0, 0.0]), device="cpu").real
     array([1., 1., 1.])
     """
-    options = Options(out, budget, chunks=chunks, device=device, overwrite=overwrite)
-    return run("rfft", x, n, axis, norm, options, progress)
+    return transform("rfft", x, n, axis, norm, Options(**options))
 
 
-@composed(gives=gives("irfft"), plans=plans("irfft"))
+@operation
+@_documented
 def irfft(
-    x: Any,
-    n: int | None = None,
-    axis: int = -1,
-    norm: str | None = None,
-    *,
-    chunks: Chunks = None,
-    out: Any = None,
-    budget: BudgetLike = None,
-    device: Any = None,
-    progress: ProgressLike = False,
-    overwrite: bool = False,
-) -> Any:
+    x: Any, n: int | None = None, axis: int = -1, norm: str | None = None, **options: Unpack[ChunkedRunOptions]
+) -> MultiPass:
     """The inverse of `rfft`.
-
-    Parameters
-    ----------
-    x, n, axis, norm, chunks, out, budget, device, progress, overwrite
-        See `chunkflow.fft`.
 
     Returns
     -------
     array
         `out`, opened where it was a path: real, as long as `n` along the axis.
-
-    Raises
-    ------
-    ArgumentError, ArgumentTypeError
-        An axis that `x` does not have, less than one point, an unknown `norm`.
-    BudgetError
-        Not even a line along the axis fits the budget. Its `smallest` says what would do.
 
     Examples
     --------
@@ -182,40 +146,20 @@ def irfft(
     >>> irfft(np.array([1.0, 1.0, 1.0]), device="cpu")
     array([1., 0., 0., 0.])
     """
-    options = Options(out, budget, chunks=chunks, device=device, overwrite=overwrite)
-    return run("irfft", x, n, axis, norm, options, progress)
+    return transform("irfft", x, n, axis, norm, Options(**options))
 
 
-@composed(gives=gives("fftn"), plans=plans("fftn"))
+@operation
+@_documented
 def fftn(
-    x: Any,
-    s: Any = None,
-    axes: Any = None,
-    norm: str | None = None,
-    *,
-    chunks: Chunks = None,
-    out: Any = None,
-    budget: BudgetLike = None,
-    device: Any = None,
-    progress: ProgressLike = False,
-    overwrite: bool = False,
-) -> Any:
+    x: Any, s: Any = None, axes: Any = None, norm: str | None = None, **options: Unpack[ChunkedRunOptions]
+) -> MultiPass:
     """The discrete Fourier transform along several axes.
-
-    Parameters
-    ----------
-    x, s, axes, norm, chunks, out, budget, device, progress, overwrite
-        See `chunkflow.fft`.
 
     Returns
     -------
     array
         `out`, opened where it was a path: complex.
-
-    Raises
-    ------
-    ArgumentError, ArgumentTypeError, BudgetError
-        As for `fft`; also an axis named twice, or other than one length for each.
 
     Examples
     --------
@@ -225,40 +169,20 @@ def fftn(
     array([[4., 0.],
            [0., 0.]])
     """
-    options = Options(out, budget, chunks=chunks, device=device, overwrite=overwrite)
-    return run("fftn", x, s, axes, norm, options, progress)
+    return transform("fftn", x, s, axes, norm, Options(**options))
 
 
-@composed(gives=gives("ifftn"), plans=plans("ifftn"))
+@operation
+@_documented
 def ifftn(
-    x: Any,
-    s: Any = None,
-    axes: Any = None,
-    norm: str | None = None,
-    *,
-    chunks: Chunks = None,
-    out: Any = None,
-    budget: BudgetLike = None,
-    device: Any = None,
-    progress: ProgressLike = False,
-    overwrite: bool = False,
-) -> Any:
+    x: Any, s: Any = None, axes: Any = None, norm: str | None = None, **options: Unpack[ChunkedRunOptions]
+) -> MultiPass:
     """The inverse of `fftn`.
-
-    Parameters
-    ----------
-    x, s, axes, norm, chunks, out, budget, device, progress, overwrite
-        See `chunkflow.fft`.
 
     Returns
     -------
     array
         `out`, opened where it was a path: complex.
-
-    Raises
-    ------
-    ArgumentError, ArgumentTypeError, BudgetError
-        As for `fft`; also an axis named twice, or other than one length for each.
 
     Examples
     --------
@@ -268,40 +192,20 @@ def ifftn(
     array([[1., 1.],
            [1., 1.]])
     """
-    options = Options(out, budget, chunks=chunks, device=device, overwrite=overwrite)
-    return run("ifftn", x, s, axes, norm, options, progress)
+    return transform("ifftn", x, s, axes, norm, Options(**options))
 
 
-@composed(gives=gives("rfftn"), plans=plans("rfftn"))
+@operation
+@_documented
 def rfftn(
-    x: Any,
-    s: Any = None,
-    axes: Any = None,
-    norm: str | None = None,
-    *,
-    chunks: Chunks = None,
-    out: Any = None,
-    budget: BudgetLike = None,
-    device: Any = None,
-    progress: ProgressLike = False,
-    overwrite: bool = False,
-) -> Any:
-    """The discrete Fourier transform of real numbers along several axes: the half of the last that says all.
-
-    Parameters
-    ----------
-    x, s, axes, norm, chunks, out, budget, device, progress, overwrite
-        See `chunkflow.fft`.
+    x: Any, s: Any = None, axes: Any = None, norm: str | None = None, **options: Unpack[ChunkedRunOptions]
+) -> MultiPass:
+    """The discrete Fourier transform of real numbers along several axes; along the last, the half that suffices.
 
     Returns
     -------
     array
         `out`, opened where it was a path: complex, ``s[-1] // 2 + 1`` long along the last of the axes.
-
-    Raises
-    ------
-    ArgumentError, ArgumentTypeError, BudgetError
-        As for `rfft`; also an axis named twice, or other than one length for each.
 
     Examples
     --------
@@ -311,40 +215,20 @@ def rfftn(
     array([[8., 0., 0.],
            [0., 0., 0.]])
     """
-    options = Options(out, budget, chunks=chunks, device=device, overwrite=overwrite)
-    return run("rfftn", x, s, axes, norm, options, progress)
+    return transform("rfftn", x, s, axes, norm, Options(**options))
 
 
-@composed(gives=gives("irfftn"), plans=plans("irfftn"))
+@operation
+@_documented
 def irfftn(
-    x: Any,
-    s: Any = None,
-    axes: Any = None,
-    norm: str | None = None,
-    *,
-    chunks: Chunks = None,
-    out: Any = None,
-    budget: BudgetLike = None,
-    device: Any = None,
-    progress: ProgressLike = False,
-    overwrite: bool = False,
-) -> Any:
+    x: Any, s: Any = None, axes: Any = None, norm: str | None = None, **options: Unpack[ChunkedRunOptions]
+) -> MultiPass:
     """The inverse of `rfftn`.
-
-    Parameters
-    ----------
-    x, s, axes, norm, chunks, out, budget, device, progress, overwrite
-        See `chunkflow.fft`.
 
     Returns
     -------
     array
         `out`, opened where it was a path: real.
-
-    Raises
-    ------
-    ArgumentError, ArgumentTypeError, BudgetError
-        As for `fft`; also an axis named twice, or other than one length for each.
 
     Examples
     --------
@@ -355,5 +239,4 @@ def irfftn(
     array([[1., 2., 3.],
            [4., 5., 6.]])
     """
-    options = Options(out, budget, chunks=chunks, device=device, overwrite=overwrite)
-    return run("irfftn", x, s, axes, norm, options, progress)
+    return transform("irfftn", x, s, axes, norm, Options(**options))

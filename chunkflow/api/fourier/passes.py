@@ -1,7 +1,7 @@
-"""How a Fourier transform is made in passes: which axes in each, and what lies between them.
+"""The search for the passes of a Fourier transform: the axes of each, and the arrays between them.
 
-A pass holds every axis that it transforms whole in its blocks. Axes are taken together while a line, plane or volume
-of them fits the budget, so that there are as few passes as possible. This is the row-column algorithm for transforms
+A pass has the axes that it transforms whole in its blocks. Axes are put into one pass while a line, plane or volume of
+them fits the budget, so that there are few passes. This is the row-column algorithm for transforms
 that do not fit memory; see D. H. Bailey (1990), "FFTs in external or hierarchical memory", J. Supercomputing 4, 23-35.
 """
 
@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -19,10 +18,10 @@ from chunkflow import devices
 from chunkflow.api.fourier.plan import PassPlan, TransformPass, TransformPlan
 from chunkflow.core.grid import Shape
 from chunkflow.core.nest import Along, Output, nest, output_axes
-from chunkflow.core.spec import ArraySpec
-from chunkflow.core.units import format_bytes, parse_bytes
+from chunkflow.core.spec import ArraySpec, Storage
+from chunkflow.core.units import format_bytes
 from chunkflow.devices.protocol import Device, Pool
-from chunkflow.engine.budget import borrow
+from chunkflow.engine.budget import lease
 from chunkflow.engine.options import BudgetLike
 from chunkflow.engine.trial import run_trial
 from chunkflow.errors import ArgumentTypeError, BudgetError
@@ -33,13 +32,13 @@ from chunkflow.planner.search import make_plan
 from chunkflow.stores.memory import ArraySource
 
 LARGE_CHUNK, SMALL_CHUNK = 8 << 20, 1 << 20
-"""Bytes of a chunk between two passes that need not be larger, and of one that is not worth a file of its own."""
+"""Bytes at which a chunk between two passes is large enough, and below which it is not worth a file of its own."""
 
 TRIED = 1 << 15
-"""Elements that blocks of a trial call on the CPU have along the axes that are transformed, at most."""
+"""The most elements along the transformed axes of a block that is tried on the CPU."""
 
 MEASURED = 64 << 20
-"""Bytes of a line that is tried, to tell how large a budget it takes, though it does not fit the one there is."""
+"""Bytes up to which a line that does not fit the budget is tried, so that the error can say what would."""
 
 
 def plan_transform(
@@ -64,16 +63,18 @@ def plan_transform(
     budget, device
         As for `chunkflow.map`.
     on_disk : bool
-        Where to keep what lies between passes, if there are several.
+        Whether arrays between passes are kept on disk.
     strict : bool
-        Whether the result's chunks are as asked for; others are made smaller where the budget wants it.
+        Whether the result's chunks are fixed. Otherwise they are made smaller where the budget is small.
 
     Raises
     ------
     BudgetError
         Not even a line along one of the axes fits the budget. Its `smallest` says what would do.
     """
-    with _room(budget, device) as (found, pool, limit):
+    found = devices.resolve(device)  # type: ignore[arg-type]
+    with lease(budget, found) as leased, leased.budget.turn():
+        pool, limit = leased.pool, leased.left
         if not found.supports(source.dtype):
             raise ArgumentTypeError(
                 f"{found.name} does not compute with dtype {source.dtype} of {source.name}: convert it, or use "
@@ -82,22 +83,9 @@ def plan_transform(
         return _PassSearch(name, source, target, found, pool, limit, on_disk, strict).plan(tuple(steps))
 
 
-@contextmanager
-def _room(budget: BudgetLike, device: object) -> Iterator[tuple[Device, Pool, int]]:
-    """The device, its pool, and the bytes that a run may take there."""
-    found = devices.resolve(device)  # type: ignore[arg-type]
-    shared, own, cap = borrow(budget)
-    with ExitStack() as stack:
-        stack.enter_context(shared.turn())
-        if own:
-            stack.callback(shared.close)
-        pool = shared.pool(found)
-        yield found, pool, shared.left(found, None if cap is None else parse_bytes(cap, whole=found.free_memory()))
-
-
 @dataclass(frozen=True)
 class _PassSearch:
-    """Passes within the budget. Touches no data of the user's."""
+    """Search for passes within the budget. Touches no data of the user's."""
 
     name: str
     source: ArraySpec
@@ -110,7 +98,7 @@ class _PassSearch:
     measured: dict[TransformPass, float] = field(default_factory=dict)
 
     def plan(self, steps: tuple[LineTransform, ...]) -> TransformPlan:
-        """The fewest passes that first fit finds, and of several such ways the one that moves the fewest bytes."""
+        """The fewest passes that a first-fit search finds; of several ways, the one that moves the fewest bytes."""
         ways: list[list[tuple[LineTransform, ...]]] = []
         for most in range(len(steps), 0, -1):
             found = self._groups(steps, most)
@@ -139,13 +127,13 @@ class _PassSearch:
 
     def _made(self, each: TransformPass, source: ArraySpec, sink: ArraySpec) -> PassPlan:
         plan = self._tried(each, source, sink, self.limit)
-        # What the run itself is told: bytes for each element of its nest.
+        # The run counts bytes for each element of its nest.
         workspace = self._workspace(each) * math.prod(each.shape) / max(math.prod(each.nest()[0].extents), 1)
         block, traffic = plan.block[: len(each.shape)], plan.traffic
         return PassPlan(each.steps, source, sink, block, traffic.read, traffic.write, workspace)
 
     def _sink(self, each: TransformPass, several: bool) -> ArraySpec:
-        """The result, in the largest chunks that suit the last pass, if they are for the run to choose."""
+        """The result's spec, with the largest chunks that suit the last pass, if the run may choose them."""
         if self.strict or self.target.chunks is None:
             return self.target
         source = self._spec(each.shape, each.dtype, ()) if several else self.source
@@ -164,15 +152,16 @@ class _PassSearch:
         return replace(self.target, chunks=self._lines(each))
 
     def _lines(self, each: TransformPass) -> Shape:
-        """Chunks that are as small as they may become: none is cut along a line."""
+        """The smallest chunks that are allowed: they are not cut along a line."""
         return tuple(c if a in each.axes else 1 for a, c in enumerate(self.target.chunks or each.result[0]))
 
     # -- Which axes go together ------------------------------------------------------------------------------
 
     def _groups(self, steps: tuple[LineTransform, ...], most: int) -> list[tuple[LineTransform, ...]]:
-        """Steps of each pass: every one goes into the first that has room for it, `most` into the one begun first.
+        """Steps of each pass, by first fit: a step goes into the first pass with room for it.
 
-        Complex steps may change places. A real one stays the first, its inverse the last.
+        The pass that is begun first gets `most` steps at most. Complex steps may change places; a real one stays the
+        first, and its inverse the last.
         """
         backwards = steps[-1].name == "irfft"
         groups: list[tuple[LineTransform, ...]] = []
@@ -212,7 +201,7 @@ class _PassSearch:
         return self._least(groups, group) <= self.limit
 
     def _least(self, groups: Sequence[tuple[LineTransform, ...]], group: tuple[LineTransform, ...]) -> int:
-        """Smallest budget of a pass, whatever lies before and behind it; the budget itself if that is enough."""
+        """Smallest budget of a pass, whatever its source and sink; the budget itself if that is enough."""
         number = list(groups).index(group)
         each = self._passes(groups)[number]
         source = self.source if number == 0 else self._spec(each.shape, each.dtype, ())
@@ -230,21 +219,21 @@ class _PassSearch:
                     break
         return least or self.limit
 
-    # -- What a pass takes -----------------------------------------------------------------------------------
+    # -- Memory of a pass ------------------------------------------------------------------------------------
 
     def _workspace(self, each: TransformPass) -> float:
-        """Bytes that the steps take besides the result, for each element of the source: as measured on zeros."""
+        """Bytes that the steps take besides the result, for each element of the source. Measured on zeros."""
         least = each.held
         if not math.prod(each.shape):
             return least
         if each not in self.measured:
-            # NumPy takes as much for each element, however many there are; a GPU's library makes plans for lengths.
+            # NumPy's memory is proportional to the elements. A GPU's library makes plans that depend on the lengths.
             trial = each if self.device.xp is not np else each.smaller(TRIED)
             zeros = ArraySource(np.broadcast_to(np.zeros((), trial.dtype), trial.shape))
             kernel = MapKernel(transformed, (SLOT,), {"steps": trial.steps}, output_axes(len(trial.shape)))
             op = nest([trial.shape], trial.axes)
             seen = run_trial(kernel, op, [zeros], self.device, self.pool, self.limit)
-            # One table is kept for each shape of a block: what a ragged one takes comes on top.
+            # The library keeps one table for each shape of a block: a ragged block has a second one.
             spare = 1.0 if self.device.xp is np else 1.5
             self.measured[each] = float(math.ceil(spare * seen.workspace))
         return max(least, self.measured[each])
@@ -280,22 +269,22 @@ class _PassSearch:
             workspace=workspace, reserve=device.reserve, block=block, tiles=True,
         )  # fmt: skip
 
-    # -- What lies between two passes ------------------------------------------------------------------------
+    # -- Arrays between passes -------------------------------------------------------------------------------
 
     def _spec(self, shape: Shape, dtype: np.dtype, chunks: Shape) -> ArraySpec:
         """An array between two passes."""
         if not self.on_disk:
-            return ArraySpec("what lies between", shape, dtype, in_memory=True)
-        return ArraySpec("what lies between", shape, dtype, chunks=chunks or None)
+            return ArraySpec("the array between two passes", shape, dtype, storage=Storage(in_memory=True))
+        return ArraySpec("the array between two passes", shape, dtype, chunks=chunks or None)
 
     def _between(
         self, one: TransformPass, two: TransformPass, source: ArraySpec, target: ArraySpec | None
     ) -> ArraySpec:
-        """The array between two passes, in chunks that make up the blocks of both: neither moves one twice.
+        """The array between two passes. Blocks of both passes are whole chunks, so no chunk is moved twice.
 
-        Along an axis that the first transforms, a chunk is as long as the second one's blocks, and the other way
-        round; chunks grow as long as the blocks of whole chunks fit half the budget, which leaves room for more slots.
-        Where they would be small even so, and many, a plain file is read and written in runs instead.
+        Along an axis that the first pass transforms, a chunk is as long as the second pass's blocks, and the other way
+        round. Chunks grow while blocks of whole chunks fit half the budget, which leaves room for more buffers. If they
+        stay small, there would be many files: then a plain file is read and written in runs instead.
         """
         shape, dtype = one.result
         if not self.on_disk:

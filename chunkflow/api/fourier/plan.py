@@ -1,4 +1,4 @@
-"""One pass of a Fourier transform, and the plan of several. Touches no data, knows no device or store."""
+"""The plan of a Fourier transform: its passes. Touches no data, knows no device or store."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from chunkflow.kernels.fourier import LineTransform, result_of
 
 @dataclass(frozen=True)
 class TransformPass:
-    """Some steps that are taken in one go, on an array of known shape and dtype."""
+    """Steps that are taken in one pass, on an array of known shape and dtype."""
 
     steps: tuple[LineTransform, ...]
     shape: Shape
@@ -24,18 +24,18 @@ class TransformPass:
 
     @property
     def axes(self) -> Shape:
-        """Axes that are transformed, which no block cuts."""
+        """Axes that are transformed. No block cuts them."""
         return tuple(step.axis for step in self.steps)
 
     @property
     def result(self) -> tuple[Shape, np.dtype]:
-        """Shape and dtype of what it gives."""
+        """Shape and dtype of the result."""
         return result_of(self.shape, self.dtype, self.steps)
 
     def nest(self) -> tuple[LoopNest, tuple[int, ...]]:
-        """The loop nest, and for each of the result's axes that of the nest which it follows.
+        """The loop nest, and for each axis of the result the nest's axis that it follows.
 
-        A result's axis of another length is an axis of its own, as whole as the one that it comes from.
+        An axis whose length changes is a further axis of the nest, and is not cut either.
         """
         op = nest([self.shape], self.axes)
         extents, axes = list(self.shape), list(range(len(self.shape)))
@@ -48,7 +48,7 @@ class TransformPass:
         return replace(op, extents=tuple(extents), whole=whole), tuple(axes)
 
     def smaller(self, most: int) -> TransformPass:
-        """The same with shorter lines: at most so many elements along all the axes that are transformed."""
+        """The same pass with shorter lines: at most `most` elements along all transformed axes together."""
         sides, points = list(self.shape), {step.axis: step.points for step in self.steps}
         while math.prod(max(sides[a], points[a]) for a in points) > most:
             longest = max(points, key=lambda a: max(sides[a], points[a]))
@@ -57,7 +57,7 @@ class TransformPass:
 
     @property
     def held(self) -> float:
-        """Bytes that the steps take besides the result, for each element of the source: one array after another."""
+        """Bytes of the steps' intermediate arrays, for each element of the source."""
         before, peak, last = 0, 0, 0
         shape, dtype = self.shape, self.dtype
         for step in self.steps:
@@ -74,9 +74,9 @@ class PassPlan:
     Attributes
     ----------
     steps : tuple of Step
-        What it does, one after another.
+        Its steps, in order.
     source, result : ArraySpec
-        What it reads and writes.
+        Specs of the arrays that it reads and writes.
     block : tuple of int
         Shape of its blocks of the source.
     bytes_read, bytes_written : int
@@ -109,16 +109,16 @@ class PassPlan:
 
 @dataclass(frozen=True)
 class TransformPlan:
-    """How a Fourier transform is made.
+    """Plan of a Fourier transform. ``str(plan)`` describes it for people.
 
     Attributes
     ----------
     name : str
-        The transform.
+        Name of the transform.
     passes : tuple of PassPlan
-        In their order.
+        Its passes, in order.
     on_disk : bool
-        Whether what lies between passes is kept in files; else it is in the host's memory, or in an output array.
+        Whether arrays between passes are kept in files. Otherwise they are in host memory, or in the output array.
     limit : int
         Bytes of the device that a pass may take.
     """
@@ -130,7 +130,7 @@ class TransformPlan:
 
     @property
     def intermediates(self) -> tuple[ArraySpec, ...]:
-        """What lies between passes, with its chunks where it is on the disk."""
+        """Specs of the arrays between passes, with chunks if they are on disk."""
         return tuple(p.result for p in self.passes[:-1])
 
     @property

@@ -1,10 +1,9 @@
-"""Fourier transforms run: pass after pass, through an array in memory or on the disk that is always removed."""
+"""Runs Fourier transforms pass by pass, through temporary arrays in memory or on disk, which are always removed."""
 
 from __future__ import annotations
 
 import os
 import shutil
-import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -13,31 +12,38 @@ import numpy as np
 
 from chunkflow.api.fourier.passes import plan_transform
 from chunkflow.api.fourier.plan import PassPlan, TransformPass, TransformPlan
-from chunkflow.api.operation import Request, execute
+from chunkflow.api.operation import ArraySpec, BudgetLike, Chunks, Declared, MultiPass, Options, Request, execute
 from chunkflow.core import chunking
-from chunkflow.core.chunking import Chunks
-from chunkflow.core.spec import ArraySpec
 from chunkflow.engine.budget import Budget
-from chunkflow.engine.options import BudgetLike, Options, ProgressLike
 from chunkflow.errors import ArgumentError, ArgumentTypeError
-from chunkflow.kernels.declare import Declared
 from chunkflow.kernels.fourier import LineTransform, all_steps, one_step, result_of, transformed
 from chunkflow.kernels.map import MapKernel
-from chunkflow.stores import open_target, spec_of
-from chunkflow.stores.paths import hidden_sibling
-from chunkflow.stores.zarr.scratch import scratch_array
+from chunkflow.stores import open_target, scratch_array, spec_of
+from chunkflow.stores.paths import scratch_directory
 from chunkflow.system.host import available_memory
 
 NAMES = ("fft", "ifft", "rfft", "irfft", "fftn", "ifftn", "rfftn", "irfftn")
-"""Transforms that there are."""
+"""Names of the transforms."""
 
 HOST_SHARE = 0.5
-"""Share of the host's free memory that what lies between passes, and the result, may take."""
+"""Share of the host's free memory that the result and the arrays between passes may take."""
 
 
-def run(name: str, x: Any, lengths: Any, axes: Any, norm: Any, options: Options, progress: ProgressLike) -> Any:
-    """Make a transform; the arguments are those of NumPy's function of that name."""
-    plan = planned(name, x, lengths, axes, norm, options)
+def transform(name: str, x: Any, lengths: Any, axes: Any, norm: Any, options: Options) -> MultiPass:
+    """Describe a transform; the arguments are those of NumPy's function of that name."""
+
+    def spec() -> ArraySpec:
+        given = spec_of(x)
+        return ArraySpec(name, *result_of(given.shape, given.dtype, _steps(name, given, lengths, axes, norm)))
+
+    def plan() -> TransformPlan:
+        return planned(name, x, lengths, axes, norm, options)
+
+    return MultiPass((x,), lambda: _transformed(plan(), x, options), spec, plan)
+
+
+def _transformed(plan: TransformPlan, x: Any, options: Options) -> Any:
+    """Run the passes of a transform."""
     # What is free changes: all passes keep to what is planned for.
     budget = options.budget if isinstance(options.budget, Budget) else plan.limit
     first = replace(options, budget=budget, out=None, chunks=None, overwrite=False)
@@ -49,14 +55,14 @@ def run(name: str, x: Any, lengths: Any, axes: Any, norm: Any, options: Options,
             if number + 1 == len(plan.passes):
                 chosen = last if last.out is not None else replace(last, out=_reused(current, each, number))
             elif _is_like(options.out, each.result):
-                chosen = replace(first, out=options.out)  # it takes what lies between as well
+                chosen = replace(first, out=options.out)  # the output takes the intermediate array as well
             elif plan.on_disk:
                 folder = folder or _folder(options)
                 chosen = replace(first, out=_scratch(folder, number, each.result))
             else:
                 chosen = replace(first, out=_reused(current, each, number))
-            current = execute(_request(each, current, chosen, progress))
-            if folder and number:  # what has been read is of no more use
+            current = execute(_request(each, current, chosen))
+            if folder and number:  # this array has been read
                 shutil.rmtree(os.path.join(folder, str(number - 1)), ignore_errors=True)
         return current
     finally:
@@ -65,9 +71,9 @@ def run(name: str, x: Any, lengths: Any, axes: Any, norm: Any, options: Options,
 
 
 def planned(name: str, x: Any, lengths: Any, axes: Any, norm: Any, options: Options) -> TransformPlan:
-    """What `run` would do. All that can be refused is refused here."""
+    """The plan of a transform. All that can be refused is refused here."""
     spec = spec_of(x)
-    steps = (all_steps if name.endswith("n") else one_step)(name, spec.shape, spec.dtype, lengths, axes, norm)
+    steps = _steps(name, spec, lengths, axes, norm)
     shape, dtype = result_of(spec.shape, spec.dtype, steps)
     if not spec.size and 0 not in shape:
         raise ArgumentError(f"an array of shape {spec.shape} has no element to make a transform of shape {shape} from")
@@ -80,38 +86,13 @@ def planned(name: str, x: Any, lengths: Any, axes: Any, norm: Any, options: Opti
         wish = spec.chunks
     found = target.describe(shape, dtype, wish)
     between = ArraySpec(name, *result_of(spec.shape, spec.dtype, steps[:1]))
-    on_disk = not (_is_like(options.out, between) or (found.in_memory and _room_for(steps, spec, options)))
+    on_disk = not (_is_like(options.out, between) or (found.storage.in_memory and _room_for(steps, spec, options)))
     return plan_transform(name, steps, spec, found, options.budget, options.device, on_disk=on_disk, strict=strict)
 
 
-def gives(name: str) -> Callable[..., ArraySpec]:
-    """What tells the spec of a transform from its arguments."""
-
-    def tells(x: Any, *args: Any, **kwargs: Any) -> ArraySpec:
-        several = name.endswith("n")
-        given = dict(zip(("s", "axes", "norm") if several else ("n", "axis", "norm"), args, strict=False)) | kwargs
-        spec = spec_of(x)
-        if several:
-            steps = all_steps(name, spec.shape, spec.dtype, given.get("s"), given.get("axes"), given.get("norm"))
-        else:
-            found = given.get("n"), given.get("axis", -1), given.get("norm")
-            steps = one_step(name, spec.shape, spec.dtype, *found)
-        return ArraySpec(name, *result_of(spec.shape, spec.dtype, steps))
-
-    return tells
-
-
-def plans(name: str) -> Callable[..., TransformPlan]:
-    """What tells the plan of a transform from its arguments."""
-
-    def tells(
-        x: Any, lengths: Any = None, axes: Any = None, norm: str | None = None, progress: Any = False, **options: Any
-    ) -> TransformPlan:
-        lengths = options.pop("s" if name.endswith("n") else "n", lengths)
-        axes = options.pop("axes" if name.endswith("n") else "axis", axes)
-        return plan(name, x, lengths, axes, norm, **options)
-
-    return tells
+def _steps(name: str, spec: ArraySpec, lengths: Any, axes: Any, norm: Any) -> tuple[LineTransform, ...]:
+    """The transforms along single axes that make up a transform."""
+    return (all_steps if name.endswith("n") else one_step)(name, spec.shape, spec.dtype, lengths, axes, norm)
 
 
 def plan(
@@ -127,7 +108,7 @@ def plan(
     device: Any = None,
     overwrite: bool = False,
 ) -> TransformPlan:
-    """What a transform would do: print it. Nothing of `x` is read.
+    """Plan of a transform, to be printed. Nothing of `x` is read.
 
     Parameters
     ----------
@@ -141,7 +122,7 @@ def plan(
     Returns
     -------
     TransformPlan
-        The passes with their axes, blocks and bytes; what lies between them with its chunks and bytes.
+        The passes with their axes, blocks and bytes, and the arrays between them with their chunks and bytes.
 
     Raises
     ------
@@ -165,41 +146,41 @@ def plan(
 
 
 def open_target_of(options: Options) -> Any:
-    """Where the result goes, checked."""
+    """The target of the result, checked."""
     if isinstance(options.out, tuple | list):
         raise ArgumentTypeError(f"out must be one array or path, not a {type(options.out).__name__}")
     return open_target(options.out, overwrite=options.overwrite)
 
 
-def _request(each: PassPlan, x: Any, options: Options, progress: ProgressLike) -> Request:
-    """One pass."""
+def _request(each: PassPlan, x: Any, options: Options) -> Request:
+    """The request of one pass."""
 
     def declare(specs: Sequence[ArraySpec], args: tuple[Any, ...]) -> Declared:
         op, axes = TransformPass(each.steps, specs[0].shape, specs[0].dtype).nest()
         kernel = MapKernel(transformed, args, {"steps": each.steps}, axes)
-        # Chunks are the result's, and say nothing of the blocks.
+        # The chunks are the result's, and do not fix the blocks.
         block = None if options.chunks is None else (None,) * len(op.extents)
         return Declared(op, kernel, axes, block)
 
-    # With dtype and workspace known, nothing is read on trial.
+    # There is no trial call: dtype and workspace are known.
     dtype = TransformPass(each.steps, each.source.shape, each.source.dtype).result[1]
-    return Request(declare, (x,), replace(options, dtype=dtype, workspace=each.workspace), progress)
+    return Request(declare, (x,), replace(options, dtype=dtype, workspace=each.workspace))
 
 
 def _is_like(out: Any, spec: ArraySpec) -> bool:
-    """Whether an output is an array, in memory or mapped, that could take this: a run that fails leaves it so."""
+    """Whether an output is an array, in memory or mapped, of this shape and dtype. A failed run may change it."""
     return isinstance(out, np.ndarray) and (out.shape, out.dtype) == (spec.shape, spec.dtype)
 
 
 def _reused(current: Any, each: PassPlan, number: int) -> np.ndarray | None:
-    """The array that the pass reads, if that is ours and of the result's kind: it is then transformed in place."""
+    """The array that a pass reads, if it is temporary and has the result's shape and dtype: to work in place."""
     spec = each.result
     ours = number > 0 and isinstance(current, np.ndarray)
     return current if ours and current.shape == spec.shape and current.dtype == spec.dtype else None
 
 
 def _scratch(folder: str, number: int, spec: ArraySpec) -> Any:
-    """Where to put what lies behind a pass, in a directory of its own."""
+    """Place for the result of a pass, in a directory of its own."""
     own = os.path.join(folder, str(number))
     os.mkdir(own)
     if spec.chunks is None:
@@ -208,7 +189,7 @@ def _scratch(folder: str, number: int, spec: ArraySpec) -> Any:
 
 
 def _room_for(steps: Sequence[LineTransform], spec: ArraySpec, options: Options) -> bool:
-    """Whether the host's memory holds what may lie between passes, and a result that is to be made."""
+    """Whether host memory holds the arrays between passes, and the result if there is no output."""
     shape, dtype, sizes = spec.shape, spec.dtype, []
     for step in steps:
         shape, dtype = result_of(shape, dtype, (step,))
@@ -219,18 +200,7 @@ def _room_for(steps: Sequence[LineTransform], spec: ArraySpec, options: Options)
 
 
 def _folder(options: Options) -> str:
-    """A new directory for what lies between passes: beside the result, where that is a file."""
-    path = open_target_of(options).name
-    if not os.path.isabs(path):
-        return tempfile.mkdtemp(prefix="chunkflow-fft-")
-    above = os.path.dirname(path)
-    marks = ("zarr.json", ".zgroup", ".zarray")
-    while above != os.path.dirname(above) and (
-        not os.path.isdir(above)
-        or above.endswith(".zarr")
-        or any(os.path.exists(os.path.join(above, mark)) for mark in marks)
-    ):
-        above = os.path.dirname(above)
-    folder = hidden_sibling(os.path.join(above, os.path.basename(path)), "fft")
-    os.mkdir(folder)
+    """A new directory for intermediate results, which nobody else may read."""
+    folder = scratch_directory(open_target_of(options).name, "fft")
+    os.mkdir(folder, 0o700)
     return folder

@@ -1,4 +1,4 @@
-"""Lazy arrays: NumPy on arrays of any size, worked out in the fewest passes when a result is asked for."""
+"""Lazy arrays: NumPy on arrays of any size, computed in as few passes as possible when a result is asked for."""
 
 from __future__ import annotations
 
@@ -53,12 +53,12 @@ def _refusing(what: str) -> Callable[[Any], Any]:
 
 
 def _defers(other: Any) -> bool:
-    """Whether another operand wants to have its own way."""
+    """Whether another operand insists on its own operators, by ``__array_ufunc__ = None``."""
     return getattr(other, "__array_ufunc__", True) is None
 
 
 class Array(Collection):
-    """An array that is known by what would make it: a source, or an expression of others.
+    """A lazy array: a source, or an expression of other arrays.
 
     It has NumPy's operators, ufuncs, methods and functions (``docs/numpy.md`` lists them), and `map` and `map_overlap`
     for functions of one's own. Nothing runs until `compute`, `to_zarr`, `to_npy`, ``np.asarray`` or `chunkflow.store`.
@@ -67,8 +67,7 @@ class Array(Collection):
     Attributes
     ----------
     shape, dtype, ndim, size, nbytes
-        As NumPy's. The dtype of what a function of the user's own gives is found by a call on a small block, unless
-        ``dtype=`` said it.
+        As NumPy's. The dtype of a user's function is found by a call on a small block, unless ``dtype=`` is given.
 
     Examples
     --------
@@ -145,7 +144,7 @@ class Array(Collection):
         return self
 
     def __deepcopy__(self, memo: Any) -> Array:
-        return self  # nothing can change it
+        return self  # expressions never change
 
     def __reduce__(self) -> Any:
         raise TypeError(f"{self!r} cannot be pickled: it holds functions and open sources. Pickle what makes it")

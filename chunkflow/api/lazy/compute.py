@@ -1,4 +1,4 @@
-"""Results of expressions: together, in as few passes as there can be."""
+"""Computes, stores and explains expressions: several together, in as few passes as possible."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from chunkflow.engine.observe.progress import watching
 from chunkflow.engine.options import BudgetLike, Options, ProgressLike
 from chunkflow.engine.prepare import prepared
 from chunkflow.errors import ArgumentError, ArgumentTypeError
-from chunkflow.graph.evaluate import Evaluation, made_up
-from chunkflow.graph.nodes import ItemNode, Lazy, Node, OpNode
+from chunkflow.graph.evaluate import Evaluation, placeholders
+from chunkflow.graph.nodes import ItemNode, Lazy, Node, OpNode, node_of
 from chunkflow.planner.plan import Plan
 from chunkflow.stores import is_labelled
 from chunkflow.stores.foreign.xarray import held
@@ -62,7 +62,7 @@ def compute(*values: Any, budget: BudgetLike = None, device: Any = None, progres
     (np.float64(2.5), array([ 9., 17., 29.]), np.float64(5.0))
     """
     found = list(_lazies(values))
-    done = _evaluated(dict.fromkeys(a._node for a in found), Options(budget=budget, device=device), progress)
+    done = _evaluated(dict.fromkeys(node_of(a) for a in found), Options(budget=budget, device=device), progress)
     results = _replaced(values, done)
     return results[0] if len(values) == 1 else results
 
@@ -119,7 +119,7 @@ def store(
     for array in listed:
         if not isinstance(array, Lazy):
             raise ArgumentTypeError(f"store takes expressions, not a {type(array).__name__}: see chunkflow.open")
-    nodes = [array._node for array in listed]
+    nodes = [node_of(array) for array in listed]
     if len(set(nodes)) < len(nodes):
         raise ArgumentError("an expression is given twice: store it once, and copy it")
     if chunks is not None and several and len(nodes) > 1:
@@ -138,7 +138,7 @@ def _evaluated(wanted: dict[Node, Any], options: Options, progress: ProgressLike
 
 
 def _target(node: Node) -> Node:
-    """What is computed for a node: of several results of a fold, all."""
+    """The node to compute for a node: for one of several results of a fold, the fold."""
     return node.op if isinstance(node, ItemNode) and not node.op.aligned else node
 
 
@@ -166,10 +166,10 @@ def _lazies(values: Any) -> Iterator[Lazy]:
 
 def _replaced(values: Any, done: dict[Node, Any]) -> Any:
     if isinstance(values, Lazy):
-        return done[values._node]
+        return done[node_of(values)]
     if is_labelled(values):
         array = held(getattr(values, "variable", values))
-        return values.copy(deep=False, data=np.asarray(done[array._node])) if isinstance(array, Lazy) else values
+        return values.copy(deep=False, data=np.asarray(done[node_of(array)])) if isinstance(array, Lazy) else values
     if isinstance(values, dict):
         return {key: _replaced(value, done) for key, value in values.items()}
     if isinstance(values, list):
@@ -299,10 +299,10 @@ def explain(fn: Any, *arrays: Any, analyze: bool = False, **options: Any) -> Any
             f"with {', '.join(options) or 'nothing'}"
         )
     if workers is not None:
-        return _cluster_plan([lazy._node for lazy in lazies], workers, partition, Options(**options))
+        return _cluster_plan([node_of(lazy) for lazy in lazies], workers, partition, Options(**options))
     if analyze:
         return analyzed(lambda: compute(*values, **options))
-    targets: dict[Node, Any] = dict.fromkeys(_target(lazy._node) for lazy in lazies)
+    targets: dict[Node, Any] = dict.fromkeys(_target(node_of(lazy)) for lazy in lazies)
     return PassesPlan(tuple(Evaluation(Options(**options)).plans(targets)))
 
 
@@ -318,7 +318,7 @@ def _cluster_plan(nodes: Sequence[Node], workers: int, partition: str | int, opt
         raise ArgumentError(f"workers={workers!r} must be a whole number of them, at least 1")
     seconds, passes = {}, passes_of(nodes)
     for node, (made, awaited) in passes.items():
-        stands = made_up(awaited)
+        stands = placeholders(awaited)
         sources = [filled(source, [stands[other] for other in awaited]) for source in made.sources]
         declared = made.declared
         with interrupts.deferred(), prepared(lambda specs, args: declared, sources, options) as run:  # noqa: B023

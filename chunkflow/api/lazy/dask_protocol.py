@@ -1,4 +1,4 @@
-"""Lazy arrays as dask collections: dask's protocol, of which everything that needs dask is elsewhere."""
+"""dask's collection protocol for lazy arrays. Code that imports dask is in `chunkflow.cluster`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class Collection(Lazy):
-    """What dask asks of a collection. ``dask.compute`` and its like make tasks of `PARTITION` bytes each."""
+    """A dask collection. ``dask.compute`` and its like make tasks of `PARTITION` bytes each."""
 
     __slots__ = ()
 
@@ -74,7 +74,7 @@ class Collection(Lazy):
         return self.to_dask().visualize(*args, **options)
 
     def __dask_graph__(self) -> Any:
-        # What is no graph is refused: to say that it is no collection would let dask give it back as it is.
+        # An error, where no graph can be made: without a graph dask would return the array as it is.
         return self.to_dask().__dask_graph__()
 
     def __dask_keys__(self) -> Any:

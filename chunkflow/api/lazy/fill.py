@@ -1,4 +1,4 @@
-"""Expressions of other elements in an array's places: of one number, of another array, or for NaN alone."""
+"""Expressions that replace elements: all by one number or another array, or NaN alone."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ import numpy as np
 
 from chunkflow.errors import ArgumentError
 from chunkflow.graph.elementwise import mapped
-from chunkflow.graph.nodes import is_scalar
+from chunkflow.kernels.map import is_scalar
 
 
 def check_stretch(name: str, value: Any, x: Any) -> None:
-    """Refuse what would stretch the array, as NumPy does."""
+    """Refuse a value that does not broadcast to the array's shape, as NumPy does."""
     shape = np.shape(value)
     sides = zip(reversed(shape), reversed(x.shape), strict=False)
     if len(shape) > len(x.shape) or any(n not in (1, side) for n, side in sides):
@@ -52,7 +52,7 @@ def nan_to_num(x: Any, copy: bool = True, nan: Any = 0.0, posinf: Any = None, ne
 
 
 def _replaced(block: Any, **given: Any) -> Any:
-    """What `numpy.nan_to_num` gives; CuPy's takes no arrays."""
+    """`numpy.nan_to_num` with arrays for the replacements, which CuPy's does not take."""
     if block.dtype.kind == "c":
         found = np.empty_like(block)
         found.real, found.imag = _replaced(block.real, **given), _replaced(block.imag, **given)
@@ -61,7 +61,7 @@ def _replaced(block: Any, **given: Any) -> Any:
     others: dict[str, Any] = {name: value for name, value in given.items() if name not in arrays}
     found = np.nan_to_num(block, **others)
     if block.dtype.kind != "f":
-        return found  # others have no such elements
+        return found  # integers have no such elements
     masks = {"nan": np.isnan(block), "posinf": block == np.inf, "neginf": block == -np.inf}
     for name, value in arrays.items():
         np.copyto(found, value, where=masks[name])
@@ -69,7 +69,7 @@ def _replaced(block: Any, **given: Any) -> Any:
 
 
 def without_nan(x: Any, fill: int) -> Any:
-    """The elements with a number in place of NaN."""
+    """The array with a number in place of NaN."""
     return mapped(_numbers, x, fill=fill)
 
 

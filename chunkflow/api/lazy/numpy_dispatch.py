@@ -1,4 +1,4 @@
-"""NumPy's vocabulary for lazy arrays: which of its functions are which of ours, and what to use for the others."""
+"""NumPy's ufuncs and functions of lazy arrays: tables of those that are supported, and advice for the others."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from chunkflow.api.reductions import extremes, nan, sums
 from chunkflow.api.statistics import histogram, quantile
 from chunkflow.errors import UnsupportedError
 from chunkflow.graph.elementwise import mapped
-from chunkflow.graph.nodes import Lazy
+from chunkflow.graph.nodes import Lazy, node_of
 
 Function = Callable[..., Any]
 
@@ -45,7 +45,7 @@ def ufunc(fn: np.ufunc, method: str, inputs: Sequence[Any], kwargs: Mapping[str,
     Raises
     ------
     UnsupportedError
-        A method, or an argument, that expressions have no use for.
+        A method or argument that is not supported.
     """
     if kwargs.get("out") is not None:
         raise UnsupportedError(f"np.{fn.__name__}: out= is where a result goes: store() or to_zarr() the expression")
@@ -64,7 +64,7 @@ def ufunc(fn: np.ufunc, method: str, inputs: Sequence[Any], kwargs: Mapping[str,
     if fn not in table:
         known = ", ".join(f"np.{u.__name__}" for u in table) or "none"
         raise UnsupportedError(f"np.{fn.__name__}.{method} is not supported ({method} of these is: {known})")
-    if not isinstance(inputs[0], Lazy):  # NumPy's own functions come here too, and take what they get for an array
+    if not isinstance(inputs[0], Lazy):  # NumPy's own functions call this too, and expect an array
         raise UnsupportedError(
             f"np.{fn.__name__}.{method} of an array in memory with where= that is an expression: give it "
             "chunkflow.open(array)"
@@ -82,7 +82,7 @@ def function(fn: Function, args: Sequence[Any], kwargs: Mapping[str, Any]) -> An
     Raises
     ------
     UnsupportedError
-        It is none of ours; the message says what could be used instead.
+        It is not supported. The message says what could be used instead.
     """
     if fn not in FUNCTIONS:
         raise UnsupportedError(f"{name_of(fn)} of an expression is not supported: {advice(fn)}")
@@ -94,7 +94,7 @@ def function(fn: Function, args: Sequence[Any], kwargs: Mapping[str, Any]) -> An
     except TypeError as error:
         if isinstance(error, UnsupportedError) or "unexpected keyword argument" not in str(error):
             raise
-        argument = str(error).rpartition(" ")[2]  # what is ours calls itself otherwise than the user does
+        argument = str(error).rpartition(" ")[2]  # the error names our function, the user called NumPy's
         raise UnsupportedError(f"{name_of(fn)} of an expression takes no {argument}: leave it out") from None
 
 
@@ -126,7 +126,7 @@ FUNCTIONS: dict[Any, Function] = {
     np.size: lambda x, axis=None: x.size if axis is None else x.shape[axis],
     np.iscomplexobj: lambda x: x.dtype.kind == "c",
     np.isrealobj: lambda x: x.dtype.kind != "c",
-    np.result_type: lambda *a: np.result_type(*(v._node.spec.dtype if isinstance(v, Lazy) else v for v in a)),
+    np.result_type: lambda *a: np.result_type(*(node_of(v).spec.dtype if isinstance(v, Lazy) else v for v in a)),
     # Reductions
     np.sum: numpy_functions.masked(sums.sum, 0),
     np.prod: numpy_functions.masked(sums.prod, 1),

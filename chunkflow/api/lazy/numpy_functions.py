@@ -1,4 +1,4 @@
-"""NumPy's functions of expressions that take some of ours to make, with NumPy's signatures."""
+"""NumPy's functions of expressions that combine several operations, with NumPy's signatures."""
 
 from __future__ import annotations
 
@@ -15,10 +15,11 @@ from chunkflow.api.reductions import extremes, sums
 from chunkflow.core.axes import as_axes, normalize_axes
 from chunkflow.errors import ArgumentError, ArgumentTypeError, UnsupportedError
 from chunkflow.graph.elementwise import applied, mapped
-from chunkflow.graph.nodes import Lazy, is_scalar
+from chunkflow.graph.nodes import Lazy, node_of
 from chunkflow.graph.reshaping import reshaped
 from chunkflow.graph.slicing import viewed
 from chunkflow.kernels.declare import declare_broadcast
+from chunkflow.kernels.map import is_scalar
 
 Function = Callable[..., Any]
 
@@ -33,7 +34,7 @@ def elementwise(fn: Function) -> Function:
 
 
 def masked(reduce: Function, neutral: Any) -> Function:
-    """A reduction with ``where=``: what is left out counts as something that changes nothing."""
+    """A reduction with ``where=``: elements that it leaves out count as `neutral`, which changes nothing."""
     ufunc = _UFUNCS[reduce]
 
     def call(x: Any, *args: Any, where: Any = True, initial: Any = None, **kwargs: Any) -> Any:
@@ -106,7 +107,7 @@ def reshape(x: Any, shape: Any, order: str = "C", *, copy: bool | None = None) -
     """The elements in another shape, in C order."""
     if order != "C":
         raise UnsupportedError(f"np.reshape with order={order!r}: only C order is supported; transpose first, say")
-    return type(x)(reshaped(x._node, shape))
+    return type(x)(reshaped(node_of(x), shape))
 
 
 def squeeze(x: Any, axis: Any = None) -> Any:
@@ -156,8 +157,8 @@ def broadcast_to(x: Any, shape: Any) -> Any:
         wanted = tuple(as_axes(shape, "shape"))
         return (
             x
-            if wanted == x._node.shape
-            else type(x)(viewed(x._node, declare_broadcast(wanted), "broadcast_to", wanted))
+            if wanted == node_of(x).shape
+            else type(x)(viewed(node_of(x), declare_broadcast(wanted), "broadcast_to", wanted))
         )
     return np.broadcast_to(x, shape)
 

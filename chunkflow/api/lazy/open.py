@@ -1,4 +1,4 @@
-"""Lazy arrays of sources: where expressions begin."""
+"""Opens sources as lazy arrays, from which expressions are made."""
 
 from __future__ import annotations
 
@@ -51,10 +51,10 @@ def open(source: Any) -> Any:
 
 
 def from_dask(array: Any) -> Array:
-    """As `open`, for a dask array alone: its blocks are computed as they are read, by the caller's scheduler.
+    """As `open`, for dask arrays alone: blocks are computed by the caller's scheduler as they are read.
 
-    As many are computed at once as a run reads ahead. Where the expression becomes a graph of tasks
-    (`Array.to_dask`, ``dask.compute``), they are part of it.
+    As many blocks are computed at the same time as a run reads ahead. If the expression becomes a graph of tasks
+    (`Array.to_dask`, ``dask.compute``), the blocks are tasks of that graph.
 
     Raises
     ------
@@ -77,9 +77,9 @@ def _is_chunked(coordinate: Any) -> bool:
 
 
 class ChunkedArray(Array):
-    """An expression as xarray holds one: with chunks, which tell it that there is something to compute.
+    """An expression inside an xarray object. Its chunks tell xarray that it is lazy.
 
-    Blocks are planned when it runs; the chunks are those that a zarr array made of it gets.
+    They are the chunks of a zarr array that is made of it. The blocks of a run are planned when it runs.
     """
 
     __slots__ = ()
@@ -94,7 +94,7 @@ class ChunkedArray(Array):
         )
 
     def __bool__(self) -> bool:
-        # xarray takes an error for a difference, so arrays that are equal would not seem so.
+        # xarray takes an error for a difference: equal arrays would seem to differ.
         return bool(self.compute() if self.size == 1 else super().__bool__())
 
     def item(self) -> Any:

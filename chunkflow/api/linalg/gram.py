@@ -4,30 +4,18 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 
-from chunkflow.api.operation import Request, check_eager, operation
-from chunkflow.core.spec import ArraySpec
-from chunkflow.engine.options import BudgetLike, Options, ProgressLike
+from chunkflow.api.operation import ArraySpec, Declared, Options, Request, RunOptions, check_eager, operation
 from chunkflow.errors import ArgumentError, ArgumentTypeError
-from chunkflow.kernels.declare import Declared
 from chunkflow.kernels.linalg.gemm import Precision, allows_tf32, working
 from chunkflow.kernels.linalg.gram import Gram, Moments, gram_nest, moments_nest
 
 
 @operation
-def gram(
-    x: Any,
-    *,
-    precision: Precision = "highest",
-    out: Any = None,
-    budget: BudgetLike = None,
-    device: Any = None,
-    progress: ProgressLike = False,
-    overwrite: bool = False,
-) -> Any:
+def gram(x: Any, *, precision: Precision = "highest", **options: Unpack[RunOptions]) -> Request:
     """Gram matrix ``x.conj().T @ x`` of a tall matrix, which is read once.
 
     Half of the product is computed, the other half mirrored. The whole result stays on the device; where it does
@@ -52,10 +40,9 @@ def gram(
 
     Examples
     --------
-    >>> import numpy as np
-    >>> from chunkflow.api.linalg.gram import gram
+    >>> import numpy as np, chunkflow as cf
     >>> x = np.random.default_rng(0).random((1000, 4))
-    >>> np.allclose(gram(x, budget="100kB", device="cpu"), x.T @ x)
+    >>> np.allclose(cf.gram(x, budget="100kB", device="cpu"), x.T @ x)
     True
     """
     tf32 = allows_tf32(precision)
@@ -68,8 +55,7 @@ def gram(
         nest = gram_nest(spec.shape, 0, work, (work != spec.dtype) + (work.kind == "c"))
         return Declared(nest, Gram(spec.dtype, tf32), (None, None), tiles=False)
 
-    options = Options(out=out, budget=budget, device=device, overwrite=overwrite, workspace=0)
-    return Request(declare, (x,), options, progress)
+    return Request(declare, (x,), Options(**options, workspace=0))
 
 
 @operation
@@ -81,13 +67,8 @@ def cov(
     ddof: int | None = None,
     fweights: Any = None,
     aweights: Any = None,
-    *,
-    out: Any = None,
-    budget: BudgetLike = None,
-    device: Any = None,
-    progress: ProgressLike = False,
-    overwrite: bool = False,
-) -> Any:
+    **options: Unpack[RunOptions],
+) -> Request:
     """Covariance matrix, as ``numpy.cov``, from one reading of the data.
 
     Computed in double precision. Each block's moments are taken about the block's own mean and merged about the
@@ -126,33 +107,21 @@ def cov(
 
     Examples
     --------
-    >>> import numpy as np
-    >>> from chunkflow.api.linalg.gram import cov
+    >>> import numpy as np, chunkflow as cf
     >>> x = np.random.default_rng(0).random((3, 1000)) + 1e6
-    >>> np.allclose(cov(x, budget="100kB", device="cpu"), np.cov(x), rtol=1e-9)
+    >>> np.allclose(cf.cov(x, budget="100kB", device="cpu"), np.cov(x), rtol=1e-9)
     True
     """
     if ddof is None:
         ddof = 0 if bias else 1
-    options = Options(out=out, budget=budget, device=device, overwrite=overwrite, workspace=0)
     often, much = _weights("fweights", fweights), _weights("aweights", aweights)
     if often is not None and (often != np.rint(often)).any():
         raise ArgumentTypeError("cov: fweights must be whole numbers: samples are counted so many times")
-    return _moments("cov", m, y, rowvar, ddof, options, progress, often=often, much=much, normalized=False)
+    return _moments("cov", m, y, rowvar, ddof, options, often=often, much=much, normalized=False)
 
 
 @operation
-def corrcoef(
-    x: Any,
-    y: Any = None,
-    rowvar: bool = True,
-    *,
-    out: Any = None,
-    budget: BudgetLike = None,
-    device: Any = None,
-    progress: ProgressLike = False,
-    overwrite: bool = False,
-) -> Any:
+def corrcoef(x: Any, y: Any = None, rowvar: bool = True, **options: Unpack[RunOptions]) -> Request:
     """Correlation coefficients, as ``numpy.corrcoef``, from one reading of the data.
 
     Parameters
@@ -174,15 +143,13 @@ def corrcoef(
 
     Examples
     --------
-    >>> import numpy as np
-    >>> from chunkflow.api.linalg.gram import corrcoef
+    >>> import numpy as np, chunkflow as cf
     >>> x = np.arange(10.0)
-    >>> corrcoef(np.stack([x, 5 - x]), device="cpu").round(12)
+    >>> cf.corrcoef(np.stack([x, 5 - x]), device="cpu").round(12)
     array([[ 1., -1.],
            [-1.,  1.]])
     """
-    options = Options(out=out, budget=budget, device=device, overwrite=overwrite, workspace=0)
-    return _moments("corrcoef", x, y, rowvar, 1, options, progress, normalized=True)
+    return _moments("corrcoef", x, y, rowvar, 1, options, normalized=True)
 
 
 def _moments(
@@ -191,8 +158,7 @@ def _moments(
     y: Any,
     rowvar: bool,
     ddof: int,
-    options: Options,
-    progress: ProgressLike,
+    options: RunOptions,
     *,
     often: np.ndarray | None = None,
     much: np.ndarray | None = None,
@@ -236,7 +202,7 @@ def _moments(
         return Declared(nest, kernel, axes, tiles=False)
 
     arrays = [m, *([] if y is None else [y]), *([] if weights is None else [weights])]
-    return Request(declare, arrays, options, progress)
+    return Request(declare, arrays, Options(**options, workspace=0))
 
 
 def _weights(name: str, given: Any) -> np.ndarray | None:

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 
 from chunkflow.api.linalg.gram import corrcoef, cov, gram
-from chunkflow.api.operation import Request, operation
+from chunkflow.api.operation import ArraySpec, Declared, Options, Request, RunOptions, operation
 from chunkflow.core.grid import Shape
-from chunkflow.core.spec import ArraySpec
-from chunkflow.engine.options import BudgetLike, Options, ProgressLike
 from chunkflow.errors import ArgumentTypeError
-from chunkflow.kernels.declare import Declared
-from chunkflow.kernels.linalg import labels as notation
+from chunkflow.kernels.linalg import labels
 from chunkflow.kernels.linalg.gemm import Precision, allows_tf32
 from chunkflow.kernels.linalg.product import ProductLabels, contraction
 
@@ -22,17 +19,7 @@ __all__ = ["corrcoef", "cov", "dot", "einsum", "gram", "matmul", "outer", "tenso
 
 
 @operation
-def matmul(
-    a: Any,
-    b: Any,
-    *,
-    precision: Precision = "highest",
-    out: Any = None,
-    budget: BudgetLike = None,
-    device: Any = None,
-    progress: ProgressLike = False,
-    overwrite: bool = False,
-) -> Any:
+def matmul(a: Any, b: Any, *, precision: Precision = "highest", **options: Unpack[RunOptions]) -> Request:
     """Matrix product, as ``numpy.matmul``: of vectors, matrices, and stacks of matrices that broadcast.
 
     A tile of the result stays on the device while panels of `a` and `b` stream past it; or a whole operand stays,
@@ -51,7 +38,7 @@ def matmul(
     out : array, str or path, optional
         Where the result goes, as for `chunkflow.map`; not one of the operands.
     budget : int, str, float or Budget, optional
-        BudgetLike of device memory that the run may take: an int, ``"4GB"``, ``"4GiB"``, or a share of what is free now
+        Bytes of device memory that the run may take: an int, ``"4GB"``, ``"4GiB"``, or a share of what is free now
         (``"80%"``, 0.8). 80% by default, or what the surrounding ``with Budget(...)`` allows.
     device : str, int or Device, optional
         ``"auto"``, ``"cpu"``, ``"cuda"``, ``"cuda:1"`` or an ordinal; by default ``CHUNKFLOW_DEVICE``, else "auto".
@@ -76,28 +63,16 @@ def matmul(
 
     Examples
     --------
-    >>> import numpy as np
-    >>> from chunkflow.api.linalg.product import matmul
+    >>> import numpy as np, chunkflow as cf
     >>> a, b = np.random.default_rng(0).random((2, 200, 200))
-    >>> np.allclose(matmul(a, b, budget="200kB", device="cpu"), a @ b)
+    >>> np.allclose(cf.matmul(a, b, budget="200kB", device="cpu"), a @ b)
     True
     """
-    options = Options(out=out, budget=budget, device=device, overwrite=overwrite)
-    return _product("matmul", notation.matmul, (a, b), options, progress, precision)
+    return _product("matmul", labels.matmul, (a, b), options, precision)
 
 
 @operation
-def dot(
-    a: Any,
-    b: Any,
-    *,
-    precision: Precision = "highest",
-    out: Any = None,
-    budget: BudgetLike = None,
-    device: Any = None,
-    progress: ProgressLike = False,
-    overwrite: bool = False,
-) -> Any:
+def dot(a: Any, b: Any, *, precision: Precision = "highest", **options: Unpack[RunOptions]) -> Request:
     """Dot product, as ``numpy.dot``: over the last axis of `a` and the last but one (or the only one) of `b`.
 
     Parameters
@@ -119,28 +94,17 @@ def dot(
 
     Examples
     --------
-    >>> import numpy as np
-    >>> from chunkflow.api.linalg.product import dot
-    >>> float(dot(np.arange(5.0), np.ones(5), device="cpu"))
+    >>> import numpy as np, chunkflow as cf
+    >>> float(cf.dot(np.arange(5.0), np.ones(5), device="cpu"))
     10.0
     """
-    options = Options(out=out, budget=budget, device=device, overwrite=overwrite)
-    return _product("dot", notation.dot, (a, b), options, progress, precision)
+    return _product("dot", labels.dot, (a, b), options, precision)
 
 
 @operation
 def vecdot(
-    a: Any,
-    b: Any,
-    *,
-    axis: int = -1,
-    precision: Precision = "highest",
-    out: Any = None,
-    budget: BudgetLike = None,
-    device: Any = None,
-    progress: ProgressLike = False,
-    overwrite: bool = False,
-) -> Any:
+    a: Any, b: Any, *, axis: int = -1, precision: Precision = "highest", **options: Unpack[RunOptions]
+) -> Request:
     """Dot products of vectors along an axis, as ``numpy.vecdot``: the first ones conjugated.
 
     Parameters
@@ -164,30 +128,19 @@ def vecdot(
 
     Examples
     --------
-    >>> import numpy as np
-    >>> from chunkflow.api.linalg.product import vecdot
-    >>> vecdot(np.array([[1j, 2], [3, 4]]), np.ones(2), device="cpu")
+    >>> import numpy as np, chunkflow as cf
+    >>> cf.vecdot(np.array([[1j, 2], [3, 4]]), np.ones(2), device="cpu")
     array([2.-1.j, 7.+0.j])
     """
-    options = Options(out=out, budget=budget, device=device, overwrite=overwrite)
 
-    def labels(shapes: Sequence[Shape]) -> ProductLabels:
-        return notation.vecdot(shapes, axis)
+    def translate(shapes: Sequence[Shape]) -> ProductLabels:
+        return labels.vecdot(shapes, axis)
 
-    return _product("vecdot", labels, (a, b), options, progress, precision, conjugate=0)
+    return _product("vecdot", translate, (a, b), options, precision, conjugate=0)
 
 
 @operation
-def outer(
-    a: Any,
-    b: Any,
-    *,
-    out: Any = None,
-    budget: BudgetLike = None,
-    device: Any = None,
-    progress: ProgressLike = False,
-    overwrite: bool = False,
-) -> Any:
+def outer(a: Any, b: Any, **options: Unpack[RunOptions]) -> Request:
     """Outer product of two vectors, as ``numpy.outer``.
 
     Parameters
@@ -209,29 +162,18 @@ def outer(
 
     Examples
     --------
-    >>> import numpy as np
-    >>> from chunkflow.api.linalg.product import outer
-    >>> outer(np.array([1, 2]), np.array([3, 4]), device="cpu")
+    >>> import numpy as np, chunkflow as cf
+    >>> cf.outer(np.array([1, 2]), np.array([3, 4]), device="cpu")
     array([[3, 4],
            [6, 8]])
     """
-    options = Options(out=out, budget=budget, device=device, overwrite=overwrite)
-    return _product("outer", notation.outer, (a, b), options, progress)
+    return _product("outer", labels.outer, (a, b), options)
 
 
 @operation
 def tensordot(
-    a: Any,
-    b: Any,
-    axes: int | Sequence[Any] = 2,
-    *,
-    precision: Precision = "highest",
-    out: Any = None,
-    budget: BudgetLike = None,
-    device: Any = None,
-    progress: ProgressLike = False,
-    overwrite: bool = False,
-) -> Any:
+    a: Any, b: Any, axes: int | Sequence[Any] = 2, *, precision: Precision = "highest", **options: Unpack[RunOptions]
+) -> Request:
     """Contraction over pairs of axes, as ``numpy.tensordot``.
 
     Parameters
@@ -255,31 +197,20 @@ def tensordot(
 
     Examples
     --------
-    >>> import numpy as np
-    >>> from chunkflow.api.linalg.product import tensordot
+    >>> import numpy as np, chunkflow as cf
     >>> a, b = np.ones((3, 4, 5)), np.ones((4, 3, 2))
-    >>> tensordot(a, b, axes=([1, 0], [0, 1]), device="cpu").shape
+    >>> cf.tensordot(a, b, axes=([1, 0], [0, 1]), device="cpu").shape
     (5, 2)
     """
-    options = Options(out=out, budget=budget, device=device, overwrite=overwrite)
 
-    def labels(shapes: Sequence[Shape]) -> ProductLabels:
-        return notation.tensordot(shapes, axes)
+    def translate(shapes: Sequence[Shape]) -> ProductLabels:
+        return labels.tensordot(shapes, axes)
 
-    return _product("tensordot", labels, (a, b), options, progress, precision)
+    return _product("tensordot", translate, (a, b), options, precision)
 
 
 @operation
-def einsum(
-    subscripts: str,
-    *operands: Any,
-    precision: Precision = "highest",
-    out: Any = None,
-    budget: BudgetLike = None,
-    device: Any = None,
-    progress: ProgressLike = False,
-    overwrite: bool = False,
-) -> Any:
+def einsum(subscripts: str, *operands: Any, precision: Precision = "highest", **options: Unpack[RunOptions]) -> Request:
     """Sum of products by Einstein's convention, as ``numpy.einsum``.
 
     All operands are read in a single pass; the blocks of three or more are multiplied from left to right, so put
@@ -307,30 +238,27 @@ def einsum(
 
     Examples
     --------
-    >>> import numpy as np
-    >>> from chunkflow.api.linalg.product import einsum
+    >>> import numpy as np, chunkflow as cf
     >>> x = np.arange(6.0).reshape(2, 3)
-    >>> einsum("ij->j", x, device="cpu")
+    >>> cf.einsum("ij->j", x, device="cpu")
     array([3., 5., 7.])
-    >>> np.array_equal(einsum("ki,kj->ij", x, x, device="cpu"), x.T @ x)
+    >>> np.array_equal(cf.einsum("ki,kj->ij", x, x, device="cpu"), x.T @ x)
     True
     """
     if not isinstance(subscripts, str):
         raise ArgumentTypeError(f'einsum: subscripts must be a string such as "ij,jk->ik", not {subscripts!r}')
-    options = Options(out=out, budget=budget, device=device, overwrite=overwrite)
 
-    def labels(shapes: Sequence[Shape]) -> ProductLabels:
-        return notation.einsum(subscripts, shapes)
+    def translate(shapes: Sequence[Shape]) -> ProductLabels:
+        return labels.einsum(subscripts, shapes)
 
-    return _product("einsum", labels, operands, options, progress, precision)
+    return _product("einsum", translate, operands, options, precision)
 
 
 def _product(
     name: str,
-    labels: notation.Translate,
+    translate: labels.Translate,
     arrays: Sequence[Any],
-    options: Options,
-    progress: ProgressLike,
+    options: RunOptions,
     precision: Precision = "highest",
     conjugate: int | None = None,
 ) -> Request:
@@ -339,15 +267,13 @@ def _product(
 
     def declare(specs: Sequence[ArraySpec], args: tuple[Any, ...]) -> Declared:
         shapes = [s.shape for s in specs]
-        found = labels(shapes)
+        found = translate(shapes)
         dtypes, orders = [s.dtype for s in specs], [s.order for s in specs]
         nest, kernel = contraction(found, shapes, dtypes, orders, name, conjugate, tf32)
         return Declared(nest, kernel, tuple(range(len(found.result))), tiles=False)
 
     # Memory is counted buffer by buffer: what a small trial call takes would say nothing of a product's.
-    options = Options(
-        out=options.out, budget=options.budget, device=options.device, overwrite=options.overwrite, workspace=0
-    )
     scalars = [np.asarray(a) if isinstance(a, bool | int | float | complex | np.generic) else a for a in arrays]
-    bare = options.out is None
-    return Request(declare, scalars, options, progress, lambda r: r[()] if bare and r.ndim == 0 else r)
+    chosen = Options(**options, workspace=0)
+    bare = chosen.out is None
+    return Request(declare, scalars, chosen, lambda r: r[()] if bare and r.ndim == 0 else r)

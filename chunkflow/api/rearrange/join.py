@@ -1,42 +1,29 @@
-"""Arrays put together: concatenated, stacked, or padded, with NumPy's names, arguments and results.
+"""Arrays that are concatenated, stacked or padded, with NumPy's names, arguments and results.
 
-The parameters that all of them share are those of `chunkflow.api.rearrange.rearrange`. Parts are read where they lie,
-while the result is written: there is no copy in between.
+The parameters that all of them share are those of `chunkflow.api.rearrange.rearrange`. Parts are read directly from
+their stores while the result is written: there is no copy in between.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any, Literal, Unpack
 
 import numpy as np
 
-from chunkflow.api.operation import check_eager, operation
+from chunkflow.api.operation import ArraySpec, ChunkedRunOptions, Options, Request, check_eager, operation
 from chunkflow.api.rearrange.move import Arranged, Composition, moved, one_axis
-from chunkflow.core import arrangement as _ops
-from chunkflow.core.chunking import Chunks
+from chunkflow.core import arrangement
 from chunkflow.core.grid import Shape
-from chunkflow.core.spec import ArraySpec
-from chunkflow.engine.options import BudgetLike, Options, ProgressLike
 from chunkflow.errors import ArgumentError, ArgumentTypeError
 
 Mode = Literal["constant", "edge", "symmetric", "reflect", "wrap"]
 MODES = ("constant", "edge", "symmetric", "reflect", "wrap")
-"""Ways to pad."""
+"""Modes of `pad`."""
 
 
 @operation
-def concatenate(
-    arrays: Sequence[Any],
-    axis: int = 0,
-    *,
-    chunks: Chunks = None,
-    out: Any = None,
-    budget: BudgetLike = None,
-    device: Any = None,
-    progress: ProgressLike = False,
-    overwrite: bool = False,
-) -> Any:
+def concatenate(arrays: Sequence[Any], axis: int = 0, **options: Unpack[ChunkedRunOptions]) -> Request:
     """Join arrays along an axis that they have.
 
     Parameters
@@ -62,9 +49,8 @@ def concatenate(
 
     Examples
     --------
-    >>> import numpy as np
-    >>> from chunkflow.api.rearrange.join import concatenate
-    >>> concatenate([np.array([[1, 2]]), np.array([[3.5, 4], [5, 6]])], device="cpu")
+    >>> import numpy as np, chunkflow as cf
+    >>> cf.concatenate([np.array([[1, 2]]), np.array([[3.5, 4], [5, 6]])], device="cpu")
     array([[1. , 2. ],
            [3.5, 4. ],
            [5. , 6. ]])
@@ -83,26 +69,15 @@ def concatenate(
                     f"array {number} of shape {spec.shape} does not fit the first one's {first}: all axes but "
                     f"axis {along} must have the same lengths"
                 )
-        axes = [_ops.straight(n) for n in first]
-        axes[along] = _ops.joined([spec.shape[along] for spec in specs])
-        return Arranged(_ops.Separable(tuple(axes)), _chunks(specs))
+        axes = [arrangement.straight(n) for n in first]
+        axes[along] = arrangement.joined([spec.shape[along] for spec in specs])
+        return Arranged(arrangement.Separable(tuple(axes)), _chunks(specs))
 
-    options = Options(out, budget, chunks=chunks, device=device, overwrite=overwrite)
-    return moved(Composition(parts, arrange), options, progress)
+    return moved(Composition(parts, arrange), Options(**options))
 
 
 @operation
-def stack(
-    arrays: Sequence[Any],
-    axis: int = 0,
-    *,
-    chunks: Chunks = None,
-    out: Any = None,
-    budget: BudgetLike = None,
-    device: Any = None,
-    progress: ProgressLike = False,
-    overwrite: bool = False,
-) -> Any:
+def stack(arrays: Sequence[Any], axis: int = 0, **options: Unpack[ChunkedRunOptions]) -> Request:
     """Join arrays of one shape along a new axis.
 
     Parameters
@@ -128,9 +103,8 @@ def stack(
 
     Examples
     --------
-    >>> import numpy as np
-    >>> from chunkflow.api.rearrange.join import stack
-    >>> stack([np.array([1, 2, 3]), np.array([4, 5, 6])], axis=1, device="cpu")
+    >>> import numpy as np, chunkflow as cf
+    >>> cf.stack([np.array([1, 2, 3]), np.array([4, 5, 6])], axis=1, device="cpu")
     array([[1, 4],
            [2, 5],
            [3, 6]])
@@ -143,30 +117,19 @@ def stack(
         for number, spec in enumerate(specs):
             if spec.shape != first:
                 raise ArgumentError(f"array {number} has the shape {spec.shape}, and the first one {first}")
-        axes = [_ops.straight(n) for n in first]
-        axes.insert(along, _ops.joined([1] * len(specs)))
+        axes = [arrangement.straight(n) for n in first]
+        axes.insert(along, arrangement.joined([1] * len(specs)))
         if sides is not None:
             sides = (*sides[:along], 1, *sides[along:])
-        return Arranged(_ops.Separable(tuple(axes)), sides, along)
+        return Arranged(arrangement.Separable(tuple(axes)), sides, along)
 
-    options = Options(out, budget, chunks=chunks, device=device, overwrite=overwrite)
-    return moved(Composition(parts, arrange), options, progress)
+    return moved(Composition(parts, arrange), Options(**options))
 
 
 @operation
 def pad(
-    x: Any,
-    pad_width: Any,
-    mode: Mode = "constant",
-    *,
-    constant_values: Any = 0,
-    chunks: Chunks = None,
-    out: Any = None,
-    budget: BudgetLike = None,
-    device: Any = None,
-    progress: ProgressLike = False,
-    overwrite: bool = False,
-) -> Any:
+    x: Any, pad_width: Any, mode: Mode = "constant", *, constant_values: Any = 0, **options: Unpack[ChunkedRunOptions]
+) -> Request:
     """Add elements at the edges.
 
     Parameters
@@ -196,11 +159,10 @@ def pad(
 
     Examples
     --------
-    >>> import numpy as np
-    >>> from chunkflow.api.rearrange.join import pad
-    >>> pad(np.array([1, 2, 3]), (2, 1), device="cpu")
+    >>> import numpy as np, chunkflow as cf
+    >>> cf.pad(np.array([1, 2, 3]), (2, 1), device="cpu")
     array([0, 0, 1, 2, 3, 0])
-    >>> pad(np.array([1, 2, 3]), 2, "reflect", device="cpu")
+    >>> cf.pad(np.array([1, 2, 3]), 2, "reflect", device="cpu")
     array([3, 2, 1, 2, 3, 2, 1])
     """
     if mode not in MODES:
@@ -220,14 +182,13 @@ def pad(
         for axis, (n, (before, after), ends) in enumerate(zip(spec.shape, widths.tolist(), values, strict=True)):
             if mode != "constant" and not n and before + after:
                 raise ArgumentError(f"axis {axis} has no element to pad it with in mode={mode!r}: use 'constant'")
-            axes.append(_ops.padded(n, before, after, mode, (ends[0], ends[1])))
-        return Arranged(_ops.Separable(tuple(axes)), spec.chunks)
+            axes.append(arrangement.padded(n, before, after, mode, (ends[0], ends[1])))
+        return Arranged(arrangement.Separable(tuple(axes)), spec.chunks)
 
-    options = Options(out, budget, chunks=chunks, device=device, overwrite=overwrite)
-    return moved(Composition((x,), arrange), options, progress)
+    return moved(Composition((x,), arrange), Options(**options))
 
 
-# -- What they are given -------------------------------------------------------------------------------------
+# -- Arguments -----------------------------------------------------------------------------------------------
 
 
 def _listed(arrays: Any) -> Sequence[Any]:
@@ -244,7 +205,7 @@ def _chunks(specs: Sequence[ArraySpec]) -> Shape | None:
 
 
 def _pairs(values: np.ndarray, ndim: int, what: str) -> np.ndarray:
-    """A pair for each axis."""
+    """Values as a pair for each axis."""
     try:
         return np.broadcast_to(values, (ndim, 2))
     except ValueError:

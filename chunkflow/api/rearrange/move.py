@@ -1,7 +1,6 @@
-"""How arrays are moved: copied as they are, or put together from others while they are read.
+"""Requests that move elements and compute nothing: copies, and arrays that are composed of others while they are read.
 
-What `rearrange`, `joining` and `rechunking` share. Nothing is computed, so nothing is tried either: a run reads
-each element once and no more.
+`rearrange`, `join` and `rechunk` use them. There is no trial call, so a run reads each element exactly once.
 """
 
 from __future__ import annotations
@@ -13,29 +12,27 @@ from typing import Any
 
 import numpy as np
 
-from chunkflow.api.operation import Request
+from chunkflow.api.operation import ArraySpec, Declared, Options, Request
 from chunkflow.core.arrangement import Arrangement
 from chunkflow.core.axes import normalize_axes
 from chunkflow.core.grid import Shape
 from chunkflow.core.nest import nest
-from chunkflow.core.spec import ArraySpec
-from chunkflow.engine.options import Options, ProgressLike
 from chunkflow.errors import ArgumentTypeError
 from chunkflow.graph.nodes import check_lazily, has_lazy
-from chunkflow.kernels.declare import Declared, declare_permuted
+from chunkflow.kernels.declare import declare_permuted
 from chunkflow.kernels.map import MapKernel
 from chunkflow.stores import Source, open_source, open_target, spec_of
 from chunkflow.stores.views.composed import ComposedSource
 
 RUN = 4096
-"""Bytes that are written in one go, where the output's elements lie in another order than the source's."""
+"""Bytes of a contiguous write, if the output's elements lie in another order than the source's."""
 
 
 @dataclass(frozen=True)
 class Arranged:
     """An arrangement of sources whose specs are known.
 
-    `chunks` is the box that is read at no loss, `new` an axis of the result that the sources lack.
+    Boxes of `chunks` can be read without reading a chunk twice. `new` is an axis of the result that the sources lack.
     """
 
     arrangement: Arrangement
@@ -45,7 +42,7 @@ class Arranged:
 
 @dataclass(frozen=True)
 class Composition:
-    """Arrays that are put together when they are opened."""
+    """A source that is composed of other arrays when it is opened."""
 
     arrays: Sequence[Any]
     arrange: Callable[[Sequence[ArraySpec]], Arranged]
@@ -65,7 +62,7 @@ class Composition:
         return composed
 
     def on(self, arrays: Sequence[Any]) -> Composition:
-        """The same of other arrays."""
+        """The same composition of other arrays."""
         return replace(self, arrays=arrays)
 
     def __chunkflow_spec__(self) -> ArraySpec:
@@ -76,23 +73,16 @@ class Composition:
         return ArraySpec(specs[0].name, found.arrangement.shape, dtype, found.chunks)
 
 
-def moved(
-    x: Any,
-    options: Options,
-    progress: ProgressLike = False,
-    *,
-    order: Shape | None = None,
-    block: Shape | None = None,
-) -> Request:
-    """Ask for an array as it is, or with its axes in another order.
+def moved(x: Any, options: Options, *, order: Shape | None = None, block: Shape | None = None) -> Request:
+    """Request of a copy of an array, with its axes in another `order` if one is given.
 
-    `options.chunks` are the output's, and say nothing of the blocks, whose sides `block` may fix.
+    `options.chunks` are the chunks of the output, and do not fix the blocks; `block` may.
     """
     spec = spec_of(x)
     every = tuple(range(len(spec.shape)))
     axes = every if order is None else order
-    if has_lazy(x):  # nothing is moved: what needs it reads it in these places
-        check_lazily(options, progress, "a rearranged array")
+    if has_lazy(x):  # nothing is moved: whatever needs the result reads the array itself
+        check_lazily(options, "a rearranged array")
         return Request(declare_permuted(axes), (x,), Options(), is_view=axes == every, keeps=True)
     sides = block or _sides(spec, axes, options)
     if options.chunks is None and spec.chunks is not None and axes != every:
@@ -100,19 +90,21 @@ def moved(
 
     def declare(specs: Sequence[ArraySpec], args: tuple[Any, ...]) -> Declared:
         op = replace(nest([specs[0].shape]), views=True)
-        kernel = MapKernel(_as_it_is if axes == every else _turned, args, {} if axes == every else {"axes": axes}, axes)
+        kernel = MapKernel(
+            _unchanged if axes == every else _transposed, args, {} if axes == every else {"axes": axes}, axes
+        )
         return Declared(op, kernel, axes, sides, tiles=False)
 
-    # With its dtype and workspace known, nothing is read on trial.
+    # There is no trial call: dtype and workspace are known.
     device = "cpu" if options.device is None else options.device
     known = replace(options, dtype=spec.dtype, workspace=0.0, device=device)
-    return Request(declare, (x,), known, progress, keeps=True)
+    return Request(declare, (x,), known, keeps=True)
 
 
 def _sides(spec: ArraySpec, axes: Shape, options: Options) -> tuple[int | None, ...]:
-    """Sides of the blocks along the nest's axes, None for the planner's choice, which follows the source's order.
+    """Sides of the blocks along the nest's axes; None leaves a side to the planner, which follows the source's order.
 
-    A sink without chunks whose fastest axis is another one would be written element by element.
+    That would write single elements to a sink without chunks whose fastest axis is another one.
     """
     sides: list[int | None] = [None] * len(axes)
     if len(axes) < 2 or options.chunks is not None or isinstance(options.out, tuple | list):
@@ -140,9 +132,9 @@ def one_axis(axis: Any, ndim: int) -> int:
     return normalize_axes(int(axis), ndim, "axis")[0]
 
 
-def _as_it_is(block: Any) -> Any:
+def _unchanged(block: Any) -> Any:
     return block
 
 
-def _turned(block: Any, axes: Shape) -> Any:
+def _transposed(block: Any, axes: Shape) -> Any:
     return block.transpose(axes)

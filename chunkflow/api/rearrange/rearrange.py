@@ -1,4 +1,4 @@
-"""Arrays copied from store to store, and rearranged: NumPy's functions that move elements and compute nothing.
+"""Copies from store to store, and NumPy's functions that move elements and compute nothing.
 
 Parameters that all of them share:
 
@@ -17,17 +17,23 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 
-from chunkflow.api.operation import operation
+from chunkflow.api.operation import (
+    ArraySpec,
+    BudgetLike,
+    ChunkedRunOptions,
+    Chunks,
+    Options,
+    ProgressLike,
+    Request,
+    operation,
+)
 from chunkflow.api.rearrange.move import Arranged, Composition, moved, one_axis
-from chunkflow.core import arrangement as _ops
+from chunkflow.core import arrangement
 from chunkflow.core.axes import as_axes, normalize_axes
-from chunkflow.core.chunking import Chunks
-from chunkflow.core.spec import ArraySpec
-from chunkflow.engine.options import BudgetLike, Options, ProgressLike
 from chunkflow.errors import ArgumentError, ArgumentTypeError
 from chunkflow.stores import spec_of
 
@@ -42,7 +48,7 @@ def copy(
     device: Any = None,
     progress: ProgressLike = False,
     overwrite: bool = False,
-) -> Any:
+) -> Request:
     """Copy an array into another store, format or chunk shape; its dtype is kept.
 
     Each byte is written once, and read once where a block of whole chunks of both stores fits the budget;
@@ -69,26 +75,15 @@ def copy(
 
     Examples
     --------
-    >>> import numpy as np
-    >>> from chunkflow.api.rearrange.rearrange import copy
-    >>> copy(np.arange(4)[::-1], device="cpu")
+    >>> import numpy as np, chunkflow as cf
+    >>> cf.copy(np.arange(4)[::-1], device="cpu")
     array([3, 2, 1, 0])
     """
-    return moved(x, Options(out, budget, chunks=chunks, device=device, overwrite=overwrite), progress)
+    return moved(x, Options(out, budget, None, chunks, None, device, overwrite, progress))
 
 
 @operation
-def transpose(
-    x: Any,
-    axes: Sequence[int] | None = None,
-    *,
-    chunks: Chunks = None,
-    out: Any = None,
-    budget: BudgetLike = None,
-    device: Any = None,
-    progress: ProgressLike = False,
-    overwrite: bool = False,
-) -> Any:
+def transpose(x: Any, axes: Sequence[int] | None = None, **options: Unpack[ChunkedRunOptions]) -> Request:
     """Permute an array's axes.
 
     Parameters
@@ -115,9 +110,8 @@ def transpose(
 
     Examples
     --------
-    >>> import numpy as np
-    >>> from chunkflow.api.rearrange.rearrange import transpose
-    >>> transpose(np.arange(6).reshape(2, 3), device="cpu")
+    >>> import numpy as np, chunkflow as cf
+    >>> cf.transpose(np.arange(6).reshape(2, 3), device="cpu")
     array([[0, 3],
            [1, 4],
            [2, 5]])
@@ -128,22 +122,11 @@ def transpose(
         if normalize_axes(axes, ndim, "axes") != tuple(range(ndim)):
             raise ArgumentError(f"axes={axes!r} must name each of the {ndim} axes once")
         order = tuple(axis % ndim for axis in as_axes(axes, "axes"))
-    options = Options(out, budget, chunks=chunks, device=device, overwrite=overwrite)
-    return moved(x, options, progress, order=order)
+    return moved(x, Options(**options), order=order)
 
 
 @operation
-def flip(
-    x: Any,
-    axis: int | Sequence[int] | None = None,
-    *,
-    chunks: Chunks = None,
-    out: Any = None,
-    budget: BudgetLike = None,
-    device: Any = None,
-    progress: ProgressLike = False,
-    overwrite: bool = False,
-) -> Any:
+def flip(x: Any, axis: int | Sequence[int] | None = None, **options: Unpack[ChunkedRunOptions]) -> Request:
     """Reverse the order of elements along some axes, all of them by default.
 
     Parameters
@@ -169,9 +152,8 @@ def flip(
 
     Examples
     --------
-    >>> import numpy as np
-    >>> from chunkflow.api.rearrange.rearrange import flip
-    >>> flip(np.arange(6).reshape(2, 3), axis=1, device="cpu")
+    >>> import numpy as np, chunkflow as cf
+    >>> cf.flip(np.arange(6).reshape(2, 3), axis=1, device="cpu")
     array([[2, 1, 0],
            [5, 4, 3]])
     """
@@ -179,26 +161,16 @@ def flip(
     def arrange(specs: Sequence[ArraySpec]) -> Arranged:
         shape = specs[0].shape
         along = range(len(shape)) if axis is None else normalize_axes(axis, len(shape), "axis")
-        axes = [_ops.flipped(n) if a in along else _ops.straight(n) for a, n in enumerate(shape)]
-        return Arranged(_ops.Separable(tuple(axes)), specs[0].chunks)
+        axes = [arrangement.flipped(n) if a in along else arrangement.straight(n) for a, n in enumerate(shape)]
+        return Arranged(arrangement.Separable(tuple(axes)), specs[0].chunks)
 
-    options = Options(out, budget, chunks=chunks, device=device, overwrite=overwrite)
-    return moved(Composition((x,), arrange), options, progress)
+    return moved(Composition((x,), arrange), Options(**options))
 
 
 @operation
 def roll(
-    x: Any,
-    shift: int | Sequence[int],
-    axis: int | Sequence[int] | None = None,
-    *,
-    chunks: Chunks = None,
-    out: Any = None,
-    budget: BudgetLike = None,
-    device: Any = None,
-    progress: ProgressLike = False,
-    overwrite: bool = False,
-) -> Any:
+    x: Any, shift: int | Sequence[int], axis: int | Sequence[int] | None = None, **options: Unpack[ChunkedRunOptions]
+) -> Request:
     """Move elements on along axes; those that leave at the end come back at the beginning.
 
     Parameters
@@ -227,10 +199,9 @@ def roll(
 
     Examples
     --------
-    >>> import numpy as np
-    >>> from chunkflow.api.rearrange.rearrange import roll
+    >>> import numpy as np, chunkflow as cf
     >>> x = np.arange(6).reshape(2, 3)
-    >>> roll(x, 1, axis=1, device="cpu"), roll(x, 1, device="cpu")
+    >>> cf.roll(x, 1, axis=1, device="cpu"), cf.roll(x, 1, device="cpu")
     (array([[2, 0, 1],
            [5, 3, 4]]), array([[5, 0, 1],
            [2, 3, 4]]))
@@ -241,7 +212,7 @@ def roll(
         if axis is None:
             if len(shifts) != 1:
                 raise ArgumentError(f"shift={shift!r} must be one int where no axis is given, not {len(shifts)}")
-            return Arranged(_ops.Carried(shape, shifts[0] % max(math.prod(shape), 1)), specs[0].chunks)
+            return Arranged(arrangement.Carried(shape, shifts[0] % max(math.prod(shape), 1)), specs[0].chunks)
         axes = [normalize_axes(a, len(shape), "axis")[0] for a in as_axes(axis, "axis")]
         if len(shifts) != len(axes) and 1 not in (len(shifts), len(axes)):
             raise ArgumentError(f"shift={shift!r} and axis={axis!r} must have the same number of entries")
@@ -249,26 +220,14 @@ def roll(
         sums = [0] * len(shape)
         for i in range(number):
             sums[axes[i % len(axes)]] += shifts[i % len(shifts)]
-        made = tuple(_ops.rolled(n, by) for n, by in zip(shape, sums, strict=True))
-        return Arranged(_ops.Separable(made), specs[0].chunks)
+        made = tuple(arrangement.rolled(n, by) for n, by in zip(shape, sums, strict=True))
+        return Arranged(arrangement.Separable(made), specs[0].chunks)
 
-    options = Options(out, budget, chunks=chunks, device=device, overwrite=overwrite)
-    return moved(Composition((x,), arrange), options, progress)
+    return moved(Composition((x,), arrange), Options(**options))
 
 
 @operation
-def repeat(
-    x: Any,
-    repeats: int,
-    axis: int,
-    *,
-    chunks: Chunks = None,
-    out: Any = None,
-    budget: BudgetLike = None,
-    device: Any = None,
-    progress: ProgressLike = False,
-    overwrite: bool = False,
-) -> Any:
+def repeat(x: Any, repeats: int, axis: int, **options: Unpack[ChunkedRunOptions]) -> Request:
     """Repeat each element along an axis.
 
     Parameters
@@ -296,9 +255,8 @@ def repeat(
 
     Examples
     --------
-    >>> import numpy as np
-    >>> from chunkflow.api.rearrange.rearrange import repeat
-    >>> repeat(np.array([[1, 2], [3, 4]]), 2, axis=1, device="cpu")
+    >>> import numpy as np, chunkflow as cf
+    >>> cf.repeat(np.array([[1, 2], [3, 4]]), 2, axis=1, device="cpu")
     array([[1, 1, 2, 2],
            [3, 3, 4, 4]])
     """
@@ -311,10 +269,9 @@ def repeat(
     def arrange(specs: Sequence[ArraySpec]) -> Arranged:
         shape, sides = specs[0].shape, specs[0].chunks
         along = one_axis(axis, len(shape))
-        axes = [_ops.repeated(n, times) if a == along else _ops.straight(n) for a, n in enumerate(shape)]
+        axes = [arrangement.repeated(n, times) if a == along else arrangement.straight(n) for a, n in enumerate(shape)]
         if sides is not None:  # a block then ends with the last of an element's repeats
             sides = tuple(side * max(times, 1) if a == along else side for a, side in enumerate(sides))
-        return Arranged(_ops.Separable(tuple(axes)), sides)
+        return Arranged(arrangement.Separable(tuple(axes)), sides)
 
-    options = Options(out, budget, chunks=chunks, device=device, overwrite=overwrite)
-    return moved(Composition((x,), arrange), options, progress)
+    return moved(Composition((x,), arrange), Options(**options))

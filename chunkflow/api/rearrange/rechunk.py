@@ -1,12 +1,12 @@
-"""Zarr arrays with other chunks: each chunk read once and each written once, in one pass or in two."""
+"""Zarr arrays with other chunks. Each chunk is read once and written once, in one pass or in two."""
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 import os
 import shutil
-import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -14,43 +14,40 @@ from typing import Any
 import numpy as np
 
 from chunkflow import devices
-from chunkflow.api.operation import composed, execute
+from chunkflow.api.operation import ArraySpec, BudgetLike, Chunks, MultiPass, Options, ProgressLike, execute, operation
 from chunkflow.api.rearrange.move import moved
 from chunkflow.core import chunking, grid
-from chunkflow.core.chunking import Chunks
 from chunkflow.core.grid import Shape
 from chunkflow.core.nest import Along, Output, nest
-from chunkflow.core.spec import COPIES, ArraySpec
-from chunkflow.core.units import format_bytes, parse_bytes
+from chunkflow.core.spec import COPIES, Storage
+from chunkflow.core.units import format_bytes
 from chunkflow.devices.protocol import Device
-from chunkflow.engine.budget import Budget, borrow
-from chunkflow.engine.options import BudgetLike, Options, ProgressLike
+from chunkflow.engine.budget import Budget, bytes_left
 from chunkflow.errors import ArgumentError, BudgetError
 from chunkflow.planner.search import make_plan
-from chunkflow.stores import open_target, spec_of
-from chunkflow.stores.paths import hidden_sibling
-from chunkflow.stores.zarr.scratch import scratch_array
+from chunkflow.stores import open_target, scratch_array, spec_of
+from chunkflow.stores.paths import scratch_directory
 
 MOST_SHAPES = 10_000
-"""Pairs of block shapes to start from that are compared, at most."""
+"""Pairs of block shapes that are compared at most, as starting points of the search."""
 
 LARGEST_BLOCK = 64 << 20
-"""Bytes of a block beyond which larger ones are not worth their memory, where no cache says less."""
+"""Bytes of the largest useful block, unless the size of a cache says less."""
 
 LARGE_CHUNK = 4 << 20
-"""Bytes of a chunk between the passes that need not be larger."""
+"""Bytes at which a chunk between the passes is large enough."""
 
 
 @dataclass(frozen=True)
 class RechunkPlan:
-    """How an array gets other chunks.
+    """Plan of a rechunk. ``str(plan)`` describes it for people.
 
     Attributes
     ----------
     shape, dtype
-        Of the array.
+        Those of the array.
     source, target : tuple of int
-        Chunks that it has, and is to get; a source without chunks has boxes of one element.
+        Chunks that the array has, and those that it gets. A source without chunks counts as one of single elements.
     blocks : tuple of tuple of int
         Shape of the blocks of each pass.
     intermediate : tuple of int or None
@@ -92,7 +89,7 @@ class RechunkPlan:
         return f"{self.shape} of {self.dtype}, chunks {way}: {number}, {read} read and {written} written"
 
 
-@composed(plans=lambda *args, **options: _planned(*args, **options))
+@operation
 def rechunk(
     x: Any,
     chunks: Chunks,
@@ -102,15 +99,14 @@ def rechunk(
     device: Any = None,
     progress: ProgressLike = False,
     overwrite: bool = False,
-) -> Any:
+) -> MultiPass:
     """Copy an array into a zarr array with other chunks, and read and write no chunk twice.
 
-    Where a block of whole chunks of both fits the budget, one pass does it. Else there are two, through a zarr array
-    in a temporary directory beside `out`, which takes as much room as the array does and is removed in any case. This
-    is the two-stage plan that is known from rechunking tools: the first pass reads blocks of whole source chunks, the
-    second one writes blocks of whole target chunks, and the chunks in between are the smaller side of both blocks
-    along each axis (here: their greatest common divisor, unless one of them is whole), so that both passes read
-    and write whole chunks.
+    If a block of whole chunks of both fits the budget, one pass is enough. Otherwise there are two passes, through a
+    zarr array in a temporary directory beside `out`. It is as large as the array, and is removed in any case. This is
+    the two-stage plan of known rechunking tools. The first pass reads blocks of whole source chunks, the second writes
+    blocks of whole target chunks. The chunks in between are, along each axis, the smaller side of both blocks (here:
+    their greatest common divisor, unless one of them is whole). So both passes read and write whole chunks.
 
     Parameters
     ----------
@@ -137,14 +133,21 @@ def rechunk(
 
     Examples
     --------
-    >>> import tempfile
-    >>> from chunkflow.api.rearrange.rechunk import rechunk
+    >>> import tempfile, chunkflow as cf
     >>> with tempfile.TemporaryDirectory() as folder:
-    ...     rechunk(np.eye(6), (2, -1), f"{folder}/x.zarr", device="cpu").chunks
+    ...     cf.rechunk(np.eye(6), (2, -1), f"{folder}/x.zarr", device="cpu").chunks
     (2, 6)
     """
+    options = Options(out, budget, device=device, overwrite=overwrite, progress=progress)
+    plan = functools.partial(rechunk_plan, x, chunks, budget, device=device)
+    return MultiPass((x,), functools.partial(_rechunked, x, chunks, options), plan=plan)
+
+
+def _rechunked(x: Any, chunks: Chunks, options: Options) -> Any:
+    """See `rechunk`."""
+    budget, device = options.budget, options.device
     spec = spec_of(x)
-    target = open_target(out, overwrite=overwrite)
+    target = open_target(options.out, overwrite=options.overwrite)
     wish = _wish(chunks, spec)
     found = target.describe(spec.shape, spec.dtype, wish).chunks
     if found != wish:
@@ -153,43 +156,37 @@ def rechunk(
             "path of a zarr array that is to be created (ending in .zarr), or use copy"
         )
     if not isinstance(budget, Budget):  # what is free changes: both passes keep to what is planned for
-        budget = _limit(budget, device)[1]
+        budget = bytes_left(budget, _device(device))
     plan = _plan(x, chunks, budget, device, target.describe(spec.shape, spec.dtype, wish))
-    last = Options(out, budget, chunks=wish, device=device, overwrite=overwrite)
+    last = replace(options, budget=budget, chunks=wish)
     if plan.intermediate is None:
-        return execute(moved(x, last, progress, block=plan.blocks[0]))
-    folder = hidden_sibling(os.path.join(_directory(target.name), os.path.basename(target.name)), "rechunk")
+        return execute(moved(x, last, block=plan.blocks[0]))
+    folder = scratch_directory(target.name, "rechunk")
     try:
         os.mkdir(folder)
         between = os.path.join(folder, "between.zarr")
         scratch = scratch_array(between, spec.shape, spec.dtype.newbyteorder("="), plan.intermediate)
-        first = Options(scratch, budget, chunks=plan.intermediate, device=device)
-        execute(moved(x, first, progress, block=plan.blocks[0]))
-        return execute(moved(between, last, progress, block=plan.blocks[1]))
+        first = replace(last, out=scratch, chunks=plan.intermediate, overwrite=False)
+        execute(moved(x, first, block=plan.blocks[0]))
+        return execute(moved(between, last, block=plan.blocks[1]))
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _planned(
-    x: Any, chunks: Chunks, out: Any = None, *, budget: BudgetLike = None, device: Any = None, **_: Any
-) -> RechunkPlan:
-    """What `chunkflow.explain` shows."""
-    return rechunk_plan(x, chunks, budget, device=device)
-
-
 def _plan(x: Any, chunks: Chunks, budget: BudgetLike, device: Any, stored: ArraySpec | None = None) -> RechunkPlan:
-    """The plan for a result that is `stored` so, or as zarr does by itself."""
+    """The plan for a result with the spec `stored`, by default that of a new zarr array."""
     spec = spec_of(x)
     sides = [1] * len(spec.shape) if spec.chunks is None else list(spec.chunks)
     source = tuple(max(1, min(c, n)) for c, n in zip(sides, spec.shape, strict=True))
-    found, limit = _limit(budget, device)
+    found = _device(device)
+    limit = bytes_left(budget, found)
     wish = _wish(chunks, spec)
-    last = stored or ArraySpec(spec.name, spec.shape, spec.dtype, wish, copies=COPIES)
+    last = stored or ArraySpec(spec.name, spec.shape, spec.dtype, wish, storage=Storage(copies=COPIES))
     return _RechunkSearch(spec, source, wish, found, limit, last).plan()
 
 
 def rechunk_plan(x: Any, chunks: Chunks, budget: BudgetLike = None, *, device: Any = None) -> RechunkPlan:
-    """What `rechunk` would do.
+    """Plan of `rechunk`. Nothing is written.
 
     Parameters
     ----------
@@ -207,55 +204,33 @@ def rechunk_plan(x: Any, chunks: Chunks, budget: BudgetLike = None, *, device: A
 
     Examples
     --------
-    >>> import zarr
-    >>> from chunkflow.api.rearrange.rechunk import rechunk_plan
+    >>> import zarr, chunkflow as cf
     >>> x = zarr.create_array({}, shape=(4096, 4096), chunks=(1, 4096), dtype="f4")
-    >>> plan = rechunk_plan(x, (4096, 1), "4MB", device="cpu")
+    >>> plan = cf.rechunk_plan(x, (4096, 1), "4MB", device="cpu")
     >>> plan.passes, plan.bytes_read == plan.bytes_written == 2 * x.nbytes
     (2, True)
     """
     return _plan(x, chunks, budget, device)
 
 
-def _limit(budget: BudgetLike, device: Any) -> tuple[Device, int]:
-    """Device, and bytes that a run may take there."""
-    found = devices.resolve("cpu" if device is None else device)
-    shared, own, cap = borrow(budget)
-    try:
-        return found, shared.left(found, None if cap is None else parse_bytes(cap, whole=found.free_memory()))
-    finally:
-        if own:
-            shared.close()
+def _device(device: Any) -> Device:
+    return devices.resolve("cpu" if device is None else device)
 
 
 def _wish(chunks: Chunks, spec: ArraySpec) -> Shape:
-    """Chunk shape that is asked for."""
+    """The chunk shape of the argument ``chunks=``, checked."""
     entries = chunking.lengths(chunks, len(spec.shape))
     if "auto" in entries:
         raise ArgumentError(f"chunks={chunks!r} must say a length for each axis, -1 for a whole one")
     return chunking.wish(entries, spec.shape) or tuple(max(1, n) for n in spec.shape)
 
 
-def _directory(path: str) -> str:
-    """Nearest directory above a path that exists and belongs to no zarr group; the system's own for what has none."""
-    if not os.path.isabs(path):
-        return tempfile.gettempdir()
-    above = os.path.dirname(path)
-    marks = ("zarr.json", ".zgroup", ".zarray")
-    while above != os.path.dirname(above):
-        inside = above.endswith(".zarr") or any(os.path.exists(os.path.join(above, mark)) for mark in marks)
-        if os.path.isdir(above) and not inside:
-            break
-        above = os.path.dirname(above)
-    return above
-
-
-# -- The choice ----------------------------------------------------------------------------------------------
+# -- The search ----------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class _RechunkSearch:
-    """Blocks for one pass or two, within the budget. Touches no data."""
+    """Search for the blocks of one pass or two, within the budget. Touches no data."""
 
     spec: ArraySpec
     source: Shape
@@ -277,7 +252,7 @@ class _RechunkSearch:
         for room in self._rooms():
             for first, second in self._pairs(room):
                 chunks = tuple(map(_between, first, second, shape))
-                between = replace(self._stored(chunks), copies=1.0)  # raw bytes, gathered
+                between = self._stored(chunks).with_storage(copies=1.0)  # raw bytes, gathered
                 need = max(self._needed(first, self.spec, between), self._needed(second, between, last))
                 if need <= limit:
                     return replace(found, blocks=(first, second), intermediate=chunks)
@@ -296,7 +271,7 @@ class _RechunkSearch:
         return ArraySpec(self.spec.name, self.spec.shape, self.spec.dtype, chunks)
 
     def _largest(self, units: Shape, source: ArraySpec, sink: ArraySpec) -> Shape | None:
-        """Block of whole units that fits, as large as it is of use; None if not even one unit fits."""
+        """The largest useful block of whole units that fits; None if not even one unit fits."""
         shape, machine = self.spec.shape, self.device.machine
         useful = machine.cache // 2 if machine.cache and not machine.staged else LARGEST_BLOCK
         room = max(1, min(useful, self.limit // 8) // self.spec.dtype.itemsize)
@@ -324,7 +299,7 @@ class _RechunkSearch:
         return self.limit
 
     def _rooms(self) -> Iterator[int]:
-        """Elements that a block may have, from many to few: the planner has the last word on what fits."""
+        """Limits to try for the elements of a block, from many to few. The planner decides what fits."""
         room = self.limit // (3 * self.spec.dtype.itemsize)
         least = max(math.prod(self.source), math.prod(self.target))
         while room > least:
@@ -333,7 +308,7 @@ class _RechunkSearch:
         yield least
 
     def _pairs(self, room: int) -> Iterator[tuple[Shape, Shape]]:
-        """The blocks of both passes with the largest chunks in between, if any have at most `room` elements."""
+        """The blocks of at most `room` elements of both passes that give the largest chunks in between, if any."""
         shape = self.spec.shape
         best: tuple[int, Shape, Shape] | None = None
         starts = [self._starts(chunks, room) for chunks in (self.source, self.target)]
@@ -345,7 +320,7 @@ class _RechunkSearch:
             yield self._grown(best[1], best[2], room)
 
     def _starts(self, chunks: Shape, room: int) -> list[Shape]:
-        """Blocks of whole chunks to start from: along each axis a chunk, a common multiple or all of it."""
+        """Blocks of whole chunks to start from: along each axis one chunk, a common multiple or the whole axis."""
         few = len(chunks) > 4
         sides = [
             sorted({c, c if few else _common(one, two, n), n or 1})
@@ -354,7 +329,7 @@ class _RechunkSearch:
         return [b for b in itertools.islice(itertools.product(*sides), MOST_SHAPES) if math.prod(b) <= room]
 
     def _grown(self, first: Shape, second: Shape, room: int) -> tuple[Shape, Shape]:
-        """Blocks of more chunks, as long as that makes the chunks in between larger."""
+        """Blocks that have grown by whole chunks for as long as the chunks in between became larger."""
         shape, units = self.spec.shape, (self.source, self.target)
 
         def size(pair: tuple[Shape, Shape]) -> int:
@@ -382,12 +357,12 @@ class _RechunkSearch:
 
 
 def _common(one: int, two: int, extent: int) -> int:
-    """Least length of whole chunks of both kinds, or all of an axis."""
+    """The least common length of whole chunks of both kinds, at most the whole axis."""
     return max(1, min(math.lcm(one, two), extent))
 
 
 def _between(first: int, second: int, extent: int) -> int:
-    """Chunk length such that blocks of both lengths hold whole chunks."""
+    """The largest chunk length of which blocks of both lengths hold whole chunks."""
     if first >= extent or second >= extent:
         return max(1, min(first, second))
     return math.gcd(first, second)

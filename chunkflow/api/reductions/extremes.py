@@ -1,4 +1,4 @@
-"""Extremes, where they are, what is true, and norms, with NumPy's names, arguments and results."""
+"""Extremes, their positions, `any` and `all`, and norms, with NumPy's names, arguments and results."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from typing import Any, Unpack
 
 import numpy as np
 
-from chunkflow.api.operation import Request, operation
+from chunkflow.api.operation import ArraySpec, Request, operation
 from chunkflow.api.reductions.request import (
     Axis,
-    Common,
+    Keywords,
     choosing,
     no_empty,
     number_of,
@@ -21,15 +21,14 @@ from chunkflow.api.reductions.request import (
     where_is,
 )
 from chunkflow.core.nest import LoopNest, nest
-from chunkflow.core.spec import ArraySpec
 from chunkflow.errors import ArgumentError, ArgumentTypeError
-from chunkflow.kernels.reductions import aggregation as ops
+from chunkflow.kernels.reductions import aggregation
 from chunkflow.kernels.reductions.aggregation import Aggregation
 from chunkflow.kernels.reductions.tiled import Axes
 
 
 @operation
-def min(x: Any, axis: Axis = None, keepdims: bool = False, **options: Unpack[Common]) -> Request:
+def min(x: Any, axis: Axis = None, keepdims: bool = False, **options: Unpack[Keywords]) -> Request:
     """Least element along axes, as `numpy.min`: NaN where there is one; complex numbers by real, then imaginary part.
 
     Parameters
@@ -52,11 +51,11 @@ def min(x: Any, axis: Axis = None, keepdims: bool = False, **options: Unpack[Com
     >>> min(np.array([[3, 1], [2, 5]]), axis=1, device="cpu")
     array([1, 2])
     """
-    return request(choosing("min", lambda: ops.extreme("min")), (x,), axis, keepdims, **options)
+    return request(choosing("min", lambda: aggregation.extreme("min")), (x,), axis, keepdims, **options)
 
 
 @operation
-def max(x: Any, axis: Axis = None, keepdims: bool = False, **options: Unpack[Common]) -> Request:
+def max(x: Any, axis: Axis = None, keepdims: bool = False, **options: Unpack[Keywords]) -> Request:
     """Greatest element along axes, as `numpy.max`; see `min`.
 
     Parameters
@@ -74,11 +73,11 @@ def max(x: Any, axis: Axis = None, keepdims: bool = False, **options: Unpack[Com
     >>> max(np.array([[3, 1], [2, 5]]), axis=0, device="cpu")
     array([3, 5])
     """
-    return request(choosing("max", lambda: ops.extreme("max")), (x,), axis, keepdims, **options)
+    return request(choosing("max", lambda: aggregation.extreme("max")), (x,), axis, keepdims, **options)
 
 
 @operation
-def ptp(x: Any, axis: Axis = None, keepdims: bool = False, **options: Unpack[Common]) -> Request:
+def ptp(x: Any, axis: Axis = None, keepdims: bool = False, **options: Unpack[Keywords]) -> Request:
     """Greatest less least element along axes, as `numpy.ptp`; see `min`.
 
     Parameters
@@ -96,11 +95,11 @@ def ptp(x: Any, axis: Axis = None, keepdims: bool = False, **options: Unpack[Com
     >>> ptp(np.array([3.0, 1.0, 8.0]), device="cpu")
     np.float64(7.0)
     """
-    return request(choosing("ptp", ops.spread), (x,), axis, keepdims, **options)
+    return request(choosing("ptp", aggregation.spread), (x,), axis, keepdims, **options)
 
 
 @operation
-def any(x: Any, axis: Axis = None, keepdims: bool = False, **options: Unpack[Common]) -> Request:
+def any(x: Any, axis: Axis = None, keepdims: bool = False, **options: Unpack[Keywords]) -> Request:
     """Whether an element along axes is not zero, as `numpy.any`: NaN is not.
 
     Parameters
@@ -118,11 +117,11 @@ def any(x: Any, axis: Axis = None, keepdims: bool = False, **options: Unpack[Com
     >>> any(np.array([[0, 1], [0, 0]]), axis=1, device="cpu")
     array([ True, False])
     """
-    return request(lambda specs, axes: ops.extreme("any"), (x,), axis, keepdims, **options)
+    return request(lambda specs, axes: aggregation.extreme("any"), (x,), axis, keepdims, **options)
 
 
 @operation
-def all(x: Any, axis: Axis = None, keepdims: bool = False, **options: Unpack[Common]) -> Request:
+def all(x: Any, axis: Axis = None, keepdims: bool = False, **options: Unpack[Keywords]) -> Request:
     """Whether no element along axes is zero, as `numpy.all`.
 
     Parameters
@@ -140,11 +139,11 @@ def all(x: Any, axis: Axis = None, keepdims: bool = False, **options: Unpack[Com
     >>> all(np.array([[0, 1], [2, 3]]), axis=1, device="cpu")
     array([False,  True])
     """
-    return request(lambda specs, axes: ops.extreme("all"), (x,), axis, keepdims, **options)
+    return request(lambda specs, axes: aggregation.extreme("all"), (x,), axis, keepdims, **options)
 
 
 @operation
-def count_nonzero(x: Any, axis: Axis = None, keepdims: bool = False, **options: Unpack[Common]) -> Request:
+def count_nonzero(x: Any, axis: Axis = None, keepdims: bool = False, **options: Unpack[Keywords]) -> Request:
     """Number of elements along axes that are not zero, as `numpy.count_nonzero`; NaN counts.
 
     Parameters
@@ -162,11 +161,11 @@ def count_nonzero(x: Any, axis: Axis = None, keepdims: bool = False, **options: 
     >>> count_nonzero(np.array([[0, 1], [2, 3]]), axis=0, device="cpu")
     array([1, 2])
     """
-    return request(lambda specs, axes: ops.nonzero(), (x,), axis, keepdims, **options)
+    return request(lambda specs, axes: aggregation.nonzero(), (x,), axis, keepdims, **options)
 
 
 @operation
-def argmin(x: Any, axis: int | None = None, keepdims: bool = False, **options: Unpack[Common]) -> Request:
+def argmin(x: Any, axis: int | None = None, keepdims: bool = False, **options: Unpack[Keywords]) -> Request:
     """Where the first of the least elements is, as `numpy.argmin`; the first NaN, if there is one.
 
     Parameters
@@ -195,7 +194,7 @@ def argmin(x: Any, axis: int | None = None, keepdims: bool = False, **options: U
 
 
 @operation
-def argmax(x: Any, axis: int | None = None, keepdims: bool = False, **options: Unpack[Common]) -> Request:
+def argmax(x: Any, axis: int | None = None, keepdims: bool = False, **options: Unpack[Keywords]) -> Request:
     """Where the first of the greatest elements is, as `numpy.argmax`; see `argmin`.
 
     Parameters
@@ -217,11 +216,11 @@ def argmax(x: Any, axis: int | None = None, keepdims: bool = False, **options: U
 
 
 ORDERS_OF_LINES = (1, -1, np.inf, -np.inf)
-"""Orders of a matrix's norm that are the greatest, or least, sum of a line."""
+"""Orders of a matrix norm that is the greatest or least sum of a row or column."""
 
 
 @operation
-def norm(x: Any, ord: Any = None, axis: Axis = None, keepdims: bool = False, **options: Unpack[Common]) -> Request:
+def norm(x: Any, ord: Any = None, axis: Axis = None, keepdims: bool = False, **options: Unpack[Keywords]) -> Request:
     """Norm of vectors along an axis, or of matrices or a whole array, as `numpy.linalg.norm`.
 
     Parameters
@@ -264,7 +263,7 @@ def norm(x: Any, ord: Any = None, axis: Axis = None, keepdims: bool = False, **o
             (summed,) = set(axes) - set(lines)
             sums = norm_of_vectors(1, dtype, np.result_type(result, "f8"))
             best = np.max if ord > 0 else np.min
-            return ops.Aggregation(
+            return aggregation.Aggregation(
                 lambda x, axes, box: sums.chunk(x, (summed,), box),
                 sums.merge,
                 lambda *value: best(sums.aggregate(*value), axis=lines, keepdims=True).astype(result),
@@ -286,22 +285,22 @@ def norm(x: Any, ord: Any = None, axis: Axis = None, keepdims: bool = False, **o
 
 @lru_cache
 def norm_of_vectors(kind: float, dtype: np.dtype, result: np.dtype) -> Aggregation:
-    """Norm of vectors. Kept, since what it is made of is told apart by the very functions that are given here."""
+    """Norm of vectors. Cached: two aggregations are the same only if they hold the very same functions."""
     wide = np.result_type(result, "f8")
     full = np.result_type(dtype, wide)
     if kind in (np.inf, -np.inf):
-        return ops.extreme("max" if kind > 0 else "min", of=lambda x: abs(x.astype(dtype, copy=False)))
+        return aggregation.extreme("max" if kind > 0 else "min", of=lambda x: abs(x.astype(dtype, copy=False)))
     if kind == 0:
-        return ops.total(wide, result, of=lambda x: x != 0)
+        return aggregation.total(wide, result, of=lambda x: x != 0)
     if kind == 1:
-        return ops.total(wide, result, of=lambda x: abs(x.astype(full)))
+        return aggregation.total(wide, result, of=lambda x: abs(x.astype(full)))
     if kind == 2:
-        return ops.total(wide, result, of=lambda x: ops.squares(x.astype(full)), power=0.5)
-    return ops.total(wide, result, of=lambda x: abs(x.astype(full)) ** kind, power=1 / kind)
+        return aggregation.total(wide, result, of=lambda x: aggregation.squares(x.astype(full)), power=0.5)
+    return aggregation.total(wide, result, of=lambda x: abs(x.astype(full)) ** kind, power=1 / kind)
 
 
 def check_order(ord: Any) -> None:
-    """Refuse what is no order at all."""
+    """Refuse an order that is neither a number nor a name."""
     if ord is not None and not isinstance(ord, str | int | float | np.integer | np.floating):
         raise ArgumentTypeError(f"ord={ord!r} is neither a number nor a name")
 

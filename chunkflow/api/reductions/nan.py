@@ -7,12 +7,14 @@ from typing import Any, Unpack
 import numpy as np
 
 from chunkflow.api.operation import Request, operation
-from chunkflow.api.reductions.request import Axis, Common, asked, choosing, count_of, request, spread_of, where_is
-from chunkflow.kernels.reductions import aggregation as ops
+from chunkflow.api.reductions.request import Axis, Keywords, asked, choosing, count_of, request, spread_of, where_is
+from chunkflow.kernels.reductions import aggregation
 
 
 @operation
-def nansum(x: Any, axis: Axis = None, dtype: Any = None, keepdims: bool = False, **options: Unpack[Common]) -> Request:
+def nansum(
+    x: Any, axis: Axis = None, dtype: Any = None, keepdims: bool = False, **options: Unpack[Keywords]
+) -> Request:
     """Sum of the elements that are not NaN, as `numpy.nansum`.
 
     Parameters
@@ -31,12 +33,18 @@ def nansum(x: Any, axis: Axis = None, dtype: Any = None, keepdims: bool = False,
     np.float64(3.0)
     """
     return request(
-        lambda specs, axes: ops.total(*asked(np.sum, specs[0].dtype, dtype), skip=True), (x,), axis, keepdims, **options
+        lambda specs, axes: aggregation.total(*asked(np.sum, specs[0].dtype, dtype), skip=True),
+        (x,),
+        axis,
+        keepdims,
+        **options,
     )
 
 
 @operation
-def nanprod(x: Any, axis: Axis = None, dtype: Any = None, keepdims: bool = False, **options: Unpack[Common]) -> Request:
+def nanprod(
+    x: Any, axis: Axis = None, dtype: Any = None, keepdims: bool = False, **options: Unpack[Keywords]
+) -> Request:
     """Product of the elements that are not NaN, as `numpy.nanprod`.
 
     Parameters
@@ -55,7 +63,7 @@ def nanprod(x: Any, axis: Axis = None, dtype: Any = None, keepdims: bool = False
     np.float64(6.0)
     """
     return request(
-        lambda specs, axes: ops.product(*asked(np.prod, specs[0].dtype, dtype), skip=True),
+        lambda specs, axes: aggregation.product(*asked(np.prod, specs[0].dtype, dtype), skip=True),
         (x,),
         axis,
         keepdims,
@@ -64,7 +72,9 @@ def nanprod(x: Any, axis: Axis = None, dtype: Any = None, keepdims: bool = False
 
 
 @operation
-def nanmean(x: Any, axis: Axis = None, dtype: Any = None, keepdims: bool = False, **options: Unpack[Common]) -> Request:
+def nanmean(
+    x: Any, axis: Axis = None, dtype: Any = None, keepdims: bool = False, **options: Unpack[Keywords]
+) -> Request:
     """Mean of the elements that are not NaN, as `numpy.nanmean`.
 
     Parameters
@@ -83,7 +93,7 @@ def nanmean(x: Any, axis: Axis = None, dtype: Any = None, keepdims: bool = False
     array([2., 5.])
     """
     return request(
-        lambda specs, axes: ops.average(
+        lambda specs, axes: aggregation.average(
             *asked(np.mean, specs[0].dtype, dtype), count_of(specs[0].shape, axes), skip=True
         ),
         (x,),
@@ -95,7 +105,7 @@ def nanmean(x: Any, axis: Axis = None, dtype: Any = None, keepdims: bool = False
 
 @operation
 def nanvar(
-    x: Any, axis: Axis = None, dtype: Any = None, ddof: float = 0, keepdims: bool = False, **options: Unpack[Common]
+    x: Any, axis: Axis = None, dtype: Any = None, ddof: float = 0, keepdims: bool = False, **options: Unpack[Keywords]
 ) -> Request:
     """Variance of the elements that are not NaN, as `numpy.nanvar`.
 
@@ -119,7 +129,7 @@ def nanvar(
 
 @operation
 def nanstd(
-    x: Any, axis: Axis = None, dtype: Any = None, ddof: float = 0, keepdims: bool = False, **options: Unpack[Common]
+    x: Any, axis: Axis = None, dtype: Any = None, ddof: float = 0, keepdims: bool = False, **options: Unpack[Keywords]
 ) -> Request:
     """Standard deviation of the elements that are not NaN, as `numpy.nanstd`.
 
@@ -142,7 +152,7 @@ def nanstd(
 
 
 @operation
-def nanmin(x: Any, axis: Axis = None, keepdims: bool = False, **options: Unpack[Common]) -> Request:
+def nanmin(x: Any, axis: Axis = None, keepdims: bool = False, **options: Unpack[Keywords]) -> Request:
     """Least element that is not NaN, as `numpy.nanmin`.
 
     Parameters
@@ -160,11 +170,11 @@ def nanmin(x: Any, axis: Axis = None, keepdims: bool = False, **options: Unpack[
     >>> nanmin(np.array([np.nan, 4.0, 3.0]), device="cpu")
     np.float64(3.0)
     """
-    return request(choosing("nanmin", lambda: ops.extreme("fmin")), (x,), axis, keepdims, **options)
+    return request(choosing("nanmin", lambda: aggregation.extreme("fmin")), (x,), axis, keepdims, **options)
 
 
 @operation
-def nanmax(x: Any, axis: Axis = None, keepdims: bool = False, **options: Unpack[Common]) -> Request:
+def nanmax(x: Any, axis: Axis = None, keepdims: bool = False, **options: Unpack[Keywords]) -> Request:
     """Greatest element that is not NaN, as `numpy.nanmax`.
 
     Parameters
@@ -182,11 +192,11 @@ def nanmax(x: Any, axis: Axis = None, keepdims: bool = False, **options: Unpack[
     >>> nanmax(np.array([np.nan, 4.0, 3.0]), device="cpu")
     np.float64(4.0)
     """
-    return request(choosing("nanmax", lambda: ops.extreme("fmax")), (x,), axis, keepdims, **options)
+    return request(choosing("nanmax", lambda: aggregation.extreme("fmax")), (x,), axis, keepdims, **options)
 
 
 @operation
-def nanargmin(x: Any, axis: int | None = None, keepdims: bool = False, **options: Unpack[Common]) -> Request:
+def nanargmin(x: Any, axis: int | None = None, keepdims: bool = False, **options: Unpack[Keywords]) -> Request:
     """Where the first of the least elements is that are not NaN, as `numpy.nanargmin`.
 
     Parameters
@@ -213,7 +223,7 @@ def nanargmin(x: Any, axis: int | None = None, keepdims: bool = False, **options
 
 
 @operation
-def nanargmax(x: Any, axis: int | None = None, keepdims: bool = False, **options: Unpack[Common]) -> Request:
+def nanargmax(x: Any, axis: int | None = None, keepdims: bool = False, **options: Unpack[Keywords]) -> Request:
     """Where the first of the greatest elements is that are not NaN, as `numpy.nanargmax`.
 
     Parameters

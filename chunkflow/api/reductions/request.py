@@ -1,40 +1,30 @@
-"""What reductions share: their arguments checked, and the request made of them."""
+"""The request of a reduction, and the checks of its arguments."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any, TypedDict
+from typing import Any
 
 import numpy as np
 
-from chunkflow.api.operation import Request
+from chunkflow.api.operation import ArraySpec, ChunkedRunOptions, Chunks, Declared, Options, Request
 from chunkflow.core.axes import normalize_axes
-from chunkflow.core.chunking import Chunks, block_sides
+from chunkflow.core.chunking import block_sides
 from chunkflow.core.grid import Shape
-from chunkflow.core.nest import LoopNest, nest
-from chunkflow.core.spec import ArraySpec
-from chunkflow.engine.options import BudgetLike, Options, ProgressLike
+from chunkflow.core.nest import LoopNest, Strips, nest
 from chunkflow.errors import ArgumentError, ArgumentTypeError
-from chunkflow.kernels.declare import Declared
-from chunkflow.kernels.reductions import aggregation as ops
+from chunkflow.kernels.reductions import aggregation
 from chunkflow.kernels.reductions.aggregation import Aggregation, Reduction
 from chunkflow.kernels.reductions.tiled import Axes
 
 Axis = int | Sequence[int] | None
 Make = Callable[[Sequence[ArraySpec], Axes], Aggregation]
-"""Makes an aggregation, given what is known of the arrays, and the reduced axes of the first."""
+"""Makes an aggregation from the specs of the arrays and the axes of the first that are reduced."""
 
 
-class Common(TypedDict, total=False):
-    """Keyword arguments of every reduction: see `chunkflow.sum`."""
-
-    chunks: Chunks
-    out: Any
-    budget: BudgetLike
-    device: Any
-    progress: ProgressLike
-    overwrite: bool
+class Keywords(ChunkedRunOptions, total=False):
+    """Keywords of all reductions, which `chunkflow.sum` describes: `help` shows them as ``**options``."""
 
 
 def request(
@@ -48,21 +38,18 @@ def request(
     squeezed: bool = False,
     fn: Callable[..., Any] | None = None,
     chunks: Chunks = None,
-    out: Any = None,
-    budget: Any = None,
-    device: Any = None,
-    progress: ProgressLike = False,
-    overwrite: bool = False,
-    **unknown: Any,
+    **options: Any,
 ) -> Request:
     """Request of a reduction of the first array.
 
-    `nested` makes the nest where there are several, `squeezed` says that the aggregation itself heeds `keepdims`. `fn`
+    `nested` makes the loop nest of several arrays. `squeezed` says that the aggregation itself heeds `keepdims`. `fn`
     is the user's own function, if there is one.
     """
-    if unknown:
-        known = ", ".join(Common.__annotations__)
-        raise ArgumentTypeError(f"unknown arguments {', '.join(unknown)}: besides its own a reduction takes {known}")
+    known = Keywords.__annotations__
+    if unknown := options.keys() - known:
+        raise ArgumentTypeError(
+            f"unknown arguments {', '.join(sorted(unknown))}: besides its own a reduction takes {', '.join(known)}"
+        )
 
     def declare(specs: Sequence[ArraySpec], args: tuple[Any, ...]) -> Declared:
         shape = specs[0].shape
@@ -72,13 +59,13 @@ def request(
         op = nest([shape]) if nested is None else nested(specs)
         kernel = Reduction(how, axes, bool(keepdims or squeezed))
         block = block_sides(chunks, shape)
-        return Declared(op, kernel, kept, block=block, strips=(0, how.strip), copies=how.copies)
+        return Declared(op, kernel, kept, block=block, strips=Strips(staged=how.strip), copies=how.copies)
 
     def finish(result: Any) -> Any:
-        return result[()] if out is None and result.ndim == 0 else result
+        return result[()] if chosen.out is None and result.ndim == 0 else result
 
-    options = Options(out=out, budget=budget, dtype=dtype, device=device, overwrite=overwrite)
-    return Request(declare, arrays, options, progress, finish, fn=fn, keeps=True)
+    chosen = Options(**options, dtype=dtype)
+    return Request(declare, arrays, chosen, finish, fn=fn, keeps=True)
 
 
 def reduced_axes(axis: Axis, ndim: int) -> Axes:
@@ -87,7 +74,7 @@ def reduced_axes(axis: Axis, ndim: int) -> Axes:
 
 
 def asked(fn: Callable[..., Any], dtype: np.dtype, given: Any = None) -> tuple[np.dtype, np.dtype]:
-    """Dtypes in which NumPy's `fn` of such an array is to be summed here, and in which NumPy gives it.
+    """The dtype in which `fn` of an array of a dtype is accumulated here, and the dtype of NumPy's result.
 
     Raises
     ------
@@ -114,7 +101,7 @@ def asked(fn: Callable[..., Any], dtype: np.dtype, given: Any = None) -> tuple[n
 
 
 def no_empty(name: str, shape: Shape, axes: Axes) -> None:
-    """Refuse a reduction without identity along axes without elements."""
+    """Refuse to reduce no elements where the reduction has no identity."""
     if not count_of(shape, axes):
         raise ArgumentError(
             f"{name} of no elements: the array's shape is {shape} and the axes {axes} are reduced, so there is nothing "
@@ -123,7 +110,7 @@ def no_empty(name: str, shape: Shape, axes: Axes) -> None:
 
 
 def number_of(name: str, value: Any) -> float:
-    """A real number, checked."""
+    """A real number that was checked to be one."""
     if isinstance(value, bool) or not isinstance(value, int | float | np.integer | np.floating):
         raise ArgumentTypeError(f"{name} must be a number, not {value!r}")
     if not math.isfinite(value):
@@ -137,7 +124,7 @@ def count_of(shape: Shape, axes: Axes) -> int:
 
 
 def spread_of(dtype: Any, ddof: Any, *, root: bool, skip: bool = False) -> Make:
-    """Variance or deviation, with checked arguments."""
+    """Variance, or with `root` standard deviation, with checked arguments."""
     less = number_of("ddof", ddof)
 
     def make(specs: Sequence[ArraySpec], axes: Axes) -> Aggregation:
@@ -146,7 +133,7 @@ def spread_of(dtype: Any, ddof: Any, *, root: bool, skip: bool = False) -> Make:
             raise ArgumentTypeError(f"dtype={dtype!r}: a variance is not an integer, use a floating-point dtype")
         if dtype is None:
             result = np.empty(0, result).real.dtype
-        return ops.moments(wide, result, less, root=root, skip=skip)
+        return aggregation.moments(wide, result, less, root=root, skip=skip)
 
     return make
 
@@ -171,6 +158,6 @@ def where_is(name: str, axis: Any, *, skip: bool = False) -> Make:
     def make(specs: Sequence[ArraySpec], axes: Axes) -> Aggregation:
         shape = specs[0].shape
         no_empty(f"arg{name}", shape, axes)
-        return ops.position(name, shape, count_of(shape, axes), flat=axis is None, skip=skip)
+        return aggregation.position(name, shape, count_of(shape, axes), flat=axis is None, skip=skip)
 
     return make

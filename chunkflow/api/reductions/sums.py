@@ -7,21 +7,20 @@ from typing import Any, Unpack
 
 import numpy as np
 
-from chunkflow.api.operation import Request, operation
-from chunkflow.api.reductions.request import Axis, Common, asked, count_of, request, spread_of
+from chunkflow.api.operation import ArraySpec, Request, operation
+from chunkflow.api.reductions.request import Axis, Keywords, asked, count_of, request, spread_of
 from chunkflow.core.axes import as_axes
 from chunkflow.core.grid import Region, Shape
 from chunkflow.core.nest import LoopNest, Operand
-from chunkflow.core.spec import ArraySpec
 from chunkflow.errors import ArgumentError, ArgumentTypeError
 from chunkflow.kernels.index_notation import copied
-from chunkflow.kernels.reductions import aggregation as ops
+from chunkflow.kernels.reductions import aggregation
 from chunkflow.kernels.reductions.aggregation import Aggregation, Value
 from chunkflow.kernels.reductions.tiled import Axes
 
 
 @operation
-def sum(x: Any, axis: Axis = None, dtype: Any = None, keepdims: bool = False, **options: Unpack[Common]) -> Request:
+def sum(x: Any, axis: Axis = None, dtype: Any = None, keepdims: bool = False, **options: Unpack[Keywords]) -> Request:
     """Sum of the elements along axes, as `numpy.sum`.
 
     Parameters
@@ -65,12 +64,12 @@ def sum(x: Any, axis: Axis = None, dtype: Any = None, keepdims: bool = False, **
     array([ 60.,  92., 124.])
     """
     return request(
-        lambda specs, axes: ops.total(*asked(np.sum, specs[0].dtype, dtype)), (x,), axis, keepdims, **options
+        lambda specs, axes: aggregation.total(*asked(np.sum, specs[0].dtype, dtype)), (x,), axis, keepdims, **options
     )
 
 
 @operation
-def prod(x: Any, axis: Axis = None, dtype: Any = None, keepdims: bool = False, **options: Unpack[Common]) -> Request:
+def prod(x: Any, axis: Axis = None, dtype: Any = None, keepdims: bool = False, **options: Unpack[Keywords]) -> Request:
     """Product of the elements along axes, as `numpy.prod`.
 
     Parameters
@@ -89,12 +88,12 @@ def prod(x: Any, axis: Axis = None, dtype: Any = None, keepdims: bool = False, *
     np.int64(120)
     """
     return request(
-        lambda specs, axes: ops.product(*asked(np.prod, specs[0].dtype, dtype)), (x,), axis, keepdims, **options
+        lambda specs, axes: aggregation.product(*asked(np.prod, specs[0].dtype, dtype)), (x,), axis, keepdims, **options
     )
 
 
 @operation
-def mean(x: Any, axis: Axis = None, dtype: Any = None, keepdims: bool = False, **options: Unpack[Common]) -> Request:
+def mean(x: Any, axis: Axis = None, dtype: Any = None, keepdims: bool = False, **options: Unpack[Keywords]) -> Request:
     """Mean of the elements along axes, as `numpy.mean`: NaN where there is none.
 
     Parameters
@@ -113,7 +112,7 @@ def mean(x: Any, axis: Axis = None, dtype: Any = None, keepdims: bool = False, *
     array([2. , 3.5])
     """
     return request(
-        lambda specs, axes: ops.average(*asked(np.mean, specs[0].dtype, dtype), count_of(specs[0].shape, axes)),
+        lambda specs, axes: aggregation.average(*asked(np.mean, specs[0].dtype, dtype), count_of(specs[0].shape, axes)),
         (x,),
         axis,
         keepdims,
@@ -123,7 +122,7 @@ def mean(x: Any, axis: Axis = None, dtype: Any = None, keepdims: bool = False, *
 
 @operation
 def var(
-    x: Any, axis: Axis = None, dtype: Any = None, ddof: float = 0, keepdims: bool = False, **options: Unpack[Common]
+    x: Any, axis: Axis = None, dtype: Any = None, ddof: float = 0, keepdims: bool = False, **options: Unpack[Keywords]
 ) -> Request:
     """Variance along axes, as `numpy.var`, in one pass: blocks are centred on their own means, then merged.
 
@@ -159,7 +158,7 @@ def var(
 
 @operation
 def std(
-    x: Any, axis: Axis = None, dtype: Any = None, ddof: float = 0, keepdims: bool = False, **options: Unpack[Common]
+    x: Any, axis: Axis = None, dtype: Any = None, ddof: float = 0, keepdims: bool = False, **options: Unpack[Keywords]
 ) -> Request:
     """Standard deviation along axes, as `numpy.std`: the square root of `var`, with its parameters.
 
@@ -183,7 +182,7 @@ def std(
 
 @operation
 def average(
-    x: Any, axis: Axis = None, weights: Any = None, keepdims: bool = False, **options: Unpack[Common]
+    x: Any, axis: Axis = None, weights: Any = None, keepdims: bool = False, **options: Unpack[Keywords]
 ) -> Request:
     """Weighted mean along axes, as `numpy.average`: the sum of products over the sum of weights.
 
@@ -214,7 +213,7 @@ def average(
     """
     if weights is None:
         return request(
-            lambda specs, axes: ops.average(*asked(np.mean, specs[0].dtype), count_of(specs[0].shape, axes)),
+            lambda specs, axes: aggregation.average(*asked(np.mean, specs[0].dtype), count_of(specs[0].shape, axes)),
             (x,),
             axis,
             keepdims,
@@ -230,7 +229,7 @@ def average(
         wider = tuple(slice(None) if a in along else None for a in range(len(shape)))
         result = np.result_type(specs[0].dtype, specs[1].dtype, *(["f8"] if specs[0].dtype.kind in "biu" else []))
         wide = np.result_type(result, "f8")
-        return ops.weighted(wide, result, count_of(shape, axes), lambda w: w.transpose(*lying)[wider])
+        return aggregation.weighted(wide, result, count_of(shape, axes), lambda w: w.transpose(*lying)[wider])
 
     def nested(specs: Sequence[ArraySpec]) -> LoopNest:
         shape = specs[0].shape
@@ -241,7 +240,7 @@ def average(
 
 
 def weighed(shape: Shape, weights: Shape, axis: Axis) -> Axes:
-    """For each dimension of the weights the axis along which they weigh."""
+    """The axis of the array that each dimension of the weights follows."""
     if weights == shape:
         return tuple(range(len(shape)))
     if axis is None:
@@ -260,7 +259,7 @@ def weighed(shape: Shape, weights: Shape, axis: Axis) -> Axes:
 def custom(
     chunk: Callable[..., Any], combine: Callable[..., Any], aggregate: Callable[..., Any], axes: Axes, keepdims: bool
 ) -> Aggregation:
-    """A reduction of the user's own, in dask's terms."""
+    """A reduction by functions of the user's own: the three of dask's ``reduction``."""
 
     def call(x: Any, axes: Axes, box: Region) -> Value:
         kind, *found = packed(chunk(x, axis=axes, keepdims=True))
@@ -274,14 +273,14 @@ def custom(
 
 
 def packed(result: Any) -> Value:
-    """Partial results, an array or a tuple or dict of them, as a tuple that begins with what tells which."""
+    """Partial results (an array, or a tuple or dict of arrays) as one tuple, whose first entry says which of these."""
     if isinstance(result, dict):
         return tuple(result), *result.values()
     return (tuple, *result) if isinstance(result, tuple) else (None, result)
 
 
 def unpacked(value: Value) -> Any:
-    """The partial results as they were."""
+    """The partial results in the form that `packed` was given."""
     kind, *arrays = value
     if kind is None:
         return arrays[0]
@@ -297,7 +296,7 @@ def reduction(
     axis: Axis = None,
     keepdims: bool = False,
     dtype: Any = None,
-    **options: Unpack[Common],
+    **options: Unpack[Keywords],
 ) -> Request:
     """Reduce along axes by functions of one's own, those of dask's ``reduction``.
 

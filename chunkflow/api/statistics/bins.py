@@ -1,51 +1,50 @@
-"""Rules that choose the bins of a histogram, by NumPy's names: how wide they are to be, from a pass over the elements.
+"""Rules that choose the bins of a histogram, with NumPy's names. They need a pass over the elements.
 
-The number of elements, their range and their moments are added up block by block, quartiles are exact order statistics
-(see `chunkflow.api.statistics.quantile`). The widths are those of ``numpy.histogram_bin_edges``, where their sources
-are named, with its order of operations; so the bins are NumPy's, but for "scott" and "doane" where moments in double
-precision, added up in another order, put the number of bins on the other side of an integer.
+The number of elements, their range and their moments are accumulated block by block. Quartiles are exact order
+statistics (see `chunkflow.api.statistics.quantile`). The widths are those of ``numpy.histogram_bin_edges``, which names
+their sources, computed in the same order. So the bins are NumPy's. The one exception are "scott" and "doane": moments
+are added up in another order, and the rounding may move the number of bins across an integer.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from chunkflow.api.operation import Request, execute
-from chunkflow.api.statistics.order_statistics import order_statistics, place, quantile_of
-from chunkflow.core.chunking import Chunks, block_sides
+from chunkflow import devices
+from chunkflow.api.operation import ArraySpec, Chunks, Declare, Declared, Options, Request, execute
+from chunkflow.api.statistics.order_statistics import order_statistics, quantile_of
+from chunkflow.core.chunking import block_sides
 from chunkflow.core.nest import nest
-from chunkflow.core.spec import ArraySpec
-from chunkflow.engine.options import BudgetLike, Options, ProgressLike
+from chunkflow.engine.budget import bytes_left
 from chunkflow.errors import ArgumentError, ArgumentTypeError
-from chunkflow.kernels.declare import Declare, Declared
 from chunkflow.kernels.protocol import Kernel
 from chunkflow.kernels.statistics.bins import Within
 from chunkflow.kernels.statistics.histogram import Tally
 
 RULES = ("auto", "doane", "fd", "rice", "scott", "sqrt", "sturges")
-"""Rules that there are."""
+"""Names of the rules."""
 
 MOMENTS, QUARTILES = ("doane", "scott"), ("auto", "fd")
-"""Rules that need moments, and quartiles."""
+"""Rules that need moments, and rules that need quartiles."""
 
 
 @dataclass(frozen=True)
 class SampleFacts:
-    """What a rule looks at: elements within a range.
+    """What a rule needs to know of the elements within a range.
 
     Attributes
     ----------
     size : int
-        How many there are.
+        Number of elements.
     low, high : scalar
         The smallest and the largest one.
     std, skewness : float
-        Root of the second central moment, in the dtype that NumPy gives it, and the third one in units of it.
+        Standard deviation, in NumPy's dtype of it, and the third central moment in units of its cube.
     quartiles : tuple
         The lower and the upper one.
     """
@@ -59,12 +58,12 @@ class SampleFacts:
 
 
 def check_rule(bins: str, dtype: np.dtype, weighted: bool) -> None:
-    """Refuse the name of a rule that there is not, or that cannot be followed.
+    """Refuse a rule that is unknown, or that cannot be used for these elements.
 
     Raises
     ------
     ArgumentError, ArgumentTypeError
-        With what can be done.
+        The message says what can be done.
     """
     if bins == "stone":
         raise ArgumentError(
@@ -84,7 +83,7 @@ def check_rule(bins: str, dtype: np.dtype, weighted: bool) -> None:
 
 
 def number_of_bins(bins: str, seen: SampleFacts, range: tuple[Any, Any] | None) -> int:
-    """Bins that a rule wants in a range, or between the extremes.
+    """Number of bins that a rule gives for a range, or between the extremes.
 
     Raises
     ------
@@ -116,16 +115,13 @@ def seen_by(
     spec: ArraySpec,
     range: tuple[Any, Any] | None,
     chunks: Chunks,
-    budget: BudgetLike,
-    device: Any,
-    progress: ProgressLike,
+    options: Options,
 ) -> SampleFacts:
-    """What a rule looks at, of an array that has elements: from one pass, or with quartiles a few more."""
+    """What a rule needs to know of an array with elements: from one pass, and a few more for quartiles."""
     within = Within(None if range is None else _outer(*range), bins in MOMENTS)
     tally = Tally(lambda block: within.count(numbers(block)), within.merge)
-    options = Options(budget=budget, device=device)
     count, below, low, high, *moments = (
-        np.asarray(a)[0] for a in execute(Request(over_everything(tally, chunks), (x,), options, progress))
+        np.asarray(a)[0] for a in execute(Request(over_everything(tally, chunks), (x,), in_memory(options)))
     )
     size, dtype = int(count), low.dtype
     if not size or not (np.isfinite(low) and np.isfinite(high)):
@@ -138,19 +134,24 @@ def seen_by(
         return SampleFacts(size, low, high, std.astype(np.std(np.zeros(1, dtype)).dtype), skewness)
     if bins not in QUARTILES:
         return SampleFacts(size, low, high)
-    _, of, _ = quantile_of([75, 25], 100, "linear")(dtype)
-    rule = of(size)
+    rule = quantile_of([75, 25], 100, "linear")(dtype).rule(size)
     ranks = rule.ranks()
-    run, room = place(device, budget)
+    run = devices.resolve(options.device)
+    room = bytes_left(options.budget, run) - run.reserve
     axes, block = tuple(np.arange(len(spec.shape)).tolist()), block_sides(chunks, spec.shape)
-    _, found = order_statistics(x, spec, axes, ranks + int(below), block, run, room, budget, progress)
+    _, found = order_statistics(x, spec, axes, ranks + int(below), block, run, room, options)
     found = found.view("u1") if found.dtype.kind == "b" else found
     upper, lower = rule.result(lambda wanted: found[np.searchsorted(ranks, wanted)])
     return SampleFacts(size, low, high, quartiles=(lower, upper))
 
 
+def in_memory(options: Options) -> Options:
+    """The same options for a pass whose result is not the caller's."""
+    return replace(options, out=None, overwrite=False)
+
+
 def over_everything(kernel: Kernel, chunks: Chunks) -> Declare:
-    """Declare a fold over all elements, to results of one dimension."""
+    """Declare a fold over all elements, with results of one dimension."""
 
     def declare(specs: Sequence[ArraySpec], args: tuple[Any, ...]) -> Declared:
         op = nest([s.shape for s in specs])
@@ -168,12 +169,12 @@ def numbers(block: Any) -> Any:
 
 
 def _outer(first: Any, last: Any) -> tuple[Any, Any]:
-    """Outer edges, apart."""
+    """Outer edges that differ, as NumPy moves them apart."""
     return (first - 0.5, last + 0.5) if first == last else (first, last)
 
 
 def _difference(high: Any, low: Any) -> Any:
-    """Difference of two numbers; of integers without a sign, so that it is not too large for their dtype."""
+    """Difference of two numbers. That of integers is unsigned, so that it always fits their size."""
     dtype = np.result_type(high, low)
     if dtype.kind != "i":
         return np.subtract(high, low, dtype=dtype)

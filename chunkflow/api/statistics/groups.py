@@ -10,23 +10,32 @@ from typing import Any
 import numpy as np
 
 from chunkflow import devices
-from chunkflow.api.operation import Request, check_eager, composed, execute
+from chunkflow.api.operation import (
+    ArraySpec,
+    BudgetLike,
+    Chunks,
+    Declared,
+    MultiPass,
+    Options,
+    ProgressLike,
+    Request,
+    check_eager,
+    execute,
+    operation,
+)
 from chunkflow.api.reductions.request import number_of
 from chunkflow.api.statistics.order_statistics import SHARE
-from chunkflow.core.chunking import Chunks, block_sides
+from chunkflow.core.chunking import block_sides
 from chunkflow.core.nest import nest
-from chunkflow.core.spec import ArraySpec
-from chunkflow.core.units import format_bytes, parse_bytes
+from chunkflow.core.units import format_bytes
 from chunkflow.devices.protocol import Device
-from chunkflow.engine.budget import Budget, borrow
-from chunkflow.engine.options import BudgetLike, Options, ProgressLike
+from chunkflow.engine.budget import Budget, lease
 from chunkflow.errors import ArgumentError, ArgumentTypeError, BudgetError
-from chunkflow.kernels.declare import Declared
 from chunkflow.kernels.statistics.groups import STATISTICS, Grouped, GroupPartial, bytes_of, fields_of
 from chunkflow.stores import spec_of
 
 COPIES, MERGING = 4, 128
-"""Times what is kept of a label that a lane takes while it merges, and bytes for each besides: labels, their order."""
+"""Memory of a lane that merges: copies of what is kept of each label, and further bytes of each (label and order)."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,7 +86,7 @@ class LabelStatistics:
         return found
 
 
-@composed
+@operation
 def label_statistics(
     values: Any,
     labels: Any,
@@ -90,7 +99,7 @@ def label_statistics(
     budget: BudgetLike = None,
     device: Any = None,
     progress: ProgressLike = False,
-) -> LabelStatistics:
+) -> MultiPass:
     """Statistics of the values that have the same label, for all labels in one pass over both arrays.
 
     As the functions of ``scipy.ndimage`` (``sum_labels``, ``mean``, ``variance``, ``find_objects`` ...), each of which
@@ -144,10 +153,9 @@ def label_statistics(
     Examples
     --------
     >>> import numpy as np, chunkflow as cf
-    >>> from chunkflow.api.statistics.groups import label_statistics
     >>> values = np.array([[1.0, 3.0, 9.0], [5.0, 7.0, 9.0]])
     >>> labels = np.array([[4, 4, 0], [-2, -2, 0]])
-    >>> stats = label_statistics(values, labels, ["mean", "bounding_box"], background=0, device="cpu")
+    >>> stats = cf.label_statistics(values, labels, ["mean", "bounding_box"], background=0, device="cpu")
     >>> stats.labels, stats.mean
     (array([-2,  4]), array([6., 2.]))
     >>> stats["bounding_box"][1].tolist()
@@ -168,45 +176,45 @@ def label_statistics(
     fields = fields_of(wanted, spec.dtype, len(spec.shape))
     each = bytes_of(fields) + key.itemsize
     sources = (labels, values) if fields.keys() - {"count", "start", "stop"} else (labels,)
-    run = devices.resolve(device)
-    with _set_aside(budget, run) as (shared, aside):
-        held = max(1, int(aside / run.machine.lanes / (COPIES * each + MERGING)))
-        if kept is not None and len(kept) > held:
-            raise BudgetError(
-                f"index= has {len(kept)} labels, and a quarter of the budget, {format_bytes(aside)}, holds "
-                f"what is kept of {held}: raise budget=, or take some at a time",
-                limit=aside,
-            )
-        kernel = Grouped(fields, held, aside, kept, left_out)
 
-        def declare(specs: Sequence[ArraySpec], args: tuple[Any, ...]) -> Declared:
-            return Declared(nest([s.shape for s in specs]), kernel, (None,), block, tiles=False)
+    def statistics_of_labels() -> LabelStatistics:
+        run = devices.resolve(device)
+        with _set_aside(budget, run) as (shared, aside):
+            held = max(1, int(aside / run.machine.lanes / (COPIES * each + MERGING)))
+            if kept is not None and len(kept) > held:
+                raise BudgetError(
+                    f"index= has {len(kept)} labels, and a quarter of the budget, {format_bytes(aside)}, holds "
+                    f"what is kept of {held}: raise budget=, or take some at a time",
+                    limit=aside,
+                )
+            kernel = Grouped(fields, held, aside, kept, left_out)
 
-        execute(Request(declare, sources, Options(budget=shared, device=run), progress))
-    (partial,) = kernel.found
-    if names is not None:
-        partial = _listed(partial, names, spec.dtype)
-    elif lspec.dtype.kind == "b":
-        partial = GroupPartial(partial.labels.view("?"), partial.fields)
-    return _statistics(partial, wanted, spec.dtype, less)
+            def declare(specs: Sequence[ArraySpec], args: tuple[Any, ...]) -> Declared:
+                return Declared(nest([s.shape for s in specs]), kernel, (None,), block, tiles=False)
+
+            execute(Request(declare, sources, Options(budget=shared, device=run, progress=progress)))
+        (partial,) = kernel.found
+        if names is not None:
+            partial = _listed(partial, names, spec.dtype)
+        elif lspec.dtype.kind == "b":
+            partial = GroupPartial(partial.labels.view("?"), partial.fields)
+        return _statistics(partial, wanted, spec.dtype, less)
+
+    return MultiPass((values, labels), statistics_of_labels)
 
 
 @contextmanager
 def _set_aside(budget: BudgetLike, run: Device) -> Iterator[tuple[Budget, int]]:
-    """The budget for a run on a device, with a quarter kept for what the plan does not know of: its bytes.
+    """The budget for a run, less a quarter that is set aside for labels; and the bytes of that quarter.
 
-    How many labels there are turns out as they are read. As part of the plan all the room for them would count as
-    moved with each block, and blocks would be made large for it.
+    The plan does not know of the quarter: the number of labels turns out only as they are read. In the plan that memory
+    would count as moved with each block, and the blocks would become large for it.
     """
-    shared, own, cap = borrow(budget)
-    try:
-        left = shared.left(run, None if cap is None else parse_bytes(cap, whole=run.free_memory()))
+    with lease(budget, run) as leased:
+        shared, left = leased.budget, leased.left
         aside = max(0, left - run.reserve) // SHARE
         with shared.reserved(run, shared.limit_on(run) - left + aside):
             yield shared, aside
-    finally:
-        if own:
-            shared.close()
 
 
 # -- Arguments -----------------------------------------------------------------------------------------------
@@ -254,7 +262,7 @@ def _indexed(index: Any) -> np.ndarray:
 
 
 def _left_out(background: Any, names: np.ndarray | None, key: np.dtype) -> int | None:
-    """The label to leave out, checked; None if there can be no such label."""
+    """The label to leave out, checked; None if the labels' dtype cannot hold it."""
     if background is None:
         return None
     if not isinstance(background, bool | int | np.integer | np.bool):
@@ -266,7 +274,7 @@ def _left_out(background: Any, names: np.ndarray | None, key: np.dtype) -> int |
 
 
 def _within(names: np.ndarray, key: np.dtype) -> np.ndarray:
-    """Those of some labels that a dtype holds, sorted, each once."""
+    """The labels that a dtype can hold, sorted, each once."""
     info = np.iinfo(key)
     names = names.view("u1") if names.dtype.kind == "b" else names
     found: np.ndarray = np.unique(names[(names >= info.min) & (names <= info.max)].astype(key))
@@ -277,7 +285,7 @@ def _within(names: np.ndarray, key: np.dtype) -> np.ndarray:
 
 
 def _listed(partial: GroupPartial, names: np.ndarray, dtype: np.dtype) -> GroupPartial:
-    """Partial results of labels in the order asked for, and what stands for those that were not found."""
+    """Partial results of the labels in the order of `names`, with default values for labels that were not found."""
     known = partial.labels
     keys = names.view("u1") if names.dtype.kind == "b" else names
     info = np.iinfo(known.dtype)

@@ -15,27 +15,34 @@ which the last bin's closed edge is one, are NumPy's own, and counts are NumPy's
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 
 from chunkflow import stores
-from chunkflow.api.operation import Request, composed, execute, operation
-from chunkflow.api.statistics.bins import check_rule, number_of_bins, numbers, over_everything, seen_by
+from chunkflow.api.operation import (
+    ArraySpec,
+    Chunks,
+    Declared,
+    MultiPass,
+    Options,
+    Request,
+    RunOptions,
+    execute,
+    operation,
+)
+from chunkflow.api.statistics.bins import check_rule, in_memory, number_of_bins, numbers, over_everything, seen_by
 from chunkflow.core.axes import normalize_axes
-from chunkflow.core.chunking import Chunks, block_sides
+from chunkflow.core.chunking import block_sides
 from chunkflow.core.nest import nest
-from chunkflow.core.spec import ArraySpec
 from chunkflow.core.units import format_bytes
-from chunkflow.engine.options import BudgetLike, Options, ProgressLike
 from chunkflow.errors import ArgumentError, ArgumentTypeError, UnsupportedError
 from chunkflow.graph.nodes import has_lazy
-from chunkflow.kernels.declare import Declared
 from chunkflow.kernels.statistics.histogram import Tally, TopK, Value, extremes, histogrammed, outermost
 from chunkflow.system.host import available_memory
 
 
-@composed(once=True)
+@operation
 def histogram(
     x: Any,
     bins: Any = 10,
@@ -44,16 +51,12 @@ def histogram(
     weights: Any = None,
     *,
     chunks: Chunks = None,
-    out: Any = None,
-    budget: BudgetLike = None,
-    device: Any = None,
-    progress: ProgressLike = False,
-    overwrite: bool = False,
-) -> tuple[Any, np.ndarray]:
+    **options: Unpack[RunOptions],
+) -> Request | MultiPass:
     """Histogram of all elements of an array.
 
-    Without `range`, and with a number of bins, a first pass finds the smallest and the largest element. With a rule
-    that chooses the bins, it finds what the rule needs; "auto" and "fd" need quartiles, for which there are more passes
+    With a number of bins and without `range`, a first pass finds the smallest and the largest element. With a rule that
+    chooses the bins, the first pass finds what the rule needs. "auto" and "fd" need quartiles, which take more passes
     (see `chunkflow.api.statistics.quantile`).
 
     Parameters
@@ -92,12 +95,11 @@ def histogram(
     Examples
     --------
     >>> import numpy as np, chunkflow as cf
-    >>> from chunkflow.api.statistics.histogram import histogram
-    >>> histogram(np.array([1, 2, 1, 4]), bins=[0, 1, 2, 3, 4], device="cpu")
+    >>> cf.histogram(np.array([1, 2, 1, 4]), bins=[0, 1, 2, 3, 4], device="cpu")
     (array([0, 2, 1, 1]), array([0, 1, 2, 3, 4]))
-    >>> histogram(np.array([1.0, 2.0, 5.0]), bins=2, device="cpu")
+    >>> cf.histogram(np.array([1.0, 2.0, 5.0]), bins=2, device="cpu")
     (array([2, 1]), array([1., 3., 5.]))
-    >>> histogram(np.array([1.0, 2.0, 4.0, 5.0]), bins="sqrt", device="cpu")
+    >>> cf.histogram(np.array([1.0, 2.0, 4.0, 5.0]), bins="sqrt", device="cpu")
     (array([2, 2]), array([1., 3., 5.]))
     """
     spec = stores.spec_of(x)
@@ -123,39 +125,41 @@ def histogram(
     block_sides(chunks, spec.shape)
     edges = _edges(spec, bins, range)
     result = np.result_type(wtype, "f8") if density else wtype
-    target = stores.open_target(out, overwrite=overwrite)
+    chosen = Options(**options)
+    target = stores.open_target(chosen.out, overwrite=chosen.overwrite)
     if rule is None:
         target.describe((len(edges) - 1,), result, None)
-    if rule is not None and spec.size:
-        seen = seen_by(rule, x, spec, range, chunks, budget, device, progress)
-        bins = number_of_bins(rule, seen, range)
-        range = (seen.low, seen.high) if range is None else range
-        edges = _edges(spec, bins, range)
-        target.describe((len(edges) - 1,), result, None)
-    elif np.ndim(bins) == 0 and range is None and spec.size:
-        low, high = _extremes(x, chunks, budget, device, progress)
-        range = low[0], high[0]
-        edges = _edges(spec, bins, range)
-    tally = _histogram_of_blocks(bins, range, edges, wtype, density)
     arrays = (x,) if weights is None else (x, weights)
-    options = Options(out=out, budget=budget, device=device, overwrite=overwrite)
-    hist = execute(Request(over_everything(tally, chunks), arrays, options, progress))
-    return hist, edges
+
+    def counted(bins: Any, range: Any, edges: np.ndarray) -> Request:
+        tally = _histogram_of_blocks(bins, range, edges, wtype, density)
+        return Request(over_everything(tally, chunks), arrays, chosen, beside=(edges,))
+
+    if not spec.size or (rule is None and (range is not None or np.ndim(bins))):
+        return counted(bins, range, edges)
+
+    def run() -> tuple[Any, np.ndarray]:
+        between = range
+        if rule is not None:
+            seen = seen_by(rule, x, spec, range, chunks, chosen)
+            number = number_of_bins(rule, seen, range)
+            between = (seen.low, seen.high) if range is None else range
+            found = _edges(spec, number, between)
+            target.describe((len(found) - 1,), result, None)
+        else:
+            number = bins
+            low, high = _extremes(x, chunks, chosen)
+            between = low[0], high[0]
+            found = _edges(spec, number, between)
+        return execute(counted(number, between, found)), found
+
+    return MultiPass(arrays, run)
 
 
-@composed
+@operation
 def bincount(
-    x: Any,
-    weights: Any = None,
-    minlength: int = 0,
-    *,
-    chunks: Chunks = None,
-    out: Any = None,
-    budget: BudgetLike = None,
-    device: Any = None,
-    progress: ProgressLike = False,
-    overwrite: bool = False,
-) -> Any:
+    x: Any, weights: Any = None, minlength: int = 0, *, chunks: Chunks = None, **options: Unpack[RunOptions]
+) -> MultiPass:
     """How often each integer from 0 on is in an array.
 
     A first pass finds the largest one. Where integers are few and large, or negative, `chunkflow.unique` with
@@ -190,8 +194,7 @@ def bincount(
     Examples
     --------
     >>> import numpy as np, chunkflow as cf
-    >>> from chunkflow.api.statistics.histogram import bincount
-    >>> bincount(np.array([0, 1, 1, 3, 2, 1, 7]), device="cpu")
+    >>> cf.bincount(np.array([0, 1, 1, 3, 2, 1, 7]), device="cpu")
     array([1, 3, 1, 1, 0, 0, 0, 1])
     """
     spec = stores.spec_of(x)
@@ -210,38 +213,31 @@ def bincount(
         if wspec.dtype.kind == "c":
             raise ArgumentTypeError(f"weights are complex ({wspec.dtype}): count their real and imaginary parts")
     block_sides(chunks, spec.shape)
-    stores.open_target(out, overwrite=overwrite)
-    length = int(minlength)
-    if spec.size:
-        low, high = (int(a[0]) for a in _extremes(x, chunks, budget, device, progress))
-        if low < 0:
-            raise ArgumentError(f"bincount takes integers of at least 0, and {spec.name} holds {low}: shift them")
-        length = max(length, high + 1)
-    _check_room(length, f"bincount up to {length - 1}")
-
-    def count(block: Any, weights: Any = None) -> Value:
-        if weights is not None:
-            weights = weights.astype("f8", copy=False)
-        return (np.bincount(block.astype(np.intp, copy=False), weights, length),)
-
+    chosen = Options(**options)
+    stores.open_target(chosen.out, overwrite=chosen.overwrite)
     arrays = (x,) if weights is None else (x, weights)
-    options = Options(out=out, budget=budget, device=device, overwrite=overwrite)
-    return execute(Request(over_everything(Tally(count), chunks), arrays, options, progress))
+
+    def run() -> Any:
+        length = int(minlength)
+        if spec.size:
+            low, high = (int(a[0]) for a in _extremes(x, chunks, chosen))
+            if low < 0:
+                raise ArgumentError(f"bincount takes integers of at least 0, and {spec.name} holds {low}: shift them")
+            length = max(length, high + 1)
+        _check_room(length, f"bincount up to {length - 1}")
+
+        def count(block: Any, weights: Any = None) -> Value:
+            if weights is not None:
+                weights = weights.astype("f8", copy=False)
+            return (np.bincount(block.astype(np.intp, copy=False), weights, length),)
+
+        return execute(Request(over_everything(Tally(count), chunks), arrays, chosen))
+
+    return MultiPass(arrays, run)
 
 
 @operation
-def topk(
-    x: Any,
-    k: int,
-    axis: int = -1,
-    *,
-    chunks: Chunks = None,
-    out: Any = None,
-    budget: BudgetLike = None,
-    device: Any = None,
-    progress: ProgressLike = False,
-    overwrite: bool = False,
-) -> Any:
+def topk(x: Any, k: int, axis: int = -1, *, chunks: Chunks = None, **options: Unpack[RunOptions]) -> Request:
     """Largest elements along an axis, largest first; or the smallest ones, smallest first.
 
     As in NumPy's sorting NaN comes after every number, so it is among the largest.
@@ -272,9 +268,8 @@ def topk(
     Examples
     --------
     >>> import numpy as np, chunkflow as cf
-    >>> from chunkflow.api.statistics.histogram import topk
     >>> x = np.array([5, 1, 3, 6])
-    >>> topk(x, 2, device="cpu"), topk(x, -2, device="cpu")
+    >>> cf.topk(x, 2, device="cpu"), cf.topk(x, -2, device="cpu")
     (array([6, 5]), array([1, 3]))
     """
     for name, n in (("k", k), ("axis", axis)):
@@ -293,16 +288,16 @@ def topk(
         # What is kept, what a block adds, both together, and NumPy's sorted copy of them.
         return Declared(nest([shape]), kernel, axes, block, tiles=False, copies=6.0)
 
-    return Request(declare, (x,), Options(out=out, budget=budget, device=device, overwrite=overwrite), progress)
+    return Request(declare, (x,), Options(**options))
 
 
-# -- How they are declared -----------------------------------------------------------------------------------
+# -- Declarations -------------------------------------------------------------------------------------------
 
 
-def _extremes(x: Any, chunks: Chunks, budget: Any, device: Any, progress: ProgressLike) -> Any:
+def _extremes(x: Any, chunks: Chunks, options: Options) -> Any:
     """Smallest and largest element of an array that has any, each in an array of one; of bools, 0 and 1."""
     tally = Tally(lambda block: extremes(numbers(block)), outermost)
-    return execute(Request(over_everything(tally, chunks), (x,), Options(budget=budget, device=device), progress))
+    return execute(Request(over_everything(tally, chunks), (x,), in_memory(options)))
 
 
 def _histogram_of_blocks(bins: Any, range: Any, edges: np.ndarray, wtype: np.dtype, density: bool | None) -> Tally:

@@ -1,27 +1,24 @@
-"""What quantiles share: their arguments checked, and the order statistics found, in one pass or several."""
+"""Order statistics, in one pass or several, and the checks of the arguments of quantiles."""
 
 from __future__ import annotations
 
 import functools
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from chunkflow import devices, stores
-from chunkflow.api.operation import Request, execute
+from chunkflow.api.operation import ArraySpec, Chunks, Declared, Options, Request, execute
 from chunkflow.api.reductions.request import Axis, count_of, reduced_axes
 from chunkflow.core import grid
-from chunkflow.core.chunking import Chunks, block_sides
-from chunkflow.core.nest import nest
-from chunkflow.core.spec import ArraySpec
-from chunkflow.core.units import parse_bytes
+from chunkflow.core.chunking import block_sides
+from chunkflow.core.nest import Strips, nest
 from chunkflow.devices.protocol import Device
-from chunkflow.engine.budget import borrow
-from chunkflow.engine.options import BudgetLike, Options, ProgressLike
+from chunkflow.engine.budget import bytes_left
 from chunkflow.errors import ArgumentError, ArgumentTypeError, BudgetError
-from chunkflow.kernels.declare import Declared
 from chunkflow.kernels.map import SLOT, MapKernel
 from chunkflow.kernels.statistics.quantile import METHODS, Digits, Rule, WholeLines, median_rule, rule
 from chunkflow.kernels.statistics.radix_keys import from_keys, key_dtype
@@ -29,32 +26,52 @@ from chunkflow.stores import spec_of
 from chunkflow.stores.protocol import Target
 
 SMALL = 1 << 20
-"""BudgetLike of an array that is partitioned as one block, although it is to be reduced along all axes."""
+"""Bytes of an array that is partitioned as one block, although it is to be reduced along all axes."""
 
 BITS, BITS_OF_LINES = 16, 8
-"""Bits found in a pass, at most: of a single line, and where there are several."""
+"""The most bits that a pass determines: of a single line, and of several lines."""
 
 LEAST_BITS, LINES = 4, 64
-"""Of several lines: bits found in a pass at least, and lines of a block to strive for."""
+"""For several lines: the fewest bits that a pass determines, and the number of lines that a block should have."""
 
 COPIES = 4.0
-"""Times its bytes that a lane may take for counts: its own, another's, both together, and their sums."""
+"""Copies of the counts that a lane may hold: its own, another lane's, the two together, and their sums."""
 
 SHARE = 4
-"""Part of the budget that counts, or distinct values, may take: a quarter."""
+"""Counts, or distinct values, may take one part in so many of the budget: a quarter."""
 
 AT_ONCE = 8
-"""Times its bytes that a line may take while it is read ahead and partitioned."""
+"""Copies of a line that may be in memory while it is read ahead and partitioned."""
 
 
-# -- What is asked for ---------------------------------------------------------------------------------------
+# -- Arguments ----------------------------------------------------------------------------------------------
 
-Make = Callable[[np.dtype], tuple[bool, Callable[[int], Rule], Callable[..., Any]]]
-"""For a dtype: whether one quantile is asked for, the rule for a number of elements, and NumPy's own function."""
+
+@dataclass(frozen=True)
+class Wanted:
+    """Quantiles that are wanted of arrays of one dtype.
+
+    Attributes
+    ----------
+    single : bool
+        Whether one quantile is wanted, so that the result has no axis for them.
+    rule : callable
+        Gives the rule for a number of elements.
+    numpys : callable
+        NumPy's own function of an array.
+    """
+
+    single: bool
+    rule: Callable[[int], Rule]
+    numpys: Callable[..., Any]
+
+
+Make = Callable[[np.dtype], Wanted]
+"""Gives the quantiles that are wanted of a dtype."""
 
 
 def quantile_of(q: Any, whole: int, method: str) -> Make:
-    """Quantiles `q` of a dtype, with arguments checked."""
+    """Quantiles `q`, which are from 0 to `whole`, with checked arguments."""
     if not isinstance(method, str) or method not in METHODS:
         raise ArgumentError(f"method={method!r} is none of {', '.join(METHODS)}")
     try:
@@ -74,7 +91,7 @@ def quantile_of(q: Any, whole: int, method: str) -> Make:
         given: Any = q
         return (np.percentile if whole == 100 else np.quantile)(x, given, method=method, **options)  # type: ignore[call-overload]
 
-    def make(dtype: np.dtype) -> tuple[bool, Callable[[int], Rule], Callable[..., Any]]:
+    def make(dtype: np.dtype) -> Wanted:
         try:
             result = np.asarray(numpys(np.zeros(2, dtype))).dtype
         except TypeError as error:
@@ -84,46 +101,57 @@ def quantile_of(q: Any, whole: int, method: str) -> Make:
         def of(n: int) -> Rule:
             return rule(n, np.atleast_1d(ready), method, weak=weak, dtype=result, nans=nans)
 
-        return wanted.ndim == 0, of, numpys
+        return Wanted(wanted.ndim == 0, of, numpys)
 
     return make
 
 
-def median_of(dtype: np.dtype) -> tuple[bool, Callable[[int], Rule], Callable[..., Any]]:
+def median_of(dtype: np.dtype) -> Wanted:
     """The median of a dtype."""
     result = np.asarray(np.median(np.zeros(2, dtype))).dtype
-    return True, lambda n: median_rule(n, result, dtype.kind == "f"), np.median
+    return Wanted(True, lambda n: median_rule(n, result, dtype.kind == "f"), np.median)
 
 
-def reduced(
-    make: Make, x: Any, axis: Axis, keepdims: bool, chunks: Chunks, options: Options, progress: ProgressLike
-) -> Any:
+def check_numbers(spec: ArraySpec) -> None:
+    """Refuse arrays of dtypes that have no quantiles here.
+
+    Raises
+    ------
+    ArgumentTypeError
+        The dtype is not real, or has more than 64 bits.
+    """
+    if spec.dtype.kind not in "biuf" or spec.dtype.itemsize > 8:
+        raise ArgumentTypeError(
+            f"{spec.name} is of {spec.dtype}, and quantiles are of real numbers of at most 64 bits: convert it"
+        )
+
+
+def reduced(make: Make, x: Any, axis: Axis, keepdims: bool, chunks: Chunks, options: Options) -> Any:
     """Quantiles of an array along axes, in one pass or several."""
     spec = spec_of(x)
+    check_numbers(spec)
     shape, dtype = spec.shape, spec.dtype
-    if dtype.kind not in "biuf" or dtype.itemsize > 8:
-        raise ArgumentTypeError(
-            f"{spec.name} is of {dtype}, and quantiles are of real numbers of at most 64 bits: convert it"
-        )
     axes = reduced_axes(axis, len(shape))
     kept = tuple(a for a in range(len(shape)) if a not in axes)
-    scalar, of, numpys = make(dtype)
+    wanted = make(dtype)
+    scalar = wanted.single
     block = block_sides(chunks, shape)
     target = stores.open_target(options.out, overwrite=options.overwrite)
     n = count_of(shape, axes)
     if not spec.size:
         try:
-            found = np.asarray(numpys(np.empty(shape, dtype), axis=axes, keepdims=keepdims))
+            found = np.asarray(wanted.numpys(np.empty(shape, dtype), axis=axes, keepdims=keepdims))
         except (IndexError, ValueError):
             raise ArgumentError(f"quantiles of no elements: the shape is {shape}, axes {axes} are reduced") from None
         return _shown(stored(found, target), options)
-    how = of(n)
+    how = wanted.rule(n)
     quantiles = () if scalar else (len(how.below),)
     last = tuple(1 if a in axes else m for a, m in enumerate(shape) if keepdims or a not in axes)
     target.describe((*quantiles, *last), how.dtype, None)
     if not len(how.below):
         return _shown(stored(np.empty((0, *last), how.dtype), target), options)
-    run, room = place(options.device, options.budget)
+    run = devices.resolve(options.device)
+    room = bytes_left(options.budget, run) - run.reserve
     uncut = block is None or all(block[a] is None or (block[a] or 0) >= shape[a] for a in axes)
     if uncut and AT_ONCE * n * dtype.itemsize <= room and (kept or spec.nbytes <= SMALL):
         along: list[int | None] = [None if a in axes else a for a in range(len(shape)) if keepdims or a not in axes]
@@ -131,15 +159,13 @@ def reduced(
         kernel = MapKernel(WholeLines(how, axes, scalar, keepdims), (SLOT,), {}, tuple(dims))
         op = nest([shape], axes)
         try:
-            whole = Options(out=options.out, budget=options.budget, device=run, overwrite=options.overwrite)
-            result = execute(
-                Request(lambda specs, args: Declared(op, kernel, tuple(dims), block), (x,), whole, progress)
-            )
+            whole = replace(options, device=run)
+            result = execute(Request(lambda specs, args: Declared(op, kernel, tuple(dims), block), (x,), whole))
             return _shown(result, options)
         except BudgetError:  # a line does not fit after all
             pass
-    ranks, statistics = order_statistics(x, spec, axes, how.ranks(), block, run, room, options.budget, progress)
-    found = how.result(lambda wanted: statistics[np.searchsorted(ranks, wanted)])
+    ranks, statistics = order_statistics(x, spec, axes, how.ranks(), block, run, room, options)
+    found = how.result(lambda these: statistics[np.searchsorted(ranks, these)])
     return _shown(stored(found.reshape((*quantiles, *last)), target), options)
 
 
@@ -151,8 +177,7 @@ def order_statistics(
     block: tuple[int | None, ...] | None,
     run: Device,
     room: int,
-    budget: BudgetLike,
-    progress: ProgressLike,
+    options: Options,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Order statistics of these ranks, along a first axis, of each line along some axes."""
     kept = tuple(a for a in range(len(spec.shape)) if a not in axes)
@@ -161,6 +186,7 @@ def order_statistics(
     prefixes = np.zeros((len(ranks), *lines), key_dtype(spec.dtype))
     number = math.prod(lines)
     left = 8 * spec.dtype.itemsize
+    chosen = replace(options, out=None, overwrite=False, device=run)
     while left:
         rows = prefixes.reshape(len(ranks), -1)
         distinct = 1 + int((rows[1:] != rows[:-1]).any(axis=1).sum())
@@ -170,11 +196,13 @@ def order_statistics(
         left -= bits
         kernel = Digits(axes, left, bits, prefixes, within)
         sides = block
-        if kept and block is None:  # so that blocks are long along the lines, and each count is of many numbers
+        if kept and block is None:  # long blocks along the lines: each count is of many numbers
             held = grid.fit(lines, [1] * len(lines), tuple(range(len(lines))), max(1, int(bins) >> bits))
             sides = tuple(held[kept.index(a)] if a in kept else None for a in range(len(spec.shape)))
-        declare = functools.partial(folded, kernel, (None, *kept), sides, COPIES / 2)  # half is seen: sums, and counts
-        prefixes, within = execute(Request(declare, (x,), Options(budget=budget, device=run), progress))
+        declare = functools.partial(
+            folded, kernel, (None, *kept), sides, COPIES / 2
+        )  # a trial sees the other half: sums and counts
+        prefixes, within = execute(Request(declare, (x,), chosen))
     return ranks, from_keys(prefixes, spec.dtype)
 
 
@@ -187,27 +215,15 @@ def folded(
     args: tuple[Any, ...],
 ) -> Declared:
     """Declare a fold over the axes that its results do not follow."""
-    strips = (getattr(kernel, "strip", 0), 0)
+    strips = Strips(shared=kernel.strip)
     return Declared(nest([s.shape for s in specs]), kernel, axes, block, strips=strips, copies=copies)
 
 
-# -- Around the passes ---------------------------------------------------------------------------------------
-
-
-def place(device: Any, budget: BudgetLike) -> tuple[Device, int]:
-    """The device, and the bytes of the budget that a run there may still take."""
-    run = devices.resolve(device)
-    shared, own, cap = borrow(budget)
-    try:
-        left = shared.left(run, None if cap is None else parse_bytes(cap, whole=run.free_memory()))
-    finally:
-        if own:
-            shared.close()
-    return run, left - run.reserve
+# -- Device and outputs --------------------------------------------------------------------------------------
 
 
 def stored(found: np.ndarray, target: Target) -> Any:
-    """A result on the host, put where it is to go."""
+    """Write a result in host memory to its target."""
     spec = target.describe(found.shape, found.dtype, None)
     sink = target.open(spec)
     try:
@@ -219,5 +235,5 @@ def stored(found: np.ndarray, target: Target) -> Any:
 
 
 def _shown(result: Any, options: Options) -> Any:
-    """A scalar where there is one and no `out`."""
+    """The result; a NumPy scalar if it has no dimensions and no `out` is given."""
     return result[()] if options.out is None and result.ndim == 0 else result

@@ -9,12 +9,13 @@ out, budget, device, progress, overwrite
     As for `chunkflow.map`.
 
 Where lines along the reduced axes fit a block, and `chunks` does not cut them, the array is read once and each line
-partitioned. Else order statistics are found digit by digit: the first pass counts how often each pattern of the
-highest bits occurs, which tells the bits of every order statistic wanted and its rank among those that share them;
-the next passes do the same for the bits below (a radix selection: D. E. Knuth, "The Art of Computer Programming" 3,
-1998, section 5.2.5, with counting in place of moving). Sixteen bits a pass for a single line, so numbers of 64 bits
-take four passes, of 32 bits two, of 16 bits one; eight bits a pass for each of several lines; fewer where the budget
-does not hold the counts of that many.
+is partitioned. Otherwise order statistics are found digit by digit. The first pass counts how often each pattern of the
+highest bits occurs. The counts give these bits of every order statistic, and its rank among the elements that share
+them. The next passes do the same for the lower bits. This is a radix selection, with counting in place of moving (D. E.
+Knuth, "The Art of Computer Programming" 3, 1998, section 5.2.5).
+
+A pass determines sixteen bits of a single line: numbers of 64 bits take four passes, of 32 bits two, of 16 bits one. It
+determines eight bits of each of several lines. It determines fewer if the budget does not hold the counts.
 
 As tasks of dask's (`chunkflow.Array.to_dask`) they take as many passes whatever the budget is.
 """
@@ -22,64 +23,48 @@ As tasks of dask's (`chunkflow.Array.to_dask`) they take as many passes whatever
 from __future__ import annotations
 
 import functools
-from typing import Any
+from dataclasses import replace
+from typing import Any, Unpack
 
 import numpy as np
 
-from chunkflow import stores
-from chunkflow.api.operation import Request, check_eager, composed, execute
+from chunkflow import devices, stores
+from chunkflow.api.operation import (
+    ArraySpec,
+    Chunks,
+    MultiPass,
+    Options,
+    Request,
+    RunOptions,
+    check_eager,
+    execute,
+    operation,
+)
 from chunkflow.api.reductions.request import Axis, reduced_axes
-from chunkflow.api.statistics.order_statistics import SHARE, folded, median_of, place, quantile_of, reduced, stored
+from chunkflow.api.statistics.order_statistics import (
+    SHARE,
+    Make,
+    check_numbers,
+    folded,
+    median_of,
+    quantile_of,
+    reduced,
+    stored,
+)
 from chunkflow.api.statistics.quantile_graph import counted
-from chunkflow.core.chunking import Chunks, block_sides
-from chunkflow.core.spec import ArraySpec
+from chunkflow.core.chunking import block_sides
 from chunkflow.core.units import format_bytes
-from chunkflow.engine.options import BudgetLike, Options, ProgressLike
+from chunkflow.engine.budget import bytes_left
 from chunkflow.errors import ArgumentError, ArgumentTypeError, BudgetError
-from chunkflow.graph.nodes import Node
 from chunkflow.kernels.statistics.distinct import Distinct, TooManyValuesError
 from chunkflow.kernels.statistics.radix_keys import from_keys, key_dtype
 from chunkflow.stores import spec_of
 
 FEW = 1 << 16
-"""Distinct values for which there is room at first."""
+"""Number of distinct values that the first pass has room for."""
 
 
-def _median(x: Any, axis: Axis = None, keepdims: bool = False, **_: Any) -> ArraySpec:
-    return _quantiles(x, 0.5, axis, "linear", keepdims)
-
-
-def _quantiles(
-    x: Any, q: Any, axis: Axis = None, method: str = "linear", keepdims: bool = False, **_: Any
-) -> ArraySpec:
-    """What is known of quantiles before they are found."""
-    check_eager("quantiles", q=q)
-    spec = spec_of(x)
-    axes = reduced_axes(axis, len(spec.shape))
-    kept = [1 if a in axes else n for a, n in enumerate(spec.shape) if keepdims or a not in axes]
-    weak = isinstance(q, int | float) and not isinstance(q, np.generic)
-    some: Any = 0.0 if weak else np.zeros(np.shape(q), np.result_type(np.asarray(q).dtype, "f2"))
-    found = np.quantile(np.ones(1, spec.dtype), some, method=method)  # type: ignore[call-overload]
-    return ArraySpec("quantile", (*np.shape(q), *kept), found.dtype)
-
-
-def _quantile_passes(
-    x: Any, q: Any, axis: Axis = None, method: str = "linear", keepdims: bool = False, **_: Any
-) -> Node | None:
-    return counted(quantile_of(q, 1, method), x, axis, keepdims, "quantile")
-
-
-def _percentile_passes(
-    x: Any, q: Any, axis: Axis = None, method: str = "linear", keepdims: bool = False, **_: Any
-) -> Node | None:
-    return counted(quantile_of(q, 100, method), x, axis, keepdims, "percentile")
-
-
-def _median_passes(x: Any, axis: Axis = None, keepdims: bool = False, **_: Any) -> Node | None:
-    return counted(median_of, x, axis, keepdims, "median")
-
-
-@composed(gives=_quantiles, streams=True, reduces=True, unrolls=_quantile_passes)
+@operation
 def quantile(
     x: Any,
     q: Any,
@@ -88,12 +73,8 @@ def quantile(
     keepdims: bool = False,
     *,
     chunks: Chunks = None,
-    out: Any = None,
-    budget: BudgetLike = None,
-    device: Any = None,
-    progress: ProgressLike = False,
-    overwrite: bool = False,
-) -> Any:
+    **options: Unpack[RunOptions],
+) -> MultiPass:
     """Exact quantiles of all elements, or along axes.
 
     Equal to ``numpy.quantile`` to the bit, also where it takes the difference of two integers in their own dtype, which
@@ -134,20 +115,18 @@ def quantile(
     Examples
     --------
     >>> import numpy as np, chunkflow as cf
-    >>> from chunkflow.api.statistics.quantile import quantile
     >>> x = np.array([[10, 7, 4], [3, 2, 1]])
-    >>> quantile(x, 0.5, device="cpu")
+    >>> cf.quantile(x, 0.5, device="cpu")
     np.float64(3.5)
-    >>> quantile(x, [0, 0.5], axis=0, device="cpu")
+    >>> cf.quantile(x, [0, 0.5], axis=0, device="cpu")
     array([[3. , 2. , 1. ],
            [6.5, 4.5, 2.5]])
     """
-    options = Options(out=out, budget=budget, device=device, overwrite=overwrite)
-    make = quantile_of(q, 1, method)
-    return reduced(make, x, axis, keepdims, chunks, options, progress)
+    check_eager("quantiles", q=q)
+    return _quantiles("quantile", quantile_of(q, 1, method), x, axis, keepdims, chunks, Options(**options))
 
 
-@composed(gives=_quantiles, streams=True, reduces=True, unrolls=_percentile_passes)
+@operation
 def percentile(
     x: Any,
     q: Any,
@@ -156,12 +135,8 @@ def percentile(
     keepdims: bool = False,
     *,
     chunks: Chunks = None,
-    out: Any = None,
-    budget: BudgetLike = None,
-    device: Any = None,
-    progress: ProgressLike = False,
-    overwrite: bool = False,
-) -> Any:
+    **options: Unpack[RunOptions],
+) -> MultiPass:
     """Exact percentiles of all elements, or along axes: quantiles, with `q` from 0 to 100.
 
     Parameters
@@ -186,28 +161,17 @@ def percentile(
     Examples
     --------
     >>> import numpy as np, chunkflow as cf
-    >>> from chunkflow.api.statistics.quantile import percentile
-    >>> percentile(np.arange(11.0), [10, 99], method="nearest", device="cpu")
+    >>> cf.percentile(np.arange(11.0), [10, 99], method="nearest", device="cpu")
     array([ 1., 10.])
     """
-    options = Options(out=out, budget=budget, device=device, overwrite=overwrite)
-    make = quantile_of(q, 100, method)
-    return reduced(make, x, axis, keepdims, chunks, options, progress)
+    check_eager("quantiles", q=q)
+    return _quantiles("percentile", quantile_of(q, 100, method), x, axis, keepdims, chunks, Options(**options))
 
 
-@composed(gives=_median, streams=True, reduces=True, unrolls=_median_passes)
+@operation
 def median(
-    x: Any,
-    axis: Axis = None,
-    keepdims: bool = False,
-    *,
-    chunks: Chunks = None,
-    out: Any = None,
-    budget: BudgetLike = None,
-    device: Any = None,
-    progress: ProgressLike = False,
-    overwrite: bool = False,
-) -> Any:
+    x: Any, axis: Axis = None, keepdims: bool = False, *, chunks: Chunks = None, **options: Unpack[RunOptions]
+) -> MultiPass:
     """Exact median of all elements, or along axes, as ``numpy.median``.
 
     Parameters
@@ -229,26 +193,37 @@ def median(
     Examples
     --------
     >>> import numpy as np, chunkflow as cf
-    >>> from chunkflow.api.statistics.quantile import median
-    >>> median(np.array([[10, 7, 4], [3, 2, 1]]), axis=1, device="cpu")
+    >>> cf.median(np.array([[10, 7, 4], [3, 2, 1]]), axis=1, device="cpu")
     array([7., 2.])
     """
-    options = Options(out=out, budget=budget, device=device, overwrite=overwrite)
-    return reduced(median_of, x, axis, keepdims, chunks, options, progress)
+    return _quantiles("median", median_of, x, axis, keepdims, chunks, Options(**options))
 
 
-@composed
-def unique(
-    x: Any,
-    return_counts: bool = False,
-    *,
-    chunks: Chunks = None,
-    out: Any = None,
-    budget: BudgetLike = None,
-    device: Any = None,
-    progress: ProgressLike = False,
-    overwrite: bool = False,
-) -> Any:
+def _quantiles(
+    name: str, make: Make, x: Any, axis: Axis, keepdims: bool, chunks: Chunks, options: Options
+) -> MultiPass:
+    """Describe quantiles along axes."""
+
+    def spec() -> ArraySpec:
+        given = spec_of(x)
+        check_numbers(given)
+        axes = reduced_axes(axis, len(given.shape))
+        kept = [1 if a in axes else n for a, n in enumerate(given.shape) if keepdims or a not in axes]
+        found = np.asarray(make(given.dtype).numpys(np.ones(1, given.dtype)))
+        return ArraySpec("quantile", (*found.shape, *kept), found.dtype)
+
+    return MultiPass(
+        (x,),
+        lambda: reduced(make, x, axis, keepdims, chunks, options),
+        spec,
+        unroll=lambda: counted(make, x, axis, keepdims, name),
+        streams=True,
+        name=lambda labels, result: labels.reduced(result, axis),
+    )
+
+
+@operation
+def unique(x: Any, return_counts: bool = False, *, chunks: Chunks = None, **options: Unpack[RunOptions]) -> MultiPass:
     """Distinct values of an array of integers or bools, sorted, as ``numpy.unique``; and how often each occurs.
 
     With ``return_counts=True`` it is the way to count values that are large, negative or far apart, where
@@ -285,34 +260,40 @@ def unique(
     Examples
     --------
     >>> import numpy as np, chunkflow as cf
-    >>> from chunkflow.api.statistics.quantile import unique
-    >>> unique(np.array([[3, 1], [7, 3]]), return_counts=True, device="cpu")
+    >>> cf.unique(np.array([[3, 1], [7, 3]]), return_counts=True, device="cpu")
     (array([1, 3, 7]), array([1, 2, 1]))
     """
+    return MultiPass((x,), lambda: _distinct(x, return_counts, chunks, Options(**options)))
+
+
+def _distinct(x: Any, return_counts: bool, chunks: Chunks, options: Options) -> Any:
+    """See `unique`."""
     spec = spec_of(x)
     if spec.dtype.kind not in "biu":
         raise ArgumentTypeError(
             f"unique takes integers or bools, and {spec.name} is of {spec.dtype}: convert it, or use histogram"
         )
+    out = options.out
     if isinstance(out, list) or (out is not None and isinstance(out, tuple) != bool(return_counts)):
         raise ArgumentError("out must be a pair with return_counts=True, else one array or path")
     outs = out if isinstance(out, tuple) else (out,) * (1 + bool(return_counts))
     if len(outs) != 1 + bool(return_counts):
         raise ArgumentError(f"out has {len(outs)} entries: values and counts need 2")
-    targets = [stores.open_target(o, overwrite=overwrite) for o in outs]
+    targets = [stores.open_target(o, overwrite=options.overwrite) for o in outs]
     block = block_sides(chunks, spec.shape)
-    run, room = place(device, budget)
+    run = devices.resolve(options.device)
+    room = bytes_left(options.budget, run) - run.reserve
     each = 8 + spec.dtype.itemsize
     copies = 6.0
     most = 2 if spec.dtype.kind == "b" else 1 << 8 * spec.dtype.itemsize
     held = max(1, int(room / SHARE / (copies * run.machine.lanes * each)))
     capacity = min(FEW, spec.size, most, held)
     keys, counts = np.empty(0, key_dtype(spec.dtype)), np.empty(0, "i8")
+    chosen = replace(options, out=None, overwrite=False, device=run)
     while capacity:
         declare = functools.partial(folded, Distinct(capacity), (None,), block, copies)
-        options = Options(budget=budget, device=run)
         try:
-            keys, counts, number = execute(Request(declare, (x,), options, progress))
+            keys, counts, number = execute(Request(declare, (x,), chosen))
             keys, counts = keys[: number[0]].copy(), counts[: number[0]].copy()
             break
         except TooManyValuesError as error:

@@ -1,7 +1,7 @@
-"""Quantiles as passes that are declared beforehand, each of which takes what the one before found as an operand.
+"""Quantiles for a cluster: passes that are declared beforehand. Each takes the result of the one before as an operand.
 
-`selecting.reduced` makes its passes one by one, as many as the budget of the machine at hand asks for. On a cluster
-nobody waits between them: how many bits each pass finds follows from the array alone.
+`order_statistics.reduced` decides on each pass when the one before is done, as the machine's budget asks for. On a
+cluster nobody waits between passes: the number of bits that each determines follows from the array alone.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from typing import Any
 from chunkflow.api.reductions.request import Axis, count_of, reduced_axes
 from chunkflow.api.statistics.order_statistics import BITS, BITS_OF_LINES, COPIES, SMALL, Make
 from chunkflow.cluster.partition import PARTIAL
-from chunkflow.core.nest import LoopNest, Operand, nest
+from chunkflow.core.nest import LoopNest, Operand, Strips, nest
 from chunkflow.core.spec import ArraySpec
 from chunkflow.engine.options import Options
-from chunkflow.graph.evaluate import infer_specs
-from chunkflow.graph.nodes import Lazy, Node, OpNode
+from chunkflow.graph.evaluate import op_node
+from chunkflow.graph.nodes import Lazy, Node, OpNode, node_of
 from chunkflow.graph.request import Request
 from chunkflow.kernels.declare import Declared
 from chunkflow.kernels.map import SLOT, MapKernel
@@ -26,20 +26,20 @@ from chunkflow.kernels.statistics.radix_select import Found, NextDigits
 
 
 def counted(make: Make, x: Lazy, axis: Axis, keepdims: bool, name: str) -> Node | None:
-    """Quantiles of an expression as others, each of one pass; None where there are no elements, or none is asked for.
+    """Quantiles as a chain of expressions of one pass each; None if there are no elements or no quantiles.
 
     Lines of at most `SMALL` bytes are partitioned whole.
     """
-    shape, dtype = x._node.shape, x._node.spec.dtype
+    shape, dtype = node_of(x).shape, node_of(x).spec.dtype
     axes = reduced_axes(axis, len(shape))
-    scalar, of, _ = make(dtype)
-    if not math.prod(shape) or not len((rule := of(count_of(shape, axes))).below):
+    wanted = make(dtype)
+    if not math.prod(shape) or not len((rule := wanted.rule(count_of(shape, axes))).below):
         return None
     kept = [a for a in range(len(shape)) if a not in axes]
     if kept and count_of(shape, axes) * dtype.itemsize <= SMALL:
         along = [None if a in axes else a for a in range(len(shape)) if keepdims or a not in axes]
-        dims = tuple(along if scalar else [None, *along])
-        kernel = MapKernel(WholeLines(rule, axes, scalar, keepdims), (SLOT,), {}, dims)
+        dims = tuple(along if wanted.single else [None, *along])
+        kernel = MapKernel(WholeLines(rule, axes, wanted.single, keepdims), (SLOT,), {}, dims)
         return _op(x, Declared(nest([shape], axes), kernel, dims), name)
     ranks = rule.ranks()
     follows = (0, *(1 + a for a in kept))
@@ -52,19 +52,20 @@ def counted(make: Make, x: Lazy, axis: Axis, keepdims: bool, name: str) -> Node 
         digits = NextDigits(axes, ranks, dtype, left, bits)
         given = [x] if state is None else [x, Lazy(state)]
         op = LoopNest(extents, operands[: len(given)], (), frozenset({0}))
-        state = _op(given, Declared(op, digits, follows, strips=(digits.strip, 0), copies=COPIES / 2), f"{name} digits")
+        declared = Declared(op, digits, follows, strips=Strips(shared=digits.strip), copies=COPIES / 2)
+        state = _op(given, declared, f"{name} digits")
     assert state is not None
-    places = [-1 if a in axes else 1 + kept.index(a) for a in range(len(shape)) if keepdims or a not in axes]
-    places = places if scalar else [0, *places]
-    dims = tuple(a if a > 0 else None for a in places)
+    places = [None if a in axes else 1 + kept.index(a) for a in range(len(shape)) if keepdims or a not in axes]
+    places = places if wanted.single else [0, *places]
+    dims = tuple(a or None for a in places)
     kernel = MapKernel(Found(rule, dtype, tuple(places)), (SLOT,), {}, dims)
     return _op([Lazy(state)], Declared(nest([state.shape], 0), kernel, dims), name)
 
 
 def _op(arrays: Lazy | Sequence[Lazy], declared: Declared, name: str) -> OpNode:
-    """What an operation that is declared so gives of some arrays."""
+    """The node of an operation on some arrays, given its declaration."""
 
     def declare(specs: Sequence[ArraySpec], args: tuple[Any, ...]) -> Declared:
         return declared
 
-    return OpNode(Request(declare, [arrays] if isinstance(arrays, Lazy) else arrays, Options()), name, infer_specs)
+    return op_node(Request(declare, [arrays] if isinstance(arrays, Lazy) else arrays, Options()), name)

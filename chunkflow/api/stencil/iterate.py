@@ -1,91 +1,56 @@
-"""Stencils applied over and over: passes of several steps each, through two stores in turn.
+"""Stencils that are applied many times, in passes of several steps each.
 
-A pass reads and writes the whole array, so it takes as many steps as are worth their price: blocks are read with a
-halo that many times as deep, and what lies between two of them is computed by both. This is the overlapped tiling of
-Krishnamoorthy et al., "Effective automatic parallelization of stencil computations" (PLDI 2007). How many steps a pass
-takes is the cost model's to say (`chunkflow.api.stencil.steps_per_pass`).
+A pass reads and writes the whole array, so several steps in one pass save traffic. Blocks are then read with a deeper
+halo, and elements near a border are computed by both neighbours. This is the overlapped tiling of Krishnamoorthy et
+al., "Effective automatic parallelization of stencil computations" (PLDI 2007). The cost model chooses the number of
+steps (`chunkflow.api.stencil.steps_per_pass`). Passes alternate between two stores.
 """
 
 from __future__ import annotations
 
-import functools
 import os
 import shutil
-import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any, ParamSpec, cast
+from typing import Any
 
 import numpy as np
 
-from chunkflow.api.labels import labels_of
-from chunkflow.api.operation import Request, dispatch, execute, labelled, later
+from chunkflow import devices
+from chunkflow.api.operation import (
+    ArraySpec,
+    Declare,
+    Declared,
+    MultiPass,
+    Options,
+    Request,
+    execute,
+    op_node,
+    with_labels,
+)
 from chunkflow.api.stencil.steps_per_pass import IterationPlan, Pacing
 from chunkflow.core.chunking import block_sides
 from chunkflow.core.grid import Region, Shape
 from chunkflow.core.nest import output_axes
-from chunkflow.core.spec import ArraySpec
-from chunkflow.core.units import parse_bytes
-from chunkflow.engine.budget import Budget, borrow
-from chunkflow.engine.options import Options, ProgressLike
+from chunkflow.core.spec import Storage
+from chunkflow.engine.budget import lease
 from chunkflow.engine.prepare import Prepared, prepared
 from chunkflow.engine.trial import run_trial
 from chunkflow.errors import ArgumentError, ArgumentTypeError, ResultError, ResultTypeError
-from chunkflow.graph.nodes import Lazy, first_lazy, is_scalar, node_of
-from chunkflow.kernels.declare import Declare, Declared
+from chunkflow.kernels.map import is_scalar
 from chunkflow.kernels.stencil.iterate import Stepping, Steps
 from chunkflow.kernels.stencil.overlap import boundaries, each
 from chunkflow.stores import spec_of
 from chunkflow.stores.footprint import Footprint
-from chunkflow.stores.paths import hidden_sibling
+from chunkflow.stores.paths import scratch_directory
 from chunkflow.stores.protocol import Source
-from chunkflow.stores.zarr.node import zarr_node
 from chunkflow.system import interrupts
 from chunkflow.system.host import available_memory
 
-P = ParamSpec("P")
-
-
-def repeatable(ask: Callable[P, Request | Iteration]) -> Callable[P, Any]:
-    """Turn a function that returns what is to be run, once or many times, into one that runs it.
-
-    `chunkflow.api.operation.operation` does the same for what is always run once.
-    """
-
-    def plans(*args: P.args, **kwargs: P.kwargs) -> IterationPlan | None:
-        asked = ask(*args, **kwargs)
-        return asked.plan() if isinstance(asked, Iteration) else None
-
-    @functools.wraps(ask)
-    def once(*args: P.args, **kwargs: P.kwargs) -> Any:
-        return ask(*args, **{**kwargs, "iterations": 1, "steps_per_pass": None})  # type: ignore[arg-type]
-
-    @functools.wraps(ask)
-    def call(*args: P.args, **kwargs: P.kwargs) -> Any:
-        labels = labels_of(ask, args, kwargs)
-        if labels is not None:
-            return labelled(labels, once, call)
-        asked = ask(*args, **kwargs)
-        if not isinstance(asked, Iteration):
-            return dispatch(asked, ask, args, kwargs)
-        first = first_lazy(*asked.arrays)
-        if first is None:
-            return asked.run()
-        # Each step gives what one of them gives.
-        one = cast(Lazy, call(*args, **{**kwargs, "iterations": 1, "steps_per_pass": None}))  # type: ignore[arg-type]
-        # All arrays are its inputs: none may be another one, or overwritten, by the time that it runs.
-        nodes = [a if is_scalar(a) else Lazy(node_of(a)) for a in asked.arrays]
-        given = (*args[: len(args) - len(nodes)], *nodes)
-        return type(first)(later(call, one._node.spec, given, kwargs, streams=False))
-
-    call.__dict__["asks"], call.__dict__["plans"] = ask, plans
-    call.__annotations__ = {**ask.__annotations__, "return": Any}
-    return call
-
 
 def count(value: Any, name: str) -> int:
-    """A number of steps.
+    """A number of steps, checked.
 
     Raises
     ------
@@ -101,9 +66,9 @@ def count(value: Any, name: str) -> int:
 
 @dataclass(frozen=True)
 class Iteration:
-    """What is to be run: a stencil, how often, and how.
+    """A stencil that is applied many times, and how it is run.
 
-    `steps` are those of a pass, None where the model chooses. `kernel` is the class that takes them.
+    `steps` is the number of steps in a pass; None lets the model choose. `kernel` is the class that takes them.
     """
 
     fn: Callable[..., Any]
@@ -112,40 +77,47 @@ class Iteration:
     boundary: Any
     arrays: tuple[Any, ...]
     options: Options
-    progress: ProgressLike
     iterations: int
     steps: int | None = None
     kernel: type[Steps] = Steps
 
+    def described(self, once: Request) -> MultiPass:
+        """Describe the iteration. `once` is the request of a single step, whose result has the same shape and dtype."""
+        return MultiPass(
+            self.arrays,
+            self.run,
+            lambda: op_node(once, "map_overlap").spec,
+            self.plan,
+            keeps=True,
+            name=lambda labels, result: with_labels(labels, result, once),
+        )
+
     def plan(self) -> IterationPlan:
-        """What `run` would do. Nothing is written."""
+        """The plan of `run`. Nothing is written."""
         with interrupts.deferred(), self._work() as work:
             return work.plan
 
     def run(self) -> Any:
         """Take all the steps: the output, opened where it was a path."""
-        # Ctrl-C comes at the engine's safe places only, so that what is made in between is removed.
+        # Ctrl-C is deferred to the engine's safe places, so that temporary files are removed.
         with interrupts.deferred(), self._work() as work:
             return work.run()
 
     @contextmanager
     def _work(self) -> Iterator[_Work]:
-        """All that is to be known beforehand, with one budget for all passes."""
-        shared, own, cap = borrow(self.options.budget)
-        try:
-            budget = shared if own or isinstance(self.options.budget, Budget) else cap
-            options = replace(self.options, budget=budget)
+        """Prepare all passes, with one budget for all of them."""
+        with lease(self.options.budget, devices.resolve(self.options.device)) as leased:
+            options = self.options
+            if leased.is_own:
+                options = replace(options, budget=leased.budget)
             with prepared(self.declared(1), self.arrays, options) as run:
-                if cap is not None and not own:  # a share of what is free would change from pass to pass
-                    options = replace(options, budget=parse_bytes(cap, whole=run.device.free_memory()))
+                if (cap := leased.cap) is not None:  # a share of what is free would change from pass to pass
+                    options = replace(options, budget=cap)
                 work = _Work.of(self, options, run)
             yield work
-        finally:
-            if own:
-                shared.close()
 
     def declared(self, steps: int, dtype: np.dtype | None = None, block: Shape | None = None) -> Declare:
-        """Declare a pass of so many steps with results of `dtype`, by blocks of a shape."""
+        """Declare a pass of `steps` steps with results of `dtype`, in blocks of shape `block`."""
 
         def declare(specs: Sequence[ArraySpec], args: tuple[Any, ...]) -> Declared:
             stepping = Stepping.of(specs, self.depth, self.boundary)
@@ -169,10 +141,10 @@ class Iteration:
 
 @dataclass(frozen=True)
 class _Work:
-    """An iteration whose arrays are known, after the function's trial.
+    """An iteration after its trial call, with its arrays known.
 
-    What lies between passes is kept in `folder`, in host memory if that is None; every other pass writes to the
-    output itself where it `alternates`. `created` says whether the output is a new array in chunks.
+    Arrays between passes are kept in `folder`, or in host memory if that is None. If it `alternates`, every other pass
+    writes to the output itself. `created` says whether the output is a new array in chunks.
     """
 
     asked: Iteration
@@ -184,7 +156,7 @@ class _Work:
 
     @classmethod
     def of(cls, asked: Iteration, options: Options, run: Prepared) -> _Work:
-        """See what the function does, given the pass of a single step."""
+        """Try the function, given the prepared pass of a single step."""
         specs, kernel, out = run.plan.operands, run.kernel, run.plan.outputs[0]
         assert isinstance(kernel, Steps)
         assert kernel.stepping is not None
@@ -205,10 +177,10 @@ class _Work:
         alternates = isinstance(options.out, np.ndarray) and out.dtype == dtype and apart
         straight = tuple(range(len(first.shape)))
         order = first.order if first.chunks is None and first.order == straight[::-1] else straight
-        between = ArraySpec("what lies between the passes", first.shape, dtype, None, order, in_memory=True)
+        between = ArraySpec("the array between two passes", first.shape, dtype, None, order, Storage(in_memory=True))
         folder = None
         if os.path.isabs(target.name) or (host is not None and 2 * between.nbytes > host):
-            folder, between = _folder(target.name), replace(between, in_memory=False)
+            folder, between = scratch_directory(target.name, "steps"), between.with_storage(in_memory=False)
         return cls(
             asked=asked,
             options=replace(options, device=run.device),
@@ -234,7 +206,7 @@ class _Work:
         return self.pacing.plan(self.asked.iterations, self.asked.steps)
 
     def run(self) -> Any:
-        """Run one pass after another, between two stores in turn; the last one writes the output itself."""
+        """Run the passes. They alternate between two stores, and the last one writes the output."""
         sizes = self.plan.steps
         held: list[Any] = [self.options.out if self.alternates else None, None]
         source, result = self.asked.arrays[_first(self.asked.arrays)], None
@@ -270,11 +242,11 @@ class _Work:
             workspace=pacing.needed(steps, plan.operands[0].dtype),
         )
         declare = self.asked.declared(steps, pacing.between.dtype, plan.block)
-        return execute(Request(declare, arrays, options, self.asked.progress))
+        return execute(Request(declare, arrays, options))
 
 
 def _learn(asked: Iteration, options: Options, run: Prepared, kernel: Steps) -> tuple[np.dtype, float]:
-    """Dtype of every step's result, and the bytes for each element of a block that a step allocates besides it.
+    """Dtype of each step's result, and the bytes that a step allocates besides, for each element of a block.
 
     Raises
     ------
@@ -284,7 +256,7 @@ def _learn(asked: Iteration, options: Options, run: Prepared, kernel: Steps) -> 
     assert kernel.stepping is not None
     first, given = run.plan.operands[0], options.dtype
     dtype = None if given is None else np.dtype(given[0] if isinstance(given, tuple) else given)
-    if dtype is not None and options.workspace is not None:  # and blocks at the edges, which are copied
+    if dtype is not None and options.workspace is not None:  # blocks at the edges are copied
         return dtype, options.workspace + sum(s.dtype.itemsize for s in run.plan.operands)
 
     def tried(kernel: Steps, sources: Sequence[Source]) -> tuple[np.dtype, float]:
@@ -309,12 +281,12 @@ def _learn(asked: Iteration, options: Options, run: Prepared, kernel: Steps) -> 
 
 
 class _Cast:
-    """A source's elements in another dtype, for a trial."""
+    """A source whose elements are cast to another dtype, for a trial call."""
 
     footprint: Footprint | None = None
 
     def __init__(self, source: Source, dtype: np.dtype) -> None:
-        self._source, self.spec = source, replace(source.spec, dtype=dtype, in_memory=False)
+        self._source, self.spec = source, replace(source.spec.with_storage(in_memory=False), dtype=dtype)
 
     def read(self, region: Region, out: np.ndarray) -> None:
         """See `Source.read`."""
@@ -332,18 +304,5 @@ class _Cast:
 
 
 def _first(arrays: Sequence[Any]) -> int:
-    """Place of the first array among the arguments: scalars are passed on as they are."""
-    scalar = bool | int | float | complex | np.generic
-    return next(i for i, value in enumerate(arrays) if value is not None and not isinstance(value, scalar))
-
-
-def _folder(name: str) -> str:
-    """Hidden directory beside an output for what lies between passes, not inside a zarr group."""
-    if not os.path.isabs(name):
-        name = os.path.join(tempfile.gettempdir(), "chunkflow")
-    above = os.path.dirname(name)
-    while above != os.path.dirname(above) and (
-        above.endswith(".zarr") or not os.path.isdir(above) or zarr_node(above) is not None
-    ):
-        above = os.path.dirname(above)
-    return hidden_sibling(os.path.join(above, os.path.basename(name)), "steps")
+    """Position of the first array among the arguments; scalars are passed on as they are."""
+    return next(i for i, value in enumerate(arrays) if not is_scalar(value))

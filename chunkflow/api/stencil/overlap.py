@@ -2,24 +2,32 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from chunkflow.api.operation import Request, check_passed
-from chunkflow.api.stencil.iterate import Iteration, count, repeatable
+from chunkflow.api.operation import (
+    ArraySpec,
+    BudgetLike,
+    Chunks,
+    Declare,
+    Declared,
+    MultiPass,
+    Options,
+    ProgressLike,
+    Request,
+    check_passed,
+    description_of,
+    operation,
+)
+from chunkflow.api.stencil.iterate import Iteration, count
 from chunkflow.api.stencil.steps_per_pass import IterationPlan
-from chunkflow.core.chunking import Chunks
 from chunkflow.core.nest import nest, output_axes
-from chunkflow.core.spec import ArraySpec
-from chunkflow.engine.options import BudgetLike, Options, ProgressLike
 from chunkflow.errors import ArgumentError, ArgumentTypeError
-from chunkflow.kernels.declare import Declare, Declared
 from chunkflow.kernels.stencil.overlap import Overlap, boundaries, depths, each, with_halo
 
 
-@repeatable
+@operation
 def map_overlap(
     fn: Callable[..., Any],
     *arrays: Any,
@@ -37,7 +45,7 @@ def map_overlap(
     progress: ProgressLike = False,
     overwrite: bool = False,
     **kwargs: Any,
-) -> Request | Iteration:
+) -> Request | MultiPass:
     """Apply a function to blocks that overlap: stencils, filters, derivatives.
 
     Each block is handed to `fn` with `depth` elements of its neighbours around it. Elements that the block
@@ -78,11 +86,11 @@ def map_overlap(
         to the others as they are. The result is that of so many calls, to the bit. It needs `trim`, one result of
         the first array's shape, and a dtype that is the same from the first step on.
     steps_per_pass : int, optional
-        Of the iterations, how many a pass over the arrays takes: blocks are read with a halo that many times as deep,
-        so that the array is read and written that much less often, while what lies between two blocks is computed by
-        both. By default as many as the model predicts to be fastest, which `iteration_plan` shows; never so many that
-        a periodic axis is wrapped around twice. Between passes the array is kept in files beside a path in `out`, which
-        are removed, else in host memory, where an array in `out` is one of the two that are written in turn.
+        Iterations in one pass over the arrays. Blocks are then read with a halo that many times as deep. The array is
+        read and written less often, and elements near a block's border are computed by both neighbours. By default the
+        number that the model predicts to be fastest, which `iteration_plan` shows; never so many that a periodic axis
+        is wrapped around twice. Between passes the array is kept in temporary files beside a path in `out`; otherwise
+        in host memory, where an array in `out` is one of the two that are written alternately.
     chunks : int or tuple, optional
         Shape of the blocks without their halos, as for `map`.
     out, budget, dtype, workspace, device, progress, overwrite, **kwargs
@@ -124,19 +132,18 @@ def map_overlap(
     if not callable(fn):
         raise ArgumentTypeError(f"fn must be callable, not a {type(fn).__name__}")
     check_passed("map_overlap", kwargs)
-    options = Options(out, budget, dtype, chunks, workspace, device, overwrite)
+    options = Options(out, budget, dtype, chunks, workspace, device, overwrite, progress)
+    once = Request(_declare(fn, kwargs, depth, boundary, trim), arrays, options, fn=fn, keeps=True)
     steps = None if steps_per_pass is None else count(steps_per_pass, "steps_per_pass")
-    if count(iterations, "iterations") > 1:
-        if not trim:
-            raise ArgumentError(
-                "iterations need trim=True: each step's result is the next one's array, without its halo"
-            )
-        return Iteration(fn, kwargs, depth, boundary, arrays, options, progress, int(iterations), steps)
-    return Request(_declare(fn, kwargs, depth, boundary, trim), arrays, options, progress, fn=fn, keeps=True)
+    if count(iterations, "iterations") == 1:
+        return once
+    if not trim:
+        raise ArgumentError("iterations need trim=True: each step's result is the next one's array, without its halo")
+    return Iteration(fn, kwargs, depth, boundary, arrays, options, int(iterations), steps).described(once)
 
 
 def iteration_plan(fn: Callable[..., Any], *arrays: Any, iterations: int, **options: Any) -> IterationPlan:
-    """What `map_overlap` would do with several iterations. Nothing is written.
+    """Plan of `map_overlap` with several iterations. Nothing is written.
 
     Parameters
     ----------
@@ -161,10 +168,11 @@ def iteration_plan(fn: Callable[..., Any], *arrays: Any, iterations: int, **opti
     >>> plan.passes, plan.bytes_read == 2 * x.nbytes
     (2, True)
     """
-    asked = inspect.unwrap(map_overlap)(fn, *arrays, iterations=iterations, **options)
-    if not isinstance(asked, Iteration):
+    asked = description_of(map_overlap, (fn, *arrays), {"iterations": iterations, **options})
+    if not isinstance(asked, MultiPass) or asked.plan is None:
         raise ArgumentError(f"iterations={iterations} make one pass: see explain")
-    return asked.plan()
+    plan: IterationPlan = asked.plan()
+    return plan
 
 
 def _declare(fn: Callable[..., Any], kwargs: dict[str, Any], depth: Any, boundary: Any, trim: bool) -> Declare:

@@ -1,4 +1,4 @@
-"""How many steps of a stencil a pass takes: more of them spare traffic, and compute more of it twice.
+"""The number of steps of a stencil in one pass: more steps save traffic, but compute more elements twice.
 
 Pure: touches no data, and knows no store.
 """
@@ -22,23 +22,23 @@ from chunkflow.planner.plan import Plan
 from chunkflow.planner.search import make_plan
 
 WORTHWHILE = 0.98
-"""More steps a pass must be predicted to take less than this part of the time that fewer do."""
+"""A larger number of steps is chosen only if its predicted time is below this part of that of fewer steps."""
 
 START = 3e-3
-"""Seconds that a pass takes besides, to be planned and to start and end its threads."""
+"""Fixed seconds of a pass: it is planned, and its threads start and end."""
 
 PATIENCE = 3
-"""Numbers of steps in a row that are no better, after which no larger ones are tried."""
+"""The search ends after so many numbers of steps in a row that were no better."""
 
 
 @dataclass(frozen=True)
 class IterationPlan:
-    """How a stencil is applied many times. ``str(plan)`` describes it for people.
+    """Plan of a stencil that is applied many times. ``str(plan)`` describes it for people.
 
     Attributes
     ----------
     shape, dtype
-        Of the array that is stepped, and of each step's result.
+        Those of the array, and of each step's result.
     steps : tuple of int
         Steps that each pass takes.
     plans : tuple of Plan
@@ -89,7 +89,7 @@ class IterationPlan:
 
 @dataclass(frozen=True)
 class Pacing:
-    """What the choice rests on.
+    """The facts from which the number of steps in a pass is chosen.
 
     Attributes
     ----------
@@ -98,13 +98,13 @@ class Pacing:
     specs : tuple of ArraySpec
         Of its arrays.
     out, between : ArraySpec
-        What the last pass writes to, and what the others do.
+        Specs of the output, which the last pass writes, and of the array that the other passes write.
     workspace : float
-        Bytes that one step allocates besides its result, per element of a block, which it copies.
+        Bytes that one step allocates besides its result, which it copies, for each element of a block.
     machine : Machine
         Rates of the device.
     limit, reserve : int
-        Bytes of device memory that a pass may take, and of them those that the device's libraries do.
+        Bytes of device memory that a pass may take, and how many of them the device's libraries take.
     block : tuple of int or None, optional
         Sides of the blocks that the user has fixed.
     """
@@ -128,7 +128,7 @@ class Pacing:
         BudgetError
             Not even the smallest block of a pass fits the budget.
         """
-        if not self.between.size:  # a step makes of no element none, and what it does to the dtype is done after one
+        if not self.between.size:  # without elements, one step shows the dtype and the others change nothing
             iterations = 1
         most = min(self.stepping.most or iterations, iterations)
         if steps is not None:
@@ -161,7 +161,7 @@ class Pacing:
         return IterationPlan(self.between.shape, self.between.dtype, sizes, tuple(plans))
 
     def planned(self, steps: int, source: ArraySpec, sink: ArraySpec) -> Plan:
-        """Plan of a pass: its blocks are chosen by a device that computes as many times as slowly."""
+        """Plan of a pass. Its blocks are chosen as for a device that computes `steps` times more slowly."""
         key = steps, source, sink
         if key in self.known:
             return self.known[key]
@@ -176,7 +176,7 @@ class Pacing:
             reserve=self.reserve,
             block=self.block,
         )
-        # So far every step computes the whole block. The later ones need less and less of its halo.
+        # So far each step counts as the whole block. Later steps need less and less of the halo.
         whole = steps * math.prod(plan.op.operands[0].shape(plan.block))
         seconds = plan.estimate.stages["compute"] * self.stepping.work(plan.block, steps) / max(whole, 1)
         traffic = replace(plan.traffic, compute=int(seconds * self.machine.compute))
@@ -185,11 +185,11 @@ class Pacing:
         return self.known[key]
 
     def needed(self, steps: int, source: np.dtype) -> float:
-        """Bytes for each element of a block that a pass allocates: if it takes several steps, whole results too."""
+        """Bytes that a pass allocates for each element of a block. Several steps hold whole results too."""
         return self.workspace + (max(source.itemsize, self.between.dtype.itemsize) if steps > 1 else 0)
 
 
 def _candidates(iterations: int, most: int) -> list[int]:
-    """Steps of a pass to try: of those that make as many passes the least."""
+    """Numbers of steps to try: for each number of passes, the smallest."""
     rough = [n for e in range(most.bit_length()) for n in (2**e, 3 * 2**e // 2) if n <= most]
     return sorted({-(-iterations // -(-iterations // n)) for n in [*rough, most]})

@@ -1,7 +1,7 @@
-"""The most memory that NumPy has allocated at once during a call.
+"""The peak memory of NumPy's allocations during a call.
 
-Where `_staging` was built it counts what the calling thread allocates, and nothing else is touched. Without it Python
-traces all threads, and its own objects too.
+If `_transfer` was built, it counts what the calling thread allocates, and nothing else is affected. Without it Python's
+tracemalloc counts the allocations of all threads, and Python's own objects too.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class _Allocator(ctypes.Structure):
 
 
 class _Call:
-    """A call that is measured; `most` is the peak up to where another one began."""
+    """A call that is measured; `most` is its peak until another call began."""
 
     __slots__ = ("most",)
 
@@ -39,26 +39,26 @@ class _Call:
 _lock = threading.Lock()
 _calls: set[_Call] = set()
 _own = False
-"""Whether tracing was begun here, and ends with the last of the calls, or with a later one."""
+"""Whether tracing was started here; it ends after the last of the calls, or after a later one."""
 
 _counted = getattr(staging, "counted", None)
 
 
 def peak(fn: Callable[[], T]) -> tuple[T, int]:
-    """Call `fn`; return its result and the most bytes that were allocated at once meanwhile.
+    """Call `fn`; return its result and the peak of its allocations in bytes.
 
-    Calls may overlap, and lie within one another: each counts what was allocated within it. Where Python traces, that
-    is what any thread allocates; else what NumPy does in the calling one.
+    Calls may overlap or be nested: each counts what is allocated during it. With tracing these are the allocations of
+    all threads; otherwise those of NumPy in the calling thread.
     """
     if _counted is not None:
         found: tuple[T, int] | None = _counted(fn)
-        if found is not None:  # else this is no NumPy whose functions `_staging` knows
+        if found is not None:  # else `_transfer` does not know the functions of this NumPy
             return found
     return _traced(fn)
 
 
 def _traced(fn: Callable[[], T]) -> tuple[T, int]:
-    """The same by Python's tracing: none of the calls ends it, or the peak, of another."""
+    """The same with tracemalloc. No call ends the tracing of another, or resets its peak."""
     global _own
     call = _Call()
     try:
@@ -87,28 +87,29 @@ def _traced(fn: Callable[[], T]) -> tuple[T, int]:
 def _may_stop() -> bool:
     """Whether tracing can end without harm to other threads.
 
-    One that waits for Python's lock within an allocation outside of it (`os.getcwd` makes such) still writes to what
-    `tracemalloc` then frees, and the process dies (python/cpython#128679). A call without other threads ends it later.
+    A thread may wait for Python's lock within an allocation that was made without it (`os.getcwd` makes such). It then
+    writes to memory that `tracemalloc` has freed, and the process dies (python/cpython#128679). So tracing ends later,
+    with a call while there are no other threads.
     """
     broken = sys.version_info < (3, 12, 9) or (3, 13) <= sys.version_info < (3, 13, 2)
     return not broken or len(sys._current_frames()) == 1
 
 
 def _steady() -> None:
-    """Let tracing begin and end while threads do.
+    """Make it safe that tracing begins or ends while a thread ends.
 
-    A thread that ends frees memory without Python's lock, up to Python 3.12 even after it was joined. It reads what to
-    call, and with which context, one after the other, and `tracemalloc` exchanges both in several steps. So it may
-    call tracemalloc's function with the context from before: that is NULL, and the process dies (python/cpython#131566
-    takes it for harmless). Python's own functions disregard their context. So it may as well say where these
-    functions are, which is what tracemalloc's expect of it: then all mixtures of old and new do the same.
+    A thread that ends frees memory without Python's lock; up to Python 3.12 even after it was joined. It reads the
+    allocator's function and its context one after the other, and `tracemalloc` replaces them in several steps. So the
+    thread may call tracemalloc's function with the old context. That is NULL, and the process dies
+    (python/cpython#131566 takes it for harmless). Python's own functions ignore their context. So it can be a table of
+    these functions, as tracemalloc's functions expect: then any mix of old and new does the same.
     """
     with suppress(AttributeError):  # not CPython
         form = ctypes.PYFUNCTYPE(None, ctypes.c_int, ctypes.POINTER(_Allocator))
         get, put = [form((f"PyMem_{name}Allocator", ctypes.pythonapi)) for name in ("Get", "Set")]
         now = _Allocator()
         get(_RAW, now)
-        if not now.context:  # else this was done before, or they are the debugger's functions, which need theirs
+        if not now.context:  # else this was done before, or these are functions of the debugger, which need it
             own = _Allocator.from_buffer_copy(now)
             ctypes.pythonapi.Py_IncRef(ctypes.py_object(own))  # threads may read it until the process ends
             now.context = ctypes.addressof(own)

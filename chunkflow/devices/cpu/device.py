@@ -1,10 +1,10 @@
 """The CPU as a device: NumPy arrays, lanes that are threads, events that are flags.
 
-It shares the host's memory, so by default nothing is staged: each lane reads a block, computes it and
-stores the result itself, while the block is in its core's cache. For tests it can also behave like a
-GPU: `staged` makes data go through slots, `poison` fills fresh and freed memory with NaN, and `mode`
-chooses when enqueued work runs: ``"eager"`` at once, ``"threaded"`` on a thread for each lane, ``"lazy"`` as
-late as an event's reader allows, so that a missing wait shows as stale data.
+It shares the host's memory, so by default nothing is staged: each lane reads a block, computes it and stores the
+result itself, while the block is in the cache of its core. For tests it can behave like a GPU. `staged` makes data go
+through pinned buffers. `poison` fills fresh and freed memory with NaN. `mode` chooses when enqueued work runs:
+``"eager"`` at once, ``"threaded"`` on a thread for each lane, ``"lazy"`` only when somebody waits for it, so that a
+missing wait shows as stale data.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from functools import cache
 from queue import SimpleQueue
 from typing import Any, Generic, Literal, TypeVar
 
@@ -23,7 +24,7 @@ from chunkflow.core.machine import Machine
 from chunkflow.core.memory import Projection
 from chunkflow.core.pieces import Piece
 from chunkflow.devices import rates
-from chunkflow.devices.common import WORKER, Unwatched
+from chunkflow.devices.common import WORKER, DeviceDefaults
 from chunkflow.devices.cpu import allocations
 from chunkflow.devices.measured_rates import kept
 from chunkflow.devices.protocol import Block, Edge, Event, HostBuffer, Lane
@@ -33,11 +34,11 @@ T = TypeVar("T")
 Mode = Literal["eager", "threaded", "lazy"]
 
 POISON = 0xFF
-"""Byte that fills fresh and freed memory: NaN in every float, -1 in every signed integer."""
+"""Byte that fills fresh and freed memory. It makes NaN of floats and -1 of signed integers."""
 
 
 class _Mark:
-    """A place in a lane's work: reached or not, and when. Who waits for it waits for a lock that is held until then."""
+    """A place in a lane's work, with the time when it was reached. Until then it holds a lock, to wait for."""
 
     __slots__ = ("_lock", "lane", "reached", "time")
 
@@ -61,7 +62,7 @@ class _Mark:
 
 
 class NumpyEvent:
-    """An event: the latest mark that was recorded in it."""
+    """An event: the latest mark recorded in it."""
 
     __slots__ = ("mark",)
 
@@ -79,7 +80,7 @@ class NumpyEvent:
 
 
 class _Pending(Generic[T]):
-    """A call's outcome."""
+    """The outcome of a call."""
 
     __slots__ = ("_error", "_mark", "_value")
 
@@ -104,7 +105,7 @@ class _Pending(Generic[T]):
 
 
 class _NumpyLane:
-    """What all kinds of lane do; they differ in when an enqueued call is made."""
+    """What all kinds of lane share. They differ in when an enqueued call is made."""
 
     def _enqueue(self, call: Callable[[], object]) -> None:
         raise NotImplementedError
@@ -112,14 +113,14 @@ class _NumpyLane:
     def run_to(self, mark: _Mark) -> None:
         """Somebody waits for a mark."""
 
-    def upload(self, slot: HostBuffer, block: Block, piece: Piece, scratch: Any) -> None:
+    def upload(self, buffer: HostBuffer, block: Block, piece: Piece, scratch: Any) -> None:
         _has_room(block, piece, scratch)
-        target, source = block.array[(*piece.region, ...)], slot.view(block.array.dtype, piece, block.inverse)
+        target, source = block.array[(*piece.region, ...)], buffer.view(block.array.dtype, piece, block.inverse)
         self._enqueue(lambda: np.copyto(target, source))
 
-    def download(self, block: Block, piece: Piece, slot: HostBuffer, scratch: Any) -> None:
+    def download(self, block: Block, piece: Piece, buffer: HostBuffer, scratch: Any) -> None:
         _has_room(block, piece, scratch)
-        target, source = slot.view(block.array.dtype, piece, block.inverse), block.array[(*piece.region, ...)]
+        target, source = buffer.view(block.array.dtype, piece, block.inverse), block.array[(*piece.region, ...)]
         self._enqueue(lambda: np.copyto(target, source))
 
     def call(self, fn: Callable[[], T], reads: Sequence[object] = (), writes: Sequence[object] = ()) -> _Pending[T]:
@@ -148,7 +149,7 @@ class _NumpyLane:
 
 
 def _has_room(block: Block, piece: Piece, scratch: Any) -> None:
-    """A GPU's lanes let pieces land on the device where they have to, and do not ask whether they fit there."""
+    """Check that a piece fits the scratch memory where it lands, which a GPU's lanes do not check."""
     item = block.array.dtype.itemsize
     if piece.lands(item, landing=scratch is not None):
         assert scratch is not None
@@ -171,7 +172,7 @@ class _ThreadLane(_NumpyLane):
         while (call := self._queue.get()) is not None:
             try:
                 call()
-            except BaseException as error:  # as on a GPU, a failed copy shows when the lane is waited for
+            except BaseException as error:  # as on a GPU, the error of a copy is raised by a wait for the lane
                 self._error = self._error or error
             del call  # a finished call must not keep its block alive until the next one comes
 
@@ -186,7 +187,7 @@ class _ThreadLane(_NumpyLane):
 
 
 class _LazyLane(_NumpyLane):
-    """Runs nothing until somebody waits for a mark, and then no more than lies before it."""
+    """Runs nothing until somebody waits for a mark, and then only the work before it."""
 
     def __init__(self, lock: threading.RLock) -> None:
         self._calls: deque[Callable[[], object]] = deque()
@@ -203,7 +204,7 @@ class _LazyLane(_NumpyLane):
 
 
 class NumpyPool:
-    """Counts what slots and results take. NumPy offers no hook to limit what a function allocates."""
+    """Counts the bytes of buffers and results. NumPy has no hook to limit what a function allocates."""
 
     def __init__(self, limit: int, *, poison: bool = False) -> None:
         self.limit = limit
@@ -217,10 +218,10 @@ class NumpyPool:
             self.peak = max(self.peak, self.used)
 
     def begin(self, memory: Projection) -> None:
-        """Nothing to do: what was freed the system has."""
+        """Nothing to do: freed memory goes to the system."""
 
     def claim(self, apart: Sequence[int], nbytes: int, most: int) -> None:
-        """Nothing to do: what NumPy asks for the system has."""
+        """Nothing to do: NumPy allocates from the system."""
 
     def allocate(self, nbytes: int) -> np.ndarray:
         """Flat byte array."""
@@ -243,31 +244,31 @@ class NumpyPool:
             array[...] = np.frombuffer(bytes([POISON]) * array.dtype.itemsize, array.dtype)[0]
 
     def active(self) -> AbstractContextManager[None]:
-        """Nothing to do: NumPy allocates where it likes."""
+        """Nothing to do: NumPy allocates from the system."""
         return nullcontext()
 
     def measure(self, fn: Callable[[], T]) -> tuple[T, int]:
-        """Peak of NumPy's allocations during a call, by the calling thread where `_staging` was built."""
+        """Peak of NumPy's allocations during a call, by the calling thread where `_transfer` was built."""
         return allocations.peak(fn)
 
     def host_buffers(self, number: int, nbytes: int) -> list[HostBuffer]:
         """Ordinary host memory."""
-        slots = [HostBuffer(np.empty(nbytes, np.uint8)) for _ in range(number)]
+        buffers = [HostBuffer(np.empty(nbytes, np.uint8)) for _ in range(number)]
         if self._poison:
-            for slot in slots:
-                slot.array.fill(POISON)
-        return slots
+            for buffer in buffers:
+                buffer.array.fill(POISON)
+        return buffers
 
-    def release_host(self, slots: list[HostBuffer]) -> None:
-        """Nothing is kept: host memory is quick to get."""
+    def release_host(self, buffers: list[HostBuffer]) -> None:
+        """Nothing to do: host memory is quick to allocate."""
 
     def rest(self) -> None:
-        """Nothing is held."""
+        """Nothing to do."""
 
     close = rest
 
 
-class NumpyDevice(Unwatched):
+class NumpyDevice(DeviceDefaults):
     """The CPU.
 
     Parameters
@@ -275,14 +276,9 @@ class NumpyDevice(Unwatched):
     lanes : int, optional
         Blocks that compute at the same time; the cores that the process may use, by default.
     mode, staged, poison
-        How to behave in tests; see the module's docstring.
+        Behaviour in tests; see the module's docstring.
     machine : Machine, optional
         Rates and sizes in place of the default ones.
-
-    Attributes
-    ----------
-    in_turn : bool
-        Whether lanes get blocks in turn: lazy ones do nothing until somebody waits for it, and never ask for one.
     """
 
     xp: Any = np
@@ -342,7 +338,7 @@ class NumpyDevice(Unwatched):
         return array
 
     def is_array(self, value: object) -> bool:
-        """Whether `value` is a NumPy array (or a scalar, which stands for a 0-d one) that would lose no mask."""
+        """Whether `value` is a NumPy array or scalar (for a 0-d array), without a mask."""
         return isinstance(value, np.ndarray | np.generic) and not isinstance(value, np.ma.MaskedArray)
 
     def supports(self, dtype: np.dtype) -> bool:
@@ -352,3 +348,14 @@ class NumpyDevice(Unwatched):
     def is_out_of_memory(self, error: BaseException) -> bool:
         """NumPy raises MemoryError."""
         return isinstance(error, MemoryError)
+
+
+@cache
+def device(lanes: int | None = None) -> NumpyDevice:
+    """The host as a device, or so many of its cores."""
+    return NumpyDevice(lanes=lanes)
+
+
+def count() -> int:
+    """Number of devices: the host is one."""
+    return 1

@@ -1,6 +1,6 @@
-"""An NVIDIA GPU as a device, through CuPy, which only this file imports. Memory is plain device memory, never managed.
+"""An NVIDIA GPU as a device, through CuPy, which only this file imports. All memory is device memory, never managed.
 
-The hot path is a handful of runtime calls on raw pointers; streams, events and pinned memory are made before and kept.
+The hot path is a few runtime calls on raw pointers. Streams, events and pinned memory are made beforehand and kept.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ from chunkflow.core.machine import Machine
 from chunkflow.core.memory import Projection, rounded
 from chunkflow.core.pieces import Piece
 from chunkflow.devices import rates
-from chunkflow.devices.common import Done, Unwatched
+from chunkflow.devices.common import DeviceDefaults, Done
 from chunkflow.devices.cuda import nvcomp
 from chunkflow.devices.cuda.halo_fill import filler
 from chunkflow.devices.cuda.memcpy import TO_DEVICE, TO_HOST, copied
-from chunkflow.devices.cuda.pinned import pinned_slots
+from chunkflow.devices.cuda.pinned import pinned_buffers
 from chunkflow.devices.cuda.unshuffle import unshuffler
-from chunkflow.devices.job_queue import Line
+from chunkflow.devices.job_queue import JobQueue
 from chunkflow.devices.measured_rates import kept
-from chunkflow.devices.mover import Mover, cuda_driver, wait_all
+from chunkflow.devices.mover import BufferAddresses, Mover, cuda_driver, wait_all
 from chunkflow.devices.protocol import Block, Decoder, Edge, Event, HostBuffer, Lane, shaped
 from chunkflow.errors import DeviceError
 from chunkflow.kernels.fusion.codegen import Parameters
@@ -41,11 +41,11 @@ from chunkflow.kernels.linalg import gemm
 T = TypeVar("T")
 
 TF32_MATH, OUT_OF_MEMORY = 3, 2  # CUBLAS_TF32_TENSOR_OP_MATH, cudaErrorMemoryAllocation
-MOST_GROWTH = 512 << 20  # bytes outside the pools that one trial call may be blamed for
+MOST_GROWTH = 512 << 20  # most bytes outside the pools that are counted for one call
 
 
 class CupyEvent:
-    """A CUDA event; a timed one tells its time on the host's clock."""
+    """A CUDA event. A timed one has its time on the host's clock."""
 
     __slots__ = ("_clock", "_event", "pointer")
 
@@ -79,26 +79,26 @@ class CupyLane:
     def __init__(self, stream: Any, give_back: Callable[[], None]) -> None:
         self._stream, self.pointer, self._give_back = stream, stream.ptr, give_back
 
-    def upload(self, slot: HostBuffer, block: Block, piece: Piece, scratch: Any) -> None:
-        """Copy a piece to the device; what is scattered there lands in `scratch` and is spread out from there."""
+    def upload(self, buffer: HostBuffer, block: Block, piece: Piece, scratch: Any) -> None:
+        """Copy a piece to the device. A scattered piece lands in `scratch`, and is spread from there."""
         array, item = block.array, block.array.dtype.itemsize
-        ends = (array.data.ptr, slot.pointer, TO_DEVICE, self.pointer)
+        ends = (array.data.ptr, buffer.pointer, TO_DEVICE, self.pointer)
         if not copied(runtime, piece, item, *ends, landing=scratch is not None):
-            runtime.memcpyAsync(scratch.data.ptr, slot.pointer, piece.size * item, TO_DEVICE, self.pointer)
+            runtime.memcpyAsync(scratch.data.ptr, buffer.pointer, piece.size * item, TO_DEVICE, self.pointer)
             with self._stream:
                 array[piece.region] = shaped(scratch, array.dtype, piece.shape, block.inverse)
 
-    def download(self, block: Block, piece: Piece, slot: HostBuffer, scratch: Any) -> None:
-        """Copy a piece to the host; what is scattered is gathered in `scratch` first."""
+    def download(self, block: Block, piece: Piece, buffer: HostBuffer, scratch: Any) -> None:
+        """Copy a piece to the host. A scattered piece is gathered in `scratch` first."""
         array, item = block.array, block.array.dtype.itemsize
-        ends = (array.data.ptr, slot.pointer, TO_HOST, self.pointer)
+        ends = (array.data.ptr, buffer.pointer, TO_HOST, self.pointer)
         if not copied(runtime, piece, item, *ends, landing=scratch is not None):
             with self._stream:
                 shaped(scratch, array.dtype, piece.shape, block.inverse)[...] = array[piece.region]
-            runtime.memcpyAsync(slot.pointer, scratch.data.ptr, piece.size * item, TO_HOST, self.pointer)
+            runtime.memcpyAsync(buffer.pointer, scratch.data.ptr, piece.size * item, TO_HOST, self.pointer)
 
     def call(self, fn: Callable[[], T], reads: Sequence[object] = (), writes: Sequence[object] = ()) -> Done:
-        """Call `fn` now, with this stream current; what it launches runs in the stream's turn."""
+        """Call `fn` now, with this stream as the current one. What it launches is enqueued there."""
         with self._stream:
             try:
                 return Done(fn(), None)
@@ -110,7 +110,7 @@ class CupyLane:
         runtime.eventRecord(event.pointer, self.pointer)  # type: ignore[attr-defined]
 
     def wait(self, events: Sequence[Event], edge: Edge) -> None:
-        """Order what follows after the events' marks."""
+        """Order later work after the events' marks."""
         wait_all(self.pointer, [e.pointer for e in events], runtime.streamWaitEvent)  # type: ignore[attr-defined]
 
     def synchronize(self) -> None:
@@ -124,7 +124,7 @@ class CupyLane:
 
 
 class _Paged(cupy.cuda.Memory):  # type: ignore[misc]
-    """Memory from the driver, which gives whole pages, or parts of one: `held` counts these as long as it lasts."""
+    """Memory from the driver, in whole pages or parts of one. `held` counts its bytes until it is freed."""
 
     def __init__(self, nbytes: int, held: list[int]) -> None:
         self._held, self._own = held, rounded(nbytes, rates.PAGE)
@@ -141,23 +141,23 @@ class CupyPool:
     def __init__(self, device: CupyDevice, limit: int) -> None:
         self.limit, self._device = limit, device
         self._pool = cupy.cuda.MemoryPool()
-        self._trial = cupy.cuda.MemoryPool(self._for_trial)  # what is measured leaves no odd chunks in the other
+        self._trial = cupy.cuda.MemoryPool(self._for_trial)  # trial calls leave no odd chunks in the other pool
         self._tried = [0]  # see `_Paged`
         self._measuring, self._sizes = False, Projection(0, 0, 0, 0, 0, 0)
         self._taken = self._drawn = self._measured = 0
-        self.host_buffers, self.release_host = device.slots.take, device.slots.keep
+        self.host_buffers, self.release_host = device.pinned.take, device.pinned.keep
 
     def _for_trial(self, nbytes: int) -> Any:
         before, size = self._device.free_memory(), rounded(nbytes, rates.PAGE)
         try:
             if self._pool.total_bytes() + size > self._left():
                 for pool in (self._pool, self._trial):
-                    pool.free_all_blocks()  # what earlier runs, or calls, have left
+                    pool.free_all_blocks()  # of earlier runs and calls
                 if self._pool.total_bytes() + size > self._left():
                     raise runtime.CUDARuntimeError(OUT_OF_MEMORY)
             return cupy.cuda.MemoryPointer(_Paged(nbytes, self._tried), 0)
         finally:
-            self._drawn += before - self._device.free_memory()  # it alone knows what pages are shared
+            self._drawn += before - self._device.free_memory()  # only the driver knows which pages are shared
 
     @property
     def used(self) -> int:
@@ -166,17 +166,17 @@ class CupyPool:
 
     @property
     def peak(self) -> int:
-        """Most bytes taken from the driver, the libraries' share included."""
+        """Most bytes taken from the driver, with those of libraries."""
         return self._taken + (self._device.reserve if self._taken else 0)
 
     def _malloc(self, nbytes: int) -> Any:
         if self._measuring:
             memory = self._trial.malloc(nbytes)
             self._measured = max(self._measured, int(self._trial.used_bytes()))
-        else:  # the driver hands out whole pages: asking for less would take them uncounted
+        else:  # the driver gives whole pages: less would be counted too low
             try:
                 memory = self._pool.malloc(rounded(nbytes, rates.PAGE))
-            except cupy.cuda.memory.OutOfMemoryError:  # it keeps what it has for other streams and sizes
+            except cupy.cuda.memory.OutOfMemoryError:  # it keeps memory for other streams and sizes
                 self._pool.free_all_blocks()
                 self._trial.free_all_blocks()
                 self._pool.set_limit(size=max(self._left(), 1))
@@ -185,14 +185,14 @@ class CupyPool:
         return memory
 
     def begin(self, memory: Projection) -> None:
-        """Give back what trials took, and what runs of other sizes have left, if there is not as much free besides."""
+        """Free the memory of trials; and of runs of other sizes, if this one does not fit beside it."""
         self._trial.free_all_blocks()
         if memory != self._sizes and self._pool.total_bytes() + memory.total > self.limit:
             self._pool.free_all_blocks()
         self._sizes = memory
 
     def claim(self, apart: Sequence[int], nbytes: int, most: int) -> None:
-        """See `Pool.claim`: to give memory back and take it in other pieces, the driver waits for all on its way."""
+        """See `Pool.claim`. To free memory and take it in other sizes, the driver waits for all work."""
         with self.active(), suppress(cupy.cuda.memory.OutOfMemoryError):
             held = [self._malloc(size) for size in apart]
             left = min(most - sum(apart), self._pool.get_limit() - self._pool.used_bytes())
@@ -204,23 +204,23 @@ class CupyPool:
             return cupy.empty((nbytes,), np.uint8)
 
     def adopt(self, array: Any) -> None:
-        """Nothing to do: the function's arrays come from the pool, and go back to it with their last reference."""
+        """Nothing to do: the function's arrays come from the pool, and return to it with their last reference."""
 
     free = adopt
 
     @contextmanager
     def active(self) -> Iterator[None]:
-        """Let CuPy's allocations in the calling thread come from the pool."""
+        """Serve CuPy's allocations in the calling thread from the pool."""
         with self._device.attach(), cupy.cuda.using_allocator(self._malloc):
             self._pool.set_limit(size=max(self._left(), 1))
             yield
 
     def _left(self) -> int:
-        """Bytes beside what trials hold, the page of small buffers, and what libraries took, which may have grown."""
+        """Limit less the bytes of trials, the page of small buffers, and libraries, which may have taken more."""
         return self.limit - self._device.reserve - rates.PAGE - self._tried[0]
 
     def measure(self, fn: Callable[[], T]) -> tuple[T, int]:
-        """Peak of the pool's use during a call; growth outside the pool goes to the device's reserve."""
+        """Peak of the pool's use during a call. Growth outside the pool is added to the device's reserve."""
         with self._device.attach():
             before, start = self._device.free_memory() + self._drawn, int(self._trial.used_bytes())
             self._measuring, self._measured = True, start
@@ -233,10 +233,10 @@ class CupyPool:
             return result, self._measured - start
 
     def rest(self) -> None:
-        """Forget the thread's plans of transforms: their work areas may have come from this pool."""
+        """Drop the thread's FFT plans, whose work areas may be in this pool."""
         with self._device.attach():
             plans = cupy.fft.config.get_plan_cache()
-            if plans.get_curr_size():  # to clear it collects garbage, which takes as long as to sum a gigabyte
+            if plans.get_curr_size():  # clearing it collects garbage, which takes as long as to sum a gigabyte
                 plans.clear()
 
     def close(self) -> None:
@@ -247,17 +247,17 @@ class CupyPool:
             self._pool.free_all_blocks()
 
 
-class CupyDevice(Unwatched):
-    """One GPU: `ordinal` in CUDA's numbering; `machine` has rates and sizes in place of the default ones."""
+class CupyDevice(DeviceDefaults):
+    """One GPU, the `ordinal` in CUDA's numbering. `machine` replaces the default rates and sizes."""
 
     xp: Any = cupy
 
     def __init__(self, ordinal: int = 0, *, machine: Machine | None = None) -> None:
         self.name, self.model = f"cuda:{ordinal}", runtime.getDeviceProperties(ordinal)["name"].decode()
         self.elementwise, self.unshuffle = _elementwise, unshuffler(_elementwise)
-        self.lines, self._device = Line if cuda_driver() is not None else None, cupy.cuda.Device(ordinal)
-        self._streams: list[tuple[int, Any]] = []  # a heap: runs take the same, under which the pool has their memory
-        self.slots: Any = pinned_slots(self.attach, runtime.hostRegister, runtime.hostUnregister)
+        self.job_queue, self._device = JobQueue if cuda_driver() is not None else None, cupy.cuda.Device(ordinal)
+        self._streams: list[tuple[int, Any]] = []  # a heap: runs take the same ones, as the pool keeps memory by stream
+        self.pinned: Any = pinned_buffers(self.attach, runtime.hostRegister, runtime.hostUnregister)
         self.machine = replace(machine or kept(rates.gpu(), self.model), decodings=nvcomp.decodings(self))
         self._lock = threading.Lock()
         self.reserve = self._made = 0  # bytes that libraries took outside every pool, and streams
@@ -269,7 +269,7 @@ class CupyDevice(Unwatched):
             self.note_growth(before - self.free_memory())
 
     def _warm(self) -> None:
-        """Take now what every run takes: streams, and the kernels that spread and gather pieces."""
+        """Make what every run needs: streams, and the kernels that spread and gather pieces."""
         self._streams = [self._stream() for _ in range(2 * self.machine.threads + self.machine.lanes)]
         pool = cupy.cuda.MemoryPool()
         with cupy.cuda.using_allocator(pool.malloc):
@@ -281,7 +281,7 @@ class CupyDevice(Unwatched):
         pool.free_all_blocks()
 
     def note_growth(self, nbytes: int) -> None:
-        """Add what libraries took outside the pools to the reserve; more than they can is another process's."""
+        """Add what libraries took outside the pools to the reserve. More than `MOST_GROWTH` is another process's."""
         with self._lock:
             self.reserve += min(max(0, nbytes), MOST_GROWTH)
 
@@ -295,7 +295,7 @@ class CupyDevice(Unwatched):
         return CupyPool(self, limit)
 
     def lane(self) -> Lane:
-        """A stream that does not wait for the default stream."""
+        """A stream that does not synchronize with the default stream."""
         with self._lock, self._device:
             taken = heappop(self._streams) if self._streams else self._stream()
         return CupyLane(taken[1], partial(heappush, self._streams, taken))  # atomic: no two have the same number
@@ -310,24 +310,24 @@ class CupyDevice(Unwatched):
             return CupyLane(cupy.cuda.get_current_stream(), lambda: None)
 
     def event(self, *, timed: bool = False) -> CupyEvent:
-        """An event; timing costs a little, so only those whose time is asked for have it."""
+        """An event. Timing costs a little, so only events that need it have it."""
         with self._device:
             if timed and self._clock is None:
-                with self._lock:  # one for all: movers keep no more than its address
+                with self._lock:  # a single one: movers keep only its address
                     self._clock = self._clock or _DeviceClock()
             return CupyEvent(self._clock if timed else None)
 
-    def mover(self, lane: Any, stations: Sequence[tuple[HostBuffer, Any, Any]], scratch: Any) -> Mover | None:
+    def mover(self, lane: Any, buffers: Sequence[Any], scratch: Any) -> Mover | None:
         """See `Device.mover`."""
         driver, clock = cuda_driver(), self._clock
         if driver is None:
             return None
-        rows = [(slot.pointer, done.pointer, begun.pointer if begun else 0) for slot, done, begun in stations]
+        rows = [BufferAddresses(b.host.pointer, b.done.pointer, b.begun.pointer if b.begun else 0) for b in buffers]
         landing = (0, 0) if scratch is None else (scratch.data.ptr, scratch.nbytes)
         return Mover(driver, lane.pointer, rows, (clock.event.ptr, clock.start) if clock else (0, 0.0), landing)
 
     def decoder(self, codec: str) -> Decoder | None:
-        """nvCOMP's, where it is installed and works."""
+        """The decoder of nvCOMP, where it is installed and works."""
         return nvcomp.decoder(self, codec)
 
     def address(self, array: Any) -> int:
@@ -340,7 +340,7 @@ class CupyDevice(Unwatched):
 
     @contextmanager
     def rounding(self) -> Iterator[None]:
-        """Let cuBLAS, as the calling thread uses it, round factors of single precision for its tensor cores."""
+        """Let cuBLAS in the calling thread round single-precision factors to TF32 for the tensor cores."""
         with self._device:
             before = cublas.getMathMode(handle := cupy.cuda.device.get_cublas_handle())
             cublas.setMathMode(handle, TF32_MATH)
@@ -363,14 +363,14 @@ class CupyDevice(Unwatched):
         return dtype.char in "?bhilqBHILQefdFD"
 
     def is_out_of_memory(self, error: BaseException) -> bool:
-        """The pool's error, or a library's own."""
+        """Whether it is the pool's error, or one of a library."""
         status = getattr(error, "status", None) if isinstance(error, runtime.CUDARuntimeError) else None
         return isinstance(error, MemoryError) or status == OUT_OF_MEMORY or "ALLOC_FAILED" in str(error)
 
 
 @cache
 def _elementwise(inputs: Parameters, outputs: Parameters, body: str) -> Any:
-    """A kernel that rounds each product and each sum, as separate functions do."""
+    """A kernel that rounds each product and each sum, as separate functions do, without fused multiply-add."""
     taken, given = (", ".join(f"{dtype} {name}" for dtype, name in side) for side in (inputs, outputs))
     return cupy.ElementwiseKernel(taken, given, body, "chunkflow_chain", options=("--fmad=false",))
 
@@ -388,7 +388,7 @@ fill.register(cupy.ndarray, filler(_elementwise))
 
 @cache
 def device(ordinal: int = 0) -> CupyDevice:
-    """The one object for a GPU: it keeps streams, and the count of what libraries took."""
+    """The one object of a GPU, which keeps its streams and its reserve."""
     if not 0 <= ordinal < (present := count()):
         raise DeviceError(f"there is no CUDA device {ordinal}: this process sees {present}")
     return CupyDevice(ordinal)

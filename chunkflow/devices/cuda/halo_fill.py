@@ -1,7 +1,7 @@
-"""The kernel that makes up what lies beyond an array's edges, all of a block's rim at once.
+"""The kernel that fills a block's halo beyond the array's edges, all of it at once.
 
-Slice by slice (`chunkflow.core.halo.assign`) it takes two calls for each axis, and for thin blocks these keep the host
-as long as the link needs to bring the block.
+To fill it slice by slice (`chunkflow.core.halo.assign`) takes two calls for each axis. For thin blocks these keep the
+host busy for as long as the upload of the block takes.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from chunkflow.kernels.fusion.codegen import Elementwise, Parameters
 
 FIXED = "a constant"
 
-# Thread i makes one element: first come those whose first coordinate lies in the rim, then those of the others whose
-# second one does, and so on. So none comes twice, and none that is the array's own, of which each is a copy.
+# Thread i makes one element of the rim. First come elements whose first coordinate lies in the rim, then those of the
+# others whose second one does, and so on. So no element comes twice. Each is a copy of an element within the array.
 BODY = """
 const long long shape[] = {{{shape}}}, first[] = {{{first}}}, last[] = {{{last}}};
 long long left = i, at[{axes}];
@@ -49,7 +49,7 @@ int fixed = -1;
 block[to] = {value};
 """
 
-# Beyond several edges with constants the last axis's counts, as if they had been filled one after another.
+# Beyond several edges with constants, that of the last axis counts, as if the axes were filled one after another.
 SOURCE = """
 {{
     const bool before = at[{a}] < first[{a}], behind = at[{a}] >= last[{a}];
@@ -69,7 +69,7 @@ SOURCES = {
 
 @lru_cache(64)
 def text(kinds: tuple[str, ...], order: Shape, dtype: str) -> tuple[Parameters, Parameters, str]:
-    """Parameters, output and body of the kernel for axes in memory order, which are these natural ones."""
+    """Inputs, outputs and body of the kernel, for axes in memory order `order`."""
     axes = range(len(kinds))
     names = {word: [f"{word}{a}" for a in axes] for word in ("shape", "first", "last")}
     constants = [f"fixed{rank}" for rank in sorted(order[a] for a in axes if kinds[a] == FIXED)]
@@ -88,7 +88,7 @@ def text(kinds: tuple[str, ...], order: Shape, dtype: str) -> tuple[Parameters, 
 
 
 def filler(make: Elementwise) -> Callable[[Any, Region, Shape, Sequence[Boundary]], None]:
-    """`chunkflow.core.halo.fill` for the arrays of a device that makes kernels."""
+    """`chunkflow.core.halo.fill` for arrays of a device that compiles kernels with `make`."""
 
     def fill(block: Any, region: Region, extents: Shape, boundary: Sequence[Boundary]) -> None:
         order = tuple(sorted(range(block.ndim), key=lambda axis: -block.strides[axis]))

@@ -1,4 +1,4 @@
-"""Copies of one piece between a slot and a block on a GPU, enqueued from Python: where no compiled loop does so."""
+"""Copies of a piece between a host buffer and a block on a GPU, enqueued from Python where no compiled loop does it."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ TO_DEVICE, TO_HOST = 1, 2  # cudaMemcpyKind
 def copied(
     runtime: Any, piece: Piece, item: int, device: int, host: int, kind: int, stream: int, *, landing: bool
 ) -> bool:
-    """Copy a piece that is one run on the device, or rows that are worth it, or cannot land; whether it is.
+    """Copy a piece if it is one run on the device, or rows that are copied directly; return whether it was copied.
 
     Parameters
     ----------
     runtime
-        What has the CUDA runtime's ``memcpyAsync`` and ``memcpy2DAsync``.
+        The CUDA runtime, with ``memcpyAsync`` and ``memcpy2DAsync``.
     piece, item
         The piece, and the bytes of an element.
     device, host
-        Addresses of the block and of the slot, in which the piece lies without gaps.
+        Addresses of the block and of the host buffer, where the piece lies without gaps.
     kind, stream
         As for the runtime: `TO_DEVICE` or `TO_HOST`, and the stream's handle.
     landing
-        Whether there is a place on the device for what is scattered there.
+        Whether there is scratch memory on the device for scattered pieces.
     """
     if piece.offset is not None:
         there = device + piece.offset * item

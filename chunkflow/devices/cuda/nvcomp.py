@@ -1,9 +1,9 @@
-"""nvCOMP's decoders for batches of chunks (extra `nvcomp`), through its C interface: addresses and streams, no arrays.
+"""nvCOMP's decoders for batches of chunks (extra `nvcomp`), through its C interface of addresses and streams.
 
-Blosc's chunks it doesn't know, but the items in them, which `chunkflow.devices.cuda.unshuffle` puts together.
+nvCOMP does not know Blosc's chunks, but it knows the items in them, which `chunkflow.devices.cuda.unshuffle` joins.
 
-The library is loaded when a source first has something for it, and tried on a small chunk: where that fails, or there
-is none, or another one than is known here, the host decodes. ``CHUNKFLOW_NVCOMP=0`` in the environment does without.
+The library is loaded when a source first has chunks for it, and is tried on a small chunk. The host decodes if that
+fails, if there is no library, or if it is of another version. ``CHUNKFLOW_NVCOMP=0`` in the environment turns it off.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ from chunkflow.errors import DeviceError
 VARIABLE = "CHUNKFLOW_NVCOMP"
 
 LIBRARY = "libnvcomp.so.6"
-"""The version whose functions have the arguments that are given here."""
+"""The version with the function arguments that are used here."""
 
 NAMES = {"zstd": "Zstd", "lz4": "LZ4", "gzip": "Gzip"}
 
 
 @dataclass(frozen=True)
 class Known:
-    """What `chunkflow.core.machine.Decoding` has of a codec, as measured on an H200 and an H100."""
+    """The figures of a codec for `chunkflow.core.machine.Decoding`, measured on an H200 and an H100."""
 
     chunk: float
     peak: float
@@ -51,52 +51,52 @@ class Known:
 
 
 CODECS = {
-    # A frame's blocks of 128 KiB are decoded side by side: 7 ms for one, 8 to 10 for a MiB of them and 17.6 for eight;
-    # but its matches one after the other, in 0.08 to 0.12 us: 95 to 120 ms for eight MiB of rounded numbers.
+    # The 128 KiB blocks of a frame are decoded side by side: 7 ms for one block, 8 to 10 ms for 1 MiB, 17.6 ms for
+    # 8 MiB. Matches are decoded one after the other, in 0.08 to 0.12 us: 95 to 120 ms for 8 MiB of rounded numbers.
     "zstd": Known(0.75e9, 90e9, 1.3, start=7e-3, step=128 << 10, match=0.09e-6),
-    # As LZ4 decodes what it shrinks by a third or half; what it doesn't three times as fast.
+    # For data that LZ4 shrinks by a third or half; what it does not shrink is decoded three times as fast.
     "lz4": Known(0.035e9, 250e9, 3.0),
-    # Blosc's items are decoded side by side, and put together at 300 GB/s (bytes) or 100 (bits). In all a batch of 24
-    # chunks of 8 MiB takes 5.3 ms with zstd and one of 40 takes 6.8, one of 64 takes 6.6 with LZ4.
+    # Blosc's items are decoded side by side, and joined at 300 GB/s (byte shuffle) or 100 GB/s (bit shuffle). With zstd
+    # a batch of 24 chunks of 8 MiB takes 5.3 ms and one of 40 takes 6.8 ms; with LZ4 one of 64 takes 6.6 ms.
     "blosc-zstd": Known(1.6e9, 50e9, 2.5, 16 << 10),
     "blosc-lz4": Known(1.3e9, 80e9, 4.0, 16 << 10),
     "gzip": Known(0.011e9, 18e9, 0.8),
 }
-"""The host's rate of LZ4 is as it is taken to be."""
+"""The host's rate of LZ4 is an assumption."""
 
 NO_BATCH = 1 << 62
-"""More bytes than any device has: a plan tries batches that are too large for the library, too."""
+"""More bytes than any device has, for batches that are too large for the library: plans try these too."""
 
 LIKELY = 1 << 20
-"""Bytes of a chunk for which checksums are computed fast: of much larger ones the host decodes gzip faster."""
+"""Chunk size for which checksums are computed fast. The host decodes much larger gzip chunks faster."""
 
 TRIED = 64 << 20
-"""Bytes of device memory that the trial of a decoder may take."""
+"""Most bytes of device memory for the trial of a decoder."""
 
 
 class Gpu(Device, Protocol):
-    """A CUDA device, which also counts what libraries take outside every pool."""
+    """A CUDA device, which also counts the memory of libraries outside every pool."""
 
     def note_growth(self, nbytes: int) -> None:
-        """Add what a library took."""
+        """Add memory that a library took."""
 
     def __hash__(self) -> int: ...
 
 
 class _Options(Structure):
-    """Of any decoder: 64 bytes, all of them 0 for what is usual."""
+    """Options of any decoder: 64 bytes, all 0 for the defaults."""
 
     _fields_ = [("reserved", c_char * 64)]
 
 
 class _How(Structure):
-    """How checksums are computed: nvcompCRC32KernelConf_t."""
+    """How to compute checksums: nvcompCRC32KernelConf_t."""
 
     _fields_ = [("kernel", c_int), ("width", c_int), ("blocks", c_int), ("reserved", c_char * 20)]
 
 
 class _Sums(Structure):
-    """Which ones, and how: nvcompBatchedCRC32Opts_t."""
+    """Which checksums, and how: nvcompBatchedCRC32Opts_t."""
 
     _fields_ = [
         ("poly", c_uint),
@@ -112,7 +112,7 @@ class _Sums(Structure):
 
 @cache
 def _path() -> str | None:
-    """Where the library is, if it is installed and wanted."""
+    """Path of the library, if it is installed and not turned off."""
     if os.environ.get(VARIABLE) == "0":
         return None
     with suppress(ImportError, ValueError):
@@ -126,7 +126,7 @@ def _path() -> str | None:
 
 @cache
 def _functions(codec: str) -> tuple[Callable[..., int], Callable[..., int]] | None:
-    """The functions that say how much memory a batch takes, and that decode one."""
+    """The functions that give the memory of a batch, and that decode one."""
     path = _path()
     if path is None:
         return None
@@ -144,7 +144,7 @@ def _functions(codec: str) -> tuple[Callable[..., int], Callable[..., int]] | No
 
 @cache
 def _checksums() -> tuple[Callable[..., int], Callable[..., int]]:
-    """The functions that choose how checksums are computed, and that compute them."""
+    """The functions that configure checksums, and that compute them."""
     library = ctypes.CDLL(_path())
     configure, compute = library.nvcompBatchedCRC32GetHeuristicConf, library.nvcompBatchedCRC32Async
     configure.argtypes = [c_void_p, c_size_t, POINTER(_How), c_size_t, c_void_p]
@@ -154,19 +154,19 @@ def _checksums() -> tuple[Callable[..., int], Callable[..., int]]:
 
 
 def decodings(device: Gpu) -> tuple[Decoding, ...]:
-    """What the library does on a device, as plans know it; nothing where it isn't installed. It is not loaded yet."""
+    """The codecs that the library decodes, for the planner; none where it is not installed. It is not loaded yet."""
     known = CODECS.items() if _path() is not None else ()
     return tuple(Decoding(name, temporary=partial(_temporary, device, _items(name)), **vars(k)) for name, k in known)
 
 
 def _items(codec: str) -> str:
-    """What a codec's items are encoded with."""
+    """The codec of the items of a codec's chunks."""
     return codec.removeprefix("blosc-")
 
 
 @cache
 def _temporary(device: Gpu, codec: str, number: int, most: int, total: int) -> int:
-    """Bytes that a decoder takes for so many items, as the library says; `NO_BATCH` if it can't have so many."""
+    """Bytes that a decoder needs for `number` items, from the library; `NO_BATCH` if it cannot decode so many."""
     functions = _functions(codec)
     assert functions is not None, "asked only where there is a decoder"
     found = c_size_t()
@@ -176,7 +176,7 @@ def _temporary(device: Gpu, codec: str, number: int, most: int, total: int) -> i
 
 
 def _decode(device: Gpu, codec: str, number: int, columns: int, table: int, temporary: int, room: int) -> None:
-    """See `chunkflow.devices.protocol.Decoder`: what follows on the present stream."""
+    """See `chunkflow.devices.protocol.Decoder`. The work is enqueued on the current stream."""
     functions = _functions(codec)
     assert functions is not None, "asked only where there is a decoder"
     source, sizes, rooms, target, made, statuses, sums = (table + row * columns * 8 for row in range(ROWS))
@@ -184,12 +184,12 @@ def _decode(device: Gpu, codec: str, number: int, columns: int, table: int, temp
     status = functions[1](source, sizes, rooms, made, number, temporary, room, target, _Options(), statuses, stream)
     if status:
         raise DeviceError(f"nvCOMP refuses a batch of {number} {codec} items: status {status}")
-    if codec == "gzip":  # it passes over the sum at the end
+    if codec == "gzip":  # nvCOMP does not check the sum at the end
         _checksum(number, target, rooms, sums, stream)
 
 
 def _checksum(number: int, target: int, sizes: int, sums: int, stream: int) -> None:
-    """Compute CRC-32 of what lies decoded."""
+    """Compute the CRC-32 of decoded chunks."""
     configure, compute = _checksums()
     options = _Sums(poly=0x04C11DB7, init=0xFFFFFFFF, ref_in=True, ref_out=True, xorout=0xFFFFFFFF)
     if configure(None, number, byref(options.how), LIKELY, None):
@@ -200,27 +200,27 @@ def _checksum(number: int, target: int, sizes: int, sums: int, stream: int) -> N
 
 @cache
 def decoder(device: Gpu, codec: str) -> Decoder | None:
-    """The decoder of a codec on a device, once it has been seen to work there; None where it doesn't."""
+    """The decoder of a codec on a device, after a trial; None where it does not work."""
     if codec not in CODECS or _functions(_items(codec)) is None:
         return None
     found, before = partial(_decode, device, _items(codec)), device.free_memory()
     try:
         right = _tried(found, device, _items(codec)) and (not CODECS[codec].item or _put_together(device))
         return found if right else None
-    except Exception:  # made for another device or driver, or no memory is left: the host can decode
+    except Exception:  # for another device or driver, or no memory is left: the host decodes
         return None
     finally:
         device.note_growth(before - device.free_memory())
 
 
 def _tried(decode: Decoder, device: Gpu, codec: str) -> bool:
-    """Whether a chunk is decoded to what it was. What the library takes for itself it takes now."""
+    """Whether a chunk is decoded correctly. The library allocates its own memory now."""
     plain = np.arange(4096, dtype=np.uint16).view(np.uint8)
     raw = np.frombuffer(numcodecs.get_codec({"id": codec}).encode(plain), np.uint8)
     raw = raw[4:] if codec == "lz4" else raw
     with device.attach():
         pool = device.pool(device.reserve + TRIED)
-        lane, slots = device.caller_lane(), pool.host_buffers(1, plain.nbytes)
+        lane, buffers = device.caller_lane(), pool.host_buffers(1, plain.nbytes)
         try:
             room = _temporary(device, codec, 1, plain.nbytes, plain.nbytes)
             out, temporary = pool.allocate(plain.nbytes), pool.allocate(max(room, 1))
@@ -230,24 +230,24 @@ def _tried(decode: Decoder, device: Gpu, codec: str) -> bool:
                 rows = [address(coded), raw.nbytes, plain.nbytes, address(out), 0, 0xFFFFFFFF, 0]
                 table = device.to_device(np.array(rows, np.uint64))
             lane.call(partial(decode, 1, 1, address(table), address(temporary), room)).result()
-            slots[0].pin()
+            buffers[0].pin()
             [whole] = pieces((plain.nbytes,), (0,), plain.nbytes)
-            lane.download(Block(out, (0,), out), whole, slots[0], None)
+            lane.download(Block(out, (0,), out), whole, buffers[0], None)
             lane.synchronize()
-            right = bool((slots[0].array[: plain.nbytes] == plain).all())
+            right = bool((buffers[0].array[: plain.nbytes] == plain).all())
             if codec == "gzip":
-                lane.download(Block(table, (0,), table), Piece((slice(6, 7),), (1,), 1, 6), slots[0], None)
+                lane.download(Block(table, (0,), table), Piece((slice(6, 7),), (1,), 1, 6), buffers[0], None)
                 lane.synchronize()
-                right = right and int(slots[0].array[:4].view(np.uint32)[0]) == zlib.crc32(plain.data)
+                right = right and int(buffers[0].array[:4].view(np.uint32)[0]) == zlib.crc32(plain.data)
             return right
         finally:
-            pool.release_host(slots)
-            coded = table = out = temporary = None  # else the pool can't give their memory back
+            pool.release_host(buffers)
+            coded = table = out = temporary = None  # else the pool cannot free their memory
             pool.close()
 
 
 def _put_together(device: Gpu) -> bool:
-    """Whether the device can do that with a chunk whose bytes are shuffled. The kernel is compiled now."""
+    """Whether a chunk with shuffled bytes is joined correctly. The kernel is compiled now."""
     if device.unshuffle is None:
         return False
     plain = np.arange(1024, dtype=np.uint32)

@@ -1,4 +1,4 @@
-"""Host memory that a device's copy engines can read and write by themselves."""
+"""Pinned host memory, which a GPU's copy engines read and write by themselves."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ MOST_PINNED = 256 << 20
 """Bytes of host memory that stay pinned between runs."""
 
 
-class PinnedSlot(HostBuffer):
-    """Host memory that its thread maps, fills and only then pins.
+class RegisteredBuffer(HostBuffer):
+    """Host memory that a thread maps, fills, and only then registers with the driver.
 
-    Threads do so side by side, while the driver allocates pinned memory one call at a time and slowly.
+    Several threads can do so at once. The driver's own allocation of pinned memory is slow, and one call at a time.
     """
 
     __slots__ = ("_attach", "_map", "_pinned", "_register", "_unregister")
@@ -43,7 +43,7 @@ class PinnedSlot(HostBuffer):
         """Touch every page, then register them with the driver."""
         if not self._pinned:
             pages = self.array[:: mmap.PAGESIZE]
-            np.add(pages, 0, out=pages)  # the slot may hold a piece already
+            np.add(pages, 0, out=pages)  # the buffer may hold a piece already
             self._register(self.pointer, self.array.nbytes, 0)
             self._pinned = True
 
@@ -54,11 +54,11 @@ class PinnedSlot(HostBuffer):
                 self._unregister(self.pointer)
             self._pinned = False
 
-    __del__ = close  # unmapped while registered, its addresses could never be registered again
+    __del__ = close  # if unmapped while registered, its addresses can never be registered again
 
 
-class KeptSlots:
-    """Host slots that runs leave for the next one, up to `most` bytes; `make` makes one of so many, in whole pages."""
+class HostBufferPool:
+    """Host buffers kept from run to run, up to `most` bytes in all. `make` makes one of a size in whole pages."""
 
     def __init__(self, make: Callable[[int], HostBuffer], most: int) -> None:
         self._make, self._most = make, most
@@ -67,47 +67,47 @@ class KeptSlots:
         self._closed = False
 
     def take(self, number: int, nbytes: int) -> list[HostBuffer]:
-        """Slots that are large enough: the smallest that are there, of those the last ones used, and new ones."""
+        """Buffers of at least `nbytes`: the smallest kept ones, of equal ones the last used, then new ones."""
         with self._lock:
-            fitting = [slot for slot in reversed(self._spare) if slot.array.nbytes >= nbytes]
-            fitting.sort(key=lambda slot: slot.array.nbytes)
-            slots = fitting[:number]
-            self._spare = [s for s in self._spare if s not in slots]
-        for slot in slots:
-            slot.renew()
+            fitting = [buffer for buffer in reversed(self._spare) if buffer.array.nbytes >= nbytes]
+            fitting.sort(key=lambda buffer: buffer.array.nbytes)
+            buffers = fitting[:number]
+            self._spare = [s for s in self._spare if s not in buffers]
+        for buffer in buffers:
+            buffer.renew()
         size = -(-nbytes // mmap.PAGESIZE) * mmap.PAGESIZE
         try:
-            while len(slots) < number:
-                slots.append(self._make(size))
+            while len(buffers) < number:
+                buffers.append(self._make(size))
         except BaseException:
-            self.keep(slots)
+            self.keep(buffers)
             raise
-        return slots
+        return buffers
 
-    def keep(self, slots: list[HostBuffer]) -> None:
-        """Take slots back, and the list with them; of all that are spare, those that were used last are kept."""
+    def keep(self, buffers: list[HostBuffer]) -> None:
+        """Take buffers back and empty the list. Of all spare ones, the last used are kept."""
         with self._lock:
-            self._spare += slots
-            slots.clear()
+            self._spare += buffers
+            buffers.clear()
             room, spared = 0 if self._closed else self._most, list[HostBuffer]()
-            for slot in reversed(self._spare):
-                room -= slot.array.nbytes
+            for buffer in reversed(self._spare):
+                room -= buffer.array.nbytes
                 if room < 0:
                     break
-                spared.append(slot)
+                spared.append(buffer)
             given_up = self._spare[: len(self._spare) - len(spared)]
             self._spare = spared[::-1]
-        for slot in given_up:
-            slot.close()
+        for buffer in given_up:
+            buffer.close()
 
     def close(self) -> None:
-        """Give the memory back; what is taken back later is given back at once."""
+        """Free the memory. Buffers that come back later are freed at once."""
         self._closed = True
         self.keep([])
 
 
-def pinned_slots(*how: Any) -> KeptSlots:
-    """Slots of pinned memory, of which some stay until the process ends; `how` they are pinned as for `PinnedSlot`."""
-    slots = KeptSlots(lambda nbytes: PinnedSlot(nbytes, *how), MOST_PINNED)
-    atexit.register(slots.close)
-    return slots
+def pinned_buffers(*how: Any) -> HostBufferPool:
+    """A pool of pinned buffers for the whole process; `how` has the further arguments of `RegisteredBuffer`."""
+    buffers = HostBufferPool(lambda nbytes: RegisteredBuffer(nbytes, *how), MOST_PINNED)
+    atexit.register(buffers.close)
+    return buffers

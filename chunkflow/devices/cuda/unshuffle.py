@@ -1,8 +1,8 @@
-"""The kernel that puts chunks together of the items they were cut into, and bytes or bits of elements in their order.
+"""The kernel that joins the items of chunks, and undoes the byte or bit shuffle of their elements.
 
-What it undoes are C-Blosc's filters: of a block of n elements, byte j of element i is stored as byte j * n + i, or bit
-k of that byte as bit i % 8 of byte (8 * j + k) * (n / 8) + i / 8. Bits are left where they are if n is no multiple of
-8, and so is what is left of a block behind its last whole element.
+It undoes C-Blosc's filters. In a block of n elements, byte j of element i is stored as byte j * n + i (byte shuffle),
+or bit k of that byte as bit i % 8 of byte (8 * j + k) * (n / 8) + i / 8 (bit shuffle). Bits are not shuffled if n is no
+multiple of 8. What follows the last whole element of a block is not shuffled either.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from chunkflow.kernels.fusion.codegen import Elementwise
 INPUTS = (("uint64", "where"), ("uint64", "facts"), ("uint32", "nbytes"))
 OUTPUTS = (("uint32", "out"),)
 
-# Each thread makes four bytes, which lie in one block. Chunks have less than 2**32 bytes.
+# Each thread makes four bytes of one block. Chunks have less than 2**32 bytes.
 BODY = f"""
 const unsigned int at = 4 * (unsigned int)(i % (nbytes / 4));
 const unsigned long long* fact = (const unsigned long long*)facts + {FACTS} * (i / (nbytes / 4));
@@ -55,7 +55,7 @@ out = word;
 
 
 def unshuffler(make: Elementwise) -> Callable[[int, int, int, Any], None]:
-    """`Device.unshuffle` of a device that makes kernels; the first call compiles this one."""
+    """`Device.unshuffle` of a device that compiles kernels with `make`; the first call compiles this one."""
 
     def unshuffle(where: int, facts: int, nbytes: int, out: Any) -> None:
         make(INPUTS, OUTPUTS, BODY)(np.uint64(where), np.uint64(facts), np.uint32(nbytes), out)

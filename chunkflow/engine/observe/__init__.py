@@ -1,1 +1,1 @@
-"""What a run shows of itself: progress, profiles, and what it took beside what was predicted."""
+"""Observers of runs: progress, profiles, and measured against predicted times."""

@@ -1,4 +1,4 @@
-"""The model held against what happened: each run's predicted seconds beside those that it took."""
+"""The planner's model checked: the predicted seconds of each run beside the measured ones."""
 
 from __future__ import annotations
 
@@ -17,28 +17,28 @@ from chunkflow.planner.plan import Plan
 from chunkflow.stores.protocol import cold_bytes
 
 HALO = 2
-"""Times the overhead of a block that one with a halo takes besides: what it has in common with the one before is taken
-over, and what lies beyond the edges made up. (Plans do not count it: those with few large blocks were measured.)"""
+"""Extra time of a block with a halo, in overheads of a block: it copies what it shares with the block before, and fills
+the halo beyond the array's edges. (Plans do not count it: those with few large blocks were measured.)"""
 
 
 @dataclass(frozen=True)
 class AnalyzedRun:
-    """A run as it was planned, and what came of it.
+    """A run with its plan and its measured times.
 
     Attributes
     ----------
     plan : Plan
     seconds : float
-        What it took.
+        Measured.
     cold : int
-        Bytes of files that it needed and that were not in memory before.
+        Bytes of its files that were not in memory before the run.
     computing : float, optional
-        Seconds that a lane takes to compute all of it, by calls of the kernel on a few tiles; None where the plan's
-        own figure is as good.
+        Seconds that a lane needs to compute all of it, estimated by calls of the kernel on a few tiles. None where the
+        plan's own figure is as good.
     framing : float
-        Seconds that a lane takes to make all blocks that have halos, by a few of them, where computing was tried.
+        Seconds that a lane needs to make all blocks with halos, estimated by a few of them, where `computing` is.
     decoding : float, optional
-        Seconds that a thread takes for a byte of its chunks, by a few of them; None likewise.
+        Seconds that a thread needs for a byte of its chunks, estimated by a few of them. None likewise.
     """
 
     plan: Plan
@@ -50,13 +50,13 @@ class AnalyzedRun:
 
     @property
     def predicted(self) -> float:
-        """Seconds that it was to take: as planned, but for what was seen of the kernel and of the files before it ran.
+        """Predicted seconds: those of the plan, corrected by what was measured of the kernel and the files beforehand.
 
-        Plans know functions by the bytes that they touch, not by what they do with them; where the host computes, that
-        is a large part, as are copies from block to block, and memory that is taken for the first ones, or for large
-        chunks. On a device blocks with halos take more of the host than others, and what it decodes has slots besides
-        those of blocks. (Plans count half of these: with all, others were chosen, which nobody has measured.) And no
-        run takes less time than the disk needs for what is not in memory.
+        Plans know functions by the bytes that they touch, not by what they compute. Where the host computes, that is a
+        large part. So are copies from block to block, and memory that is first used for blocks or large chunks. On a
+        GPU, blocks with halos take more time of the host than others. Blocks that it decodes have buffers beside those
+        of other blocks. (Plans count half of these: with all of them other plans were chosen, which nobody has
+        measured.) No run takes less time than the disk needs for what is not in memory.
         """
         planned, stages = self.plan.estimate, self._stages
         seconds = (planned.hidden if self.plan.batches else planned.seconds) + self._halos
@@ -67,23 +67,23 @@ class AnalyzedRun:
 
     @property
     def ratio(self) -> float:
-        """Seconds taken for each one predicted."""
+        """Measured seconds / predicted seconds."""
         return self.seconds / max(self.predicted, 1e-9)
 
     @property
     def bound_by(self) -> str:
-        """The stage that was to be the busiest."""
+        """The stage that is predicted to be the busiest."""
         stages = self._stages
         busiest = max(stages, key=lambda name: stages[name])
         return busiest if self.predicted > self._disk else "the disk"
 
     @property
     def _stages(self) -> dict[str, float]:
-        """Seconds of each stage: as planned, or as seen before it ran."""
+        """Seconds of each stage: as planned, or as measured beforehand."""
         plan, stages = self.plan, dict(self.plan.estimate.stages)
         reading = plan.traffic.read / plan.machine.read
         if self.decoding is not None:
-            each = max(self.decoding - 1 / plan.machine.read, 0.0)  # of what is read the bytes are counted already
+            each = max(self.decoding - 1 / plan.machine.read, 0.0)  # the bytes that are read are counted already
             stages["read"] = reading + (stages["read"] - reading) * each * plan.machine.decode
         if self.computing is not None:
             framed = sum(new for new, _ in rehearsal.framed(plan).values()) / plan.machine.read
@@ -93,27 +93,27 @@ class AnalyzedRun:
 
     @property
     def _spills(self) -> bool:
-        """Whether blocks are read, and do not stay in the cache: then they go to memory too, and come from there."""
+        """Whether blocks that are read are too large for the cache: they are written to memory and read again."""
         plan, cache = self.plan, self.plan.machine.cache
         return any(
             math.prod(plan.slot_shape(i)) * spec.dtype.itemsize > cache > 0
             for i, (operand, spec) in enumerate(zip(plan.op.operands, plan.operands, strict=True))
-            if operand.padded or not spec.in_memory
+            if operand.padded or not spec.storage.in_memory
         )
 
     @property
     def _halos(self) -> float:
-        """Seconds for what blocks take over from the ones before them, and have beyond the edges, on a device."""
+        """Seconds for the halos of blocks on a GPU."""
         plan = self.plan
         return HALO * len(plan.grid) * plan.machine.overhead if plan.machine.staged and plan.op.has_halo else 0.0
 
     @property
     def _taking(self) -> float:
-        """Seconds in which threads are given the host's memory: for blocks and partial results, or large chunks."""
+        """Seconds for first use of host memory: for blocks and partial results, or for large chunks."""
         plan, fresh = self.plan, self.plan.machine.fresh
         if not fresh:
             return 0.0
-        if (ring := plan.ring_in) is not None:  # a chunk that the device decodes takes less here
+        if (ring := plan.ring_in) is not None:  # a chunk that the device decodes needs less
             large = any(cut.through and cut.batch is None for cut in plan.cuts_in)
             return ring.threads * ring.room / fresh if large else 0.0
         return (plan.memory.inputs + plan.memory.partials) / (fresh * plan.lanes) if self.computing is not None else 0.0
@@ -130,11 +130,11 @@ class AnalyzedRun:
 
 @dataclass(frozen=True)
 class Analysis:
-    """What ran: its plans, with predicted and measured seconds, and where the time went. Print it.
+    """Plans of runs, with predicted and measured seconds, and where the time went. Print it.
 
     Attributes
     ----------
-    runs : tuple of Run
+    runs : tuple of AnalyzedRun
         In the order in which they ended.
     report : Report
         Of all of them together.
@@ -149,7 +149,7 @@ class Analysis:
 
 
 class _RunTimer:
-    """Observer that notes how long each run takes."""
+    """Observer that measures the time of each run."""
 
     wants_spans = False
 
@@ -161,7 +161,7 @@ class _RunTimer:
         """See `chunkflow.Observer`."""
         begun = AnalyzedRun(plan, 0.0)
         if run is not None:
-            with suppress(Exception):  # the run itself will say what is wrong
+            with suppress(Exception):  # the run itself will raise this error
                 begun = replace(begun, cold=cold_bytes(run.sources))
                 if not plan.machine.staged and run.kernel is not None and all(plan.op.extents):
                     decoding = rehearsal.decoding(plan, run.sources)
@@ -185,7 +185,7 @@ class _RunTimer:
 
 
 def analyzed(run: Callable[[], Any]) -> Analysis:
-    """Run something, and hold its plans against what happened."""
+    """Run something, and compare its plans with measured times."""
     clock = _RunTimer()
     with observing(clock), Profile() as profile:
         run()

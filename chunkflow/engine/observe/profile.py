@@ -1,7 +1,4 @@
-"""Where the time of a run goes: seconds, bytes and rates per stage, and how well the stages overlap.
-
-Knows spans of time, and no plan, device or store.
-"""
+"""Where the time of a run goes: seconds, bytes and rates of each stage, and how well the stages overlap."""
 
 from __future__ import annotations
 
@@ -104,7 +101,7 @@ class StageReport:
 
 @dataclass(frozen=True)
 class Report:
-    """What a `Profile` saw, as figures; ``print`` shows them as a table.
+    """The figures of a `Profile`; ``print`` shows them as a table.
 
     Attributes
     ----------
@@ -117,7 +114,7 @@ class Report:
     peak : int
         Most bytes of device memory taken at once by any of them.
     notes : tuple of str
-        What the runs had to say, each thing once.
+        Notes of the runs, each once.
     """
 
     stages: tuple[StageReport, ...]
@@ -159,7 +156,7 @@ class Report:
 
 
 class Profile:
-    """Watches every run inside a ``with`` block and says where their time went.
+    """Measures where the time of all runs inside a ``with`` block goes.
 
     May be entered again: its figures then add up, as those of `cProfile.Profile` do. The report may
     be asked for at any time, also while a run is under way.
@@ -190,7 +187,7 @@ class Profile:
         self._busy: dict[Stage, Busy] = {}
         self._nbytes: dict[Stage, int] = {}
         self._runs = 0
-        self._open = 0  # a map inside a loop over chunks is a run inside a run
+        self._open = 0  # runs may be nested: a map inside a loop over chunks
         self._since = 0.0
         self._seconds = 0.0
         self._peak = 0

@@ -1,6 +1,6 @@
-"""How far a run has come, as a bar on the terminal or as calls to a function of the user's.
+"""The progress of a run, shown as a bar on the terminal or passed to a function of the user's.
 
-The only room that imports tqdm, and only when a bar is asked for.
+This is the only module that imports tqdm, and only when a bar is asked for.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from chunkflow.engine import trace
-from chunkflow.engine.observe import progress as _progress
 from chunkflow.engine.options import ProgressLike
 from chunkflow.engine.trace import Observer, Stage, Trace
 from chunkflow.errors import ArgumentTypeError
@@ -134,6 +133,6 @@ def make(progress: ProgressLike) -> Observer | None:
 
 
 def watching(progress: ProgressLike) -> Trace:
-    """Those who watch a run: the context's observers and the progress bar."""
-    shown = _progress.make(progress)
+    """The trace of a run: the observers of the context, and the progress bar."""
+    shown = make(progress)
     return Trace([*trace.active(), *([shown] if shown is not None else [])])

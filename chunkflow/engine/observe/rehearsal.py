@@ -1,7 +1,7 @@
-"""What a plan's kernel takes, blocks with halos, and decoding, where the host does all: by a few calls before the run.
+"""Trial measurements before a run on the host: the kernel, blocks with halos, and decoding, by a few calls each.
 
 Plans know functions by the bytes that they touch, blocks with halos as others, and all codecs as ordinary ones. No plan
-is made with what is seen here, for it is never twice the same, and results would differ in their last bits.
+is made with these measurements: they are never twice the same, and results would differ in their last bits.
 """
 
 from __future__ import annotations
@@ -34,30 +34,30 @@ from chunkflow.planner.step import Step
 from chunkflow.stores.protocol import Source
 
 CALLS, MOST_CALLS = 2, 7
-"""Of each lane, at least, after one that does not count; and at most, if they take no longer than `LONG` in all."""
+"""Least and most calls of each lane, after one that does not count. More than the least only until `LONG` is over."""
 
 LONG = 0.05
-"""Seconds in which what else a system does for a moment is no large part."""
+"""Seconds that are long against short disturbances by the rest of the system."""
 
 BEYOND = 8
-"""Times a lane's share of the cache that its tiles have: in a run, too, they come from memory, and go there."""
+"""Size of a lane's tiles, in its shares of the cache: so they come from memory, as in a run."""
 
 
 Seen = tuple[float, ...]
-"""Seconds of each thing that a call does."""
+"""Seconds of each part of a call."""
 
 Calls = tuple[Callable[[], Seen], Seen]
-"""A call that says what it took, and how many such calls it stands for, thing by thing."""
+"""A call that returns its seconds, and for each part the number of such calls in the whole run."""
 
 
 def framed(plan: Plan) -> dict[int, tuple[float, float]]:
-    """Of operands whose blocks are made with halos: bytes that are read into them, and that others hold already.
+    """For operands with halos: bytes that are read into blocks, and bytes that are copied from the block before.
 
-    What lies within an array in memory is a view.
+    Blocks within an array in memory are views, and do not count.
     """
     found = {}
     for i, (operand, spec) in enumerate(zip(plan.op.operands, plan.operands, strict=True)):
-        if operand.halo and (share := _at_edges(operand, plan.grid.counts) if spec.in_memory else 1.0):
+        if operand.halo and (share := _at_edges(operand, plan.grid.counts) if spec.storage.in_memory else 1.0):
             nbytes = plan.loads(i) * math.prod(plan.slot_shape(i)) * spec.dtype.itemsize
             new = min(spec.nbytes, nbytes) if plan.reuses else nbytes
             found[i] = share * new, share * (nbytes - new)
@@ -72,9 +72,9 @@ def _at_edges(operand: Operand, counts: Sequence[int]) -> float:
 
 
 def computing(kernel: Kernel, plan: Plan, sources: Sequence[Source], device: Device) -> tuple[float, float]:
-    """Seconds that a lane takes to make all of a plan's blocks with halos, without decoding, and to compute all of it.
+    """Seconds that a lane needs to make all of a plan's blocks with halos (without decoding), and to compute all of it.
 
-    By those for a few tiles, while other lanes do the same.
+    They are estimated by a few tiles, while other lanes do the same.
 
     Raises
     ------
@@ -103,9 +103,9 @@ def computing(kernel: Kernel, plan: Plan, sources: Sequence[Source], device: Dev
 
 
 def decoding(plan: Plan, sources: Sequence[Source]) -> float | None:
-    """Seconds that a thread takes to read and decode a byte of a plan's chunks: by the first chunk of each source.
+    """Seconds that a thread needs to read and decode a byte of a plan's chunks, by the first chunk of each source.
 
-    All of a plan's threads do so at once. None if there is nothing to decode, or it is behind a network.
+    All of a plan's threads do so at once. None if there is nothing to decode, or a source is remote.
 
     Raises
     ------
@@ -113,11 +113,11 @@ def decoding(plan: Plan, sources: Sequence[Source]) -> float | None:
         Whatever a source raises.
     """
     specs = [source.spec for source in sources]
-    if any(spec.remote for spec in specs):
+    if any(spec.storage.remote for spec in specs):
         return None
     nbytes, seconds = 0, 0.0
     for source, spec in zip(sources, specs, strict=True):
-        if spec.chunks is None or spec.raw or not spec.size:
+        if spec.chunks is None or spec.storage.raw or not spec.size:
             continue
         sides = tuple(map(min, spec.chunks, spec.shape))
 
@@ -132,10 +132,10 @@ def decoding(plan: Plan, sources: Sequence[Source]) -> float | None:
 
 
 def _at_once(each: Sequence[Callable[[], Calls]]) -> Seen:
-    """Seconds of calls that threads make at once, times what they stand for; those of the slowest thread.
+    """Seconds of calls by several threads at once, times the calls of the whole run, for the slowest thread.
 
-    A call counts if all of them were at it when it began, and each goes on until all have made enough of these: one may
-    be woken later than another is done with calls of a millisecond, which take half as long alone.
+    A call counts only if all threads were calling when it began, and each thread goes on until all have enough.
+    Otherwise one thread may start after another has ended, and calls of a millisecond take half as long alone.
     """
     ready: list[None] = []
     taken: list[list[Seen]] = [[] for _ in each]
@@ -166,7 +166,7 @@ def _at_once(each: Sequence[Callable[[], Calls]]) -> Seen:
 
 
 def _are_enough(seen: Sequence[Seen]) -> bool:
-    """Whether so many calls tell what the next ones will take."""
+    """Whether these calls are enough to predict the next ones."""
     return len(seen) >= CALLS and (len(seen) >= MOST_CALLS or sum(map(sum, seen)) >= LONG)
 
 
@@ -177,7 +177,7 @@ def _timed(call: Callable[[], object]) -> float:
 
 
 def _sides(plan: Plan) -> Shape:
-    """A part of a block, of whole tiles, that does not stay in the cache; all of it if it is smaller than that."""
+    """A part of a block, in whole tiles, that is too large for the cache; all of the block if it is smaller."""
     nbytes = sum(
         math.prod(o.shape(plan.tile)) * s.dtype.itemsize for o, s in zip(plan.op.operands, plan.operands, strict=True)
     )
@@ -187,9 +187,9 @@ def _sides(plan: Plan) -> Shape:
 
 
 def _block(source: Source, operand: Operand, plan: Plan, step: Step, device: Device) -> Any:
-    """An operand's block. Of a file only a tile is read, again and again the same, or all of it might be in memory."""
+    """An operand's block. Of a file one tile is read and repeated: to read more would bring the file into memory."""
     region = operand.region(step.box)
-    if not source.spec.in_memory:
+    if not source.spec.storage.in_memory:
         corner = tuple([slice(s.start, min(s.start + n, s.stop)) for s, n in zip(step.box, plan.tile, strict=True)])
         return np.resize(read_block(source, operand, device, corner), grid.shape_of(region))
     if not operand.halo:
@@ -200,16 +200,16 @@ def _block(source: Source, operand: Operand, plan: Plan, step: Step, device: Dev
 
 
 class _Frame:
-    """An operand's `block` with a halo, made again and again as a run makes blocks: of rows, and of the one before.
+    """An operand's `block` with a halo, made again and again as in a run: from rows, and from the block before.
 
-    `nbytes` are those that are read, and those that the one before holds too.
+    `nbytes` are the bytes that are read, and those that are copied from the block before.
     """
 
     def __init__(self, block: Any, number: int, plan: Plan, step: Step) -> None:
         operand, region = plan.op.operands[number], step.sources[number]
         self._fill = partial(fill, region=region, extents=operand.extents, boundary=operand.boundary)
         self.block, self._before = block, block.copy()
-        # Rows come from memory, not from the cache, in which a large block does not stay itself.
+        # Rows come from memory, not from the cache, as those of a large block do.
         beyond = min(BEYOND * plan.machine.cache, plan.budget // (4 * plan.lanes))
         self._rows = cycle([block.copy() for _ in range(beyond // max(block.nbytes, 1))])
         self._read = [
@@ -222,7 +222,7 @@ class _Frame:
         self.nbytes = sum(block[into].nbytes for into in self._read), block[self._known].nbytes
 
     def make(self) -> tuple[float, float]:
-        """Seconds in which the next one is read, or made up, and in which the rest of it is taken over."""
+        """Make the next block; seconds to read it and fill its halo, and seconds to copy from the block before."""
         block, before = self._before, self.block
         rows = next(self._rows, before)
         begun = time.perf_counter()
@@ -238,9 +238,9 @@ class _Frame:
 def _again(
     runner: BlockRunner, plan: Plan, step: Step, blocks: Sequence[Any], frames: dict[int, _Frame]
 ) -> Callable[[], Seen]:
-    """What computes one step again and again, and says what it took; what passes from block to block passes on.
+    """A call that computes one step each time, with the accumulators of the last call.
 
-    Seconds in which blocks with halos are read, in which the rest of them is taken over, and of the kernel.
+    It returns the seconds to read blocks with halos, to copy from the blocks before, and of the kernel.
     """
     states = [Accumulator() for _ in step.turns]
     turns = [(s, [s] if turn.last and plan.op.scan is None else []) for s, turn in zip(states, step.turns, strict=True)]

@@ -1,8 +1,8 @@
-"""Blocks whose chunks are decoded on the device, all of a block as one batch, for it takes as long for one as for many.
+"""Blocks whose chunks are decoded on the device: all of a block in one batch, which takes as long as a single chunk.
 
-Feeders (`chunkflow.engine.staged.encoded_upload`) upload encoded chunks to a buffer. When all of a block's are on their
-way they are decoded on a lane of its own, put together again if they were shuffled, and put in their places in the
-block, while the next block's chunks come to a second buffer.
+Upload workers (`chunkflow.engine.staged.encoded_upload`) copy encoded chunks to a buffer. When all uploads of a block
+are enqueued, the chunks are decoded on a lane of its own, unshuffled if need be, and copied to their places in the
+block. Meanwhile the next block's chunks are uploaded to a second buffer.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from chunkflow.core.encoded_chunks import FACTS, FILLED, ROWS, Packed, Tabled
 from chunkflow.core.grid import Shape, describe, permuted, shape_of
 from chunkflow.devices.protocol import Block, Decoder, Device, Edge, Event, Lane, Pending, Pool, shaped
 from chunkflow.engine.buffers import DeviceBuffer
-from chunkflow.engine.staged.encoded_upload import ChunkBox, EncodedFeeders, EncodedTransfer, run
+from chunkflow.engine.staged.encoded_upload import ChunkBox, EncodedTransfer, EncodedUploadWorkers, run
 from chunkflow.engine.trace import Trace
 from chunkflow.engine.transfer import Loaded
 from chunkflow.errors import ReadError
@@ -29,27 +29,27 @@ from chunkflow.system.interrupts import Since
 
 
 class DecodeBuffer:
-    """A buffer for a block's encoded chunks, and the table that says where each lies and what came of it."""
+    """A buffer for the encoded chunks of a block, and the table with the place and the outcome of each chunk."""
 
     def __init__(self, batch: Batch, device: Device, pool: Pool, fillers: int, timed: bool) -> None:
         self.batch = batch
-        self.slot = DeviceBuffer(batch.encoded, [device.event() for _ in range(fillers)])
+        self.encoded = DeviceBuffer(batch.encoded, [device.event() for _ in range(fillers)])
         self.table = DeviceBuffer(batch.table, [])
         self.host = pool.host_buffers(1, batch.table)
         self.done = device.event(timed=timed)
         self.begun = device.event(timed=True) if timed else None
         self.tabled: Tabled  # of the latest batch
-        self.facts = 0  # where in the table, in bytes, the chunks' layouts are
-        self.order = 0  # of the batches
+        self.facts = 0  # offset of the chunks' layouts in the table, in bytes
+        self.order = 0  # place in the sequence of batches
         self.transfer: EncodedTransfer | None = None
         self.pending: Pending[None] | None = None
-        for slot in (self.slot, self.table):
-            device.host_writes(slot)
+        for buffer in (self.encoded, self.table):
+            device.host_writes(buffer)
 
     def fill(self, pool: Pool) -> None:
         """Take the memory."""
-        for slot in (self.slot, self.table):
-            slot.fill(pool)
+        for buffer in (self.encoded, self.table):
+            buffer.fill(pool)
 
     def numbers(self) -> np.ndarray:
         """The table as the host sees it."""
@@ -58,13 +58,13 @@ class DecodeBuffer:
     def release(self, pool: Pool) -> None:
         """Give the memory back."""
         self.transfer = self.pending = None
-        self.slot.release(pool)
+        self.encoded.release(pool)
         self.table.release(pool)
         pool.release_host(self.host)
 
 
-class UnpackedBlock(Loaded):
-    """A block that is decoded on the device, as soon as all of its chunks are on their way."""
+class DecodedBlock(Loaded):
+    """A block that is decoded on the device, once the uploads of all its chunks are enqueued."""
 
     __slots__ = ("decode",)
 
@@ -79,7 +79,7 @@ class UnpackedBlock(Loaded):
 
 
 class DeviceDecoder:
-    """Decodes blocks on a lane of its own, in order. A loop of the caller's gets only what was seen to be right."""
+    """Decodes blocks on a lane of its own, in order. A loop of the caller's gets only blocks that are checked."""
 
     def __init__(self, plan: Plan, sources: Sequence[Source], device: Device, pool: Pool, trace: Trace) -> None:
         assert plan.ring_in is not None
@@ -88,30 +88,36 @@ class DeviceDecoder:
         self._at_once = not plan.outputs
         self._decoded, self._plain, self._temporary = (DeviceBuffer(n, []) for n in shared(plan.batches.values()))
         self._decoders: dict[int, Decoder] = {}
-        self._turns: dict[int, list[DecodeBuffer]] = {}
+        self._buffers: dict[int, list[DecodeBuffer]] = {}
         self._lane: Lane | None = None
         try:
             for i, batch in plan.batches.items():
                 decoder = device.decoder(batch.codec)
                 assert decoder is not None
-                self._decoders[i], self._turns[i] = decoder, []
+                self._decoders[i], self._buffers[i] = decoder, []
                 for _ in range(TURNS):
-                    self._turns[i].append(DecodeBuffer(batch, device, pool, plan.ring_in.threads, trace.timed))
-                    self._turns[i][-1].fill(pool)
-            for slot in (self._decoded, self._plain, self._temporary):
-                device.host_writes(slot)
-                slot.fill(pool)
+                    self._buffers[i].append(DecodeBuffer(batch, device, pool, plan.ring_in.threads, trace.timed))
+                    self._buffers[i][-1].fill(pool)
+            for shared_buffer in (self._decoded, self._plain, self._temporary):
+                device.host_writes(shared_buffer)
+                shared_buffer.fill(pool)
             self._lane = device.lane()
         except BaseException:
             self.close()
             raise
 
     def load(
-        self, step: Step, operand: int, slot: DeviceBuffer, block: Block, readers: list[Event], crew: EncodedFeeders
+        self,
+        step: Step,
+        operand: int,
+        target: DeviceBuffer,
+        block: Block,
+        readers: list[Event],
+        workers: EncodedUploadWorkers,
     ) -> Loaded:
-        """Let a crew read and upload a block's chunks. It goes to `slot`, of which the `readers` are still to end."""
-        turn = self._turns[operand][step.loads[operand] % len(self._turns[operand])]
-        spec, batch = self._plan.operands[operand], turn.batch
+        """Let the workers upload a block's chunks, to be decoded into `target` after its present `readers`."""
+        buffer = self._buffers[operand][step.loads[operand] % len(self._buffers[operand])]
+        spec, batch = self._plan.operands[operand], buffer.batch
         assert spec.chunks is not None
         parts: list[ChunkBox] = []
         indices: list[Shape] = []
@@ -120,110 +126,110 @@ class DeviceDecoder:
                 parts.append(ChunkBox(region, place, spec.chunks, len(indices)))
                 indices += parts[-1].indices
         assert len(indices) <= batch.number
-        buffer = turn.slot.block((0,))
-        turn.slot.place(buffer, np.dtype(np.uint8), (turn.slot.nbytes,), self._pool)
+        encoded = buffer.encoded.block((0,))
+        buffer.encoded.place(encoded, np.dtype(np.uint8), (buffer.encoded.nbytes,), self._pool)
         pieces = tuple([run(n, min(batch.group, len(indices) - n)) for n in range(0, len(indices), batch.group)])
         transfer = EncodedTransfer(
             self._sources[operand],
             (),
-            buffer,
+            encoded,
             self._device.latch(1),
-            turn.slot.readers,
-            slot=turn.slot,
+            buffer.encoded.readers,
+            buffer=buffer.encoded,
         )
         transfer.indices, transfer.parts, transfer.operand, transfer.order = indices, parts, operand, block.order
         transfer.target, transfer.readers, transfer.plain = block, readers, []
         places = transfer.store.places(indices)
         transfer.packed = Packed(places, batch.codec, batch.nbytes, batch.items, batch.room)
-        turn.slot.readers, turn.slot.fillers = [], set()
-        # The decoding writes all of the slot: it waits for whatever is done there before, which is noted in this list.
-        loaded = UnpackedBlock(block, step.sources[operand], slot, [transfer], after=transfer.readers)
-        loaded.decode = partial(self._decode, turn, transfer, slot)
-        crew.publish(transfer, crew.share_packed(transfer, batch.group), pieces)
+        buffer.encoded.readers, buffer.encoded.fillers = [], set()
+        # Decoding writes the whole buffer, so it waits for all earlier work there, which is listed in `after`.
+        loaded = DecodedBlock(block, step.sources[operand], target, [transfer], after=transfer.readers)
+        loaded.decode = partial(self._decode, buffer, transfer, target)
+        workers.publish(transfer, workers.share_packed(transfer, batch.group), pieces)
         return loaded
 
-    def _decode(self, turn: DecodeBuffer, transfer: EncodedTransfer, slot: DeviceBuffer) -> Pending[None]:
-        """Enqueue the decoding of a block whose chunks are all on their way."""
-        self._settle(turn)
+    def _decode(self, buffer: DecodeBuffer, transfer: EncodedTransfer, target: DeviceBuffer) -> Pending[None]:
+        """Enqueue the decoding of a block, after the uploads of its chunks."""
+        self._settle(buffer)
         lane = self._lane
         assert lane is not None
-        lane.wait([turn.slot.uploaded[filler] for filler in sorted(turn.slot.fillers)], Edge.UPLOADED)
+        lane.wait([buffer.encoded.uploaded[filler] for filler in sorted(buffer.encoded.fillers)], Edge.UPLOADED)
         lane.wait(transfer.readers, Edge.OVERWRITE)
-        if turn.begun is not None:
-            lane.record(turn.begun)
-        used = self._tabulate(turn, transfer)
-        table = Block(turn.table.buffer, (0,), turn.table)
-        lane.upload(turn.host[0], table, run(0, used), None)
-        turn.order, turn.transfer = next(self._batches), transfer
-        turn.pending = pending = lane.call(
-            partial(self._unpack, turn, transfer),
-            reads=(turn.slot,),
-            writes=(turn.table, self._decoded, self._plain, self._temporary, slot),
+        if buffer.begun is not None:
+            lane.record(buffer.begun)
+        used = self._tabulate(buffer, transfer)
+        table = Block(buffer.table.memory, (0,), buffer.table)
+        lane.upload(buffer.host[0], table, run(0, used), None)
+        buffer.order, buffer.transfer = next(self._batches), transfer
+        buffer.pending = pending = lane.call(
+            partial(self._unpack, buffer, transfer),
+            reads=(buffer.encoded,),
+            writes=(buffer.table, self._decoded, self._plain, self._temporary, target),
         )
-        lane.record(slot.uploaded[0])
-        slot.fillers = {0}
-        number = turn.tabled.decoded
+        lane.record(target.uploaded[0])
+        target.fillers = {0}
+        number = buffer.tabled.decoded
         if number:
-            lane.download(table, run((ROWS - FILLED) * number * 8, FILLED * number * 8), turn.host[0], None)
-        lane.record(turn.done)
-        turn.slot.readers = [turn.done]
+            lane.download(table, run((ROWS - FILLED) * number * 8, FILLED * number * 8), buffer.host[0], None)
+        lane.record(buffer.done)
+        buffer.encoded.readers = [buffer.done]
         if self._at_once:
-            self._settle(turn)
+            self._settle(buffer)
         return pending
 
-    def _tabulate(self, turn: DecodeBuffer, transfer: EncodedTransfer) -> int:
-        """Fill the table of a batch; the bytes of it that are used."""
-        turn.host[0].pin()
-        self._device.host_writes(turn.host[0].owner)
-        begin, there = (self._device.address(slot.buffer) for slot in (turn.slot, self._decoded))
-        together = turn.batch.shuffled
-        turn.tabled = tabled = transfer.packed.tabulate(turn.numbers(), begin, there, together=together)
-        turn.facts = (ROWS * tabled.decoded + tabled.items) * 8
-        return turn.facts + FACTS * transfer.packed.number * 8 if together else ROWS * tabled.decoded * 8
+    def _tabulate(self, buffer: DecodeBuffer, transfer: EncodedTransfer) -> int:
+        """Fill the table of a batch; return the bytes of it that are used."""
+        buffer.host[0].pin()
+        self._device.host_writes(buffer.host[0].owner)
+        begin, there = (self._device.address(found.memory) for found in (buffer.encoded, self._decoded))
+        together = buffer.batch.shuffled
+        buffer.tabled = tabled = transfer.packed.tabulate(buffer.numbers(), begin, there, together=together)
+        buffer.facts = (ROWS * tabled.decoded + tabled.items) * 8
+        return buffer.facts + FACTS * transfer.packed.number * 8 if together else ROWS * tabled.decoded * 8
 
-    def _unpack(self, turn: DecodeBuffer, transfer: EncodedTransfer) -> None:
-        """Decode a batch, and put what is wanted of each chunk in its place; in the lane's turn."""
-        batch, block, dtype = turn.batch, transfer.target.array, transfer.target.array.dtype
-        device, number, chunks = self._device, turn.tabled.decoded, transfer.packed.number
-        table, decoded = device.address(turn.table.buffer), self._decoded.buffer
+    def _unpack(self, buffer: DecodeBuffer, transfer: EncodedTransfer) -> None:
+        """Decode a batch and copy what is wanted of each chunk to its place. Called by the lane."""
+        batch, block, dtype = buffer.batch, transfer.target.array, transfer.target.array.dtype
+        device, number, chunks = self._device, buffer.tabled.decoded, transfer.packed.number
+        table, decoded = device.address(buffer.table.memory), self._decoded.memory
         with self._pool.active():
             if number:
-                temporary = device.address(self._temporary.buffer)
+                temporary = device.address(self._temporary.memory)
                 self._decoders[transfer.operand](number, number, table, temporary, batch.temporary)
             if len(transfer.plain) < chunks:
                 if batch.shuffled:
                     assert device.unshuffle is not None
-                    decoded = self._plain.buffer
+                    decoded = self._plain.memory
                     words = shaped(decoded, np.dtype(np.uint32), (chunks * batch.nbytes // 4,), None)
-                    device.unshuffle(table + ROWS * number * 8, table + turn.facts, batch.nbytes, words)
+                    device.unshuffle(table + ROWS * number * 8, table + buffer.facts, batch.nbytes, words)
                 whole = shaped(decoded, dtype, (batch.number, batch.nbytes // dtype.itemsize), None)
                 for part in transfer.parts:
                     part.spread(whole, block, transfer.order)
             for which, start in transfer.plain:
                 region, place = transfer.chunk(which)
-                shape, flat = permuted(shape_of(region), transfer.order), turn.slot.buffer[start:]
+                shape, flat = permuted(shape_of(region), transfer.order), buffer.encoded.memory[start:]
                 block[(*place, ...)] = shaped(flat, dtype, shape, transfer.target.inverse)
 
-    def _settle(self, turn: DecodeBuffer) -> None:
-        """Wait until a turn's latest batch has ended, if there was one, and see what came of it.
+    def _settle(self, buffer: DecodeBuffer) -> None:
+        """Wait until a buffer's latest batch has ended, if there was one, and check its outcome.
 
         Raises
         ------
         ReadError
             A chunk could not be decoded.
         """
-        transfer, turn.transfer = turn.transfer, None
-        pending, turn.pending = turn.pending, None
+        transfer, buffer.transfer = buffer.transfer, None
+        pending, buffer.pending = buffer.pending, None
         if transfer is None or pending is None:
             return
-        turn.done.synchronize(Edge.LANDED)
+        buffer.done.synchronize(Edge.LANDED)
         pending.result()
-        if turn.begun is not None:
-            nbytes = transfer.packed.number * turn.batch.nbytes
-            self._trace.span("decode", turn.begun.seconds(), turn.done.seconds(), nbytes)
-        self._device.host_reads(turn.host[0].owner)
-        tabled, number = turn.tabled, turn.tabled.decoded
-        sizes, statuses, sums = turn.numbers()[: FILLED * number].reshape(FILLED, number)
+        if buffer.begun is not None:
+            nbytes = transfer.packed.number * buffer.batch.nbytes
+            self._trace.span("decode", buffer.begun.seconds(), buffer.done.seconds(), nbytes)
+        self._device.host_reads(buffer.host[0].owner)
+        tabled, number = buffer.tabled, buffer.tabled.decoded
+        sizes, statuses, sums = buffer.numbers()[: FILLED * number].reshape(FILLED, number)
         results = statuses.view(np.int32)[:number]
         wrong = (results != 0) | (sizes != tabled.sizes.astype(np.uint64))
         wrong |= (tabled.checksums >= 0) & (sums.view(np.uint32)[:number] != tabled.checksums)
@@ -232,31 +238,31 @@ class DeviceDecoder:
             self._refuse(transfer, int(np.searchsorted(tabled.ends, bad[0], "right")), int(results[bad[0]]))
 
     def _refuse(self, transfer: EncodedTransfer, which: int, status: int) -> None:
-        """Raise what is wrong with a chunk, as the host says; or that the host finds nothing."""
+        """Raise the error that the host finds in a chunk, or say that it finds none."""
         source, spec = self._sources[transfer.operand], self._plan.operands[transfer.operand]
         region, _ = transfer.chunk(which)
         source.read(region, np.empty(shape_of(region), spec.dtype))
         raise ReadError(
-            f"cannot read {describe(region)} of {spec.name}: the device's {spec.codec} decoder fails on the chunk "
-            f"{transfer.indices[which]} (status {status}), and the host's does not: CHUNKFLOW_NVCOMP=0 leaves all to "
-            "that",
+            f"cannot read {describe(region)} of {spec.name}: the device's {spec.storage.codec} decoder fails on the "
+            f"chunk {transfer.indices[which]} (status {status}), and the host's does not: CHUNKFLOW_NVCOMP=0 leaves "
+            "all to that",
             path=spec.name,
             region=region,
         )
 
     def close(self) -> None:
-        """End what is enqueued, see what came of it unless the run has failed already, and give everything back."""
-        turns = sorted(itertools.chain.from_iterable(self._turns.values()), key=lambda turn: turn.order)
+        """Finish what is enqueued, check it unless the run has failed already, and give everything back."""
+        buffers = sorted(itertools.chain.from_iterable(self._buffers.values()), key=lambda buffer: buffer.order)
         try:
             if self._lane is not None:
                 lane, self._lane = self._lane, None
                 lane.close()
                 if not self._since.failed:
-                    for turn in turns:
-                        self._settle(turn)
+                    for buffer in buffers:
+                        self._settle(buffer)
         finally:
-            for turn in turns:
-                turn.release(self._pool)
-            for slot in (self._decoded, self._plain, self._temporary):
-                slot.release(self._pool)
-            self._turns.clear()
+            for buffer in buffers:
+                buffer.release(self._pool)
+            for shared_buffer in (self._decoded, self._plain, self._temporary):
+                shared_buffer.release(self._pool)
+            self._buffers.clear()

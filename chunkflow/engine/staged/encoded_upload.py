@@ -1,6 +1,6 @@
-"""Chunks of a block that travel as they are stored, to be decoded on the device: which they are, and their feeders.
+"""Upload of chunks as they are stored, to be decoded on the device.
 
-A chunk that the source does not hand out encoded is decoded by its feeder, and travels decoded beside the others.
+A chunk that the source does not give encoded is decoded by its upload worker. It travels decoded beside the others.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from chunkflow.core.grid import Region, Shape, permuted, shape_of, shift
 from chunkflow.core.pieces import Piece
 from chunkflow.devices.mover import Mover, PieceShare, grouped, in_parts, one_run
 from chunkflow.devices.protocol import Block, Event, Lane, shaped
-from chunkflow.engine.staged.large_chunks import SplittingFeeders
-from chunkflow.engine.staged.stations import PinnedBuffer
-from chunkflow.engine.transfer import Transfer
+from chunkflow.engine.staged.large_chunks import SplittingUploadWorkers
+from chunkflow.engine.staged.workers import PinnedBuffer
+from chunkflow.engine.transfer import PieceTask, Transfer
 
 
 class ChunkBox:
-    """Chunks of a part of a block, which begins at `place`: a box of them, from the one numbered `first` on."""
+    """The box of chunks of a part of a block, numbered from `first`. The part begins at `place` in the block."""
 
     __slots__ = ("box", "first", "place", "region", "sides")
 
@@ -35,11 +35,11 @@ class ChunkBox:
 
     @property
     def indices(self) -> Iterator[Shape]:
-        """Each of them, by its index in the array."""
+        """The chunks, by their indices in the array."""
         return itertools.product(*self.box)
 
     def chunk(self, index: Shape) -> tuple[Region, Region]:
-        """What of the array is wanted of a chunk, and where in the block that goes."""
+        """The region of the array that is wanted of a chunk, and its region in the block."""
         region = tuple(
             [
                 slice(max(s.start, i * c), min(s.stop, (i + 1) * c))
@@ -49,7 +49,7 @@ class ChunkBox:
         return region, shift(region, [p - s.start for p, s in zip(self.place, self.region, strict=True)])
 
     def spread(self, decoded: Any, block: Any, order: Shape) -> None:
-        """Put decoded chunks, which lie one after the other in memory order `order`, in their places in the block.
+        """Copy decoded chunks to their places in the block. They lie one after the other, in memory order `order`.
 
         Whole chunks that are neighbours along every axis go in one copy.
         """
@@ -68,7 +68,7 @@ class ChunkBox:
 
 
 def _runs(side: slice, chunk: int) -> list[tuple[slice, slice, slice]]:
-    """Chunks along one axis of a region, whole ones together: which, what is wanted of each, and where that goes.
+    """Chunks along one axis of a region, whole ones together: their range, what is wanted of each, and its place.
 
     >>> for run in _runs(slice(3, 13), 4):
     ...     print(*((s.start, s.stop) for s in run))
@@ -87,9 +87,9 @@ def _runs(side: slice, chunk: int) -> list[tuple[slice, slice, slice]]:
 
 
 class EncodedTransfer(Transfer):
-    """The chunks of a block on their way to a buffer; pieces of it are runs of chunks, by their numbers.
+    """The upload of a block's chunks to a buffer. Its pieces are runs of chunks, by their numbers.
 
-    Of those that the source does not hand out encoded, `plain` has the number, and where in the buffer each lies.
+    `plain` has the chunks that the source does not give encoded: the number of each, and its offset in the buffer.
     """
 
     __slots__ = ("indices", "operand", "order", "packed", "parts", "plain", "readers", "target")
@@ -103,7 +103,7 @@ class EncodedTransfer(Transfer):
     """Memory order of the chunks and of the block."""
     target: Block
     readers: list[Event]
-    """Those of the block that was in the target's memory before."""
+    """Events of the readers of the block that was in the target's memory before."""
 
     def chunk(self, number: int) -> tuple[Region, Region]:
         """See `ChunkBox.chunk`."""
@@ -111,9 +111,9 @@ class EncodedTransfer(Transfer):
         return self.parts[which].chunk(self.indices[number])
 
     def read_missed(self, piece: Piece, out: np.ndarray) -> tuple[int, int]:
-        """Read those of a piece's chunks that were not to be had encoded, into `out` behind the others.
+        """Read the chunks of a piece that the source does not give encoded, into `out` behind the others.
 
-        Where in the buffer all of them go, and their bytes.
+        Returns the offset of the piece in the buffer, and its bytes.
         """
         (numbers,) = piece.region
         dtype, begin = self.target.array.dtype, numbers.start * self.packed.room
@@ -128,52 +128,47 @@ class EncodedTransfer(Transfer):
         return begin, at
 
 
-class EncodedFeeders(SplittingFeeders):
-    """Feeders that also upload chunks as they are stored."""
+class EncodedUploadWorkers(SplittingUploadWorkers):
+    """Upload workers that also upload chunks as they are stored."""
 
     def share_packed(self, transfer: EncodedTransfer, group: int) -> PieceShare | None:
-        """What the compiled loops must know to move chunks, so many at once.
+        """Describe chunks to the compiled loops, which move `group` of them at a time.
 
-        None where there are no such loops, or a chunk fits no slot.
+        None where there are no compiled loops, or so many chunks fit no pinned buffer.
         """
         packed = transfer.packed
-        if self.line is None or not packed.number or group * packed.room > self.ring.slot_bytes:
+        if self.jobs is None or not packed.number or group * packed.room > self.ring.slot_bytes:
             return None
         return PieceShare(grouped(packed.number, group, packed.room), packed, self.device.address(transfer.block.array))
 
-    def _feed(
-        self,
-        number: int,
-        lane: Lane,
-        turns: Iterator[PinnedBuffer],
-        transfer: Transfer,
-        index: int,
-        mover: Mover | None,
+    def _upload(
+        self, number: int, lane: Lane, cycle: Iterator[PinnedBuffer], task: PieceTask, mover: Mover | None
     ) -> None:
+        transfer = task.transfer
         if not isinstance(transfer, EncodedTransfer):
-            super()._feed(number, lane, turns, transfer, index, mover)
+            super()._upload(number, lane, cycle, task, mover)
             return
-        slot, piece, most = transfer.slot, transfer.pieces[index], self.ring.slot_bytes
-        assert slot is not None
+        target, piece, most = transfer.buffer, transfer.pieces[task.piece], self.ring.slot_bytes
+        assert target is not None
         if piece.size * transfer.packed.room <= most:
-            station = self.free(turns)
-            sent = self._read(transfer, piece, station.slot.array)
-            self._send(number, lane, station, transfer, sent, mover)
+            buffer = self.free(cycle)
+            sent = self._read(transfer, piece, buffer.host.array)
+            self._send(number, lane, buffer, transfer, sent, mover)
         else:
             room = self.room(number)
             whole = self._read(transfer, piece, room)
             start, nbytes = whole.offset or 0, whole.size
             if mover is not None:
-                self._move(number, turns, transfer, mover, in_parts(start, nbytes, most), room)
+                self._move(number, cycle, transfer, mover, in_parts(start, nbytes, most), room)
             else:
                 for at in range(0, nbytes, most):
-                    station, sent = self.free(turns), run(start + at, min(nbytes - at, most))
-                    station.slot.array[: sent.size] = room[at : at + sent.size]
-                    self._send(number, lane, station, transfer, sent, None)
-        slot.fillers.add(number)
+                    buffer, sent = self.free(cycle), run(start + at, min(nbytes - at, most))
+                    buffer.host.array[: sent.size] = room[at : at + sent.size]
+                    self._send(number, lane, buffer, transfer, sent, None)
+        target.fillers.add(number)
 
     def _read(self, transfer: EncodedTransfer, piece: Piece, out: np.ndarray, *, fetched: bool = False) -> Piece:
-        """Read a piece's chunks, or where the loop has fetched them what it missed; what is to be uploaded then."""
+        """Read a piece's chunks, or what the compiled loop missed if it `fetched` them; return what to upload."""
         since = time.perf_counter() if self.trace.timed else 0.0
         if not fetched:
             (numbers,) = piece.region
@@ -183,31 +178,31 @@ class EncodedFeeders(SplittingFeeders):
             self.trace.span("read", since, time.perf_counter(), nbytes)
         return run(start, nbytes)
 
-    def _resend(self, station: PinnedBuffer, transfer: Transfer, piece: int, mover: Mover, mark: Event) -> None:
+    def _resend(self, buffer: PinnedBuffer, transfer: Transfer, piece: int, mover: Mover, mark: Event) -> None:
         if not isinstance(transfer, EncodedTransfer):
-            super()._resend(station, transfer, piece, mover, mark)
+            super()._resend(buffer, transfer, piece, mover, mark)
             return
-        self.device.host_writes(station.slot.owner)
-        sent = self._read(transfer, transfer.pieces[piece], station.slot.array, fetched=True)
-        station.slot.pin()
+        self.device.host_writes(buffer.host.owner)
+        sent = self._read(transfer, transfer.pieces[piece], buffer.host.array, fetched=True)
+        buffer.host.pin()
         share = one_run(sent.offset or 0, sent.size, self.device.address(transfer.block.array))
-        mover.send(share, station.number, 0, mark, keep=True)
+        mover.send(share, buffer.number, 0, mark, keep=True)
 
     def _send(
-        self, number: int, lane: Lane, station: PinnedBuffer, transfer: Transfer, sent: Piece, mover: Mover | None
+        self, number: int, lane: Lane, buffer: PinnedBuffer, transfer: Transfer, sent: Piece, mover: Mover | None
     ) -> None:
-        """Upload what is in a slot."""
-        assert transfer.slot is not None
-        station.slot.pin()
+        """Upload the contents of a pinned buffer."""
+        assert transfer.buffer is not None
+        buffer.host.pin()
         if mover is not None:
             share = one_run(sent.offset or 0, sent.size, self.device.address(transfer.block.array))
-            mover.send(share, station.number, 0, transfer.slot.uploaded[number])
-            station.busy = transfer, sent
+            mover.send(share, buffer.number, 0, transfer.buffer.uploaded[number])
+            buffer.busy = transfer, sent
         else:
-            station.upload(lane, transfer, sent, None)
-            lane.record(transfer.slot.uploaded[number])
+            buffer.upload(lane, transfer, sent, None)
+            lane.record(transfer.buffer.uploaded[number])
 
 
 def run(start: int, size: int) -> Piece:
-    """A run of something flat: of a buffer's bytes, or of a block's chunks by their numbers."""
+    """A run of bytes of a buffer, or of chunks of a block by their numbers."""
     return Piece((slice(start, start + size),), (size,), size, start)

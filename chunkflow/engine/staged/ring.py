@@ -1,4 +1,4 @@
-"""The way of blocks through a ring of pinned memory, for a device with memory of its own."""
+"""Blocks moved through a ring of pinned buffers, for a device with memory of its own."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from functools import partial
 from chunkflow.core.grid import shape_of
 from chunkflow.core.pieces import placed
 from chunkflow.devices.protocol import Block, Device, Edge, Lane, Latch, Pool
-from chunkflow.engine.buffers import make_slots
+from chunkflow.engine.buffers import device_buffers
 from chunkflow.engine.staged.device_decode import DeviceDecoder
-from chunkflow.engine.staged.encoded_upload import EncodedFeeders
+from chunkflow.engine.staged.encoded_upload import EncodedUploadWorkers
 from chunkflow.engine.staged.workers import DownloadWorkers
 from chunkflow.engine.trace import Trace
 from chunkflow.engine.transfer import Loaded, Result, Transfer
@@ -30,74 +30,74 @@ class RingFeeder:
         self.ahead = plan.ahead
         self._plan, self._sources, self._device, self._pool = plan, sources, device, pool
         threads = [1 if i in plan.batches else plan.ring_in.threads for i in range(len(plan.operands))]
-        self._slots = [make_slots(plan, device, pool, i, number) for i, number in enumerate(threads)]
+        self._buffers = [device_buffers(plan, device, i, number) for i, number in enumerate(threads)]
         for source, spec, operand, cut in zip(sources, plan.operands, plan.op.operands, plan.cuts_in, strict=True):
             few = spec.chunks is not None and touched(spec, operand, plan.block, plan.op.extents) <= MOST
-            if cut.through or few:  # the next block is of the same ones, if it cuts them
+            if cut.through or few:  # if blocks cut chunks, the next block has the same ones
                 keep_chunks(source, DecodedChunks())
-        self._unpacker: DeviceDecoder | None = None
+        self._decoder: DeviceDecoder | None = None
         try:
-            for slot in itertools.chain.from_iterable(self._slots):  # before the function can take what they need
-                slot.fill(pool)
+            for buffer in itertools.chain.from_iterable(self._buffers):  # before the function takes their memory
+                buffer.fill(pool)
             if plan.batches:
-                self._unpacker = DeviceDecoder(plan, sources, device, pool, trace)
-            self._crew = EncodedFeeders(device, pool, plan.ring_in, trace, "feed")
+                self._decoder = DeviceDecoder(plan, sources, device, pool, trace)
+            self._workers = EncodedUploadWorkers(device, pool, plan.ring_in, trace, "feed")
         except BaseException:
             self._release()
             raise
 
     def load(self, step: Step, operand: int, lane: Lane) -> Loaded:
         """Publish the pieces of an operand's block."""
-        slots = self._slots[operand]
-        slot = slots[step.loads[operand] % len(slots)]
+        buffers = self._buffers[operand]
+        buffer = buffers[step.loads[operand] % len(buffers)]
         region = step.sources[operand]
         cut, spec = self._plan.cuts_in[operand], self._plan.operands[operand]
-        block = slot.block(cut.order)
-        slot.place(block, spec.dtype, shape_of(region), self._pool)
-        readers, slot.readers, slot.fillers = slot.readers, [], set()
+        block = buffer.block(cut.order)
+        buffer.place(block, spec.dtype, shape_of(region), self._pool)
+        readers, buffer.readers, buffer.fillers = buffer.readers, [], set()
         if operand in self._plan.batches:
-            assert self._unpacker is not None
-            return self._unpacker.load(step, operand, slot, block, readers, self._crew)
+            assert self._decoder is not None
+            return self._decoder.load(step, operand, buffer, block, readers, self._workers)
         transfers = []
         for part, place in step.parts(operand, self._plan.op.operands[operand]):
             pieces = places = cut.pieces(part)
             if part is not region:
                 places = placed(pieces, place, shape_of(region), cut.order)
-            share = self._crew.share(self._sources[operand], part, block, pieces, places)
+            share = self._workers.share(self._sources[operand], part, block, pieces, places)
             transfer = Transfer(
                 self._sources[operand],
                 tuple([s.start - p for s, p in zip(part, place, strict=True)]),
                 block,
                 self._device.latch(1),
                 readers,
-                slot=slot,
+                buffer=buffer,
             )
-            self._crew.publish(transfer, share, places)
+            self._workers.publish(transfer, share, places)
             transfers.append(transfer)
-        return Loaded(block, region, slot, transfers, after=[*readers])
+        return Loaded(block, region, buffer, transfers, after=[*readers])
 
     def finish(self) -> None:
         """No block follows."""
-        self._crew.finish()
+        self._workers.finish()
 
     def close(self) -> None:
-        """Drop what is queued, finish what is on the link, and give threads and memory back."""
-        self._crew.stopping = True
+        """Drop what is queued, finish pending copies, and give threads and memory back."""
+        self._workers.stopping = True
         try:
-            self._crew.close()
+            self._workers.close()
         finally:
             self._release()
 
     def _release(self) -> None:
         try:
-            if self._unpacker is not None:
-                self._unpacker.close()
+            if self._decoder is not None:
+                self._decoder.close()
         finally:
-            self._release_slots()
+            self._release_buffers()
 
-    def _release_slots(self) -> None:
-        for slot in itertools.chain.from_iterable(self._slots):
-            slot.release(self._pool)
+    def _release_buffers(self) -> None:
+        for buffer in itertools.chain.from_iterable(self._buffers):
+            buffer.release(self._pool)
 
 
 def _all(stored: Sequence[Latch]) -> None:
@@ -112,7 +112,7 @@ class RingDrainer:
     def __init__(self, plan: Plan, sinks: Sequence[Sink], device: Device, pool: Pool, trace: Trace) -> None:
         assert plan.ring_out is not None
         self._plan, self._sinks, self._device, self._pool = plan, sinks, device, pool
-        self._crew = DownloadWorkers(device, pool, plan.ring_out, trace, "drain")
+        self._workers = DownloadWorkers(device, pool, plan.ring_out, trace, "drain")
 
     def store(self, result: Result, lane: Lane) -> None:
         """Publish the pieces of a result."""
@@ -131,7 +131,7 @@ class RingDrainer:
         blocks = [Block(array, cut.order, result) for cut, array in zip(cuts, result.arrays, strict=True)]
         stores = [(self._sinks[i], region) for i, region in result.step.stores]
         shares = [
-            self._crew.share(sink, region, block, pieces, pieces)
+            self._workers.share(sink, region, block, pieces, pieces)
             for (sink, region), block, pieces in zip(stores, blocks, parts, strict=True)
         ]
         stored: list[Latch] = []
@@ -140,13 +140,13 @@ class RingDrainer:
         for (sink, region), block, share, pieces in zip(stores, blocks, shares, parts, strict=True):
             start = tuple([side.start for side in region])
             transfer = Transfer(sink, start, block, self._device.latch(1), (result.done,), result=result)
-            self._crew.publish(transfer, share, pieces)
+            self._workers.publish(transfer, share, pieces)
             stored.append(transfer.left)
 
     def finish(self) -> None:
         """No result follows."""
-        self._crew.finish()
+        self._workers.finish()
 
     def close(self) -> None:
         """Store what is queued, and give threads and memory back."""
-        self._crew.close()
+        self._workers.close()

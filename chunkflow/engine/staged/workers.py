@@ -1,13 +1,13 @@
-"""Threads that move pieces through pinned memory: a crew of feeders and one of drainers.
+"""Threads that move pieces through pinned memory: upload workers and download workers.
 
-A block is moved in pieces. Feeders take the next piece, wait until one of their own pinned slots has been
-uploaded, fill it and enqueue its upload on their own lane; drainers do the reverse. Each thread keeps
-its slots in turn, so that one is filled (or stored) while the other is on the link.
+A block is moved in pieces. An upload worker takes the next piece, waits until one of its pinned buffers has been
+uploaded, fills it and enqueues its upload on its own lane. A download worker does the reverse. Each thread uses its
+buffers in turn, so that one is filled (or stored) while the other is being copied.
 
-Where there are compiled loops (`chunkflow.devices.mover`), threads stand in a line (`chunkflow.devices.job_queue`) and
-move one block after the other by these, without Python's lock: for that a dozen threads would keep each other waiting,
-and the run. What follows here is for the first share of each, for blocks that are less simple in their store, and
-errors.
+Where there are compiled loops (`chunkflow.devices.mover`), threads take shares of blocks from a job queue
+(`chunkflow.devices.job_queue`) and move them without Python's lock. With the lock, a dozen threads would keep each
+other waiting, and the run. Python does the rest: the first share of each thread, blocks that are less simple in their
+store, and errors.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import time
 from collections.abc import Iterator
 from contextlib import suppress
 from queue import Empty, SimpleQueue
-from typing import cast
+from typing import Any, cast
 
 from chunkflow.core.grid import Region, shift
 from chunkflow.core.memory import Ring
@@ -26,10 +26,9 @@ from chunkflow.core.pieces import Piece
 from chunkflow.core.spec import ByteRun, ChunkFiles
 from chunkflow.devices.job_queue import MOVERS, NOTHING, OVER, SERVED, TOKEN
 from chunkflow.devices.mover import Mover, PieceShare, tabled
-from chunkflow.devices.protocol import Block, Device, Edge, Event, Lane, Pool
-from chunkflow.engine.staged.stations import PinnedBuffer
-from chunkflow.engine.trace import Trace
-from chunkflow.engine.transfer import Failed, Transfer, Work
+from chunkflow.devices.protocol import Block, Device, Edge, Event, HostBuffer, Lane, Pool
+from chunkflow.engine.trace import Stage, Trace
+from chunkflow.engine.transfer import PieceTask, ShareTask, Transfer
 from chunkflow.stores.caches.fetch_buffer import Kept, keeping
 from chunkflow.stores.protocol import Sink, Source, files_of, run_of
 from chunkflow.system.interrupts import Since
@@ -38,15 +37,58 @@ from chunkflow.system.thread_pool import PooledThread
 Pieces = tuple[Piece, ...]
 
 
+class PinnedBuffer:
+    """A pinned buffer of one transfer thread, with the events of its pending copy.
+
+    `host` is the memory, `done` marks the end of the copy, and `begun` its begin if times are asked for. `busy` is what
+    is being copied.
+    """
+
+    __slots__ = ("begun", "busy", "done", "host", "number")
+
+    def __init__(self, number: int, host: HostBuffer, device: Device, timed: bool) -> None:
+        self.number, self.host = number, host
+        self.done = device.event(timed=timed)
+        self.begun = device.event(timed=True) if timed else None
+        self.busy: tuple[Transfer, Piece] | None = None
+
+    def mark_begin(self, lane: Lane) -> None:
+        """Mark where the copy begins, if times are asked for."""
+        if self.begun is not None:
+            lane.record(self.begun)
+
+    def upload(self, lane: Lane, transfer: Transfer, piece: Piece, scratch: Any) -> None:
+        """Enqueue the copy of the piece in the buffer."""
+        self.mark_begin(lane)
+        lane.upload(self.host, transfer.block, piece, scratch)
+        lane.record(self.done)
+        self.busy = transfer, piece
+
+    def wait(self, edge: Edge, trace: Trace) -> None:
+        """Wait for the pending copy, if there is one, and report its time."""
+        if self.busy is None:
+            return
+        self.done.synchronize(edge)
+        if self.begun is not None:
+            transfer, piece = self.busy
+            nbytes = piece.size * transfer.block.array.dtype.itemsize
+            stage: Stage = "upload" if transfer.result is None else "download"
+            trace.span(stage, self.begun.seconds(), self.done.seconds(), nbytes)
+        self.busy = None
+
+
 class TransferWorkers:
-    """Threads that take pieces from one queue, with a lane and pinned slots each. In a line a token stands for each."""
+    """Threads that take pieces from one queue, each with a lane and pinned buffers of its own.
+
+    Where there is a job queue, each piece in `queue` has a token in it.
+    """
 
     up: bool
     """Whether pieces go to the device."""
 
     def __init__(self, device: Device, pool: Pool, ring: Ring, trace: Trace, name: str) -> None:
         self.device, self.pool, self.ring, self.trace, self.name = device, pool, ring, trace, name
-        self.queue: SimpleQueue[Work | None] = SimpleQueue()
+        self.queue: SimpleQueue[PieceTask | None] = SimpleQueue()
         self.stopping = False
         self.error: BaseException | None = None
         self.since = Since()
@@ -54,14 +96,14 @@ class TransferWorkers:
         self.threads: list[PooledThread] = []
         self.over = self.shut = False
         self.gate = threading.Lock()
-        self.line = None if device.lines is None else device.lines()
-        self.slots = pool.host_buffers(ring.threads * ring.slots, ring.slot_bytes)
+        self.jobs = None if device.job_queue is None else device.job_queue()
+        self.buffers = pool.host_buffers(ring.threads * ring.slots, ring.slot_bytes)
         self.scratch = [pool.allocate(ring.scratch) if ring.scratch else None for _ in range(ring.threads)]
-        for slot in self.slots:
-            device.host_writes(slot.owner)
+        for buffer in self.buffers:
+            device.host_writes(buffer.owner)
 
     def _start(self) -> None:
-        """Start the threads: with something to do each, so that the first is at work before the last one begins."""
+        """Start the threads once there is something to do, so that the first works before the last one has begun."""
         self.begun.arrive()
         for number in range(self.ring.threads):
             thread = PooledThread(self._main, (number,), f"chunkflow-{self.name}-{number}")
@@ -77,9 +119,9 @@ class TransferWorkers:
             lane: Lane | None = None
             try:
                 lane = self.device.lane()
-                mine = self.slots[number * self.ring.slots : (number + 1) * self.ring.slots]
-                stations = [PinnedBuffer(i, slot, self.device, self.trace.timed) for i, slot in enumerate(mine)]
-                mover = self.device.mover(lane, [(s.slot, s.done, s.begun) for s in stations], self.scratch[number])
+                mine = self.buffers[number * self.ring.slots : (number + 1) * self.ring.slots]
+                buffers = [PinnedBuffer(i, host, self.device, self.trace.timed) for i, host in enumerate(mine)]
+                mover = self.device.mover(lane, buffers, self.scratch[number])
             except BaseException as error:
                 if lane is not None:
                     lane.close()
@@ -88,72 +130,72 @@ class TransferWorkers:
             try:
                 try:
                     with keeping(Kept()):
-                        self.work(number, lane, stations, mover)
+                        self.work(number, lane, buffers, mover)
                 finally:
                     lane.close()
-            except BaseException as error:  # of what was still on its way: each piece's own errors are kept with it
+            except BaseException as error:  # of a copy that was still pending: a transfer keeps its own errors
                 self.error = error
-                if self.line is not None:  # else, if no other thread is left, the run would wait for what is in it
+                if self.jobs is not None:  # if no other thread is left, the run would wait for these jobs
                     self._refuse(error)
 
     def _refuse(self, error: BaseException) -> None:
-        """Fail whatever comes: nobody may wait for it."""
-        while (work := self.next()) is not None:
-            work[0].fail(error)
-            work[0].left.arrive()
+        """Fail every further task, so that nobody waits for it."""
+        while (task := self.next()) is not None:
+            task.transfer.fail(error)
+            task.transfer.left.arrive()
 
-    def work(self, number: int, lane: Lane, stations: list[PinnedBuffer], mover: Mover | None) -> None:
+    def work(self, number: int, lane: Lane, buffers: list[PinnedBuffer], mover: Mover | None) -> None:
         """Move pieces, and shares by the `mover`, until nothing follows."""
         raise NotImplementedError
 
-    def next(self, number: int = 0, mover: Mover | None = None, *, wait: bool = True) -> Work | None:
-        """The next piece, or share of which Python has something to do; None if nothing follows.
+    def next(self, number: int = 0, mover: Mover | None = None, *, wait: bool = True) -> PieceTask | ShareTask | None:
+        """The next task for Python; None if nothing follows.
 
-        A thread with a `mover`, whose stations are free, moves other shares meanwhile. What goes wrong then fails the
-        share.
+        With a `mover`, which needs all of the thread's buffers, the thread first moves shares that need no Python. An
+        error there fails the share.
 
         Raises
         ------
         Empty
-            There is none yet, and nobody is to `wait`.
+            There is no task yet, and the thread is not to `wait`.
         """
-        if self.line is None:
+        if self.jobs is None:
             return self.queue.get(wait)
         while True:
             if mover is None or number >= MOVERS:
-                served = self.line.take(wait=wait)
+                served = self.jobs.take(wait=wait)
             else:
-                served = self.line.serve(mover, number, self.trace.span, up=self.up, wait=wait)
-            work: Work | None = None
+                served = self.jobs.serve(mover, number, self.trace.span, up=self.up, wait=wait)
+            task: PieceTask | ShareTask | None = None
             if served.what == TOKEN:
-                work = self.queue.get()
+                task = self.queue.get()
             elif served.moved is not None:
-                work = cast(Transfer, served.moved), -1, served.failed
+                task = ShareTask(cast(Transfer, served.moved), served.failed)
             if served.error is not None:
-                if work is None:
+                if task is None:
                     raise served.error
-                work[0].fail(served.error)
+                task.transfer.fail(served.error)
             elif served.what == OVER:
                 return None
             elif served.what == NOTHING and not wait:
                 raise Empty
-            elif served.what == NOTHING:  # the thread just had times to tell
+            elif served.what == NOTHING:  # the thread only had times to report
                 continue
             elif served.what == SERVED and not served.failed:
-                assert work is not None
-                work[0].left.arrive()
+                assert task is not None
+                task.transfer.left.arrive()
                 continue
-            return work
+            return task
 
     def share(
         self, store: Source | Sink, region: Region, block: Block, pieces: Pieces, places: Pieces
     ) -> PieceShare | None:
-        """What the compiled loops must know to move a region as `pieces`, that lie at `places` in the block.
+        """Describe a region to the compiled loops: its `pieces`, and their `places` in the block.
 
-        None where there are no such loops, or more is to be done than they can.
+        None where there are no compiled loops, or they cannot move such pieces.
         """
         item, landing = block.array.dtype.itemsize, self.ring.scratch > 0
-        tables = tabled(pieces, places, item, landing=landing) if self.line is not None else None
+        tables = tabled(pieces, places, item, landing=landing) if self.jobs is not None else None
         if tables is None or tables.landing > self.ring.scratch:
             return None
         there: ByteRun | ChunkFiles | None = None
@@ -163,47 +205,47 @@ class TransferWorkers:
         return PieceShare(tables, there, self.device.address(block.array))
 
     def publish(self, transfer: Transfer, share: PieceShare | None, pieces: Pieces) -> None:
-        """Let the threads have a transfer."""
+        """Give a transfer to the threads."""
         transfer.share, transfer.pieces = share, pieces
         transfer.published.arrive()
-        if self.line is not None and share is not None and share.streams:
+        if self.jobs is not None and share is not None and share.streams:
             parts = min(len(pieces), self.ring.threads)
-            marks = transfer.slot.uploaded if transfer.slot is not None else ()
-            job = self.line.job(transfer, share, parts, transfer.after, marks)
+            marks = transfer.buffer.uploaded if transfer.buffer is not None else ()
+            job = self.jobs.job(transfer, share, parts, transfer.after, marks)
             transfer.left = job
             job.put()
         else:
             transfer.left = self.device.latch(len(pieces))
             for number in range(len(pieces)):
-                self.queue.put((transfer, number, ()))
-                if self.line is not None:
-                    self.line.token()
+                self.queue.put(PieceTask(transfer, number))
+                if self.jobs is not None:
+                    self.jobs.token()
         if not self.threads:
             self._start()
 
     def finish(self) -> None:
-        """Nothing more will be published: threads end when all is done."""
+        """Say that nothing more will be published: threads end when all is done."""
         if not self.over:
             self.over = True
-            if self.line is not None:
-                self.line.over()
+            if self.jobs is not None:
+                self.jobs.over()
                 return
             for _ in self.threads:
                 self.queue.put(None)
 
     def _join(self) -> None:
         self.finish()
-        if self.stopping and self.line is not None:
-            self.line.stop()
-        for shut in (False, True):  # none passes the gate any more; one that just did is waited for
+        if self.stopping and self.jobs is not None:
+            self.jobs.stop()
+        for shut in (False, True):  # once the gate is shut no thread begins; one that has just begun is waited for
             with self.gate:
                 self.shut = shut
             for thread in self.threads:
-                if thread.ident is not None:  # else it could not be started, or will find the gate shut
+                if thread.ident is not None:  # else it was not started, or will find the gate shut
                     thread.join()
 
     def close(self) -> None:
-        """End the threads. They know addresses and files that are given back next, so none may be left behind."""
+        """End all threads. They use addresses and files that are given back next."""
         interrupt: KeyboardInterrupt | None = None
         while True:
             try:
@@ -211,9 +253,9 @@ class TransferWorkers:
                 break
             except KeyboardInterrupt as error:
                 interrupt, self.stopping = error, True
-        if self.line is not None:
-            self.line.clear()
-        self.pool.release_host(self.slots)
+        if self.jobs is not None:
+            self.jobs.clear()
+        self.pool.release_host(self.buffers)
         for scratch in self.scratch:
             if scratch is not None:
                 self.pool.free(scratch)
@@ -221,123 +263,120 @@ class TransferWorkers:
         failure, self.error = self.error, None
         if interrupt is not None:
             raise interrupt
-        if failure is not None and not self.since.failed:  # else the run has failed already, and says why
+        if failure is not None and not self.since.failed:  # else the run has failed already with another error
             raise failure
 
 
 class UploadWorkers(TransferWorkers):
-    """Fill slots from the store and upload them."""
+    """Fill buffers from the store and upload them."""
 
     up = True
 
-    def work(self, number: int, lane: Lane, stations: list[PinnedBuffer], mover: Mover | None) -> None:
+    def work(self, number: int, lane: Lane, buffers: list[PinnedBuffer], mover: Mover | None) -> None:
         """See `TransferWorkers.work`."""
-        turns = itertools.cycle(stations)
+        cycle = itertools.cycle(buffers)
         previous: Transfer | None = None
-        shared = False  # whether copies of shares, and no others, may be on their way
-        while (work := self.next(number, mover if shared and not any(s.busy for s in stations) else None)) is not None:
-            transfer, piece, failed = work
+        shared = False  # whether copies of shares, and no others, may be pending
+        while (task := self.next(number, mover if shared and not any(b.busy for b in buffers) else None)) is not None:
+            transfer = task.transfer
             try:
-                if mover is not None and shared and piece >= 0:
+                if mover is not None and shared and isinstance(task, PieceTask):
                     mover.finish(self.trace.span)
                     shared = False
                 if self.stopping or transfer.error is not None:
                     continue
                 if transfer is not previous:
                     transfer.published.wait(Edge.PUBLISHED)
-                    if piece >= 0:
+                    if isinstance(task, PieceTask):
                         lane.wait(transfer.after, Edge.OVERWRITE)
                     previous = transfer
-                if piece >= 0:
-                    self._feed(number, lane, turns, transfer, piece, mover)
+                if isinstance(task, PieceTask):
+                    self._upload(number, lane, cycle, task, mover)
                 else:
                     assert mover is not None
                     shared = True
-                    self._feed_share(number, lane, stations, transfer, mover, failed)
+                    self._upload_share(number, lane, buffers, task, mover)
             except BaseException as error:
                 transfer.fail(error)
             finally:
                 transfer.left.arrive()
-        for station in stations:
-            station.wait(Edge.REFILL, self.trace)
+        for buffer in buffers:
+            buffer.wait(Edge.REFILL, self.trace)
         if mover is not None and shared:
             mover.finish(self.trace.span)
 
-    def _feed_share(
-        self, number: int, lane: Lane, stations: list[PinnedBuffer], transfer: Transfer, mover: Mover, failed: Failed
+    def _upload_share(
+        self, number: int, lane: Lane, buffers: list[PinnedBuffer], task: ShareTask, mover: Mover
     ) -> None:
-        """Let the compiled loop move what is left of a share; a piece that it can't read is read here, or raises."""
-        share, slot = transfer.share, transfer.slot
+        """Let the compiled loop move the rest of a share. Pieces that it cannot read are read here, or raise."""
+        transfer, failed = task.transfer, task.failed
+        share, target = transfer.share, transfer.buffer
         assert share is not None
-        assert slot is not None
-        mark = slot.uploaded[number]
-        for station in stations:
-            station.wait(Edge.REFILL, self.trace)
-            station.slot.pin()
+        assert target is not None
+        mark = target.uploaded[number]
+        for buffer in buffers:
+            buffer.wait(Edge.REFILL, self.trace)
+            buffer.host.pin()
         failed = failed or mover.feed(share, self.trace.span, transfer.after, mark)
         while failed:
-            for which, piece in failed:  # whose slots are free
-                self._resend(stations[which], transfer, piece, mover, mark)
+            for which, piece in failed:  # their buffers are free
+                self._resend(buffers[which], transfer, piece, mover, mark)
             failed = mover.feed(share, self.trace.span, transfer.after, mark)
-        slot.fillers.add(number)
+        target.fillers.add(number)
 
-    def _resend(self, station: PinnedBuffer, transfer: Transfer, piece: int, mover: Mover, mark: Event) -> None:
+    def _resend(self, buffer: PinnedBuffer, transfer: Transfer, piece: int, mover: Mover, mark: Event) -> None:
         """Read and upload a piece that the compiled loop could not read."""
         assert transfer.share is not None
-        self._fill(station, transfer, transfer.pieces[piece])
-        mover.send(transfer.share, station.number, piece, mark, keep=True)
+        self._fill(buffer, transfer, transfer.pieces[piece])
+        mover.send(transfer.share, buffer.number, piece, mark, keep=True)
 
-    def _fill(self, station: PinnedBuffer, transfer: Transfer, piece: Piece) -> None:
-        """Read a piece into a slot."""
-        self.device.host_writes(station.slot.owner)
-        transfer.read(piece, station.slot.view(transfer.block.array.dtype, piece, transfer.block.inverse), self.trace)
-        station.slot.pin()
+    def _fill(self, buffer: PinnedBuffer, transfer: Transfer, piece: Piece) -> None:
+        """Read a piece into a buffer."""
+        self.device.host_writes(buffer.host.owner)
+        transfer.read(piece, buffer.host.view(transfer.block.array.dtype, piece, transfer.block.inverse), self.trace)
+        buffer.host.pin()
 
-    def _feed(
-        self,
-        number: int,
-        lane: Lane,
-        turns: Iterator[PinnedBuffer],
-        transfer: Transfer,
-        index: int,
-        mover: Mover | None,
+    def _upload(
+        self, number: int, lane: Lane, cycle: Iterator[PinnedBuffer], task: PieceTask, mover: Mover | None
     ) -> None:
-        slot, share, piece = transfer.slot, transfer.share, transfer.pieces[index]
-        assert slot is not None
-        station = next(turns)
-        station.wait(Edge.REFILL, self.trace)
-        self._fill(station, transfer, piece)
+        """Read a piece into the next buffer, and enqueue its upload."""
+        transfer, piece = task.transfer, task.transfer.pieces[task.piece]
+        target, share = transfer.buffer, transfer.share
+        assert target is not None
+        buffer = next(cycle)
+        buffer.wait(Edge.REFILL, self.trace)
+        self._fill(buffer, transfer, piece)
         if mover is not None and share is not None:
-            mover.send(share, station.number, index, slot.uploaded[number])
-            station.busy = transfer, piece
+            mover.send(share, buffer.number, task.piece, target.uploaded[number])
+            buffer.busy = transfer, piece
         else:
-            station.upload(lane, transfer, piece, self.scratch[number])
-            lane.record(slot.uploaded[number])
-        slot.fillers.add(number)
+            buffer.upload(lane, transfer, piece, self.scratch[number])
+            lane.record(target.uploaded[number])
+        target.fillers.add(number)
 
 
 class DownloadWorkers(TransferWorkers):
-    """Download results into slots and store them."""
+    """Download results into buffers and store them."""
 
     up = False
 
-    def work(self, number: int, lane: Lane, stations: list[PinnedBuffer], mover: Mover | None) -> None:
+    def work(self, number: int, lane: Lane, buffers: list[PinnedBuffer], mover: Mover | None) -> None:
         """See `TransferWorkers.work`."""
-        turns = itertools.cycle(stations)
-        flying: list[PinnedBuffer] = []
+        cycle = itertools.cycle(buffers)
+        pending: list[PinnedBuffer] = []
         previous: Transfer | None = None
         shared = False
         while True:
-            try:  # store what has landed rather than wait for more work
-                work = self.next(number, mover if shared and not flying else None, wait=not flying)
+            try:  # store what has landed rather than wait for more tasks
+                task = self.next(number, mover if shared and not pending else None, wait=not pending)
             except Empty:
-                self._store(flying.pop(0))
+                self._store(pending.pop(0))
                 continue
-            if work is None:
+            if task is None:
                 break
-            transfer, piece, failed = work
-            while len(flying) == len(stations) or (flying and piece < 0):
-                self._store(flying.pop(0))
+            transfer = task.transfer
+            while len(pending) == len(buffers) or (pending and isinstance(task, ShareTask)):
+                self._store(pending.pop(0))
             if self.stopping or transfer.error is not None:
                 self._end(lane)
                 transfer.left.arrive()
@@ -345,64 +384,65 @@ class DownloadWorkers(TransferWorkers):
             try:
                 if transfer is not previous:
                     transfer.published.wait(Edge.PUBLISHED)
-                    if piece >= 0:
+                    if isinstance(task, PieceTask):
                         lane.wait(transfer.after, Edge.COMPUTED)
                     previous = transfer
-                if piece < 0:
+                if isinstance(task, ShareTask):
                     assert mover is not None
-                    self._drain_share(stations, transfer, mover, failed)
+                    self._download_share(buffers, task, mover)
                     shared = True
                     transfer.left.arrive()
                     continue
-                station = next(turns)
-                station.slot.pin()
+                buffer = next(cycle)
+                buffer.host.pin()
                 if mover is not None and transfer.share is not None:
-                    mover.fetch(transfer.share, station.number, piece)
+                    mover.fetch(transfer.share, buffer.number, task.piece)
                 else:
-                    station.mark_begin(lane)
-                    lane.download(transfer.block, transfer.pieces[piece], station.slot, self.scratch[number])
-                    lane.record(station.done)
-                station.busy = transfer, transfer.pieces[piece]
-                flying.append(station)
+                    buffer.mark_begin(lane)
+                    lane.download(transfer.block, transfer.pieces[task.piece], buffer.host, self.scratch[number])
+                    lane.record(buffer.done)
+                buffer.busy = transfer, transfer.pieces[task.piece]
+                pending.append(buffer)
             except BaseException as error:
                 transfer.fail(error)
                 self._end(lane)
                 transfer.left.arrive()
-        for station in flying:
-            self._store(station)
+        for buffer in pending:
+            self._store(buffer)
 
     @staticmethod
     def _end(lane: Lane) -> None:
-        """Wait for what is on the link, and still reads a result of which nobody will store it: that is freed next."""
+        """Wait for pending copies. They read a result that nobody will store, and that is freed next."""
         with suppress(Exception):
             lane.synchronize()
 
-    def _drain_share(self, stations: list[PinnedBuffer], transfer: Transfer, mover: Mover, failed: Failed) -> None:
-        """Let the compiled loop store what is left of a share; a piece that it can't is stored here, or raises."""
+    def _download_share(self, buffers: list[PinnedBuffer], task: ShareTask, mover: Mover) -> None:
+        """Let the compiled loop move the rest of a share. Pieces that it cannot store are stored here, or raise."""
+        transfer, failed = task.transfer, task.failed
         assert transfer.share is not None
-        for station in stations:
-            station.slot.pin()
+        for buffer in buffers:
+            buffer.host.pin()
         failed = failed or mover.drain(transfer.share, self.trace.span, transfer.after)
         while failed:
             for number, piece in failed:
-                self._write(stations[number], transfer, transfer.pieces[piece])
+                self._write(buffers[number], transfer, transfer.pieces[piece])
             failed = mover.drain(transfer.share, self.trace.span, transfer.after)
 
-    def _store(self, station: PinnedBuffer) -> None:
-        assert station.busy is not None
-        transfer, piece = station.busy
+    def _store(self, buffer: PinnedBuffer) -> None:
+        assert buffer.busy is not None
+        transfer, piece = buffer.busy
         try:
-            station.wait(Edge.LANDED, self.trace)
-            self._write(station, transfer, piece)
+            buffer.wait(Edge.LANDED, self.trace)
+            self._write(buffer, transfer, piece)
         except BaseException as error:
             transfer.fail(error)
         finally:
-            station.busy = None
+            buffer.busy = None
             transfer.left.arrive()
 
-    def _write(self, station: PinnedBuffer, transfer: Transfer, piece: Piece) -> None:
-        view = station.slot.view(transfer.block.array.dtype, piece, transfer.block.inverse)
-        self.device.host_reads(station.slot.owner)
+    def _write(self, buffer: PinnedBuffer, transfer: Transfer, piece: Piece) -> None:
+        view = buffer.host.view(transfer.block.array.dtype, piece, transfer.block.inverse)
+        self.device.host_reads(buffer.host.owner)
         begin = time.perf_counter() if self.trace.timed else 0.0
         transfer.store.write(shift(piece.region, transfer.start), view)
         if self.trace.timed:

@@ -1,8 +1,8 @@
-"""A chain of NumPy's elementwise functions as the text of one kernel: each element is read and written once.
+"""Generates the text of one kernel for a chain of NumPy's elementwise functions: each element is read and written once.
 
-Computed one after another, each function reads and writes a whole block in the device's memory. The text is C++, as
-CUDA's compiler takes it. Its arithmetic is that of the separate functions, so results are the same to the bit if
-products and sums are not contracted. What is not listed here stays a function of its own.
+Separate functions would each read and write a whole block in the device's memory. The text is C++ for CUDA's compiler.
+Its arithmetic is that of the separate functions, so results are equal to the bit if the compiler does not contract
+products and sums. Functions that are not listed here are called by themselves.
 """
 
 from __future__ import annotations
@@ -77,11 +77,11 @@ FORMS: dict[Any, tuple[str, str]] = {
         }.items()
     },
 }
-"""For a ufunc the dtypes in which it computes, all of its arguments in the same one, and how it is written."""
+"""For each ufunc the dtypes in which it computes, the same one for all arguments, and its C++ expression."""
 
 
 def power(base: Any, exponent: Any) -> Any:
-    """``base**exponent`` of a block, as NumPy's operator has it: squares are products, and not powers.
+    """``base**exponent`` of a block. As with NumPy's operator, squares are computed as products.
 
     >>> power(np.array([3, -4]), 2)
     array([ 9, 16])
@@ -92,15 +92,15 @@ def power(base: Any, exponent: Any) -> Any:
 
 
 Parameters = tuple[tuple[str, str], ...]
-"""Dtypes and names."""
+"""Dtypes and names of parameters."""
 
 Elementwise = Callable[[Parameters, Parameters, str], Callable[..., Any]]
-"""Makes a function of arrays, scalars and outputs from its parameters and what it does with an element of each."""
+"""Compiles a function of arrays, scalars and outputs, from its parameters and the body for one element of each."""
 
 
 @dataclass(frozen=True)
 class Link:
-    """One function of a chain: `given` has registers, as ints in a tuple of one, and scalars as they are."""
+    """One function of a chain. In `given` a register is an int in a tuple of one, and a scalar is itself."""
 
     register: int
     ufunc: Any
@@ -109,7 +109,7 @@ class Link:
 
 @dataclass(frozen=True)
 class Text:
-    """A chain as text: parameters, the scalars among them, and dtypes of the results."""
+    """The text of a chain: parameters, the values of the scalars among them, and results."""
 
     inputs: Parameters
     scalars: tuple[Any, ...]
@@ -120,7 +120,7 @@ class Text:
 def text(
     links: Sequence[Link], inputs: Sequence[int], dtypes: Sequence[np.dtype], results: Sequence[int]
 ) -> Text | None:
-    """The text of a chain; None if one of its functions has no text for such dtypes.
+    """The text of a chain; None if one of its functions is not supported for such dtypes.
 
     Parameters
     ----------
@@ -156,7 +156,7 @@ def text(
             return None
         if len(set(loop)) != 1 or loop[0].char not in chars or out.char not in CTYPES or not _sound(own, loop[0]):
             return None
-        # Signed numbers that overflow are undefined in C++; unsigned ones go round, as NumPy's all do.
+        # Signed overflow is undefined in C++. Unsigned numbers wrap, as all of NumPy's do.
         wraps = loop[0].kind in "iu" and out.kind in "iu"
         ctype = ("unsigned long long" if out.itemsize == 8 else "unsigned int") if wraps else CTYPES[loop[0].char]
         operands = []
@@ -186,13 +186,13 @@ def text(
 
 
 def _kind(scalar: Any) -> Any:
-    """What NumPy's promotion makes of a scalar: Python's own are weak."""
+    """A scalar's dtype for NumPy's promotion, or its type if it is one of Python's, which are weak."""
     if isinstance(scalar, np.generic):
         return scalar.dtype
     return np.dtype(bool) if isinstance(scalar, bool) else type(scalar)
 
 
 def _sound(own: Sequence[Any], loop: np.dtype) -> bool:
-    """Whether all arguments are in dtypes that have a text, and none is compared in another one than it would be."""
+    """Whether all dtypes are supported, and integers are not computed in another dtype than the loop's."""
     arrays = [d for d in own if isinstance(d, np.dtype)]
     return all(d.char in CTYPES for d in arrays) and (loop.kind == "f" or all(d == loop for d in arrays))

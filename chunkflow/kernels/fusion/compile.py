@@ -1,10 +1,10 @@
-"""Programs whose elementwise calls a device computes by generated kernels (`chunkflow.kernels.fusion.codegen`)."""
+"""Replaces chains of elementwise calls in a program by generated kernels (`chunkflow.kernels.fusion.codegen`)."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -16,38 +16,43 @@ from chunkflow.kernels.protocol import Kernel
 from chunkflow.kernels.subnest import SubNestKernel
 
 LONGEST = 48
-"""Calls of one chain: what a compiler does in reasonable time."""
+"""Most calls in one chain, so that it compiles in reasonable time."""
 
 MOST_ARRAYS = 24
-"""Arrays that go into a kernel and come out: its parameters have room for so many of eight dimensions."""
+"""Most arrays that go into a kernel and come out of it: its parameters have room for so many with eight dimensions."""
 
 
 class Nothing:
-    """What was computed here is computed later, by a chain."""
+    """Takes the place of a call that a chain computes later."""
 
     def run(self, registers: list[Any], regions: Sequence[Region], grid: Grid, index: Sequence[int]) -> None:
         """Do nothing."""
 
 
+class ChainedCall(NamedTuple):
+    """A call of a chain: its register, and the registers that are free after it."""
+
+    register: int
+    call: Call
+    spent: tuple[int, ...]
+
+
 class FusedCalls:
-    """Consecutive calls in one window, of which only `results` are needed any more.
+    """A chain: consecutive calls in one window, of which only `results` are needed afterwards.
 
     Parameters
     ----------
-    calls : sequence of (int, Call, tuple of int)
-        Registers, calls, and the registers that are free after each.
+    calls : sequence of ChainedCall
     results : sequence of int
-        Registers.
+        Registers that are needed afterwards.
     make : callable
         The device's `Elementwise`.
     """
 
-    def __init__(
-        self, calls: Sequence[tuple[int, Call, tuple[int, ...]]], results: Sequence[int], make: Elementwise
-    ) -> None:
+    def __init__(self, calls: Sequence[ChainedCall], results: Sequence[int], make: Elementwise) -> None:
         self._calls, self._results, self._make = tuple(calls), tuple(results), make
-        own = {register for register, _, _ in calls}
-        used = (register for _, call, _ in calls for register, _ in call.inputs)
+        own = {step.register for step in calls}
+        used = (register for step in calls for register, _ in step.call.inputs)
         self._inputs = tuple(dict.fromkeys(register for register in used if register not in own))
         self._known: dict[tuple[np.dtype, ...], tuple[Text, Callable[..., Any]] | None] = {}
 
@@ -57,7 +62,7 @@ class FusedCalls:
         return len(self._inputs) + len(self._results)
 
     def run(self, registers: list[Any], regions: Sequence[Region], grid: Grid, index: Sequence[int]) -> None:
-        """Compute the results; one call after the other if there is no text for arrays of such dtypes."""
+        """Compute the results, one call after the other if there is no generated kernel for such dtypes."""
         given = [registers[i] for i in self._inputs]
         dtypes = tuple([block.dtype for block in given])
         if dtypes not in self._known:
@@ -71,7 +76,7 @@ class FusedCalls:
                     registers[old] = None
             return
         written, kernel = made
-        _, call, _ = self._calls[0]
+        call = self._calls[0].call
         shape = shape_of(along(regions[call.window], call.axes))
         like = next((block for block in given if block.shape == shape), given[0])
         outputs = [np.empty_like(like, np.dtype(dtype), shape=shape) for dtype, _ in written.outputs]
@@ -90,7 +95,7 @@ class FusedCalls:
 
 
 def compiled(kernel: Kernel, make: Elementwise | None) -> Any:
-    """The kernel, with chains where it has calls that can be chained."""
+    """The kernel, with its calls joined to chains where that is possible."""
     if make is None:
         return kernel
     if isinstance(kernel, Fused):
@@ -106,19 +111,19 @@ Program = tuple[tuple[Instruction, tuple[int, ...]], ...]
 
 
 def _chained(program: Program, make: Elementwise) -> Program:
-    """The program with chains; what is loaded between the calls of one is loaded before it all the same."""
+    """The program with chains. What is loaded between the calls of a chain is loaded before it."""
     found = list(program)
-    group: list[tuple[int, Call, tuple[int, ...]]] = []
+    group: list[ChainedCall] = []
 
     def close() -> None:
         if len(group) > 1:
-            own = {register for register, _, _ in group}
+            own = {step.register for step in group}
             after = {r for i, (instruction, _) in enumerate(program) if i not in own for r in _used(instruction)}
-            chain = FusedCalls(group, [register for register, _, _ in group if register in after], make)
+            chain = FusedCalls(group, [step.register for step in group if step.register in after], make)
             if chain.arrays <= MOST_ARRAYS:
-                for register, _, _ in group:
-                    found[register] = (Nothing(), ())
-                found[group[-1][0]] = (chain, tuple([old for _, _, spent in group for old in spent]))
+                for step in group:
+                    found[step.register] = (Nothing(), ())
+                found[group[-1].register] = (chain, tuple([old for step in group for old in step.spent]))
         group.clear()
 
     for register, (instruction, spent) in enumerate(program):
@@ -128,10 +133,10 @@ def _chained(program: Program, make: Elementwise) -> Program:
             close()
             continue
         if group:
-            first = group[0][1]
+            first = group[0].call
             if len(group) == LONGEST or (first.window, first.axes) != (instruction.window, instruction.axes):
                 close()
-        group.append((register, instruction, spent))
+        group.append(ChainedCall(register, instruction, spent))
     close()
     return tuple(found)
 
@@ -146,7 +151,7 @@ def _used(instruction: Instruction) -> Sequence[int]:
 
 
 def _chains(call: Call) -> bool:
-    """Whether it is one of a ufunc on arrays and scalars, and nothing more."""
+    """Whether a call is a plain ufunc of arrays and scalars."""
     kernel = call.kernel
     if call.foreign or call.dtype is not None or not isinstance(kernel, MapKernel) or kernel.kwargs or kernel.wants:
         return False
@@ -161,7 +166,7 @@ def _chains(call: Call) -> bool:
 
 
 def _plain(kernel: MapKernel) -> tuple[Any, tuple[Any, ...]]:
-    """The function and its arguments; of a square one."""
+    """The function and its arguments; `power` with exponent 2 is a square."""
     if kernel.fn is power and kernel.args[0] is SLOT and type(kernel.args[1]) is int and kernel.args[1] == 2:
         return np.square, kernel.args[:1]
     return kernel.fn, kernel.args

@@ -1,16 +1,15 @@
-"""Several operations as one kernel: what they share is computed once on each box, and nothing in between is stored.
+"""Fused operations as one kernel: shared values are computed once on each box, and intermediate values are not stored.
 
-A small machine: a program of loads, calls and results runs over registers, each of which is freed after its last
-use. Stencils need what feeds them on more than the box, so every value is computed in a *window*: the box, grown by
-the halos of those who use it, and clipped at the array's edges unless it is periodic there.
+A program of loads, calls and results runs over registers, each of which is freed after its last use. A stencil needs
+its inputs on more than the box. So every value is computed in a *window*: the box, grown by the halos of its users,
+and clipped at the array's edges unless it is periodic there.
 """
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Protocol, cast
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -18,18 +17,21 @@ from chunkflow.core.grid import Grid, Region, Shape, describe, shape_of, within
 from chunkflow.core.halo import fill
 from chunkflow.core.nest import LoopNest, Operand
 from chunkflow.errors import ResultError, ResultTypeError
+from chunkflow.kernels.protocol import KernelWrapper, MultiKernel
+from chunkflow.system.references import only_listed
 
 Axes = tuple[int | None, ...]
 
 
 @dataclass(frozen=True)
 class Window:
-    """A part of the nest around a box: grown, clipped at the edges, and grown again where it is periodic.
+    """The part of the nest around a box in which a value is computed.
 
     Attributes
     ----------
     clipped, wrapped : tuple of (int, int)
-        For each axis of the nest what it is grown by before and after; what wraps around may lie beyond the edges.
+        For each axis of the nest, how far the box is grown before and after. It is first grown by `clipped` and cut at
+        the array's edges, then grown by `wrapped`, which may reach beyond periodic edges.
     """
 
     clipped: tuple[tuple[int, int], ...]
@@ -47,13 +49,13 @@ class Window:
 
     @property
     def halos(self) -> tuple[tuple[int, int], ...]:
-        """What it is grown by in all."""
+        """How far it is grown in all."""
         return tuple((a + c, b + d) for (a, b), (c, d) in zip(self.clipped, self.wrapped, strict=True))
 
 
 @dataclass(frozen=True)
 class Load:
-    """Take from an operand's block what lies in a window."""
+    """Take the part of an operand's block in a window."""
 
     operand: int
     axes: Axes
@@ -62,28 +64,28 @@ class Load:
 
 @dataclass(frozen=True)
 class Call:
-    """Call a kernel on what earlier instructions gave.
+    """Call a kernel on the results of earlier instructions.
 
     Attributes
     ----------
     kernel : Kernel
-        Of an operation whose results follow all the axes of its nest.
-    nest : Blockwise
-        The operation's own.
+        Kernel of an operation whose results follow all the axes of its nest.
+    nest : LoopNest
+        The operation's own nest.
     axes : tuple
-        For each axis of its nest that of the program's nest, None where it broadcasts.
+        For each axis of its nest the axis of the program's nest; None where it broadcasts.
     inputs : tuple of (int, int)
         Registers of the operands' blocks, and the windows in which they were computed.
     window : int
-        Where its result is wanted.
+        Window in which its result is wanted.
     lies : tuple of int
         The axis of its nest that each dimension of the result follows.
     dtype : numpy.dtype, optional
-        What the result is cast to.
+        Dtype that the result is cast to.
     foreign : bool
-        Whether it calls a function of the user's own, which may write to what it is given, or keep what it returns.
+        Whether it calls the user's own function, which may write to its blocks or keep its results.
     token : str
-        What tells the operation, and what it is of, from any other's.
+        Identifies the operation and its inputs.
     """
 
     kernel: Any
@@ -99,7 +101,7 @@ class Call:
 
 @dataclass(frozen=True)
 class Pick:
-    """Take one of the results that a call gave."""
+    """Take one of several results of a call."""
 
     register: int
     item: int
@@ -114,7 +116,7 @@ class Emit:
 
 
 class Composite(Protocol):
-    """Takes the place of several instructions: the device has a quicker way to do what they do."""
+    """Takes the place of several instructions, for which the device has a faster way."""
 
     def run(self, registers: list[Any], regions: Sequence[Region], grid: Grid, index: Sequence[int]) -> None:
         """Fill registers."""
@@ -124,56 +126,53 @@ Instruction = Load | Call | Pick | Emit | Composite
 
 
 @dataclass(frozen=True)
-class Folding:
-    """A fold of one part, with the nest that it was declared with."""
+class Folding(KernelWrapper):
+    """A fold as one part of a program, on the nest that it was declared with; `dtype` is what results are cast to."""
 
     kernel: Any
     nest: LoopNest
     dtype: Any = None
 
-    def fold(self, value: Any, blocks: Sequence[Any], nest: LoopNest, grid: Grid, index: Shape, box: Region) -> Any:
-        """See `chunkflow.kernels.protocol.Fold`."""
-        return self.kernel.fold(value, blocks, self.nest, grid, index, box)
-
-    def combine(self, left: Any, right: Any) -> Any:
-        """See `chunkflow.kernels.protocol.Fold`."""
-        return self.kernel.combine(left, right)
+    def where(self, nest: LoopNest, box: Region) -> tuple[LoopNest, Region]:
+        """The fold's own nest."""
+        return self.nest, box
 
     def finish(self, value: Any, nest: LoopNest, box: Region) -> Any:
-        """See `chunkflow.kernels.protocol.Fold`."""
-        found = self.kernel.finish(value, self.nest, box)
+        """See `Fold.finish`."""
+        found = super().finish(value, nest, box)
         return found if self.dtype is None else cast_to(found, self.dtype)
-
-    def __call__(self, blocks: Sequence[Any], nest: LoopNest, grid: Grid, index: Shape, box: Region) -> Any:
-        """The fold of one block alone."""
-        return self.finish(self.fold(None, blocks, nest, grid, index, box), nest, box)
 
 
 @dataclass(frozen=True)
-class Fused:
+class Fused(MultiKernel):
     """A program as a kernel of several parts.
 
     Attributes
     ----------
     program : tuple
-        Instructions, each with a register of its own and the registers that nobody needs after it.
+        Instructions, each with the registers that are free after it. Each fills the register of its own number.
     windows : tuple of Window
-        In which values are computed; the first one is the box.
-    parts : tuple of Folding or None
-        What each part folds; None for one whose value is stored as it is.
+        Windows in which values are computed; the first one is the box.
+    folding : tuple of Folding or None
+        The fold of each part; None for a part whose value is stored as it is.
     """
 
     program: tuple[tuple[Instruction, tuple[int, ...]], ...]
     windows: tuple[Window, ...]
-    parts: tuple[Folding | None, ...]
+    folding: tuple[Folding | None, ...]
+
+    @property
+    def parts(self) -> tuple[Folding | None, ...]:
+        """See `Kernel.parts`."""
+        return self.folding
 
     def step(
         self, values: Sequence[Any], blocks: Sequence[Any], nest: LoopNest, grid: Grid, index: Shape, box: Region
     ) -> tuple[list[Any], list[Any]]:
-        """See `chunkflow.kernels.protocol.MultiKernel`."""
+        """See `MultiKernel.step`."""
         regions = [box, *(window.region(box, nest.extents) for window in self.windows[1:])]
         registers: list[Any] = [None] * len(self.program)
-        folded = dict(zip([i for i, p in enumerate(self.parts) if p is not None], values, strict=True))
+        folded = dict(zip([i for i, p in enumerate(self.folding) if p is not None], values, strict=True))
         stored: list[Any] = []
         for register, (instruction, spent) in enumerate(self.program):
             if isinstance(instruction, Load):
@@ -189,7 +188,7 @@ class Fused:
             elif not isinstance(instruction, Emit):
                 instruction.run(registers, regions, grid, index)
             else:
-                part, given = self.parts[instruction.part], [registers[r] for r in instruction.registers]
+                part, given = self.folding[instruction.part], [registers[r] for r in instruction.registers]
                 if part is None:
                     stored.append(given.pop())
                 else:
@@ -201,9 +200,9 @@ class Fused:
 
     def __call__(self, blocks: Sequence[Any], nest: LoopNest, grid: Grid, index: Shape, box: Region) -> Any:
         """All results of one block alone."""
-        values, stored = self.step([None for p in self.parts if p is not None], blocks, nest, grid, index, box)
+        values, stored = self.step([None for p in self.folding if p is not None], blocks, nest, grid, index, box)
         found: list[Any] = []
-        for part in self.parts:
+        for part in self.folding:
             if part is None:
                 found.append(stored.pop(0))
             else:
@@ -212,72 +211,43 @@ class Fused:
         return tuple(found)
 
     def informed(self, nest: LoopNest, dtypes: tuple[np.dtype, ...]) -> Fused:
-        """See `chunkflow.kernels.protocol.Informed`."""
+        """See `Kernel.informed`."""
         told = [
             part if part is None else replace(part, nest=replace(part.nest, outputs=outputs.outputs))
-            for part, outputs in zip(self.parts, nest.parts, strict=True)
+            for part, outputs in zip(self.folding, nest.parts, strict=True)
         ]
-        return replace(self, parts=tuple(told))
+        return replace(self, folding=tuple(told))
 
 
 @dataclass(frozen=True)
-class Feeding:
-    """A kernel of one part, scans and whole axes among them, with what feeds it."""
+class Feeding(KernelWrapper):
+    """A kernel that has a pass to itself (a scan, or one that needs whole axes), with the program that feeds it."""
 
     feeds: Fused
     kernel: Any
     nest: LoopNest
 
-    def __call__(self, blocks: Sequence[Any], nest: LoopNest, grid: Grid, index: Shape, box: Region) -> Any:
-        """The kernel's results, on what the program makes of the blocks."""
-        return self.kernel(self._fed(blocks, nest, grid, index, box), self.nest, grid, index, box)
+    def where(self, nest: LoopNest, box: Region) -> tuple[LoopNest, Region]:
+        """The fed kernel's own nest."""
+        return self.nest, box
 
-    def _fed(self, blocks: Sequence[Any], nest: LoopNest, grid: Grid, index: Shape, box: Region) -> list[Any]:
+    def given(self, blocks: Sequence[Any], nest: LoopNest, grid: Grid, index: Shape, box: Region) -> Sequence[Any]:
+        """What the program makes of the blocks."""
         return self.feeds.step([], blocks, nest, grid, index, box)[1]
 
     def informed(self, nest: LoopNest, dtypes: tuple[np.dtype, ...]) -> Feeding:
-        """See `chunkflow.kernels.protocol.Informed`."""
+        """See `Kernel.informed`."""
         own = replace(self.nest, outputs=nest.outputs)
-        told = self.kernel.informed(own, dtypes) if hasattr(self.kernel, "informed") else self.kernel
-        return replace(self, kernel=told, nest=own)
-
-
-@dataclass(frozen=True)
-class FeedingFold(Feeding):
-    """The same for a fold."""
-
-    def fold(self, value: Any, blocks: Sequence[Any], nest: LoopNest, grid: Grid, index: Shape, box: Region) -> Any:
-        """See `chunkflow.kernels.protocol.Fold`."""
-        return self.kernel.fold(value, self._fed(blocks, nest, grid, index, box), self.nest, grid, index, box)
-
-    def combine(self, left: Any, right: Any) -> Any:
-        """See `chunkflow.kernels.protocol.Fold`."""
-        return self.kernel.combine(left, right)
-
-    def finish(self, value: Any, nest: LoopNest, box: Region) -> Any:
-        """See `chunkflow.kernels.protocol.Fold`."""
-        return self.kernel.finish(value, self.nest, box)
-
-
-@dataclass(frozen=True)
-class FeedingCarry(Feeding):
-    """The same for a scan."""
-
-    def advance(
-        self, carry: Any, blocks: Sequence[Any], nest: LoopNest, grid: Grid, index: Shape, box: Region
-    ) -> tuple[Any, Any]:
-        """See `chunkflow.kernels.protocol.Carry`."""
-        fed = self._fed(blocks, nest, grid, index, box)
-        return cast(tuple[Any, Any], self.kernel.advance(carry, fed, self.nest, grid, index, box))
+        return replace(self, kernel=self.kernel.informed(own, dtypes), nest=own)
 
 
 def along(region: Region, axes: Axes) -> Region:
-    """A region of an array whose dimensions follow these axes of the nest."""
+    """The region of an array whose dimensions follow these axes of the nest."""
     return tuple([slice(0, 1) if a is None else region[a] for a in axes])
 
 
 def called(call: Call, registers: Sequence[Any], regions: Sequence[Region], grid: Grid, index: Shape) -> Any:
-    """What a call gives, checked."""
+    """The checked results of a call."""
     box = along(regions[call.window], call.axes)
     given = []
     for operand, (register, window) in zip(call.nest.operands, call.inputs, strict=True):
@@ -287,12 +257,17 @@ def called(call: Call, registers: Sequence[Any], regions: Sequence[Region], grid
             block = _padded(block, along(regions[window], axes), operand, box)
         given.append(block)
         del block
-    if getattr(call.kernel, "wants", None):
+    if call.kernel.wants:
         sides = tuple([1 if a is None else grid.block[a] for a in call.axes])
         grid, index = Grid(call.nest.extents, sides), tuple([0 if a is None else index[a] for a in call.axes])
     result = call.kernel(_guarded(given) if call.foreign else given, call.nest, grid, index, box)
     if call.foreign:
-        result = tuple([_own(r, given) for r in result]) if isinstance(result, tuple) else _own(result, given)
+        several = isinstance(result, tuple)
+        results = list(result) if several else [result]
+        del result  # the list alone refers to the arrays, unless the function does
+        owned = [_own(results, i, given) for i in range(len(results))]
+        result = tuple(owned) if several else owned[0]
+        del results, owned
     del given
     expected = tuple([box[a].stop - box[a].start for a in call.lies])
     if not isinstance(result, tuple):
@@ -308,7 +283,7 @@ def called(call: Call, registers: Sequence[Any], regions: Sequence[Region], grid
 
 
 def _guarded(blocks: Sequence[Any]) -> list[Any]:
-    """Blocks that are not to be written to, where the array module can say so."""
+    """Blocks marked as read-only, where the array module supports it."""
     found = []
     for block in blocks:
         if isinstance(block, np.ndarray) and block.flags.writeable:
@@ -318,31 +293,19 @@ def _guarded(blocks: Sequence[Any]) -> list[Any]:
     return found
 
 
-def _own(result: Any, given: Sequence[Any]) -> Any:
-    """A result that its function does not know any more, or a part of what it was given: else a copy."""
-    if not hasattr(result, "base"):
-        return result
+def _own(results: list[Any], i: int, given: Sequence[Any]) -> Any:
+    """A result that its function no longer refers to, or a part of what it was given: else a copy."""
+    if not hasattr(results[i], "base") or only_listed(results, i):
+        return results[i]
+    result = results[i]
     if result.base is None:
-        return result if sys.getrefcount(result) <= _ALONE else result.copy()
+        return result.copy()
     kept = isinstance(result, np.ndarray) and not any(np.may_share_memory(result, block) for block in given)
     return result.copy() if kept else result
 
 
-def _references() -> int:
-    """References to a result that its function has let go, as `_own` sees them."""
-
-    def seen(result: Any, given: Sequence[Any]) -> int:
-        return sys.getrefcount(result)
-
-    result = np.empty(0)
-    return seen(result, [])
-
-
-_ALONE = _references()
-
-
 def _checked(result: Any, expected: Shape, dtype: Any, box: Region) -> Any:
-    """A result of the shape that is expected, in the dtype that was asked for."""
+    """A result, checked for its shape and cast to the dtype that was asked for."""
     if not hasattr(result, "dtype"):
         raise ResultTypeError(f"fn returned a {type(result).__name__}; expected an array of shape {expected}")
     if result.shape != expected:
@@ -365,7 +328,7 @@ def cast_to(result: Any, dtype: np.dtype) -> Any:
 
 
 def _padded(block: Any, region: Region, operand: Operand, box: Region) -> Any:
-    """A block with what lies beyond the edges made up."""
+    """A block with its boundary filled beyond the array's edges."""
     wanted = operand.region(box)
     if wanted == region:
         return block

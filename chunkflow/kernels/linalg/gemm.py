@@ -25,9 +25,9 @@ def allows_tf32(precision: Any) -> bool:
 
 
 class Tile:
-    """The sum so far; whoever takes the array is its only owner.
+    """The sum so far of a tile of the result.
 
-    Sums about a mean also keep the number of samples, and the mean as a distance from an origin.
+    Central moments also keep the number of samples, and the mean as a distance from an origin.
     """
 
     __slots__ = ("array", "count", "mean", "origin")
@@ -41,19 +41,19 @@ class Tile:
         return sum(int(a.nbytes) for a in (self.array, self.mean, self.origin) if a is not None)
 
     def take(self) -> Any:
-        """The array, which the tile then has no more."""
+        """The array, to which the tile then no longer refers."""
         array, self.array = self.array, None
         return array
 
 
 def working(dtype: np.dtype) -> np.dtype:
-    """Dtype in which blocks are multiplied: half precision and truth values go through single precision."""
+    """Dtype in which blocks are multiplied: single precision for half precision and bools."""
     return np.dtype("f4") if dtype.kind == "b" or dtype == np.float16 else dtype
 
 
 @dataclass(frozen=True)
 class Pair:
-    """Two operands' axes, sorted as a stack of matrix products needs them; `needed` are those not summed over."""
+    """Axes of two operands, grouped for a stack of matrix products. Axes in `needed` are not summed over."""
 
     left: Axes
     right: Axes
@@ -62,17 +62,17 @@ class Pair:
 
     @property
     def stack(self) -> Axes:
-        """Axes of both that are kept."""
+        """Axes of both operands that are kept."""
         return tuple(sorted(a for a in self.left if a in self.right and a in self.needed))
 
     @property
     def rows(self) -> Axes:
-        """Axes of the first alone."""
+        """Axes of the first operand only."""
         return tuple(sorted(a for a in self.left if a not in self.right))
 
     @property
     def columns(self) -> Axes:
-        """Axes of the second alone."""
+        """Axes of the second operand only."""
         return tuple(sorted(a for a in self.right if a not in self.left))
 
     @property
@@ -91,7 +91,7 @@ class Pair:
         return bool(self.inner)
 
     def matrices(self, left: Any, right: Any) -> tuple[Any, Any]:
-        """Both as stacks of matrices."""
+        """Both operands as stacks of matrices."""
         a = left.transpose([self.left.index(x) for x in (*self.stack, *self.rows, *self.inner)])
         b = right.transpose([self.right.index(x) for x in (*self.stack, *self.inner, *self.columns)])
         n, m = len(self.stack), len(self.stack) + len(self.rows)
@@ -99,7 +99,7 @@ class Pair:
         return a.reshape(stack, rows, inner), b.reshape(stack, inner, math.prod(b.shape[n + len(self.inner) :]))
 
     def unfold(self, product: Any, left: Any, right: Any) -> Any:
-        """The stack of products with all its axes."""
+        """The stack of products, reshaped to all axes of the result."""
         sides = {**dict(zip(self.left, left.shape, strict=True)), **dict(zip(self.right, right.shape, strict=True))}
         return product.reshape([sides[a] for a in self.result])
 
@@ -111,15 +111,15 @@ def _may_copy(array: Any) -> bool:
 
 @singledispatch
 def accumulate(into: Any, a: Any, b: Any) -> bool:
-    """Add a matrix product to `into` in one call, without memory of its own; whether the arrays' module could.
+    """Add a matrix product to `into` in one call, without a temporary. Returns whether it was done.
 
-    NumPy cannot. Devices whose libraries can register themselves for their kind of array.
+    NumPy cannot do it. Devices with such a library register a function for their arrays.
     """
     return False
 
 
 def _multiply(a: Any, b: Any, out: Any, sums: bool) -> None:
-    """A product into `out`. A product that sums nothing is no matter for BLAS."""
+    """Store a product in `out`. A product without a sum is computed elementwise."""
     if not a.shape[-1]:
         out[...] = 0  # not every array module multiplies nothing
     elif sums:
@@ -150,11 +150,10 @@ def _panels(shape: Shape, itemsize: int) -> Iterator[tuple[Any, slice]]:
 def add_product(into: Any, a: Any, b: Any, *, sums: bool = True, fresh: bool = False, symmetric: bool = False) -> None:
     """Add the product of two stacks of matrices to `into`, or store it there if that is `fresh`.
 
-    Where `accumulate` can, it does. Else what memory is needed is taken before `into` is touched: a panel, one
-    `SHARE`-th of the product, and as much of an operand that an array module other than NumPy would copy for lack of
-    contiguity.
+    `accumulate` is used if it can. Otherwise all memory is allocated before `into` is changed: a panel, which is one
+    `SHARE`-th of the product, and a copy of an operand that other array modules than NumPy need contiguous.
 
-    `symmetric` says that the product is Hermitian: only panels right of the diagonal are computed.
+    A `symmetric` product is Hermitian: only panels right of the diagonal are computed.
     """
     logical = into.dtype.kind == "b"
     foreign = _may_copy(a)
@@ -197,7 +196,7 @@ def add_product(into: Any, a: Any, b: Any, *, sums: bool = True, fresh: bool = F
 
 
 def mirror(array: Any) -> None:
-    """Fill in what `add_product` leaves out of a Hermitian product."""
+    """Fill in the half of a Hermitian product that `add_product` leaves out."""
     step = max(1, -(-len(array) // SHARE))
     for start in range(0, len(array), step):
         rows = slice(start, start + step)

@@ -1,7 +1,7 @@
-"""Products of an array with itself that stay whole on the device: Gram matrices, and moments about the mean.
+"""Products of an array with itself whose result stays on the device: Gram matrices and central moments.
 
-Blocks' moments are merged about their common mean (T. F. Chan, G. H. Golub and R. J. LeVeque, "Updating formulae
-and a pairwise algorithm for computing sample variances", 1979), so that data far from zero lose nothing.
+Moments of blocks are merged about their common mean (T. F. Chan, G. H. Golub and R. J. LeVeque, "Updating formulae
+and a pairwise algorithm for computing sample variances", 1979), so that data far from zero lose no precision.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
@@ -17,12 +17,13 @@ from chunkflow.core.grid import Grid, Region, Shape
 from chunkflow.core.nest import LoopNest, Operand
 from chunkflow.core.product_nest import ProductNest
 from chunkflow.kernels.linalg.gemm import Tile, add_product, mirror, working
+from chunkflow.kernels.protocol import Fold
 
 
 def gram_nest(shape: Shape, samples: int, dtype: np.dtype, copies: int) -> ProductNest:
-    """Pass over an array of one or two dimensions, along its axis of samples; the other one is never cut.
+    """The pass over an array of one or two dimensions, along its axis of samples; the other axis is never cut.
 
-    `dtype` is what blocks are multiplied in, `copies` how many copies of a block that takes.
+    Blocks are multiplied in `dtype`, which takes as many copies of a block as `copies` says.
     """
     others = tuple(a for a in range(len(shape)) if a != samples)
     item = dtype.itemsize
@@ -40,7 +41,7 @@ def gram_nest(shape: Shape, samples: int, dtype: np.dtype, copies: int) -> Produ
 
 
 def moments_nest(shapes: Sequence[Shape], samples: Sequence[int], weighted: bool, dtype: np.dtype) -> ProductNest:
-    """The same over two arrays with samples along those axes, or over one, and over weights of the samples.
+    """The pass over one or two arrays with samples along these axes, and over the samples' weights.
 
     The nest has an axis of samples, one of each array's variables, and one of all variables, which no array has.
     """
@@ -65,17 +66,17 @@ def moments_nest(shapes: Sequence[Shape], samples: Sequence[int], weighted: bool
 
 
 @dataclass(frozen=True)
-class Gram:
+class Gram(Fold):
     """``x.conj().T @ x``, block of rows by block of rows; `tf32` as for `chunkflow.kernels.linalg.product.Product`."""
 
-    settled: ClassVar[bool] = True
+    data_independent = True
     result: np.dtype
     tf32: bool = False
 
     def fold(
         self, value: Tile | None, blocks: Sequence[Any], nest: LoopNest, grid: Grid, index: Shape, box: Region
     ) -> Tile:
-        """See `chunkflow.kernels.protocol.Fold`."""
+        """See `Fold`."""
         block = blocks[0].astype(working(self.result), copy=False)
         left = block.conj() if self.result.kind == "c" else block
         fresh = value is None
@@ -87,32 +88,28 @@ class Gram:
         return value
 
     def combine(self, left: Tile, right: Tile) -> Tile:
-        """See `chunkflow.kernels.protocol.Fold`."""
+        """See `Fold`."""
         add = np.logical_or if self.result.kind == "b" else np.add
         add(left.array, right.array, out=left.array)
         return left
 
     def finish(self, value: Tile, nest: LoopNest, box: Region) -> Any:
-        """See `chunkflow.kernels.protocol.Fold`."""
+        """See `Fold`."""
         array = value.take()
         mirror(array)
         return array.astype(self.result, copy=False)
 
-    def __call__(self, blocks: Sequence[Any], nest: LoopNest, grid: Grid, index: Shape, box: Region) -> Any:
-        """The product of one block alone."""
-        return self.finish(self.fold(None, blocks, nest, grid, index, box), nest, box)
-
 
 @dataclass(frozen=True)
-class Moments:
-    """Covariance or correlation of variables, of which blocks hold some samples each.
+class Moments(Fold):
+    """Covariance or correlation of variables; each block has some of the samples.
 
     Attributes
     ----------
     samples : tuple of int
         Axis of the samples in each of the arrays.
     wide : numpy.dtype
-        Double precision, in which everything is computed.
+        Dtype of double precision for all computations.
     ddof : int
         Subtracted from the number of samples to divide by.
     normalized : bool
@@ -120,10 +117,10 @@ class Moments:
     scalar : bool
         Whether the result has no dimensions.
     freedom : float, optional
-        What to divide by; the blocks' last one has the samples' weights.
+        Divisor of weighted samples; the last block then has the weights.
     """
 
-    settled: ClassVar[bool] = True
+    data_independent = True
     samples: tuple[int, ...]
     wide: np.dtype
     ddof: int
@@ -134,12 +131,12 @@ class Moments:
     def fold(
         self, value: Tile | None, blocks: Sequence[Any], nest: LoopNest, grid: Grid, index: Shape, box: Region
     ) -> Tile:
-        """See `chunkflow.kernels.protocol.Fold`."""
+        """See `Fold`."""
         parts = [
             b[None] if b.ndim == 1 else b.T if along == 0 else b for b, along in zip(blocks, self.samples, strict=False)
         ]
         sides, length = sum(part.shape[0] for part in parts), parts[0].shape[1]
-        # The samples about their mean, and one more that stands for the distance between this mean and the others'.
+        # Centred samples, and one more column for the distance between this mean and that of earlier blocks.
         about = np.empty_like(parts[0], shape=(sides, length + 1), dtype=self.wide, order="C")
         samples, extra = about[:, :length], about[:, length]
         first = 0
@@ -148,7 +145,7 @@ class Moments:
             first += part.shape[0]
         weights = None if self.freedom is None else blocks[-1].astype(np.float64)
         count = length if weights is None else float(weights.sum())
-        # Means are kept as distances from the first one: their differences would be lost beside a large mean.
+        # Means are kept as distances from the first one, or small differences of large means would be lost.
         origin = self._mean(samples, weights, count) if value is None else value.origin
         samples -= origin[:, None]
         mean = self._mean(samples, weights, count)
@@ -168,7 +165,7 @@ class Moments:
         return value
 
     def combine(self, left: Tile, right: Tile) -> Tile:
-        """See `chunkflow.kernels.protocol.Fold`."""
+        """See `Fold`."""
         total = left.count + right.count or 1
         distance = (right.origin - left.origin) + (right.mean - left.mean)
         left.array += right.array
@@ -178,7 +175,7 @@ class Moments:
         return left
 
     def finish(self, value: Tile, nest: LoopNest, box: Region) -> Any:
-        """See `chunkflow.kernels.protocol.Fold`."""
+        """See `Fold`."""
         array = value.take()
         mirror(array)
         with np.errstate(divide="ignore", invalid="ignore"):
@@ -191,10 +188,6 @@ class Moments:
             for part in (array.real, array.imag) if self.wide.kind == "c" else (array,):
                 np.clip(part, -1, 1, out=part)
         return array.reshape(()) if self.scalar else array
-
-    def __call__(self, blocks: Sequence[Any], nest: LoopNest, grid: Grid, index: Shape, box: Region) -> Any:
-        """Of one block alone."""
-        return self.finish(self.fold(None, blocks, nest, grid, index, box), nest, box)
 
     @staticmethod
     def _mean(samples: Any, weights: Any, count: float) -> Any:

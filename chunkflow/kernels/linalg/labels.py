@@ -1,4 +1,4 @@
-"""NumPy's ways to write a product, as labels of dimensions."""
+"""NumPy's products (matmul, dot, einsum, ...) as labels of dimensions."""
 
 from __future__ import annotations
 
@@ -140,7 +140,7 @@ def _term(term: str, ndim: int, subscripts: str) -> tuple[str, ...]:
 
 
 def _check(name: str, shapes: Sequence[Shape], i: int, j: int) -> None:
-    """That the axes summed over are equally long: here a length of 1 does not stretch."""
+    """Check that the summed axes are equally long: here a length of 1 does not broadcast."""
     a, b = shapes
     if a[i] != b[j]:
         raise ArgumentError(

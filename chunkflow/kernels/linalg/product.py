@@ -1,8 +1,8 @@
-"""Products of arrays as contractions: from labels to a loop nest, and the kernel that adds up a tile of the result.
+"""Products of arrays as contractions: their loop nest, and the kernel that adds up a tile of the result.
 
-Each dimension of an operand has a label. Labels that the result keeps are its axes, the others are summed over:
-the engine walks those last, so that a tile of the result stays on the device while panels of the operands
-pass by (K. Goto and R. van de Geijn, "Anatomy of high-performance matrix multiplication", ACM TOMS 34, 2008).
+Each dimension of an operand has a label. Labels that the result keeps are its axes; the others are summed over.
+The engine walks the summed axes innermost, so that a tile of the result stays on the device while panels of the
+operands pass by (K. Goto and R. van de Geijn, "Anatomy of high-performance matrix multiplication", ACM TOMS 34, 2008).
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
@@ -20,17 +20,18 @@ from chunkflow.core.nest import LoopNest, Operand
 from chunkflow.core.product_nest import Axes, ProductNest
 from chunkflow.errors import ArgumentError
 from chunkflow.kernels.linalg.gemm import Pair, Tile, add_product, multiplied, working
+from chunkflow.kernels.protocol import Fold
 
 
 @dataclass(frozen=True)
 class ProductLabels:
-    """A product in labels: those of each operand's dimensions, and of the result's."""
+    """Labels of the dimensions of a product's operands, and of its result."""
 
     operands: tuple[tuple[str, ...], ...]
     result: tuple[str, ...]
 
     def extents(self, shapes: Sequence[Shape], name: str) -> dict[str, int]:
-        """Extent of each label, the result's first; lengths of 1 stretch.
+        """Extent of each label, the result's first; lengths of 1 broadcast.
 
         Raises
         ------
@@ -66,7 +67,7 @@ def contraction(
     conjugate: int | None = None,
     tf32: bool = False,
 ) -> tuple[ProductNest, Product]:
-    """Loop nest and kernel of a product; `conjugate` is the operand to conjugate, `tf32` as for `Product`."""
+    """Loop nest and kernel of a product; `conjugate` and `tf32` as for `Product`."""
     extents = labels.extents(shapes, name)
     number = {label: i for i, label in enumerate(extents)}
     lengths = tuple(extents.values())
@@ -83,24 +84,24 @@ def contraction(
 
 
 @dataclass(frozen=True)
-class Product:
-    """Contracts blocks, the first two, then their product with the next, and adds the last product to a tile.
+class Product(Fold):
+    """Multiplies the first two blocks, then their product with the next one, and adds the last product to a tile.
 
     Attributes
     ----------
     terms : tuple
-        For each operand the axis of each dimension, None where it is stretched.
+        For each operand the axis of each dimension; None where it broadcasts.
     kept : tuple of int
         Axes of the result, in order.
     work, result : numpy.dtype
-        In which blocks are multiplied, and that of the result.
+        Dtype in which blocks are multiplied, and that of the result.
     conjugate : int, optional
         Operand to conjugate.
     tf32 : bool
         Whether a device may round factors of single precision for its tensor cores.
     """
 
-    settled: ClassVar[bool] = True
+    data_independent = True
     terms: tuple[tuple[int | None, ...], ...]
     kept: Axes
     work: np.dtype
@@ -111,7 +112,7 @@ class Product:
     def fold(
         self, value: Tile | None, blocks: Sequence[Any], nest: LoopNest, grid: Grid, index: Shape, box: Region
     ) -> Tile:
-        """See `chunkflow.kernels.protocol.Fold`."""
+        """See `Fold`."""
         left, axes = self._ready(blocks, 0)
         for i in range(1, len(blocks) - 1):
             right, others = self._ready(blocks, i)
@@ -130,32 +131,28 @@ class Product:
             add_product(value.array.reshape(shape), a, b, sums=pair.sums)
             return value
         kept = tuple(box[axis].stop - box[axis].start for axis in pair.result)
-        # Not every array module takes an empty shape for one that is given; a view would be copied to be stored.
+        # Some array modules ignore an empty shape argument. A view would be copied before it is stored.
         array = np.empty_like(a, shape=kept or (1,), dtype=self._sum, order="C")
         array = array if kept else array.reshape(())
         add_product(array.reshape(shape), a, b, sums=pair.sums, fresh=True)
         return Tile(array)
 
     def combine(self, left: Tile, right: Tile) -> Tile:
-        """See `chunkflow.kernels.protocol.Fold`."""
+        """See `Fold`."""
         add = np.logical_or if self.result.kind == "b" else np.add
         add(left.array, right.array, out=left.array)
         return left
 
     def finish(self, value: Tile, nest: LoopNest, box: Region) -> Any:
-        """See `chunkflow.kernels.protocol.Fold`."""
+        """See `Fold`."""
         array = value.take()
         order = self._order()
         if order != self.kept:
             array = array.transpose([order.index(a) for a in self.kept]).copy(order="C")
         return array.astype(self.result, copy=False)
 
-    def __call__(self, blocks: Sequence[Any], nest: LoopNest, grid: Grid, index: Shape, box: Region) -> Any:
-        """The product of one set of blocks alone."""
-        return self.finish(self.fold(None, blocks, nest, grid, index, box), nest, box)
-
     def buffers(self, dtypes: Sequence[np.dtype], orders: Sequence[Shape]) -> tuple[tuple[Axes, float], ...]:
-        """What a lane holds, as `ProductNest.buffers`: the tile, a panel, copies of blocks, products on the way."""
+        """The buffers of a lane, as `ProductNest.buffers`: a tile, a panel, copies of blocks, intermediate products."""
         wide = self._sum.itemsize
         found: list[tuple[Axes, float]] = [(self.kept, wide)]
         terms = [tuple(a for a in term if a is not None) for term in self.terms]
@@ -172,7 +169,7 @@ class Product:
         return tuple(found)
 
     def panel(self, orders: Sequence[Shape]) -> tuple[Axes, Axes, int, Axes, int] | None:
-        """What adding to the tile takes, as `ProductNest.panel`."""
+        """The panel for adding to the tile, as `ProductNest.panel`."""
         if len(self.terms) == 1:
             return None
         pair, item = self._final(), self.work.itemsize
@@ -191,18 +188,18 @@ class Product:
         return self.result if self.result.kind == "b" else self.work
 
     def _as_it_lies(self, i: int, order: Sequence[int | None]) -> bool:
-        """Whether an operand's block is a matrix without being copied: one group of axes after the other."""
+        """Whether an operand's block is a matrix without a copy, with one group of axes after the other."""
         if len(self.terms) != 2 or self._rest(i) != tuple(a for a in self.terms[i] if a is not None):
             return False
         shared = set(self._rest(0)) & set(self._rest(1))
         if shared & set(self.kept):
-            return False  # of stacks of matrices, some array modules copy all that is not in C order
+            return False  # some array modules copy stacks of matrices that are not in C order
         found = [a for a in order if a is not None]
         inner = [a in shared for a in found]
         return sum(x != y for x, y in itertools.pairwise(inner)) <= 1 and len(found) <= 2
 
     def _rest(self, i: int) -> Axes:
-        """Axes that remain of an operand when those that only it has are summed over."""
+        """Axes of an operand without those that only it has, which are summed over first."""
         others = {a for j, term in enumerate(self.terms) if j != i for a in term} | set(self.kept)
         return tuple(a for a in self.terms[i] if a is not None and a in others)
 
@@ -211,7 +208,7 @@ class Product:
         return {a for term in self.terms[i + 1 :] for a in term if a is not None} | set(self.kept)
 
     def _last(self, left: Axes, right: Axes) -> Pair:
-        """How the last two are multiplied, the one whose own axes come first in the result first."""
+        """The last multiplication. The operand whose own axes come first in the result is the first one."""
         pair = Pair(left, right, set(self.kept))
         if pair.columns and pair.rows and min(pair.columns) < min(pair.rows):
             return Pair(right, left, set(self.kept), swapped=True)
@@ -224,14 +221,14 @@ class Product:
         return self._final().result
 
     def _final(self) -> Pair:
-        """How the last operand is multiplied with the product of those before."""
+        """The multiplication of the last operand with the product of the others."""
         axes = self._rest(0)
         for i in range(1, len(self.terms) - 1):
             axes = Pair(axes, self._rest(i), self._needed(i)).result
         return self._last(axes, self._rest(len(self.terms) - 1))
 
     def _ready(self, blocks: Sequence[Any], i: int) -> tuple[Any, Axes]:
-        """A block in the dtype in which it is multiplied, without stretched axes and those that only it has."""
+        """A block in the working dtype, without broadcast axes and without axes that only it has."""
         term = self.terms[i]
         block = blocks[i][(*(0 if a is None else slice(None) for a in term), ...)]
         rest, axes = self._rest(i), tuple(a for a in term if a is not None)

@@ -1,7 +1,7 @@
-"""Reductions, declared: what a block gives, how two such results merge, and what comes of them in the end.
+"""Reductions as three functions: partial results of a block, the merge of two, and the final result.
 
-Every partial result keeps the reduced axes at length 1. Floating-point sums run in double precision, by tiles, so that
-no such temporary is as large as a block.
+Partial results keep the reduced axes at length 1. Floating-point sums run in double precision, by tiles, so that no
+temporary is as large as a block. A new reduction is one function that returns an `Aggregation`.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import numpy as np
 from chunkflow.core.grid import Grid, Region, Shape
 from chunkflow.core.nest import LoopNest
 from chunkflow.errors import ArgumentError
+from chunkflow.kernels.protocol import Fold
 from chunkflow.kernels.reductions.tiled import STRIP, UFUNCS, Axes, reduce, summed, without_nan
 
 Value = tuple[Any, ...]
@@ -31,16 +32,16 @@ class Aggregation:
     chunk : callable
         ``chunk(*blocks, axes, box)``: partial results of one block; `box` is its place in the array.
     merge : callable
-        ``merge(left, right)``: partial results of both together, for which it may overwrite `right`. Chains take
-        blocks in turn, so neither need lie before the other in the array.
+        ``merge(left, right)``: merged partial results; it may overwrite `right`. Chains take blocks in turn, so
+        neither need lie before the other in the array.
     aggregate : callable
         ``aggregate(*value)``: the result, with the reduced axes still at length 1.
     copies : float
-        How many times its partial results a lane holds while it merges two of them, temporaries counted.
+        How many partial results a lane holds while it merges two of them, including temporaries.
     strip : int
-        Elements of a block of which a device with memory of its own holds temporaries at once; 0 for all.
-    settled : bool
-        Whether what it returns and takes is the same for all blocks of one shape and dtype, whatever they hold.
+        Most elements of a block that it works on at a time on a device with memory of its own; 0 for all.
+    data_independent : bool
+        See `chunkflow.kernels.protocol.Kernel.data_independent`.
     """
 
     chunk: Callable[..., Value]
@@ -48,11 +49,11 @@ class Aggregation:
     aggregate: Callable[..., Any]
     copies: float = 2.0
     strip: int = 0
-    settled: bool = False
+    data_independent: bool = False
 
 
 @dataclass(frozen=True)
-class Reduction:
+class Reduction(Fold):
     """An aggregation along `axes` as a kernel; `keepdims` says whether results keep those axes at length 1."""
 
     how: Aggregation
@@ -60,36 +61,32 @@ class Reduction:
     keepdims: bool = False
 
     @property
-    def settled(self) -> bool:
-        """See `chunkflow.kernels.protocol.DataIndependent`."""
-        return self.how.settled
+    def data_independent(self) -> bool:
+        """See `Kernel.data_independent`."""
+        return self.how.data_independent
 
     def fold(
         self, value: Value | None, blocks: Sequence[Any], nest: LoopNest, grid: Grid, index: Shape, box: Region
     ) -> Value:
-        """See `chunkflow.kernels.protocol.Fold`."""
+        """See `Fold`."""
         with np.errstate(all="ignore"):
             found = self.how.chunk(*blocks, self.axes, box)
             return found if value is None else self.how.merge(value, found)
 
     def combine(self, left: Value, right: Value) -> Value:
-        """See `chunkflow.kernels.protocol.Fold`."""
+        """See `Fold`."""
         with np.errstate(all="ignore"):
             return self.how.merge(left, right)
 
     def finish(self, value: Value, nest: LoopNest, box: Region) -> Any:
-        """See `chunkflow.kernels.protocol.Fold`."""
+        """See `Fold`."""
         with np.errstate(all="ignore"):
             result = self.how.aggregate(*value)
         return result if self.keepdims or not self.axes else result.squeeze(self.axes)
 
-    def __call__(self, blocks: Sequence[Any], nest: LoopNest, grid: Grid, index: Shape, box: Region) -> Any:
-        """The reduction of one block alone."""
-        return self.finish(self.fold(None, blocks, nest, grid, index, box), nest, box)
-
 
 # -- The reductions ------------------------------------------------------------------------------------------
-# Kept, so that the same is equal: then what a trial of it has shown is known when it comes again.
+# Cached, so that equal reductions are the same object: then their trials are remembered.
 
 
 @lru_cache
@@ -99,25 +96,27 @@ def extreme(name: str, of: Callable[[Any], Any] | None = None) -> Aggregation:
         lambda x, axes, box: (reduce(name, x if of is None else of(x), axes),),
         _each(UFUNCS[name]),
         lambda found: found,
-        settled=True,
+        data_independent=True,
     )
 
 
 @lru_cache
 def spread() -> Aggregation:
-    """Greatest less least element."""
+    """Greatest minus least element."""
     return Aggregation(
         lambda x, axes, box: (reduce("min", x, axes), reduce("max", x, axes)),
         _each(np.minimum, np.maximum),
         lambda least, most: most - least,
-        settled=True,
+        data_independent=True,
     )
 
 
 @lru_cache
 def nonzero() -> Aggregation:
     """Number of elements that are not zero."""
-    return Aggregation(lambda x, axes, box: (_count(x != 0, axes),), _each(np.add), lambda found: found, settled=True)
+    return Aggregation(
+        lambda x, axes, box: (_count(x != 0, axes),), _each(np.add), lambda found: found, data_independent=True
+    )
 
 
 @lru_cache
@@ -127,7 +126,7 @@ def product(wide: np.dtype, result: np.dtype, *, skip: bool = False) -> Aggregat
         lambda x, axes, box: (reduce("prod", without_nan(x, 1)[0] if skip else x, axes, wide),),
         _each(np.multiply),
         lambda found: found.astype(result),
-        settled=not skip,
+        data_independent=not skip,
     )
 
 
@@ -135,7 +134,7 @@ def product(wide: np.dtype, result: np.dtype, *, skip: bool = False) -> Aggregat
 def total(
     wide: np.dtype, result: np.dtype, of: Callable[[Any], Any] | None = None, power: float = 1, *, skip: bool = False
 ) -> Aggregation:
-    """Sum of the elements, or of a function of each, raised to a power; `skip` leaves NaN out."""
+    """Sum of the elements, or of a function of them, raised to a power; `skip` leaves NaN out."""
 
     def chunk(x: Any, axes: Axes, box: Region) -> Value:
         if of is not None:
@@ -147,12 +146,12 @@ def total(
         return (found if power == 1 else np.sqrt(found) if power == 0.5 else found**power).astype(result)
 
     copies, strip = 4.0 if _is_tight(result) else 2.0, 0 if of is None else STRIP
-    return Aggregation(chunk, _plus, aggregate, copies, strip, settled=not skip)
+    return Aggregation(chunk, _plus, aggregate, copies, strip, data_independent=not skip)
 
 
 @lru_cache
 def average(wide: np.dtype, result: np.dtype, count: int, *, skip: bool = False) -> Aggregation:
-    """Mean of `count` elements; `skip` leaves NaN out, and counts what is left."""
+    """Mean of `count` elements; `skip` leaves NaN out, and counts the others."""
 
     def chunk(x: Any, axes: Axes, box: Region) -> Value:
         if not skip:
@@ -166,11 +165,11 @@ def average(wide: np.dtype, result: np.dtype, count: int, *, skip: bool = False)
     def aggregate(found: Any, lost: Any, number: Any = None) -> Any:
         return (_whole(found, lost) / (np.float64(count) if number is None else number)).astype(result)
 
-    return Aggregation(chunk, merge, aggregate, 4.0 if _is_tight(result) else 2.0, settled=not skip)
+    return Aggregation(chunk, merge, aggregate, 4.0 if _is_tight(result) else 2.0, data_independent=not skip)
 
 
 def weighted(wide: np.dtype, result: np.dtype, count: int, place: Callable[[Any], Any]) -> Aggregation:
-    """Mean of `count` elements with weights, which `place` lays along the array's axes."""
+    """Weighted mean of `count` elements; `place` aligns the weights with the array's axes."""
 
     def chunk(x: Any, weights: Any, axes: Axes, box: Region) -> Value:
         weights = place(weights)
@@ -184,7 +183,7 @@ def weighted(wide: np.dtype, result: np.dtype, count: int, place: Callable[[Any]
 
     def aggregate(found: Any, lost: Any, scale: Any, less: Any, number: int) -> Any:
         scale = _whole(scale, less)
-        if number == count and bool((scale == 0).any()):  # the trial call sees but a part of them
+        if number == count and bool((scale == 0).any()):  # the trial call sees only some of them
             raise ZeroDivisionError("the weights sum to zero, so there is no average: give weights that do not")
         return (_whole(found, lost) / scale).astype(result)
 
@@ -193,11 +192,11 @@ def weighted(wide: np.dtype, result: np.dtype, count: int, place: Callable[[Any]
 
 @lru_cache
 def moments(wide: np.dtype, result: np.dtype, ddof: float, *, root: bool, skip: bool = False) -> Aggregation:
-    """Variance, or its square root, from the number, the mean in two parts, and the centred sum of squares.
+    """Variance, or its square root, from the count, the mean in two parts, and the centred sum of squares.
 
     Blocks are centred on their own means and merged as in Chan, Golub and LeVeque, "Updating formulae and a
-    pairwise algorithm for computing sample variances", Report STAN-CS-79-773, Stanford 1979. Where the mean has no
-    more bits than the result, what is lost of it is kept, or the differences of large means would be wrong.
+    pairwise algorithm for computing sample variances", Report STAN-CS-79-773, Stanford 1979. If the mean has no
+    more bits than the result, its rounding error is kept too, or differences of large means would be wrong.
     """
     real = np.empty(0, wide).real.dtype
 
@@ -239,13 +238,13 @@ def moments(wide: np.dtype, result: np.dtype, ddof: float, *, root: bool, skip: 
             found = np.where(number > ddof, found, np.nan)
         return (np.sqrt(found) if root else found).astype(result)
 
-    return Aggregation(chunk, merge, aggregate, copies=3.0, strip=0 if skip else STRIP, settled=not skip)
+    return Aggregation(chunk, merge, aggregate, copies=3.0, strip=0 if skip else STRIP, data_independent=not skip)
 
 
 def position(name: str, extents: Shape, count: int, *, flat: bool, skip: bool = False) -> Aggregation:
-    """Where the first ``min`` or ``max`` is: along the one reduced axis, or in the array laid out flat, in C order.
+    """Position of the first ``min`` or ``max``: along the one reduced axis, or in the flattened array, in C order.
 
-    `skip` takes NaN for what is never chosen, and refuses slices of `count` NaN.
+    `skip` ignores NaN, and refuses slices of NaN alone.
     """
     least, better = (np.inf, np.less) if name == "min" else (-np.inf, np.greater)
 
@@ -280,11 +279,11 @@ def position(name: str, extents: Shape, count: int, *, flat: bool, skip: bool = 
     return Aggregation(chunk, merge, aggregate, copies=4.0)
 
 
-# -- What they share -----------------------------------------------------------------------------------------
+# -- Shared functions -----------------------------------------------------------------------------------------
 
 
 def squares(x: Any) -> Any:
-    """Squared absolute values of an array that nobody needs any more."""
+    """Squared absolute values; may overwrite the array."""
     if x.dtype.kind == "c":
         return x.real * x.real + x.imag * x.imag
     x *= x
@@ -292,22 +291,22 @@ def squares(x: Any) -> Any:
 
 
 def _each(*fns: Any) -> Callable[[Value, Value], Value]:
-    """Merge partial results one by one, each by a function of its own."""
+    """Merge partial results one by one, each with its own function."""
     return lambda left, right: tuple([f(a, b, out=b) for f, a, b in zip(fns, left, right, strict=False)])
 
 
 def _begun(found: Any, result: np.dtype) -> Value:
-    """A sum, and what rounding has lost of it: None where the sum has bits to spare, or is in integers."""
+    """A sum and its rounding error; None if the sum is wider than the result, or of integers."""
     return found, np.zeros_like(found) if _is_tight(result) else None
 
 
 def _is_tight(result: np.dtype) -> bool:
-    """Whether a sum has no more bits than its result."""
+    """Whether a sum has no more bits than the result."""
     return result.kind in "fc" and np.finfo(result).bits >= 64
 
 
 def _plus(left: Value, right: Value) -> Value:
-    """Add two sums, with what rounding loses of them: Knuth's TwoSum (The Art of Computer Programming 2, 4.2.2).
+    """Add two sums and their rounding errors by Knuth's TwoSum (The Art of Computer Programming 2, 4.2.2).
 
     So the error does not grow with the number of blocks.
     """
@@ -320,12 +319,12 @@ def _plus(left: Value, right: Value) -> Value:
 
 
 def _whole(found: Any, lost: Any) -> Any:
-    """A sum with what was lost of it; where it is infinite or NaN, nothing else counts."""
+    """A sum corrected by its rounding error, unless it is infinite or NaN."""
     return found if lost is None else np.where(np.isfinite(lost) & (lost != 0), found + lost, found)
 
 
 def _count(mask: Any, axes: Axes) -> Any:
-    """Number of elements along axes that are true."""
+    """Number of true elements along axes."""
     if isinstance(mask, np.ndarray) and len(axes) == mask.ndim:
         return np.full((1,) * mask.ndim, np.count_nonzero(mask), np.intp)
     return mask.sum(axis=axes, dtype=np.intp, keepdims=True)

@@ -1,4 +1,4 @@
-"""NumPy's reductions of a block, tile by tile where that is quicker or takes less memory."""
+"""NumPy's reductions of a block, tile by tile where that is faster or takes less memory."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from chunkflow.core.grid import Shape, fit, regions
 Axes = tuple[int, ...]
 
 TILE = 32 << 10
-"""Elements of a tile: few enough for a copy in double precision to stay in the cache, many beside a call's cost."""
+"""Elements of a tile on the CPU: a copy in double precision fits the cache, and a call costs little beside it."""
 
 STRIP = 32 << 20
-"""The same on a device with memory of its own, where a tile keeps it from being filled by the copy."""
+"""Elements of a tile on a device with memory of its own, so that the copy does not fill it."""
 
 SHORT = 16
 """Length of the fastest axis up to which it is quicker to transpose a tile than to let NumPy loop along it."""
@@ -34,7 +34,7 @@ UFUNCS: dict[str, Any] = {
 
 
 def reduce(name: str, x: Any, axes: Axes, dtype: np.dtype | None = None) -> Any:
-    """NumPy's reduction of that name, with the reduced axes kept; by tiles where that is quicker."""
+    """NumPy's reduction of that name, with the reduced axes kept; tile by tile if that is faster."""
     given = {} if dtype is None else {"dtype": dtype}
     if not isinstance(x, np.ndarray):
         if name in ("fmin", "fmax"):
@@ -60,7 +60,7 @@ def reduce(name: str, x: Any, axes: Axes, dtype: np.dtype | None = None) -> Any:
 
 
 def _beside_nan(name: str, x: Any, axes: Axes) -> Any:
-    """``min`` or ``max`` without NaN, where an array module has no ``fmin.reduce``: NaN where there is nothing else."""
+    """``fmin`` or ``fmax`` for array modules that lack ``fmin.reduce``: NaN only where all elements are NaN."""
     clean, mask = without_nan(x, np.inf if name == "min" else -np.inf)
     found = getattr(np, name)(clean, axis=axes, keepdims=True)
     return found if mask is None else np.where(mask.all(axis=axes, keepdims=True), x.dtype.type(np.nan), found)
@@ -94,10 +94,10 @@ def _whole_along(axes: Axes, shape: Shape, order: Axes, target: int) -> Shape:
 
 
 def without_nan(x: Any, fill: float) -> tuple[Any, Any]:
-    """The elements with something in place of NaN, and where NaN were: None where there are none."""
+    """The elements with NaN replaced by `fill`, and the mask of NaN; None if there are none."""
     if x.dtype.kind not in "fc":
         return x, None
     mask = np.isnan(x)
-    if isinstance(x, np.ndarray) and not mask.any():  # asking costs less than a copy; on a GPU it would wait
+    if isinstance(x, np.ndarray) and not mask.any():  # the check is cheaper than a copy; on a GPU it would wait
         return x, None
     return np.where(mask, x.dtype.type(fill), x), mask

@@ -1,4 +1,4 @@
-"""What rules that choose the bins of a histogram need to know of the elements within a range."""
+"""Statistics of the elements within a range, from which rules choose the bins of a histogram."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ Value = tuple[Any, ...]
 
 @dataclass(frozen=True)
 class Within:
-    """Number, extremes and central moments of a block's elements, or of those within limits.
+    """Count, extremes and central moments of a block's elements, or of those within limits.
 
-    A value holds, each in an array of one: how many elements there are and how many lie below the limits, the smallest
-    and the largest, and if `moments`, the mean and the sums of the squares and the cubes of the distances from it.
+    A value is a tuple of arrays of one element: the number of elements, the number below the limits, the least and the
+    greatest; with `moments` also the mean, and the sums of the squares and cubes of the distances from it.
     """
 
     limits: tuple[Any, Any] | None
     moments: bool
 
     def count(self, block: Any) -> Value:
-        """What one block adds."""
+        """The value of one block."""
         x, below = block.reshape(-1), 0
         if self.limits is not None:
             low, high = self.limits
@@ -49,7 +49,7 @@ class Within:
             return *found, one(mean), one(total), one(squares.sum())
 
     def merge(self, left: Value, right: Value) -> Value:
-        """Both together.
+        """The merged value.
 
         Moments are merged as in P. Pebay, "Formulas for robust, one-pass parallel computation of covariances and
         arbitrary-order statistical moments", Report SAND2008-6212, Sandia 2008.
@@ -68,7 +68,7 @@ class Within:
 
 
 def _neutral(dtype: np.dtype) -> tuple[Any, Any]:
-    """Extremes of no elements."""
+    """Neutral elements of min and max."""
     if dtype.kind == "f":
         return np.inf, -np.inf
     info = np.iinfo(dtype)

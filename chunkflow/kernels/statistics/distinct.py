@@ -1,4 +1,4 @@
-"""Distinct values and how often each occurs: a fold that keeps no more than there is room for."""
+"""Distinct values and their counts: a fold with limited room."""
 
 from __future__ import annotations
 
@@ -10,13 +10,14 @@ import numpy as np
 
 from chunkflow.core.grid import Grid, Region, Shape
 from chunkflow.core.nest import LoopNest
+from chunkflow.kernels.protocol import Fold
 from chunkflow.kernels.statistics.radix_keys import to_keys
 
 Value = tuple[Any, ...]
 
 
 class TooManyValuesError(Exception):
-    """More different values than there is room for."""
+    """There are more distinct values than there is room for."""
 
     def __init__(self, number: int) -> None:
         super().__init__(f"{number} different values")
@@ -24,10 +25,10 @@ class TooManyValuesError(Exception):
 
 
 @dataclass(frozen=True)
-class Distinct:
-    """A fold over all elements to their distinct keys and how often each occurs, of which at most `room` are held.
+class Distinct(Fold):
+    """A fold over all elements to their distinct keys and counts, of which at most `room` are held.
 
-    The results, as long as `room` whatever there is, are keys, counts and, alone in a third one, their number.
+    The results are keys and counts, both padded to the length `room`, and an array of one with their number.
     """
 
     room: int
@@ -35,7 +36,7 @@ class Distinct:
     def fold(
         self, value: Value | None, blocks: Sequence[Any], nest: LoopNest, grid: Grid, index: Shape, box: Region
     ) -> Value:
-        """See `chunkflow.kernels.protocol.Fold`."""
+        """See `Fold`."""
         keys = to_keys(blocks[0]).reshape(-1)
         if keys.dtype.itemsize <= 2 and keys.size:
             counts = np.bincount(keys.astype(np.intp))
@@ -44,12 +45,12 @@ class Distinct:
         else:
             found, counts = np.unique(keys, return_counts=True)
         new = self._checked((found, counts.astype("i8", copy=False)))
-        if not nest.outputs:  # in the trial call: what is kept later may be as long as this
+        if not nest.outputs:  # in the trial call, since later values may be as long as this
             return self._padded(new)
         return new if value is None else self.combine(value, new)
 
     def combine(self, left: Value, right: Value) -> Value:
-        """See `chunkflow.kernels.protocol.Fold`."""
+        """See `Fold`."""
         keys, counts = (np.concatenate(both) for both in zip(left, right, strict=True))
         order = np.argsort(keys)
         keys, total = keys[order], counts[order].cumsum()
@@ -59,12 +60,8 @@ class Distinct:
         return self._checked((keys[last], total))
 
     def finish(self, value: Value, nest: LoopNest, box: Region) -> Any:
-        """See `chunkflow.kernels.protocol.Fold`."""
+        """See `Fold`."""
         return (*self._padded(value), np.full_like(value[1], len(value[0]), shape=(1,)))
-
-    def __call__(self, blocks: Sequence[Any], nest: LoopNest, grid: Grid, index: Shape, box: Region) -> Any:
-        """What one block alone gives."""
-        return self.finish(self.fold(None, blocks, nest, grid, index, box), nest, box)
 
     def _checked(self, value: Value) -> Value:
         if len(value[0]) > self.room:

@@ -1,9 +1,9 @@
-"""Statistics by label: a fold whose partial results are kept for each label that has been met.
+"""Statistics by label: a fold with partial results for each label that occurs.
 
-A block is cut into runs of one label along its last axis. What is wanted is reduced over each run, then over the runs
-of each label, which are brought together by sorting: so the cost is that of a few passes over the block, and what is
-sorted is as short as labels are contiguous. Partial results are sorted by label, and two of them merge as sorted
-lists do. They are as long as there are labels, however large these are.
+A block is cut into runs of one label along its last axis. Elements are reduced over each run, then over the runs of
+each label, which are brought together by sorting. So the cost is that of a few passes over the block, and few runs are
+sorted if labels are contiguous. Partial results are sorted by label and merge like sorted lists. Their length is the
+number of labels, however large the labels are.
 """
 
 from __future__ import annotations
@@ -19,15 +19,16 @@ from chunkflow.core.grid import Grid, Region, Shape
 from chunkflow.core.nest import LoopNest
 from chunkflow.core.units import format_bytes
 from chunkflow.errors import BudgetError
+from chunkflow.kernels.protocol import Fold
 
 STATISTICS = ("count", "sum", "mean", "var", "min", "max", "center_of_mass", "bounding_box")
-"""All that can be asked for."""
+"""All statistics."""
 
 PLACED = ("moments", "start", "stop")
-"""Fields that need to know where an element is."""
+"""Fields that depend on the elements' positions."""
 
 SPREAD = ("mean", "rest", "squares")
-"""The mean in two parts, and the sum of the squares about it."""
+"""Fields of the variance: the mean in two parts, and the sum of squares about it."""
 
 _MERGE: dict[str, Any] = {
     "count": np.add,
@@ -41,11 +42,11 @@ _MERGE: dict[str, Any] = {
 }
 
 Fields = Mapping[str, tuple[np.dtype, Shape]]
-"""For each partial result kept for a label its dtype and shape."""
+"""Dtype and shape of each partial result of a label, by name."""
 
 
 def fields_of(statistics: Sequence[str], dtype: np.dtype, ndim: int) -> Fields:
-    """What is to be kept for each label, to give some statistics of arrays of a dtype.
+    """The fields that are kept for each label to compute some statistics of arrays of a dtype.
 
     >>> sorted(fields_of(("sum", "max"), np.dtype("i4"), 3))
     ['count', 'exact', 'max']
@@ -70,13 +71,13 @@ def fields_of(statistics: Sequence[str], dtype: np.dtype, ndim: int) -> Fields:
 
 
 def bytes_of(fields: Fields) -> int:
-    """Bytes kept for each label, without the label."""
+    """Bytes of the fields of each label, without the label."""
     return sum(dtype.itemsize * math.prod(shape) for dtype, shape in fields.values())
 
 
 @dataclass(frozen=True, eq=False)
 class GroupPartial:
-    """What is known of some labels, which are sorted: of each field an array, whose first axis follows them."""
+    """Partial results of some labels, which are sorted: for each field an array whose first axis follows the labels."""
 
     labels: Any
     fields: dict[str, Any]
@@ -87,7 +88,7 @@ class GroupPartial:
         return sum(int(a.nbytes) for a in (self.labels, *self.fields.values()))
 
     def on_host(self) -> GroupPartial:
-        """The same in NumPy's hands."""
+        """A copy in NumPy arrays."""
 
         def host(array: Any) -> np.ndarray:
             return np.asarray(array.get() if hasattr(array, "get") else array)
@@ -99,25 +100,25 @@ Value = tuple[GroupPartial, ...]
 
 
 @dataclass(frozen=True, eq=False)
-class Grouped:
+class Grouped(Fold):
     """A fold over all elements to the partial results of each label.
 
-    The value is a stack of partial results, each at least twice as long as the one after it: so one that is long is
-    not copied to add a few labels, and sums are added up pairwise.
+    The value is a stack of partial results, each at least twice as long as the next one. So a long one is not copied to
+    add a few labels, and sums are added up pairwise.
 
     Attributes
     ----------
     fields : mapping
-        What is kept for each label.
+        Fields that are kept for each label.
     room, limit : int
-        How many labels may be kept, and the bytes set aside for them.
+        Most labels that may be kept, and the bytes that are set aside for them.
     wanted : numpy.ndarray, optional
         Labels to keep, sorted; all by default.
     background : int, optional
         Label to leave out.
-    found : list of Partial
-        In the end the partial results of the whole array, on the host. There are as many as there are labels, and a
-        result for a sink would need to know how many before the first block is read.
+    found : list of GroupPartial
+        Takes the partial results of the whole array, on the host. They are no result for a sink, since the number of
+        labels is unknown before the first block is read.
     """
 
     fields: Fields
@@ -130,27 +131,23 @@ class Grouped:
     def fold(
         self, value: Value | None, blocks: Sequence[Any], nest: LoopNest, grid: Grid, index: Shape, box: Region
     ) -> Value:
-        """See `chunkflow.kernels.protocol.Fold`."""
+        """See `Fold`."""
         labels, *values = blocks
-        if not nest.outputs:  # in the trial call, which is to show what as many labels as there may be take
+        if not nest.outputs:  # the trial call measures the memory of as many labels as there may be
             self._of_block(self._varied(labels), values, box)
             return (self._nothing(plain(labels), 0),)
         return self._stacked((*(value or ()), self._of_block(labels, values, box)))
 
     def combine(self, left: Value, right: Value) -> Value:
-        """See `chunkflow.kernels.protocol.Fold`."""
+        """See `Fold`."""
         return (self._checked(_all_merged((*left, *right))),)
 
     def finish(self, value: Value, nest: LoopNest, box: Region) -> Any:
-        """The number of labels; what is known of them is in `found`."""
+        """The number of labels. Their partial results are in `found`."""
         whole = _all_merged(value)
         if nest.outputs:
             self.found[:] = [whole.on_host()]
         return np.full_like(whole.labels, len(whole.labels), dtype="i8", shape=(1,))
-
-    def __call__(self, blocks: Sequence[Any], nest: LoopNest, grid: Grid, index: Shape, box: Region) -> Any:
-        """What one block alone gives."""
-        return self.finish(self.fold(None, blocks, nest, grid, index, box), nest, box)
 
     def _stacked(self, parts: Value) -> Value:
         stack = list(parts)
@@ -175,7 +172,7 @@ class Grouped:
             )
 
     def _varied(self, labels: Any) -> Any:
-        """Labels for the trial call, whose corner may have but one: as many as there may be, in no order."""
+        """Labels for the trial call, whose block may have a single one: as many as there may be, unsorted."""
         number = np.arange(labels.size, like=labels).reshape(labels.shape)
         number = (number * 2654435761) % (1 << 32)
         if self.wanted is None:
@@ -183,7 +180,7 @@ class Grouped:
         return np.asarray(self.wanted, like=labels)[number % len(self.wanted)] if len(self.wanted) else labels
 
     def _nothing(self, like: Any, number: int) -> GroupPartial:
-        """Partial results of that many labels, all zero."""
+        """Zero partial results of that many labels."""
         labels = np.zeros_like(like, shape=(number,))
         made = {n: np.zeros_like(like, dtype=d, shape=(number, *shape)) for n, (d, shape) in self.fields.items()}
         return GroupPartial(labels, made)
@@ -202,7 +199,7 @@ class Grouped:
         return GroupPartial(runs.labels[kept], {name: array[kept] for name, array in fields.items()})
 
     def _kept(self, labels: Any) -> Any:
-        """Which labels are to be kept; None for all."""
+        """Mask of the labels that are kept; None for all."""
         if self.wanted is not None:
             if not len(self.wanted):
                 return np.zeros_like(labels, dtype=bool)
@@ -217,7 +214,7 @@ class LabelRuns:
     Attributes
     ----------
     labels : array
-        Those of the block, each once, sorted.
+        The distinct labels of the block, sorted.
     """
 
     def __init__(self, labels: Any, values: Any, box: Region, *, placed: bool) -> None:
@@ -264,7 +261,7 @@ class LabelRuns:
         return segmented(ufunc, of_runs[self._order], self._groups)
 
     def _spread(self, wide: Any, count: Any, total: Any) -> dict[str, Any]:
-        """Means, what rounding has lost of them, and sums of squares about them."""
+        """Means, their rounding errors, and sums of squares about them."""
         mean = total / count
         group = np.empty_like(self._order)
         group[self._order] = np.cumsum(self._first) - 1
@@ -285,7 +282,7 @@ class LabelRuns:
         return found
 
     def _corners(self, lengths: Any = None) -> Any:
-        """Where each run begins; with its length, the first place beyond it along each axis."""
+        """The position where each run begins; with `lengths`, the first position beyond it along each axis."""
         found = np.empty_like(self._starts, dtype="i8", shape=(len(self._starts), len(self._shape)))
         rest = self._starts
         for axis in reversed(range(len(self._shape))):
@@ -298,11 +295,11 @@ class LabelRuns:
 
 
 def merged(left: GroupPartial, right: GroupPartial) -> GroupPartial:
-    """What is known of the labels of either.
+    """Merge two partial results.
 
     Means and squares merge as in T. F. Chan, G. H. Golub and R. J. LeVeque, "Updating formulae and a pairwise
-    algorithm for computing sample variances", Report STAN-CS-79-773, Stanford 1979, with what rounding loses of the
-    mean kept, or the differences of large means would be wrong.
+    algorithm for computing sample variances", Report STAN-CS-79-773, Stanford 1979. The rounding error of the mean is
+    kept, or differences of large means would be wrong.
     """
     labels = np.concatenate((left.labels, right.labels))
     order = order_of(labels)
@@ -339,21 +336,21 @@ def merged(left: GroupPartial, right: GroupPartial) -> GroupPartial:
 
 
 def _all_merged(parts: Sequence[GroupPartial]) -> GroupPartial:
-    """One of several, the shortest, which come last, first."""
+    """Merge several partial results, the shortest first, which are the last ones."""
     whole = parts[-1]
     for part in reversed(parts[:-1]):
         whole = merged(part, whole)
     return whole
 
 
-# -- What arrays need ----------------------------------------------------------------------------------------
+# -- Array functions ----------------------------------------------------------------------------------------
 
 
 def segmented(ufunc: Any, x: Any, starts: Any, at_once: bool | None = None) -> Any:
     """``ufunc.reduceat(x, starts)`` along the first axis, for `starts` that increase from 0.
 
-    NumPy does it at once. CuPy has it for sums alone, and as differences of running sums, which a NaN spoils and
-    rounding too: there neighbours are taken together, then their results, until one is left of each segment.
+    NumPy does it in one call. CuPy has it for sums only, as differences of running sums, which are inexact and spread
+    NaN. There neighbours are combined, then their results, until one is left of each segment.
     """
     if isinstance(x, np.ndarray) if at_once is None else at_once:
         return ufunc.reduceat(x, starts, axis=0)
@@ -371,23 +368,23 @@ def segmented(ufunc: Any, x: Any, starts: Any, at_once: bool | None = None) -> A
 
 
 def order_of(labels: Any) -> Any:
-    """Indices that sort labels, equal ones in the order in which they are."""
+    """Indices that sort labels stably."""
     if isinstance(labels, np.ndarray) and labels.size and labels.dtype.itemsize > 2:
         low = labels.min()
-        if int(labels.max()) - int(low) < 1 << 16:  # of 16 bits NumPy sorts by counting
+        if int(labels.max()) - int(low) < 1 << 16:  # NumPy sorts 16 bits by counting
             labels = (labels - low).astype("u2")
     return np.argsort(labels, kind="stable")
 
 
 def _heads(x: Any) -> Any:
-    """Which elements differ from the one before."""
+    """Mask of the elements that differ from the one before."""
     head = np.ones_like(x, dtype=bool)
     head[1:] = x[1:] != x[:-1]
     return head
 
 
 def plain(block: Any) -> Any:
-    """A block laid out flat, in the machine's byte order, bools as 0 and 1."""
+    """A flattened block in native byte order, with bools as 0 and 1."""
     flat = block.reshape(-1)
     flat = flat.astype(flat.dtype.newbyteorder("="), copy=False)
     return flat.view("u1") if flat.dtype.kind == "b" else flat

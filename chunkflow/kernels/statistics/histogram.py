@@ -1,4 +1,4 @@
-"""Counts and selections: folds over all elements of an array, or along one of its axes."""
+"""Histograms and top-k: folds over all elements of an array, or along one of its axes."""
 
 from __future__ import annotations
 
@@ -10,12 +10,13 @@ import numpy as np
 
 from chunkflow.core.grid import Grid, Region, Shape
 from chunkflow.core.nest import LoopNest
+from chunkflow.kernels.protocol import Fold
 
 Value = tuple[Any, ...]
 
 
 def added(left: Value, right: Value) -> Value:
-    """Sums of two sets of counts."""
+    """Sums of two tuples of counts."""
     return tuple([a + b for a, b in zip(left, right, strict=True)])
 
 
@@ -25,47 +26,47 @@ def extremes(block: Any) -> Value:
 
 
 def outermost(left: Value, right: Value) -> Value:
-    """Smallest and largest of both."""
+    """Smallest and largest of two pairs."""
     return np.minimum(left[0], right[0]), np.maximum(left[1], right[1])
 
 
 def histogrammed(block: Any, bins: Any, limits: Any, edges: np.ndarray, weights: Any) -> Any:
     """Counts, or sums of weights, of a block's elements in the bins of the whole array.
 
-    NumPy gets what its user said, which it may count faster than edges. Other array modules get the edges that
-    NumPy made, and no element that they count otherwise than NumPy does.
+    NumPy gets the user's arguments, which may be faster than edges. Other array modules get NumPy's edges, without the
+    elements that they would count in another way than NumPy.
     """
     if isinstance(block, np.ndarray):
         return np.histogram(block, bins, limits, weights=weights)[0]
     x = block.reshape(-1)
-    if x.dtype.char not in "fd":  # of integers CuPy counts some beyond a last edge that is none
+    if x.dtype.char not in "fd":  # CuPy counts integers beyond the last edge if that is not an integer
         x = x.astype("f8")
     weights = None if weights is None else weights.reshape(-1)
-    numbers = ~np.isnan(x)  # CuPy counts NaN in the first bin if there are weights
+    numbers = ~np.isnan(x)  # with weights CuPy counts NaN in the first bin
     if not numbers.all():
         x, weights = x[numbers], None if weights is None else weights[numbers]
-    if np.isinf(edges[-1]):  # CuPy takes the last bin to be open there
+    if np.isinf(edges[-1]):  # CuPy leaves infinity out of the last bin
         x = np.minimum(x, np.finfo(x.dtype).max)
     return np.histogram(x, np.asarray(edges, like=x), weights=weights)[0]
 
 
 def same(value: Value) -> Any:
-    """What was added up, as the result."""
+    """The value itself, as the result."""
     return value if len(value) > 1 else value[0]
 
 
 @dataclass(frozen=True)
-class Tally:
+class Tally(Fold):
     """A fold over all axes, as three functions.
 
     Attributes
     ----------
     count : callable
-        ``count(*blocks)``: what one block adds, a tuple of arrays in memory of their own.
+        ``count(*blocks)``: the value of one block, a tuple of arrays in new memory.
     merge : callable
-        ``merge(left, right)``: both together.
+        ``merge(left, right)``: the merged value.
     result : callable
-        ``result(value)``: what is stored.
+        ``result(value)``: the stored results.
     """
 
     count: Callable[..., Value]
@@ -75,25 +76,21 @@ class Tally:
     def fold(
         self, value: Value | None, blocks: Sequence[Any], nest: LoopNest, grid: Grid, index: Shape, box: Region
     ) -> Value:
-        """See `chunkflow.kernels.protocol.Fold`."""
+        """See `Fold`."""
         found = self.count(*blocks)
         return found if value is None else self.merge(value, found)
 
     def combine(self, left: Value, right: Value) -> Value:
-        """See `chunkflow.kernels.protocol.Fold`."""
+        """See `Fold`."""
         return self.merge(left, right)
 
     def finish(self, value: Value, nest: LoopNest, box: Region) -> Any:
-        """See `chunkflow.kernels.protocol.Fold`."""
+        """See `Fold`."""
         return self.result(value)
-
-    def __call__(self, blocks: Sequence[Any], nest: LoopNest, grid: Grid, index: Shape, box: Region) -> Any:
-        """The tally of one block alone."""
-        return self.finish(self.fold(None, blocks, nest, grid, index, box), nest, box)
 
 
 @dataclass(frozen=True)
-class TopK:
+class TopK(Fold):
     """The `k` largest elements along an axis, largest first; if negative the smallest ones, smallest first.
 
     NaN counts as larger than any number, as in NumPy's sorting.
@@ -105,33 +102,29 @@ class TopK:
     def fold(
         self, value: Value | None, blocks: Sequence[Any], nest: LoopNest, grid: Grid, index: Shape, box: Region
     ) -> Value:
-        """See `chunkflow.kernels.protocol.Fold`."""
+        """See `Fold`."""
         found = self._selected(blocks[0])
         if value is not None:
             found = self._selected(np.concatenate((value[0], found), self.axis))
         if not nest.outputs and found.shape[self.axis] < abs(self.k):
-            # The trial call's block may be short of elements; its results are as long as a whole run's.
-            taken = blocks[0].copy()  # what selecting from a longer block takes is to be seen
+            # The trial call's block may have too few elements, but its results must be as long as a run's.
+            taken = blocks[0].copy()  # the trial measures the memory of a selection from a longer block
             longer = (*found.shape[: self.axis], abs(self.k), *found.shape[self.axis + 1 :])
             found = np.zeros_like(found, shape=longer)
             del taken
         return (found,)
 
     def combine(self, left: Value, right: Value) -> Value:
-        """See `chunkflow.kernels.protocol.Fold`."""
+        """See `Fold`."""
         return (self._selected(np.concatenate((left[0], right[0]), self.axis)),)
 
     def finish(self, value: Value, nest: LoopNest, box: Region) -> Any:
-        """See `chunkflow.kernels.protocol.Fold`."""
+        """See `Fold`."""
         found = np.sort(value[0], axis=self.axis)
         return np.flip(found, self.axis) if self.k > 0 else found
 
-    def __call__(self, blocks: Sequence[Any], nest: LoopNest, grid: Grid, index: Shape, box: Region) -> Any:
-        """The selection from one block alone."""
-        return self.finish(self.fold(None, blocks, nest, grid, index, box), nest, box)
-
     def _selected(self, candidates: Any) -> Any:
-        """The elements that may be among the `k`, in any order, in memory of their own."""
+        """The candidates that may be among the `k`, in any order, in new memory."""
         number = abs(self.k)
         if candidates.shape[self.axis] <= number:
             return candidates.copy()

@@ -1,6 +1,6 @@
-"""Order statistics: which ones a quantile needs, and a fold that finds them, block by block.
+"""Quantiles: the order statistics that they need, and a fold that finds these block by block.
 
-It selects by digits of the values' keys, the highest first: a radix selection.
+The fold is a radix selection: it selects by digits of the values' keys, the highest first.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import numpy as np
 
 from chunkflow.core.grid import Grid, Region, Shape
 from chunkflow.core.nest import LoopNest
+from chunkflow.kernels.protocol import Fold
 from chunkflow.kernels.statistics.radix_keys import to_keys
 
 Value = tuple[Any, ...]
@@ -28,7 +29,7 @@ PLOTTING = {
 """Alpha and beta of the methods that differ in them alone (Hyndman and Fan, 1996, p. 363)."""
 
 STRIP = 1 << 20
-"""Elements that are counted at once: many beside the bins, and their keys take little memory."""
+"""Elements that are counted at a time: many more than bins, while their keys take little memory."""
 
 METHODS = (
     *("inverted_cdf", "averaged_inverted_cdf", "closest_observation", *PLOTTING),
@@ -36,25 +37,25 @@ METHODS = (
 )
 
 
-# -- What a quantile is made of ------------------------------------------------------------------------------
+# -- From order statistics to quantiles ------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, eq=False)
 class Rule:
-    """Quantiles of `n` numbers, as order statistics and what is done with them.
+    """Quantiles of `n` numbers in terms of order statistics.
 
     Attributes
     ----------
     n : int
-        How many numbers.
+        Number of elements.
     below, above : numpy.ndarray, numpy.ndarray or None
-        For each quantile the rank of the order statistic, or of the two, that it is made of.
+        Ranks of the one or two order statistics of each quantile.
     weight : numpy.ndarray, float or None
-        Where between the two it lies; None for their mean, or where there is one.
+        Weight of `above`; None for their mean, or if there is only `below`.
     dtype : numpy.dtype
-        Of the result.
+        Dtype of the result.
     nans : bool
-        Whether the numbers may be NaN, of which one is enough for the result to be NaN.
+        Whether there may be NaN. A single one makes the result NaN.
     mean : bool
         Whether the arithmetic mean is taken, as NumPy's median does.
     """
@@ -68,7 +69,7 @@ class Rule:
     mean: bool = False
 
     def ranks(self) -> np.ndarray:
-        """The ranks of all order statistics needed, each once, in order."""
+        """The distinct ranks of all needed order statistics, sorted."""
         above = [] if self.above is None else [self.above]
         return np.unique(np.concatenate([self.below, *above, [self.n - 1] if self.nans else []]).astype(np.intp))
 
@@ -125,8 +126,8 @@ def rule(n: int, q: np.ndarray, method: str, *, weak: bool, dtype: np.dtype, nan
         place = 0.5 * (np.floor(place) + np.ceil(place))
     low = np.floor(place)
     high = low + 1
-    # Outside, NumPy counts the weight from the element that it takes instead: -1, the last one, or 0. It tells in
-    # what becomes of infinities and of the sign of zero.
+    # Outside, NumPy counts the weight from the element that it takes instead: index -1 (the last) or 0. This decides
+    # the results for infinities and signed zeros.
     for outside, instead in ((place >= n - 1, -1), (place < 0, 0)):
         low[outside] = high[outside] = instead
     weight = place - low
@@ -145,7 +146,7 @@ def median_rule(n: int, dtype: np.dtype, nans: bool) -> Rule:
 
 
 def _up(place: np.ndarray, n: int, *, odd: bool) -> np.ndarray:
-    """The rank above each place, or the one on it: whichever, or only an odd one."""
+    """Each place rounded up to a rank; with `odd`, a place that is an even rank moves up to the next."""
     low = np.floor(place)
     stay = place == low
     if odd:
@@ -156,7 +157,7 @@ def _up(place: np.ndarray, n: int, *, odd: bool) -> np.ndarray:
 
 @dataclass(frozen=True, eq=False)
 class WholeLines:
-    """Quantiles of blocks in which the reduced axes are whole: a function for `map`."""
+    """Quantiles of blocks that have the reduced axes in full: a function for `map`."""
 
     rule: Rule
     axes: tuple[int, ...]
@@ -164,7 +165,7 @@ class WholeLines:
     keepdims: bool
 
     def __call__(self, block: Any) -> Any:
-        """Quantiles of one block, along a first axis unless there is one alone."""
+        """Quantiles of one block, along a new first axis unless `scalar`."""
         kept = tuple(a for a in np.arange(block.ndim).tolist() if a not in self.axes)
         native = block.dtype.newbyteorder("=")
         lines = block.transpose((*kept, *self.axes)).reshape(*[block.shape[a] for a in kept], -1)
@@ -192,20 +193,20 @@ def strips(block: Any, axes: tuple[int, ...]) -> Iterator[Any]:
 
 
 @dataclass(frozen=True, eq=False)
-class Digits:
-    """A fold that finds the next `bits` bits of the keys of order statistics, of each line along some axes.
+class Digits(Fold):
+    """A fold that finds the next `bits` bits of the keys of order statistics, for each line along the reduced axes.
 
-    The highest bits are known from passes before. Keys that begin with them are counted by their next bits, and the
-    counts tell which bin an order statistic lies in, and its rank there.
+    The higher bits are known from earlier passes. Keys that begin with them are counted by their next bits. The counts
+    show the bin of an order statistic, and its rank there.
 
     Attributes
     ----------
     axes : tuple of int
         The reduced ones.
     shift, bits : int
-        How many bits are lower than those looked for, and how many these are.
+        Number of lower bits, and number of bits that this pass finds.
     prefixes, ranks : numpy.ndarray
-        For each order statistic, along the first axis, and each line: the bits known, and the rank among the keys that
+        For each order statistic (along the first axis) and each line, the known bits, and the rank among the keys that
         begin with them.
     """
 
@@ -220,7 +221,7 @@ class Digits:
         firsts = [0]
         groups = [0]
         for row in range(1, len(rows)):
-            # Ranks are in order, and so are what they lead to: equal rows are neighbours.
+            # Ranks are sorted, and so are prefixes: equal rows are neighbours.
             if not np.array_equal(rows[row], rows[firsts[-1]]):
                 firsts.append(row)
             groups.append(len(firsts) - 1)
@@ -229,7 +230,7 @@ class Digits:
     def fold(
         self, value: Value | None, blocks: Sequence[Any], nest: LoopNest, grid: Grid, index: Shape, box: Region
     ) -> Value:
-        """See `chunkflow.kernels.protocol.Fold`."""
+        """See `Fold`."""
         found: Any = None
         for part in strips(blocks[0], self.axes) if self.strip else blocks:
             counts = self._counted(part, box)
@@ -237,11 +238,11 @@ class Digits:
         return (found,) if value is None else (np.add(value[0], found, out=found),)
 
     def combine(self, left: Value, right: Value) -> Value:
-        """See `chunkflow.kernels.protocol.Fold`."""
+        """See `Fold`."""
         return (left[0] + right[0],)
 
     def finish(self, value: Value, nest: LoopNest, box: Region) -> Any:
-        """See `chunkflow.kernels.protocol.Fold`."""
+        """See `Fold`."""
         below = value[0].cumsum(-1)  # of each bin and those before it
         prefixes, ranks = (self._part(known, box) for known in (self.prefixes, self.ranks))
         shape = prefixes.shape
@@ -250,7 +251,7 @@ class Digits:
         for row, group in enumerate(self.__dict__["groups"]):
             counts = below[group]
             digit = (counts <= ranks[row][:, None]).sum(-1)
-            digit = np.minimum(digit, counts.shape[-1] - 1)  # the trial call's block may be short of elements
+            digit = np.minimum(digit, counts.shape[-1] - 1)  # the trial call's block may have too few elements
             before = np.take_along_axis(counts, np.maximum(digit - 1, 0)[:, None], -1)[:, 0]
             new_ranks[row] = ranks[row] - np.where(digit > 0, before, 0)
             digit = digit.astype(prefixes.dtype)
@@ -260,22 +261,18 @@ class Digits:
                 new_prefixes[row] = (prefixes[row] << prefixes.dtype.type(self.bits)) | digit
         return new_prefixes.reshape(shape), new_ranks.reshape(shape)
 
-    def __call__(self, blocks: Sequence[Any], nest: LoopNest, grid: Grid, index: Shape, box: Region) -> Any:
-        """What one block alone gives."""
-        return self.finish(self.fold(None, blocks, nest, grid, index, box), nest, box)
-
     @property
     def strip(self) -> int:
-        """Elements that are counted at once on the CPU; 0 for all, where there are as many bins as elements."""
+        """See `Kernel.strip`. It is 0 for several lines, which have as many bins as elements."""
         return STRIP if self.prefixes.size == len(self.prefixes) else 0
 
     @property
     def _first(self) -> bool:
-        """Whether no bits are known yet."""
+        """Whether this is the first pass, in which no bits are known."""
         return self.shift + self.bits == 8 * self.prefixes.dtype.itemsize
 
     def _part(self, known: np.ndarray, box: Region) -> np.ndarray:
-        """What is known of the lines in a box."""
+        """The part of an array of lines in a box."""
         return known[(slice(None), *(side for a, side in enumerate(box) if a not in self.axes))]
 
     def _counted(self, block: Any, box: Region) -> Any:

@@ -1,7 +1,7 @@
-"""Keys: unsigned integers as wide as the values that they stand for, in the same order.
+"""Radix keys: unsigned integers of the width of the values, in the same order, so that one kernel serves all dtypes.
 
-So one kernel serves any dtype. The order-preserving key of a float is a well-known trick: all bits are inverted if the
-sign is set, else the sign bit alone (M. Herf, "Radix tricks", 2001).
+The order-preserving key of a float is well known: all bits are inverted if the sign is set, else the sign bit alone
+(M. Herf, "Radix tricks", 2001).
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import numpy as np
 
 
 def key_dtype(dtype: np.dtype) -> np.dtype:
-    """Unsigned integers of the width of a real dtype."""
+    """The unsigned dtype of the width of a real dtype."""
     return np.dtype(f"u{dtype.itemsize}")
 
 
@@ -48,5 +48,5 @@ def from_keys(keys: np.ndarray, dtype: np.dtype) -> np.ndarray:
 
 
 def _top(dtype: np.dtype) -> Any:
-    """The highest bit alone."""
+    """The highest bit."""
     return dtype.type(1 << (8 * dtype.itemsize - 1))

@@ -1,4 +1,4 @@
-"""Digits of order statistics where what earlier passes found is an operand: for passes that are declared beforehand."""
+"""Radix selection in passes that are all declared beforehand: each has the results of the last as an operand."""
 
 from __future__ import annotations
 
@@ -10,26 +10,27 @@ import numpy as np
 
 from chunkflow.core.grid import Grid, Region, Shape
 from chunkflow.core.nest import LoopNest
+from chunkflow.kernels.protocol import Fold
 from chunkflow.kernels.statistics.quantile import STRIP, Digits, Rule
 from chunkflow.kernels.statistics.radix_keys import from_keys, key_dtype
 from chunkflow.kernels.subnest import on_host
 
 STATE = np.dtype("u8")
-"""Of what a pass gives the next: along a first axis the bits that are known of each order statistic, then its ranks."""
+"""Dtype of the state between passes: along its first axis the known bits of each order statistic, then their ranks."""
 
 
 @dataclass(frozen=True, eq=False)
-class NextDigits:
-    """A fold as `Digits`, of an array and what the pass before gave; of the array alone in the first pass.
+class NextDigits(Fold):
+    """A fold like `Digits`, of an array and the state of the pass before; in the first pass of the array alone.
 
     Attributes
     ----------
     axes : tuple of int
-        Of the array, the reduced ones. The nest has one axis before the array's: that of the state.
+        Reduced axes of the array. The nest has one more axis before the array's, that of the state.
     ranks : numpy.ndarray
-        Of the order statistics, in one dimension.
+        Ranks of the order statistics, in one dimension.
     dtype : numpy.dtype
-        Of the array.
+        Dtype of the array.
     shift, bits : int
         As for `Digits`.
     """
@@ -41,44 +42,40 @@ class NextDigits:
     bits: int
 
     @property
-    def spread(self) -> float:
-        """Numbers that are kept for each element of the result, at most: half of these have counts."""
+    def state_size(self) -> float:
+        """See `Kernel.state_size`. Half of the numbers have counts, at most."""
         return (1 << self.bits) / 2
 
     @property
     def strip(self) -> int:
-        """Elements that are counted at once."""
+        """See `Kernel.strip`."""
         return STRIP
 
     def fold(self, value: Any, blocks: Sequence[Any], nest: LoopNest, grid: Grid, index: Shape, box: Region) -> Any:
-        """See `chunkflow.kernels.protocol.Fold`."""
+        """See `Fold`."""
         state = self._begun(blocks[0]) if len(blocks) == 1 else on_host(blocks[1])
         digits, local = self._digits(state)
         counts = digits.fold(None if value is None else value[:1], blocks[:1], nest, grid, index, local)
         return *counts, state
 
     def combine(self, left: Any, right: Any) -> Any:
-        """See `chunkflow.kernels.protocol.Fold`."""
+        """See `Fold`."""
         return left[0] + right[0], left[1]
 
     def finish(self, value: Any, nest: LoopNest, box: Region) -> Any:
-        """See `chunkflow.kernels.protocol.Fold`."""
+        """See `Fold`."""
         digits, local = self._digits(value[1])
         return np.concatenate([found.astype(STATE) for found in digits.finish(value[:1], nest, local)])
 
-    def __call__(self, blocks: Sequence[Any], nest: LoopNest, grid: Grid, index: Shape, box: Region) -> Any:
-        """What one block alone gives."""
-        return self.finish(self.fold(None, blocks, nest, grid, index, box), nest, box)
-
     def _begun(self, block: Any) -> np.ndarray:
-        """The state before the first pass, of the lines of a block: no bits are known."""
+        """The state of a block's lines before the first pass: no bits are known."""
         lines = tuple(n for a, n in enumerate(block.shape) if a not in self.axes)
         state = np.zeros((2, len(self.ranks), *lines), STATE)
         state[1] = self.ranks.reshape(-1, *(1,) * len(lines))
         return state.reshape(-1, *lines)
 
     def _digits(self, state: np.ndarray) -> tuple[Digits, Region]:
-        """The fold of lines of this state, and a box of all of them."""
+        """The fold for the lines of a state, and the box of all of them."""
         prefixes, ranks = state[: len(self.ranks)], state[len(self.ranks) :]
         known = prefixes.astype(key_dtype(self.dtype)), ranks.astype("i8")
         whole = (slice(None),) * (state.ndim - 1 + len(self.axes))
@@ -87,25 +84,25 @@ class NextDigits:
 
 @dataclass(frozen=True, eq=False)
 class Found:
-    """Quantiles of what the last pass gives: a function for `map`.
+    """Quantiles from the state of the last pass: a function for `map`.
 
     Attributes
     ----------
     rule : Rule
     dtype : numpy.dtype
-        Of the array.
-    dims : tuple of int
-        For each dimension of the result the state's that it follows; 0 for the quantiles, -1 for length 1.
+        Dtype of the array.
+    dims : tuple of int or None
+        For each dimension of the result the one of the state that it follows; 0 for the quantiles, None for length 1.
     """
 
     rule: Rule
     dtype: np.dtype
-    dims: Shape
+    dims: tuple[int | None, ...]
 
     def __call__(self, state: Any) -> Any:
         """Quantiles of some lines."""
         ranks = self.rule.ranks()
         statistics = from_keys(on_host(state[: len(ranks)]).astype(key_dtype(self.dtype)), self.dtype)
         found = self.rule.result(lambda wanted: statistics[np.searchsorted(ranks, wanted)])
-        sides = [1 if a < 0 else state.shape[a] if a else len(found) for a in self.dims]
+        sides = [1 if a is None else state.shape[a] if a else len(found) for a in self.dims]
         return np.asarray(found.reshape(sides), like=state)

@@ -1,7 +1,7 @@
-"""Several steps of a stencil on one block: it is read with a deeper halo, of which each step consumes a part.
+"""Several steps of a stencil on one block, which is read with a deeper halo. Each step consumes a part of the halo.
 
-This is overlapped tiling in time: blocks that touch compute what lies between them twice, and need nothing of one
-another meanwhile. What lies beyond the array's edges is made up anew after each step, from that step's own results.
+This is overlapped tiling in time: neighbouring blocks both compute the region between them, and need not exchange
+anything. The boundary beyond the array's edges is filled anew after each step, from that step's results.
 """
 
 from __future__ import annotations
@@ -22,21 +22,21 @@ from chunkflow.kernels.stencil.overlap import Halo, Overlap, boundaries, depths,
 
 @dataclass(frozen=True)
 class Stepping:
-    """A stencil that is applied over and over to the first of its arrays.
+    """A stencil that is applied repeatedly to the first of its arrays.
 
     Attributes
     ----------
-    once : Blockwise
+    once : LoopNest
         The pass that takes a single step.
     wanted : tuple
         For each array and each of its dimensions the elements that the function sees before and after a block.
     cut : tuple of (int, int)
-        For each axis what is cut from the function's results.
+        For each axis the elements that are cut from the function's results, before and after.
     stored : tuple of Operand
-        The operands of `once` with blocks that end at the array's edges, but go on across periodic ones.
+        The operands of `once`, with blocks that end at the array's edges but continue across periodic ones.
     lone : bool
-        Whether the arrays' boundaries differ where the first is periodic, so that the others say nothing of what
-        would have to be computed beyond the edge: one step a pass, then.
+        Whether another array is not periodic along an axis where the first one is. Then values beyond the edge are
+        unknown, and a pass takes one step.
     """
 
     once: LoopNest
@@ -52,7 +52,7 @@ class Stepping:
         Raises
         ------
         ArgumentError, ArgumentTypeError
-            A depth or boundary that is none; a first array to which the others do not broadcast.
+            An invalid depth or boundary, or a first array to which the others do not broadcast.
         """
         op = nest([s.shape for s in specs])
         first = specs[0]
@@ -89,7 +89,7 @@ class Stepping:
 
     @property
     def most(self) -> int:
-        """Steps that one pass can take: what wraps around an axis may do so once. 0 where any number will do."""
+        """Most steps of one pass, since a halo may wrap around an axis once; 0 for any number."""
         if self.lone:
             return 1
         found = []
@@ -103,7 +103,7 @@ class Stepping:
         return max(1, min(found)) if found else 0
 
     def deep(self, steps: int) -> LoopNest:
-        """The pass that takes several steps at a time: the first array's halo is as many times as deep."""
+        """The pass that takes several steps at a time: the first array's halo is `steps` times as deep."""
         operands = []
         for i, operand in enumerate(self.stored):
             halo = []
@@ -117,7 +117,7 @@ class Stepping:
         return replace(self.once, operands=tuple(operands))
 
     def boxes(self, box: Region, steps: int) -> list[Region]:
-        """What is computed by each of the steps that lead to a box: ever less, and never beyond an edge.
+        """The boxes that the steps compute on the way to a box: ever smaller, and never beyond an edge.
 
         >>> spec = ArraySpec("x", (9,), np.dtype("f4"))
         >>> Stepping.of([spec], 1, "nearest").boxes((slice(0, 4),), 3)
@@ -129,7 +129,7 @@ class Stepping:
         return found[::-1]
 
     def work(self, block: Sequence[int], steps: int) -> float:
-        """Elements that a block's steps compute, its halos with them."""
+        """Number of elements that the steps of a block compute, halos included."""
         halo, kinds = self.stored[0].halo, self.stored[0].boundary
         total = 0.0
         for step in range(1, steps + 1):
@@ -150,13 +150,13 @@ class Steps(Overlap):
     stepping : Stepping
         The stencil.
     steps : int
-        How often it is applied.
+        Number of steps.
     dtype : numpy.dtype, optional
-        Of each step's result; None if there is only one, which says so itself.
+        Dtype of each step's result; None for a single step, whose result has its own.
     edges : tuple
         The first array's boundary in that dtype.
     copies : bool
-        Whether blocks are copied in any case, as those between steps are: a trial then shows what that takes.
+        Whether blocks are always copied, as those between steps are, so that a trial measures the copies.
     """
 
     stepping: Stepping | None = None
@@ -190,13 +190,13 @@ class Steps(Overlap):
             if number == self.steps - 1:
                 return result
             regions[0] = once.operands[0].region(boxes[number + 1])
-            given[0] = None  # its memory is for the next one
+            given[0] = None  # frees its memory for the next one
             given[0] = self._next(result, inner, regions[0])
             del result
         raise AssertionError("there is at least one step")
 
     def _next(self, result: Any, have: Region, wanted: Region) -> Any:
-        """A step's result as the next one's first block: of the steps' dtype, with its edges made up."""
+        """A step's result as the first block of the next step, in the steps' dtype and with its boundary filled."""
         assert self.stepping is not None
         assert self.dtype is not None
         if not np.can_cast(result.dtype, self.dtype, "same_kind"):
@@ -209,14 +209,14 @@ class Steps(Overlap):
         return extended(result, have, wanted, operand, self.dtype)
 
     def _edges(self) -> tuple[Boundary, ...]:
-        """What lies beyond the first array's edges after a step."""
+        """The first array's boundary after a step."""
         return self.edges
 
 
 def extended(block: Any, have: Region, wanted: Region, operand: Operand, dtype: np.dtype | None = None) -> Any:
-    """A region of an array, of which a block holds what is stored; what lies beyond the edges is made up.
+    """A region of an array from a block of its elements; the boundary beyond the edges is filled.
 
-    With a dtype it is a copy in any case: a block that the function returned may be a buffer that it uses again.
+    With a dtype it is always a copy: a block that the function returned may be a buffer that it uses again.
 
     >>> operand = Operand((0,), ((2, 0),), (9,), (7,))
     >>> extended(np.arange(3), (slice(0, 3),), (slice(-2, 3),), operand)

@@ -1,4 +1,4 @@
-"""``map_overlap``: a function of blocks that overlap. How depths and boundaries are said, and what is trimmed."""
+"""``map_overlap``: the kernel of a function of overlapping blocks, and its arguments `depth`, `boundary` and `trim`."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from chunkflow.kernels.map import MapKernel
 Halo = tuple[int, int]
 
 DEEPEST = 1 << 40
-"""Elements of a halo beyond which the arithmetic of shapes need not go."""
+"""Most elements of a halo, which keeps the arithmetic of shapes in range."""
 
 
 def each(value: Any, number: int, name: str) -> list[Any]:
-    """An argument for each of the arrays: a list has one for each, anything else holds for all."""
+    """An argument for each array: a list has one for each, any other value holds for all."""
     if not isinstance(value, list):
         return [value] * number
     if len(value) != number:
@@ -55,7 +55,7 @@ def _halo(entry: Any, depth: Any) -> Halo:
 
 
 def boundaries(boundary: Any, spec: ArraySpec) -> tuple[Boundary, ...]:
-    """What lies beyond the edges, for each axis of an array."""
+    """The boundary of each axis of an array."""
     found = _per_axis(boundary, len(spec.shape), "boundary", "none")
     return tuple(_boundary(entry, spec) for entry in found)
 
@@ -102,12 +102,12 @@ def _per_axis(value: Any, ndim: int, name: str, default: Any) -> list[Any]:
 
 
 def with_halo(operand: Operand, spec: ArraySpec, halo: Sequence[Halo], boundary: Sequence[Boundary]) -> Operand:
-    """An operand that overlaps itself.
+    """An operand whose blocks have a halo.
 
     Raises
     ------
     ArgumentError
-        The array is too small to be mirrored, or wrapped around, so deep.
+        The array is too small to be mirrored or wrapped to this depth.
     """
     found = []
     for axis, (n, (before, after), kind) in enumerate(zip(spec.shape, halo, boundary, strict=True)):
@@ -120,7 +120,7 @@ def with_halo(operand: Operand, spec: ArraySpec, halo: Sequence[Halo], boundary:
                 f"depth {deepest} along axis {axis} of {spec.name} is larger than boundary {kind!r} can make of its "
                 f"{n} elements, at most {max(most, 0)}: use a smaller depth, or 'nearest', 'none' or a constant"
             )
-        # What is mirrored comes from the array's own elements: a block must hold as many as lie beyond the edge.
+        # Mirrored elements are in the array itself: a block must hold as many as lie beyond the edge.
         found.append((deepest, deepest) if kind in ("reflect", "mirror") else (before, after))
     if not any(map(sum, found)):
         return operand
@@ -136,7 +136,7 @@ class Overlap(MapKernel):
     depth : tuple
         For each array and each of its dimensions the elements that the function sees before and after a block.
     trim : tuple of (int, int) or None
-        For each axis of the nest what is cut from the function's results; None if it does so itself.
+        For each axis of the nest the elements that are cut from the function's results; None if the function cuts them.
     """
 
     depth: tuple[tuple[Halo, ...], ...] = ()
@@ -183,7 +183,7 @@ class Overlap(MapKernel):
 
 
 def _narrowed(block: Any, operand: Operand, wanted: Sequence[Halo], box: Region) -> Any:
-    """The block with no more halo than was asked for; more is loaded where it is mirrored, or to read chunks once."""
+    """The block with the halo that was asked for. More is loaded for mirrored boundaries, or to read chunks once."""
     if not operand.halo:
         return block
     seen = replace(operand, halo=tuple(wanted), ahead=()).region(box)

@@ -1,1 +1,1 @@
-"""What is kept between two reads: pages of files, decoded chunks, buffers."""
+"""Caches between two reads: the system's pages, decoded chunks, buffers."""

@@ -1,4 +1,4 @@
-"""Large chunks, of which parts are read: each is decoded once for as long as parts of it are asked for.
+"""Cache of large decoded chunks, for blocks that read parts of them: each chunk is decoded once while it is in use.
 
 Blocks may be smaller than such a chunk. The host's memory that is taken is in no budget, which is the device's there.
 """
@@ -13,29 +13,29 @@ import numpy as np
 from chunkflow.core.grid import Region, Shape
 
 PARTED = 8 << 20
-"""Bytes of a chunk, stored as it is, that is not read whole for parts of it."""
+"""Least bytes of an unencoded chunk of which parts are read by themselves."""
 
 LARGE = 256 << 20
-"""The same where plans need not know of chunks: blocks, and the chunks of results, are what they are without any."""
+"""Least bytes of an unencoded chunk that plans ignore: blocks and the chunks of results are chosen as without any."""
 
 MOST = 2
-"""Decoded chunks that are kept at once: that of the block which is read, and the next one's."""
+"""Decoded chunks that are kept at once: one for the block being read, one for the next."""
 
 
 def is_large(nbytes: int) -> bool:
-    """Whether chunks are so large."""
+    """Whether plans ignore chunks of that size."""
     return nbytes >= LARGE
 
 
 class DecodedChunks:
-    """The chunks of an operand that were decoded last, by who decodes them and by their indices."""
+    """The chunks of an operand that were decoded last, by their sources and indices."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._chunks: dict[Shape, _Chunk] = {}
 
     def get(self, index: tuple[int, ...], decode: Callable[[], np.ndarray]) -> np.ndarray:
-        """A chunk, decoded if it is not there; who else wants it waits meanwhile."""
+        """A chunk. One that is not cached is decoded by one thread, while others wait."""
         with self._lock:
             chunk = self._chunks.pop(index, None) or _Chunk()
             self._chunks[index] = chunk  # the latest last
@@ -51,19 +51,19 @@ class DecodedChunks:
             return chunk.array
 
     def _forget(self, index: Shape, chunk: _Chunk) -> None:
-        """Let a chunk that is not there, or is damaged, take no other's place."""
+        """Remove a chunk that could not be decoded."""
         with self._lock:
             if self._chunks.get(index) is chunk:
                 del self._chunks[index]
 
     def clear(self) -> None:
-        """Give the memory back."""
+        """Free the memory."""
         with self._lock:
             self._chunks.clear()
 
 
 class _Chunk:
-    """A decoded chunk, or one that somebody is decoding."""
+    """A chunk that is decoded, or that a thread is decoding."""
 
     __slots__ = ("array", "lock")
 
@@ -73,7 +73,7 @@ class _Chunk:
 
 
 def is_part(index: Shape, inner: Region, sides: Shape, extents: Shape) -> bool:
-    """Whether `inner` is less than what an array of `extents` has of its chunk `index`.
+    """Whether `inner` is only a part of the elements that an array of `extents` has in its chunk `index`.
 
     >>> [is_part((1,), (slice(0, n),), (4,), (7,)) for n in (2, 3)]
     [True, False]

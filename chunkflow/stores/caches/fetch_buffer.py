@@ -1,4 +1,4 @@
-"""Buffers for encoded bytes, kept by the threads that read."""
+"""Buffers for encoded bytes, one for each reading thread."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from mmap import MAP_ANONYMOUS, MAP_PRIVATE, mmap
 import numpy as np
 
 MOST_KEPT = 32 << 20
-"""Bytes of a chunk beyond which no thread keeps the memory that it was fetched into."""
+"""Largest buffer, in bytes, that a thread keeps."""
 
 NOTHING = np.empty(0, np.uint8)
-"""No memory yet."""
+"""An empty buffer."""
 
 
 class Kept(threading.local):
-    """Memory that the calling thread keeps to fetch encoded chunks of any array into; None if it keeps none."""
+    """Buffer that the calling thread keeps, into which it fetches encoded chunks; None if it keeps none."""
 
     memory: np.ndarray | None = None
 
     def room(self, nbytes: int) -> np.ndarray:
-        """Memory of so many bytes, which is kept in place of the last if the thread keeps any."""
+        """A buffer of that many bytes. It replaces the one that the thread keeps, if it keeps any."""
         if self.memory is None or nbytes > MOST_KEPT:
             return np.empty(nbytes, np.uint8)
         self.memory = NOTHING  # what was there is given back first

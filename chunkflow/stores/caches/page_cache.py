@@ -1,4 +1,4 @@
-"""What of a file the system has in memory already, and reads ahead: the rest comes from the disk, at its rate.
+"""Which parts of a file are in the page cache, and how far the system reads ahead. The rest comes from the disk.
 
 Plans do not ask, since results would differ in their last bits by what happens to be cached. What a run is expected to
 take does.
@@ -12,25 +12,25 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 
 SAMPLES = 64
-"""Bytes that are asked for, each somewhere in its part of what is asked about."""
+"""Number of bytes that are sampled, at random places."""
 
 FEW = 16
-"""The same where a single one that is not there decides."""
+"""The same, if a single byte that is not in memory decides."""
 
 PAGE = 4 << 10
 
 LEAST = 16 << 20
-"""Bytes of an array about which it is worth to ask."""
+"""Least bytes of an array for which sampling is worth its time."""
 
 FAR = 2 << 20
-"""Bytes that the system reads ahead of a thread, from which on it keeps the disk as busy as long reads do."""
+"""Read-ahead, in bytes, that keeps a disk as busy as long reads do."""
 
 draw = random.Random()
-"""Our own: numbers that users draw are theirs."""
+"""A generator of our own, so that the user's random numbers stay the same."""
 
 
 def absent(fd: int, start: int, stop: int, samples: int = SAMPLES) -> float | None:
-    """Share of a part of a file that is not in memory, judged by a few of its bytes; None if the system can't say."""
+    """Share of a part of a file that is not in memory, from a sample; None if the system cannot say."""
     missing = number = 0
     for there in _looked(fd, start, stop, samples):
         if there is None:
@@ -40,12 +40,12 @@ def absent(fd: int, start: int, stop: int, samples: int = SAMPLES) -> float | No
 
 
 def present(fd: int, start: int, stop: int) -> bool:
-    """Whether all of a part of a file is in memory, judged by a few of its bytes."""
+    """Whether all of a part of a file is in memory, from a sample."""
     return all(_looked(fd, start, stop, FEW))
 
 
 def absent_files(paths: Iterable[str], number: int) -> int:
-    """Bytes of so many files that are not in memory, judged by some of them; of files that are not there, none."""
+    """Bytes of files that are not in memory, from a sample of `paths` out of `number`. Missing files have none."""
     found = []
     for path in paths:
         found.append(0.0)
@@ -56,7 +56,7 @@ def absent_files(paths: Iterable[str], number: int) -> int:
 
 
 def read_ahead(fd: int) -> int:
-    """Bytes that the system reads ahead where a file is read in order; 0 if it does not say."""
+    """Bytes that the system reads ahead if a file is read in order; 0 if unknown."""
     device = os.fstat(fd).st_dev
     name = f"{os.major(device)}:{os.minor(device)}"
     for place in (f"/sys/class/bdi/{name}", f"/sys/dev/block/{name}/../bdi"):  # a part of a disk is read as the disk
@@ -66,7 +66,7 @@ def read_ahead(fd: int) -> int:
 
 
 def drop(fd: int) -> None:
-    """Let the system forget what it has of a file in memory, if it does such things; written bytes must be synced."""
+    """Drop a file from the page cache, if the system can. Written bytes must be synced before."""
     advise: Callable[..., None] | None = getattr(os, "posix_fadvise", None)
     if advise is not None:
         with suppress(OSError):
@@ -74,14 +74,14 @@ def drop(fd: int) -> None:
 
 
 def _looked(fd: int, start: int, stop: int, samples: int) -> Iterator[bool | None]:
-    """Whether each of some bytes is in memory, from the end on: what is asked for is read soon, and more behind it."""
+    """Whether each of some bytes is in memory. The last one comes first: probing a byte makes the system read ahead."""
     samples = max(min(samples, (stop - start) // PAGE), stop > start)
     for i in reversed(range(samples)):
         yield _there(fd, start + int((i + draw.random()) * (stop - start) / samples))
 
 
 def _there(fd: int, place: int) -> bool | None:
-    """Whether a byte is in memory, which can be read without waiting (``RWF_NOWAIT``, Linux 4.14) only then."""
+    """Whether a byte is in memory: only then can it be read without waiting (``RWF_NOWAIT``, Linux 4.14)."""
     try:
         os.preadv(fd, [bytearray(1)], place, os.RWF_NOWAIT)
     except BlockingIOError:

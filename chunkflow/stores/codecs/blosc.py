@@ -1,29 +1,50 @@
-"""Blosc: its header, which is checked before the library believes it."""
+"""Blosc, whose header is checked before the library believes it."""
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import dataclass
 
+import numcodecs
 import numpy as np
 
-from chunkflow.stores.codecs.step import _require
+from chunkflow.stores.codecs.step import Compressor, NotDirectError, require_claim
 from chunkflow.stores.kvstore.protocol import ChunkError
 
 SHUFFLE = {"noshuffle": 0, "shuffle": 1, "bitshuffle": 2}
+"""Numcodecs' numbers for the names in zarr 3's metadata."""
+
+FORMATS = tuple(
+    number
+    for number, name in enumerate(("blosclz", "lz4", "snappy", "zlib", "zstd"))
+    if name in numcodecs.blosc.list_compressors()
+)
+"""Formats of blosc's blocks that numcodecs decodes, by their numbers in the header."""
+
+
+@dataclass(frozen=True)
+class Blosc(Compressor):
+    """Blosc, version 1."""
+
+    @property
+    def name(self) -> str:
+        """See `Codec.name`."""
+        return f"blosc-{self.codec.cname}"
+
+    def fill(self, raw: np.ndarray, out: np.ndarray) -> None:
+        """See `Compressor.fill`."""
+        claimed = blosc_size(raw)
+        if claimed is None:
+            raise ChunkError(f"{len(raw)} bytes have no room for blosc's header")
+        if raw[2] >> 5 not in FORMATS:
+            raise NotDirectError("blosc in a format that numcodecs does not have")
+        require_claim(claimed, out)
+        # The library believes this number, and reads on beyond what it was given.
+        length = int.from_bytes(raw[12:16].tobytes(), "little")
+        if length > len(raw):
+            raise ChunkError(f"truncated: {len(raw)} bytes, where blosc's header says {length}")
+        self.codec.decode(raw, out)
 
 
 def blosc_size(raw: np.ndarray) -> int | None:
-    """Decoded bytes of a blosc buffer, from its header of 16 bytes."""
+    """Decoded bytes of a buffer, from its header of 16 bytes; None if it is too short for one."""
     return int.from_bytes(raw[4:8].tobytes(), "little") if len(raw) >= 16 else None
-
-
-def _blosc(codec: Any, raw: np.ndarray, out: np.ndarray) -> None:
-    claimed = blosc_size(raw)
-    if claimed is None:
-        raise ChunkError(f"{len(raw)} bytes have no room for blosc's header")
-    _require(claimed, out)
-    # The library believes this number, and reads on beyond what it was given.
-    length = int.from_bytes(raw[12:16].tobytes(), "little")
-    if length > len(raw):
-        raise ChunkError(f"truncated: {len(raw)} bytes, where blosc's header says {length}")
-    codec.decode(raw, out)

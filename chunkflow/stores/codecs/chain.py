@@ -1,8 +1,8 @@
-"""Chains of codecs: from a zarr chunk's bytes straight into its place in a block, and back.
+"""Chains of codecs: from a zarr chunk's bytes straight into a block, and back.
 
-A chain is built once for an array, from its metadata: in what order bytes and axes lie, and a few steps. How many bytes
-each step gives is known from the chunk's shape before it decodes anything, so that a small chunk which claims to be
-huge is an error, and never inflated.
+A chain is built once for an array, from its metadata: the order of bytes and axes, and a few codecs. The size after
+each codec follows from the chunk's shape, before anything is decoded. So a small chunk that claims to be huge is an
+error, and never inflated.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from typing import Any
 import numpy as np
 
 from chunkflow.core.grid import Region, Shape, permuted, shape_of
-from chunkflow.stores.codecs.step import Codec, Compressor, NotDirectError, flat
+from chunkflow.stores.codecs.step import Codec, Compressor, NotDirectError, decoded, encoded, flat, sizes_between
 from chunkflow.stores.kvstore.protocol import ChunkError, Objects, StoredObject
 
 
 @dataclass(frozen=True)
 class CodecChain:
-    """How a chunk of `shape` and (native) `dtype` is encoded: axes in `order`, bytes `swapped`, then the steps."""
+    """Encoding of a chunk of `shape` and (native) `dtype`: axes in `order`, bytes `swapped`, then codecs (`steps`)."""
 
     shape: Shape
     dtype: np.dtype
@@ -46,15 +46,11 @@ class CodecChain:
     @cached_property
     def sizes(self) -> tuple[int | None, ...]:
         """Bytes before the first step and after each; None behind a compressor."""
-        sizes: list[int | None] = [math.prod(self.shape) * self.dtype.itemsize]
-        for step in self.steps:
-            before = sizes[-1]
-            sizes.append(None if before is None else step.size(before))
-        return tuple(sizes)
+        return sizes_between(self.steps, math.prod(self.shape) * self.dtype.itemsize)
 
     @property
     def copies(self) -> float:
-        """How many times a chunk's bytes coding takes besides, at most: gathered, swapped, and encoded step by step."""
+        """Most memory that coding takes besides, in chunks: to gather, to swap, and for the steps."""
         return 1 + self.swapped + min(len(self.steps), 2) + sum(step.copies for step in self.steps)
 
     @property
@@ -65,22 +61,22 @@ class CodecChain:
 
     @cached_property
     def most(self) -> int:
-        """Bytes of an encoded chunk, at most: no codec makes a chunk that much longer."""
+        """Most bytes of an encoded chunk. No codec makes a chunk that much longer."""
         last = self.sizes[-1]
         return 2 * self.nbytes + 65536 if last is None else last
 
     def allows(self, length: int) -> bool:
-        """Whether a chunk can have that many bytes encoded."""
+        """Whether an encoded chunk can have that many bytes."""
         return length <= self.most if self.sizes[-1] is None else length == self.most
 
     def check(self, length: int) -> None:
-        """Raise where a chunk cannot have that many bytes encoded."""
+        """Raise if an encoded chunk cannot have that many bytes."""
         if not self.allows(length):
             exact, most = f"the chunk has {self.most}", f"a chunk of {self.nbytes} takes at most {self.most} encoded"
             raise ChunkError(f"{length} bytes, where {most if self.sizes[-1] is None else exact}")
 
     def fetch(self, objects: Objects, name: str, inner: Region, target: np.ndarray) -> None:
-        """Fetch an object that is a chunk, and put part `inner` of it into `target`."""
+        """Fetch an object that is one chunk, and put part `inner` of it into `target`."""
         place = self._place(inner, target)
         if place is not None and not self.steps:
             objects.fetch(name, self.check, flat(place))
@@ -103,47 +99,36 @@ class CodecChain:
         self.check(len(raw))
         place = self._place(inner, target)
         if place is not None:
-            self._decode(raw, flat(place))
+            decoded(raw, self.steps, self.sizes, flat(place))
             self._swap(place)
             return
-        stored = self._decode(raw, None).view(self.dtype.newbyteorder("S") if self.swapped else self.dtype)
+        dtype = self.dtype.newbyteorder("S") if self.swapped else self.dtype
+        stored = decoded(raw, self.steps, self.sizes, None).view(dtype)
         back = sorted(range(len(self.order)), key=self.order.__getitem__)
         target[...] = stored.reshape(permuted(self.shape, self.order)).transpose(back)[inner]
 
     def encode(self, block: np.ndarray, inner: Region) -> Any:
-        """Bytes of a chunk that holds `block` at `inner`, and the fill value elsewhere."""
+        """Encode a chunk that has `block` at `inner` and the fill value elsewhere."""
         if block.shape != self.shape:
             whole = np.full(self.shape, self.fill)
             whole[inner] = block
             block = whole
         stored = np.ascontiguousarray(block.transpose(self.order), self.dtype)
-        raw: Any = stored.byteswap() if self.swapped else stored
-        for step in self.steps:
-            raw = step.encode(raw)
-        return raw
+        return encoded(stored.byteswap() if self.swapped else stored, self.steps)
 
     def is_empty(self, block: np.ndarray) -> bool:
-        """Whether every element is the fill value to the bit; its first element settles it for most blocks."""
+        """Whether every element is the fill value to the bit. For most blocks the first element settles it."""
         bits = np.dtype((np.void, self.dtype.itemsize))
         if np.asarray(block[(0,) * block.ndim]).tobytes() != self.fill.tobytes():
             return False
         return bool((np.ascontiguousarray(block).view(bits) == self.fill.reshape(1).view(bits)).all())
 
     def _place(self, inner: Region, target: np.ndarray) -> np.ndarray | None:
-        """`target` as the chunk is stored, if it is all of the chunk and lies in memory as that does."""
+        """`target` with its axes as stored, if it is all of the chunk and has the same layout; else None."""
         if shape_of(inner) != self.shape:
             return None
         lying = target.transpose(self.order)
         return lying if lying.flags.c_contiguous else None
-
-    def _decode(self, raw: np.ndarray, out: np.ndarray | None) -> np.ndarray:
-        for number in reversed(range(len(self.steps))):
-            raw = self.steps[number].decode(raw, self.sizes[number], None if number else out)
-        if len(raw) != self.nbytes:
-            raise ChunkError(f"{len(raw)} bytes, where the chunk has {self.nbytes}")
-        if out is not None and raw is not out:
-            out[...] = raw
-        return raw
 
     def _swap(self, place: np.ndarray) -> None:
         if self.swapped:

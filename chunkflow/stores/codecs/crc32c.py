@@ -1,4 +1,4 @@
-"""CRC-32C behind the bytes."""
+"""CRC-32C behind the bytes (zarr 3's ``crc32c``)."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import contextlib
 import importlib
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
-from chunkflow.stores.codecs.step import flat
+from chunkflow.stores.codecs.step import NotDirectError, flat
 from chunkflow.stores.kvstore.protocol import ChunkError
 
 
@@ -24,22 +24,30 @@ def _checksum() -> Callable[[Any], int] | None:
 
 
 CHECKSUM = _checksum()
+"""The function that computes it; None if no package is installed that has one."""
 
 
 @dataclass(frozen=True)
-class Checksum:
-    """CRC-32C behind the bytes (zarr 3's ``crc32c``)."""
+class Crc32c:
+    """CRC-32C, computed by `of`, in the last 4 bytes."""
 
     of: Callable[[Any], int]
-    name: str = "crc32c"
-    copies: float = 0.0
+    name: ClassVar[str] = "crc32c"
+    copies: ClassVar[float] = 0.0
+
+    @classmethod
+    def installed(cls) -> Crc32c:
+        """The codec, if a package is installed that computes the checksum."""
+        if CHECKSUM is None:
+            raise NotDirectError("codec crc32c")
+        return cls(CHECKSUM)
 
     def size(self, before: int) -> int | None:
-        """See `Step.size`."""
+        """See `Codec.size`."""
         return before + 4
 
     def decode(self, raw: np.ndarray, size: int | None, out: np.ndarray | None) -> np.ndarray:
-        """See `Step.decode`."""
+        """See `Codec.decode`."""
         if len(raw) < 4:
             raise ChunkError(f"{len(raw)} bytes have no room for a checksum")
         body = raw[:-4]
@@ -49,7 +57,7 @@ class Checksum:
         return body
 
     def encode(self, raw: Any) -> np.ndarray:
-        """See `Step.encode`."""
+        """See `Codec.encode`."""
         body = flat(raw)
         out = np.empty(body.size + 4, np.uint8)
         out[:-4] = body

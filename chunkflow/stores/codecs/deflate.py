@@ -1,23 +1,36 @@
-"""Deflate in gzip or zlib, decoded in bounded pieces."""
+"""Deflate, as gzip and as zlib, decoded in bounded pieces."""
 
 from __future__ import annotations
 
 import zlib
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import numpy as np
 
+from chunkflow.stores.codecs.step import Compressor
 from chunkflow.stores.kvstore.protocol import ChunkError
 
 _FEED, _PIECE = 256 << 10, 1 << 20
 
 
-def _gzip(codec: Any, raw: np.ndarray, out: np.ndarray) -> None:
-    inflate(raw, out, 31)
+@dataclass(frozen=True)
+class Zlib(Compressor):
+    """A zlib stream. Encoding grows its output by and by."""
+
+    copies: ClassVar[float] = 3.0
+    bits: ClassVar[int] = 15
+
+    def fill(self, raw: np.ndarray, out: np.ndarray) -> None:
+        """See `Compressor.fill`."""
+        inflate(raw, out, self.bits)
 
 
-def _zlib(codec: Any, raw: np.ndarray, out: np.ndarray) -> None:
-    inflate(raw, out, 15)
+@dataclass(frozen=True)
+class Gzip(Zlib):
+    """A gzip file, which may have several members."""
+
+    bits: ClassVar[int] = 31
 
 
 def inflate(raw: np.ndarray, out: np.ndarray, bits: int) -> None:

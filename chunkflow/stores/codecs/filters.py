@@ -1,4 +1,4 @@
-"""Filters of zarr's format 2, which make numbers of numbers before they are compressed: numcodecs' own, on bytes."""
+"""Filters of zarr's format 2: numcodecs' own, which make numbers of numbers before these are compressed."""
 
 from __future__ import annotations
 
@@ -7,12 +7,13 @@ from typing import Any
 
 import numpy as np
 
-from chunkflow.stores.codecs.step import NotDirectError, flat
+from chunkflow.stores.codecs.shuffle import Shuffle
+from chunkflow.stores.codecs.step import Codec, NotDirectError, flat
 
 
 @dataclass(frozen=True)
 class ZarrFilter:
-    """A numcodecs filter, which takes numbers of dtype `plain` and gives as many of dtype `coded`."""
+    """A filter of numcodecs: from numbers of dtype `plain` to as many numbers of dtype `coded`."""
 
     name: str
     codec: Any
@@ -21,44 +22,49 @@ class ZarrFilter:
 
     @property
     def copies(self) -> float:
-        """See `Step.copies`: integers are scaled in double precision."""
+        """See `Codec.copies`: integers are scaled in double precision."""
         if self.name == "fixedscaleoffset" and self.plain.kind in "iu":
             return 16 / self.plain.itemsize
-        return 0.0 if self.name == "shuffle" else 1.0
+        return 1.0
 
     def size(self, before: int) -> int | None:
-        """See `Step.size`."""
+        """See `Codec.size`."""
         return before // self.plain.itemsize * self.coded.itemsize
 
     def decode(self, raw: np.ndarray, size: int | None, out: np.ndarray | None) -> np.ndarray:
-        """See `Step.decode`."""
+        """See `Codec.decode`."""
         return flat(self.codec.decode(raw.view(self.coded)))
 
     def encode(self, raw: Any) -> Any:
-        """See `Step.encode`."""
+        """See `Codec.encode`."""
         return np.ascontiguousarray(self.codec.encode(flat(raw).view(self.plain)))
 
 
-def filters(codecs: Any, dtype: np.dtype) -> tuple[ZarrFilter, ...]:
-    """Steps for an array's filters, for chunks of (stored) `dtype`.
+def filters(codecs: Any, dtype: np.dtype) -> tuple[Codec, ...]:
+    """Codecs for an array's filters, for chunks of (stored) `dtype`.
 
     Raises
     ------
     NotDirectError
-        One of them is not known here, or does not suit the numbers that it gets.
+        One of them is unknown here, or does not suit the numbers that it gets.
     """
-    found: list[ZarrFilter] = []
+    found: list[Codec] = []
+    plain = dtype
     for codec in codecs or ():
-        name, plain = str(codec.codec_id), found[-1].coded if found else dtype
+        name = str(codec.codec_id)
+        if name == "shuffle":
+            found.append(Shuffle(codec.elementsize))
+            continue
         if name in ("delta", "fixedscaleoffset", "quantize"):
             given, coded = codec.dtype, codec.astype
         elif name == "astype":
             given, coded = codec.decode_dtype, codec.encode_dtype
-        elif name in ("shuffle", "bitround"):
+        elif name == "bitround":
             given = coded = plain
         else:
             raise NotDirectError(f"filter {name}")
         if given.itemsize != plain.itemsize or any(each.kind not in "biufc" for each in (given, coded)):
             raise NotDirectError(f"filter {name} of {given} to {coded}")
         found.append(ZarrFilter(name, codec, given, coded))
+        plain = coded
     return tuple(found)

@@ -1,10 +1,10 @@
-"""A codec as a step of a chain: bytes to bytes, of a size that is known before."""
+"""The contract of a codec: bytes to bytes, decoded to a size that is known before."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 
@@ -12,7 +12,111 @@ from chunkflow.stores.kvstore.protocol import ChunkError
 
 
 class NotDirectError(Exception):
-    """Why the chunks of an array are left to zarr's own pipeline."""
+    """Why chunks are left to the library whose format it is: to zarr's own pipeline, or to h5py."""
+
+
+class Codec(Protocol):
+    """Bytes to bytes. A codec never makes more bytes than it is told, whatever a chunk claims.
+
+    The smallest one, which does nothing:
+
+    >>> class Identity:
+    ...     name, copies = "identity", 0.0
+    ...
+    ...     def size(self, before):
+    ...         return before
+    ...
+    ...     def decode(self, raw, size, out):
+    ...         return raw
+    ...
+    ...     def encode(self, raw):
+    ...         return raw
+    >>> decoded(np.arange(3, dtype="u1"), [Identity()], [3, 3], None)
+    array([0, 1, 2], dtype=uint8)
+    """
+
+    @property
+    def name(self) -> str:
+        """Name for people."""
+
+    @property
+    def copies(self) -> float:
+        """Memory that coding takes besides its input and output, as a multiple of the decoded bytes."""
+
+    def size(self, before: int) -> int | None:
+        """Encoded size of so many bytes; None if it depends on their values."""
+
+    def decode(self, raw: np.ndarray, size: int | None, out: np.ndarray | None) -> np.ndarray:
+        """Decode `raw` to `size` bytes (any number for None). The result may be in `out`, but need not be."""
+
+    def encode(self, raw: Any) -> Any:
+        """Encode a contiguous buffer."""
+
+
+@dataclass(frozen=True)
+class Compressor:
+    """A codec of numcodecs whose encoded size depends on the bytes. Subclasses say how `out` is filled."""
+
+    codec: Any
+    copies: ClassVar[float] = 0.0
+
+    @property
+    def name(self) -> str:
+        """See `Codec.name`."""
+        return str(self.codec.codec_id)
+
+    def size(self, before: int) -> int | None:
+        """See `Codec.size`."""
+        return None
+
+    def decode(self, raw: np.ndarray, size: int | None, out: np.ndarray | None) -> np.ndarray:
+        """See `Codec.decode`."""
+        assert size is not None, "what a compressor gives has a known size"
+        if out is None:
+            out = np.empty(size, np.uint8)
+        self.fill(raw, out)
+        return out
+
+    def fill(self, raw: np.ndarray, out: np.ndarray) -> None:
+        """Decode `raw` into `out`; an error if it holds more bytes or fewer."""
+        raise NotImplementedError
+
+    def encode(self, raw: Any) -> Any:
+        """See `Codec.encode`."""
+        return self.codec.encode(raw)
+
+
+def sizes_between(steps: Sequence[Codec], nbytes: int) -> tuple[int | None, ...]:
+    """Bytes before the first step and after each; None behind a compressor."""
+    sizes: list[int | None] = [nbytes]
+    for step in steps:
+        before = sizes[-1]
+        sizes.append(None if before is None else step.size(before))
+    return tuple(sizes)
+
+
+def decoded(raw: np.ndarray, steps: Sequence[Codec], sizes: Sequence[int | None], out: np.ndarray | None) -> np.ndarray:
+    """Undo all steps, the last one first. `sizes` are those of `sizes_between`; the result is in `out`, if given."""
+    for number in reversed(range(len(steps))):
+        raw = steps[number].decode(raw, sizes[number], None if number else out)
+    if len(raw) != sizes[0]:
+        raise ChunkError(f"{len(raw)} bytes, where the chunk has {sizes[0]}")
+    if out is not None and raw is not out:
+        out[...] = raw
+    return raw
+
+
+def encoded(raw: Any, steps: Sequence[Codec]) -> Any:
+    """Take a contiguous buffer through all steps."""
+    for step in steps:
+        raw = step.encode(raw)
+    return raw
+
+
+def require_claim(claimed: int, out: np.ndarray) -> None:
+    """Raise if a chunk's header claims another number of bytes than the chunk has."""
+    if claimed != out.size:
+        raise ChunkError(f"it says that it holds {claimed} bytes, where the chunk has {out.size}")
 
 
 def flat(array: Any) -> np.ndarray:
@@ -25,59 +129,3 @@ def flat(array: Any) -> np.ndarray:
 def word(value: Any) -> str:
     """A string, or the string that an enumeration's member stands for."""
     return str(getattr(value, "value", value))
-
-
-class Codec(Protocol):
-    """Bytes to bytes, as a chunk is encoded."""
-
-    @property
-    def name(self) -> str:
-        """What people call it."""
-
-    @property
-    def copies(self) -> float:
-        """How many times the decoded bytes coding takes, beside what goes in and what comes out."""
-
-    def size(self, before: int) -> int | None:
-        """Bytes that so many are encoded to; None where that depends on what they are."""
-
-    def decode(self, raw: np.ndarray, size: int | None, out: np.ndarray | None) -> np.ndarray:
-        """Decode `raw` to `size` bytes, in `out` if that suits; None as a size is any."""
-
-    def encode(self, raw: Any) -> Any:
-        """Encode a contiguous buffer."""
-
-
-@dataclass(frozen=True)
-class Compressor:
-    """A numcodecs codec; `fill` decodes into bytes of the right number, or objects."""
-
-    name: str
-    codec: Any
-    fill: Callable[[Any, np.ndarray, np.ndarray], None]
-
-    @property
-    def copies(self) -> float:
-        """See `Codec.copies`: zlib's grow their output by and by."""
-        return 3.0 if self.name in ("gzip", "zlib") else 0.0
-
-    def size(self, before: int) -> int | None:
-        """See `Codec.size`."""
-        return None
-
-    def decode(self, raw: np.ndarray, size: int | None, out: np.ndarray | None) -> np.ndarray:
-        """See `Codec.decode`."""
-        assert size is not None, "what a compressor gives has a known size"
-        if out is None:
-            out = np.empty(size, np.uint8)
-        self.fill(self.codec, raw, out)
-        return out
-
-    def encode(self, raw: Any) -> Any:
-        """See `Codec.encode`."""
-        return self.codec.encode(raw)
-
-
-def _require(claimed: int, out: np.ndarray) -> None:
-    if claimed != out.size:
-        raise ChunkError(f"it says that it holds {claimed} bytes, where the chunk has {out.size}")

@@ -1,4 +1,4 @@
-"""Which file an ndarray is mapped from, so that it can be read by positions and not by page faults."""
+"""The file that an ndarray is mapped from, so that it is read at positions instead of by page faults."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ class _Mapping(NamedTuple):
 
     @property
     def current(self) -> bool:
-        """Whether the file still has that name, as far as a name tells."""
+        """Whether the path still leads to the same file."""
         try:
             return os.stat(self.path).st_ino == self.inode
         except OSError:
@@ -125,7 +125,7 @@ def _line(address: int) -> _Mapping | None:
 
 
 def _owner(array: np.ndarray) -> mmap.mmap | None:
-    """The mapping to which the array's memory belongs, wherever in its chain of bases that is."""
+    """The mapping that owns the array's memory, found through its chain of bases."""
     owner: Any = array
     while owner is not None and not isinstance(owner, mmap.mmap):
         owner = owner.obj if isinstance(owner, memoryview) else getattr(owner, "base", None)

@@ -28,10 +28,10 @@ from chunkflow.stores.checks import numeric_dtype
 from chunkflow.stores.footprint import Footprint
 
 RUN = 256 << 10
-"""Bytes of the shortest runs that are read or written at positions, where there are several."""
+"""Shortest run, in bytes, that is read or written at a position if there are several."""
 
 LEAST_READ = 4 << 10
-"""The same where a compiled loop does it, without Python's lock."""
+"""The same for a compiled loop, which does not hold Python's lock."""
 
 
 @dataclass(frozen=True)
@@ -49,6 +49,17 @@ class Strided:
     dtype: np.dtype
     name: str = ""
     mapping: np.ndarray | None = None
+
+    @classmethod
+    def packed(
+        cls, path: str, offset: int, shape: Shape, dtype: np.dtype, *, fortran: bool = False, name: str = ""
+    ) -> Strided:
+        """An array without gaps, in C order or in Fortran order.
+
+        >>> Strided.packed("volume.raw", 16, (3, 4), np.dtype("f4")).strides
+        (16, 4)
+        """
+        return cls(path, offset, shape, layout.packed_strides(shape, dtype.itemsize, fortran=fortran), dtype, name)
 
 
 class StridedFile:
@@ -79,7 +90,7 @@ class StridedFile:
 
     @property
     def missing(self) -> str:
-        """What to say if the file ends before the array does; empty if it does not."""
+        """Message if the file ends before the array does; else empty."""
         assert self.footprint is not None
         size = os.fstat(self.fd).st_size
         if self.footprint.stop <= size or not self.spec.size:
@@ -112,7 +123,7 @@ class StridedFile:
         return layout.part(self._mapping, region)
 
     def run(self, region: Region) -> ByteRun | None:
-        """See `Runs.run`."""
+        """See `ByteRuns.run`."""
         rows = self.rows(region)
         if rows is None:
             return None
@@ -123,9 +134,10 @@ class StridedFile:
         return self.mapped_run(region, rows)
 
     def _foresee(self, nbytes: int, *, in_order: bool = False) -> None:
-        """Tell the system if it is read in long runs: then it need not read ahead, and gets all of one at once.
+        """Turn the system's read-ahead off if the file is read in long runs: a run is requested at once anyway.
 
-        Unless they come in order, from few threads, and it reads far ahead: so the disk is at work while they compute.
+        It stays on for runs that come in order from few threads, if it reads far ahead: then the disk works while they
+        compute.
         """
         if nbytes < RUN or self._told:
             return
@@ -135,7 +147,7 @@ class StridedFile:
             os.posix_fadvise(self.fd, 0, 0, os.POSIX_FADV_SEQUENTIAL if far else os.POSIX_FADV_RANDOM)
 
     def rows(self, region: Region) -> layout.PitchedRows | None:
-        """A region's rows, if they are simple and worth it."""
+        """A region's rows; None if they are irregular, or too short to be worth it."""
         shape, order = shape_of(region), self.spec.order
         rows = layout.rows(permuted(shape, order), permuted(self.strides, order), self.dtype.itemsize)
         worth = rows is not None and rows.width >= min(layout.LEAST_ROW, math.prod(shape) * self.dtype.itemsize)
@@ -223,7 +235,7 @@ class FileSource(StridedFile):
             ) from error
 
     def _is_run(self, out: np.ndarray) -> bool:
-        """Whether `out` is one run of the file as it lies: the common case, decided in a few microseconds."""
+        """Whether `out` is one run of the file with the same layout: the common case, decided in a few microseconds."""
         order = self.spec.order
         return (
             self._packed and contiguous(out.shape, self.spec.shape, order) and out.transpose(order).flags.c_contiguous

@@ -35,7 +35,7 @@ FEW_CORES = 4
 and pages need not be mapped."""
 
 IN_PLACE = {"ext2", "ext3", "ext4", "overlay", "xfs"}
-"""File systems that write a block again where it is; others may need room for it elsewhere, page by page."""
+"""File systems that overwrite a block in place. Others may need new room for it, page by page."""
 
 _CANNOT_RESERVE = {errno.EBADF, errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.ENODEV}
 
@@ -71,7 +71,7 @@ class FileSink(StridedFile):
             ) from error
 
     def run(self, region: Region) -> ByteRun | None:
-        """See `Runs.run`."""
+        """See `ByteRuns.run`."""
         rows = self.rows(region)
         if rows is None:
             return None
@@ -89,7 +89,7 @@ class FileSink(StridedFile):
         self.close()
 
     def settle(self) -> None:
-        """See whether an existing file can be written through a mapping; what it has no blocks for is reserved."""
+        """Decide whether an existing file can be written through a mapping. Missing blocks are reserved."""
         place = self.footprint
         if place is None or not self.spec.size or self.missing or not hasattr(os, "SEEK_HOLE"):
             return
@@ -102,12 +102,12 @@ class FileSink(StridedFile):
             self._maps_all = self._many
 
     def _has_room(self, place: Footprint) -> bool:
-        """Whether the disk has room for all of the array: part of it would be taken from others, and not given back."""
+        """Whether the disk has room for all of the array. A part would take room from others and never free it."""
         found = os.fstatvfs(self.fd)
         return found.f_bavail * found.f_frsize > 2 * (place.stop - place.start)
 
     def _spill(self, start: int, strides: Shape, block: np.ndarray) -> None:
-        """Store `block`, by the longest runs of the file that belong to it alone; gathered, if it lies otherwise."""
+        """Store `block` in the longest runs of the file that are its own, gathered first if its layout differs."""
         while block.ndim and block.shape[0] == 1:
             block, strides = block[0, ...], strides[1:]
         packed = layout.is_packed(block.shape, strides, self.dtype.itemsize)
@@ -178,7 +178,7 @@ def mapped_target(array: np.ndarray, path: str, offset: int) -> Target:
 
 
 def reserve(path: str, nbytes: int) -> bool:
-    """Give a file its final size, and its blocks on the disk: whether the file system can do that."""
+    """Give a file its final size and, if the file system can, its blocks on the disk. Returns whether it could."""
     if _allocate(path, 0, nbytes, required=True):
         return True
     os.truncate(path, nbytes)
@@ -186,7 +186,7 @@ def reserve(path: str, nbytes: int) -> bool:
 
 
 def _allocate(path: str, start: int, stop: int, *, required: bool = False) -> bool:
-    """Give a part of a file its blocks on the disk: whether it has them.
+    """Reserve blocks on the disk for a part of a file. Returns whether it has them.
 
     Where the file system can't, the C library would write into every block instead, which takes as long as the run
     itself. It refuses to do so for a file opened for appending: hence the flag.
@@ -206,7 +206,7 @@ def _allocate(path: str, start: int, stop: int, *, required: bool = False) -> bo
 
 
 def _file_system(fd: int) -> str:
-    """Kind of the file system that a file lies on; empty where that can't be told."""
+    """Kind of the file system that a file lies on; empty if unknown."""
     device = os.fstat(fd).st_dev
     number = f"{os.major(device)}:{os.minor(device)}"
     try:

@@ -15,7 +15,7 @@ from chunkflow.stores.footprint import Footprint
 
 
 class DaskSource:
-    """A dask array. As many blocks are computed at once as the run reads ahead, and a block is known to no other.
+    """A dask array. As many blocks are computed at once as the run reads ahead. They share no intermediate results.
 
     The scheduler is that of the thread that opens the source: a client, or what ``dask.config`` says.
     """

@@ -35,7 +35,7 @@ def _spec(obj: Any) -> ArraySpec:
 
 
 def _chunks(obj: Any, ndim: int) -> Shape | None:
-    """What the object calls its chunks: one int per axis (HDF5), or a tuple of them (dask)."""
+    """The object's ``chunks``: an int per axis (HDF5), or a tuple of ints per axis (dask)."""
     found = getattr(obj, "chunks", None)
     if not isinstance(found, tuple) or len(found) != ndim:
         return None
@@ -46,7 +46,7 @@ def _chunks(obj: Any, ndim: int) -> Shape | None:
 
 
 def _footprint(obj: object) -> Footprint:
-    """The very same object is recognised, and two handles of one HDF5 dataset; else nothing can be known."""
+    """Footprint that is equal for the same object, and for two handles of one HDF5 dataset. No more can be known."""
     file, path = getattr(getattr(obj, "file", None), "filename", None), getattr(obj, "name", None)
     same = ("dataset", file, path) if isinstance(file, str) and isinstance(path, str) else ("object", id(obj))
     return Footprint(same, 0, 1, None)

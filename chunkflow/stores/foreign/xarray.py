@@ -17,7 +17,7 @@ from chunkflow.stores.foreign.generic import GenericSource
 
 
 def held(variable: Any, dims: Sequence[Hashable] | None = None) -> Any:
-    """The array that a variable holds, or what reads it where its elements are still in a store.
+    """The array that a variable holds, or a `StoredVariable` if its elements are still in a store.
 
     Parameters
     ----------
@@ -35,7 +35,7 @@ def held(variable: Any, dims: Sequence[Hashable] | None = None) -> Any:
 
 
 def arranged(array: Any, own: Sequence[Hashable], dims: Sequence[Hashable]) -> Any:
-    """View of an array that has its `own` dimensions with these ones; those that it lacks have length 1.
+    """View of an array with dimensions `own` as one with `dims`. Dimensions that it lacks have length 1.
 
     >>> arranged(np.ones((2, 3)), ("lat", "lon"), ("lon", "time", "lat")).shape
     (3, 1, 2)
@@ -46,7 +46,7 @@ def arranged(array: Any, own: Sequence[Hashable], dims: Sequence[Hashable]) -> A
 
 
 class StoredVariable:
-    """A variable that is still in a store, as an array with these dimensions that is read by slicing."""
+    """A variable whose elements are still in a store, as an array with `dims` that is read by slicing."""
 
     def __init__(self, variable: Any, dims: Sequence[Hashable]) -> None:
         self._variable, self._dims = variable, tuple(dims)
@@ -63,7 +63,7 @@ class StoredVariable:
 
     @property
     def behind(self) -> Any:
-        """What xarray reads, where that is known."""
+        """The array that xarray reads; None if unknown."""
         array = getattr(self._variable, "_data", None)
         while (below := getattr(array, "array", None)) is not None:
             array = below
@@ -71,21 +71,21 @@ class StoredVariable:
 
 
 class StoredSource(GenericSource):
-    """The source of such a variable. xarray's backends hold their own locks, where their libraries need them.
+    """Source of a `StoredVariable`. Backends of xarray take their own locks if their libraries need them.
 
     `behind` is the footprint of the array that xarray reads, if it is known.
     """
 
     def __init__(self, obj: StoredVariable, behind: Footprint | None) -> None:
         super().__init__(obj)
-        self.spec = replace(self.spec, name=obj.name, how="through xarray, which decodes it")
+        self.spec = replace(self.spec.with_storage(how="through xarray, which decodes it"), name=obj.name)
         self._lock = nullcontext()
         # Decoded, turned or sliced: never taken for the very array that lies behind.
         self.footprint = Scattered.of([behind])
 
 
 def stored(array: Any) -> Any:
-    """An array that slices, as xarray holds what is still in a store."""
+    """A sliceable array, wrapped as xarray wraps arrays that are still in a store."""
     from xarray.backends import BackendArray
     from xarray.core import indexing
 

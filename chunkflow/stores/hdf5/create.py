@@ -1,7 +1,7 @@
 """HDF5 datasets that a run creates at a path, in a new file or in one that exists.
 
-Room for all of a dataset is set aside when it is created, so its elements are written at positions, by many threads
-at once. No filter is asked for: HDF5 could give each chunk its place only when it is known how small it gets.
+A dataset's room in the file is reserved when it is created, so many threads write elements at positions. There are no
+filters: with them HDF5 could place a chunk only when its encoded size is known.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from chunkflow.core.grid import Region, Shape, describe
 from chunkflow.core.spec import ArraySpec, ByteRun
 from chunkflow.errors import ArgumentError, ArgumentTypeError, ChunkflowError, OutputExistsError, WriteError
 from chunkflow.stores import paths
-from chunkflow.stores import strides as layout
 from chunkflow.stores.checks import conversion, numeric_dtype
 from chunkflow.stores.file.strided import Strided
 from chunkflow.stores.file.strided_sink import FileSink, reserve
 from chunkflow.stores.footprint import Footprint
 from chunkflow.stores.hdf5.facts import PARTIAL
-from chunkflow.stores.hdf5.index import Index, cut, full_chunk, limited, touched
+from chunkflow.stores.hdf5.index import Index, full_chunk, limited
+from chunkflow.stores.touched import aligned, touched
 
 DEFAULT = "data"
-"""The dataset's name where the path gives none."""
+"""The dataset's name if the path gives none."""
 
 
 class Hdf5PathTarget:
@@ -47,8 +47,10 @@ class Hdf5PathTarget:
     takes_order = False
     """Elements lie in C order, whatever the order of the sources."""
 
-    def __init__(self, path: str, name: str | None, *, overwrite: bool = False) -> None:
-        self.path = paths.resolve(path)
+    def __init__(self, path: str, *, overwrite: bool = False) -> None:
+        parts = paths.hdf5_parts(path)
+        assert parts is not None, path
+        self.path, name = paths.resolve(parts[0]), parts[1]
         self.dataset = "/".join(part for part in (name or DEFAULT).split("/") if part not in ("", "."))
         self.name = f"{self.path}:/{self.dataset}"
         self._overwrite = overwrite
@@ -70,7 +72,7 @@ class Hdf5PathTarget:
             raise WriteError(f"cannot open {self.path}: {error}", path=self.path, cause=error) from error
 
     def check(self, file: Any) -> None:
-        """Refuse a name that is taken in an open file, or lies where no dataset can be."""
+        """Refuse a name that is taken in an open file, or that no dataset can have."""
         *above, _ = parts = self.dataset.split("/")
         for i in range(len(above)):
             parent = "/".join(parts[: i + 1])
@@ -116,7 +118,7 @@ class Hdf5PathTarget:
 
 
 class _Draft:
-    """A new file under a hidden name, and how many sinks write into it."""
+    """A new file with a hidden name, and the number of sinks that write into it."""
 
     def __init__(self, path: str) -> None:
         self.hidden, self.sinks, self.placed = paths.hidden_sibling(path, "partial"), 0, False
@@ -150,7 +152,7 @@ class Hdf5PathSink:
             raise WriteError(f"cannot create {target.name}: {error}", path=target.name, cause=error) from error
 
     def _enter(self) -> str:
-        """Open the file, or a new one that is to get its name."""
+        """Open the file, or a new one that will get its name."""
         path = self._target.path
         if path not in _drafts and os.path.lexists(path):
             try:
@@ -189,9 +191,8 @@ class Hdf5PathSink:
             self._index = Index.of(dataset)
             self._sink = FileSink(Strided(path, 0, (0,), (1,), np.dtype("u1"), self._target.name))
             return
-        strides = layout.packed_strides(spec.shape, spec.dtype.itemsize)
         offset, name = dataset.id.get_offset(), self._target.name
-        self._sink = FileSink(Strided(path, offset, spec.shape, strides, spec.dtype, name), fresh=fresh)
+        self._sink = FileSink(Strided.packed(path, offset, spec.shape, spec.dtype, name=name), fresh=fresh)
 
     def write(self, region: Region, block: np.ndarray) -> None:
         """See `Sink.write`."""
@@ -210,19 +211,19 @@ class Hdf5PathSink:
             ) from error
 
     def run(self, region: Region) -> ByteRun | None:
-        """See `Runs.run`."""
+        """See `ByteRuns.run`."""
         return self._sink.run(region) if self._sink is not None and self._index is None else None
 
     def _write(self, sink: FileSink, index: Index, region: Region, block: np.ndarray) -> None:
         spec = self.spec
         chunks = spec.chunks or ()
-        if cut(region, chunks, spec.shape):
+        if not aligned(region, chunks, spec.shape):
             raise ValueError(f"the region cuts chunks of {chunks}")
         fill = np.zeros((), spec.dtype)
-        for number, inner, place in touched(region, chunks):
-            found = index.find(number)
+        for chunk, inner, place in touched(region, chunks):
+            found = index.find(chunk)
             if found is None:
-                raise OSError(f"chunk {number} has no place in the file")
+                raise OSError(f"chunk {chunk} has no place in the file")
             whole = full_chunk(block[place], inner, chunks, spec.dtype, fill)
             sink.put(found.address, whole.reshape(-1).view(np.uint8))
 
@@ -273,7 +274,7 @@ class Hdf5PathSink:
             del _drafts[target.path]
 
     def _leave(self) -> None:
-        """Close the file; remove one that has got no name and is of no use to another sink."""
+        """Close the file. Remove a new one that nobody else writes into and that got no name."""
         file, self._file, draft, self._draft = self._file, None, self._draft, None
         try:
             if file is not None:

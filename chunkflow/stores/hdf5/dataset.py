@@ -1,8 +1,8 @@
-"""HDF5 datasets that exist: read at positions where their bytes lie plainly in a file, through h5py where not.
+"""Sources of HDF5 datasets. Bytes are read from the file at positions if possible, else through h5py.
 
-h5py does one thing at a time, under a lock of its own, so it may be called from any thread. It is only asked where
-things are, unless the bytes are not simply the file's (a file in memory, a driver of another kind), went through a
-filter that is not known here, or are of a type that HDF5 has to convert.
+h5py does one thing at a time, under a lock of its own, so any thread may call it. As a rule it only says where
+bytes are. It reads elements itself if they are not bytes of a plain file (a file in memory, another driver), if a
+filter is unknown here, or if HDF5 has to convert their type.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 import os
 import threading
-from dataclasses import replace
 from typing import Any
 
 import h5py
@@ -19,19 +18,21 @@ import numpy as np
 from chunkflow.core.grid import Region, describe, shape_of
 from chunkflow.core.spec import ArraySpec
 from chunkflow.errors import ArgumentError, ChunkflowError, ReadError, SourceNotFoundError
-from chunkflow.stores import strides as layout
 from chunkflow.stores.caches import page_cache
 from chunkflow.stores.caches.decoded_chunks import DecodedChunks, is_part
+from chunkflow.stores.codecs.step import NotDirectError
 from chunkflow.stores.file.strided import FileSource, Strided
 from chunkflow.stores.footprint import Footprint
 from chunkflow.stores.hdf5.facts import Facts, datasets, facts_of, flush, inode, members, open_file
-from chunkflow.stores.hdf5.filters import FilterPipeline, ForeignChunkError
-from chunkflow.stores.hdf5.index import Index, TouchedChunk, touched
+from chunkflow.stores.hdf5.filters import FilterPipeline
+from chunkflow.stores.hdf5.index import Index
+from chunkflow.stores.paths import hdf5_parts
 from chunkflow.stores.protocol import Source
+from chunkflow.stores.touched import TouchedChunk, touched
 
 
-def open_hdf5(path: str, name: str | None) -> Source:
-    """Source of a dataset in a file; `name` may be left out where the file holds a single one.
+def open_hdf5(path: str) -> Source:
+    """Source of the dataset with a path, as ``"x.h5:/u"``; its name may be left out if the file holds a single one.
 
     Raises
     ------
@@ -44,6 +45,9 @@ def open_hdf5(path: str, name: str | None) -> Source:
     ReadError
         The file cannot be read.
     """
+    parts = hdf5_parts(path)
+    assert parts is not None, path
+    path, name = os.path.abspath(parts[0]), parts[1]
     file = open_file(path)
     try:
         return _opened(_found(file, path, name), file)
@@ -78,7 +82,7 @@ def dataset_source(dataset: Any) -> Source:
 
 
 def _opened(dataset: Any, file: Any) -> Source:
-    """Source of a dataset; `file` is closed with it, or before, if it was opened for it."""
+    """Source of a dataset. `file`, if given, was opened for it and is closed with it or before."""
     flush(dataset)
     facts = facts_of(dataset)
     if facts.elsewhere and file is not None:
@@ -87,8 +91,7 @@ def _opened(dataset: Any, file: Any) -> Source:
             "opened because a file says so: open it with h5py and pass the h5py.Dataset"
         )
     if facts.offset is not None and facts.path is not None:
-        strides = layout.packed_strides(facts.shape, facts.dtype.itemsize)
-        source = FileSource(Strided(facts.path, facts.offset, facts.shape, strides, facts.dtype, facts.name))
+        source = FileSource(Strided.packed(facts.path, facts.offset, facts.shape, facts.dtype, name=facts.name))
         if file is not None:
             file.close()
         return source
@@ -96,7 +99,7 @@ def _opened(dataset: Any, file: Any) -> Source:
 
 
 class _Handle:
-    """A dataset: the user's, or one whose file is opened when it is needed."""
+    """A dataset: the user's own, or one whose file is opened when it is needed."""
 
     def __init__(self, dataset: Any, file: Any, path: str | None) -> None:
         self._dataset, self._file = dataset, file
@@ -125,7 +128,7 @@ class _Handle:
 
 
 def _how(facts: Facts) -> str:
-    """Which way elements are read, for people."""
+    """How elements are read, for people."""
     if facts.chain is not None and facts.chain.decodes:
         return f"directly: {facts.chain}"
     unindexed = "not chunked" if facts.chunks is None else "it grows along an axis that is not the first"
@@ -134,12 +137,12 @@ def _how(facts: Facts) -> str:
 
 
 class Hdf5Source:
-    """A dataset that is read chunk by chunk, or as h5py reads it; chunks never written read as the fill value."""
+    """A dataset that is read chunk by chunk, or by h5py. Chunks that were never written read as the fill value."""
 
     def __init__(self, handle: _Handle, facts: Facts) -> None:
         self._handle, self._facts = handle, facts
         self._chain = facts.chain if facts.chain is not None and facts.chain.decodes else None
-        self.spec: ArraySpec = replace(facts.spec, how=_how(facts))
+        self.spec: ArraySpec = facts.spec.with_storage(how=_how(facts))
         self.footprint: Footprint | None = facts.footprint
         self._index: Index | None = None
         self._lock = threading.Lock()
@@ -191,15 +194,15 @@ class Hdf5Source:
     def _read(
         self, chain: FilterPipeline, index: Index, part: TouchedChunk, region: Region, target: np.ndarray
     ) -> None:
-        """Put a chunk, or what is wanted of it, into its place."""
+        """Put a chunk, or the wanted part of it, into `target`."""
         facts = self._facts
         chunks = facts.chunks or ()
-        place = index.find(part.number)
+        place = index.find(part.chunk)
         if place is None:
             target[...] = facts.fill
             return
         straight = shape_of(part.inner) == chunks and target.flags.c_contiguous and facts.dtype.isnative
-        corner = tuple(i * c for i, c in zip(part.number, chunks, strict=True))
+        corner = tuple(i * c for i, c in zip(part.chunk, chunks, strict=True))
         partial = any(at + c > n for at, c, n in zip(corner, chunks, facts.shape, strict=True))
 
         def fetch(raw: np.ndarray) -> None:
@@ -217,11 +220,11 @@ class Hdf5Source:
             if straight:
                 decoded(target)
                 return
-            if self._lately is not None and is_part(part.number, part.inner, chunks, facts.shape):
-                whole = self._lately.get((id(self), *part.number), lambda: decoded(np.empty(chunks, facts.dtype)))
+            if self._lately is not None and is_part(part.chunk, part.inner, chunks, facts.shape):
+                whole = self._lately.get((id(self), *part.chunk), lambda: decoded(np.empty(chunks, facts.dtype)))
             else:
                 whole = decoded(np.empty(chunks, facts.dtype))
-        except ForeignChunkError:
+        except NotDirectError:
             shifted = zip(part.place, region, strict=True)
             self._through_h5py(tuple(slice(p.start + r.start, p.stop + r.start) for p, r in shifted), target)
             return
@@ -231,7 +234,7 @@ class Hdf5Source:
         np.copyto(out, np.asarray(self._handle.get()[region]), casting="same_kind")
 
     def cold(self, region: Region) -> int:
-        """See `Filed.cold`: all parts of a file, and of a dataset, are taken to be there alike."""
+        """See `Filed.cold`: all parts of a file are assumed to be cached alike."""
         nbytes = int(self._facts.stored * math.prod(shape_of(region)) / max(self.spec.size, 1))
         if self._fd < 0 or nbytes < page_cache.LEAST:
             return 0

@@ -1,4 +1,4 @@
-"""What an HDF5 file holds, and what is known of a dataset without reading its elements."""
+"""The datasets of an HDF5 file, and the facts of a dataset: what is known without reading its elements."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from chunkflow.stores.hdf5.filters import FilterPipeline, Hdf5Filter
 _LISTED = 20
 
 PARTIAL = ".partial"
-"""How names end of datasets that are being written."""
+"""End of the names of datasets that are being written."""
 
 
 def open_file(path: str) -> Any:
@@ -51,13 +51,13 @@ def open_file(path: str) -> Any:
 
 
 def members(group: Any) -> str:
-    """Names of the datasets in a group and in the groups inside it, as a list to be read."""
+    """Names of the datasets in a group and its groups, as text for people."""
     names = datasets(group, _LISTED + 1)
     return ", ".join([repr(name) for name in names[:_LISTED]] + ["..."] * (len(names) > _LISTED)) or "none"
 
 
 def datasets(group: Any, most: int) -> list[str]:
-    """Names of the datasets in a group and in the groups inside it, but for those that are not complete."""
+    """Names of the complete datasets in a group and its groups, at most `most`."""
     names: list[str] = []
 
     def note(name: str, node: Any) -> bool | None:
@@ -70,9 +70,9 @@ def datasets(group: Any, most: int) -> list[str]:
 
 
 def flush(dataset: Any) -> None:
-    """Have what HDF5 keeps of a file written to it.
+    """Make HDF5 write what it buffers of a file.
 
-    A file that is open for writing anywhere in the process is so through each of its handles.
+    A file that is open for writing anywhere in the process is open for writing through each of its handles.
     """
     file = dataset.file
     if file.mode != "r":
@@ -83,9 +83,9 @@ def flush(dataset: Any) -> None:
 class Facts:
     """What is known of a dataset without reading its elements.
 
-    `path` is its file, None where the elements' bytes cannot be found there; `chain` is None where HDF5 has to decode
-    or convert them; `plain` says whether its type is NumPy's; `dtype` is in the byte order of the file; `stored` are
-    the bytes that the elements take there.
+    `path` is its file, or None if the elements' bytes cannot be found there. `chain` is None if HDF5 has to decode or
+    convert the elements. `plain` says whether its type is NumPy's. `dtype` has the file's byte order. `elsewhere` says
+    that the elements lie in other files. `stored` is the number of bytes that the elements take in the file.
     """
 
     name: str
@@ -103,7 +103,7 @@ class Facts:
 
     @property
     def spec(self) -> ArraySpec:
-        """For planning: chunks are what is read whole."""
+        """Spec for the planner: a chunk is read whole."""
         chunks = self.chunks and tuple(max(1, side) for side in self.chunks)
         return ArraySpec(self.name, self.shape, numeric_dtype(self.dtype, self.name), chunks=chunks)
 
@@ -163,23 +163,23 @@ def facts_of(dataset: Any) -> Facts:
 
 
 def _is_misplaced(dataset: Any) -> bool:
-    """Whether HDF5 may name wrong places for its chunks: where it grows along one axis alone, and not the first.
+    """Whether HDF5 may give wrong places for its chunks: it grows along a single axis, which is not the first.
 
-    With the index that newer file formats have for such datasets, its iterator gives offsets with axes exchanged.
+    With the index of newer file formats for such datasets, HDF5's iterator gives offsets with axes exchanged.
     """
     grows = [axis for axis, most in enumerate(dataset.maxshape) if most is None]
     return len(grows) == 1 and grows[0] > 0
 
 
 def _fill(dataset: Any, made: Any, dtype: np.dtype) -> np.ndarray:
-    """What stands for chunks that were never written: zeros where that is left undefined."""
+    """Value of chunks that were never written; zero if undefined."""
     if made.fill_value_defined() == h5d.FILL_VALUE_UNDEFINED:
         return np.zeros((), dtype)
     return np.asarray(dataset.fillvalue).astype(dtype)
 
 
 def _plain(stored: Any, dtype: np.dtype) -> bool:
-    """Whether elements of a type of HDF5 are NumPy's to the bit."""
+    """Whether elements of an HDF5 type are the same bits as NumPy's."""
     try:
         return bool(stored.equal(h5t.py_create(dtype, logical=True)))
     except (TypeError, ValueError):
@@ -187,13 +187,13 @@ def _plain(stored: Any, dtype: np.dtype) -> bool:
 
 
 def inode(file: str | int) -> tuple[int, int]:
-    """What identifies a file, given its path or descriptor, whatever its names."""
+    """Device and inode of a file, given its path or descriptor."""
     status = os.stat(file)
     return status.st_dev, status.st_ino
 
 
 def on_disk(file: Any) -> str | None:
-    """Path under which the very file lies that HDF5 has open; None if there is none, or it is no plain file."""
+    """Path of the very file that HDF5 has open; None if there is none, or it is no plain file."""
     if file.driver != "sec2" or file.userblock_size:  # versions of HDF5 differ on where offsets behind one begin
         return None
     path: str = os.path.abspath(file.filename)

@@ -1,17 +1,16 @@
-"""Chunks of an HDF5 dataset: where in the file each lies, and the filters that they went through.
+"""Index of an HDF5 dataset's chunks: where in the file each lies, and which filters it went through.
 
-HDF5 does one thing at a time for a whole process, and decodes while it does. Here it is only asked where the chunks
-are; their bytes are read at positions, and decoded by whoever wants them. Knows bytes and buffers; loads no h5py.
+HDF5 does one thing at a time in a process, and holds its lock while it decodes. So it is only asked where the chunks
+are. Their bytes are read at positions, and decoded by the thread that needs them. Does not load h5py.
 """
 
 from __future__ import annotations
 
-import itertools
 import math
 from array import array
 from bisect import bisect_left
-from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -20,7 +19,7 @@ from chunkflow.stores.hdf5.filters import ChunkLocation
 
 
 class Index:
-    """Places of the chunks that a dataset has, some twenty bytes each."""
+    """Places of a dataset's chunks, about twenty bytes each."""
 
     def __init__(self, shape: Shape, chunks: Shape) -> None:
         self._counts = tuple(count(n, c) for n, c in zip(shape, chunks, strict=True))
@@ -71,42 +70,8 @@ class Index:
         return ChunkLocation(self._addresses[row], self._sizes[row], self._masks[row])
 
 
-class TouchedChunk(NamedTuple):
-    """A chunk that a region touches: its number, what is wanted of it, and where in the region that lies."""
-
-    number: Shape
-    inner: Region
-    place: Region
-
-
-def touched(region: Region, chunks: Shape) -> Iterator[TouchedChunk]:
-    """Chunks of a region.
-
-    >>> [part.number for part in touched((slice(2, 5), slice(0, 4)), (4, 4))]
-    [(0, 0), (1, 0)]
-    """
-    ranges = [range(s.start // c, count(s.stop, c)) for s, c in zip(region, chunks, strict=True)]
-    for index in itertools.product(*ranges):
-        inner, place = [], []
-        for side, chunk, i in zip(region, chunks, index, strict=True):
-            start, stop = max(side.start, i * chunk), min(side.stop, (i + 1) * chunk)
-            inner.append(slice(start - i * chunk, stop - i * chunk))
-            place.append(slice(start - side.start, stop - side.start))
-        yield TouchedChunk(index, tuple(inner), tuple(place))
-
-
-def cut(region: Region, chunks: Shape, extents: Shape) -> bool:
-    """Whether a region holds some chunk in part only, though more of it lies inside the array.
-
-    >>> cut((slice(4, 7),), (4,), (7,)), cut((slice(4, 6),), (4,), (7,))
-    (False, True)
-    """
-    sides = zip(region, chunks, extents, strict=True)
-    return any(s.start % c or (s.stop % c and s.stop != n) for s, c, n in sides)
-
-
 def full_chunk(block: np.ndarray, inner: Region, chunks: Shape, dtype: np.dtype, fill: np.ndarray) -> np.ndarray:
-    """A chunk as it is stored: contiguous, in the file's byte order, and filled up beyond the array's edge."""
+    """A whole chunk: contiguous, in the file's byte order, with the fill value beyond the array's edge."""
     if shape_of(inner) == chunks:
         return np.ascontiguousarray(block, dtype)
     whole = np.full(chunks, fill, dtype)

@@ -1,4 +1,4 @@
-"""HDF5 datasets of the user's that are written into."""
+"""Targets that are HDF5 datasets of the user's."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from chunkflow.errors import ArgumentError, WriteError
 from chunkflow.stores.checks import matching
 from chunkflow.stores.footprint import Footprint
 from chunkflow.stores.hdf5.facts import Facts, facts_of
-from chunkflow.stores.hdf5.index import cut, full_chunk, touched
+from chunkflow.stores.hdf5.index import full_chunk
+from chunkflow.stores.touched import aligned, touched
 
 
 class DatasetTarget:
@@ -39,7 +40,7 @@ class DatasetTarget:
 class DatasetSink:
     """A dataset of the user's that is being written.
 
-    Its file is open, and h5py may keep any of its bytes: so h5py is what stores them. Chunks come to it encoded.
+    Its file is open, and h5py may buffer any of its bytes, so h5py stores them. Whole chunks are encoded here before.
     """
 
     def __init__(self, dataset: Any, facts: Facts) -> None:
@@ -52,7 +53,7 @@ class DatasetSink:
             return
         facts, chunks = self._facts, self._facts.chunks
         try:
-            if self._chain is None or chunks is None or cut(region, chunks, facts.shape):
+            if self._chain is None or chunks is None or not aligned(region, chunks, facts.shape):
                 self._dataset[region] = block
                 return
             for index, inner, place in touched(region, chunks):

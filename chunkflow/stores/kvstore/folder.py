@@ -1,4 +1,4 @@
-"""Objects that hold a zarr array's chunks or shards, by name: what is asked of them, and files as such objects."""
+"""A local folder: files as the objects of an array."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ from chunkflow.system.native import read_file
 
 
 def stamped(found: os.stat_result) -> Stamp:
-    """What is another one once the file is (see `Stored`)."""
-    return found.st_ino, found.st_mtime_ns, found.st_size
+    """Identity of a file's content (see `StoredObject.stamp`)."""
+    return Stamp(found.st_ino, found.st_mtime_ns, found.st_size)
 
 
 class _File:
-    """A file that is open."""
+    """An open file."""
 
     def __init__(self, fd: int) -> None:
         self._fd = fd
         self.stamp = stamped(os.fstat(fd))
-        self.size = self.stamp[-1]
+        self.size = self.stamp.size
 
     def read(self, start: int, length: int, out: np.ndarray | None = None) -> np.ndarray:
-        """See `Stored.read`."""
+        """See `StoredObject.read`."""
         if start < 0:
             if self.size < -start:
                 raise ChunkError(f"truncated: {self.size} bytes, where the last {-start} are wanted")
@@ -41,7 +41,7 @@ class _File:
 
 
 class Folder:
-    """Files of a local array."""
+    """The files of a local array."""
 
     gap = 16 << 10
 
@@ -49,7 +49,7 @@ class Folder:
         self._path = path
 
     def path(self, name: str) -> str:
-        """Where an object is."""
+        """Path of an object."""
         return f"{self._path}{os.sep}{name}"  # not a pathlib.Path: it would intern every name for good
 
     def fetch(self, name: str, check: Callable[[int], None], out: np.ndarray | None = None) -> np.ndarray:
@@ -92,7 +92,7 @@ def pread(fd: int, out: np.ndarray, offset: int) -> np.ndarray:
 
 
 def put(path: str, write: Callable[[BinaryIO], bool]) -> None:
-    """Let `write` fill a file, which takes its name when it is complete; if `write` says no, none has that name."""
+    """Let `write` fill a file, which appears when it is complete. If `write` returns False, the file is removed."""
     temporary = f"{path}.{os.getpid()}-{threading.get_ident()}.partial"
     try:
         try:
@@ -113,7 +113,7 @@ def put(path: str, write: Callable[[BinaryIO], bool]) -> None:
 
 
 def append(file: BinaryIO, raw: Any) -> int:
-    """Write all of a buffer; its length in bytes."""
+    """Write all of a buffer. Returns its length in bytes."""
     left = memoryview(raw).cast("B")
     total = len(left)
     while len(left):

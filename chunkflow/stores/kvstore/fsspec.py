@@ -1,6 +1,6 @@
-"""Objects of a zarr array behind a network: fetched and put by many threads, each again while the error may pass.
+"""Objects of a zarr array in a remote store, fetched and put by many threads. Requests are retried.
 
-Zarr fetches and decodes on one event loop and gives up at the first error.
+Zarr itself fetches and decodes on one event loop, and gives up at the first error.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ from chunkflow.stores.kvstore.protocol import ChunkError
 from chunkflow.stores.kvstore.retries import again
 
 SENT = 2.0
-"""How many times its bytes sending an object takes: it is put together in memory, and copied by the file system."""
+"""Memory for sending an object, as a multiple of its bytes: it is assembled, and copied by the file system."""
 
 BEYOND = 416
-"""HTTP's status for bytes that an object does not have (RFC 9110, section 15.5.17)."""
+"""HTTP's status for a range that lies beyond the end of an object (RFC 9110, section 15.5.17)."""
 
 _ALL = OffsetByteRequest(0)
-"""Without a range s3fs asks for an object's size before, and looks for a folder where there is none."""
+"""A range: without one s3fs first asks for the size, and looks for a folder if there is no object."""
 
 
 class Bucket:
-    """What a store has under a prefix."""
+    """The objects of a store under a prefix."""
 
     gap = 128 << 10
 
@@ -58,7 +58,7 @@ class Bucket:
         yield _Key(self, name)
 
     def put(self, name: str, write: Callable[[BinaryIO], bool]) -> None:
-        """See `Objects.put`: stores show an object when all of it has come."""
+        """See `Objects.put`: a store shows an object when it has received all of it."""
         file = io.BytesIO()
         if not write(file):
             self.remove(name)
@@ -94,7 +94,7 @@ class Bucket:
         return None if found is None else np.frombuffer(found.as_numpy_array(), np.uint8)
 
     def part(self, name: str, start: int, length: int) -> np.ndarray:
-        """Bytes of a part of an object, or fewer where it ends before."""
+        """Bytes of a part of an object; fewer if it ends before."""
         if self._ranges:
             wanted = SuffixByteRequest(length) if start < 0 else RangeByteRequest(start, start + length)
             raw = _there(self.get(name, wanted), name)
@@ -110,7 +110,7 @@ class Bucket:
 
 
 class _Key:
-    """An object that is fetched as it is read."""
+    """An object whose parts are fetched when they are read."""
 
     size = stamp = None
 
@@ -118,7 +118,7 @@ class _Key:
         self._bucket, self._name = bucket, name
 
     def read(self, start: int, length: int, out: np.ndarray | None = None) -> np.ndarray:
-        """See `Stored.read`."""
+        """See `StoredObject.read`."""
         try:
             raw = self._bucket.part(self._name, start, length)
         except Exception as error:
@@ -140,12 +140,12 @@ def _there(raw: np.ndarray | None, name: str) -> np.ndarray:
 
 
 def is_remote(store: Any) -> TypeGuard[FsspecStore]:
-    """Whether what a store gives comes over a network, for all that is known."""
+    """Whether a store is remote, as far as that is known."""
     return isinstance(store, FsspecStore)
 
 
 def url_of(store: Any, path: str) -> str:
-    """URL of an array in a remote store, whichever way that was opened."""
+    """URL of an array in a remote store, however the store was opened."""
     files = getattr(store.fs, "sync_fs", store.fs)  # a file system that zarr has wrapped
     protocol = files.protocol if isinstance(files.protocol, str) else files.protocol[0]
     place = store.path.split("://", 1)[-1].lstrip("/")

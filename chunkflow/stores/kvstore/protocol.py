@@ -1,4 +1,4 @@
-"""Objects by key, and what reads them: the contract of folders and buckets."""
+"""Contract of folders and buckets: objects by their keys."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 
 
 class ChunkError(ValueError):
-    """A chunk or a shard that is not what the array's metadata say; the store makes a `ReadError` of it."""
+    """A chunk or a shard that contradicts the array's metadata. The store makes a `ReadError` of it."""
 
 
 class StoredObject(Protocol):
@@ -19,14 +19,14 @@ class StoredObject(Protocol):
 
     @property
     def size(self) -> int | None:
-        """Bytes that it has; None where only a further request would tell."""
+        """Its bytes; None if only a further request would tell."""
 
     @property
     def stamp(self) -> Hashable:
-        """What is another one once the object is, as far as that can be known."""
+        """Identity of the content, as far as it is known: it changes when the object is replaced."""
 
     def read(self, start: int, length: int, out: np.ndarray | None = None) -> np.ndarray:
-        """So many bytes from a place, counted from the end if negative; in `out`, if given.
+        """Read `length` bytes from `start` (from the end if negative), into `out` if given.
 
         Raises
         ------
@@ -38,16 +38,16 @@ class StoredObject(Protocol):
 
 
 class Objects(Protocol):
-    """An array's objects: files of a folder, or what a store has under keys."""
+    """The objects of an array: files of a folder, or objects of a bucket."""
 
     @property
     def gap(self) -> int:
-        """Bytes between two parts of an object that are fetched with them rather than skipped."""
+        """Largest gap, in bytes, between two parts of an object that are fetched by one request."""
 
     def fetch(self, name: str, check: Callable[[int], None], out: np.ndarray | None = None) -> np.ndarray:
-        """All of an object, whose number of bytes is checked first; in `out`, if given, which has as many at least.
+        """Fetch all of an object. `check` is called with its size first. `out`, if given, is large enough.
 
-        Else it may be in memory into which the thread fetches the next one.
+        Without `out` the result may lie in memory into which the same thread fetches its next object.
 
         Raises
         ------
@@ -56,10 +56,10 @@ class Objects(Protocol):
         """
 
     def open(self, name: str) -> AbstractContextManager[StoredObject]:
-        """Open an object for reading in parts; `FileNotFoundError` may come now, or when it is read."""
+        """Open an object for reading in parts. `FileNotFoundError` may be raised now or by the first read."""
 
     def put(self, name: str, write: Callable[[BinaryIO], bool]) -> None:
-        """Let `write` fill an object, which has its name when it is complete; if it says no, none has that name."""
+        """Let `write` fill an object, which appears when it is complete; if it returns False, the object is removed."""
 
     def remove(self, name: str) -> None:
         """Remove an object, if there is one."""
@@ -67,7 +67,7 @@ class Objects(Protocol):
 
 @contextlib.contextmanager
 def named(what: str) -> Iterator[None]:
-    """Say in errors which chunk or shard they are about."""
+    """Name the chunk or shard in errors that are raised inside."""
     try:
         yield
     except Exception as error:

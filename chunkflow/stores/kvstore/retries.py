@@ -1,4 +1,4 @@
-"""Requests to servers that may fail for a while: made again, each time after a longer wait."""
+"""Retries of requests to servers, with longer and longer waits."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from typing import TypeVar
 T = TypeVar("T")
 
 ATTEMPTS = 6
-"""How often a request is made before its error counts."""
+"""How often a request is made before its error is raised."""
 
 FIRST_WAIT = 0.1
-"""Seconds before the second attempt; each further wait is twice as long, and up to a half longer by chance."""
+"""Seconds before the second attempt. Each further wait is twice as long, plus up to a half by chance."""
 
 _LATER = {408, 425, 429}
 """HTTP's codes that ask the client to come back, beside those of 500 and more."""

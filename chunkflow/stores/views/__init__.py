@@ -1,1 +1,1 @@
-"""Arrays that are seen through others: slices, compositions, memory shared with another process."""
+"""Views of other arrays: slices, compositions, regions shared with other processes."""

@@ -1,4 +1,4 @@
-"""A source whose elements are those of other sources, in other places: nothing is moved before it is read."""
+"""A source that rearranges the elements of other sources. Elements are moved when they are read."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ STRIP = 256 << 10
 
 
 class ComposedSource:
-    """Sources put together by an arrangement.
+    """Several sources as one, put together by an arrangement.
 
     Parameters
     ----------
@@ -100,9 +100,9 @@ class ComposedSource:
 
 
 def _fill(source: Source, region: Region, place: np.ndarray, repeats: Sequence[tuple[int, int]]) -> None:
-    """Fill a place with a region of a source, each element several times along each axis, the first one `skip` less.
+    """Fill a place with a region of a source, each element `times` along each axis, the first one `skip` times fewer.
 
-    What is read goes to every so many elements of the place at once, and is copied to the others from there.
+    Elements are read into every `times`-th element of the place, then copied from there.
     """
     for axis, (times, skip) in enumerate(repeats):
         side, n = region[axis], place.shape[axis]
@@ -143,7 +143,7 @@ def _read(source: Source, region: Region, place: np.ndarray) -> None:
 
 
 def _spread(place: np.ndarray, axis: int, times: int, skip: int) -> None:
-    """Copy every `times`-th element along an axis to those around it that are to be the same."""
+    """Copy every `times`-th element along an axis to its repetitions beside it."""
     n = place.shape[axis]
     starts = range(0, n, times)
     if times <= len(starts):
@@ -168,7 +168,7 @@ def _copy(found: np.ndarray, place: np.ndarray) -> None:
 
 
 def _strips(place: np.ndarray, order: Sequence[int]) -> Iterator[Region]:
-    """Boxes of at most `STRIP` bytes, grown along the last axis of an order first."""
+    """Boxes of at most `STRIP` bytes that cover a place. The last axis of `order` grows first."""
     sides = fit(place.shape, [1] * place.ndim, order, STRIP // place.itemsize)
     return regions(place.shape, sides)
 
@@ -179,5 +179,5 @@ def _at(array: np.ndarray, axis: int, cut: slice) -> np.ndarray:
 
 
 def _with(values: Sequence[V], axis: int, value: V) -> tuple[V, ...]:
-    """The same with another entry for an axis."""
+    """`values` with another entry for an axis."""
     return (*values[:axis], value, *values[axis + 1 :])

@@ -1,4 +1,4 @@
-"""Parts of arrays that others have the rest of: one that is read where only a region is there, one that is written."""
+"""Regions of arrays that several runs share: a region in memory as a source, a region of an output as a target."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from chunkflow.stores.protocol import Sink, Source, Target, run_of
 
 @dataclass(frozen=True)
 class Held:
-    """An array of which only `region` is there, as `array`: it can be opened as a source of its whole shape.
+    """An array of which only `region` is in memory, as `array`. It opens as a source of the whole shape.
 
     >>> source = Held(np.arange(3), (slice(4, 7),), (10,)).__chunkflow_source__()
     >>> source.spec.shape, source.view((slice(5, 7),))
@@ -38,7 +38,7 @@ class Held:
 
 
 class _HeldSource:
-    """The source of it; nobody asks for another region."""
+    """Source of a `Held`. Only its region is read."""
 
     def __init__(self, held: Held) -> None:
         self._region, self._source = held.region, ArraySource(held.array)
@@ -59,7 +59,7 @@ class _HeldSource:
 
 @dataclass(frozen=True)
 class SharedRegion:
-    """A region of an array of the user's, or of another run, as an output: whole chunks of it."""
+    """A region of an output of the user's or of another run, as a target. It holds whole chunks."""
 
     target: Target
     region: Region
@@ -76,7 +76,7 @@ class SharedRegion:
 
     @property
     def footprint(self) -> Footprint | None:
-        """See `Target.footprint`: it is checked where the run is divided up."""
+        """See `Target.footprint`: overlaps are checked when the run is divided."""
         return None
 
     def describe(self, shape: Shape, dtype: np.dtype, chunks: Shape | None) -> ArraySpec:
@@ -91,7 +91,7 @@ class SharedRegion:
 
 
 class _ShareSink:
-    """The sink of it."""
+    """Sink of a `SharedRegion`."""
 
     def __init__(self, sink: Sink, spec: ArraySpec, start: Shape) -> None:
         self.spec, self._sink, self._start = spec, sink, start
@@ -101,11 +101,11 @@ class _ShareSink:
         self._sink.write(shift(region, self._start), block)
 
     def run(self, region: Region) -> ByteRun | None:
-        """See `Runs.run`."""
+        """See `ByteRuns.run`."""
         return run_of(self._sink, shift(region, self._start))
 
     def commit(self) -> Any:
-        """See `Sink.commit`: what others write may be missing yet."""
+        """See `Sink.commit`. Other regions may not be written yet."""
         return self._sink.commit()
 
     def abort(self) -> None:
@@ -134,5 +134,5 @@ class Mapped:
         return FileSource(Strided(self.path, self.offset, self.shape, self.strides, self.dtype))
 
     def mapping(self) -> np.ndarray:
-        """It, for writing."""
+        """The array, mapped for writing."""
         return np.ndarray(self.shape, self.dtype, np.memmap(self.path, np.uint8, "r+"), self.offset, self.strides)

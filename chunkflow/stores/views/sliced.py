@@ -1,4 +1,4 @@
-"""A source that is every so many elements of another one, forwards or backwards: nothing is moved before it is read."""
+"""A source that is a slice of another one, with any steps. Elements are moved when they are read."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from chunkflow.stores.protocol import Source, keep_chunks
 from chunkflow.stores.strides import part
 
 STRIP = 64 << 10
-"""Bytes that are read at once of an array of whose elements only some are wanted."""
+"""Bytes that are read at once if only some of the elements are wanted."""
 
 Cut = tuple[int, int, int]
-"""Of one axis: the first element, how many, and the step from one to the next."""
+"""A slice of one axis: first element, number of elements, step."""
 
 
 def sliced_spec(spec: ArraySpec, cuts: Sequence[Cut]) -> ArraySpec:
-    """What is known of a slice of an array."""
+    """Spec of a slice of an array."""
     shape = tuple(number for _, number, _ in cuts)
     if spec.chunks is None:
         return replace(spec, shape=shape)
@@ -32,12 +32,12 @@ def sliced_spec(spec: ArraySpec, cuts: Sequence[Cut]) -> ArraySpec:
     # A chunk is decoded whole, and read to a place of its own if only some of its elements are wanted.
     apart = any(abs(step) > 1 for _, _, step in cuts)
     share = math.prod(min(c, n) for c, n in zip(spec.chunks, spec.shape, strict=True)) / math.prod(chunks)
-    copies = (spec.copies + apart) * max(share, 1.0)
-    return replace(spec, shape=shape, chunks=chunks, copies=copies, separate=False)
+    copies = (spec.storage.copies + apart) * max(share, 1.0)
+    return replace(spec.with_storage(copies=copies, separate=False), shape=shape, chunks=chunks)
 
 
 class SlicedSource:
-    """Every so many elements of a source, which is closed with this one."""
+    """A slice of a source, which is closed with this one."""
 
     def __init__(self, source: Source, cuts: Sequence[Cut]) -> None:
         self._source, self._cuts = source, tuple(cuts)
@@ -46,7 +46,7 @@ class SlicedSource:
         self.footprint: Footprint | None = None if place is None else place.sliced(self._cuts)
 
     def _behind(self, region: Region) -> tuple[Region, tuple[slice, ...]]:
-        """The part of the source that holds a region, and which elements of that part they are."""
+        """The part of the source that holds a region, and the region's elements within that part."""
         behind, picks = [], []
         for side, (first, _, step) in zip(region, self._cuts, strict=True):
             number = side.stop - side.start
@@ -77,7 +77,7 @@ class SlicedSource:
             out[piece] = part(strip, picks)
 
     def _strip(self, shape: Shape) -> Shape:
-        """Sides of what is read at a time, with the elements between: a chunk, or as much as nobody needs to count."""
+        """Sides of what is read at a time, unwanted elements included: a chunk, or a box too small to count."""
         if self.spec.chunks is not None:
             return self.spec.chunks
         room = STRIP // (self.spec.dtype.itemsize * math.prod(abs(step) for _, _, step in self._cuts))

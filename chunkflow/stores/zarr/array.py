@@ -1,4 +1,4 @@
-"""Zarr arrays that exist: versions 2 and 3, sharded or not, by zarr's own pipeline where that is not done directly.
+"""Existing zarr arrays of versions 2 and 3, sharded or not. What is not coded directly goes through zarr's pipeline.
 
 One `zarr.Array` may be used from several threads: each call waits for zarr's event loop, which decodes
 in a pool of threads of its own. Writes are safe as long as no two of them touch one chunk (one shard).
@@ -21,7 +21,7 @@ from zarr.storage import LocalStore, StorePath
 from chunkflow.core.encoded_chunks import Place
 from chunkflow.core.grid import Region, Shape, describe, shape_of
 from chunkflow.core.pieces import Piece
-from chunkflow.core.spec import ArraySpec, ChunkFiles
+from chunkflow.core.spec import ArraySpec, ChunkFiles, Storage
 from chunkflow.errors import ArgumentError, ReadError, WriteError
 from chunkflow.stores.caches import page_cache
 from chunkflow.stores.caches.decoded_chunks import DecodedChunks
@@ -29,11 +29,12 @@ from chunkflow.stores.checks import matching, numeric_dtype
 from chunkflow.stores.codecs.step import NotDirectError
 from chunkflow.stores.footprint import Footprint
 from chunkflow.stores.kvstore.folder import Folder
-from chunkflow.stores.kvstore.fsspec import SENT, Bucket, is_remote, url_of
+from chunkflow.stores.kvstore.fsspec import SENT, Bucket, is_remote, open_url, url_of
 from chunkflow.stores.kvstore.retries import again
 from chunkflow.stores.zarr.chunks import Chunks
 from chunkflow.stores.zarr.device_codecs import codec_of, matches_in
 from chunkflow.stores.zarr.metadata import direct
+from chunkflow.stores.zarr.node import zarr_node
 from chunkflow.stores.zarr.shards import Shards
 
 try:
@@ -46,7 +47,7 @@ if TYPE_CHECKING:
 
 
 METADATA = ("zarr.json", ".zarray")
-"""Files one of which every array's folder holds."""
+"""Files of metadata. Every array's folder holds one of them."""
 
 
 def open_zarr(path: str) -> ZarrSource:
@@ -54,9 +55,16 @@ def open_zarr(path: str) -> ZarrSource:
 
     Raises
     ------
+    ArgumentError
+        It is a group.
     ReadError
         Zarr cannot open the array.
     """
+    given, path = path, os.path.abspath(path)
+    node = zarr_node(path)
+    if node is not None and node.kind == "group":
+        names = ", ".join(repr(os.path.join(given, name)) for name in members(path)) or "none"
+        raise ArgumentError(f"{path} is a zarr group: pass the path of one of its arrays ({names})")
     try:
         array = _described(path)
         if array is None:
@@ -66,10 +74,15 @@ def open_zarr(path: str) -> ZarrSource:
     return ZarrSource(array)
 
 
-def _described(path: str) -> AnyArray | None:
-    """The array, but for attributes of format 2, if one file describes it; what else there is, zarr says.
+def open_zarr_url(url: str) -> ZarrSource:
+    """Source of the zarr array behind a URL."""
+    return ZarrSource(open_url(url))
 
-    Its event loop and threads take turns so often to read that file that a run had not begun for 3 ms.
+
+def _described(path: str) -> AnyArray | None:
+    """The array (without attributes of format 2) if exactly one file describes it; else None, and zarr opens it.
+
+    Zarr's event loop and threads take turns so often to read that file that a run begins 3 ms later.
     """
     files = [file for name in METADATA if (file := Path(path, name)).is_file()]
     metadata = json.loads(files[0].read_bytes()) if len(files) == 1 else None
@@ -88,7 +101,7 @@ def members(path: str) -> list[str]:
 
 
 def _location(array: AnyArray) -> str:
-    """Path of the array's directory, or another name that no other array has."""
+    """Path of the array's directory, or another unique name."""
     store = array.store
     if isinstance(store, LocalStore):
         return os.path.realpath(os.path.join(store.root, array.path))
@@ -104,7 +117,7 @@ def _folder(array: AnyArray) -> Path | None:
 
 
 def _direct(array: AnyArray) -> tuple[Chunks | Shards | None, str]:
-    """How the array's chunks are read and written directly, if they are, and which way it is for people."""
+    """What reads and writes the array's chunks directly (None for zarr), and a description for people."""
     folder = _folder(array)
     try:
         if folder is not None:
@@ -133,12 +146,14 @@ def _spec(array: AnyArray, chunks: Shape | None) -> tuple[ArraySpec, Chunks | Sh
         dtype=dtype,
         chunks=chunks and tuple(max(1, side) for side in chunks),
         order=order,
-        how=how,
-        remote=is_remote(array.store),
-        sharded=isinstance(found, Shards),
-        copies=3.0 if found is None else found.chain.copies,
-        raw=found is not None and not found.chain.steps,
-        separate=isinstance(found, Chunks) and found.separate,
+        storage=Storage(
+            how=how,
+            remote=is_remote(array.store),
+            sharded=isinstance(found, Shards),
+            copies=3.0 if found is None else found.chain.copies,
+            raw=found is not None and not found.chain.steps,
+            separate=isinstance(found, Chunks) and found.separate,
+        ),
     )
     return spec, found
 
@@ -149,12 +164,12 @@ def _footprint(array: AnyArray) -> Footprint:
 
 
 def _asked(spec: ArraySpec, request: Callable[[], Any]) -> Any:
-    """What a request to the array's store gives, made again where the store is remote."""
-    return again(request) if spec.remote else request()
+    """Result of a request to the array's store. Requests to a remote store are retried."""
+    return again(request) if spec.storage.remote else request()
 
 
 class ZarrSource:
-    """A zarr array that is read; chunks that were never written read as the fill value."""
+    """A zarr array that is read. Chunks that were never written read as the fill value."""
 
     def __init__(self, array: AnyArray) -> None:
         self._array = array
@@ -201,14 +216,16 @@ class ZarrSource:
             )
 
     def keep(self, lately: DecodedChunks) -> None:
-        """See `Keeping.keep`; those in shards are decoded for each part."""
+        """See `Keeping.keep`. Chunks in shards are not kept."""
         if isinstance(self._direct, Chunks):
             self._direct = replace(self._direct, lately=lately)
 
     def files(self, start: Shape, pieces: tuple[Piece, ...]) -> ChunkFiles | None:
         """See `Separate.files`."""
         found = self._direct
-        return found.files(start, pieces, parts=True) if self.spec.separate and isinstance(found, Chunks) else None
+        if not self.spec.storage.separate or not isinstance(found, Chunks):
+            return None
+        return found.files(start, pieces, parts=True)
 
     def matches(self) -> float:
         """See `Encoded.matches`."""
@@ -220,7 +237,7 @@ class ZarrSource:
         return self._direct.places(indices)
 
     def cold(self, region: Region) -> int:
-        """See `Filed.cold`: judged by some of the chunks' files, so a guess where few chunks were ever written."""
+        """See `Filed.cold`: estimated from a sample of the chunks' files, so a guess if few chunks exist."""
         found = self._direct
         nbytes = math.prod(shape_of(region)) * self.spec.dtype.itemsize
         if found is None or self._folder is None or nbytes < page_cache.LEAST:
@@ -254,8 +271,8 @@ class ZarrTarget:
                 f"the output {self.name} has chunks of unequal sizes, to which blocks cannot be aligned"
             ) from None
         spec = _spec(array, chunks)[0]
-        if spec.remote:
-            spec = replace(spec, copies=spec.copies + SENT)
+        if spec.storage.remote:
+            spec = spec.with_storage(copies=spec.storage.copies + SENT)
         self._array, self._spec = array, spec
         self.footprint: Footprint | None = _footprint(array)
 
@@ -296,7 +313,9 @@ class ZarrSink:
     def files(self, start: Shape, pieces: tuple[Piece, ...]) -> ChunkFiles | None:
         """See `Separate.files`."""
         found = self._direct
-        return found.files(start, pieces, parts=False) if self.spec.separate and isinstance(found, Chunks) else None
+        if not self.spec.storage.separate or not isinstance(found, Chunks):
+            return None
+        return found.files(start, pieces, parts=False)
 
     def commit(self) -> Any:
         """See `Sink.commit`."""

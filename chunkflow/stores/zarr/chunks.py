@@ -1,14 +1,13 @@
-"""Chunks of a zarr array, each an object of its own, decoded straight into their places and encoded from them.
+"""Chunks of a zarr array, each an object of its own, decoded straight into a block and encoded from it.
 
-Zarr's own pipeline takes a chunk through memory of its own, on an event loop and a pool of threads beside
-ours, each of which keeps what it once took.
+Zarr's own pipeline takes a chunk through memory of its own, on an event loop and a second thread pool. Each of these
+threads keeps the memory that it once took.
 """
 
 from __future__ import annotations
 
-import itertools
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
@@ -26,11 +25,12 @@ from chunkflow.stores.file.strided import FileSource, Strided
 from chunkflow.stores.kvstore.folder import Folder, append
 from chunkflow.stores.kvstore.protocol import Objects, named
 from chunkflow.stores.strides import packed_strides, part, swapped
+from chunkflow.stores.touched import aligned, touched
 
 
 @dataclass(frozen=True)
 class Chunks:
-    """An array's chunks: `key` names the object of each, `chain` says what is in it."""
+    """An array's chunks: `key` gives the name of an index's object, `chain` its encoding."""
 
     objects: Objects
     key: Callable[[Shape], str]
@@ -38,25 +38,25 @@ class Chunks:
     chain: CodecChain
     keeps_empty: bool
     lately: DecodedChunks | None = field(default=None, compare=False)
-    """Chunks of which further parts will be asked for, where somebody has said that they will."""
+    """Cache of decoded chunks; None unless `keep` was called (see `Keeping`)."""
 
     def __str__(self) -> str:
         return str(self.chain)
 
     @property
     def sides(self) -> Shape:
-        """Of what an object holds."""
+        """Shape of a chunk."""
         return self.chain.shape
 
     def read(self, region: Region, out: np.ndarray) -> bool:
-        """Fill `out` with a region; whether all of its chunks are there."""
+        """Fill `out` with a region. Returns whether all of its chunks exist."""
         there = True
         for index, inner, place in touched(region, self.chain.shape):
             there = self._read(index, inner, part(out, place)) and there
         return there
 
     def write(self, region: Region, block: np.ndarray) -> bool:
-        """Store a region; False if it cuts a chunk, which is zarr's affair."""
+        """Store a region. Returns False if it cuts a chunk: zarr has to store it."""
         if not aligned(region, self.chain.shape, self.extents):
             return False
         for index, inner, place in touched(region, self.chain.shape):
@@ -65,16 +65,16 @@ class Chunks:
 
     @property
     def separate(self) -> bool:
-        """Whether chunks are files as they are."""
+        """Whether chunks are unencoded files."""
         return not self.chain.steps and isinstance(self.objects, Folder)
 
     @property
     def parted(self) -> bool:
-        """Whether plans need not know of chunks, for any part of one is read by itself."""
+        """Whether plans can ignore chunks: any part of one can be read by itself."""
         return self.separate and is_large(self.chain.nbytes)
 
     def files(self, start: Shape, pieces: tuple[Piece, ...], *, parts: bool) -> ChunkFiles | None:
-        """See `chunkflow.stores.protocol.Separate`: of whole chunks, or of `parts` of them too."""
+        """See `chunkflow.stores.protocol.Separate`. With `parts` a piece may be a part of a chunk."""
         assert isinstance(self.objects, Folder)
         chain, sides = self.chain, self.chain.shape
         corner, phase = zip(*map(divmod, start, sides), strict=True) if sides else ((), ())
@@ -109,7 +109,7 @@ class Chunks:
         return True
 
     def _read_part(self, name: str, inner: Region, target: np.ndarray) -> None:
-        """Read a part of a file that is a chunk as it is."""
+        """Read a part of an unencoded chunk."""
         assert isinstance(self.objects, Folder)
         path, chain = self.objects.path(name), self.chain
         chain.check(os.stat(path).st_size)
@@ -140,10 +140,10 @@ class Chunks:
 def runs_in_chunks(
     pieces: tuple[Piece, ...], sides: Shape, phase: Shape, order: Shape, *, parts: bool
 ) -> tuple[tuple[Shape | None, int], ...]:
-    """Of pieces that are a run of one chunk, which one, and how many of its elements come before.
+    """For each piece that is one run of one chunk: that chunk, and the number of its elements before the run.
 
     The block begins `phase` elements after the corner of a chunk, whose elements lie in `order`. Without `parts` only
-    of those that are whole chunks.
+    whole chunks count. Other pieces get None.
 
     >>> from chunkflow.core.pieces import pieces
     >>> found = pieces((9,), (0,), 4, (4,), (2,))  # the last 2 of one, a whole one, 3 of the next
@@ -164,26 +164,3 @@ def runs_in_chunks(
         else:
             found.append((None, 0))
     return tuple(found)
-
-
-def touched(region: Region, shape: Shape) -> Iterator[tuple[Shape, Region, Region]]:
-    """Index of each chunk of a region, what is wanted of the chunk, and where in the region that lies.
-
-    >>> [(index, inner) for index, inner, _ in touched((slice(3, 9),), (4,))]
-    [((0,), (slice(3, 4, None),)), ((1,), (slice(0, 4, None),)), ((2,), (slice(0, 1, None),))]
-    """
-    ranges = [range(s.start // c, -(-s.stop // c)) for s, c in zip(region, shape, strict=True)]
-    for index in itertools.product(*ranges):
-        inner, place = [], []
-        for side, chunk, i in zip(region, shape, index, strict=True):
-            start, stop = max(side.start, i * chunk), min(side.stop, (i + 1) * chunk)
-            inner.append(slice(start - i * chunk, stop - i * chunk))
-            place.append(slice(start - side.start, stop - side.start))
-        yield index, tuple(inner), tuple(place)
-
-
-def aligned(region: Region, shape: Shape, extents: Shape) -> bool:
-    """Whether a region holds whole chunks only, those at the array's end as far as they are in it."""
-    return all(
-        s.start % c == 0 and (s.stop % c == 0 or s.stop == n) for s, c, n in zip(region, shape, extents, strict=True)
-    )

@@ -10,20 +10,18 @@ import numpy as np
 import zarr
 
 from chunkflow.core.grid import Region, Shape
-from chunkflow.core.spec import COPIES, ArraySpec, default_chunks
+from chunkflow.core.spec import COPIES, ArraySpec, Storage, default_chunks
 from chunkflow.errors import ArgumentError, ArgumentTypeError, ChunkflowError, WriteError
 from chunkflow.stores import paths
 from chunkflow.stores.checks import conversion, numeric_dtype
 from chunkflow.stores.footprint import Footprint
 from chunkflow.stores.kvstore.fsspec import SENT
 from chunkflow.stores.zarr.array import ZarrSink
-from chunkflow.stores.zarr.node import zarr_node
-
-_SUFFIX = ".zarr"
+from chunkflow.stores.zarr.node import SUFFIX, zarr_node
 
 
 def created_spec(name: str, shape: Shape, dtype: np.dtype, chunks: Shape | None, *, remote: bool = False) -> ArraySpec:
-    """Spec of an array that is to be created, with the chunks that are wished for."""
+    """Spec of an array that is to be created, with the desired chunks."""
     dtype = numeric_dtype(dtype, "the result")
     if dtype.itemsize > {"f": 8, "c": 16}.get(dtype.kind, dtype.itemsize):
         advice = conversion("complex128" if dtype.kind == "c" else "float64")
@@ -33,7 +31,8 @@ def created_spec(name: str, shape: Shape, dtype: np.dtype, chunks: Shape | None,
     elif len(chunks) != len(shape) or any(side < 1 for side in chunks):
         raise ArgumentError(f"chunks {tuple(chunks)} do not suit a result of shape {tuple(shape)}")
     sides = tuple(min(side, max(1, n)) for side, n in zip(chunks, shape, strict=True))
-    return ArraySpec(name, tuple(shape), dtype, chunks=sides, remote=remote, copies=COPIES + SENT * remote)
+    storage = Storage(remote=remote, copies=COPIES + SENT * remote)
+    return ArraySpec(name, tuple(shape), dtype, chunks=sides, storage=storage)
 
 
 class ZarrPathTarget:
@@ -51,7 +50,7 @@ class ZarrPathTarget:
     footprint: Footprint | None = None
 
     def __init__(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
-        self.name = paths.resolve(path)
+        self.name = paths.resolve(os.path.abspath(path))
         self._overwrite = overwrite
         self._groups = _groups_above(self.name)
         self._root = self._groups[0] if self._groups else self.name
@@ -104,7 +103,7 @@ class ZarrPathTarget:
         return ZarrPathSink(array, spec, self, temporary, version)
 
     def place(self, temporary: str, version: int) -> None:
-        """Move the finished array to its name, making the groups above it; undone if it fails."""
+        """Move the finished array to its name, and create the groups above it. All is undone if that fails."""
         self._check_existing()
         made = next((group for group in self._groups if not os.path.lexists(group)), None)
         try:
@@ -119,19 +118,19 @@ class ZarrPathTarget:
 
 
 def _groups_above(path: str) -> list[str]:
-    """Directories above `path` that are zarr groups or are to be, from the outermost one down."""
+    """Directories above `path` that are zarr groups or will be, the outermost one first."""
     above = []
     parent = os.path.dirname(path)
     while parent != os.path.dirname(parent):
         above.append(parent)
         parent = os.path.dirname(parent)
     above.reverse()
-    is_zarr = [parent.endswith(_SUFFIX) or zarr_node(parent) is not None for parent in above]
+    is_zarr = [parent.endswith(SUFFIX) or zarr_node(parent) is not None for parent in above]
     return above[is_zarr.index(True) :] if True in is_zarr else []
 
 
 def _replace(temporary: str, path: str, aside: str) -> None:
-    """Rename a directory onto a name; what has that name is put back if it fails."""
+    """Rename a directory to `path`. What had that name is moved `aside`, and put back if the renaming fails."""
     if not os.path.lexists(path):
         os.rename(temporary, path)
         return
@@ -145,7 +144,7 @@ def _replace(temporary: str, path: str, aside: str) -> None:
 
 
 class ZarrPathSink:
-    """A zarr array that is being written under a temporary name; `shared` is what other processes write into."""
+    """A zarr array that is being written under a temporary name. Other processes write into `shared`."""
 
     def __init__(self, array: Any, spec: ArraySpec, target: ZarrPathTarget, temporary: str, version: int) -> None:
         self.spec, self._sink, self.shared = spec, ZarrSink(array, spec), array
@@ -176,3 +175,11 @@ class ZarrPathSink:
     def abort(self) -> None:
         """See `Sink.abort`."""
         shutil.rmtree(self._temporary, ignore_errors=True)
+
+
+def scratch_array(path: str, shape: Shape, dtype: np.dtype, chunks: Shape) -> Any:
+    """See `chunkflow.stores.scratch_array`."""
+    try:
+        return zarr.create_array(store=path, shape=shape, chunks=chunks, dtype=dtype, compressors=None)
+    except Exception as error:
+        raise WriteError(f"cannot create {path}: {error}", path=path, cause=error) from error

@@ -1,4 +1,4 @@
-"""Which arrays' chunks are read and written directly, and why the others' are left to zarr."""
+"""Which arrays are read and written directly, from their metadata, and why others are left to zarr."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from chunkflow.stores.zarr.shards import Shards
 
 
 def direct(array: Any, objects: Objects) -> Chunks | Shards:
-    """How to read and write the chunks of a zarr array directly, as the objects that hold them.
+    """What reads and writes the chunks of a zarr array directly.
 
     Raises
     ------
     NotDirectError
-        That is zarr's affair; the message says why.
+        The array is left to zarr; the message says why.
     """
     metadata, config = array.metadata, getattr(array, "config", None)
     if array.fill_value is None:
@@ -77,7 +77,7 @@ def chain_2(metadata: Any, shape: Shape, dtype: np.dtype, fill: np.ndarray) -> C
 
 
 def chain_3(codecs: Sequence[Mapping[str, Any]], shape: Shape, dtype: np.dtype, fill: np.ndarray) -> CodecChain:
-    """Chain of the codecs of format 3, each as the metadata name and configure it."""
+    """Chain of an array of format 3, from the codecs in its metadata."""
     dtype = dtype.newbyteorder("=")
     order = tuple(range(len(shape)))
     rest = iter(codecs)

@@ -1,4 +1,4 @@
-"""What a directory is to zarr: an array, a group or nothing. Looks at metadata files; loads no zarr."""
+"""Whether a directory is a zarr array, a group or neither, by its metadata files. Does not load zarr."""
 
 from __future__ import annotations
 
@@ -8,6 +8,9 @@ from dataclasses import dataclass
 from typing import Literal
 
 from chunkflow.errors import ReadError
+
+SUFFIX = ".zarr"
+"""How names of zarr arrays and groups end, if nothing else says what they are."""
 
 
 @dataclass(frozen=True)
@@ -41,3 +44,17 @@ def zarr_node(path: str) -> ZarrNode | None:
     if kind not in ("array", "group"):
         raise ReadError(f"{metadata} describes a {kind!r}, not an array or a group", path=path)
     return ZarrNode(kind, 3)
+
+
+def belongs_to_zarr(path: str) -> bool:
+    """Whether a new array at an absolute path becomes a zarr array: it, or a directory above, is zarr's.
+
+    >>> belongs_to_zarr("/nowhere/u.zarr"), belongs_to_zarr("/nowhere/sim.zarr/u"), belongs_to_zarr("/nowhere/u")
+    (True, True, False)
+    """
+    while not path.endswith(SUFFIX) and zarr_node(path) is None:
+        above = os.path.dirname(path)
+        if above == path:
+            return False
+        path = above
+    return True

@@ -13,7 +13,7 @@ from collections.abc import Callable, Hashable, Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from functools import partial
-from typing import BinaryIO
+from typing import BinaryIO, NamedTuple
 
 import numpy as np
 
@@ -22,34 +22,48 @@ from chunkflow.core.grid import Region, Shape
 from chunkflow.stores.codecs.chain import CodecChain
 from chunkflow.stores.kvstore.folder import Folder, append, stamped
 from chunkflow.stores.kvstore.protocol import ChunkError, Objects, StoredObject, named
-from chunkflow.stores.zarr.chunks import aligned, touched
+from chunkflow.stores.touched import aligned, touched
 
 MISSING = 2**64 - 1
 RUN = 1 << 20
-"""Bytes that are fetched at once, at most, where several chunks are neighbours in the object."""
+"""Most bytes that one request fetches of several neighbouring chunks."""
 
 KEPT = 8 << 20
-"""Bytes of indices that are kept, at most, besides the one in use."""
+"""Most bytes of indices that are kept, besides the one in use."""
 
-Opened = tuple[str, Stamp, np.ndarray | None, int, int]
-"""A shard's file, its stamp, its index if it has one, and between which bytes chunks may lie."""
 
-Part = tuple[int, int, Region, Region, Shape]
-"""Offset and length of a chunk, what of it goes where, and its place in the shard."""
+class OpenedShard(NamedTuple):
+    """A shard's file, its stamp, the entries of its index if it has one, and between which bytes chunks may lie."""
+
+    path: str
+    stamp: Stamp
+    entries: np.ndarray | None
+    low: int
+    high: int
+
+
+class ShardChunk(NamedTuple):
+    """Offset and length of a chunk in its shard, the wanted part of it, where that goes, and its index (`chunk`)."""
+
+    offset: int
+    length: int
+    inner: Region
+    place: Region
+    chunk: Shape
 
 
 class Indices:
-    """The indices that were used last, each as long as its object is the same."""
+    """Cache of the indices that were used last. An index is valid as long as its object has the same stamp."""
 
     def __init__(self, limit: int = KEPT) -> None:
         self._limit, self._lock = limit, threading.Lock()
         self._found: OrderedDict[Shape, tuple[Hashable, Future[np.ndarray]]] = OrderedDict()
         self._nbytes = 0
-        self.opened: dict[Shape, Opened] = {}
-        """Of shards whose index is here, what is known of their files."""
+        self.opened: dict[Shape, OpenedShard] = {}
+        """Files of the shards whose indices are cached."""
 
     def get(self, shard: Shape, stamp: Hashable, load: Callable[[], np.ndarray]) -> np.ndarray:
-        """Index of a shard; it is loaded if none of that very object is here, by one thread while others wait."""
+        """Index of a shard. One that is not cached is loaded by one thread, while others wait."""
         with self._lock:
             known, index = self._found.get(shard, (None, None))
             mine = index is None or known != stamp
@@ -63,15 +77,15 @@ class Indices:
             self._load(shard, index, load)
         return index.result()
 
-    def note(self, shard: Shape, opened: Opened) -> None:
-        """Keep what is known of a shard's file for as long as its index, if that is still here."""
+    def note(self, shard: Shape, opened: OpenedShard) -> None:
+        """Remember a shard's file as long as its index is cached."""
         with self._lock:
             stamp, _ = self._found.get(shard, (None, None))
-            if stamp == opened[1]:
+            if stamp == opened.stamp:
                 self.opened[shard] = opened
 
     def _load(self, shard: Shape, index: Future[np.ndarray], load: Callable[[], np.ndarray]) -> None:
-        """Load an index, and forget those that were used longest ago; one that cannot be loaded is not kept."""
+        """Load an index, and drop the ones that were used longest ago. An index that cannot be loaded is not cached."""
         try:
             loaded = load()
         except BaseException as error:
@@ -101,7 +115,7 @@ class Indices:
 
 @dataclass(frozen=True)
 class Shards:
-    """An array's shards of `shape`; `chain` and `index` say how a chunk and the index are encoded."""
+    """An array's shards of `shape`: `chain` encodes their chunks, `index` their indices."""
 
     objects: Objects
     key: Callable[[Shape], str]
@@ -118,18 +132,18 @@ class Shards:
 
     @property
     def sides(self) -> Shape:
-        """Of what an object holds."""
+        """Shape of a shard."""
         return self.shape
 
     def read(self, region: Region, out: np.ndarray) -> bool:
-        """Fill `out` with a region; whether all of its shards are there."""
+        """Fill `out` with a region. Returns whether all of its shards exist."""
         there = True
         for shard, inner, place in touched(region, self.shape):
             there = self._read(shard, inner, out[place]) and there
         return there
 
     def write(self, region: Region, block: np.ndarray) -> bool:
-        """Store a region; False if it cuts a shard, which is zarr's affair."""
+        """Store a region. Returns False if it cuts a shard: zarr has to store it."""
         if not aligned(region, self.shape, self.extents):
             return False
         for shard, inner, place in touched(region, self.shape):
@@ -137,11 +151,11 @@ class Shards:
         return True
 
     def places(self, indices: Sequence[Shape]) -> Sequence[Place | None]:
-        """Where chunks lie in files; None for those that are not there, or of which `read` can say what is wrong."""
-        # Nothing of the block is read before this has ended, so it does no more for each chunk than it must: as a rule
-        # the next one lies beside the last one along the last axis, and in the same shard.
+        """Where chunks lie in files; None for chunks that do not exist or are damaged, which `read` then says."""
+        # No chunk of the block is read before this has ended, so the loop is short. As a rule the next chunk lies
+        # beside the last one along the last axis, in the same shard.
         *outer, last = self.index.shape[:-1] or (1,)
-        here, opened = dict[Shape, Opened](), self.known.opened
+        here, opened = dict[Shape, OpenedShard](), self.known.opened
         found: list[Place | None] = []
         row: Shape | None = None
         for index in indices:
@@ -153,7 +167,7 @@ class Shards:
             if number != before:
                 before = number
                 shard = (*[i // n for i, n in zip(row, outer, strict=True)], number) if index else ()
-                if shard not in here:  # what is wrong with a shard, or has no room, is not kept for longer
+                if shard not in here:  # a damaged shard is not kept for longer
                     here[shard] = opened.get(shard) or self._opened(shard)
                 path, stamp, parts, low, high = here[shard]
             at = 2 * (base * last + at)
@@ -162,11 +176,10 @@ class Shards:
             found.append((path, offset, length, stamp) if there else None)
         return found
 
-    def _opened(self, shard: Shape) -> Opened:
-        """What is known of a shard's file, if there is one and it is right.
+    def _opened(self, shard: Shape) -> OpenedShard:
+        """A shard's file and index; an empty one if there is no such file or it is damaged.
 
-        Whoever opens the file sees whether it is still the one that is known: to look here too would keep threads
-        waiting for Python's lock.
+        Whoever reads from the file compares its stamp. To look here too would make threads wait for Python's lock.
         """
         assert isinstance(self.objects, Folder)
         name = self.key(shard)
@@ -178,22 +191,22 @@ class Shards:
 
         try:
             stamp = stamped(os.stat(path))
-            opened = path, stamp, self.known.get(shard, stamp, load), *self._bounds(stamp[-1])
+            opened = OpenedShard(path, stamp, self.known.get(shard, stamp, load), *self._bounds(stamp.size))
         except (OSError, ChunkError):
-            return "", (0, 0, 0), None, 0, 0
+            return OpenedShard("", Stamp(0, 0, 0), None, 0, 0)
         self.known.note(shard, opened)
         return opened
 
     def _check(self, offset: int, length: int, size: int | None) -> None:
-        """Raise where a chunk cannot lie there in an object of that size."""
+        """Raise if a chunk cannot lie there in an object of that size."""
         low, high = self._bounds(size)
         if offset < low or offset + length > high:
             raise ChunkError(f"bytes {offset} to {offset + length} lie outside the chunks', {low} to {high}")
         self.chain.check(length)
 
     def _bounds(self, size: int | None) -> tuple[int, int]:
-        """Where chunks may lie in an object of that size."""
-        size = MISSING if size is None else size  # where it is not known, what lies beyond comes short
+        """First and last byte between which chunks may lie in an object of that size."""
+        size = MISSING if size is None else size  # if unknown, reading beyond the end is an error
         return (self._space, size) if self.at_start else (0, size - self._space)
 
     @property
@@ -224,9 +237,9 @@ class Shards:
             self.index.read(found, 0 if self.at_start else -self._space, self._space, every, index)
         return index
 
-    def _parts(self, index: np.ndarray, size: int | None, inner: Region, target: np.ndarray) -> list[Part]:
-        """The chunks that are there, checked; those that are not are filled in."""
-        found: list[Part] = []
+    def _parts(self, index: np.ndarray, size: int | None, inner: Region, target: np.ndarray) -> list[ShardChunk]:
+        """The chunks that exist, checked. Others are filled with the fill value."""
+        found: list[ShardChunk] = []
         for chunk, within, place in touched(inner, self.chain.shape):
             offset, length = index[chunk].tolist()
             if offset == length == MISSING:
@@ -234,25 +247,25 @@ class Shards:
                 continue
             with named(f"chunk {chunk} of it"):
                 self._check(offset, length, size)
-            found.append((offset, length, within, place, chunk))
+            found.append(ShardChunk(offset, length, within, place, chunk))
         found.sort(key=lambda part: part[:2])
         return found
 
-    def _fetch(self, found: StoredObject, run: Sequence[Part], target: np.ndarray) -> None:
-        """Read neighbouring chunks, at once if there are several, and decode each."""
+    def _fetch(self, found: StoredObject, run: Sequence[ShardChunk], target: np.ndarray) -> None:
+        """Read neighbouring chunks by one request, and decode each."""
         if len(run) == 1:
             ((offset, length, within, place, chunk),) = run
             with named(f"chunk {chunk} of it"):
                 self.chain.read(found, offset, length, within, target[place])
             return
-        start = run[0][0]
-        raw = found.read(start, max(part[0] + part[1] for part in run) - start)
+        start = run[0].offset
+        raw = found.read(start, max(part.offset + part.length for part in run) - start)
         for offset, length, within, place, chunk in run:
             with named(f"chunk {chunk} of it"):
                 self.chain.decode(raw[offset - start :][:length], within, target[place])
 
     def _write(self, file: BinaryIO, inner: Region, block: np.ndarray) -> bool:
-        """Write a shard; False if there is nothing in it."""
+        """Write a shard. Returns False if it is empty."""
         index = np.full(self.index.shape, MISSING, np.uint64)
         offset = first = self._space if self.at_start else 0
         file.seek(offset)
@@ -270,11 +283,11 @@ class Shards:
         return True
 
 
-def runs(parts: Sequence[Part], gap: int) -> Iterator[Sequence[Part]]:
-    """Chunks, sorted by offset, that are near enough to one another to be fetched at once."""
+def runs(parts: Sequence[ShardChunk], gap: int) -> Iterator[Sequence[ShardChunk]]:
+    """Groups of chunks that are fetched by one request, from chunks sorted by offset."""
     first, end = 0, 0
     for i, (offset, length, *_) in enumerate(parts):
-        if i > first and (offset > end + gap or max(end, offset + length) - parts[first][0] > RUN):
+        if i > first and (offset > end + gap or max(end, offset + length) - parts[first].offset > RUN):
             yield parts[first:i]
             first = i
         end = offset + length if i == first else max(end, offset + length)

@@ -1,7 +1,7 @@
-"""The compiled helpers, where they were built: loops that move blocks, files read in one call, items of chunks.
+"""The compiled loops, where they were built: they move blocks, read files in one call, and find the items of chunks.
 
-Nothing depends on them but speed: each call gives Python's lock away once, where Python's own functions do so, and wait
-for it again among a dozen threads, several times. ``CHUNKFLOW_COMPILED=0`` in the environment does without.
+They matter for speed only. A call releases Python's lock once. Python's own functions release it several times, and
+then wait for it among a dozen threads. ``CHUNKFLOW_COMPILED=0`` in the environment turns them off.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import numpy as np
 
 
 def _built(name: str) -> ModuleType | None:
-    """A module in C; None where there was no compiler, or it is not wanted."""
+    """A module in C; None where there was no compiler, or it is turned off."""
     with suppress(ImportError):
         return importlib.import_module(name) if os.environ.get("CHUNKFLOW_COMPILED") != "0" else None
     return None
@@ -26,7 +26,7 @@ chunks = _built("chunkflow.system.native._chunks")
 
 
 def read_file(path: str, out: np.ndarray) -> int:
-    """Fill flat bytes from a file's start, as far as either goes; how many the file has.
+    """Fill flat bytes from the start of a file, as far as either goes; return the size of the file.
 
     Raises
     ------
@@ -43,6 +43,6 @@ def read_file(path: str, out: np.ndarray) -> int:
         done, most = 0, min(size, len(out))
         while done < most:
             if not (count := file.readinto(out.data[done:most])):
-                return done  # it was cut meanwhile
+                return done  # the file was shortened meanwhile
             done += count
         return size

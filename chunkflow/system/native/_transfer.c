@@ -1,13 +1,14 @@
-/* What a staging thread does piece after piece, without Python's lock: fill a pinned slot and enqueue its upload,
- * or enqueue a download and store what landed. The loops are those of chunkflow/engine/staged/workers.py, for pieces that are a run or
- * rows in the store, or chunks as they are stored; whatever goes wrong there is left to them, which know how to say it.
+/* The loops of the transfer threads, without Python's lock: fill a pinned buffer and enqueue its upload, or enqueue a
+ * download and store what landed, piece after piece. They do the same as chunkflow/engine/staged/workers.py, for pieces
+ * that are a run or rows in the store, and for chunks as they are stored. Errors of stores are left to Python.
  *
- * Knows the CUDA driver as eight functions whose addresses it is given, so it needs no CUDA to be built, and a test can
- * hand it others.
+ * The CUDA driver is known as eight functions, whose addresses are given. So no CUDA is needed to build this, and tests
+ * can give other functions.
  *
- * Threads wait for shares in lines, and take one after the other, without that lock too.
+ * Threads take their shares from job queues, which are called lines here, also without that lock.
  *
- * Beside that: a file read in one call; and at the end, what NumPy allocates during a call.
+ * Besides, there is a function that reads a file in one call, and at the end, one that counts what NumPy allocates
+ * during a call.
  */
 #define _GNU_SOURCE
 #define Py_LIMITED_API 0x030b0000
@@ -78,9 +79,9 @@ typedef struct {
 /* Tables of 64-bit integers that chunkflow/devices/mover.py lays out. */
 typedef struct { int64_t next, number, host, fd, device, mapped, size, width, height, pitch, plane, swap; } Share;
 typedef struct { int64_t offset, nbytes, first, count, lands; } Piece;  /* offset in the region, gaps left out; copies */
-typedef struct { int64_t slot, device, pitch, width, height, plane, depth; } Copy;  /* offsets in slot and block */
+typedef struct { int64_t host, device, pitch, width, height, plane, depth; } Copy;  /* offsets in buffer and block */
 typedef struct { int64_t stream, turn, number, clock, landing, room; } Thread;
-typedef struct { int64_t slot, done, begun, pending, failed; } Station;
+typedef struct { int64_t host, done, begun, pending, failed; } Buffer;
 
 typedef struct { double stage, begin, end, nbytes; } Span;
 enum { READ, UPLOAD, DOWNLOAD, WRITE };
@@ -88,7 +89,7 @@ enum { READ, UPLOAD, DOWNLOAD, WRITE };
 typedef struct {
     const Driver *driver;
     Thread *thread;
-    Station *stations;
+    Buffer *buffers;
     Share *share;
     const Piece *pieces;
     const Copy *copies;
@@ -115,27 +116,28 @@ static double reached(Work *w, int64_t event) {
     return w->start + elapsed * 1e-3;
 }
 
-/* Wait for a station's copy, if there is one, and report its time. */
-static int settle(Work *w, Station *station, int stage) {
-    if (station->pending) {
-        int64_t nbytes = station->pending;
-        station->pending = 0;
-        if ((w->status = w->driver->synchronize((void *)station->done))) return -1;
-        if (w->spans && station->begun) span(w, stage, reached(w, station->begun), reached(w, station->done), nbytes);
+/* Wait for a buffer's pending copy, if there is one, and report its time. */
+static int settle(Work *w, Buffer *buffer, int stage) {
+    if (buffer->pending) {
+        int64_t nbytes = buffer->pending;
+        buffer->pending = 0;
+        if ((w->status = w->driver->synchronize((void *)buffer->done))) return -1;
+        if (w->spans && buffer->begun) span(w, stage, reached(w, buffer->begun), reached(w, buffer->done), nbytes);
     }
     return 0;
 }
 
-/* Enqueue one copy between a slot and the block; of a single row so many bytes. */
-static int direct(const Driver *driver, char *slot, uint64_t device, const Copy *c, size_t row, int up, void *stream) {
-    if (c->height == 1) return up ? driver->upload(device, slot, row, stream) : driver->download(slot, device, row, stream);
+/* Enqueue one copy between a buffer and the block; `row` is the bytes of a single row. */
+static int direct(const Driver *driver, char *host, uint64_t device, const Copy *c, size_t row, int up, void *stream) {
+    if (c->height == 1)
+        return up ? driver->upload(device, host, row, stream) : driver->download(host, device, row, stream);
     Copy2D rows = {.width = c->width, .height = c->height};
     if (up) {
-        rows.src_type = ON_HOST, rows.src_host = slot, rows.src_pitch = c->width;
+        rows.src_type = ON_HOST, rows.src_host = host, rows.src_pitch = c->width;
         rows.dst_type = ON_DEVICE, rows.dst_device = device, rows.dst_pitch = c->pitch;
     } else {
         rows.src_type = ON_DEVICE, rows.src_device = device, rows.src_pitch = c->pitch;
-        rows.dst_type = ON_HOST, rows.dst_host = slot, rows.dst_pitch = c->width;
+        rows.dst_type = ON_HOST, rows.dst_host = host, rows.dst_pitch = c->width;
     }
     return driver->copy2d(&rows, stream);
 }
@@ -155,30 +157,30 @@ static int spread(const Driver *driver, uint64_t landing, uint64_t device, const
     return driver->copy3d(&box, stream);
 }
 
-/* Enqueue a piece's copies between its slot and the block, between marks. The slot is free, or full, at the second one:
- * what is spread on the device after an upload need not be waited for by whoever fills the slot again. A piece that is
+/* Enqueue a piece's copies between its buffer and the block, between two marks. At the second mark the buffer is free,
+ * or full: whoever fills it again need not wait until an upload is spread on the device. A piece that is
  * one run may have fewer bytes than there is room for.
  */
-static int enqueue(Work *w, Station *station, const Piece *piece, int64_t nbytes, int up) {
+static int enqueue(Work *w, Buffer *buffer, const Piece *piece, int64_t nbytes, int up) {
     const Driver *driver = w->driver;
     void *stream = (void *)w->thread->stream;
-    char *slot = (char *)station->slot;
+    char *host = (char *)buffer->host;
     uint64_t landing = w->thread->landing;
     if (piece->lands && piece->nbytes > w->thread->room) return w->status = INVALID_VALUE;
-    if (station->begun && (w->status = driver->record((void *)station->begun, stream))) return -1;
-    if (piece->lands && up && ((w->status = driver->upload(landing, slot, piece->nbytes, stream)) ||
-                               (w->status = driver->record((void *)station->done, stream))))
+    if (buffer->begun && (w->status = driver->record((void *)buffer->begun, stream))) return -1;
+    if (piece->lands && up && ((w->status = driver->upload(landing, host, piece->nbytes, stream)) ||
+                               (w->status = driver->record((void *)buffer->done, stream))))
         return -1;
     for (const Copy *c = w->copies + piece->first, *end = c + piece->count; c < end; c++) {
         uint64_t device = w->share->device + c->device;
         int64_t row = piece->count == 1 ? nbytes : c->width;
-        w->status = piece->lands ? spread(driver, landing + c->slot, device, c, up, stream)
-                                 : direct(driver, slot + c->slot, device, c, row, up, stream);
+        w->status = piece->lands ? spread(driver, landing + c->host, device, c, up, stream)
+                                 : direct(driver, host + c->host, device, c, row, up, stream);
         if (w->status) return -1;
     }
-    if (piece->lands && !up && (w->status = driver->download(slot, landing, piece->nbytes, stream))) return -1;
-    if (!(piece->lands && up) && (w->status = driver->record((void *)station->done, stream))) return -1;
-    station->pending = nbytes;
+    if (piece->lands && !up && (w->status = driver->download(host, landing, piece->nbytes, stream))) return -1;
+    if (!(piece->lands && up) && (w->status = driver->record((void *)buffer->done, stream))) return -1;
+    buffer->pending = nbytes;
     return 0;
 }
 
@@ -189,7 +191,7 @@ static int enqueue(Work *w, Station *station, const Piece *piece, int64_t nbytes
 enum { FILES = -2 };
 
 /* In place of a file: chunks as they are stored (chunkflow/system/native/_chunks.c), `size` of them to a piece. They are at
- * `host`, and at `plane` is what fetches them: bytes that came of so many from one on, or -1.
+ * `host`, and at `plane` is the function that fetches some of them: it returns their bytes, or -1.
  */
 enum { ENCODED = -3 };
 typedef int64_t Fetch(void *chunks, int64_t first, int64_t number, uint8_t *out, int64_t space);
@@ -268,27 +270,27 @@ static int put(const char *name, const char *from, int64_t nbytes) {
 }
 
 /* Whether memory holds the same `width` bytes again and again. */
-static int repeats(const char *slot, int64_t nbytes, const char *number, int64_t width) {
-    return nbytes >= width && !memcmp(slot, number, width) && !memcmp(slot, slot + width, nbytes - width);
+static int repeats(const char *host, int64_t nbytes, const char *number, int64_t width) {
+    return nbytes >= width && !memcmp(host, number, width) && !memcmp(host, host + width, nbytes - width);
 }
 
-/* Move a piece between its slot and its file. */
-static int file(const Share *share, char *slot, int64_t number, int64_t nbytes, int out) {
+/* Move a piece between its buffer and its file. */
+static int file(const Share *share, char *host, int64_t number, int64_t nbytes, int out) {
     const char *row = (const char *)share->host + number * share->width, *name = row + sizeof(int64_t);
     int64_t at;
     memcpy(&at, row, sizeof at);
     if (!*name) return -1;
-    if (!out) return load(name, slot, at, nbytes) == share->size ? 0 : -1;
-    if (share->pitch && repeats(slot, nbytes, (const char *)share->plane, share->pitch))
+    if (!out) return load(name, host, at, nbytes) == share->size ? 0 : -1;
+    if (share->pitch && repeats(host, nbytes, (const char *)share->plane, share->pitch))
         return unlink(name) && errno != ENOENT ? -1 : 0;
-    return put(name, slot, nbytes);
+    return put(name, host, nbytes);
 }
 
-/* Move a piece between its slot and the store; -1 if it can't be moved whole. */
-static int transfer(const Work *w, char *slot, int64_t number, int out) {
+/* Move a piece between its buffer and the store; -1 if it can't be moved whole. */
+static int transfer(const Work *w, char *host, int64_t number, int out) {
     const Share *share = w->share;
     const Piece *piece = w->pieces + number;
-    if (share->fd == FILES) return file(share, slot, number, piece->nbytes, out);
+    if (share->fd == FILES) return file(share, host, number, piece->nbytes, out);
     struct stat now;
     if (share->mapped >= 0 && (fstat((int)share->mapped, &now) || now.st_size < share->size)) return -1;
     for (int64_t done = 0; done < piece->nbytes;) {
@@ -298,11 +300,11 @@ static int transfer(const Work *w, char *slot, int64_t number, int out) {
         if ((int64_t)left > share->width - column) left = share->width - column;
         ssize_t n = left;
         if (share->fd < 0 && out)
-            copy_out((char *)there, slot + done, left);
+            copy_out((char *)there, host + done, left);
         else if (share->fd < 0)
-            memcpy(slot + done, (void *)there, left);
+            memcpy(host + done, (void *)there, left);
         else
-            n = out ? pwrite((int)share->fd, slot + done, left, there) : pread((int)share->fd, slot + done, left, there);
+            n = out ? pwrite((int)share->fd, host + done, left, there) : pread((int)share->fd, host + done, left, there);
         if (n < 0 && errno == EINTR) continue;
         if (n <= 0) return -1;
         done += n;
@@ -311,10 +313,10 @@ static int transfer(const Work *w, char *slot, int64_t number, int out) {
 }
 
 #define REVERSE(bits) \
-    for (uint##bits##_t *v = (void *)slot, *end = v + nbytes / (bits / 8); v < end; v++) *v = __builtin_bswap##bits(*v)
+    for (uint##bits##_t *v = (void *)host, *end = v + nbytes / (bits / 8); v < end; v++) *v = __builtin_bswap##bits(*v)
 
-/* Reverse the bytes of each number in a slot, which is still in the cache; of no number if `width` is 0. */
-static void reverse(char *slot, int64_t nbytes, int64_t width) {
+/* Reverse the bytes of each number in a buffer, which is still in the cache; of no number if `width` is 0. */
+static void reverse(char *host, int64_t nbytes, int64_t width) {
     if (width == 2) REVERSE(16);
     if (width == 4) REVERSE(32);
     if (width == 8) REVERSE(64);
@@ -326,39 +328,39 @@ static int64_t take(Share *share) {
     return i < share->number ? i : -1;
 }
 
-/* Fill a slot with a piece; its bytes, or -1 if that can't be done here. */
-static int64_t fill(const Work *w, char *slot, int64_t number) {
+/* Fill a buffer with a piece; its bytes, or -1 if that can't be done here. */
+static int64_t fill(const Work *w, char *host, int64_t number) {
     const Share *share = w->share;
     int64_t nbytes = w->pieces[number].nbytes;
     if (share->fd == ENCODED)
-        return ((Fetch *)share->plane)((void *)share->host, number * share->size, share->size, (uint8_t *)slot, nbytes);
-    if (transfer(w, slot, number, 0)) return -1;
-    reverse(slot, nbytes, share->swap);
+        return ((Fetch *)share->plane)((void *)share->host, number * share->size, share->size, (uint8_t *)host, nbytes);
+    if (transfer(w, host, number, 0)) return -1;
+    reverse(host, nbytes, share->swap);
     return nbytes;
 }
 
 static void feed(Work *w) {
     int64_t i;
     while (!w->status && !w->failed && (i = take(w->share)) >= 0) {
-        Station *station = w->stations + w->thread->turn;
+        Buffer *buffer = w->buffers + w->thread->turn;
         w->thread->turn = (w->thread->turn + 1) % w->thread->number;
-        if (settle(w, station, UPLOAD)) return;
+        if (settle(w, buffer, UPLOAD)) return;
         double begin = w->spans ? now() : 0;
-        int64_t nbytes = fill(w, (char *)station->slot, i);
+        int64_t nbytes = fill(w, (char *)buffer->host, i);
         if (w->spans) span(w, READ, begin, now(), nbytes < 0 ? 0 : nbytes);  /* what is there counts once it is sent */
         if (nbytes < 0) {
-            station->failed = i;
+            buffer->failed = i;
             w->failed++;
             return;
         }
-        if (enqueue(w, station, w->pieces + i, nbytes, 1)) return;
+        if (enqueue(w, buffer, w->pieces + i, nbytes, 1)) return;
         w->moved++;
     }
 }
 
 static void finish(Work *w) {
     for (int64_t k = 0; k < w->thread->number; k++)
-        if (settle(w, w->stations + k, UPLOAD)) return;
+        if (settle(w, w->buffers + k, UPLOAD)) return;
 }
 
 static void drain(Work *w) {
@@ -370,20 +372,20 @@ static void drain(Work *w) {
         if (i >= 0) {
             int64_t k = (first + flying) % number;
             held[k] = i;
-            if (enqueue(w, w->stations + k, w->pieces + i, w->pieces[i].nbytes, 0)) return;
+            if (enqueue(w, w->buffers + k, w->pieces + i, w->pieces[i].nbytes, 0)) return;
             flying++;
             continue;
         }
         if (flying < number || w->failed) more = 0;
         if (!flying) continue;
-        Station *station = w->stations + first;
+        Buffer *buffer = w->buffers + first;
         const Piece *piece = w->pieces + held[first];
-        if (settle(w, station, DOWNLOAD)) return;
+        if (settle(w, buffer, DOWNLOAD)) return;
         double begin = w->spans ? now() : 0;
-        reverse((char *)station->slot, piece->nbytes, w->share->swap);
-        if (transfer(w, (char *)station->slot, held[first], 1)) {
-            reverse((char *)station->slot, piece->nbytes, w->share->swap);  /* for those who try it again */
-            station->failed = held[first];
+        reverse((char *)buffer->host, piece->nbytes, w->share->swap);
+        if (transfer(w, (char *)buffer->host, held[first], 1)) {
+            reverse((char *)buffer->host, piece->nbytes, w->share->swap);  /* for those who try it again */
+            buffer->failed = held[first];
             w->failed++;
         } else {
             if (w->spans) span(w, WRITE, begin, now(), piece->nbytes);
@@ -399,7 +401,7 @@ static void drain(Work *w) {
 static int fits(const Py_buffer *driver, const Py_buffer *thread) {
     const Thread *head = thread->buf;
     return driver->len == sizeof(Driver) && thread->len >= (Py_ssize_t)sizeof(Thread) && head->number >= 1 &&
-           head->number <= 64 && thread->len == (Py_ssize_t)(sizeof(Thread) + head->number * sizeof(Station)) &&
+           head->number <= 64 && thread->len == (Py_ssize_t)(sizeof(Thread) + head->number * sizeof(Buffer)) &&
            head->turn >= 0 && head->turn < head->number;
 }
 
@@ -424,7 +426,7 @@ static Work work_of(const Py_buffer *driver, const Py_buffer *thread, const Py_b
     return (Work){
         .driver = driver->buf,
         .thread = thread->buf,
-        .stations = (Station *)((Thread *)thread->buf + 1),
+        .buffers = (Buffer *)((Thread *)thread->buf + 1),
         .spans = spans->obj ? spans->buf : NULL,
         .most = spans->obj ? spans->len / (Py_ssize_t)sizeof(Span) : 0,
         .start = start,
@@ -472,26 +474,26 @@ end:
     return result;
 }
 
-/* The copies of one piece; the caller waits for the station himself, if it is not to `keep` in mind that there are some. */
+/* Enqueue the copies of one piece. With `keep` the loops wait for them before they use the buffer again. */
 static PyObject *one(PyObject *args, int up) {
     Py_buffer driver, thread, pieces, copies;
-    Py_ssize_t station, number;
+    Py_ssize_t buffer, number;
     long long device, after;
     int keep;
-    if (!PyArg_ParseTuple(args, "y*w*y*y*LnnLp", &driver, &thread, &pieces, &copies, &device, &station, &number, &after,
+    if (!PyArg_ParseTuple(args, "y*w*y*y*LnnLp", &driver, &thread, &pieces, &copies, &device, &buffer, &number, &after,
                           &keep))
         return NULL;
     PyObject *result = NULL;
     Thread *head = thread.buf;
     const Piece *piece = (const Piece *)pieces.buf + number;
-    if (!fits(&driver, &thread) || station < 0 || station >= head->number || number < 0 ||
+    if (!fits(&driver, &thread) || buffer < 0 || buffer >= head->number || number < 0 ||
         number >= pieces.len / (Py_ssize_t)sizeof(Piece) || piece->first < 0 || piece->count < 0 ||
         piece->first + piece->count > copies.len / (int64_t)sizeof(Copy)) {
         PyErr_SetString(PyExc_ValueError, "tables of other sizes than chunkflow.devices.mover makes");
         goto end;
     }
     Share share = {.device = device};
-    Station *with = (Station *)(head + 1) + station;
+    Buffer *with = (Buffer *)(head + 1) + buffer;
     Work work = {.driver = driver.buf, .thread = head, .share = &share, .copies = copies.buf};
     Py_BEGIN_ALLOW_THREADS
     if (!enqueue(&work, with, piece, piece->nbytes, up) && after)
@@ -554,10 +556,10 @@ static PyObject *py_finish(PyObject *self, PyObject *args) { return run(args, fi
 
 /* -- Lines ----------------------------------------------------------------------------------------------------------
  *
- * What a crew's threads are to do, in order: jobs, each of as many parts as threads may take some of its share, and
- * tokens for what Python is to do. A thread that has its stations ready serves job after job here; it goes back to
- * Python for tokens, for what failed and, where somebody asks for times, once it has a number of them. Whoever publishes
- * a job keeps it until it is done, or no thread is left: a line only refers to it.
+ * A line is the job queue of the transfer threads. It has jobs, each with a part for every thread that may take some of
+ * its share, and tokens for what Python does. A thread whose buffers are free serves job after job here. It goes back to
+ * Python for tokens, for pieces that failed and, if times are asked for, once it has a number of them. Whoever publishes
+ * a job keeps it until it is done or no thread is left: a line only refers to it.
  */
 typedef struct Job {
     struct Job *next;  /* in the line */

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import os
 import tempfile
 from collections.abc import Callable
@@ -18,6 +17,7 @@ from support.devices import Place, everywhere, on_cpu_and_gpu, same
 from support.stencils import box, one_by_one
 
 import chunkflow as cf
+from chunkflow.api.operation import MultiPass, description_of
 from chunkflow.api.stencil import iterate
 from chunkflow.errors import BudgetError, ResultTypeError
 from chunkflow.kernels.stencil.iterate import Steps
@@ -159,7 +159,9 @@ class Shallow(Steps):
 
 
 def asked(fn: Callable[..., Any], *arrays: Any, **options: Any) -> iterate.Iteration:
-    found = inspect.unwrap(cf.map_overlap)(fn, *arrays, **options)
+    several = description_of(cf.map_overlap, (fn, *arrays), options)
+    assert isinstance(several, MultiPass)
+    found = several.run.__self__  # type: ignore[attr-defined]
     assert isinstance(found, iterate.Iteration)
     return found
 

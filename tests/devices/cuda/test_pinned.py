@@ -6,7 +6,7 @@ from contextlib import nullcontext
 
 import pytest
 
-from chunkflow.devices.cuda.pinned import KeptSlots, PinnedSlot
+from chunkflow.devices.cuda.pinned import HostBufferPool, RegisteredBuffer
 
 MIB = 1 << 20
 
@@ -24,8 +24,8 @@ class Driver:
     def unregister(self, address: int) -> None:
         del self.pinned[address]
 
-    def slot(self, nbytes: int) -> PinnedSlot:
-        return PinnedSlot(nbytes, nullcontext, self.register, self.unregister)
+    def buffer(self, nbytes: int) -> RegisteredBuffer:
+        return RegisteredBuffer(nbytes, nullcontext, self.register, self.unregister)
 
 
 @pytest.fixture
@@ -34,57 +34,57 @@ def driver() -> Driver:
 
 
 def test_a_slot_is_pinned_when_asked_for_and_once(driver: Driver) -> None:
-    slot = driver.slot(MIB)
-    slot.array[:3] = 1, 2, 3  # it may hold a piece already
+    buffer = driver.buffer(MIB)
+    buffer.array[:3] = 1, 2, 3  # it may hold a piece already
     assert driver.pinned == {}
-    slot.pin()
-    slot.pin()
-    assert driver.pinned == {slot.pointer: MIB}
-    assert slot.array[:3].tolist() == [1, 2, 3]
-    slot.close()
-    slot.close()
+    buffer.pin()
+    buffer.pin()
+    assert driver.pinned == {buffer.pointer: MIB}
+    assert buffer.array[:3].tolist() == [1, 2, 3]
+    buffer.close()
+    buffer.close()
     assert driver.pinned == {}
 
 
 def test_a_slot_that_nobody_knows_any_more_is_not_pinned(driver: Driver) -> None:
-    slot = driver.slot(MIB)
-    slot.pin()
-    del slot
+    buffer = driver.buffer(MIB)
+    buffer.pin()
+    del buffer
     assert driver.pinned == {}
 
 
 def test_those_used_last_are_kept_up_to_a_limit(driver: Driver) -> None:
-    kept = KeptSlots(driver.slot, 4 * MIB)
+    kept = HostBufferPool(driver.buffer, 4 * MIB)
     small, large = kept.take(3, MIB), kept.take(2, 2 * MIB)
-    for slot in (*small, *large):
-        slot.pin()
-    pointers = [slot.pointer for slot in large]
+    for buffer in (*small, *large):
+        buffer.pin()
+    pointers = [buffer.pointer for buffer in large]
     kept.keep(small)
-    del slot
+    del buffer
     assert len(driver.pinned) == 5
     kept.keep(large)
     assert sorted(driver.pinned) == sorted(pointers)
     again = kept.take(3, MIB)
-    assert set(pointers) < {slot.pointer for slot in again}
+    assert set(pointers) < {buffer.pointer for buffer in again}
     kept.keep(again)
 
 
 def test_the_smallest_that_will_do_are_taken_first(driver: Driver) -> None:
-    kept = KeptSlots(driver.slot, 64 * MIB)
+    kept = HostBufferPool(driver.buffer, 64 * MIB)
     large, small = kept.take(1, 8 * MIB), kept.take(1, MIB)
     pointer = small[0].pointer
     kept.keep(large)
     kept.keep(small)
-    assert [slot.pointer for slot in kept.take(1, MIB // 2)] == [pointer]
+    assert [buffer.pointer for buffer in kept.take(1, MIB // 2)] == [pointer]
 
 
 def test_what_comes_back_after_the_end_is_given_back(driver: Driver) -> None:
-    kept = KeptSlots(driver.slot, 64 * MIB)
-    slots, others = kept.take(2, MIB), kept.take(1, MIB)
-    for slot in (*slots, *others):
-        slot.pin()
-    del slot
-    kept.keep(slots)
+    kept = HostBufferPool(driver.buffer, 64 * MIB)
+    buffers, others = kept.take(2, MIB), kept.take(1, MIB)
+    for buffer in (*buffers, *others):
+        buffer.pin()
+    del buffer
+    kept.keep(buffers)
     kept.close()
     assert len(driver.pinned) == 1
     kept.keep(others)

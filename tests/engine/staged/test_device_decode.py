@@ -30,7 +30,7 @@ from chunkflow.core.encoded_chunks import ALIGNMENT, BYTES, FACTS, PLAIN, ROWS, 
 from chunkflow.core.grid import Grid, Region, Shape, shape_of
 from chunkflow.core.machine import Decoding
 from chunkflow.core.nest import Operand
-from chunkflow.core.spec import ArraySpec
+from chunkflow.core.spec import ArraySpec, Storage
 from chunkflow.devices.cpu.device import NumpyPool
 from chunkflow.devices.cuda import nvcomp
 from chunkflow.devices.protocol import Edge
@@ -39,9 +39,9 @@ from chunkflow.errors import RaceError, ReadError
 from chunkflow.planner.decode_batch import batch_of, room
 from chunkflow.stores import open_source
 from chunkflow.stores.codecs.crc32c import CHECKSUM
+from chunkflow.stores.touched import touched
 from chunkflow.stores.zarr import shards as zarrshards
 from chunkflow.stores.zarr.array import ZarrSource
-from chunkflow.stores.zarr.chunks import touched
 from chunkflow.stores.zarr.device_codecs import codec_of
 from chunkflow.system import native
 
@@ -62,7 +62,7 @@ def _cuda() -> Any:
 
 
 class Where:
-    """A device that decodes, and finds that faster: a GPU, or the CPU in one of its modes, under the referee's eyes."""
+    """A device that decodes, and finds that faster: a GPU, or the CPU in one of its modes, with a race detector."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -471,7 +471,8 @@ def operands(draw: st.DrawFn) -> tuple[Operand, ArraySpec, Shape]:
         operand = Operand(axes, halo, shape, kinds)
     else:
         operand = Operand(axes, start=sides(9, 0) if draw(st.booleans()) else ())
-    return operand, ArraySpec("x", shape, np.dtype("f4"), chunks, codec="zstd"), tuple(map(min, block, shape))
+    spec = ArraySpec("x", shape, np.dtype("f4"), chunks, storage=Storage(codec="zstd"))
+    return operand, spec, tuple(map(min, block, shape))
 
 
 @modest
@@ -503,7 +504,7 @@ def test_a_batch_takes_as_long_as_its_first_block_or_as_all_its_bytes() -> None:
     operand, seconds = Operand((0, 1, 2)), {}
     for side, number in ((32, 1), (64, 1), (64, 512), (128, 1)):
         block = (number * side, side, side)
-        spec = ArraySpec("x", block, np.dtype("f4"), (side,) * 3, codec="zstd")
+        spec = ArraySpec("x", block, np.dtype("f4"), (side,) * 3, storage=Storage(codec="zstd"))
         seconds[side, number] = batch_of(spec, operand, block, block, device).seconds
     # As measured: 7.0, 8.2, 8.9 and 16.7 ms.
     assert list(seconds.values()) == pytest.approx([7.0e-3, 8.2e-3, 8.9e-3, 16.7e-3], rel=0.1)

@@ -143,7 +143,7 @@ def test_two_are_kept_however_many_arrays_are_put_together(
 
 
 @pytest.mark.parametrize("edge", [Edge.REFILL, Edge.OVERWRITE, Edge.UPLOADED])
-def test_the_referee_sees_what_goes_through_slots_in_parts(edge: Edge, tmp_path: Path) -> None:
+def test_the_race_detector_sees_what_goes_through_buffers_in_parts(edge: Edge, tmp_path: Path) -> None:
     zarr.create_array(tmp_path / "u.zarr", data=filled((320, 16, 16), "f4"), chunks=CHUNKS)
     with pytest.raises(RaceError):
         cf.map(np.negative, tmp_path / "u.zarr", device=staged("lazy", drop=edge), budget="300kB")

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chunkflow.stores import open_source
-from chunkflow.stores.codecs.zstdframe import HEAD, matches
+from chunkflow.stores.codecs.zstd import HEAD, matches
 from chunkflow.system import native
 
 BLOCK = 128 << 10

@@ -304,5 +304,5 @@ def test_the_plan_says_how_chunks_are_read(tmp_path: Path) -> None:
     path = save(tmp_path / "x.h5", filled((60, 50), "f4"), chunks=(16, 25), **FILTERS["lzf"])
     source = open_source(path)
     assert isinstance(source, Hdf5Source)
-    assert source.spec.how == "through h5py, by one thread at a time: shuffle + lzf"
+    assert source.spec.storage.how == "through h5py, by one thread at a time: shuffle + lzf"
     source.close()

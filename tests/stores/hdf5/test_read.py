@@ -37,7 +37,7 @@ def test_every_filter_and_dtype(tmp_path: Path, filters: str, dtype: str, libver
         file.create_dataset("one", data=array, chunks=(23, 17), **FILTERS[filters])
     for name in ("u", "growing", "one"):
         source = open_source(f"{tmp_path / 'x.h5'}:{name}")
-        assert ("directly" in source.spec.how) == (filters != "lzf")
+        assert ("directly" in source.spec.storage.how) == (filters != "lzf")
         assert source.spec.dtype == np.dtype(dtype).newbyteorder("=")
         source.close()
         np.testing.assert_array_equal(read(f"{tmp_path / 'x.h5'}:{name}"), array)
@@ -122,7 +122,7 @@ def test_types_that_hdf5_converts(tmp_path: Path) -> None:
     for name in ("brain", "short"):
         for chunks in (None, (4,)):
             source = open_source(f"{tmp_path / 'x.h5'}:{name}{chunks}")
-            assert "converts" in source.spec.how
+            assert "converts" in source.spec.storage.how
             source.close()
             values = read(f"{tmp_path / 'x.h5'}:{name}{chunks}")
             np.testing.assert_array_equal(values, array if name == "brain" else np.arange(10))
@@ -171,7 +171,7 @@ def test_registered_filters(tmp_path: Path) -> None:
         for values, shuffle in ((array, False), (noise, True)):
             path = save(tmp_path / f"{name}{shuffle}.h5", values, chunks=(16, 16), compression=codec, shuffle=shuffle)
             source = open_source(path)
-            assert ("directly" in source.spec.how) == (name in direct)
+            assert ("directly" in source.spec.storage.how) == (name in direct)
             source.close()
             np.testing.assert_array_equal(read(path), values)
 

@@ -154,7 +154,7 @@ class TestShardsAtUrlSource(TestMemoryUrlSource):
         made = zarr.create_array(f"memory:/{tmp_path}/x.zarr", shape=array.shape, dtype=array.dtype, **options)
         made[...] = array
         source = open_source(f"memory:/{tmp_path}/x.zarr")
-        assert source.spec.how.startswith("directly: ")
+        assert source.spec.storage.how.startswith("directly: ")
         return source
 
 
@@ -178,7 +178,7 @@ class TestShardedRemoteArraySink(TestRemoteArraySink):
         options = sharded if array.shape else {"chunks": ()}
         made = zarr.create_array(f"memory:/{tmp_path}/y.zarr", shape=array.shape, dtype=array.dtype, **options)
         target = open_target(made)
-        assert target.describe(array.shape, array.dtype, None).how.startswith("directly: ")
+        assert target.describe(array.shape, array.dtype, None).storage.how.startswith("directly: ")
         return target
 
 
@@ -214,8 +214,8 @@ def test_a_member_of_a_group_and_the_group_itself(server: Server, tmp_path: Path
 def test_the_plan_says_how_it_is_read(server: Server, tmp_path: Path) -> None:
     serve(tmp_path, filled((40, 50), "f4"))
     plan = cf.explain(cf.map, np.negative, server.url("x.zarr"), device="cpu")
-    assert plan.operands[0].remote
-    assert plan.operands[0].how == "directly: zstd, over the network"
+    assert plan.operands[0].storage.remote
+    assert plan.operands[0].storage.how == "directly: zstd, over the network"
     assert plan.operands[0].name == server.url("x.zarr")
 
 
@@ -315,7 +315,7 @@ def test_every_shard_is_fetched_once_and_many_at_once(server: Server, tmp_path: 
     x = filled((256, 256), "f4")
     serve(tmp_path, x, chunks=(16, 16), shards=(64, 64), compressors=None)
     plan = cf.explain(cf.map, np.negative, server.url("x.zarr"), device="cpu")
-    assert plan.operands[0].how == "directly: raw, in shards of (64, 64), over the network"
+    assert plan.operands[0].storage.how == "directly: raw, in shards of (64, 64), over the network"
     server.seen.clear()
     server.ranges.clear()
     server.latency = 0.02

@@ -84,7 +84,7 @@ def test_from_a_bucket_to_a_bucket(bucket: str) -> None:
     out = zarr.create_array(f"{bucket}/y.zarr", shape=x.shape, dtype="f4", chunks=(10, 25))
     cf.map(np.negative, f"{bucket}/x.zarr", out=out, device="cpu")
     np.testing.assert_array_equal(out[...], -x)
-    assert open_target(out).describe(x.shape, out.dtype, None).how.startswith("directly: ")
+    assert open_target(out).describe(x.shape, out.dtype, None).storage.how.startswith("directly: ")
     made = cf.map(np.abs, out, out=f"{bucket}/new/z.zarr", device="cpu")
     np.testing.assert_array_equal(zarr.open_array(f"{bucket}/new/z.zarr", mode="r")[...], np.abs(x))
     assert not made.read_only

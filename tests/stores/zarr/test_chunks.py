@@ -151,7 +151,7 @@ def test_both_write_the_same_files(options: dict[str, Any], how: str, tmp_path: 
         for root in (tmp_path / "theirs", tmp_path / "ours")
     ]
     assert files[0].keys() == files[1].keys()
-    assert open_source(theirs).spec.how == f"directly: {how}"
+    assert open_source(theirs).spec.storage.how == f"directly: {how}"
     plan = cf.explain(np.negative, tmp_path / "theirs", out=tmp_path / "ours", overwrite=True, device="cpu")
     assert str(plan).count(f"directly: {how}") >= 1
 
@@ -165,12 +165,12 @@ def test_what_is_left_to_zarr_is_right_and_says_why(options: dict[str, Any], why
     array[...] = expected
     np.testing.assert_array_equal(cf.map(np.negative, tmp_path / "x", device="cpu"), -expected)
     assert f"through zarr: {why}" in str(cf.explain(np.negative, tmp_path / "x", device="cpu"))
-    assert open_target(zarr.open_array(tmp_path / "x", mode="r+")).describe((10, 9), np.dtype("i4"), None).how
+    assert open_target(zarr.open_array(tmp_path / "x", mode="r+")).describe((10, 9), np.dtype("i4"), None).storage.how
 
 
 def test_a_store_in_memory_is_left_to_zarr() -> None:
     array = zarr.create_array(MemoryStore(), shape=(4,), chunks=(2,), dtype="i4")
-    assert open_source(array).spec.how == "through zarr: MemoryStore"
+    assert open_source(array).spec.storage.how == "through zarr: MemoryStore"
 
 
 @pytest.mark.parametrize("name", ["LZ4", "Zlib", "GZip", "Zstd", "Blosc"])

@@ -24,7 +24,7 @@ from chunkflow.errors import ReadError, WriteError
 from chunkflow.stores import open_source, open_target
 from chunkflow.stores.codecs.crc32c import CHECKSUM
 from chunkflow.stores.kvstore.folder import Folder
-from chunkflow.stores.zarr.shards import MISSING, RUN, Indices, runs
+from chunkflow.stores.zarr.shards import MISSING, RUN, Indices, ShardChunk, runs
 
 SHARD = Path("c/0/0")
 
@@ -186,7 +186,7 @@ def test_an_index_without_a_checksum_and_one_that_is_big_endian(tmp_path: Path) 
             compressors=None,
         )
         array[...] = expected
-        assert open_source(array).spec.how == "directly: raw, in shards of (8, 8)"
+        assert open_source(array).spec.storage.how == "directly: raw, in shards of (8, 8)"
         same(read(tmp_path / str(number)), expected)
         assert ours(array).write(whole((8, 8)), -expected)
         same(np.asarray(array[...]), -expected)
@@ -239,7 +239,7 @@ def test_one_chunk_of_a_large_shard_takes_little_memory(tmp_path: Path) -> None:
 
 @given(st.lists(st.tuples(st.integers(0, 4 * RUN), st.integers(1, 2 * RUN)), max_size=8))
 def test_runs_hold_every_chunk_once_and_are_bounded(ranges: list[tuple[int, int]]) -> None:
-    parts: list[Any] = [(offset, length, (), (), ()) for offset, length in sorted(ranges)]
+    parts = [ShardChunk(offset, length, (), (), ()) for offset, length in sorted(ranges)]
     found = list(runs(parts, Folder.gap))
     assert [part for run in found for part in run] == parts
     for run in found:

@@ -1,0 +1,135 @@
+"""Bytes that a candidate plan moves through each stage, and seconds that do not depend on bytes. Pure arithmetic."""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+from chunkflow.core import grid as _grid
+from chunkflow.core.grid import Shape
+from chunkflow.planner.cost import Traffic
+from chunkflow.planner.loop_order import decoded_bytes, loaded_bytes
+from chunkflow.planner.problem import Candidate, block_bytes
+
+
+class Loaded(NamedTuple):
+    """What loading the operands of a run takes.
+
+    Attributes
+    ----------
+    read, upload : int
+        Bytes that are read from the sources, and that are uploaded.
+    decode : int
+        Bytes that the host decodes, in those of an ordinary codec.
+    chunks : float
+        Chunks that are read; those in a shard count twice, as the shard's index is searched for them.
+    unpacking : float
+        Seconds in which the device decodes.
+    """
+
+    read: int
+    upload: int
+    decode: int
+    chunks: float
+    unpacking: float
+
+
+def loaded(candidate: Candidate) -> Loaded:
+    """What loading a candidate's operands takes."""
+    problem, grid, walk, depth = candidate.problem, candidate.grid, candidate.walk, candidate.depth
+    read = upload = decode = 0
+    chunks = unpacking = 0.0
+    for i, (spec, operand) in enumerate(zip(problem.operands, candidate.op.operands, strict=True)):
+        loads = candidate.loads[i]
+        repeats = loads // max(operand.different(candidate.counts), 1) if candidate.blocks else 0
+        touched = decoded_bytes(spec, operand, grid, walk, depth) * repeats
+        read += touched
+        if spec.chunks:
+            chunks += (1 + spec.storage.sharded) * touched / (math.prod(spec.chunks) * spec.dtype.itemsize)
+        if i in candidate.batches:  # how much shorter encoded chunks are is unknown before they are read
+            upload += touched
+            unpacking += loads * candidate.batches[i].seconds
+            continue
+        upload += loaded_bytes(spec, operand, grid, walk, depth) * repeats
+        if spec.chunks is not None and not spec.storage.raw:
+            known = problem.machine.decoding(spec.storage.codec)
+            decode += math.ceil(touched / (known.host if known else 1))
+    return Loaded(read, upload, decode, chunks, unpacking)
+
+
+class Computed(NamedTuple):
+    """Bytes of the device's memory that kernels read and write; `spilled` of them are not in the cache."""
+
+    total: int
+    spilled: int
+
+
+def computed(candidate: Candidate, *, copied: bool) -> Computed:
+    """Bytes that kernels read and write; `copied` says whether results have memory of their own."""
+    problem, op, machine = candidate.problem, candidate.op, candidate.problem.machine
+    held, kept = candidate.held_bytes, candidate.kept_bytes
+    times = math.prod(op.extents) / max(math.prod(candidate.block), 1)
+    working = held + kept + math.ceil(problem.workspace * op.volume(candidate.block))
+    total = int((2 * working - held - kept) * times)
+    if op.single and machine.accumulates:
+        total = int(sum(candidate.bytes_in) * times)  # the tile is read and written while its elements are computed
+    if not machine.cache or working <= machine.cache:
+        return Computed(total, 0)
+    if candidate.tile == candidate.block:
+        return Computed(total, total)
+    # A tile's temporaries stay in the cache. Its results are fetched once more to be stored, or twice if they are
+    # copied to places of their own.
+    again = sum(candidate.bytes_out) * (2 if copied else 1)
+    return Computed(total, int((held + again) * times))
+
+
+def traffic(candidate: Candidate, load: Loaded, compute: int) -> Traffic:
+    """Bytes of each stage of a candidate."""
+    outputs = candidate.problem.outputs
+    written = sum(s.nbytes for s in outputs)
+    return Traffic(
+        read=load.read,
+        upload=load.upload,
+        compute=compute,
+        download=written,
+        write=written,
+        decode=load.decode,
+        encode=sum(s.nbytes for s in outputs if s.chunks is not None and not s.storage.separate),
+        first=_first(candidate, load.upload),
+        last=_last(candidate),
+        created=sum(s.nbytes for s in outputs if s.storage.fresh),
+        separate=sum(s.nbytes for s in outputs if s.storage.separate),
+    )
+
+
+def _first(candidate: Candidate, upload: int) -> int:
+    """Bytes that are loaded before anything can be computed."""
+    op, block, turns = candidate.op, candidate.block, candidate.turns
+    sides = [head[0] if head else n for head, n in zip(turns.heads, block, strict=True)] if turns.heads else block
+    total = sum(block_bytes([o.shape(sides) for o in op.operands], candidate.problem.operands))
+    if not candidate.resident:
+        return total
+    across = op.across(candidate.counts)
+    passing = tuple([n * (turns.together if a in across else 1) for a, n in enumerate(block)])
+    return total + sum(_awaited(candidate, i, passing, upload) for i in candidate.resident)
+
+
+def _awaited(candidate: Candidate, operand: int, passing: Shape, upload: int) -> int:
+    """Bytes of a resident operand that a product waits for.
+
+    It is loaded while the first blocks, of the sides `passing`, are computed: what is computed meanwhile is no wait.
+    """
+    op, machine = candidate.op, candidate.problem.machine
+    axes, own = op.operands[operand].axes, candidate.problem.operands[operand].nbytes
+    sides = zip(passing, op.extents, strict=True)
+    share = math.prod(min(s / n, 1) for a, (s, n) in enumerate(sides) if a not in axes)
+    load = own + (upload - own) * share
+    return max(0, math.ceil(load - op.work * share / machine.products * machine.upload))
+
+
+def _last(candidate: Candidate) -> int:
+    """Bytes that are stored after the last block is computed."""
+    if not candidate.blocks:
+        return 0
+    ends = candidate.grid.region(tuple([n - 1 for n in candidate.counts]))
+    return sum(block_bytes([_grid.shape_of(o.region(ends)) for o in candidate.op.outputs], candidate.problem.outputs))

@@ -1,0 +1,49 @@
+"""Sources and targets of ndarrays, in memory or mapped from a file."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from chunkflow.errors import ArgumentTypeError
+from chunkflow.stores.checks import numeric_dtype
+from chunkflow.stores.file.memmap import mapped_file, mapped_space
+from chunkflow.stores.file.strided import FileSource, Strided
+from chunkflow.stores.file.strided_sink import mapped_target
+from chunkflow.stores.footprint import Footprint, footprint
+from chunkflow.stores.memory import ArraySource, ArrayTarget, check_sink
+from chunkflow.stores.protocol import Source, Target
+
+
+def ndarray_source(given: np.ndarray | np.generic) -> Source:
+    """Source of an ndarray, of a mapped one by its file."""
+    array = _checked(np.asanyarray(given))
+    mapped = mapped_file(array)
+    if mapped is None:
+        return ArraySource(array, _file_footprint(array))
+    whole = array.view(np.ndarray)
+    return FileSource(Strided(*mapped, array.shape, array.strides, array.dtype, mapping=whole))
+
+
+def ndarray_target(array: np.ndarray) -> Target:
+    """Target of an ndarray of the user's, of a mapped one by its file."""
+    mapped = mapped_file(_checked(array))
+    if mapped is None:
+        return ArrayTarget(array, _file_footprint(array))
+    check_sink(array, mapped[0])
+    return mapped_target(array, *mapped)
+
+
+def _checked(array: np.ndarray) -> np.ndarray:
+    if isinstance(array, np.ma.MaskedArray):
+        raise ArgumentTypeError("a masked array would lose its mask: pass array.filled(value) or array.data")
+    numeric_dtype(array.dtype, "ndarray")
+    return array
+
+
+def _file_footprint(array: np.ndarray) -> Footprint | None:
+    """Place in a file that is mapped, but not read by its path: mapped privately, say, or without a name.
+
+    A private mapping's untouched pages still show what is written to the file.
+    """
+    found = mapped_space(array)
+    return found and footprint(*found, array.shape, array.strides, array.dtype)

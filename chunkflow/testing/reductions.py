@@ -1,0 +1,145 @@
+"""Contract suite that every reduction passes.
+
+A reduction's test subclasses the suite, names the function and what NumPy gives for it, and inherits every test:
+
+    class TestSumOfSquares(ReductionContract):
+        def reduce(self, x, **options):
+            return sum_of_squares(x, **options)
+
+        def expected(self, x, **options):
+            return np.sum(x * x, **options)
+"""
+
+# ruff: noqa: D102 (the name of a test says what it tests)
+
+from __future__ import annotations
+
+import warnings
+from typing import Any, ClassVar
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import chunkflow
+from chunkflow.errors import ArgumentError, BudgetError
+
+_modest = settings(
+    max_examples=max(12, settings().max_examples // 3),
+    deadline=None,
+    suppress_health_check=[HealthCheck.differing_executors, HealthCheck.too_slow],
+)
+
+
+@st.composite
+def _cuts(draw: st.DrawFn) -> tuple[tuple[int, ...], dict[str, Any]]:
+    """A shape, and arguments of a reduction of such an array."""
+    ndim = draw(st.integers(1, 3))
+    shape = tuple(draw(st.integers(1, (0, 200, 20, 9)[ndim])) for _ in range(ndim))
+    axes = draw(st.lists(st.integers(-ndim, ndim - 1), unique_by=lambda a: a % ndim, min_size=1, max_size=ndim))
+    chunks = draw(st.none() | st.tuples(*(st.sampled_from([-1, max(1, n // 3), n]) for n in shape)))
+    axis = draw(st.sampled_from([None, axes[0], tuple(axes)]))
+    return shape, {"axis": axis, "keepdims": draw(st.booleans()), "chunks": chunks}
+
+
+class ReductionContract:
+    """What every reduction does. Subclasses override `reduce` and `expected`.
+
+    Attributes
+    ----------
+    dtypes : tuple of str
+        Dtypes that it takes.
+    scale : float
+        Absolute error that is allowed, in units of 64 roundings of the result's dtype; 0 for a result that is exact.
+    single_axis : bool
+        Whether `axis` must be an int or None.
+    """
+
+    dtypes: ClassVar[tuple[str, ...]] = ("?", "i2", "u4", "f4", "f8", "c8", ">f4")
+    scale: ClassVar[float] = 10.0
+    single_axis: ClassVar[bool] = False
+
+    def reduce(self, x: Any, **options: Any) -> Any:
+        """The reduction; options are `axis`, `keepdims`, and how it runs."""
+        raise NotImplementedError
+
+    def expected(self, x: np.ndarray, **options: Any) -> Any:
+        """NumPy's result, given `axis` and `keepdims`."""
+        raise NotImplementedError
+
+    def device(self) -> Any:
+        """The device on which it runs."""
+        return "cpu"
+
+    def array(self, shape: tuple[int, ...], dtype: str) -> np.ndarray:
+        """Random values that it takes; sums of them stay in the dtype's range."""
+        rng, kind = np.random.default_rng(len(shape)), np.dtype(dtype).kind
+        values: Any = rng.integers(0 if kind in "bu" else -9, 9, shape)
+        if kind in "fc":
+            values = values + rng.standard_normal(shape)
+        if kind == "c":
+            values = values + 1j * rng.standard_normal(shape)
+        return np.array(np.asarray(values).astype(dtype))
+
+    def run(self, x: Any, *, budget: int = 1 << 20, **options: Any) -> Any:
+        """The reduction within a budget, or within the smallest one that is enough."""
+        while True:
+            try:
+                return self.reduce(x, budget=budget, device=self.device(), **options)
+            except BudgetError as error:
+                smallest, before = error.smallest or 0, budget
+                assert smallest > before, "the error names a budget that is enough"
+                budget = smallest
+
+    def check(self, x: np.ndarray, got: Any, **options: Any) -> None:
+        """Compare a result with NumPy's: type, dtype, shape and values."""
+        with warnings.catch_warnings(), np.errstate(all="ignore"):
+            warnings.simplefilter("ignore")
+            expected = self.expected(x.astype(x.dtype.newbyteorder("=")), **options)
+        assert type(got) is type(expected)
+        assert (got.dtype, got.shape) == (expected.dtype, expected.shape)
+        if expected.dtype.kind in "fc" and self.scale:
+            close = 64 * float(np.finfo(expected.dtype).eps)
+            np.testing.assert_allclose(got, expected, rtol=close, atol=close * self.scale)
+        else:
+            np.testing.assert_array_equal(got, expected)
+
+    @given(cut=_cuts(), budget=st.sampled_from([200, 2000, 1 << 20]), data=st.data())
+    @_modest
+    def test_random_runs_equal_numpy(self, cut: Any, budget: int, data: st.DataObject) -> None:
+        shape, options = cut
+        x = self.array(shape, data.draw(st.sampled_from(self.dtypes)))
+        if self.single_axis and isinstance(options["axis"], tuple):
+            options["axis"] = options["axis"][0]
+        got = self.run(x, budget=budget, **options)
+        self.check(x, got, axis=options["axis"], keepdims=options["keepdims"])
+
+    @pytest.mark.parametrize("axis", [None, 0, -1])
+    def test_memory_orders(self, axis: int | None) -> None:
+        x = self.array((20, 21, 8), self.dtypes[-1])
+        for laid in (np.asfortranarray(x), x.transpose(1, 2, 0), x[::2, :, ::-1]):
+            self.check(laid, self.run(laid, axis=axis, budget=9000), axis=axis)
+
+    def test_the_same_call_gives_the_same_bits(self) -> None:
+        x = self.array((40, 30), self.dtypes[-1])
+        first = self.run(x, axis=0, chunks=(7, 30))
+        np.testing.assert_array_equal(self.run(x, axis=0, chunks=(7, 30)), first)
+
+    def test_out_takes_the_result(self) -> None:
+        x = self.array((12, 10), self.dtypes[-1])
+        found = self.run(x, axis=0)
+        out = np.zeros_like(found)
+        assert self.run(x, axis=0, out=out) is out
+        np.testing.assert_array_equal(out, found)
+
+    def test_of_an_expression_it_is_one(self) -> None:
+        x = self.array((12, 10), self.dtypes[-1])
+        lazy = self.reduce(chunkflow.open(x), axis=0)
+        assert isinstance(lazy, chunkflow.Array)
+        self.check(x, lazy.compute(device=self.device()), axis=0)
+
+    @pytest.mark.parametrize("axis", [2, -3])
+    def test_an_axis_out_of_bounds_is_refused(self, axis: int) -> None:
+        with pytest.raises(ArgumentError):
+            self.reduce(self.array((3, 4), self.dtypes[-1]), axis=axis, device=self.device())
