@@ -45,13 +45,13 @@ vocabulary: $(READY) ## docs/numpy.md, which a test keeps true
 bench: $(READY) ## the CPU's figures of README's "Measured", with their peers beside them
 	$(BIN)/pip install --quiet -e ".[dask]" cubed blosc2
 	$(BIN)/python -m benchmarks --device cpu --gib 2
-	for module in cpu operations passes remote cluster accuracy; do $(BIN)/python -m benchmarks.$$module || exit 1; done
+	$(BIN)/python -m benchmarks storage overhead operations passes quantiles rechunk remote cluster accuracy
 
 bench-gpu: $(READY) ## the same on a GPU, with CuPy installed
 	$(BIN)/pip install --quiet -e ".[dask]"
 	$(BIN)/python -m benchmarks --device cuda
-	$(BIN)/python -m benchmarks.gpu --report
-	for module in gpu_operations gpu_passes; do $(BIN)/python -m benchmarks.$$module || exit 1; done
+	$(BIN)/python -m benchmarks streams --profile
+	$(BIN)/python -m benchmarks matrices axes points statistics expression copies transforms heat
 
 regression: $(READY) ## on a GPU with CuPy: which shares of limits and peers are lower than they were
 	$(BIN)/pip install --quiet -e ".[dask]"

@@ -51,6 +51,7 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--tolerance", type=float, default=0.15)
     parser.add_argument("--plots", type=Path, default=None, help="directory for pictures")
     parser.add_argument("--growth", action="store_true", help="costs as the work grows, instead of the cases")
+    parser.add_argument("--no-memory", action="store_true", help="leave out peaks that take a process a contender")
     parser.add_argument("--profile", action="store_true", help="plans and profiles of the cases that have them")
     parser.add_argument("--report", action="store_true", help="write benchmarks/RESULTS.md")
     parser.add_argument("--code", type=Path, default=None, help="another checkout, to be timed in turns with this one")
@@ -108,7 +109,7 @@ class Runner:
     def run(self, name: str) -> None:
         """Run the cases of a file and print their tables."""
         with self.bench(name) as bench:
-            for one in run_file(name, bench, stages=ROWS[name].standard):
+            for one in run_file(name, bench, stages=ROWS[name].standard, memory=not self.options.no_memory):
                 if isinstance(one, Listing):
                     print(f"\n{report.listed(one)}", flush=True)
                     if self.options.plots and one.curves:

@@ -62,8 +62,11 @@ class Found:
         return share | {f"times {name}": ratio for name, ratio in self.peers.items()}
 
 
-def measure(case: Case, bench: Bench, *, stages: bool, file: str) -> Found:
-    """Run a case; `stages` asks for more runs, with the times of their stages; `file` is the one that it is from."""
+def measure(case: Case, bench: Bench, *, stages: bool, memory: bool, file: str) -> Found:
+    """Run a case, which is from `file`.
+
+    `stages` asks for more runs, with the times of their stages, and `memory` for peaks in processes of their own.
+    """
     columns = {head: dict(cells) for head, cells in case.columns.items()}
     watch = case.watch
     if case.groups and bench.is_gpu:
@@ -83,7 +86,7 @@ def measure(case: Case, bench: Bench, *, stages: bool, file: str) -> Found:
             if stages and case.ours in group.names:
                 analyses = [_analysis(case) for _ in range(bench.repeats)]
     columns |= {head: dict(cells) for head, cells in case.columns.items() if cells}
-    if case.apart:
+    if case.apart and memory:
         _memory(case, bench, file, columns)
     rates = {name: case.amount / statistics.median(times) for name, times in seconds.items()}
     limit, rate = case.limit or ("", None)
@@ -142,11 +145,14 @@ def measure_apart(file: str, case: str, contender: str, bench: Bench) -> str:
     raise AssertionError(case)
 
 
-def run_file(file: str, bench: Bench, *, stages: bool) -> Any:
+def run_file(file: str, bench: Bench, *, stages: bool, memory: bool) -> Any:
     """What the cases of a file give, one after the other: a pair of a case and what was found, or a `Listing`."""
     with closing(made(file, bench)) as found:  # type: ignore[type-var]
         for one in found:
-            yield one if isinstance(one, Listing) else (one, measure(one, bench, stages=stages, file=file))
+            if isinstance(one, Listing):
+                yield one
+            else:
+                yield one, measure(one, bench, stages=stages, memory=memory, file=file)
 
 
 def lower(all_found: list[Found], kept: Mapping[str, Any], tolerance: float) -> list[str]:
