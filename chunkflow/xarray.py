@@ -63,7 +63,7 @@ class ChunkManager(ChunkManagerEntrypoint[Any]):
         self.array_cls = ChunkedArray
 
     def chunks(self, data: Any) -> tuple[tuple[int, ...], ...]:
-        """See `ChunkedArray`."""
+        """See `xarray.namedarray.parallelcompat.ChunkManagerEntrypoint.chunks`."""
         return data.chunks  # type: ignore[no-any-return]
 
     def normalize_chunks(self, chunks: Any, shape: Any = None, *args: Any, **kwargs: Any) -> Any:

@@ -105,7 +105,6 @@ class Awaited:
     spec: ArraySpec
 
     def __chunkflow_spec__(self) -> ArraySpec:
-        """See `chunkflow.stores.spec_of`."""
         return self.spec
 
     def reshape(self, shape: Shape) -> Awaited:

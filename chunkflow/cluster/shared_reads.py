@@ -53,7 +53,7 @@ class Reading(MaterializedLayer):  # type: ignore[misc]
         return self[self._program].value
 
     def cull(self, keys: set[Any], all_hlg_keys: Collection[Any]) -> tuple[Layer, Mapping[Any, set[Any]]]:
-        """See `dask.highlevelgraph.Layer.cull`."""
+        """The layer without the tasks that `keys` do not need."""
         if self._carried:
             self._shared.known[self._program] = self
         tasks: dict[Any, Any] = {}
@@ -92,7 +92,7 @@ class Shared(MaterializedLayer):  # type: ignore[misc]
         return meeting, (self.name, self._arrays), state
 
     def cull(self, keys: set[Any], all_hlg_keys: Collection[Any]) -> tuple[Layer, Mapping[Any, set[Any]]]:
-        """See `dask.highlevelgraph.Layer.cull`."""
+        """The layer without the tasks that `keys` do not need."""
         wanted: dict[Shape, list[str]] = {}
         for key in keys:
             if isinstance(key, tuple) and key[:1] == (self.name,):

@@ -134,11 +134,9 @@ class Separable:
 
     @cached_property
     def shape(self) -> Shape:
-        """See `Arrangement.shape`."""
         return tuple(axis.length for axis in self.axes)
 
     def pieces(self, region: Region) -> Iterator[ArrangedBox]:
-        """See `Arrangement.pieces`."""
         sides = [axis.parts(s.start, s.stop) for axis, s in zip(self.axes, region, strict=True)]
         return (ArrangedBox(parts) for parts in itertools.product(*sides))
 
@@ -155,7 +153,6 @@ class Carried:
     shift: int
 
     def pieces(self, region: Region) -> Iterator[ArrangedBox]:
-        """See `Arrangement.pieces`."""
         digits, rest = [], self.shift
         for n in reversed(self.shape):
             digits.append(rest % n if n else 0)

@@ -62,7 +62,6 @@ class ProductNest(LoopNest):
 
     @property
     def multiplies(self) -> bool:
-        """See `LoopNest.multiplies`."""
         return True
 
     @property

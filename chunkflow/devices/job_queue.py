@@ -55,11 +55,9 @@ class Job:
         staging.put(self._job)
 
     def arrive(self) -> None:
-        """See `chunkflow.devices.protocol.Latch`."""
         staging.arrive(self._job)
 
     def wait(self, edge: Edge) -> None:
-        """See `chunkflow.devices.protocol.Latch`."""
         self._done(wait=True)
 
     @property

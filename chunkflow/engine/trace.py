@@ -53,23 +53,18 @@ class Trace:
                     self._observers.remove(observer)
 
     def started(self, plan: Any, run: Any = None) -> None:
-        """See `Observer.started`."""
         self._tell("started", plan, run)
 
     def span(self, stage: Stage, start: float, stop: float, nbytes: int) -> None:
-        """See `Observer.span`."""
         self._tell("span", stage, start, stop, nbytes)
 
     def landed(self, nbytes_in: int, nbytes_out: int) -> None:
-        """See `Observer.landed`."""
         self._tell("landed", nbytes_in, nbytes_out)
 
     def noted(self, text: str) -> None:
-        """See `Observer.noted`."""
         self._tell("noted", text)
 
     def finished(self, error: BaseException | None, peak: int) -> None:
-        """See `Observer.finished`."""
         self._tell("finished", error, peak)
 
 

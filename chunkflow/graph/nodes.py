@@ -128,12 +128,10 @@ class OpNode(Node):
 
     @property
     def spec(self) -> ArraySpec:
-        """See `Node.spec`."""
         return self.specs[0]
 
     @property
     def shape(self) -> Shape:
-        """See `Node.shape`."""
         declared = self.declared
         resized = self.request.options.chunks is not None or None in declared.axes or declared.nest.scan is not None
         if resized or (self.dtype_known and self.request.is_known):
@@ -172,7 +170,6 @@ class OpNode(Node):
 
     @cached_property
     def has_own_pass(self) -> bool:  # type: ignore[override]
-        """See `Node`."""
         return not (self.aligned or self.folds)
 
     def _is_free(self, nest: LoopNest) -> bool:
@@ -191,12 +188,10 @@ class ItemNode(Node):
 
     @property
     def producer(self) -> Node:
-        """See `Node.producer`."""
         return self if self.op.aligned else self.op
 
     @property
     def spec(self) -> ArraySpec:
-        """See `Node.spec`."""
         return self.op.specs[self.item]
 
 
@@ -253,7 +248,6 @@ class Lazy:
         self._node = node
 
     def __chunkflow_spec__(self) -> ArraySpec:
-        """See `chunkflow.stores.spec_of`."""
         return self._node.spec
 
     def __chunkflow_source__(self) -> Source:

@@ -51,7 +51,6 @@ class _Reshaped:
         return (array.mapped() if isinstance(array, Unchanged) else array).reshape(self.spec.shape)
 
     def __chunkflow_spec__(self) -> ArraySpec:
-        """See `chunkflow.stores.spec_of`."""
         return self.spec
 
 

@@ -35,15 +35,12 @@ class Slice:
     cuts: tuple[Cut, ...]
 
     def on(self, arrays: Sequence[Any]) -> Slice:
-        """See `View.on`."""
         return replace(self, arrays=arrays)
 
     def __chunkflow_spec__(self) -> ArraySpec:
-        """See `chunkflow.stores.spec_of`."""
         return sliced_spec(spec_of(self.arrays[0]), self.cuts)
 
     def __chunkflow_source__(self) -> Source:
-        """See `chunkflow.stores.open_source`."""
         return SlicedSource(open_source(self.arrays[0]), self.cuts)
 
 
@@ -183,7 +180,6 @@ class Sliced(OpNode):
 
     @cached_property
     def inputs(self) -> tuple[Node, ...]:  # type: ignore[override]
-        """See `Node`."""
         if self.emptied:
             cuts = [(0, 1, 1) if d in self.emptied else cut for d, cut in enumerate(self.cuts)]
             return (sliced(self.origin, cuts),)
@@ -201,7 +197,6 @@ class Sliced(OpNode):
 
     @property
     def shape(self) -> Shape:
-        """See `Node.shape`."""
         return tuple(number for _, number, _ in self.cuts)
 
 

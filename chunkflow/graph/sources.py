@@ -40,11 +40,9 @@ class Unchanged:
         self.arrays, self._spec = arrays, spec
 
     def on(self, arrays: Sequence[Any]) -> Unchanged:
-        """See `View.on`."""
         return Unchanged(arrays, self._spec)
 
     def __chunkflow_spec__(self) -> ArraySpec:
-        """See `chunkflow.stores.spec_of`."""
         return self._spec
 
     def __chunkflow_source__(self) -> Source:

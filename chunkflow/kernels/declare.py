@@ -77,7 +77,6 @@ class Declared:
 
     @property
     def wants(self) -> frozenset[str]:
-        """See `Kernel.wants`."""
         return frozenset() if self.kernel is None else self.kernel.wants
 
     def axes_of(self, result: int) -> tuple[int | None, ...]:
@@ -89,7 +88,6 @@ class Stretched(Kernel):
     """Broadcasts a block to its box."""
 
     def __call__(self, blocks: Sequence[Any], nest: LoopNest, grid: Grid, index: Shape, box: Region) -> Any:
-        """See `Kernel`."""
         return np.broadcast_to(blocks[0], shape_of(box))
 
 

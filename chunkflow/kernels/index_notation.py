@@ -142,20 +142,17 @@ class CombinedBlocks(Widened, Fold):
     merge: Callable[[Any, Any], Any]
 
     def fold(self, value: Any, blocks: Sequence[Any], nest: LoopNest, grid: Grid, index: Shape, box: Region) -> Any:
-        """See `Fold`."""
         found = self(blocks, nest, grid, index, box)
         if value is None:
             return tuple([copied(a) for a in found]) if isinstance(found, tuple) else copied(found)
         return self.combine(value, found)
 
     def combine(self, left: Any, right: Any) -> Any:
-        """See `Fold`."""
         if isinstance(left, tuple):
             return tuple([self._merged(a, b) for a, b in zip(left, right, strict=True)])
         return self._merged(left, right)
 
     def finish(self, value: Any, nest: LoopNest, box: Region) -> Any:
-        """See `Fold`."""
         return value
 
     def _merged(self, left: Any, right: Any) -> Any:

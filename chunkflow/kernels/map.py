@@ -56,7 +56,6 @@ class MapKernel(Kernel):
         return self.fn(*args, **self.kwargs, **extra)
 
     def informed(self, nest: LoopNest, dtypes: tuple[np.dtype, ...]) -> MapKernel:
-        """See `Kernel.informed`."""
         return replace(self, dtypes=dtypes)
 
     def _block_info(self, nest: LoopNest, grid: Grid, index: Shape, box: Region) -> dict[int | None, dict[str, Any]]:

@@ -86,12 +86,10 @@ class Fold(Kernel):
 
     @property
     def kind(self) -> Kind:
-        """See `Kernel.kind`."""
         return Kind.FOLD
 
     @property
     def parts(self) -> Sequence[Fold | None]:
-        """See `Kernel.parts`."""
         return (self,)
 
     @abstractmethod
@@ -116,7 +114,6 @@ class Carry(Kernel):
 
     @property
     def kind(self) -> Kind:
-        """See `Kernel.kind`."""
         return Kind.CARRY
 
     @abstractmethod
@@ -135,13 +132,11 @@ class MultiKernel(Kernel):
 
     @property
     def kind(self) -> Kind:
-        """See `Kernel.kind`."""
         return Kind.MULTI
 
     @property
     @abstractmethod
-    def parts(self) -> Sequence[Fold | None]:
-        """See `Kernel.parts`."""
+    def parts(self) -> Sequence[Fold | None]: ...
 
     @abstractmethod
     def step(
@@ -168,7 +163,6 @@ class KernelWrapper(Fold, Carry, MultiKernel):
 
     @property
     def kind(self) -> Kind:
-        """See `Kernel.kind`."""
         kind: Kind = self.kernel.kind
         return kind
 
@@ -179,37 +173,30 @@ class KernelWrapper(Fold, Carry, MultiKernel):
 
     @property
     def state_size(self) -> float:
-        """See `Kernel.state_size`."""
         return float(self.kernel.state_size)
 
     @property
     def parts(self) -> Sequence[Fold | None]:
-        """See `Kernel.parts`."""
         parts: Sequence[Fold | None] = (self,) if self.kind is Kind.FOLD else self.kernel.parts
         return parts
 
     def __call__(self, blocks: Sequence[Any], nest: LoopNest, grid: Grid, index: Shape, box: Region) -> Any:
-        """See `Kernel`."""
         own, place = self.where(nest, box)
         return self.kernel(self.given(blocks, nest, grid, index, box), own, grid, index, place)
 
     def fold(self, value: Any, blocks: Sequence[Any], nest: LoopNest, grid: Grid, index: Shape, box: Region) -> Any:
-        """See `Fold.fold`."""
         own, place = self.where(nest, box)
         return self.kernel.fold(value, self.given(blocks, nest, grid, index, box), own, grid, index, place)
 
     def combine(self, left: Any, right: Any) -> Any:
-        """See `Fold.combine`."""
         return self.kernel.combine(left, right)
 
     def finish(self, value: Any, nest: LoopNest, box: Region) -> Any:
-        """See `Fold.finish`."""
         return self.kernel.finish(value, *self.where(nest, box))
 
     def advance(
         self, carry: Any, blocks: Sequence[Any], nest: LoopNest, grid: Grid, index: Shape, box: Region
     ) -> tuple[Any, Any]:
-        """See `Carry.advance`."""
         own, place = self.where(nest, box)
         found: tuple[Any, Any] = self.kernel.advance(
             carry, self.given(blocks, nest, grid, index, box), own, grid, index, place
@@ -219,7 +206,6 @@ class KernelWrapper(Fold, Carry, MultiKernel):
     def step(
         self, values: Sequence[Any], blocks: Sequence[Any], nest: LoopNest, grid: Grid, index: Shape, box: Region
     ) -> tuple[list[Any], list[Any]]:
-        """See `MultiKernel.step`."""
         own, place = self.where(nest, box)
         found: tuple[list[Any], list[Any]] = self.kernel.step(
             values, self.given(blocks, nest, grid, index, box), own, grid, index, place

@@ -57,7 +57,6 @@ class Scan(Carry):
     def advance(
         self, carry: Any, blocks: Sequence[Any], nest: LoopNest, grid: Grid, index: Shape, box: Region
     ) -> tuple[Any, Any]:
-        """See `Carry.advance`."""
         block = blocks[0].reshape(-1) if self.flat else blocks[0]
         running = self.run(block, carry, self.axis)
         # A copy: the results' memory is used again while the next block is computed.

@@ -65,7 +65,6 @@ class SubNestKernel(KernelWrapper):
 
     @property
     def parts(self) -> Sequence[Fold | None]:
-        """See `Kernel.parts`."""
         if self.kind is Kind.FOLD:
             return (self,)
         return [None if part is None else replace(self, kernel=part, check=None) for part in self.kernel.parts]
@@ -77,13 +76,11 @@ class SubNestKernel(KernelWrapper):
         return _whole(nest, self.extents), shift(box, self.start)
 
     def finish(self, value: Any, nest: LoopNest, box: Region) -> Any:
-        """See `Fold.finish`."""
         if self.merged is not None:
             self.merged.append(on_host(value))
         return super().finish(value, nest, box)
 
     def informed(self, nest: LoopNest, dtypes: tuple[np.dtype, ...]) -> SubNestKernel:
-        """See `Kernel.informed`."""
         return replace(self, kernel=self.kernel.informed(_whole(nest, self.extents), dtypes))
 
 

@@ -42,7 +42,6 @@ class _Place:
         self._start, self._strides, self._dtype, self._order = array.ctypes.data, array.strides, array.dtype, order
 
     def run(self, region: Region) -> ByteRun | None:
-        """See `ByteRuns.run`."""
         shape, item = shape_of(region), self._dtype.itemsize
         rows = strides.rows(permuted(shape, self._order), permuted(self._strides, self._order), item)
         if rows is None or rows.width < min(strides.LEAST_ROW, math.prod(shape) * item):
@@ -65,11 +64,9 @@ class ArraySource:
         self._place = _Place(array, self.spec.order)
 
     def read(self, region: Region, out: np.ndarray) -> None:
-        """See `Source.read`."""
         np.copyto(out, strides.part(self._array, region))
 
     def view(self, region: Region) -> np.ndarray | None:
-        """See `Source.view`."""
         if not self.spec.storage.in_memory:
             return None
         found = strides.part(self._array, region)
@@ -77,11 +74,9 @@ class ArraySource:
         return found
 
     def run(self, region: Region) -> ByteRun | None:
-        """See `ByteRuns.run`."""
         return self._place.run(region)
 
-    def close(self) -> None:
-        """See `Source.close`."""
+    def close(self) -> None: ...
 
 
 class ArrayTarget:
@@ -96,11 +91,9 @@ class ArrayTarget:
         self.footprint: Footprint | None = footprint or memory_footprint(array)
 
     def describe(self, shape: Shape, dtype: np.dtype, chunks: Shape | None) -> ArraySpec:
-        """See `Target.describe`."""
         return matching(self._spec, shape, dtype)
 
     def open(self, spec: ArraySpec) -> ArraySink:
-        """See `Target.open`."""
         return ArraySink(self._array, spec)
 
 
@@ -111,7 +104,6 @@ class HostTarget:
     footprint: Footprint | None = None
 
     def describe(self, shape: Shape, dtype: np.dtype, chunks: Shape | None) -> ArraySpec:
-        """See `Target.describe`."""
         return ArraySpec(self.name, tuple(shape), numeric_dtype(dtype, "the result"), storage=Storage(in_memory=True))
 
     def open(self, spec: ArraySpec) -> ArraySink:
@@ -147,19 +139,15 @@ class ArraySink:
         self._place = _Place(array, spec.order)
 
     def write(self, region: Region, block: np.ndarray) -> None:
-        """See `Sink.write`."""
         np.copyto(strides.part(self._array, region), block, casting="same_kind")
 
     def run(self, region: Region) -> ByteRun | None:
-        """See `ByteRuns.run`."""
         return self._place.run(region)
 
     def commit(self) -> Any:
-        """See `Sink.commit`."""
         return self._user
 
-    def abort(self) -> None:
-        """See `Sink.abort`."""
+    def abort(self) -> None: ...
 
 
 def check_sink(array: np.ndarray, name: str) -> None:

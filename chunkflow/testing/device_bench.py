@@ -1,7 +1,5 @@
 """What the contract suites of devices start from: a device with a pool and lanes, and errands with them."""
 
-# ruff: noqa: D102 (the name of a fixture says what it is)
-
 from __future__ import annotations
 
 import math

@@ -9,8 +9,6 @@ A device's test subclasses it, says in `make` how to get at the device, and inhe
 The tests use the protocol alone, so that a device wrapped in another one (a race detector, say) passes them too.
 """
 
-# ruff: noqa: D102 (the name of a test says what it tests)
-
 from __future__ import annotations
 
 import itertools

@@ -1,7 +1,5 @@
 """Contract suite of a device's memory: the pool, its limit, and host memory for staging."""
 
-# ruff: noqa: D102 (the name of a test says what it tests)
-
 from __future__ import annotations
 
 from typing import Any

@@ -10,8 +10,6 @@ A reduction's test subclasses the suite, names the function and what NumPy gives
             return np.sum(x * x, **options)
 """
 
-# ruff: noqa: D102 (the name of a test says what it tests)
-
 from __future__ import annotations
 
 import warnings

@@ -7,8 +7,6 @@ A store's test subclasses a suite, says in `make` how to get at the store, and i
             return MySource(save(tmp_path, array))
 """
 
-# ruff: noqa: D102 (the name of a test says what it tests)
-
 from __future__ import annotations
 
 import os

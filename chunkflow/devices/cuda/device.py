@@ -318,7 +318,6 @@ class CupyDevice(DeviceDefaults):
             return CupyEvent(self._clock if timed else None)
 
     def mover(self, lane: Any, buffers: Sequence[Any], scratch: Any) -> Mover | None:
-        """See `Device.mover`."""
         driver, clock = cuda_driver(), self._clock
         if driver is None:
             return None

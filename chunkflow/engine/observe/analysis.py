@@ -158,7 +158,6 @@ class _RunTimer:
         self._begun: list[tuple[AnalyzedRun, float]] = []
 
     def started(self, plan: Plan, run: Any = None) -> None:
-        """See `chunkflow.Observer`."""
         begun = AnalyzedRun(plan, 0.0)
         if run is not None:
             with suppress(Exception):  # the run itself will raise this error
@@ -169,17 +168,13 @@ class _RunTimer:
                     begun = replace(begun, computing=computing, framing=framing, decoding=decoding)
         self._begun.append((begun, time.perf_counter()))
 
-    def span(self, stage: Any, start: float, stop: float, nbytes: int) -> None:
-        """See `chunkflow.Observer`."""
+    def span(self, stage: Any, start: float, stop: float, nbytes: int) -> None: ...
 
-    def landed(self, nbytes_in: int, nbytes_out: int) -> None:
-        """See `chunkflow.Observer`."""
+    def landed(self, nbytes_in: int, nbytes_out: int) -> None: ...
 
-    def noted(self, text: str) -> None:
-        """See `chunkflow.Observer`."""
+    def noted(self, text: str) -> None: ...
 
     def finished(self, error: BaseException | None, peak: int) -> None:
-        """See `chunkflow.Observer`."""
         run, begun = self._begun.pop()
         self.runs.append(replace(run, seconds=time.perf_counter() - begun))
 

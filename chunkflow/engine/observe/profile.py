@@ -207,7 +207,6 @@ class Profile:
             scope.__exit__(*exc)
 
     def started(self, plan: Any, run: Any = None) -> None:
-        """See `chunkflow.Observer.started`."""
         with self._lock:
             if self._open == 0:
                 self._since = time.perf_counter()
@@ -215,24 +214,20 @@ class Profile:
             self._runs += 1
 
     def span(self, stage: Stage, start: float, stop: float, nbytes: int) -> None:
-        """See `chunkflow.Observer.span`."""
         with self._lock:
             if stage not in self._busy:
                 self._busy[stage], self._nbytes[stage] = Busy(), 0
             self._busy[stage].add(start, stop)
             self._nbytes[stage] += nbytes
 
-    def landed(self, nbytes_in: int, nbytes_out: int) -> None:
-        """See `chunkflow.Observer.landed`."""
+    def landed(self, nbytes_in: int, nbytes_out: int) -> None: ...
 
     def noted(self, text: str) -> None:
-        """See `chunkflow.Observer.noted`."""
         with self._lock:
             if len(self._notes) < _NOTES_KEPT:
                 self._notes[text] = None
 
     def finished(self, error: BaseException | None, peak: int) -> None:
-        """See `chunkflow.Observer.finished`."""
         with self._lock:
             self._open -= 1
             self._peak = max(self._peak, peak)

@@ -31,24 +31,19 @@ class Progress:
         self._done = 0
 
     def started(self, plan: Any, run: Any = None) -> None:
-        """See `chunkflow.Observer.started`."""
         self._writes = plan.bytes_out > 0
         self._done = 0
         self._meter.start(int(plan.bytes_out or plan.bytes_in))
 
-    def span(self, stage: Stage, start: float, stop: float, nbytes: int) -> None:
-        """See `chunkflow.Observer.span`."""
+    def span(self, stage: Stage, start: float, stop: float, nbytes: int) -> None: ...
 
     def landed(self, nbytes_in: int, nbytes_out: int) -> None:
-        """See `chunkflow.Observer.landed`."""
         self._done += nbytes_out if self._writes else nbytes_in
         self._meter.move(self._done)
 
-    def noted(self, text: str) -> None:
-        """See `chunkflow.Observer.noted`."""
+    def noted(self, text: str) -> None: ...
 
     def finished(self, error: BaseException | None, peak: int) -> None:
-        """See `chunkflow.Observer.finished`."""
         self._meter.stop()
 
 

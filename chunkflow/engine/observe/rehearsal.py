@@ -7,7 +7,6 @@ is made with these measurements: they are never twice the same, and results woul
 from __future__ import annotations
 
 import math
-import statistics
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -151,7 +150,7 @@ def _at_once(each: Sequence[Callable[[], Calls]]) -> Seen:
                 seconds = call()
                 if counts:
                     mine.append(seconds)
-            usual = [statistics.median(each) for each in zip(*mine, strict=True)] or [0.0] * len(times)
+            usual = [float(np.median(each)) for each in zip(*mine, strict=True)] or [0.0] * len(times)
             return tuple([seconds * n for seconds, n in zip(usual, times, strict=True)])
         except BaseException:
             over.set()  # or the others would go on

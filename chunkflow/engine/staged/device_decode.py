@@ -71,7 +71,6 @@ class DecodedBlock(Loaded):
     decode: partial[Pending[None]] | None
 
     def enqueued(self) -> None:
-        """See `Loaded.enqueued`."""
         super().enqueued()
         if self.decode is not None:
             decode, self.decode = self.decode, None

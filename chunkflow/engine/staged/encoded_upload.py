@@ -106,7 +106,7 @@ class EncodedTransfer(Transfer):
     """Events of the readers of the block that was in the target's memory before."""
 
     def chunk(self, number: int) -> tuple[Region, Region]:
-        """See `ChunkBox.chunk`."""
+        """See `ChunkBox.chunk`; `number` counts the chunks of all boxes."""
         which = bisect_right(self.parts, number, key=attrgetter("first")) - 1
         return self.parts[which].chunk(self.indices[number])
 

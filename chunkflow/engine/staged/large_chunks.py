@@ -48,7 +48,6 @@ class SplittingUploadWorkers(UploadWorkers):
         return buffer
 
     def close(self) -> None:
-        """See `TransferWorkers.close`."""
         try:
             super().close()
         finally:

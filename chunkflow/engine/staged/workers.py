@@ -273,7 +273,6 @@ class UploadWorkers(TransferWorkers):
     up = True
 
     def work(self, number: int, lane: Lane, buffers: list[PinnedBuffer], mover: Mover | None) -> None:
-        """See `TransferWorkers.work`."""
         cycle = itertools.cycle(buffers)
         previous: Transfer | None = None
         shared = False  # whether copies of shares, and no others, may be pending
@@ -361,7 +360,6 @@ class DownloadWorkers(TransferWorkers):
     up = False
 
     def work(self, number: int, lane: Lane, buffers: list[PinnedBuffer], mover: Mover | None) -> None:
-        """See `TransferWorkers.work`."""
         cycle = itertools.cycle(buffers)
         pending: list[PinnedBuffer] = []
         previous: Transfer | None = None

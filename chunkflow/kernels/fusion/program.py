@@ -138,7 +138,6 @@ class Folding(KernelWrapper):
         return self.nest, box
 
     def finish(self, value: Any, nest: LoopNest, box: Region) -> Any:
-        """See `Fold.finish`."""
         found = super().finish(value, nest, box)
         return found if self.dtype is None else cast_to(found, self.dtype)
 
@@ -163,13 +162,11 @@ class Fused(MultiKernel):
 
     @property
     def parts(self) -> tuple[Folding | None, ...]:
-        """See `Kernel.parts`."""
         return self.folding
 
     def step(
         self, values: Sequence[Any], blocks: Sequence[Any], nest: LoopNest, grid: Grid, index: Shape, box: Region
     ) -> tuple[list[Any], list[Any]]:
-        """See `MultiKernel.step`."""
         regions = [box, *(window.region(box, nest.extents) for window in self.windows[1:])]
         registers: list[Any] = [None] * len(self.program)
         folded = dict(zip([i for i, p in enumerate(self.folding) if p is not None], values, strict=True))
@@ -211,7 +208,6 @@ class Fused(MultiKernel):
         return tuple(found)
 
     def informed(self, nest: LoopNest, dtypes: tuple[np.dtype, ...]) -> Fused:
-        """See `Kernel.informed`."""
         told = [
             part if part is None else replace(part, nest=replace(part.nest, outputs=outputs.outputs))
             for part, outputs in zip(self.folding, nest.parts, strict=True)
@@ -236,7 +232,6 @@ class Feeding(KernelWrapper):
         return self.feeds.step([], blocks, nest, grid, index, box)[1]
 
     def informed(self, nest: LoopNest, dtypes: tuple[np.dtype, ...]) -> Feeding:
-        """See `Kernel.informed`."""
         own = replace(self.nest, outputs=nest.outputs)
         return replace(self, kernel=self.kernel.informed(own, dtypes), nest=own)
 

@@ -76,7 +76,6 @@ class Gram(Fold):
     def fold(
         self, value: Tile | None, blocks: Sequence[Any], nest: LoopNest, grid: Grid, index: Shape, box: Region
     ) -> Tile:
-        """See `Fold`."""
         block = blocks[0].astype(working(self.result), copy=False)
         left = block.conj() if self.result.kind == "c" else block
         fresh = value is None
@@ -88,13 +87,11 @@ class Gram(Fold):
         return value
 
     def combine(self, left: Tile, right: Tile) -> Tile:
-        """See `Fold`."""
         add = np.logical_or if self.result.kind == "b" else np.add
         add(left.array, right.array, out=left.array)
         return left
 
     def finish(self, value: Tile, nest: LoopNest, box: Region) -> Any:
-        """See `Fold`."""
         array = value.take()
         mirror(array)
         return array.astype(self.result, copy=False)
@@ -131,7 +128,6 @@ class Moments(Fold):
     def fold(
         self, value: Tile | None, blocks: Sequence[Any], nest: LoopNest, grid: Grid, index: Shape, box: Region
     ) -> Tile:
-        """See `Fold`."""
         parts = [
             b[None] if b.ndim == 1 else b.T if along == 0 else b for b, along in zip(blocks, self.samples, strict=False)
         ]
@@ -165,7 +161,6 @@ class Moments(Fold):
         return value
 
     def combine(self, left: Tile, right: Tile) -> Tile:
-        """See `Fold`."""
         total = left.count + right.count or 1
         distance = (right.origin - left.origin) + (right.mean - left.mean)
         left.array += right.array
@@ -175,7 +170,6 @@ class Moments(Fold):
         return left
 
     def finish(self, value: Tile, nest: LoopNest, box: Region) -> Any:
-        """See `Fold`."""
         array = value.take()
         mirror(array)
         with np.errstate(divide="ignore", invalid="ignore"):

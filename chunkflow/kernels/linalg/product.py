@@ -112,7 +112,6 @@ class Product(Fold):
     def fold(
         self, value: Tile | None, blocks: Sequence[Any], nest: LoopNest, grid: Grid, index: Shape, box: Region
     ) -> Tile:
-        """See `Fold`."""
         left, axes = self._ready(blocks, 0)
         for i in range(1, len(blocks) - 1):
             right, others = self._ready(blocks, i)
@@ -138,13 +137,11 @@ class Product(Fold):
         return Tile(array)
 
     def combine(self, left: Tile, right: Tile) -> Tile:
-        """See `Fold`."""
         add = np.logical_or if self.result.kind == "b" else np.add
         add(left.array, right.array, out=left.array)
         return left
 
     def finish(self, value: Tile, nest: LoopNest, box: Region) -> Any:
-        """See `Fold`."""
         array = value.take()
         order = self._order()
         if order != self.kept:
@@ -180,7 +177,6 @@ class Product(Fold):
 
     @property
     def single(self) -> bool:
-        """See `ProductNest.single`."""
         return len(self.terms) > 1 and not self._final().stack and self._sum.char in "fdFD"
 
     @property

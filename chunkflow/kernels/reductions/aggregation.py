@@ -62,24 +62,20 @@ class Reduction(Fold):
 
     @property
     def data_independent(self) -> bool:
-        """See `Kernel.data_independent`."""
         return self.how.data_independent
 
     def fold(
         self, value: Value | None, blocks: Sequence[Any], nest: LoopNest, grid: Grid, index: Shape, box: Region
     ) -> Value:
-        """See `Fold`."""
         with np.errstate(all="ignore"):
             found = self.how.chunk(*blocks, self.axes, box)
             return found if value is None else self.how.merge(value, found)
 
     def combine(self, left: Value, right: Value) -> Value:
-        """See `Fold`."""
         with np.errstate(all="ignore"):
             return self.how.merge(left, right)
 
     def finish(self, value: Value, nest: LoopNest, box: Region) -> Any:
-        """See `Fold`."""
         with np.errstate(all="ignore"):
             result = self.how.aggregate(*value)
         return result if self.keepdims or not self.axes else result.squeeze(self.axes)

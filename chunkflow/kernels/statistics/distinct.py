@@ -36,7 +36,6 @@ class Distinct(Fold):
     def fold(
         self, value: Value | None, blocks: Sequence[Any], nest: LoopNest, grid: Grid, index: Shape, box: Region
     ) -> Value:
-        """See `Fold`."""
         keys = to_keys(blocks[0]).reshape(-1)
         if keys.dtype.itemsize <= 2 and keys.size:
             counts = np.bincount(keys.astype(np.intp))
@@ -50,7 +49,6 @@ class Distinct(Fold):
         return new if value is None else self.combine(value, new)
 
     def combine(self, left: Value, right: Value) -> Value:
-        """See `Fold`."""
         keys, counts = (np.concatenate(both) for both in zip(left, right, strict=True))
         order = np.argsort(keys)
         keys, total = keys[order], counts[order].cumsum()
@@ -60,7 +58,6 @@ class Distinct(Fold):
         return self._checked((keys[last], total))
 
     def finish(self, value: Value, nest: LoopNest, box: Region) -> Any:
-        """See `Fold`."""
         return (*self._padded(value), np.full_like(value[1], len(value[0]), shape=(1,)))
 
     def _checked(self, value: Value) -> Value:

@@ -131,7 +131,6 @@ class Grouped(Fold):
     def fold(
         self, value: Value | None, blocks: Sequence[Any], nest: LoopNest, grid: Grid, index: Shape, box: Region
     ) -> Value:
-        """See `Fold`."""
         labels, *values = blocks
         if not nest.outputs:  # the trial call measures the memory of as many labels as there may be
             self._of_block(self._varied(labels), values, box)
@@ -139,7 +138,6 @@ class Grouped(Fold):
         return self._stacked((*(value or ()), self._of_block(labels, values, box)))
 
     def combine(self, left: Value, right: Value) -> Value:
-        """See `Fold`."""
         return (self._checked(_all_merged((*left, *right))),)
 
     def finish(self, value: Value, nest: LoopNest, box: Region) -> Any:

@@ -76,16 +76,13 @@ class Tally(Fold):
     def fold(
         self, value: Value | None, blocks: Sequence[Any], nest: LoopNest, grid: Grid, index: Shape, box: Region
     ) -> Value:
-        """See `Fold`."""
         found = self.count(*blocks)
         return found if value is None else self.merge(value, found)
 
     def combine(self, left: Value, right: Value) -> Value:
-        """See `Fold`."""
         return self.merge(left, right)
 
     def finish(self, value: Value, nest: LoopNest, box: Region) -> Any:
-        """See `Fold`."""
         return self.result(value)
 
 
@@ -102,7 +99,6 @@ class TopK(Fold):
     def fold(
         self, value: Value | None, blocks: Sequence[Any], nest: LoopNest, grid: Grid, index: Shape, box: Region
     ) -> Value:
-        """See `Fold`."""
         found = self._selected(blocks[0])
         if value is not None:
             found = self._selected(np.concatenate((value[0], found), self.axis))
@@ -115,11 +111,9 @@ class TopK(Fold):
         return (found,)
 
     def combine(self, left: Value, right: Value) -> Value:
-        """See `Fold`."""
         return (self._selected(np.concatenate((left[0], right[0]), self.axis)),)
 
     def finish(self, value: Value, nest: LoopNest, box: Region) -> Any:
-        """See `Fold`."""
         found = np.sort(value[0], axis=self.axis)
         return np.flip(found, self.axis) if self.k > 0 else found
 

@@ -230,7 +230,6 @@ class Digits(Fold):
     def fold(
         self, value: Value | None, blocks: Sequence[Any], nest: LoopNest, grid: Grid, index: Shape, box: Region
     ) -> Value:
-        """See `Fold`."""
         found: Any = None
         for part in strips(blocks[0], self.axes) if self.strip else blocks:
             counts = self._counted(part, box)
@@ -238,11 +237,9 @@ class Digits(Fold):
         return (found,) if value is None else (np.add(value[0], found, out=found),)
 
     def combine(self, left: Value, right: Value) -> Value:
-        """See `Fold`."""
         return (left[0] + right[0],)
 
     def finish(self, value: Value, nest: LoopNest, box: Region) -> Any:
-        """See `Fold`."""
         below = value[0].cumsum(-1)  # of each bin and those before it
         prefixes, ranks = (self._part(known, box) for known in (self.prefixes, self.ranks))
         shape = prefixes.shape

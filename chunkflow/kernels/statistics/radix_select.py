@@ -48,22 +48,18 @@ class NextDigits(Fold):
 
     @property
     def strip(self) -> int:
-        """See `Kernel.strip`."""
         return STRIP
 
     def fold(self, value: Any, blocks: Sequence[Any], nest: LoopNest, grid: Grid, index: Shape, box: Region) -> Any:
-        """See `Fold`."""
         state = self._begun(blocks[0]) if len(blocks) == 1 else on_host(blocks[1])
         digits, local = self._digits(state)
         counts = digits.fold(None if value is None else value[:1], blocks[:1], nest, grid, index, local)
         return *counts, state
 
     def combine(self, left: Any, right: Any) -> Any:
-        """See `Fold`."""
         return left[0] + right[0], left[1]
 
     def finish(self, value: Any, nest: LoopNest, box: Region) -> Any:
-        """See `Fold`."""
         digits, local = self._digits(value[1])
         return np.concatenate([found.astype(STATE) for found in digits.finish(value[:1], nest, local)])
 

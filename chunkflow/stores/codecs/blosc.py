@@ -27,11 +27,9 @@ class Blosc(Compressor):
 
     @property
     def name(self) -> str:
-        """See `Codec.name`."""
         return f"blosc-{self.codec.cname}"
 
     def fill(self, raw: np.ndarray, out: np.ndarray) -> None:
-        """See `Compressor.fill`."""
         claimed = blosc_size(raw)
         if claimed is None:
             raise ChunkError(f"{len(raw)} bytes have no room for blosc's header")

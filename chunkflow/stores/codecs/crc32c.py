@@ -43,11 +43,9 @@ class Crc32c:
         return cls(CHECKSUM)
 
     def size(self, before: int) -> int | None:
-        """See `Codec.size`."""
         return before + 4
 
     def decode(self, raw: np.ndarray, size: int | None, out: np.ndarray | None) -> np.ndarray:
-        """See `Codec.decode`."""
         if len(raw) < 4:
             raise ChunkError(f"{len(raw)} bytes have no room for a checksum")
         body = raw[:-4]
@@ -57,7 +55,6 @@ class Crc32c:
         return body
 
     def encode(self, raw: Any) -> np.ndarray:
-        """See `Codec.encode`."""
         body = flat(raw)
         out = np.empty(body.size + 4, np.uint8)
         out[:-4] = body

@@ -22,7 +22,6 @@ class Zlib(Compressor):
     bits: ClassVar[int] = 15
 
     def fill(self, raw: np.ndarray, out: np.ndarray) -> None:
-        """See `Compressor.fill`."""
         inflate(raw, out, self.bits)
 
 

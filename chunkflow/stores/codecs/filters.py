@@ -28,15 +28,12 @@ class ZarrFilter:
         return 1.0
 
     def size(self, before: int) -> int | None:
-        """See `Codec.size`."""
         return before // self.plain.itemsize * self.coded.itemsize
 
     def decode(self, raw: np.ndarray, size: int | None, out: np.ndarray | None) -> np.ndarray:
-        """See `Codec.decode`."""
         return flat(self.codec.decode(raw.view(self.coded)))
 
     def encode(self, raw: Any) -> Any:
-        """See `Codec.encode`."""
         return np.ascontiguousarray(self.codec.encode(flat(raw).view(self.plain)))
 
 

@@ -20,15 +20,12 @@ class Fletcher32:
     copies: ClassVar[float] = 0.0
 
     def size(self, before: int) -> int | None:
-        """See `Codec.size`."""
         return before + 4
 
     def decode(self, raw: np.ndarray, size: int | None, out: np.ndarray | None) -> np.ndarray:
-        """See `Codec.decode`."""
         if len(raw) < 4 or (size is not None and len(raw) != size + 4):
             raise ChunkError(f"{len(raw)} bytes of a chunk are of another number than its checksum is of")
         return flat(numcodecs.Fletcher32().decode(raw))
 
     def encode(self, raw: Any) -> Any:
-        """See `Codec.encode`."""
         return numcodecs.Fletcher32().encode(flat(raw))

@@ -17,7 +17,6 @@ class Lz4(Compressor):
     """One block behind its decoded size (4 bytes, little-endian), as numcodecs writes it."""
 
     def fill(self, raw: np.ndarray, out: np.ndarray) -> None:
-        """See `Compressor.fill`."""
         if len(raw) < 5:
             raise ChunkError(f"{len(raw)} bytes have no room for lz4's size and data")
         require_claim(int.from_bytes(raw[:4].tobytes(), "little"), out)
@@ -29,7 +28,6 @@ class Lz4Blocks(Compressor):
     """Several blocks, each behind its encoded size; sizes are big-endian (the HDF Group's filter 32004)."""
 
     def fill(self, raw: np.ndarray, out: np.ndarray) -> None:
-        """See `Compressor.fill`."""
         if len(raw) < 12:
             raise ChunkError("a chunk is shorter than its header")
         claimed, side = struct.unpack(">QI", raw[:12].tobytes())

@@ -21,15 +21,12 @@ class Shuffle:
     copies: ClassVar[float] = 0.0
 
     def size(self, before: int) -> int | None:
-        """See `Codec.size`."""
         return before
 
     def decode(self, raw: np.ndarray, size: int | None, out: np.ndarray | None) -> np.ndarray:
-        """See `Codec.decode`."""
         if size is not None and len(raw) != size:
             raise ChunkError(f"{len(raw)} bytes of a chunk were shuffled, not {size}")
         return flat(numcodecs.Shuffle(self.itemsize).decode(raw, np.empty(len(raw), np.uint8) if out is None else out))
 
     def encode(self, raw: Any) -> Any:
-        """See `Codec.encode`."""
         return numcodecs.Shuffle(self.itemsize).encode(flat(raw))

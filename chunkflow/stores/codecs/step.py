@@ -62,15 +62,12 @@ class Compressor:
 
     @property
     def name(self) -> str:
-        """See `Codec.name`."""
         return str(self.codec.codec_id)
 
     def size(self, before: int) -> int | None:
-        """See `Codec.size`."""
         return None
 
     def decode(self, raw: np.ndarray, size: int | None, out: np.ndarray | None) -> np.ndarray:
-        """See `Codec.decode`."""
         assert size is not None, "what a compressor gives has a known size"
         if out is None:
             out = np.empty(size, np.uint8)
@@ -82,7 +79,6 @@ class Compressor:
         raise NotImplementedError
 
     def encode(self, raw: Any) -> Any:
-        """See `Codec.encode`."""
         return self.codec.encode(raw)
 
 

@@ -27,7 +27,6 @@ class Zstd(Compressor):
     """Zstandard."""
 
     def fill(self, raw: np.ndarray, out: np.ndarray) -> None:
-        """See `Compressor.fill`."""
         claimed = zstd_size(raw)
         if claimed is None or claimed < out.size:
             claimed = zstd_total(raw)

@@ -58,7 +58,6 @@ class NewFileTarget:
         raise NotImplementedError
 
     def describe(self, shape: Shape, dtype: np.dtype, chunks: Shape | None) -> ArraySpec:
-        """See `Target.describe`."""
         return ArraySpec(self.name, tuple(shape), numeric_dtype(dtype, "the result"), storage=Storage(fresh=True))
 
     def open(self, spec: ArraySpec) -> NewFileSink:
@@ -100,12 +99,10 @@ class NewFileSink:
             raise
 
     def write(self, region: Region, block: np.ndarray) -> None:
-        """See `Sink.write`."""
         assert self._file is not None
         self._file.write(region, block)
 
     def run(self, region: Region) -> ByteRun | None:
-        """See `ByteRuns.run`."""
         return self._file.run(region) if self._file is not None else None
 
     def commit(self) -> Any:
@@ -132,7 +129,6 @@ class NewFileSink:
         return target.opened(self.spec)
 
     def abort(self) -> None:
-        """See `Sink.abort`."""
         with contextlib.suppress(OSError):
             if self._file is not None:
                 self._file.close()

@@ -63,16 +63,13 @@ class NpyTarget(NewFileTarget):
     kind = "a .npy file"
 
     def open(self, spec: ArraySpec) -> NpySink:
-        """See `Target.open`."""
         return NpySink(self, spec)
 
     def replaces(self, path: str) -> bool:
-        """See `NewFileTarget.replaces`."""
         with open(path, "rb") as file:
             return file.read(len(npy_format.MAGIC_PREFIX)) in {b"", npy_format.MAGIC_PREFIX}
 
     def header(self, spec: ArraySpec) -> bytes:
-        """See `NewFileTarget.header`."""
         file, dtype = io.BytesIO(), npy_format.dtype_to_descr(spec.dtype)
         described = {"descr": dtype, "fortran_order": is_fortran(spec), "shape": spec.shape}
         npy_format.write_array_header_1_0(file, described)

@@ -123,7 +123,6 @@ class StridedFile:
         return layout.part(self._mapping, region)
 
     def run(self, region: Region) -> ByteRun | None:
-        """See `ByteRuns.run`."""
         rows = self.rows(region)
         if rows is None:
             return None
@@ -203,7 +202,6 @@ class FileSource(StridedFile):
             raise ReadError(f"truncated file: {missing}", path=path)
 
     def read(self, region: Region, out: np.ndarray) -> None:
-        """See `Source.read`."""
         if not out.size:
             return
         try:
@@ -242,7 +240,6 @@ class FileSource(StridedFile):
         )
 
     def cold(self, region: Region) -> int:
-        """See `Filed.cold`."""
         shape, itemsize = shape_of(region), self.dtype.itemsize
         nbytes = layout.paged(shape, self.strides, itemsize, page_cache.PAGE)
         if nbytes < page_cache.LEAST:

@@ -53,7 +53,6 @@ class FileSink(StridedFile):
         self._maps, self._maps_all = fresh, fresh and self._many and _file_system(self.fd) == "tmpfs"
 
     def write(self, region: Region, block: np.ndarray) -> None:
-        """See `Sink.write`."""
         if not block.size:
             return
         try:
@@ -71,7 +70,6 @@ class FileSink(StridedFile):
             ) from error
 
     def run(self, region: Region) -> ByteRun | None:
-        """See `ByteRuns.run`."""
         rows = self.rows(region)
         if rows is None:
             return None
@@ -80,12 +78,10 @@ class FileSink(StridedFile):
         return super().run(region) if rows.width >= LEAST_READ else None
 
     def commit(self) -> Any:
-        """See `Sink.commit`."""
         self.close()
         return self._result
 
     def abort(self) -> None:
-        """See `Sink.abort`."""
         self.close()
 
     def settle(self) -> None:
@@ -154,11 +150,9 @@ class FileTarget:
             raise WriteError(f"cannot write {self._path}: {error}", path=self._path, cause=error) from error
 
     def describe(self, shape: Shape, dtype: np.dtype, chunks: Shape | None) -> ArraySpec:
-        """See `Target.describe`."""
         return matching(self._spec, shape, dtype)
 
     def open(self, spec: ArraySpec) -> FileSink:
-        """See `Target.open`."""
         sink = self._sink()
         sink.settle()
         return sink

@@ -31,7 +31,6 @@ class DaskSource:
         self.footprint: Footprint | None = None
 
     def read(self, region: Region, out: np.ndarray) -> None:
-        """See `Source.read`."""
         name, where = self.spec.name, describe(region)
         try:
             found = np.asarray(self._array[region].compute(scheduler=self._get))
@@ -51,5 +50,4 @@ class DaskSource:
         """See `Source.view`: there is nothing before it is computed."""
         return None
 
-    def close(self) -> None:
-        """See `Source.close`."""
+    def close(self) -> None: ...

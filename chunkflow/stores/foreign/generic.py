@@ -61,7 +61,6 @@ class GenericSource:
         self.footprint: Footprint | None = _footprint(obj)
 
     def read(self, region: Region, out: np.ndarray) -> None:
-        """See `Source.read`."""
         name, where = self.spec.name, describe(region)
         try:
             with self._lock:
@@ -112,11 +111,9 @@ class GenericTarget:
             raise ArgumentError(f"the output {self.name} lies in a file that was opened read-only")
 
     def describe(self, shape: Shape, dtype: np.dtype, chunks: Shape | None) -> ArraySpec:
-        """See `Target.describe`."""
         return matching(self._spec, shape, dtype)
 
     def open(self, spec: ArraySpec) -> GenericSink:
-        """See `Target.open`."""
         return GenericSink(self._obj, spec)
 
 
@@ -127,7 +124,6 @@ class GenericSink:
         self._obj, self._lock, self.spec = obj, _lock_of(obj), spec
 
     def write(self, region: Region, block: np.ndarray) -> None:
-        """See `Sink.write`."""
         try:
             with self._lock:
                 self._obj[region] = block
@@ -138,7 +134,6 @@ class GenericSink:
             ) from error
 
     def commit(self) -> Any:
-        """See `Sink.commit`."""
         return self._obj
 
     def abort(self) -> None:

@@ -91,7 +91,6 @@ class Hdf5PathTarget:
             )
 
     def describe(self, shape: Shape, dtype: np.dtype, chunks: Shape | None) -> ArraySpec:
-        """See `Target.describe`."""
         dtype, shape = numeric_dtype(dtype, "the result"), tuple(shape)
         try:
             h5t.py_create(dtype, logical=True)
@@ -195,7 +194,6 @@ class Hdf5PathSink:
         self._sink = FileSink(Strided.packed(path, offset, spec.shape, spec.dtype, name=name), fresh=fresh)
 
     def write(self, region: Region, block: np.ndarray) -> None:
-        """See `Sink.write`."""
         if not block.size:
             return
         assert self._sink is not None
@@ -211,7 +209,6 @@ class Hdf5PathSink:
             ) from error
 
     def run(self, region: Region) -> ByteRun | None:
-        """See `ByteRuns.run`."""
         return self._sink.run(region) if self._sink is not None and self._index is None else None
 
     def _write(self, sink: FileSink, index: Index, region: Region, block: np.ndarray) -> None:
@@ -288,7 +285,6 @@ class Hdf5PathSink:
                         os.unlink(draft.hidden)
 
     def abort(self) -> None:
-        """See `Sink.abort`."""
         with contextlib.suppress(Exception):
             if self._sink is not None:
                 self._sink.close()

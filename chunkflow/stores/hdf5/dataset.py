@@ -159,7 +159,6 @@ class Hdf5Source:
             handle.release()
 
     def read(self, region: Region, out: np.ndarray) -> None:
-        """See `Source.read`."""
         if not out.size:
             return
         try:
@@ -178,7 +177,6 @@ class Hdf5Source:
             ) from error
 
     def keep(self, lately: DecodedChunks) -> None:
-        """See `Keeping.keep`."""
         self._lately = lately
 
     def _learn(self) -> Index:
@@ -245,7 +243,6 @@ class Hdf5Source:
         return None
 
     def close(self) -> None:
-        """See `Source.close`."""
         with self._lock:
             fd, self._fd = self._fd, -1
         if fd >= 0:

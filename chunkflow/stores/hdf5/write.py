@@ -29,11 +29,9 @@ class DatasetTarget:
         self.footprint: Footprint | None = self._facts.footprint
 
     def describe(self, shape: Shape, dtype: np.dtype, chunks: Shape | None) -> ArraySpec:
-        """See `Target.describe`."""
         return matching(self._facts.spec, shape, dtype)
 
     def open(self, spec: ArraySpec) -> DatasetSink:
-        """See `Target.open`."""
         return DatasetSink(self._dataset, self._facts)
 
 
@@ -48,7 +46,6 @@ class DatasetSink:
         self._chain = facts.chain if facts.chain is not None and facts.chain.encodes else None
 
     def write(self, region: Region, block: np.ndarray) -> None:
-        """See `Sink.write`."""
         if not block.size:
             return
         facts, chunks = self._facts, self._facts.chunks
@@ -69,7 +66,6 @@ class DatasetSink:
             ) from error
 
     def commit(self) -> Any:
-        """See `Sink.commit`."""
         try:
             self._dataset.file.flush()
         except Exception as error:

@@ -30,7 +30,6 @@ class _File:
         self.size = self.stamp.size
 
     def read(self, start: int, length: int, out: np.ndarray | None = None) -> np.ndarray:
-        """See `StoredObject.read`."""
         if start < 0:
             if self.size < -start:
                 raise ChunkError(f"truncated: {self.size} bytes, where the last {-start} are wanted")
@@ -53,7 +52,6 @@ class Folder:
         return f"{self._path}{os.sep}{name}"  # not a pathlib.Path: it would intern every name for good
 
     def fetch(self, name: str, check: Callable[[int], None], out: np.ndarray | None = None) -> np.ndarray:
-        """See `Objects.fetch`."""
         path = self.path(name)
         into = out if out is not None else NOTHING if kept.memory is None else kept.memory
         size = read_file(path, into)
@@ -67,16 +65,13 @@ class Folder:
 
     @contextlib.contextmanager
     def open(self, name: str) -> Iterator[_File]:
-        """See `Objects.open`."""
         with open(self.path(name), "rb", buffering=0) as file:
             yield _File(file.fileno())
 
     def put(self, name: str, write: Callable[[BinaryIO], bool]) -> None:
-        """See `Objects.put`."""
         put(self.path(name), write)
 
     def remove(self, name: str) -> None:
-        """See `Objects.remove`."""
         remove(self.path(name))
 
 

@@ -44,7 +44,6 @@ class Bucket:
         self._whole: tuple[str, np.ndarray] | None = None
 
     def fetch(self, name: str, check: Callable[[int], None], out: np.ndarray | None = None) -> np.ndarray:
-        """See `Objects.fetch`."""
         raw = _there(self.get(name), name)
         check(len(raw))
         if out is None:
@@ -54,7 +53,6 @@ class Bucket:
 
     @contextlib.contextmanager
     def open(self, name: str) -> Iterator[_Key]:
-        """See `Objects.open`."""
         yield _Key(self, name)
 
     def put(self, name: str, write: Callable[[BinaryIO], bool]) -> None:
@@ -67,7 +65,6 @@ class Bucket:
         again(lambda: sync(self._store.set(self._prefix + name, found)))
 
     def remove(self, name: str) -> None:
-        """See `Objects.remove`."""
         # The store's own `delete` would take a bracket in the path for a pattern.
         path = f"{self._store.path}/{self._prefix}{name}"
         with contextlib.suppress(FileNotFoundError, KeyError):
@@ -118,7 +115,6 @@ class _Key:
         self._bucket, self._name = bucket, name
 
     def read(self, start: int, length: int, out: np.ndarray | None = None) -> np.ndarray:
-        """See `StoredObject.read`."""
         try:
             raw = self._bucket.part(self._name, start, length)
         except Exception as error:

@@ -62,7 +62,6 @@ class ComposedSource:
         return self._sources
 
     def read(self, region: Region, out: np.ndarray) -> None:
-        """See `Source.read`."""
         for piece in self._arrangement.pieces(region):
             place = part(out, within(piece.place, region))
             if piece.fill is not None:
@@ -94,7 +93,6 @@ class ComposedSource:
         return None
 
     def close(self) -> None:
-        """See `Source.close`."""
         for source in self._sources:
             source.close()
 

@@ -29,11 +29,9 @@ class Held:
     shape: Shape
 
     def __chunkflow_spec__(self) -> ArraySpec:
-        """See `chunkflow.stores.spec_of`."""
         return replace(ArraySource(self.array).spec, shape=self.shape)
 
     def __chunkflow_source__(self) -> Source:
-        """See `chunkflow.stores.open_source`."""
         return _HeldSource(self)
 
 
@@ -46,15 +44,12 @@ class _HeldSource:
         self.footprint: Footprint | None = None
 
     def read(self, region: Region, out: np.ndarray) -> None:
-        """See `Source.read`."""
         self._source.read(within(region, self._region), out)
 
     def view(self, region: Region) -> np.ndarray | None:
-        """See `Source.view`."""
         return self._source.view(within(region, self._region))
 
-    def close(self) -> None:
-        """See `Source.close`."""
+    def close(self) -> None: ...
 
 
 @dataclass(frozen=True)
@@ -66,12 +61,10 @@ class SharedRegion:
     spec: ArraySpec
 
     def __chunkflow_target__(self) -> Target:
-        """See `chunkflow.stores.open_target`."""
         return self
 
     @property
     def name(self) -> str:
-        """See `Target.name`."""
         return self.target.name
 
     @property
@@ -80,12 +73,10 @@ class SharedRegion:
         return None
 
     def describe(self, shape: Shape, dtype: np.dtype, chunks: Shape | None) -> ArraySpec:
-        """See `Target.describe`."""
         spec = self.target.describe(self.spec.shape, dtype, self.spec.chunks)
         return replace(spec, shape=tuple(shape))
 
     def open(self, spec: ArraySpec) -> Sink:
-        """See `Target.open`."""
         start = tuple(side.start for side in self.region)
         return _ShareSink(self.target.open(replace(spec, shape=self.spec.shape)), spec, start)
 
@@ -97,11 +88,9 @@ class _ShareSink:
         self.spec, self._sink, self._start = spec, sink, start
 
     def write(self, region: Region, block: np.ndarray) -> None:
-        """See `Sink.write`."""
         self._sink.write(shift(region, self._start), block)
 
     def run(self, region: Region) -> ByteRun | None:
-        """See `ByteRuns.run`."""
         return run_of(self._sink, shift(region, self._start))
 
     def commit(self) -> Any:
@@ -109,7 +98,6 @@ class _ShareSink:
         return self._sink.commit()
 
     def abort(self) -> None:
-        """See `Sink.abort`."""
         self._sink.abort()
 
 
@@ -124,13 +112,11 @@ class Mapped:
     dtype: np.dtype
 
     def __chunkflow_spec__(self) -> ArraySpec:
-        """See `chunkflow.stores.spec_of`."""
         source = self.__chunkflow_source__()
         source.close()
         return source.spec
 
     def __chunkflow_source__(self) -> Source:
-        """See `chunkflow.stores.open_source`."""
         return FileSource(Strided(self.path, self.offset, self.shape, self.strides, self.dtype))
 
     def mapping(self) -> np.ndarray:

@@ -60,7 +60,6 @@ class SlicedSource:
         return tuple(behind), tuple(picks)
 
     def read(self, region: Region, out: np.ndarray) -> None:
-        """See `Source.read`."""
         behind, picks = self._behind(region)
         if all(abs(pick.step or 1) == 1 for pick in picks):
             # Read in place, from the other end where it goes backwards.
@@ -84,7 +83,6 @@ class SlicedSource:
         return fit(shape, (1,) * len(shape), self.spec.order, room)
 
     def keep(self, lately: DecodedChunks) -> None:
-        """See `Keeping.keep`."""
         keep_chunks(self._source, lately)
 
     def cold(self, region: Region) -> int:
@@ -96,11 +94,9 @@ class SlicedSource:
         return int(cold(self._behind(region)[0])) // math.prod(abs(self._cuts[axis][2]) for axis in outer)
 
     def view(self, region: Region) -> np.ndarray | None:
-        """See `Source.view`."""
         behind, picks = self._behind(region)
         found = self._source.view(behind)
         return None if found is None else part(found, picks)
 
     def close(self) -> None:
-        """See `Source.close`."""
         self._source.close()

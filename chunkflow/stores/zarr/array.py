@@ -186,7 +186,6 @@ class ZarrSource:
         self._folder = _folder(array)
 
     def read(self, region: Region, out: np.ndarray) -> None:
-        """See `Source.read`."""
         if not out.size:
             return
         array, native, there = self._array, np.dtype(self._array.dtype).isnative, False
@@ -221,18 +220,15 @@ class ZarrSource:
             self._direct = replace(self._direct, lately=lately)
 
     def files(self, start: Shape, pieces: tuple[Piece, ...]) -> ChunkFiles | None:
-        """See `Separate.files`."""
         found = self._direct
         if not self.spec.storage.separate or not isinstance(found, Chunks):
             return None
         return found.files(start, pieces, parts=True)
 
     def matches(self) -> float:
-        """See `Encoded.matches`."""
         return matches_in(self._direct)
 
     def places(self, indices: Sequence[Shape]) -> Sequence[Place | None]:
-        """See `Encoded.places`."""
         assert self._direct is not None
         return self._direct.places(indices)
 
@@ -277,11 +273,9 @@ class ZarrTarget:
         self.footprint: Footprint | None = _footprint(array)
 
     def describe(self, shape: Shape, dtype: np.dtype, chunks: Shape | None) -> ArraySpec:
-        """See `Target.describe`."""
         return matching(self._spec, shape, dtype)
 
     def open(self, spec: ArraySpec) -> ZarrSink:
-        """See `Target.open`."""
         return ZarrSink(self._array, spec)
 
 
@@ -296,7 +290,6 @@ class ZarrSink:
         self._direct = _direct(array)[0]
 
     def write(self, region: Region, block: np.ndarray) -> None:
-        """See `Sink.write`."""
         if not block.size:
             return
         try:
@@ -311,15 +304,12 @@ class ZarrSink:
             ) from error
 
     def files(self, start: Shape, pieces: tuple[Piece, ...]) -> ChunkFiles | None:
-        """See `Separate.files`."""
         found = self._direct
         if not self.spec.storage.separate or not isinstance(found, Chunks):
             return None
         return found.files(start, pieces, parts=False)
 
     def commit(self) -> Any:
-        """See `Sink.commit`."""
         return self._array
 
-    def abort(self) -> None:
-        """See `Sink.abort`."""
+    def abort(self) -> None: ...

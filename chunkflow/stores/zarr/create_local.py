@@ -73,7 +73,6 @@ class ZarrPathTarget:
             raise ArgumentError(f"{self.name} is {what}, and is not overwritten for that reason")
 
     def describe(self, shape: Shape, dtype: np.dtype, chunks: Shape | None) -> ArraySpec:
-        """See `Target.describe`."""
         return created_spec(self.name, shape, dtype, chunks)
 
     def open(self, spec: ArraySpec) -> ZarrPathSink:
@@ -151,7 +150,6 @@ class ZarrPathSink:
         self._target, self._temporary, self._version = target, temporary, version
 
     def write(self, region: Region, block: np.ndarray) -> None:
-        """See `Sink.write`."""
         self._sink.write(region, block)
 
     def commit(self) -> Any:
@@ -173,12 +171,11 @@ class ZarrPathSink:
             raise WriteError(f"cannot finish {path}: {error}", path=path, cause=error) from error
 
     def abort(self) -> None:
-        """See `Sink.abort`."""
         shutil.rmtree(self._temporary, ignore_errors=True)
 
 
 def scratch_array(path: str, shape: Shape, dtype: np.dtype, chunks: Shape) -> Any:
-    """See `chunkflow.stores.scratch_array`."""
+    """A new array of uncompressed chunks, for intermediate results."""
     try:
         return zarr.create_array(store=path, shape=shape, chunks=chunks, dtype=dtype, compressors=None)
     except Exception as error:

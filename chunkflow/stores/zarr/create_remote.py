@@ -107,7 +107,6 @@ class ZarrUrlTarget:
             raise ReadError(f"cannot look at {self.name}: {error}", path=self.name, cause=error) from error
 
     def describe(self, shape: Shape, dtype: np.dtype, chunks: Shape | None) -> ArraySpec:
-        """See `Target.describe`."""
         return created_spec(self.name, shape, dtype, chunks, remote=True)
 
     def open(self, spec: ArraySpec) -> ZarrUrlSink:
@@ -156,7 +155,6 @@ class ZarrUrlSink:
         self._undo: list[Callable[[], None]] = []
 
     def write(self, region: Region, block: np.ndarray) -> None:
-        """See `Sink.write`."""
         chunks = zip(region, self._array.chunks, strict=True)
         self._written[tuple(slice(side.start // n, -(-side.stop // n)) for side, n in chunks)] = True
         self._sink.write(region, block)
