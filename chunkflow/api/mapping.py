@@ -48,9 +48,6 @@ def map(
         Where the result goes: an array with slice assignment, or the path of a ``.npy`` file or zarr array, or the URL
         of one, to create, which appears under its name only when complete. None makes a NumPy array. It may be one of
         the inputs itself (in place). One for each result if `fn` returns a tuple.
-    budget : int, str, float or Budget, optional
-        Bytes of device memory that the run may take: an int, ``"4GB"``, ``"4GiB"``, or a share of what is free now
-        (``"80%"``, 0.8). 80% by default, or what the surrounding ``with Budget(...)`` allows.
     dtype : dtype or tuple of dtypes, optional
         Of the results; what `fn` returns is cast by the ``same_kind`` rule.
     chunks : int or tuple, optional
@@ -65,12 +62,6 @@ def map(
         Bytes that `fn` allocates besides its result, per element of a block. With `dtype` it replaces the
         trial call; say it where that call misses something. On the CPU it sees what NumPy allocates in the thread
         that calls `fn`, and nothing of what threads that `fn` starts, or libraries other than NumPy, take.
-    device : str, int or Device, optional
-        ``"auto"``, ``"cpu"``, ``"cuda"``, ``"cuda:1"`` or an ordinal; by default ``CHUNKFLOW_DEVICE``, else "auto".
-    progress : bool, "always" or callable
-        True shows a bar on a terminal, "always" shows it anywhere; a callable gets (done, total) bytes.
-    overwrite : bool
-        Whether a path in `out` that exists may be replaced (when the new array is complete).
     **kwargs
         Passed to `fn`.
 
@@ -81,17 +72,11 @@ def map(
 
     Raises
     ------
-    BudgetError
-        Not even the smallest block fits the budget; it names the smallest budget that would do.
     ArgumentError, ArgumentTypeError
         Shapes that do not broadcast, dtypes that are not numeric, an output that is read-only, of the wrong
         shape or dtype, or that overlaps an input otherwise than in place.
-    SourceNotFoundError, OutputExistsError
-        A missing input; an existing output without `overwrite`.
     ResultError, ResultTypeError
         `fn` returned another shape, dtype or kind of array than it should.
-    ReadError, WriteError
-        A store failed; nothing appears under the output's name.
 
     Examples
     --------
@@ -148,7 +133,7 @@ def blockwise(
     dtype : dtype or tuple of dtypes, optional
         Of the results; what `fn` returns is cast by the ``same_kind`` rule. Partial results are combined as `fn`
         returns them.
-    out, budget, device, progress, overwrite, workspace
+    workspace
         As for `map`.
     **kwargs
         Passed to `fn`.
@@ -162,7 +147,7 @@ def blockwise(
     ------
     ArgumentError, ArgumentTypeError
         Indices that do not fit the arrays, or extents that differ along one index; and as for `map`.
-    BudgetError, ResultError, ResultTypeError, SourceNotFoundError, OutputExistsError, ReadError, WriteError
+    ResultError, ResultTypeError
         As for `map`.
 
     Examples

@@ -22,6 +22,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any, ParamSpec, TypedDict
 
+from chunkflow.api.docstring import documented
 from chunkflow.api.labels import Labels, labels_of
 from chunkflow.core.chunking import Chunks
 from chunkflow.core.spec import ArraySpec
@@ -64,6 +65,7 @@ __all__ = [
     "check_passed",
     "description_of",
     "execute",
+    "family",
     "is_operation",
     "op_node",
     "operation",
@@ -75,11 +77,12 @@ __all__ = [
 P = ParamSpec("P")
 
 
-def operation(describe: Callable[P, Request | MultiPass]) -> Callable[P, Any]:
+def operation(describe: Callable[P, Request | MultiPass], shared: str = "") -> Callable[P, Any]:
     """Turn a function that describes what is to be done into one that does it.
 
     Where one of the arrays is an expression it makes an expression. Where ``**options`` are `RunOptions`, the signature
-    that users see spells them out.
+    that users see spells them out. The docstring need not describe them, nor their errors, nor what is in `shared`, the
+    docstring of a family of operations: `documented` adds it.
     """
     signature = _spelled_out(describe)
 
@@ -97,8 +100,17 @@ def operation(describe: Callable[P, Request | MultiPass]) -> Callable[P, Any]:
     if signature is not None:
         call.__dict__["__signature__"] = signature
     call.__annotations__ = {**describe.__annotations__, "return": Any}
+    if describe.__doc__:
+        names = describe.__annotations__ if signature is None else signature.parameters
+        run = ChunkedRunOptions.__annotations__ if "options" in names else ()
+        call.__doc__ = documented(describe.__doc__, shared, (*names, *run))
     _DESCRIPTIONS[call] = ask
     return call
+
+
+def family(shared: str) -> Callable[[Callable[P, Request | MultiPass]], Callable[P, Any]]:
+    """An `operation` for functions that share a part of their docstrings."""
+    return lambda describe: operation(describe, shared)
 
 
 _DESCRIPTIONS: dict[Callable[..., Any], Callable[..., Request | MultiPass]] = {}

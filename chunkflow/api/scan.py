@@ -1,13 +1,5 @@
 """Running sums, products and extremes along an axis, and differences, with NumPy's names, arguments and results.
 
-Parameters that all of them share:
-
-chunks : int or sequence of int, optional
-    Sides of the blocks of `x` that are computed at a time: for each axis a length, -1 or None for the
-    whole axis, or "auto" for the planner's choice, which is the default.
-out, budget, device, progress, overwrite
-    As for `chunkflow.map`.
-
 Blocks along the axis are computed in order: each passes its last result on to the next, as a carry. Lines beside one
 another are computed at the same time. Floats are added up in double precision and rounded once, at the end.
 """
@@ -44,27 +36,16 @@ def cumsum(
 
     Parameters
     ----------
-    x : array_like, str or path
-        A source, as for `chunkflow.map`.
     axis : int, optional
         None scans the flattened array, in C order; only its first axis is cut then, so one of the largest
         possible index along it must fit the budget.
     dtype : dtype, optional
         Of the results; by default that of `x`, and for integers smaller than the platform's int, that one.
-    chunks, out, budget, device, progress, overwrite
-        See `chunkflow.api.scan`.
-
-    Returns
-    -------
-    array
-        `out`, opened where it was a path.
 
     Raises
     ------
     ArgumentError, ArgumentTypeError
         An axis that `x` does not have; a dtype that is not numeric, or real for complex `x`.
-    BudgetError
-        Not even the smallest block fits the budget.
 
     Examples
     --------
@@ -89,17 +70,10 @@ def cumprod(
     ----------
     x, axis, dtype
         As for `cumsum`.
-    chunks, out, budget, device, progress, overwrite
-        See `chunkflow.api.scan`.
-
-    Returns
-    -------
-    array
-        `out`, opened where it was a path.
 
     Raises
     ------
-    ArgumentError, ArgumentTypeError, BudgetError
+    ArgumentError, ArgumentTypeError
         As for `cumsum`.
 
     Examples
@@ -119,23 +93,14 @@ def maximum_accumulate(
 
     Parameters
     ----------
-    x : array_like, str or path
-        A source, as for `chunkflow.map`.
     axis : int
         The axis along which values are compared.
     dtype : dtype, optional
         To which `x` is cast first.
-    chunks, out, budget, device, progress, overwrite
-        See `chunkflow.api.scan`.
-
-    Returns
-    -------
-    array
-        `out`, opened where it was a path.
 
     Raises
     ------
-    ArgumentError, ArgumentTypeError, BudgetError
+    ArgumentError, ArgumentTypeError
         As for `cumsum`.
 
     Examples
@@ -157,17 +122,10 @@ def minimum_accumulate(
     ----------
     x, axis, dtype
         As for `maximum_accumulate`.
-    chunks, out, budget, device, progress, overwrite
-        See `chunkflow.api.scan`.
-
-    Returns
-    -------
-    array
-        `out`, opened where it was a path.
 
     Raises
     ------
-    ArgumentError, ArgumentTypeError, BudgetError
+    ArgumentError, ArgumentTypeError
         As for `cumsum`.
 
     Examples
@@ -187,28 +145,19 @@ def diff(x: Any, n: int = 1, axis: int = -1, *, chunks: Chunks = None, **options
 
     Parameters
     ----------
-    x : array_like, str or path
-        A source, as for `chunkflow.map`.
     n : int
         How often differences are taken. The result is so much shorter than `x`.
     axis : int
         Along which.
     chunks : int or sequence of int, optional
-        Sides of the blocks of the result, otherwise as in `chunkflow.api.scan`.
-    out, budget, device, progress, overwrite
-        See `chunkflow.api.scan`. `out` may not be `x`: neighbours are still to read it.
-
-    Returns
-    -------
-    array
-        `out`, opened where it was a path.
+        Sides of the blocks of the result, otherwise as for `cumsum`.
+    out : array, str, path or None
+        As for `chunkflow.map`; it may not be `x`: neighbours are still to read it.
 
     Raises
     ------
     ArgumentError, ArgumentTypeError
         A negative `n`, an axis that `x` does not have.
-    BudgetError
-        Not even the smallest block fits the budget.
 
     Examples
     --------

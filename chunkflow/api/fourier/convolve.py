@@ -40,8 +40,6 @@ def convolve(
 
     Parameters
     ----------
-    x : array_like, str or path
-        A source, as for `chunkflow.map`.
     kernel : array_like
         In memory, with as many dimensions as there are axes to convolve along.
     mode : {"same", "valid", "full"}
@@ -54,8 +52,8 @@ def convolve(
         a kernel of even length is that of `scipy.signal`, one element before that of `scipy.ndimage`.
     chunks : int or sequence of int, optional
         Shape of the result's blocks, and of the chunks of a zarr array that the run creates, as for `chunkflow.map`.
-    out, budget, device, progress, overwrite
-        As for `chunkflow.map`. `out` may not be `x`.
+    out : array, str, path or None
+        As for `chunkflow.map`; it may not be `x`.
 
     Returns
     -------

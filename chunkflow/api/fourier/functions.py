@@ -2,67 +2,45 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, ParamSpec, Unpack
+from typing import Any, Unpack
 
 from chunkflow.api.fourier.transform import transform
-from chunkflow.api.operation import ChunkedRunOptions, MultiPass, Options, operation
+from chunkflow.api.operation import ChunkedRunOptions, MultiPass, Options, family
 
-P = ParamSpec("P")
+transform_operation = family(
+    """A transform of an array.
 
-_ONE_AXIS = """Parameters
+    Parameters
     ----------
-    x : array_like, str or path
-        A source, as for `chunkflow.map`.
     n : int, optional
         Points along the axis: elements are cut off, or zeros are added. By default as many as there are; for `irfft`,
         ``2 * (m - 1)`` for an axis of m.
     axis : int
         The axis that is transformed.
-    norm : {"backward", "ortho", "forward"} or None
-        Which direction is scaled, as in NumPy.
-    chunks, out, budget, device, progress, overwrite
-        See `chunkflow.fft`.
-
-    """
-
-_SEVERAL_AXES = """Parameters
-    ----------
-    x : array_like, str or path
-        A source, as for `chunkflow.map`.
     s : sequence of int, optional
         Points along each of the axes, -1 for as many as there are, which is the default. See `fft` and `irfft`.
     axes : sequence of int, optional
         The axes that are transformed: all, or the last ``len(s)``, by default.
     norm : {"backward", "ortho", "forward"} or None
-        Which direction is scaled, as in NumPy.
-    chunks, out, budget, device, progress, overwrite
-        See `chunkflow.fft`.
+        Which direction is scaled, as in NumPy: the inverse (None and "backward"), both, or the transform.
+    chunks : int or sequence of int
+        Chunk shape of a zarr output that the run creates: one length for all axes, or one for each, -1 for a whole
+        axis. By default those of `x`, where it has that shape; in any case smaller where the budget wants it.
+    progress : bool, "always" or callable
+        As for `chunkflow.map`. Each pass has a progress bar of its own.
 
-    """
-
-_RAISES = """Raises
+    Raises
     ------
     ArgumentError, ArgumentTypeError
         An axis that `x` does not have or that is named twice, less than one point, another number of lengths than of
         axes, an unknown `norm`, complex numbers for `rfft` and `rfftn`.
     BudgetError
         Not even a line along an axis fits the budget. Its `smallest` says what would do.
-
     """
+)
 
 
-def _documented(function: Callable[P, MultiPass]) -> Callable[P, MultiPass]:
-    """Add to a transform's docstring what is the same for all of them."""
-    if function.__doc__:
-        parameters = _ONE_AXIS if "n" in function.__annotations__ else _SEVERAL_AXES
-        text = function.__doc__.replace("Returns\n", f"{parameters}Returns\n")
-        function.__doc__ = text.replace("Examples\n", f"{_RAISES}Examples\n")
-    return function
-
-
-@operation
-@_documented
+@transform_operation
 def fft(
     x: Any, n: int | None = None, axis: int = -1, norm: str | None = None, **options: Unpack[ChunkedRunOptions]
 ) -> MultiPass:
@@ -83,8 +61,7 @@ def fft(
     return transform("fft", x, n, axis, norm, Options(**options))
 
 
-@operation
-@_documented
+@transform_operation
 def ifft(
     x: Any, n: int | None = None, axis: int = -1, norm: str | None = None, **options: Unpack[ChunkedRunOptions]
 ) -> MultiPass:
@@ -105,8 +82,7 @@ def ifft(
     return transform("ifft", x, n, axis, norm, Options(**options))
 
 
-@operation
-@_documented
+@transform_operation
 def rfft(
     x: Any, n: int | None = None, axis: int = -1, norm: str | None = None, **options: Unpack[ChunkedRunOptions]
 ) -> MultiPass:
@@ -127,8 +103,7 @@ def rfft(
     return transform("rfft", x, n, axis, norm, Options(**options))
 
 
-@operation
-@_documented
+@transform_operation
 def irfft(
     x: Any, n: int | None = None, axis: int = -1, norm: str | None = None, **options: Unpack[ChunkedRunOptions]
 ) -> MultiPass:
@@ -149,8 +124,7 @@ def irfft(
     return transform("irfft", x, n, axis, norm, Options(**options))
 
 
-@operation
-@_documented
+@transform_operation
 def fftn(
     x: Any, s: Any = None, axes: Any = None, norm: str | None = None, **options: Unpack[ChunkedRunOptions]
 ) -> MultiPass:
@@ -172,8 +146,7 @@ def fftn(
     return transform("fftn", x, s, axes, norm, Options(**options))
 
 
-@operation
-@_documented
+@transform_operation
 def ifftn(
     x: Any, s: Any = None, axes: Any = None, norm: str | None = None, **options: Unpack[ChunkedRunOptions]
 ) -> MultiPass:
@@ -195,8 +168,7 @@ def ifftn(
     return transform("ifftn", x, s, axes, norm, Options(**options))
 
 
-@operation
-@_documented
+@transform_operation
 def rfftn(
     x: Any, s: Any = None, axes: Any = None, norm: str | None = None, **options: Unpack[ChunkedRunOptions]
 ) -> MultiPass:
@@ -218,8 +190,7 @@ def rfftn(
     return transform("rfftn", x, s, axes, norm, Options(**options))
 
 
-@operation
-@_documented
+@transform_operation
 def irfftn(
     x: Any, s: Any = None, axes: Any = None, norm: str | None = None, **options: Unpack[ChunkedRunOptions]
 ) -> MultiPass:

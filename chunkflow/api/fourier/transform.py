@@ -117,7 +117,7 @@ def plan(
     lengths, axes
         Its `n` or `s`, and its `axis` or `axes`.
     x, norm, chunks, out, budget, device, overwrite
-        See `chunkflow.fft`.
+        As for `fft` and `fftn`.
 
     Returns
     -------

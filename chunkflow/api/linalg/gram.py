@@ -8,13 +8,36 @@ from typing import Any, Unpack
 
 import numpy as np
 
-from chunkflow.api.operation import ArraySpec, Declared, Options, Request, RunOptions, check_eager, operation
+from chunkflow.api.operation import ArraySpec, Declared, Options, Request, RunOptions, check_eager, family
 from chunkflow.errors import ArgumentError, ArgumentTypeError
 from chunkflow.kernels.linalg.gemm import Precision, allows_tf32, working
 from chunkflow.kernels.linalg.gram import Gram, Moments, gram_nest, moments_nest
 
+product_operation = family(
+    """A product of arrays.
 
-@operation
+    Parameters
+    ----------
+    precision : {"highest", "tf32"}
+        Of products of single precision. "tf32" is to let a GPU round the factors to 10 bits for its tensor cores; so
+        far it is checked and has no effect on any device.
+    out : array, str or path, optional
+        As for `chunkflow.map`; it may not be one of the operands.
+
+    Returns
+    -------
+    array
+        `out`, opened where it was a path; a scalar for two vectors.
+
+    Raises
+    ------
+    ArgumentError, ArgumentTypeError
+        Shapes that do not match; a scalar; an output of the wrong shape or dtype.
+    """
+)
+
+
+@product_operation
 def gram(x: Any, *, precision: Precision = "highest", **options: Unpack[RunOptions]) -> Request:
     """Gram matrix ``x.conj().T @ x`` of a tall matrix, which is read once.
 
@@ -25,18 +48,6 @@ def gram(x: Any, *, precision: Precision = "highest", **options: Unpack[RunOptio
     ----------
     x : array_like, str or path
         Of two dimensions.
-    precision, out, budget, device, progress, overwrite
-        As for `chunkflow.matmul`.
-
-    Returns
-    -------
-    array
-        As `chunkflow.matmul`.
-
-    Raises
-    ------
-    ArgumentError, ArgumentTypeError, BudgetError, ReadError, WriteError
-        As `chunkflow.matmul`.
 
     Examples
     --------
@@ -58,7 +69,7 @@ def gram(x: Any, *, precision: Precision = "highest", **options: Unpack[RunOptio
     return Request(declare, (x,), Options(**options, workspace=0))
 
 
-@operation
+@product_operation
 def cov(
     m: Any,
     y: Any = None,
@@ -92,18 +103,16 @@ def cov(
         How often each sample is counted. Weights are held in host memory.
     aweights : array_like, optional
         How much each sample counts, beside the others.
-    out, budget, device, progress, overwrite
-        As for `chunkflow.matmul`.
 
     Returns
     -------
     array
-        As `chunkflow.matmul`; without dimensions for a single variable.
+        `out`, opened where it was a path; without dimensions for a single variable.
 
     Raises
     ------
-    ArgumentError, ArgumentTypeError, BudgetError, ReadError, WriteError
-        As `chunkflow.matmul`; more than two dimensions; weights that are negative, or not one for each sample.
+    ArgumentError, ArgumentTypeError
+        More than two dimensions; weights that are negative, or not one for each sample.
 
     Examples
     --------
@@ -120,7 +129,7 @@ def cov(
     return _moments("cov", m, y, rowvar, ddof, options, often=often, much=much, normalized=False)
 
 
-@operation
+@product_operation
 def corrcoef(x: Any, y: Any = None, rowvar: bool = True, **options: Unpack[RunOptions]) -> Request:
     """Correlation coefficients, as ``numpy.corrcoef``, from one reading of the data.
 
@@ -128,17 +137,10 @@ def corrcoef(x: Any, y: Any = None, rowvar: bool = True, **options: Unpack[RunOp
     ----------
     x, y, rowvar
         As `m`, `y` and `rowvar` for `cov`.
-    out, budget, device, progress, overwrite
-        As for `chunkflow.matmul`.
 
     Returns
     -------
     array
-        As `cov`.
-
-    Raises
-    ------
-    ArgumentError, ArgumentTypeError, BudgetError, ReadError, WriteError
         As `cov`.
 
     Examples

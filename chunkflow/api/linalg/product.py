@@ -7,8 +7,8 @@ from typing import Any, Unpack
 
 import numpy as np
 
-from chunkflow.api.linalg.gram import corrcoef, cov, gram
-from chunkflow.api.operation import ArraySpec, Declared, Options, Request, RunOptions, operation
+from chunkflow.api.linalg.gram import corrcoef, cov, gram, product_operation
+from chunkflow.api.operation import ArraySpec, Declared, Options, Request, RunOptions
 from chunkflow.core.grid import Shape
 from chunkflow.errors import ArgumentTypeError
 from chunkflow.kernels.linalg import labels
@@ -18,7 +18,7 @@ from chunkflow.kernels.linalg.product import ProductLabels, contraction
 __all__ = ["corrcoef", "cov", "dot", "einsum", "gram", "matmul", "outer", "tensordot", "vecdot"]
 
 
-@operation
+@product_operation
 def matmul(a: Any, b: Any, *, precision: Precision = "highest", **options: Unpack[RunOptions]) -> Request:
     """Matrix product, as ``numpy.matmul``: of vectors, matrices, and stacks of matrices that broadcast.
 
@@ -32,34 +32,6 @@ def matmul(a: Any, b: Any, *, precision: Precision = "highest", **options: Unpac
     a, b : array_like, str or path
         Sources, as for `chunkflow.map`, of at least one dimension. Integers wrap and booleans combine as NumPy's
         do; half precision is added up in single.
-    precision : {"highest", "tf32"}
-        Of products of single precision. "tf32" is to let a GPU round the factors to 10 bits for its tensor cores; so
-        far it is checked and has no effect on any device.
-    out : array, str or path, optional
-        Where the result goes, as for `chunkflow.map`; not one of the operands.
-    budget : int, str, float or Budget, optional
-        Bytes of device memory that the run may take: an int, ``"4GB"``, ``"4GiB"``, or a share of what is free now
-        (``"80%"``, 0.8). 80% by default, or what the surrounding ``with Budget(...)`` allows.
-    device : str, int or Device, optional
-        ``"auto"``, ``"cpu"``, ``"cuda"``, ``"cuda:1"`` or an ordinal; by default ``CHUNKFLOW_DEVICE``, else "auto".
-    progress : bool, "always" or callable
-        True shows a bar on a terminal, "always" shows it anywhere; a callable gets (done, total) bytes.
-    overwrite : bool
-        Whether a path in `out` that exists may be replaced (when the new array is complete).
-
-    Returns
-    -------
-    array
-        `out`, opened where it was a path; a scalar for two vectors.
-
-    Raises
-    ------
-    ArgumentError, ArgumentTypeError
-        Shapes that do not match; a scalar; an output of the wrong shape or dtype.
-    BudgetError
-        Not even the smallest block fits the budget; it names the smallest budget that would do.
-    ReadError, WriteError
-        A store failed; nothing appears under the output's name.
 
     Examples
     --------
@@ -71,7 +43,7 @@ def matmul(a: Any, b: Any, *, precision: Precision = "highest", **options: Unpac
     return _product("matmul", labels.matmul, (a, b), options, precision)
 
 
-@operation
+@product_operation
 def dot(a: Any, b: Any, *, precision: Precision = "highest", **options: Unpack[RunOptions]) -> Request:
     """Dot product, as ``numpy.dot``: over the last axis of `a` and the last but one (or the only one) of `b`.
 
@@ -79,18 +51,6 @@ def dot(a: Any, b: Any, *, precision: Precision = "highest", **options: Unpack[R
     ----------
     a, b : array_like, str, path or scalar
         A scalar multiplies.
-    precision, out, budget, device, progress, overwrite
-        As for `matmul`.
-
-    Returns
-    -------
-    array
-        As `matmul`.
-
-    Raises
-    ------
-    ArgumentError, ArgumentTypeError, BudgetError, ReadError, WriteError
-        As `matmul`.
 
     Examples
     --------
@@ -101,7 +61,7 @@ def dot(a: Any, b: Any, *, precision: Precision = "highest", **options: Unpack[R
     return _product("dot", labels.dot, (a, b), options, precision)
 
 
-@operation
+@product_operation
 def vecdot(
     a: Any, b: Any, *, axis: int = -1, precision: Precision = "highest", **options: Unpack[RunOptions]
 ) -> Request:
@@ -113,18 +73,6 @@ def vecdot(
         Arrays whose other axes broadcast.
     axis : int
         Of both arrays.
-    precision, out, budget, device, progress, overwrite
-        As for `matmul`.
-
-    Returns
-    -------
-    array
-        As `matmul`.
-
-    Raises
-    ------
-    ArgumentError, ArgumentTypeError, BudgetError, ReadError, WriteError
-        As `matmul`.
 
     Examples
     --------
@@ -139,7 +87,7 @@ def vecdot(
     return _product("vecdot", translate, (a, b), options, precision, conjugate=0)
 
 
-@operation
+@product_operation
 def outer(a: Any, b: Any, **options: Unpack[RunOptions]) -> Request:
     """Outer product of two vectors, as ``numpy.outer``.
 
@@ -147,18 +95,6 @@ def outer(a: Any, b: Any, **options: Unpack[RunOptions]) -> Request:
     ----------
     a, b : array_like, str or path
         Of one dimension. For more, ``tensordot(a, b, axes=0)`` keeps them all.
-    out, budget, device, progress, overwrite
-        As for `matmul`.
-
-    Returns
-    -------
-    array
-        As `matmul`.
-
-    Raises
-    ------
-    ArgumentError, ArgumentTypeError, BudgetError, ReadError, WriteError
-        As `matmul`.
 
     Examples
     --------
@@ -170,7 +106,7 @@ def outer(a: Any, b: Any, **options: Unpack[RunOptions]) -> Request:
     return _product("outer", labels.outer, (a, b), options)
 
 
-@operation
+@product_operation
 def tensordot(
     a: Any, b: Any, axes: int | Sequence[Any] = 2, *, precision: Precision = "highest", **options: Unpack[RunOptions]
 ) -> Request:
@@ -182,18 +118,6 @@ def tensordot(
         Sources, as for `chunkflow.map`.
     axes : int or (axes of a, axes of b)
         Axes to sum over, in pairs; an int means the last of `a` and the first of `b`.
-    precision, out, budget, device, progress, overwrite
-        As for `matmul`.
-
-    Returns
-    -------
-    array
-        As `matmul`.
-
-    Raises
-    ------
-    ArgumentError, ArgumentTypeError, BudgetError, ReadError, WriteError
-        As `matmul`.
 
     Examples
     --------
@@ -209,7 +133,7 @@ def tensordot(
     return _product("tensordot", translate, (a, b), options, precision)
 
 
-@operation
+@product_operation
 def einsum(subscripts: str, *operands: Any, precision: Precision = "highest", **options: Unpack[RunOptions]) -> Request:
     """Sum of products by Einstein's convention, as ``numpy.einsum``.
 
@@ -223,18 +147,6 @@ def einsum(subscripts: str, *operands: Any, precision: Precision = "highest", **
         ellipsis stands for axes that broadcast. A letter that repeats within one operand (a diagonal) is refused.
     *operands : array_like, str, path or scalar
         One for each term.
-    precision, out, budget, device, progress, overwrite
-        As for `matmul`.
-
-    Returns
-    -------
-    array
-        As `matmul`.
-
-    Raises
-    ------
-    ArgumentError, ArgumentTypeError, BudgetError, ReadError, WriteError
-        As `matmul`.
 
     Examples
     --------

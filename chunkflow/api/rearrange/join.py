@@ -1,6 +1,6 @@
 """Arrays that are concatenated, stacked or padded, with NumPy's names, arguments and results.
 
-The parameters that all of them share are those of `chunkflow.api.rearrange.rearrange`. Parts are read directly from
+Parts are read directly from
 their stores while the result is written: there is no copy in between.
 """
 
@@ -11,8 +11,8 @@ from typing import Any, Literal, Unpack
 
 import numpy as np
 
-from chunkflow.api.operation import ArraySpec, ChunkedRunOptions, Options, Request, check_eager, operation
-from chunkflow.api.rearrange.move import Arranged, Composition, moved, one_axis
+from chunkflow.api.operation import ArraySpec, ChunkedRunOptions, Options, Request, check_eager
+from chunkflow.api.rearrange.move import Arranged, Composition, moved, one_axis, rearrangement
 from chunkflow.core import arrangement
 from chunkflow.core.grid import Shape
 from chunkflow.errors import ArgumentError, ArgumentTypeError
@@ -22,7 +22,7 @@ MODES = ("constant", "edge", "symmetric", "reflect", "wrap")
 """Modes of `pad`."""
 
 
-@operation
+@rearrangement
 def concatenate(arrays: Sequence[Any], axis: int = 0, **options: Unpack[ChunkedRunOptions]) -> Request:
     """Join arrays along an axis that they have.
 
@@ -32,20 +32,13 @@ def concatenate(arrays: Sequence[Any], axis: int = 0, **options: Unpack[ChunkedR
         Sources, as for `chunkflow.map`, equally long along all other axes. Their dtypes are promoted as in NumPy.
     axis : int
         Along which.
-    chunks, out, budget, device, progress, overwrite
-        See `chunkflow.api.rearrange.rearrange`. `out` may not be one of the arrays, nor part of one.
-
-    Returns
-    -------
-    array
-        `out`, opened where it was a path.
+    out : array, str, path or None
+        As for `chunkflow.map`; it may not be one of the arrays, nor part of one.
 
     Raises
     ------
     ArgumentError, ArgumentTypeError
         No array; arrays whose shapes do not fit; an axis that they do not have.
-    BudgetError
-        Not even the smallest block fits the budget.
 
     Examples
     --------
@@ -76,7 +69,7 @@ def concatenate(arrays: Sequence[Any], axis: int = 0, **options: Unpack[ChunkedR
     return moved(Composition(parts, arrange), Options(**options))
 
 
-@operation
+@rearrangement
 def stack(arrays: Sequence[Any], axis: int = 0, **options: Unpack[ChunkedRunOptions]) -> Request:
     """Join arrays of one shape along a new axis.
 
@@ -86,20 +79,13 @@ def stack(arrays: Sequence[Any], axis: int = 0, **options: Unpack[ChunkedRunOpti
         Sources, as for `chunkflow.map`. Their dtypes are promoted as in NumPy.
     axis : int
         Place of the new axis in the result.
-    chunks, out, budget, device, progress, overwrite
-        See `chunkflow.api.rearrange.rearrange`. `out` may not be one of the arrays, nor part of one.
-
-    Returns
-    -------
-    array
-        `out`, opened where it was a path.
+    out : array, str, path or None
+        As for `chunkflow.map`; it may not be one of the arrays, nor part of one.
 
     Raises
     ------
     ArgumentError, ArgumentTypeError
         No array; arrays of different shapes; an axis that the result does not have.
-    BudgetError
-        Not even the smallest block fits the budget.
 
     Examples
     --------
@@ -126,7 +112,7 @@ def stack(arrays: Sequence[Any], axis: int = 0, **options: Unpack[ChunkedRunOpti
     return moved(Composition(parts, arrange), Options(**options))
 
 
-@operation
+@rearrangement
 def pad(
     x: Any, pad_width: Any, mode: Mode = "constant", *, constant_values: Any = 0, **options: Unpack[ChunkedRunOptions]
 ) -> Request:
@@ -134,28 +120,19 @@ def pad(
 
     Parameters
     ----------
-    x : array_like, str or path
-        A source, as for `chunkflow.map`.
     pad_width : int or sequence
         How many: one number for all edges, ``(before, after)`` for all axes, or a pair for each axis.
     mode : {'constant', 'edge', 'symmetric', 'reflect', 'wrap'}
         What they are: a constant; the outermost element; the mirror image with it, or without it; the other end.
     constant_values : number or sequence
         The constants, in the forms of `pad_width`; cast to the dtype of `x`.
-    chunks, out, budget, device, progress, overwrite
-        See `chunkflow.api.rearrange.rearrange`. `out` may not hold `x`.
-
-    Returns
-    -------
-    array
-        `out`, opened where it was a path.
+    out : array, str, path or None
+        As for `chunkflow.map`; it may not hold `x`.
 
     Raises
     ------
     ArgumentError, ArgumentTypeError
         A negative or uneven `pad_width`, an unknown mode, an axis of no element that has nothing to be padded with.
-    BudgetError
-        Not even the smallest block fits the budget.
 
     Examples
     --------

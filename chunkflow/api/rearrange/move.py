@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from chunkflow.api.operation import ArraySpec, Declared, Options, Request
+from chunkflow.api.operation import ArraySpec, Declared, Options, Request, family
 from chunkflow.core.arrangement import Arrangement
 from chunkflow.core.axes import normalize_axes
 from chunkflow.core.grid import Shape
@@ -26,6 +26,19 @@ from chunkflow.stores.views.composed import ComposedSource
 
 RUN = 4096
 """Bytes of a contiguous write, if the output's elements lie in another order than the source's."""
+
+rearrangement = family(
+    """A copy, or an operation that moves elements and computes nothing.
+
+    Parameters
+    ----------
+    chunks : int or sequence of int, optional
+        Chunk shape of a zarr output that the run creates: one length for all axes, or one for each, -1 for a whole
+        axis. By default the source's chunks, where they suit the result.
+    device : str, int or None
+        The CPU by default: nothing is computed, so a GPU would only be a detour.
+    """
+)
 
 
 @dataclass(frozen=True)

@@ -1,15 +1,5 @@
 """Copies from store to store, and NumPy's functions that move elements and compute nothing.
 
-Parameters that all of them share:
-
-chunks : int or sequence of int, optional
-    Chunk shape of a zarr output that the run creates: one length for all axes, or one for each, -1 for a whole
-    axis. By default the source's chunks, where they suit the result.
-out, budget, progress, overwrite
-    As for `chunkflow.map`.
-device : str, int or None
-    The CPU by default: nothing is computed, so a GPU would only be a detour.
-
 Blocks keep the chunks of the output whole, and those of the source where the budget allows it.
 """
 
@@ -29,16 +19,15 @@ from chunkflow.api.operation import (
     Options,
     ProgressLike,
     Request,
-    operation,
 )
-from chunkflow.api.rearrange.move import Arranged, Composition, moved, one_axis
+from chunkflow.api.rearrange.move import Arranged, Composition, moved, one_axis, rearrangement
 from chunkflow.core import arrangement
 from chunkflow.core.axes import as_axes, normalize_axes
 from chunkflow.errors import ArgumentError, ArgumentTypeError
 from chunkflow.stores import spec_of
 
 
-@operation
+@rearrangement
 def copy(
     x: Any,
     out: Any = None,
@@ -54,13 +43,6 @@ def copy(
     Each byte is written once, and read once where a block of whole chunks of both stores fits the budget;
     `chunkflow.rechunk` sees to it where it does not.
 
-    Parameters
-    ----------
-    x : array_like, str or path
-        A source, as for `chunkflow.map`.
-    out, chunks, budget, device, progress, overwrite
-        See `chunkflow.api.rearrange.rearrange`.
-
     Returns
     -------
     array
@@ -70,8 +52,6 @@ def copy(
     ------
     ArgumentError, ArgumentTypeError
         An output of another shape, or of a dtype that cannot hold the elements.
-    BudgetError
-        Not even the smallest block fits the budget.
 
     Examples
     --------
@@ -82,31 +62,21 @@ def copy(
     return moved(x, Options(out, budget, None, chunks, None, device, overwrite, progress))
 
 
-@operation
+@rearrangement
 def transpose(x: Any, axes: Sequence[int] | None = None, **options: Unpack[ChunkedRunOptions]) -> Request:
     """Permute an array's axes.
 
     Parameters
     ----------
-    x : array_like, str or path
-        A source, as for `chunkflow.map`.
     axes : sequence of int, optional
         Which axis of `x` each axis of the result is; by default their order is reversed.
-    chunks, out, budget, device, progress, overwrite
-        See `chunkflow.api.rearrange.rearrange`. `out` may not be `x`: elements would be overwritten before they are
-        read.
-
-    Returns
-    -------
-    array
-        `out`, opened where it was a path.
+    out : array, str, path or None
+        As for `chunkflow.map`; it may not be `x`: elements would be overwritten before they are read.
 
     Raises
     ------
     ArgumentError, ArgumentTypeError
         `axes` is no permutation of the axes of `x`; as for `copy`.
-    BudgetError
-        Not even the smallest block fits the budget.
 
     Examples
     --------
@@ -125,30 +95,21 @@ def transpose(x: Any, axes: Sequence[int] | None = None, **options: Unpack[Chunk
     return moved(x, Options(**options), order=order)
 
 
-@operation
+@rearrangement
 def flip(x: Any, axis: int | Sequence[int] | None = None, **options: Unpack[ChunkedRunOptions]) -> Request:
     """Reverse the order of elements along some axes, all of them by default.
 
     Parameters
     ----------
-    x : array_like, str or path
-        A source, as for `chunkflow.map`.
     axis : int or sequence of int, optional
         Along which.
-    chunks, out, budget, device, progress, overwrite
-        See `chunkflow.api.rearrange.rearrange`. `out` may not be `x`.
-
-    Returns
-    -------
-    array
-        `out`, opened where it was a path.
+    out : array, str, path or None
+        As for `chunkflow.map`; it may not be `x`.
 
     Raises
     ------
     ArgumentError, ArgumentTypeError
         An axis that `x` does not have, or that is named twice; as for `copy`.
-    BudgetError
-        Not even the smallest block fits the budget.
 
     Examples
     --------
@@ -167,7 +128,7 @@ def flip(x: Any, axis: int | Sequence[int] | None = None, **options: Unpack[Chun
     return moved(Composition((x,), arrange), Options(**options))
 
 
-@operation
+@rearrangement
 def roll(
     x: Any, shift: int | Sequence[int], axis: int | Sequence[int] | None = None, **options: Unpack[ChunkedRunOptions]
 ) -> Request:
@@ -175,27 +136,18 @@ def roll(
 
     Parameters
     ----------
-    x : array_like, str or path
-        A source, as for `chunkflow.map`.
     shift : int or sequence of int
         By how many places, for each axis.
     axis : int or sequence of int, optional
         Along which; shifts along the same one add up. By default the flattened array is moved, in C order, and has
         its shape again afterwards.
-    chunks, out, budget, device, progress, overwrite
-        See `chunkflow.api.rearrange.rearrange`. `out` may not be `x`.
-
-    Returns
-    -------
-    array
-        `out`, opened where it was a path.
+    out : array, str, path or None
+        As for `chunkflow.map`; it may not be `x`.
 
     Raises
     ------
     ArgumentError, ArgumentTypeError
         An axis that `x` does not have; shifts and axes of different numbers; as for `copy`.
-    BudgetError
-        Not even the smallest block fits the budget.
 
     Examples
     --------
@@ -226,32 +178,21 @@ def roll(
     return moved(Composition((x,), arrange), Options(**options))
 
 
-@operation
+@rearrangement
 def repeat(x: Any, repeats: int, axis: int, **options: Unpack[ChunkedRunOptions]) -> Request:
     """Repeat each element along an axis.
 
     Parameters
     ----------
-    x : array_like, str or path
-        A source, as for `chunkflow.map`.
     repeats : int
         How often each comes.
     axis : int
         Along which.
-    chunks, out, budget, device, progress, overwrite
-        See `chunkflow.api.rearrange.rearrange`.
-
-    Returns
-    -------
-    array
-        `out`, opened where it was a path.
 
     Raises
     ------
     ArgumentError, ArgumentTypeError
         `repeats` is negative or no int; an axis that `x` does not have; as for `copy`.
-    BudgetError
-        Not even the smallest block fits the budget.
 
     Examples
     --------

@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 
 from chunkflow import devices
-from chunkflow.api.operation import ArraySpec, BudgetLike, Chunks, MultiPass, Options, ProgressLike, execute, operation
-from chunkflow.api.rearrange.move import moved
+from chunkflow.api.operation import ArraySpec, BudgetLike, Chunks, MultiPass, Options, ProgressLike, execute
+from chunkflow.api.rearrange.move import moved, rearrangement
 from chunkflow.core import chunking, grid
 from chunkflow.core.grid import Shape
 from chunkflow.core.nest import Along, Output, nest
@@ -89,7 +89,7 @@ class RechunkPlan:
         return f"{self.shape} of {self.dtype}, chunks {way}: {number}, {read} read and {written} written"
 
 
-@operation
+@rearrangement
 def rechunk(
     x: Any,
     chunks: Chunks,
@@ -110,14 +110,12 @@ def rechunk(
 
     Parameters
     ----------
-    x : array_like, str or path
-        A source, as for `chunkflow.map`.
     chunks : int or sequence of int
         Chunk shape: one length for all axes, or one for each, -1 for a whole axis.
     out : str, path or zarr.Array
         Path of the zarr array, or an array with just these chunks.
-    budget, device, progress, overwrite
-        See `chunkflow.api.rearrange.rearrange`. Each pass has a progress bar of its own.
+    progress : bool, "always" or callable
+        As for `chunkflow.map`. Each pass has a progress bar of its own.
 
     Returns
     -------

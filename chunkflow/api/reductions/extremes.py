@@ -9,7 +9,7 @@ from typing import Any, Unpack
 
 import numpy as np
 
-from chunkflow.api.operation import ArraySpec, Request, operation
+from chunkflow.api.operation import ArraySpec, Request
 from chunkflow.api.reductions.request import (
     Axis,
     Keywords,
@@ -17,6 +17,7 @@ from chunkflow.api.reductions.request import (
     no_empty,
     number_of,
     reduced_axes,
+    reduction_operation,
     request,
     where_is,
 )
@@ -27,14 +28,9 @@ from chunkflow.kernels.reductions.aggregation import Aggregation
 from chunkflow.kernels.reductions.tiled import Axes
 
 
-@operation
+@reduction_operation
 def min(x: Any, axis: Axis = None, keepdims: bool = False, **options: Unpack[Keywords]) -> Request:
     """Least element along axes, as `numpy.min`: NaN where there is one; complex numbers by real, then imaginary part.
-
-    Parameters
-    ----------
-    x, axis, keepdims, **options
-        As for `sum`.
 
     Returns
     -------
@@ -54,14 +50,9 @@ def min(x: Any, axis: Axis = None, keepdims: bool = False, **options: Unpack[Key
     return request(choosing("min", lambda: aggregation.extreme("min")), (x,), axis, keepdims, **options)
 
 
-@operation
+@reduction_operation
 def max(x: Any, axis: Axis = None, keepdims: bool = False, **options: Unpack[Keywords]) -> Request:
     """Greatest element along axes, as `numpy.max`; see `min`.
-
-    Parameters
-    ----------
-    x, axis, keepdims, **options
-        As for `sum`.
 
     Returns
     -------
@@ -76,14 +67,9 @@ def max(x: Any, axis: Axis = None, keepdims: bool = False, **options: Unpack[Key
     return request(choosing("max", lambda: aggregation.extreme("max")), (x,), axis, keepdims, **options)
 
 
-@operation
+@reduction_operation
 def ptp(x: Any, axis: Axis = None, keepdims: bool = False, **options: Unpack[Keywords]) -> Request:
     """Greatest less least element along axes, as `numpy.ptp`; see `min`.
-
-    Parameters
-    ----------
-    x, axis, keepdims, **options
-        As for `sum`.
 
     Returns
     -------
@@ -98,14 +84,9 @@ def ptp(x: Any, axis: Axis = None, keepdims: bool = False, **options: Unpack[Key
     return request(choosing("ptp", aggregation.spread), (x,), axis, keepdims, **options)
 
 
-@operation
+@reduction_operation
 def any(x: Any, axis: Axis = None, keepdims: bool = False, **options: Unpack[Keywords]) -> Request:
     """Whether an element along axes is not zero, as `numpy.any`: NaN is not.
-
-    Parameters
-    ----------
-    x, axis, keepdims, **options
-        As for `sum`.
 
     Returns
     -------
@@ -120,14 +101,9 @@ def any(x: Any, axis: Axis = None, keepdims: bool = False, **options: Unpack[Key
     return request(lambda specs, axes: aggregation.extreme("any"), (x,), axis, keepdims, **options)
 
 
-@operation
+@reduction_operation
 def all(x: Any, axis: Axis = None, keepdims: bool = False, **options: Unpack[Keywords]) -> Request:
     """Whether no element along axes is zero, as `numpy.all`.
-
-    Parameters
-    ----------
-    x, axis, keepdims, **options
-        As for `sum`.
 
     Returns
     -------
@@ -142,14 +118,9 @@ def all(x: Any, axis: Axis = None, keepdims: bool = False, **options: Unpack[Key
     return request(lambda specs, axes: aggregation.extreme("all"), (x,), axis, keepdims, **options)
 
 
-@operation
+@reduction_operation
 def count_nonzero(x: Any, axis: Axis = None, keepdims: bool = False, **options: Unpack[Keywords]) -> Request:
     """Number of elements along axes that are not zero, as `numpy.count_nonzero`; NaN counts.
-
-    Parameters
-    ----------
-    x, axis, keepdims, **options
-        As for `sum`.
 
     Returns
     -------
@@ -164,14 +135,12 @@ def count_nonzero(x: Any, axis: Axis = None, keepdims: bool = False, **options: 
     return request(lambda specs, axes: aggregation.nonzero(), (x,), axis, keepdims, **options)
 
 
-@operation
+@reduction_operation
 def argmin(x: Any, axis: int | None = None, keepdims: bool = False, **options: Unpack[Keywords]) -> Request:
     """Where the first of the least elements is, as `numpy.argmin`; the first NaN, if there is one.
 
     Parameters
     ----------
-    x, keepdims, **options
-        As for `sum`.
     axis : int, optional
         Axis that is searched; by default all of the array, laid out flat in C order.
 
@@ -193,14 +162,9 @@ def argmin(x: Any, axis: int | None = None, keepdims: bool = False, **options: U
     return request(where_is("min", axis), (x,), axis, keepdims, **options)
 
 
-@operation
+@reduction_operation
 def argmax(x: Any, axis: int | None = None, keepdims: bool = False, **options: Unpack[Keywords]) -> Request:
     """Where the first of the greatest elements is, as `numpy.argmax`; see `argmin`.
-
-    Parameters
-    ----------
-    x, axis, keepdims, **options
-        As for `argmin`.
 
     Returns
     -------
@@ -219,14 +183,12 @@ ORDERS_OF_LINES = (1, -1, np.inf, -np.inf)
 """Orders of a matrix norm that is the greatest or least sum of a row or column."""
 
 
-@operation
+@reduction_operation
 def norm(x: Any, ord: Any = None, axis: Axis = None, keepdims: bool = False, **options: Unpack[Keywords]) -> Request:
     """Norm of vectors along an axis, or of matrices or a whole array, as `numpy.linalg.norm`.
 
     Parameters
     ----------
-    x, keepdims, **options
-        As for `sum`.
     ord : float or str, optional
         The root of the sum of squares for None, 2 and, along two axes, "fro". Of vectors also 1, 0 (the number of
         elements that are not zero), any other power, inf and -inf (the greatest and the least absolute value).

@@ -6,21 +6,26 @@ from typing import Any, Unpack
 
 import numpy as np
 
-from chunkflow.api.operation import Request, operation
-from chunkflow.api.reductions.request import Axis, Keywords, asked, choosing, count_of, request, spread_of, where_is
+from chunkflow.api.operation import Request
+from chunkflow.api.reductions.request import (
+    Axis,
+    Keywords,
+    asked,
+    choosing,
+    count_of,
+    reduction_operation,
+    request,
+    spread_of,
+    where_is,
+)
 from chunkflow.kernels.reductions import aggregation
 
 
-@operation
+@reduction_operation
 def nansum(
     x: Any, axis: Axis = None, dtype: Any = None, keepdims: bool = False, **options: Unpack[Keywords]
 ) -> Request:
     """Sum of the elements that are not NaN, as `numpy.nansum`.
-
-    Parameters
-    ----------
-    x, axis, dtype, keepdims, **options
-        As for `sum`.
 
     Returns
     -------
@@ -41,16 +46,11 @@ def nansum(
     )
 
 
-@operation
+@reduction_operation
 def nanprod(
     x: Any, axis: Axis = None, dtype: Any = None, keepdims: bool = False, **options: Unpack[Keywords]
 ) -> Request:
     """Product of the elements that are not NaN, as `numpy.nanprod`.
-
-    Parameters
-    ----------
-    x, axis, dtype, keepdims, **options
-        As for `sum`.
 
     Returns
     -------
@@ -71,16 +71,11 @@ def nanprod(
     )
 
 
-@operation
+@reduction_operation
 def nanmean(
     x: Any, axis: Axis = None, dtype: Any = None, keepdims: bool = False, **options: Unpack[Keywords]
 ) -> Request:
     """Mean of the elements that are not NaN, as `numpy.nanmean`.
-
-    Parameters
-    ----------
-    x, axis, dtype, keepdims, **options
-        As for `sum`.
 
     Returns
     -------
@@ -103,7 +98,7 @@ def nanmean(
     )
 
 
-@operation
+@reduction_operation
 def nanvar(
     x: Any, axis: Axis = None, dtype: Any = None, ddof: float = 0, keepdims: bool = False, **options: Unpack[Keywords]
 ) -> Request:
@@ -111,7 +106,7 @@ def nanvar(
 
     Parameters
     ----------
-    x, axis, dtype, ddof, keepdims, **options
+    ddof
         As for `var`.
 
     Returns
@@ -127,7 +122,7 @@ def nanvar(
     return request(spread_of(dtype, ddof, root=False, skip=True), (x,), axis, keepdims, **options)
 
 
-@operation
+@reduction_operation
 def nanstd(
     x: Any, axis: Axis = None, dtype: Any = None, ddof: float = 0, keepdims: bool = False, **options: Unpack[Keywords]
 ) -> Request:
@@ -135,7 +130,7 @@ def nanstd(
 
     Parameters
     ----------
-    x, axis, dtype, ddof, keepdims, **options
+    ddof
         As for `var`.
 
     Returns
@@ -151,14 +146,9 @@ def nanstd(
     return request(spread_of(dtype, ddof, root=True, skip=True), (x,), axis, keepdims, **options)
 
 
-@operation
+@reduction_operation
 def nanmin(x: Any, axis: Axis = None, keepdims: bool = False, **options: Unpack[Keywords]) -> Request:
     """Least element that is not NaN, as `numpy.nanmin`.
-
-    Parameters
-    ----------
-    x, axis, keepdims, **options
-        As for `sum`.
 
     Returns
     -------
@@ -173,14 +163,9 @@ def nanmin(x: Any, axis: Axis = None, keepdims: bool = False, **options: Unpack[
     return request(choosing("nanmin", lambda: aggregation.extreme("fmin")), (x,), axis, keepdims, **options)
 
 
-@operation
+@reduction_operation
 def nanmax(x: Any, axis: Axis = None, keepdims: bool = False, **options: Unpack[Keywords]) -> Request:
     """Greatest element that is not NaN, as `numpy.nanmax`.
-
-    Parameters
-    ----------
-    x, axis, keepdims, **options
-        As for `sum`.
 
     Returns
     -------
@@ -195,14 +180,9 @@ def nanmax(x: Any, axis: Axis = None, keepdims: bool = False, **options: Unpack[
     return request(choosing("nanmax", lambda: aggregation.extreme("fmax")), (x,), axis, keepdims, **options)
 
 
-@operation
+@reduction_operation
 def nanargmin(x: Any, axis: int | None = None, keepdims: bool = False, **options: Unpack[Keywords]) -> Request:
     """Where the first of the least elements is that are not NaN, as `numpy.nanargmin`.
-
-    Parameters
-    ----------
-    x, axis, keepdims, **options
-        As for `argmin`.
 
     Returns
     -------
@@ -222,14 +202,9 @@ def nanargmin(x: Any, axis: int | None = None, keepdims: bool = False, **options
     return request(where_is("min", axis, skip=True), (x,), axis, keepdims, **options)
 
 
-@operation
+@reduction_operation
 def nanargmax(x: Any, axis: int | None = None, keepdims: bool = False, **options: Unpack[Keywords]) -> Request:
     """Where the first of the greatest elements is that are not NaN, as `numpy.nanargmax`.
-
-    Parameters
-    ----------
-    x, axis, keepdims, **options
-        As for `argmin`.
 
     Returns
     -------

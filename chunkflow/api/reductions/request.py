@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from chunkflow.api.operation import ArraySpec, ChunkedRunOptions, Chunks, Declared, Options, Request
+from chunkflow.api.operation import ArraySpec, ChunkedRunOptions, Chunks, Declared, Options, Request, family
 from chunkflow.core.axes import normalize_axes
 from chunkflow.core.chunking import block_sides
 from chunkflow.core.grid import Shape
@@ -25,6 +25,37 @@ Make = Callable[[Sequence[ArraySpec], Axes], Aggregation]
 
 class Keywords(ChunkedRunOptions, total=False):
     """Keywords of all reductions, which `chunkflow.sum` describes: `help` shows them as ``**options``."""
+
+
+reduction_operation = family(
+    """A reduction of an array along axes.
+
+    Parameters
+    ----------
+    axis : int or sequence of int, optional
+        Axes that are reduced, all of them by default; negative ones count from the last.
+    dtype : dtype, optional
+        Of the result, NumPy's by default. Floating-point sums run in double precision whatever it is (in
+        extended precision for ``longdouble``); integers wrap as in NumPy.
+    keepdims : bool
+        Whether reduced axes stay, with length 1.
+    chunks : int or tuple, optional
+        Sides of the blocks of `x` that are on the device at once: for each axis an int, or -1 or None for the
+        whole axis, or "auto". The planner chooses by default. The result depends on it within rounding.
+
+    Returns
+    -------
+    scalar or array
+        A NumPy scalar if all axes are reduced and `out` is None, else an array of the remaining axes, or `out`.
+        The same call gives the same bits again on the same device.
+
+    Raises
+    ------
+    ArgumentError, ArgumentTypeError
+        An axis that is out of bounds or named twice, or a dtype that cannot hold the result, before any data
+        is read.
+    """
+)
 
 
 def request(

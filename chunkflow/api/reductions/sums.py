@@ -7,8 +7,8 @@ from typing import Any, Unpack
 
 import numpy as np
 
-from chunkflow.api.operation import ArraySpec, Request, operation
-from chunkflow.api.reductions.request import Axis, Keywords, asked, count_of, request, spread_of
+from chunkflow.api.operation import ArraySpec, Request
+from chunkflow.api.reductions.request import Axis, Keywords, asked, count_of, reduction_operation, request, spread_of
 from chunkflow.core.axes import as_axes
 from chunkflow.core.grid import Region, Shape
 from chunkflow.core.nest import LoopNest, Operand
@@ -19,42 +19,9 @@ from chunkflow.kernels.reductions.aggregation import Aggregation, Value
 from chunkflow.kernels.reductions.tiled import Axes
 
 
-@operation
+@reduction_operation
 def sum(x: Any, axis: Axis = None, dtype: Any = None, keepdims: bool = False, **options: Unpack[Keywords]) -> Request:
     """Sum of the elements along axes, as `numpy.sum`.
-
-    Parameters
-    ----------
-    x : array_like, str or path
-        A source, as for `map`.
-    axis : int or sequence of int, optional
-        Axes that are reduced, all of them by default; negative ones count from the last.
-    dtype : dtype, optional
-        Of the result, NumPy's by default. Floating-point sums run in double precision whatever it is (in
-        extended precision for ``longdouble``); integers wrap as in NumPy.
-    keepdims : bool
-        Whether reduced axes stay, with length 1.
-    chunks : int or tuple, optional
-        Sides of the blocks of `x` that are on the device at once: for each axis an int, or -1 or None for the
-        whole axis, or "auto". The planner chooses by default. The result depends on it within rounding.
-    out : array, str, path or None
-        Where the result goes, as for `map`.
-    budget, device, progress, overwrite
-        As for `map`.
-
-    Returns
-    -------
-    scalar or array
-        A NumPy scalar if all axes are reduced and `out` is None, else an array of the remaining axes, or `out`.
-        The same call gives the same bits again on the same device.
-
-    Raises
-    ------
-    ArgumentError, ArgumentTypeError
-        An axis that is out of bounds or named twice, or a dtype that cannot hold the result, before any data
-        is read.
-    BudgetError, SourceNotFoundError, OutputExistsError, ReadError, WriteError
-        As for `map`.
 
     Examples
     --------
@@ -68,19 +35,9 @@ def sum(x: Any, axis: Axis = None, dtype: Any = None, keepdims: bool = False, **
     )
 
 
-@operation
+@reduction_operation
 def prod(x: Any, axis: Axis = None, dtype: Any = None, keepdims: bool = False, **options: Unpack[Keywords]) -> Request:
     """Product of the elements along axes, as `numpy.prod`.
-
-    Parameters
-    ----------
-    x, axis, dtype, keepdims, **options
-        As for `sum`.
-
-    Returns
-    -------
-    scalar or array
-        As for `sum`.
 
     Examples
     --------
@@ -92,14 +49,9 @@ def prod(x: Any, axis: Axis = None, dtype: Any = None, keepdims: bool = False, *
     )
 
 
-@operation
+@reduction_operation
 def mean(x: Any, axis: Axis = None, dtype: Any = None, keepdims: bool = False, **options: Unpack[Keywords]) -> Request:
     """Mean of the elements along axes, as `numpy.mean`: NaN where there is none.
-
-    Parameters
-    ----------
-    x, axis, dtype, keepdims, **options
-        As for `sum`.
 
     Returns
     -------
@@ -120,7 +72,7 @@ def mean(x: Any, axis: Axis = None, dtype: Any = None, keepdims: bool = False, *
     )
 
 
-@operation
+@reduction_operation
 def var(
     x: Any, axis: Axis = None, dtype: Any = None, ddof: float = 0, keepdims: bool = False, **options: Unpack[Keywords]
 ) -> Request:
@@ -128,8 +80,6 @@ def var(
 
     Parameters
     ----------
-    x, axis, dtype, keepdims, **options
-        As for `sum`.
     ddof : float
         The centred sum of squares is divided by the number of elements less `ddof`.
 
@@ -156,7 +106,7 @@ def var(
     return request(spread_of(dtype, ddof, root=False), (x,), axis, keepdims, **options)
 
 
-@operation
+@reduction_operation
 def std(
     x: Any, axis: Axis = None, dtype: Any = None, ddof: float = 0, keepdims: bool = False, **options: Unpack[Keywords]
 ) -> Request:
@@ -164,7 +114,7 @@ def std(
 
     Parameters
     ----------
-    x, axis, dtype, ddof, keepdims, **options
+    ddof
         As for `var`.
 
     Returns
@@ -180,7 +130,7 @@ def std(
     return request(spread_of(dtype, ddof, root=True), (x,), axis, keepdims, **options)
 
 
-@operation
+@reduction_operation
 def average(
     x: Any, axis: Axis = None, weights: Any = None, keepdims: bool = False, **options: Unpack[Keywords]
 ) -> Request:
@@ -188,8 +138,6 @@ def average(
 
     Parameters
     ----------
-    x, axis, keepdims, **options
-        As for `sum`.
     weights : array_like, str or path, optional
         Of the shape of `x`, or of its shape along `axis`, in the order in which `axis` names them; a source like
         `x`. By default all weights are equal.
@@ -287,7 +235,7 @@ def unpacked(value: Value) -> Any:
     return tuple(arrays) if kind is tuple else dict(zip(kind, arrays, strict=True))
 
 
-@operation
+@reduction_operation
 def reduction(
     x: Any,
     chunk: Callable[..., Any],
@@ -302,8 +250,6 @@ def reduction(
 
     Parameters
     ----------
-    x, axis, keepdims, **options
-        As for `sum`.
     chunk : callable
         ``chunk(block, axis=axes, keepdims=True)``: partial results of a block, an array or a tuple or dict of
         arrays, with the reduced axes at length 1. They are copied, so they may be views of the block.
@@ -315,11 +261,6 @@ def reduction(
         `aggregate` by default.
     dtype : dtype, optional
         Of the result; what `aggregate` returns is cast by the ``same_kind`` rule.
-
-    Returns
-    -------
-    scalar or array
-        As for `sum`.
 
     Raises
     ------

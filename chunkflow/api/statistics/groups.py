@@ -125,7 +125,7 @@ def label_statistics(
     chunks : int or sequence of int, optional
         Sides of the blocks of both arrays that are computed at a time: for each axis a length, -1 or None for the
         whole axis, or "auto" for the planner's choice, which is the default.
-    budget, device, progress
+    budget : int, str, float or Budget, optional
         As for `chunkflow.map`. What is kept of labels takes at most a quarter of the budget.
 
     Returns

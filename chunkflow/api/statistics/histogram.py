@@ -1,13 +1,5 @@
 """Histograms, counts and selections, with NumPy's names, arguments and results (dask's for `topk`).
 
-Parameters that all of them share:
-
-chunks : int or sequence of int, optional
-    Sides of the blocks of `x` that are computed at a time: for each axis a length, -1 or None for the
-    whole axis, or "auto" for the planner's choice, which is the default.
-out, budget, device, progress, overwrite
-    As for `chunkflow.map`.
-
 Each block is counted by NumPy's function of the same name, given the bins of the whole array; so its rules, of
 which the last bin's closed edge is one, are NumPy's own, and counts are NumPy's to the bit.
 """
@@ -73,8 +65,8 @@ def histogram(
     weights : array_like, str or path, optional
         Source of the shape of `x`: what each element adds to its bin, instead of 1. Floats of less than double
         precision are added up in doubles.
-    chunks, out, budget, device, progress, overwrite
-        See `chunkflow.api.statistics.histogram`. `out` takes the counts.
+    out : array, str, path or None
+        As for `chunkflow.map`; it takes the counts.
 
     Returns
     -------
@@ -89,8 +81,6 @@ def histogram(
         Bins that do not increase, a range that is not finite, weights of another shape than `x`, an unknown rule.
     ArgumentTypeError
         Complex `x`, which has no order; bins that are no number; a rule with weights.
-    BudgetError
-        Not even the smallest block fits the budget.
 
     Examples
     --------
@@ -173,8 +163,6 @@ def bincount(
         Real source of the shape of `x`: what each element adds, instead of 1.
     minlength : int
         Of the result.
-    chunks, out, budget, device, progress, overwrite
-        See `chunkflow.api.statistics.histogram`.
 
     Returns
     -------
@@ -244,14 +232,10 @@ def topk(x: Any, k: int, axis: int = -1, *, chunks: Chunks = None, **options: Un
 
     Parameters
     ----------
-    x : array_like, str or path
-        A source, as for `chunkflow.map`.
     k : int
         How many; if negative, the -k smallest. No more come than there are.
     axis : int
         Along which.
-    chunks, out, budget, device, progress, overwrite
-        See `chunkflow.api.statistics.histogram`.
 
     Returns
     -------
@@ -262,8 +246,6 @@ def topk(x: Any, k: int, axis: int = -1, *, chunks: Chunks = None, **options: Un
     ------
     ArgumentError, ArgumentTypeError
         `k` is 0 or no int; an axis that `x` does not have.
-    BudgetError
-        Not even the smallest block fits the budget.
 
     Examples
     --------

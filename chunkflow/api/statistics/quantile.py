@@ -1,13 +1,5 @@
 """Exact quantiles, with NumPy's names, arguments, methods and results, and the distinct values of an array.
 
-Parameters that all of them share:
-
-chunks : int or sequence of int, optional
-    Sides of the blocks of `x` that are computed at a time: for each axis a length, -1 or None for the
-    whole axis, or "auto" for the planner's choice, which is the default.
-out, budget, device, progress, overwrite
-    As for `chunkflow.map`.
-
 Where lines along the reduced axes fit a block, and `chunks` does not cut them, the array is read once and each line
 is partitioned. Otherwise order statistics are found digit by digit. The first pass counts how often each pattern of the
 highest bits occurs. The counts give these bits of every order statistic, and its rank among the elements that share
@@ -94,8 +86,6 @@ def quantile(
         Statistician 50(4), 1996, and "lower", "higher", "midpoint", "nearest".
     keepdims : bool
         Whether reduced axes stay, with one element.
-    chunks, out, budget, device, progress, overwrite
-        See `chunkflow.api.statistics.quantile`.
 
     Returns
     -------
@@ -145,7 +135,7 @@ def percentile(
         A source, as for `chunkflow.map`, of real numbers.
     q : float or sequence of float
         Which percentiles, from 0 to 100.
-    axis, method, keepdims, chunks, out, budget, device, progress, overwrite
+    axis, method, keepdims
         As for `quantile`.
 
     Returns
@@ -155,7 +145,7 @@ def percentile(
 
     Raises
     ------
-    ArgumentError, ArgumentTypeError, BudgetError
+    ArgumentError, ArgumentTypeError
         As `quantile`.
 
     Examples
@@ -176,7 +166,7 @@ def median(
 
     Parameters
     ----------
-    x, axis, keepdims, chunks, out, budget, device, progress, overwrite
+    axis, keepdims
         As for `quantile`.
 
     Returns
@@ -187,7 +177,7 @@ def median(
 
     Raises
     ------
-    ArgumentError, ArgumentTypeError, BudgetError
+    ArgumentError, ArgumentTypeError
         As `quantile`.
 
     Examples
@@ -238,8 +228,8 @@ def unique(x: Any, return_counts: bool = False, *, chunks: Chunks = None, **opti
         A source, as for `chunkflow.map`, of any shape.
     return_counts : bool
         Whether to count how often each value occurs.
-    chunks, out, budget, device, progress, overwrite
-        See `chunkflow.api.statistics.quantile`. With counts `out` is a pair.
+    out : array, str, path or None
+        As for `chunkflow.map`; a pair of them with counts.
 
     Returns
     -------

@@ -93,8 +93,10 @@ def map_overlap(
         in host memory, where an array in `out` is one of the two that are written alternately.
     chunks : int or tuple, optional
         Shape of the blocks without their halos, as for `map`.
-    out, budget, dtype, workspace, device, progress, overwrite, **kwargs
-        As for `map`. `out` may not be one of the inputs: neighbours are still to read it.
+    dtype, workspace, **kwargs
+        As for `map`.
+    out : array, str, path, tuple of these, or None
+        As for `map`; it may not be one of the inputs: neighbours are still to read it.
 
     Returns
     -------
@@ -106,7 +108,7 @@ def map_overlap(
     ArgumentError, ArgumentTypeError
         A depth or boundary that is none, or a depth larger than the array with "reflect" (n), "mirror" (n - 1)
         or "periodic" (n). Less than one iteration, or several without `trim`.
-    BudgetError, ResultError, ReadError, WriteError
+    ResultError
         As for `map`.
 
     Examples
