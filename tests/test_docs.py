@@ -19,6 +19,9 @@ FILE = re.compile(r"(?<![\w./-])((?:chunkflow|tests|benchmarks|examples|docs)/[\
 """A path of the repository, as pages write it."""
 NAME = re.compile(r"(?<![\w./-])(chunkflow(?:\.\w+)+)(?![\w/])")
 """A module, or something in one, by its full name."""
+WINGS = ["system", "core", "kernels", "planner", "stores", "devices", "engine", "graph", "cluster", "api", "cli"]
+SHORT = re.compile(rf"`((?:{'|'.join(WINGS)})(/[\w./]*|(?:\.\w+)+))`")
+"""A path or name below `chunkflow`, as the page on the architecture writes it."""
 LINK = re.compile(r"\]\((?!\w+:)([^)#]+)?(?:#([^)]+))?\)")
 """A link to another page, or to a heading."""
 
@@ -78,6 +81,15 @@ def test_files_that_a_page_names_exist(page: Path) -> None:
 def test_names_that_a_page_names_exist(page: Path) -> None:
     missing = [name for name in sorted(set(NAME.findall(page.read_text()))) if not exists(name)]
     assert not missing
+
+
+def test_short_paths_and_names_of_the_architecture_exist() -> None:
+    found = SHORT.findall((DOCS / "architecture.md").read_text())
+    assert found
+    files = [name for name, rest in found if rest.startswith("/")]
+    names = [f"chunkflow.{name}" for name, rest in found if rest.startswith(".")]
+    assert not [name for name in files if not (ROOT / "chunkflow" / name).exists()]
+    assert not [name for name in sorted(set(names)) if not exists(name)]
 
 
 @pytest.mark.parametrize("page", PAGES, ids=page_id)
