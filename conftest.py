@@ -64,8 +64,8 @@ def has_gpu() -> bool:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    # What other libraries take on a GPU counts in every later budget of the process: they come last.
-    items.sort(key=lambda item: "test_adapters" in item.nodeid)
+    # What libraries take on a GPU counts in every later budget of the process: small budgets come first, they last.
+    items.sort(key=lambda item: ("engine/test_budget" not in item.nodeid) + ("test_adapters" in item.nodeid))
     for item in items:
         if item.get_closest_marker("gpu") and not has_gpu():
             item.add_marker(pytest.mark.skip(reason="needs a CUDA device"))

@@ -385,9 +385,13 @@ def _accumulate(into: Any, a: Any, b: Any) -> bool:
 fill.register(cupy.ndarray, filler(_elementwise))
 
 
-@cache
 def device(ordinal: int = 0) -> CupyDevice:
     """The one object of a GPU, which keeps its streams and its reserve."""
+    return _device(ordinal)
+
+
+@cache
+def _device(ordinal: int) -> CupyDevice:
     if not 0 <= ordinal < (present := count()):
         raise DeviceError(f"there is no CUDA device {ordinal}: this process sees {present}")
     return CupyDevice(ordinal)
