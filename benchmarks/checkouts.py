@@ -92,7 +92,8 @@ def started(stack: ExitStack, checkout: Path, place: Path, arguments: Mapping[st
     (code / "chunkflow").symlink_to(checkout.resolve() / "chunkflow", target_is_directory=True)
     (code / "benchmarks").symlink_to(ROOT / "benchmarks", target_is_directory=True)
     command = [sys.executable, "-m", "benchmarks.checkouts", json.dumps({**arguments, "directory": str(data)})]
-    environment = {**os.environ, "PYTHONPATH": str(code)}
+    path = [str(code), *filter(None, [os.environ.get("PYTHONPATH")])]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path)}
     process = stack.enter_context(
         subprocess.Popen(command, cwd=code, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     )
