@@ -1,6 +1,7 @@
 """From the user's arguments to a checked plan, in four steps: open, declare, try, plan.
 
-Nothing is written here. Whatever can be refused is refused before the trial call, which reads a small block.
+Nothing is written here. What does not depend on the function's results is refused before the trial call, which reads a
+small block.
 """
 
 from __future__ import annotations
@@ -41,7 +42,10 @@ LARGEST_STEP = 64
 
 @dataclass(frozen=True)
 class Prepared:
-    """A run that is planned and checked, with its sources open and its outputs untouched."""
+    """A run that is planned and checked, with its sources open and its outputs untouched.
+
+    `dtypes` are those that its function returns, before they are cast to those of outputs that exist.
+    """
 
     plan: Plan
     kernel: Kernel | None
@@ -50,6 +54,7 @@ class Prepared:
     device: Device
     pool: Pool
     is_tuple: bool
+    dtypes: tuple[np.dtype, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -170,7 +175,7 @@ def _plan(opened: _Opened, stated: _Stated, tried: _Tried, pool: Pool, limit: in
                 raise
             outputs = smaller
     plan = plan if fixed is None else replace(plan, tile=fixed.tile)
-    return Prepared(plan, tried.kernel, opened.sources, targets, device, pool, trial.is_tuple)
+    return Prepared(plan, tried.kernel, opened.sources, targets, device, pool, trial.is_tuple, trial.dtypes)
 
 
 def _plan_loop(opened: _Opened, stated: _Stated, pool: Pool, limit: int) -> Prepared:

@@ -13,7 +13,7 @@ from chunkflow.engine.options import Options
 from chunkflow.errors import UnsupportedError
 from chunkflow.graph.evaluate import op_node
 from chunkflow.graph.nodes import Lazy, first_lazy, key_of
-from chunkflow.graph.request import Request
+from chunkflow.graph.request import Request, is_elementwise
 from chunkflow.kernels.declare import declare_map
 from chunkflow.kernels.map import is_scalar
 
@@ -27,7 +27,10 @@ def mapped(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
 
 
 def applied(fn: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], whole: Mapping[str, Any]) -> Any:
-    """As `mapped`. The keyword arguments in `whole`, arrays included, are passed to each call uncut."""
+    """As `mapped`. The keyword arguments in `whole`, arrays included, are passed to each call uncut.
+
+    `fn` is elementwise. So it is known what it does to shapes, and only of a ufunc that calls Python one must see.
+    """
     kwargs = {key: argument(value) if _is_array(value, fn) else value for key, value in kwargs.items()}
     named = [key for key, value in kwargs.items() if _is_array(value, fn)]
     work = _Named(fn, tuple(named)) if named else fn
@@ -37,7 +40,8 @@ def applied(fn: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, An
     if first is None:
         raise UnsupportedError(f"{name}: none of its arrays is an expression: chunkflow.open makes one of an array")
     rest = {key: value for key, value in kwargs.items() if key not in named} | dict(whole)
-    request = Request(declare_map(work, rest), arrays, Options(), fn=fn, shapes_only=True)
+    own = fn if isinstance(fn, np.ufunc) and not is_elementwise(fn) else None
+    request = Request(declare_map(work, rest), arrays, Options(), fn=own, shapes_only=True)
     node = op_node(request, name, key_of(fn, args, {**kwargs, **whole}))
     node.check()
     number = fn.nout if isinstance(fn, np.ufunc) else 1

@@ -22,7 +22,7 @@ import numpy as np
 
 from chunkflow import devices
 from chunkflow.core import grid
-from chunkflow.core.grid import Grid
+from chunkflow.core.grid import Grid, Shape
 from chunkflow.core.spec import ArraySpec
 from chunkflow.engine.budget import lease
 from chunkflow.engine.options import Options
@@ -30,7 +30,7 @@ from chunkflow.engine.outputs import check_overlap
 from chunkflow.engine.prepare import prepared
 from chunkflow.engine.run import launched
 from chunkflow.engine.trace import Trace
-from chunkflow.errors import ArgumentError, BudgetError
+from chunkflow.errors import ArgumentError, BudgetError, ResultError
 from chunkflow.graph.fusion import (
     Lacking,
     MustBeStoredError,
@@ -295,6 +295,7 @@ class Evaluation:
         with interrupts.deferred(), self._prepared(made, [place(member) for member in group]) as run:
             if busy and _is_busy(run.plan):
                 return False
+            _check_promises(group, [spec.shape for spec in run.plan.outputs], run.dtypes)
             left = list(launched(run, self.watch))
         for member in group:
             number = len(left) if len(group) == 1 else _results(member)
@@ -332,6 +333,26 @@ class Evaluation:
 def _results(node: Node) -> int:
     """How many results a node has in a pass."""
     return len(node.specs) if isinstance(node, OpNode) and node.folds else 1
+
+
+def _check_promises(group: Sequence[Node], shapes: Sequence[Shape], dtypes: Sequence[np.dtype]) -> None:
+    """Raise if a pass gives something else than what was said of its nodes, before it is stored.
+
+    A function of an intermediate result is tried on ones, and may do something else to the real elements.
+    """
+    real = iter(zip(shapes, dtypes, strict=True))
+    for node in group:
+        found = list(real) if len(group) == 1 else list(itertools.islice(real, _results(node)))
+        if isinstance(node, OpNode) and "specs" not in vars(node):
+            continue  # nobody has asked
+        said = node.specs if isinstance(node, OpNode) else (node.spec,)
+        for promised, (shape, dtype) in zip(said, found, strict=False):
+            if (promised.shape, promised.dtype) != (shape, dtype):
+                raise ResultError(
+                    f"{node.name} gives shape {shape} and dtype {dtype}, and for elements of 1 it gave shape "
+                    f"{promised.shape} and dtype {promised.dtype}: its results must not depend on the elements. dtype= "
+                    "says what they are cast to"
+                )
 
 
 def _is_busy(plan: Plan) -> bool:

@@ -51,10 +51,14 @@ class Request:
 
     @property
     def is_known(self) -> bool:
-        """Whether the function is NumPy's or ours, so that its results' dtypes can be found from ones."""
-        return self.fn is None or isinstance(self.fn, np.ufunc) or _root(self.fn) in ("numpy", "chunkflow")
+        """Whether what the function does to shapes and dtypes is known, so that both can be found from ones."""
+        return self.fn is None or is_elementwise(self.fn)
 
 
-def _root(fn: Any) -> str:
-    """The package of a function."""
-    return str(getattr(fn, "__module__", "")).partition(".")[0]
+def is_elementwise(fn: Any) -> bool:
+    """Whether a function is a compiled ufunc of single elements: its results depend on shapes and dtypes only.
+
+    No other function is trusted, whatever module it names: ``np.diff`` resizes its block, ``np.frompyfunc`` calls the
+    user's own function, and a decorator may pass for what it wraps.
+    """
+    return isinstance(fn, np.ufunc) and fn.signature is None and any("O" not in loop for loop in fn.types)
