@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 
 class ChunkflowError(Exception):
     """Base class of every error that chunkflow raises on purpose."""
@@ -15,6 +17,10 @@ class ChunkflowError(Exception):
 
 class ArgumentError(ChunkflowError, ValueError):
     """An argument has an impossible value."""
+
+
+class AxisError(ArgumentError, np.exceptions.AxisError):
+    """An axis is out of bounds, or named twice."""
 
 
 class ArgumentTypeError(ChunkflowError, TypeError):

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from chunkflow.errors import ArgumentError, ArgumentTypeError
+from chunkflow.errors import ArgumentError, ArgumentTypeError, AxisError
 
 
 def normalize_axes(axes: int | Sequence[int] | None, ndim: int, name: str) -> tuple[int, ...]:
@@ -18,7 +18,7 @@ def normalize_axes(axes: int | Sequence[int] | None, ndim: int, name: str) -> tu
     found = []
     for axis in as_axes(axes, name):
         if not -ndim <= axis < ndim:
-            raise ArgumentError(f"{name}={axis} is out of bounds for {ndim} dimensions")
+            raise AxisError(f"{name}={axis} is out of bounds for {ndim} dimensions")
         found.append(axis % ndim)
     if len(set(found)) != len(found):
         raise ArgumentError(f"{name}={axes!r} names an axis twice")

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from chunkflow.core.grid import Region, Shape
-from chunkflow.errors import ArgumentError, ArgumentTypeError
+from chunkflow.errors import ArgumentError, ArgumentTypeError, AxisError
 
 NORMS = (None, "backward", "ortho", "forward")
 """NumPy's normalizations."""
@@ -155,7 +155,7 @@ def _check(name: str, dtype: np.dtype, norm: Any) -> None:
 def _axis(axis: Any, ndim: int, name: str) -> int:
     found = _index(axis, name)
     if not -ndim <= found < ndim:
-        raise ArgumentError(f"{name}={found} is out of bounds for {ndim} dimensions")
+        raise AxisError(f"{name}={found} is out of bounds for {ndim} dimensions")
     return found % ndim
 
 

@@ -13,7 +13,7 @@ from chunkflow.api.rearrange.move import Arranged, Composition
 from chunkflow.core.arrangement import Separable, padded
 from chunkflow.core.axes import as_axes
 from chunkflow.core.nest import nest, output_axes
-from chunkflow.errors import ArgumentError, ArgumentTypeError
+from chunkflow.errors import ArgumentError, ArgumentTypeError, AxisError
 from chunkflow.kernels.fourier import convolved
 from chunkflow.kernels.stencil.overlap import Halo, Overlap, boundaries, with_halo
 
@@ -148,7 +148,7 @@ def _spread(weights: np.ndarray, axes: int | Sequence[int] | None, ndim: int) ->
     found = list(range(ndim)) if axes is None else as_axes(axes, "axes")
     for axis in found:
         if not -ndim <= axis < ndim:
-            raise ArgumentError(f"axes={axis} is out of bounds for {ndim} dimensions")
+            raise AxisError(f"axes={axis} is out of bounds for {ndim} dimensions")
     found = [axis % ndim for axis in found]
     if len(set(found)) != len(found):
         raise ArgumentError(f"axes={axes!r} names an axis twice")

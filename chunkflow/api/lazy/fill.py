@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from chunkflow.errors import ArgumentError
+from chunkflow.errors import ArgumentError, UnsupportedError
 from chunkflow.graph.elementwise import mapped
 from chunkflow.kernels.map import is_scalar
 
@@ -24,7 +24,10 @@ def filling(fill: Any) -> Callable[..., Any]:
     """``zeros_like`` and so on."""
 
     def call(x: Any, dtype: Any = None) -> Any:
-        return mapped(_filled, x, fill=fill, dtype=np.dtype(dtype or x.dtype))
+        wanted = np.dtype(x.dtype if dtype is None else dtype)
+        if wanted.kind not in "biufc":
+            raise UnsupportedError(f"dtype={dtype!r}: the elements of an expression are numbers")
+        return mapped(_filled, x, fill=fill, dtype=wanted)
 
     return call
 

@@ -10,6 +10,8 @@ import numpy as np
 from chunkflow.api import scan
 from chunkflow.api.fourier import functions
 from chunkflow.api.lazy import fill, numpy_functions
+from chunkflow.api.lazy.numpy_functions import at_least_dims as at_least
+from chunkflow.api.lazy.numpy_signature import bound, check_taken
 from chunkflow.api.linalg import gram, product
 from chunkflow.api.rearrange import join, rearrange
 from chunkflow.api.reductions import extremes, nan, sums
@@ -86,16 +88,10 @@ def function(fn: Function, args: Sequence[Any], kwargs: Mapping[str, Any]) -> An
     """
     if fn not in FUNCTIONS:
         raise UnsupportedError(f"{name_of(fn)} of an expression is not supported: {advice(fn)}")
-    if kwargs.get("out") is not None:
-        raise UnsupportedError(f"{name_of(fn)}: out= is where a result goes: store() or to_zarr() the expression")
-    given = {key: value for key, value in kwargs.items() if key != "out" and value is not np._NoValue}
-    try:
-        return FUNCTIONS[fn](*args, **given)
-    except TypeError as error:
-        if isinstance(error, UnsupportedError) or "unexpected keyword argument" not in str(error):
-            raise
-        argument = str(error).rpartition(" ")[2]  # the error names our function, the user called NumPy's
-        raise UnsupportedError(f"{name_of(fn)} of an expression takes no {argument}: leave it out") from None
+    name, ours = name_of(fn), FUNCTIONS[fn]
+    places, named = bound(fn, name, args, kwargs)
+    check_taken(ours, name, named)
+    return ours(*places, **named)
 
 
 def name_of(fn: Function) -> str:
@@ -123,7 +119,7 @@ FUNCTIONS: dict[Any, Function] = {
     np.copy: lambda x: x,
     np.shape: lambda x: x.shape,
     np.ndim: lambda x: x.ndim,
-    np.size: lambda x, axis=None: x.size if axis is None else x.shape[axis],
+    np.size: lambda x, axis=None: np.size(np.broadcast_to(np.uint8(0), x.shape), axis),
     np.iscomplexobj: lambda x: x.dtype.kind == "c",
     np.isrealobj: lambda x: x.dtype.kind != "c",
     np.result_type: lambda *a: np.result_type(*(node_of(v).spec.dtype if isinstance(v, Lazy) else v for v in a)),
@@ -137,7 +133,7 @@ FUNCTIONS: dict[Any, Function] = {
     np.all: numpy_functions.masked(extremes.all, 1),
     np.var: sums.var,
     np.std: sums.std,
-    np.average: sums.average,
+    np.average: numpy_functions.average,
     np.ptp: extremes.ptp,
     np.argmin: extremes.argmin,
     np.argmax: extremes.argmax,
@@ -163,7 +159,7 @@ FUNCTIONS: dict[Any, Function] = {
     np.cumprod: scan.cumprod,
     np.cumulative_sum: lambda x, axis=None, dtype=None: scan.cumsum(x, axis, dtype),
     np.cumulative_prod: lambda x, axis=None, dtype=None: scan.cumprod(x, axis, dtype),
-    np.diff: scan.diff,
+    np.diff: numpy_functions.diff,
     # Products
     np.dot: product.dot,
     np.outer: product.outer,
@@ -189,13 +185,13 @@ FUNCTIONS: dict[Any, Function] = {
     np.atleast_2d: numpy_functions.at_least(2),
     np.atleast_3d: numpy_functions.at_least(3),
     np.flip: rearrange.flip,
-    np.fliplr: lambda x: rearrange.flip(x, 1),
-    np.flipud: lambda x: rearrange.flip(x, 0),
+    np.fliplr: lambda x: rearrange.flip(at_least(x, 2), 1),
+    np.flipud: lambda x: rearrange.flip(at_least(x, 1), 0),
     np.roll: rearrange.roll,
     np.repeat: numpy_functions.repeat,
     np.tile: numpy_functions.tile,
-    np.concatenate: join.concatenate,
-    np.stack: join.stack,
+    np.concatenate: numpy_functions.concatenate,
+    np.stack: numpy_functions.stack,
     np.hstack: numpy_functions.joined(1, 1),
     np.vstack: numpy_functions.joined(0, 2),
     np.dstack: numpy_functions.joined(2, 3),
@@ -208,15 +204,15 @@ FUNCTIONS: dict[Any, Function] = {
     np.append: numpy_functions.append,
     np.select: numpy_functions.select,
     np.rot90: numpy_functions.rot90,
-    np.hsplit: lambda x, parts: numpy_functions.split(x, parts, 1 if x.ndim > 1 else 0),
-    np.vsplit: lambda x, parts: numpy_functions.split(x, parts, 0),
-    np.dsplit: lambda x, parts: numpy_functions.split(x, parts, 2),
-    np.unstack: lambda x, axis=0: tuple(numpy_functions.take(x, i, axis) for i in np.arange(x.shape[axis]).tolist()),
+    np.hsplit: lambda x, parts: numpy_functions.split(at_least(x, 1), parts, 1 if x.ndim > 1 else 0),
+    np.vsplit: lambda x, parts: numpy_functions.split(at_least(x, 2), parts, 0),
+    np.dsplit: lambda x, parts: numpy_functions.split(at_least(x, 3), parts, 2),
+    np.unstack: numpy_functions.unstack,
     np.column_stack: numpy_functions.column_stack,
     np.nancumsum: lambda x, axis=None, dtype=None: scan.cumsum(fill.without_nan(x, 0), axis, dtype),
     np.nancumprod: lambda x, axis=None, dtype=None: scan.cumprod(fill.without_nan(x, 1), axis, dtype),
     np.broadcast_arrays: numpy_functions.broadcast_arrays,
-    np.inner: lambda a, b: product.tensordot(a, b, axes=(-1, -1)),
+    np.inner: numpy_functions.inner,
     np.empty_like: fill.filling(0),
     np.linalg.matrix_transpose: lambda x: numpy_functions.swapaxes(x, -1, -2),
     # Transforms

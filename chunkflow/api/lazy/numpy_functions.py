@@ -8,10 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from chunkflow.api.lazy.fill import check_stretch
+from chunkflow.api import scan
+from chunkflow.api.lazy.fill import check_stretch, full_like
+from chunkflow.api.linalg import product
 from chunkflow.api.operation import check_eager
 from chunkflow.api.rearrange import join, rearrange
 from chunkflow.api.reductions import extremes, sums
+from chunkflow.api.reductions.request import reduced_axes
 from chunkflow.core.axes import as_axes, normalize_axes
 from chunkflow.errors import ArgumentError, ArgumentTypeError, UnsupportedError
 from chunkflow.graph.elementwise import applied, mapped
@@ -120,6 +123,8 @@ def squeeze(x: Any, axis: Any = None) -> Any:
 
 def expand_dims(x: Any, axis: Any) -> Any:
     """As `numpy.expand_dims`."""
+    if axis is None:
+        raise ArgumentTypeError("axis=None: expand_dims needs an int, or several")
     count = len(as_axes(axis, "axis"))
     new = normalize_axes(axis, x.ndim + count, "axis")
     return x[tuple(None if a in new else slice(None) for a in range(x.ndim + count))]
@@ -180,10 +185,10 @@ def at_least(number: int) -> Function:
 def joined(axis: int, least: int) -> Function:
     """``hstack`` and so on: concatenation along `axis` of arrays of at `least` so many dimensions."""
 
-    def call(arrays: Sequence[Any]) -> Any:
+    def call(arrays: Sequence[Any], dtype: Any = None, casting: str = "same_kind") -> Any:
         given = [np.asarray(a) if not isinstance(a, Lazy) else a for a in arrays]
         some = [at_least(least)(a) for a in given]
-        return join.concatenate(some, axis if some[0].ndim > axis else 0)
+        return concatenate(some, axis if some[0].ndim > axis else 0, dtype, casting)
 
     return call
 
@@ -192,7 +197,7 @@ def split(x: Any, indices_or_sections: Any, axis: int = 0) -> Any:
     """As `numpy.split`."""
     (along,) = normalize_axes(axis, x.ndim, "axis")
     n = x.shape[along]
-    if isinstance(indices_or_sections, int | np.integer) and n % indices_or_sections:
+    if isinstance(indices_or_sections, int | np.integer) and indices_or_sections > 0 and n % indices_or_sections:
         raise ArgumentError(f"{n} elements do not split into {indices_or_sections} equal parts: use np.array_split")
     return array_split(x, indices_or_sections, axis)
 
@@ -202,6 +207,8 @@ def array_split(x: Any, indices_or_sections: Any, axis: int = 0) -> Any:
     (along,) = normalize_axes(axis, x.ndim, "axis")
     n = x.shape[along]
     if isinstance(indices_or_sections, int | np.integer):
+        if indices_or_sections < 1:
+            raise ArgumentError(f"indices_or_sections={indices_or_sections} must be at least 1")
         each, more = divmod(n, int(indices_or_sections))
         ends = np.cumsum([0] + [each + 1] * more + [each] * (int(indices_or_sections) - more)).tolist()
     else:
@@ -234,11 +241,77 @@ def allclose(a: Any, b: Any, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: 
     return extremes.all(mapped(np.isclose, a, b, rtol=rtol, atol=atol, equal_nan=equal_nan))
 
 
-def array_equal(a: Any, b: Any) -> Any:
+def array_equal(a: Any, b: Any, equal_nan: bool = False) -> Any:
     """As `numpy.array_equal`."""
     if np.shape(a) != np.shape(b):
         return False
-    return extremes.all(mapped(np.equal, a, b))
+    return extremes.all(mapped(_same if equal_nan else np.equal, a, b))
+
+
+def _same(a: Any, b: Any) -> Any:
+    """Whether elements are equal, or both NaN."""
+    return (a == b) | ((a != a) & (b != b))
+
+
+def average(x: Any, axis: Any = None, weights: Any = None, returned: bool = False, keepdims: bool = False) -> Any:
+    """As `numpy.average`."""
+    found = sums.average(x, axis, weights, keepdims)
+    if not returned:
+        return found
+    if weights is None:
+        return found, full_like(found, np.prod([x.shape[a] for a in reduced_axes(axis, x.ndim)]))
+    if np.shape(weights) != x.shape:
+        (along,) = normalize_axes(axis, x.ndim, "axis")
+        weights = np.reshape(weights, (-1, *(1,) * (x.ndim - along - 1)))
+    ones = full_like(x, 1, dtype=np.result_type(x.dtype, weights.dtype if hasattr(weights, "dtype") else weights))
+    return found, astype(sums.sum(ones * weights, axis, keepdims=keepdims), found.dtype)
+
+
+def diff(x: Any, n: int = 1, axis: int = -1, prepend: Any = None, append: Any = None) -> Any:
+    """As `numpy.diff`."""
+    if prepend is not None or append is not None:
+        (along,) = normalize_axes(axis, x.ndim, "axis")
+        side = (*x.shape[:along], 1, *x.shape[along + 1 :])
+        parts = [broadcast_to(a, side) if np.ndim(a) == 0 else a for a in (prepend, x, append) if a is not None]
+        x = join.concatenate(parts, along)
+    return scan.diff(x, n, axis)
+
+
+def concatenate(arrays: Sequence[Any], axis: int | None = 0, dtype: Any = None, casting: str = "same_kind") -> Any:
+    """As `numpy.concatenate`."""
+    if axis is None:
+        given: list[Any] = [a if isinstance(a, Lazy) else np.asarray(a) for a in arrays]
+        arrays = [a.reshape(-1) for a in given]
+    return _cast_joined(join.concatenate(arrays, axis or 0), dtype, casting)
+
+
+def stack(arrays: Sequence[Any], axis: int = 0, dtype: Any = None, casting: str = "same_kind") -> Any:
+    """As `numpy.stack`."""
+    return _cast_joined(join.stack(arrays, axis), dtype, casting)
+
+
+def _cast_joined(found: Any, dtype: Any, casting: str) -> Any:
+    return found if dtype is None else astype(found, dtype, casting=casting)
+
+
+def unstack(x: Any, axis: int = 0) -> tuple[Any, ...]:
+    """As `numpy.unstack`."""
+    (along,) = normalize_axes(axis, x.ndim, "axis")
+    return tuple(take(x, i, along) for i in range(x.shape[along]))
+
+
+def inner(a: Any, b: Any) -> Any:
+    """As `numpy.inner`."""
+    if not (np.ndim(a) and np.ndim(b)):
+        return mapped(np.multiply, a, b)
+    return product.tensordot(a, b, axes=(-1, -1))
+
+
+def at_least_dims(x: Any, number: int) -> Any:
+    """The array, which must have so many dimensions."""
+    if x.ndim < number:
+        raise ArgumentError(f"the array has {x.ndim} dimensions, and {number} are needed")
+    return x
 
 
 def where(condition: Any, *branches: Any) -> Any:
@@ -254,7 +327,8 @@ def take(x: Any, indices: Any, axis: int | None = None) -> Any:
     """As `numpy.take`, of one index."""
     if axis is None or not isinstance(indices, int | np.integer):
         raise UnsupportedError("np.take of an expression takes one index along an axis: slice it, or compute() first")
-    return x[(*(slice(None),) * (axis % x.ndim), int(indices))]
+    (along,) = normalize_axes(axis, x.ndim, "axis")
+    return x[(*(slice(None),) * along, int(indices))]
 
 
 def interp(x: Any, xp: Any, fp: Any, left: Any = None, right: Any = None, period: Any = None) -> Any:
@@ -322,6 +396,7 @@ def _of_dtype(value: Any, dtype: np.dtype, casting: Any) -> Any:
 
 def rot90(x: Any, k: int = 1, axes: Any = (0, 1)) -> Any:
     """As `numpy.rot90`."""
+    at_least_dims(x, 2)
     one, other = (normalize_axes(a, x.ndim, "axes")[0] for a in axes)
     if one == other:
         raise ArgumentError(f"axes={axes!r} must be two different axes")

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from chunkflow.core.grid import Shape
-from chunkflow.errors import ArgumentError, ArgumentTypeError
+from chunkflow.errors import ArgumentError, ArgumentTypeError, AxisError
 from chunkflow.kernels.linalg.product import ProductLabels
 
 Translate = Callable[[Sequence[Shape]], ProductLabels]
@@ -160,7 +160,7 @@ def _several(axes: Any, ndim: int) -> list[int]:
 def _axis(axis: Any, ndim: int, name: str) -> int:
     number = _index(axis, f"{name}: axis")
     if not -ndim <= number < ndim:
-        raise ArgumentError(f"{name}: axis {axis} is out of bounds for {ndim} dimensions")
+        raise AxisError(f"{name}: axis {axis} is out of bounds for {ndim} dimensions")
     return number % ndim
 
 
