@@ -13,6 +13,7 @@ from chunkflow.core.units import format_bytes, parse_bytes
 from chunkflow.devices.common import WORKER
 from chunkflow.devices.protocol import Device, Pool
 from chunkflow.errors import ArgumentError, ArgumentTypeError, BudgetError
+from chunkflow.system.context import run_variable
 
 DEFAULT = "80%"
 """Share of the free memory that a run may take by default."""
@@ -174,7 +175,7 @@ class Budget:
         return f"Budget({self._spec!r})"
 
 
-_current: ContextVar[Budget | None] = ContextVar("chunkflow_budget", default=None)
+_current: ContextVar[Budget | None] = run_variable("chunkflow_budget", None)
 
 
 @dataclass(frozen=True)

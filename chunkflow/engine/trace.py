@@ -8,6 +8,8 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, Literal, Protocol
 
+from chunkflow.system.context import run_variable
+
 Stage = Literal["read", "upload", "decode", "compute", "download", "write"]
 STAGES: tuple[Stage, ...] = ("read", "upload", "decode", "compute", "download", "write")
 
@@ -68,7 +70,7 @@ class Trace:
         self._tell("finished", error, peak)
 
 
-_active: ContextVar[tuple[Observer, ...]] = ContextVar("chunkflow_observers", default=())
+_active: ContextVar[tuple[Observer, ...]] = run_variable("chunkflow_observers", ())
 
 
 def active() -> tuple[Observer, ...]:

@@ -48,13 +48,14 @@ from chunkflow.graph.request import Request
 from chunkflow.planner.plan import Plan
 from chunkflow.stores import open_source
 from chunkflow.system import host, interrupts
+from chunkflow.system.context import run_variable
 
 SHARE, LEAST = 16, 64 << 10
 """An intermediate result stays in memory up to one part in `SHARE` of the free memory, and on the CPU of the budget;
 or up to `LEAST` bytes."""
 
 
-_around: ContextVar[Mapping[Node, Any]] = ContextVar("chunkflow_around", default=MappingProxyType({}))
+_around: ContextVar[Mapping[Node, Any]] = run_variable("chunkflow_around", MappingProxyType({}))
 """Stored nodes of the evaluation that this one is a part of."""
 
 

@@ -10,6 +10,8 @@ from contextlib import suppress
 from queue import Empty, SimpleQueue
 from typing import Any
 
+from chunkflow.system.context import callers_context
+
 KEPT = 1.0
 """Seconds that an idle thread waits before it ends."""
 
@@ -33,6 +35,7 @@ class PooledThread:
         self.ident: int | None = None
         self.name, self._target, self._args = name, target, args
         self._over, self._process = threading.Event(), os.getpid()
+        self._context = callers_context()  # a user's source that is read there sees his variables
 
     def start(self) -> None:
         """Let a thread run the function."""
@@ -50,10 +53,10 @@ class PooledThread:
         thread = threading.current_thread()
         self.ident, thread.name = thread.ident, self.name
         try:
-            self._target(*self._args)
+            self._context.run(self._target, *self._args)
         finally:
             thread.name = NAME
-            del self._target, self._args  # their objects must not live as long as the thread
+            del self._target, self._args, self._context  # their objects must not live as long as the thread
             self._over.set()
 
 

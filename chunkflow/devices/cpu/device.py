@@ -28,6 +28,7 @@ from chunkflow.devices.common import WORKER, DeviceDefaults
 from chunkflow.devices.cpu import allocations
 from chunkflow.devices.measured_rates import kept
 from chunkflow.devices.protocol import Block, Edge, Event, HostBuffer, Lane
+from chunkflow.system.context import callers_context
 from chunkflow.system.host import available_memory, cores
 
 T = TypeVar("T")
@@ -165,7 +166,8 @@ class _ThreadLane(_NumpyLane):
     def __init__(self) -> None:
         self._queue: SimpleQueue[Callable[[], object] | None] = SimpleQueue()
         self._error: BaseException | None = None
-        self._thread = threading.Thread(target=self._work, name=WORKER, daemon=True)
+        here = callers_context()
+        self._thread = threading.Thread(target=here.run, args=(self._work,), name=WORKER, daemon=True)
         self._thread.start()
 
     def _work(self) -> None:
