@@ -204,17 +204,52 @@ def convolved(block: Any, kernel: np.ndarray, dtype: np.dtype) -> Any:
     There a cyclic convolution of at least the block's length equals the plain one: overlap-save, after T. G. Stockham
     (1966), "High-speed convolution and correlation", AFIPS 28, 229-233.
 
+    A transform spreads NaN and infinities over the whole block. So elements that are not finite are left out of it, and
+    come back in the results that they reach: as in a plain convolution of real numbers, as NaN of complex ones.
+
     >>> convolved(np.arange(6.0), np.array([1.0, -1.0]), np.dtype("f8")).round(12)
     array([1., 1., 1., 1., 1.])
+    >>> convolved(np.array([0, 1, np.inf, 3, 4, 5]), np.array([1.0, -1.0]), np.dtype("f8")).round(12)
+    array([  1.,  inf, -inf,   1.,   1.])
     """
     block = block.astype(dtype, copy=False)
     weights = np.asarray(kernel, like=block)
-    axes = [axis for axis, n in enumerate(kernel.shape) if n > 1]
-    inner: Region = tuple([slice(k - 1, n) for k, n in zip(kernel.shape, block.shape, strict=True)])
-    if not axes or not block.size:
-        return block[inner] * weights
+    if kernel.size == 1 or not block.size:
+        return block * weights
+    with np.errstate(all="ignore"):  # the sum only asks whether there is such an element; it may overflow
+        finite = bool(np.isfinite(block.sum()))
+    if finite:
+        return _convolved(block, weights)
+    found = _convolved(np.where(np.isfinite(block), block, 0), weights)
+    spread = [np.nan] if dtype.kind == "c" else [np.inf, -np.inf, np.nan]
+    for value, reached in zip(spread, _reached(block, weights), strict=True):
+        found[reached] = value
+    return found
+
+
+def _reached(block: Any, weights: Any) -> list[Any]:
+    """Which results of a plain convolution are infinite, minus infinite and NaN; of complex numbers which are NaN."""
+
+    def where(elements: Any, taps: Any) -> Any:
+        if not elements.any():
+            return False
+        return _convolved(elements.astype("f8"), taps.astype("f8")) > 0.5
+
+    if block.dtype.kind == "c":
+        return [where(~np.isfinite(block), np.ones_like(weights, dtype="f8"))]
+    above, below, nan = block == np.inf, block == -np.inf, np.isnan(block)
+    plus = where(above, weights > 0) | where(below, weights < 0)
+    minus = where(above, weights < 0) | where(below, weights > 0)
+    lost = where(nan, np.ones_like(weights)) | where(above | below, weights == 0) | (plus & minus)
+    return [plus, minus, lost]
+
+
+def _convolved(block: Any, weights: Any) -> Any:
+    """Convolution of finite numbers."""
+    axes = [axis for axis, n in enumerate(weights.shape) if n > 1]
+    inner: Region = tuple([slice(k - 1, n) for k, n in zip(weights.shape, block.shape, strict=True)])
     sides = [fast_length(block.shape[axis]) for axis in axes]
-    if dtype.kind == "c":
+    if block.dtype.kind == "c":
         spectrum = np.fft.fftn(block, sides, axes)
         spectrum *= np.fft.fftn(weights, sides, axes)
         return np.fft.ifftn(spectrum, sides, axes)[inner]

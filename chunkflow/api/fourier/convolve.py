@@ -36,7 +36,7 @@ def convolve(
 
     Blocks overlap by the kernel's extent and are transformed at lengths that suit the transform (overlap-save). So the
     time hardly depends on the kernel's size, and rounding is relative to the largest values of a block, not to each
-    result.
+    result. NaN and infinities of `x` reach what a plain convolution lets them reach; of complex numbers it is all NaN.
 
     Parameters
     ----------
@@ -64,7 +64,7 @@ def convolve(
     Raises
     ------
     ArgumentError, ArgumentTypeError
-        A kernel that is empty, no array of numbers, of other dimensions, or longer than `x` in mode "valid"; an unknown
+        A kernel that is empty, not finite, no array of numbers, of other dimensions, or longer than `x` in mode "valid"; an unknown
         mode or boundary, or a boundary in a mode that does not look beyond the edges.
     BudgetError
         Not even one element, with as many around it as the kernel has, fits the budget.
@@ -140,6 +140,8 @@ def _weights(kernel: Any) -> np.ndarray:
         raise ArgumentTypeError(f"kernel must be an array of numbers, not of {weights.dtype}")
     if not weights.size:
         raise ArgumentError(f"kernel has the shape {weights.shape}, and no element")
+    if not np.isfinite(weights).all():
+        raise ArgumentError("kernel holds NaN or infinities, which would leave no finite result")
     return weights
 
 

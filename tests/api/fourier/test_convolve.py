@@ -121,3 +121,32 @@ def test_bad_convolutions_are_refused_before_a_byte_is_read(args: Any, options: 
     with pytest.raises(error, match=words):
         cf.fft.convolve(source, *args, device="cpu", **options)
     assert source.bytes_read == 0
+
+
+@everywhere
+@pytest.mark.parametrize("mode", ["same", "valid", "full"])
+@pytest.mark.parametrize("dtype", ["f4", "f8"])
+def test_what_is_not_finite_reaches_what_it_reaches_in_a_plain_convolution(mode: Any, dtype: str, place: Place) -> None:
+    x = np.ones((60, 50), dtype)
+    for at, value in {(3, 4): np.nan, (20, 20): np.inf, (21, 20): -np.inf, (40, 10): np.inf, (59, 49): -np.inf}.items():
+        x[at] = value
+    kernel = np.array([[1, -2, 0], [3, 0, -1], [1, 1, 2]], dtype)
+    with np.errstate(invalid="ignore"):
+        expected = signal.convolve(x, kernel, mode, method="direct")
+    for budget in (100_000, 400_000, 4_000_000):
+        got = place.host(cf.fft.convolve(x, kernel, mode, budget=place.budget(budget), device=place.device()))
+        np.testing.assert_allclose(got, expected, rtol=1e-5, atol=1e-4)
+
+
+def test_a_complex_nan_does_not_spread_with_the_block() -> None:
+    x = np.ones((60, 50), complex)
+    x[3, 4] = np.nan
+    expected = signal.convolve(x, np.ones((3, 3)), "same", method="direct")
+    for budget in ("100kB", "4MB"):
+        got = cf.fft.convolve(x, np.ones((3, 3)), budget=budget, device="cpu")
+        np.testing.assert_array_equal(np.isnan(got), np.isnan(expected))
+
+
+def test_a_kernel_that_is_not_finite_is_refused() -> None:
+    with pytest.raises(ArgumentError, match="NaN or infinities"):
+        cf.fft.convolve(np.ones(9), [1, np.nan], device="cpu")
