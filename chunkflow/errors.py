@@ -19,6 +19,10 @@ class ArgumentError(ChunkflowError, ValueError):
     """An argument has an impossible value."""
 
 
+class ValueRangeError(ArgumentError, OverflowError):
+    """A number that the array's dtype cannot hold."""
+
+
 class AxisError(ArgumentError, np.exceptions.AxisError):
     """An axis is out of bounds, or named twice."""
 

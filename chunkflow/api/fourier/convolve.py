@@ -64,8 +64,8 @@ def convolve(
     Raises
     ------
     ArgumentError, ArgumentTypeError
-        A kernel that is empty, not finite, no array of numbers, of other dimensions, or longer than `x` in mode "valid"; an unknown
-        mode or boundary, or a boundary in a mode that does not look beyond the edges.
+        A kernel that is empty, not finite, no array of numbers, of other dimensions, or longer than `x` in mode
+        "valid"; an unknown mode or boundary, or a boundary in a mode that does not look beyond the edges.
     BudgetError
         Not even one element, with as many around it as the kernel has, fits the budget.
 

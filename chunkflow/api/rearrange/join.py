@@ -15,7 +15,7 @@ from chunkflow.api.operation import ArraySpec, ChunkedRunOptions, Options, Reque
 from chunkflow.api.rearrange.move import Arranged, Composition, moved, one_axis, rearrangement
 from chunkflow.core import arrangement
 from chunkflow.core.grid import Shape
-from chunkflow.errors import ArgumentError, ArgumentTypeError
+from chunkflow.errors import ArgumentError, ArgumentTypeError, ValueRangeError
 
 Mode = Literal["constant", "edge", "symmetric", "reflect", "wrap"]
 MODES = ("constant", "edge", "symmetric", "reflect", "wrap")
@@ -145,6 +145,8 @@ def pad(
     if mode not in MODES:
         raise ArgumentError(f"mode={mode!r} is unknown: use one of {', '.join(MODES)}")
     check_eager("pad", pad_width=pad_width, constant_values=constant_values)
+    if mode != "constant" and np.any(np.asarray(constant_values) != 0):
+        raise ArgumentError(f"constant_values={constant_values!r} has no meaning in mode={mode!r}: leave it out")
     kind = np.asarray(pad_width).dtype.kind if not isinstance(pad_width, dict) else "O"
     if kind not in "iu":
         raise ArgumentTypeError(f"pad_width must be an int, a pair of them or a pair for each axis, not {pad_width!r}")
@@ -194,8 +196,20 @@ def _pairs(values: np.ndarray, ndim: int, what: str) -> np.ndarray:
 def _constants(given: Any, spec: ArraySpec) -> np.ndarray:
     """Constants to pad with, before and after along each axis."""
     values = np.asarray(given)
+    if values.dtype.kind == "O" and all(isinstance(value, int) for value in values.flat):
+        values = values.astype(float)  # integers beyond 64 bits
     if values.dtype.kind not in "biufc" or (values.dtype.kind == "c" and spec.dtype.kind != "c"):
         raise ArgumentTypeError(f"constant_values={given!r} cannot be stored as {spec.dtype}, the dtype of {spec.name}")
-    with np.errstate(invalid="ignore"):
-        values = values.astype(spec.dtype)
-    return _pairs(values, len(spec.shape), f"constant_values={given!r}")
+    with np.errstate(invalid="ignore", over="ignore"):
+        cast = values.astype(spec.dtype)
+    if spec.dtype.kind in "iu":
+        info = np.iinfo(spec.dtype)
+        held = (values > info.min - 1) & (values < info.max + 1)  # fractions are cut off, as by NumPy
+    else:
+        held = np.isfinite(cast) | ~np.isfinite(values)
+    if not held.all():
+        raise ValueRangeError(
+            f"constant_values={given!r} is more than {spec.dtype} holds, the dtype of {spec.name}: pad "
+            "x.astype(...) of a dtype that holds it"
+        )
+    return _pairs(cast, len(spec.shape), f"constant_values={given!r}")

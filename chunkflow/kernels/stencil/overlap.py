@@ -13,7 +13,7 @@ from chunkflow.core.grid import Grid, Region, Shape, within
 from chunkflow.core.halo import BOUNDARIES, Boundary
 from chunkflow.core.nest import LoopNest, Operand
 from chunkflow.core.spec import ArraySpec
-from chunkflow.errors import ArgumentError, ArgumentTypeError, ResultError
+from chunkflow.errors import ArgumentError, ArgumentTypeError, ResultError, ValueRangeError
 from chunkflow.kernels.map import MapKernel
 
 Halo = tuple[int, int]
@@ -71,13 +71,13 @@ def _boundary(entry: Any, spec: ArraySpec) -> Boundary:
         raise ArgumentTypeError(f"boundary={entry!r} is neither a name nor a number")
     value = np.asarray(entry)
     if value.dtype.kind == "O" or not np.can_cast(value.dtype, spec.dtype, "unsafe"):
-        raise ArgumentError(f"boundary={entry!r} is too large a number for {spec.name}, whose dtype is {spec.dtype}")
+        raise ValueRangeError(f"boundary={entry!r} is too large a number for {spec.name}, whose dtype is {spec.dtype}")
     with np.errstate(all="ignore"):
         cast = (value.real if value.dtype.kind == "c" and spec.dtype.kind != "c" else value).astype(spec.dtype)
     exact = cast == value or (value != value and spec.dtype.kind in "fc")
     rounded = spec.dtype.kind in "fc" and bool(np.isfinite(cast) == np.isfinite(value))
     if not exact and (not rounded or np.iscomplexobj(entry) > (spec.dtype.kind == "c")):
-        raise ArgumentError(f"boundary={entry!r} is no value of {spec.name}, whose dtype is {spec.dtype}")
+        raise ValueRangeError(f"boundary={entry!r} is no value of {spec.name}, whose dtype is {spec.dtype}")
     return cast.item()  # type: ignore[no-any-return]
 
 

@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.devices import CHECKING, CPU, Place, checked, everywhere, same
 
+import chunkflow as cf
 from chunkflow import Budget, errors
 from chunkflow.api.operation import plan_of
 from chunkflow.api.rearrange.join import MODES, concatenate, pad, stack
@@ -410,3 +411,25 @@ def test_into_an_array_that_exists(tmp_path: Path) -> None:
         rechunk(x, (4, 5), tmp_path / "y.zarr", device="cpu")
     made = rechunk(tmp_path / "y.zarr", (20, 1), tmp_path / "y.zarr", overwrite=True, device="cpu")
     same(made[...], x.astype("f8"))
+
+
+@pytest.mark.parametrize("dtype", ["u1", "i8", "f2"])
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf, 300, -1, 2.7, 1e6, 10**30, (0, np.nan), -0.5])
+def test_constants_are_those_that_the_dtype_holds(value: Any, dtype: str) -> None:
+    x = np.arange(3, dtype=dtype)
+    wide = np.pad(x.astype("f8"), 1, constant_values=value)
+    info = np.finfo(dtype) if dtype == "f2" else np.iinfo(dtype)
+    held = np.abs(wide - np.clip(wide, float(info.min), float(info.max))) < 1
+    if dtype == "f2":
+        held |= ~np.isfinite(wide)
+    if held.all():
+        np.testing.assert_array_equal(cf.pad(x, 1, constant_values=value, device="cpu"), wide.astype(dtype))
+        return
+    for array in (x, cf.open(x)):
+        with pytest.raises(cf.errors.ValueRangeError, match=rf"more than {x.dtype} holds"):
+            cf.pad(array, 1, constant_values=value)
+
+
+def test_constants_of_another_mode_are_refused() -> None:
+    with pytest.raises(cf.errors.ArgumentError, match="no meaning in mode='edge'"):
+        np.pad(cf.open(np.arange(3)), 1, "edge", constant_values=9)
