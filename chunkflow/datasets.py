@@ -30,8 +30,8 @@ class Blocks(IterableDataset[torch.Tensor]):
 
     Notes
     -----
-    A tensor is valid until the loop moves on, and is not to be written to: ``clone()`` what is kept. Loop over the
-    dataset, or give it to ``DataLoader(dataset, batch_size=None)``.
+    A tensor is not to be written to. Tensors that the loop keeps stay as they are, and count in the budget: ``clone()``
+    what is kept for long. Loop over the dataset, or give it to ``DataLoader(dataset, batch_size=None)``.
 
     Examples
     --------

@@ -39,17 +39,17 @@ class Chunk:
 
     @property
     def data(self) -> Any:
-        """The block: a NumPy or CuPy array, not to be written to, valid until the loop moves on.
+        """The block: a NumPy or CuPy array, not to be written to. What the loop keeps stays valid.
 
         Raises
         ------
         StaleChunkError
-            The loop has moved on, and the memory holds another block.
+            The loop has moved on, and nobody kept the array.
         """
         if self._data is None:
             raise StaleChunkError(
                 f"the block {self.index} is gone: the loop has moved on, or its iterator was closed. Keep that, "
-                "use chunk.data before the next iteration, or keep a copy"
+                "use chunk.data before the next iteration, and keep the array that it gives"
             )
         return self._data
 
@@ -150,8 +150,8 @@ def chunks(
     array : array_like, str or path
         A source, as for `map`.
     budget, device, progress
-        As for `map`. The budget covers the blocks that are on the device; what the loop's body allocates is
-        its own affair.
+        As for `map`. The budget covers the blocks that are on the device, those that the loop keeps among them; what
+        its body allocates is its own affair.
     chunks : int or tuple, optional
         Shape of the blocks: for each axis a length, -1 or None for the whole axis, or "auto".
 
@@ -165,6 +165,8 @@ def chunks(
     ------
     BudgetError, ArgumentError, ArgumentTypeError, SourceNotFoundError
         Before the first read.
+    BudgetError
+        Later also: the loop keeps so many blocks that there is no room for another one.
     ReadError
         A block could not be read.
 

@@ -80,6 +80,21 @@ def shaped(flat: Any, dtype: np.dtype, shape: Shape, back: Shape | None) -> Any:
     return array if back is None else array.transpose(back)
 
 
+class Loan:
+    """An array that is handed out. Its memory must not be used for anything else as long as the loan lives."""
+
+    __slots__ = ("__weakref__", "array")
+
+    def __init__(self, array: Any) -> None:
+        self.array = array
+
+    @property
+    def __array_interface__(self) -> dict[str, Any]:
+        """What NumPy makes an array of, whose base is the loan then."""
+        found: dict[str, Any] = self.array.__array_interface__
+        return found
+
+
 class HostBuffer:
     """Host memory that pieces pass through, pinned where the device needs it.
 
@@ -313,6 +328,9 @@ class Device(Protocol):
 
     def to_device(self, array: np.ndarray) -> Any:
         """Copy of a host array, in the memory of the active pool."""
+
+    def lend(self, loan: Loan) -> Any:
+        """The array of a loan. The loan lives as long as it does, and all arrays and tensors that share its memory."""
 
     def is_array(self, value: object) -> bool:
         """Whether `value` is an array of this device."""

@@ -87,7 +87,7 @@ class DirectFeeder:
 
     def __init__(self, plan: Plan, sources: Sequence[Source], device: Device, pool: Pool, trace: Trace) -> None:
         self.ahead = 1  # a lane reads a block when it is about to compute it
-        self._plan, self._sources, self._pool, self._trace = plan, sources, pool, trace
+        self._plan, self._sources, self._device, self._pool, self._trace = plan, sources, device, pool, trace
         self._lanes = _apart(plan, plan.operands, device)
         # If several arrays have codecs, each needs memory at another time, so it is freed after each block. If there is
         # only one, its memory is kept, for its blocks and its encoded chunks.
@@ -112,6 +112,7 @@ class DirectFeeder:
         if spec.storage.remote:
             lane = self._lanes[step.loads[operand] % len(self._lanes)]
         buffer = buffers[step.lane if self._private[operand] else step.loads[operand] % len(buffers)]
+        buffer.renew(self._device, self._pool)
         block = buffer.block(spec.order)
         lane.wait(buffer.readers, Edge.OVERWRITE)
         buffer.readers = []

@@ -324,8 +324,8 @@ def streaming(
         pool.begin(plan.memory)
         feeder = _open_feeder(plan, [source], device, pool, trace, stack)
         _finish_first(plan, lanes, stack)
-        if not plan.batches:
-            feeder.ahead = plan.depth
+        # A name of the loop's may refer to the last block until it gets the next one: its buffer is filled after that.
+        feeder.ahead = max(1, (plan.ahead if plan.batches else plan.depth) - 1)
 
         def blocks() -> Iterator[tuple[Step, Any]]:
             for step, (loaded,), _ in feed(plan, feeder, lanes):
@@ -333,7 +333,9 @@ def streaming(
                 loaded.order_before(lane)
                 loaded.check()
                 lane.call(lambda: None, reads=(loaded.block.owner,))  # declares that the loop reads the block
-                yield step, loaded.block.array
+                array = loaded.block.array if loaded.buffer is None else loaded.buffer.lend(loaded.block, device)
+                yield step, array
+                del array
                 if loaded.buffer is not None:
                     # The loop may have changed to another stream: its work up to here counts.
                     done: Event = device.event()

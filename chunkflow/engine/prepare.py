@@ -182,7 +182,9 @@ def _plan_loop(opened: _Opened, stated: _Stated, pool: Pool, limit: int) -> Prep
     """Plan the blocks of a loop of the caller's own, which has neither kernel nor outputs."""
     nest, axes, device = stated.nest, stated.declared.axes, opened.device
     block = chunking.sides(stated.lengths, axes, [Along(a) for a in axes if a is not None], len(nest.extents))
-    plan = make_plan(nest, stated.specs, [], device.machine, limit, reserve=device.reserve, block=block)
+    # The loop may refer to one block, or work on it, until it has the next one.
+    machine = replace(device.machine, depths=tuple(n for n in device.machine.depths if n > 1))
+    plan = make_plan(nest, stated.specs, [], machine, limit, reserve=device.reserve, block=block)
     return Prepared(plan, None, opened.sources, (), device, pool, False)
 
 

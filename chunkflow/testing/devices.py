@@ -11,9 +11,11 @@ The tests use the protocol alone, so that a device wrapped in another one (a rac
 
 from __future__ import annotations
 
+import gc
 import itertools
 import threading
 import time
+import weakref
 import zlib
 from functools import partial
 from typing import Any
@@ -26,7 +28,7 @@ from chunkflow.core.encoded_chunks import BITS, BYTES, PLAIN, ROWS
 from chunkflow.core.grid import Shape, permuted
 from chunkflow.core.machine import Machine
 from chunkflow.core.pieces import pieces, placed
-from chunkflow.devices.protocol import Block, Device, Edge
+from chunkflow.devices.protocol import Block, Device, Edge, Loan
 from chunkflow.testing.arrays import filled
 from chunkflow.testing.device_bench import MIB, Bench, in_threads
 from chunkflow.testing.pools import PoolContract
@@ -73,6 +75,22 @@ class DeviceContract(PoolContract):
         bench.device.caller_lane().synchronize()
         block = Block(copy, tuple(range(array.ndim)), [copy])
         np.testing.assert_array_equal(bench.download(lane, block), array)
+
+    def test_a_loan_lives_as_long_as_its_array(self, bench: Bench) -> None:
+        with bench.pool.active():
+            loan = Loan(bench.device.to_device(filled((4, 5), "f4").T))
+            seen, array = weakref.ref(loan), bench.device.lend(loan)
+            del loan
+            assert bench.device.is_array(array)
+            assert (array.shape, array.dtype) == ((5, 4), np.dtype("f4"))
+            assert (array == bench.device.to_device(filled((4, 5), "f4").T)).all()
+            view = array[1:, ::2]
+            del array
+            assert seen() is not None
+            assert (view == bench.device.to_device(filled((4, 5), "f4").T[1:, ::2])).all()
+            del view
+            gc.collect()
+            assert seen() is None
 
     def test_other_things_are_not_its_arrays(self, device: Device) -> None:
         for value in ([1.0], 1.0, None, "array", memoryview(b"x")):

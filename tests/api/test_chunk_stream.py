@@ -129,6 +129,55 @@ def test_a_chunk_is_stale_when_the_loop_has_moved_on(place: Place) -> None:
         first.data  # noqa: B018
 
 
+@everywhere
+@pytest.mark.parametrize("kind", ["npy", "zarr", "generic"])
+def test_what_the_loop_keeps_stays_as_it_is(place: Place, kind: str, tmp_path: Path) -> None:
+    x = volume()
+    blocks = stream(place, stored(kind, x, tmp_path), chunks=(7, -1), budget=place.budget(1 << 20))
+    kept = [(chunk.region, chunk.data[1:, ::2]) for chunk in blocks]  # views of them too
+    for region, array in kept:
+        same(place.host(array), x[region][1:, ::2])
+
+
+@everywhere
+def test_every_other_block_may_be_kept(place: Place, tmp_path: Path) -> None:
+    x = volume()
+    blocks = stream(place, stored("npy", x, tmp_path), chunks=(7, -1), budget=place.budget(1 << 20))
+    kept = []
+    for number, chunk in enumerate(blocks):
+        data = chunk.data
+        if number % 2:
+            kept.append((chunk.region, data))
+        if len(kept) > 2:
+            region, array = kept.pop(0)
+            same(place.host(array), x[region])
+    for region, array in kept:
+        same(place.host(array), x[region])
+
+
+def test_what_the_loop_keeps_counts_in_its_budget(tmp_path: Path) -> None:
+    path = stored("npy", volume(), tmp_path)
+    with cf.Budget("100kB") as budget:
+        with pytest.raises(errors.BudgetError, match=r"keeps blocks of 14.00 kB .* keep copies"):
+            _ = [chunk.data for chunk in cf.chunks(path, chunks=(7, -1), device="cpu")]
+        copies = [chunk.data.copy() for chunk in cf.chunks(path, chunks=(7, -1), device="cpu")]
+        same(np.concatenate(copies), volume())
+        assert budget.peak <= 100_000
+        last = None
+        for chunk in cf.chunks(path, chunks=(7, -1), device="cpu"):
+            last = chunk.data  # a name of the last block's is no reason to refuse
+        assert last is not None
+        same(last, volume()[77:])
+
+
+def test_a_tensor_or_a_view_of_one_keeps_the_memory(tmp_path: Path) -> None:
+    torch = pytest.importorskip("torch")
+    path = stored("npy", volume(), tmp_path)
+    tensors = [torch.from_dlpack(chunk.data)[1:] for chunk in cf.chunks(path, chunks=(7, -1), device="cpu")]
+    for start, tensor in zip(range(0, 80, 7), tensors, strict=True):
+        same(tensor.numpy(), volume()[start : start + 7][1:])
+
+
 @pytest.mark.parametrize("kind", ["ndarray", "npy"])
 def test_the_data_are_read_only_on_the_cpu(kind: str, tmp_path: Path) -> None:
     for chunk in cf.chunks(stored(kind, volume(), tmp_path), chunks=(20, -1), budget="1MB", device="cpu"):

@@ -27,7 +27,7 @@ from chunkflow.devices import rates
 from chunkflow.devices.common import WORKER, DeviceDefaults
 from chunkflow.devices.cpu import allocations
 from chunkflow.devices.measured_rates import kept
-from chunkflow.devices.protocol import Block, Edge, Event, HostBuffer, Lane
+from chunkflow.devices.protocol import Block, Edge, Event, HostBuffer, Lane, Loan
 from chunkflow.system.context import callers_context
 from chunkflow.system.host import available_memory, cores
 
@@ -338,6 +338,10 @@ class NumpyDevice(DeviceDefaults):
         array = array.view()
         array.flags.writeable = False
         return array
+
+    def lend(self, loan: Loan) -> Any:
+        """Let NumPy make one whose base the loan is, so that views of it refer to the loan."""
+        return np.asarray(loan)
 
     def is_array(self, value: object) -> bool:
         """Whether `value` is a NumPy array or scalar (for a 0-d array), without a mask."""

@@ -33,7 +33,7 @@ from chunkflow.devices.cuda.unshuffle import unshuffler
 from chunkflow.devices.job_queue import JobQueue
 from chunkflow.devices.measured_rates import kept
 from chunkflow.devices.mover import BufferAddresses, Mover, cuda_driver, wait_all
-from chunkflow.devices.protocol import Block, Decoder, Edge, Event, HostBuffer, Lane, shaped
+from chunkflow.devices.protocol import Block, Decoder, Edge, Event, HostBuffer, Lane, Loan, shaped
 from chunkflow.errors import DeviceError
 from chunkflow.kernels.fusion.codegen import Parameters
 from chunkflow.kernels.linalg import gemm
@@ -352,6 +352,12 @@ class CupyDevice(DeviceDefaults):
         """Copy it."""
         with self._device:
             return cupy.asarray(array)
+
+    def lend(self, loan: Loan) -> Any:
+        """Make one of the same memory, whose owner the loan is."""
+        array = loan.array
+        memory = cupy.cuda.UnownedMemory(array.data.ptr, array.nbytes, loan, self._device.id)
+        return cupy.ndarray(array.shape, array.dtype, cupy.cuda.MemoryPointer(memory, 0), array.strides)
 
     def is_array(self, value: object) -> bool:
         """Whether `value` is a CuPy array on this GPU."""

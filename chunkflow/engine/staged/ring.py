@@ -52,6 +52,7 @@ class RingFeeder:
         buffer = buffers[step.loads[operand] % len(buffers)]
         region = step.sources[operand]
         cut, spec = self._plan.cuts_in[operand], self._plan.operands[operand]
+        buffer.renew(self._device, self._pool)
         block = buffer.block(cut.order)
         buffer.place(block, spec.dtype, shape_of(region), self._pool)
         readers, buffer.readers, buffer.fillers = buffer.readers, [], set()
