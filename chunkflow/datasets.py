@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Iterator
 from typing import Any
 
@@ -43,6 +44,7 @@ class Blocks(IterableDataset[torch.Tensor]):
     """
 
     def __init__(self, array: Any, **options: Any) -> None:
+        inspect.signature(chunkflow.chunks).bind(array, **options)  # an unknown option is refused here
         self._array, self._options = array, options
 
     def __iter__(self) -> Iterator[torch.Tensor]:

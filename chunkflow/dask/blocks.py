@@ -27,13 +27,15 @@ from chunkflow.kernels.subnest import on_host
 class Streamed:
     """A function of a dask block that streams it. Its signature is that of `fn`.
 
-    dask finds out dtypes by calls on blocks of one element or none: those call `fn` itself.
+    Of its arguments those in `places` are blocks; `fn` gets the others as they are, as dask passes them on. dask finds
+    out dtypes by calls on blocks of one element or none: those call `fn` itself.
     """
 
     fn: Callable[..., Any]
     budget: Any
     device: Any
     options: dict[str, Any] = field(default_factory=dict)
+    places: tuple[int, ...] = (0,)
 
     @property
     def __signature__(self) -> inspect.Signature:
@@ -43,17 +45,24 @@ class Streamed:
     def __name__(self) -> str:
         return str(getattr(self.fn, "__name__", "streamed"))
 
-    def __call__(self, *blocks: Any, **kwargs: Any) -> Any:
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """The function's result of blocks."""
+        blocks = [args[place] for place in self.places]
         if all(math.prod(np.shape(block)) <= 1 for block in blocks):
-            return self.fn(*blocks, **kwargs)
-        with shared(self.budget) as budget:
-            return self.streamed(blocks, kwargs, budget)
+            return self.fn(*args, **kwargs)
 
-    def streamed(self, blocks: Sequence[Any], kwargs: dict[str, Any], budget: Budget) -> Any:
-        """The function's result of blocks, streamed."""
-        # The lambda hides the parameters: block_id is dask's.
-        return mapping.map(lambda *parts: self.fn(*parts, **kwargs), *blocks, budget=budget, **self._how)
+        def call(*parts: Any) -> Any:  # block_id is dask's: our parameters are hidden here
+            given = list(args)
+            for place, part in zip(self.places, parts, strict=True):
+                given[place] = part
+            return self.fn(*given, **kwargs)
+
+        with shared(self.budget) as budget:
+            return self.streamed(call, blocks, kwargs, budget)
+
+    def streamed(self, call: Callable[..., Any], blocks: Sequence[Any], kwargs: dict[str, Any], budget: Budget) -> Any:
+        """The function's result of blocks, streamed. `call` calls it on parts of them."""
+        return mapping.map(call, *blocks, budget=budget, **self._how)
 
     @property
     def _how(self) -> dict[str, Any]:
@@ -63,15 +72,15 @@ class Streamed:
 class StreamedOverlap(Streamed):
     """A function of dask blocks with halos that streams them."""
 
-    def streamed(self, blocks: Sequence[Any], kwargs: dict[str, Any], budget: Budget) -> Any:
+    def streamed(self, call: Callable[..., Any], blocks: Sequence[Any], kwargs: dict[str, Any], budget: Budget) -> Any:
         """See `Streamed.streamed`."""
-        return overlap.map_overlap(lambda *parts: self.fn(*parts, **kwargs), *blocks, budget=budget, **self._how)
+        return overlap.map_overlap(call, *blocks, budget=budget, **self._how)
 
 
 class StreamedReduction(Streamed):
     """The first step of a reduction. `options` holds the second step, which combines the results of a block's parts."""
 
-    def streamed(self, blocks: Sequence[Any], kwargs: dict[str, Any], budget: Budget) -> Any:
+    def streamed(self, call: Callable[..., Any], blocks: Sequence[Any], kwargs: dict[str, Any], budget: Budget) -> Any:
         """See `Streamed.streamed`."""
         axis, combine, concatenate = kwargs["axis"], self.options["combine"], self.options["concatenate"]
         sides = tuple("auto" if a in axis else -1 for a in range(np.ndim(blocks[0])))
@@ -105,6 +114,11 @@ def _check(name: str, instead: str, *arrays: Any) -> None:
                 f"{name} takes dask arrays, whose blocks it streams, and {array!r} is chunkflow's own: use {instead}, "
                 "which makes tasks of its own on a cluster, or give x.to_dask()"
             )
+
+
+def _places(args: Sequence[Any]) -> tuple[int, ...]:
+    """Places of the dask arrays among arguments: dask cuts nothing else, and opens no file."""
+    return tuple(i for i, value in enumerate(args) if isinstance(value, da.Array))
 
 
 def map_blocks(
@@ -159,7 +173,7 @@ def map_blocks(
     if chunks is not None or names & {"block_id", "block_info"}:
         options["chunks"] = -1
     given = {name: value for name, value in (("drop_axis", drop_axis), ("new_axis", new_axis)) if value is not None}
-    streamed = Streamed(func, budget, device, options)
+    streamed = Streamed(func, budget, device, options, _places(args))
     return da.map_blocks(streamed, *args, chunks=chunks, **given, **kwargs)
 
 
@@ -210,7 +224,7 @@ def map_overlap(
     if not trim or asked:
         what = "trim=False" if not trim else ", ".join(asked)
         raise UnsupportedError(f"map_overlap with {what} cannot be cut further: use dask.array.map_overlap")
-    streamed = StreamedOverlap(func, budget, device, {"depth": 0 if depth is None else depth})
+    streamed = StreamedOverlap(func, budget, device, {"depth": 0 if depth is None else depth}, _places(args))
     return da.map_overlap(streamed, *args, depth=depth, boundary=boundary, **kwargs)
 
 

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import inspect
 import os
+import sys
 from typing import Any
 
 import dask
+import dask.local
+import dask.multiprocessing
+import dask.threaded
 import numpy as np
 from dask.delayed import Delayed
 
@@ -67,8 +72,8 @@ def store(
     Raises
     ------
     ArgumentError, ArgumentTypeError
-        Another number of outputs than of arrays; what is no expression; an output that other processes cannot open, or
-        that overlaps a source.
+        An unknown option; another number of outputs than of arrays; what is no expression; an output that other
+        processes cannot open, or that overlaps a source.
     OutputExistsError
         As for `chunkflow.map`.
     UnsupportedError
@@ -84,6 +89,7 @@ def store(
     >>> store(x + 1, "y.npy", partition="2kB", device="cpu", scheduler="sync").sum()
     np.float64(500500.0)
     """
+    _check_options(options)
     several = isinstance(arrays, list | tuple)
     listed, places = (list(arrays), list(outs)) if several else ([arrays], [outs])
     if len(listed) != len(places):
@@ -114,6 +120,28 @@ def store(
             sink.abort()
         raise
     return results if several else results[0]
+
+
+def _check_options(options: dict[str, Any]) -> None:
+    """Refuse what is no option of ``dask.compute`` or of a scheduler: they ignore what they do not know.
+
+    Raises
+    ------
+    ArgumentTypeError
+        It names the options, and those that there are.
+    """
+    takers: list[Any] = [dask.compute, dask.threaded.get, dask.multiprocessing.get, dask.local.get_async]
+    if "distributed" in sys.modules:
+        takers.append(sys.modules["distributed"].Client.get)
+    parameters = [p for taker in takers for p in inspect.signature(taker).parameters.values()]
+    known = {p.name for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)}
+    known = known - {"self", "dsk", "keys", "result", "submit"} | {"scheduler", "pool", "num_workers", "get"}
+    if unknown := sorted(options.keys() - known):
+        own = [name for name, p in inspect.signature(store).parameters.items() if p.kind is p.KEYWORD_ONLY]
+        raise ArgumentTypeError(
+            f"unknown arguments {', '.join(unknown)}: store takes {', '.join(own)}, and for dask.compute "
+            f"{', '.join(sorted(known))}"
+        )
 
 
 def _opened(node: Node, place: Any, chunks: Shape | None, overwrite: bool) -> tuple[Sink, Opened]:

@@ -551,3 +551,26 @@ def test_what_is_no_budget_or_partition_is_refused_at_once() -> None:
     for budget in ("2 parsecs", cf.Budget("1MB")):
         with pytest.raises((ArgumentError, ArgumentTypeError)):
             x.to_dask(budget=budget)
+
+
+EXTRAS = ["unit.npy", (1, 2), {"a": 1}, int, np.dtype("f4"), len, None, np.arange(12.0).reshape(3, 4)]
+
+
+@pytest.mark.parametrize("extra", EXTRAS, ids=lambda value: type(value).__name__)
+def test_what_is_no_dask_array_is_passed_on(extra: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    np.save("unit.npy", np.full((6, 8), 100.0))  # text is no path here
+
+    def fn(block: Any, given: Any) -> Any:
+        assert isinstance(given, type(extra))
+        return block * given if isinstance(given, np.ndarray) else block + 1
+
+    x = da.from_array(np.arange(48.0).reshape(6, 8), chunks=(3, 4))
+    expected = da.map_blocks(fn, x, extra, dtype=float).compute(scheduler="sync")
+    got = cd.map_blocks(fn, x, extra, dtype=float, budget="1MB", device="cpu").compute(scheduler="sync")
+    np.testing.assert_array_equal(got, expected)
+
+
+def test_misspelt_options_are_refused() -> None:
+    with pytest.raises(ArgumentTypeError, match="unknown arguments bugdet, progres"):
+        cd.store(cf.open(np.ones((4, 4))) + 1, "r.zarr", bugdet="32MB", progres=True)
