@@ -78,6 +78,12 @@ def map(
     ResultError, ResultTypeError
         `fn` returned another shape, dtype or kind of array than it should.
 
+    Notes
+    -----
+    A function that needs the whole array gives other values for each block, and `map` cannot see it. Examples are
+    ``scipy.ndimage.label``, a sort or a rank, ``(b - b.mean()) / b.std()``, ``np.unwrap`` and ``np.gradient``.
+    ``docs/libraries.md`` lists what to use in their place.
+
     Examples
     --------
     >>> import numpy as np, chunkflow as cf
