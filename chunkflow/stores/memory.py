@@ -12,7 +12,7 @@ from chunkflow.core.spec import ArraySpec, ByteRun, Storage
 from chunkflow.core.units import format_bytes
 from chunkflow.errors import ArgumentError, HostMemoryError
 from chunkflow.stores import strides
-from chunkflow.stores.checks import matching, numeric_dtype
+from chunkflow.stores.checks import ExistingTarget, numeric_dtype
 from chunkflow.stores.footprint import Footprint
 from chunkflow.stores.footprint import footprint as footprint_of
 from chunkflow.system.host import available_memory
@@ -79,7 +79,7 @@ class ArraySource:
     def close(self) -> None: ...
 
 
-class ArrayTarget:
+class ArrayTarget(ExistingTarget):
     """An ndarray of the user's that takes the result."""
 
     name = _NAME
@@ -89,9 +89,6 @@ class ArrayTarget:
         self._array = array
         self._spec = _spec(array)
         self.footprint: Footprint | None = footprint or memory_footprint(array)
-
-    def describe(self, shape: Shape, dtype: np.dtype, chunks: Shape | None) -> ArraySpec:
-        return matching(self._spec, shape, dtype)
 
     def open(self, spec: ArraySpec) -> ArraySink:
         return ArraySink(self._array, spec)
@@ -107,13 +104,6 @@ class HostTarget:
         return ArraySpec(self.name, tuple(shape), numeric_dtype(dtype, "the result"), storage=Storage(in_memory=True))
 
     def open(self, spec: ArraySpec) -> ArraySink:
-        """See `Target.open`.
-
-        Raises
-        ------
-        HostMemoryError
-            The array is larger than the memory that is available now.
-        """
         room = available_memory()
         if room is not None and spec.nbytes > room:
             raise _too_large(spec, f"{format_bytes(room)} are available")

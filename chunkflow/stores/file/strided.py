@@ -25,7 +25,9 @@ from chunkflow.stores import footprint
 from chunkflow.stores import strides as layout
 from chunkflow.stores.caches import page_cache
 from chunkflow.stores.checks import numeric_dtype
+from chunkflow.stores.failures import translated, unread
 from chunkflow.stores.footprint import Footprint
+from chunkflow.stores.protocol import Unviewed
 
 RUN = 256 << 10
 """Shortest run, in bytes, that is read or written at a position if there are several."""
@@ -82,7 +84,7 @@ class StridedFile:
         self._lock = threading.Lock()
         self._told = False
         self._access = mmap.ACCESS_WRITE if writable else mmap.ACCESS_READ
-        flags = (os.O_RDWR if writable else os.O_RDONLY) | getattr(os, "O_CLOEXEC", 0)
+        flags = os.O_RDWR if writable else os.O_RDONLY
         self.fd = os.open(path, flags)
         stat = os.fstat(self.fd)
         space = ("file", stat.st_dev, stat.st_ino)
@@ -182,7 +184,7 @@ class StridedFile:
         return run >= min(RUN, view.nbytes)
 
 
-class FileSource(StridedFile):
+class FileSource(StridedFile, Unviewed):
     """A strided array in a file.
 
     Raises
@@ -192,14 +194,11 @@ class FileSource(StridedFile):
     """
 
     def __init__(self, array: Strided) -> None:
-        path = array.path
-        try:
+        with translated(ReadError, f"cannot open {array.path}", array.path, foreign=OSError):
             super().__init__(array)
-        except OSError as error:
-            raise ReadError(f"cannot open {path}: {error}", path=path, cause=error) from error
         if missing := self.missing:
             self.close()
-            raise ReadError(f"truncated file: {missing}", path=path)
+            raise ReadError(f"truncated file: {missing}", path=array.path)
 
     def read(self, region: Region, out: np.ndarray) -> None:
         if not out.size:
@@ -219,18 +218,11 @@ class FileSource(StridedFile):
                 else:
                     np.copyto(out, self.mapped(region))
         except EOFError as error:
-            raise ReadError(
-                f"short read of {describe(region)} from {self.spec.name}: {error}",
-                path=self.spec.name,
-                region=region,
-            ) from None
+            name = self.spec.name
+            message = f"short read of {describe(region)} from {name}: {error}"
+            raise ReadError(message, path=name, region=region) from None
         except OSError as error:
-            raise ReadError(
-                f"cannot read {describe(region)} from {self.spec.name}: {error}",
-                path=self.spec.name,
-                region=region,
-                cause=error,
-            ) from error
+            raise unread(region, self.spec.name, error) from error
 
     def _is_run(self, out: np.ndarray) -> bool:
         """Whether `out` is one run of the file with the same layout: the common case, decided in a few microseconds."""
@@ -247,10 +239,6 @@ class FileSource(StridedFile):
         first = layout.position(self.offset, region, self.strides)
         low, high = layout.bounds(shape, self.strides, itemsize)
         return int(nbytes * (page_cache.absent(self.fd, first + low, first + high) or 0.0))
-
-    def view(self, region: Region) -> np.ndarray | None:
-        """See `Source.view`: a file has none."""
-        return None
 
     def _fill(self, start: int, strides: Shape, out: np.ndarray) -> None:
         """Fill `out` from the file, run by run."""

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 from contextlib import nullcontext
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -77,8 +76,8 @@ class StoredSource(GenericSource):
     """
 
     def __init__(self, obj: StoredVariable, behind: Footprint | None) -> None:
-        super().__init__(obj)
-        self.spec = replace(self.spec.with_storage(how="through xarray, which decodes it"), name=obj.name)
+        super().__init__(obj, obj.name)
+        self.spec = self.spec.with_storage(how="through xarray, which decodes it")
         self._lock = nullcontext()
         # Decoded, turned or sliced: never taken for the very array that lies behind.
         self.footprint = Scattered.of([behind])

@@ -13,7 +13,7 @@ from chunkflow.core.grid import Region, Shape, fit, permuted, regions, shape_of,
 from chunkflow.core.spec import ArraySpec
 from chunkflow.stores.caches.decoded_chunks import DecodedChunks
 from chunkflow.stores.footprint import Footprint, Scattered
-from chunkflow.stores.protocol import Source, cold_bytes, keep_chunks, run_of
+from chunkflow.stores.protocol import Source, Unviewed, cold_bytes, keep_chunks, run_of
 from chunkflow.stores.strides import memory_order, part
 
 V = TypeVar("V")
@@ -22,7 +22,7 @@ STRIP = 256 << 10
 """Bytes that are copied at once from one place of a block to another."""
 
 
-class ComposedSource:
+class ComposedSource(Unviewed):
     """Several sources as one, put together by an arrangement.
 
     Parameters
@@ -87,10 +87,6 @@ class ComposedSource:
             parts = (*parts[: self._new], *parts[self._new + 1 :])
         place = part(place, tuple(slice(None, None, -1 if p.back else 1) for p in parts))
         _fill(source, region, place, [(p.times, p.skip) for p in parts])
-
-    def view(self, region: Region) -> np.ndarray | None:
-        """See `Source.view`: what is put together is copied."""
-        return None
 
     def close(self) -> None:
         for source in self._sources:

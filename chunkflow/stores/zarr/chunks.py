@@ -89,7 +89,6 @@ class Chunks:
         return ChunkFiles(names, places, chain.nbytes, swap, b"" if self.keeps_empty else fill.tobytes())
 
     def places(self, indices: Sequence[Shape]) -> Sequence[Place | None]:
-        """Where chunks lie in files."""
         assert isinstance(self.objects, Folder)
         return [(self.objects.path(self.key(index)), 0, -1) for index in indices]
 
