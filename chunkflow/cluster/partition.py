@@ -71,7 +71,6 @@ class Partitioning:
         return math.prod(self.counts)
 
     def __iter__(self) -> Iterator[Shape]:
-        """Indices of all partitions."""
         return itertools.product(*map(range, self.counts))
 
     def box(self, index: Shape) -> Region:

@@ -12,7 +12,7 @@ from typing import Any
 from chunkflow.core.units import format_bytes
 from chunkflow.engine.observe import rehearsal
 from chunkflow.engine.observe.profile import Profile, Report
-from chunkflow.engine.trace import observing
+from chunkflow.engine.trace import Observer, observing
 from chunkflow.planner.plan import Plan
 from chunkflow.stores.protocol import cold_bytes
 
@@ -148,7 +148,7 @@ class Analysis:
         return "\n".join([*parts, str(self.report)])
 
 
-class _RunTimer:
+class _RunTimer(Observer):
     """Observer that measures the time of each run."""
 
     wants_spans = False
@@ -167,12 +167,6 @@ class _RunTimer:
                     framing, computing = rehearsal.computing(run.kernel, plan, run.sources, run.device)
                     begun = replace(begun, computing=computing, framing=framing, decoding=decoding)
         self._begun.append((begun, time.perf_counter()))
-
-    def span(self, stage: Any, start: float, stop: float, nbytes: int) -> None: ...
-
-    def landed(self, nbytes_in: int, nbytes_out: int) -> None: ...
-
-    def noted(self, text: str) -> None: ...
 
     def finished(self, error: BaseException | None, peak: int) -> None:
         run, begun = self._begun.pop()

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 from chunkflow.engine import trace
 from chunkflow.engine.options import ProgressLike
-from chunkflow.engine.trace import Observer, Stage, Trace
+from chunkflow.engine.trace import Observer, Trace
 from chunkflow.errors import ArgumentTypeError
 
 
@@ -20,7 +20,7 @@ class _Meter(Protocol):
     def stop(self) -> None: ...
 
 
-class Progress:
+class Progress(Observer):
     """Observer that counts the bytes stored or, where a run stores nothing, those read."""
 
     wants_spans = False
@@ -35,13 +35,9 @@ class Progress:
         self._done = 0
         self._meter.start(int(plan.bytes_out or plan.bytes_in))
 
-    def span(self, stage: Stage, start: float, stop: float, nbytes: int) -> None: ...
-
     def landed(self, nbytes_in: int, nbytes_out: int) -> None:
         self._done += nbytes_out if self._writes else nbytes_in
         self._meter.move(self._done)
-
-    def noted(self, text: str) -> None: ...
 
     def finished(self, error: BaseException | None, peak: int) -> None:
         self._meter.stop()

@@ -77,7 +77,6 @@ class RingFeeder:
         return Loaded(block, region, buffer, transfers, after=[*readers])
 
     def finish(self) -> None:
-        """No block follows."""
         self._workers.finish()
 
     def close(self) -> None:
@@ -144,7 +143,6 @@ class RingDrainer:
             stored.append(transfer.left)
 
     def finish(self) -> None:
-        """No result follows."""
         self._workers.finish()
 
     def close(self) -> None:
