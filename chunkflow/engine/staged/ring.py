@@ -41,7 +41,7 @@ class RingFeeder:
                 buffer.fill(pool)
             if plan.batches:
                 self._decoder = DeviceDecoder(plan, sources, device, pool, trace)
-            self._workers = EncodedUploadWorkers(device, pool, plan.ring_in, trace, "feed")
+            self._workers = EncodedUploadWorkers(device, pool, plan.ring_in, trace)
         except BaseException:
             self._release()
             raise
@@ -92,17 +92,8 @@ class RingFeeder:
             if self._decoder is not None:
                 self._decoder.close()
         finally:
-            self._release_buffers()
-
-    def _release_buffers(self) -> None:
-        for buffer in itertools.chain.from_iterable(self._buffers):
-            buffer.release(self._pool)
-
-
-def _all(stored: Sequence[Latch]) -> None:
-    """Wait until all parts of a result are stored."""
-    for latch in stored:
-        latch.wait(Edge.STORED)
+            for buffer in itertools.chain.from_iterable(self._buffers):
+                buffer.release(self._pool)
 
 
 class RingDrainer:
@@ -111,7 +102,7 @@ class RingDrainer:
     def __init__(self, plan: Plan, sinks: Sequence[Sink], device: Device, pool: Pool, trace: Trace) -> None:
         assert plan.ring_out is not None
         self._plan, self._sinks, self._device, self._pool = plan, sinks, device, pool
-        self._workers = DownloadWorkers(device, pool, plan.ring_out, trace, "drain")
+        self._workers = DownloadWorkers(device, pool, plan.ring_out, trace)
 
     def store(self, result: Result, lane: Lane) -> None:
         """Publish the pieces of a result."""
@@ -134,7 +125,12 @@ class RingDrainer:
             for (sink, region), block, pieces in zip(stores, blocks, parts, strict=True)
         ]
         stored: list[Latch] = []
-        result.wait = partial(_all, stored)
+
+        def wait() -> None:
+            for latch in stored:
+                latch.wait(Edge.STORED)
+
+        result.wait = wait
         result.blocks += blocks
         for (sink, region), block, share, pieces in zip(stores, blocks, shares, parts, strict=True):
             start = tuple([side.start for side in region])
