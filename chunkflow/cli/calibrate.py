@@ -65,17 +65,7 @@ WORTHWHILE = 0.97
 
 @dataclass(frozen=True)
 class Tuned:
-    """The result of a calibration.
-
-    Attributes
-    ----------
-    machine : Machine
-        The device's, with measured rates.
-    runs : dict of str to Analysis
-        Runs that were planned with these rates, with predicted and measured seconds.
-    missing : str
-        Says what could not be measured, and why; empty if nothing is missing.
-    """
+    """The result of a calibration: measured rates, runs that were planned with them, and what could not be measured."""
 
     machine: Machine
     runs: dict[str, Analysis]

@@ -37,18 +37,10 @@ PARTIAL = 4 << 20
 
 @dataclass(frozen=True)
 class Partitioning:
-    """The loop nest of a pass, cut into partitions.
+    """The loop nest of a pass (`declared`), cut into partitions with these `sides`; the last ones may be shorter.
 
-    Attributes
-    ----------
-    declared : Declared
-        The pass.
-    sides : tuple of int
-        Extents of a partition; the last ones may be shorter.
-    kept, folded : frozenset of int
-        Axes that the results follow; and axes that are cut but not followed, along which partitions are combined.
-    nbytes : int
-        Most bytes that a partition reads, without halos.
+    Results follow the axes `kept`. The axes `folded` are cut but not followed: along them partitions are combined.
+    A partition reads at most `nbytes`, without halos.
     """
 
     declared: Declared

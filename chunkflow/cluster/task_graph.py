@@ -190,13 +190,7 @@ class Builder:
 
 
 def _sent(source: Any) -> Any:
-    """A source as other processes can open it: by its absolute path, or as a mapped file.
-
-    Raises
-    ------
-    UnsupportedError
-        It is a view of a dask array, of which each task would have to get everything.
-    """
+    """A source as other processes can open it: by its absolute path, or as a mapped file."""
     if isinstance(source, str | os.PathLike):
         path = os.fspath(source)
         return path if "://" in path else os.path.abspath(path)
@@ -204,7 +198,7 @@ def _sent(source: Any) -> Any:
         return Mapped(*found, source.shape, source.strides, source.dtype)
     if isinstance(source, View):
         return source.on([_sent(array) for array in source.arrays])
-    if isinstance(source, da.Array):
+    if isinstance(source, da.Array):  # each task would have to get all of it
         raise UnsupportedError(f"a view of the dask array {source.name}: take it of the dask array, before from_dask()")
     return source
 

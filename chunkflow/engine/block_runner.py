@@ -50,16 +50,7 @@ class BlockRunner:
         """Results of one step, in the sinks' dtypes. Without `halve`, the caller handles running out of memory.
 
         For each of the step's turns, `turns` has the accumulator of its chain, and those of all chains at the step
-        that merges them.
-
-        Raises
-        ------
-        ResultError, ResultTypeError
-            The function returned something else than was planned.
-        BudgetError
-            The function runs out of memory on a single element.
-        Exception
-            The function raised it. The block's index and region are added as a note.
+        that merges them. Any error gets the block's index and region as a note.
         """
         try:
             if self._plan.op.scan is not None:

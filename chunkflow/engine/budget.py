@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar, Token
 from dataclasses import dataclass
-from types import TracebackType
 
 from chunkflow.core.units import format_bytes, parse_bytes
 from chunkflow.devices.common import WORKER
@@ -159,12 +158,7 @@ class Budget:
         self._tokens.append(_current.set(self))
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *raised: object) -> None:
         if self._tokens:
             _current.reset(self._tokens.pop())
         if not self._tokens:
@@ -179,16 +173,7 @@ _current: ContextVar[Budget | None] = ContextVar("chunkflow_budget", default=Non
 
 @dataclass(frozen=True)
 class Lease:
-    """What one run may take of a budget on one device.
-
-    Attributes
-    ----------
-    budget : Budget
-        The budget that the run shares with others, or one of its own.
-    device : Device
-    is_own : bool
-        Whether the budget is the run's own. It is closed when the lease ends.
-    """
+    """What one run may take of a budget on one device. One of its own (`is_own`) is closed when the lease ends."""
 
     budget: Budget
     device: Device

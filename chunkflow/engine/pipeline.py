@@ -303,7 +303,8 @@ def execute(
         lanes = _open_lanes(plan, device, stack, deals=plan.deals and not device.in_turn)
         pool.begin(plan.memory)
         feeder = _open_feeder(plan, sources, device, pool, trace, stack)
-        drainer = _open_drainer(plan, sinks, device, pool, trace, stack)
+        drainer = (RingDrainer if plan.machine.staged else DirectDrainer)(plan, sinks, device, pool, trace)
+        stack.callback(drainer.close)
         _finish_first(plan, lanes, stack)
         if plan.machine.staged:
             own = plan.memory.outputs + plan.memory.partials + plan.memory.workspace
@@ -363,16 +364,6 @@ def _finish_first(plan: Plan, lanes: LaneScheduler, stack: ExitStack) -> None:
 def _open_feeder(
     plan: Plan, sources: Sequence[Source], device: Device, pool: Pool, trace: Trace, stack: ExitStack
 ) -> Feeder:
-    kind = RingFeeder if plan.machine.staged else DirectFeeder
-    feeder = kind(plan, sources, device, pool, trace)
+    feeder = (RingFeeder if plan.machine.staged else DirectFeeder)(plan, sources, device, pool, trace)
     stack.callback(feeder.close)
     return feeder
-
-
-def _open_drainer(
-    plan: Plan, sinks: Sequence[Sink], device: Device, pool: Pool, trace: Trace, stack: ExitStack
-) -> Drainer:
-    kind = RingDrainer if plan.machine.staged else DirectDrainer
-    drainer = kind(plan, sinks, device, pool, trace)
-    stack.callback(drainer.close)
-    return drainer

@@ -55,22 +55,11 @@ _known = _Known()
 
 @dataclass(frozen=True)
 class Trial:
-    """What a trial call measured.
+    """What a trial call measured: shape and dtype of each result of a box, and memory.
 
-    Attributes
-    ----------
-    box : tuple of int
-        Sides of the box that was computed.
-    shapes, dtypes : tuple
-        Shape and dtype of each result.
-    is_tuple : bool
-        Whether the function returned a tuple.
-    workspace : float
-        Peak bytes allocated beyond the results, per element of the box. If a result must be copied before it is stored,
-        the copy is counted.
-    state : tuple of float
-        For each part of the kernel the bytes that pass from block to block (partial results, a carry), per element of
-        the part's first result.
+    `workspace` is the peak of the bytes allocated beyond the results, per element of the box. If a result must be
+    copied before it is stored, the copy is counted. `state` has for each part of the kernel the bytes that pass from
+    block to block (partial results, a carry), per element of the part's first result.
     """
 
     box: Shape

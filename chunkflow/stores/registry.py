@@ -31,18 +31,9 @@ _KINDS = (
 class Format(NamedTuple):
     """A format of arrays that have paths. All four functions are given what the user wrote.
 
-    Attributes
-    ----------
-    holds : callable
-        Whether what lies under a path is in this format.
-    source : callable
-        Opens it.
-    takes : callable
-        Whether a new array at a path is to be in this format.
-    target : callable
-        Makes its target; `overwrite` is a keyword argument.
-    package, extra : str
-        A package that is needed, and the extra of chunkflow that installs it.
+    What lies under a path is in this format if it `holds` that, and `source` opens it. A new array at a path is in this
+    format if it `takes` that, and `target` makes its target; `overwrite` is a keyword argument. A `package` may be
+    needed, which an `extra` of chunkflow installs.
     """
 
     holds: Callable[[str], bool]

@@ -23,22 +23,11 @@ the halo beyond the array's edges. (Plans do not count it: those with few large 
 
 @dataclass(frozen=True)
 class AnalyzedRun:
-    """A run with its plan and its measured times.
+    """A run with its plan and its measured seconds; `cold` bytes of its files were not in memory before.
 
-    Attributes
-    ----------
-    plan : Plan
-    seconds : float
-        Measured.
-    cold : int
-        Bytes of its files that were not in memory before the run.
-    computing : float, optional
-        Seconds that a lane needs to compute all of it, estimated by calls of the kernel on a few tiles. None where the
-        plan's own figure is as good.
-    framing : float
-        Seconds that a lane needs to make all blocks with halos, estimated by a few of them, where `computing` is.
-    decoding : float, optional
-        Seconds that a thread needs for a byte of its chunks, estimated by a few of them. None likewise.
+    Three figures are estimated by a few calls beforehand: the seconds that a lane needs to compute all of it
+    (`computing`) and to make all blocks with halos (`framing`), and those that a thread needs for a byte of its chunks
+    (`decoding`). They are None, or 0, where the plan's own figures are as good.
     """
 
     plan: Plan

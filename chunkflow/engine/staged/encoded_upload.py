@@ -17,7 +17,7 @@ import numpy as np
 from chunkflow.core.encoded_chunks import ALIGNMENT, Packed
 from chunkflow.core.grid import Region, Shape, permuted, shape_of, shift
 from chunkflow.core.pieces import Piece
-from chunkflow.devices.mover import Mover, PieceShare, grouped, in_parts, one_run
+from chunkflow.devices.mover import Mover, PieceShare, in_parts, one_run
 from chunkflow.devices.protocol import Block, Event, shaped
 from chunkflow.engine.staged.workers import PinnedBuffer, UploadWorkers, Worker
 from chunkflow.engine.transfer import PieceTask, Transfer
@@ -135,10 +135,13 @@ class EncodedUploadWorkers(UploadWorkers):
 
         None where there are no compiled loops, or so many chunks fit no pinned buffer.
         """
-        packed = transfer.packed
-        if self.jobs is None or not packed.number or group * packed.room > self.ring.slot_bytes:
+        packed, most = transfer.packed, group * transfer.packed.room
+        if self.jobs is None or not packed.number or most > self.ring.slot_bytes:
             return None
-        return PieceShare(grouped(packed.number, group, packed.room), packed, self.device.address(transfer.block.array))
+        tables = in_parts(
+            0, packed.number * packed.room, most
+        )  # each as long as there is room: who knows how long it is
+        return PieceShare(tables, packed, self.device.address(transfer.block.array))
 
     def _upload(self, worker: Worker, task: PieceTask) -> None:
         transfer = task.transfer

@@ -23,20 +23,9 @@ STRIP = 256 << 10
 
 
 class ComposedSource(Unviewed):
-    """Several sources as one, put together by an arrangement.
+    """Several sources as one of (native) `dtype`, put together by an arrangement. They are closed with this one.
 
-    Parameters
-    ----------
-    sources : sequence of Source
-        Closed with this one. Their dtypes are cast to `dtype`.
-    arrangement : Arrangement
-        Which region of the result comes from where.
-    dtype : numpy.dtype
-        Of the result, in native byte order.
-    chunks : tuple of int, optional
-        Box that is read at no loss.
-    new : int, optional
-        Axis of the result that the sources lack: along it each of them has one place.
+    `chunks` is a box that is read at no loss. Sources may lack the axis `new`, along which each of them has one place.
     """
 
     def __init__(
