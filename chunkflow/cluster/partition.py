@@ -169,18 +169,15 @@ def _unrolled(node: Node) -> Node:
     """The node, or an equal node of passes that are known beforehand."""
     if not isinstance(node, MultiPassNode):
         return node
-    if node.unrolled is None:
-        raise _several(node) from None
-    return node.unrolled
-
-
-def _several(node: MultiPassNode) -> UnsupportedError:
+    if node.unrolled is not None:
+        return node.unrolled
     if not all(one.spec.size for one in (node, *node.inputs)):
-        return UnsupportedError(f"{node.name} of no elements, or for no result, is no graph of tasks: compute() it")
-    return UnsupportedError(
+        why = f"{node.name} of no elements, or for no result, is no graph of tasks: compute() it"
+        raise UnsupportedError(why) from None
+    raise UnsupportedError(
         f"{node.name} makes several passes, each of which decides on the next, and is no graph of tasks: compute() it "
         "first, or to_zarr() it, and go on with the result"
-    )
+    ) from None
 
 
 def partitioned(made: Pass, partition: str | int, sink: Shape | None = None) -> Partitioning:

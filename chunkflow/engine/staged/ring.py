@@ -77,6 +77,7 @@ class RingFeeder:
         return Loaded(block, region, buffer, transfers, after=[*readers])
 
     def finish(self) -> None:
+        """Say that no block follows: threads may end."""
         self._workers.finish()
 
     def close(self) -> None:
@@ -139,6 +140,7 @@ class RingDrainer:
             stored.append(transfer.left)
 
     def finish(self) -> None:
+        """Say that no result follows: threads may end."""
         self._workers.finish()
 
     def close(self) -> None:

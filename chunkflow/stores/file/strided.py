@@ -206,10 +206,8 @@ class FileSource(StridedFile, Unviewed):
         try:
             if self._is_run(out):
                 self._foresee(out.nbytes, in_order=True)
-                self._pread(
-                    layout.position(self.offset, region, self.strides),
-                    out.transpose(self.spec.order).reshape(-1).view(np.uint8),
-                )
+                position = layout.position(self.offset, region, self.strides)
+                pread(self.fd, position, out.transpose(self.spec.order).reshape(-1).view(np.uint8))
             else:
                 start, strides, view = self.ascending(region, out)
                 if self.is_long(strides, view):
@@ -243,21 +241,22 @@ class FileSource(StridedFile, Unviewed):
     def _fill(self, start: int, strides: Shape, out: np.ndarray) -> None:
         """Fill `out` from the file, run by run."""
         if layout.is_packed(out.shape, strides, self.dtype.itemsize) and out.flags.c_contiguous:
-            self._pread(start, out.reshape(-1).view(np.uint8))
+            pread(self.fd, start, out.reshape(-1).view(np.uint8))
             if not self.dtype.isnative:
                 out.byteswap(inplace=True)
             return
         for i in range(out.shape[0]):
             self._fill(start + i * strides[0], strides[1:], out[i, ...])
 
-    def _pread(self, position: int, into: np.ndarray) -> None:
-        buffer = into.data
-        done = 0
-        while done < len(buffer):
-            count = os.preadv(self.fd, [buffer[done:]], position + done)
-            if not count:
-                raise EOFError(
-                    f"expected {len(buffer)} bytes at offset {position} and got {done}; "
-                    f"the file has {os.fstat(self.fd).st_size} bytes now"
-                )
-            done += count
+
+def pread(fd: int, position: int, into: np.ndarray) -> None:
+    """Fill flat bytes from a position of a file on; `EOFError` if it ends before."""
+    buffer, done = into.data, 0
+    while done < len(buffer):
+        count = os.preadv(fd, [buffer[done:]], position + done)
+        if not count:
+            raise EOFError(
+                f"expected {len(buffer)} bytes at offset {position} and got {done}; "
+                f"the file has {os.fstat(fd).st_size} bytes now"
+            )
+        done += count

@@ -22,7 +22,7 @@ from chunkflow.stores.caches import page_cache
 from chunkflow.stores.caches.decoded_chunks import DecodedChunks, is_part
 from chunkflow.stores.codecs.step import NotDirectError
 from chunkflow.stores.failures import translated, unread
-from chunkflow.stores.file.strided import FileSource, Strided
+from chunkflow.stores.file.strided import FileSource, Strided, pread
 from chunkflow.stores.footprint import Footprint
 from chunkflow.stores.hdf5.facts import Facts, datasets, facts_of, flush, inode, members, open_file
 from chunkflow.stores.hdf5.filters import FilterPipeline
@@ -194,7 +194,7 @@ class Hdf5Source(Unviewed):
 
         def fetch(raw: np.ndarray) -> None:
             if self._fd >= 0:
-                _pread(self._fd, place.address, raw)
+                pread(self._fd, place.address, raw)
             else:
                 _, found = self._handle.get().id.read_direct_chunk(corner)
                 raw[...] = np.frombuffer(found, np.uint8)
@@ -235,12 +235,3 @@ class Hdf5Source(Unviewed):
         self._handle.release()
         if self._lately is not None:
             self._lately.clear()
-
-
-def _pread(fd: int, position: int, into: np.ndarray) -> None:
-    buffer, done = into.data, 0
-    while done < len(buffer):
-        step = os.preadv(fd, [buffer[done:]], position + done)
-        if not step:
-            raise EOFError(f"expected {len(buffer)} bytes at offset {position}, where the file holds {done}")
-        done += step

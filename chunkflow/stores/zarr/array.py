@@ -211,10 +211,7 @@ class ZarrSource(Unviewed):
             self._direct = replace(self._direct, lately=lately)
 
     def files(self, start: Shape, pieces: tuple[Piece, ...]) -> ChunkFiles | None:
-        found = self._direct
-        if not self.spec.storage.separate or not isinstance(found, Chunks):
-            return None
-        return found.files(start, pieces, parts=True)
+        return self._direct.files(start, pieces, parts=True) if isinstance(self._direct, Chunks) else None
 
     def matches(self) -> float:
         return matches_in(self._direct)
@@ -283,10 +280,7 @@ class ZarrSink:
             raise unwritten(region, self.spec.name, error, "to the zarr array") from error
 
     def files(self, start: Shape, pieces: tuple[Piece, ...]) -> ChunkFiles | None:
-        found = self._direct
-        if not self.spec.storage.separate or not isinstance(found, Chunks):
-            return None
-        return found.files(start, pieces, parts=False)
+        return self._direct.files(start, pieces, parts=False) if isinstance(self._direct, Chunks) else None
 
     def commit(self) -> Any:
         return self._array

@@ -75,7 +75,8 @@ class Chunks:
 
     def files(self, start: Shape, pieces: tuple[Piece, ...], *, parts: bool) -> ChunkFiles | None:
         """See `chunkflow.stores.protocol.Separate`. With `parts` a piece may be a part of a chunk."""
-        assert isinstance(self.objects, Folder)
+        if self.chain.steps or not isinstance(self.objects, Folder):
+            return None
         chain, sides = self.chain, self.chain.shape
         corner, phase = zip(*map(divmod, start, sides), strict=True) if sides else ((), ())
         found = runs_in_chunks(pieces, sides, phase, chain.order, parts=parts)

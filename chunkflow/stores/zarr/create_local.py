@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -109,12 +110,7 @@ class ZarrPathTarget:
 
 def _groups_above(path: str) -> list[str]:
     """Directories above `path` that are zarr groups or will be, the outermost one first."""
-    above = []
-    parent = os.path.dirname(path)
-    while parent != os.path.dirname(parent):
-        above.append(parent)
-        parent = os.path.dirname(parent)
-    above.reverse()
+    above = [str(parent) for parent in reversed(Path(path).parents)][1:]
     is_zarr = [parent.endswith(SUFFIX) or zarr_node(parent) is not None for parent in above]
     return above[is_zarr.index(True) :] if True in is_zarr else []
 
