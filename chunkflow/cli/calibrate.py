@@ -213,13 +213,10 @@ def _written(new: Callable[[], Any]) -> float:
 def _staged(device: Device, x: np.ndarray, out: np.ndarray, options: dict[str, Any]) -> Machine:
     """The fastest number of threads and size of pieces of a sum and a map, with the rates of their stages."""
 
-    def both() -> float:
-        total = _seconds(lambda: sums.sum(x, **options))
-        return total + _seconds(lambda: mapping.map(np.negative, x, out=out, **options))
-
     def seconds(tried: Machine) -> float:
         with _planned(device, tried):
-            return both()
+            total = _seconds(lambda: sums.sum(x, **options))
+            return total + _seconds(lambda: mapping.map(np.negative, x, out=out, **options))
 
     usual, most = device.machine, cores()
     best, least = usual, seconds(usual)

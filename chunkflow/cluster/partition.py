@@ -181,20 +181,9 @@ def _unrolled(node: Node) -> Node:
 
 
 def partitioned(made: Pass, partition: str | int, sink: Shape | None = None) -> Partitioning:
-    """Cut a pass into partitions that read about `partition` bytes each.
+    """Cut a pass into partitions that read about `partition` bytes each (as ``"64GB"``).
 
-    Parameters
-    ----------
-    made : Pass
-    partition : str or int
-        Bytes, as ``"64GB"``.
-    sink : tuple of int, optional
-        Chunk shape of the output array: partitions consist of whole chunks.
-
-    Raises
-    ------
-    ArgumentError, ArgumentTypeError
-        `partition` is not a number of bytes.
+    They consist of whole chunks of the output array, if `sink` is the shape of its chunks.
     """
     declared = made.declared
     nest, kernel = declared.nest, declared.kernel

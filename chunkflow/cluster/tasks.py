@@ -78,7 +78,7 @@ class Opened:
         if isinstance(where, str):
             where = np.load(where, mmap_mode="r+", allow_pickle=False)
         elif isinstance(where, Mapped):
-            where = where.mapping()
+            where = where.mapped()
         return SharedRegion(open_target(where), region, self.spec)
 
 
@@ -155,10 +155,7 @@ def _put_off(outputs: list[Any]) -> None:
 def run(program: Program, index: Sequence[int], arrays: Sequence[Any] = ()) -> Any:
     """Compute a partition: its part of the result (None if that is stored), or the value to be combined.
 
-    Raises
-    ------
-    Exception
-        Any failure. The partition's region is added as a note.
+    Any failure gets the partition's region as a note.
     """
     return run_together((program,), index, arrays)[0]
 

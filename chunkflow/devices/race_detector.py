@@ -253,14 +253,9 @@ def _key(piece: Piece) -> tuple[tuple[int, int], ...]:
 
 
 class ClockDevice:
-    """A device whose accesses are checked by a race detector.
+    """A device whose accesses are checked by a race detector; `inner` does the work.
 
-    Parameters
-    ----------
-    inner : Device
-        The device that does the work.
-    drop : Edge, optional
-        An edge to leave out, to show that its absence is noticed.
+    The edge `drop` is left out, to show that its absence is noticed.
     """
 
     def __init__(self, inner: Device, *, drop: Edge | None = None) -> None:

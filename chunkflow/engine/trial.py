@@ -100,7 +100,6 @@ def _most_bytes(device: Device, budget: int) -> int:
 
 
 def _whole(kernel: Kernel) -> Kernel:
-    """The kernel of the whole nest."""
     return kernel.kernel if isinstance(kernel, SubNestKernel) else kernel
 
 
@@ -117,19 +116,8 @@ def run_trial(
 ) -> Trial:
     """Call the kernel on the corner of the arrays, or on zeros if it is `data_independent`: decoding takes long.
 
-    Parameters
-    ----------
-    most : int, optional
-        Most elements of the box.
-    even : bool
-        Round the sides down to powers of two, so that a function that resizes its block by a ratio shows it.
-
-    Raises
-    ------
-    BudgetError
-        The function runs out of memory even on one element.
-    Exception
-        The function raised it. A note names the region.
+    The box has at most `most` elements. Its sides are rounded down to powers of two if they are to be `even`, so that a
+    function that resizes its block by a ratio shows it. What the function raises gets a note that names the region.
     """
     itemsize = max([s.spec.dtype.itemsize for s in sources], default=1)
     target = min(_most_bytes(device, budget) // itemsize, most or 1 << 62)

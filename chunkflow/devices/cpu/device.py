@@ -263,16 +263,9 @@ class NumpyPool:
 
 
 class NumpyDevice(DeviceDefaults):
-    """The CPU.
+    """The CPU, of which as many cores compute at the same time as there are `lanes` (by default, all).
 
-    Parameters
-    ----------
-    lanes : int, optional
-        Blocks that compute at the same time; the cores that the process may use, by default.
-    mode, staged, poison
-        Behaviour in tests; see the module's docstring.
-    machine : Machine, optional
-        Rates and sizes in place of the default ones.
+    `mode`, `staged` and `poison` are for tests; see the module's docstring. `machine` replaces the default rates.
     """
 
     xp: Any = np

@@ -47,11 +47,13 @@ class AnalyzedRun:
         of other blocks. (Plans count half of these: with all of them other plans were chosen, which nobody has
         measured.) No run takes less time than the disk needs for what is not in memory.
         """
-        planned, stages = self.plan.estimate, self._stages
-        seconds = (planned.hidden if self.plan.batches else planned.seconds) + self._halos
+        plan, planned, stages = self.plan, self.plan.estimate, self._stages
+        seconds = planned.hidden if plan.batches else planned.seconds
+        if plan.machine.staged and plan.op.has_halo:
+            seconds += HALO * len(plan.grid) * plan.machine.overhead
         if self.computing is not None:
             more = sum(stages[name] - planned.stages[name] for name in ("read", "compute"))
-            seconds += more / self.plan.lanes
+            seconds += more / plan.lanes
         return max(seconds + self._taking, self._disk)
 
     @property
@@ -89,12 +91,6 @@ class AnalyzedRun:
             for i, (operand, spec) in enumerate(zip(plan.op.operands, plan.operands, strict=True))
             if operand.padded or not spec.storage.in_memory
         )
-
-    @property
-    def _halos(self) -> float:
-        """Seconds for the halos of blocks on a GPU."""
-        plan = self.plan
-        return HALO * len(plan.grid) * plan.machine.overhead if plan.machine.staged and plan.op.has_halo else 0.0
 
     @property
     def _taking(self) -> float:

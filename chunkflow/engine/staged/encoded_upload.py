@@ -188,7 +188,6 @@ class EncodedUploadWorkers(UploadWorkers):
         mover.send(share, buffer.number, 0, mark, keep=True)
 
     def _send(self, worker: Worker, buffer: PinnedBuffer, transfer: Transfer, sent: Piece) -> None:
-        """Upload the contents of a pinned buffer."""
         assert transfer.buffer is not None
         mark = transfer.buffer.uploaded[worker.number]
         buffer.host.pin()

@@ -114,17 +114,13 @@ class RingDrainer:
         if not result.step.stores:
             result.wait = partial(result.done.synchronize, Edge.STORED)
             return
-        cuts = [self._plan.cuts_out[i] for i, _ in result.step.stores]
-        parts = [
-            cut.pieces(region) if array.size else ()
-            for cut, (_, region), array in zip(cuts, result.step.stores, result.arrays, strict=True)
-        ]
-        blocks = [Block(array, cut.order, result) for cut, array in zip(cuts, result.arrays, strict=True)]
-        stores = [(self._sinks[i], region) for i, region in result.step.stores]
-        shares = [
-            self._workers.share(sink, region, block, pieces, pieces)
-            for (sink, region), block, pieces in zip(stores, blocks, parts, strict=True)
-        ]
+        found = []
+        for (i, region), array in zip(result.step.stores, result.arrays, strict=True):
+            cut, sink, start = self._plan.cuts_out[i], self._sinks[i], tuple([side.start for side in region])
+            block, pieces = Block(array, cut.order, result), cut.pieces(region) if array.size else ()
+            share = self._workers.share(sink, region, block, pieces, pieces)
+            transfer = Transfer(sink, start, block, self._device.latch(1), (result.done,), result=result)
+            found.append((transfer, share, pieces))
         stored: list[Latch] = []
 
         def wait() -> None:
@@ -132,10 +128,8 @@ class RingDrainer:
                 latch.wait(Edge.STORED)
 
         result.wait = wait
-        result.blocks += blocks
-        for (sink, region), block, share, pieces in zip(stores, blocks, shares, parts, strict=True):
-            start = tuple([side.start for side in region])
-            transfer = Transfer(sink, start, block, self._device.latch(1), (result.done,), result=result)
+        result.blocks += [transfer.block for transfer, _, _ in found]
+        for transfer, share, pieces in found:
             self._workers.publish(transfer, share, pieces)
             stored.append(transfer.left)
 

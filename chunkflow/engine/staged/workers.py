@@ -174,12 +174,7 @@ class TransferWorkers:
         """The next task for Python; None if nothing follows.
 
         With a `mover`, which needs all of the thread's buffers, the thread first moves shares that need no Python. An
-        error there fails the share.
-
-        Raises
-        ------
-        Empty
-            There is no task yet, and the thread is not to `wait`.
+        error there fails the share. `Empty` is raised if there is no task yet, and the thread is not to `wait`.
         """
         if self.jobs is None:
             return self.queue.get(wait)

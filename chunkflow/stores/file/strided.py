@@ -239,7 +239,6 @@ class FileSource(StridedFile, Unviewed):
         return int(nbytes * (page_cache.absent(self.fd, first + low, first + high) or 0.0))
 
     def _fill(self, start: int, strides: Shape, out: np.ndarray) -> None:
-        """Fill `out` from the file, run by run."""
         if layout.is_packed(out.shape, strides, self.dtype.itemsize) and out.flags.c_contiguous:
             pread(self.fd, start, out.reshape(-1).view(np.uint8))
             if not self.dtype.isnative:

@@ -18,11 +18,7 @@ from chunkflow.stores.foreign.generic import GenericSource
 def held(variable: Any, dims: Sequence[Hashable] | None = None) -> Any:
     """The array that a variable holds, or a `StoredVariable` if its elements are still in a store.
 
-    Parameters
-    ----------
-    variable : xarray.Variable
-    dims : sequence of hashable, optional
-        Its dimensions in the order that is wanted; those that it lacks come in with length 1.
+    Its axes are in the order of `dims`, if given; dimensions that it lacks come in with length 1.
     """
     dims = variable.dims if dims is None else tuple(dims)
     # To ask for the data loads what is still in a store. What lies behind tells them apart; should it ever have another

@@ -109,7 +109,6 @@ class Chunks:
         return True
 
     def _read_part(self, name: str, inner: Region, target: np.ndarray) -> None:
-        """Read a part of an unencoded chunk."""
         assert isinstance(self.objects, Folder)
         path, chain = self.objects.path(name), self.chain
         chain.check(os.stat(path).st_size)
@@ -120,7 +119,6 @@ class Chunks:
             file.read(inner, target)
 
     def _whole(self, name: str) -> np.ndarray:
-        """A decoded chunk."""
         chain = self.chain
         lying = np.empty(permuted(chain.shape, chain.order), chain.dtype)
         found = lying.transpose(sorted(range(lying.ndim), key=chain.order.__getitem__))

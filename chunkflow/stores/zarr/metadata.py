@@ -39,12 +39,10 @@ def direct(array: Any, objects: Objects) -> Chunks | Shards:
     dtype = np.dtype(array.dtype)
     fill = np.asarray(array.fill_value, dtype.newbyteorder("="))
     extents, keeps_empty = tuple(array.shape), bool(getattr(config, "write_empty_chunks", True))
-    if metadata.zarr_format == 2:
-        chain = chain_2(metadata, inner, dtype, fill)
-        return Chunks(objects, metadata.encode_chunk_key, extents, chain, keeps_empty)
-    codecs: list[Mapping[str, Any]] = [codec.to_dict() for codec in metadata.codecs]
+    version_2 = metadata.zarr_format == 2
+    codecs: list[Mapping[str, Any]] = [] if version_2 else [codec.to_dict() for codec in metadata.codecs]
     if shards is None:
-        chain = chain_3(codecs, inner, dtype, fill)
+        chain = chain_2(metadata, inner, dtype, fill) if version_2 else chain_3(codecs, inner, dtype, fill)
         return Chunks(objects, metadata.encode_chunk_key, extents, chain, keeps_empty)
     if len(codecs) != 1 or codecs[0]["name"] != "sharding_indexed":
         raise NotDirectError("codecs around the shards")
