@@ -30,18 +30,9 @@ class Velocity:
     the wave number k as k**(-11/6): Kolmogorov's energy spectrum, k**(-5/3), in three dimensions. A
     faint noise on top keeps the bytes from compressing better than a simulation's would.
 
-    It has `shape`, `dtype` and slicing, which is all that chunkflow asks of a source.
+    It has `shape`, `dtype` and slicing, which is all that chunkflow asks of a source. The component points along the
+    axis of that number.
 
-    Parameters
-    ----------
-    shape : tuple of int
-    component : int
-        Axis along which it points.
-    modes : int, optional
-    seed : int, optional
-
-    Examples
-    --------
     >>> u = Velocity((8, 16, 16), component=0)
     >>> u[2:4, 0:16, 5:9].shape
     (2, 16, 4)

@@ -66,17 +66,13 @@ class Budget:
         self._lock = threading.RLock()
         self._reserved: dict[str, int] = {}
         parse_bytes(limit, whole=1 << 62)  # a mistake is reported here, not at the first run
-        if not self._relative:
-            self._fixed = parse_bytes(limit)
-
-    @property
-    def _relative(self) -> bool:
-        return isinstance(self._spec, float) or (isinstance(self._spec, str) and "%" in self._spec)
+        relative = isinstance(limit, float) or (isinstance(limit, str) and "%" in limit)
+        self._fixed = None if relative else parse_bytes(limit)
 
     @property
     def limit(self) -> int:
         """Bytes allowed on each device (on the first one used, for a share of the free memory)."""
-        if not self._relative:
+        if self._fixed is not None:
             return self._fixed
         if self._limits:
             return next(iter(self._limits.values()))

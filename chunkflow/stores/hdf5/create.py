@@ -169,7 +169,7 @@ class Hdf5PathSink:
             return
         fresh = reserve(path, os.stat(path).st_size)
         if spec.chunks is not None:
-            self._index = Index.of(dataset)
+            self._index = Index(dataset)
             self._sink = FileSink(Strided(path, 0, (0,), (1,), np.dtype("u1"), self._target.name))
             return
         offset, name = dataset.id.get_offset(), self._target.name

@@ -173,7 +173,7 @@ class Hdf5Source(Unviewed):
             if self._index is None:
                 dataset = self._handle.get()
                 flush(dataset)
-                self._index = Index.of(dataset)
+                self._index = Index(dataset)
                 if self._fd >= 0:
                     self._handle.release()
             return self._index
