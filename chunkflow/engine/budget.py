@@ -109,10 +109,7 @@ class Budget:
     def turn(self) -> Iterator[None]:
         """Hold the budget: of the runs that share it, one works at a time.
 
-        Raises
-        ------
-        ArgumentError
-            A function that runs under the budget starts a run under it: neither could go on.
+        `ArgumentError` if a function that runs under the budget starts a run under it: neither could go on.
         """
         inside = threading.current_thread().name == WORKER
         if not self._lock.acquire(blocking=not inside):

@@ -134,13 +134,7 @@ class ArraySink(_InMemory):
 
 
 def check_sink(array: np.ndarray, name: str) -> None:
-    """Refuse an array that cannot be written, or whose elements share memory.
-
-    Raises
-    ------
-    ArgumentError
-        The array is read-only, or two of its indices are the same element.
-    """
+    """Refuse (`ArgumentError`) an array that is read-only, or of which two indices are the same element."""
     if not array.flags.writeable:
         raise ArgumentError(f"the output {name} of shape {array.shape} is read-only: open it for writing")
     if strides.overlaps_itself(array.shape, array.strides, array.dtype.itemsize):

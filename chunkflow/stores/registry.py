@@ -293,13 +293,7 @@ def _path_target(path: str, overwrite: bool) -> Target:
 
 
 def scratch_array(path: str, shape: Shape, dtype: np.dtype, chunks: Shape) -> Any:
-    """Create a writable zarr array whose chunks are raw bytes, for data between two passes: read once, then removed.
-
-    Raises
-    ------
-    WriteError
-        The array cannot be created.
-    """
+    """Create a writable zarr array whose chunks are raw bytes, for data between two passes: read once, then removed."""
     return at("chunkflow.stores.zarr.create_local:scratch_array")(path, shape, dtype, chunks)
 
 

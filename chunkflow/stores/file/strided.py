@@ -107,13 +107,7 @@ class StridedFile:
             os.close(fd)
 
     def mapped(self, region: Region) -> np.ndarray:
-        """A region's elements in a mapping of the file.
-
-        Raises
-        ------
-        EOFError
-            The file has become too short.
-        """
+        """A region's elements in a mapping of the file; `EOFError` if that has become too short."""
         assert self.footprint is not None
         size, stop = os.fstat(self.fd).st_size, self.footprint.stop
         if size < stop:
@@ -185,13 +179,7 @@ class StridedFile:
 
 
 class FileSource(StridedFile, Unviewed):
-    """A strided array in a file.
-
-    Raises
-    ------
-    ReadError
-        The file is too short to hold the array.
-    """
+    """A strided array in a file; `ReadError` if that is too short to hold it."""
 
     def __init__(self, array: Strided) -> None:
         with translated(ReadError, f"cannot open {array.path}", array.path, foreign=OSError):

@@ -72,15 +72,7 @@ class ZarrUrlTarget:
             )
 
     def check(self) -> None:
-        """Refuse what may not be replaced.
-
-        Raises
-        ------
-        OutputExistsError
-            There is an array, and it may not be replaced.
-        ArgumentError
-            There is a group.
-        """
+        """Refuse an array that may not be replaced (`OutputExistsError`), and a group (`ArgumentError`)."""
         kind = self._kind(self.bucket)
         if kind is not None and not self.overwrite:
             raise OutputExistsError(

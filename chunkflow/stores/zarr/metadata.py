@@ -19,13 +19,7 @@ from chunkflow.stores.zarr.shards import Shards
 
 
 def direct(array: Any, objects: Objects) -> Chunks | Shards:
-    """What reads and writes the chunks of a zarr array directly.
-
-    Raises
-    ------
-    NotDirectError
-        The array is left to zarr; the message says why.
-    """
+    """What reads and writes the chunks of a zarr array directly; `NotDirectError` says why they are left to zarr."""
     metadata, config = array.metadata, getattr(array, "config", None)
     if array.fill_value is None:
         raise NotDirectError("no fill value")
