@@ -76,10 +76,7 @@ class Tuned:
 class ScratchFiles:
     """Temporary files of an array in a directory, by which writes and reads are measured.
 
-    Raises
-    ------
-    ArgumentError
-        They cannot be written there.
+    `ArgumentError` if they cannot be written there.
     """
 
     array: np.ndarray
@@ -138,12 +135,8 @@ class ScratchFiles:
 def tuned(device: Device, nbytes: int = 1 << 30, folder: Path | None = None) -> Tuned:
     """Measure a device with arrays of `nbytes` in host memory, or more where it has many lanes. Takes a few seconds.
 
-    Files are written, and read, in `folder` for a while: where temporary ones go, by default.
-
-    Raises
-    ------
-    ArgumentError
-        They cannot be written there.
+    Files are written, and read, in `folder` for a while: where temporary ones go, by default. `ArgumentError` if they
+    cannot be written there.
     """
     x = np.ones((max(nbytes, 4 * BLOCK * device.machine.lanes) // 4096, 1024), "f4")
     files = ScratchFiles(x, folder or Path(gettempdir()))

@@ -129,12 +129,8 @@ def read_by(operand: Operand, box: Region) -> Region | None:
 def pass_of(node: Node) -> tuple[Pass, list[Node]]:
     """The pass that computes a node, and the nodes that must be stored before it.
 
-    In the pass's sources each of these is an `Awaited` placeholder.
-
-    Raises
-    ------
-    UnsupportedError
-        One of them takes several passes, each of which depends on the result before it.
+    In the pass's sources each of these is an `Awaited` placeholder. `UnsupportedError` if one takes several passes,
+    each of which depends on the result before it.
     """
     awaited: list[Node] = []
     stored: dict[Node, Any] = {}
