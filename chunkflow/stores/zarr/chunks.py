@@ -29,39 +29,51 @@ from chunkflow.stores.touched import aligned, touched
 
 
 @dataclass(frozen=True)
-class Chunks:
-    """An array's chunks: `key` gives the name of an index's object, `chain` its encoding."""
+class KeyedObjects:
+    """An array's objects: `key` gives the name of an index's object, `chain` the encoding of a chunk."""
 
     objects: Objects
     key: Callable[[Shape], str]
     extents: Shape
     chain: CodecChain
     keeps_empty: bool
+
+    @property
+    def sides(self) -> Shape:
+        """Shape of what an object holds."""
+        return self.chain.shape
+
+    def read(self, region: Region, out: np.ndarray) -> bool:
+        """Fill `out` with a region. Returns whether all of its objects exist."""
+        there = True
+        for index, inner, place in touched(region, self.sides):
+            there = self._read(index, inner, part(out, place)) and there
+        return there
+
+    def write(self, region: Region, block: np.ndarray) -> bool:
+        """Store a region. Returns False if it cuts what an object holds: zarr has to store it."""
+        if not aligned(region, self.sides, self.extents):
+            return False
+        for index, inner, place in touched(region, self.sides):
+            self._write(index, inner, part(block, place))
+        return True
+
+    def _read(self, index: Shape, inner: Region, target: np.ndarray) -> bool:
+        raise NotImplementedError
+
+    def _write(self, index: Shape, inner: Region, block: np.ndarray) -> None:
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class Chunks(KeyedObjects):
+    """An array's chunks, each an object of its own."""
+
     lately: DecodedChunks | None = field(default=None, compare=False)
     """Cache of decoded chunks; None unless `keep` was called (see `Keeping`)."""
 
     def __str__(self) -> str:
         return str(self.chain)
-
-    @property
-    def sides(self) -> Shape:
-        """Shape of a chunk."""
-        return self.chain.shape
-
-    def read(self, region: Region, out: np.ndarray) -> bool:
-        """Fill `out` with a region. Returns whether all of its chunks exist."""
-        there = True
-        for index, inner, place in touched(region, self.chain.shape):
-            there = self._read(index, inner, part(out, place)) and there
-        return there
-
-    def write(self, region: Region, block: np.ndarray) -> bool:
-        """Store a region. Returns False if it cuts a chunk: zarr has to store it."""
-        if not aligned(region, self.chain.shape, self.extents):
-            return False
-        for index, inner, place in touched(region, self.chain.shape):
-            self._write(index, inner, part(block, place))
-        return True
 
     @property
     def separate(self) -> bool:

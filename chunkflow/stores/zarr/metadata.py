@@ -46,7 +46,7 @@ def direct(array: Any, objects: Objects) -> Chunks | Shards:
     if where not in ("start", "end"):
         raise NotDirectError(f"index location {where}")
     index = _index(how["index_codecs"], shards, inner)
-    return Shards(objects, metadata.encode_chunk_key, extents, shards, chain, index, where == "start", keeps_empty)
+    return Shards(objects, metadata.encode_chunk_key, extents, chain, keeps_empty, shards, index, where == "start")
 
 
 def _index(codecs: Any, shards: Shape, inner: Shape) -> CodecChain:
