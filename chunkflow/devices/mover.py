@@ -178,13 +178,13 @@ class FailedPiece(NamedTuple):
     piece: int
 
 
-class ServedJob(NamedTuple):
-    """What comes next in a job queue, the number of its job, its pieces that failed, and the error of all of it."""
+class Served(NamedTuple):
+    """What comes next in a job queue, the number of its job or -1, its pieces that failed, the error of all of it."""
 
     what: int
-    job: int
-    failed: list[FailedPiece]
-    error: BaseException | None
+    job: int = -1
+    failed: Sequence[FailedPiece] = ()
+    error: BaseException | None = None
 
 
 class Mover:
@@ -235,16 +235,16 @@ class Mover:
         """
         return self._run(staging.drain, share, span, after)
 
-    def serve(self, jobs: object, thread: int, span: Callable[..., Any], *, up: bool, wait: bool) -> ServedJob:
+    def serve(self, jobs: object, thread: int, span: Callable[..., Any], *, up: bool, wait: bool) -> Served:
         """Move shares of a job queue until Python has something to do."""
         what, number, status, failed, spanned = staging.serve(
             jobs, self._driver, self._thread, self._spans, self._start, thread, up, wait
         )
         try:  # the job that was taken must not get lost
             self._report(self._spans, spanned, span)
-            return ServedJob(what, number, self._failed() if failed else [], self._refused(status))
+            return Served(what, number, self._failed() if failed else (), self._refused(status))
         except BaseException as error:
-            return ServedJob(what, number, [], error)
+            return Served(what, number, error=error)
 
     def _failed(self) -> list[FailedPiece]:
         found = [FailedPiece(k, int(piece)) for k, piece in enumerate(self._buffers[:, _FAILED]) if piece >= 0]

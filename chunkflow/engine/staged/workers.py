@@ -186,8 +186,8 @@ class TransferWorkers:
             task: PieceTask | ShareTask | None = None
             if served.what == TOKEN:
                 task = self.queue.get()
-            elif served.moved is not None:
-                task = ShareTask(cast(Transfer, served.moved), served.failed)
+            elif served.job >= 0:
+                task = ShareTask(cast(Transfer, self.jobs.moved(served.job)), served.failed)
             if served.error is not None:
                 if task is None:
                     raise served.error

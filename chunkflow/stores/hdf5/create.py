@@ -178,30 +178,26 @@ class Hdf5PathSink:
     def write(self, region: Region, block: np.ndarray) -> None:
         if not block.size:
             return
-        assert self._sink is not None
-        if self._index is None:
-            self._sink.write(region, block)
+        sink, index, spec = self._sink, self._index, self.spec
+        assert sink is not None
+        if index is None:
+            sink.write(region, block)
             return
+        chunks, fill = spec.chunks or (), np.zeros((), spec.dtype)
         try:
-            self._write(self._sink, self._index, region, block)
+            if not aligned(region, chunks, spec.shape):
+                raise ValueError(f"the region cuts chunks of {chunks}")
+            for chunk, inner, place in touched(region, chunks):
+                found = index.find(chunk)
+                if found is None:
+                    raise OSError(f"chunk {chunk} has no place in the file")
+                whole = full_chunk(block[place], inner, chunks, spec.dtype, fill)
+                sink.put(found.address, whole.reshape(-1).view(np.uint8))
         except (OSError, ValueError) as error:
-            raise unwritten(region, self.spec.name, error) from error
+            raise unwritten(region, spec.name, error) from error
 
     def run(self, region: Region) -> ByteRun | None:
         return self._sink.run(region) if self._sink is not None and self._index is None else None
-
-    def _write(self, sink: FileSink, index: Index, region: Region, block: np.ndarray) -> None:
-        spec = self.spec
-        chunks = spec.chunks or ()
-        if not aligned(region, chunks, spec.shape):
-            raise ValueError(f"the region cuts chunks of {chunks}")
-        fill = np.zeros((), spec.dtype)
-        for chunk, inner, place in touched(region, chunks):
-            found = index.find(chunk)
-            if found is None:
-                raise OSError(f"chunk {chunk} has no place in the file")
-            whole = full_chunk(block[place], inner, chunks, spec.dtype, fill)
-            sink.put(found.address, whole.reshape(-1).view(np.uint8))
 
     def commit(self) -> Any:
         """See `Sink.commit`. The dataset is returned in a file that is open for writing until it is closed."""
