@@ -146,7 +146,7 @@ def run_trial(
                 limit=budget,
             )
         if even:
-            sides = tuple(n if a in nest.whole else _power_of_two(n) for a, n in enumerate(sides))
+            sides = tuple(n if a in nest.whole or not n else 1 << n.bit_length() - 1 for a, n in enumerate(sides))
         box = grid.whole(sides)
         message = ""
         try:
@@ -192,10 +192,6 @@ def _within_chunks(nest: LoopNest, sources: Sequence[Source], target: int) -> Sh
             if axis is not None and axis not in nest.whole:
                 caps[axis] = min(caps[axis], chunk)
     return tuple(caps) if math.prod(caps) >= min(target, math.prod(nest.extents)) // 4 else nest.extents
-
-
-def _power_of_two(n: int) -> int:
-    return 1 << (n.bit_length() - 1) if n else 0
 
 
 def _measure(

@@ -210,7 +210,15 @@ def open_source(obj: Any) -> Source:
     (3, 4)
     """
     if isinstance(obj, (str, os.PathLike)):
-        return _path_source(_text(obj))
+        path = _text(obj)
+        for each in FORMATS:
+            if each.holds(path):
+                each.require(path)
+                return each.source(path)
+        path = os.path.abspath(path)
+        if not os.path.exists(path):
+            raise SourceNotFoundError(f"there is no array under {path}")
+        raise ArgumentError(f"{path} is neither a .npy file nor a zarr array: open it and pass {_KINDS}")
     for kind in KINDS:
         if kind.source is not None and kind.recognizes(obj):
             return kind.source(obj)
@@ -218,17 +226,6 @@ def open_source(obj: Any) -> Source:
         f"an input of type {type(obj).__name__} is not an array: pass {_KINDS}; "
         "anything else that fn needs goes in as a keyword argument"
     )
-
-
-def _path_source(path: str) -> Source:
-    for each in FORMATS:
-        if each.holds(path):
-            each.require(path)
-            return each.source(path)
-    path = os.path.abspath(path)
-    if not os.path.exists(path):
-        raise SourceNotFoundError(f"there is no array under {path}")
-    raise ArgumentError(f"{path} is neither a .npy file nor a zarr array: open it and pass {_KINDS}")
 
 
 def spec_of(array: Any) -> ArraySpec:
@@ -271,24 +268,21 @@ def open_target(out: Any, *, overwrite: bool = False) -> Target:
     48
     """
     if isinstance(out, (str, os.PathLike)):
-        return _path_target(_text(out), overwrite)
+        path = _text(out)
+        for each in FORMATS:
+            if each.takes(path):
+                each.require(path)
+                return each.target(path, overwrite=overwrite)
+        raise ArgumentError(
+            f"cannot tell the format of the output {os.path.abspath(path)}: end it in .npy, .zarr or .h5, or name a "
+            "member of a zarr group or of an HDF5 file ('result.h5:/name')"
+        )
     for kind in KINDS:
         if kind.target is not None and kind.recognizes(out):
             return kind.target(out)
     raise ArgumentTypeError(
         f"an output of type {type(out).__name__} cannot be written: pass None, or {_KINDS}; "
         "it has to take slice assignment"
-    )
-
-
-def _path_target(path: str, overwrite: bool) -> Target:
-    for each in FORMATS:
-        if each.takes(path):
-            each.require(path)
-            return each.target(path, overwrite=overwrite)
-    raise ArgumentError(
-        f"cannot tell the format of the output {os.path.abspath(path)}: end it in .npy, .zarr or .h5, or name a member "
-        "of a zarr group or of an HDF5 file ('result.h5:/name')"
     )
 
 

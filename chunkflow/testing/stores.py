@@ -54,10 +54,6 @@ def _fresh(tmp_path: Path) -> Path:
     return Path(tempfile.mkdtemp(dir=tmp_path))
 
 
-def _names(directory: Path) -> list[str]:
-    return sorted(os.listdir(directory))
-
-
 def _part(array: np.ndarray, region: Region) -> np.ndarray:
     return np.asarray(array[region])
 
@@ -163,7 +159,7 @@ class SinkContract:
 
     def names(self, tmp_path: Path) -> list[str]:
         """What lies where the target is made."""
-        return _names(tmp_path)
+        return sorted(os.listdir(tmp_path))
 
     def open(self, tmp_path: Path, array: np.ndarray, chunks: Shape | None = None) -> Sink:
         """Sink for a result like `array`."""

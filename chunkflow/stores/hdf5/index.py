@@ -30,7 +30,11 @@ class Index:
         else:  # HDF5 before 1.12.3
             for number in range(dataset.id.get_num_chunks()):
                 self._add(dataset.id.get_chunk_info(number))
-        self._sort()
+        order = np.argsort(np.frombuffer(self._keys, "q") if self._keys else [], kind="stable")
+        self._keys, self._addresses, self._sizes, self._masks = (
+            array(column.typecode, np.asarray(column)[order].tobytes() if len(column) else b"")
+            for column in (self._keys, self._addresses, self._sizes, self._masks)
+        )
 
     def _add(self, info: Any) -> None:
         index = [offset // side for offset, side in zip(info.chunk_offset, self._chunks, strict=True)]
@@ -40,13 +44,6 @@ class Index:
         self._addresses.append(info.byte_offset)
         self._sizes.append(info.size)
         self._masks.append(info.filter_mask)
-
-    def _sort(self) -> None:
-        order = np.argsort(np.frombuffer(self._keys, "q") if self._keys else [], kind="stable")
-        self._keys, self._addresses, self._sizes, self._masks = (
-            array(column.typecode, np.asarray(column)[order].tobytes() if len(column) else b"")
-            for column in (self._keys, self._addresses, self._sizes, self._masks)
-        )
 
     def _key(self, index: Sequence[int]) -> int:
         key = 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 from functools import partial
+from itertools import dropwhile
 from pathlib import Path
 from typing import Any
 
@@ -55,7 +56,9 @@ class ZarrPathTarget:
     def __init__(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
         self.name = paths.resolve(os.path.abspath(path))
         self._overwrite = overwrite
-        self._groups = _groups_above(self.name)
+        # Zarr groups, or what will be, the outermost one first.
+        above = [str(parent) for parent in reversed(Path(self.name).parents)][1:]
+        self._groups = list(dropwhile(lambda path: not path.endswith(SUFFIX) and zarr_node(path) is None, above))
         self._root = self._groups[0] if self._groups else self.name
         paths.require_directory(os.path.dirname(self._root), self.name)
         for group in self._groups:
@@ -106,13 +109,6 @@ class ZarrPathTarget:
             if made is not None:
                 shutil.rmtree(made, ignore_errors=True)
             raise
-
-
-def _groups_above(path: str) -> list[str]:
-    """Directories above `path` that are zarr groups or will be, the outermost one first."""
-    above = [str(parent) for parent in reversed(Path(path).parents)][1:]
-    is_zarr = [parent.endswith(SUFFIX) or zarr_node(parent) is not None for parent in above]
-    return above[is_zarr.index(True) :] if True in is_zarr else []
 
 
 def _replace(temporary: str, path: str, aside: str) -> None:
