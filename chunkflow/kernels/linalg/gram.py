@@ -173,13 +173,15 @@ class Moments(Fold):
         array = value.take()
         mirror(array)
         with np.errstate(divide="ignore", invalid="ignore"):
-            array /= max(value.count - self.ddof, 0) if self.freedom is None else self.freedom
+            freedom = max(value.count - self.ddof, 0) if self.freedom is None else self.freedom
+            for part in _parts(array):  # CuPy gives NaN for a complex number divided by zero
+                part /= freedom
             if self.normalized:
                 deviations = np.sqrt(np.diagonal(array).real)
                 array /= deviations[:, None]
                 array /= deviations[None, :]
         if self.normalized:
-            for part in (array.real, array.imag) if self.wide.kind == "c" else (array,):
+            for part in _parts(array):
                 np.clip(part, -1, 1, out=part)
         return array.reshape(()) if self.scalar else array
 
@@ -191,3 +193,8 @@ class Moments(Fold):
     def _add(self, into: Any, about: Any, *, fresh: bool = False) -> None:
         other = about.conj() if self.wide.kind == "c" else about
         add_product(into[None], about[None], other.T[None], fresh=fresh, symmetric=True)
+
+
+def _parts(array: Any) -> tuple[Any, ...]:
+    """The array, or the real and the imaginary part of a complex one."""
+    return (array.real, array.imag) if array.dtype.kind == "c" else (array,)

@@ -253,9 +253,9 @@ def position(name: str, extents: Shape, count: int, *, flat: bool, skip: bool = 
             nothing = x.sum(axis=axes, keepdims=True)
             return nothing.astype(x.dtype), nothing.astype(np.intp), some, number
         if not flat:
-            found = getattr(x, f"arg{name}")(axis=axes[0], keepdims=True)
+            found = _first(name, x, axes[0])
             return np.take_along_axis(x, found, axes[0]), found + box[axes[0]].start, some, number
-        rest, place, stride = getattr(x, f"arg{name}")(), 0, 1
+        rest, place, stride = _first(name, x.reshape(-1), 0)[0], 0, 1
         for axis in reversed(range(x.ndim)):
             place = place + (rest % x.shape[axis] + box[axis].start) * stride
             rest, stride = rest // x.shape[axis], stride * extents[axis]
@@ -276,6 +276,18 @@ def position(name: str, extents: Shape, count: int, *, flat: bool, skip: bool = 
 
 
 # -- Shared functions -----------------------------------------------------------------------------------------
+
+
+def _first(name: str, x: Any, axis: int) -> Any:
+    """Position of the first extreme along an axis, which stays. NaN is one, as in NumPy."""
+    found = getattr(x, f"arg{name}")(axis=axis, keepdims=True)
+    if isinstance(x, np.ndarray) or x.dtype.kind not in "fc":
+        return found
+    chosen = np.take_along_axis(x, found, axis)
+    if bool((chosen == chosen).all()):
+        return found
+    nan = x != x  # CuPy finds a NaN, but not the first one
+    return np.where(chosen == chosen, found, nan.argmax(axis=axis, keepdims=True))
 
 
 def squares(x: Any) -> Any:
