@@ -80,7 +80,6 @@ def map(
 
     Examples
     --------
-    >>> import numpy as np, chunkflow as cf
     >>> u, v = np.random.default_rng(0).random((2, 64, 64, 64))
     >>> speed = cf.map(lambda u, v: np.sqrt(u * u + v * v), u, v, budget="8MB", device="cpu")
     >>> np.array_equal(speed, np.sqrt(u * u + v * v))

@@ -49,7 +49,6 @@ def cumsum(
 
     Examples
     --------
-    >>> import numpy as np, chunkflow as cf
     >>> x = np.arange(6, dtype="i1").reshape(2, 3)
     >>> cf.cumsum(x, axis=1, device="cpu")
     array([[ 0,  1,  3],
@@ -78,7 +77,6 @@ def cumprod(
 
     Examples
     --------
-    >>> import numpy as np, chunkflow as cf
     >>> cf.cumprod(np.arange(1.0, 6.0), device="cpu")
     array([  1.,   2.,   6.,  24., 120.])
     """
@@ -105,7 +103,6 @@ def maximum_accumulate(
 
     Examples
     --------
-    >>> import numpy as np, chunkflow as cf
     >>> cf.maximum_accumulate(np.array([3, 1, 4, 1, 5]), device="cpu")
     array([3, 3, 4, 4, 5])
     """
@@ -130,7 +127,6 @@ def minimum_accumulate(
 
     Examples
     --------
-    >>> import numpy as np, chunkflow as cf
     >>> cf.minimum_accumulate(np.array([3, 1, 4, 1, 0]), device="cpu")
     array([3, 1, 1, 1, 0])
     """
@@ -161,7 +157,6 @@ def diff(x: Any, n: int = 1, axis: int = -1, *, chunks: Chunks = None, **options
 
     Examples
     --------
-    >>> import numpy as np, chunkflow as cf
     >>> x = np.array([1, 2, 4, 7, 0])
     >>> cf.diff(x, device="cpu"), cf.diff(x, n=2, device="cpu")
     (array([ 1,  2,  3, -7]), array([  1,   1, -10]))

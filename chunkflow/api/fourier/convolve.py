@@ -75,11 +75,9 @@ def convolve(
 
     Examples
     --------
-    >>> import numpy as np
-    >>> from chunkflow.fft import convolve
-    >>> convolve(np.array([1.0, 2.0, 3.0, 4.0]), [1.0, 1.0], mode="full", device="cpu").round(12)
+    >>> cf.fft.convolve(np.array([1.0, 2.0, 3.0, 4.0]), [1.0, 1.0], mode="full", device="cpu").round(12)
     array([1., 3., 5., 7., 4.])
-    >>> convolve(np.eye(3), np.ones((3, 3)), boundary="nearest", device="cpu").round(12)
+    >>> cf.fft.convolve(np.eye(3), np.ones((3, 3)), boundary="nearest", device="cpu").round(12)
     array([[5., 3., 1.],
            [3., 3., 3.],
            [1., 3., 5.]])

@@ -53,9 +53,7 @@ def fft(
 
     Examples
     --------
-    >>> import numpy as np
-    >>> from chunkflow.fft import fft
-    >>> fft(np.array([1.0, 0.0, 0.0, 0.0]), device="cpu").real
+    >>> cf.fft.fft(np.array([1.0, 0.0, 0.0, 0.0]), device="cpu").real
     array([1., 1., 1., 1.])
     """
     return transform("fft", x, n, axis, norm, Options(**options))
@@ -74,9 +72,7 @@ def ifft(
 
     Examples
     --------
-    >>> import numpy as np
-    >>> from chunkflow.fft import fft, ifft
-    >>> ifft(fft(np.array([1.0, 2.0, 4.0]), device="cpu"), device="cpu").real.round(12)
+    >>> cf.fft.ifft(cf.fft.fft(np.array([1.0, 2.0, 4.0]), device="cpu"), device="cpu").real.round(12)
     array([1., 2., 4.])
     """
     return transform("ifft", x, n, axis, norm, Options(**options))
@@ -95,9 +91,7 @@ def rfft(
 
     Examples
     --------
-    >>> import numpy as np
-    >>> from chunkflow.fft import rfft
-    >>> rfft(np.array([1.0, 0.0, 0.0, 0.0]), device="cpu").real
+    >>> cf.fft.rfft(np.array([1.0, 0.0, 0.0, 0.0]), device="cpu").real
     array([1., 1., 1.])
     """
     return transform("rfft", x, n, axis, norm, Options(**options))
@@ -116,9 +110,7 @@ def irfft(
 
     Examples
     --------
-    >>> import numpy as np
-    >>> from chunkflow.fft import irfft
-    >>> irfft(np.array([1.0, 1.0, 1.0]), device="cpu")
+    >>> cf.fft.irfft(np.array([1.0, 1.0, 1.0]), device="cpu")
     array([1., 0., 0., 0.])
     """
     return transform("irfft", x, n, axis, norm, Options(**options))
@@ -137,9 +129,7 @@ def fftn(
 
     Examples
     --------
-    >>> import numpy as np
-    >>> from chunkflow.fft import fftn
-    >>> fftn(np.ones((2, 2)), device="cpu").real
+    >>> cf.fft.fftn(np.ones((2, 2)), device="cpu").real
     array([[4., 0.],
            [0., 0.]])
     """
@@ -159,9 +149,7 @@ def ifftn(
 
     Examples
     --------
-    >>> import numpy as np
-    >>> from chunkflow.fft import ifftn
-    >>> ifftn(np.array([[4, 0], [0, 0]]), device="cpu").real
+    >>> cf.fft.ifftn(np.array([[4, 0], [0, 0]]), device="cpu").real
     array([[1., 1.],
            [1., 1.]])
     """
@@ -181,9 +169,7 @@ def rfftn(
 
     Examples
     --------
-    >>> import numpy as np
-    >>> from chunkflow.fft import rfftn
-    >>> rfftn(np.ones((2, 4)), device="cpu").real
+    >>> cf.fft.rfftn(np.ones((2, 4)), device="cpu").real
     array([[8., 0., 0.],
            [0., 0., 0.]])
     """
@@ -203,10 +189,8 @@ def irfftn(
 
     Examples
     --------
-    >>> import numpy as np
-    >>> from chunkflow.fft import irfftn, rfftn
     >>> x = np.array([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]])
-    >>> irfftn(rfftn(x, device="cpu"), s=x.shape, axes=(0, 1), device="cpu").round(12)
+    >>> cf.fft.irfftn(cf.fft.rfftn(x, device="cpu"), s=x.shape, axes=(0, 1), device="cpu").round(12)
     array([[1., 2., 3.],
            [4., 5., 6.]])
     """

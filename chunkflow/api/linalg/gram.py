@@ -51,7 +51,6 @@ def gram(x: Any, *, precision: Precision = "highest", **options: Unpack[RunOptio
 
     Examples
     --------
-    >>> import numpy as np, chunkflow as cf
     >>> x = np.random.default_rng(0).random((1000, 4))
     >>> np.allclose(cf.gram(x, budget="100kB", device="cpu"), x.T @ x)
     True
@@ -116,7 +115,6 @@ def cov(
 
     Examples
     --------
-    >>> import numpy as np, chunkflow as cf
     >>> x = np.random.default_rng(0).random((3, 1000)) + 1e6
     >>> np.allclose(cf.cov(x, budget="100kB", device="cpu"), np.cov(x), rtol=1e-9)
     True
@@ -145,7 +143,6 @@ def corrcoef(x: Any, y: Any = None, rowvar: bool = True, **options: Unpack[RunOp
 
     Examples
     --------
-    >>> import numpy as np, chunkflow as cf
     >>> x = np.arange(10.0)
     >>> cf.corrcoef(np.stack([x, 5 - x]), device="cpu").round(12)
     array([[ 1., -1.],

@@ -35,7 +35,6 @@ def matmul(a: Any, b: Any, *, precision: Precision = "highest", **options: Unpac
 
     Examples
     --------
-    >>> import numpy as np, chunkflow as cf
     >>> a, b = np.random.default_rng(0).random((2, 200, 200))
     >>> np.allclose(cf.matmul(a, b, budget="200kB", device="cpu"), a @ b)
     True
@@ -54,7 +53,6 @@ def dot(a: Any, b: Any, *, precision: Precision = "highest", **options: Unpack[R
 
     Examples
     --------
-    >>> import numpy as np, chunkflow as cf
     >>> float(cf.dot(np.arange(5.0), np.ones(5), device="cpu"))
     10.0
     """
@@ -76,7 +74,6 @@ def vecdot(
 
     Examples
     --------
-    >>> import numpy as np, chunkflow as cf
     >>> cf.vecdot(np.array([[1j, 2], [3, 4]]), np.ones(2), device="cpu")
     array([2.-1.j, 7.+0.j])
     """
@@ -98,7 +95,6 @@ def outer(a: Any, b: Any, **options: Unpack[RunOptions]) -> Request:
 
     Examples
     --------
-    >>> import numpy as np, chunkflow as cf
     >>> cf.outer(np.array([1, 2]), np.array([3, 4]), device="cpu")
     array([[3, 4],
            [6, 8]])
@@ -121,7 +117,6 @@ def tensordot(
 
     Examples
     --------
-    >>> import numpy as np, chunkflow as cf
     >>> a, b = np.ones((3, 4, 5)), np.ones((4, 3, 2))
     >>> cf.tensordot(a, b, axes=([1, 0], [0, 1]), device="cpu").shape
     (5, 2)
@@ -150,7 +145,6 @@ def einsum(subscripts: str, *operands: Any, precision: Precision = "highest", **
 
     Examples
     --------
-    >>> import numpy as np, chunkflow as cf
     >>> x = np.arange(6.0).reshape(2, 3)
     >>> cf.einsum("ij->j", x, device="cpu")
     array([3., 5., 7.])

@@ -42,7 +42,6 @@ def concatenate(arrays: Sequence[Any], axis: int = 0, **options: Unpack[ChunkedR
 
     Examples
     --------
-    >>> import numpy as np, chunkflow as cf
     >>> cf.concatenate([np.array([[1, 2]]), np.array([[3.5, 4], [5, 6]])], device="cpu")
     array([[1. , 2. ],
            [3.5, 4. ],
@@ -89,7 +88,6 @@ def stack(arrays: Sequence[Any], axis: int = 0, **options: Unpack[ChunkedRunOpti
 
     Examples
     --------
-    >>> import numpy as np, chunkflow as cf
     >>> cf.stack([np.array([1, 2, 3]), np.array([4, 5, 6])], axis=1, device="cpu")
     array([[1, 4],
            [2, 5],
@@ -136,7 +134,6 @@ def pad(
 
     Examples
     --------
-    >>> import numpy as np, chunkflow as cf
     >>> cf.pad(np.array([1, 2, 3]), (2, 1), device="cpu")
     array([0, 0, 1, 2, 3, 0])
     >>> cf.pad(np.array([1, 2, 3]), 2, "reflect", device="cpu")

@@ -55,7 +55,6 @@ def copy(
 
     Examples
     --------
-    >>> import numpy as np, chunkflow as cf
     >>> cf.copy(np.arange(4)[::-1], device="cpu")
     array([3, 2, 1, 0])
     """
@@ -80,7 +79,6 @@ def transpose(x: Any, axes: Sequence[int] | None = None, **options: Unpack[Chunk
 
     Examples
     --------
-    >>> import numpy as np, chunkflow as cf
     >>> cf.transpose(np.arange(6).reshape(2, 3), device="cpu")
     array([[0, 3],
            [1, 4],
@@ -113,7 +111,6 @@ def flip(x: Any, axis: int | Sequence[int] | None = None, **options: Unpack[Chun
 
     Examples
     --------
-    >>> import numpy as np, chunkflow as cf
     >>> cf.flip(np.arange(6).reshape(2, 3), axis=1, device="cpu")
     array([[2, 1, 0],
            [5, 4, 3]])
@@ -151,7 +148,6 @@ def roll(
 
     Examples
     --------
-    >>> import numpy as np, chunkflow as cf
     >>> x = np.arange(6).reshape(2, 3)
     >>> cf.roll(x, 1, axis=1, device="cpu"), cf.roll(x, 1, device="cpu")
     (array([[2, 0, 1],
@@ -196,7 +192,6 @@ def repeat(x: Any, repeats: int, axis: int, **options: Unpack[ChunkedRunOptions]
 
     Examples
     --------
-    >>> import numpy as np, chunkflow as cf
     >>> cf.repeat(np.array([[1, 2], [3, 4]]), 2, axis=1, device="cpu")
     array([[1, 1, 2, 2],
            [3, 3, 4, 4]])

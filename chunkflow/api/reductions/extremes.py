@@ -44,7 +44,7 @@ def min(x: Any, axis: Axis = None, keepdims: bool = False, **options: Unpack[Key
 
     Examples
     --------
-    >>> min(np.array([[3, 1], [2, 5]]), axis=1, device="cpu")
+    >>> cf.min(np.array([[3, 1], [2, 5]]), axis=1, device="cpu")
     array([1, 2])
     """
     return request(choosing("min", lambda: aggregation.extreme("min")), (x,), axis, keepdims, **options)
@@ -61,7 +61,7 @@ def max(x: Any, axis: Axis = None, keepdims: bool = False, **options: Unpack[Key
 
     Examples
     --------
-    >>> max(np.array([[3, 1], [2, 5]]), axis=0, device="cpu")
+    >>> cf.max(np.array([[3, 1], [2, 5]]), axis=0, device="cpu")
     array([3, 5])
     """
     return request(choosing("max", lambda: aggregation.extreme("max")), (x,), axis, keepdims, **options)
@@ -78,7 +78,7 @@ def ptp(x: Any, axis: Axis = None, keepdims: bool = False, **options: Unpack[Key
 
     Examples
     --------
-    >>> ptp(np.array([3.0, 1.0, 8.0]), device="cpu")
+    >>> cf.ptp(np.array([3.0, 1.0, 8.0]), device="cpu")
     np.float64(7.0)
     """
     return request(choosing("ptp", aggregation.spread), (x,), axis, keepdims, **options)
@@ -95,7 +95,7 @@ def any(x: Any, axis: Axis = None, keepdims: bool = False, **options: Unpack[Key
 
     Examples
     --------
-    >>> any(np.array([[0, 1], [0, 0]]), axis=1, device="cpu")
+    >>> cf.any(np.array([[0, 1], [0, 0]]), axis=1, device="cpu")
     array([ True, False])
     """
     return request(lambda specs, axes: aggregation.extreme("any"), (x,), axis, keepdims, **options)
@@ -112,7 +112,7 @@ def all(x: Any, axis: Axis = None, keepdims: bool = False, **options: Unpack[Key
 
     Examples
     --------
-    >>> all(np.array([[0, 1], [2, 3]]), axis=1, device="cpu")
+    >>> cf.all(np.array([[0, 1], [2, 3]]), axis=1, device="cpu")
     array([False,  True])
     """
     return request(lambda specs, axes: aggregation.extreme("all"), (x,), axis, keepdims, **options)
@@ -129,7 +129,7 @@ def count_nonzero(x: Any, axis: Axis = None, keepdims: bool = False, **options: 
 
     Examples
     --------
-    >>> count_nonzero(np.array([[0, 1], [2, 3]]), axis=0, device="cpu")
+    >>> cf.count_nonzero(np.array([[0, 1], [2, 3]]), axis=0, device="cpu")
     array([1, 2])
     """
     return request(lambda specs, axes: aggregation.nonzero(), (x,), axis, keepdims, **options)
@@ -156,7 +156,7 @@ def argmin(x: Any, axis: int | None = None, keepdims: bool = False, **options: U
 
     Examples
     --------
-    >>> argmin(np.array([[3, 1], [1, 5]]), device="cpu")
+    >>> cf.argmin(np.array([[3, 1], [1, 5]]), device="cpu")
     np.int64(1)
     """
     return request(where_is("min", axis), (x,), axis, keepdims, **options)
@@ -173,7 +173,7 @@ def argmax(x: Any, axis: int | None = None, keepdims: bool = False, **options: U
 
     Examples
     --------
-    >>> argmax(np.array([[3, 1], [1, 5]]), axis=0, device="cpu")
+    >>> cf.argmax(np.array([[3, 1], [1, 5]]), axis=0, device="cpu")
     array([0, 1])
     """
     return request(where_is("max", axis), (x,), axis, keepdims, **options)
@@ -211,7 +211,7 @@ def norm(x: Any, ord: Any = None, axis: Axis = None, keepdims: bool = False, **o
 
     Examples
     --------
-    >>> norm(np.array([[3.0, 4.0], [5.0, 12.0]]), axis=1, device="cpu")
+    >>> cf.norm(np.array([[3.0, 4.0], [5.0, 12.0]]), axis=1, device="cpu")
     array([ 5., 13.])
     """
     check_order(ord)

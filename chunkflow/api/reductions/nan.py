@@ -34,7 +34,7 @@ def nansum(
 
     Examples
     --------
-    >>> nansum(np.array([1.0, np.nan, 2.0]), device="cpu")
+    >>> cf.nansum(np.array([1.0, np.nan, 2.0]), device="cpu")
     np.float64(3.0)
     """
     return request(
@@ -59,7 +59,7 @@ def nanprod(
 
     Examples
     --------
-    >>> nanprod(np.array([3.0, np.nan, 2.0]), device="cpu")
+    >>> cf.nanprod(np.array([3.0, np.nan, 2.0]), device="cpu")
     np.float64(6.0)
     """
     return request(
@@ -84,7 +84,7 @@ def nanmean(
 
     Examples
     --------
-    >>> nanmean(np.array([[1.0, np.nan], [3.0, 5.0]]), axis=0, device="cpu")
+    >>> cf.nanmean(np.array([[1.0, np.nan], [3.0, 5.0]]), axis=0, device="cpu")
     array([2., 5.])
     """
     return request(
@@ -116,7 +116,7 @@ def nanvar(
 
     Examples
     --------
-    >>> nanvar(np.array([1.0, np.nan, 3.0]), device="cpu")
+    >>> cf.nanvar(np.array([1.0, np.nan, 3.0]), device="cpu")
     np.float64(1.0)
     """
     return request(spread_of(dtype, ddof, root=False, skip=True), (x,), axis, keepdims, **options)
@@ -140,7 +140,7 @@ def nanstd(
 
     Examples
     --------
-    >>> nanstd(np.array([1.0, np.nan, 5.0]), device="cpu")
+    >>> cf.nanstd(np.array([1.0, np.nan, 5.0]), device="cpu")
     np.float64(2.0)
     """
     return request(spread_of(dtype, ddof, root=True, skip=True), (x,), axis, keepdims, **options)
@@ -157,7 +157,7 @@ def nanmin(x: Any, axis: Axis = None, keepdims: bool = False, **options: Unpack[
 
     Examples
     --------
-    >>> nanmin(np.array([np.nan, 4.0, 3.0]), device="cpu")
+    >>> cf.nanmin(np.array([np.nan, 4.0, 3.0]), device="cpu")
     np.float64(3.0)
     """
     return request(choosing("nanmin", lambda: aggregation.extreme("fmin")), (x,), axis, keepdims, **options)
@@ -174,7 +174,7 @@ def nanmax(x: Any, axis: Axis = None, keepdims: bool = False, **options: Unpack[
 
     Examples
     --------
-    >>> nanmax(np.array([np.nan, 4.0, 3.0]), device="cpu")
+    >>> cf.nanmax(np.array([np.nan, 4.0, 3.0]), device="cpu")
     np.float64(4.0)
     """
     return request(choosing("nanmax", lambda: aggregation.extreme("fmax")), (x,), axis, keepdims, **options)
@@ -196,7 +196,7 @@ def nanargmin(x: Any, axis: int | None = None, keepdims: bool = False, **options
 
     Examples
     --------
-    >>> nanargmin(np.array([np.nan, 4.0, 3.0]), device="cpu")
+    >>> cf.nanargmin(np.array([np.nan, 4.0, 3.0]), device="cpu")
     np.int64(2)
     """
     return request(where_is("min", axis, skip=True), (x,), axis, keepdims, **options)
@@ -218,7 +218,7 @@ def nanargmax(x: Any, axis: int | None = None, keepdims: bool = False, **options
 
     Examples
     --------
-    >>> nanargmax(np.array([np.nan, 4.0, 3.0]), device="cpu")
+    >>> cf.nanargmax(np.array([np.nan, 4.0, 3.0]), device="cpu")
     np.int64(1)
     """
     return request(where_is("max", axis, skip=True), (x,), axis, keepdims, **options)

@@ -25,9 +25,8 @@ def sum(x: Any, axis: Axis = None, dtype: Any = None, keepdims: bool = False, **
 
     Examples
     --------
-    >>> import numpy as np
     >>> x = np.arange(24.0).reshape(2, 3, 4)
-    >>> sum(x, axis=(0, 2), device="cpu")
+    >>> cf.sum(x, axis=(0, 2), device="cpu")
     array([ 60.,  92., 124.])
     """
     return request(
@@ -41,7 +40,7 @@ def prod(x: Any, axis: Axis = None, dtype: Any = None, keepdims: bool = False, *
 
     Examples
     --------
-    >>> prod(np.arange(1, 6), device="cpu")
+    >>> cf.prod(np.arange(1, 6), device="cpu")
     np.int64(120)
     """
     return request(
@@ -60,7 +59,7 @@ def mean(x: Any, axis: Axis = None, dtype: Any = None, keepdims: bool = False, *
 
     Examples
     --------
-    >>> mean(np.array([[1, 2], [3, 5]]), axis=0, device="cpu")
+    >>> cf.mean(np.array([[1, 2], [3, 5]]), axis=0, device="cpu")
     array([2. , 3.5])
     """
     return request(
@@ -100,7 +99,7 @@ def var(
 
     Examples
     --------
-    >>> var(np.array([1.0, 2.0, 6.0]), ddof=1, device="cpu")
+    >>> cf.var(np.array([1.0, 2.0, 6.0]), ddof=1, device="cpu")
     np.float64(7.0)
     """
     return request(spread_of(dtype, ddof, root=False), (x,), axis, keepdims, **options)
@@ -124,7 +123,7 @@ def std(
 
     Examples
     --------
-    >>> std(np.array([[1.0, 3.0], [2.0, 8.0]]), axis=1, device="cpu")
+    >>> cf.std(np.array([[1.0, 3.0], [2.0, 8.0]]), axis=1, device="cpu")
     array([1., 3.])
     """
     return request(spread_of(dtype, ddof, root=True), (x,), axis, keepdims, **options)
@@ -156,7 +155,7 @@ def average(
 
     Examples
     --------
-    >>> average(np.array([[1.0, 2.0], [3.0, 7.0]]), axis=1, weights=np.array([3.0, 1.0]), device="cpu")
+    >>> cf.average(np.array([[1.0, 2.0], [3.0, 7.0]]), axis=1, weights=np.array([3.0, 1.0]), device="cpu")
     array([1.25, 4.  ])
     """
     if weights is None:
@@ -272,7 +271,7 @@ def reduction(
     Examples
     --------
     >>> x = np.array([[1.0, -3.0], [2.0, 5.0]])
-    >>> reduction(x, lambda b, **k: np.abs(b).max(**k), np.max, axis=1, device="cpu")
+    >>> cf.reduction(x, lambda b, **k: np.abs(b).max(**k), np.max, axis=1, device="cpu")
     array([3., 5.])
     """
     for name, fn in (("chunk", chunk), ("aggregate", aggregate), ("combine", combine or aggregate)):

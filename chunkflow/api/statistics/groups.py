@@ -152,7 +152,6 @@ def label_statistics(
 
     Examples
     --------
-    >>> import numpy as np, chunkflow as cf
     >>> values = np.array([[1.0, 3.0, 9.0], [5.0, 7.0, 9.0]])
     >>> labels = np.array([[4, 4, 0], [-2, -2, 0]])
     >>> stats = cf.label_statistics(values, labels, ["mean", "bounding_box"], background=0, device="cpu")

@@ -84,7 +84,6 @@ def histogram(
 
     Examples
     --------
-    >>> import numpy as np, chunkflow as cf
     >>> cf.histogram(np.array([1, 2, 1, 4]), bins=[0, 1, 2, 3, 4], device="cpu")
     (array([0, 2, 1, 1]), array([0, 1, 2, 3, 4]))
     >>> cf.histogram(np.array([1.0, 2.0, 5.0]), bins=2, device="cpu")
@@ -181,7 +180,6 @@ def bincount(
 
     Examples
     --------
-    >>> import numpy as np, chunkflow as cf
     >>> cf.bincount(np.array([0, 1, 1, 3, 2, 1, 7]), device="cpu")
     array([1, 3, 1, 1, 0, 0, 0, 1])
     """
@@ -249,7 +247,6 @@ def topk(x: Any, k: int, axis: int = -1, *, chunks: Chunks = None, **options: Un
 
     Examples
     --------
-    >>> import numpy as np, chunkflow as cf
     >>> x = np.array([5, 1, 3, 6])
     >>> cf.topk(x, 2, device="cpu"), cf.topk(x, -2, device="cpu")
     (array([6, 5]), array([1, 3]))

@@ -104,7 +104,6 @@ def quantile(
 
     Examples
     --------
-    >>> import numpy as np, chunkflow as cf
     >>> x = np.array([[10, 7, 4], [3, 2, 1]])
     >>> cf.quantile(x, 0.5, device="cpu")
     np.float64(3.5)
@@ -150,7 +149,6 @@ def percentile(
 
     Examples
     --------
-    >>> import numpy as np, chunkflow as cf
     >>> cf.percentile(np.arange(11.0), [10, 99], method="nearest", device="cpu")
     array([ 1., 10.])
     """
@@ -182,7 +180,6 @@ def median(
 
     Examples
     --------
-    >>> import numpy as np, chunkflow as cf
     >>> cf.median(np.array([[10, 7, 4], [3, 2, 1]]), axis=1, device="cpu")
     array([7., 2.])
     """
@@ -249,7 +246,6 @@ def unique(x: Any, return_counts: bool = False, *, chunks: Chunks = None, **opti
 
     Examples
     --------
-    >>> import numpy as np, chunkflow as cf
     >>> cf.unique(np.array([[3, 1], [7, 3]]), return_counts=True, device="cpu")
     (array([1, 3, 7]), array([1, 2, 1]))
     """
