@@ -12,7 +12,7 @@ from typing import Any, Unpack
 
 import numpy as np
 
-from chunkflow.api.operation import Chunks, Declare, Declared, Options, Request, RunOptions, operation
+from chunkflow.api.operation import Chunks, Declare, Declared, Options, Request, RunOptions, family, operation
 from chunkflow.core.axes import normalize_axes
 from chunkflow.core.chunking import block_sides
 from chunkflow.core.grid import Shape
@@ -25,14 +25,8 @@ COPIES = 2.0
 """Carries that a lane holds at the same time: the one that it received, and the one that it passes on."""
 
 
-@operation
-def cumsum(
-    x: Any, axis: int | None = None, dtype: Any = None, *, chunks: Chunks = None, **options: Unpack[RunOptions]
-) -> Request:
-    """Cumulative sums along an axis.
-
-    On the CPU they are added up in the array's order, so real doubles and integers are NumPy's to the bit, however
-    the array is cut. Floats of less than double precision are added up in doubles: the error is smaller than NumPy's.
+scan_operation = family(
+    """A running result along an axis.
 
     Parameters
     ----------
@@ -46,6 +40,18 @@ def cumsum(
     ------
     ArgumentError, ArgumentTypeError
         An axis that `x` does not have; a dtype that is not numeric, or real for complex `x`.
+    """
+)
+
+
+@scan_operation
+def cumsum(
+    x: Any, axis: int | None = None, dtype: Any = None, *, chunks: Chunks = None, **options: Unpack[RunOptions]
+) -> Request:
+    """Cumulative sums along an axis.
+
+    On the CPU they are added up in the array's order, so real doubles and integers are NumPy's to the bit, however
+    the array is cut. Floats of less than double precision are added up in doubles: the error is smaller than NumPy's.
 
     Examples
     --------
@@ -59,21 +65,11 @@ def cumsum(
     return _accumulated(np.add, x, axis, dtype, chunks, Options(**options))
 
 
-@operation
+@scan_operation
 def cumprod(
     x: Any, axis: int | None = None, dtype: Any = None, *, chunks: Chunks = None, **options: Unpack[RunOptions]
 ) -> Request:
     """Cumulative products along an axis.
-
-    Parameters
-    ----------
-    x, axis, dtype
-        As for `cumsum`.
-
-    Raises
-    ------
-    ArgumentError, ArgumentTypeError
-        As for `cumsum`.
 
     Examples
     --------
@@ -83,7 +79,7 @@ def cumprod(
     return _accumulated(np.multiply, x, axis, dtype, chunks, Options(**options))
 
 
-@operation
+@scan_operation
 def maximum_accumulate(
     x: Any, axis: int = 0, dtype: Any = None, *, chunks: Chunks = None, **options: Unpack[RunOptions]
 ) -> Request:
@@ -96,11 +92,6 @@ def maximum_accumulate(
     dtype : dtype, optional
         To which `x` is cast first.
 
-    Raises
-    ------
-    ArgumentError, ArgumentTypeError
-        As for `cumsum`.
-
     Examples
     --------
     >>> cf.maximum_accumulate(np.array([3, 1, 4, 1, 5]), device="cpu")
@@ -109,7 +100,7 @@ def maximum_accumulate(
     return _accumulated(np.maximum, x, _not_none(axis), dtype, chunks, Options(**options))
 
 
-@operation
+@scan_operation
 def minimum_accumulate(
     x: Any, axis: int = 0, dtype: Any = None, *, chunks: Chunks = None, **options: Unpack[RunOptions]
 ) -> Request:
@@ -119,11 +110,6 @@ def minimum_accumulate(
     ----------
     x, axis, dtype
         As for `maximum_accumulate`.
-
-    Raises
-    ------
-    ArgumentError, ArgumentTypeError
-        As for `cumsum`.
 
     Examples
     --------

@@ -29,6 +29,11 @@ transform_operation = family(
     progress : bool, "always" or callable
         As for `chunkflow.map`. Each pass has a progress bar of its own.
 
+    Returns
+    -------
+    array
+        `out`, opened where it was a path: complex, as long as `n` or `s` says along the axes.
+
     Raises
     ------
     ArgumentError, ArgumentTypeError
@@ -46,11 +51,6 @@ def fft(
 ) -> MultiPass:
     """The discrete Fourier transform along one axis.
 
-    Returns
-    -------
-    array
-        `out`, opened where it was a path: complex, as long as `n` along the axis.
-
     Examples
     --------
     >>> cf.fft.fft(np.array([1.0, 0.0, 0.0, 0.0]), device="cpu").real
@@ -64,11 +64,6 @@ def ifft(
     x: Any, n: int | None = None, axis: int = -1, norm: str | None = None, **options: Unpack[ChunkedRunOptions]
 ) -> MultiPass:
     """The inverse of `fft`.
-
-    Returns
-    -------
-    array
-        `out`, opened where it was a path: complex, as long as `n` along the axis.
 
     Examples
     --------
@@ -122,11 +117,6 @@ def fftn(
 ) -> MultiPass:
     """The discrete Fourier transform along several axes.
 
-    Returns
-    -------
-    array
-        `out`, opened where it was a path: complex.
-
     Examples
     --------
     >>> cf.fft.fftn(np.ones((2, 2)), device="cpu").real
@@ -141,11 +131,6 @@ def ifftn(
     x: Any, s: Any = None, axes: Any = None, norm: str | None = None, **options: Unpack[ChunkedRunOptions]
 ) -> MultiPass:
     """The inverse of `fftn`.
-
-    Returns
-    -------
-    array
-        `out`, opened where it was a path: complex.
 
     Examples
     --------

@@ -32,8 +32,6 @@ def concatenate(arrays: Sequence[Any], axis: int = 0, **options: Unpack[ChunkedR
         Sources, as for `chunkflow.map`, equally long along all other axes. Their dtypes are promoted as in NumPy.
     axis : int
         Along which.
-    out : array, str, path or None
-        As for `chunkflow.map`; it may not be one of the arrays, nor part of one.
 
     Raises
     ------
@@ -78,8 +76,6 @@ def stack(arrays: Sequence[Any], axis: int = 0, **options: Unpack[ChunkedRunOpti
         Sources, as for `chunkflow.map`. Their dtypes are promoted as in NumPy.
     axis : int
         Place of the new axis in the result.
-    out : array, str, path or None
-        As for `chunkflow.map`; it may not be one of the arrays, nor part of one.
 
     Raises
     ------
@@ -124,8 +120,6 @@ def pad(
         What they are: a constant; the outermost element; the mirror image with it, or without it; the other end.
     constant_values : number or sequence
         The constants, in the forms of `pad_width`; cast to the dtype of `x`.
-    out : array, str, path or None
-        As for `chunkflow.map`; it may not hold `x`.
 
     Raises
     ------

@@ -69,8 +69,6 @@ def transpose(x: Any, axes: Sequence[int] | None = None, **options: Unpack[Chunk
     ----------
     axes : sequence of int, optional
         Which axis of `x` each axis of the result is; by default their order is reversed.
-    out : array, str, path or None
-        As for `chunkflow.map`; it may not be `x`: elements would be overwritten before they are read.
 
     Raises
     ------
@@ -101,8 +99,6 @@ def flip(x: Any, axis: int | Sequence[int] | None = None, **options: Unpack[Chun
     ----------
     axis : int or sequence of int, optional
         Along which.
-    out : array, str, path or None
-        As for `chunkflow.map`; it may not be `x`.
 
     Raises
     ------
@@ -138,8 +134,6 @@ def roll(
     axis : int or sequence of int, optional
         Along which; shifts along the same one add up. By default the flattened array is moved, in C order, and has
         its shape again afterwards.
-    out : array, str, path or None
-        As for `chunkflow.map`; it may not be `x`.
 
     Raises
     ------

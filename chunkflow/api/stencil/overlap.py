@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
+from chunkflow.api.mapping import block_operation
 from chunkflow.api.operation import (
     ArraySpec,
     BudgetLike,
@@ -18,7 +19,6 @@ from chunkflow.api.operation import (
     Request,
     check_passed,
     description_of,
-    operation,
 )
 from chunkflow.api.stencil.iterate import Iteration, count
 from chunkflow.api.stencil.steps_per_pass import IterationPlan
@@ -27,7 +27,7 @@ from chunkflow.errors import ArgumentError, ArgumentTypeError
 from chunkflow.kernels.stencil.overlap import Overlap, boundaries, depths, each, with_halo
 
 
-@operation
+@block_operation
 def map_overlap(
     fn: Callable[..., Any],
     *arrays: Any,
@@ -93,23 +93,14 @@ def map_overlap(
         in host memory, where an array in `out` is one of the two that are written alternately.
     chunks : int or tuple, optional
         Shape of the blocks without their halos, as for `map`.
-    dtype, workspace, **kwargs
-        As for `map`.
     out : array, str, path, tuple of these, or None
         As for `map`; it may not be one of the inputs: neighbours are still to read it.
-
-    Returns
-    -------
-    array or tuple of arrays
-        `out`, opened where it was a path.
 
     Raises
     ------
     ArgumentError, ArgumentTypeError
         A depth or boundary that is none, or a depth larger than the array with "reflect" (n), "mirror" (n - 1)
         or "periodic" (n). Less than one iteration, or several without `trim`.
-    ResultError
-        As for `map`.
 
     Examples
     --------
