@@ -24,18 +24,8 @@ from chunkflow.kernels.map import is_scalar
 Function = Callable[..., Any]
 
 
-def elementwise(fn: Function) -> Function:
-    """NumPy's function of each element."""
-
-    def call(*args: Any, **kwargs: Any) -> Any:
-        return mapped(fn, *args, **kwargs)
-
-    return call
-
-
-def masked(reduce: Function, neutral: Any) -> Function:
+def masked(reduce: Function, ufunc: np.ufunc, neutral: Any) -> Function:
     """A reduction with ``where=``: elements that it leaves out count as `neutral`, which changes nothing."""
-    ufunc = _UFUNCS[reduce]
 
     def call(x: Any, *args: Any, where: Any = True, initial: Any = None, **kwargs: Any) -> Any:
         check_eager(f"np.{reduce.__name__}", initial=initial)
@@ -63,16 +53,6 @@ def _packed(ufunc: np.ufunc, initial: Any, dtype: np.dtype) -> Any:
     return ufunc.reduce(np.empty(0, dtype), dtype=dtype, initial=initial)
 
 
-_UFUNCS: dict[Function, np.ufunc] = {
-    sums.sum: np.add,
-    sums.prod: np.multiply,
-    extremes.min: np.minimum,
-    extremes.max: np.maximum,
-    extremes.any: np.logical_or,
-    extremes.all: np.logical_and,
-}
-
-
 def mean(x: Any, axis: Any = None, dtype: Any = None, keepdims: bool = False, where: Any = True) -> Any:
     """As `numpy.mean`, over the elements where `where` is true."""
     if where is True:
@@ -80,7 +60,7 @@ def mean(x: Any, axis: Any = None, dtype: Any = None, keepdims: bool = False, wh
     x = x if isinstance(x, Lazy) else np.asarray(x)
     result = np.mean(np.ones(1, x.dtype), dtype=dtype).dtype
     wide = np.result_type(result, "f8") if result.kind in "fc" else result
-    total = masked(sums.sum, 0)(x, axis=axis, dtype=wide, keepdims=keepdims, where=where)
+    total = masked(sums.sum, np.add, 0)(x, axis=axis, dtype=wide, keepdims=keepdims, where=where)
     number = sums.sum(broadcast_to(where, x.shape), axis=axis, keepdims=keepdims)
     return astype(total / number, result)
 
