@@ -22,6 +22,8 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any, ParamSpec, TypedDict
 
+import numpy as np
+
 from chunkflow.api.docstring import documented
 from chunkflow.api.labels import Labels, labels_of
 from chunkflow.core.chunking import Chunks
@@ -31,7 +33,7 @@ from chunkflow.engine.options import BudgetLike, Options, ProgressLike
 from chunkflow.engine.prepare import prepared
 from chunkflow.engine.run import launched
 from chunkflow.engine.trace import Trace
-from chunkflow.errors import ArgumentTypeError, UnsupportedError
+from chunkflow.errors import ArgumentError, ArgumentTypeError, UnsupportedError
 from chunkflow.graph.evaluate import Evaluation, op_node
 from chunkflow.graph.nodes import (
     Lazy,
@@ -62,6 +64,7 @@ __all__ = [
     "Request",
     "RunOptions",
     "check_eager",
+    "check_int",
     "check_passed",
     "description_of",
     "execute",
@@ -344,6 +347,15 @@ def check_eager(name: str, **arguments: Any) -> None:
                 f"{name}: {argument}= is an expression, and what it holds is needed before anything runs: compute() it "
                 "first, and give the array or number that it is"
             )
+
+
+def check_int(name: str, value: Any, least: int | None = None, why: str = "") -> int:
+    """An argument that must be an int, of at least `least`."""
+    if isinstance(value, bool) or not isinstance(value, int | np.integer):
+        raise ArgumentTypeError(f"{name} must be an int, not {value!r}")
+    if least is not None and value < least:
+        raise ArgumentError(f"{name}={value} must be at least {least}{why}")
+    return int(value)
 
 
 def check_passed(name: str, kwargs: Mapping[str, Any]) -> None:

@@ -12,14 +12,25 @@ from typing import Any, Unpack
 
 import numpy as np
 
-from chunkflow.api.operation import Chunks, Declare, Declared, Options, Request, RunOptions, family, operation
+from chunkflow.api.operation import (
+    Chunks,
+    Declare,
+    Declared,
+    Options,
+    Request,
+    RunOptions,
+    check_int,
+    family,
+    operation,
+)
+from chunkflow.api.reductions.request import checked_dtype
 from chunkflow.core.axes import normalize_axes
 from chunkflow.core.chunking import block_sides
 from chunkflow.core.grid import Shape
 from chunkflow.core.nest import LoopNest, nest
 from chunkflow.core.spec import ArraySpec
-from chunkflow.errors import ArgumentError, ArgumentTypeError
-from chunkflow.kernels.scan import Difference, Run, Scan, running_extreme, running_product, running_sum, wide
+from chunkflow.errors import ArgumentError
+from chunkflow.kernels.scan import Difference, Scan, running_extreme, running_product, running_sum, wide
 
 COPIES = 2.0
 """Carries that a lane holds at the same time: the one that it received, and the one that it passes on."""
@@ -97,7 +108,7 @@ def maximum_accumulate(
     >>> cf.maximum_accumulate(np.array([3, 1, 4, 1, 5]), device="cpu")
     array([3, 3, 4, 4, 5])
     """
-    return _accumulated(np.maximum, x, _not_none(axis), dtype, chunks, Options(**options))
+    return _accumulated(np.maximum, x, check_int("axis", axis), dtype, chunks, Options(**options))
 
 
 @scan_operation
@@ -116,7 +127,7 @@ def minimum_accumulate(
     >>> cf.minimum_accumulate(np.array([3, 1, 4, 1, 0]), device="cpu")
     array([3, 1, 1, 1, 0])
     """
-    return _accumulated(np.minimum, x, _not_none(axis), dtype, chunks, Options(**options))
+    return _accumulated(np.minimum, x, check_int("axis", axis), dtype, chunks, Options(**options))
 
 
 @operation
@@ -147,17 +158,14 @@ def diff(x: Any, n: int = 1, axis: int = -1, *, chunks: Chunks = None, **options
     >>> cf.diff(x, device="cpu"), cf.diff(x, n=2, device="cpu")
     (array([ 1,  2,  3, -7]), array([  1,   1, -10]))
     """
-    _check_axis(_not_none(axis))
-    if isinstance(n, bool) or not isinstance(n, int | np.integer):
-        raise ArgumentTypeError(f"n must be an int, not {n!r}")
-    if n < 0:
-        raise ArgumentError(f"n={n} must be at least 0: it says how often differences are taken")
+    check_int("axis", axis)
+    times = check_int("n", n, 0, ": it says how often differences are taken")
 
     def declare(specs: Sequence[ArraySpec], args: tuple[Any, ...]) -> Declared:
         shape = specs[0].shape
         along, every = normalize_axes(axis, len(shape), "axis")[0], tuple(range(len(shape)))
-        op = _overlapping(shape, along, int(n))
-        return Declared(op, Difference(along, int(n)), every, block_sides(chunks, op.extents), tiles=True)
+        op = _overlapping(shape, along, times)
+        return Declared(op, Difference(along, times), every, block_sides(chunks, op.extents), tiles=True)
 
     return Request(declare, (x,), Options(**options), keeps=True)
 
@@ -175,12 +183,19 @@ def _accumulated(ufunc: np.ufunc, x: Any, axis: int | None, dtype: Any, chunks: 
 
 def _accumulation(ufunc: np.ufunc, axis: int | None, dtype: Any, chunks: Chunks) -> Declare:
     """Declare ``ufunc.accumulate``."""
-    _check_axis(axis)
+    if axis is not None:
+        check_int("axis", axis)
 
     def declare(specs: Sequence[ArraySpec], args: tuple[Any, ...]) -> Declared:
         (spec,) = specs
-        result = _result_dtype(ufunc, spec, dtype)
-        run = _run(ufunc, result)
+        if dtype is None:
+            result = np.dtype(ufunc.accumulate(np.empty(0, spec.dtype)).dtype)
+        else:
+            result = checked_dtype(dtype, spec.dtype)
+        if ufunc is np.add:
+            run = running_sum(wide(result))
+        else:
+            run = running_product(wide(result)) if ufunc is np.multiply else running_extreme(ufunc, result)
         block = block_sides(chunks, spec.shape)
         if axis is not None:
             along = normalize_axes(axis, len(spec.shape), "axis")[0]
@@ -215,41 +230,3 @@ def _overlapping(shape: Shape, axis: int, depth: int) -> LoopNest:
     operand = replace(operand, halo=halo, extents=shape, boundary=("none",) * len(shape))
     extents = tuple(max(n - depth, 0) if a == axis else n for a, n in enumerate(shape))
     return replace(op, extents=extents, operands=(operand,))
-
-
-def _run(ufunc: np.ufunc, result: np.dtype) -> Run:
-    if ufunc is np.add:
-        return running_sum(wide(result))
-    if ufunc is np.multiply:
-        return running_product(wide(result))
-    return running_extreme(ufunc, result)
-
-
-def _result_dtype(ufunc: np.ufunc, spec: ArraySpec, dtype: Any) -> np.dtype:
-    """Dtype of an accumulation: the user's, by default NumPy's."""
-    if dtype is None:
-        return np.dtype(ufunc.accumulate(np.empty(0, spec.dtype)).dtype)
-    try:
-        found = np.dtype(dtype)
-    except TypeError as error:
-        raise ArgumentTypeError(f"dtype={dtype!r} is no dtype: {error}") from None
-    if found.kind not in "biufc":
-        raise ArgumentTypeError(f"dtype={found} is not numeric: results are bool, int, float or complex")
-    if spec.dtype.kind == "c" and found.kind != "c":
-        raise ArgumentTypeError(
-            f"dtype={found} has no room for the imaginary parts of {spec.name} ({spec.dtype}): use a complex one, or "
-            "pass the real parts"
-        )
-    native: np.dtype = found.newbyteorder("=")
-    return native
-
-
-def _check_axis(axis: int | None) -> None:
-    if axis is not None and (isinstance(axis, bool) or not isinstance(axis, int | np.integer)):
-        raise ArgumentTypeError(f"axis must be an int, not {axis!r}")
-
-
-def _not_none(axis: int | None) -> int:
-    if axis is None:
-        raise ArgumentTypeError("axis must be an int, not None: give the axis to go along")
-    return axis

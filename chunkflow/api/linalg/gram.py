@@ -8,7 +8,7 @@ from typing import Any, Unpack
 
 import numpy as np
 
-from chunkflow.api.operation import ArraySpec, Declared, Options, Request, RunOptions, check_eager, family
+from chunkflow.api.operation import ArraySpec, Declared, Options, Request, RunOptions, check_eager, check_int, family
 from chunkflow.errors import ArgumentError, ArgumentTypeError
 from chunkflow.kernels.linalg.gemm import Precision, allows_tf32, working
 from chunkflow.kernels.linalg.gram import Gram, Moments, gram_nest, moments_nest
@@ -164,8 +164,7 @@ def _moments(
     normalized: bool,
 ) -> Request:
     """Request of a covariance or correlation."""
-    if isinstance(ddof, bool) or not isinstance(ddof, int | np.integer):
-        raise ArgumentTypeError(f"{name}: ddof must be an int, not {ddof!r}")
+    check_int(f"{name}: ddof", ddof)
     weights = often if much is None else much if often is None else often * much
 
     def declare(specs: Sequence[ArraySpec], args: tuple[Any, ...]) -> Declared:

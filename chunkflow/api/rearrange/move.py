@@ -12,12 +12,11 @@ from typing import Any
 
 import numpy as np
 
-from chunkflow.api.operation import ArraySpec, Declared, Options, Request, family
+from chunkflow.api.operation import ArraySpec, Declared, Options, Request, check_int, family
 from chunkflow.core.arrangement import Arrangement
 from chunkflow.core.axes import normalize_axes
 from chunkflow.core.grid import Shape
 from chunkflow.core.nest import nest
-from chunkflow.errors import ArgumentTypeError
 from chunkflow.graph.nodes import check_lazily, has_lazy
 from chunkflow.kernels.declare import declare_permuted
 from chunkflow.kernels.map import MapKernel
@@ -136,16 +135,8 @@ def _sides(spec: ArraySpec, axes: Shape, options: Options) -> tuple[int | None, 
 
 
 def one_axis(axis: Any, ndim: int) -> int:
-    """Non-negative number of an axis.
-
-    Raises
-    ------
-    ArgumentError, ArgumentTypeError
-        There is no such axis, or it is no int.
-    """
-    if isinstance(axis, bool) or not isinstance(axis, int | np.integer):
-        raise ArgumentTypeError(f"axis must be an int, not {axis!r}")
-    return normalize_axes(int(axis), ndim, "axis")[0]
+    """Non-negative number of an axis."""
+    return normalize_axes(check_int("axis", axis), ndim, "axis")[0]
 
 
 def _unchanged(block: Any) -> Any:

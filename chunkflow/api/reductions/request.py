@@ -105,30 +105,29 @@ def reduced_axes(axis: Axis, ndim: int) -> Axes:
 
 
 def asked(fn: Callable[..., Any], dtype: np.dtype, given: Any = None) -> tuple[np.dtype, np.dtype]:
-    """The dtype in which `fn` of an array of a dtype is accumulated here, and the dtype of NumPy's result.
-
-    Raises
-    ------
-    ArgumentTypeError
-        `given` is no numeric dtype, or cannot hold a complex sum.
-    """
-    if given is not None:
-        try:
-            given = np.dtype(given)
-        except TypeError as error:
-            raise ArgumentTypeError(f"dtype={given!r} is no dtype: {error}") from None
-        if given.kind not in "biufc":
-            raise ArgumentTypeError(f"dtype={given} is not numeric: results are bool, int, float or complex")
-        if dtype.kind == "c" and given.kind != "c":
-            raise ArgumentTypeError(
-                f"dtype={given} would drop the imaginary part of an array of {dtype}: use a complex one, or reduce "
-                "the real part"
-            )
-        given = given.newbyteorder("=")
+    """The dtype in which `fn` of an array of a dtype is accumulated here, and the dtype of NumPy's result."""
+    given = None if given is None else checked_dtype(given, dtype)
     sample = np.ones(2, dtype)
     result = fn(sample).dtype if given is None else fn(sample, dtype=given).dtype
     wide = np.result_type(given or result, "f8") if result.kind in "fc" else result
     return wide, result
+
+
+def checked_dtype(given: Any, dtype: np.dtype) -> np.dtype:
+    """The dtype that a user gives for results, in native byte order: numeric, and complex if `dtype` is."""
+    try:
+        found = np.dtype(given)
+    except TypeError as error:
+        raise ArgumentTypeError(f"dtype={given!r} is no dtype: {error}") from None
+    if found.kind not in "biufc":
+        raise ArgumentTypeError(f"dtype={found} is not numeric: results are bool, int, float or complex")
+    if dtype.kind == "c" and found.kind != "c":
+        raise ArgumentTypeError(
+            f"dtype={found} would drop the imaginary part of an array of {dtype}: use a complex one, or pass the real "
+            "part"
+        )
+    native: np.dtype = found.newbyteorder("=")
+    return native
 
 
 def no_empty(name: str, shape: Shape, axes: Axes) -> None:

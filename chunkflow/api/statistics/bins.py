@@ -9,7 +9,7 @@ are added up in another order, and the rounding may move the number of bins acro
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -96,7 +96,7 @@ def number_of_bins(bins: str, seen: SampleFacts, range: tuple[Any, Any] | None) 
     if not (np.isfinite(first) and np.isfinite(last)):
         raise ArgumentError(f"bins={bins!r}: autodetected range of [{first}, {last}] is not finite; give range=")
     with np.errstate(all="ignore"):
-        width = _WIDTHS[bins](seen)
+        width = _width(bins, seen)
         if seen.low.dtype.kind in "iu" and width and width < 1:  # quartiles' difference may wrap around, below 0
             width = 1
         first, last = _outer(first, last)
@@ -182,48 +182,24 @@ def _difference(high: Any, low: Any) -> Any:
     return np.subtract(np.asarray(high, dtype), np.asarray(low, dtype), casting="unsafe", dtype=unsigned)
 
 
-def _range(seen: SampleFacts) -> Any:
-    return _difference(seen.high, seen.low)
-
-
-def _sqrt(seen: SampleFacts) -> Any:
-    return _range(seen) / np.sqrt(seen.size)
-
-
-def _sturges(seen: SampleFacts) -> Any:
-    return _range(seen) / (np.log2(seen.size) + 1.0)
-
-
-def _rice(seen: SampleFacts) -> Any:
-    return _range(seen) / (2.0 * seen.size ** (1.0 / 3))
-
-
-def _scott(seen: SampleFacts) -> Any:
-    return (24.0 * np.pi**0.5 / seen.size) ** (1.0 / 3.0) * seen.std
-
-
-def _doane(seen: SampleFacts) -> Any:
-    if seen.size <= 2 or not seen.std > 0:
+def _width(rule: str, seen: SampleFacts) -> Any:
+    """Width of the bins that a rule wants."""
+    size = seen.size
+    if rule == "auto":
+        return min(max(_width("fd", seen), _width("sqrt", seen) / 2), _width("sturges", seen))
+    if rule == "fd":
+        lower, upper = seen.quartiles
+        return 2.0 * np.subtract(upper, lower) * size ** (-1.0 / 3.0)
+    if rule == "scott":
+        return (24.0 * np.pi**0.5 / size) ** (1.0 / 3.0) * seen.std
+    span = _difference(seen.high, seen.low)
+    if rule == "sqrt":
+        return span / np.sqrt(size)
+    if rule == "sturges":
+        return span / (np.log2(size) + 1.0)
+    if rule == "rice":
+        return span / (2.0 * size ** (1.0 / 3))
+    if size <= 2 or not seen.std > 0:  # "doane"
         return 0.0
-    deviation = np.sqrt(6.0 * (seen.size - 2) / ((seen.size + 1.0) * (seen.size + 3)))
-    return _range(seen) / (1.0 + np.log2(seen.size) + np.log2(1.0 + abs(seen.skewness) / deviation))
-
-
-def _fd(seen: SampleFacts) -> Any:
-    lower, upper = seen.quartiles
-    return 2.0 * np.subtract(upper, lower) * seen.size ** (-1.0 / 3.0)
-
-
-def _auto(seen: SampleFacts) -> Any:
-    return min(max(_fd(seen), _sqrt(seen) / 2), _sturges(seen))
-
-
-_WIDTHS: dict[str, Callable[[SampleFacts], Any]] = {
-    "auto": _auto,
-    "doane": _doane,
-    "fd": _fd,
-    "rice": _rice,
-    "scott": _scott,
-    "sqrt": _sqrt,
-    "sturges": _sturges,
-}
+    deviation = np.sqrt(6.0 * (size - 2) / ((size + 1.0) * (size + 3)))
+    return span / (1.0 + np.log2(size) + np.log2(1.0 + abs(seen.skewness) / deviation))

@@ -20,6 +20,7 @@ from chunkflow.api.operation import (
     Options,
     Request,
     RunOptions,
+    check_int,
     execute,
     operation,
 )
@@ -188,10 +189,7 @@ def bincount(
         raise ArgumentError(f"bincount takes an array of one dimension, not of shape {spec.shape}: reshape it")
     if spec.dtype.kind not in "biu":
         raise ArgumentTypeError(f"bincount takes integers, not {spec.dtype}: convert {spec.name}, or use histogram")
-    if isinstance(minlength, bool) or not isinstance(minlength, int | np.integer):
-        raise ArgumentTypeError(f"minlength must be an int, not {minlength!r}")
-    if minlength < 0:
-        raise ArgumentError(f"minlength={minlength} must be at least 0")
+    least = check_int("minlength", minlength, 0)
     if weights is not None:
         wspec = stores.spec_of(weights)
         if wspec.shape != spec.shape:
@@ -204,7 +202,7 @@ def bincount(
     arrays = (x,) if weights is None else (x, weights)
 
     def run() -> Any:
-        length = int(minlength)
+        length = least
         if spec.size:
             low, high = (int(a[0]) for a in _extremes(x, chunks, chosen))
             if low < 0:
@@ -251,10 +249,8 @@ def topk(x: Any, k: int, axis: int = -1, *, chunks: Chunks = None, **options: Un
     >>> cf.topk(x, 2, device="cpu"), cf.topk(x, -2, device="cpu")
     (array([6, 5]), array([1, 3]))
     """
-    for name, n in (("k", k), ("axis", axis)):
-        if isinstance(n, bool) or not isinstance(n, int | np.integer):
-            raise ArgumentTypeError(f"{name} must be an int, not {n!r}")
-    if k == 0:
+    check_int("axis", axis)
+    if check_int("k", k) == 0:
         raise ArgumentError("k=0 selects nothing: give k > 0 for the largest elements, k < 0 for the smallest")
 
     def declare(specs: Sequence[ArraySpec], args: tuple[Any, ...]) -> Declared:

@@ -37,7 +37,7 @@ from chunkflow.core.spec import Storage
 from chunkflow.engine.budget import lease
 from chunkflow.engine.prepare import Prepared, prepared
 from chunkflow.engine.trial import run_trial
-from chunkflow.errors import ArgumentError, ArgumentTypeError, ResultError, ResultTypeError
+from chunkflow.errors import ArgumentError, ResultError, ResultTypeError
 from chunkflow.kernels.map import is_scalar
 from chunkflow.kernels.stencil.iterate import Stepping, Steps
 from chunkflow.kernels.stencil.overlap import boundaries, each
@@ -47,21 +47,6 @@ from chunkflow.stores.paths import scratch_directory
 from chunkflow.stores.protocol import Source
 from chunkflow.system import interrupts
 from chunkflow.system.host import available_memory
-
-
-def count(value: Any, name: str) -> int:
-    """A number of steps, checked.
-
-    Raises
-    ------
-    ArgumentError, ArgumentTypeError
-        It is less than 1, or no int.
-    """
-    if isinstance(value, bool) or not isinstance(value, int | np.integer):
-        raise ArgumentTypeError(f"{name} must be an int, not {value!r}")
-    if value < 1:
-        raise ArgumentError(f"{name}={value} must be at least 1")
-    return int(value)
 
 
 @dataclass(frozen=True)

@@ -17,10 +17,11 @@ from chunkflow.api.operation import (
     Options,
     ProgressLike,
     Request,
+    check_int,
     check_passed,
     description_of,
 )
-from chunkflow.api.stencil.iterate import Iteration, count
+from chunkflow.api.stencil.iterate import Iteration
 from chunkflow.api.stencil.steps_per_pass import IterationPlan
 from chunkflow.core.nest import nest, output_axes
 from chunkflow.errors import ArgumentError, ArgumentTypeError
@@ -127,8 +128,8 @@ def map_overlap(
     check_passed("map_overlap", kwargs)
     options = Options(out, budget, dtype, chunks, workspace, device, overwrite, progress)
     once = Request(_declare(fn, kwargs, depth, boundary, trim), arrays, options, fn=fn, keeps=True)
-    steps = None if steps_per_pass is None else count(steps_per_pass, "steps_per_pass")
-    if count(iterations, "iterations") == 1:
+    steps = None if steps_per_pass is None else check_int("steps_per_pass", steps_per_pass, 1)
+    if check_int("iterations", iterations, 1) == 1:
         return once
     if not trim:
         raise ArgumentError("iterations need trim=True: each step's result is the next one's array, without its halo")
