@@ -10,12 +10,12 @@ from chunkflow.api.operation import Request
 from chunkflow.api.reductions.request import (
     Axis,
     Keywords,
-    asked,
     choosing,
-    count_of,
+    mean_of,
     reduction_operation,
     request,
     spread_of,
+    total_of,
     where_is,
 )
 from chunkflow.kernels.reductions import aggregation
@@ -37,13 +37,7 @@ def nansum(
     >>> cf.nansum(np.array([1.0, np.nan, 2.0]), device="cpu")
     np.float64(3.0)
     """
-    return request(
-        lambda specs, axes: aggregation.total(*asked(np.sum, specs[0].dtype, dtype), skip=True),
-        (x,),
-        axis,
-        keepdims,
-        **options,
-    )
+    return request(total_of(np.sum, dtype, skip=True), (x,), axis, keepdims, **options)
 
 
 @reduction_operation
@@ -62,13 +56,7 @@ def nanprod(
     >>> cf.nanprod(np.array([3.0, np.nan, 2.0]), device="cpu")
     np.float64(6.0)
     """
-    return request(
-        lambda specs, axes: aggregation.product(*asked(np.prod, specs[0].dtype, dtype), skip=True),
-        (x,),
-        axis,
-        keepdims,
-        **options,
-    )
+    return request(total_of(np.prod, dtype, skip=True), (x,), axis, keepdims, **options)
 
 
 @reduction_operation
@@ -87,15 +75,7 @@ def nanmean(
     >>> cf.nanmean(np.array([[1.0, np.nan], [3.0, 5.0]]), axis=0, device="cpu")
     array([2., 5.])
     """
-    return request(
-        lambda specs, axes: aggregation.average(
-            *asked(np.mean, specs[0].dtype, dtype), count_of(specs[0].shape, axes), skip=True
-        ),
-        (x,),
-        axis,
-        keepdims,
-        **options,
-    )
+    return request(mean_of(dtype, skip=True), (x,), axis, keepdims, **options)
 
 
 @reduction_operation

@@ -153,6 +153,19 @@ def count_of(shape: Shape, axes: Axes) -> int:
     return math.prod(shape[a] for a in axes)
 
 
+def total_of(fn: Callable[..., Any], dtype: Any, *, skip: bool = False) -> Make:
+    """Sum or product, as `fn` of NumPy's."""
+    how = aggregation.total if fn is np.sum else aggregation.product
+    return lambda specs, axes: how(*asked(fn, specs[0].dtype, dtype), skip=skip)
+
+
+def mean_of(dtype: Any, *, skip: bool = False) -> Make:
+    """Mean."""
+    return lambda specs, axes: aggregation.average(
+        *asked(np.mean, specs[0].dtype, dtype), count_of(specs[0].shape, axes), skip=skip
+    )
+
+
 def spread_of(dtype: Any, ddof: Any, *, root: bool, skip: bool = False) -> Make:
     """Variance, or with `root` standard deviation, with checked arguments."""
     less = number_of("ddof", ddof)

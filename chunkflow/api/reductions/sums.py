@@ -8,7 +8,16 @@ from typing import Any, Unpack
 import numpy as np
 
 from chunkflow.api.operation import ArraySpec, Request
-from chunkflow.api.reductions.request import Axis, Keywords, asked, count_of, reduction_operation, request, spread_of
+from chunkflow.api.reductions.request import (
+    Axis,
+    Keywords,
+    count_of,
+    mean_of,
+    reduction_operation,
+    request,
+    spread_of,
+    total_of,
+)
 from chunkflow.core.axes import as_axes
 from chunkflow.core.grid import Region, Shape
 from chunkflow.core.nest import LoopNest, Operand
@@ -29,9 +38,7 @@ def sum(x: Any, axis: Axis = None, dtype: Any = None, keepdims: bool = False, **
     >>> cf.sum(x, axis=(0, 2), device="cpu")
     array([ 60.,  92., 124.])
     """
-    return request(
-        lambda specs, axes: aggregation.total(*asked(np.sum, specs[0].dtype, dtype)), (x,), axis, keepdims, **options
-    )
+    return request(total_of(np.sum, dtype), (x,), axis, keepdims, **options)
 
 
 @reduction_operation
@@ -43,9 +50,7 @@ def prod(x: Any, axis: Axis = None, dtype: Any = None, keepdims: bool = False, *
     >>> cf.prod(np.arange(1, 6), device="cpu")
     np.int64(120)
     """
-    return request(
-        lambda specs, axes: aggregation.product(*asked(np.prod, specs[0].dtype, dtype)), (x,), axis, keepdims, **options
-    )
+    return request(total_of(np.prod, dtype), (x,), axis, keepdims, **options)
 
 
 @reduction_operation
@@ -62,13 +67,7 @@ def mean(x: Any, axis: Axis = None, dtype: Any = None, keepdims: bool = False, *
     >>> cf.mean(np.array([[1, 2], [3, 5]]), axis=0, device="cpu")
     array([2. , 3.5])
     """
-    return request(
-        lambda specs, axes: aggregation.average(*asked(np.mean, specs[0].dtype, dtype), count_of(specs[0].shape, axes)),
-        (x,),
-        axis,
-        keepdims,
-        **options,
-    )
+    return request(mean_of(dtype), (x,), axis, keepdims, **options)
 
 
 @reduction_operation
@@ -159,13 +158,7 @@ def average(
     array([1.25, 4.  ])
     """
     if weights is None:
-        return request(
-            lambda specs, axes: aggregation.average(*asked(np.mean, specs[0].dtype), count_of(specs[0].shape, axes)),
-            (x,),
-            axis,
-            keepdims,
-            **options,
-        )
+        return request(mean_of(None), (x,), axis, keepdims, **options)
     if isinstance(weights, bool | int | float | complex):
         raise ArgumentTypeError(f"weights={weights!r} must be an array of the shape of x, or of its shape along axis")
 
