@@ -1,5 +1,7 @@
 """How an operation is called; and the prelude of whoever writes one: a single import line gives what is needed.
 
+Names that it imports under their own (``import Chunks as Chunks``) are for others to import from here.
+
 The life of a call such as ``cumsum(x, axis=0, budget="4GB")``:
 
 1. The function, which `operation` has wrapped, checks its arguments and describes what is to be done. It runs nothing.
@@ -26,15 +28,18 @@ import numpy as np
 
 from chunkflow.api.docstring import documented
 from chunkflow.api.labels import Labels, labels_of
-from chunkflow.core.chunking import Chunks
-from chunkflow.core.spec import ArraySpec
-from chunkflow.engine.observe.progress import watching
-from chunkflow.engine.options import BudgetLike, Options, ProgressLike
+from chunkflow.core.chunking import Chunks as Chunks
+from chunkflow.core.spec import ArraySpec as ArraySpec
+from chunkflow.engine.observe.progress import watching as watching
+from chunkflow.engine.options import BudgetLike as BudgetLike
+from chunkflow.engine.options import Options as Options
+from chunkflow.engine.options import ProgressLike as ProgressLike
 from chunkflow.engine.prepare import prepared
 from chunkflow.engine.run import launched
 from chunkflow.engine.trace import Trace
 from chunkflow.errors import ArgumentError, ArgumentTypeError, UnsupportedError
-from chunkflow.graph.evaluate import Evaluation, op_node
+from chunkflow.graph.evaluate import Evaluation
+from chunkflow.graph.evaluate import op_node as op_node
 from chunkflow.graph.nodes import (
     Lazy,
     MultiPassNode,
@@ -46,36 +51,11 @@ from chunkflow.graph.nodes import (
     key_of,
     node_of,
 )
-from chunkflow.graph.request import Request
-from chunkflow.kernels.declare import Declare, Declared
+from chunkflow.graph.request import Request as Request
+from chunkflow.kernels.declare import Declare as Declare
+from chunkflow.kernels.declare import Declared as Declared
 from chunkflow.kernels.map import is_scalar
 from chunkflow.system import interrupts
-
-__all__ = [
-    "ArraySpec",
-    "BudgetLike",
-    "ChunkedRunOptions",
-    "Chunks",
-    "Declare",
-    "Declared",
-    "MultiPass",
-    "Options",
-    "ProgressLike",
-    "Request",
-    "RunOptions",
-    "check_eager",
-    "check_int",
-    "check_passed",
-    "description_of",
-    "execute",
-    "family",
-    "is_operation",
-    "op_node",
-    "operation",
-    "plan_of",
-    "watching",
-    "with_labels",
-]
 
 P = ParamSpec("P")
 
@@ -315,13 +295,7 @@ def description_of(fn: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[
 
 
 def plan_of(fn: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-    """Plan of an operation with these arguments.
-
-    Raises
-    ------
-    ArgumentTypeError
-        It makes several passes, and their plans depend on results.
-    """
+    """Plan of an operation with these arguments."""
     asked = description_of(fn, args, kwargs)
     if isinstance(asked, Request):
         with interrupts.deferred(), prepared(asked.declare, asked.arrays, asked.options) as run:
@@ -334,13 +308,7 @@ def plan_of(fn: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, An
 
 
 def check_eager(name: str, **arguments: Any) -> None:
-    """Refuse expressions in arguments whose elements are needed before anything runs.
-
-    Raises
-    ------
-    UnsupportedError
-        It names the first of them: NumPy would compute it in silence.
-    """
+    """Refuse expressions in arguments whose elements are needed before: NumPy would compute them in silence."""
     for argument, value in arguments.items():
         if has_lazy(value):
             raise UnsupportedError(
@@ -359,13 +327,7 @@ def check_int(name: str, value: Any, least: int | None = None, why: str = "") ->
 
 
 def check_passed(name: str, kwargs: Mapping[str, Any]) -> None:
-    """Refuse expressions among the arguments that go to the user's function as they are.
-
-    Raises
-    ------
-    UnsupportedError
-        It names the first of them.
-    """
+    """Refuse expressions among the arguments that go to the user's function as they are."""
     for argument, value in kwargs.items():
         if has_lazy(value):
             raise UnsupportedError(

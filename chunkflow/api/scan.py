@@ -14,7 +14,6 @@ import numpy as np
 
 from chunkflow.api.operation import (
     Chunks,
-    Declare,
     Declared,
     Options,
     Request,
@@ -175,16 +174,10 @@ def diff(x: Any, n: int = 1, axis: int = -1, *, chunks: Chunks = None, **options
 
 def _accumulated(ufunc: np.ufunc, x: Any, axis: int | None, dtype: Any, chunks: Chunks, options: Options) -> Request:
     """Request of ``ufunc.accumulate``."""
-    declare = _accumulation(ufunc, axis, dtype, chunks)
-    if axis is None:  # a flattened result has as many elements for each index of the first axis as that one's rows
-        options = replace(options, chunks=("auto",))
-    return Request(declare, (x,), options, keeps=axis is not None)
-
-
-def _accumulation(ufunc: np.ufunc, axis: int | None, dtype: Any, chunks: Chunks) -> Declare:
-    """Declare ``ufunc.accumulate``."""
     if axis is not None:
         check_int("axis", axis)
+    else:  # a flattened result has as many elements for each index of the first axis as that one's rows
+        options = replace(options, chunks=("auto",))
 
     def declare(specs: Sequence[ArraySpec], args: tuple[Any, ...]) -> Declared:
         (spec,) = specs
@@ -203,7 +196,7 @@ def _accumulation(ufunc: np.ufunc, axis: int | None, dtype: Any, chunks: Chunks)
             return Declared(op, Scan(along, run, result), axes, block, tiles=False, copies=COPIES)
         return _flattened(spec, Scan(0, run, result, flat=True), block)
 
-    return declare
+    return Request(declare, (x,), options, keeps=axis is not None)
 
 
 def _flattened(spec: ArraySpec, kernel: Scan, block: tuple[int | None, ...] | None) -> Declared:

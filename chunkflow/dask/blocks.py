@@ -64,7 +64,6 @@ class StreamedOverlap(Streamed):
     """A function of dask blocks with halos that streams them."""
 
     def streamed(self, blocks: Sequence[Any], kwargs: dict[str, Any], budget: Budget) -> Any:
-        """See `Streamed.streamed`."""
         return overlap.map_overlap(lambda *parts: self.fn(*parts, **kwargs), *blocks, budget=budget, **self._how)
 
 
@@ -72,7 +71,6 @@ class StreamedReduction(Streamed):
     """The first step of a reduction. `options` holds the second step, which combines the results of a block's parts."""
 
     def streamed(self, blocks: Sequence[Any], kwargs: dict[str, Any], budget: Budget) -> Any:
-        """See `Streamed.streamed`."""
         axis, combine, concatenate = kwargs["axis"], self.options["combine"], self.options["concatenate"]
         sides = tuple("auto" if a in axis else -1 for a in range(np.ndim(blocks[0])))
         found = None
@@ -92,13 +90,7 @@ class StreamedReduction(Streamed):
 
 
 def _check(name: str, instead: str, *arrays: Any) -> None:
-    """Refuse chunkflow's own lazy arrays.
-
-    Raises
-    ------
-    ArgumentTypeError
-        One of them is one.
-    """
+    """Refuse chunkflow's own lazy arrays."""
     for array in arrays:
         if isinstance(array, Lazy):
             raise ArgumentTypeError(

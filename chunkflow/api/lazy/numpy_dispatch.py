@@ -41,13 +41,7 @@ _ACCUMULATE: dict[np.ufunc, Function] = {
 
 
 def ufunc(fn: np.ufunc, method: str, inputs: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-    """What a ufunc gives of expressions.
-
-    Raises
-    ------
-    UnsupportedError
-        A method or argument that is not supported.
-    """
+    """What a ufunc gives of expressions."""
     if kwargs.get("out") is not None:
         raise UnsupportedError(f"np.{fn.__name__}: out= is where a result goes: store() or to_zarr() the expression")
     given = {key: value for key, value in kwargs.items() if key != "out"}
@@ -78,13 +72,7 @@ def ufunc(fn: np.ufunc, method: str, inputs: Sequence[Any], kwargs: Mapping[str,
 
 
 def function(fn: Function, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-    """What one of NumPy's functions gives of expressions.
-
-    Raises
-    ------
-    UnsupportedError
-        It is not supported. The message says what could be used instead.
-    """
+    """What one of NumPy's functions gives of expressions; if it is not supported, an error says what to use instead."""
     if fn not in FUNCTIONS:
         raise UnsupportedError(f"{name_of(fn)} of an expression is not supported: {advice(fn)}")
     if kwargs.get("out") is not None:

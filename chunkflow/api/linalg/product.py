@@ -7,15 +7,12 @@ from typing import Any, Unpack
 
 import numpy as np
 
-from chunkflow.api.linalg.gram import corrcoef, cov, gram, product_operation
+from chunkflow.api.linalg.gram import product_operation
 from chunkflow.api.operation import ArraySpec, Declared, Options, Request, RunOptions
-from chunkflow.core.grid import Shape
 from chunkflow.errors import ArgumentTypeError
 from chunkflow.kernels.linalg import labels
 from chunkflow.kernels.linalg.gemm import Precision, allows_tf32
-from chunkflow.kernels.linalg.product import ProductLabels, contraction
-
-__all__ = ["corrcoef", "cov", "dot", "einsum", "gram", "matmul", "outer", "tensordot", "vecdot"]
+from chunkflow.kernels.linalg.product import contraction
 
 
 @product_operation
@@ -77,11 +74,7 @@ def vecdot(
     >>> cf.vecdot(np.array([[1j, 2], [3, 4]]), np.ones(2), device="cpu")
     array([2.-1.j, 7.+0.j])
     """
-
-    def translate(shapes: Sequence[Shape]) -> ProductLabels:
-        return labels.vecdot(shapes, axis)
-
-    return _product("vecdot", translate, (a, b), options, precision, conjugate=0)
+    return _product("vecdot", lambda shapes: labels.vecdot(shapes, axis), (a, b), options, precision, conjugate=0)
 
 
 @product_operation
@@ -121,11 +114,7 @@ def tensordot(
     >>> cf.tensordot(a, b, axes=([1, 0], [0, 1]), device="cpu").shape
     (5, 2)
     """
-
-    def translate(shapes: Sequence[Shape]) -> ProductLabels:
-        return labels.tensordot(shapes, axes)
-
-    return _product("tensordot", translate, (a, b), options, precision)
+    return _product("tensordot", lambda shapes: labels.tensordot(shapes, axes), (a, b), options, precision)
 
 
 @product_operation
@@ -153,11 +142,7 @@ def einsum(subscripts: str, *operands: Any, precision: Precision = "highest", **
     """
     if not isinstance(subscripts, str):
         raise ArgumentTypeError(f'einsum: subscripts must be a string such as "ij,jk->ik", not {subscripts!r}')
-
-    def translate(shapes: Sequence[Shape]) -> ProductLabels:
-        return labels.einsum(subscripts, shapes)
-
-    return _product("einsum", translate, operands, options, precision)
+    return _product("einsum", lambda shapes: labels.einsum(subscripts, shapes), operands, options, precision)
 
 
 def _product(

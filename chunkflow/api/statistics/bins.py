@@ -35,18 +35,9 @@ MOMENTS, QUARTILES = ("doane", "scott"), ("auto", "fd")
 
 @dataclass(frozen=True)
 class SampleFacts:
-    """What a rule needs to know of the elements within a range.
+    """What a rule needs to know of the elements within a range: how many, the smallest, the largest ...
 
-    Attributes
-    ----------
-    size : int
-        Number of elements.
-    low, high : scalar
-        The smallest and the largest one.
-    std, skewness : float
-        Standard deviation, in NumPy's dtype of it, and the third central moment in units of its cube.
-    quartiles : tuple
-        The lower and the upper one.
+    `std` is in NumPy's dtype of it; the skewness is the third central moment in units of its cube.
     """
 
     size: int
@@ -58,13 +49,7 @@ class SampleFacts:
 
 
 def check_rule(bins: str, dtype: np.dtype, weighted: bool) -> None:
-    """Refuse a rule that is unknown, or that cannot be used for these elements.
-
-    Raises
-    ------
-    ArgumentError, ArgumentTypeError
-        The message says what can be done.
-    """
+    """Refuse a rule that is unknown, or that cannot be used for these elements."""
     if bins == "stone":
         raise ArgumentError(
             "bins='stone' would try every number of bins up to the root of the number of elements, with a pass over "
@@ -83,13 +68,7 @@ def check_rule(bins: str, dtype: np.dtype, weighted: bool) -> None:
 
 
 def number_of_bins(bins: str, seen: SampleFacts, range: tuple[Any, Any] | None) -> int:
-    """Number of bins that a rule gives for a range, or between the extremes.
-
-    Raises
-    ------
-    ArgumentError
-        The extremes are not finite, or there would be more bins than can be counted.
-    """
+    """Number of bins that a rule gives for a range, or between the extremes."""
     if not seen.size:
         return 1
     first, last = (seen.low, seen.high) if range is None else range

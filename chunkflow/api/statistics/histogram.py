@@ -295,13 +295,7 @@ def _histogram_of_blocks(bins: Any, range: Any, edges: np.ndarray, wtype: np.dty
 
 
 def _edges(spec: ArraySpec, bins: Any, range: Any) -> np.ndarray:
-    """Edges of the bins, as NumPy makes them for elements of this dtype.
-
-    Raises
-    ------
-    ArgumentError, ArgumentTypeError
-        NumPy's errors, under our names.
-    """
+    """Edges of the bins, as NumPy makes them for elements of this dtype; its errors under our names."""
     dtype = np.dtype("u1") if spec.dtype.kind == "b" else spec.dtype
     if isinstance(bins, int | np.integer):
         _check_room(int(bins), f"bins={bins!r}")

@@ -49,16 +49,9 @@ AT_ONCE = 8
 
 @dataclass(frozen=True)
 class Wanted:
-    """Quantiles that are wanted of arrays of one dtype.
+    """Quantiles that are wanted of arrays of one dtype: their rule for a number of elements, and NumPy's own function.
 
-    Attributes
-    ----------
-    single : bool
-        Whether one quantile is wanted, so that the result has no axis for them.
-    rule : callable
-        Gives the rule for a number of elements.
-    numpys : callable
-        NumPy's own function of an array.
+    If a `single` one is wanted, the result has no axis for them.
     """
 
     single: bool
@@ -113,13 +106,7 @@ def median_of(dtype: np.dtype) -> Wanted:
 
 
 def check_numbers(spec: ArraySpec) -> None:
-    """Refuse arrays of dtypes that have no quantiles here.
-
-    Raises
-    ------
-    ArgumentTypeError
-        The dtype is not real, or has more than 64 bits.
-    """
+    """Refuse arrays of dtypes that have no quantiles here."""
     if spec.dtype.kind not in "biuf" or spec.dtype.itemsize > 8:
         raise ArgumentTypeError(
             f"{spec.name} is of {spec.dtype}, and quantiles are of real numbers of at most 64 bits: convert it"

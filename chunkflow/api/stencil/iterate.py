@@ -51,10 +51,7 @@ from chunkflow.system.host import available_memory
 
 @dataclass(frozen=True)
 class Iteration:
-    """A stencil that is applied many times, and how it is run.
-
-    `steps` is the number of steps in a pass; None lets the model choose. `kernel` is the class that takes them.
-    """
+    """A stencil that is applied many times, and how: `steps` in a pass, or as many as the model chooses."""
 
     fn: Callable[..., Any]
     kwargs: dict[str, Any]
@@ -63,8 +60,7 @@ class Iteration:
     arrays: tuple[Any, ...]
     options: Options
     iterations: int
-    steps: int | None = None
-    kernel: type[Steps] = Steps
+    steps: int | None
 
     def described(self, once: Request) -> MultiPass:
         """Describe the iteration. `once` is the request of a single step, whose result has the same shape and dtype."""
@@ -107,7 +103,7 @@ class Iteration:
         def declare(specs: Sequence[ArraySpec], args: tuple[Any, ...]) -> Declared:
             stepping = Stepping.of(specs, self.depth, self.boundary)
             then = specs[0] if dtype is None else replace(specs[0], dtype=dtype)
-            kernel = self.kernel(
+            kernel = Steps(
                 self.fn,
                 args,
                 self.kwargs,
@@ -231,13 +227,7 @@ class _Work:
 
 
 def _learn(asked: Iteration, options: Options, run: Prepared, kernel: Steps) -> tuple[np.dtype, float]:
-    """Dtype of each step's result, and the bytes that a step allocates besides, for each element of a block.
-
-    Raises
-    ------
-    ResultTypeError
-        The second step would change the dtype once more.
-    """
+    """Dtype of each step's result, and the bytes that a step allocates besides, for each element of a block."""
     assert kernel.stepping is not None
     first, given = run.plan.operands[0], options.dtype
     dtype = None if given is None else np.dtype(given[0] if isinstance(given, tuple) else given)
@@ -274,14 +264,12 @@ class _Cast:
         self._source, self.spec = source, replace(source.spec.with_storage(in_memory=False), dtype=dtype)
 
     def read(self, region: Region, out: np.ndarray) -> None:
-        """See `Source.read`."""
         found = np.empty(out.shape, self._source.spec.dtype)
         self._source.read(region, found)
         with np.errstate(all="ignore"):
             np.copyto(out, found if out.dtype.kind == "c" else found.real, casting="unsafe")
 
     def view(self, region: Region) -> np.ndarray | None:
-        """See `Source.view`."""
         return None
 
     def close(self) -> None:
