@@ -36,7 +36,6 @@ from chunkflow.engine.options import Options as Options
 from chunkflow.engine.options import ProgressLike as ProgressLike
 from chunkflow.engine.prepare import prepared
 from chunkflow.engine.run import launched
-from chunkflow.engine.trace import Trace
 from chunkflow.errors import ArgumentError, ArgumentTypeError, UnsupportedError
 from chunkflow.graph.evaluate import Evaluation
 from chunkflow.graph.evaluate import op_node as op_node
@@ -207,19 +206,14 @@ def execute(request: Request) -> Any:
     """Run a request: the output, or a tuple of them."""
     watch = watching(request.options.progress)
     if first_lazy(*request.arrays) is not None:
-        result = _evaluated(request, watch)
+        node = op_node(request, "result")
+        with ExitStack() as stack:
+            result = Evaluation(request.options, watch).run({node: request.options.out}, stack)[node]
     else:
         with interrupts.deferred(), prepared(request.declare, request.arrays, request.options) as run:
             results = launched(run, watch)
         result = results if run.is_tuple else results[0]
     return result if request.finish is None else request.finish(result)
-
-
-def _evaluated(request: Request, watch: Trace) -> Any:
-    """Results of a request whose arrays are expressions."""
-    node = op_node(request, "result")
-    with ExitStack() as stack:
-        return Evaluation(request.options, watch).run({node: request.options.out}, stack)[node]
 
 
 # -- Expressions ---------------------------------------------------------------------------------------------
@@ -305,6 +299,11 @@ def plan_of(fn: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, An
             f"{fn.__name__} makes several passes, each with a plan of its own: there is not one to show"
         )
     return asked.plan()
+
+
+def bare(result: Any, out: Any) -> Any:
+    """A result as NumPy's reductions give it: a scalar if it has no dimensions and there is no output."""
+    return result[()] if out is None and result.ndim == 0 else result
 
 
 def check_eager(name: str, **arguments: Any) -> None:

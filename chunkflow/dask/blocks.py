@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -33,7 +33,8 @@ class Streamed:
     fn: Callable[..., Any]
     budget: Any
     device: Any
-    options: dict[str, Any] = field(default_factory=dict)
+    options: dict[str, Any]
+    run: Callable[..., Any] = mapping.map
 
     @property
     def __signature__(self) -> inspect.Signature:
@@ -53,18 +54,8 @@ class Streamed:
     def streamed(self, blocks: Sequence[Any], kwargs: dict[str, Any], budget: Budget) -> Any:
         """The function's result of blocks, streamed."""
         # The lambda hides the parameters: block_id is dask's.
-        return mapping.map(lambda *parts: self.fn(*parts, **kwargs), *blocks, budget=budget, **self._how)
-
-    @property
-    def _how(self) -> dict[str, Any]:
-        return {"device": device_of(self.device), **self.options}
-
-
-class StreamedOverlap(Streamed):
-    """A function of dask blocks with halos that streams them."""
-
-    def streamed(self, blocks: Sequence[Any], kwargs: dict[str, Any], budget: Budget) -> Any:
-        return overlap.map_overlap(lambda *parts: self.fn(*parts, **kwargs), *blocks, budget=budget, **self._how)
+        fn, device = lambda *parts: self.fn(*parts, **kwargs), device_of(self.device)
+        return self.run(fn, *blocks, budget=budget, device=device, **self.options)
 
 
 class StreamedReduction(Streamed):
@@ -202,7 +193,7 @@ def map_overlap(
     if not trim or asked:
         what = "trim=False" if not trim else ", ".join(asked)
         raise UnsupportedError(f"map_overlap with {what} cannot be cut further: use dask.array.map_overlap")
-    streamed = StreamedOverlap(func, budget, device, {"depth": 0 if depth is None else depth})
+    streamed = Streamed(func, budget, device, {"depth": 0 if depth is None else depth}, overlap.map_overlap)
     return da.map_overlap(streamed, *args, depth=depth, boundary=boundary, **kwargs)
 
 

@@ -11,7 +11,7 @@ import numpy as np
 from chunkflow.api.operation import ArraySpec, ChunkedRunOptions, Declared, Options, Request, check_eager, operation
 from chunkflow.api.rearrange.move import Arranged, Composition
 from chunkflow.core.arrangement import Separable, padded
-from chunkflow.core.axes import as_axes
+from chunkflow.core.axes import as_axes, normalize_axes
 from chunkflow.core.nest import nest, output_axes
 from chunkflow.errors import ArgumentError, ArgumentTypeError
 from chunkflow.kernels.fourier import convolved
@@ -143,13 +143,8 @@ def _weights(kernel: Any) -> np.ndarray:
 
 def _spread(weights: np.ndarray, axes: int | Sequence[int] | None, ndim: int) -> np.ndarray:
     """The kernel with as many dimensions as the array."""
-    found = list(range(ndim)) if axes is None else as_axes(axes, "axes")
-    for axis in found:
-        if not -ndim <= axis < ndim:
-            raise ArgumentError(f"axes={axis} is out of bounds for {ndim} dimensions")
-    found = [axis % ndim for axis in found]
-    if len(set(found)) != len(found):
-        raise ArgumentError(f"axes={axes!r} names an axis twice")
+    normalize_axes(axes, ndim, "axes")
+    found = list(range(ndim)) if axes is None else [axis % ndim for axis in as_axes(axes, "axes")]
     if len(found) != weights.ndim:
         raise ArgumentError(
             f"kernel has {weights.ndim} dimensions and there are {len(found)} axes to convolve along: name one "

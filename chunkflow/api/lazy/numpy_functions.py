@@ -133,14 +133,10 @@ def swapaxes(x: Any, axis1: int, axis2: int) -> Any:
 
 def broadcast_to(x: Any, shape: Any) -> Any:
     """As `numpy.broadcast_to`."""
-    if isinstance(x, Lazy):
-        wanted = tuple(as_axes(shape, "shape"))
-        return (
-            x
-            if wanted == node_of(x).shape
-            else type(x)(viewed(node_of(x), declare_broadcast(wanted), "broadcast_to", wanted))
-        )
-    return np.broadcast_to(x, shape)
+    if not isinstance(x, Lazy):
+        return np.broadcast_to(x, shape)
+    node, wanted = node_of(x), tuple(as_axes(shape, "shape"))
+    return x if wanted == node.shape else type(x)(viewed(node, declare_broadcast(wanted), "broadcast_to", wanted))
 
 
 def at_least(number: int) -> Function:

@@ -8,7 +8,7 @@ from typing import Any, Unpack
 import numpy as np
 
 from chunkflow.api.linalg.gram import product_operation
-from chunkflow.api.operation import ArraySpec, Declared, Options, Request, RunOptions
+from chunkflow.api.operation import ArraySpec, Declared, Options, Request, RunOptions, bare
 from chunkflow.errors import ArgumentTypeError
 from chunkflow.kernels.linalg import labels
 from chunkflow.kernels.linalg.gemm import Precision, allows_tf32
@@ -166,5 +166,4 @@ def _product(
     # Memory is counted buffer by buffer: what a small trial call takes would say nothing of a product's.
     scalars = [np.asarray(a) if isinstance(a, bool | int | float | complex | np.generic) else a for a in arrays]
     chosen = Options(**options, workspace=0)
-    bare = chosen.out is None
-    return Request(declare, scalars, chosen, lambda r: r[()] if bare and r.ndim == 0 else r)
+    return Request(declare, scalars, chosen, lambda result: bare(result, chosen.out))

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from chunkflow.api.operation import ArraySpec, ChunkedRunOptions, Chunks, Declared, Options, Request, family
+from chunkflow.api.operation import ArraySpec, ChunkedRunOptions, Chunks, Declared, Options, Request, bare, family
 from chunkflow.core.axes import normalize_axes
 from chunkflow.core.chunking import block_sides
 from chunkflow.core.grid import Shape
@@ -92,11 +92,8 @@ def request(
         block = block_sides(chunks, shape)
         return Declared(op, kernel, kept, block=block, strips=Strips(staged=how.strip), copies=how.copies)
 
-    def finish(result: Any) -> Any:
-        return result[()] if chosen.out is None and result.ndim == 0 else result
-
     chosen = Options(**options, dtype=dtype)
-    return Request(declare, arrays, chosen, finish, fn=fn, keeps=True)
+    return Request(declare, arrays, chosen, lambda result: bare(result, chosen.out), fn=fn, keeps=True)
 
 
 def reduced_axes(axis: Axis, ndim: int) -> Axes:

@@ -51,7 +51,7 @@ from chunkflow.system.host import available_memory
 
 @dataclass(frozen=True)
 class Iteration:
-    """A stencil that is applied many times, and how: `steps` in a pass, or as many as the model chooses."""
+    """A stencil that is applied many times, by kernels of a class, in passes of `steps`; None lets the model choose."""
 
     fn: Callable[..., Any]
     kwargs: dict[str, Any]
@@ -60,7 +60,8 @@ class Iteration:
     arrays: tuple[Any, ...]
     options: Options
     iterations: int
-    steps: int | None
+    steps: int | None = None
+    kernel: type[Steps] = Steps
 
     def described(self, once: Request) -> MultiPass:
         """Describe the iteration. `once` is the request of a single step, whose result has the same shape and dtype."""
@@ -103,7 +104,7 @@ class Iteration:
         def declare(specs: Sequence[ArraySpec], args: tuple[Any, ...]) -> Declared:
             stepping = Stepping.of(specs, self.depth, self.boundary)
             then = specs[0] if dtype is None else replace(specs[0], dtype=dtype)
-            kernel = Steps(
+            kernel = self.kernel(
                 self.fn,
                 args,
                 self.kwargs,
