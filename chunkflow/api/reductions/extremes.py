@@ -30,12 +30,9 @@ from chunkflow.kernels.reductions.tiled import Axes
 
 @reduction_operation
 def min(x: Any, axis: Axis = None, keepdims: bool = False, **options: Unpack[Keywords]) -> Request:
-    """Least element along axes, as `numpy.min`: NaN where there is one; complex numbers by real, then imaginary part.
+    """Least element along axes, as `numpy.min`, in the dtype of `x`.
 
-    Returns
-    -------
-    scalar or array
-        As for `sum`, in the dtype of `x`.
+    It is NaN where there is one; complex numbers are compared by their real, then their imaginary parts.
 
     Raises
     ------
@@ -54,11 +51,6 @@ def min(x: Any, axis: Axis = None, keepdims: bool = False, **options: Unpack[Key
 def max(x: Any, axis: Axis = None, keepdims: bool = False, **options: Unpack[Keywords]) -> Request:
     """Greatest element along axes, as `numpy.max`; see `min`.
 
-    Returns
-    -------
-    scalar or array
-        As for `min`.
-
     Examples
     --------
     >>> cf.max(np.array([[3, 1], [2, 5]]), axis=0, device="cpu")
@@ -69,12 +61,7 @@ def max(x: Any, axis: Axis = None, keepdims: bool = False, **options: Unpack[Key
 
 @reduction_operation
 def ptp(x: Any, axis: Axis = None, keepdims: bool = False, **options: Unpack[Keywords]) -> Request:
-    """Greatest less least element along axes, as `numpy.ptp`; see `min`.
-
-    Returns
-    -------
-    scalar or array
-        As for `min`; small integers wrap, as in NumPy.
+    """Greatest less least element along axes, as `numpy.ptp`; see `min`. Small integers wrap, as in NumPy.
 
     Examples
     --------
@@ -86,12 +73,7 @@ def ptp(x: Any, axis: Axis = None, keepdims: bool = False, **options: Unpack[Key
 
 @reduction_operation
 def any(x: Any, axis: Axis = None, keepdims: bool = False, **options: Unpack[Keywords]) -> Request:
-    """Whether an element along axes is not zero, as `numpy.any`: NaN is not.
-
-    Returns
-    -------
-    scalar or array
-        As for `sum`, of bool.
+    """Whether an element along axes is not zero, as `numpy.any`, of bool; NaN is not zero.
 
     Examples
     --------
@@ -103,12 +85,7 @@ def any(x: Any, axis: Axis = None, keepdims: bool = False, **options: Unpack[Key
 
 @reduction_operation
 def all(x: Any, axis: Axis = None, keepdims: bool = False, **options: Unpack[Keywords]) -> Request:
-    """Whether no element along axes is zero, as `numpy.all`.
-
-    Returns
-    -------
-    scalar or array
-        As for `sum`, of bool.
+    """Whether no element along axes is zero, as `numpy.all`, of bool.
 
     Examples
     --------
@@ -120,12 +97,7 @@ def all(x: Any, axis: Axis = None, keepdims: bool = False, **options: Unpack[Key
 
 @reduction_operation
 def count_nonzero(x: Any, axis: Axis = None, keepdims: bool = False, **options: Unpack[Keywords]) -> Request:
-    """Number of elements along axes that are not zero, as `numpy.count_nonzero`; NaN counts.
-
-    Returns
-    -------
-    scalar or array
-        As for `sum`, of int64.
+    """Number of elements along axes that are not zero, as `numpy.count_nonzero`, in int64; NaN counts.
 
     Examples
     --------
@@ -139,15 +111,12 @@ def count_nonzero(x: Any, axis: Axis = None, keepdims: bool = False, **options: 
 def argmin(x: Any, axis: int | None = None, keepdims: bool = False, **options: Unpack[Keywords]) -> Request:
     """Where the first of the least elements is, as `numpy.argmin`; the first NaN, if there is one.
 
+    Positions are along the axis, or in the flat array, and of int64.
+
     Parameters
     ----------
     axis : int, optional
         Axis that is searched; by default all of the array, laid out flat in C order.
-
-    Returns
-    -------
-    scalar or array
-        As for `sum`: positions along the axis, or in the flat array, of int64.
 
     Raises
     ------
@@ -166,11 +135,6 @@ def argmin(x: Any, axis: int | None = None, keepdims: bool = False, **options: U
 def argmax(x: Any, axis: int | None = None, keepdims: bool = False, **options: Unpack[Keywords]) -> Request:
     """Where the first of the greatest elements is, as `numpy.argmax`; see `argmin`.
 
-    Returns
-    -------
-    scalar or array
-        As for `argmin`.
-
     Examples
     --------
     >>> cf.argmax(np.array([[3, 1], [1, 5]]), axis=0, device="cpu")
@@ -187,6 +151,8 @@ ORDERS_OF_LINES = (1, -1, np.inf, -np.inf)
 def norm(x: Any, ord: Any = None, axis: Axis = None, keepdims: bool = False, **options: Unpack[Keywords]) -> Request:
     """Norm of vectors along an axis, or of matrices or a whole array, as `numpy.linalg.norm`.
 
+    It is real, and in the unit of `x` (but for `ord` 0).
+
     Parameters
     ----------
     ord : float or str, optional
@@ -197,11 +163,6 @@ def norm(x: Any, ord: Any = None, axis: Axis = None, keepdims: bool = False, **o
     axis : int or two of them, optional
         Along which the vectors or matrices lie. By default all of a vector or of a matrix; with `ord` None of an
         array of any number of dimensions.
-
-    Returns
-    -------
-    scalar or array
-        As for `sum`, real, in the unit of `x` (but for `ord` 0).
 
     Raises
     ------

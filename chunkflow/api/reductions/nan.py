@@ -25,12 +25,7 @@ from chunkflow.kernels.reductions import aggregation
 def nansum(
     x: Any, axis: Axis = None, dtype: Any = None, keepdims: bool = False, **options: Unpack[Keywords]
 ) -> Request:
-    """Sum of the elements that are not NaN, as `numpy.nansum`.
-
-    Returns
-    -------
-    scalar or array
-        As for `sum`; 0 where all is NaN.
+    """Sum of the elements that are not NaN, as `numpy.nansum`: 0 where all is NaN.
 
     Examples
     --------
@@ -44,12 +39,7 @@ def nansum(
 def nanprod(
     x: Any, axis: Axis = None, dtype: Any = None, keepdims: bool = False, **options: Unpack[Keywords]
 ) -> Request:
-    """Product of the elements that are not NaN, as `numpy.nanprod`.
-
-    Returns
-    -------
-    scalar or array
-        As for `sum`; 1 where all is NaN.
+    """Product of the elements that are not NaN, as `numpy.nanprod`: 1 where all is NaN.
 
     Examples
     --------
@@ -63,12 +53,7 @@ def nanprod(
 def nanmean(
     x: Any, axis: Axis = None, dtype: Any = None, keepdims: bool = False, **options: Unpack[Keywords]
 ) -> Request:
-    """Mean of the elements that are not NaN, as `numpy.nanmean`.
-
-    Returns
-    -------
-    scalar or array
-        As for `mean`; NaN where all is NaN.
+    """Mean of the elements that are not NaN, as `numpy.nanmean`: float64 for integers, NaN where all is NaN.
 
     Examples
     --------
@@ -82,17 +67,7 @@ def nanmean(
 def nanvar(
     x: Any, axis: Axis = None, dtype: Any = None, ddof: float = 0, keepdims: bool = False, **options: Unpack[Keywords]
 ) -> Request:
-    """Variance of the elements that are not NaN, as `numpy.nanvar`.
-
-    Parameters
-    ----------
-    ddof
-        As for `var`.
-
-    Returns
-    -------
-    scalar or array
-        As for `var`; NaN where no more than `ddof` elements are left.
+    """Variance of the elements that are not NaN, as `numpy.nanvar`: NaN where no more than `ddof` are left; see `var`.
 
     Examples
     --------
@@ -106,17 +81,7 @@ def nanvar(
 def nanstd(
     x: Any, axis: Axis = None, dtype: Any = None, ddof: float = 0, keepdims: bool = False, **options: Unpack[Keywords]
 ) -> Request:
-    """Standard deviation of the elements that are not NaN, as `numpy.nanstd`.
-
-    Parameters
-    ----------
-    ddof
-        As for `var`.
-
-    Returns
-    -------
-    scalar or array
-        As for `std`; NaN where no more than `ddof` elements are left.
+    """Standard deviation of the elements that are not NaN, as `numpy.nanstd`: the square root of `nanvar`.
 
     Examples
     --------
@@ -128,12 +93,7 @@ def nanstd(
 
 @reduction_operation
 def nanmin(x: Any, axis: Axis = None, keepdims: bool = False, **options: Unpack[Keywords]) -> Request:
-    """Least element that is not NaN, as `numpy.nanmin`.
-
-    Returns
-    -------
-    scalar or array
-        As for `min`; NaN where all is NaN.
+    """Least element that is not NaN, as `numpy.nanmin`: NaN where all is NaN; see `min`.
 
     Examples
     --------
@@ -145,12 +105,7 @@ def nanmin(x: Any, axis: Axis = None, keepdims: bool = False, **options: Unpack[
 
 @reduction_operation
 def nanmax(x: Any, axis: Axis = None, keepdims: bool = False, **options: Unpack[Keywords]) -> Request:
-    """Greatest element that is not NaN, as `numpy.nanmax`.
-
-    Returns
-    -------
-    scalar or array
-        As for `min`; NaN where all is NaN.
+    """Greatest element that is not NaN, as `numpy.nanmax`: NaN where all is NaN; see `min`.
 
     Examples
     --------
@@ -162,12 +117,7 @@ def nanmax(x: Any, axis: Axis = None, keepdims: bool = False, **options: Unpack[
 
 @reduction_operation
 def nanargmin(x: Any, axis: int | None = None, keepdims: bool = False, **options: Unpack[Keywords]) -> Request:
-    """Where the first of the least elements is that are not NaN, as `numpy.nanargmin`.
-
-    Returns
-    -------
-    scalar or array
-        As for `argmin`.
+    """Where the first of the least elements is that are not NaN, as `numpy.nanargmin`; see `argmin`.
 
     Raises
     ------
@@ -184,12 +134,7 @@ def nanargmin(x: Any, axis: int | None = None, keepdims: bool = False, **options
 
 @reduction_operation
 def nanargmax(x: Any, axis: int | None = None, keepdims: bool = False, **options: Unpack[Keywords]) -> Request:
-    """Where the first of the greatest elements is that are not NaN, as `numpy.nanargmax`.
-
-    Returns
-    -------
-    scalar or array
-        As for `argmin`.
+    """Where the first of the greatest elements is that are not NaN, as `numpy.nanargmax`; see `argmin`.
 
     Raises
     ------

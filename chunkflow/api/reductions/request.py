@@ -37,6 +37,8 @@ reduction_operation = family(
     dtype : dtype, optional
         Of the result, NumPy's by default. Floating-point sums run in double precision whatever it is (in
         extended precision for ``longdouble``); integers wrap as in NumPy.
+    ddof : float
+        The centred sum of squares is divided by the number of elements less `ddof`.
     keepdims : bool
         Whether reduced axes stay, with length 1.
     chunks : int or tuple, optional

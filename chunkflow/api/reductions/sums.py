@@ -55,12 +55,7 @@ def prod(x: Any, axis: Axis = None, dtype: Any = None, keepdims: bool = False, *
 
 @reduction_operation
 def mean(x: Any, axis: Axis = None, dtype: Any = None, keepdims: bool = False, **options: Unpack[Keywords]) -> Request:
-    """Mean of the elements along axes, as `numpy.mean`: NaN where there is none.
-
-    Returns
-    -------
-    scalar or array
-        As for `sum`; float64 for integers.
+    """Mean of the elements along axes, as `numpy.mean`: float64 for integers, NaN where there is none.
 
     Examples
     --------
@@ -76,15 +71,7 @@ def var(
 ) -> Request:
     """Variance along axes, as `numpy.var`, in one pass: blocks are centred on their own means, then merged.
 
-    Parameters
-    ----------
-    ddof : float
-        The centred sum of squares is divided by the number of elements less `ddof`.
-
-    Returns
-    -------
-    scalar or array
-        As for `sum`, in the square of the unit of `x`; real for a complex `x`, NaN where there is no element.
+    It is in the square of the unit of `x`; real for a complex `x`, NaN where there is no element.
 
     Raises
     ------
@@ -108,17 +95,7 @@ def var(
 def std(
     x: Any, axis: Axis = None, dtype: Any = None, ddof: float = 0, keepdims: bool = False, **options: Unpack[Keywords]
 ) -> Request:
-    """Standard deviation along axes, as `numpy.std`: the square root of `var`, with its parameters.
-
-    Parameters
-    ----------
-    ddof
-        As for `var`.
-
-    Returns
-    -------
-    scalar or array
-        As for `var`, in the unit of `x`.
+    """Standard deviation along axes, as `numpy.std`: the square root of `var`, in the unit of `x`.
 
     Examples
     --------
@@ -132,18 +109,13 @@ def std(
 def average(
     x: Any, axis: Axis = None, weights: Any = None, keepdims: bool = False, **options: Unpack[Keywords]
 ) -> Request:
-    """Weighted mean along axes, as `numpy.average`: the sum of products over the sum of weights.
+    """Weighted mean along axes, as `numpy.average`: the sum of products over the sum of weights, float64 for integers.
 
     Parameters
     ----------
     weights : array_like, str or path, optional
         Of the shape of `x`, or of its shape along `axis`, in the order in which `axis` names them; a source like
         `x`. By default all weights are equal.
-
-    Returns
-    -------
-    scalar or array
-        As for `mean`.
 
     Raises
     ------
