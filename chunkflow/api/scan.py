@@ -173,7 +173,6 @@ def diff(x: Any, n: int = 1, axis: int = -1, *, chunks: Chunks = None, **options
 
 
 def _accumulated(ufunc: np.ufunc, x: Any, axis: int | None, dtype: Any, chunks: Chunks, options: Options) -> Request:
-    """Request of ``ufunc.accumulate``."""
     if axis is not None:
         check_int("axis", axis)
     else:  # a flattened result has as many elements for each index of the first axis as that one's rows

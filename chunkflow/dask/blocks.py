@@ -45,7 +45,6 @@ class Streamed:
         return str(getattr(self.fn, "__name__", "streamed"))
 
     def __call__(self, *blocks: Any, **kwargs: Any) -> Any:
-        """The function's result of blocks."""
         if all(math.prod(np.shape(block)) <= 1 for block in blocks):
             return self.fn(*blocks, **kwargs)
         with shared(self.budget) as budget:

@@ -11,7 +11,7 @@ import numpy as np
 from chunkflow.api.operation import ArraySpec, ChunkedRunOptions, Declared, Options, Request, check_eager, operation
 from chunkflow.api.rearrange.move import Arranged, Composition
 from chunkflow.core.arrangement import Separable, padded
-from chunkflow.core.axes import as_axes, normalize_axes
+from chunkflow.core.axes import ordered_axes
 from chunkflow.core.nest import nest, output_axes
 from chunkflow.errors import ArgumentError, ArgumentTypeError
 from chunkflow.kernels.fourier import convolved
@@ -143,8 +143,7 @@ def _weights(kernel: Any) -> np.ndarray:
 
 def _spread(weights: np.ndarray, axes: int | Sequence[int] | None, ndim: int) -> np.ndarray:
     """The kernel with as many dimensions as the array."""
-    normalize_axes(axes, ndim, "axes")
-    found = list(range(ndim)) if axes is None else [axis % ndim for axis in as_axes(axes, "axes")]
+    found = list(range(ndim)) if axes is None else ordered_axes(axes, ndim, "axes")
     if len(found) != weights.ndim:
         raise ArgumentError(
             f"kernel has {weights.ndim} dimensions and there are {len(found)} axes to convolve along: name one "
@@ -157,7 +156,6 @@ def _spread(weights: np.ndarray, axes: int | Sequence[int] | None, ndim: int) ->
 
 
 def _dtype(one: np.dtype, other: np.dtype) -> np.dtype:
-    """Dtype of the computation and of the result."""
     dtype = np.result_type(one, other)
     if dtype.kind not in "fc":
         return np.dtype(np.float64)

@@ -100,7 +100,6 @@ class _PassSearch:
         return best
 
     def _planned(self, groups: Sequence[tuple[LineTransform, ...]]) -> TransformPlan:
-        """The passes with these steps."""
         passes = self._passes(groups)
         target = self._sink(passes[-1], len(passes) > 1)
         specs = [self.source]

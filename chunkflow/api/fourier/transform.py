@@ -43,7 +43,6 @@ def transform(name: str, x: Any, lengths: Any, axes: Any, norm: Any, options: Op
 
 
 def _transformed(plan: TransformPlan, x: Any, options: Options) -> Any:
-    """Run the passes of a transform."""
     # What is free changes: all passes keep to what is planned for.
     budget = options.budget if isinstance(options.budget, Budget) else plan.limit
     first = replace(options, budget=budget, out=None, chunks=None, overwrite=False)
@@ -155,7 +154,6 @@ def open_target_of(options: Options) -> Any:
 
 
 def _request(each: PassPlan, x: Any, options: Options) -> Request:
-    """The request of one pass."""
 
     def declare(specs: Sequence[ArraySpec], args: tuple[Any, ...]) -> Declared:
         op, axes = TransformPass(each.steps, specs[0].shape, specs[0].dtype).nest()

@@ -314,7 +314,6 @@ def explain(fn: Any, *arrays: Any, analyze: bool = False, **options: Any) -> Any
 
 
 def _cluster_plan(nodes: Sequence[Node], workers: int, partition: str | int, options: Options) -> ClusterPlan:
-    """The plan of some nodes on several machines."""
     if not isinstance(workers, int) or isinstance(workers, bool) or workers < 1:
         raise ArgumentError(f"workers={workers!r} must be a whole number of them, at least 1")
     seconds, passes = {}, passes_of(nodes)

@@ -12,7 +12,7 @@ from chunkflow.api.lazy.fill import check_stretch
 from chunkflow.api.operation import check_eager
 from chunkflow.api.rearrange import join, rearrange
 from chunkflow.api.reductions import extremes, sums
-from chunkflow.core.axes import as_axes, normalize_axes
+from chunkflow.core.axes import as_axes, normalize_axes, ordered_axes
 from chunkflow.errors import ArgumentError, ArgumentTypeError, UnsupportedError
 from chunkflow.graph.elementwise import applied, mapped
 from chunkflow.graph.nodes import Lazy, node_of
@@ -107,20 +107,14 @@ def expand_dims(x: Any, axis: Any) -> Any:
 
 def moveaxis(x: Any, source: Any, destination: Any) -> Any:
     """As `numpy.moveaxis`."""
-    sources = [a % x.ndim for a in ordered(source, x.ndim, "source")]
-    places = [a % x.ndim for a in ordered(destination, x.ndim, "destination")]
+    sources = ordered_axes(source, x.ndim, "source")
+    places = ordered_axes(destination, x.ndim, "destination")
     if len(sources) != len(places):
         raise ArgumentError(f"source={source!r} and destination={destination!r} must have as many axes")
     order = [a for a in range(x.ndim) if a not in sources]
     for place, axis in sorted(zip(places, sources, strict=True)):
         order.insert(place, axis)
     return rearrange.transpose(x, order)
-
-
-def ordered(axes: Any, ndim: int, name: str) -> list[int]:
-    """Axes as they are given, checked."""
-    normalize_axes(axes, ndim, name)
-    return as_axes(axes, name)
 
 
 def swapaxes(x: Any, axis1: int, axis2: int) -> Any:

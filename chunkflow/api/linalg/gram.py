@@ -163,7 +163,6 @@ def _moments(
     much: np.ndarray | None = None,
     normalized: bool,
 ) -> Request:
-    """Request of a covariance or correlation."""
     check_int(f"{name}: ddof", ddof)
     weights = often if much is None else much if often is None else often * much
 
@@ -204,7 +203,6 @@ def _moments(
 
 
 def _weights(name: str, given: Any) -> np.ndarray | None:
-    """Weights as an array."""
     if given is None:
         return None
     check_eager("cov", **{name: given})

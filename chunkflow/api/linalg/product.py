@@ -153,7 +153,6 @@ def _product(
     precision: Precision = "highest",
     conjugate: int | None = None,
 ) -> Request:
-    """Request of a contraction."""
     tf32 = allows_tf32(precision)
 
     def declare(specs: Sequence[ArraySpec], args: tuple[Any, ...]) -> Declared:

@@ -63,7 +63,6 @@ class Composition:
     arrange: Callable[[Sequence[ArraySpec]], Arranged]
 
     def __chunkflow_source__(self) -> Source:
-        """See `chunkflow.stores.open_source`."""
         with ExitStack() as stack:
             sources = []
             for array in self.arrays:
@@ -81,7 +80,6 @@ class Composition:
         return replace(self, arrays=arrays)
 
     def __chunkflow_spec__(self) -> ArraySpec:
-        """See `chunkflow.stores.spec_of`."""
         specs = [spec_of(array) for array in self.arrays]
         found = self.arrange(specs)
         dtype = np.result_type(*[spec.dtype for spec in specs])

@@ -22,7 +22,7 @@ from chunkflow.api.operation import (
 )
 from chunkflow.api.rearrange.move import Arranged, Composition, moved, one_axis, rearrangement
 from chunkflow.core import arrangement
-from chunkflow.core.axes import as_axes, normalize_axes
+from chunkflow.core.axes import as_axes, normalize_axes, ordered_axes
 from chunkflow.errors import ArgumentError, ArgumentTypeError
 from chunkflow.stores import spec_of
 
@@ -85,9 +85,9 @@ def transpose(x: Any, axes: Sequence[int] | None = None, **options: Unpack[Chunk
     ndim = len(spec_of(x).shape)
     order = tuple(reversed(range(ndim)))
     if axes is not None:
-        if normalize_axes(axes, ndim, "axes") != tuple(range(ndim)):
+        order = tuple(ordered_axes(axes, ndim, "axes"))
+        if len(order) != ndim:
             raise ArgumentError(f"axes={axes!r} must name each of the {ndim} axes once")
-        order = tuple(axis % ndim for axis in as_axes(axes, "axes"))
     return moved(x, Options(**options), order=order)
 
 

@@ -142,7 +142,6 @@ def rechunk(
 
 
 def _rechunked(x: Any, chunks: Chunks, options: Options) -> Any:
-    """See `rechunk`."""
     budget, device = options.budget, options.device
     spec = spec_of(x)
     target = open_target(options.out, overwrite=options.overwrite)
@@ -250,7 +249,8 @@ class _RechunkSearch:
         for room in self._rooms():
             for first, second in self._pairs(room):
                 chunks = tuple(map(_between, first, second, shape))
-                between = self._stored(chunks).with_storage(copies=1.0)  # raw bytes, gathered
+                between = ArraySpec(self.spec.name, shape, self.spec.dtype, chunks)
+                between = between.with_storage(copies=1.0)  # raw bytes, gathered
                 need = max(self._needed(first, self.spec, between), self._needed(second, between, last))
                 if need <= limit:
                     return replace(found, blocks=(first, second), intermediate=chunks)
@@ -263,10 +263,6 @@ class _RechunkSearch:
             limit=limit,
             smallest=least,
         )
-
-    def _stored(self, chunks: Shape) -> ArraySpec:
-        """The array in a store with these chunks."""
-        return ArraySpec(self.spec.name, self.spec.shape, self.spec.dtype, chunks)
 
     def _largest(self, units: Shape, source: ArraySpec, sink: ArraySpec) -> Shape | None:
         """The largest useful block of whole units that fits; None if not even one unit fits."""

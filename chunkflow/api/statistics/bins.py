@@ -103,7 +103,7 @@ def seen_by(
         np.asarray(a)[0] for a in execute(Request(over_everything(tally, chunks), (x,), in_memory(options)))
     )
     size, dtype = int(count), low.dtype
-    if not size or not (np.isfinite(low) and np.isfinite(high)):
+    if not size or not (np.isfinite(low) and np.isfinite(high)) or bins not in (*MOMENTS, *QUARTILES):
         return SampleFacts(size, low, high)
     if bins in MOMENTS:
         _, squares, cubes = moments
@@ -111,8 +111,6 @@ def seen_by(
             std = np.sqrt(squares / size)
             skewness = cubes / size / std**3
         return SampleFacts(size, low, high, std.astype(np.std(np.zeros(1, dtype)).dtype), skewness)
-    if bins not in QUARTILES:
-        return SampleFacts(size, low, high)
     rule = quantile_of([75, 25], 100, "linear")(dtype).rule(size)
     ranks = rule.ranks()
     run = devices.resolve(options.device)

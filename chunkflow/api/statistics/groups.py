@@ -300,7 +300,6 @@ def _listed(partial: GroupPartial, names: np.ndarray, dtype: np.dtype) -> GroupP
 
 
 def _statistics(partial: GroupPartial, wanted: Sequence[str], dtype: np.dtype, ddof: float) -> LabelStatistics:
-    """Statistics from partial results."""
     fields = partial.fields
     made: dict[str, np.ndarray] = {}
     with np.errstate(all="ignore"):

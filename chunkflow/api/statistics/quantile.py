@@ -175,7 +175,6 @@ def median(
 def _quantiles(
     name: str, make: Make, x: Any, axis: Axis, keepdims: bool, chunks: Chunks, options: Options
 ) -> MultiPass:
-    """Describe quantiles along axes."""
 
     def spec() -> ArraySpec:
         given = spec_of(x)
@@ -239,7 +238,6 @@ def unique(x: Any, return_counts: bool = False, *, chunks: Chunks = None, **opti
 
 
 def _distinct(x: Any, return_counts: bool, chunks: Chunks, options: Options) -> Any:
-    """See `unique`."""
     spec = spec_of(x)
     if spec.dtype.kind not in "biu":
         raise ArgumentTypeError(

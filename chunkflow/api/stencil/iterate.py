@@ -184,7 +184,6 @@ class _Work:
 
     @property
     def plan(self) -> IterationPlan:
-        """The passes."""
         return self.pacing.plan(self.asked.iterations, self.asked.steps)
 
     def run(self) -> Any:
