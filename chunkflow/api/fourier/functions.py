@@ -32,8 +32,7 @@ transform_operation = family(
     Returns
     -------
     array
-        `out`, opened where it was a path: complex, but real from `irfft` and `irfftn`. Along the axes it is as long as
-        `n` or `s` says; along the last one `rfft` and `rfftn` give ``n // 2 + 1`` elements.
+        `out`, opened where it was a path: complex, as long as `n` or `s` says along the axes.
 
     Raises
     ------
@@ -80,6 +79,11 @@ def rfft(
 ) -> MultiPass:
     """The discrete Fourier transform of real numbers along one axis: the half that determines the other.
 
+    Returns
+    -------
+    array
+        `out`, opened where it was a path: complex, ``n // 2 + 1`` long along the axis.
+
     Examples
     --------
     >>> cf.fft.rfft(np.array([1.0, 0.0, 0.0, 0.0]), device="cpu").real
@@ -93,6 +97,11 @@ def irfft(
     x: Any, n: int | None = None, axis: int = -1, norm: str | None = None, **options: Unpack[ChunkedRunOptions]
 ) -> MultiPass:
     """The inverse of `rfft`.
+
+    Returns
+    -------
+    array
+        `out`, opened where it was a path: real, as long as `n` along the axis.
 
     Examples
     --------
@@ -138,6 +147,11 @@ def rfftn(
 ) -> MultiPass:
     """The discrete Fourier transform of real numbers along several axes; along the last, the half that suffices.
 
+    Returns
+    -------
+    array
+        `out`, opened where it was a path: complex, ``s[-1] // 2 + 1`` long along the last of the axes.
+
     Examples
     --------
     >>> cf.fft.rfftn(np.ones((2, 4)), device="cpu").real
@@ -152,6 +166,11 @@ def irfftn(
     x: Any, s: Any = None, axes: Any = None, norm: str | None = None, **options: Unpack[ChunkedRunOptions]
 ) -> MultiPass:
     """The inverse of `rfftn`.
+
+    Returns
+    -------
+    array
+        `out`, opened where it was a path: real.
 
     Examples
     --------

@@ -35,8 +35,9 @@ rearrangement = family(
         Chunk shape of a zarr output that the run creates: one length for all axes, or one for each, -1 for a whole
         axis. By default the source's chunks, where they suit the result.
     out : array, str, path or None
-        Where the result goes, as for `chunkflow.map`. It may overlap a source only where elements keep their places:
-        others would be overwritten before they are read.
+        Where the result goes: an array with slice assignment, or the path of a ``.npy`` file or zarr array, or the URL
+        of one, to create, which appears under its name only when complete. None makes a NumPy array. It may overlap a
+        source only where elements keep their places: others would be overwritten before they are read.
     device : str, int or None
         The CPU by default: nothing is computed, so a GPU would only be a detour.
     """
