@@ -102,14 +102,21 @@ _DESCRIPTIONS: dict[Callable[..., Any], Callable[..., Request | MultiPass]] = {}
 # -- What is to be done --------------------------------------------------------------------------------------
 
 
-class RunOptions(TypedDict, total=False):
-    """Keywords of nearly all operations, which say how one is run: see `chunkflow.map`. Defaults are `Options`'."""
+class PlacedOptions(TypedDict, total=False):
+    """Keywords that say how an operation is run: see `chunkflow.map`. Defaults are `Options`'."""
 
-    out: Any
     budget: BudgetLike
     device: Any
     progress: ProgressLike
     overwrite: bool
+
+
+class _Output(TypedDict, total=False):
+    out: Any
+
+
+class RunOptions(_Output, PlacedOptions, total=False):
+    """Keywords of nearly all operations: where the result goes, and how it is computed."""
 
 
 class ChunkedRunOptions(RunOptions, total=False):
@@ -118,7 +125,7 @@ class ChunkedRunOptions(RunOptions, total=False):
     chunks: Chunks
 
 
-_EXPANDED = {f"Unpack[{keywords.__name__}]": keywords for keywords in (RunOptions, ChunkedRunOptions)}
+_EXPANDED = {f"Unpack[{keywords.__name__}]": keywords for keywords in (PlacedOptions, RunOptions, ChunkedRunOptions)}
 
 
 def _spelled_out(describe: Callable[..., Any]) -> inspect.Signature | None:

@@ -11,15 +11,7 @@ from typing import Any, Unpack
 
 import numpy as np
 
-from chunkflow.api.operation import (
-    ArraySpec,
-    BudgetLike,
-    ChunkedRunOptions,
-    Chunks,
-    Options,
-    ProgressLike,
-    Request,
-)
+from chunkflow.api.operation import ArraySpec, ChunkedRunOptions, Chunks, Options, PlacedOptions, Request
 from chunkflow.api.rearrange.move import Arranged, Composition, moved, one_axis, rearrangement
 from chunkflow.core import arrangement
 from chunkflow.core.axes import as_axes, normalize_axes, ordered_axes
@@ -28,16 +20,7 @@ from chunkflow.stores import spec_of
 
 
 @rearrangement
-def copy(
-    x: Any,
-    out: Any = None,
-    *,
-    chunks: Chunks = None,
-    budget: BudgetLike = None,
-    device: Any = None,
-    progress: ProgressLike = False,
-    overwrite: bool = False,
-) -> Request:
+def copy(x: Any, out: Any = None, *, chunks: Chunks = None, **options: Unpack[PlacedOptions]) -> Request:
     """Copy an array into another store, format or chunk shape; its dtype is kept.
 
     Each byte is written once, and read once where a block of whole chunks of both stores fits the budget;
@@ -58,7 +41,7 @@ def copy(
     >>> cf.copy(np.arange(4)[::-1], device="cpu")
     array([3, 2, 1, 0])
     """
-    return moved(x, Options(out, budget, None, chunks, None, device, overwrite, progress))
+    return moved(x, Options(out, chunks=chunks, **options))
 
 
 @rearrangement

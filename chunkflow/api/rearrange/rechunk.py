@@ -9,12 +9,12 @@ import os
 import shutil
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 
 from chunkflow import devices
-from chunkflow.api.operation import ArraySpec, BudgetLike, Chunks, MultiPass, Options, ProgressLike, execute
+from chunkflow.api.operation import ArraySpec, BudgetLike, Chunks, MultiPass, Options, PlacedOptions, execute
 from chunkflow.api.rearrange.move import moved, rearrangement
 from chunkflow.core import chunking, grid
 from chunkflow.core.grid import Shape
@@ -90,16 +90,7 @@ class RechunkPlan:
 
 
 @rearrangement
-def rechunk(
-    x: Any,
-    chunks: Chunks,
-    out: Any,
-    *,
-    budget: BudgetLike = None,
-    device: Any = None,
-    progress: ProgressLike = False,
-    overwrite: bool = False,
-) -> MultiPass:
+def rechunk(x: Any, chunks: Chunks, out: Any, **options: Unpack[PlacedOptions]) -> MultiPass:
     """Copy an array into a zarr array with other chunks, and read and write no chunk twice.
 
     If a block of whole chunks of both fits the budget, one pass is enough. Otherwise there are two passes, through a
@@ -136,9 +127,9 @@ def rechunk(
     ...     cf.rechunk(np.eye(6), (2, -1), f"{folder}/x.zarr", device="cpu").chunks
     (2, 6)
     """
-    options = Options(out, budget, device=device, overwrite=overwrite, progress=progress)
-    plan = functools.partial(rechunk_plan, x, chunks, budget, device=device)
-    return MultiPass((x,), functools.partial(_rechunked, x, chunks, options), plan=plan)
+    chosen = Options(out, **options)
+    plan = functools.partial(rechunk_plan, x, chunks, chosen.budget, device=chosen.device)
+    return MultiPass((x,), functools.partial(_rechunked, x, chunks, chosen), plan=plan)
 
 
 def _rechunked(x: Any, chunks: Chunks, options: Options) -> Any:
