@@ -24,15 +24,10 @@ Dims = tuple[Hashable, ...]
 
 
 class Labels:
-    """The labelled arrays among an operation's arguments.
+    """The labelled `arrays` among an operation's arguments, those given by position first.
 
-    Attributes
-    ----------
-    args, kwargs
-        The arguments, with plain arrays in place of labelled ones. For a function that takes an axis (`by_axis`),
-        ``axis`` in place of ``dim``.
-    arrays : list
-        The labelled arrays, those given by position first.
+    `args` and `kwargs` are the arguments with plain arrays in their place. For a function that takes an axis
+    (`by_axis`), they hold ``axis`` in place of ``dim``.
     """
 
     def __init__(self, args: Sequence[Any], kwargs: Mapping[str, Any], *, by_axis: bool) -> None:
