@@ -120,11 +120,9 @@ FUNCTIONS: dict[Any, Function] = {
     **_alike(np, rearrange, "transpose flip roll"),
     **_alike(np, join, "concatenate stack pad"),
     **_alike(np, fill, "full_like nan_to_num"),
-    **_alike(
-        np, numpy_functions, "where interp digitize isin astype mean allclose array_equal moveaxis swapaxes reshape"
-    ),
-    **_alike(np, numpy_functions, "squeeze expand_dims broadcast_to broadcast_arrays repeat tile split array_split"),
-    **_alike(np, numpy_functions, "take append select rot90 column_stack"),
+    **_alike(np, numpy_functions, "where interp digitize isin astype mean allclose array_equal moveaxis swapaxes"),
+    **_alike(np, numpy_functions, "reshape squeeze expand_dims broadcast_to broadcast_arrays repeat tile split"),
+    **_alike(np, numpy_functions, "array_split take append select rot90 column_stack"),
     **_alike(np.fft, functions, "fft ifft rfft irfft fftn ifftn rfftn irfftn"),
     np.zeros_like: fill.filling(0),
     np.ones_like: fill.filling(1),
