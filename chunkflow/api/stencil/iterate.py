@@ -51,7 +51,7 @@ from chunkflow.system.host import available_memory
 
 @dataclass(frozen=True)
 class Iteration:
-    """A stencil that is applied many times, by kernels of a class, in passes of `steps`; None lets the model choose."""
+    """A stencil that is applied many times, and how: `steps` in a pass, or if that is None, as the model chooses."""
 
     fn: Callable[..., Any]
     kwargs: dict[str, Any]
