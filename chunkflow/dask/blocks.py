@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -34,8 +34,9 @@ class Streamed:
     fn: Callable[..., Any]
     budget: Any
     device: Any
-    options: dict[str, Any] = field(default_factory=dict)
+    options: dict[str, Any]
     places: tuple[int, ...] = (0,)
+    run: Callable[..., Any] = mapping.map
 
     @property
     def __signature__(self) -> inspect.Signature:
@@ -46,12 +47,11 @@ class Streamed:
         return str(getattr(self.fn, "__name__", "streamed"))
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """The function's result of blocks."""
         blocks = [args[place] for place in self.places]
         if all(math.prod(np.shape(block)) <= 1 for block in blocks):
             return self.fn(*args, **kwargs)
 
-        def call(*parts: Any) -> Any:  # block_id is dask's: our parameters are hidden here
+        def call(*parts: Any) -> Any:  # it hides the parameters: block_id is dask's
             given = list(args)
             for place, part in zip(self.places, parts, strict=True):
                 given[place] = part
@@ -62,26 +62,13 @@ class Streamed:
 
     def streamed(self, call: Callable[..., Any], blocks: Sequence[Any], kwargs: dict[str, Any], budget: Budget) -> Any:
         """The function's result of blocks, streamed. `call` calls it on parts of them."""
-        return mapping.map(call, *blocks, budget=budget, **self._how)
-
-    @property
-    def _how(self) -> dict[str, Any]:
-        return {"device": device_of(self.device), **self.options}
-
-
-class StreamedOverlap(Streamed):
-    """A function of dask blocks with halos that streams them."""
-
-    def streamed(self, call: Callable[..., Any], blocks: Sequence[Any], kwargs: dict[str, Any], budget: Budget) -> Any:
-        """See `Streamed.streamed`."""
-        return overlap.map_overlap(call, *blocks, budget=budget, **self._how)
+        return self.run(call, *blocks, budget=budget, device=device_of(self.device), **self.options)
 
 
 class StreamedReduction(Streamed):
     """The first step of a reduction. `options` holds the second step, which combines the results of a block's parts."""
 
     def streamed(self, call: Callable[..., Any], blocks: Sequence[Any], kwargs: dict[str, Any], budget: Budget) -> Any:
-        """See `Streamed.streamed`."""
         axis, combine, concatenate = kwargs["axis"], self.options["combine"], self.options["concatenate"]
         sides = tuple("auto" if a in axis else -1 for a in range(np.ndim(blocks[0])))
         found = None
@@ -101,13 +88,7 @@ class StreamedReduction(Streamed):
 
 
 def _check(name: str, instead: str, *arrays: Any) -> None:
-    """Refuse chunkflow's own lazy arrays.
-
-    Raises
-    ------
-    ArgumentTypeError
-        One of them is one.
-    """
+    """Refuse chunkflow's own lazy arrays."""
     for array in arrays:
         if isinstance(array, Lazy):
             raise ArgumentTypeError(
@@ -224,7 +205,9 @@ def map_overlap(
     if not trim or asked:
         what = "trim=False" if not trim else ", ".join(asked)
         raise UnsupportedError(f"map_overlap with {what} cannot be cut further: use dask.array.map_overlap")
-    streamed = StreamedOverlap(func, budget, device, {"depth": 0 if depth is None else depth}, _places(args))
+    streamed = Streamed(
+        func, budget, device, {"depth": 0 if depth is None else depth}, _places(args), overlap.map_overlap
+    )
     return da.map_overlap(streamed, *args, depth=depth, boundary=boundary, **kwargs)
 
 
