@@ -117,34 +117,25 @@ def make_plan(
     >>> plan.memory.total <= 2_000_000, plan.block[1]
     (True, 1024)
     """
-    sides = None if block is None else tuple(block)
+    problem = PlanProblem(
+        op.anywhere, tuple(operands), tuple(outputs), machine, budget, workspace, reserve, frozenset(), (), strips
+    )
     edges = repr([o.boundary for o in op.operands]) if op.has_halo else ""  # 0.0 and -0.0 are equal
-    known = tuple(operands), tuple(outputs), machine, budget, workspace, reserve, sides, tiles, strips
-    plan = _chosen(edges, op.anywhere, *known)
-    operands_here = zip(plan.op.operands, op.operands, strict=True)
-    here = tuple(replace(chosen, start=given.start) for chosen, given in operands_here)
-    return plan if here == plan.op.operands else replace(plan, op=replace(plan.op, operands=here))
+    plan = _chosen(edges, problem, None if block is None else tuple(block), tiles)
+    if not any(o.start for o in op.operands):
+        return plan
+    pairs = zip(plan.op.operands, op.operands, strict=True)
+    return replace(plan, op=replace(plan.op, operands=tuple(replace(o, start=own.start) for o, own in pairs)))
 
 
 # Time step after time step asks for the same, and task after task; each block shape tried takes a tenth of a ms.
 @lru_cache(64)
-def _chosen(
-    edges: str,
-    op: LoopNest,
-    operands: tuple[ArraySpec, ...],
-    outputs: tuple[ArraySpec, ...],
-    machine: Machine,
-    budget: int,
-    workspace: float,
-    reserve: int,
-    block: tuple[int | None, ...] | None,
-    tiles: bool,
-    strips: Strips,
-) -> Plan:
+def _chosen(edges: str, problem: PlanProblem, block: tuple[int | None, ...] | None, tiles: bool) -> Plan:
+    """The plan of a problem of which neither the free axes nor their order are known yet."""
+    op, operands, machine = problem.op, problem.operands, problem.machine
     tiles = tiles and op.scan is None
     free = frozenset(a for a in op.divisible if not block or block[a] is None) if tiles else frozenset()
-    order = nest_order(op, operands)
-    problem = PlanProblem(op, operands, outputs, machine, budget, workspace, reserve, free, order, strips)
+    problem = replace(problem, tiled=free, order=nest_order(op, operands))
     sides = _allowed_sides(problem, block)
     if isinstance(op, ProductNest) and all(op.extents):
         if op.single and machine.accumulates:
