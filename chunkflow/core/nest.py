@@ -218,11 +218,6 @@ class LoopNest:
         return any(o.halo for o in self.operands)
 
     @property
-    def multiplies(self) -> bool:
-        """Whether the pass is a product, as `ProductNest` is."""
-        return False
-
-    @property
     def work(self) -> int:
         """Multiply-adds of a product."""
         return 0
@@ -298,13 +293,8 @@ class LoopNest:
     @property
     def divisible(self) -> frozenset[int]:
         """Axes along which part of a block gives just the same part of every output, or is combined."""
-        return frozenset(
-            a
-            for a in range(len(self.extents))
-            if a not in self.whole
-            and a != self.scan
-            and all(a in p.folded or (not p.folded and all(Along(a) in o.dims for o in p.outputs)) for p in self.parts)
-        )
+        resized = {d.axis for o in self.outputs for d in o.dims if isinstance(d, Along) and d.ratio != 1}
+        return frozenset(a for a in self.divisible_by_ratio if a not in resized and a != self.scan)
 
     def loads(self, operand: Operand, counts: Sequence[int], walk: Sequence[int]) -> int:
         """How often an operand's block changes when the nest is walked, the last axis fastest.
@@ -364,10 +354,5 @@ def output_axes(
 
 def outputs_like(axes: Sequence[int | None], lengths: Sequence[Along | int | None]) -> Output:
     """Output that follows `axes`; `lengths` gives what differs: a new one's length, a resized one's ratio."""
-    dims: list[Along | int] = []
-    for axis, length in zip(axes, lengths, strict=True):
-        if length is not None:
-            dims.append(length)
-        else:
-            dims.append(1 if axis is None else Along(axis))
-    return Output(tuple(dims))
+    own = [1 if axis is None else Along(axis) for axis in axes]
+    return Output(tuple(n if given is None else given for n, given in zip(own, lengths, strict=True)))

@@ -40,14 +40,9 @@ class ProductNest(LoopNest):
         """Bytes that a lane holds; `sides` may be arrays, for many blocks at once."""
 
         def size(axes: Axes, nbytes: float) -> Any:
-            found: Any = nbytes
-            for axis in axes:
-                found = found * sides[axis]
-            return found
+            return math.prod((sides[axis] for axis in axes), start=nbytes)
 
-        total: Any = 0.0
-        for axes, nbytes in self.buffers:
-            total = total + size(axes, nbytes)
+        total: Any = sum(size(*buffer) for buffer in self.buffers)
         if self.panel is not None:
             axes, row, nbytes, rows, each = self.panel
             tile = size(axes, nbytes)
@@ -59,10 +54,6 @@ class ProductNest(LoopNest):
         """Bytes that a lane holds between blocks of these sides, and while it computes one."""
         whole: int = math.ceil(self.held(sides))
         return whole
-
-    @property
-    def multiplies(self) -> bool:
-        return True
 
     @property
     def tile_alone(self) -> bool:

@@ -185,7 +185,7 @@ class _Shapes:
         self.read, inputs = self._loaded(touched, lanes)
         steps = math.prod(counts[a] for a in op.folded)
         tile = sum(
-            _size(side, [d.axis for d in o.dims if not isinstance(d, int)]) * s.dtype.itemsize
+            math.prod(side[d.axis] for d in o.dims if not isinstance(d, int)) * s.dtype.itemsize
             for o, s in zip(op.outputs, problem.outputs, strict=True)
         )
         waiting = -(-depth // steps) if machine.staged or any(s.storage.remote for s in problem.outputs) else lanes
@@ -193,9 +193,9 @@ class _Shapes:
         held = op.held(side)
         waste = np.where(held > machine.page, 0 if op.tile_alone else SPREAD * machine.page, 0)
         self.memory = inputs + outputs + lanes * (_rounded(np.ceil(held), machine) + waste) + problem.reserve
-        passes = math.prod(op.extents) / np.maximum(_size(side, range(len(side))), 1)
+        passes = math.prod(op.extents) / np.maximum(math.prod(side), 1)
         bytes_in = sum(
-            _size(side, [a for a in o.axes if a is not None]) * s.dtype.itemsize
+            math.prod(side[a] for a in o.axes if a is not None) * s.dtype.itemsize
             for o, s in zip(op.operands, problem.operands, strict=True)
         )
         rate = machine.products if machine.staged or _has_blas(problem) else UNBLESSED * lanes
@@ -218,7 +218,7 @@ class _Shapes:
             for axis in [axes[d] for d in spec.order[1:]]:
                 if axis is not None:
                     factor = np.where(side[axis] < op.extents[axis], 1 + STRIDED, factor)
-            return _size(sides, [a for a in axes if a is not None]) * spec.dtype.itemsize * factor
+            return math.prod(sides[a] for a in axes if a is not None) * spec.dtype.itemsize * factor
 
         operands = zip(op.operands, problem.operands, strict=True)
         first: Any = sum(moved(side, o.axes, s) for o, s in operands)
@@ -258,7 +258,7 @@ class _Shapes:
                 if not (spec.storage.in_memory and not machine.staged):
                     own = self._depth if machine.staged or spec.storage.remote else lanes
                     held = loads if i in self._resident else np.where(loads == self.blocks, own, self._depth)
-                    nbytes = _size(self._side, [a for a in operand.axes if a is not None]) * spec.dtype.itemsize
+                    nbytes = math.prod(self._side[a] for a in operand.axes if a is not None) * spec.dtype.itemsize
                     inputs = inputs + np.minimum(held, loads) * _rounded(nbytes, machine)
                     decoded = DECODED if spec.chunks and not machine.staged else 1
                     read = read + touched[i] * (loads // different) * decoded
@@ -307,13 +307,6 @@ def _walks(extents: Sequence[int], folded: frozenset[int]) -> Iterator[tuple[int
         return
     for first, then in itertools.product(itertools.permutations(outer), itertools.permutations(inner)):
         yield (*first, *then)
-
-
-def _size(side: Sequence[Any], axes: Sequence[int] | range) -> Any:
-    size: Any = 1
-    for axis in axes:
-        size = size * side[axis]
-    return size
 
 
 def _rounded(nbytes: Any, machine: Machine) -> Any:

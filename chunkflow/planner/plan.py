@@ -141,7 +141,7 @@ class Plan:
             return AHEAD * self.lanes  # they are stored already, but for a slow one that must not stop the others
         if not self.machine.staged or self._combined == 1:
             return self.depth - 1
-        copied = bool(step.stores) and not self.op.multiplies
+        copied = bool(step.stores) and not self.op.is_product
         together = self.turns.together
         done = min(step.index[self.op.across(self.grid.counts)[0]], together - 1) if together > 1 else 0
         return -(-self.depth // self._combined) - copied + done
@@ -310,7 +310,7 @@ class Plan:
         """Where an operand's chunks are decoded, if there is a choice."""
         if operand in self.batches:
             return ", decoded on the device"
-        why = "as products' are" if self.op.multiplies else "as the model prefers"
+        why = "as products' are" if self.op.is_product else "as the model prefers"
         return f", decoded on the host, {why}" if self.operands[operand].storage.codec else ""
 
     def __str__(self) -> str:

@@ -52,7 +52,7 @@ def rings(candidate: Candidate, upload: int) -> Rings:
     share_in = upload / max(upload + sum(s.nbytes for s in problem.outputs), 1)
     slow = any(s.storage.separate for s in problem.outputs)  # a thread makes files slowly
     share_out = 1.0 if slow else 1 - share_in
-    if op.multiplies:  # tiles are large, and come while the next one's panels are loaded
+    if op.is_product:  # tiles are large, and come while the next one's panels are loaded
         share_in = share_out = BOTH
     elif op.folded:  # results are small
         share_in = 1.0

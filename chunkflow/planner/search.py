@@ -232,7 +232,7 @@ def _with_notes(chosen: Plan, fitting: Sequence[Plan], most: int) -> Plan:
 def _ways(problem: PlanProblem) -> list[PlanProblem]:
     """Chunks decoded by the host, or those that the device can decode by it."""
     able = frozenset(i for i, spec in enumerate(problem.operands) if decoding(spec, problem.machine) is not None)
-    return [problem, *([replace(problem, unpacked=able)] if able and not problem.op.multiplies else [])]
+    return [problem, *([replace(problem, unpacked=able)] if able and not problem.op.is_product else [])]
 
 
 def _least(problem: PlanProblem, block: Shape) -> int:
