@@ -38,11 +38,10 @@ from chunkflow.graph.fusion import (
     fused,
     nest_of,
     single_pass,
-    source_of,
     sources_of,
     unstored,
 )
-from chunkflow.graph.nodes import Lazy, MultiPassNode, Node, OpNode, interned
+from chunkflow.graph.nodes import Lazy, MultiPassNode, Node, OpNode, interned, source_of
 from chunkflow.graph.outputs import OutputPlace, check_clear, check_parts, check_whole, places_of
 from chunkflow.graph.request import Request
 from chunkflow.planner.plan import Plan

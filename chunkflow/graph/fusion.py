@@ -6,7 +6,7 @@ operand once, however many results it goes into.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
@@ -15,13 +15,21 @@ import numpy as np
 from chunkflow.core.grid import Shape
 from chunkflow.core.nest import LoopNest, Operand
 from chunkflow.errors import ChunkflowError
-from chunkflow.graph.nodes import ItemNode, Node, OpNode, SourceNode, ViewNode
+from chunkflow.graph.nodes import ItemNode, Node, OpNode, SourceNode, Sources, ViewNode, source_of
 from chunkflow.kernels.declare import Declared
-from chunkflow.kernels.fusion.program import Axes, Call, Emit, Feeding, Folding, Fused, Instruction, Load, Pick, Window
-
-Sources = Mapping[Node, Any]
-"""Where nodes are stored."""
-
+from chunkflow.kernels.fusion.program import (
+    Axes,
+    Call,
+    Emit,
+    Feeding,
+    Folding,
+    Fused,
+    Instruction,
+    Load,
+    Pick,
+    Window,
+    read_by,
+)
 
 Lacking = Callable[[Node], None]
 """Called with a node that must be stored first; enters a placeholder for it into the sources."""
@@ -139,14 +147,7 @@ def _freeing(code: Sequence[Instruction]) -> tuple[tuple[Instruction, tuple[int,
     """A program, with the registers that are free after each instruction."""
     last: dict[int, int] = {}
     for number, instruction in enumerate(code):
-        last[number] = number
-        if isinstance(instruction, Call):
-            used: Sequence[int] = [register for register, _ in instruction.inputs]
-        elif isinstance(instruction, Pick):
-            used = [instruction.register]
-        else:
-            used = instruction.registers if isinstance(instruction, Emit) else ()
-        last.update(dict.fromkeys(used, number))
+        last |= dict.fromkeys((number, *read_by(instruction)), number)
     spent: list[list[int]] = [[] for _ in code]
     for register, number in last.items():
         spent[number].append(register)
@@ -199,20 +200,6 @@ def sources_of(node: Node, stored: Sources) -> set[Any]:
             if not this.inputs:
                 found.add(_identity(this))
     return found
-
-
-def source_of(node: Node, stored: Sources) -> Any:
-    """Where a node's elements are, if they are stored."""
-    if node in stored:
-        return stored[node]
-    if isinstance(node, SourceNode):
-        return node.source
-    if isinstance(node, ItemNode) and node.op in stored:
-        return stored[node.op][node.item]
-    if isinstance(node, ViewNode):
-        below = [source_of(child, stored) for child in node.inputs]
-        return None if any(source is None for source in below) else node.on(below)
-    return None
 
 
 def unstored(nodes: Sequence[Node], stored: Sources) -> Node:

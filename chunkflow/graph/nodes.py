@@ -9,7 +9,7 @@ import uuid
 import weakref
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from functools import cached_property
-from types import BuiltinFunctionType, FunctionType
+from types import BuiltinFunctionType, FunctionType, MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -234,10 +234,6 @@ class ViewNode(Node):
         self.name, self.view, self.inputs, self._spec = name, view, tuple(inputs), spec
         self.dtype_known = all(node.dtype_known for node in inputs)
 
-    def on(self, sources: Sequence[Any]) -> Any:
-        """The view of the sources of its inputs."""
-        return self.view.on(sources)
-
 
 class Lazy:
     """The user's handle of a node: `chunkflow.Array` is a subclass."""
@@ -252,8 +248,7 @@ class Lazy:
 
     def __chunkflow_source__(self) -> Source:
         """See `chunkflow.stores.open_source`: an expression has no elements yet."""
-        source = plain_source(self._node)
-        if source is not None:
+        if (source := source_of(self._node)) is not None:
             return open_source(source)
         raise ArgumentTypeError(
             f"{self._node.name} is an expression, and its elements are wanted one block at a time by what is no "
@@ -261,13 +256,21 @@ class Lazy:
         )
 
 
-def plain_source(node: Node) -> Any:
-    """The source that a node is, or is a view of; None for a node that is yet to be computed."""
+Sources = Mapping[Node, Any]
+"""Where nodes are stored."""
+
+
+def source_of(node: Node, stored: Sources = MappingProxyType({})) -> Any:
+    """Where a node's elements are, if they are stored or given."""
+    if node in stored:
+        return stored[node]
     if isinstance(node, SourceNode):
         return node.source
+    if isinstance(node, ItemNode) and node.op in stored:
+        return stored[node.op][node.item]
     if isinstance(node, ViewNode):
-        below = [plain_source(child) for child in node.inputs]
-        return None if any(source is None for source in below) else node.on(below)
+        below = [source_of(child, stored) for child in node.inputs]
+        return None if any(source is None for source in below) else node.view.on(below)
     return None
 
 
@@ -313,9 +316,7 @@ def _frozen(value: Any) -> Hashable:
 
 def has_lazy(value: Any) -> bool:
     """Whether an argument is or contains an expression."""
-    if isinstance(value, list | tuple):
-        return any(map(has_lazy, value))
-    return isinstance(value, Lazy) or (isinstance(value, View) and has_lazy(list(value.arrays)))
+    return first_lazy(value) is not None
 
 
 def first_lazy(*values: Any) -> Lazy | None:
