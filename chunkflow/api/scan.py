@@ -19,7 +19,7 @@ from chunkflow.core.grid import Shape
 from chunkflow.core.nest import LoopNest, nest
 from chunkflow.core.spec import ArraySpec
 from chunkflow.errors import ArgumentError, ArgumentTypeError
-from chunkflow.kernels.scan import Difference, Run, Scan, running_extreme, running_product, running_sum, wide
+from chunkflow.kernels.scan import Difference, Scan, running_extreme, running_total, wide
 
 COPIES = 2.0
 """Carries that a lane holds at the same time: the one that it received, and the one that it passes on."""
@@ -199,7 +199,8 @@ def _accumulation(ufunc: np.ufunc, axis: int | None, dtype: Any, chunks: Chunks)
     def declare(specs: Sequence[ArraySpec], args: tuple[Any, ...]) -> Declared:
         (spec,) = specs
         result = _result_dtype(ufunc, spec, dtype)
-        run = _run(ufunc, result)
+        extreme = ufunc in (np.maximum, np.minimum)
+        run = running_extreme(ufunc, result) if extreme else running_total(ufunc, wide(result))
         block = block_sides(chunks, spec.shape)
         if axis is not None:
             along = normalize_axes(axis, len(spec.shape), "axis")[0]
@@ -234,14 +235,6 @@ def _overlapping(shape: Shape, axis: int, depth: int) -> LoopNest:
     operand = replace(operand, halo=halo, extents=shape, boundary=("none",) * len(shape))
     extents = tuple(max(n - depth, 0) if a == axis else n for a, n in enumerate(shape))
     return replace(op, extents=extents, operands=(operand,))
-
-
-def _run(ufunc: np.ufunc, result: np.dtype) -> Run:
-    if ufunc is np.add:
-        return running_sum(wide(result))
-    if ufunc is np.multiply:
-        return running_product(wide(result))
-    return running_extreme(ufunc, result)
 
 
 def _result_dtype(ufunc: np.ufunc, spec: ArraySpec, dtype: Any) -> np.dtype:

@@ -20,6 +20,7 @@ from chunkflow.core.nest import LoopNest
 from chunkflow.core.units import format_bytes
 from chunkflow.errors import BudgetError
 from chunkflow.kernels.protocol import Fold
+from chunkflow.kernels.subnest import on_host
 
 STATISTICS = ("count", "sum", "mean", "var", "min", "max", "center_of_mass", "bounding_box")
 """All statistics."""
@@ -89,11 +90,7 @@ class GroupPartial:
 
     def on_host(self) -> GroupPartial:
         """A copy in NumPy arrays."""
-
-        def host(array: Any) -> np.ndarray:
-            return np.asarray(array.get() if hasattr(array, "get") else array)
-
-        return GroupPartial(host(self.labels), {name: host(array) for name, array in self.fields.items()})
+        return GroupPartial(on_host(self.labels), on_host(self.fields))
 
 
 Value = tuple[GroupPartial, ...]
