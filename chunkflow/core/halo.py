@@ -140,12 +140,9 @@ def assign(block: Any, region: Region, extents: Shape, boundary: Sequence[Bounda
             else:
                 count, begin = stop - start, edge + (inwards if kind == "mirror" else 0)
                 low = begin if inwards > 0 else begin - count + 1
-                target[...] = _flipped(_at(block, axis, low, low + count), axis)
+                backwards = (*(slice(None),) * axis, slice(None, None, -1), ...)
+                target[...] = _at(block, axis, low, low + count)[backwards]
 
 
 def _at(block: Any, axis: int, start: int, stop: int) -> Any:
     return block[(*(slice(None),) * axis, slice(start, stop), ...)]
-
-
-def _flipped(block: Any, axis: int) -> Any:
-    return block[(*(slice(None),) * axis, slice(None, None, -1), ...)]

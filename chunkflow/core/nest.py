@@ -313,12 +313,9 @@ class LoopNest:
 
 
 def nest(shapes: Sequence[Shape], drop: int | Sequence[int] | None = None) -> LoopNest:
-    """Loop nest of arrays that broadcast together, without its outputs; dropped axes are not cut.
+    """Loop nest of arrays that broadcast together, or else an `ArgumentError`; dropped axes are not cut.
 
-    Raises
-    ------
-    ArgumentError
-        The shapes do not broadcast.
+    It has no outputs yet.
     """
     try:
         extents = np.broadcast_shapes(*shapes)
@@ -327,12 +324,10 @@ def nest(shapes: Sequence[Shape], drop: int | Sequence[int] | None = None) -> Lo
         raise ArgumentError(
             f"arrays of shapes {listed} do not broadcast: aligned from the right, extents must be equal or 1"
         ) from None
-    operands = []
-    for shape in shapes:
-        first = len(extents) - len(shape)
-        operands.append(
-            Operand(tuple(None if n == 1 and extents[first + i] != 1 else first + i for i, n in enumerate(shape)))
-        )
+    operands = [
+        Operand(tuple([None if n == 1 != extents[a] else a for a, n in enumerate(shape, len(extents) - len(shape))]))
+        for shape in shapes
+    ]
     whole = normalize_axes(drop, len(extents), "drop_axis")
     return LoopNest(tuple(extents), tuple(operands), (), frozenset(whole))
 

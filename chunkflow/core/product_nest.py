@@ -46,7 +46,7 @@ class ProductNest(LoopNest):
         if self.panel is not None:
             axes, row, nbytes, rows, each = self.panel
             tile = size(axes, nbytes)
-            panel = panel_bytes(tile, size(row, nbytes))
+            panel = np.minimum(tile, np.maximum(tile / SHARE, 2 * PANEL) + size(row, nbytes))
             total = total + panel + size(rows, each) * (panel / np.maximum(tile, 1))
         return total
 
@@ -71,8 +71,3 @@ SHARE, PANEL = 8, 1 << 20
 """A product is added to its tile in panels of one part in this many, or this many bytes if those are more."""
 
 Axes = tuple[int, ...]
-
-
-def panel_bytes(tile: Any, row: Any) -> Any:
-    """Bytes of a panel of a tile, whose rows take `row` bytes, at most; of arrays, for many tiles at once."""
-    return np.minimum(tile, np.maximum(tile / SHARE, 2 * PANEL) + row)

@@ -59,12 +59,8 @@ class Pass:
 def fused(nodes: Sequence[Node], stored: Sources, lacking: Lacking | None = None) -> Pass:
     """The pass that computes some nodes of one nest.
 
-    With `lacking` all nodes that must be stored first are found in one call; the pass can then not be run.
-
-    Raises
-    ------
-    MustBeStoredError
-        A node that one of them needs must be stored first.
+    A node that one of them needs and that must be stored first is a `MustBeStoredError`. With `lacking` all such nodes
+    are found in one call; the pass can then not be run.
     """
     extents = nest_of(nodes[0], stored)
     program = _Program(extents, stored, lacking)
@@ -281,7 +277,6 @@ class _Program:
                 self.lacking(error.node)
 
     def _below(self, node: Node, axes: Axes, window: int) -> list[_Wanted]:
-        """The inputs of a node's value."""
         if source_of(node, self.stored) is not None:
             return []
         if isinstance(node, ItemNode) and node.op.aligned:
@@ -311,7 +306,6 @@ class _Program:
         return tuple(follows)
 
     def _window(self, node: OpNode, operand: Operand, axes: Axes, window: int) -> int:
-        """The window in which an operand of a node is needed."""
         if not operand.halo:
             return window
         now = self.windows[window]

@@ -196,16 +196,10 @@ class ItemNode(Node):
 
 
 class MultiPassNode(Node):
-    """The result of a function of several passes.
+    """The result of a function of several passes: `run` computes it from arrays in the place of `inputs`, and options.
 
-    Parameters
-    ----------
-    run : callable
-        Computes it from arrays in the place of `inputs`, and options.
-    streams : bool
-        Whether `run` takes expressions too, so that its inputs need not be stored.
-    unroll : callable
-        Gives an equal node of passes that are all known beforehand, or None.
+    If it `streams`, `run` takes expressions too, so that its inputs need not be stored. `unroll` gives an equal node of
+    passes that are all known beforehand, or None.
     """
 
     def __init__(
@@ -341,13 +335,7 @@ def node_of(value: Any) -> Node:
 
 
 def check_lazily(options: Options, name: str) -> None:
-    """Refuse options of a run for an expression, which is not run yet.
-
-    Raises
-    ------
-    ArgumentError
-        One of the options is given.
-    """
+    """Refuse options of a run for an expression, which is not run yet, with an `ArgumentError`."""
     given = {
         "out": options.out,
         "budget": options.budget,

@@ -116,7 +116,11 @@ def _parsed(index: Any, shape: Shape) -> _Index:
 
 def sliced(node: Node, cuts: Sequence[Cut]) -> Node:
     """The node of some of an array's elements along each axis. Slices of slices give the node of the composed slice."""
-    of, known = _sliced_already(node)
+    of, known = node, tuple((0, n, 1) for n in node.shape)
+    if isinstance(node, Sliced):
+        of, known = node.origin, node.cuts
+    elif isinstance(node, ViewNode) and isinstance(node.view, Slice):
+        of, known = node.inputs[0], node.view.cuts
     then = zip(known, cuts, strict=True)
     composed = [(a + i * s, n, s * t) for (a, _, s), (i, n, t) in then]
     exact = tuple((i, n, t) if n > 1 else (i, 1, 1) if n else (0, 0, 1) for i, n, t in composed)
@@ -131,15 +135,6 @@ def sliced(node: Node, cuts: Sequence[Cut]) -> Node:
         return op.item(of.item)
     view = Slice([Lazy(of)], exact)
     return interned(key, lambda: ViewNode(f"{of.name}[...]", view, [of], view.__chunkflow_spec__()))
-
-
-def _sliced_already(node: Node) -> tuple[Node, Sequence[Cut]]:
-    """The array of which a node is a slice, and the cuts; a node that is no slice is all of itself."""
-    if isinstance(node, Sliced):
-        return node.origin, node.cuts
-    if isinstance(node, ViewNode) and isinstance(node.view, Slice):
-        return node.inputs[0], node.view.cuts
-    return node, [(0, n, 1) for n in node.shape]
 
 
 def _emptied(op: OpNode, cuts: Sequence[Cut]) -> Shape | None:

@@ -46,13 +46,7 @@ class Unchanged:
         return self._spec
 
     def __chunkflow_source__(self) -> Source:
-        """See `chunkflow.stores.open_source`.
-
-        Raises
-        ------
-        ReadError
-            Its shape or dtype has changed.
-        """
+        """See `chunkflow.stores.open_source`. If its shape or dtype has changed it is a `ReadError`."""
         source = open_source(self.arrays[0])
         try:
             _check(self._spec, source.spec)
@@ -69,13 +63,7 @@ class Unchanged:
 
 
 def _check(was: ArraySpec, now: ArraySpec | np.ndarray) -> None:
-    """Refuse an array that has changed since the expression was made.
-
-    Raises
-    ------
-    ReadError
-        Its shape or dtype has changed.
-    """
+    """Refuse an array whose shape or dtype has changed since the expression was made, with a `ReadError`."""
     if (now.shape, now.dtype.newbyteorder("=")) != (was.shape, was.dtype):
         raise ReadError(
             f"{was.name} has changed since it was opened: then it had the shape {was.shape} and dtype {was.dtype}, now "

@@ -45,7 +45,6 @@ class MapKernel(Kernel):
     def __call__(
         self, blocks: Sequence[Any], nest: LoopNest, grid: Grid, index: Shape, box: Region
     ) -> tuple[Any, ...] | Any:
-        """Call the function on the blocks of one box of the nest."""
         given = iter(blocks)
         args = [next(given) if a is SLOT else a for a in self.args]
         extra: dict[str, Any] = {}

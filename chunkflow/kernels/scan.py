@@ -129,7 +129,6 @@ class Difference(Kernel):
     order: int
 
     def __call__(self, blocks: Sequence[Any], nest: LoopNest, grid: Grid, index: Shape, box: Region) -> Any:
-        """Differences of one block."""
         side = box[self.axis]
         # A block may be longer than asked for, up to the end of a store's chunk.
         block = blocks[0][(*_before(self.axis), slice(0, side.stop - side.start + self.order))]

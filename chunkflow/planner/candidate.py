@@ -32,14 +32,14 @@ def plan_of(
     # Where blocks are staged, the threads of the rings code chunks.
     coding = Coding() if machine.staged else best_coding(candidate, problem.budget - sum(memory) - problem.reserve)
     staging = ring.device_bytes(machine.page) if machine.staged else candidate.lanes * coding.nbytes
-    compute = computed(candidate, copied=memory.outputs > 0)
-    moved = traffic(candidate, load, compute.total)
+    compute, spilled = computed(candidate, copied=memory.outputs > 0)
+    moved = traffic(candidate, load, compute)
     seconds = estimate(
         machine,
         moved,
         candidate.blocks,
         depth,
-        compute.spilled,
+        spilled,
         candidate.op.work,
         ring.readers if machine.staged else coding.decoders,
         coding.encoders,

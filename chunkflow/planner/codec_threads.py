@@ -20,18 +20,10 @@ LATENCY = 0.05
 
 @dataclass(frozen=True)
 class Coding:
-    """What a lane has for its chunks.
+    """Threads that a lane has for its chunks; a single one is the lane itself.
 
-    Attributes
-    ----------
-    threads : int
-        Threads; a single one is the lane itself.
-    decoders, encoders : int
-        How many of them have something to do.
-    nbytes : int
-        Bytes that they take at most.
-    waits : int
-        How often, for each block, a lane waits for what it has asked of a server.
+    So many of them decode and encode, and they take `nbytes` at most. `waits` says how often, for each block, a lane
+    waits for what it has asked of a server.
     """
 
     threads: int = 1

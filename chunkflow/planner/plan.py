@@ -294,7 +294,6 @@ class Plan:
             )
 
     def _stores(self, box: Region, turns: Sequence[FoldPosition]) -> tuple[tuple[int, Region], ...]:
-        """What is stored after a step."""
         nest = self.op
         waiting = {turn.part for turn in turns if not turn.last} if nest.scan is None else ()
         return tuple(

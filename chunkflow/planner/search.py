@@ -166,7 +166,11 @@ def _allowed_sides(problem: PlanProblem, block: Sequence[int | None] | None) -> 
     longest = [max(1, n) for n in problem.op.extents]
     for axis, side in enumerate(block or ()):
         if side is not None:
-            _check_side(axis, side, units[axis], problem.op.extents[axis])
+            if side < problem.op.extents[axis] and side % units[axis]:
+                raise ArgumentError(
+                    f"blocks of {side} along axis {axis} would cut the output's chunks (or an axis that must stay "
+                    f"whole): use a multiple of {units[axis]}, or leave the choice to the planner"
+                )
             longest[axis] = units[axis] = min(side, longest[axis])
     return _Sides(longest, units)
 
@@ -354,11 +358,3 @@ def _aligned_to_sources(problem: PlanProblem, sides: _Sides) -> list[int]:
             if axis is not None:
                 units[axis] = min(math.lcm(units[axis], chunk), sides.longest[axis])
     return units
-
-
-def _check_side(axis: int, side: int, unit: int, extent: int) -> None:
-    if side < extent and side % unit:
-        raise ArgumentError(
-            f"blocks of {side} along axis {axis} would cut the output's chunks (or an axis that must stay whole): "
-            f"use a multiple of {unit}, or leave the choice to the planner"
-        )

@@ -38,15 +38,9 @@ class ChainedCall(NamedTuple):
 
 
 class FusedCalls:
-    """A chain: consecutive calls in one window, of which only `results` are needed afterwards.
+    """A chain: consecutive calls in one window, of which only the registers `results` are needed afterwards.
 
-    Parameters
-    ----------
-    calls : sequence of ChainedCall
-    results : sequence of int
-        Registers that are needed afterwards.
-    make : callable
-        The device's `Elementwise`.
+    `make` is the device's `Elementwise`.
     """
 
     def __init__(self, calls: Sequence[ChainedCall], results: Sequence[int], make: Elementwise) -> None:

@@ -40,6 +40,11 @@ class Tile:
         """Bytes of the tile."""
         return sum(int(a.nbytes) for a in (self.array, self.mean, self.origin) if a is not None)
 
+    def add(self, more: Any) -> Tile:
+        """The tile with another one's array added; of bools the sum is whether one of them is true."""
+        (np.logical_or if self.array.dtype.kind == "b" else np.add)(self.array, more, out=self.array)
+        return self
+
     def take(self) -> Any:
         """The array, to which the tile then no longer refers."""
         array, self.array = self.array, None

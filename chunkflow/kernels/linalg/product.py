@@ -31,13 +31,7 @@ class ProductLabels:
     result: tuple[str, ...]
 
     def extents(self, shapes: Sequence[Shape], name: str) -> dict[str, int]:
-        """Extent of each label, the result's first; lengths of 1 broadcast.
-
-        Raises
-        ------
-        ArgumentError
-            Two lengths of one label differ.
-        """
+        """Extent of each label, the result's first; lengths of 1 broadcast, others must be equal (`ArgumentError`)."""
         order = [*self.result, *(x for term in self.operands for x in term if x not in self.result)]
         found = dict.fromkeys(order, 1)
         where: dict[str, tuple[int, int]] = {}
@@ -137,9 +131,7 @@ class Product(Fold):
         return Tile(array)
 
     def combine(self, left: Tile, right: Tile) -> Tile:
-        add = np.logical_or if self.result.kind == "b" else np.add
-        add(left.array, right.array, out=left.array)
-        return left
+        return left.add(right.array)
 
     def finish(self, value: Tile, nest: LoopNest, box: Region) -> Any:
         array = value.take()
@@ -212,9 +204,7 @@ class Product(Fold):
 
     def _order(self) -> Axes:
         """Order of the tile's axes."""
-        if len(self.terms) == 1:
-            return self.kept
-        return self._final().result
+        return self.kept if len(self.terms) == 1 else self._final().result
 
     def _final(self) -> Pair:
         """The multiplication of the last operand with the product of the others."""
@@ -237,10 +227,8 @@ class Product(Fold):
     def _add_one(self, value: Tile | None, part: Any) -> Tile:
         """Add a sum over a single operand's block."""
         found = part > 0 if self.result.kind == "b" else part
-        if value is None:
-            array = np.empty_like(part, shape=part.shape, dtype=self._sum, order="C")
-            array[...] = found
-            return Tile(array)
-        add = np.logical_or if self.result.kind == "b" else np.add
-        add(value.array, found, out=value.array)
-        return value
+        if value is not None:
+            return value.add(found)
+        array = np.empty_like(part, shape=part.shape, dtype=self._sum, order="C")
+        array[...] = found
+        return Tile(array)

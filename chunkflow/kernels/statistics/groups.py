@@ -181,7 +181,6 @@ class Grouped(Fold):
         return GroupPartial(labels, made)
 
     def _of_block(self, labels: Any, values: Sequence[Any], box: Region) -> GroupPartial:
-        """Partial results of a block."""
         if not labels.size:
             return self._nothing(plain(labels), 0)
         runs = LabelRuns(labels, values[0] if values else None, box, placed=any(name in self.fields for name in PLACED))
@@ -204,13 +203,7 @@ class Grouped(Fold):
 
 
 class LabelRuns:
-    """A block as runs of one label, and the runs of each label.
-
-    Attributes
-    ----------
-    labels : array
-        The distinct labels of the block, sorted.
-    """
+    """A block as runs of one label, and the runs of each label; `labels` are the distinct ones, sorted."""
 
     def __init__(self, labels: Any, values: Any, box: Region, *, placed: bool) -> None:
         self._shape, self._box = labels.shape, box

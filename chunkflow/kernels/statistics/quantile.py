@@ -264,7 +264,6 @@ class Digits(Fold):
         return self.shift + self.bits == 8 * self.prefixes.dtype.itemsize
 
     def _part(self, known: np.ndarray, box: Region) -> np.ndarray:
-        """The part of an array of lines in a box."""
         return known[(slice(None), *(side for a, side in enumerate(box) if a not in self.axes))]
 
     def _counted(self, block: Any, box: Region) -> Any:
