@@ -198,6 +198,10 @@ class LoopNest:
         For each part the bytes that a lane holds between blocks, as `OutputGroup` has it; empty for none.
     views : bool
         Whether results are the operand's very blocks, or views of them.
+    work : int
+        Multiply-adds of the whole pass, of a product.
+    single : bool
+        Whether a product adds matrices to a tile, no stacks of them, in a dtype of BLAS: a device may need no panel.
     """
 
     is_product: ClassVar[bool] = False
@@ -211,21 +215,13 @@ class LoopNest:
     together: Shape = ()
     state: tuple[float, ...] = ()
     views: bool = False
+    work: int = 0
+    single: bool = False
 
     @cached_property
     def has_halo(self) -> bool:
         """Whether blocks of an operand overlap."""
         return any(o.halo for o in self.operands)
-
-    @property
-    def work(self) -> int:
-        """Multiply-adds of a product."""
-        return 0
-
-    @property
-    def single(self) -> bool:
-        """Whether a product adds matrices to a tile, and no stacks of them."""
-        return False
 
     @property
     def tile_alone(self) -> bool:

@@ -23,18 +23,12 @@ class ProductNest(LoopNest):
     panel : tuple of (axes, axes, int, axes, int), optional
         Of a panel: the axes of the tile, those of a row of it, and bytes per element; then the axes of the operand
         whose rows may be copied for a panel, and bytes per element.
-    work : int
-        Multiply-adds of the whole pass.
-    single : bool
-        Whether matrices are added to the tile, and no stacks of them, in a dtype of BLAS: a device may need no panel.
     """
 
     is_product: ClassVar[bool] = True
 
     buffers: tuple[tuple[Axes, float], ...] = ()
     panel: tuple[Axes, Axes, int, Axes, int] | None = None
-    work: int = 0
-    single: bool = False
 
     def held(self, sides: Sequence[Any]) -> Any:
         """Bytes that a lane holds; `sides` may be arrays, for many blocks at once."""

@@ -20,7 +20,7 @@ from chunkflow.core.spec import ArraySpec
 from chunkflow.engine.options import Options
 from chunkflow.errors import ArgumentError, ArgumentTypeError
 from chunkflow.graph.request import Request
-from chunkflow.graph.sources import View, current, identity, lasting
+from chunkflow.graph.sources import View, check_unchanged, identity, lasting
 from chunkflow.kernels.declare import Declared
 from chunkflow.kernels.map import SLOT, is_scalar
 from chunkflow.kernels.protocol import Kind
@@ -83,7 +83,9 @@ class SourceNode(Node):
     @property
     def source(self) -> Any:
         """The source to open, checked against its spec."""
-        return current(self._source, self._spec)
+        if isinstance(self._source, np.ndarray):  # it may have been reshaped in place
+            check_unchanged(self._spec, self._source)
+        return self._source
 
 
 class OpNode(Node):

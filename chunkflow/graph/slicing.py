@@ -10,7 +10,7 @@ import operator
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -54,23 +54,31 @@ def indexed(node: Node, index: Any) -> Node:
     UnsupportedError
         The index is an array: the shape or order of the result depends on its elements.
     """
-    cuts, removed, new = _parsed(index, node.shape)
+    cuts: list[Cut] = []
+    removed: list[int] = []
+    new: list[int] = []
+    for entry in _entries(index, len(node.shape)):
+        if entry is None:
+            new.append(len(cuts) - len(removed) + len(new))
+            continue
+        axis, n = len(cuts), node.shape[len(cuts)]
+        if isinstance(entry, slice):
+            start, stop, step = entry.indices(n)
+            cuts.append((start, len(range(start, stop, step)), step))
+            continue
+        i = operator.index(entry)
+        if not -n <= i < n:
+            raise IndexError(f"index {i} is out of bounds for axis {axis} with {n} elements")
+        cuts.append((i % n, 1, 1))
+        removed.append(axis)
     found = sliced(node, cuts)
     if removed:
-        found = viewed(found, declare_squeezed(removed), "squeeze", removed)
-    return viewed(found, declare_widened(new), "expand_dims", new) if new else found
+        found = viewed(found, declare_squeezed(removed), "squeeze", tuple(removed))
+    return viewed(found, declare_widened(new), "expand_dims", tuple(new)) if new else found
 
 
-class _Index(NamedTuple):
-    """An index in parts: cuts of all axes, the axes that integers remove, and the places of new ones in the result."""
-
-    cuts: tuple[Cut, ...]
-    removed: Shape
-    new: Shape
-
-
-def _parsed(index: Any, shape: Shape) -> _Index:
-    """An index of an array of this shape, checked."""
+def _entries(index: Any, ndim: int) -> list[Any]:
+    """The checked entries of an index of an array with so many dimensions, slices in the place of an ellipsis."""
     entries = list(index) if isinstance(index, tuple) else [index]
     for entry in entries:
         if entry is None or entry is Ellipsis or isinstance(entry, slice):
@@ -85,33 +93,13 @@ def _parsed(index: Any, shape: Shape) -> _Index:
     if ellipses > 1:
         raise IndexError("an index can only have one ellipsis ('...')")
     used = sum(entry is not None and entry is not Ellipsis for entry in entries)
-    if used > len(shape):
-        raise IndexError(f"too many indices: the array has {len(shape)} dimensions and {used} were indexed")
+    if used > ndim:
+        raise IndexError(f"too many indices: the array has {ndim} dimensions and {used} were indexed")
     if not ellipses:
         entries.append(Ellipsis)
     at = next(i for i, entry in enumerate(entries) if entry is Ellipsis)
-    entries[at : at + 1] = [slice(None)] * (len(shape) - used)
-    cuts: list[Cut] = []
-    removed: list[int] = []
-    new: list[int] = []
-    place = 0
-    for entry in entries:
-        if entry is None:
-            new.append(place)
-            place += 1
-            continue
-        axis, n = len(cuts), shape[len(cuts)]
-        if isinstance(entry, slice):
-            start, stop, step = entry.indices(n)
-            cuts.append((start, len(range(start, stop, step)), step))
-            place += 1
-            continue
-        i = operator.index(entry)
-        if not -n <= i < n:
-            raise IndexError(f"index {i} is out of bounds for axis {axis} with {n} elements")
-        cuts.append((i % n, 1, 1))
-        removed.append(axis)
-    return _Index(tuple(cuts), tuple(removed), tuple(new))
+    entries[at : at + 1] = [slice(None)] * (ndim - used)
+    return entries
 
 
 def sliced(node: Node, cuts: Sequence[Cut]) -> Node:

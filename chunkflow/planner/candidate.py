@@ -1,6 +1,6 @@
 """One block shape tried: the plan that it gives, in bytes and seconds, whether it fits the budget or not.
 
-Pure: touches no data and knows no device and no store. `chunkflow.planner.search` chooses among such plans.
+`chunkflow.planner.search` chooses among such plans.
 """
 
 from __future__ import annotations

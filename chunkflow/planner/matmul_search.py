@@ -3,7 +3,6 @@
 How often an operand is read depends on how the axes that it lacks are cut, so growing a box along the memory
 order of one array, as the planner does elsewhere, would not find the best. All shapes of a grid are compared at
 once by arithmetic on arrays; the plan itself is made, and its memory counted exactly, for the best of them only.
-Pure: touches no data and knows no device and no store.
 """
 
 from __future__ import annotations

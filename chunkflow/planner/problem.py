@@ -23,26 +23,10 @@ temporaries are memory that no budget sees."""
 
 @dataclass(frozen=True)
 class PlanProblem:
-    """What stays the same while block shapes are tried.
+    """What stays the same while block shapes are tried: what `chunkflow.planner.search.make_plan` is given, and more.
 
-    Attributes
-    ----------
-    op : LoopNest
-    operands, outputs : tuple of ArraySpec
-    machine : Machine
-    budget : int
-        Bytes of device memory.
-    workspace : float
-        Bytes that the kernel allocates besides its results, per element of a block of the loop nest.
-    reserve : int
-        Bytes of device memory that the device's libraries take outside the run's pool.
-    tiled : frozenset of int
-        Axes along which the kernel may be called on parts of a block.
-    order : tuple of int
-        Axes from the slowest to the fastest varying.
-    strips : Strips
-    unpacked : frozenset of int
-        Operands whose chunks are decoded on the device.
+    The kernel may be called on parts of a block along the axes `tiled`, and `order` has all axes from the slowest to
+    the fastest varying. The device decodes the chunks of the operands `unpacked`.
     """
 
     op: LoopNest
