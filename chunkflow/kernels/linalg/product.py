@@ -11,6 +11,7 @@ import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -106,7 +107,7 @@ class Product(Fold):
     def fold(
         self, value: Tile | None, blocks: Sequence[Any], nest: LoopNest, grid: Grid, index: Shape, box: Region
     ) -> Tile:
-        pairs, left = self._pairs(), self._ready(blocks, 0)
+        pairs, left = self._pairs, self._ready(blocks, 0)
         if not pairs:
             return self._add_one(value, left.transpose([self._rest(0).index(a) for a in self.kept]))
         for i, pair in enumerate(pairs[:-1], 1):
@@ -148,7 +149,7 @@ class Product(Fold):
             if dtypes[i] != self.work or i == self.conjugate or not self._as_it_lies(i, order):
                 found.append((term, self.work.itemsize * (1 + (i == self.conjugate and dtypes[i] != self.work))))
         # The intermediate products, and their copies in another order.
-        found += [(pair.result, 2 * self.work.itemsize) for pair in self._pairs()[:-1]]
+        found += [(pair.result, 2 * self.work.itemsize) for pair in self._pairs[:-1]]
         if len(terms) == 1 or self._order() != self.kept or self._sum != self.result:
             found.append((self.kept, wide))  # in another order, or dtype, at the end
         return tuple(found)
@@ -157,7 +158,7 @@ class Product(Fold):
         """The panel for adding to the tile, as `ProductNest.panel`."""
         if len(self.terms) == 1:
             return None
-        pair, item = self._pairs()[-1], self.work.itemsize
+        pair, item = self._pairs[-1], self.work.itemsize
         first = 1 if pair.swapped else 0
         lies = tuple(self.terms[first][d] for d in orders[first])
         in_order = len(self.terms) == 2 and lies == (*pair.stack, *pair.rows, *pair.inner)
@@ -165,7 +166,7 @@ class Product(Fold):
 
     @property
     def single(self) -> bool:
-        return len(self.terms) > 1 and not self._pairs()[-1].stack and self._sum.char in "fdFD"
+        return len(self.terms) > 1 and not self._pairs[-1].stack and self._sum.char in "fdFD"
 
     @property
     def _sum(self) -> np.dtype:
@@ -193,8 +194,9 @@ class Product(Fold):
 
     def _order(self) -> Axes:
         """Order of the tile's axes."""
-        return self.kept if len(self.terms) == 1 else self._pairs()[-1].result
+        return self.kept if len(self.terms) == 1 else self._pairs[-1].result
 
+    @cached_property
     def _pairs(self) -> list[Pair]:
         """The multiplications of each operand but the first with the product of those before it."""
         axes, found = self._rest(0), list[Pair]()
