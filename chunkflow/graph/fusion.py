@@ -65,34 +65,29 @@ def fused(nodes: Sequence[Node], stored: Sources, lacking: Lacking | None = None
     extents = nest_of(nodes[0], stored)
     program = _Program(extents, stored, lacking)
     parts: list[Folding | None] = []
-    each: list[Axes] = []
-    together: list[int] = []
+    results: list[list[Axes]] = []
     copies: list[float] = []
     every = tuple(range(len(extents)))
-    for node in nodes:
+    for number, node in enumerate(nodes):
         if isinstance(node, OpNode) and node.folds:
             declared = node.declared
             dtype = node.request.options.dtype
             assert isinstance(declared.copies, float)
-            registers = [
-                program.compute(child, operand.axes, 0)
-                for child, operand in zip(node.inputs, declared.nest.operands, strict=True)
-            ]
-            program.add(Emit(len(parts), tuple(registers)))
+            pairs = zip(node.inputs, declared.nest.operands, strict=True)
+            registers = [program.compute(child, operand.axes, 0) for child, operand in pairs]
             parts.append(Folding(declared.kernel, declared.nest, None if dtype is None else np.dtype(dtype)))
-            number = len(node.specs)
-            each += [declared.axes_of(i) for i in range(number)]
-            together.append(number)
+            results.append([declared.axes_of(i) for i in range(len(node.specs))])
             copies.append(declared.copies)
         else:
-            program.add(Emit(len(parts), (program.compute(node, every, 0),)))
+            registers = [program.compute(node, every, 0)]
             parts.append(None)
-            each.append(every)
-            together.append(1)
+            results.append([every])
             copies.append(0.0)
-    nest = LoopNest(extents, program.operands(), (), together=tuple(together))
+        program.add(Emit(number, tuple(registers)))
+    each = tuple(axes for some in results for axes in some)
+    nest = LoopNest(extents, program.operands(), (), together=tuple(map(len, results)))
     kernel = Fused(_freeing(program.code), tuple(program.windows), tuple(parts))
-    declared = Declared(nest, kernel, each[0], tiles=program.calls, copies=tuple(copies), each=tuple(each))
+    declared = Declared(nest, kernel, each[0], tiles=program.calls, copies=tuple(copies), each=each)
     return Pass(tuple(nodes), declared, tuple(program.sources), tuple(origin for origin, _ in program._numbers))
 
 

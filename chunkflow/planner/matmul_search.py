@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -22,6 +22,7 @@ from chunkflow.core.product_nest import ProductNest
 from chunkflow.core.spec import ArraySpec
 from chunkflow.planner.candidate import plan_of
 from chunkflow.planner.cost import PANEL
+from chunkflow.planner.loop_order import walks
 from chunkflow.planner.matmul_schedule import in_turn
 from chunkflow.planner.memory_model import SPREAD
 from chunkflow.planner.plan import Plan
@@ -241,7 +242,7 @@ class _Shapes:
         problem, op, counts, machine = self._problem, self._op, self._counts, self._problem.machine
         best: Any = math.inf
         slots: Any = 0
-        for walk in _walks(op.extents, op.folded):
+        for walk in walks([a for a, n in enumerate(op.extents) if n > 1], op.folded):
             read: Any = 0.0
             inputs: Any = 0
             for i, (spec, operand) in enumerate(zip(problem.operands, op.operands, strict=True)):
@@ -295,17 +296,6 @@ class _Shapes:
             if failures % 16 == 0:  # staging takes more than there is: as much again must be free
                 alive &= memory <= memory[pick] - over
         return None
-
-
-def _walks(extents: Sequence[int], folded: frozenset[int]) -> Iterator[tuple[int, ...]]:
-    """Loop orders: axes that are summed over come last."""
-    several = [a for a, n in enumerate(extents) if n > 1]
-    outer, inner = [a for a in several if a not in folded], [a for a in several if a in folded]
-    if len(several) > 5:
-        yield (*outer, *inner)
-        return
-    for first, then in itertools.product(itertools.permutations(outer), itertools.permutations(inner)):
-        yield (*first, *then)
 
 
 def _rounded(nbytes: Any, machine: Machine) -> Any:
