@@ -57,11 +57,12 @@ def indexed(node: Node, index: Any) -> Node:
     cuts: list[Cut] = []
     removed: list[int] = []
     new: list[int] = []
-    for entry in _entries(index, len(node.shape)):
+    shape = node.shape
+    for entry in _entries(index, len(shape)):
         if entry is None:
             new.append(len(cuts) - len(removed) + len(new))
             continue
-        axis, n = len(cuts), node.shape[len(cuts)]
+        axis, n = len(cuts), shape[len(cuts)]
         if isinstance(entry, slice):
             start, stop, step = entry.indices(n)
             cuts.append((start, len(range(start, stop, step)), step))
@@ -104,12 +105,12 @@ def _entries(index: Any, ndim: int) -> list[Any]:
 
 def sliced(node: Node, cuts: Sequence[Cut]) -> Node:
     """The node of some of an array's elements along each axis. Slices of slices give the node of the composed slice."""
-    of, known = node, tuple((0, n, 1) for n in node.shape)
+    of, known = node, None
     if isinstance(node, Sliced):
         of, known = node.origin, node.cuts
     elif isinstance(node, ViewNode) and isinstance(node.view, Slice):
         of, known = node.inputs[0], node.view.cuts
-    then = zip(known, cuts, strict=True)
+    then = zip(known or [(0, n, 1) for n in node.shape], cuts, strict=True)
     composed = [(a + i * s, n, s * t) for (a, _, s), (i, n, t) in then]
     exact = tuple((i, n, t) if n > 1 else (i, 1, 1) if n else (0, 0, 1) for i, n, t in composed)
     if all(cut == (0, n, 1) for cut, n in zip(exact, of.shape, strict=True)):
