@@ -10,6 +10,7 @@ from chunkflow.core import grid as _grid
 from chunkflow.core.grid import Shape
 from chunkflow.core.machine import Machine
 from chunkflow.core.memory import Ring
+from chunkflow.core.pieces import contiguous
 from chunkflow.core.spec import ArraySpec
 from chunkflow.planner.problem import Candidate
 from chunkflow.planner.transfer_cut import Cut
@@ -106,7 +107,7 @@ def _ring(
                 room, nbytes = max(room, nbytes), through
         largest = max(largest, nbytes)
         pieces += blocks * math.prod(_grid.count(n, b) for n, b in zip(shape, box, strict=True))
-        if scattered or cut.scatters(box, shape):
+        if scattered or not contiguous(box, shape, cut.order):
             landing = landing or short_rows or cut.lands(box, shape, spec.dtype.itemsize)
     limit = machine.host_limit
     if landing:  # a tight budget is for blocks: fewer threads, then
