@@ -31,6 +31,9 @@ class DeviceKind(NamedTuple):
         return importlib.import_module(f"chunkflow.devices.{self.folder}.device")
 
 
+CPU = DeviceKind("cpu", "cpu")
+"""The host, whose cores `within` shares out."""
+
 KINDS = (
     DeviceKind(
         r"cuda(?::(\d+))?",
@@ -38,7 +41,7 @@ KINDS = (
         "needs CuPy, which cannot be imported ({error}): install chunkflow-stream[cuda13] (or [cuda12]), or use "
         "device='cpu'",
     ),
-    DeviceKind("cpu", "cpu"),
+    CPU,
 )
 """The kinds of device, in the order in which ``"auto"`` looks for one."""
 
@@ -88,8 +91,7 @@ def within(device: Device, threads: int) -> Device:
     >>> within(resolve("cpu"), 1).machine.lanes
     1
     """
-    cpu = KINDS[-1].module
-    return cpu.device(threads) if device is cpu.device() else device
+    return CPU.module.device(threads) if device is CPU.module.device() else device
 
 
 @cache

@@ -157,6 +157,24 @@ class DeviceContract(PoolContract):
         down.wait([computed], Edge.COMPUTED)
         np.testing.assert_array_equal(bench.download(down, got), array * 2)
 
+    def test_what_takes_long_is_waited_for(self, bench: Bench) -> None:
+        first, second, event = bench.lane(), bench.lane(), bench.device.event()
+        go, seen = threading.Event(), list[str]()
+
+        def take_long() -> None:
+            go.wait(0.05)  # nobody sets it: a lane that runs calls at once goes on as well
+            seen.append("first")
+
+        first.call(take_long)
+        first.record(event)
+        second.wait([event], Edge.COMPUTED)
+        second.call(lambda: seen.append("second")).result()
+        assert seen == ["first", "second"]
+        first.call(take_long)
+        first.record(event)
+        event.synchronize(Edge.LANDED)
+        assert seen == ["first", "second", "first"]
+
     def test_a_thread_waits_for_an_event(self, bench: Bench) -> None:
         lane, array = bench.lane(), filled((1000,), "f4")
         block, event = bench.block(array.shape, "f4"), bench.device.event()

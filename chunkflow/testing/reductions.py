@@ -21,6 +21,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import chunkflow
+from chunkflow.devices.cpu.device import NumpyDevice
 from chunkflow.errors import ArgumentError, BudgetError
 
 _modest = settings(
@@ -123,6 +124,14 @@ class ReductionContract:
         x = self.array((40, 30), self.dtypes[-1])
         first = self.run(x, axis=0, chunks=(7, 30))
         np.testing.assert_array_equal(self.run(x, axis=0, chunks=(7, 30)), first)
+
+    @pytest.mark.parametrize("lanes", [2, 3])
+    def test_the_parts_of_several_lanes_are_merged(self, lanes: int) -> None:
+        """However few cores there are, and on whatever device it runs otherwise."""
+        x = self.array((40, 30), self.dtypes[-1])
+        for axis in (0, None):
+            found = self.reduce(x, axis=axis, chunks=(4, 30), device=NumpyDevice(lanes=lanes), budget=1 << 24)
+            self.check(x, found, axis=axis)
 
     def test_out_takes_the_result(self) -> None:
         x = self.array((12, 10), self.dtypes[-1])

@@ -1,0 +1,112 @@
+"""Every codec passes the contract suite."""
+
+from __future__ import annotations
+
+import struct
+from typing import Any, ClassVar
+
+import numcodecs
+import numpy as np
+import pytest
+
+from chunkflow.stores.codecs import registry
+from chunkflow.stores.codecs.crc32c import CHECKSUM, Crc32c
+from chunkflow.stores.codecs.filters import filters
+from chunkflow.stores.codecs.fletcher32 import Fletcher32
+from chunkflow.stores.codecs.shuffle import Shuffle
+from chunkflow.stores.codecs.step import Codec, flat
+from chunkflow.testing import CodecContract
+
+WHOLE = (4, 8, 12, 64, 1004, 4096, 70_000)
+"""Sizes of whole elements of 4 bytes."""
+
+
+class TestZstd(CodecContract):
+    def make(self) -> Codec:
+        return registry.compressor(numcodecs.Zstd(1))
+
+
+class TestZstdWithChecksum(CodecContract):
+    def make(self) -> Codec:
+        return registry.compressor(numcodecs.Zstd(1, checksum=True))
+
+
+class TestBloscLz4(CodecContract):
+    def make(self) -> Codec:
+        return registry.compressor(numcodecs.Blosc("lz4", shuffle=1))
+
+
+class TestBloscZstd(CodecContract):
+    def make(self) -> Codec:
+        return registry.compressor(numcodecs.Blosc("zstd", 1, shuffle=2))
+
+
+class TestBloscOfBloscsOwn(CodecContract):
+    def make(self) -> Codec:
+        return registry.compressor(numcodecs.Blosc("blosclz", shuffle=0))
+
+
+class TestLz4(CodecContract):
+    def make(self) -> Codec:
+        return registry.compressor(numcodecs.LZ4())
+
+
+class TestLz4Blocks(CodecContract):
+    """HDF5's frame, which is not written here: blocks of 1000 bytes, stored as they are where nothing is gained."""
+
+    def make(self) -> Codec:
+        return registry.HDF5[32004](())
+
+    def encoded(self, codec: Codec, plain: Any) -> np.ndarray:
+        data, side = flat(plain).tobytes(), 1000
+        frame = struct.pack(">QI", len(data), side)
+        for at in range(0, len(data), side):
+            block = data[at : at + side]
+            body = min(block, bytes(numcodecs.LZ4().encode(block))[4:], key=len)
+            frame += struct.pack(">I", len(body)) + body
+        return np.frombuffer(frame, np.uint8)
+
+
+class TestGzip(CodecContract):
+    def make(self) -> Codec:
+        return registry.compressor(numcodecs.GZip(1))
+
+
+class TestZlib(CodecContract):
+    def make(self) -> Codec:
+        return registry.compressor(numcodecs.Zlib(1))
+
+
+class TestFletcher32(CodecContract):
+    def make(self) -> Codec:
+        return Fletcher32()
+
+
+@pytest.mark.skipif(CHECKSUM is None, reason="no package has the checksum")
+class TestCrc32c(CodecContract):
+    def make(self) -> Codec:
+        return Crc32c.installed()
+
+
+class TestShuffle(CodecContract):
+    sizes = WHOLE
+
+    def make(self) -> Codec:
+        return Shuffle(4)
+
+
+class Filter(CodecContract):
+    sizes = WHOLE
+    given: ClassVar[Any]
+
+    def make(self) -> Codec:
+        (found,) = filters([self.given], np.dtype("i4"))
+        return found
+
+
+class TestDelta(Filter):
+    given = numcodecs.Delta("i4")
+
+
+class TestAsType(Filter):
+    given = numcodecs.AsType("i8", "i4")
