@@ -29,7 +29,7 @@ from chunkflow.core.grid import Shape
 from chunkflow.core.nest import LoopNest, nest
 from chunkflow.core.spec import ArraySpec
 from chunkflow.errors import ArgumentError
-from chunkflow.kernels.scan import Difference, Scan, running_extreme, running_product, running_sum, wide
+from chunkflow.kernels.scan import Difference, Scan, running_extreme, running_total, wide
 
 COPIES = 2.0
 """Carries that a lane holds at the same time: the one that it received, and the one that it passes on."""
@@ -184,10 +184,8 @@ def _accumulated(ufunc: np.ufunc, x: Any, axis: int | None, dtype: Any, chunks: 
             result = np.dtype(ufunc.accumulate(np.empty(0, spec.dtype)).dtype)
         else:
             result = checked_dtype(dtype, spec.dtype)
-        if ufunc is np.add:
-            run = running_sum(wide(result))
-        else:
-            run = running_product(wide(result)) if ufunc is np.multiply else running_extreme(ufunc, result)
+        extreme = ufunc in (np.maximum, np.minimum)
+        run = running_extreme(ufunc, result) if extreme else running_total(ufunc, wide(result))
         block = block_sides(chunks, spec.shape)
         if axis is not None:
             along = normalize_axes(axis, len(spec.shape), "axis")[0]
