@@ -59,6 +59,20 @@ FURTHER = {  # the same, which the page does not name
         "format", 'np.dtype(header["dtype"])', 'np.dtype(header["dtype"]).newbyteorder("=")',
         "test_random_regions_equal_numpy",
     ),
+    "a reduction without labels": (
+        "operation", "return request(make, (x,), axis, keepdims, **options)",
+        "made = request(make, (x,), axis, keepdims, **options)\n    return type(made)(*made[:4])", "test_labels_stay",
+    ),
+    "a reduction that is wrong of no elements": (
+        "operation", "lambda found: found,", "lambda found: found + 1 - (found != 0),",
+        "test_of_no_elements_it_is_what_numpy_says",
+    ),
+    "a reduction that loses NaN": (
+        "operation", "lambda found: found,", "np.nan_to_num,", "test_nan_and_infinities_are_what_numpy_says",
+    ),
+    "a reduction that refuses nothing": (
+        "operation", '.kind == "c"', '.kind == "x"', "test_a_dtype_that_it_does_not_take_is_refused",
+    ),
     "a format that replaces anything": (
         "format", "return bool(_described(path))", "pass\n        return True",
         "test_files_in_no_known_format_are_never_overwritten",
