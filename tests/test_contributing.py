@@ -78,7 +78,7 @@ FURTHER = {  # the same, which the page does not name
         "test_files_in_no_known_format_are_never_overwritten",
     ),
     "a format that lets foreign errors out": (
-        "format", "except Exception as", "except OSError as", "test_what_is_left_of_its_files_is_no_foreign_error",
+        "format", ", path):  #", ", path, foreign=OSError):  #", "test_what_is_left_of_its_files_is_no_foreign_error",
     ),
     "a format that follows no links": (
         "format", "os.path.realpath", "os.path.abspath", "test_a_link_to_nothing_is_followed",

@@ -11,6 +11,8 @@ from typing import NamedTuple
 ENTRIES = ("Parameters", "Raises")
 """Sections of one entry for each name."""
 
+IMPORTS = ">>> import numpy as np, chunkflow as cf"
+
 RUN = """What operations have in common.
 
 Parameters
@@ -52,7 +54,8 @@ ReadError, WriteError
 def documented(own: str, shared: str, parameters: Iterable[str]) -> str:
     """Complete an operation's docstring.
 
-    It gets the shared texts of the parameters and errors that it does not describe itself, and of the result.
+    It gets the shared texts of the parameters and errors that it does not describe itself, and of the result. Examples
+    that import nothing get `IMPORTS`.
     """
     summary, sections = _sections(own)
     common = _common(shared)
@@ -61,6 +64,8 @@ def documented(own: str, shared: str, parameters: Iterable[str]) -> str:
     for title in ENTRIES:
         texts = common.entries[title] | described[title]
         sections[title] = "\n".join(dict.fromkeys([texts[name] for name in names[title] if name in texts]))
+    if "import " not in (examples := sections.get("Examples", "import ")):
+        sections["Examples"] = f"{IMPORTS}\n{examples}"
     merged = common.sections | sections
     return "\n\n".join([summary, *[f"{title}\n{'-' * len(title)}\n{text}" for title, text in merged.items()]])
 

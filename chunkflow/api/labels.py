@@ -24,15 +24,10 @@ Dims = tuple[Hashable, ...]
 
 
 class Labels:
-    """The labelled arrays among an operation's arguments.
+    """The labelled `arrays` among an operation's arguments, those given by position first.
 
-    Attributes
-    ----------
-    args, kwargs
-        The arguments, with plain arrays in place of labelled ones. For a function that takes an axis (`by_axis`),
-        ``axis`` in place of ``dim``.
-    arrays : list
-        The labelled arrays, those given by position first.
+    `args` and `kwargs` are the arguments with plain arrays in their place. For a function that takes an axis
+    (`by_axis`), they hold ``axis`` in place of ``dim``.
     """
 
     def __init__(self, args: Sequence[Any], kwargs: Mapping[str, Any], *, by_axis: bool) -> None:
@@ -59,15 +54,7 @@ class Labels:
         return coordinates(self.arrays)
 
     def match(self) -> None:
-        """Lay out the arrays given by position so that they broadcast by the names of their dimensions.
-
-        Dimensions come in the order in which the arrays name them.
-
-        Raises
-        ------
-        ArgumentError
-            Their coordinates differ.
-        """
+        """Lay out the arrays given by position so that they broadcast by the names of their dimensions."""
         _ = self.coords
         union = tuple(dict.fromkeys(d for a in self._given if is_labelled(a) for d in a.dims))
         self.args = tuple(self._plain(a, laid(a.dims, union) if is_labelled(a) else None) for a in self._given)
@@ -103,13 +90,7 @@ class Labels:
 
 
 def labels_of(fn: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Labels | None:
-    """The labelled arrays among a function's arguments; None if there is none.
-
-    Raises
-    ------
-    ArgumentTypeError
-        ``dim`` is given, and no array has labels.
-    """
+    """The labelled arrays among a function's arguments; None if there is none: then ``dim`` is refused."""
     labelled = "xarray" in sys.modules and any(map(is_labelled, (*args, *kwargs.values())))
     if not labelled and "dim" not in kwargs:
         return None
@@ -143,16 +124,7 @@ def laid(dims: Sequence[Hashable], union: Dims) -> Dims:
 def coordinates(arrays: Sequence[Any], exclude: Collection[Hashable] = ()) -> Any:
     """Coordinates of all labelled arrays together; None if they are variables, which have none.
 
-    Parameters
-    ----------
-    arrays : sequence of xarray.DataArray and xarray.Variable
-    exclude : collection of hashable
-        Dimensions along which coordinates may differ from one array to another.
-
-    Raises
-    ------
-    ArgumentError
-        Coordinates by which xarray would align the arrays differ.
+    They may differ along `exclude`, and must not differ along other dimensions: xarray would align the arrays.
     """
     found: Any = None
     for array in arrays:
@@ -171,19 +143,10 @@ def coordinates(arrays: Sequence[Any], exclude: Collection[Hashable] = ()) -> An
 def wrapped(
     result: Any, dims: Sequence[Hashable], lasting: Collection[Hashable], arrays: Sequence[Any], coords: Any
 ) -> Any:
-    """A result with names, coordinates and attributes.
+    """A result with dimensions `dims`, the first array's attributes, and the arrays' name if all have the same one.
 
-    Parameters
-    ----------
-    result : array or scalar
-    dims : sequence of hashable
-        Names of its dimensions.
-    lasting : collection of hashable
-        Dimensions that the result has from the arrays. Coordinates along these are kept, if the length is the same.
-    arrays : sequence of xarray.DataArray and xarray.Variable
-        What the result was made of. It gets the first one's attributes, and the name if all have the same one.
-    coords : xarray.Coordinates or None
-        Coordinates of the arrays; None for a result that is a variable.
+    Coordinates along `lasting`, the dimensions that it has from the arrays, are kept if the length is the same. If
+    `coords` is None, the result is a variable.
     """
     xarray = sys.modules["xarray"]
     if not isinstance(result, np.ndarray | np.generic | Lazy):

@@ -5,11 +5,37 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from chunkflow.api.operation import BudgetLike, Chunks, Options, ProgressLike, Request, check_passed, operation
+from chunkflow.api.operation import BudgetLike, Chunks, Options, ProgressLike, Request, check_passed, family
 from chunkflow.kernels.declare import declare_blockwise, declare_map
 
+block_operation = family(
+    """A function of the user's own, applied to blocks.
 
-@operation
+    Parameters
+    ----------
+    dtype : dtype or tuple of dtypes, optional
+        Of the results; what `fn` returns is cast by the ``same_kind`` rule.
+    workspace : float, optional
+        Bytes that `fn` allocates besides its result, per element of a block. With `dtype` it replaces the
+        trial call; say it where that call misses something. On the CPU it sees what NumPy allocates in the thread
+        that calls `fn`, and nothing of what threads that `fn` starts, or libraries other than NumPy, take.
+    **kwargs
+        Passed to `fn`.
+
+    Returns
+    -------
+    array or tuple of arrays
+        `out`, opened where it was a path.
+
+    Raises
+    ------
+    ResultError, ResultTypeError
+        `fn` returned another shape, dtype or kind of array than it should.
+    """
+)
+
+
+@block_operation
 def map(
     fn: Callable[..., Any],
     *arrays: Any,
@@ -48,8 +74,6 @@ def map(
         Where the result goes: an array with slice assignment, or the path of a ``.npy`` file or zarr array, or the URL
         of one, to create, which appears under its name only when complete. None makes a NumPy array. It may be one of
         the inputs itself (in place). One for each result if `fn` returns a tuple.
-    dtype : dtype or tuple of dtypes, optional
-        Of the results; what `fn` returns is cast by the ``same_kind`` rule.
     chunks : int or tuple, optional
         Shape of the blocks that `fn` *returns*, which fixes the blocks that it gets: for each axis a length, -1 or
         None for the whole axis (``chunks=("auto", -1)`` for a transform along the last one), or "auto". Needed
@@ -58,29 +82,15 @@ def map(
         Axes that `fn` removes; they are never cut.
     new_axis : int or sequence of int, optional
         Axes of the result that `fn` adds; every block fills their whole length.
-    workspace : float, optional
-        Bytes that `fn` allocates besides its result, per element of a block. With `dtype` it replaces the
-        trial call; say it where that call misses something. On the CPU it sees what NumPy allocates in the thread
-        that calls `fn`, and nothing of what threads that `fn` starts, or libraries other than NumPy, take.
-    **kwargs
-        Passed to `fn`.
-
-    Returns
-    -------
-    array or tuple of arrays
-        `out`, opened where it was a path.
 
     Raises
     ------
     ArgumentError, ArgumentTypeError
         Shapes that do not broadcast, dtypes that are not numeric, an output that is read-only, of the wrong
         shape or dtype, or that overlaps an input otherwise than in place.
-    ResultError, ResultTypeError
-        `fn` returned another shape, dtype or kind of array than it should.
 
     Examples
     --------
-    >>> import numpy as np, chunkflow as cf
     >>> u, v = np.random.default_rng(0).random((2, 64, 64, 64))
     >>> speed = cf.map(lambda u, v: np.sqrt(u * u + v * v), u, v, budget="8MB", device="cpu")
     >>> np.array_equal(speed, np.sqrt(u * u + v * v))
@@ -92,7 +102,7 @@ def map(
     return Request(declare, arrays, options, fn=fn, shapes_only=True, keeps=True)
 
 
-@operation
+@block_operation
 def blockwise(
     fn: Callable[..., Any],
     out_ind: Any,
@@ -133,22 +143,11 @@ def blockwise(
     dtype : dtype or tuple of dtypes, optional
         Of the results; what `fn` returns is cast by the ``same_kind`` rule. Partial results are combined as `fn`
         returns them.
-    workspace
-        As for `map`.
-    **kwargs
-        Passed to `fn`.
-
-    Returns
-    -------
-    array or tuple of arrays
-        `out`, opened where it was a path.
 
     Raises
     ------
     ArgumentError, ArgumentTypeError
         Indices that do not fit the arrays, or extents that differ along one index; and as for `map`.
-    ResultError, ResultTypeError
-        As for `map`.
 
     Examples
     --------

@@ -1,5 +1,7 @@
 """How an operation is called; and the prelude of whoever writes one: a single import line gives what is needed.
 
+Names that it imports under their own (``import Chunks as Chunks``) are for others to import from here.
+
 The life of a call such as ``cumsum(x, axis=0, budget="4GB")``:
 
 1. The function, which `operation` has wrapped, checks its arguments and describes what is to be done. It runs nothing.
@@ -22,17 +24,21 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any, ParamSpec, TypedDict
 
+import numpy as np
+
 from chunkflow.api.docstring import documented
 from chunkflow.api.labels import Labels, labels_of
-from chunkflow.core.chunking import Chunks
-from chunkflow.core.spec import ArraySpec
-from chunkflow.engine.observe.progress import watching
-from chunkflow.engine.options import BudgetLike, Options, ProgressLike
+from chunkflow.core.chunking import Chunks as Chunks
+from chunkflow.core.spec import ArraySpec as ArraySpec
+from chunkflow.engine.observe.progress import watching as watching
+from chunkflow.engine.options import BudgetLike as BudgetLike
+from chunkflow.engine.options import Options as Options
+from chunkflow.engine.options import ProgressLike as ProgressLike
 from chunkflow.engine.prepare import prepared
 from chunkflow.engine.run import launched
-from chunkflow.engine.trace import Trace
-from chunkflow.errors import ArgumentTypeError, UnsupportedError
-from chunkflow.graph.evaluate import Evaluation, op_node
+from chunkflow.errors import ArgumentError, ArgumentTypeError, UnsupportedError
+from chunkflow.graph.evaluate import Evaluation
+from chunkflow.graph.evaluate import op_node as op_node
 from chunkflow.graph.nodes import (
     Lazy,
     MultiPassNode,
@@ -44,35 +50,11 @@ from chunkflow.graph.nodes import (
     key_of,
     node_of,
 )
-from chunkflow.graph.request import Request
-from chunkflow.kernels.declare import Declare, Declared
+from chunkflow.graph.request import Request as Request
+from chunkflow.kernels.declare import Declare as Declare
+from chunkflow.kernels.declare import Declared as Declared
 from chunkflow.kernels.map import is_scalar
 from chunkflow.system import interrupts
-
-__all__ = [
-    "ArraySpec",
-    "BudgetLike",
-    "ChunkedRunOptions",
-    "Chunks",
-    "Declare",
-    "Declared",
-    "MultiPass",
-    "Options",
-    "ProgressLike",
-    "Request",
-    "RunOptions",
-    "check_eager",
-    "check_passed",
-    "description_of",
-    "execute",
-    "family",
-    "is_operation",
-    "op_node",
-    "operation",
-    "plan_of",
-    "watching",
-    "with_labels",
-]
 
 P = ParamSpec("P")
 
@@ -120,14 +102,21 @@ _DESCRIPTIONS: dict[Callable[..., Any], Callable[..., Request | MultiPass]] = {}
 # -- What is to be done --------------------------------------------------------------------------------------
 
 
-class RunOptions(TypedDict, total=False):
-    """Keywords of nearly all operations, which say how one is run: see `chunkflow.map`. Defaults are `Options`'."""
+class PlacedOptions(TypedDict, total=False):
+    """Keywords that say how an operation is run: see `chunkflow.map`. Defaults are `Options`'."""
 
-    out: Any
     budget: BudgetLike
     device: Any
     progress: ProgressLike
     overwrite: bool
+
+
+class _Output(TypedDict, total=False):
+    out: Any
+
+
+class RunOptions(_Output, PlacedOptions, total=False):
+    """Keywords of nearly all operations: where the result goes, and how it is computed."""
 
 
 class ChunkedRunOptions(RunOptions, total=False):
@@ -136,7 +125,7 @@ class ChunkedRunOptions(RunOptions, total=False):
     chunks: Chunks
 
 
-_EXPANDED = {f"Unpack[{keywords.__name__}]": keywords for keywords in (RunOptions, ChunkedRunOptions)}
+_EXPANDED = {f"Unpack[{keywords.__name__}]": keywords for keywords in (PlacedOptions, RunOptions, ChunkedRunOptions)}
 
 
 def _spelled_out(describe: Callable[..., Any]) -> inspect.Signature | None:
@@ -224,19 +213,14 @@ def execute(request: Request) -> Any:
     """Run a request: the output, or a tuple of them."""
     watch = watching(request.options.progress)
     if first_lazy(*request.arrays) is not None:
-        result = _evaluated(request, watch)
+        node = op_node(request, "result")
+        with ExitStack() as stack:
+            result = Evaluation(request.options, watch).run({node: request.options.out}, stack)[node]
     else:
         with interrupts.deferred(), prepared(request.declare, request.arrays, request.options) as run:
             results = launched(run, watch)
         result = results if run.is_tuple else results[0]
     return result if request.finish is None else request.finish(result)
-
-
-def _evaluated(request: Request, watch: Trace) -> Any:
-    """Results of a request whose arrays are expressions."""
-    node = op_node(request, "result")
-    with ExitStack() as stack:
-        return Evaluation(request.options, watch).run({node: request.options.out}, stack)[node]
 
 
 # -- Expressions ---------------------------------------------------------------------------------------------
@@ -312,13 +296,7 @@ def description_of(fn: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[
 
 
 def plan_of(fn: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-    """Plan of an operation with these arguments.
-
-    Raises
-    ------
-    ArgumentTypeError
-        It makes several passes, and their plans depend on results.
-    """
+    """Plan of an operation with these arguments."""
     asked = description_of(fn, args, kwargs)
     if isinstance(asked, Request):
         with interrupts.deferred(), prepared(asked.declare, asked.arrays, asked.options) as run:
@@ -330,14 +308,13 @@ def plan_of(fn: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, An
     return asked.plan()
 
 
-def check_eager(name: str, **arguments: Any) -> None:
-    """Refuse expressions in arguments whose elements are needed before anything runs.
+def bare(result: Any, out: Any) -> Any:
+    """A result as NumPy's reductions give it: a scalar if it has no dimensions and there is no output."""
+    return result[()] if out is None and result.ndim == 0 else result
 
-    Raises
-    ------
-    UnsupportedError
-        It names the first of them: NumPy would compute it in silence.
-    """
+
+def check_eager(name: str, **arguments: Any) -> None:
+    """Refuse expressions in arguments whose elements are needed before: NumPy would compute them in silence."""
     for argument, value in arguments.items():
         if has_lazy(value):
             raise UnsupportedError(
@@ -346,14 +323,17 @@ def check_eager(name: str, **arguments: Any) -> None:
             )
 
 
-def check_passed(name: str, kwargs: Mapping[str, Any]) -> None:
-    """Refuse expressions among the arguments that go to the user's function as they are.
+def check_int(name: str, value: Any, least: int | None = None, why: str = "") -> int:
+    """An argument that must be an int, of at least `least`."""
+    if isinstance(value, bool) or not isinstance(value, int | np.integer):
+        raise ArgumentTypeError(f"{name} must be an int, not {value!r}")
+    if least is not None and value < least:
+        raise ArgumentError(f"{name}={value} must be at least {least}{why}")
+    return int(value)
 
-    Raises
-    ------
-    UnsupportedError
-        It names the first of them.
-    """
+
+def check_passed(name: str, kwargs: Mapping[str, Any]) -> None:
+    """Refuse expressions among the arguments that go to the user's function as they are."""
     for argument, value in kwargs.items():
         if has_lazy(value):
             raise UnsupportedError(

@@ -12,27 +12,31 @@ from typing import Any, Unpack
 
 import numpy as np
 
-from chunkflow.api.operation import Chunks, Declare, Declared, Options, Request, RunOptions, operation
+from chunkflow.api.operation import (
+    Chunks,
+    Declared,
+    Options,
+    Request,
+    RunOptions,
+    check_int,
+    family,
+    operation,
+)
+from chunkflow.api.reductions.request import checked_dtype
 from chunkflow.core.axes import normalize_axes
 from chunkflow.core.chunking import block_sides
 from chunkflow.core.grid import Shape
 from chunkflow.core.nest import LoopNest, nest
 from chunkflow.core.spec import ArraySpec
-from chunkflow.errors import ArgumentError, ArgumentTypeError
-from chunkflow.kernels.scan import Difference, Run, Scan, running_extreme, running_product, running_sum, wide
+from chunkflow.errors import ArgumentError
+from chunkflow.kernels.scan import Difference, Scan, running_extreme, running_total, wide
 
 COPIES = 2.0
 """Carries that a lane holds at the same time: the one that it received, and the one that it passes on."""
 
 
-@operation
-def cumsum(
-    x: Any, axis: int | None = None, dtype: Any = None, *, chunks: Chunks = None, **options: Unpack[RunOptions]
-) -> Request:
-    """Cumulative sums along an axis.
-
-    On the CPU they are added up in the array's order, so real doubles and integers are NumPy's to the bit, however
-    the array is cut. Floats of less than double precision are added up in doubles: the error is smaller than NumPy's.
+scan_operation = family(
+    """A running result along an axis.
 
     Parameters
     ----------
@@ -46,10 +50,21 @@ def cumsum(
     ------
     ArgumentError, ArgumentTypeError
         An axis that `x` does not have; a dtype that is not numeric, or real for complex `x`.
+    """
+)
+
+
+@scan_operation
+def cumsum(
+    x: Any, axis: int | None = None, dtype: Any = None, *, chunks: Chunks = None, **options: Unpack[RunOptions]
+) -> Request:
+    """Cumulative sums along an axis.
+
+    On the CPU they are added up in the array's order, so real doubles and integers are NumPy's to the bit, however
+    the array is cut. Floats of less than double precision are added up in doubles: the error is smaller than NumPy's.
 
     Examples
     --------
-    >>> import numpy as np, chunkflow as cf
     >>> x = np.arange(6, dtype="i1").reshape(2, 3)
     >>> cf.cumsum(x, axis=1, device="cpu")
     array([[ 0,  1,  3],
@@ -60,32 +75,21 @@ def cumsum(
     return _accumulated(np.add, x, axis, dtype, chunks, Options(**options))
 
 
-@operation
+@scan_operation
 def cumprod(
     x: Any, axis: int | None = None, dtype: Any = None, *, chunks: Chunks = None, **options: Unpack[RunOptions]
 ) -> Request:
     """Cumulative products along an axis.
 
-    Parameters
-    ----------
-    x, axis, dtype
-        As for `cumsum`.
-
-    Raises
-    ------
-    ArgumentError, ArgumentTypeError
-        As for `cumsum`.
-
     Examples
     --------
-    >>> import numpy as np, chunkflow as cf
     >>> cf.cumprod(np.arange(1.0, 6.0), device="cpu")
     array([  1.,   2.,   6.,  24., 120.])
     """
     return _accumulated(np.multiply, x, axis, dtype, chunks, Options(**options))
 
 
-@operation
+@scan_operation
 def maximum_accumulate(
     x: Any, axis: int = 0, dtype: Any = None, *, chunks: Chunks = None, **options: Unpack[RunOptions]
 ) -> Request:
@@ -98,21 +102,15 @@ def maximum_accumulate(
     dtype : dtype, optional
         To which `x` is cast first.
 
-    Raises
-    ------
-    ArgumentError, ArgumentTypeError
-        As for `cumsum`.
-
     Examples
     --------
-    >>> import numpy as np, chunkflow as cf
     >>> cf.maximum_accumulate(np.array([3, 1, 4, 1, 5]), device="cpu")
     array([3, 3, 4, 4, 5])
     """
-    return _accumulated(np.maximum, x, _not_none(axis), dtype, chunks, Options(**options))
+    return _accumulated(np.maximum, x, check_int("axis", axis), dtype, chunks, Options(**options))
 
 
-@operation
+@scan_operation
 def minimum_accumulate(
     x: Any, axis: int = 0, dtype: Any = None, *, chunks: Chunks = None, **options: Unpack[RunOptions]
 ) -> Request:
@@ -123,18 +121,12 @@ def minimum_accumulate(
     x, axis, dtype
         As for `maximum_accumulate`.
 
-    Raises
-    ------
-    ArgumentError, ArgumentTypeError
-        As for `cumsum`.
-
     Examples
     --------
-    >>> import numpy as np, chunkflow as cf
     >>> cf.minimum_accumulate(np.array([3, 1, 4, 1, 0]), device="cpu")
     array([3, 1, 1, 1, 0])
     """
-    return _accumulated(np.minimum, x, _not_none(axis), dtype, chunks, Options(**options))
+    return _accumulated(np.minimum, x, check_int("axis", axis), dtype, chunks, Options(**options))
 
 
 @operation
@@ -161,22 +153,18 @@ def diff(x: Any, n: int = 1, axis: int = -1, *, chunks: Chunks = None, **options
 
     Examples
     --------
-    >>> import numpy as np, chunkflow as cf
     >>> x = np.array([1, 2, 4, 7, 0])
     >>> cf.diff(x, device="cpu"), cf.diff(x, n=2, device="cpu")
     (array([ 1,  2,  3, -7]), array([  1,   1, -10]))
     """
-    _check_axis(_not_none(axis))
-    if isinstance(n, bool) or not isinstance(n, int | np.integer):
-        raise ArgumentTypeError(f"n must be an int, not {n!r}")
-    if n < 0:
-        raise ArgumentError(f"n={n} must be at least 0: it says how often differences are taken")
+    check_int("axis", axis)
+    times = check_int("n", n, 0, ": it says how often differences are taken")
 
     def declare(specs: Sequence[ArraySpec], args: tuple[Any, ...]) -> Declared:
         shape = specs[0].shape
         along, every = normalize_axes(axis, len(shape), "axis")[0], tuple(range(len(shape)))
-        op = _overlapping(shape, along, int(n))
-        return Declared(op, Difference(along, int(n)), every, block_sides(chunks, op.extents), tiles=True)
+        op = _overlapping(shape, along, times)
+        return Declared(op, Difference(along, times), every, block_sides(chunks, op.extents), tiles=True)
 
     return Request(declare, (x,), Options(**options), keeps=True)
 
@@ -185,21 +173,19 @@ def diff(x: Any, n: int = 1, axis: int = -1, *, chunks: Chunks = None, **options
 
 
 def _accumulated(ufunc: np.ufunc, x: Any, axis: int | None, dtype: Any, chunks: Chunks, options: Options) -> Request:
-    """Request of ``ufunc.accumulate``."""
-    declare = _accumulation(ufunc, axis, dtype, chunks)
-    if axis is None:  # a flattened result has as many elements for each index of the first axis as that one's rows
+    if axis is not None:
+        check_int("axis", axis)
+    else:  # a flattened result has as many elements for each index of the first axis as that one's rows
         options = replace(options, chunks=("auto",))
-    return Request(declare, (x,), options, keeps=axis is not None)
-
-
-def _accumulation(ufunc: np.ufunc, axis: int | None, dtype: Any, chunks: Chunks) -> Declare:
-    """Declare ``ufunc.accumulate``."""
-    _check_axis(axis)
 
     def declare(specs: Sequence[ArraySpec], args: tuple[Any, ...]) -> Declared:
         (spec,) = specs
-        result = _result_dtype(ufunc, spec, dtype)
-        run = _run(ufunc, result)
+        if dtype is None:
+            result = np.dtype(ufunc.accumulate(np.empty(0, spec.dtype)).dtype)
+        else:
+            result = checked_dtype(dtype, spec.dtype)
+        extreme = ufunc in (np.maximum, np.minimum)
+        run = running_extreme(ufunc, result) if extreme else running_total(ufunc, wide(result))
         block = block_sides(chunks, spec.shape)
         if axis is not None:
             along = normalize_axes(axis, len(spec.shape), "axis")[0]
@@ -207,7 +193,7 @@ def _accumulation(ufunc: np.ufunc, axis: int | None, dtype: Any, chunks: Chunks)
             return Declared(op, Scan(along, run, result), axes, block, tiles=False, copies=COPIES)
         return _flattened(spec, Scan(0, run, result, flat=True), block)
 
-    return declare
+    return Request(declare, (x,), options, keeps=axis is not None)
 
 
 def _flattened(spec: ArraySpec, kernel: Scan, block: tuple[int | None, ...] | None) -> Declared:
@@ -234,41 +220,3 @@ def _overlapping(shape: Shape, axis: int, depth: int) -> LoopNest:
     operand = replace(operand, halo=halo, extents=shape, boundary=("none",) * len(shape))
     extents = tuple(max(n - depth, 0) if a == axis else n for a, n in enumerate(shape))
     return replace(op, extents=extents, operands=(operand,))
-
-
-def _run(ufunc: np.ufunc, result: np.dtype) -> Run:
-    if ufunc is np.add:
-        return running_sum(wide(result))
-    if ufunc is np.multiply:
-        return running_product(wide(result))
-    return running_extreme(ufunc, result)
-
-
-def _result_dtype(ufunc: np.ufunc, spec: ArraySpec, dtype: Any) -> np.dtype:
-    """Dtype of an accumulation: the user's, by default NumPy's."""
-    if dtype is None:
-        return np.dtype(ufunc.accumulate(np.empty(0, spec.dtype)).dtype)
-    try:
-        found = np.dtype(dtype)
-    except TypeError as error:
-        raise ArgumentTypeError(f"dtype={dtype!r} is no dtype: {error}") from None
-    if found.kind not in "biufc":
-        raise ArgumentTypeError(f"dtype={found} is not numeric: results are bool, int, float or complex")
-    if spec.dtype.kind == "c" and found.kind != "c":
-        raise ArgumentTypeError(
-            f"dtype={found} has no room for the imaginary parts of {spec.name} ({spec.dtype}): use a complex one, or "
-            "pass the real parts"
-        )
-    native: np.dtype = found.newbyteorder("=")
-    return native
-
-
-def _check_axis(axis: int | None) -> None:
-    if axis is not None and (isinstance(axis, bool) or not isinstance(axis, int | np.integer)):
-        raise ArgumentTypeError(f"axis must be an int, not {axis!r}")
-
-
-def _not_none(axis: int | None) -> int:
-    if axis is None:
-        raise ArgumentTypeError("axis must be an int, not None: give the axis to go along")
-    return axis

@@ -65,17 +65,7 @@ WORTHWHILE = 0.97
 
 @dataclass(frozen=True)
 class Tuned:
-    """The result of a calibration.
-
-    Attributes
-    ----------
-    machine : Machine
-        The device's, with measured rates.
-    runs : dict of str to Analysis
-        Runs that were planned with these rates, with predicted and measured seconds.
-    missing : str
-        Says what could not be measured, and why; empty if nothing is missing.
-    """
+    """The result of a calibration: measured rates, runs that were planned with them, and what could not be measured."""
 
     machine: Machine
     runs: dict[str, Analysis]
@@ -86,10 +76,7 @@ class Tuned:
 class ScratchFiles:
     """Temporary files of an array in a directory, by which writes and reads are measured.
 
-    Raises
-    ------
-    ArgumentError
-        They cannot be written there.
+    `ArgumentError` if they cannot be written there.
     """
 
     array: np.ndarray
@@ -148,12 +135,8 @@ class ScratchFiles:
 def tuned(device: Device, nbytes: int = 1 << 30, folder: Path | None = None) -> Tuned:
     """Measure a device with arrays of `nbytes` in host memory, or more where it has many lanes. Takes a few seconds.
 
-    Files are written, and read, in `folder` for a while: where temporary ones go, by default.
-
-    Raises
-    ------
-    ArgumentError
-        They cannot be written there.
+    Files are written, and read, in `folder` for a while: where temporary ones go, by default. `ArgumentError` if they
+    cannot be written there.
     """
     x = np.ones((max(nbytes, 4 * BLOCK * device.machine.lanes) // 4096, 1024), "f4")
     files = ScratchFiles(x, folder or Path(gettempdir()))
@@ -223,13 +206,10 @@ def _written(new: Callable[[], Any]) -> float:
 def _staged(device: Device, x: np.ndarray, out: np.ndarray, options: dict[str, Any]) -> Machine:
     """The fastest number of threads and size of pieces of a sum and a map, with the rates of their stages."""
 
-    def both() -> float:
-        total = _seconds(lambda: sums.sum(x, **options))
-        return total + _seconds(lambda: mapping.map(np.negative, x, out=out, **options))
-
     def seconds(tried: Machine) -> float:
         with _planned(device, tried):
-            return both()
+            total = _seconds(lambda: sums.sum(x, **options))
+            return total + _seconds(lambda: mapping.map(np.negative, x, out=out, **options))
 
     usual, most = device.machine, cores()
     best, least = usual, seconds(usual)
@@ -242,15 +222,11 @@ def _staged(device: Device, x: np.ndarray, out: np.ndarray, options: dict[str, A
         best = usual
     with _planned(device, best):
         up = _profiled(lambda: sums.sum(x, **options), PROFILES)
-        down = _profiled(lambda: mapping.map(_widened, x.view("u1")[:, :1024], out=out, **options), PROFILES)
+        narrow = x.view("u1")[:, :1024]  # four bytes of the result for each byte of the block
+        down = _profiled(lambda: mapping.map(lambda b: b.astype("f4"), narrow, out=out, **options), PROFILES)
     seen = [*up.stages, *(stage for stage in down.stages if stage.name in ("download", "write"))]
     rates: dict[str, Any] = {stage.name: stage.rate for stage in seen}
     return replace(best, **rates | {"compute": _steps(device, x)})
-
-
-def _widened(block: Any) -> Any:
-    """Four bytes of the result for each byte of the block."""
-    return block.astype(np.float32)
 
 
 def _shared(device: Device, x: np.ndarray, out: np.ndarray) -> Machine:

@@ -30,18 +30,9 @@ class Velocity:
     the wave number k as k**(-11/6): Kolmogorov's energy spectrum, k**(-5/3), in three dimensions. A
     faint noise on top keeps the bytes from compressing better than a simulation's would.
 
-    It has `shape`, `dtype` and slicing, which is all that chunkflow asks of a source.
+    It has `shape`, `dtype` and slicing, which is all that chunkflow asks of a source. The component points along the
+    axis of that number.
 
-    Parameters
-    ----------
-    shape : tuple of int
-    component : int
-        Axis along which it points.
-    modes : int, optional
-    seed : int, optional
-
-    Examples
-    --------
     >>> u = Velocity((8, 16, 16), component=0)
     >>> u[2:4, 0:16, 5:9].shape
     (2, 16, 4)
@@ -85,23 +76,10 @@ def speed(u: Any, v: Any, w: Any) -> Any:
 
 
 def demo(shape: tuple[int, int, int], where: Path, budget: str | None, device: str) -> bool:
-    """Make a velocity field in zarr, compute its speed under a budget and check samples of it.
+    """Make a velocity field in zarr, compute its speed under a budget and check samples of it; whether they are right.
 
-    Parameters
-    ----------
-    shape : tuple of int
-        Extents of the field.
-    where : pathlib.Path
-        Directory for the arrays. It must not exist, be empty, or be from an earlier demo.
-    budget : str or None
-        As in `chunkflow.map`; None for a tenth of the data, or what will do.
-    device : str
-        As in `chunkflow.map`.
-
-    Returns
-    -------
-    bool
-        Whether the samples agree with NumPy.
+    The directory `where` must not exist, be empty, or be from an earlier demo. The budget is by default a tenth of the
+    data, or what will do.
     """
     _claim(where)
     print(f"making a velocity field of {' x '.join(map(str, shape))} points in {where} ...", flush=True)
@@ -133,18 +111,16 @@ def demo(shape: tuple[int, int, int], where: Path, budget: str | None, device: s
     return good
 
 
-def _plan(paths: Sequence[Path], budget: str | None, tenth: int, options: dict[str, Any]) -> cf.Plan:
+def _plan(paths: Sequence[Path], budget: str | None, tenth: int, options: dict[str, Any]) -> Any:
     """Plan for the budget given, for a tenth of the data, or for what will do."""
     try:
-        plan: cf.Plan = cf.explain(speed, *paths, budget=budget or tenth, **options)
-        return plan
+        return cf.explain(speed, *paths, budget=budget or tenth, **options)
     except BudgetError as error:
         if budget or error.smallest is None:
             raise
         ample = 4 * error.smallest
         print(f"{format_bytes(tenth)}, a tenth of the data, is too little here: taking {format_bytes(ample)}")
-        plan = cf.explain(speed, *paths, budget=ample, **options)
-        return plan
+        return cf.explain(speed, *paths, budget=ample, **options)
 
 
 def _claim(where: Path) -> None:
@@ -169,15 +145,7 @@ def _check(fields: Sequence[Any], result: Any, shape: tuple[int, ...]) -> bool:
 
 
 def calibrate(device: str, nbytes: int, folder: Path | None = None, *, forget: bool = False) -> None:
-    """Measure a device and its host, with files in `folder`, and keep the rates; or forget them.
-
-    Raises
-    ------
-    ArgumentError
-        The rates cannot be kept, or the files cannot be written.
-    DeviceError
-        There is no such device.
-    """
+    """Measure a device and its host, with files in `folder`, and keep the rates; or forget them."""
     found = resolve(device)
     if forget:
         where = measured_rates.forget(found.model)
@@ -232,17 +200,9 @@ def _positive(text: str) -> int:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line.
+    """Run the command line, by default with the arguments of the process.
 
-    Parameters
-    ----------
-    arguments : sequence of str, optional
-        Without the program's name; those of the process by default.
-
-    Returns
-    -------
-    int
-        0; 1 where the demo's check fails; 2 where something was refused or failed.
+    Returns 0; 1 where the demo's check fails; 2 where something was refused or failed.
     """
     parser = _parser()
     args = parser.parse_args(arguments)

@@ -37,18 +37,10 @@ PARTIAL = 4 << 20
 
 @dataclass(frozen=True)
 class Partitioning:
-    """The loop nest of a pass, cut into partitions.
+    """The loop nest of a pass (`declared`), cut into partitions with these `sides`; the last ones may be shorter.
 
-    Attributes
-    ----------
-    declared : Declared
-        The pass.
-    sides : tuple of int
-        Extents of a partition; the last ones may be shorter.
-    kept, folded : frozenset of int
-        Axes that the results follow; and axes that are cut but not followed, along which partitions are combined.
-    nbytes : int
-        Most bytes that a partition reads, without halos.
+    Results follow the axes `kept`. The axes `folded` are cut but not followed: along them partitions are combined.
+    A partition reads at most `nbytes`, without halos.
     """
 
     declared: Declared
@@ -71,7 +63,6 @@ class Partitioning:
         return math.prod(self.counts)
 
     def __iter__(self) -> Iterator[Shape]:
-        """Indices of all partitions."""
         return itertools.product(*map(range, self.counts))
 
     def box(self, index: Shape) -> Region:
@@ -138,12 +129,8 @@ def read_by(operand: Operand, box: Region) -> Region | None:
 def pass_of(node: Node) -> tuple[Pass, list[Node]]:
     """The pass that computes a node, and the nodes that must be stored before it.
 
-    In the pass's sources each of these is an `Awaited` placeholder.
-
-    Raises
-    ------
-    UnsupportedError
-        One of them takes several passes, each of which depends on the result before it.
+    In the pass's sources each of these is an `Awaited` placeholder. `UnsupportedError` if one takes several passes,
+    each of which depends on the result before it.
     """
     awaited: list[Node] = []
     stored: dict[Node, Any] = {}
@@ -178,35 +165,21 @@ def _unrolled(node: Node) -> Node:
     """The node, or an equal node of passes that are known beforehand."""
     if not isinstance(node, MultiPassNode):
         return node
-    if node.unrolled is None:
-        raise _several(node) from None
-    return node.unrolled
-
-
-def _several(node: MultiPassNode) -> UnsupportedError:
+    if node.unrolled is not None:
+        return node.unrolled
     if not all(one.spec.size for one in (node, *node.inputs)):
-        return UnsupportedError(f"{node.name} of no elements, or for no result, is no graph of tasks: compute() it")
-    return UnsupportedError(
+        why = f"{node.name} of no elements, or for no result, is no graph of tasks: compute() it"
+        raise UnsupportedError(why) from None
+    raise UnsupportedError(
         f"{node.name} makes several passes, each of which decides on the next, and is no graph of tasks: compute() it "
         "first, or to_zarr() it, and go on with the result"
-    )
+    ) from None
 
 
 def partitioned(made: Pass, partition: str | int, sink: Shape | None = None) -> Partitioning:
-    """Cut a pass into partitions that read about `partition` bytes each.
+    """Cut a pass into partitions that read about `partition` bytes each (as ``"64GB"``).
 
-    Parameters
-    ----------
-    made : Pass
-    partition : str or int
-        Bytes, as ``"64GB"``.
-    sink : tuple of int, optional
-        Chunk shape of the output array: partitions consist of whole chunks.
-
-    Raises
-    ------
-    ArgumentError, ArgumentTypeError
-        `partition` is not a number of bytes.
+    They consist of whole chunks of the output array, if `sink` is the shape of its chunks.
     """
     declared = made.declared
     nest, kernel = declared.nest, declared.kernel

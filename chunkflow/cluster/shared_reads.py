@@ -22,18 +22,8 @@ from chunkflow.core.grid import Shape
 class Reading(MaterializedLayer):  # type: ignore[misc]
     """The tasks of one result, one for each partition. When dask culls this layer, the layer `shared` takes them over.
 
-    Parameters
-    ----------
-    mapping : dict
-        The tasks and their program, by key.
-    program : str
-        Key of the program.
-    indices : dict
-        The index of the partition of each task, by key.
-    shared : Shared
-        The layer of all results that share the reads.
-    carried : bool
-        Whether each task has its own copy of the program.
+    `mapping` has the tasks, and the program under the key `program`; `indices` has the partition of each task. If the
+    program is `carried`, each task has its own copy.
     """
 
     def __init__(
@@ -67,18 +57,9 @@ class Reading(MaterializedLayer):  # type: ignore[misc]
 class Shared(MaterializedLayer):  # type: ignore[misc]
     """The layer of all results that read the same partitions. It is empty until dask culls it.
 
-    Parameters
-    ----------
-    name : str
-        First entry of its keys; the others are a program's key and a partition's index.
-    arrays : dict
-        For each partition the keys that its task waits for.
-
-    Attributes
-    ----------
-    known : mapping
-        `Reading` layers whose tasks have their own copy of the program, by its key. Tasks wait for other programs.
-        The references are weak and not pickled, since the layers may belong to other graphs.
+    Its keys are its name, a program's key and a partition's index. `arrays` has for each partition the keys that its
+    task waits for. `known` has the `Reading` layers whose tasks have their own copy of the program, by its key; tasks
+    wait for other programs. These references are weak and not pickled, since the layers may belong to other graphs.
     """
 
     def __init__(self, name: str, arrays: Mapping[Shape, tuple[Any, ...]]) -> None:

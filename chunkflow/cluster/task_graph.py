@@ -169,11 +169,7 @@ class Builder:
         if len(places) == 1:
             needs.add(name)
             return (name, *places[0])
-        key = f"{name}-whole"
-        starts = [list(itertools.accumulate(sides, initial=0)) for sides in cut_chunks]
-        regions = [
-            tuple(slice(bounds[i], bounds[i + 1]) for bounds, i in zip(starts, place, strict=True)) for place in places
-        ]
+        key, regions = f"{name}-whole", da.core.slices_from_chunks(cut_chunks)
         refs = List(*(TaskRef((name, *place)) for place in places))
         self.layers[key] = {key: Task(key, assemble, refs, DataNode(None, regions), node.shape)}
         self.needs[key] = {name}
@@ -190,13 +186,7 @@ class Builder:
 
 
 def _sent(source: Any) -> Any:
-    """A source as other processes can open it: by its absolute path, or as a mapped file.
-
-    Raises
-    ------
-    UnsupportedError
-        It is a view of a dask array, of which each task would have to get everything.
-    """
+    """A source as other processes can open it: by its absolute path, or as a mapped file."""
     if isinstance(source, str | os.PathLike):
         path = os.fspath(source)
         return path if "://" in path else os.path.abspath(path)
@@ -204,7 +194,7 @@ def _sent(source: Any) -> Any:
         return Mapped(*found, source.shape, source.strides, source.dtype)
     if isinstance(source, View):
         return source.on([_sent(array) for array in source.arrays])
-    if isinstance(source, da.Array):
+    if isinstance(source, da.Array):  # each task would have to get all of it
         raise UnsupportedError(f"a view of the dask array {source.name}: take it of the dask array, before from_dask()")
     return source
 
@@ -249,15 +239,7 @@ def chunks_of(node: Node, settings: Settings) -> tuple[Shape, ...]:
 
 def keys_of(node: Node, settings: Settings) -> Any:
     """Keys of a node's parts, nested as dask nests them."""
-    name = name_of(node, settings)
-    counts = [len(sides) for sides in chunks_of(node, settings)]
-
-    def nested(place: Shape) -> Any:
-        if len(place) == len(counts):
-            return (name, *place)
-        return [nested((*place, i)) for i in range(counts[len(place)])]
-
-    return nested(()) if counts else [nested(())]
+    return persisted({}, name_of(node, settings), chunks_of(node, settings), node.spec.dtype).__dask_keys__()
 
 
 def as_dask(node: Node, settings: Settings) -> da.Array:

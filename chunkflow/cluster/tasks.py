@@ -44,27 +44,12 @@ SHARE = 3
 
 @dataclass(frozen=True)
 class Program:
-    """The common part of all tasks of a pass.
+    """The common part of all tasks of a pass, of which the result number `item` is wanted.
 
-    Attributes
-    ----------
-    cut : Partitioning
-        The pass, and how it is cut.
-    name : str
-        Name of the result, for people.
-    sources : tuple
-        Sources; `Awaited` takes the place of other tasks' results.
-    options : Options
-        Budget and device; dtype, blocks and workspace if the operation sets them.
-    item : int
-        Number of the wanted result.
-    regional : dict
-        For each awaited array of which a task gets only the region that it reads, by number: its operand, and its whole
-        shape.
-    out : Opened, optional
-        Output of the result.
-    steady : bool
-        Whether blocks do not depend on the results, so that sums equal those of a task that computes more.
+    Among the `sources`, `Awaited` takes the place of other tasks' results. The `options` are budget and device; dtype,
+    blocks and workspace if the operation sets them. `regional` has those awaited arrays, by number, of which a task
+    gets only the region that it reads: the operand, and the whole shape. `steady` says that blocks do not depend on the
+    results, so that sums equal those of a task that computes more.
     """
 
     cut: Partitioning
@@ -93,7 +78,7 @@ class Opened:
         if isinstance(where, str):
             where = np.load(where, mmap_mode="r+", allow_pickle=False)
         elif isinstance(where, Mapped):
-            where = where.mapping()
+            where = where.mapped()
         return SharedRegion(open_target(where), region, self.spec)
 
 
@@ -170,10 +155,7 @@ def _put_off(outputs: list[Any]) -> None:
 def run(program: Program, index: Sequence[int], arrays: Sequence[Any] = ()) -> Any:
     """Compute a partition: its part of the result (None if that is stored), or the value to be combined.
 
-    Raises
-    ------
-    Exception
-        Any failure. The partition's region is added as a note.
+    Any failure gets the partition's region as a note.
     """
     return run_together((program,), index, arrays)[0]
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Protocol
 
@@ -214,18 +214,11 @@ def padded(n: int, before: int, after: int, mode: str, values: tuple[Any, Any] =
     stop = before + n
     if mode == "reflect" and n == 1:
         mode = "edge"
+    first, own, last = IndexRun(0, before), IndexRun(before, stop), IndexRun(stop, stop + after)
     if mode == "constant":
-        return Axis(
-            [IndexRun(0, before, fill=values[0]), IndexRun(before, stop), IndexRun(stop, stop + after, fill=values[1])]
-        )
+        return Axis([replace(first, fill=values[0]), own, replace(last, fill=values[1])])
     if mode == "edge":
-        return Axis(
-            [
-                IndexRun(0, before, times=max(before, 1)),
-                IndexRun(before, stop),
-                IndexRun(stop, stop + after, n - 1, times=after or 1),
-            ]
-        )
+        return Axis([replace(first, times=max(before, 1)), own, replace(last, first=n - 1, times=after or 1)])
     if not n:
         return straight(n)
     # Mirror images share their ends where they are reflected: the one nearer to the array has it.

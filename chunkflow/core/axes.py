@@ -15,6 +15,11 @@ def normalize_axes(axes: int | Sequence[int] | None, ndim: int, name: str) -> tu
     >>> normalize_axes((-1, 0), 3, "drop_axis")
     (0, 2)
     """
+    return tuple(sorted(ordered_axes(axes, ndim, name)))
+
+
+def ordered_axes(axes: int | Sequence[int] | None, ndim: int, name: str) -> list[int]:
+    """Non-negative axes in the order that they are given in, each named once."""
     found = []
     for axis in as_axes(axes, name):
         if not -ndim <= axis < ndim:
@@ -22,7 +27,7 @@ def normalize_axes(axes: int | Sequence[int] | None, ndim: int, name: str) -> tu
         found.append(axis % ndim)
     if len(set(found)) != len(found):
         raise ArgumentError(f"{name}={axes!r} names an axis twice")
-    return tuple(sorted(found))
+    return found
 
 
 def as_axes(axes: int | Sequence[int] | None, name: str) -> list[int]:

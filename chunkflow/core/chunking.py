@@ -11,7 +11,6 @@ from typing import Any, Literal
 
 import numpy as np
 
-from chunkflow.core import chunking
 from chunkflow.core.grid import Shape
 from chunkflow.core.nest import Along
 from chunkflow.errors import ArgumentError, ArgumentTypeError
@@ -107,8 +106,6 @@ def block_sides(chunks: Chunks, extents: Shape) -> tuple[int | None, ...] | None
         return None
     if isinstance(chunks, Sequence) and not isinstance(chunks, str) and len(chunks) != len(extents):
         raise ArgumentError(f"chunks={chunks!r} has {len(chunks)} entries and the array has {len(extents)} dimensions")
-    chunking.check_sums(chunks, extents)
-    lengths = chunking.lengths(chunks, len(extents))
-    return tuple(
-        None if n == "auto" else max(1, side) if n == "whole" else n for n, side in zip(lengths, extents, strict=True)
-    )
+    check_sums(chunks, extents)
+    pairs = zip(lengths(chunks, len(extents)), extents, strict=True)
+    return tuple(None if n == "auto" else max(1, side) if n == "whole" else n for n, side in pairs)

@@ -107,12 +107,7 @@ class Packed:
         """Fill the table of a batch of all chunks, which lie at the address `source` and go to `target`.
 
         With `together` chunks are put together of their items. Behind these it then says where each lies once all are
-        decoded, and has the chunks' layouts (see `FACTS`).
-
-        Raises
-        ------
-        ValueError
-            There is no room for all items.
+        decoded, and has the chunks' layouts (see `FACTS`). Without room for all items it is a `ValueError`.
         """
         decoded, items, *arrays = self._c.tabulate(self._chunks, out, source, target, together)
         return Tabled(decoded, items, *[np.frombuffer(each, np.int64) for each in arrays])

@@ -113,17 +113,8 @@ def length(extent: int, size: int, halo: tuple[int, int], boundary: Boundary, *,
     return stops - starts
 
 
-@singledispatch
-def fill(block: Any, region: Region, extents: Shape, boundary: Sequence[Boundary]) -> None:
-    """Make up what lies beyond the edges, as `numpy.pad` does, from what the block holds.
-
-    Devices that can do so at once register themselves for their kind of array.
-    """
-    assign(block, region, extents, boundary)
-
-
 def assign(block: Any, region: Region, extents: Shape, boundary: Sequence[Boundary]) -> None:
-    """The same axis after axis."""
+    """Make up what lies beyond the edges, as `numpy.pad` does, from what the block holds, axis after axis."""
     for axis, (side, extent, kind) in enumerate(zip(region, extents, boundary, strict=True)):
         before, after = max(-side.start, 0), max(side.stop - extent, 0)
         if kind in ("none", "periodic") or not before + after:
@@ -140,12 +131,13 @@ def assign(block: Any, region: Region, extents: Shape, boundary: Sequence[Bounda
             else:
                 count, begin = stop - start, edge + (inwards if kind == "mirror" else 0)
                 low = begin if inwards > 0 else begin - count + 1
-                target[...] = _flipped(_at(block, axis, low, low + count), axis)
+                backwards = (*(slice(None),) * axis, slice(None, None, -1), ...)
+                target[...] = _at(block, axis, low, low + count)[backwards]
+
+
+fill = singledispatch(assign)
+"""The same, by the device if it can do so at once: then it registers itself for its kind of array."""
 
 
 def _at(block: Any, axis: int, start: int, stop: int) -> Any:
     return block[(*(slice(None),) * axis, slice(start, stop), ...)]
-
-
-def _flipped(block: Any, axis: int) -> Any:
-    return block[(*(slice(None),) * axis, slice(None, None, -1), ...)]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
 from chunkflow.core.units import format_bytes
 
@@ -77,11 +77,10 @@ class Projection:
     @property
     def total(self) -> int:
         """Sum of all terms."""
-        return sum(getattr(self, f.name) for f in fields(self))
+        return sum(vars(self).values())
 
     def __str__(self) -> str:
-        terms = [(f.name, getattr(self, f.name)) for f in fields(self)]
-        listed = " + ".join(f"{name} {format_bytes(n)}" for name, n in terms if n)
+        listed = " + ".join(f"{name} {format_bytes(n)}" for name, n in vars(self).items() if n)
         return f"{listed or '0 B'} = {format_bytes(self.total)}"
 
 

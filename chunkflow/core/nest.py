@@ -198,6 +198,10 @@ class LoopNest:
         For each part the bytes that a lane holds between blocks, as `OutputGroup` has it; empty for none.
     views : bool
         Whether results are the operand's very blocks, or views of them.
+    work : int
+        Multiply-adds of the whole pass, of a product.
+    single : bool
+        Whether a product adds matrices to a tile, no stacks of them, in a dtype of BLAS: a device may need no panel.
     """
 
     is_product: ClassVar[bool] = False
@@ -211,26 +215,13 @@ class LoopNest:
     together: Shape = ()
     state: tuple[float, ...] = ()
     views: bool = False
+    work: int = 0
+    single: bool = False
 
     @cached_property
     def has_halo(self) -> bool:
         """Whether blocks of an operand overlap."""
         return any(o.halo for o in self.operands)
-
-    @property
-    def multiplies(self) -> bool:
-        """Whether the pass is a product, as `ProductNest` is."""
-        return False
-
-    @property
-    def work(self) -> int:
-        """Multiply-adds of a product."""
-        return 0
-
-    @property
-    def single(self) -> bool:
-        """Whether a product adds matrices to a tile, and no stacks of them."""
-        return False
 
     @property
     def tile_alone(self) -> bool:
@@ -298,13 +289,8 @@ class LoopNest:
     @property
     def divisible(self) -> frozenset[int]:
         """Axes along which part of a block gives just the same part of every output, or is combined."""
-        return frozenset(
-            a
-            for a in range(len(self.extents))
-            if a not in self.whole
-            and a != self.scan
-            and all(a in p.folded or (not p.folded and all(Along(a) in o.dims for o in p.outputs)) for p in self.parts)
-        )
+        resized = {d.axis for o in self.outputs for d in o.dims if isinstance(d, Along) and d.ratio != 1}
+        return frozenset(a for a in self.divisible_by_ratio if a not in resized and a != self.scan)
 
     def loads(self, operand: Operand, counts: Sequence[int], walk: Sequence[int]) -> int:
         """How often an operand's block changes when the nest is walked, the last axis fastest.
@@ -323,12 +309,9 @@ class LoopNest:
 
 
 def nest(shapes: Sequence[Shape], drop: int | Sequence[int] | None = None) -> LoopNest:
-    """Loop nest of arrays that broadcast together, without its outputs; dropped axes are not cut.
+    """Loop nest of arrays that broadcast together, or else an `ArgumentError`; dropped axes are not cut.
 
-    Raises
-    ------
-    ArgumentError
-        The shapes do not broadcast.
+    It has no outputs yet.
     """
     try:
         extents = np.broadcast_shapes(*shapes)
@@ -337,12 +320,10 @@ def nest(shapes: Sequence[Shape], drop: int | Sequence[int] | None = None) -> Lo
         raise ArgumentError(
             f"arrays of shapes {listed} do not broadcast: aligned from the right, extents must be equal or 1"
         ) from None
-    operands = []
-    for shape in shapes:
-        first = len(extents) - len(shape)
-        operands.append(
-            Operand(tuple(None if n == 1 and extents[first + i] != 1 else first + i for i, n in enumerate(shape)))
-        )
+    operands = [
+        Operand(tuple([None if n == 1 != extents[a] else a for a, n in enumerate(shape, len(extents) - len(shape))]))
+        for shape in shapes
+    ]
     whole = normalize_axes(drop, len(extents), "drop_axis")
     return LoopNest(tuple(extents), tuple(operands), (), frozenset(whole))
 
@@ -364,10 +345,5 @@ def output_axes(
 
 def outputs_like(axes: Sequence[int | None], lengths: Sequence[Along | int | None]) -> Output:
     """Output that follows `axes`; `lengths` gives what differs: a new one's length, a resized one's ratio."""
-    dims: list[Along | int] = []
-    for axis, length in zip(axes, lengths, strict=True):
-        if length is not None:
-            dims.append(length)
-        else:
-            dims.append(1 if axis is None else Along(axis))
-    return Output(tuple(dims))
+    own = [1 if axis is None else Along(axis) for axis in axes]
+    return Output(tuple(n if given is None else given for n, given in zip(own, lengths, strict=True)))

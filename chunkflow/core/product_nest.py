@@ -23,35 +23,24 @@ class ProductNest(LoopNest):
     panel : tuple of (axes, axes, int, axes, int), optional
         Of a panel: the axes of the tile, those of a row of it, and bytes per element; then the axes of the operand
         whose rows may be copied for a panel, and bytes per element.
-    work : int
-        Multiply-adds of the whole pass.
-    single : bool
-        Whether matrices are added to the tile, and no stacks of them, in a dtype of BLAS: a device may need no panel.
     """
 
     is_product: ClassVar[bool] = True
 
     buffers: tuple[tuple[Axes, float], ...] = ()
     panel: tuple[Axes, Axes, int, Axes, int] | None = None
-    work: int = 0
-    single: bool = False
 
     def held(self, sides: Sequence[Any]) -> Any:
         """Bytes that a lane holds; `sides` may be arrays, for many blocks at once."""
 
         def size(axes: Axes, nbytes: float) -> Any:
-            found: Any = nbytes
-            for axis in axes:
-                found = found * sides[axis]
-            return found
+            return math.prod((sides[axis] for axis in axes), start=nbytes)
 
-        total: Any = 0.0
-        for axes, nbytes in self.buffers:
-            total = total + size(axes, nbytes)
+        total: Any = sum(size(*buffer) for buffer in self.buffers)
         if self.panel is not None:
             axes, row, nbytes, rows, each = self.panel
             tile = size(axes, nbytes)
-            panel = panel_bytes(tile, size(row, nbytes))
+            panel = np.minimum(tile, np.maximum(tile / SHARE, 2 * PANEL) + size(row, nbytes))
             total = total + panel + size(rows, each) * (panel / np.maximum(tile, 1))
         return total
 
@@ -59,10 +48,6 @@ class ProductNest(LoopNest):
         """Bytes that a lane holds between blocks of these sides, and while it computes one."""
         whole: int = math.ceil(self.held(sides))
         return whole
-
-    @property
-    def multiplies(self) -> bool:
-        return True
 
     @property
     def tile_alone(self) -> bool:
@@ -80,8 +65,3 @@ SHARE, PANEL = 8, 1 << 20
 """A product is added to its tile in panels of one part in this many, or this many bytes if those are more."""
 
 Axes = tuple[int, ...]
-
-
-def panel_bytes(tile: Any, row: Any) -> Any:
-    """Bytes of a panel of a tile, whose rows take `row` bytes, at most; of arrays, for many tiles at once."""
-    return np.minimum(tile, np.maximum(tile / SHARE, 2 * PANEL) + row)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -33,7 +33,8 @@ class Streamed:
     fn: Callable[..., Any]
     budget: Any
     device: Any
-    options: dict[str, Any] = field(default_factory=dict)
+    options: dict[str, Any]
+    run: Callable[..., Any] = mapping.map
 
     @property
     def __signature__(self) -> inspect.Signature:
@@ -44,7 +45,6 @@ class Streamed:
         return str(getattr(self.fn, "__name__", "streamed"))
 
     def __call__(self, *blocks: Any, **kwargs: Any) -> Any:
-        """The function's result of blocks."""
         if all(math.prod(np.shape(block)) <= 1 for block in blocks):
             return self.fn(*blocks, **kwargs)
         with shared(self.budget) as budget:
@@ -53,26 +53,14 @@ class Streamed:
     def streamed(self, blocks: Sequence[Any], kwargs: dict[str, Any], budget: Budget) -> Any:
         """The function's result of blocks, streamed."""
         # The lambda hides the parameters: block_id is dask's.
-        return mapping.map(lambda *parts: self.fn(*parts, **kwargs), *blocks, budget=budget, **self._how)
-
-    @property
-    def _how(self) -> dict[str, Any]:
-        return {"device": device_of(self.device), **self.options}
-
-
-class StreamedOverlap(Streamed):
-    """A function of dask blocks with halos that streams them."""
-
-    def streamed(self, blocks: Sequence[Any], kwargs: dict[str, Any], budget: Budget) -> Any:
-        """See `Streamed.streamed`."""
-        return overlap.map_overlap(lambda *parts: self.fn(*parts, **kwargs), *blocks, budget=budget, **self._how)
+        fn, device = lambda *parts: self.fn(*parts, **kwargs), device_of(self.device)
+        return self.run(fn, *blocks, budget=budget, device=device, **self.options)
 
 
 class StreamedReduction(Streamed):
     """The first step of a reduction. `options` holds the second step, which combines the results of a block's parts."""
 
     def streamed(self, blocks: Sequence[Any], kwargs: dict[str, Any], budget: Budget) -> Any:
-        """See `Streamed.streamed`."""
         axis, combine, concatenate = kwargs["axis"], self.options["combine"], self.options["concatenate"]
         sides = tuple("auto" if a in axis else -1 for a in range(np.ndim(blocks[0])))
         found = None
@@ -92,13 +80,7 @@ class StreamedReduction(Streamed):
 
 
 def _check(name: str, instead: str, *arrays: Any) -> None:
-    """Refuse chunkflow's own lazy arrays.
-
-    Raises
-    ------
-    ArgumentTypeError
-        One of them is one.
-    """
+    """Refuse chunkflow's own lazy arrays."""
     for array in arrays:
         if isinstance(array, Lazy):
             raise ArgumentTypeError(
@@ -210,7 +192,7 @@ def map_overlap(
     if not trim or asked:
         what = "trim=False" if not trim else ", ".join(asked)
         raise UnsupportedError(f"map_overlap with {what} cannot be cut further: use dask.array.map_overlap")
-    streamed = StreamedOverlap(func, budget, device, {"depth": 0 if depth is None else depth})
+    streamed = Streamed(func, budget, device, {"depth": 0 if depth is None else depth}, overlap.map_overlap)
     return da.map_overlap(streamed, *args, depth=depth, boundary=boundary, **kwargs)
 
 

@@ -9,13 +9,14 @@ import dask
 import numpy as np
 from dask.delayed import Delayed
 
+from chunkflow.api.lazy.compute import places_by_node
 from chunkflow.cluster.partition import PARTITION, pass_of
 from chunkflow.cluster.resources import asking
 from chunkflow.cluster.task_graph import Builder, Settings
 from chunkflow.cluster.tasks import Opened
 from chunkflow.core.grid import Shape
-from chunkflow.errors import ArgumentError, ArgumentTypeError
-from chunkflow.graph.nodes import Lazy, Node, node_of
+from chunkflow.errors import ArgumentTypeError
+from chunkflow.graph.nodes import Node
 from chunkflow.graph.outputs import check_clear, places_of
 from chunkflow.stores import Sink, open_target, spec_of
 from chunkflow.stores.file.memmap import mapped_file
@@ -84,18 +85,7 @@ def store(
     >>> store(x + 1, "y.npy", partition="2kB", device="cpu", scheduler="sync").sum()
     np.float64(500500.0)
     """
-    several = isinstance(arrays, list | tuple)
-    listed, places = (list(arrays), list(outs)) if several else ([arrays], [outs])
-    if len(listed) != len(places):
-        raise ArgumentError(f"{len(listed)} arrays and {len(places)} outputs were given: give one output for each")
-    for array in listed:
-        if not isinstance(array, Lazy):
-            raise ArgumentTypeError(
-                f"store takes expressions, which this {type(array).__name__} is not: see chunkflow.open and from_dask"
-            )
-    wanted = {node_of(array): place for array, place in zip(listed, places, strict=True)}
-    if len(wanted) < len(listed):
-        raise ArgumentError("an expression is given twice: store it once, and copy it")
+    wanted = places_by_node(arrays, outs)
     check_clear(places_of(wanted, overwrite=overwrite).values(), list(wanted))
     builder = Builder(Settings(partition, budget, device))
     sinks: list[Sink] = []
@@ -113,17 +103,11 @@ def store(
         for sink in sinks:
             sink.abort()
         raise
-    return results if several else results[0]
+    return results if isinstance(arrays, list | tuple) else results[0]
 
 
 def _opened(node: Node, place: Any, chunks: Shape | None, overwrite: bool) -> tuple[Sink, Opened]:
-    """The sink of a node, and what workers need to open it.
-
-    Raises
-    ------
-    ArgumentTypeError
-        They cannot.
-    """
+    """The sink of a node, and what workers need to open it."""
     target = open_target(place, overwrite=overwrite)
     if chunks is None:
         specs = [spec_of(source) for source in pass_of(node)[0].sources]

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import itertools
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
-from chunkflow.devices.mover import Mover
-from chunkflow.devices.protocol import Decoder, Edge, StagingBuffer
+from chunkflow.devices.protocol import Device, Edge
 
 WORKER = "chunkflow-lane"
 """Name of the threads on which a device runs functions."""
@@ -28,12 +27,10 @@ class HostLatch:
             self._lock.acquire()
 
     def arrive(self) -> None:
-        """Count one arrival."""
         if next(self._arrivals) == self._number:
             self._lock.release()
 
     def wait(self, edge: Edge) -> None:
-        """Let the calling thread wait for the last arrival."""
         with self._lock:  # once the latch is open, one thread after another gets it
             pass
 
@@ -57,21 +54,14 @@ class Done:
         return self._value
 
 
-class DeviceDefaults:
-    """Defaults of devices without a race detector."""
+class DeviceDefaults(Device):
+    """Defaults of devices without a race detector, beside those of the protocol."""
 
+    reserve = 0
     in_turn = False
     elementwise: Callable[..., Any] | None = None
     unshuffle: Callable[[int, int, int, Any], None] | None = None
     job_queue: Callable[[], Any] | None = None
-
-    def mover(self, lane: Any, buffers: Sequence[StagingBuffer], scratch: Any) -> Mover | None:
-        """No compiled loops."""
-        return None
-
-    def decoder(self, codec: str) -> Decoder | None:
-        """The host decodes."""
-        return None
 
     def address(self, array: Any) -> int:
         """Address of an array, for the compiled loops."""
@@ -84,9 +74,3 @@ class DeviceDefaults:
     def rounding(self) -> AbstractContextManager[None]:
         """Nothing to do: nothing is faster with less precision."""
         return nullcontext()
-
-    def host_reads(self, owner: object, part: object = None) -> None:
-        """Nothing to do without a race detector."""
-
-    def host_writes(self, owner: object, part: object = None) -> None:
-        """Nothing to do without a race detector."""

@@ -8,11 +8,10 @@ from __future__ import annotations
 import itertools
 from array import array
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any, Protocol
 
-from chunkflow.devices.mover import FailedPiece, Mover, PieceShare
+from chunkflow.devices.mover import Mover, PieceShare, Served
 from chunkflow.devices.protocol import Edge, Latch
 from chunkflow.system import native
 
@@ -30,16 +29,6 @@ class Moved(Protocol):
 
     share: PieceShare | None
     left: Latch
-
-
-@dataclass(frozen=True)
-class Served:
-    """What comes next in a job queue: its transfer, the pieces that could not be moved, and the error of all of it."""
-
-    what: int
-    moved: Moved | None = None
-    failed: Sequence[FailedPiece] = ()
-    error: BaseException | None = None
 
 
 class Job:
@@ -119,16 +108,15 @@ class JobQueue:
 
     def take(self, *, wait: bool) -> Served:
         """Take what comes next: a token, or one part of a share."""
-        what, number = staging.take(self._queue, wait)
-        return Served(what, self._moved(number))
+        return Served(*staging.take(self._queue, wait))
 
     def serve(self, mover: Mover, thread: int, span: Callable[..., Any], *, up: bool, wait: bool) -> Served:
         """Let a thread move shares until a token is next or there is a share to report on.
 
         The caller counts the arrival for its part of that share.
         """
-        served = mover.serve(self._queue, thread, span, up=up, wait=wait)
-        return Served(served.what, self._moved(served.job), served.failed, served.error)
+        return mover.serve(self._queue, thread, span, up=up, wait=wait)
 
-    def _moved(self, number: int) -> Moved | None:
-        return self._jobs[number][1] if number >= 0 else None
+    def moved(self, number: int) -> Moved:
+        """The transfer of a job that may not be done."""
+        return self._jobs[number][1]

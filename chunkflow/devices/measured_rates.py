@@ -71,10 +71,7 @@ def kept(machine: Machine, model: str) -> Machine:
 def keep(machine: Machine, model: str) -> Path:
     """Write the rates of a machine, for later processes.
 
-    Raises
-    ------
-    ArgumentError
-        None are wanted, or the file cannot be written.
+    `ArgumentError` if none are wanted, or the file cannot be written.
     """
     where = path(model)
     if where is None:

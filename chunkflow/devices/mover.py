@@ -23,7 +23,9 @@ from chunkflow.core.encoded_chunks import Packed
 from chunkflow.core.pieces import Piece
 from chunkflow.core.spec import ByteRun, ChunkFiles
 from chunkflow.errors import DeviceError
-from chunkflow.system.native import staging
+from chunkflow.system import native
+
+staging: Any = native.staging  # without it nothing is made here
 
 STAGES = ("read", "upload", "download", "write")
 SPANS = 1 << 8
@@ -36,20 +38,13 @@ _FILES, _PACKED = -2, -3  # in place of a share's file descriptor
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Tables:
-    """Where pieces lie. All figures but counts are in bytes.
+    """Where pieces lie, in numbers of 64 bits. All figures but counts are in bytes.
 
-    Attributes
-    ----------
-    pieces : ndarray of int64
-        A row for each piece: its offset in a run of the store, its bytes, its first copy, the number of its copies, and
-        whether it lands in one place on the device, from which these copies spread it (or into which they gather it).
-    copies : ndarray of int64
-        A row for each copy: its offsets in the pinned buffer and in the block; and in the block the distance of rows,
-        their width and number, the distance of planes and their number.
-    runs : bool
-        Whether all pieces have an offset in a run.
-    landing : int
-        Bytes of the largest piece that lands.
+    `pieces` has a row for each piece: its offset in a run of the store, its bytes, its first copy, the number of its
+    copies, and whether it lands in one place on the device, from which these copies spread it (or into which they
+    gather it). `copies` has a row for each copy: its offsets in the pinned buffer and in the block; and in the block
+    the distance of rows, their width and number, the distance of planes and their number. `runs` says whether all
+    pieces have an offset in a run; the largest piece that lands has `landing` bytes.
     """
 
     pieces: np.ndarray
@@ -61,15 +56,8 @@ class Tables:
 class PieceShare:
     """The pieces of a block, which threads take one after the other until none is left.
 
-    Parameters
-    ----------
-    tables : Tables
-        As made by `tabled`.
-    there : ByteRun or ChunkFiles or Packed or None
-        Where the block lies in the store, or its chunks as they are stored. None if that is less simple: then Python
-        reads or writes the pieces, and the loops only copy them.
-    device : int
-        Address of the block on the device.
+    `there` is where the block lies in the store, or its chunks as they are stored. None if that is less simple: then
+    Python reads or writes the pieces, and the loops only copy them. `device` is the address of the block there.
     """
 
     __slots__ = ("device", "fill", "names", "packed", "streams", "table", "tables")
@@ -147,20 +135,19 @@ def tabled(pieces: tuple[Piece, ...], places: tuple[Piece, ...], itemsize: int, 
         offset = -1 if piece.offset is None else piece.offset * itemsize
         runs.append((offset, nbytes, len(copies), len(found), lands))
         copies += found
-    return Tables(
-        np.array(runs, np.int64).reshape(-1, 5),
-        np.array(copies, np.int64).reshape(-1, 7),
-        all(run[0] >= 0 for run in runs),
-        largest,
-    )
+    return _tables(runs, copies, all(run[0] >= 0 for run in runs), largest)
+
+
+def _tables(pieces: Sequence[Sequence[int]], copies: Sequence[Sequence[int]], runs: bool, landing: int = 0) -> Tables:
+    return Tables(np.array(pieces, np.int64).reshape(-1, 5), np.array(copies, np.int64).reshape(-1, 7), runs, landing)
 
 
 def one_run(start: int, nbytes: int, device: int) -> PieceShare:
     """A piece of any length that is one run on the device, from `start` on."""
-    pieces, copies = [[-1, nbytes, 0, 1, 0]], [[0, start, 0, nbytes, 1, 0, 1]]
-    return PieceShare(Tables(np.array(pieces, np.int64), np.array(copies, np.int64), False, 0), None, device)
+    return PieceShare(_tables([[-1, nbytes, 0, 1, 0]], [[0, start, 0, nbytes, 1, 0, 1]], False), None, device)
 
 
+@lru_cache(256)
 def in_parts(start: int, nbytes: int, most: int) -> Tables:
     """Tables of a run in memory that goes to one run on the device, from `start` on, in parts of up to `most` bytes.
 
@@ -170,24 +157,10 @@ def in_parts(start: int, nbytes: int, most: int) -> Tables:
     sizes = [(at, min(most, nbytes - at)) for at in range(0, nbytes, most)]
     pieces = [(at, size, i, 1, 0) for i, (at, size) in enumerate(sizes)]
     copies = [(0, start + at, 0, size, 1, 0, 1) for at, size in sizes]
-    return Tables(np.array(pieces, np.int64).reshape(-1, 5), np.array(copies, np.int64).reshape(-1, 7), True, 0)
+    return _tables(pieces, copies, True)
 
 
-@lru_cache(256)
-def grouped(number: int, group: int, room: int) -> Tables:
-    """Tables of pieces of `group` chunks each, with `room` bytes for each chunk. Each is one run of unknown length.
-
-    >>> grouped(5, 2, 100).pieces[:, :2].tolist()
-    [[0, 200], [200, 200], [400, 100]]
-    """
-    starts = range(0, number, group)
-    sizes = [room * min(group, number - first) for first in starts]
-    pieces = [(room * first, nbytes, i, 1, 0) for i, (first, nbytes) in enumerate(zip(starts, sizes, strict=True))]
-    copies = [(0, room * first, 0, nbytes, 1, 0, 1) for first, nbytes in zip(starts, sizes, strict=True)]
-    return Tables(np.array(pieces, np.int64).reshape(-1, 5), np.array(copies, np.int64).reshape(-1, 7), True, 0)
-
-
-_NONE = Tables(np.empty((0, 5), np.int64), np.empty((0, 7), np.int64), True, 0)
+_NONE = in_parts(0, 0, 1)
 
 
 class BufferAddresses(NamedTuple):
@@ -205,31 +178,21 @@ class FailedPiece(NamedTuple):
     piece: int
 
 
-class ServedJob(NamedTuple):
-    """What comes next in a job queue, the number of its job, its pieces that failed, and the error of all of it."""
+class Served(NamedTuple):
+    """What comes next in a job queue, the number of its job or -1, its pieces that failed, the error of all of it."""
 
     what: int
-    job: int
-    failed: list[FailedPiece]
-    error: BaseException | None
+    job: int = -1
+    failed: Sequence[FailedPiece] = ()
+    error: BaseException | None = None
 
 
 class Mover:
     """The compiled loops, with the stream and the pinned buffers of one thread.
 
-    Parameters
-    ----------
-    driver : sequence of int
-        Addresses of the driver's functions, see `DRIVER`.
-    stream : int
-        Where copies are enqueued.
-    buffers : sequence of BufferAddresses
-    clock : (int, float)
-        An event, and the time in seconds when it was reached.
-    landing : (int, int)
-        Address and bytes of device memory where scattered pieces land.
-    pointer : callable
-        Gives the address of an event.
+    `driver` has the addresses of the driver's functions (`DRIVER`), `clock` an event and the time in seconds when it
+    was reached, `landing` address and bytes of device memory where scattered pieces land. `pointer` gives the address
+    of an event.
     """
 
     def __init__(
@@ -259,12 +222,10 @@ class Mover:
 
         The uploads wait for the events `after`, and the event `uploaded` is recorded after them.
         """
-        assert staging is not None
         return self._run(staging.feed, share, span, after, self._pointer(uploaded))
 
     def finish(self, span: Callable[..., Any]) -> None:
         """Wait for the copies that `feed` left pending: the run ends, or Python needs the buffers."""
-        assert staging is not None
         self._run(staging.finish, PieceShare(_NONE, ByteRun(0), 0), span)
 
     def drain(self, share: PieceShare, span: Callable[..., Any], after: Sequence[Any]) -> list[FailedPiece]:
@@ -272,20 +233,18 @@ class Mover:
 
         The downloads wait for the events `after`.
         """
-        assert staging is not None
         return self._run(staging.drain, share, span, after)
 
-    def serve(self, jobs: object, thread: int, span: Callable[..., Any], *, up: bool, wait: bool) -> ServedJob:
+    def serve(self, jobs: object, thread: int, span: Callable[..., Any], *, up: bool, wait: bool) -> Served:
         """Move shares of a job queue until Python has something to do."""
-        assert staging is not None
         what, number, status, failed, spanned = staging.serve(
             jobs, self._driver, self._thread, self._spans, self._start, thread, up, wait
         )
         try:  # the job that was taken must not get lost
             self._report(self._spans, spanned, span)
-            return ServedJob(what, number, self._failed() if failed else [], self._refused(status))
+            return Served(what, number, self._failed() if failed else (), self._refused(status))
         except BaseException as error:
-            return ServedJob(what, number, [], error)
+            return Served(what, number, error=error)
 
     def _failed(self) -> list[FailedPiece]:
         found = [FailedPiece(k, int(piece)) for k, piece in enumerate(self._buffers[:, _FAILED]) if piece >= 0]
@@ -297,12 +256,10 @@ class Mover:
 
         With `keep` the loops wait for these copies before they use the buffer again; otherwise the caller does.
         """
-        assert staging is not None
         self._one(staging.send, share, buffer, piece, self._pointer(uploaded), keep)
 
     def fetch(self, share: PieceShare, buffer: int, piece: int) -> None:
         """Enqueue a piece's copies into a buffer."""
-        assert staging is not None
         self._one(staging.fetch, share, buffer, piece, 0, False)
 
     def _one(

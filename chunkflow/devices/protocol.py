@@ -298,9 +298,11 @@ class Device(Protocol):
 
         Pieces that are scattered on the device land in `scratch`, if that is not None.
         """
+        return None
 
     def decoder(self, codec: str) -> Decoder | None:
         """The decoder of a codec on the device, or None. `Machine.decodings` has its rates."""
+        return None
 
     def address(self, array: Any) -> int:
         """Address of an array on the device."""
@@ -325,6 +327,8 @@ class Device(Protocol):
 
     def host_reads(self, owner: object, part: object = None) -> None:
         """Tell the race detector that the calling thread reads memory."""
+        return
 
     def host_writes(self, owner: object, part: object = None) -> None:
         """Tell the race detector that the calling thread writes or frees memory."""
+        return

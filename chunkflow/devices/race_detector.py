@@ -141,7 +141,6 @@ class ClockEvent:
             _join(here.clock, self.clock)
 
     def seconds(self) -> float:
-        """When the mark was reached."""
         return self.inner.seconds()
 
 
@@ -187,13 +186,11 @@ class ClockLane:
             self._detector.access(self._actor, owner, part, write=True)
 
     def upload(self, buffer: HostBuffer, block: Block, piece: Piece, scratch: Any) -> None:
-        """Check, then enqueue."""
         with self._detector.lock:
             self._enqueue([(buffer.owner, None)], [(block.owner, _key(piece))])
         self._inner.upload(buffer, block, piece, scratch)
 
     def download(self, block: Block, piece: Piece, buffer: HostBuffer, scratch: Any) -> None:
-        """Check, then enqueue."""
         with self._detector.lock:
             self._enqueue([(block.owner, None)], [(buffer.owner, None)])
         self._inner.download(block, piece, buffer, scratch)
@@ -241,7 +238,6 @@ class ClockLane:
             _join(self._detector.here().clock, self._actor.clock)
 
     def close(self) -> None:
-        """Finish and give the lane back."""
         self._inner.close()
         with self._detector.lock:
             _join(self._detector.here().clock, self._actor.clock)
@@ -257,14 +253,9 @@ def _key(piece: Piece) -> tuple[tuple[int, int], ...]:
 
 
 class ClockDevice:
-    """A device whose accesses are checked by a race detector.
+    """A device whose accesses are checked by a race detector; `inner` does the work.
 
-    Parameters
-    ----------
-    inner : Device
-        The device that does the work.
-    drop : Edge, optional
-        An edge to leave out, to show that its absence is noticed.
+    The edge `drop` is left out, to show that its absence is noticed.
     """
 
     def __init__(self, inner: Device, *, drop: Edge | None = None) -> None:
@@ -279,30 +270,24 @@ class ClockDevice:
         return getattr(self._inner, name)
 
     def lane(self) -> ClockLane:
-        """A checked lane."""
         return ClockLane(self._inner.lane(), self.detector.actor("lane"), self)
 
     def mover(self, lane: object, buffers: object, scratch: object) -> None:
         """No compiled loops, which declare no accesses."""
 
     def caller_lane(self) -> ClockLane:
-        """The calling thread's lane, checked."""
         return ClockLane(self._inner.caller_lane(), self.detector.here(), self)
 
     def event(self, *, timed: bool = False) -> ClockEvent:
-        """An event with a clock."""
         return ClockEvent(self._inner.event(timed=timed), self)
 
     def latch(self, number: int) -> ClockLatch:
-        """A latch with a clock."""
         return ClockLatch(self._inner.latch(number), self)
 
     def host_reads(self, owner: object, part: object = None) -> None:
-        """Check an access of the calling thread."""
         with self.detector.lock:
             self.detector.access(self.detector.here(), owner, part, write=False)
 
     def host_writes(self, owner: object, part: object = None) -> None:
-        """Check an access of the calling thread."""
         with self.detector.lock:
             self.detector.access(self.detector.here(), owner, part, write=True)

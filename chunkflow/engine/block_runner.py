@@ -50,16 +50,7 @@ class BlockRunner:
         """Results of one step, in the sinks' dtypes. Without `halve`, the caller handles running out of memory.
 
         For each of the step's turns, `turns` has the accumulator of its chain, and those of all chains at the step
-        that merges them.
-
-        Raises
-        ------
-        ResultError, ResultTypeError
-            The function returned something else than was planned.
-        BudgetError
-            The function runs out of memory on a single element.
-        Exception
-            The function raised it. The block's index and region are added as a note.
+        that merges them. Any error gets the block's index and region as a note.
         """
         try:
             if self._plan.op.scan is not None:
@@ -84,17 +75,15 @@ class BlockRunner:
         """The results of a box that are stored directly. The others are added to the accumulators in `states`."""
         tiles = Grid(shape_of(box), self._plan.tile)
         if len(tiles) <= 1:
-            values = self._attempt(states, blocks, index, box, halve)
-            if values is not None:
-                return values
-        if len(tiles) <= 1:
-            values = self._results(box)
-            self._halves(states, blocks, index, box, values)
-        else:
-            blocks, values = self._recycled(blocks, box)
-            start = [side.start for side in box]
-            for tile in tiles.walk(range(len(box))):
-                self._part(states, blocks, index, box, shift(tiles.region(tile), start), values)
+            found = self._attempt(states, blocks, index, box, halve)
+            if found is None:
+                found = self._results(box)
+                self._halves(states, blocks, index, box, found)
+            return found
+        blocks, values = self._recycled(blocks, box)
+        start = [side.start for side in box]
+        for tile in tiles.walk(range(len(box))):
+            self._part(states, blocks, index, box, shift(tiles.region(tile), start), values)
         return values
 
     def _recycled(self, blocks: Sequence[Any], box: Region) -> tuple[Sequence[Any], tuple[Any, ...]]:
@@ -128,7 +117,6 @@ class BlockRunner:
 
     @staticmethod
     def _merged(kernel: Fold, chains: Sequence[Accumulator]) -> Any:
-        """The merged value of all chains."""
         value, chains[0].value = chains[0].value, None
         for chain in chains[1:]:
             value = kernel.combine(value, chain.value)
@@ -250,29 +238,23 @@ class BlockRunner:
             ]
         )
 
-    def _parts(self, box: Region, axes: Collection[int]) -> tuple[Region, Region]:
+    def _parts(self, box: Region, axes: Collection[int]) -> tuple[Region, ...]:
         """Halves of a box, along the longest of some axes."""
-        best: tuple[int, int, int] | None = None
+        lengths, middles = shape_of(box), dict[int, int]()
         for axis in axes:
-            side = box[axis]
             step = self._plan.op.step(axis)
-            middle = side.start + (side.stop - side.start) // 2 // step * step
-            if side.start < middle < side.stop and (best is None or side.stop - side.start > best[0]):
-                best = (side.stop - side.start, axis, middle)
-        if best is None:
+            if half := lengths[axis] // 2 // step * step:
+                middles[axis] = box[axis].start + half
+        if not middles:
             limit = self._plan.budget
             raise BudgetError(
                 f"fn runs out of memory even on the smallest part {describe(box)} of a block, within a budget of "
                 f"{format_bytes(limit)} ({limit} bytes): raise budget=, or let fn allocate less",
                 limit=limit,
             )
-        _, axis, middle = best
-        start, stop = box[axis].start, box[axis].stop
-        return (*box[:axis], slice(start, middle), *box[axis + 1 :]), (
-            *box[:axis],
-            slice(middle, stop),
-            *box[axis + 1 :],
-        )
+        axis = max(middles, key=lengths.__getitem__)
+        halves = slice(box[axis].start, middles[axis]), slice(middles[axis], box[axis].stop)
+        return tuple([(*box[:axis], half, *box[axis + 1 :]) for half in halves])
 
     def _settle(self, values: list[Any], numbers: Sequence[int], box: Region) -> tuple[Any, ...]:
         """Check the results of the outputs with these `numbers`, and bring them into the sinks' dtypes and layouts.

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar, Token
 from dataclasses import dataclass
-from types import TracebackType
 
 from chunkflow.core.units import format_bytes, parse_bytes
 from chunkflow.devices.common import WORKER
@@ -67,17 +66,13 @@ class Budget:
         self._lock = threading.RLock()
         self._reserved: dict[str, int] = {}
         parse_bytes(limit, whole=1 << 62)  # a mistake is reported here, not at the first run
-        if not self._relative:
-            self._fixed = parse_bytes(limit)
-
-    @property
-    def _relative(self) -> bool:
-        return isinstance(self._spec, float) or (isinstance(self._spec, str) and "%" in self._spec)
+        relative = isinstance(limit, float) or (isinstance(limit, str) and "%" in limit)
+        self._fixed = None if relative else parse_bytes(limit)
 
     @property
     def limit(self) -> int:
         """Bytes allowed on each device (on the first one used, for a share of the free memory)."""
-        if not self._relative:
+        if self._fixed is not None:
             return self._fixed
         if self._limits:
             return next(iter(self._limits.values()))
@@ -114,10 +109,7 @@ class Budget:
     def turn(self) -> Iterator[None]:
         """Hold the budget: of the runs that share it, one works at a time.
 
-        Raises
-        ------
-        ArgumentError
-            A function that runs under the budget starts a run under it: neither could go on.
+        `ArgumentError` if a function that runs under the budget starts a run under it: neither could go on.
         """
         inside = threading.current_thread().name == WORKER
         if not self._lock.acquire(blocking=not inside):
@@ -159,12 +151,7 @@ class Budget:
         self._tokens.append(_current.set(self))
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *raised: object) -> None:
         if self._tokens:
             _current.reset(self._tokens.pop())
         if not self._tokens:
@@ -179,16 +166,7 @@ _current: ContextVar[Budget | None] = ContextVar("chunkflow_budget", default=Non
 
 @dataclass(frozen=True)
 class Lease:
-    """What one run may take of a budget on one device.
-
-    Attributes
-    ----------
-    budget : Budget
-        The budget that the run shares with others, or one of its own.
-    device : Device
-    is_own : bool
-        Whether the budget is the run's own. It is closed when the lease ends.
-    """
+    """What one run may take of a budget on one device. One of its own (`is_own`) is closed when the lease ends."""
 
     budget: Budget
     device: Device

@@ -126,12 +126,7 @@ def with_smaller_chunks(
 def check_overlap(declared: Declared, sources: Sequence[Source], targets: Mapping[int, Target]) -> None:
     """Refuse outputs that overlap each other, or a source that they do not replace element by element.
 
-    `targets` has the results' numbers as keys.
-
-    Raises
-    ------
-    ArgumentError
-        Two do.
+    `targets` has the results' numbers as keys. The error is an `ArgumentError`.
     """
     straight = tuple(range(len(declared.nest.extents)))
     each = declared.each or (declared.axes,) * len(targets)

@@ -19,7 +19,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from chunkflow.core.grid import Shape, shape_of
 from chunkflow.devices.protocol import Device, Edge, Event, Lane, PartOf, Pool
@@ -37,6 +37,10 @@ from chunkflow.planner.step import Step
 from chunkflow.stores.protocol import Sink, Source
 from chunkflow.system import interrupts
 
+Feeder = RingFeeder | DirectFeeder
+"""Brings blocks to the device, up to `ahead` steps before they are computed."""
+Drainer = RingDrainer | DirectDrainer
+"""Takes results to the sinks."""
 Held = tuple[Loaded, ...]
 Following = tuple[Step, Held] | None
 """The next step, if its blocks are being loaded already."""
@@ -50,34 +54,6 @@ class LoadedStep(NamedTuple):
     step: Step
     held: Held
     following: Following
-
-
-class Feeder(Protocol):
-    """Brings blocks to the device, up to `ahead` steps before they are computed."""
-
-    ahead: int
-
-    def load(self, step: Step, operand: int, lane: Lane) -> Loaded:
-        """Start to load a block of an operand."""
-
-    def finish(self) -> None:
-        """Say that no block follows: threads may end."""
-
-    def close(self) -> None:
-        """Stop, and give everything back."""
-
-
-class Drainer(Protocol):
-    """Takes results to the sinks."""
-
-    def store(self, result: Result, lane: Lane) -> None:
-        """Start to store a result."""
-
-    def finish(self) -> None:
-        """Say that no result follows: threads may end."""
-
-    def close(self) -> None:
-        """Finish, and give everything back."""
 
 
 def feed(plan: Plan, feeder: Feeder, lanes: LaneScheduler) -> Iterator[LoadedStep]:
@@ -303,7 +279,8 @@ def execute(
         lanes = _open_lanes(plan, device, stack, deals=plan.deals and not device.in_turn)
         pool.begin(plan.memory)
         feeder = _open_feeder(plan, sources, device, pool, trace, stack)
-        drainer = _open_drainer(plan, sinks, device, pool, trace, stack)
+        drainer = (RingDrainer if plan.machine.staged else DirectDrainer)(plan, sinks, device, pool, trace)
+        stack.callback(drainer.close)
         _finish_first(plan, lanes, stack)
         if plan.machine.staged:
             own = plan.memory.outputs + plan.memory.partials + plan.memory.workspace
@@ -363,16 +340,6 @@ def _finish_first(plan: Plan, lanes: LaneScheduler, stack: ExitStack) -> None:
 def _open_feeder(
     plan: Plan, sources: Sequence[Source], device: Device, pool: Pool, trace: Trace, stack: ExitStack
 ) -> Feeder:
-    kind = RingFeeder if plan.machine.staged else DirectFeeder
-    feeder = kind(plan, sources, device, pool, trace)
+    feeder = (RingFeeder if plan.machine.staged else DirectFeeder)(plan, sources, device, pool, trace)
     stack.callback(feeder.close)
     return feeder
-
-
-def _open_drainer(
-    plan: Plan, sinks: Sequence[Sink], device: Device, pool: Pool, trace: Trace, stack: ExitStack
-) -> Drainer:
-    kind = RingDrainer if plan.machine.staged else DirectDrainer
-    drainer = kind(plan, sinks, device, pool, trace)
-    stack.callback(drainer.close)
-    return drainer

@@ -76,15 +76,6 @@ class _Stated:
     targets: tuple[Target, ...]
 
 
-@dataclass(frozen=True)
-class _Tried:
-    """The kernel, the nest with its outputs, and what the trial call showed."""
-
-    kernel: Kernel
-    nest: LoopNest
-    trial: Trial
-
-
 @contextmanager
 def prepared(declare: Declare, arrays: Sequence[Any], options: Options) -> Iterator[Prepared]:
     """Open, declare, try and plan a run; close what was opened on the way out."""
@@ -99,8 +90,11 @@ def prepared(declare: Declare, arrays: Sequence[Any], options: Options) -> Itera
             run = _plan_loop(opened, stated, pool, limit)
             stack.enter_context(leased.budget.reserved(device, run.plan.memory.total - device.reserve))
         else:
-            tried = _try(stated.declared.kernel, opened, stated, pool, limit, options)
-            run = _plan(opened, stated, tried, pool, limit, options)
+            # The host computes on no element.
+            elementwise = device.elementwise if all(stated.nest.extents) else None
+            kernel = compiled(stated.declared.kernel, elementwise)
+            trial = _try(kernel, stated, opened, pool, limit, options)
+            run = _plan(kernel, opened, stated, trial, pool, limit, options)
         yield run
 
 
@@ -132,19 +126,13 @@ def _declare(declare: Declare, opened: _Opened, options: Options) -> _Stated:
     return _Stated(declared, nest, specs, lengths, targets)
 
 
-def _try(kernel: Kernel, opened: _Opened, stated: _Stated, pool: Pool, limit: int, options: Options) -> _Tried:
-    """Compile the kernel, and learn what it returns: from the user, or from a trial call."""
-    declared, nest, device = stated.declared, stated.nest, opened.device
-    kernel = compiled(kernel, device.elementwise if all(nest.extents) else None)  # the host computes on no element
-    trial = _learn(kernel, stated, opened, pool, limit, options)
-    nest = replace(with_outputs(nest, declared, trial, options), state=declared.held(trial.state))
-    kernel = kernel.informed(nest, trial.dtypes)
-    return _Tried(kernel, nest, trial)
-
-
-def _plan(opened: _Opened, stated: _Stated, tried: _Tried, pool: Pool, limit: int, options: Options) -> Prepared:
+def _plan(
+    kernel: Kernel, opened: _Opened, stated: _Stated, trial: Trial, pool: Pool, limit: int, options: Options
+) -> Prepared:
     """Describe the outputs and plan the run; chunks that the run may choose get smaller until the plan fits."""
-    declared, lengths, nest, trial, device = stated.declared, stated.lengths, tried.nest, tried.trial, opened.device
+    declared, lengths, device = stated.declared, stated.lengths, opened.device
+    nest = replace(with_outputs(stated.nest, declared, trial, options), state=declared.held(trial.state))
+    kernel = kernel.informed(nest, trial.dtypes)
     chunking.check_sums(options.chunks, nest.outputs[0].shape(nest.extents))
     block = chunking.sides(lengths, declared.axes, nest.outputs[0].dims, len(nest.extents))
     targets = stated.targets or tuple(stores.open_target(None, overwrite=False) for _ in nest.outputs)
@@ -170,7 +158,7 @@ def _plan(opened: _Opened, stated: _Stated, tried: _Tried, pool: Pool, limit: in
                 raise
             outputs = smaller
     plan = plan if fixed is None else replace(plan, tile=fixed.tile)
-    return Prepared(plan, tried.kernel, opened.sources, targets, device, pool, trial.is_tuple)
+    return Prepared(plan, kernel, opened.sources, targets, device, pool, trial.is_tuple)
 
 
 def _plan_loop(opened: _Opened, stated: _Stated, pool: Pool, limit: int) -> Prepared:
@@ -224,7 +212,7 @@ def _open_targets(options: Options, declared: Declared, nest: LoopNest) -> tuple
     return targets
 
 
-def _learn(kernel: Kernel, stated: _Stated, opened: _Opened, pool: Pool, limit: int, options: Options) -> Trial:
+def _try(kernel: Kernel, stated: _Stated, opened: _Opened, pool: Pool, limit: int, options: Options) -> Trial:
     """What the function returns and allocates: from the user, or from a trial call."""
     nest, declared, sources, device = stated.nest, stated.declared, opened.sources, opened.device
     dtypes = _dtypes(options.dtype)

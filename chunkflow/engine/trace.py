@@ -15,7 +15,10 @@ _log = logging.getLogger("chunkflow")
 
 
 class Observer(Protocol):
-    """Callbacks of a run. `span` is called from worker threads, the others from the run's own."""
+    """Callbacks of a run. `span` is called from worker threads, the others from the run's own.
+
+    A subclass needs no method for `span`, `landed` and `noted`.
+    """
 
     wants_spans: bool
     """Whether `span` is to be called: taking the times costs a little per piece."""
@@ -25,12 +28,15 @@ class Observer(Protocol):
 
     def span(self, stage: Stage, start: float, stop: float, nbytes: int) -> None:
         """A stage was busy from `start` to `stop` (seconds, `time.perf_counter`) moving `nbytes`."""
+        return
 
     def landed(self, nbytes_in: int, nbytes_out: int) -> None:
         """A block is done: bytes read for it, and bytes of it stored."""
+        return
 
     def noted(self, text: str) -> None:
         """Something happened that belongs in the report, for example that a block was halved."""
+        return
 
     def finished(self, error: BaseException | None, peak: int) -> None:
         """The run ended, with the error that ended it; `peak` is in bytes of device memory."""

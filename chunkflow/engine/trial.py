@@ -55,22 +55,11 @@ _known = _Known()
 
 @dataclass(frozen=True)
 class Trial:
-    """What a trial call measured.
+    """What a trial call measured: shape and dtype of each result of a box, and memory.
 
-    Attributes
-    ----------
-    box : tuple of int
-        Sides of the box that was computed.
-    shapes, dtypes : tuple
-        Shape and dtype of each result.
-    is_tuple : bool
-        Whether the function returned a tuple.
-    workspace : float
-        Peak bytes allocated beyond the results, per element of the box. If a result must be copied before it is stored,
-        the copy is counted.
-    state : tuple of float
-        For each part of the kernel the bytes that pass from block to block (partial results, a carry), per element of
-        the part's first result.
+    `workspace` is the peak of the bytes allocated beyond the results, per element of the box. If a result must be
+    copied before it is stored, the copy is counted. `state` has for each part of the kernel the bytes that pass from
+    block to block (partial results, a carry), per element of the part's first result.
     """
 
     box: Shape
@@ -111,7 +100,6 @@ def _most_bytes(device: Device, budget: int) -> int:
 
 
 def _whole(kernel: Kernel) -> Kernel:
-    """The kernel of the whole nest."""
     return kernel.kernel if isinstance(kernel, SubNestKernel) else kernel
 
 
@@ -128,19 +116,8 @@ def run_trial(
 ) -> Trial:
     """Call the kernel on the corner of the arrays, or on zeros if it is `data_independent`: decoding takes long.
 
-    Parameters
-    ----------
-    most : int, optional
-        Most elements of the box.
-    even : bool
-        Round the sides down to powers of two, so that a function that resizes its block by a ratio shows it.
-
-    Raises
-    ------
-    BudgetError
-        The function runs out of memory even on one element.
-    Exception
-        The function raised it. A note names the region.
+    The box has at most `most` elements. Its sides are rounded down to powers of two if they are to be `even`, so that a
+    function that resizes its block by a ratio shows it. What the function raises gets a note that names the region.
     """
     itemsize = max([s.spec.dtype.itemsize for s in sources], default=1)
     target = min(_most_bytes(device, budget) // itemsize, most or 1 << 62)
@@ -169,7 +146,7 @@ def run_trial(
                 limit=budget,
             )
         if even:
-            sides = tuple(n if a in nest.whole else _power_of_two(n) for a, n in enumerate(sides))
+            sides = tuple(n if a in nest.whole or not n else 1 << n.bit_length() - 1 for a, n in enumerate(sides))
         box = grid.whole(sides)
         message = ""
         try:
@@ -215,10 +192,6 @@ def _within_chunks(nest: LoopNest, sources: Sequence[Source], target: int) -> Sh
             if axis is not None and axis not in nest.whole:
                 caps[axis] = min(caps[axis], chunk)
     return tuple(caps) if math.prod(caps) >= min(target, math.prod(nest.extents)) // 4 else nest.extents
-
-
-def _power_of_two(n: int) -> int:
-    return 1 << (n.bit_length() - 1) if n else 0
 
 
 def _measure(

@@ -68,13 +68,7 @@ def _is_array(value: Any, fn: Callable[..., Any]) -> bool:
 
 
 def argument(value: Any) -> Any:
-    """An argument as operations take it: an expression, a scalar, or a source.
-
-    Raises
-    ------
-    UnsupportedError
-        It is text, which could be a path: `chunkflow.open` opens it.
-    """
+    """An expression, a scalar or a source, as operations take it. Text could be a path: it is an `UnsupportedError`."""
     if isinstance(value, str | bytes | os.PathLike):
         raise UnsupportedError(f"{value!r} is no number and no array: chunkflow.open opens what lies under a path")
     if isinstance(value, Lazy) or is_scalar(value):

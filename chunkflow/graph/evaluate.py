@@ -38,11 +38,10 @@ from chunkflow.graph.fusion import (
     fused,
     nest_of,
     single_pass,
-    source_of,
     sources_of,
     unstored,
 )
-from chunkflow.graph.nodes import Lazy, MultiPassNode, Node, OpNode, interned
+from chunkflow.graph.nodes import Lazy, MultiPassNode, Node, OpNode, interned, source_of
 from chunkflow.graph.outputs import OutputPlace, check_clear, check_parts, check_whole, places_of
 from chunkflow.graph.request import Request
 from chunkflow.planner.plan import Plan
@@ -65,14 +64,9 @@ MANY, BUSY = 64, 0.3
 
 @dataclass
 class Evaluation:
-    """The passes of some nodes.
+    """The passes of some nodes, and where the computed ones are `stored`.
 
-    Attributes
-    ----------
-    options : Options
-        Budget and device of every pass; `overwrite`, `dtype` and `chunks` of the nodes that are asked for.
-    stored : dict
-        Where the computed nodes are stored.
+    The `options` have the budget and device of every pass, and `overwrite`, `dtype` and `chunks` of the wanted nodes.
     """
 
     options: Options
@@ -83,10 +77,7 @@ class Evaluation:
     def run(self, wanted: Mapping[Node, Any], stack: ExitStack) -> dict[Node, Any]:
         """Compute nodes into the places that `wanted` gives. Temporary files live as long as `stack`.
 
-        Raises
-        ------
-        ArgumentError
-            An output overlaps another one, or a source that a later pass reads.
+        An output that overlaps another one, or a source that a later pass reads, is an `ArgumentError`.
         """
         self._dry_run(wanted)
         folder: list[Path] = []
@@ -231,10 +222,7 @@ class Evaluation:
     def _parts(self, group: Sequence[Node], wanted: Mapping[Node, Any]) -> list[Sequence[Node]]:
         """A group, cut into parts if it does not fit the budget or is faster in several passes.
 
-        Raises
-        ------
-        BudgetError
-            A node alone does not fit; it names the smallest budget for all of them.
+        If a node alone does not fit, the `BudgetError` names the smallest budget for all of them.
         """
         if len(group) == 1:
             return [group]
@@ -284,7 +272,9 @@ class Evaluation:
         given = {} if out is None else {"out": out, "overwrite": self.options.overwrite}
         token = _around.set(self.stored)
         try:
-            self.stored[node] = _array(node.run(*arrays, **options, **given))
+            result = node.run(*arrays, **options, **given)
+            # As a source NumPy's scalars would pass for scalar arguments.
+            self.stored[node] = np.asarray(result) if isinstance(result, np.generic) else result
         finally:
             _around.reset(token)
 
@@ -338,11 +328,6 @@ def _is_busy(plan: Plan) -> bool:
     """Whether a plan has so many blocks that fewer results in a pass may be faster."""
     blocks = len(plan.grid)
     return blocks > MANY and blocks * plan.machine.overhead > BUSY * plan.estimate.seconds
-
-
-def _array(result: Any) -> Any:
-    """A result as a source: a NumPy scalar would pass for a scalar argument."""
-    return np.asarray(result) if isinstance(result, np.generic) else result
 
 
 def placeholders(nodes: Sequence[Node]) -> dict[Node, Any]:

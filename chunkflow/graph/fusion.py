@@ -6,7 +6,7 @@ operand once, however many results it goes into.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
@@ -15,13 +15,21 @@ import numpy as np
 from chunkflow.core.grid import Shape
 from chunkflow.core.nest import LoopNest, Operand
 from chunkflow.errors import ChunkflowError
-from chunkflow.graph.nodes import ItemNode, Node, OpNode, SourceNode, ViewNode
+from chunkflow.graph.nodes import ItemNode, Node, OpNode, SourceNode, Sources, ViewNode, source_of
 from chunkflow.kernels.declare import Declared
-from chunkflow.kernels.fusion.program import Axes, Call, Emit, Feeding, Folding, Fused, Instruction, Load, Pick, Window
-
-Sources = Mapping[Node, Any]
-"""Where nodes are stored."""
-
+from chunkflow.kernels.fusion.program import (
+    Axes,
+    Call,
+    Emit,
+    Feeding,
+    Folding,
+    Fused,
+    Instruction,
+    Load,
+    Pick,
+    Window,
+    read_by,
+)
 
 Lacking = Callable[[Node], None]
 """Called with a node that must be stored first; enters a placeholder for it into the sources."""
@@ -51,44 +59,35 @@ class Pass:
 def fused(nodes: Sequence[Node], stored: Sources, lacking: Lacking | None = None) -> Pass:
     """The pass that computes some nodes of one nest.
 
-    With `lacking` all nodes that must be stored first are found in one call; the pass can then not be run.
-
-    Raises
-    ------
-    MustBeStoredError
-        A node that one of them needs must be stored first.
+    A node that one of them needs and that must be stored first is a `MustBeStoredError`. With `lacking` all such nodes
+    are found in one call; the pass can then not be run.
     """
     extents = nest_of(nodes[0], stored)
     program = _Program(extents, stored, lacking)
     parts: list[Folding | None] = []
-    each: list[Axes] = []
-    together: list[int] = []
+    results: list[list[Axes]] = []
     copies: list[float] = []
     every = tuple(range(len(extents)))
-    for node in nodes:
+    for number, node in enumerate(nodes):
         if isinstance(node, OpNode) and node.folds:
             declared = node.declared
             dtype = node.request.options.dtype
             assert isinstance(declared.copies, float)
-            registers = [
-                program.compute(child, operand.axes, 0)
-                for child, operand in zip(node.inputs, declared.nest.operands, strict=True)
-            ]
-            program.add(Emit(len(parts), tuple(registers)))
+            pairs = zip(node.inputs, declared.nest.operands, strict=True)
+            registers = [program.compute(child, operand.axes, 0) for child, operand in pairs]
             parts.append(Folding(declared.kernel, declared.nest, None if dtype is None else np.dtype(dtype)))
-            number = len(node.specs)
-            each += [declared.axes_of(i) for i in range(number)]
-            together.append(number)
+            results.append([declared.axes_of(i) for i in range(len(node.specs))])
             copies.append(declared.copies)
         else:
-            program.add(Emit(len(parts), (program.compute(node, every, 0),)))
+            registers = [program.compute(node, every, 0)]
             parts.append(None)
-            each.append(every)
-            together.append(1)
+            results.append([every])
             copies.append(0.0)
-    nest = LoopNest(extents, program.operands(), (), together=tuple(together))
+        program.add(Emit(number, tuple(registers)))
+    each = tuple(axes for some in results for axes in some)
+    nest = LoopNest(extents, program.operands(), (), together=tuple(map(len, results)))
     kernel = Fused(_freeing(program.code), tuple(program.windows), tuple(parts))
-    declared = Declared(nest, kernel, each[0], tiles=program.calls, copies=tuple(copies), each=tuple(each))
+    declared = Declared(nest, kernel, each[0], tiles=program.calls, copies=tuple(copies), each=each)
     return Pass(tuple(nodes), declared, tuple(program.sources), tuple(origin for origin, _ in program._numbers))
 
 
@@ -139,14 +138,7 @@ def _freeing(code: Sequence[Instruction]) -> tuple[tuple[Instruction, tuple[int,
     """A program, with the registers that are free after each instruction."""
     last: dict[int, int] = {}
     for number, instruction in enumerate(code):
-        last[number] = number
-        if isinstance(instruction, Call):
-            used: Sequence[int] = [register for register, _ in instruction.inputs]
-        elif isinstance(instruction, Pick):
-            used = [instruction.register]
-        else:
-            used = instruction.registers if isinstance(instruction, Emit) else ()
-        last.update(dict.fromkeys(used, number))
+        last |= dict.fromkeys((number, *read_by(instruction)), number)
     spent: list[list[int]] = [[] for _ in code]
     for register, number in last.items():
         spent[number].append(register)
@@ -199,20 +191,6 @@ def sources_of(node: Node, stored: Sources) -> set[Any]:
             if not this.inputs:
                 found.add(_identity(this))
     return found
-
-
-def source_of(node: Node, stored: Sources) -> Any:
-    """Where a node's elements are, if they are stored."""
-    if node in stored:
-        return stored[node]
-    if isinstance(node, SourceNode):
-        return node.source
-    if isinstance(node, ItemNode) and node.op in stored:
-        return stored[node.op][node.item]
-    if isinstance(node, ViewNode):
-        below = [source_of(child, stored) for child in node.inputs]
-        return None if any(source is None for source in below) else node.on(below)
-    return None
 
 
 def unstored(nodes: Sequence[Node], stored: Sources) -> Node:
@@ -294,7 +272,6 @@ class _Program:
                 self.lacking(error.node)
 
     def _below(self, node: Node, axes: Axes, window: int) -> list[_Wanted]:
-        """The inputs of a node's value."""
         if source_of(node, self.stored) is not None:
             return []
         if isinstance(node, ItemNode) and node.op.aligned:
@@ -324,7 +301,6 @@ class _Program:
         return tuple(follows)
 
     def _window(self, node: OpNode, operand: Operand, axes: Axes, window: int) -> int:
-        """The window in which an operand of a node is needed."""
         if not operand.halo:
             return window
         now = self.windows[window]

@@ -9,7 +9,7 @@ import uuid
 import weakref
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from functools import cached_property
-from types import BuiltinFunctionType, FunctionType
+from types import BuiltinFunctionType, FunctionType, MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -20,7 +20,7 @@ from chunkflow.core.spec import ArraySpec
 from chunkflow.engine.options import Options
 from chunkflow.errors import ArgumentError, ArgumentTypeError
 from chunkflow.graph.request import Request
-from chunkflow.graph.sources import View, current, identity, lasting
+from chunkflow.graph.sources import View, check_unchanged, identity, lasting
 from chunkflow.kernels.declare import Declared
 from chunkflow.kernels.map import SLOT, is_scalar
 from chunkflow.kernels.protocol import Kind
@@ -83,7 +83,9 @@ class SourceNode(Node):
     @property
     def source(self) -> Any:
         """The source to open, checked against its spec."""
-        return current(self._source, self._spec)
+        if isinstance(self._source, np.ndarray):  # it may have been reshaped in place
+            check_unchanged(self._spec, self._source)
+        return self._source
 
 
 class OpNode(Node):
@@ -196,16 +198,10 @@ class ItemNode(Node):
 
 
 class MultiPassNode(Node):
-    """The result of a function of several passes.
+    """The result of a function of several passes: `run` computes it from arrays in the place of `inputs`, and options.
 
-    Parameters
-    ----------
-    run : callable
-        Computes it from arrays in the place of `inputs`, and options.
-    streams : bool
-        Whether `run` takes expressions too, so that its inputs need not be stored.
-    unroll : callable
-        Gives an equal node of passes that are all known beforehand, or None.
+    If it `streams`, `run` takes expressions too, so that its inputs need not be stored. `unroll` gives an equal node of
+    passes that are all known beforehand, or None.
     """
 
     def __init__(
@@ -234,10 +230,6 @@ class ViewNode(Node):
         self.name, self.view, self.inputs, self._spec = name, view, tuple(inputs), spec
         self.dtype_known = all(node.dtype_known for node in inputs)
 
-    def on(self, sources: Sequence[Any]) -> Any:
-        """The view of the sources of its inputs."""
-        return self.view.on(sources)
-
 
 class Lazy:
     """The user's handle of a node: `chunkflow.Array` is a subclass."""
@@ -252,8 +244,7 @@ class Lazy:
 
     def __chunkflow_source__(self) -> Source:
         """See `chunkflow.stores.open_source`: an expression has no elements yet."""
-        source = plain_source(self._node)
-        if source is not None:
+        if (source := source_of(self._node)) is not None:
             return open_source(source)
         raise ArgumentTypeError(
             f"{self._node.name} is an expression, and its elements are wanted one block at a time by what is no "
@@ -261,13 +252,21 @@ class Lazy:
         )
 
 
-def plain_source(node: Node) -> Any:
-    """The source that a node is, or is a view of; None for a node that is yet to be computed."""
+Sources = Mapping[Node, Any]
+"""Where nodes are stored."""
+
+
+def source_of(node: Node, stored: Sources = MappingProxyType({})) -> Any:
+    """Where a node's elements are, if they are stored or given."""
+    if node in stored:
+        return stored[node]
     if isinstance(node, SourceNode):
         return node.source
+    if isinstance(node, ItemNode) and node.op in stored:
+        return stored[node.op][node.item]
     if isinstance(node, ViewNode):
-        below = [plain_source(child) for child in node.inputs]
-        return None if any(source is None for source in below) else node.on(below)
+        below = [source_of(child, stored) for child in node.inputs]
+        return None if any(source is None for source in below) else node.view.on(below)
     return None
 
 
@@ -313,9 +312,7 @@ def _frozen(value: Any) -> Hashable:
 
 def has_lazy(value: Any) -> bool:
     """Whether an argument is or contains an expression."""
-    if isinstance(value, list | tuple):
-        return any(map(has_lazy, value))
-    return isinstance(value, Lazy) or (isinstance(value, View) and has_lazy(list(value.arrays)))
+    return first_lazy(value) is not None
 
 
 def first_lazy(*values: Any) -> Lazy | None:
@@ -340,13 +337,7 @@ def node_of(value: Any) -> Node:
 
 
 def check_lazily(options: Options, name: str) -> None:
-    """Refuse options of a run for an expression, which is not run yet.
-
-    Raises
-    ------
-    ArgumentError
-        One of the options is given.
-    """
+    """Refuse options of a run for an expression, which is not run yet, with an `ArgumentError`."""
     given = {
         "out": options.out,
         "budget": options.budget,

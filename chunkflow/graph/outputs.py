@@ -19,15 +19,7 @@ from chunkflow.stores.paths import refuse_nested
 
 @dataclass(frozen=True)
 class OutputPlace:
-    """Where a result goes.
-
-    Attributes
-    ----------
-    target : Target
-    path : str, optional
-    old : Footprint, optional
-        Of the array at that path, which is replaced.
-    """
+    """Where a result goes; `old` is the footprint of the array at its path, which is replaced."""
 
     target: Target
     path: str | None = None
@@ -80,14 +72,9 @@ def places_of(wanted: Mapping[Node, Any], *, overwrite: bool) -> dict[Node, Outp
 
 
 def check_clear(written: Iterable[OutputPlace], nodes: Sequence[Node], stored: Collection[Node] = ()) -> None:
-    """Refuse written outputs that overlap a source that the nodes read later.
+    """Refuse written outputs that overlap a source that the nodes read later, with an `ArgumentError`.
 
     Sources below `stored` nodes are not read again.
-
-    Raises
-    ------
-    ArgumentError
-        One overlaps.
     """
     places = list(written)
     for leaf in {leaf for node in nodes for leaf in leaves(node, stored)} if places else ():
@@ -100,27 +87,14 @@ def check_clear(written: Iterable[OutputPlace], nodes: Sequence[Node], stored: C
 
 
 def check_parts(parts: Sequence[Sequence[Node]], places: Mapping[Node, OutputPlace]) -> None:
-    """Refuse outputs of a part that overlap sources of later parts.
-
-    Raises
-    ------
-    ArgumentError
-        One overlaps.
-    """
+    """Refuse outputs of a part that overlap sources of later parts, with an `ArgumentError`."""
     for number, part in enumerate(parts):
-        check_clear(
-            [places[node] for node in part if node in places], [n for rest in parts[number + 1 :] for n in rest]
-        )
+        later = [node for rest in parts[number + 1 :] for node in rest]
+        check_clear([places[node] for node in part if node in places], later)
 
 
 def check_whole(needed: Mapping[Node, OutputPlace]) -> None:
-    """Refuse outputs that would lose precision of a node that a later pass reads.
-
-    Raises
-    ------
-    ArgumentError
-        One is of a narrower dtype.
-    """
+    """Refuse outputs whose dtype would lose precision of a node that a later pass reads, with an `ArgumentError`."""
     for node, place in needed.items():
         spec = node.spec
         held = place.target.describe(spec.shape, spec.dtype, None).dtype

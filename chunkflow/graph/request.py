@@ -52,9 +52,5 @@ class Request:
     @property
     def is_known(self) -> bool:
         """Whether the function is NumPy's or ours, so that its results' dtypes can be found from ones."""
-        return self.fn is None or isinstance(self.fn, np.ufunc) or _root(self.fn) in ("numpy", "chunkflow")
-
-
-def _root(fn: Any) -> str:
-    """The package of a function."""
-    return str(getattr(fn, "__module__", "")).partition(".")[0]
+        package = str(getattr(self.fn, "__module__", "")).partition(".")[0]
+        return self.fn is None or isinstance(self.fn, np.ufunc) or package in ("numpy", "chunkflow")

@@ -23,13 +23,7 @@ from chunkflow.kernels.declare import declare_map
 
 
 def reshaped(node: Node, shape: Any) -> Node:
-    """The node of the same elements, in C order, in another shape.
-
-    Raises
-    ------
-    ArgumentError
-        Another number of elements.
-    """
+    """The node of the same elements, in C order, in another shape; another number of them is an `ArgumentError`."""
     wanted = _full(shape, node.shape)
     if wanted == node.shape:
         return node

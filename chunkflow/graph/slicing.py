@@ -10,7 +10,7 @@ import operator
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -54,23 +54,32 @@ def indexed(node: Node, index: Any) -> Node:
     UnsupportedError
         The index is an array: the shape or order of the result depends on its elements.
     """
-    cuts, removed, new = _parsed(index, node.shape)
+    cuts: list[Cut] = []
+    removed: list[int] = []
+    new: list[int] = []
+    shape = node.shape
+    for entry in _entries(index, len(shape)):
+        if entry is None:
+            new.append(len(cuts) - len(removed) + len(new))
+            continue
+        axis, n = len(cuts), shape[len(cuts)]
+        if isinstance(entry, slice):
+            start, stop, step = entry.indices(n)
+            cuts.append((start, len(range(start, stop, step)), step))
+            continue
+        i = operator.index(entry)
+        if not -n <= i < n:
+            raise IndexError(f"index {i} is out of bounds for axis {axis} with {n} elements")
+        cuts.append((i % n, 1, 1))
+        removed.append(axis)
     found = sliced(node, cuts)
     if removed:
-        found = viewed(found, declare_squeezed(removed), "squeeze", removed)
-    return viewed(found, declare_widened(new), "expand_dims", new) if new else found
+        found = viewed(found, declare_squeezed(removed), "squeeze", tuple(removed))
+    return viewed(found, declare_widened(new), "expand_dims", tuple(new)) if new else found
 
 
-class _Index(NamedTuple):
-    """An index in parts: cuts of all axes, the axes that integers remove, and the places of new ones in the result."""
-
-    cuts: tuple[Cut, ...]
-    removed: Shape
-    new: Shape
-
-
-def _parsed(index: Any, shape: Shape) -> _Index:
-    """An index of an array of this shape, checked."""
+def _entries(index: Any, ndim: int) -> list[Any]:
+    """The checked entries of an index of an array with so many dimensions, slices in the place of an ellipsis."""
     entries = list(index) if isinstance(index, tuple) else [index]
     for entry in entries:
         if entry is None or entry is Ellipsis or isinstance(entry, slice):
@@ -85,39 +94,23 @@ def _parsed(index: Any, shape: Shape) -> _Index:
     if ellipses > 1:
         raise IndexError("an index can only have one ellipsis ('...')")
     used = sum(entry is not None and entry is not Ellipsis for entry in entries)
-    if used > len(shape):
-        raise IndexError(f"too many indices: the array has {len(shape)} dimensions and {used} were indexed")
+    if used > ndim:
+        raise IndexError(f"too many indices: the array has {ndim} dimensions and {used} were indexed")
     if not ellipses:
         entries.append(Ellipsis)
     at = next(i for i, entry in enumerate(entries) if entry is Ellipsis)
-    entries[at : at + 1] = [slice(None)] * (len(shape) - used)
-    cuts: list[Cut] = []
-    removed: list[int] = []
-    new: list[int] = []
-    place = 0
-    for entry in entries:
-        if entry is None:
-            new.append(place)
-            place += 1
-            continue
-        axis, n = len(cuts), shape[len(cuts)]
-        if isinstance(entry, slice):
-            start, stop, step = entry.indices(n)
-            cuts.append((start, len(range(start, stop, step)), step))
-            place += 1
-            continue
-        i = operator.index(entry)
-        if not -n <= i < n:
-            raise IndexError(f"index {i} is out of bounds for axis {axis} with {n} elements")
-        cuts.append((i % n, 1, 1))
-        removed.append(axis)
-    return _Index(tuple(cuts), tuple(removed), tuple(new))
+    entries[at : at + 1] = [slice(None)] * (ndim - used)
+    return entries
 
 
 def sliced(node: Node, cuts: Sequence[Cut]) -> Node:
     """The node of some of an array's elements along each axis. Slices of slices give the node of the composed slice."""
-    of, known = _sliced_already(node)
-    then = zip(known, cuts, strict=True)
+    of, known = node, None
+    if isinstance(node, Sliced):
+        of, known = node.origin, node.cuts
+    elif isinstance(node, ViewNode) and isinstance(node.view, Slice):
+        of, known = node.inputs[0], node.view.cuts
+    then = zip(known or [(0, n, 1) for n in node.shape], cuts, strict=True)
     composed = [(a + i * s, n, s * t) for (a, _, s), (i, n, t) in then]
     exact = tuple((i, n, t) if n > 1 else (i, 1, 1) if n else (0, 0, 1) for i, n, t in composed)
     if all(cut == (0, n, 1) for cut, n in zip(exact, of.shape, strict=True)):
@@ -131,15 +124,6 @@ def sliced(node: Node, cuts: Sequence[Cut]) -> Node:
         return op.item(of.item)
     view = Slice([Lazy(of)], exact)
     return interned(key, lambda: ViewNode(f"{of.name}[...]", view, [of], view.__chunkflow_spec__()))
-
-
-def _sliced_already(node: Node) -> tuple[Node, Sequence[Cut]]:
-    """The array of which a node is a slice, and the cuts; a node that is no slice is all of itself."""
-    if isinstance(node, Sliced):
-        return node.origin, node.cuts
-    if isinstance(node, ViewNode) and isinstance(node.view, Slice):
-        return node.inputs[0], node.view.cuts
-    return node, [(0, n, 1) for n in node.shape]
 
 
 def _emptied(op: OpNode, cuts: Sequence[Cut]) -> Shape | None:

@@ -46,16 +46,10 @@ class Unchanged:
         return self._spec
 
     def __chunkflow_source__(self) -> Source:
-        """See `chunkflow.stores.open_source`.
-
-        Raises
-        ------
-        ReadError
-            Its shape or dtype has changed.
-        """
+        """See `chunkflow.stores.open_source`. If its shape or dtype has changed it is a `ReadError`."""
         source = open_source(self.arrays[0])
         try:
-            _check(self._spec, source.spec)
+            check_unchanged(self._spec, source.spec)
         except BaseException:
             source.close()
             raise
@@ -64,18 +58,12 @@ class Unchanged:
     def mapped(self) -> np.ndarray:
         """The array of a ``.npy`` file, mapped to memory; raises as `__chunkflow_source__`."""
         array: np.ndarray = np.load(self.arrays[0], mmap_mode="r", allow_pickle=False)
-        _check(self._spec, array)
+        check_unchanged(self._spec, array)
         return array
 
 
-def _check(was: ArraySpec, now: ArraySpec | np.ndarray) -> None:
-    """Refuse an array that has changed since the expression was made.
-
-    Raises
-    ------
-    ReadError
-        Its shape or dtype has changed.
-    """
+def check_unchanged(was: ArraySpec, now: ArraySpec | np.ndarray) -> None:
+    """Refuse an array whose shape or dtype has changed since the expression was made, with a `ReadError`."""
     if (now.shape, now.dtype.newbyteorder("=")) != (was.shape, was.dtype):
         raise ReadError(
             f"{was.name} has changed since it was opened: then it had the shape {was.shape} and dtype {was.dtype}, now "
@@ -92,13 +80,6 @@ def lasting(source: Any, spec: ArraySpec) -> Any:
     if isinstance(source, Unchanged | np.ndarray) or is_dask_array(source):
         return source
     return Unchanged([absolute(source) if isinstance(source, str | os.PathLike) else source], spec)
-
-
-def current(source: Any, spec: ArraySpec) -> Any:
-    """The result of `lasting` when it is read. An array in memory may have been reshaped in place."""
-    if isinstance(source, np.ndarray):
-        _check(spec, source)
-    return source
 
 
 _tokens: dict[int, tuple[weakref.ref[Any], str]] = {}

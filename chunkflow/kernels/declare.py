@@ -166,43 +166,40 @@ def declare_blockwise(
 
 def declare_permuted(axes: Shape) -> Declare:
     """Declare a transposition: the axes of the array in the result's order."""
-
-    def declare(specs: Sequence[ArraySpec], args: tuple[Any, ...]) -> Declared:
-        shape = specs[0].shape
-        place = tuple(axes.index(a) for a in range(len(shape)))
-        op = LoopNest(tuple(shape[a] for a in axes), (Operand(place),), ())
-        return Declared(
-            op, MapKernel(np.transpose, args, {"axes": axes}, output_axes(len(shape))), tuple(range(len(shape)))
-        )
-
-    return declare
+    return _declare_view(lambda ndim: axes, np.transpose, {"axes": axes})
 
 
 def declare_widened(new: Sequence[int]) -> Declare:
     """Declare new axes of length 1, at these places of the result."""
 
-    def declare(specs: Sequence[ArraySpec], args: tuple[Any, ...]) -> Declared:
-        shape = list(specs[0].shape)
-        kept = [a for a in range(len(shape) + len(new)) if a not in new]
-        for axis in sorted(new):
-            shape.insert(axis, 1)
-        op = LoopNest(tuple(shape), (Operand(tuple(kept)),), ())
-        every = output_axes(len(shape))
-        return Declared(op, MapKernel(np.expand_dims, args, {"axis": tuple(new)}, every), every)
+    def sources(ndim: int) -> tuple[int | None, ...]:
+        own = iter(range(ndim))
+        return tuple(None if a in new else next(own) for a in range(ndim + len(new)))
 
-    return declare
+    return _declare_view(sources, np.expand_dims, {"axis": tuple(new)})
 
 
 def declare_squeezed(gone: Sequence[int]) -> Declare:
     """Declare that these axes, of length 1, are removed."""
 
+    def sources(ndim: int) -> Shape:
+        return tuple(a for a in range(ndim) if a not in gone)
+
+    return _declare_view(sources, np.squeeze, {"axis": tuple(gone)})
+
+
+def _declare_view(
+    sources: Callable[[int], tuple[int | None, ...]], fn: Callable[..., Any], kwargs: dict[str, Any]
+) -> Declare:
+    """Declare a view of an array; `sources` gives for each axis of the result that of the array, None for a new one."""
+
     def declare(specs: Sequence[ArraySpec], args: tuple[Any, ...]) -> Declared:
         shape = specs[0].shape
-        kept = [a for a in range(len(shape)) if a not in gone]
-        places = tuple(None if a in gone else kept.index(a) for a in range(len(shape)))
-        op = LoopNest(tuple(shape[a] for a in kept), (Operand(places),), ())
-        every = output_axes(len(kept))
-        return Declared(op, MapKernel(np.squeeze, args, {"axis": tuple(gone)}, every), every)
+        axes = sources(len(shape))
+        places = tuple(axes.index(a) if a in axes else None for a in range(len(shape)))
+        op = LoopNest(tuple(1 if a is None else shape[a] for a in axes), (Operand(places),), ())
+        every = output_axes(len(axes))
+        return Declared(op, MapKernel(fn, args, kwargs, every), every)
 
     return declare
 
@@ -215,9 +212,8 @@ def declare_broadcast(shape: Shape) -> Declare:
         first = len(shape) - len(given)
         if first < 0 or any(n not in (1, shape[first + i]) for i, n in enumerate(given)):
             raise ArgumentError(f"an array of shape {given} does not broadcast to {shape}")
-        places = tuple(None if n == 1 and shape[first + i] != 1 else first + i for i, n in enumerate(given))
-        every = output_axes(len(shape))
-        return Declared(LoopNest(shape, (Operand(places),), ()), Stretched(), every)
+        op = LoopNest(shape, nest([given, shape]).operands[:1], ())
+        return Declared(op, Stretched(), output_axes(len(shape)))
 
     return declare
 

@@ -85,13 +85,7 @@ def result_of(shape: Shape, dtype: np.dtype, steps: Sequence[LineTransform]) -> 
 
 
 def one_step(name: str, shape: Shape, dtype: np.dtype, n: Any, axis: Any, norm: Any) -> tuple[LineTransform, ...]:
-    """The step of ``numpy.fft.<name>(x, n, axis, norm)``.
-
-    Raises
-    ------
-    ArgumentError, ArgumentTypeError
-        NumPy refuses these arguments too, or would refuse them for some block.
-    """
+    """The step of ``numpy.fft.<name>(x, n, axis, norm)``. Refused is what NumPy refuses, or would for some block."""
     along = _axis(axis, len(shape), "axis")
     _check(name, dtype, norm)
     own = 2 * (shape[along] - 1) if name == "irfft" else shape[along]

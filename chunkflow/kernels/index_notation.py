@@ -103,21 +103,12 @@ def _written(index: Index) -> str:
 
 @dataclass(frozen=True)
 class Widened(Kernel):
-    """A kernel whose results have new dimensions, of checked lengths.
-
-    Attributes
-    ----------
-    block : callable
-        The kernel.
-    lengths : tuple of int or None
-        Lengths of the results' dimensions, where they are known.
-    """
+    """The kernel `block`, whose results have new dimensions: those of known `lengths` are checked."""
 
     block: Callable[..., Any]
     lengths: tuple[int | None, ...]
 
     def __call__(self, blocks: Sequence[Any], nest: LoopNest, grid: Grid, index: Shape, box: Region) -> Any:
-        """Results of one box."""
         results = self.block(blocks, nest, grid, index, box)
         for result in results if isinstance(results, tuple) else (results,):
             shape = tuple(getattr(result, "shape", self.lengths))
@@ -131,12 +122,9 @@ class Widened(Kernel):
 
 @dataclass(frozen=True)
 class CombinedBlocks(Widened, Fold):
-    """A kernel whose results are combined along the folded axes by the user's function.
+    """A kernel whose results the user's function `merge` combines along the folded axes, two at a time.
 
-    Attributes
-    ----------
-    merge : callable
-        Combines two results. The left one is of earlier blocks, but each lane takes every n-th block.
+    The left one is of earlier blocks, but each lane takes every n-th block.
     """
 
     merge: Callable[[Any, Any], Any]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from enum import Enum
 from typing import Any
 
 import numpy as np
@@ -45,7 +46,6 @@ class MapKernel(Kernel):
     def __call__(
         self, blocks: Sequence[Any], nest: LoopNest, grid: Grid, index: Shape, box: Region
     ) -> tuple[Any, ...] | Any:
-        """Call the function on the blocks of one box of the nest."""
         given = iter(blocks)
         args = [next(given) if a is SLOT else a for a in self.args]
         extra: dict[str, Any] = {}
@@ -88,17 +88,13 @@ class MapKernel(Kernel):
         return info
 
 
-class _Slot:
+class _Slot(Enum):
     """Marks the place of an array among a function's arguments."""
 
-    def __repr__(self) -> str:
-        return "SLOT"
-
-    def __reduce__(self) -> str:
-        return "SLOT"  # pickled by name: there is one in each process
+    SLOT = "SLOT"
 
 
-SLOT = _Slot()
+SLOT = _Slot.SLOT
 
 
 def is_scalar(value: Any) -> bool:

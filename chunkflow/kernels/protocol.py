@@ -105,7 +105,6 @@ class Fold(Kernel):
         """Results from the value of all the blocks."""
 
     def __call__(self, blocks: Sequence[Any], nest: LoopNest, grid: Grid, index: Shape, box: Region) -> Any:
-        """Results of one block alone."""
         return self.finish(self.fold(None, blocks, nest, grid, index, box), nest, box)
 
 
@@ -123,7 +122,6 @@ class Carry(Kernel):
         """Results of a block, and the carry for the next one; the first block gets None."""
 
     def __call__(self, blocks: Sequence[Any], nest: LoopNest, grid: Grid, index: Shape, box: Region) -> Any:
-        """Results of one block alone."""
         return self.advance(None, blocks, nest, grid, index, box)[0]
 
 
@@ -168,7 +166,6 @@ class KernelWrapper(Fold, Carry, MultiKernel):
 
     @property
     def tf32(self) -> bool:
-        """See `Kernel.tf32`."""
         return bool(self.kernel.tf32)
 
     @property
@@ -180,13 +177,16 @@ class KernelWrapper(Fold, Carry, MultiKernel):
         parts: Sequence[Fold | None] = (self,) if self.kind is Kind.FOLD else self.kernel.parts
         return parts
 
-    def __call__(self, blocks: Sequence[Any], nest: LoopNest, grid: Grid, index: Shape, box: Region) -> Any:
+    def _own(self, blocks: Sequence[Any], nest: LoopNest, grid: Grid, index: Shape, box: Region) -> tuple[Any, ...]:
+        """The wrapped kernel's own arguments."""
         own, place = self.where(nest, box)
-        return self.kernel(self.given(blocks, nest, grid, index, box), own, grid, index, place)
+        return self.given(blocks, nest, grid, index, box), own, grid, index, place
+
+    def __call__(self, blocks: Sequence[Any], nest: LoopNest, grid: Grid, index: Shape, box: Region) -> Any:
+        return self.kernel(*self._own(blocks, nest, grid, index, box))
 
     def fold(self, value: Any, blocks: Sequence[Any], nest: LoopNest, grid: Grid, index: Shape, box: Region) -> Any:
-        own, place = self.where(nest, box)
-        return self.kernel.fold(value, self.given(blocks, nest, grid, index, box), own, grid, index, place)
+        return self.kernel.fold(value, *self._own(blocks, nest, grid, index, box))
 
     def combine(self, left: Any, right: Any) -> Any:
         return self.kernel.combine(left, right)
@@ -197,17 +197,11 @@ class KernelWrapper(Fold, Carry, MultiKernel):
     def advance(
         self, carry: Any, blocks: Sequence[Any], nest: LoopNest, grid: Grid, index: Shape, box: Region
     ) -> tuple[Any, Any]:
-        own, place = self.where(nest, box)
-        found: tuple[Any, Any] = self.kernel.advance(
-            carry, self.given(blocks, nest, grid, index, box), own, grid, index, place
-        )
+        found: tuple[Any, Any] = self.kernel.advance(carry, *self._own(blocks, nest, grid, index, box))
         return found
 
     def step(
         self, values: Sequence[Any], blocks: Sequence[Any], nest: LoopNest, grid: Grid, index: Shape, box: Region
     ) -> tuple[list[Any], list[Any]]:
-        own, place = self.where(nest, box)
-        found: tuple[list[Any], list[Any]] = self.kernel.step(
-            values, self.given(blocks, nest, grid, index, box), own, grid, index, place
-        )
+        found: tuple[list[Any], list[Any]] = self.kernel.step(values, *self._own(blocks, nest, grid, index, box))
         return found

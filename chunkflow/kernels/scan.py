@@ -64,32 +64,19 @@ class Scan(Carry):
         return running.astype(self.dtype, copy=False), last
 
 
-def running_sum(dtype: np.dtype) -> Run:
-    """Running sums in `dtype`."""
+def running_total(ufunc: np.ufunc, dtype: np.dtype) -> Run:
+    """Running sums in `dtype` by ``np.add``, or products by ``np.multiply``."""
+    accumulate = np.cumsum if ufunc is np.add else np.cumprod
 
     def run(block: Any, carry: Any, axis: int) -> Any:
         running = block.astype(dtype)
         if carry is not None:
             first = running[(*_before(axis), slice(0, 1))]
-            first[...] = carry + first
+            first[...] = ufunc(carry, first)
         if _in_slices(running, axis):
-            return sliced(np.add, running, axis)
-        return np.cumsum(running, axis=_only(axis, running), dtype=dtype, out=running)
-
-    return run
-
-
-def running_product(dtype: np.dtype) -> Run:
-    """Running products in `dtype`."""
-
-    def run(block: Any, carry: Any, axis: int) -> Any:
-        running = block.astype(dtype)
-        if carry is not None:
-            first = running[(*_before(axis), slice(0, 1))]
-            first[...] = carry * first
-        if _in_slices(running, axis):
-            return sliced(np.multiply, running, axis)
-        return np.cumprod(running, axis=_only(axis, running), dtype=dtype, out=running)
+            return sliced(ufunc, running, axis)
+        # CuPy has a faster scan of the only axis for None.
+        return accumulate(running, axis=None if running.ndim == 1 else axis, dtype=dtype, out=running)
 
     return run
 
@@ -142,7 +129,6 @@ class Difference(Kernel):
     order: int
 
     def __call__(self, blocks: Sequence[Any], nest: LoopNest, grid: Grid, index: Shape, box: Region) -> Any:
-        """Differences of one block."""
         side = box[self.axis]
         # A block may be longer than asked for, up to the end of a store's chunk.
         block = blocks[0][(*_before(self.axis), slice(0, side.stop - side.start + self.order))]
@@ -158,8 +144,3 @@ def _in_slices(block: Any, axis: int) -> bool:
     if not isinstance(block, np.ndarray) or block.size < LONG_SLICE * block.shape[axis]:
         return False
     return abs(block.strides[axis]) > block.itemsize
-
-
-def _only(axis: int, block: Any) -> int | None:
-    """The axis, or None if it is the only one: CuPy has a faster scan for None."""
-    return None if block.ndim == 1 else axis

@@ -41,20 +41,10 @@ def _whole(nest: LoopNest, extents: Shape) -> LoopNest:
 
 @dataclass(frozen=True)
 class SubNestKernel(KernelWrapper):
-    """A kernel on a part of its nest.
+    """A `kernel` on the part of its nest of these `extents` that begins at `start`.
 
-    Attributes
-    ----------
-    kernel : Kernel
-        Computes a box of the whole nest.
-    extents : tuple of int
-        Extents of the whole nest.
-    start : tuple of int
-        Where the part begins in the whole nest.
-    merged : list, optional
-        Each time a fold is finished, a copy of its value is added here, in host memory.
-    check : callable, optional
-        Called before each block. An exception that it raises ends the run.
+    Each time a fold is finished, a copy of its value is added to `merged`, in host memory. `check` is called before
+    each block; an exception that it raises ends the run.
     """
 
     kernel: Any

@@ -1,16 +1,16 @@
 """One block shape tried: the plan that it gives, in bytes and seconds, whether it fits the budget or not.
 
-Pure: touches no data and knows no device and no store. `chunkflow.planner.search` chooses among such plans.
+`chunkflow.planner.search` chooses among such plans.
 """
 
 from __future__ import annotations
 
 from chunkflow.core.grid import ONE_BY_ONE, Interleave, Shape
-from chunkflow.planner.codec_threads import LATENCY, Coded, Coding, best_coding
+from chunkflow.planner.codec_threads import LATENCY, Coding, best_coding
 from chunkflow.planner.cost import estimate
-from chunkflow.planner.memory_model import BlockMemory, block_memory, projection
+from chunkflow.planner.memory_model import block_memory, projection
 from chunkflow.planner.plan import Plan
-from chunkflow.planner.problem import Candidate, PlanProblem, candidate_of
+from chunkflow.planner.problem import Candidate, PlanProblem
 from chunkflow.planner.ring_size import rings
 from chunkflow.planner.traffic import computed, loaded, traffic
 
@@ -26,19 +26,20 @@ def plan_of(
 
     While `resident` operands are loaded tiles of a product take `turns`.
     """
-    candidate, machine = candidate_of(problem, block, depth, resident, turns), problem.machine
+    candidate, machine = Candidate(problem, block, depth, resident, turns), problem.machine
     load, memory = loaded(candidate), block_memory(candidate)
     ring = rings(candidate, load.upload)
-    coding = _coding(candidate, memory)
+    # Where blocks are staged, the threads of the rings code chunks.
+    coding = Coding() if machine.staged else best_coding(candidate, problem.budget - sum(memory) - problem.reserve)
     staging = ring.device_bytes(machine.page) if machine.staged else candidate.lanes * coding.nbytes
-    compute = computed(candidate, copied=memory.outputs > 0)
-    moved = traffic(candidate, load, compute.total)
+    compute, spilled = computed(candidate, copied=memory.outputs > 0)
+    moved = traffic(candidate, load, compute)
     seconds = estimate(
         machine,
         moved,
         candidate.blocks,
         depth,
-        compute.spilled,
+        spilled,
         candidate.op.work,
         ring.readers if machine.staged else coding.decoders,
         coding.encoders,
@@ -66,14 +67,3 @@ def plan_of(
         resident=resident,
         turns=turns,
     )
-
-
-def _coding(candidate: Candidate, memory: BlockMemory) -> Coding:
-    """Threads that code the chunks of each lane's blocks; where staged, those of the rings do."""
-    problem, lanes = candidate.problem, candidate.lanes
-    if problem.machine.staged:
-        return Coding()
-    free = problem.budget - sum(memory) - problem.reserve
-    sources = map(Coded, candidate.cuts_in, candidate.shapes_in, problem.operands)
-    sinks = map(Coded, candidate.cuts_out, candidate.shapes_out, problem.outputs)
-    return best_coding([*sources], [*sinks], lanes, problem.machine.lanes // lanes, free)

@@ -5,41 +5,25 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from chunkflow.core import grid as _grid
 from chunkflow.core.grid import Shape
 from chunkflow.core.memory import rounded
 from chunkflow.core.spec import ArraySpec
 from chunkflow.planner.cost import FETCHERS
+from chunkflow.planner.problem import Candidate
 from chunkflow.planner.transfer_cut import Cut
 
 LATENCY = 0.05
 """Seconds that a request over a network takes before its first byte comes."""
 
 
-class Coded(NamedTuple):
-    """An array, how its blocks are cut into pieces, and the shape of a block."""
-
-    cut: Cut
-    shape: Shape
-    spec: ArraySpec
-
-
 @dataclass(frozen=True)
 class Coding:
-    """What a lane has for its chunks.
+    """Threads that a lane has for its chunks; a single one is the lane itself.
 
-    Attributes
-    ----------
-    threads : int
-        Threads; a single one is the lane itself.
-    decoders, encoders : int
-        How many of them have something to do.
-    nbytes : int
-        Bytes that they take at most.
-    waits : int
-        How often, for each block, a lane waits for what it has asked of a server.
+    So many of them decode and encode, and they take `nbytes` at most. `waits` says how often, for each block, a lane
+    waits for what it has asked of a server.
     """
 
     threads: int = 1
@@ -49,14 +33,17 @@ class Coding:
     waits: int = 0
 
 
-def best_coding(sources: Sequence[Coded], sinks: Sequence[Coded], lanes: int, threads: int, free: int) -> Coding:
+def best_coding(candidate: Candidate, free: int) -> Coding:
     """As many threads for each lane as there are pieces for and as `free` bytes allow, and one at the least."""
-    pieces_in, pieces_out = [*map(_pieces, sources)], [*map(_pieces, sinks)]
+    problem, lanes = candidate.problem, candidate.lanes
+    threads = problem.machine.lanes // lanes
+    pieces_in = [*map(_pieces, candidate.cuts_in, candidate.shapes_in, problem.operands)]
+    pieces_out = [*map(_pieces, candidate.cuts_out, candidate.shapes_out, problem.outputs)]
     # A lane reads, then writes, one array after another; beside it others fetch, and put, what is behind a network.
     ways: dict[str, list[tuple[int, int]]] = {"lane": [], "fetch": [], "put": []}
-    for way, coded, pieces in (("fetch", sources, pieces_in), ("put", sinks, pieces_out)):
-        for array, piece in zip(coded, pieces, strict=True):
-            ways[way if array.spec.storage.remote else "lane"].append(piece)
+    for way, specs, pieces in (("fetch", problem.operands, pieces_in), ("put", problem.outputs, pieces_out)):
+        for spec, piece in zip(specs, pieces, strict=True):
+            ways[way if spec.storage.remote else "lane"].append(piece)
     remote = [n for n, _ in ways["fetch"] + ways["put"]]
     if remote:
         threads = max(threads, FETCHERS // lanes)
@@ -75,9 +62,8 @@ def _busy(pieces: Sequence[tuple[int, int]], threads: int) -> int:
     return max(1, min([threads, *(n for n, size in pieces if size)]))
 
 
-def _pieces(coded: Coded) -> tuple[int, int]:
+def _pieces(cut: Cut, shape: Shape, spec: ArraySpec) -> tuple[int, int]:
     """Number of pieces of a block, and bytes that coding one takes: none for an array without chunks."""
-    cut, shape, spec = coded
     if cut.units is None:
         return 1, 0
     item = spec.dtype.itemsize

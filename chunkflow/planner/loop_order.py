@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 
 from chunkflow.core import grid as _grid
@@ -98,8 +98,14 @@ def best_walk(
         )
 
     single = tuple(a for a in own if counts[a] <= 1)
-    if len(several) > 5:
-        return (*single, *several)
+    return min(((*single, *walk) for walk in walks(several, inner)), key=loaded)
+
+
+def walks(several: Sequence[int], inner: Collection[int]) -> Iterator[Shape]:
+    """Loop orders of axes, those of the `inner` ones last; of many axes only the order in which they are given."""
     outer, last = [a for a in several if a not in inner], [a for a in several if a in inner]
-    orders = itertools.product(itertools.permutations(outer), itertools.permutations(last))
-    return min(((*single, *first, *then) for first, then in orders), key=loaded)
+    if len(several) > 5:
+        yield (*outer, *last)
+        return
+    for first, then in itertools.product(itertools.permutations(outer), itertools.permutations(last)):
+        yield (*first, *then)

@@ -3,7 +3,6 @@
 Where one operand of a product fits on the device it is loaded once, and tiles of the result pass it. Whoever computes
 the first of them waits for it: with few rows there is less to compute than to load. So several tiles are computed
 together, panel by panel as they come; those that follow are computed one by one, while results are on their way back.
-Pure: touches no data and knows no device and no store.
 """
 
 from __future__ import annotations

@@ -3,15 +3,14 @@
 How often an operand is read depends on how the axes that it lacks are cut, so growing a box along the memory
 order of one array, as the planner does elsewhere, would not find the best. All shapes of a grid are compared at
 once by arithmetic on arrays; the plan itself is made, and its memory counted exactly, for the best of them only.
-Pure: touches no data and knows no device and no store.
 """
 
 from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -23,6 +22,7 @@ from chunkflow.core.product_nest import ProductNest
 from chunkflow.core.spec import ArraySpec
 from chunkflow.planner.candidate import plan_of
 from chunkflow.planner.cost import PANEL
+from chunkflow.planner.loop_order import walks
 from chunkflow.planner.matmul_schedule import in_turn
 from chunkflow.planner.memory_model import SPREAD
 from chunkflow.planner.plan import Plan
@@ -54,16 +54,6 @@ DECODED = 8
 
 UNBLESSED = 1e9
 """Multiply-adds per second of a core in integers, for which there is no BLAS."""
-
-
-@dataclass(frozen=True)
-class _Shapes:
-    """Figures of all block shapes with some number of slots, as arrays that broadcast together."""
-
-    read: Any
-    blocks: Any
-    memory: Any
-    seconds: Any
 
 
 def product_plan(problem: PlanProblem, caps: Sequence[int], units: Sequence[Sequence[int]]) -> Plan | None:
@@ -104,12 +94,9 @@ def _fastest(problem: PlanProblem, caps: Sequence[int], units: Sequence[Sequence
         deep = deep & (_along(sides, axis) >= min(DEEP, caps[axis]))
     found: list[tuple[float, Plan]] = []
     for depth, resident in itertools.product(depths(problem), _residents(problem)):
-        figures = _figures(problem, op, sides, touched, depth, resident)
-        fits = np.broadcast_to(figures.memory <= problem.budget, [len(s) for s in sides])
-        plan = None
-        for allowed in (fits & deep, fits & ~deep):
-            plan = plan or _best(problem, sides, figures, allowed, depth, resident)
-        if plan is not None:
+        shapes = _Shapes(problem, op, sides, touched, depth, resident)
+        fits = np.broadcast_to(shapes.memory <= problem.budget, [len(s) for s in sides])
+        if plan := shapes.best(fits & deep) or shapes.best(fits & ~deep):
             found.append(plan)
     return found
 
@@ -174,178 +161,144 @@ def _touched(problem: PlanProblem, sides: Sequence[Sequence[int]]) -> list[Any]:
     return found
 
 
-def _figures(
-    problem: PlanProblem,
-    op: ProductNest,
-    sides: list[list[int]],
-    touched: Sequence[Any],
-    depth: int,
-    resident: frozenset[int],
-) -> _Shapes:
-    """What `candidate.plan_of` counts, less staging, for all shapes at once."""
-    machine = problem.machine
-    side = [_along(sides, a) for a in range(len(sides))]
-    counts = [-(-n // s) for n, s in zip(op.extents, side, strict=True)]
-    blocks: Any = math.prod(counts)
-    lanes = np.clip(blocks, 1, min(machine.lanes, depth))
-    read, inputs = _loaded(problem, side, counts, touched, depth, resident, lanes, blocks)
-    steps = math.prod(counts[a] for a in op.folded)
-    tile = sum(
-        _size(side, [d.axis for d in o.dims if not isinstance(d, int)]) * s.dtype.itemsize
-        for o, s in zip(op.outputs, problem.outputs, strict=True)
-    )
-    waiting = -(-depth // steps) if machine.staged or any(s.storage.remote for s in problem.outputs) else lanes
-    outputs = np.minimum(waiting, blocks // steps) * _rounded(tile, machine)
-    held = op.held(side)
-    waste = np.where(held > machine.page, 0 if op.tile_alone else SPREAD * machine.page, 0)
-    memory = inputs + outputs + lanes * (_rounded(np.ceil(held), machine) + waste) + problem.reserve
-    volume = math.prod(op.extents)
-    passes = volume / np.maximum(_size(side, range(len(side))), 1)
-    bytes_in = sum(
-        _size(side, [a for a in o.axes if a is not None]) * s.dtype.itemsize
-        for o, s in zip(op.operands, problem.operands, strict=True)
-    )
-    rate = machine.products if machine.staged or _has_blas(problem) else UNBLESSED * lanes
-    added = 0 if op.single and machine.accumulates else 2 * held
-    moved = (bytes_in + added) * passes / machine.compute
-    if machine.staged:
-        seconds = np.maximum(op.work / rate + moved, read / machine.upload) + blocks * PANEL
-        seconds = seconds + _ends(problem, op, side, counts, read, resident)
-    else:
-        seconds = (read / machine.read + moved) / lanes + op.work / rate + blocks * machine.overhead
-    return _Shapes(read, blocks, memory, seconds)
+class _Shapes:
+    """Figures of all block shapes with some number of slots, as arrays that broadcast together.
 
+    They are what `candidate.plan_of` counts, less staging.
+    """
 
-def _ends(
-    problem: PlanProblem,
-    op: ProductNest,
-    side: list[Any],
-    counts: list[Any],
-    read: Any,
-    resident: frozenset[int],
-) -> Any:
-    """Seconds in which nothing is computed yet, or any more, nearly as in `candidate.plan_of`."""
-    machine = problem.machine
-
-    def moved(sides: Sequence[Any], axes: Sequence[int | None], spec: ArraySpec) -> Any:
-        """Bytes of a block, more where it is no run."""
-        factor: Any = 1.0
-        for axis in [axes[d] for d in spec.order[1:]]:
-            if axis is not None:
-                factor = np.where(side[axis] < op.extents[axis], 1 + STRIDED, factor)
-        return _size(sides, [a for a in axes if a is not None]) * spec.dtype.itemsize * factor
-
-    operands = list(zip(op.operands, problem.operands, strict=True))
-    first: Any = sum(moved(side, o.axes, s) for o, s in operands)
-    for i in resident:
-        axes, own = op.operands[i].axes, moved(op.extents, op.operands[i].axes, problem.operands[i])
-        share = math.prod(s / n for a, (s, n) in enumerate(zip(side, op.extents, strict=True)) if a not in axes)
-        others = (read - problem.operands[i].nbytes) * share
-        first = first + np.maximum(0, own + others - op.work * share / machine.products * machine.upload)
-    rest = [n - (c - 1) * s for n, c, s in zip(op.extents, counts, side, strict=True)]
-    axes_out = [[None if isinstance(d, int) else d.axis for d in o.dims] for o in op.outputs]
-    tile, last = (
-        sum(moved(sides, axes, s) for axes, s in zip(axes_out, problem.outputs, strict=True)) / machine.download
-        for sides in (side, rest)
-    )
-    share = math.prod(r / n for a, (r, n) in enumerate(zip(rest, op.extents, strict=True)) if a not in op.folded)
-    behind = np.maximum(0, tile - op.work * share / machine.products)  # of the tile before the last
-    return first / machine.upload + behind + last
-
-
-def _loaded(
-    problem: PlanProblem,
-    side: list[Any],
-    counts: list[Any],
-    touched: Sequence[Any],
-    depth: int,
-    resident: frozenset[int],
-    lanes: Any,
-    blocks: Any,
-) -> tuple[Any, Any]:
-    """Bytes read in the best loop order, and bytes of the slots for it."""
-    op, machine = problem.op, problem.machine
-    best: Any = None
-    slots: Any = None
-    for walk in _walks(op.extents, op.folded):
-        read: Any = 0.0
-        inputs: Any = 0
-        for i, (spec, operand) in enumerate(zip(problem.operands, op.operands, strict=True)):
-            loads: Any = 1
-            product: Any = 1
-            for axis in walk:
-                product = product * counts[axis]
-                if axis in operand.axes:
-                    loads = np.where(counts[axis] > 1, product, loads)
-            different = operand.different(counts)
-            if i in resident:
-                loads = different
-            if not (spec.storage.in_memory and not machine.staged):
-                own = depth if machine.staged or spec.storage.remote else lanes
-                held = loads if i in resident else np.where(loads == blocks, own, depth)
-                nbytes = _size(side, [a for a in operand.axes if a is not None]) * spec.dtype.itemsize
-                inputs = inputs + np.minimum(held, loads) * _rounded(nbytes, machine)
-                decoded = DECODED if spec.chunks and not machine.staged else 1
-                read = read + touched[i] * (loads // different) * decoded
-        if best is None:
-            best, slots = read, inputs
+    def __init__(
+        self,
+        problem: PlanProblem,
+        op: ProductNest,
+        sides: list[list[int]],
+        touched: Sequence[Any],
+        depth: int,
+        resident: frozenset[int],
+    ) -> None:
+        machine = problem.machine
+        self._problem, self._op, self._sides, self._depth, self._resident = problem, op, sides, depth, resident
+        self._side = side = [_along(sides, a) for a in range(len(sides))]
+        self._counts = counts = [-(-n // s) for n, s in zip(op.extents, side, strict=True)]
+        self.blocks: Any = math.prod(counts)
+        lanes = np.clip(self.blocks, 1, min(machine.lanes, depth))
+        self.read, inputs = self._loaded(touched, lanes)
+        steps = math.prod(counts[a] for a in op.folded)
+        tile = sum(
+            math.prod(side[d.axis] for d in o.dims if not isinstance(d, int)) * s.dtype.itemsize
+            for o, s in zip(op.outputs, problem.outputs, strict=True)
+        )
+        waiting = -(-depth // steps) if machine.staged or any(s.storage.remote for s in problem.outputs) else lanes
+        outputs = np.minimum(waiting, self.blocks // steps) * _rounded(tile, machine)
+        held = op.held(side)
+        waste = np.where(held > machine.page, 0 if op.tile_alone else SPREAD * machine.page, 0)
+        self.memory = inputs + outputs + lanes * (_rounded(np.ceil(held), machine) + waste) + problem.reserve
+        passes = math.prod(op.extents) / np.maximum(math.prod(side), 1)
+        bytes_in = sum(
+            math.prod(side[a] for a in o.axes if a is not None) * s.dtype.itemsize
+            for o, s in zip(op.operands, problem.operands, strict=True)
+        )
+        rate = machine.products if machine.staged or _has_blas(problem) else UNBLESSED * lanes
+        added = 0 if op.single and machine.accumulates else 2 * held
+        moved = (bytes_in + added) * passes / machine.compute
+        if machine.staged:
+            busiest = np.maximum(op.work / rate + moved, self.read / machine.upload)
+            self.seconds = busiest + self.blocks * PANEL + self._ends()
         else:
+            own = (self.read / machine.read + moved) / lanes
+            self.seconds = own + op.work / rate + self.blocks * machine.overhead
+
+    def _ends(self) -> Any:
+        """Seconds in which nothing is computed yet, or any more, nearly as in `candidate.plan_of`."""
+        problem, op, side, machine = self._problem, self._op, self._side, self._problem.machine
+
+        def moved(sides: Sequence[Any], axes: Sequence[int | None], spec: ArraySpec) -> Any:
+            """Bytes of a block, more where it is no run."""
+            factor: Any = 1.0
+            for axis in [axes[d] for d in spec.order[1:]]:
+                if axis is not None:
+                    factor = np.where(side[axis] < op.extents[axis], 1 + STRIDED, factor)
+            return math.prod(sides[a] for a in axes if a is not None) * spec.dtype.itemsize * factor
+
+        operands = zip(op.operands, problem.operands, strict=True)
+        first: Any = sum(moved(side, o.axes, s) for o, s in operands)
+        for i in self._resident:
+            axes, own = op.operands[i].axes, moved(op.extents, op.operands[i].axes, problem.operands[i])
+            share = math.prod(s / n for a, (s, n) in enumerate(zip(side, op.extents, strict=True)) if a not in axes)
+            others = (self.read - problem.operands[i].nbytes) * share
+            first = first + np.maximum(0, own + others - op.work * share / machine.products * machine.upload)
+        rest = [n - (c - 1) * s for n, c, s in zip(op.extents, self._counts, side, strict=True)]
+        axes_out = [[None if isinstance(d, int) else d.axis for d in o.dims] for o in op.outputs]
+        tile, last = (
+            sum(moved(sides, axes, s) for axes, s in zip(axes_out, problem.outputs, strict=True)) / machine.download
+            for sides in (side, rest)
+        )
+        share = math.prod(r / n for a, (r, n) in enumerate(zip(rest, op.extents, strict=True)) if a not in op.folded)
+        behind = np.maximum(0, tile - op.work * share / machine.products)  # of the tile before the last
+        return first / machine.upload + behind + last
+
+    def _loaded(self, touched: Sequence[Any], lanes: Any) -> tuple[Any, Any]:
+        """Bytes read in the best loop order, and bytes of the slots for it."""
+        problem, op, counts, machine = self._problem, self._op, self._counts, self._problem.machine
+        best: Any = math.inf
+        slots: Any = 0
+        for walk in walks([a for a, n in enumerate(op.extents) if n > 1], op.folded):
+            read: Any = 0.0
+            inputs: Any = 0
+            for i, (spec, operand) in enumerate(zip(problem.operands, op.operands, strict=True)):
+                loads: Any = 1
+                product: Any = 1
+                for axis in walk:
+                    product = product * counts[axis]
+                    if axis in operand.axes:
+                        loads = np.where(counts[axis] > 1, product, loads)
+                different = operand.different(counts)
+                if i in self._resident:
+                    loads = different
+                if not (spec.storage.in_memory and not machine.staged):
+                    own = self._depth if machine.staged or spec.storage.remote else lanes
+                    held = loads if i in self._resident else np.where(loads == self.blocks, own, self._depth)
+                    nbytes = math.prod(self._side[a] for a in operand.axes if a is not None) * spec.dtype.itemsize
+                    inputs = inputs + np.minimum(held, loads) * _rounded(nbytes, machine)
+                    decoded = DECODED if spec.chunks and not machine.staged else 1
+                    read = read + touched[i] * (loads // different) * decoded
             better = read < best
             best, slots = np.where(better, read, best), np.where(better, inputs, slots)
-    return best, slots
+        return best, slots
 
+    def best(self, fits: Any) -> tuple[float, Plan] | None:
+        """Of the shapes that fit, the one with the fewest bytes, or on a shared host the fewest seconds, or nearly so.
 
-def _walks(extents: Sequence[int], folded: frozenset[int]) -> Iterator[tuple[int, ...]]:
-    """Loop orders: axes that are summed over come last."""
-    several = [a for a, n in enumerate(extents) if n > 1]
-    outer, inner = [a for a in several if a not in folded], [a for a in several if a in folded]
-    if len(several) > 5:
-        yield (*outer, *inner)
-        return
-    for first, then in itertools.product(itertools.permutations(outer), itertools.permutations(inner)):
-        yield (*first, *then)
+        With its predicted seconds.
+        """
+        problem, shape, places = self._problem, fits.shape, np.flatnonzero(fits)
 
+        def of(figure: Any) -> Any:
+            return np.broadcast_to(figure, shape).reshape(-1)[places].astype(float)
 
-def _size(side: Sequence[Any], axes: Sequence[int] | range) -> Any:
-    size: Any = 1
-    for axis in axes:
-        size = size * side[axis]
-    return size
+        memory, seconds = of(self.memory), of(self.seconds)
+        if problem.machine.staged:
+            first, then, near = of(self.read), seconds if self._resident else of(self.blocks), NEAR
+        else:
+            first, then, near = seconds, memory, SHARED_NEAR
+        alive = np.ones(len(places), bool)
+        failures = 0
+        while alive.any():
+            close = alive & (first <= first[alive].min() * near)
+            pick = int(np.flatnonzero(close)[np.lexsort((first[close], then[close]))[0]])
+            block = tuple(s[i] for s, i in zip(self._sides, np.unravel_index(places[pick], shape), strict=True))
+            plan = plan_of(problem, block, self._depth, self._resident)
+            over = plan.memory.total - problem.budget
+            if over <= 0:
+                return float(seconds[pick]), plan
+            alive[pick] = False
+            failures += 1
+            if failures % 16 == 0:  # staging takes more than there is: as much again must be free
+                alive &= memory <= memory[pick] - over
+        return None
 
 
 def _rounded(nbytes: Any, machine: Machine) -> Any:
     """`chunkflow.core.memory.rounded`, of arrays."""
     unit = np.where(np.asarray(nbytes) > machine.page // 2, machine.page, ALIGNMENT)
     return -(-nbytes // unit) * unit
-
-
-def _best(
-    problem: PlanProblem, sides: list[list[int]], figures: _Shapes, fits: Any, depth: int, resident: frozenset[int]
-) -> tuple[float, Plan] | None:
-    """Of the shapes that fit, the one with the fewest bytes, or on a shared host the fewest seconds, or nearly so."""
-    shape = fits.shape
-    places = np.flatnonzero(fits)
-
-    def of(figure: Any) -> Any:
-        return np.broadcast_to(figure, shape).reshape(-1)[places].astype(float)
-
-    memory = of(figures.memory)
-    if problem.machine.staged:
-        first, then, near = of(figures.read), of(figures.seconds if resident else figures.blocks), NEAR
-    else:
-        first, then, near = of(figures.seconds), memory, SHARED_NEAR
-    alive = np.ones(len(places), bool)
-    failures = 0
-    while alive.any():
-        close = alive & (first <= first[alive].min() * near)
-        pick = int(np.flatnonzero(close)[np.lexsort((first[close], then[close]))[0]])
-        block = tuple(s[i] for s, i in zip(sides, np.unravel_index(places[pick], shape), strict=True))
-        plan = plan_of(problem, block, depth, resident)
-        over = plan.memory.total - problem.budget
-        if over <= 0:
-            return float(of(figures.seconds)[pick]), plan
-        alive[pick] = False
-        failures += 1
-        if failures % 16 == 0:  # staging takes more than there is: as much again must be free
-            alive &= memory <= memory[pick] - over
-    return None

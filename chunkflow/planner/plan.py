@@ -141,7 +141,7 @@ class Plan:
             return AHEAD * self.lanes  # they are stored already, but for a slow one that must not stop the others
         if not self.machine.staged or self._combined == 1:
             return self.depth - 1
-        copied = bool(step.stores) and not self.op.multiplies
+        copied = bool(step.stores) and not self.op.is_product
         together = self.turns.together
         done = min(step.index[self.op.across(self.grid.counts)[0]], together - 1) if together > 1 else 0
         return -(-self.depth // self._combined) - copied + done
@@ -294,7 +294,6 @@ class Plan:
             )
 
     def _stores(self, box: Region, turns: Sequence[FoldPosition]) -> tuple[tuple[int, Region], ...]:
-        """What is stored after a step."""
         nest = self.op
         waiting = {turn.part for turn in turns if not turn.last} if nest.scan is None else ()
         return tuple(
@@ -310,7 +309,7 @@ class Plan:
         """Where an operand's chunks are decoded, if there is a choice."""
         if operand in self.batches:
             return ", decoded on the device"
-        why = "as products' are" if self.op.multiplies else "as the model prefers"
+        why = "as products' are" if self.op.is_product else "as the model prefers"
         return f", decoded on the host, {why}" if self.operands[operand].storage.codec else ""
 
     def __str__(self) -> str:

@@ -10,6 +10,7 @@ from chunkflow.core import grid as _grid
 from chunkflow.core.grid import Shape
 from chunkflow.core.machine import Machine
 from chunkflow.core.memory import Ring
+from chunkflow.core.pieces import contiguous
 from chunkflow.core.spec import ArraySpec
 from chunkflow.planner.problem import Candidate
 from chunkflow.planner.transfer_cut import Cut
@@ -33,21 +34,15 @@ class Rings(NamedTuple):
         return sum(r.device_bytes(page) for r in (self.load, self.store) if r)
 
 
-class Transfers(NamedTuple):
-    """Blocks of an array that are moved; whether halos scatter their pieces, and make rows of few elements."""
-
-    blocks: int
-    scattered: bool = False
-    short_rows: bool = False
-
-
 class _Staged(NamedTuple):
-    """An array that is moved through a ring."""
+    """An array of which so many blocks are moved; halos may scatter their pieces, and make rows of few elements."""
 
     spec: ArraySpec
     cut: Cut
     shape: Shape
-    transfers: Transfers
+    blocks: int
+    scattered: bool = False
+    short_rows: bool = False
 
 
 def rings(candidate: Candidate, upload: int) -> Rings:
@@ -58,14 +53,16 @@ def rings(candidate: Candidate, upload: int) -> Rings:
     share_in = upload / max(upload + sum(s.nbytes for s in problem.outputs), 1)
     slow = any(s.storage.separate for s in problem.outputs)  # a thread makes files slowly
     share_out = 1.0 if slow else 1 - share_in
-    if op.multiplies:  # tiles are large, and come while the next one's panels are loaded
+    if op.is_product:  # tiles are large, and come while the next one's panels are loaded
         share_in = share_out = BOTH
     elif op.folded:  # results are small
         share_in = 1.0
-    counts, arrays = candidate.counts, zip(op.operands, problem.operands, strict=True)
-    loads = [Transfers(candidate.blocks, o.spreads(s.order, counts), o.wraps(s.order)) for o, s in arrays]
-    stores = [Transfers(n) for part, n in zip(op.parts, candidate.stores, strict=True) for _ in part.numbers]
-    staged_in = [*map(_Staged, problem.operands, candidate.cuts_in, candidate.shapes_in, loads)]
+    sources = zip(problem.operands, op.operands, candidate.cuts_in, candidate.shapes_in, strict=True)
+    staged_in = [
+        _Staged(spec, cut, shape, candidate.blocks, o.spreads(spec.order, candidate.counts), o.wraps(spec.order))
+        for spec, o, cut, shape in sources
+    ]
+    stores = [n for part, n in zip(op.parts, candidate.stores, strict=True) for _ in part.numbers]
     staged_out = [*map(_Staged, problem.outputs, candidate.cuts_out, candidate.shapes_out, stores)]
     threads_in = _threads(machine, share_in)
     load = _ring(staged_in, machine, problem.budget, threads_in, loads=True)
@@ -91,14 +88,14 @@ def _ring(
         return None
     largest = pieces = room = decoded = 0
     landing = grouped = False
-    for spec, cut, shape, moved in arrays:
+    for spec, cut, shape, blocks, scattered, short_rows in arrays:
         if cut.batch is not None:
             nbytes = cut.batch.piece
             if cut.batch.nbytes > machine.most:
                 room, nbytes = max(room, nbytes), machine.piece
             largest = max(largest, nbytes)
             grouped = grouped or cut.batch.group > 1
-            pieces += moved.blocks * -(-cut.batch.number // cut.batch.group)
+            pieces += blocks * -(-cut.batch.number // cut.batch.group)
             continue
         box = cut.box(shape)
         # Not the full block's piece: a ragged block, narrower, may be cut into larger ones.
@@ -109,9 +106,9 @@ def _ring(
             if nbytes > through:
                 room, nbytes = max(room, nbytes), through
         largest = max(largest, nbytes)
-        pieces += moved.blocks * math.prod(_grid.count(n, b) for n, b in zip(shape, box, strict=True))
-        if moved.scattered or cut.scatters(box, shape):
-            landing = landing or moved.short_rows or cut.lands(box, shape, spec.dtype.itemsize)
+        pieces += blocks * math.prod(_grid.count(n, b) for n, b in zip(shape, box, strict=True))
+        if scattered or not contiguous(box, shape, cut.order):
+            landing = landing or short_rows or cut.lands(box, shape, spec.dtype.itemsize)
     limit = machine.host_limit
     if landing:  # a tight budget is for blocks: fewer threads, then
         limit = min(limit, budget // 8)

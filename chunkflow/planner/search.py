@@ -117,34 +117,25 @@ def make_plan(
     >>> plan.memory.total <= 2_000_000, plan.block[1]
     (True, 1024)
     """
-    sides = None if block is None else tuple(block)
+    problem = PlanProblem(
+        op.anywhere, tuple(operands), tuple(outputs), machine, budget, workspace, reserve, frozenset(), (), strips
+    )
     edges = repr([o.boundary for o in op.operands]) if op.has_halo else ""  # 0.0 and -0.0 are equal
-    known = tuple(operands), tuple(outputs), machine, budget, workspace, reserve, sides, tiles, strips
-    plan = _chosen(edges, op.anywhere, *known)
-    operands_here = zip(plan.op.operands, op.operands, strict=True)
-    here = tuple(replace(chosen, start=given.start) for chosen, given in operands_here)
-    return plan if here == plan.op.operands else replace(plan, op=replace(plan.op, operands=here))
+    plan = _chosen(edges, problem, None if block is None else tuple(block), tiles)
+    if not any(o.start for o in op.operands):
+        return plan
+    pairs = zip(plan.op.operands, op.operands, strict=True)
+    return replace(plan, op=replace(plan.op, operands=tuple(replace(o, start=own.start) for o, own in pairs)))
 
 
 # Time step after time step asks for the same, and task after task; each block shape tried takes a tenth of a ms.
 @lru_cache(64)
-def _chosen(
-    edges: str,
-    op: LoopNest,
-    operands: tuple[ArraySpec, ...],
-    outputs: tuple[ArraySpec, ...],
-    machine: Machine,
-    budget: int,
-    workspace: float,
-    reserve: int,
-    block: tuple[int | None, ...] | None,
-    tiles: bool,
-    strips: Strips,
-) -> Plan:
+def _chosen(edges: str, problem: PlanProblem, block: tuple[int | None, ...] | None, tiles: bool) -> Plan:
+    """The plan of a problem of which neither the free axes nor their order are known yet."""
+    op, operands, machine = problem.op, problem.operands, problem.machine
     tiles = tiles and op.scan is None
     free = frozenset(a for a in op.divisible if not block or block[a] is None) if tiles else frozenset()
-    order = nest_order(op, operands)
-    problem = PlanProblem(op, operands, outputs, machine, budget, workspace, reserve, free, order, strips)
+    problem = replace(problem, tiled=free, order=nest_order(op, operands))
     sides = _allowed_sides(problem, block)
     if isinstance(op, ProductNest) and all(op.extents):
         if op.single and machine.accumulates:
@@ -175,7 +166,11 @@ def _allowed_sides(problem: PlanProblem, block: Sequence[int | None] | None) -> 
     longest = [max(1, n) for n in problem.op.extents]
     for axis, side in enumerate(block or ()):
         if side is not None:
-            _check_side(axis, side, units[axis], problem.op.extents[axis])
+            if side < problem.op.extents[axis] and side % units[axis]:
+                raise ArgumentError(
+                    f"blocks of {side} along axis {axis} would cut the output's chunks (or an axis that must stay "
+                    f"whole): use a multiple of {units[axis]}, or leave the choice to the planner"
+                )
             longest[axis] = units[axis] = min(side, longest[axis])
     return _Sides(longest, units)
 
@@ -241,7 +236,7 @@ def _with_notes(chosen: Plan, fitting: Sequence[Plan], most: int) -> Plan:
 def _ways(problem: PlanProblem) -> list[PlanProblem]:
     """Chunks decoded by the host, or those that the device can decode by it."""
     able = frozenset(i for i, spec in enumerate(problem.operands) if decoding(spec, problem.machine) is not None)
-    return [problem, *([replace(problem, unpacked=able)] if able and not problem.op.multiplies else [])]
+    return [problem, *([replace(problem, unpacked=able)] if able and not problem.op.is_product else [])]
 
 
 def _least(problem: PlanProblem, block: Shape) -> int:
@@ -363,11 +358,3 @@ def _aligned_to_sources(problem: PlanProblem, sides: _Sides) -> list[int]:
             if axis is not None:
                 units[axis] = min(math.lcm(units[axis], chunk), sides.longest[axis])
     return units
-
-
-def _check_side(axis: int, side: int, unit: int, extent: int) -> None:
-    if side < extent and side % unit:
-        raise ArgumentError(
-            f"blocks of {side} along axis {axis} would cut the output's chunks (or an axis that must stay whole): "
-            f"use a multiple of {unit}, or leave the choice to the planner"
-        )

@@ -15,14 +15,7 @@ from chunkflow.core.nest import Operand
 class FoldPosition:
     """Place of a block among those that are combined to one result, or that one carry passes through.
 
-    Attributes
-    ----------
-    part : int
-        Which part it is.
-    key : tuple of int
-        Which block of its results, or which line, they belong to.
-    first, last : bool
-        Whether it is the first, or the last, of them.
+    They belong to the block `key` of the part's results, or to the line `key`.
     """
 
     part: int

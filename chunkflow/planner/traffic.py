@@ -13,18 +13,10 @@ from chunkflow.planner.problem import Candidate, block_bytes
 
 
 class LoadedBytes(NamedTuple):
-    """What loading the operands of a run takes.
+    """Bytes of a run's operands that are read, that are uploaded, and that the host decodes (as an ordinary codec's).
 
-    Attributes
-    ----------
-    read, upload : int
-        Bytes that are read from the sources, and that are uploaded.
-    decode : int
-        Bytes that the host decodes, in those of an ordinary codec.
-    chunks : float
-        Chunks that are read; those in a shard count twice, as the shard's index is searched for them.
-    unpacking : float
-        Seconds in which the device decodes.
+    `chunks` are those that are read; in a shard they count twice, as its index is searched for them. `unpacking` are
+    the seconds in which the device decodes.
     """
 
     read: int
@@ -60,15 +52,11 @@ def loaded(candidate: Candidate) -> LoadedBytes:
     return LoadedBytes(read, upload, decode, chunks, unpacking)
 
 
-class Computed(NamedTuple):
-    """Bytes of the device's memory that kernels read and write; `spilled` of them are not in the cache."""
+def computed(candidate: Candidate, *, copied: bool) -> tuple[int, int]:
+    """Bytes that kernels read and write, and those of them that are not in the cache.
 
-    total: int
-    spilled: int
-
-
-def computed(candidate: Candidate, *, copied: bool) -> Computed:
-    """Bytes that kernels read and write; `copied` says whether results have memory of their own."""
+    `copied` says whether results have memory of their own.
+    """
     problem, op, machine = candidate.problem, candidate.op, candidate.problem.machine
     held, kept = candidate.held_bytes, candidate.kept_bytes
     times = math.prod(op.extents) / max(math.prod(candidate.block), 1)
@@ -77,13 +65,13 @@ def computed(candidate: Candidate, *, copied: bool) -> Computed:
     if op.single and machine.accumulates:
         total = int(sum(candidate.bytes_in) * times)  # the tile is read and written while its elements are computed
     if not machine.cache or working <= machine.cache:
-        return Computed(total, 0)
+        return total, 0
     if candidate.tile == candidate.block:
-        return Computed(total, total)
+        return total, total
     # A tile's temporaries stay in the cache. Its results are fetched once more to be stored, or twice if they are
     # copied to places of their own.
     again = sum(candidate.bytes_out) * (2 if copied else 1)
-    return Computed(total, int((held + again) * times))
+    return total, int((held + again) * times)
 
 
 def traffic(candidate: Candidate, load: LoadedBytes, compute: int) -> Traffic:

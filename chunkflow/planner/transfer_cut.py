@@ -66,12 +66,11 @@ class Cut:
             shape = tuple(map(min, shape, self.chunks))
         return pieces.piece_box(shape, self.units or (1,) * len(shape), self.order, self.limit)
 
-    def scatters(self, box: Shape, shape: Shape) -> bool:
-        """Whether a piece of the extents `box` is not contiguous in a block of `shape`."""
-        return not pieces.contiguous(box, shape, self.order)
-
     def lands(self, box: Shape, shape: Shape, itemsize: int) -> bool:
-        """Whether such a piece is worth a landing place: it is many rows, or short ones, or no planes of rows."""
+        """Whether a piece of the extents `box` is worth a landing place where a block of `shape` has it in rows.
+
+        It is many rows, or short ones, or no planes of rows.
+        """
         sides = [box[axis] for axis in self.order]
         many = math.prod(sides[:-2]) > pieces.MOST_GROUPS
         return len(shape) > 3 or many or sides[-1] * itemsize < pieces.LEAST_ROW

@@ -50,21 +50,18 @@ def conversion(dtype: Any) -> str:
     return f"convert it, an expression by .astype({str(dtype)!r}), what is run at once by dtype= where that is taken"
 
 
-def matching(spec: ArraySpec, shape: Shape, dtype: np.dtype) -> ArraySpec:
-    """`spec` of an existing target, if it can take a result of this shape and dtype.
+class ExistingTarget:
+    """What targets share that are arrays of the user's."""
 
-    Raises
-    ------
-    ArgumentError
-        The shapes differ.
-    ArgumentTypeError
-        The result's dtype cannot be cast to the target's by NumPy's ``same_kind`` rule.
-    """
-    if tuple(shape) != spec.shape:
-        raise ArgumentError(f"the result has shape {tuple(shape)}, but the output {spec.name} has {spec.shape}")
-    if not np.can_cast(dtype, spec.dtype, "same_kind"):
-        raise ArgumentTypeError(
-            f"the result has dtype {dtype}, which the output {spec.name} of dtype {spec.dtype} cannot hold: "
-            f"{conversion(spec.dtype)}, or give another output"
-        )
-    return spec
+    _spec: ArraySpec
+
+    def describe(self, shape: Shape, dtype: np.dtype, chunks: Shape | None) -> ArraySpec:
+        spec = self._spec
+        if tuple(shape) != spec.shape:
+            raise ArgumentError(f"the result has shape {tuple(shape)}, but the output {spec.name} has {spec.shape}")
+        if not np.can_cast(dtype, spec.dtype, "same_kind"):
+            raise ArgumentTypeError(
+                f"the result has dtype {dtype}, which the output {spec.name} of dtype {spec.dtype} cannot hold: "
+                f"{conversion(spec.dtype)}, or give another output"
+            )
+        return spec

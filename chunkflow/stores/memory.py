@@ -12,7 +12,7 @@ from chunkflow.core.spec import ArraySpec, ByteRun, Storage
 from chunkflow.core.units import format_bytes
 from chunkflow.errors import ArgumentError, HostMemoryError
 from chunkflow.stores import strides
-from chunkflow.stores.checks import matching, numeric_dtype
+from chunkflow.stores.checks import ExistingTarget, numeric_dtype
 from chunkflow.stores.footprint import Footprint
 from chunkflow.stores.footprint import footprint as footprint_of
 from chunkflow.system.host import available_memory
@@ -35,22 +35,23 @@ def memory_footprint(array: np.ndarray) -> Footprint:
     return footprint_of("memory", array.ctypes.data, array.shape, array.strides, array.dtype)
 
 
-class _Place:
-    """Where an array lies in memory."""
+class _InMemory:
+    """What a source and a sink share whose array is in memory."""
 
-    def __init__(self, array: np.ndarray, order: Shape) -> None:
-        self._start, self._strides, self._dtype, self._order = array.ctypes.data, array.strides, array.dtype, order
+    def __init__(self, array: np.ndarray, spec: ArraySpec) -> None:
+        self._array, self.spec = array.view(np.ndarray), spec  # a subclass' own indexing has no say in what is moved
+        self._start = array.ctypes.data
 
     def run(self, region: Region) -> ByteRun | None:
-        shape, item = shape_of(region), self._dtype.itemsize
-        rows = strides.rows(permuted(shape, self._order), permuted(self._strides, self._order), item)
-        if rows is None or rows.width < min(strides.LEAST_ROW, math.prod(shape) * item):
+        shape, order, array = shape_of(region), self.spec.order, self._array
+        rows = strides.rows(permuted(shape, order), permuted(array.strides, order), array.itemsize)
+        if rows is None or rows.width < min(strides.LEAST_ROW, math.prod(shape) * array.itemsize):
             return None
-        place = strides.position(self._start, region, self._strides)
-        return ByteRun(place, *rows, swap=strides.swapped(self._dtype))
+        place = strides.position(self._start, region, array.strides)
+        return ByteRun(place, *rows, swap=strides.swapped(array.dtype))
 
 
-class ArraySource:
+class ArraySource(_InMemory):
     """An ndarray that is read, or handed out as read-only views.
 
     One that lies elsewhere too (`footprint`: in a file, mapped privately or without a name) is read: while its views
@@ -58,10 +59,8 @@ class ArraySource:
     """
 
     def __init__(self, array: np.ndarray, footprint: Footprint | None = None) -> None:
-        self._array = array.view(np.ndarray)  # a subclass' own indexing has no say in what is read
-        self.spec = _spec(array) if footprint is None else _spec(array).with_storage(in_memory=False)
+        super().__init__(array, _spec(array) if footprint is None else _spec(array).with_storage(in_memory=False))
         self.footprint: Footprint | None = footprint or memory_footprint(array)
-        self._place = _Place(array, self.spec.order)
 
     def read(self, region: Region, out: np.ndarray) -> None:
         np.copyto(out, strides.part(self._array, region))
@@ -73,13 +72,10 @@ class ArraySource:
         found.flags.writeable = False
         return found
 
-    def run(self, region: Region) -> ByteRun | None:
-        return self._place.run(region)
-
     def close(self) -> None: ...
 
 
-class ArrayTarget:
+class ArrayTarget(ExistingTarget):
     """An ndarray of the user's that takes the result."""
 
     name = _NAME
@@ -89,9 +85,6 @@ class ArrayTarget:
         self._array = array
         self._spec = _spec(array)
         self.footprint: Footprint | None = footprint or memory_footprint(array)
-
-    def describe(self, shape: Shape, dtype: np.dtype, chunks: Shape | None) -> ArraySpec:
-        return matching(self._spec, shape, dtype)
 
     def open(self, spec: ArraySpec) -> ArraySink:
         return ArraySink(self._array, spec)
@@ -107,13 +100,6 @@ class HostTarget:
         return ArraySpec(self.name, tuple(shape), numeric_dtype(dtype, "the result"), storage=Storage(in_memory=True))
 
     def open(self, spec: ArraySpec) -> ArraySink:
-        """See `Target.open`.
-
-        Raises
-        ------
-        HostMemoryError
-            The array is larger than the memory that is available now.
-        """
         room = available_memory()
         if room is not None and spec.nbytes > room:
             raise _too_large(spec, f"{format_bytes(room)} are available")
@@ -131,18 +117,15 @@ def _too_large(spec: ArraySpec, reason: str) -> HostMemoryError:
     )
 
 
-class ArraySink:
+class ArraySink(_InMemory):
     """An ndarray that is being written."""
 
     def __init__(self, array: np.ndarray, spec: ArraySpec) -> None:
-        self._user, self._array, self.spec = array, array.view(np.ndarray), spec
-        self._place = _Place(array, spec.order)
+        super().__init__(array, spec)
+        self._user = array
 
     def write(self, region: Region, block: np.ndarray) -> None:
         np.copyto(strides.part(self._array, region), block, casting="same_kind")
-
-    def run(self, region: Region) -> ByteRun | None:
-        return self._place.run(region)
 
     def commit(self) -> Any:
         return self._user
@@ -151,13 +134,7 @@ class ArraySink:
 
 
 def check_sink(array: np.ndarray, name: str) -> None:
-    """Refuse an array that cannot be written, or whose elements share memory.
-
-    Raises
-    ------
-    ArgumentError
-        The array is read-only, or two of its indices are the same element.
-    """
+    """Refuse (`ArgumentError`) an array that is read-only, or of which two indices are the same element."""
     if not array.flags.writeable:
         raise ArgumentError(f"the output {name} of shape {array.shape} is read-only: open it for writing")
     if strides.overlaps_itself(array.shape, array.strides, array.dtype.itemsize):

@@ -102,13 +102,7 @@ def refuse_nested(names: Sequence[str]) -> None:
 
 
 def refuse_existing(path: str, overwrite: bool) -> None:
-    """Refuse an output that exists, unless it may be replaced.
-
-    Raises
-    ------
-    OutputExistsError
-        Something is stored under `path`, and `overwrite` is false.
-    """
+    """Refuse (`OutputExistsError`) an output that exists, unless it may be overwritten."""
     if not overwrite and os.path.lexists(path):
         raise OutputExistsError(
             f"{path} exists: pass overwrite=True to replace it once the run has succeeded, "

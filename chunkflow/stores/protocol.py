@@ -71,6 +71,13 @@ class Source(Protocol):
         """Release what the source itself opened. Idempotent."""
 
 
+class Unviewed:
+    """What sources share whose elements are always copied."""
+
+    def view(self, region: Region) -> np.ndarray | None:
+        return None
+
+
 class ByteRuns(Protocol):
     """Optional: a source or a sink that tells where a region's bytes lie, so that compiled loops can move them."""
 
@@ -205,7 +212,15 @@ class Sink(Protocol):
         """
 
     def commit(self) -> Any:
-        """Make the array appear under its final name and return it, opened for the user."""
+        """Make the array appear under its final name and return it, opened for the user for writing.
+
+        Raises
+        ------
+        OutputExistsError
+            Something appeared under the name during the run, and may not be overwritten.
+        WriteError
+            The array cannot be finished.
+        """
 
     def abort(self) -> None:
         """Remove everything that the run itself created. Idempotent; never raises."""
@@ -249,4 +264,14 @@ class Target(Protocol):
         """
 
     def open(self, spec: ArraySpec) -> Sink:
-        """Create the array (at a path under a temporary name), or wrap the one that exists."""
+        """Create the array (at a path under a temporary name), or wrap the one that exists.
+
+        Raises
+        ------
+        ArgumentError
+            The process has the file open for reading only.
+        WriteError
+            The array cannot be created, or the disk has no room for it.
+        HostMemoryError
+            The array is larger than the host memory that is available now.
+        """

@@ -31,18 +31,9 @@ _KINDS = (
 class Format(NamedTuple):
     """A format of arrays that have paths. All four functions are given what the user wrote.
 
-    Attributes
-    ----------
-    holds : callable
-        Whether what lies under a path is in this format.
-    source : callable
-        Opens it.
-    takes : callable
-        Whether a new array at a path is to be in this format.
-    target : callable
-        Makes its target; `overwrite` is a keyword argument.
-    package, extra : str
-        A package that is needed, and the extra of chunkflow that installs it.
+    What lies under a path is in this format if it `holds` that, and `source` opens it. A new array at a path is in this
+    format if it `takes` that, and `target` makes its target; `overwrite` is a keyword argument. A `package` may be
+    needed, which an `extra` of chunkflow installs.
     """
 
     holds: Callable[[str], bool]
@@ -219,7 +210,15 @@ def open_source(obj: Any) -> Source:
     (3, 4)
     """
     if isinstance(obj, (str, os.PathLike)):
-        return _path_source(_text(obj))
+        path = _text(obj)
+        for each in FORMATS:
+            if each.holds(path):
+                each.require(path)
+                return each.source(path)
+        path = os.path.abspath(path)
+        if not os.path.exists(path):
+            raise SourceNotFoundError(f"there is no array under {path}")
+        raise ArgumentError(f"{path} is neither a .npy file nor a zarr array: open it and pass {_KINDS}")
     for kind in KINDS:
         if kind.source is not None and kind.recognizes(obj):
             return kind.source(obj)
@@ -227,17 +226,6 @@ def open_source(obj: Any) -> Source:
         f"an input of type {type(obj).__name__} is not an array: pass {_KINDS}; "
         "anything else that fn needs goes in as a keyword argument"
     )
-
-
-def _path_source(path: str) -> Source:
-    for each in FORMATS:
-        if each.holds(path):
-            each.require(path)
-            return each.source(path)
-    path = os.path.abspath(path)
-    if not os.path.exists(path):
-        raise SourceNotFoundError(f"there is no array under {path}")
-    raise ArgumentError(f"{path} is neither a .npy file nor a zarr array: open it and pass {_KINDS}")
 
 
 def spec_of(array: Any) -> ArraySpec:
@@ -280,7 +268,15 @@ def open_target(out: Any, *, overwrite: bool = False) -> Target:
     48
     """
     if isinstance(out, (str, os.PathLike)):
-        return _path_target(_text(out), overwrite)
+        path = _text(out)
+        for each in FORMATS:
+            if each.takes(path):
+                each.require(path)
+                return each.target(path, overwrite=overwrite)
+        raise ArgumentError(
+            f"cannot tell the format of the output {os.path.abspath(path)}: end it in .npy, .zarr or .h5, or name a "
+            "member of a zarr group or of an HDF5 file ('result.h5:/name')"
+        )
     for kind in KINDS:
         if kind.target is not None and kind.recognizes(out):
             return kind.target(out)
@@ -290,25 +286,8 @@ def open_target(out: Any, *, overwrite: bool = False) -> Target:
     )
 
 
-def _path_target(path: str, overwrite: bool) -> Target:
-    for each in FORMATS:
-        if each.takes(path):
-            each.require(path)
-            return each.target(path, overwrite=overwrite)
-    raise ArgumentError(
-        f"cannot tell the format of the output {os.path.abspath(path)}: end it in .npy, .zarr or .h5, or name a member "
-        "of a zarr group or of an HDF5 file ('result.h5:/name')"
-    )
-
-
 def scratch_array(path: str, shape: Shape, dtype: np.dtype, chunks: Shape) -> Any:
-    """Create a writable zarr array whose chunks are raw bytes, for data between two passes: read once, then removed.
-
-    Raises
-    ------
-    WriteError
-        The array cannot be created.
-    """
+    """Create a writable zarr array whose chunks are raw bytes, for data between two passes: read once, then removed."""
     return at("chunkflow.stores.zarr.create_local:scratch_array")(path, shape, dtype, chunks)
 
 

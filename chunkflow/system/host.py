@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+from contextlib import suppress
 from pathlib import Path
 
 _CPUINFO = Path("/proc/cpuinfo")
@@ -18,13 +19,16 @@ def cores() -> int:
 
 def processor() -> str:
     """Name of the processor."""
-    try:
-        for line in _CPUINFO.read_text().splitlines():
-            if line.startswith("model name"):
+    return _told(_CPUINFO, "model name") or platform.processor() or platform.machine()
+
+
+def _told(file: Path, name: str) -> str:
+    """What a file of the system says behind a name and a colon; empty if it does not."""
+    with suppress(OSError):
+        for line in file.read_text().splitlines():
+            if line.startswith(name):
                 return line.partition(":")[2].strip()
-    except OSError:
-        pass
-    return platform.processor() or platform.machine()
+    return ""
 
 
 def available_memory() -> int | None:
@@ -40,12 +44,8 @@ def available_memory() -> int | None:
 
 
 def _machine() -> int | None:
-    try:
-        for line in _MEMINFO.read_text().splitlines():
-            if line.startswith("MemAvailable:"):
-                return int(line.split()[1]) * 1024
-    except OSError:
-        pass
+    if free := _told(_MEMINFO, "MemAvailable"):
+        return int(free.split()[0]) * 1024
     try:
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_AVPHYS_PAGES")
     except (ValueError, OSError, AttributeError):  # not known on this platform

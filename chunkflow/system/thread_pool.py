@@ -19,14 +19,8 @@ NAME = "idle (chunkflow)"
 class PooledThread:
     """A call of a function on a thread of the pool, with the methods of `threading.Thread`.
 
-    The threads are daemons, so that a run which nobody ends does not stop the interpreter from ending.
-
-    Attributes
-    ----------
-    name : str
-        Name of the thread while it runs the function.
-    ident : int, optional
-        Identifier of the thread, once it runs the function.
+    The threads are daemons, so that a run which nobody ends does not stop the interpreter from ending. A thread has the
+    `name` while it runs the function, and `ident` is its identifier once it does.
     """
 
     def __init__(self, target: Callable[..., object], args: tuple[Any, ...], name: str) -> None:

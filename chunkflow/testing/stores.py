@@ -13,7 +13,7 @@ import os
 import tempfile
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
@@ -55,10 +55,6 @@ def _fresh(tmp_path: Path) -> Path:
     return Path(tempfile.mkdtemp(dir=tmp_path))
 
 
-def _names(directory: Path) -> list[str]:
-    return sorted(os.listdir(directory))
-
-
 def _part(array: np.ndarray, region: Region) -> np.ndarray:
     return np.asarray(array[region])
 
@@ -95,66 +91,59 @@ class SourceContract:
     @pytest.mark.parametrize("dtype", ["f4", ">i2", "?"])
     def test_spec(self, tmp_path: Path, dtype: str) -> None:
         array = filled((6, 5, 4), dtype)
-        source = self.make(tmp_path, array)
-        spec = source.spec
-        assert spec.shape == array.shape
-        assert spec.dtype == array.dtype.newbyteorder("=")
-        assert spec.dtype.isnative
-        assert sorted(spec.order) == [0, 1, 2]
-        assert spec.name
-        assert spec.chunks is None or (len(spec.chunks) == 3 and min(spec.chunks) > 0)
-        source.close()
+        with closing(self.make(tmp_path, array)) as source:
+            spec = source.spec
+            assert spec.shape == array.shape
+            assert spec.dtype == array.dtype.newbyteorder("=")
+            assert spec.dtype.isnative
+            assert sorted(spec.order) == [0, 1, 2]
+            assert spec.name
+            assert spec.chunks is None or (len(spec.chunks) == 3 and min(spec.chunks) > 0)
 
     @given(data=st.data())
     @_modest
     def test_random_regions_equal_numpy(self, tmp_path: Path, data: st.DataObject) -> None:
         array = filled(data.draw(_shapes), data.draw(st.sampled_from(self.dtypes)))
-        source = self.make(_fresh(tmp_path), array)
-        for _ in range(5):
-            region = data.draw(_regions(array.shape))
-            self.check(source, array, region, data.draw(st.sampled_from(_LAYOUTS)))
-        source.close()
+        with closing(self.make(_fresh(tmp_path), array)) as source:
+            for _ in range(5):
+                region = data.draw(_regions(array.shape))
+                self.check(source, array, region, data.draw(st.sampled_from(_LAYOUTS)))
 
     @pytest.mark.parametrize("layout", _LAYOUTS)
     @pytest.mark.parametrize("shape", [(9, 7, 8), (130, 65), (1,), (1, 1, 1), (), (0,), (3, 0, 2)])
     def test_the_whole_array_at_once(self, tmp_path: Path, shape: Shape, layout: str) -> None:
         array = filled(shape, "f4")
-        source = self.make(tmp_path, array)
-        self.check(source, array, whole(shape), layout)
-        source.close()
+        with closing(self.make(tmp_path, array)) as source:
+            self.check(source, array, whole(shape), layout)
 
     def test_a_single_element(self, tmp_path: Path) -> None:
         array = filled((6, 5), "f8")
-        source = self.make(tmp_path, array)
-        self.check(source, array, (slice(5, 6), slice(4, 5)))
-        source.close()
+        with closing(self.make(tmp_path, array)) as source:
+            self.check(source, array, (slice(5, 6), slice(4, 5)))
 
     def test_several_threads_read_at_once(self, tmp_path: Path) -> None:
         array = filled((24, 18, 7), "i4")
-        source = self.make(tmp_path, array)
-        grid = Grid(array.shape, (5, 4, 7))
-        regions = [grid.region(index) for index in grid.walk((0, 1, 2))]
-        _concurrently(lambda region: self.check(source, array, region), 4 * regions)
-        source.close()
+        with closing(self.make(tmp_path, array)) as source:
+            grid = Grid(array.shape, (5, 4, 7))
+            regions = [grid.region(index) for index in grid.walk((0, 1, 2))]
+            _concurrently(lambda region: self.check(source, array, region), 4 * regions)
 
     def test_views_are_read_only_and_where_promised(self, tmp_path: Path) -> None:
         array = filled((6, 5), "f4")
-        source = self.make(tmp_path, array)
-        region = (slice(1, 4), slice(0, 5))
-        view = source.view(region)
-        assert (view is not None) == source.spec.storage.in_memory
-        if view is not None:
-            np.testing.assert_array_equal(view, array[region])
-            assert view.dtype == source.spec.dtype
-            assert not view.flags.writeable
-        source.close()
+        with closing(self.make(tmp_path, array)) as source:
+            region = (slice(1, 4), slice(0, 5))
+            view = source.view(region)
+            assert (view is not None) == source.spec.storage.in_memory
+            if view is not None:
+                np.testing.assert_array_equal(view, array[region])
+                assert view.dtype == source.spec.dtype
+                assert not view.flags.writeable
 
     def test_a_footprint_equals_itself(self, tmp_path: Path) -> None:
-        source = self.make(tmp_path, filled((6, 5), "f4"))
-        if source.footprint is not None:
-            assert source.footprint.overlaps(source.footprint)
-            assert source.footprint == source.footprint
-        source.close()
+        with closing(self.make(tmp_path, filled((6, 5), "f4"))) as source:
+            if source.footprint is not None:
+                assert source.footprint.overlaps(source.footprint)
+                assert source.footprint == source.footprint
 
     def test_closing_twice_is_fine(self, tmp_path: Path) -> None:
         source = self.make(tmp_path, filled((6, 5), "f4"))
@@ -186,7 +175,7 @@ class SinkContract:
 
     def names(self, tmp_path: Path) -> list[str]:
         """What lies where the target is made."""
-        return _names(tmp_path)
+        return sorted(os.listdir(tmp_path))
 
     def open(self, tmp_path: Path, array: np.ndarray, chunks: Shape | None = None) -> Sink:
         """Sink for a result like `array`."""
@@ -445,7 +434,7 @@ class PathSinkContract(SinkContract):
             np.testing.assert_array_equal(self.stored(tmp_path), times * array)
             np.testing.assert_array_equal(self.stored(tmp_path / "elsewhere"), times * array)
         assert (tmp_path / self.name).is_symlink()
-        assert _names(tmp_path) == sorted(["elsewhere", self.name])
+        assert self.names(tmp_path) == sorted(["elsewhere", self.name])
 
     def test_what_is_left_of_its_files_is_no_foreign_error(self, tmp_path: Path) -> None:
         """A file that is empty, cut or in disorder is a `ReadError`, say, or can still be read."""

@@ -67,3 +67,10 @@ def test_own_text_goes_before_the_familys_and_the_familys_before_that_of_all() -
     )
     assert text.startswith(start)
     assert "\n\nReturns\n-------\nint\n    Family.\n\nRaises\n------\nBudgetError\n" in text
+
+
+def test_examples_that_import_nothing_get_the_usual_imports() -> None:
+    text = documented("Do it.\n\n    Examples\n    --------\n    >>> cf.it()\n", "A family.", [])
+    assert "Examples\n--------\n>>> import numpy as np, chunkflow as cf\n>>> cf.it()" in text
+    own = "Do it.\n\n    Examples\n    --------\n    >>> import os\n"
+    assert "Examples\n--------\n>>> import os" in documented(own, "A family.", [])

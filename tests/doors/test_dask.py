@@ -450,6 +450,12 @@ def test_a_block_that_fails_is_a_read_error() -> None:
         cf.from_dask(d).sum().compute(device="cpu")
 
 
+def test_a_mask_that_would_be_lost_is_refused() -> None:
+    d = da.from_array(np.ma.masked_array([1.0, 2.0, 3.0], [0, 1, 0]), chunks=2, asarray=False)
+    with pytest.raises(ReadError, match="mask would be lost"):
+        cf.from_dask(d).sum().compute(device="cpu")
+
+
 # -- dask's functions ------------------------------------------------------------------------------------------------
 
 D = da.from_array(X[:, :, 0], chunks=(7, 10))

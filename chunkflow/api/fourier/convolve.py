@@ -11,7 +11,7 @@ import numpy as np
 from chunkflow.api.operation import ArraySpec, ChunkedRunOptions, Declared, Options, Request, check_eager, operation
 from chunkflow.api.rearrange.move import Arranged, Composition
 from chunkflow.core.arrangement import Separable, padded
-from chunkflow.core.axes import as_axes
+from chunkflow.core.axes import ordered_axes
 from chunkflow.core.nest import nest, output_axes
 from chunkflow.errors import ArgumentError, ArgumentTypeError
 from chunkflow.kernels.fourier import convolved
@@ -75,11 +75,9 @@ def convolve(
 
     Examples
     --------
-    >>> import numpy as np
-    >>> from chunkflow.fft import convolve
-    >>> convolve(np.array([1.0, 2.0, 3.0, 4.0]), [1.0, 1.0], mode="full", device="cpu").round(12)
+    >>> cf.fft.convolve(np.array([1.0, 2.0, 3.0, 4.0]), [1.0, 1.0], mode="full", device="cpu").round(12)
     array([1., 3., 5., 7., 4.])
-    >>> convolve(np.eye(3), np.ones((3, 3)), boundary="nearest", device="cpu").round(12)
+    >>> cf.fft.convolve(np.eye(3), np.ones((3, 3)), boundary="nearest", device="cpu").round(12)
     array([[5., 3., 1.],
            [3., 3., 3.],
            [1., 3., 5.]])
@@ -145,13 +143,7 @@ def _weights(kernel: Any) -> np.ndarray:
 
 def _spread(weights: np.ndarray, axes: int | Sequence[int] | None, ndim: int) -> np.ndarray:
     """The kernel with as many dimensions as the array."""
-    found = list(range(ndim)) if axes is None else as_axes(axes, "axes")
-    for axis in found:
-        if not -ndim <= axis < ndim:
-            raise ArgumentError(f"axes={axis} is out of bounds for {ndim} dimensions")
-    found = [axis % ndim for axis in found]
-    if len(set(found)) != len(found):
-        raise ArgumentError(f"axes={axes!r} names an axis twice")
+    found = list(range(ndim)) if axes is None else ordered_axes(axes, ndim, "axes")
     if len(found) != weights.ndim:
         raise ArgumentError(
             f"kernel has {weights.ndim} dimensions and there are {len(found)} axes to convolve along: name one "
@@ -164,7 +156,6 @@ def _spread(weights: np.ndarray, axes: int | Sequence[int] | None, ndim: int) ->
 
 
 def _dtype(one: np.dtype, other: np.dtype) -> np.dtype:
-    """Dtype of the computation and of the result."""
     dtype = np.result_type(one, other)
     if dtype.kind not in "fc":
         return np.dtype(np.float64)

@@ -29,6 +29,11 @@ transform_operation = family(
     progress : bool, "always" or callable
         As for `chunkflow.map`. Each pass has a progress bar of its own.
 
+    Returns
+    -------
+    array
+        `out`, opened where it was a path: complex, as long as `n` or `s` says along the axes.
+
     Raises
     ------
     ArgumentError, ArgumentTypeError
@@ -46,16 +51,9 @@ def fft(
 ) -> MultiPass:
     """The discrete Fourier transform along one axis.
 
-    Returns
-    -------
-    array
-        `out`, opened where it was a path: complex, as long as `n` along the axis.
-
     Examples
     --------
-    >>> import numpy as np
-    >>> from chunkflow.fft import fft
-    >>> fft(np.array([1.0, 0.0, 0.0, 0.0]), device="cpu").real
+    >>> cf.fft.fft(np.array([1.0, 0.0, 0.0, 0.0]), device="cpu").real
     array([1., 1., 1., 1.])
     """
     return transform("fft", x, n, axis, norm, Options(**options))
@@ -67,16 +65,9 @@ def ifft(
 ) -> MultiPass:
     """The inverse of `fft`.
 
-    Returns
-    -------
-    array
-        `out`, opened where it was a path: complex, as long as `n` along the axis.
-
     Examples
     --------
-    >>> import numpy as np
-    >>> from chunkflow.fft import fft, ifft
-    >>> ifft(fft(np.array([1.0, 2.0, 4.0]), device="cpu"), device="cpu").real.round(12)
+    >>> cf.fft.ifft(cf.fft.fft(np.array([1.0, 2.0, 4.0]), device="cpu"), device="cpu").real.round(12)
     array([1., 2., 4.])
     """
     return transform("ifft", x, n, axis, norm, Options(**options))
@@ -95,9 +86,7 @@ def rfft(
 
     Examples
     --------
-    >>> import numpy as np
-    >>> from chunkflow.fft import rfft
-    >>> rfft(np.array([1.0, 0.0, 0.0, 0.0]), device="cpu").real
+    >>> cf.fft.rfft(np.array([1.0, 0.0, 0.0, 0.0]), device="cpu").real
     array([1., 1., 1.])
     """
     return transform("rfft", x, n, axis, norm, Options(**options))
@@ -116,9 +105,7 @@ def irfft(
 
     Examples
     --------
-    >>> import numpy as np
-    >>> from chunkflow.fft import irfft
-    >>> irfft(np.array([1.0, 1.0, 1.0]), device="cpu")
+    >>> cf.fft.irfft(np.array([1.0, 1.0, 1.0]), device="cpu")
     array([1., 0., 0., 0.])
     """
     return transform("irfft", x, n, axis, norm, Options(**options))
@@ -130,16 +117,9 @@ def fftn(
 ) -> MultiPass:
     """The discrete Fourier transform along several axes.
 
-    Returns
-    -------
-    array
-        `out`, opened where it was a path: complex.
-
     Examples
     --------
-    >>> import numpy as np
-    >>> from chunkflow.fft import fftn
-    >>> fftn(np.ones((2, 2)), device="cpu").real
+    >>> cf.fft.fftn(np.ones((2, 2)), device="cpu").real
     array([[4., 0.],
            [0., 0.]])
     """
@@ -152,16 +132,9 @@ def ifftn(
 ) -> MultiPass:
     """The inverse of `fftn`.
 
-    Returns
-    -------
-    array
-        `out`, opened where it was a path: complex.
-
     Examples
     --------
-    >>> import numpy as np
-    >>> from chunkflow.fft import ifftn
-    >>> ifftn(np.array([[4, 0], [0, 0]]), device="cpu").real
+    >>> cf.fft.ifftn(np.array([[4, 0], [0, 0]]), device="cpu").real
     array([[1., 1.],
            [1., 1.]])
     """
@@ -181,9 +154,7 @@ def rfftn(
 
     Examples
     --------
-    >>> import numpy as np
-    >>> from chunkflow.fft import rfftn
-    >>> rfftn(np.ones((2, 4)), device="cpu").real
+    >>> cf.fft.rfftn(np.ones((2, 4)), device="cpu").real
     array([[8., 0., 0.],
            [0., 0., 0.]])
     """
@@ -203,10 +174,8 @@ def irfftn(
 
     Examples
     --------
-    >>> import numpy as np
-    >>> from chunkflow.fft import irfftn, rfftn
     >>> x = np.array([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]])
-    >>> irfftn(rfftn(x, device="cpu"), s=x.shape, axes=(0, 1), device="cpu").round(12)
+    >>> cf.fft.irfftn(cf.fft.rfftn(x, device="cpu"), s=x.shape, axes=(0, 1), device="cpu").round(12)
     array([[1., 2., 3.],
            [4., 5., 6.]])
     """

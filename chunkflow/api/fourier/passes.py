@@ -52,25 +52,10 @@ def plan_transform(
     on_disk: bool,
     strict: bool,
 ) -> TransformPlan:
-    """Choose the passes.
+    """Choose the passes of a transform of `source` into `target`.
 
-    Parameters
-    ----------
-    name, steps
-        The transform.
-    source, target : ArraySpec
-        Of the array, and of the result.
-    budget, device
-        As for `chunkflow.map`.
-    on_disk : bool
-        Whether arrays between passes are kept on disk.
-    strict : bool
-        Whether the result's chunks are fixed. Otherwise they are made smaller where the budget is small.
-
-    Raises
-    ------
-    BudgetError
-        Not even a line along one of the axes fits the budget. Its `smallest` says what would do.
+    `on_disk` says whether arrays between passes are kept on disk, `strict` whether the result's chunks are fixed.
+    Otherwise they are made smaller where the budget is small.
     """
     found = devices.resolve(device)  # type: ignore[arg-type]
     with lease(budget, found) as leased, leased.budget.turn():
@@ -115,7 +100,6 @@ class _PassSearch:
         return best
 
     def _planned(self, groups: Sequence[tuple[LineTransform, ...]]) -> TransformPlan:
-        """The passes with these steps."""
         passes = self._passes(groups)
         target = self._sink(passes[-1], len(passes) > 1)
         specs = [self.source]
@@ -169,7 +153,8 @@ class _PassSearch:
             for i, group in enumerate(groups):
                 joined = (step, *group) if backwards else (*group, step)
                 tried = [*groups[:i], joined, *groups[i + 1 :]]
-                if (i or len(joined) <= most) and self._fits(tried[::-1] if backwards else tried, joined):
+                fits = i or len(joined) <= most
+                if fits and self._least(tried[::-1] if backwards else tried, joined) <= self.limit:
                     groups = tried
                     break
             else:
@@ -196,9 +181,6 @@ class _PassSearch:
             passes.append(TransformPass(group, shape, dtype))
             shape, dtype = passes[-1].result
         return passes
-
-    def _fits(self, groups: Sequence[tuple[LineTransform, ...]], group: tuple[LineTransform, ...]) -> bool:
-        return self._least(groups, group) <= self.limit
 
     def _least(self, groups: Sequence[tuple[LineTransform, ...]], group: tuple[LineTransform, ...]) -> int:
         """Smallest budget of a pass, whatever its source and sink; the budget itself if that is enough."""

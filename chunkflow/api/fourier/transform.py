@@ -43,7 +43,6 @@ def transform(name: str, x: Any, lengths: Any, axes: Any, norm: Any, options: Op
 
 
 def _transformed(plan: TransformPlan, x: Any, options: Options) -> Any:
-    """Run the passes of a transform."""
     # What is free changes: all passes keep to what is planned for.
     budget = options.budget if isinstance(options.budget, Budget) else plan.limit
     first = replace(options, budget=budget, out=None, chunks=None, overwrite=False)
@@ -57,7 +56,9 @@ def _transformed(plan: TransformPlan, x: Any, options: Options) -> Any:
             elif _is_like(options.out, each.result):
                 chosen = replace(first, out=options.out)  # the output takes the intermediate array as well
             elif plan.on_disk:
-                folder = folder or _folder(options)
+                if not folder:
+                    folder = scratch_directory(open_target_of(options).name, "fft")
+                    os.mkdir(folder, 0o700)  # nobody else may read it
                 chosen = replace(first, out=_scratch(folder, number, each.result))
             else:
                 chosen = replace(first, out=_reused(current, each, number))
@@ -153,7 +154,6 @@ def open_target_of(options: Options) -> Any:
 
 
 def _request(each: PassPlan, x: Any, options: Options) -> Request:
-    """The request of one pass."""
 
     def declare(specs: Sequence[ArraySpec], args: tuple[Any, ...]) -> Declared:
         op, axes = TransformPass(each.steps, specs[0].shape, specs[0].dtype).nest()
@@ -174,9 +174,7 @@ def _is_like(out: Any, spec: ArraySpec) -> bool:
 
 def _reused(current: Any, each: PassPlan, number: int) -> np.ndarray | None:
     """The array that a pass reads, if it is temporary and has the result's shape and dtype: to work in place."""
-    spec = each.result
-    ours = number > 0 and isinstance(current, np.ndarray)
-    return current if ours and current.shape == spec.shape and current.dtype == spec.dtype else None
+    return current if number > 0 and _is_like(current, each.result) else None
 
 
 def _scratch(folder: str, number: int, spec: ArraySpec) -> Any:
@@ -197,10 +195,3 @@ def _room_for(steps: Sequence[LineTransform], spec: ArraySpec, options: Options)
     room = available_memory()
     needed = (sizes[-1] if options.out is None else 0) + 2 * max(sizes[:-1], default=0)
     return room is None or needed <= HOST_SHARE * room
-
-
-def _folder(options: Options) -> str:
-    """A new directory for intermediate results, which nobody else may read."""
-    folder = scratch_directory(open_target_of(options).name, "fft")
-    os.mkdir(folder, 0o700)
-    return folder

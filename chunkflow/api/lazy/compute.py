@@ -112,21 +112,28 @@ def store(
     >>> y
     array([0., 1., 4., 9.])
     """
-    several = isinstance(arrays, list | tuple)
-    listed, places = (list(arrays), list(outs)) if several else ([arrays], [outs])
+    wanted = places_by_node(arrays, outs)
+    if chunks is not None and len(wanted) > 1:
+        raise ArgumentError(f"chunks={chunks!r} of {len(wanted)} expressions: store each with chunks of its own")
+    options = Options(budget=budget, device=device, chunks=chunks, overwrite=overwrite)
+    results = tuple(_evaluated(wanted, options, progress).values())
+    return results if isinstance(arrays, list | tuple) else results[0]
+
+
+def places_by_node(arrays: Any, outs: Any) -> dict[Node, Any]:
+    """Where each expression goes: the arguments of `store`, checked."""
+    listed, places = (list(arrays), list(outs)) if isinstance(arrays, list | tuple) else ([arrays], [outs])
     if len(listed) != len(places):
         raise ArgumentError(f"{len(listed)} arrays and {len(places)} outputs were given: give one output for each")
     for array in listed:
         if not isinstance(array, Lazy):
-            raise ArgumentTypeError(f"store takes expressions, not a {type(array).__name__}: see chunkflow.open")
-    nodes = [node_of(array) for array in listed]
-    if len(set(nodes)) < len(nodes):
+            raise ArgumentTypeError(
+                f"store takes expressions, which this {type(array).__name__} is not: see chunkflow.open and from_dask"
+            )
+    wanted = {node_of(array): place for array, place in zip(listed, places, strict=True)}
+    if len(wanted) < len(listed):
         raise ArgumentError("an expression is given twice: store it once, and copy it")
-    if chunks is not None and several and len(nodes) > 1:
-        raise ArgumentError(f"chunks={chunks!r} of {len(nodes)} expressions: store each with chunks of its own")
-    options = Options(budget=budget, device=device, chunks=chunks, overwrite=overwrite)
-    done = _evaluated(dict(zip(nodes, places, strict=True)), options, progress)
-    return tuple(done[node] for node in nodes) if several else done[nodes[0]]
+    return wanted
 
 
 def _evaluated(wanted: dict[Node, Any], options: Options, progress: ProgressLike) -> dict[Node, Any]:
@@ -307,13 +314,6 @@ def explain(fn: Any, *arrays: Any, analyze: bool = False, **options: Any) -> Any
 
 
 def _cluster_plan(nodes: Sequence[Node], workers: int, partition: str | int, options: Options) -> ClusterPlan:
-    """The plan of some nodes on several machines.
-
-    Raises
-    ------
-    ArgumentError
-        There is no worker.
-    """
     if not isinstance(workers, int) or isinstance(workers, bool) or workers < 1:
         raise ArgumentError(f"workers={workers!r} must be a whole number of them, at least 1")
     seconds, passes = {}, passes_of(nodes)

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from chunkflow.cluster.partition import PARTITION
 from chunkflow.graph.nodes import Lazy
-
-if TYPE_CHECKING:
-    from chunkflow.cluster.task_graph import Settings
 
 
 class Collection(Lazy):
@@ -61,9 +58,8 @@ class Collection(Lazy):
         >>> float(d.sum().compute(scheduler="sync"))
         500500.0
         """
-        from chunkflow.cluster.task_graph import Settings, as_dask
-
-        return as_dask(self._node, Settings(partition, budget, device))
+        tasks = _task_graph()
+        return tasks.as_dask(self._node, tasks.Settings(partition, budget, device))
 
     def persist(self, **options: Any) -> Any:
         """The array's parts on dask's workers, as a `dask.array.Array`; options are those of ``dask.persist``."""
@@ -78,43 +74,34 @@ class Collection(Lazy):
         return self.to_dask().__dask_graph__()
 
     def __dask_keys__(self) -> Any:
-        from chunkflow.cluster.task_graph import keys_of
-
-        return keys_of(self._node, _settings())
+        tasks = _task_graph()
+        return tasks.keys_of(self._node, tasks.Settings())
 
     def __dask_layers__(self) -> tuple[str, ...]:
-        from chunkflow.cluster.task_graph import name_of
-
-        return (name_of(self._node, _settings()),)
+        tasks = _task_graph()
+        return (tasks.name_of(self._node, tasks.Settings()),)
 
     def __dask_tokenize__(self) -> Any:
         return ("chunkflow", self._node.token)
 
     def __dask_postcompute__(self) -> Any:
-        from chunkflow.cluster.task_graph import computed
-
-        return computed, ()
+        return _task_graph().computed, ()
 
     def __dask_postpersist__(self) -> Any:
-        from chunkflow.cluster.task_graph import chunks_of, name_of, persisted
-
-        settings = _settings()
-        return persisted, (name_of(self._node, settings), chunks_of(self._node, settings), self._node.spec.dtype)
+        tasks, node = _task_graph(), self._node
+        settings = tasks.Settings()
+        return tasks.persisted, (tasks.name_of(node, settings), tasks.chunks_of(node, settings), node.spec.dtype)
 
     @property
     def __dask_optimize__(self) -> Any:
-        from chunkflow.cluster.task_graph import optimize
-
-        return optimize
+        return _task_graph().optimize
 
     @property
     def __dask_scheduler__(self) -> Any:
-        from chunkflow.cluster.task_graph import scheduler
-
-        return scheduler
+        return _task_graph().scheduler
 
 
-def _settings() -> Settings:
-    from chunkflow.cluster.task_graph import Settings
+def _task_graph() -> Any:
+    from chunkflow.cluster import task_graph  # which imports dask
 
-    return Settings()
+    return task_graph

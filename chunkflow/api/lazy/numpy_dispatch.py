@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -24,12 +25,12 @@ Function = Callable[..., Any]
 
 _PRODUCTS: dict[np.ufunc, Function] = {np.matmul: product.matmul, np.vecdot: product.vecdot}
 _REDUCE: dict[np.ufunc, Function] = {
-    np.add: numpy_functions.masked(sums.sum, 0),
-    np.multiply: numpy_functions.masked(sums.prod, 1),
-    np.minimum: numpy_functions.masked(extremes.min, None),
-    np.maximum: numpy_functions.masked(extremes.max, None),
-    np.logical_and: numpy_functions.masked(extremes.all, 1),
-    np.logical_or: numpy_functions.masked(extremes.any, 0),
+    np.add: numpy_functions.masked(sums.sum, np.add, 0),
+    np.multiply: numpy_functions.masked(sums.prod, np.multiply, 1),
+    np.minimum: numpy_functions.masked(extremes.min, np.minimum, None),
+    np.maximum: numpy_functions.masked(extremes.max, np.maximum, None),
+    np.logical_and: numpy_functions.masked(extremes.all, np.logical_and, 1),
+    np.logical_or: numpy_functions.masked(extremes.any, np.logical_or, 0),
 }
 _ACCUMULATE: dict[np.ufunc, Function] = {
     np.add: scan.cumsum,
@@ -40,13 +41,7 @@ _ACCUMULATE: dict[np.ufunc, Function] = {
 
 
 def ufunc(fn: np.ufunc, method: str, inputs: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-    """What a ufunc gives of expressions.
-
-    Raises
-    ------
-    UnsupportedError
-        A method or argument that is not supported.
-    """
+    """What a ufunc gives of expressions."""
     if kwargs.get("out") is not None:
         raise UnsupportedError(f"np.{fn.__name__}: out= is where a result goes: store() or to_zarr() the expression")
     given = {key: value for key, value in kwargs.items() if key != "out"}
@@ -77,13 +72,7 @@ def ufunc(fn: np.ufunc, method: str, inputs: Sequence[Any], kwargs: Mapping[str,
 
 
 def function(fn: Function, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-    """What one of NumPy's functions gives of expressions.
-
-    Raises
-    ------
-    UnsupportedError
-        It is not supported. The message says what could be used instead.
-    """
+    """What one of NumPy's functions gives of expressions; if it is not supported, an error says what to use instead."""
     if fn not in FUNCTIONS:
         raise UnsupportedError(f"{name_of(fn)} of an expression is not supported: {advice(fn)}")
     if kwargs.get("out") is not None:
@@ -109,17 +98,34 @@ _SAME = (
     *(np.angle, np.around, np.round, np.clip, np.fix, np.i0, np.imag, np.iscomplex, np.isclose, np.isneginf),
     *(np.isposinf, np.isreal, np.real, np.sinc),
 )
+
+
+def _alike(numpys: Any, ours: Any, names: str) -> dict[Any, Function]:
+    """Functions of two modules that have the same names."""
+    return {getattr(numpys, name): getattr(ours, name) for name in names.split()}
+
+
 FUNCTIONS: dict[Any, Function] = {
-    **{fn: numpy_functions.elementwise(fn) for fn in _SAME},
-    np.where: numpy_functions.where,
-    np.interp: numpy_functions.interp,
-    np.digitize: numpy_functions.digitize,
-    np.isin: numpy_functions.isin,
-    np.astype: numpy_functions.astype,
+    **{fn: partial(mapped, fn) for fn in _SAME},
+    **_alike(np, sums, "var std average"),
+    **_alike(np, extremes, "ptp argmin argmax count_nonzero"),
+    **_alike(np.linalg, extremes, "norm"),
+    **_alike(np, nan, "nansum nanprod nanmean nanvar nanstd nanmin nanmax nanargmin nanargmax"),
+    **_alike(np, quantile, "quantile percentile median"),
+    **_alike(np, histogram, "histogram"),
+    **_alike(np, scan, "cumsum cumprod diff"),
+    **_alike(np, product, "dot outer tensordot einsum"),
+    **_alike(np.linalg, product, "matmul vecdot outer tensordot"),
+    **_alike(np, gram, "cov corrcoef"),
+    **_alike(np, rearrange, "transpose flip roll"),
+    **_alike(np, join, "concatenate stack pad"),
+    **_alike(np, fill, "full_like nan_to_num"),
+    **_alike(np, numpy_functions, "where interp digitize isin astype mean allclose array_equal moveaxis swapaxes"),
+    **_alike(np, numpy_functions, "reshape squeeze expand_dims broadcast_to broadcast_arrays repeat tile split"),
+    **_alike(np, numpy_functions, "array_split take append select rot90 column_stack"),
+    **_alike(np.fft, functions, "fft ifft rfft irfft fftn ifftn rfftn irfftn"),
     np.zeros_like: fill.filling(0),
     np.ones_like: fill.filling(1),
-    np.full_like: fill.full_like,
-    np.nan_to_num: fill.nan_to_num,
     np.copy: lambda x: x,
     np.shape: lambda x: x.shape,
     np.ndim: lambda x: x.ndim,
@@ -127,107 +133,35 @@ FUNCTIONS: dict[Any, Function] = {
     np.iscomplexobj: lambda x: x.dtype.kind == "c",
     np.isrealobj: lambda x: x.dtype.kind != "c",
     np.result_type: lambda *a: np.result_type(*(node_of(v).spec.dtype if isinstance(v, Lazy) else v for v in a)),
-    # Reductions
-    np.sum: numpy_functions.masked(sums.sum, 0),
-    np.prod: numpy_functions.masked(sums.prod, 1),
-    np.mean: numpy_functions.mean,
-    np.min: numpy_functions.masked(extremes.min, None),
-    np.max: numpy_functions.masked(extremes.max, None),
-    np.any: numpy_functions.masked(extremes.any, 0),
-    np.all: numpy_functions.masked(extremes.all, 1),
-    np.var: sums.var,
-    np.std: sums.std,
-    np.average: sums.average,
-    np.ptp: extremes.ptp,
-    np.argmin: extremes.argmin,
-    np.argmax: extremes.argmax,
-    np.count_nonzero: extremes.count_nonzero,
-    np.linalg.norm: extremes.norm,
-    np.nansum: nan.nansum,
-    np.nanprod: nan.nanprod,
-    np.nanmean: nan.nanmean,
-    np.nanvar: nan.nanvar,
-    np.nanstd: nan.nanstd,
-    np.nanmin: nan.nanmin,
-    np.nanmax: nan.nanmax,
-    np.nanargmin: nan.nanargmin,
-    np.nanargmax: nan.nanargmax,
-    np.allclose: numpy_functions.allclose,
-    np.array_equal: numpy_functions.array_equal,
-    np.quantile: quantile.quantile,
-    np.percentile: quantile.percentile,
-    np.median: quantile.median,
-    np.histogram: histogram.histogram,
-    # Scans
-    np.cumsum: scan.cumsum,
-    np.cumprod: scan.cumprod,
+    np.sum: _REDUCE[np.add],
+    np.prod: _REDUCE[np.multiply],
+    np.min: _REDUCE[np.minimum],
+    np.max: _REDUCE[np.maximum],
+    np.any: _REDUCE[np.logical_or],
+    np.all: _REDUCE[np.logical_and],
     np.cumulative_sum: lambda x, axis=None, dtype=None: scan.cumsum(x, axis, dtype),
     np.cumulative_prod: lambda x, axis=None, dtype=None: scan.cumprod(x, axis, dtype),
-    np.diff: scan.diff,
-    # Products
-    np.dot: product.dot,
-    np.outer: product.outer,
-    np.tensordot: product.tensordot,
-    np.einsum: product.einsum,
-    np.linalg.matmul: product.matmul,
-    np.linalg.vecdot: product.vecdot,
-    np.linalg.outer: product.outer,
-    np.linalg.tensordot: product.tensordot,
-    np.cov: gram.cov,
-    np.corrcoef: gram.corrcoef,
-    # Shapes
-    np.transpose: rearrange.transpose,
     np.matrix_transpose: lambda x: numpy_functions.swapaxes(x, -1, -2),
-    np.moveaxis: numpy_functions.moveaxis,
-    np.swapaxes: numpy_functions.swapaxes,
-    np.reshape: numpy_functions.reshape,
     np.ravel: lambda x, order="C": numpy_functions.reshape(x, -1, order),
-    np.squeeze: numpy_functions.squeeze,
-    np.expand_dims: numpy_functions.expand_dims,
-    np.broadcast_to: numpy_functions.broadcast_to,
     np.atleast_1d: numpy_functions.at_least(1),
     np.atleast_2d: numpy_functions.at_least(2),
     np.atleast_3d: numpy_functions.at_least(3),
-    np.flip: rearrange.flip,
     np.fliplr: lambda x: rearrange.flip(x, 1),
     np.flipud: lambda x: rearrange.flip(x, 0),
-    np.roll: rearrange.roll,
-    np.repeat: numpy_functions.repeat,
-    np.tile: numpy_functions.tile,
-    np.concatenate: join.concatenate,
-    np.stack: join.stack,
     np.hstack: numpy_functions.joined(1, 1),
     np.vstack: numpy_functions.joined(0, 2),
     np.dstack: numpy_functions.joined(2, 3),
-    np.pad: join.pad,
-    np.split: numpy_functions.split,
-    np.array_split: numpy_functions.array_split,
-    np.take: numpy_functions.take,
-    np.amax: numpy_functions.masked(extremes.max, None),
-    np.amin: numpy_functions.masked(extremes.min, None),
-    np.append: numpy_functions.append,
-    np.select: numpy_functions.select,
-    np.rot90: numpy_functions.rot90,
+    np.amax: _REDUCE[np.maximum],
+    np.amin: _REDUCE[np.minimum],
     np.hsplit: lambda x, parts: numpy_functions.split(x, parts, 1 if x.ndim > 1 else 0),
     np.vsplit: lambda x, parts: numpy_functions.split(x, parts, 0),
     np.dsplit: lambda x, parts: numpy_functions.split(x, parts, 2),
     np.unstack: lambda x, axis=0: tuple(numpy_functions.take(x, i, axis) for i in np.arange(x.shape[axis]).tolist()),
-    np.column_stack: numpy_functions.column_stack,
     np.nancumsum: lambda x, axis=None, dtype=None: scan.cumsum(fill.without_nan(x, 0), axis, dtype),
     np.nancumprod: lambda x, axis=None, dtype=None: scan.cumprod(fill.without_nan(x, 1), axis, dtype),
-    np.broadcast_arrays: numpy_functions.broadcast_arrays,
     np.inner: lambda a, b: product.tensordot(a, b, axes=(-1, -1)),
     np.empty_like: fill.filling(0),
     np.linalg.matrix_transpose: lambda x: numpy_functions.swapaxes(x, -1, -2),
-    # Transforms
-    np.fft.fft: functions.fft,
-    np.fft.ifft: functions.ifft,
-    np.fft.rfft: functions.rfft,
-    np.fft.irfft: functions.irfft,
-    np.fft.fftn: functions.fftn,
-    np.fft.ifftn: functions.ifftn,
-    np.fft.rfftn: functions.rfftn,
-    np.fft.irfftn: functions.irfftn,
 }
 
 _ADVICE = {

@@ -12,7 +12,7 @@ from chunkflow.api.lazy.fill import check_stretch
 from chunkflow.api.operation import check_eager
 from chunkflow.api.rearrange import join, rearrange
 from chunkflow.api.reductions import extremes, sums
-from chunkflow.core.axes import as_axes, normalize_axes
+from chunkflow.core.axes import as_axes, normalize_axes, ordered_axes
 from chunkflow.errors import ArgumentError, ArgumentTypeError, UnsupportedError
 from chunkflow.graph.elementwise import applied, mapped
 from chunkflow.graph.nodes import Lazy, node_of
@@ -24,18 +24,8 @@ from chunkflow.kernels.map import is_scalar
 Function = Callable[..., Any]
 
 
-def elementwise(fn: Function) -> Function:
-    """NumPy's function of each element."""
-
-    def call(*args: Any, **kwargs: Any) -> Any:
-        return mapped(fn, *args, **kwargs)
-
-    return call
-
-
-def masked(reduce: Function, neutral: Any) -> Function:
+def masked(reduce: Function, ufunc: np.ufunc, neutral: Any) -> Function:
     """A reduction with ``where=``: elements that it leaves out count as `neutral`, which changes nothing."""
-    ufunc = _UFUNCS[reduce]
 
     def call(x: Any, *args: Any, where: Any = True, initial: Any = None, **kwargs: Any) -> Any:
         check_eager(f"np.{reduce.__name__}", initial=initial)
@@ -63,16 +53,6 @@ def _packed(ufunc: np.ufunc, initial: Any, dtype: np.dtype) -> Any:
     return ufunc.reduce(np.empty(0, dtype), dtype=dtype, initial=initial)
 
 
-_UFUNCS: dict[Function, np.ufunc] = {
-    sums.sum: np.add,
-    sums.prod: np.multiply,
-    extremes.min: np.minimum,
-    extremes.max: np.maximum,
-    extremes.any: np.logical_or,
-    extremes.all: np.logical_and,
-}
-
-
 def mean(x: Any, axis: Any = None, dtype: Any = None, keepdims: bool = False, where: Any = True) -> Any:
     """As `numpy.mean`, over the elements where `where` is true."""
     if where is True:
@@ -80,7 +60,7 @@ def mean(x: Any, axis: Any = None, dtype: Any = None, keepdims: bool = False, wh
     x = x if isinstance(x, Lazy) else np.asarray(x)
     result = np.mean(np.ones(1, x.dtype), dtype=dtype).dtype
     wide = np.result_type(result, "f8") if result.kind in "fc" else result
-    total = masked(sums.sum, 0)(x, axis=axis, dtype=wide, keepdims=keepdims, where=where)
+    total = masked(sums.sum, np.add, 0)(x, axis=axis, dtype=wide, keepdims=keepdims, where=where)
     number = sums.sum(broadcast_to(where, x.shape), axis=axis, keepdims=keepdims)
     return astype(total / number, result)
 
@@ -127,20 +107,14 @@ def expand_dims(x: Any, axis: Any) -> Any:
 
 def moveaxis(x: Any, source: Any, destination: Any) -> Any:
     """As `numpy.moveaxis`."""
-    sources = [a % x.ndim for a in ordered(source, x.ndim, "source")]
-    places = [a % x.ndim for a in ordered(destination, x.ndim, "destination")]
+    sources = ordered_axes(source, x.ndim, "source")
+    places = ordered_axes(destination, x.ndim, "destination")
     if len(sources) != len(places):
         raise ArgumentError(f"source={source!r} and destination={destination!r} must have as many axes")
     order = [a for a in range(x.ndim) if a not in sources]
     for place, axis in sorted(zip(places, sources, strict=True)):
         order.insert(place, axis)
     return rearrange.transpose(x, order)
-
-
-def ordered(axes: Any, ndim: int, name: str) -> list[int]:
-    """Axes as they are given, checked."""
-    normalize_axes(axes, ndim, name)
-    return as_axes(axes, name)
 
 
 def swapaxes(x: Any, axis1: int, axis2: int) -> Any:
@@ -153,14 +127,10 @@ def swapaxes(x: Any, axis1: int, axis2: int) -> Any:
 
 def broadcast_to(x: Any, shape: Any) -> Any:
     """As `numpy.broadcast_to`."""
-    if isinstance(x, Lazy):
-        wanted = tuple(as_axes(shape, "shape"))
-        return (
-            x
-            if wanted == node_of(x).shape
-            else type(x)(viewed(node_of(x), declare_broadcast(wanted), "broadcast_to", wanted))
-        )
-    return np.broadcast_to(x, shape)
+    if not isinstance(x, Lazy):
+        return np.broadcast_to(x, shape)
+    node, wanted = node_of(x), tuple(as_axes(shape, "shape"))
+    return x if wanted == node.shape else type(x)(viewed(node, declare_broadcast(wanted), "broadcast_to", wanted))
 
 
 def at_least(number: int) -> Function:

@@ -45,7 +45,8 @@ def open(source: Any) -> Any:
     if is_labelled(source):
         found = source.copy(deep=False, data=ChunkedArray(node_of(held(getattr(source, "variable", source)))))
         # xarray computes with one kind of chunks at a time.
-        others = {k: c.copy(data=np.asarray(c)) for k, c in getattr(found, "coords", {}).items() if _is_chunked(c)}
+        coords = getattr(found, "coords", {}).items()
+        others = {name: c.copy(data=np.asarray(c)) for name, c in coords if c.chunks is not None}
         return found.assign_coords(others) if others else found
     return source if isinstance(source, Array) else Array(SourceNode(source))
 
@@ -70,10 +71,6 @@ def from_dask(array: Any) -> Array:
     if not hasattr(array, "__dask_graph__") or isinstance(array, Array):
         raise ArgumentTypeError(f"from_dask takes a dask array, not a {type(array).__name__}: see open")
     return Array(SourceNode(array))
-
-
-def _is_chunked(coordinate: Any) -> bool:
-    return coordinate.chunks is not None
 
 
 class ChunkedArray(Array):

@@ -8,7 +8,7 @@ from typing import Any, Unpack
 
 import numpy as np
 
-from chunkflow.api.operation import ArraySpec, Declared, Options, Request, RunOptions, check_eager, family
+from chunkflow.api.operation import ArraySpec, Declared, Options, Request, RunOptions, check_eager, check_int, family
 from chunkflow.errors import ArgumentError, ArgumentTypeError
 from chunkflow.kernels.linalg.gemm import Precision, allows_tf32, working
 from chunkflow.kernels.linalg.gram import Gram, Moments, gram_nest, moments_nest
@@ -51,7 +51,6 @@ def gram(x: Any, *, precision: Precision = "highest", **options: Unpack[RunOptio
 
     Examples
     --------
-    >>> import numpy as np, chunkflow as cf
     >>> x = np.random.default_rng(0).random((1000, 4))
     >>> np.allclose(cf.gram(x, budget="100kB", device="cpu"), x.T @ x)
     True
@@ -116,7 +115,6 @@ def cov(
 
     Examples
     --------
-    >>> import numpy as np, chunkflow as cf
     >>> x = np.random.default_rng(0).random((3, 1000)) + 1e6
     >>> np.allclose(cf.cov(x, budget="100kB", device="cpu"), np.cov(x), rtol=1e-9)
     True
@@ -145,7 +143,6 @@ def corrcoef(x: Any, y: Any = None, rowvar: bool = True, **options: Unpack[RunOp
 
     Examples
     --------
-    >>> import numpy as np, chunkflow as cf
     >>> x = np.arange(10.0)
     >>> cf.corrcoef(np.stack([x, 5 - x]), device="cpu").round(12)
     array([[ 1., -1.],
@@ -166,9 +163,7 @@ def _moments(
     much: np.ndarray | None = None,
     normalized: bool,
 ) -> Request:
-    """Request of a covariance or correlation."""
-    if isinstance(ddof, bool) or not isinstance(ddof, int | np.integer):
-        raise ArgumentTypeError(f"{name}: ddof must be an int, not {ddof!r}")
+    check_int(f"{name}: ddof", ddof)
     weights = often if much is None else much if often is None else often * much
 
     def declare(specs: Sequence[ArraySpec], args: tuple[Any, ...]) -> Declared:
@@ -208,7 +203,6 @@ def _moments(
 
 
 def _weights(name: str, given: Any) -> np.ndarray | None:
-    """Weights as an array."""
     if given is None:
         return None
     check_eager("cov", **{name: given})

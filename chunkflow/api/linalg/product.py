@@ -7,15 +7,12 @@ from typing import Any, Unpack
 
 import numpy as np
 
-from chunkflow.api.linalg.gram import corrcoef, cov, gram, product_operation
-from chunkflow.api.operation import ArraySpec, Declared, Options, Request, RunOptions
-from chunkflow.core.grid import Shape
+from chunkflow.api.linalg.gram import product_operation
+from chunkflow.api.operation import ArraySpec, Declared, Options, Request, RunOptions, bare
 from chunkflow.errors import ArgumentTypeError
 from chunkflow.kernels.linalg import labels
 from chunkflow.kernels.linalg.gemm import Precision, allows_tf32
-from chunkflow.kernels.linalg.product import ProductLabels, contraction
-
-__all__ = ["corrcoef", "cov", "dot", "einsum", "gram", "matmul", "outer", "tensordot", "vecdot"]
+from chunkflow.kernels.linalg.product import contraction
 
 
 @product_operation
@@ -35,7 +32,6 @@ def matmul(a: Any, b: Any, *, precision: Precision = "highest", **options: Unpac
 
     Examples
     --------
-    >>> import numpy as np, chunkflow as cf
     >>> a, b = np.random.default_rng(0).random((2, 200, 200))
     >>> np.allclose(cf.matmul(a, b, budget="200kB", device="cpu"), a @ b)
     True
@@ -54,7 +50,6 @@ def dot(a: Any, b: Any, *, precision: Precision = "highest", **options: Unpack[R
 
     Examples
     --------
-    >>> import numpy as np, chunkflow as cf
     >>> float(cf.dot(np.arange(5.0), np.ones(5), device="cpu"))
     10.0
     """
@@ -76,15 +71,10 @@ def vecdot(
 
     Examples
     --------
-    >>> import numpy as np, chunkflow as cf
     >>> cf.vecdot(np.array([[1j, 2], [3, 4]]), np.ones(2), device="cpu")
     array([2.-1.j, 7.+0.j])
     """
-
-    def translate(shapes: Sequence[Shape]) -> ProductLabels:
-        return labels.vecdot(shapes, axis)
-
-    return _product("vecdot", translate, (a, b), options, precision, conjugate=0)
+    return _product("vecdot", lambda shapes: labels.vecdot(shapes, axis), (a, b), options, precision, conjugate=0)
 
 
 @product_operation
@@ -98,7 +88,6 @@ def outer(a: Any, b: Any, **options: Unpack[RunOptions]) -> Request:
 
     Examples
     --------
-    >>> import numpy as np, chunkflow as cf
     >>> cf.outer(np.array([1, 2]), np.array([3, 4]), device="cpu")
     array([[3, 4],
            [6, 8]])
@@ -121,16 +110,11 @@ def tensordot(
 
     Examples
     --------
-    >>> import numpy as np, chunkflow as cf
     >>> a, b = np.ones((3, 4, 5)), np.ones((4, 3, 2))
     >>> cf.tensordot(a, b, axes=([1, 0], [0, 1]), device="cpu").shape
     (5, 2)
     """
-
-    def translate(shapes: Sequence[Shape]) -> ProductLabels:
-        return labels.tensordot(shapes, axes)
-
-    return _product("tensordot", translate, (a, b), options, precision)
+    return _product("tensordot", lambda shapes: labels.tensordot(shapes, axes), (a, b), options, precision)
 
 
 @product_operation
@@ -150,7 +134,6 @@ def einsum(subscripts: str, *operands: Any, precision: Precision = "highest", **
 
     Examples
     --------
-    >>> import numpy as np, chunkflow as cf
     >>> x = np.arange(6.0).reshape(2, 3)
     >>> cf.einsum("ij->j", x, device="cpu")
     array([3., 5., 7.])
@@ -159,11 +142,7 @@ def einsum(subscripts: str, *operands: Any, precision: Precision = "highest", **
     """
     if not isinstance(subscripts, str):
         raise ArgumentTypeError(f'einsum: subscripts must be a string such as "ij,jk->ik", not {subscripts!r}')
-
-    def translate(shapes: Sequence[Shape]) -> ProductLabels:
-        return labels.einsum(subscripts, shapes)
-
-    return _product("einsum", translate, operands, options, precision)
+    return _product("einsum", lambda shapes: labels.einsum(subscripts, shapes), operands, options, precision)
 
 
 def _product(
@@ -174,7 +153,6 @@ def _product(
     precision: Precision = "highest",
     conjugate: int | None = None,
 ) -> Request:
-    """Request of a contraction."""
     tf32 = allows_tf32(precision)
 
     def declare(specs: Sequence[ArraySpec], args: tuple[Any, ...]) -> Declared:
@@ -187,5 +165,4 @@ def _product(
     # Memory is counted buffer by buffer: what a small trial call takes would say nothing of a product's.
     scalars = [np.asarray(a) if isinstance(a, bool | int | float | complex | np.generic) else a for a in arrays]
     chosen = Options(**options, workspace=0)
-    bare = chosen.out is None
-    return Request(declare, scalars, chosen, lambda r: r[()] if bare and r.ndim == 0 else r)
+    return Request(declare, scalars, chosen, lambda result: bare(result, chosen.out))

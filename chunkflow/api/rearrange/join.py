@@ -32,8 +32,6 @@ def concatenate(arrays: Sequence[Any], axis: int = 0, **options: Unpack[ChunkedR
         Sources, as for `chunkflow.map`, equally long along all other axes. Their dtypes are promoted as in NumPy.
     axis : int
         Along which.
-    out : array, str, path or None
-        As for `chunkflow.map`; it may not be one of the arrays, nor part of one.
 
     Raises
     ------
@@ -42,7 +40,6 @@ def concatenate(arrays: Sequence[Any], axis: int = 0, **options: Unpack[ChunkedR
 
     Examples
     --------
-    >>> import numpy as np, chunkflow as cf
     >>> cf.concatenate([np.array([[1, 2]]), np.array([[3.5, 4], [5, 6]])], device="cpu")
     array([[1. , 2. ],
            [3.5, 4. ],
@@ -79,8 +76,6 @@ def stack(arrays: Sequence[Any], axis: int = 0, **options: Unpack[ChunkedRunOpti
         Sources, as for `chunkflow.map`. Their dtypes are promoted as in NumPy.
     axis : int
         Place of the new axis in the result.
-    out : array, str, path or None
-        As for `chunkflow.map`; it may not be one of the arrays, nor part of one.
 
     Raises
     ------
@@ -89,7 +84,6 @@ def stack(arrays: Sequence[Any], axis: int = 0, **options: Unpack[ChunkedRunOpti
 
     Examples
     --------
-    >>> import numpy as np, chunkflow as cf
     >>> cf.stack([np.array([1, 2, 3]), np.array([4, 5, 6])], axis=1, device="cpu")
     array([[1, 4],
            [2, 5],
@@ -126,8 +120,6 @@ def pad(
         What they are: a constant; the outermost element; the mirror image with it, or without it; the other end.
     constant_values : number or sequence
         The constants, in the forms of `pad_width`; cast to the dtype of `x`.
-    out : array, str, path or None
-        As for `chunkflow.map`; it may not hold `x`.
 
     Raises
     ------
@@ -136,7 +128,6 @@ def pad(
 
     Examples
     --------
-    >>> import numpy as np, chunkflow as cf
     >>> cf.pad(np.array([1, 2, 3]), (2, 1), device="cpu")
     array([0, 0, 1, 2, 3, 0])
     >>> cf.pad(np.array([1, 2, 3]), 2, "reflect", device="cpu")

@@ -12,12 +12,11 @@ from typing import Any
 
 import numpy as np
 
-from chunkflow.api.operation import ArraySpec, Declared, Options, Request, family
+from chunkflow.api.operation import ArraySpec, Declared, Options, Request, check_int, family
 from chunkflow.core.arrangement import Arrangement
 from chunkflow.core.axes import normalize_axes
 from chunkflow.core.grid import Shape
 from chunkflow.core.nest import nest
-from chunkflow.errors import ArgumentTypeError
 from chunkflow.graph.nodes import check_lazily, has_lazy
 from chunkflow.kernels.declare import declare_permuted
 from chunkflow.kernels.map import MapKernel
@@ -35,6 +34,10 @@ rearrangement = family(
     chunks : int or sequence of int, optional
         Chunk shape of a zarr output that the run creates: one length for all axes, or one for each, -1 for a whole
         axis. By default the source's chunks, where they suit the result.
+    out : array, str, path or None
+        Where the result goes: an array with slice assignment, or the path of a ``.npy`` file or zarr array, or the URL
+        of one, to create, which appears under its name only when complete. None makes a NumPy array. It may overlap a
+        source only where elements keep their places: others would be overwritten before they are read.
     device : str, int or None
         The CPU by default: nothing is computed, so a GPU would only be a detour.
     """
@@ -61,7 +64,6 @@ class Composition:
     arrange: Callable[[Sequence[ArraySpec]], Arranged]
 
     def __chunkflow_source__(self) -> Source:
-        """See `chunkflow.stores.open_source`."""
         with ExitStack() as stack:
             sources = []
             for array in self.arrays:
@@ -79,7 +81,6 @@ class Composition:
         return replace(self, arrays=arrays)
 
     def __chunkflow_spec__(self) -> ArraySpec:
-        """See `chunkflow.stores.spec_of`."""
         specs = [spec_of(array) for array in self.arrays]
         found = self.arrange(specs)
         dtype = np.result_type(*[spec.dtype for spec in specs])
@@ -133,16 +134,8 @@ def _sides(spec: ArraySpec, axes: Shape, options: Options) -> tuple[int | None, 
 
 
 def one_axis(axis: Any, ndim: int) -> int:
-    """Non-negative number of an axis.
-
-    Raises
-    ------
-    ArgumentError, ArgumentTypeError
-        There is no such axis, or it is no int.
-    """
-    if isinstance(axis, bool) or not isinstance(axis, int | np.integer):
-        raise ArgumentTypeError(f"axis must be an int, not {axis!r}")
-    return normalize_axes(int(axis), ndim, "axis")[0]
+    """Non-negative number of an axis."""
+    return normalize_axes(check_int("axis", axis), ndim, "axis")[0]
 
 
 def _unchanged(block: Any) -> Any:

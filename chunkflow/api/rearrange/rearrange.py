@@ -11,33 +11,16 @@ from typing import Any, Unpack
 
 import numpy as np
 
-from chunkflow.api.operation import (
-    ArraySpec,
-    BudgetLike,
-    ChunkedRunOptions,
-    Chunks,
-    Options,
-    ProgressLike,
-    Request,
-)
+from chunkflow.api.operation import ArraySpec, ChunkedRunOptions, Chunks, Options, PlacedOptions, Request
 from chunkflow.api.rearrange.move import Arranged, Composition, moved, one_axis, rearrangement
 from chunkflow.core import arrangement
-from chunkflow.core.axes import as_axes, normalize_axes
+from chunkflow.core.axes import as_axes, normalize_axes, ordered_axes
 from chunkflow.errors import ArgumentError, ArgumentTypeError
 from chunkflow.stores import spec_of
 
 
 @rearrangement
-def copy(
-    x: Any,
-    out: Any = None,
-    *,
-    chunks: Chunks = None,
-    budget: BudgetLike = None,
-    device: Any = None,
-    progress: ProgressLike = False,
-    overwrite: bool = False,
-) -> Request:
+def copy(x: Any, out: Any = None, *, chunks: Chunks = None, **options: Unpack[PlacedOptions]) -> Request:
     """Copy an array into another store, format or chunk shape; its dtype is kept.
 
     Each byte is written once, and read once where a block of whole chunks of both stores fits the budget;
@@ -55,11 +38,10 @@ def copy(
 
     Examples
     --------
-    >>> import numpy as np, chunkflow as cf
     >>> cf.copy(np.arange(4)[::-1], device="cpu")
     array([3, 2, 1, 0])
     """
-    return moved(x, Options(out, budget, None, chunks, None, device, overwrite, progress))
+    return moved(x, Options(out, chunks=chunks, **options))
 
 
 @rearrangement
@@ -70,8 +52,6 @@ def transpose(x: Any, axes: Sequence[int] | None = None, **options: Unpack[Chunk
     ----------
     axes : sequence of int, optional
         Which axis of `x` each axis of the result is; by default their order is reversed.
-    out : array, str, path or None
-        As for `chunkflow.map`; it may not be `x`: elements would be overwritten before they are read.
 
     Raises
     ------
@@ -80,7 +60,6 @@ def transpose(x: Any, axes: Sequence[int] | None = None, **options: Unpack[Chunk
 
     Examples
     --------
-    >>> import numpy as np, chunkflow as cf
     >>> cf.transpose(np.arange(6).reshape(2, 3), device="cpu")
     array([[0, 3],
            [1, 4],
@@ -89,9 +68,9 @@ def transpose(x: Any, axes: Sequence[int] | None = None, **options: Unpack[Chunk
     ndim = len(spec_of(x).shape)
     order = tuple(reversed(range(ndim)))
     if axes is not None:
-        if normalize_axes(axes, ndim, "axes") != tuple(range(ndim)):
+        order = tuple(ordered_axes(axes, ndim, "axes"))
+        if len(order) != ndim:
             raise ArgumentError(f"axes={axes!r} must name each of the {ndim} axes once")
-        order = tuple(axis % ndim for axis in as_axes(axes, "axes"))
     return moved(x, Options(**options), order=order)
 
 
@@ -103,8 +82,6 @@ def flip(x: Any, axis: int | Sequence[int] | None = None, **options: Unpack[Chun
     ----------
     axis : int or sequence of int, optional
         Along which.
-    out : array, str, path or None
-        As for `chunkflow.map`; it may not be `x`.
 
     Raises
     ------
@@ -113,7 +90,6 @@ def flip(x: Any, axis: int | Sequence[int] | None = None, **options: Unpack[Chun
 
     Examples
     --------
-    >>> import numpy as np, chunkflow as cf
     >>> cf.flip(np.arange(6).reshape(2, 3), axis=1, device="cpu")
     array([[2, 1, 0],
            [5, 4, 3]])
@@ -141,8 +117,6 @@ def roll(
     axis : int or sequence of int, optional
         Along which; shifts along the same one add up. By default the flattened array is moved, in C order, and has
         its shape again afterwards.
-    out : array, str, path or None
-        As for `chunkflow.map`; it may not be `x`.
 
     Raises
     ------
@@ -151,7 +125,6 @@ def roll(
 
     Examples
     --------
-    >>> import numpy as np, chunkflow as cf
     >>> x = np.arange(6).reshape(2, 3)
     >>> cf.roll(x, 1, axis=1, device="cpu"), cf.roll(x, 1, device="cpu")
     (array([[2, 0, 1],
@@ -196,7 +169,6 @@ def repeat(x: Any, repeats: int, axis: int, **options: Unpack[ChunkedRunOptions]
 
     Examples
     --------
-    >>> import numpy as np, chunkflow as cf
     >>> cf.repeat(np.array([[1, 2], [3, 4]]), 2, axis=1, device="cpu")
     array([[1, 1, 2, 2],
            [3, 3, 4, 4]])

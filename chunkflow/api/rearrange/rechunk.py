@@ -9,12 +9,12 @@ import os
 import shutil
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 
 from chunkflow import devices
-from chunkflow.api.operation import ArraySpec, BudgetLike, Chunks, MultiPass, Options, ProgressLike, execute
+from chunkflow.api.operation import ArraySpec, BudgetLike, Chunks, MultiPass, Options, PlacedOptions, execute
 from chunkflow.api.rearrange.move import moved, rearrangement
 from chunkflow.core import chunking, grid
 from chunkflow.core.grid import Shape
@@ -90,16 +90,7 @@ class RechunkPlan:
 
 
 @rearrangement
-def rechunk(
-    x: Any,
-    chunks: Chunks,
-    out: Any,
-    *,
-    budget: BudgetLike = None,
-    device: Any = None,
-    progress: ProgressLike = False,
-    overwrite: bool = False,
-) -> MultiPass:
+def rechunk(x: Any, chunks: Chunks, out: Any, **options: Unpack[PlacedOptions]) -> MultiPass:
     """Copy an array into a zarr array with other chunks, and read and write no chunk twice.
 
     If a block of whole chunks of both fits the budget, one pass is enough. Otherwise there are two passes, through a
@@ -136,13 +127,12 @@ def rechunk(
     ...     cf.rechunk(np.eye(6), (2, -1), f"{folder}/x.zarr", device="cpu").chunks
     (2, 6)
     """
-    options = Options(out, budget, device=device, overwrite=overwrite, progress=progress)
-    plan = functools.partial(rechunk_plan, x, chunks, budget, device=device)
-    return MultiPass((x,), functools.partial(_rechunked, x, chunks, options), plan=plan)
+    chosen = Options(out, **options)
+    plan = functools.partial(rechunk_plan, x, chunks, chosen.budget, device=chosen.device)
+    return MultiPass((x,), functools.partial(_rechunked, x, chunks, chosen), plan=plan)
 
 
 def _rechunked(x: Any, chunks: Chunks, options: Options) -> Any:
-    """See `rechunk`."""
     budget, device = options.budget, options.device
     spec = spec_of(x)
     target = open_target(options.out, overwrite=options.overwrite)
@@ -250,7 +240,8 @@ class _RechunkSearch:
         for room in self._rooms():
             for first, second in self._pairs(room):
                 chunks = tuple(map(_between, first, second, shape))
-                between = self._stored(chunks).with_storage(copies=1.0)  # raw bytes, gathered
+                between = ArraySpec(self.spec.name, shape, self.spec.dtype, chunks)
+                between = between.with_storage(copies=1.0)  # raw bytes, gathered
                 need = max(self._needed(first, self.spec, between), self._needed(second, between, last))
                 if need <= limit:
                     return replace(found, blocks=(first, second), intermediate=chunks)
@@ -263,10 +254,6 @@ class _RechunkSearch:
             limit=limit,
             smallest=least,
         )
-
-    def _stored(self, chunks: Shape) -> ArraySpec:
-        """The array in a store with these chunks."""
-        return ArraySpec(self.spec.name, self.spec.shape, self.spec.dtype, chunks)
 
     def _largest(self, units: Shape, source: ArraySpec, sink: ArraySpec) -> Shape | None:
         """The largest useful block of whole units that fits; None if not even one unit fits."""

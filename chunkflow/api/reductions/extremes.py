@@ -30,12 +30,9 @@ from chunkflow.kernels.reductions.tiled import Axes
 
 @reduction_operation
 def min(x: Any, axis: Axis = None, keepdims: bool = False, **options: Unpack[Keywords]) -> Request:
-    """Least element along axes, as `numpy.min`: NaN where there is one; complex numbers by real, then imaginary part.
+    """Least element along axes, as `numpy.min`, in the dtype of `x`.
 
-    Returns
-    -------
-    scalar or array
-        As for `sum`, in the dtype of `x`.
+    It is NaN where there is one; complex numbers are compared by their real, then their imaginary parts.
 
     Raises
     ------
@@ -44,7 +41,7 @@ def min(x: Any, axis: Axis = None, keepdims: bool = False, **options: Unpack[Key
 
     Examples
     --------
-    >>> min(np.array([[3, 1], [2, 5]]), axis=1, device="cpu")
+    >>> cf.min(np.array([[3, 1], [2, 5]]), axis=1, device="cpu")
     array([1, 2])
     """
     return request(choosing("min", lambda: aggregation.extreme("min")), (x,), axis, keepdims, **options)
@@ -54,14 +51,9 @@ def min(x: Any, axis: Axis = None, keepdims: bool = False, **options: Unpack[Key
 def max(x: Any, axis: Axis = None, keepdims: bool = False, **options: Unpack[Keywords]) -> Request:
     """Greatest element along axes, as `numpy.max`; see `min`.
 
-    Returns
-    -------
-    scalar or array
-        As for `min`.
-
     Examples
     --------
-    >>> max(np.array([[3, 1], [2, 5]]), axis=0, device="cpu")
+    >>> cf.max(np.array([[3, 1], [2, 5]]), axis=0, device="cpu")
     array([3, 5])
     """
     return request(choosing("max", lambda: aggregation.extreme("max")), (x,), axis, keepdims, **options)
@@ -69,16 +61,11 @@ def max(x: Any, axis: Axis = None, keepdims: bool = False, **options: Unpack[Key
 
 @reduction_operation
 def ptp(x: Any, axis: Axis = None, keepdims: bool = False, **options: Unpack[Keywords]) -> Request:
-    """Greatest less least element along axes, as `numpy.ptp`; see `min`.
-
-    Returns
-    -------
-    scalar or array
-        As for `min`; small integers wrap, as in NumPy.
+    """Greatest less least element along axes, as `numpy.ptp`; see `min`. Small integers wrap, as in NumPy.
 
     Examples
     --------
-    >>> ptp(np.array([3.0, 1.0, 8.0]), device="cpu")
+    >>> cf.ptp(np.array([3.0, 1.0, 8.0]), device="cpu")
     np.float64(7.0)
     """
     return request(choosing("ptp", aggregation.spread), (x,), axis, keepdims, **options)
@@ -86,16 +73,11 @@ def ptp(x: Any, axis: Axis = None, keepdims: bool = False, **options: Unpack[Key
 
 @reduction_operation
 def any(x: Any, axis: Axis = None, keepdims: bool = False, **options: Unpack[Keywords]) -> Request:
-    """Whether an element along axes is not zero, as `numpy.any`: NaN is not.
-
-    Returns
-    -------
-    scalar or array
-        As for `sum`, of bool.
+    """Whether an element along axes is not zero, as `numpy.any`, of bool; NaN is not zero.
 
     Examples
     --------
-    >>> any(np.array([[0, 1], [0, 0]]), axis=1, device="cpu")
+    >>> cf.any(np.array([[0, 1], [0, 0]]), axis=1, device="cpu")
     array([ True, False])
     """
     return request(lambda specs, axes: aggregation.extreme("any"), (x,), axis, keepdims, **options)
@@ -103,16 +85,11 @@ def any(x: Any, axis: Axis = None, keepdims: bool = False, **options: Unpack[Key
 
 @reduction_operation
 def all(x: Any, axis: Axis = None, keepdims: bool = False, **options: Unpack[Keywords]) -> Request:
-    """Whether no element along axes is zero, as `numpy.all`.
-
-    Returns
-    -------
-    scalar or array
-        As for `sum`, of bool.
+    """Whether no element along axes is zero, as `numpy.all`, of bool.
 
     Examples
     --------
-    >>> all(np.array([[0, 1], [2, 3]]), axis=1, device="cpu")
+    >>> cf.all(np.array([[0, 1], [2, 3]]), axis=1, device="cpu")
     array([False,  True])
     """
     return request(lambda specs, axes: aggregation.extreme("all"), (x,), axis, keepdims, **options)
@@ -120,16 +97,11 @@ def all(x: Any, axis: Axis = None, keepdims: bool = False, **options: Unpack[Key
 
 @reduction_operation
 def count_nonzero(x: Any, axis: Axis = None, keepdims: bool = False, **options: Unpack[Keywords]) -> Request:
-    """Number of elements along axes that are not zero, as `numpy.count_nonzero`; NaN counts.
-
-    Returns
-    -------
-    scalar or array
-        As for `sum`, of int64.
+    """Number of elements along axes that are not zero, as `numpy.count_nonzero`, in int64; NaN counts.
 
     Examples
     --------
-    >>> count_nonzero(np.array([[0, 1], [2, 3]]), axis=0, device="cpu")
+    >>> cf.count_nonzero(np.array([[0, 1], [2, 3]]), axis=0, device="cpu")
     array([1, 2])
     """
     return request(lambda specs, axes: aggregation.nonzero(), (x,), axis, keepdims, **options)
@@ -139,15 +111,12 @@ def count_nonzero(x: Any, axis: Axis = None, keepdims: bool = False, **options: 
 def argmin(x: Any, axis: int | None = None, keepdims: bool = False, **options: Unpack[Keywords]) -> Request:
     """Where the first of the least elements is, as `numpy.argmin`; the first NaN, if there is one.
 
+    Positions are along the axis, or in the flat array, and of int64.
+
     Parameters
     ----------
     axis : int, optional
         Axis that is searched; by default all of the array, laid out flat in C order.
-
-    Returns
-    -------
-    scalar or array
-        As for `sum`: positions along the axis, or in the flat array, of int64.
 
     Raises
     ------
@@ -156,7 +125,7 @@ def argmin(x: Any, axis: int | None = None, keepdims: bool = False, **options: U
 
     Examples
     --------
-    >>> argmin(np.array([[3, 1], [1, 5]]), device="cpu")
+    >>> cf.argmin(np.array([[3, 1], [1, 5]]), device="cpu")
     np.int64(1)
     """
     return request(where_is("min", axis), (x,), axis, keepdims, **options)
@@ -166,14 +135,9 @@ def argmin(x: Any, axis: int | None = None, keepdims: bool = False, **options: U
 def argmax(x: Any, axis: int | None = None, keepdims: bool = False, **options: Unpack[Keywords]) -> Request:
     """Where the first of the greatest elements is, as `numpy.argmax`; see `argmin`.
 
-    Returns
-    -------
-    scalar or array
-        As for `argmin`.
-
     Examples
     --------
-    >>> argmax(np.array([[3, 1], [1, 5]]), axis=0, device="cpu")
+    >>> cf.argmax(np.array([[3, 1], [1, 5]]), axis=0, device="cpu")
     array([0, 1])
     """
     return request(where_is("max", axis), (x,), axis, keepdims, **options)
@@ -187,6 +151,8 @@ ORDERS_OF_LINES = (1, -1, np.inf, -np.inf)
 def norm(x: Any, ord: Any = None, axis: Axis = None, keepdims: bool = False, **options: Unpack[Keywords]) -> Request:
     """Norm of vectors along an axis, or of matrices or a whole array, as `numpy.linalg.norm`.
 
+    It is real, and in the unit of `x` (but for `ord` 0).
+
     Parameters
     ----------
     ord : float or str, optional
@@ -198,11 +164,6 @@ def norm(x: Any, ord: Any = None, axis: Axis = None, keepdims: bool = False, **o
         Along which the vectors or matrices lie. By default all of a vector or of a matrix; with `ord` None of an
         array of any number of dimensions.
 
-    Returns
-    -------
-    scalar or array
-        As for `sum`, real, in the unit of `x` (but for `ord` 0).
-
     Raises
     ------
     ArgumentError
@@ -211,7 +172,7 @@ def norm(x: Any, ord: Any = None, axis: Axis = None, keepdims: bool = False, **o
 
     Examples
     --------
-    >>> norm(np.array([[3.0, 4.0], [5.0, 12.0]]), axis=1, device="cpu")
+    >>> cf.norm(np.array([[3.0, 4.0], [5.0, 12.0]]), axis=1, device="cpu")
     array([ 5., 13.])
     """
     check_order(ord)

@@ -10,12 +10,12 @@ from chunkflow.api.operation import Request
 from chunkflow.api.reductions.request import (
     Axis,
     Keywords,
-    asked,
     choosing,
-    count_of,
+    mean_of,
     reduction_operation,
     request,
     spread_of,
+    total_of,
     where_is,
 )
 from chunkflow.kernels.reductions import aggregation
@@ -25,98 +25,53 @@ from chunkflow.kernels.reductions import aggregation
 def nansum(
     x: Any, axis: Axis = None, dtype: Any = None, keepdims: bool = False, **options: Unpack[Keywords]
 ) -> Request:
-    """Sum of the elements that are not NaN, as `numpy.nansum`.
-
-    Returns
-    -------
-    scalar or array
-        As for `sum`; 0 where all is NaN.
+    """Sum of the elements that are not NaN, as `numpy.nansum`: 0 where all is NaN.
 
     Examples
     --------
-    >>> nansum(np.array([1.0, np.nan, 2.0]), device="cpu")
+    >>> cf.nansum(np.array([1.0, np.nan, 2.0]), device="cpu")
     np.float64(3.0)
     """
-    return request(
-        lambda specs, axes: aggregation.total(*asked(np.sum, specs[0].dtype, dtype), skip=True),
-        (x,),
-        axis,
-        keepdims,
-        **options,
-    )
+    return request(total_of(np.sum, dtype, skip=True), (x,), axis, keepdims, **options)
 
 
 @reduction_operation
 def nanprod(
     x: Any, axis: Axis = None, dtype: Any = None, keepdims: bool = False, **options: Unpack[Keywords]
 ) -> Request:
-    """Product of the elements that are not NaN, as `numpy.nanprod`.
-
-    Returns
-    -------
-    scalar or array
-        As for `sum`; 1 where all is NaN.
+    """Product of the elements that are not NaN, as `numpy.nanprod`: 1 where all is NaN.
 
     Examples
     --------
-    >>> nanprod(np.array([3.0, np.nan, 2.0]), device="cpu")
+    >>> cf.nanprod(np.array([3.0, np.nan, 2.0]), device="cpu")
     np.float64(6.0)
     """
-    return request(
-        lambda specs, axes: aggregation.product(*asked(np.prod, specs[0].dtype, dtype), skip=True),
-        (x,),
-        axis,
-        keepdims,
-        **options,
-    )
+    return request(total_of(np.prod, dtype, skip=True), (x,), axis, keepdims, **options)
 
 
 @reduction_operation
 def nanmean(
     x: Any, axis: Axis = None, dtype: Any = None, keepdims: bool = False, **options: Unpack[Keywords]
 ) -> Request:
-    """Mean of the elements that are not NaN, as `numpy.nanmean`.
-
-    Returns
-    -------
-    scalar or array
-        As for `mean`; NaN where all is NaN.
+    """Mean of the elements that are not NaN, as `numpy.nanmean`: float64 for integers, NaN where all is NaN.
 
     Examples
     --------
-    >>> nanmean(np.array([[1.0, np.nan], [3.0, 5.0]]), axis=0, device="cpu")
+    >>> cf.nanmean(np.array([[1.0, np.nan], [3.0, 5.0]]), axis=0, device="cpu")
     array([2., 5.])
     """
-    return request(
-        lambda specs, axes: aggregation.average(
-            *asked(np.mean, specs[0].dtype, dtype), count_of(specs[0].shape, axes), skip=True
-        ),
-        (x,),
-        axis,
-        keepdims,
-        **options,
-    )
+    return request(mean_of(dtype, skip=True), (x,), axis, keepdims, **options)
 
 
 @reduction_operation
 def nanvar(
     x: Any, axis: Axis = None, dtype: Any = None, ddof: float = 0, keepdims: bool = False, **options: Unpack[Keywords]
 ) -> Request:
-    """Variance of the elements that are not NaN, as `numpy.nanvar`.
-
-    Parameters
-    ----------
-    ddof
-        As for `var`.
-
-    Returns
-    -------
-    scalar or array
-        As for `var`; NaN where no more than `ddof` elements are left.
+    """Variance of the elements that are not NaN, as `numpy.nanvar`: NaN where no more than `ddof` are left; see `var`.
 
     Examples
     --------
-    >>> nanvar(np.array([1.0, np.nan, 3.0]), device="cpu")
+    >>> cf.nanvar(np.array([1.0, np.nan, 3.0]), device="cpu")
     np.float64(1.0)
     """
     return request(spread_of(dtype, ddof, root=False, skip=True), (x,), axis, keepdims, **options)
@@ -126,21 +81,11 @@ def nanvar(
 def nanstd(
     x: Any, axis: Axis = None, dtype: Any = None, ddof: float = 0, keepdims: bool = False, **options: Unpack[Keywords]
 ) -> Request:
-    """Standard deviation of the elements that are not NaN, as `numpy.nanstd`.
-
-    Parameters
-    ----------
-    ddof
-        As for `var`.
-
-    Returns
-    -------
-    scalar or array
-        As for `std`; NaN where no more than `ddof` elements are left.
+    """Standard deviation of the elements that are not NaN, as `numpy.nanstd`: the square root of `nanvar`.
 
     Examples
     --------
-    >>> nanstd(np.array([1.0, np.nan, 5.0]), device="cpu")
+    >>> cf.nanstd(np.array([1.0, np.nan, 5.0]), device="cpu")
     np.float64(2.0)
     """
     return request(spread_of(dtype, ddof, root=True, skip=True), (x,), axis, keepdims, **options)
@@ -148,16 +93,11 @@ def nanstd(
 
 @reduction_operation
 def nanmin(x: Any, axis: Axis = None, keepdims: bool = False, **options: Unpack[Keywords]) -> Request:
-    """Least element that is not NaN, as `numpy.nanmin`.
-
-    Returns
-    -------
-    scalar or array
-        As for `min`; NaN where all is NaN.
+    """Least element that is not NaN, as `numpy.nanmin`: NaN where all is NaN; see `min`.
 
     Examples
     --------
-    >>> nanmin(np.array([np.nan, 4.0, 3.0]), device="cpu")
+    >>> cf.nanmin(np.array([np.nan, 4.0, 3.0]), device="cpu")
     np.float64(3.0)
     """
     return request(choosing("nanmin", lambda: aggregation.extreme("fmin")), (x,), axis, keepdims, **options)
@@ -165,16 +105,11 @@ def nanmin(x: Any, axis: Axis = None, keepdims: bool = False, **options: Unpack[
 
 @reduction_operation
 def nanmax(x: Any, axis: Axis = None, keepdims: bool = False, **options: Unpack[Keywords]) -> Request:
-    """Greatest element that is not NaN, as `numpy.nanmax`.
-
-    Returns
-    -------
-    scalar or array
-        As for `min`; NaN where all is NaN.
+    """Greatest element that is not NaN, as `numpy.nanmax`: NaN where all is NaN; see `min`.
 
     Examples
     --------
-    >>> nanmax(np.array([np.nan, 4.0, 3.0]), device="cpu")
+    >>> cf.nanmax(np.array([np.nan, 4.0, 3.0]), device="cpu")
     np.float64(4.0)
     """
     return request(choosing("nanmax", lambda: aggregation.extreme("fmax")), (x,), axis, keepdims, **options)
@@ -182,12 +117,7 @@ def nanmax(x: Any, axis: Axis = None, keepdims: bool = False, **options: Unpack[
 
 @reduction_operation
 def nanargmin(x: Any, axis: int | None = None, keepdims: bool = False, **options: Unpack[Keywords]) -> Request:
-    """Where the first of the least elements is that are not NaN, as `numpy.nanargmin`.
-
-    Returns
-    -------
-    scalar or array
-        As for `argmin`.
+    """Where the first of the least elements is that are not NaN, as `numpy.nanargmin`; see `argmin`.
 
     Raises
     ------
@@ -196,7 +126,7 @@ def nanargmin(x: Any, axis: int | None = None, keepdims: bool = False, **options
 
     Examples
     --------
-    >>> nanargmin(np.array([np.nan, 4.0, 3.0]), device="cpu")
+    >>> cf.nanargmin(np.array([np.nan, 4.0, 3.0]), device="cpu")
     np.int64(2)
     """
     return request(where_is("min", axis, skip=True), (x,), axis, keepdims, **options)
@@ -204,12 +134,7 @@ def nanargmin(x: Any, axis: int | None = None, keepdims: bool = False, **options
 
 @reduction_operation
 def nanargmax(x: Any, axis: int | None = None, keepdims: bool = False, **options: Unpack[Keywords]) -> Request:
-    """Where the first of the greatest elements is that are not NaN, as `numpy.nanargmax`.
-
-    Returns
-    -------
-    scalar or array
-        As for `argmin`.
+    """Where the first of the greatest elements is that are not NaN, as `numpy.nanargmax`; see `argmin`.
 
     Raises
     ------
@@ -218,7 +143,7 @@ def nanargmax(x: Any, axis: int | None = None, keepdims: bool = False, **options
 
     Examples
     --------
-    >>> nanargmax(np.array([np.nan, 4.0, 3.0]), device="cpu")
+    >>> cf.nanargmax(np.array([np.nan, 4.0, 3.0]), device="cpu")
     np.int64(1)
     """
     return request(where_is("max", axis, skip=True), (x,), axis, keepdims, **options)

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from chunkflow.api.operation import ArraySpec, ChunkedRunOptions, Chunks, Declared, Options, Request, family
+from chunkflow.api.operation import ArraySpec, ChunkedRunOptions, Chunks, Declared, Options, Request, bare, family
 from chunkflow.core.axes import normalize_axes
 from chunkflow.core.chunking import block_sides
 from chunkflow.core.grid import Shape
@@ -37,6 +37,8 @@ reduction_operation = family(
     dtype : dtype, optional
         Of the result, NumPy's by default. Floating-point sums run in double precision whatever it is (in
         extended precision for ``longdouble``); integers wrap as in NumPy.
+    ddof : float
+        The centred sum of squares is divided by the number of elements less `ddof`.
     keepdims : bool
         Whether reduced axes stay, with length 1.
     chunks : int or tuple, optional
@@ -92,11 +94,8 @@ def request(
         block = block_sides(chunks, shape)
         return Declared(op, kernel, kept, block=block, strips=Strips(staged=how.strip), copies=how.copies)
 
-    def finish(result: Any) -> Any:
-        return result[()] if chosen.out is None and result.ndim == 0 else result
-
     chosen = Options(**options, dtype=dtype)
-    return Request(declare, arrays, chosen, finish, fn=fn, keeps=True)
+    return Request(declare, arrays, chosen, lambda result: bare(result, chosen.out), fn=fn, keeps=True)
 
 
 def reduced_axes(axis: Axis, ndim: int) -> Axes:
@@ -105,30 +104,29 @@ def reduced_axes(axis: Axis, ndim: int) -> Axes:
 
 
 def asked(fn: Callable[..., Any], dtype: np.dtype, given: Any = None) -> tuple[np.dtype, np.dtype]:
-    """The dtype in which `fn` of an array of a dtype is accumulated here, and the dtype of NumPy's result.
-
-    Raises
-    ------
-    ArgumentTypeError
-        `given` is no numeric dtype, or cannot hold a complex sum.
-    """
-    if given is not None:
-        try:
-            given = np.dtype(given)
-        except TypeError as error:
-            raise ArgumentTypeError(f"dtype={given!r} is no dtype: {error}") from None
-        if given.kind not in "biufc":
-            raise ArgumentTypeError(f"dtype={given} is not numeric: results are bool, int, float or complex")
-        if dtype.kind == "c" and given.kind != "c":
-            raise ArgumentTypeError(
-                f"dtype={given} would drop the imaginary part of an array of {dtype}: use a complex one, or reduce "
-                "the real part"
-            )
-        given = given.newbyteorder("=")
+    """The dtype in which `fn` of an array of a dtype is accumulated here, and the dtype of NumPy's result."""
+    given = None if given is None else checked_dtype(given, dtype)
     sample = np.ones(2, dtype)
     result = fn(sample).dtype if given is None else fn(sample, dtype=given).dtype
     wide = np.result_type(given or result, "f8") if result.kind in "fc" else result
     return wide, result
+
+
+def checked_dtype(given: Any, dtype: np.dtype) -> np.dtype:
+    """The dtype that a user gives for results, in native byte order: numeric, and complex if `dtype` is."""
+    try:
+        found = np.dtype(given)
+    except TypeError as error:
+        raise ArgumentTypeError(f"dtype={given!r} is no dtype: {error}") from None
+    if found.kind not in "biufc":
+        raise ArgumentTypeError(f"dtype={found} is not numeric: results are bool, int, float or complex")
+    if dtype.kind == "c" and found.kind != "c":
+        raise ArgumentTypeError(
+            f"dtype={found} would drop the imaginary part of an array of {dtype}: use a complex one, or pass the real "
+            "part"
+        )
+    native: np.dtype = found.newbyteorder("=")
+    return native
 
 
 def no_empty(name: str, shape: Shape, axes: Axes) -> None:
@@ -152,6 +150,19 @@ def number_of(name: str, value: Any) -> float:
 def count_of(shape: Shape, axes: Axes) -> int:
     """Elements along axes."""
     return math.prod(shape[a] for a in axes)
+
+
+def total_of(fn: Callable[..., Any], dtype: Any, *, skip: bool = False) -> Make:
+    """Sum or product, as `fn` of NumPy's."""
+    how = aggregation.total if fn is np.sum else aggregation.product
+    return lambda specs, axes: how(*asked(fn, specs[0].dtype, dtype), skip=skip)
+
+
+def mean_of(dtype: Any, *, skip: bool = False) -> Make:
+    """Mean."""
+    return lambda specs, axes: aggregation.average(
+        *asked(np.mean, specs[0].dtype, dtype), count_of(specs[0].shape, axes), skip=skip
+    )
 
 
 def spread_of(dtype: Any, ddof: Any, *, root: bool, skip: bool = False) -> Make:

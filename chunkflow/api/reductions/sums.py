@@ -8,7 +8,16 @@ from typing import Any, Unpack
 import numpy as np
 
 from chunkflow.api.operation import ArraySpec, Request
-from chunkflow.api.reductions.request import Axis, Keywords, asked, count_of, reduction_operation, request, spread_of
+from chunkflow.api.reductions.request import (
+    Axis,
+    Keywords,
+    count_of,
+    mean_of,
+    reduction_operation,
+    request,
+    spread_of,
+    total_of,
+)
 from chunkflow.core.axes import as_axes
 from chunkflow.core.grid import Region, Shape
 from chunkflow.core.nest import LoopNest, Operand
@@ -25,14 +34,11 @@ def sum(x: Any, axis: Axis = None, dtype: Any = None, keepdims: bool = False, **
 
     Examples
     --------
-    >>> import numpy as np
     >>> x = np.arange(24.0).reshape(2, 3, 4)
-    >>> sum(x, axis=(0, 2), device="cpu")
+    >>> cf.sum(x, axis=(0, 2), device="cpu")
     array([ 60.,  92., 124.])
     """
-    return request(
-        lambda specs, axes: aggregation.total(*asked(np.sum, specs[0].dtype, dtype)), (x,), axis, keepdims, **options
-    )
+    return request(total_of(np.sum, dtype), (x,), axis, keepdims, **options)
 
 
 @reduction_operation
@@ -41,35 +47,22 @@ def prod(x: Any, axis: Axis = None, dtype: Any = None, keepdims: bool = False, *
 
     Examples
     --------
-    >>> prod(np.arange(1, 6), device="cpu")
+    >>> cf.prod(np.arange(1, 6), device="cpu")
     np.int64(120)
     """
-    return request(
-        lambda specs, axes: aggregation.product(*asked(np.prod, specs[0].dtype, dtype)), (x,), axis, keepdims, **options
-    )
+    return request(total_of(np.prod, dtype), (x,), axis, keepdims, **options)
 
 
 @reduction_operation
 def mean(x: Any, axis: Axis = None, dtype: Any = None, keepdims: bool = False, **options: Unpack[Keywords]) -> Request:
-    """Mean of the elements along axes, as `numpy.mean`: NaN where there is none.
-
-    Returns
-    -------
-    scalar or array
-        As for `sum`; float64 for integers.
+    """Mean of the elements along axes, as `numpy.mean`: float64 for integers, NaN where there is none.
 
     Examples
     --------
-    >>> mean(np.array([[1, 2], [3, 5]]), axis=0, device="cpu")
+    >>> cf.mean(np.array([[1, 2], [3, 5]]), axis=0, device="cpu")
     array([2. , 3.5])
     """
-    return request(
-        lambda specs, axes: aggregation.average(*asked(np.mean, specs[0].dtype, dtype), count_of(specs[0].shape, axes)),
-        (x,),
-        axis,
-        keepdims,
-        **options,
-    )
+    return request(mean_of(dtype), (x,), axis, keepdims, **options)
 
 
 @reduction_operation
@@ -78,15 +71,7 @@ def var(
 ) -> Request:
     """Variance along axes, as `numpy.var`, in one pass: blocks are centred on their own means, then merged.
 
-    Parameters
-    ----------
-    ddof : float
-        The centred sum of squares is divided by the number of elements less `ddof`.
-
-    Returns
-    -------
-    scalar or array
-        As for `sum`, in the square of the unit of `x`; real for a complex `x`, NaN where there is no element.
+    It is in the square of the unit of `x`; real for a complex `x`, NaN where there is no element.
 
     Raises
     ------
@@ -100,7 +85,7 @@ def var(
 
     Examples
     --------
-    >>> var(np.array([1.0, 2.0, 6.0]), ddof=1, device="cpu")
+    >>> cf.var(np.array([1.0, 2.0, 6.0]), ddof=1, device="cpu")
     np.float64(7.0)
     """
     return request(spread_of(dtype, ddof, root=False), (x,), axis, keepdims, **options)
@@ -110,21 +95,11 @@ def var(
 def std(
     x: Any, axis: Axis = None, dtype: Any = None, ddof: float = 0, keepdims: bool = False, **options: Unpack[Keywords]
 ) -> Request:
-    """Standard deviation along axes, as `numpy.std`: the square root of `var`, with its parameters.
-
-    Parameters
-    ----------
-    ddof
-        As for `var`.
-
-    Returns
-    -------
-    scalar or array
-        As for `var`, in the unit of `x`.
+    """Standard deviation along axes, as `numpy.std`: the square root of `var`, in the unit of `x`.
 
     Examples
     --------
-    >>> std(np.array([[1.0, 3.0], [2.0, 8.0]]), axis=1, device="cpu")
+    >>> cf.std(np.array([[1.0, 3.0], [2.0, 8.0]]), axis=1, device="cpu")
     array([1., 3.])
     """
     return request(spread_of(dtype, ddof, root=True), (x,), axis, keepdims, **options)
@@ -134,18 +109,13 @@ def std(
 def average(
     x: Any, axis: Axis = None, weights: Any = None, keepdims: bool = False, **options: Unpack[Keywords]
 ) -> Request:
-    """Weighted mean along axes, as `numpy.average`: the sum of products over the sum of weights.
+    """Weighted mean along axes, as `numpy.average`: the sum of products over the sum of weights, float64 for integers.
 
     Parameters
     ----------
     weights : array_like, str or path, optional
         Of the shape of `x`, or of its shape along `axis`, in the order in which `axis` names them; a source like
         `x`. By default all weights are equal.
-
-    Returns
-    -------
-    scalar or array
-        As for `mean`.
 
     Raises
     ------
@@ -156,17 +126,11 @@ def average(
 
     Examples
     --------
-    >>> average(np.array([[1.0, 2.0], [3.0, 7.0]]), axis=1, weights=np.array([3.0, 1.0]), device="cpu")
+    >>> cf.average(np.array([[1.0, 2.0], [3.0, 7.0]]), axis=1, weights=np.array([3.0, 1.0]), device="cpu")
     array([1.25, 4.  ])
     """
     if weights is None:
-        return request(
-            lambda specs, axes: aggregation.average(*asked(np.mean, specs[0].dtype), count_of(specs[0].shape, axes)),
-            (x,),
-            axis,
-            keepdims,
-            **options,
-        )
+        return request(mean_of(None), (x,), axis, keepdims, **options)
     if isinstance(weights, bool | int | float | complex):
         raise ArgumentTypeError(f"weights={weights!r} must be an array of the shape of x, or of its shape along axis")
 
@@ -272,7 +236,7 @@ def reduction(
     Examples
     --------
     >>> x = np.array([[1.0, -3.0], [2.0, 5.0]])
-    >>> reduction(x, lambda b, **k: np.abs(b).max(**k), np.max, axis=1, device="cpu")
+    >>> cf.reduction(x, lambda b, **k: np.abs(b).max(**k), np.max, axis=1, device="cpu")
     array([3., 5.])
     """
     for name, fn in (("chunk", chunk), ("aggregate", aggregate), ("combine", combine or aggregate)):

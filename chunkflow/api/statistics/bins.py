@@ -9,7 +9,7 @@ are added up in another order, and the rounding may move the number of bins acro
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -35,18 +35,9 @@ MOMENTS, QUARTILES = ("doane", "scott"), ("auto", "fd")
 
 @dataclass(frozen=True)
 class SampleFacts:
-    """What a rule needs to know of the elements within a range.
+    """What a rule needs to know of the elements within a range: how many, the smallest, the largest ...
 
-    Attributes
-    ----------
-    size : int
-        Number of elements.
-    low, high : scalar
-        The smallest and the largest one.
-    std, skewness : float
-        Standard deviation, in NumPy's dtype of it, and the third central moment in units of its cube.
-    quartiles : tuple
-        The lower and the upper one.
+    `std` is in NumPy's dtype of it; the skewness is the third central moment in units of its cube.
     """
 
     size: int
@@ -58,13 +49,7 @@ class SampleFacts:
 
 
 def check_rule(bins: str, dtype: np.dtype, weighted: bool) -> None:
-    """Refuse a rule that is unknown, or that cannot be used for these elements.
-
-    Raises
-    ------
-    ArgumentError, ArgumentTypeError
-        The message says what can be done.
-    """
+    """Refuse a rule that is unknown, or that cannot be used for these elements."""
     if bins == "stone":
         raise ArgumentError(
             "bins='stone' would try every number of bins up to the root of the number of elements, with a pass over "
@@ -83,20 +68,14 @@ def check_rule(bins: str, dtype: np.dtype, weighted: bool) -> None:
 
 
 def number_of_bins(bins: str, seen: SampleFacts, range: tuple[Any, Any] | None) -> int:
-    """Number of bins that a rule gives for a range, or between the extremes.
-
-    Raises
-    ------
-    ArgumentError
-        The extremes are not finite, or there would be more bins than can be counted.
-    """
+    """Number of bins that a rule gives for a range, or between the extremes."""
     if not seen.size:
         return 1
     first, last = (seen.low, seen.high) if range is None else range
     if not (np.isfinite(first) and np.isfinite(last)):
         raise ArgumentError(f"bins={bins!r}: autodetected range of [{first}, {last}] is not finite; give range=")
     with np.errstate(all="ignore"):
-        width = _WIDTHS[bins](seen)
+        width = _width(bins, seen)
         if seen.low.dtype.kind in "iu" and width and width < 1:  # quartiles' difference may wrap around, below 0
             width = 1
         first, last = _outer(first, last)
@@ -124,7 +103,7 @@ def seen_by(
         np.asarray(a)[0] for a in execute(Request(over_everything(tally, chunks), (x,), in_memory(options)))
     )
     size, dtype = int(count), low.dtype
-    if not size or not (np.isfinite(low) and np.isfinite(high)):
+    if not size or not (np.isfinite(low) and np.isfinite(high)) or bins not in (*MOMENTS, *QUARTILES):
         return SampleFacts(size, low, high)
     if bins in MOMENTS:
         _, squares, cubes = moments
@@ -132,8 +111,6 @@ def seen_by(
             std = np.sqrt(squares / size)
             skewness = cubes / size / std**3
         return SampleFacts(size, low, high, std.astype(np.std(np.zeros(1, dtype)).dtype), skewness)
-    if bins not in QUARTILES:
-        return SampleFacts(size, low, high)
     rule = quantile_of([75, 25], 100, "linear")(dtype).rule(size)
     ranks = rule.ranks()
     run = devices.resolve(options.device)
@@ -182,48 +159,24 @@ def _difference(high: Any, low: Any) -> Any:
     return np.subtract(np.asarray(high, dtype), np.asarray(low, dtype), casting="unsafe", dtype=unsigned)
 
 
-def _range(seen: SampleFacts) -> Any:
-    return _difference(seen.high, seen.low)
-
-
-def _sqrt(seen: SampleFacts) -> Any:
-    return _range(seen) / np.sqrt(seen.size)
-
-
-def _sturges(seen: SampleFacts) -> Any:
-    return _range(seen) / (np.log2(seen.size) + 1.0)
-
-
-def _rice(seen: SampleFacts) -> Any:
-    return _range(seen) / (2.0 * seen.size ** (1.0 / 3))
-
-
-def _scott(seen: SampleFacts) -> Any:
-    return (24.0 * np.pi**0.5 / seen.size) ** (1.0 / 3.0) * seen.std
-
-
-def _doane(seen: SampleFacts) -> Any:
-    if seen.size <= 2 or not seen.std > 0:
+def _width(rule: str, seen: SampleFacts) -> Any:
+    """Width of the bins that a rule wants."""
+    size = seen.size
+    if rule == "auto":
+        return min(max(_width("fd", seen), _width("sqrt", seen) / 2), _width("sturges", seen))
+    if rule == "fd":
+        lower, upper = seen.quartiles
+        return 2.0 * np.subtract(upper, lower) * size ** (-1.0 / 3.0)
+    if rule == "scott":
+        return (24.0 * np.pi**0.5 / size) ** (1.0 / 3.0) * seen.std
+    span = _difference(seen.high, seen.low)
+    if rule == "sqrt":
+        return span / np.sqrt(size)
+    if rule == "sturges":
+        return span / (np.log2(size) + 1.0)
+    if rule == "rice":
+        return span / (2.0 * size ** (1.0 / 3))
+    if size <= 2 or not seen.std > 0:  # "doane"
         return 0.0
-    deviation = np.sqrt(6.0 * (seen.size - 2) / ((seen.size + 1.0) * (seen.size + 3)))
-    return _range(seen) / (1.0 + np.log2(seen.size) + np.log2(1.0 + abs(seen.skewness) / deviation))
-
-
-def _fd(seen: SampleFacts) -> Any:
-    lower, upper = seen.quartiles
-    return 2.0 * np.subtract(upper, lower) * seen.size ** (-1.0 / 3.0)
-
-
-def _auto(seen: SampleFacts) -> Any:
-    return min(max(_fd(seen), _sqrt(seen) / 2), _sturges(seen))
-
-
-_WIDTHS: dict[str, Callable[[SampleFacts], Any]] = {
-    "auto": _auto,
-    "doane": _doane,
-    "fd": _fd,
-    "rice": _rice,
-    "scott": _scott,
-    "sqrt": _sqrt,
-    "sturges": _sturges,
-}
+    deviation = np.sqrt(6.0 * (size - 2) / ((size + 1.0) * (size + 3)))
+    return span / (1.0 + np.log2(size) + np.log2(1.0 + abs(seen.skewness) / deviation))

@@ -14,7 +14,6 @@ from chunkflow.api.operation import (
     ArraySpec,
     BudgetLike,
     Chunks,
-    Declared,
     MultiPass,
     Options,
     ProgressLike,
@@ -24,9 +23,9 @@ from chunkflow.api.operation import (
     operation,
 )
 from chunkflow.api.reductions.request import number_of
+from chunkflow.api.statistics.bins import over_everything
 from chunkflow.api.statistics.order_statistics import SHARE
 from chunkflow.core.chunking import block_sides
-from chunkflow.core.nest import nest
 from chunkflow.core.units import format_bytes
 from chunkflow.devices.protocol import Device
 from chunkflow.engine.budget import Budget, lease
@@ -152,7 +151,6 @@ def label_statistics(
 
     Examples
     --------
-    >>> import numpy as np, chunkflow as cf
     >>> values = np.array([[1.0, 3.0, 9.0], [5.0, 7.0, 9.0]])
     >>> labels = np.array([[4, 4, 0], [-2, -2, 0]])
     >>> stats = cf.label_statistics(values, labels, ["mean", "bounding_box"], background=0, device="cpu")
@@ -172,7 +170,7 @@ def label_statistics(
     names = None if index is None else _indexed(index)
     left_out = _left_out(background, names, key)
     kept = None if names is None else _within(names, key)
-    block = block_sides(chunks, spec.shape)
+    block_sides(chunks, spec.shape)
     fields = fields_of(wanted, spec.dtype, len(spec.shape))
     each = bytes_of(fields) + key.itemsize
     sources = (labels, values) if fields.keys() - {"count", "start", "stop"} else (labels,)
@@ -188,11 +186,8 @@ def label_statistics(
                     limit=aside,
                 )
             kernel = Grouped(fields, held, aside, kept, left_out)
-
-            def declare(specs: Sequence[ArraySpec], args: tuple[Any, ...]) -> Declared:
-                return Declared(nest([s.shape for s in specs]), kernel, (None,), block, tiles=False)
-
-            execute(Request(declare, sources, Options(budget=shared, device=run, progress=progress)))
+            options = Options(budget=shared, device=run, progress=progress)
+            execute(Request(over_everything(kernel, chunks), sources, options))
         (partial,) = kernel.found
         if names is not None:
             partial = _listed(partial, names, spec.dtype)
@@ -305,7 +300,6 @@ def _listed(partial: GroupPartial, names: np.ndarray, dtype: np.dtype) -> GroupP
 
 
 def _statistics(partial: GroupPartial, wanted: Sequence[str], dtype: np.dtype, ddof: float) -> LabelStatistics:
-    """Statistics from partial results."""
     fields = partial.fields
     made: dict[str, np.ndarray] = {}
     with np.errstate(all="ignore"):

@@ -20,6 +20,7 @@ from chunkflow.api.operation import (
     Options,
     Request,
     RunOptions,
+    check_int,
     execute,
     operation,
 )
@@ -84,7 +85,6 @@ def histogram(
 
     Examples
     --------
-    >>> import numpy as np, chunkflow as cf
     >>> cf.histogram(np.array([1, 2, 1, 4]), bins=[0, 1, 2, 3, 4], device="cpu")
     (array([0, 2, 1, 1]), array([0, 1, 2, 3, 4]))
     >>> cf.histogram(np.array([1.0, 2.0, 5.0]), bins=2, device="cpu")
@@ -181,7 +181,6 @@ def bincount(
 
     Examples
     --------
-    >>> import numpy as np, chunkflow as cf
     >>> cf.bincount(np.array([0, 1, 1, 3, 2, 1, 7]), device="cpu")
     array([1, 3, 1, 1, 0, 0, 0, 1])
     """
@@ -190,10 +189,7 @@ def bincount(
         raise ArgumentError(f"bincount takes an array of one dimension, not of shape {spec.shape}: reshape it")
     if spec.dtype.kind not in "biu":
         raise ArgumentTypeError(f"bincount takes integers, not {spec.dtype}: convert {spec.name}, or use histogram")
-    if isinstance(minlength, bool) or not isinstance(minlength, int | np.integer):
-        raise ArgumentTypeError(f"minlength must be an int, not {minlength!r}")
-    if minlength < 0:
-        raise ArgumentError(f"minlength={minlength} must be at least 0")
+    least = check_int("minlength", minlength, 0)
     if weights is not None:
         wspec = stores.spec_of(weights)
         if wspec.shape != spec.shape:
@@ -206,7 +202,7 @@ def bincount(
     arrays = (x,) if weights is None else (x, weights)
 
     def run() -> Any:
-        length = int(minlength)
+        length = least
         if spec.size:
             low, high = (int(a[0]) for a in _extremes(x, chunks, chosen))
             if low < 0:
@@ -249,15 +245,12 @@ def topk(x: Any, k: int, axis: int = -1, *, chunks: Chunks = None, **options: Un
 
     Examples
     --------
-    >>> import numpy as np, chunkflow as cf
     >>> x = np.array([5, 1, 3, 6])
     >>> cf.topk(x, 2, device="cpu"), cf.topk(x, -2, device="cpu")
     (array([6, 5]), array([1, 3]))
     """
-    for name, n in (("k", k), ("axis", axis)):
-        if isinstance(n, bool) or not isinstance(n, int | np.integer):
-            raise ArgumentTypeError(f"{name} must be an int, not {n!r}")
-    if k == 0:
+    check_int("axis", axis)
+    if check_int("k", k) == 0:
         raise ArgumentError("k=0 selects nothing: give k > 0 for the largest elements, k < 0 for the smallest")
 
     def declare(specs: Sequence[ArraySpec], args: tuple[Any, ...]) -> Declared:
@@ -302,13 +295,7 @@ def _histogram_of_blocks(bins: Any, range: Any, edges: np.ndarray, wtype: np.dty
 
 
 def _edges(spec: ArraySpec, bins: Any, range: Any) -> np.ndarray:
-    """Edges of the bins, as NumPy makes them for elements of this dtype.
-
-    Raises
-    ------
-    ArgumentError, ArgumentTypeError
-        NumPy's errors, under our names.
-    """
+    """Edges of the bins, as NumPy makes them for elements of this dtype; its errors under our names."""
     dtype = np.dtype("u1") if spec.dtype.kind == "b" else spec.dtype
     if isinstance(bins, int | np.integer):
         _check_room(int(bins), f"bins={bins!r}")

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from chunkflow import devices, stores
-from chunkflow.api.operation import ArraySpec, Chunks, Declared, Options, Request, execute
+from chunkflow.api.operation import ArraySpec, Chunks, Declared, Options, Request, bare, execute
 from chunkflow.api.reductions.request import Axis, count_of, reduced_axes
 from chunkflow.core import grid
 from chunkflow.core.chunking import block_sides
@@ -49,16 +49,9 @@ AT_ONCE = 8
 
 @dataclass(frozen=True)
 class Wanted:
-    """Quantiles that are wanted of arrays of one dtype.
+    """Quantiles that are wanted of arrays of one dtype: their rule for a number of elements, and NumPy's own function.
 
-    Attributes
-    ----------
-    single : bool
-        Whether one quantile is wanted, so that the result has no axis for them.
-    rule : callable
-        Gives the rule for a number of elements.
-    numpys : callable
-        NumPy's own function of an array.
+    If a `single` one is wanted, the result has no axis for them.
     """
 
     single: bool
@@ -113,13 +106,7 @@ def median_of(dtype: np.dtype) -> Wanted:
 
 
 def check_numbers(spec: ArraySpec) -> None:
-    """Refuse arrays of dtypes that have no quantiles here.
-
-    Raises
-    ------
-    ArgumentTypeError
-        The dtype is not real, or has more than 64 bits.
-    """
+    """Refuse arrays of dtypes that have no quantiles here."""
     if spec.dtype.kind not in "biuf" or spec.dtype.itemsize > 8:
         raise ArgumentTypeError(
             f"{spec.name} is of {spec.dtype}, and quantiles are of real numbers of at most 64 bits: convert it"
@@ -143,13 +130,13 @@ def reduced(make: Make, x: Any, axis: Axis, keepdims: bool, chunks: Chunks, opti
             found = np.asarray(wanted.numpys(np.empty(shape, dtype), axis=axes, keepdims=keepdims))
         except (IndexError, ValueError):
             raise ArgumentError(f"quantiles of no elements: the shape is {shape}, axes {axes} are reduced") from None
-        return _shown(stored(found, target), options)
+        return bare(stored(found, target), options.out)
     how = wanted.rule(n)
     quantiles = () if scalar else (len(how.below),)
     last = tuple(1 if a in axes else m for a, m in enumerate(shape) if keepdims or a not in axes)
     target.describe((*quantiles, *last), how.dtype, None)
     if not len(how.below):
-        return _shown(stored(np.empty((0, *last), how.dtype), target), options)
+        return bare(stored(np.empty((0, *last), how.dtype), target), options.out)
     run = devices.resolve(options.device)
     room = bytes_left(options.budget, run) - run.reserve
     uncut = block is None or all(block[a] is None or (block[a] or 0) >= shape[a] for a in axes)
@@ -161,12 +148,12 @@ def reduced(make: Make, x: Any, axis: Axis, keepdims: bool, chunks: Chunks, opti
         try:
             whole = replace(options, device=run)
             result = execute(Request(lambda specs, args: Declared(op, kernel, tuple(dims), block), (x,), whole))
-            return _shown(result, options)
+            return bare(result, options.out)
         except BudgetError:  # a line does not fit after all
             pass
     ranks, statistics = order_statistics(x, spec, axes, how.ranks(), block, run, room, options)
     found = how.result(lambda these: statistics[np.searchsorted(ranks, these)])
-    return _shown(stored(found.reshape((*quantiles, *last)), target), options)
+    return bare(stored(found.reshape((*quantiles, *last)), target), options.out)
 
 
 def order_statistics(
@@ -199,9 +186,8 @@ def order_statistics(
         if kept and block is None:  # long blocks along the lines: each count is of many numbers
             held = grid.fit(lines, [1] * len(lines), tuple(range(len(lines))), max(1, int(bins) >> bits))
             sides = tuple(held[kept.index(a)] if a in kept else None for a in range(len(spec.shape)))
-        declare = functools.partial(
-            folded, kernel, (None, *kept), sides, COPIES / 2
-        )  # a trial sees the other half: sums and counts
+        # A trial sees the other half of the copies: sums and counts.
+        declare = functools.partial(folded, kernel, (None, *kept), sides, COPIES / 2)
         prefixes, within = execute(Request(declare, (x,), chosen))
     return ranks, from_keys(prefixes, spec.dtype)
 
@@ -232,8 +218,3 @@ def stored(found: np.ndarray, target: Target) -> Any:
     except BaseException:
         sink.abort()
         raise
-
-
-def _shown(result: Any, options: Options) -> Any:
-    """The result; a NumPy scalar if it has no dimensions and no `out` is given."""
-    return result[()] if options.out is None and result.ndim == 0 else result

@@ -30,6 +30,7 @@ from chunkflow.api.operation import (
     RunOptions,
     check_eager,
     execute,
+    family,
     operation,
 )
 from chunkflow.api.reductions.request import Axis, reduced_axes
@@ -56,29 +57,13 @@ FEW = 1 << 16
 """Number of distinct values that the first pass has room for."""
 
 
-@operation
-def quantile(
-    x: Any,
-    q: Any,
-    axis: Axis = None,
-    method: str = "linear",
-    keepdims: bool = False,
-    *,
-    chunks: Chunks = None,
-    **options: Unpack[RunOptions],
-) -> MultiPass:
-    """Exact quantiles of all elements, or along axes.
-
-    Equal to ``numpy.quantile`` to the bit, also where it takes the difference of two integers in their own dtype, which
-    wraps around if they are far apart: convert integers to floats first if they may be. Where zeros of both signs are
-    among the data, NumPy leaves open which of them comes first; in several passes it is the negative one.
+quantile_operation = family(
+    """Quantiles of an array along axes.
 
     Parameters
     ----------
     x : array_like, str or path
         A source, as for `chunkflow.map`, of real numbers.
-    q : float or sequence of float
-        Which quantiles, from 0 to 1.
     axis : int or sequence of int, optional
         Along which; all by default.
     method : str
@@ -101,10 +86,34 @@ def quantile(
         Complex numbers, which have no order; bools, with a method that interpolates; `q` that is no number.
     BudgetError
         Not even the smallest block, with the counts, fits the budget.
+    """
+)
+
+
+@quantile_operation
+def quantile(
+    x: Any,
+    q: Any,
+    axis: Axis = None,
+    method: str = "linear",
+    keepdims: bool = False,
+    *,
+    chunks: Chunks = None,
+    **options: Unpack[RunOptions],
+) -> MultiPass:
+    """Exact quantiles of all elements, or along axes.
+
+    Equal to ``numpy.quantile`` to the bit, also where it takes the difference of two integers in their own dtype, which
+    wraps around if they are far apart: convert integers to floats first if they may be. Where zeros of both signs are
+    among the data, NumPy leaves open which of them comes first; in several passes it is the negative one.
+
+    Parameters
+    ----------
+    q : float or sequence of float
+        Which quantiles, from 0 to 1.
 
     Examples
     --------
-    >>> import numpy as np, chunkflow as cf
     >>> x = np.array([[10, 7, 4], [3, 2, 1]])
     >>> cf.quantile(x, 0.5, device="cpu")
     np.float64(3.5)
@@ -116,7 +125,7 @@ def quantile(
     return _quantiles("quantile", quantile_of(q, 1, method), x, axis, keepdims, chunks, Options(**options))
 
 
-@operation
+@quantile_operation
 def percentile(
     x: Any,
     q: Any,
@@ -131,26 +140,11 @@ def percentile(
 
     Parameters
     ----------
-    x : array_like, str or path
-        A source, as for `chunkflow.map`, of real numbers.
     q : float or sequence of float
         Which percentiles, from 0 to 100.
-    axis, method, keepdims
-        As for `quantile`.
-
-    Returns
-    -------
-    array or scalar
-        As `quantile`.
-
-    Raises
-    ------
-    ArgumentError, ArgumentTypeError
-        As `quantile`.
 
     Examples
     --------
-    >>> import numpy as np, chunkflow as cf
     >>> cf.percentile(np.arange(11.0), [10, 99], method="nearest", device="cpu")
     array([ 1., 10.])
     """
@@ -158,16 +152,11 @@ def percentile(
     return _quantiles("percentile", quantile_of(q, 100, method), x, axis, keepdims, chunks, Options(**options))
 
 
-@operation
+@quantile_operation
 def median(
     x: Any, axis: Axis = None, keepdims: bool = False, *, chunks: Chunks = None, **options: Unpack[RunOptions]
 ) -> MultiPass:
     """Exact median of all elements, or along axes, as ``numpy.median``.
-
-    Parameters
-    ----------
-    axis, keepdims
-        As for `quantile`.
 
     Returns
     -------
@@ -175,14 +164,8 @@ def median(
         The element in the middle or the mean of the two there: `out`, opened where it was a path. NaN where a line
         has a NaN, or no element.
 
-    Raises
-    ------
-    ArgumentError, ArgumentTypeError
-        As `quantile`.
-
     Examples
     --------
-    >>> import numpy as np, chunkflow as cf
     >>> cf.median(np.array([[10, 7, 4], [3, 2, 1]]), axis=1, device="cpu")
     array([7., 2.])
     """
@@ -192,7 +175,6 @@ def median(
 def _quantiles(
     name: str, make: Make, x: Any, axis: Axis, keepdims: bool, chunks: Chunks, options: Options
 ) -> MultiPass:
-    """Describe quantiles along axes."""
 
     def spec() -> ArraySpec:
         given = spec_of(x)
@@ -249,7 +231,6 @@ def unique(x: Any, return_counts: bool = False, *, chunks: Chunks = None, **opti
 
     Examples
     --------
-    >>> import numpy as np, chunkflow as cf
     >>> cf.unique(np.array([[3, 1], [7, 3]]), return_counts=True, device="cpu")
     (array([1, 3, 7]), array([1, 2, 1]))
     """
@@ -257,7 +238,6 @@ def unique(x: Any, return_counts: bool = False, *, chunks: Chunks = None, **opti
 
 
 def _distinct(x: Any, return_counts: bool, chunks: Chunks, options: Options) -> Any:
-    """See `unique`."""
     spec = spec_of(x)
     if spec.dtype.kind not in "biu":
         raise ArgumentTypeError(

@@ -8,13 +8,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
 
 from chunkflow.api.reductions.request import Axis, count_of, reduced_axes
 from chunkflow.api.statistics.order_statistics import BITS, BITS_OF_LINES, COPIES, SMALL, Make
 from chunkflow.cluster.partition import PARTIAL
 from chunkflow.core.nest import LoopNest, Operand, Strips, nest
-from chunkflow.core.spec import ArraySpec
 from chunkflow.engine.options import Options
 from chunkflow.graph.evaluate import op_node
 from chunkflow.graph.nodes import Lazy, Node, OpNode, node_of
@@ -40,7 +38,7 @@ def counted(make: Make, x: Lazy, axis: Axis, keepdims: bool, name: str) -> Node 
         along = [None if a in axes else a for a in range(len(shape)) if keepdims or a not in axes]
         dims = tuple(along if wanted.single else [None, *along])
         kernel = MapKernel(WholeLines(rule, axes, wanted.single, keepdims), (SLOT,), {}, dims)
-        return _op(x, Declared(nest([shape], axes), kernel, dims), name)
+        return _op([x], Declared(nest([shape], axes), kernel, dims), name)
     ranks = rule.ranks()
     follows = (0, *(1 + a for a in kept))
     operands = (Operand(tuple(range(1, 1 + len(shape)))), Operand(follows))
@@ -62,10 +60,6 @@ def counted(make: Make, x: Lazy, axis: Axis, keepdims: bool, name: str) -> Node 
     return _op([Lazy(state)], Declared(nest([state.shape], 0), kernel, dims), name)
 
 
-def _op(arrays: Lazy | Sequence[Lazy], declared: Declared, name: str) -> OpNode:
+def _op(arrays: Sequence[Lazy], declared: Declared, name: str) -> OpNode:
     """The node of an operation on some arrays, given its declaration."""
-
-    def declare(specs: Sequence[ArraySpec], args: tuple[Any, ...]) -> Declared:
-        return declared
-
-    return op_node(Request(declare, [arrays] if isinstance(arrays, Lazy) else arrays, Options()), name)
+    return op_node(Request(lambda specs, args: declared, arrays, Options()), name)

@@ -37,7 +37,7 @@ from chunkflow.core.spec import Storage
 from chunkflow.engine.budget import lease
 from chunkflow.engine.prepare import Prepared, prepared
 from chunkflow.engine.trial import run_trial
-from chunkflow.errors import ArgumentError, ArgumentTypeError, ResultError, ResultTypeError
+from chunkflow.errors import ArgumentError, ResultError, ResultTypeError
 from chunkflow.kernels.map import is_scalar
 from chunkflow.kernels.stencil.iterate import Stepping, Steps
 from chunkflow.kernels.stencil.overlap import boundaries, each
@@ -49,27 +49,9 @@ from chunkflow.system import interrupts
 from chunkflow.system.host import available_memory
 
 
-def count(value: Any, name: str) -> int:
-    """A number of steps, checked.
-
-    Raises
-    ------
-    ArgumentError, ArgumentTypeError
-        It is less than 1, or no int.
-    """
-    if isinstance(value, bool) or not isinstance(value, int | np.integer):
-        raise ArgumentTypeError(f"{name} must be an int, not {value!r}")
-    if value < 1:
-        raise ArgumentError(f"{name}={value} must be at least 1")
-    return int(value)
-
-
 @dataclass(frozen=True)
 class Iteration:
-    """A stencil that is applied many times, and how it is run.
-
-    `steps` is the number of steps in a pass; None lets the model choose. `kernel` is the class that takes them.
-    """
+    """A stencil that is applied many times, and how: `steps` in a pass, or if that is None, as the model chooses."""
 
     fn: Callable[..., Any]
     kwargs: dict[str, Any]
@@ -202,7 +184,6 @@ class _Work:
 
     @property
     def plan(self) -> IterationPlan:
-        """The passes."""
         return self.pacing.plan(self.asked.iterations, self.asked.steps)
 
     def run(self) -> Any:
@@ -246,13 +227,7 @@ class _Work:
 
 
 def _learn(asked: Iteration, options: Options, run: Prepared, kernel: Steps) -> tuple[np.dtype, float]:
-    """Dtype of each step's result, and the bytes that a step allocates besides, for each element of a block.
-
-    Raises
-    ------
-    ResultTypeError
-        The second step would change the dtype once more.
-    """
+    """Dtype of each step's result, and the bytes that a step allocates besides, for each element of a block."""
     assert kernel.stepping is not None
     first, given = run.plan.operands[0], options.dtype
     dtype = None if given is None else np.dtype(given[0] if isinstance(given, tuple) else given)
@@ -289,14 +264,12 @@ class _Cast:
         self._source, self.spec = source, replace(source.spec.with_storage(in_memory=False), dtype=dtype)
 
     def read(self, region: Region, out: np.ndarray) -> None:
-        """See `Source.read`."""
         found = np.empty(out.shape, self._source.spec.dtype)
         self._source.read(region, found)
         with np.errstate(all="ignore"):
             np.copyto(out, found if out.dtype.kind == "c" else found.real, casting="unsafe")
 
     def view(self, region: Region) -> np.ndarray | None:
-        """See `Source.view`."""
         return None
 
     def close(self) -> None:

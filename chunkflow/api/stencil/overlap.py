@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
+from chunkflow.api.mapping import block_operation
 from chunkflow.api.operation import (
     ArraySpec,
     BudgetLike,
@@ -16,18 +17,18 @@ from chunkflow.api.operation import (
     Options,
     ProgressLike,
     Request,
+    check_int,
     check_passed,
     description_of,
-    operation,
 )
-from chunkflow.api.stencil.iterate import Iteration, count
+from chunkflow.api.stencil.iterate import Iteration
 from chunkflow.api.stencil.steps_per_pass import IterationPlan
 from chunkflow.core.nest import nest, output_axes
 from chunkflow.errors import ArgumentError, ArgumentTypeError
 from chunkflow.kernels.stencil.overlap import Overlap, boundaries, depths, each, with_halo
 
 
-@operation
+@block_operation
 def map_overlap(
     fn: Callable[..., Any],
     *arrays: Any,
@@ -93,23 +94,14 @@ def map_overlap(
         in host memory, where an array in `out` is one of the two that are written alternately.
     chunks : int or tuple, optional
         Shape of the blocks without their halos, as for `map`.
-    dtype, workspace, **kwargs
-        As for `map`.
     out : array, str, path, tuple of these, or None
         As for `map`; it may not be one of the inputs: neighbours are still to read it.
-
-    Returns
-    -------
-    array or tuple of arrays
-        `out`, opened where it was a path.
 
     Raises
     ------
     ArgumentError, ArgumentTypeError
         A depth or boundary that is none, or a depth larger than the array with "reflect" (n), "mirror" (n - 1)
         or "periodic" (n). Less than one iteration, or several without `trim`.
-    ResultError
-        As for `map`.
 
     Examples
     --------
@@ -136,8 +128,8 @@ def map_overlap(
     check_passed("map_overlap", kwargs)
     options = Options(out, budget, dtype, chunks, workspace, device, overwrite, progress)
     once = Request(_declare(fn, kwargs, depth, boundary, trim), arrays, options, fn=fn, keeps=True)
-    steps = None if steps_per_pass is None else count(steps_per_pass, "steps_per_pass")
-    if count(iterations, "iterations") == 1:
+    steps = None if steps_per_pass is None else check_int("steps_per_pass", steps_per_pass, 1)
+    if check_int("iterations", iterations, 1) == 1:
         return once
     if not trim:
         raise ArgumentError("iterations need trim=True: each step's result is the next one's array, without its halo")

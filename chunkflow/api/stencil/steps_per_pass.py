@@ -91,22 +91,9 @@ class IterationPlan:
 class Pacing:
     """The facts from which the number of steps in a pass is chosen.
 
-    Attributes
-    ----------
-    stepping : Stepping
-        The stencil.
-    specs : tuple of ArraySpec
-        Of its arrays.
-    out, between : ArraySpec
-        Specs of the output, which the last pass writes, and of the array that the other passes write.
-    workspace : float
-        Bytes that one step allocates besides its result, which it copies, for each element of a block.
-    machine : Machine
-        Rates of the device.
-    limit, reserve : int
-        Bytes of device memory that a pass may take, and how many of them the device's libraries take.
-    block : tuple of int or None, optional
-        Sides of the blocks that the user has fixed.
+    The last pass writes `out`, the others write `between`. `workspace` is what one step allocates besides its result,
+    which it copies, for each element of a block. A pass may take `limit` bytes of the device, whose libraries take
+    `reserve` of them. The user may have fixed the sides of a `block`.
     """
 
     stepping: Stepping

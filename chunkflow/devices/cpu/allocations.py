@@ -98,11 +98,9 @@ def _may_stop() -> bool:
 def _steady() -> None:
     """Make it safe that tracing begins or ends while a thread ends.
 
-    A thread that ends frees memory without Python's lock; up to Python 3.12 even after it was joined. It reads the
-    allocator's function and its context one after the other, and `tracemalloc` replaces them in several steps. So the
-    thread may call tracemalloc's function with the old context. That is NULL, and the process dies
-    (python/cpython#131566 takes it for harmless). Python's own functions ignore their context. So it can be a table of
-    these functions, as tracemalloc's functions expect: then any mix of old and new does the same.
+    Such a thread frees memory without Python's lock. It may call tracemalloc's function with the context of the one
+    before, which is NULL, and the process dies (python/cpython#131566). Python's own functions ignore their context. So
+    it can be a table of these functions, as tracemalloc's expect: then any mix of old and new does the same.
     """
     with suppress(AttributeError):  # not CPython
         form = ctypes.PYFUNCTYPE(None, ctypes.c_int, ctypes.POINTER(_Allocator))

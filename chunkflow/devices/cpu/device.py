@@ -70,12 +70,10 @@ class NumpyEvent:
         self.mark: _Mark | None = None
 
     def synchronize(self, edge: Edge) -> None:
-        """Let the calling thread wait for the mark."""
         if self.mark is not None:
             self.mark.wait()
 
     def seconds(self) -> float:
-        """When the mark was reached."""
         return self.mark.time if self.mark is not None else 0.0
 
 
@@ -224,7 +222,6 @@ class NumpyPool:
         """Nothing to do: NumPy allocates from the system."""
 
     def allocate(self, nbytes: int) -> np.ndarray:
-        """Flat byte array."""
         if self.used + nbytes > self.limit:
             raise MemoryError(f"{nbytes} bytes asked for, {self.used} of {self.limit} in use")
         array = np.empty(nbytes, np.uint8)
@@ -234,11 +231,9 @@ class NumpyPool:
         return array
 
     def adopt(self, array: np.ndarray) -> None:
-        """Count a function's result."""
         self._count(array.nbytes)
 
     def free(self, array: np.ndarray) -> None:
-        """Stop counting an array."""
         self._count(-array.nbytes)
         if self._poison and array.flags.writeable:
             array[...] = np.frombuffer(bytes([POISON]) * array.dtype.itemsize, array.dtype)[0]
@@ -252,7 +247,6 @@ class NumpyPool:
         return allocations.peak(fn)
 
     def host_buffers(self, number: int, nbytes: int) -> list[HostBuffer]:
-        """Ordinary host memory."""
         buffers = [HostBuffer(np.empty(nbytes, np.uint8)) for _ in range(number)]
         if self._poison:
             for buffer in buffers:
@@ -269,16 +263,9 @@ class NumpyPool:
 
 
 class NumpyDevice(DeviceDefaults):
-    """The CPU.
+    """The CPU, of which as many cores compute at the same time as there are `lanes` (by default, all).
 
-    Parameters
-    ----------
-    lanes : int, optional
-        Blocks that compute at the same time; the cores that the process may use, by default.
-    mode, staged, poison
-        Behaviour in tests; see the module's docstring.
-    machine : Machine, optional
-        Rates and sizes in place of the default ones.
+    `mode`, `staged` and `poison` are for tests; see the module's docstring. `machine` replaces the default rates.
     """
 
     xp: Any = np
@@ -300,31 +287,21 @@ class NumpyDevice(DeviceDefaults):
         self._poison = poison
         self._lock = threading.RLock()
 
-    @property
-    def reserve(self) -> int:
-        """Nothing lies outside the host's memory."""
-        return 0
-
     def free_memory(self) -> int:
-        """Bytes of host memory available now."""
         return available_memory() or 1 << 40
 
     def pool(self, limit: int) -> NumpyPool:
-        """Memory under a limit in bytes."""
         return NumpyPool(limit, poison=self._poison)
 
     def lane(self) -> Lane:
-        """A lane of its own."""
         if self._mode == "eager":
             return _EagerLane()
         return _ThreadLane() if self._mode == "threaded" else _LazyLane(self._lock)
 
     def caller_lane(self) -> Lane:
-        """The calling thread itself."""
         return _EagerLane()
 
     def event(self, *, timed: bool = False) -> NumpyEvent:
-        """An event that was never recorded."""
         return NumpyEvent()
 
     def attach(self) -> AbstractContextManager[None]:
@@ -342,11 +319,9 @@ class NumpyDevice(DeviceDefaults):
         return isinstance(value, np.ndarray | np.generic) and not isinstance(value, np.ma.MaskedArray)
 
     def supports(self, dtype: np.dtype) -> bool:
-        """All of NumPy's numeric dtypes."""
         return True
 
     def is_out_of_memory(self, error: BaseException) -> bool:
-        """NumPy raises MemoryError."""
         return isinstance(error, MemoryError)
 
 

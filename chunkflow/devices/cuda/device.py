@@ -54,11 +54,9 @@ class CupyEvent:
         self.pointer = self._event.ptr
 
     def synchronize(self, edge: Edge) -> None:
-        """Let the calling thread wait for the mark."""
         runtime.eventSynchronize(self.pointer)
 
     def seconds(self) -> float:
-        """When the mark was reached."""
         clock = self._clock
         return float(clock.start + cupy.cuda.get_elapsed_time(clock.event, self._event) / 1e3) if clock else 0.0
 
@@ -106,19 +104,15 @@ class CupyLane:
                 return Done(None, error)
 
     def record(self, event: Event) -> None:
-        """Mark the stream's work so far."""
         runtime.eventRecord(event.pointer, self.pointer)  # type: ignore[attr-defined]
 
     def wait(self, events: Sequence[Event], edge: Edge) -> None:
-        """Order later work after the events' marks."""
         wait_all(self.pointer, [e.pointer for e in events], runtime.streamWaitEvent)  # type: ignore[attr-defined]
 
     def synchronize(self) -> None:
-        """Let the calling thread wait for the stream."""
         runtime.streamSynchronize(self.pointer)
 
     def close(self) -> None:
-        """Finish what is enqueued and give the stream back."""
         self.synchronize()
         self._give_back()
 
@@ -161,7 +155,6 @@ class CupyPool:
 
     @property
     def used(self) -> int:
-        """Bytes in use now."""
         return int(self._pool.used_bytes())
 
     @property
@@ -199,7 +192,6 @@ class CupyPool:
             held.append(self._malloc(min(nbytes + nbytes // 4 - sum(apart), left) // rates.PAGE * rates.PAGE))
 
     def allocate(self, nbytes: int) -> Any:
-        """Flat byte array in device memory."""
         with self.active():
             return cupy.empty((nbytes,), np.uint8)
 
@@ -210,7 +202,6 @@ class CupyPool:
 
     @contextmanager
     def active(self) -> Iterator[None]:
-        """Serve CuPy's allocations in the calling thread from the pool."""
         with self._device.attach(), cupy.cuda.using_allocator(self._malloc):
             self._pool.set_limit(size=max(self._left(), 1))
             yield
@@ -240,7 +231,6 @@ class CupyPool:
                 plans.clear()
 
     def close(self) -> None:
-        """Return the memory to the driver."""
         self.rest()
         with self._device.attach():
             self._trial.free_all_blocks()
@@ -286,12 +276,10 @@ class CupyDevice(DeviceDefaults):
             self.reserve += min(max(0, nbytes), MOST_GROWTH)
 
     def free_memory(self) -> int:
-        """Bytes that the driver says are free."""
         with self._device:
             return int(runtime.memGetInfo()[0])
 
     def pool(self, limit: int) -> CupyPool:
-        """A private memory pool."""
         return CupyPool(self, limit)
 
     def lane(self) -> Lane:
@@ -305,7 +293,6 @@ class CupyDevice(DeviceDefaults):
         return self._made, cupy.cuda.Stream(non_blocking=True)
 
     def caller_lane(self) -> Lane:
-        """The calling thread's current stream."""
         with self._device:
             return CupyLane(cupy.cuda.get_current_stream(), lambda: None)
 
@@ -326,15 +313,12 @@ class CupyDevice(DeviceDefaults):
         return Mover(driver, lane.pointer, rows, (clock.event.ptr, clock.start) if clock else (0, 0.0), landing)
 
     def decoder(self, codec: str) -> Decoder | None:
-        """The decoder of nvCOMP, where it is installed and works."""
         return nvcomp.decoder(self, codec)
 
     def address(self, array: Any) -> int:
-        """Where it begins."""
         return int(array.data.ptr)
 
     def attach(self) -> AbstractContextManager[None]:
-        """Make this GPU the calling thread's current one."""
         return cupy.cuda.Device(self._device.id)  # type: ignore[no-any-return]
 
     @contextmanager
@@ -349,16 +333,13 @@ class CupyDevice(DeviceDefaults):
                 cublas.setMathMode(handle, before)
 
     def to_device(self, array: np.ndarray) -> Any:
-        """Copy it."""
         with self._device:
             return cupy.asarray(array)
 
     def is_array(self, value: object) -> bool:
-        """Whether `value` is a CuPy array on this GPU."""
         return isinstance(value, cupy.ndarray) and value.device.id == self._device.id
 
     def supports(self, dtype: np.dtype) -> bool:
-        """All but extended precision."""
         return dtype.char in "?bhilqBHILQefdFD"
 
     def is_out_of_memory(self, error: BaseException) -> bool:

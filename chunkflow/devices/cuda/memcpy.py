@@ -14,18 +14,8 @@ def copied(
 ) -> bool:
     """Copy a piece if it is one run on the device, or rows that are copied directly; return whether it was copied.
 
-    Parameters
-    ----------
-    runtime
-        The CUDA runtime, with ``memcpyAsync`` and ``memcpy2DAsync``.
-    piece, item
-        The piece, and the bytes of an element.
-    device, host
-        Addresses of the block and of the host buffer, where the piece lies without gaps.
-    kind, stream
-        As for the runtime: `TO_DEVICE` or `TO_HOST`, and the stream's handle.
-    landing
-        Whether there is scratch memory on the device for scattered pieces.
+    An element has `item` bytes. At address `device` lies the block, at `host` the piece, without gaps. `kind` is
+    `TO_DEVICE` or `TO_HOST`. `landing` says whether there is scratch memory on the device for scattered pieces.
     """
     if piece.offset is not None:
         there = device + piece.offset * item

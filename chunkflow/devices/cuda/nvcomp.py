@@ -51,13 +51,11 @@ class Known:
 
 
 CODECS = {
-    # The 128 KiB blocks of a frame are decoded side by side: 7 ms for one block, 8 to 10 ms for 1 MiB, 17.6 ms for
-    # 8 MiB. Matches are decoded one after the other, in 0.08 to 0.12 us: 95 to 120 ms for 8 MiB of rounded numbers.
+    # The blocks of a frame are decoded side by side, their matches one after the other.
     "zstd": Known(0.75e9, 90e9, 1.3, start=7e-3, step=128 << 10, match=0.09e-6),
     # For data that LZ4 shrinks by a third or half; what it does not shrink is decoded three times as fast.
     "lz4": Known(0.035e9, 250e9, 3.0),
-    # Blosc's items are decoded side by side, and joined at 300 GB/s (byte shuffle) or 100 GB/s (bit shuffle). With zstd
-    # a batch of 24 chunks of 8 MiB takes 5.3 ms and one of 40 takes 6.8 ms; with LZ4 one of 64 takes 6.6 ms.
+    # Blosc's items are decoded side by side, and joined.
     "blosc-zstd": Known(1.6e9, 50e9, 2.5, 16 << 10),
     "blosc-lz4": Known(1.3e9, 80e9, 4.0, 16 << 10),
     "gzip": Known(0.011e9, 18e9, 0.8),

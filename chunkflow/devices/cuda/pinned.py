@@ -48,7 +48,6 @@ class RegisteredBuffer(HostBuffer):
             self._pinned = True
 
     def close(self) -> None:
-        """Give the memory back."""
         if self._pinned:
             with self._attach():
                 self._unregister(self.pointer)

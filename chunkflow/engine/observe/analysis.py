@@ -12,7 +12,7 @@ from typing import Any
 from chunkflow.core.units import format_bytes
 from chunkflow.engine.observe import rehearsal
 from chunkflow.engine.observe.profile import Profile, Report
-from chunkflow.engine.trace import observing
+from chunkflow.engine.trace import Observer, observing
 from chunkflow.planner.plan import Plan
 from chunkflow.stores.protocol import cold_bytes
 
@@ -23,22 +23,11 @@ the halo beyond the array's edges. (Plans do not count it: those with few large 
 
 @dataclass(frozen=True)
 class AnalyzedRun:
-    """A run with its plan and its measured times.
+    """A run with its plan and its measured seconds; `cold` bytes of its files were not in memory before.
 
-    Attributes
-    ----------
-    plan : Plan
-    seconds : float
-        Measured.
-    cold : int
-        Bytes of its files that were not in memory before the run.
-    computing : float, optional
-        Seconds that a lane needs to compute all of it, estimated by calls of the kernel on a few tiles. None where the
-        plan's own figure is as good.
-    framing : float
-        Seconds that a lane needs to make all blocks with halos, estimated by a few of them, where `computing` is.
-    decoding : float, optional
-        Seconds that a thread needs for a byte of its chunks, estimated by a few of them. None likewise.
+    Three figures are estimated by a few calls beforehand: the seconds that a lane needs to compute all of it
+    (`computing`) and to make all blocks with halos (`framing`), and those that a thread needs for a byte of its chunks
+    (`decoding`). They are None, or 0, where the plan's own figures are as good.
     """
 
     plan: Plan
@@ -58,11 +47,13 @@ class AnalyzedRun:
         of other blocks. (Plans count half of these: with all of them other plans were chosen, which nobody has
         measured.) No run takes less time than the disk needs for what is not in memory.
         """
-        planned, stages = self.plan.estimate, self._stages
-        seconds = (planned.hidden if self.plan.batches else planned.seconds) + self._halos
+        plan, planned, stages = self.plan, self.plan.estimate, self._stages
+        seconds = planned.hidden if plan.batches else planned.seconds
+        if plan.machine.staged and plan.op.has_halo:
+            seconds += HALO * len(plan.grid) * plan.machine.overhead
         if self.computing is not None:
             more = sum(stages[name] - planned.stages[name] for name in ("read", "compute"))
-            seconds += more / self.plan.lanes
+            seconds += more / plan.lanes
         return max(seconds + self._taking, self._disk)
 
     @property
@@ -100,12 +91,6 @@ class AnalyzedRun:
             for i, (operand, spec) in enumerate(zip(plan.op.operands, plan.operands, strict=True))
             if operand.padded or not spec.storage.in_memory
         )
-
-    @property
-    def _halos(self) -> float:
-        """Seconds for the halos of blocks on a GPU."""
-        plan = self.plan
-        return HALO * len(plan.grid) * plan.machine.overhead if plan.machine.staged and plan.op.has_halo else 0.0
 
     @property
     def _taking(self) -> float:
@@ -148,7 +133,7 @@ class Analysis:
         return "\n".join([*parts, str(self.report)])
 
 
-class _RunTimer:
+class _RunTimer(Observer):
     """Observer that measures the time of each run."""
 
     wants_spans = False
@@ -167,12 +152,6 @@ class _RunTimer:
                     framing, computing = rehearsal.computing(run.kernel, plan, run.sources, run.device)
                     begun = replace(begun, computing=computing, framing=framing, decoding=decoding)
         self._begun.append((begun, time.perf_counter()))
-
-    def span(self, stage: Any, start: float, stop: float, nbytes: int) -> None: ...
-
-    def landed(self, nbytes_in: int, nbytes_out: int) -> None: ...
-
-    def noted(self, text: str) -> None: ...
 
     def finished(self, error: BaseException | None, peak: int) -> None:
         run, begun = self._begun.pop()

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from chunkflow.core.units import format_bytes
-from chunkflow.engine.trace import STAGES, Stage, observing
+from chunkflow.engine.trace import STAGES, Observer, Stage, observing
 from chunkflow.errors import ChunkflowError
 
 _SPANS_KEPT = 4096
@@ -155,7 +155,7 @@ class Report:
         return "\n".join(lines)
 
 
-class Profile:
+class Profile(Observer):
     """Measures where the time of all runs inside a ``with`` block goes.
 
     May be entered again: its figures then add up, as those of `cProfile.Profile` do. The report may
@@ -219,8 +219,6 @@ class Profile:
                 self._busy[stage], self._nbytes[stage] = Busy(), 0
             self._busy[stage].add(start, stop)
             self._nbytes[stage] += nbytes
-
-    def landed(self, nbytes_in: int, nbytes_out: int) -> None: ...
 
     def noted(self, text: str) -> None:
         with self._lock:

@@ -6,87 +6,62 @@ This is the only module that imports tqdm, and only when a bar is asked for.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any
 
 from chunkflow.engine import trace
 from chunkflow.engine.options import ProgressLike
-from chunkflow.engine.trace import Observer, Stage, Trace
+from chunkflow.engine.trace import Observer, Trace
 from chunkflow.errors import ArgumentTypeError
 
 
-class _Meter(Protocol):
-    def start(self, total: int) -> None: ...
-    def move(self, done: int) -> None: ...
-    def stop(self) -> None: ...
-
-
-class Progress:
-    """Observer that counts the bytes stored or, where a run stores nothing, those read."""
+class Progress(Observer):
+    """Observer that tells the bytes stored so far or, where a run stores nothing, those read, and the bytes in all."""
 
     wants_spans = False
 
-    def __init__(self, meter: _Meter) -> None:
-        self._meter = meter
+    def __init__(self, tell: Callable[[int, int], object]) -> None:
+        self._tell = tell
         self._writes = False
-        self._done = 0
+        self._done = self._total = 0
 
     def started(self, plan: Any, run: Any = None) -> None:
         self._writes = plan.bytes_out > 0
-        self._done = 0
-        self._meter.start(int(plan.bytes_out or plan.bytes_in))
-
-    def span(self, stage: Stage, start: float, stop: float, nbytes: int) -> None: ...
+        self._done, self._total = 0, int(plan.bytes_out or plan.bytes_in)
+        self._tell(0, self._total)
 
     def landed(self, nbytes_in: int, nbytes_out: int) -> None:
         self._done += nbytes_out if self._writes else nbytes_in
-        self._meter.move(self._done)
+        self._tell(self._done, self._total)
 
-    def noted(self, text: str) -> None: ...
-
-    def finished(self, error: BaseException | None, peak: int) -> None:
-        self._meter.stop()
+    def finished(self, error: BaseException | None, peak: int) -> None: ...
 
 
-class _Bar:
+class _Bar(Progress):
     """A tqdm bar: share done, bytes per second and the time left."""
 
     def __init__(self, *, always: bool) -> None:
+        super().__init__(self._show)
         self._disable = False if always else None  # None: tqdm shows nothing where stderr is no terminal
         self._bar: Any = None
 
-    def start(self, total: int) -> None:
+    def _show(self, done: int, total: int) -> None:
+        if self._bar is None:
+            self._bar = self._opened(total)
+        self._bar.update(done - self._bar.n)
+
+    def _opened(self, total: int) -> Any:
         from tqdm import tqdm
 
         class Bar(tqdm):  # type: ignore[misc]
             monitor_interval = 0  # tqdm's monitor is a thread that would outlive the run
 
         # miniters=1: blocks are few and may take long, so each one is shown.
-        self._bar = Bar(desc="chunkflow", total=total, unit="B", unit_scale=True, miniters=1, disable=self._disable)
+        return Bar(desc="chunkflow", total=total, unit="B", unit_scale=True, miniters=1, disable=self._disable)
 
-    def move(self, done: int) -> None:
-        self._bar.update(done - self._bar.n)
-
-    def stop(self) -> None:
-        if self._bar is not None:
-            self._bar.close()
-
-
-class _Calls:
-    """The user's function, called with the bytes done and the bytes in all."""
-
-    def __init__(self, function: Callable[[int, int], object]) -> None:
-        self._function = function
-        self._total = 0
-
-    def start(self, total: int) -> None:
-        self._total = total
-        self._function(0, total)
-
-    def move(self, done: int) -> None:
-        self._function(done, self._total)
-
-    def stop(self) -> None:
-        pass
+    def finished(self, error: BaseException | None, peak: int) -> None:
+        bar, self._bar = self._bar, None
+        if bar is not None:
+            bar.close()
 
 
 def make(progress: ProgressLike) -> Observer | None:
@@ -119,9 +94,9 @@ def make(progress: ProgressLike) -> Observer | None:
     if progress is None or progress is False:
         return None
     if progress is True or progress == "always":
-        return Progress(_Bar(always=progress == "always"))
+        return _Bar(always=progress == "always")
     if callable(progress):
-        return Progress(_Calls(progress))
+        return Progress(progress)
     raise ArgumentTypeError(
         f"progress must be True, False, 'always' or a function of two byte counts, not {progress!r}"
     )

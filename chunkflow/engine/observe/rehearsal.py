@@ -73,12 +73,7 @@ def _at_edges(operand: Operand, counts: Sequence[int]) -> float:
 def computing(kernel: Kernel, plan: Plan, sources: Sequence[Source], device: Device) -> tuple[float, float]:
     """Seconds that a lane needs to make all of a plan's blocks with halos (without decoding), and to compute all of it.
 
-    They are estimated by a few tiles, while other lanes do the same.
-
-    Raises
-    ------
-    Exception
-        Whatever the kernel or a source raises.
+    They are estimated by a few tiles, while other lanes do the same. What the kernel or a source raises is passed on.
     """
     totals = framed(plan)
     read, passed = (sum(total[k] for total in totals.values()) for k in range(2))
@@ -105,11 +100,6 @@ def decoding(plan: Plan, sources: Sequence[Source]) -> float | None:
     """Seconds that a thread needs to read and decode a byte of a plan's chunks, by the first chunk of each source.
 
     All of a plan's threads do so at once. None if there is nothing to decode, or a source is remote.
-
-    Raises
-    ------
-    Exception
-        Whatever a source raises.
     """
     specs = [source.spec for source in sources]
     if any(spec.storage.remote for spec in specs):

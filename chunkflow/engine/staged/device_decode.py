@@ -210,13 +210,7 @@ class DeviceDecoder:
                 block[(*place, ...)] = shaped(flat, dtype, shape, transfer.target.inverse)
 
     def _settle(self, buffer: DecodeBuffer) -> None:
-        """Wait until a buffer's latest batch has ended, if there was one, and check its outcome.
-
-        Raises
-        ------
-        ReadError
-            A chunk could not be decoded.
-        """
+        """Wait until a buffer's latest batch has ended, if there was one, and raise if a chunk could not be decoded."""
         transfer, buffer.transfer = buffer.transfer, None
         pending, buffer.pending = buffer.pending, None
         if transfer is None or pending is None:

@@ -17,10 +17,9 @@ import numpy as np
 from chunkflow.core.encoded_chunks import ALIGNMENT, Packed
 from chunkflow.core.grid import Region, Shape, permuted, shape_of, shift
 from chunkflow.core.pieces import Piece
-from chunkflow.devices.mover import Mover, PieceShare, grouped, in_parts, one_run
-from chunkflow.devices.protocol import Block, Event, Lane, shaped
-from chunkflow.engine.staged.large_chunks import SplittingUploadWorkers
-from chunkflow.engine.staged.workers import PinnedBuffer
+from chunkflow.devices.mover import Mover, PieceShare, in_parts, one_run
+from chunkflow.devices.protocol import Block, Event, shaped
+from chunkflow.engine.staged.workers import PinnedBuffer, UploadWorkers, Worker
 from chunkflow.engine.transfer import PieceTask, Transfer
 
 
@@ -128,7 +127,7 @@ class EncodedTransfer(Transfer):
         return begin, at
 
 
-class EncodedUploadWorkers(SplittingUploadWorkers):
+class EncodedUploadWorkers(UploadWorkers):
     """Upload workers that also upload chunks as they are stored."""
 
     def share_packed(self, transfer: EncodedTransfer, group: int) -> PieceShare | None:
@@ -136,36 +135,36 @@ class EncodedUploadWorkers(SplittingUploadWorkers):
 
         None where there are no compiled loops, or so many chunks fit no pinned buffer.
         """
-        packed = transfer.packed
-        if self.jobs is None or not packed.number or group * packed.room > self.ring.slot_bytes:
+        packed, most = transfer.packed, group * transfer.packed.room
+        if self.jobs is None or not packed.number or most > self.ring.slot_bytes:
             return None
-        return PieceShare(grouped(packed.number, group, packed.room), packed, self.device.address(transfer.block.array))
+        tables = in_parts(
+            0, packed.number * packed.room, most
+        )  # each as long as there is room: who knows how long it is
+        return PieceShare(tables, packed, self.device.address(transfer.block.array))
 
-    def _upload(
-        self, number: int, lane: Lane, cycle: Iterator[PinnedBuffer], task: PieceTask, mover: Mover | None
-    ) -> None:
+    def _upload(self, worker: Worker, task: PieceTask) -> None:
         transfer = task.transfer
         if not isinstance(transfer, EncodedTransfer):
-            super()._upload(number, lane, cycle, task, mover)
+            super()._upload(worker, task)
             return
         target, piece, most = transfer.buffer, transfer.pieces[task.piece], self.ring.slot_bytes
         assert target is not None
         if piece.size * transfer.packed.room <= most:
-            buffer = self.free(cycle)
-            sent = self._read(transfer, piece, buffer.host.array)
-            self._send(number, lane, buffer, transfer, sent, mover)
+            buffer = self.free(worker)
+            self._send(worker, buffer, transfer, self._read(transfer, piece, buffer.host.array))
         else:
-            room = self.room(number)
+            room = worker.room
             whole = self._read(transfer, piece, room)
             start, nbytes = whole.offset or 0, whole.size
-            if mover is not None:
-                self._move(number, cycle, transfer, mover, in_parts(start, nbytes, most), room)
+            if worker.mover is not None:
+                self.move(worker, transfer, in_parts(start, nbytes, most))
             else:
                 for at in range(0, nbytes, most):
-                    buffer, sent = self.free(cycle), run(start + at, min(nbytes - at, most))
+                    buffer, sent = self.free(worker), run(start + at, min(nbytes - at, most))
                     buffer.host.array[: sent.size] = room[at : at + sent.size]
-                    self._send(number, lane, buffer, transfer, sent, None)
-        target.fillers.add(number)
+                    self._send(worker, buffer, transfer, sent)
+        target.fillers.add(worker.number)
 
     def _read(self, transfer: EncodedTransfer, piece: Piece, out: np.ndarray, *, fetched: bool = False) -> Piece:
         """Read a piece's chunks, or what the compiled loop missed if it `fetched` them; return what to upload."""
@@ -188,19 +187,17 @@ class EncodedUploadWorkers(SplittingUploadWorkers):
         share = one_run(sent.offset or 0, sent.size, self.device.address(transfer.block.array))
         mover.send(share, buffer.number, 0, mark, keep=True)
 
-    def _send(
-        self, number: int, lane: Lane, buffer: PinnedBuffer, transfer: Transfer, sent: Piece, mover: Mover | None
-    ) -> None:
-        """Upload the contents of a pinned buffer."""
+    def _send(self, worker: Worker, buffer: PinnedBuffer, transfer: Transfer, sent: Piece) -> None:
         assert transfer.buffer is not None
+        mark = transfer.buffer.uploaded[worker.number]
         buffer.host.pin()
-        if mover is not None:
+        if worker.mover is not None:
             share = one_run(sent.offset or 0, sent.size, self.device.address(transfer.block.array))
-            mover.send(share, buffer.number, 0, transfer.buffer.uploaded[number])
+            worker.mover.send(share, buffer.number, 0, mark)
             buffer.busy = transfer, sent
         else:
-            buffer.upload(lane, transfer, sent, None)
-            lane.record(transfer.buffer.uploaded[number])
+            buffer.upload(worker.lane, transfer, sent, None)
+            worker.lane.record(mark)
 
 
 def run(start: int, size: int) -> Piece:

@@ -41,7 +41,7 @@ class RingFeeder:
                 buffer.fill(pool)
             if plan.batches:
                 self._decoder = DeviceDecoder(plan, sources, device, pool, trace)
-            self._workers = EncodedUploadWorkers(device, pool, plan.ring_in, trace, "feed")
+            self._workers = EncodedUploadWorkers(device, pool, plan.ring_in, trace)
         except BaseException:
             self._release()
             raise
@@ -77,7 +77,7 @@ class RingFeeder:
         return Loaded(block, region, buffer, transfers, after=[*readers])
 
     def finish(self) -> None:
-        """No block follows."""
+        """Say that no block follows: threads may end."""
         self._workers.finish()
 
     def close(self) -> None:
@@ -93,17 +93,8 @@ class RingFeeder:
             if self._decoder is not None:
                 self._decoder.close()
         finally:
-            self._release_buffers()
-
-    def _release_buffers(self) -> None:
-        for buffer in itertools.chain.from_iterable(self._buffers):
-            buffer.release(self._pool)
-
-
-def _all(stored: Sequence[Latch]) -> None:
-    """Wait until all parts of a result are stored."""
-    for latch in stored:
-        latch.wait(Edge.STORED)
+            for buffer in itertools.chain.from_iterable(self._buffers):
+                buffer.release(self._pool)
 
 
 class RingDrainer:
@@ -112,7 +103,7 @@ class RingDrainer:
     def __init__(self, plan: Plan, sinks: Sequence[Sink], device: Device, pool: Pool, trace: Trace) -> None:
         assert plan.ring_out is not None
         self._plan, self._sinks, self._device, self._pool = plan, sinks, device, pool
-        self._workers = DownloadWorkers(device, pool, plan.ring_out, trace, "drain")
+        self._workers = DownloadWorkers(device, pool, plan.ring_out, trace)
 
     def store(self, result: Result, lane: Lane) -> None:
         """Publish the pieces of a result."""
@@ -123,28 +114,27 @@ class RingDrainer:
         if not result.step.stores:
             result.wait = partial(result.done.synchronize, Edge.STORED)
             return
-        cuts = [self._plan.cuts_out[i] for i, _ in result.step.stores]
-        parts = [
-            cut.pieces(region) if array.size else ()
-            for cut, (_, region), array in zip(cuts, result.step.stores, result.arrays, strict=True)
-        ]
-        blocks = [Block(array, cut.order, result) for cut, array in zip(cuts, result.arrays, strict=True)]
-        stores = [(self._sinks[i], region) for i, region in result.step.stores]
-        shares = [
-            self._workers.share(sink, region, block, pieces, pieces)
-            for (sink, region), block, pieces in zip(stores, blocks, parts, strict=True)
-        ]
-        stored: list[Latch] = []
-        result.wait = partial(_all, stored)
-        result.blocks += blocks
-        for (sink, region), block, share, pieces in zip(stores, blocks, shares, parts, strict=True):
-            start = tuple([side.start for side in region])
+        found = []
+        for (i, region), array in zip(result.step.stores, result.arrays, strict=True):
+            cut, sink, start = self._plan.cuts_out[i], self._sinks[i], tuple([side.start for side in region])
+            block, pieces = Block(array, cut.order, result), cut.pieces(region) if array.size else ()
+            share = self._workers.share(sink, region, block, pieces, pieces)
             transfer = Transfer(sink, start, block, self._device.latch(1), (result.done,), result=result)
+            found.append((transfer, share, pieces))
+        stored: list[Latch] = []
+
+        def wait() -> None:
+            for latch in stored:
+                latch.wait(Edge.STORED)
+
+        result.wait = wait
+        result.blocks += [transfer.block for transfer, _, _ in found]
+        for transfer, share, pieces in found:
             self._workers.publish(transfer, share, pieces)
             stored.append(transfer.left)
 
     def finish(self) -> None:
-        """No result follows."""
+        """Say that no result follows: threads may end."""
         self._workers.finish()
 
     def close(self) -> None:

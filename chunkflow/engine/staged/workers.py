@@ -13,22 +13,25 @@ store, and errors.
 from __future__ import annotations
 
 import itertools
+import mmap
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import closing, suppress
 from queue import Empty, SimpleQueue
 from typing import Any, cast
+
+import numpy as np
 
 from chunkflow.core.grid import Region, shift
 from chunkflow.core.memory import Ring
 from chunkflow.core.pieces import Piece
 from chunkflow.core.spec import ByteRun, ChunkFiles
 from chunkflow.devices.job_queue import MOVERS, NOTHING, OVER, SERVED, TOKEN
-from chunkflow.devices.mover import Mover, PieceShare, tabled
-from chunkflow.devices.protocol import Block, Device, Edge, Event, HostBuffer, Lane, Pool
+from chunkflow.devices.mover import Mover, PieceShare, Tables, tabled
+from chunkflow.devices.protocol import Block, Device, Edge, Event, HostBuffer, Lane, Pool, shaped
 from chunkflow.engine.trace import Stage, Trace
 from chunkflow.engine.transfer import PieceTask, ShareTask, Transfer
+from chunkflow.planner.transfer_cut import parts
 from chunkflow.stores.caches.fetch_buffer import Kept, keeping
 from chunkflow.stores.protocol import Sink, Source, files_of, run_of
 from chunkflow.system.interrupts import Since
@@ -77,17 +80,44 @@ class PinnedBuffer:
         self.busy = None
 
 
-class TransferWorkers:
-    """Threads that take pieces from one queue, each with a lane and pinned buffers of its own.
+class Worker:
+    """What a transfer thread has of its own: its number and lane, its buffers (`turns` gives one after the other)."""
 
-    Where there is a job queue, each piece in `queue` has a token in it.
-    """
+    __slots__ = ("_nbytes", "_room", "buffers", "lane", "mover", "number", "scratch", "turns")
+
+    def __init__(self, number: int, lane: Lane, workers: TransferWorkers) -> None:
+        device, ring = workers.device, workers.ring
+        mine = workers.buffers[number * ring.slots : (number + 1) * ring.slots]
+        self.number, self.lane, self.scratch = number, lane, workers.scratch[number]
+        self.buffers = [PinnedBuffer(i, host, device, workers.trace.timed) for i, host in enumerate(mine)]
+        self.turns, self.mover = itertools.cycle(self.buffers), device.mover(lane, self.buffers, self.scratch)
+        self._nbytes = ring.room
+        self._room: mmap.mmap | None = None
+
+    @property
+    def room(self) -> np.ndarray:
+        """Memory for a chunk that fits no pinned buffer. Its pages are made when the thread first writes to them."""
+        if self._room is None:
+            self._room = mmap.mmap(-1, self._nbytes)
+            with suppress(OSError, AttributeError):
+                self._room.madvise(mmap.MADV_HUGEPAGE)
+        return np.frombuffer(self._room, np.uint8)
+
+    def close(self) -> None:
+        """Give back the room, though an error may refer to views of it."""
+        if self._room is not None:
+            with suppress(OSError, AttributeError):
+                self._room.madvise(mmap.MADV_DONTNEED)
+
+
+class TransferWorkers:
+    """Threads that take pieces from one queue. Where there is a job queue, each piece in `queue` has a token in it."""
 
     up: bool
     """Whether pieces go to the device."""
 
-    def __init__(self, device: Device, pool: Pool, ring: Ring, trace: Trace, name: str) -> None:
-        self.device, self.pool, self.ring, self.trace, self.name = device, pool, ring, trace, name
+    def __init__(self, device: Device, pool: Pool, ring: Ring, trace: Trace) -> None:
+        self.device, self.pool, self.ring, self.trace = device, pool, ring, trace
         self.queue: SimpleQueue[PieceTask | None] = SimpleQueue()
         self.stopping = False
         self.error: BaseException | None = None
@@ -106,7 +136,7 @@ class TransferWorkers:
         """Start the threads once there is something to do, so that the first works before the last one has begun."""
         self.begun.arrive()
         for number in range(self.ring.threads):
-            thread = PooledThread(self._main, (number,), f"chunkflow-{self.name}-{number}")
+            thread = PooledThread(self._main, (number,), f"chunkflow-{'feed' if self.up else 'drain'}-{number}")
             self.threads.append(thread)
             thread.start()
 
@@ -115,28 +145,20 @@ class TransferWorkers:
         with self.gate:
             if self.shut:  # whoever started the thread was interrupted, and has given up
                 return
-        with self.device.attach():
-            lane: Lane | None = None
-            try:
-                lane = self.device.lane()
-                mine = self.buffers[number * self.ring.slots : (number + 1) * self.ring.slots]
-                buffers = [PinnedBuffer(i, host, self.device, self.trace.timed) for i, host in enumerate(mine)]
-                mover = self.device.mover(lane, buffers, self.scratch[number])
-            except BaseException as error:
-                if lane is not None:
-                    lane.close()
-                self._refuse(error)
-                return
-            try:
-                try:
-                    with keeping(Kept()):
-                        self.work(number, lane, buffers, mover)
-                finally:
-                    lane.close()
-            except BaseException as error:  # of a copy that was still pending: a transfer keeps its own errors
+        worker: Worker | None = None
+        try:
+            with (
+                self.device.attach(),
+                closing(self.device.lane()) as lane,
+                closing(Worker(number, lane, self)) as worker,
+                keeping(Kept()),
+            ):
+                self.work(worker)
+        except BaseException as error:  # of a copy that was still pending: a transfer keeps its own errors
+            if worker is not None:
                 self.error = error
-                if self.jobs is not None:  # if no other thread is left, the run would wait for these jobs
-                    self._refuse(error)
+            if worker is None or self.jobs is not None:  # if no other thread is left, the run would wait for these jobs
+                self._refuse(error)
 
     def _refuse(self, error: BaseException) -> None:
         """Fail every further task, so that nobody waits for it."""
@@ -144,20 +166,15 @@ class TransferWorkers:
             task.transfer.fail(error)
             task.transfer.left.arrive()
 
-    def work(self, number: int, lane: Lane, buffers: list[PinnedBuffer], mover: Mover | None) -> None:
-        """Move pieces, and shares by the `mover`, until nothing follows."""
+    def work(self, worker: Worker) -> None:
+        """Move pieces, and shares by the compiled loops, until nothing follows."""
         raise NotImplementedError
 
     def next(self, number: int = 0, mover: Mover | None = None, *, wait: bool = True) -> PieceTask | ShareTask | None:
         """The next task for Python; None if nothing follows.
 
         With a `mover`, which needs all of the thread's buffers, the thread first moves shares that need no Python. An
-        error there fails the share.
-
-        Raises
-        ------
-        Empty
-            There is no task yet, and the thread is not to `wait`.
+        error there fails the share. `Empty` is raised if there is no task yet, and the thread is not to `wait`.
         """
         if self.jobs is None:
             return self.queue.get(wait)
@@ -169,8 +186,8 @@ class TransferWorkers:
             task: PieceTask | ShareTask | None = None
             if served.what == TOKEN:
                 task = self.queue.get()
-            elif served.moved is not None:
-                task = ShareTask(cast(Transfer, served.moved), served.failed)
+            elif served.job >= 0:
+                task = ShareTask(cast(Transfer, self.jobs.moved(served.job)), served.failed)
             if served.error is not None:
                 if task is None:
                     raise served.error
@@ -194,15 +211,19 @@ class TransferWorkers:
 
         None where there are no compiled loops, or they cannot move such pieces.
         """
-        item, landing = block.array.dtype.itemsize, self.ring.scratch > 0
-        tables = tabled(pieces, places, item, landing=landing) if self.jobs is not None else None
-        if tables is None or tables.landing > self.ring.scratch:
+        tables = self.tables(pieces, places, block.array.dtype.itemsize) if self.jobs is not None else None
+        if tables is None:
             return None
         there: ByteRun | ChunkFiles | None = None
         if store.spec.order == block.order:
             there = run_of(store, region) if tables.runs else None
             there = files_of(store, region, pieces) if there is None else there
         return PieceShare(tables, there, self.device.address(block.array))
+
+    def tables(self, pieces: Pieces, places: Pieces, item: int) -> Tables | None:
+        """Tables of pieces and their places in a block; None if the compiled loops cannot move them."""
+        tables = tabled(pieces, places, item, landing=self.ring.scratch > 0)
+        return tables if tables is not None and tables.landing <= self.ring.scratch else None
 
     def publish(self, transfer: Transfer, share: PieceShare | None, pieces: Pieces) -> None:
         """Give a transfer to the threads."""
@@ -268,12 +289,16 @@ class TransferWorkers:
 
 
 class UploadWorkers(TransferWorkers):
-    """Fill buffers from the store and upload them."""
+    """Fill buffers from the store and upload them.
+
+    A chunk that fits no buffer goes through several in parts. One thread decodes it into its room, while others decode
+    others. Pinned buffers for whole chunks would take as long to pin as they are used, and would not stay in the cache.
+    """
 
     up = True
 
-    def work(self, number: int, lane: Lane, buffers: list[PinnedBuffer], mover: Mover | None) -> None:
-        cycle = itertools.cycle(buffers)
+    def work(self, worker: Worker) -> None:
+        number, lane, buffers, mover = worker.number, worker.lane, worker.buffers, worker.mover
         previous: Transfer | None = None
         shared = False  # whether copies of shares, and no others, may be pending
         while (task := self.next(number, mover if shared and not any(b.busy for b in buffers) else None)) is not None:
@@ -290,11 +315,11 @@ class UploadWorkers(TransferWorkers):
                         lane.wait(transfer.after, Edge.OVERWRITE)
                     previous = transfer
                 if isinstance(task, PieceTask):
-                    self._upload(number, lane, cycle, task, mover)
+                    self._upload(worker, task)
                 else:
                     assert mover is not None
                     shared = True
-                    self._upload_share(number, lane, buffers, task, mover)
+                    self._upload_share(worker, task, mover)
             except BaseException as error:
                 transfer.fail(error)
             finally:
@@ -304,24 +329,21 @@ class UploadWorkers(TransferWorkers):
         if mover is not None and shared:
             mover.finish(self.trace.span)
 
-    def _upload_share(
-        self, number: int, lane: Lane, buffers: list[PinnedBuffer], task: ShareTask, mover: Mover
-    ) -> None:
+    def _upload_share(self, worker: Worker, task: ShareTask, mover: Mover) -> None:
         """Let the compiled loop move the rest of a share. Pieces that it cannot read are read here, or raise."""
         transfer, failed = task.transfer, task.failed
         share, target = transfer.share, transfer.buffer
         assert share is not None
         assert target is not None
-        mark = target.uploaded[number]
-        for buffer in buffers:
+        mark = target.uploaded[worker.number]
+        for buffer in worker.buffers:
             buffer.wait(Edge.REFILL, self.trace)
             buffer.host.pin()
-        failed = failed or mover.feed(share, self.trace.span, transfer.after, mark)
-        while failed:
+        while failed := failed or mover.feed(share, self.trace.span, transfer.after, mark):
             for which, piece in failed:  # their buffers are free
-                self._resend(buffers[which], transfer, piece, mover, mark)
-            failed = mover.feed(share, self.trace.span, transfer.after, mark)
-        target.fillers.add(number)
+                self._resend(worker.buffers[which], transfer, piece, mover, mark)
+            failed = ()
+        target.fillers.add(worker.number)
 
     def _resend(self, buffer: PinnedBuffer, transfer: Transfer, piece: int, mover: Mover, mark: Event) -> None:
         """Read and upload a piece that the compiled loop could not read."""
@@ -335,23 +357,69 @@ class UploadWorkers(TransferWorkers):
         transfer.read(piece, buffer.host.view(transfer.block.array.dtype, piece, transfer.block.inverse), self.trace)
         buffer.host.pin()
 
-    def _upload(
-        self, number: int, lane: Lane, cycle: Iterator[PinnedBuffer], task: PieceTask, mover: Mover | None
-    ) -> None:
-        """Read a piece into the next buffer, and enqueue its upload."""
+    def free(self, worker: Worker) -> PinnedBuffer:
+        """The worker's next buffer, once its last copy is done."""
+        buffer = next(worker.turns)
+        buffer.wait(Edge.REFILL, self.trace)
+        self.device.host_writes(buffer.host.owner)
+        return buffer
+
+    def _upload(self, worker: Worker, task: PieceTask) -> None:
+        """Read a piece, and enqueue its upload."""
         transfer, piece = task.transfer, task.transfer.pieces[task.piece]
         target, share = transfer.buffer, transfer.share
         assert target is not None
-        buffer = next(cycle)
+        if piece.size * transfer.block.array.dtype.itemsize > self.ring.slot_bytes:
+            self._upload_large(worker, transfer, piece)
+            return
+        buffer = next(worker.turns)
         buffer.wait(Edge.REFILL, self.trace)
         self._fill(buffer, transfer, piece)
-        if mover is not None and share is not None:
-            mover.send(share, buffer.number, task.piece, target.uploaded[number])
+        if worker.mover is not None and share is not None:
+            worker.mover.send(share, buffer.number, task.piece, target.uploaded[worker.number])
             buffer.busy = transfer, piece
         else:
-            buffer.upload(lane, transfer, piece, self.scratch[number])
-            lane.record(target.uploaded[number])
-        target.fillers.add(number)
+            buffer.upload(worker.lane, transfer, piece, worker.scratch)
+            worker.lane.record(target.uploaded[worker.number])
+        target.fillers.add(worker.number)
+
+    def _upload_large(self, worker: Worker, transfer: Transfer, piece: Piece) -> None:
+        """Read a piece into the room, and upload it in parts."""
+        block, target = transfer.block, transfer.buffer
+        assert target is not None
+        dtype = block.array.dtype
+        whole = shaped(worker.room, dtype, piece.shape, block.inverse)
+        transfer.read(piece, whole, self.trace)
+        found = parts(piece, block.array.shape, block.order, self.ring.slot_bytes // dtype.itemsize)
+        inner, places = map(tuple, zip(*found, strict=True))
+        tables = self.tables(inner, places, dtype.itemsize) if worker.mover is not None else None
+        if tables is not None and tables.runs:
+            self.move(worker, transfer, tables)
+        else:
+            for part, place in found:
+                buffer = self.free(worker)
+                buffer.host.view(dtype, part, block.inverse)[...] = whole[part.region]
+                buffer.host.pin()
+                buffer.upload(worker.lane, transfer, place, worker.scratch)
+            worker.lane.record(target.uploaded[worker.number])
+        target.fillers.add(worker.number)
+
+    def move(self, worker: Worker, transfer: Transfer, tables: Tables) -> None:
+        """Upload the contents of a room by one call: with one for each part, threads would wait for Python's lock."""
+        assert transfer.buffer is not None
+        assert worker.mover is not None
+        for _ in worker.buffers:
+            self.free(worker).host.pin()
+        run = ByteRun(worker.room.ctypes.data)
+        share = PieceShare(tables, run, self.device.address(transfer.block.array))
+        try:
+            worker.mover.feed(share, self._copied, (), transfer.buffer.uploaded[worker.number])
+        finally:
+            worker.mover.finish(self._copied)
+
+    def _copied(self, stage: Stage, begin: float, end: float, nbytes: int) -> None:
+        """Report a copy. Copies to pinned buffers are part of reading, whose bytes are counted already."""
+        self.trace.span(stage, begin, end, 0 if stage == "read" else nbytes)
 
 
 class DownloadWorkers(TransferWorkers):
@@ -359,8 +427,8 @@ class DownloadWorkers(TransferWorkers):
 
     up = False
 
-    def work(self, number: int, lane: Lane, buffers: list[PinnedBuffer], mover: Mover | None) -> None:
-        cycle = itertools.cycle(buffers)
+    def work(self, worker: Worker) -> None:
+        number, lane, buffers, mover = worker.number, worker.lane, worker.buffers, worker.mover
         pending: list[PinnedBuffer] = []
         previous: Transfer | None = None
         shared = False
@@ -391,13 +459,13 @@ class DownloadWorkers(TransferWorkers):
                     shared = True
                     transfer.left.arrive()
                     continue
-                buffer = next(cycle)
+                buffer = next(worker.turns)
                 buffer.host.pin()
                 if mover is not None and transfer.share is not None:
                     mover.fetch(transfer.share, buffer.number, task.piece)
                 else:
                     buffer.mark_begin(lane)
-                    lane.download(transfer.block, transfer.pieces[task.piece], buffer.host, self.scratch[number])
+                    lane.download(transfer.block, transfer.pieces[task.piece], buffer.host, worker.scratch)
                     lane.record(buffer.done)
                 buffer.busy = transfer, transfer.pieces[task.piece]
                 pending.append(buffer)
@@ -420,11 +488,10 @@ class DownloadWorkers(TransferWorkers):
         assert transfer.share is not None
         for buffer in buffers:
             buffer.host.pin()
-        failed = failed or mover.drain(transfer.share, self.trace.span, transfer.after)
-        while failed:
+        while failed := failed or mover.drain(transfer.share, self.trace.span, transfer.after):
             for number, piece in failed:
                 self._write(buffers[number], transfer, transfer.pieces[piece])
-            failed = mover.drain(transfer.share, self.trace.span, transfer.after)
+            failed = ()
 
     def _store(self, buffer: PinnedBuffer) -> None:
         assert buffer.busy is not None

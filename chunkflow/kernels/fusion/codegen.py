@@ -52,29 +52,11 @@ FORMS: dict[Any, tuple[str, str]] = {
     np.logical_or: ("?", "{0} || {1}"),
     np.logical_not: ("?", "!{0}"),
     **{
-        ufunc: (_FLOATS, f"{name}({{0}})")
-        for ufunc, name in {
-            np.sqrt: "sqrt",
-            np.exp: "exp",
-            np.exp2: "exp2",
-            np.expm1: "expm1",
-            np.log: "log",
-            np.log2: "log2",
-            np.log10: "log10",
-            np.log1p: "log1p",
-            np.sin: "sin",
-            np.cos: "cos",
-            np.tan: "tan",
-            np.arcsin: "asin",
-            np.arccos: "acos",
-            np.arctan: "atan",
-            np.sinh: "sinh",
-            np.cosh: "cosh",
-            np.tanh: "tanh",
-            np.floor: "floor",
-            np.ceil: "ceil",
-            np.trunc: "trunc",
-        }.items()
+        getattr(np, name): (_FLOATS, f"{name.replace('arc', 'a')}({{0}})")
+        for name in (
+            *("sqrt", "exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "floor", "ceil", "trunc"),
+            *("sin", "cos", "tan", "arcsin", "arccos", "arctan", "sinh", "cosh", "tanh"),
+        )
     },
 }
 """For each ufunc the dtypes in which it computes, the same one for all arguments, and its C++ expression."""

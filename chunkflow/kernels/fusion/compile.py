@@ -10,7 +10,7 @@ import numpy as np
 
 from chunkflow.core.grid import Grid, Region, shape_of
 from chunkflow.kernels.fusion.codegen import FORMS, Elementwise, Link, Text, power, text
-from chunkflow.kernels.fusion.program import Call, Emit, Feeding, Fused, Instruction, Load, Pick, along, called
+from chunkflow.kernels.fusion.program import Call, Feeding, Fused, Instruction, Load, along, called, read_by
 from chunkflow.kernels.map import SLOT, MapKernel
 from chunkflow.kernels.protocol import Kernel
 from chunkflow.kernels.subnest import SubNestKernel
@@ -38,15 +38,9 @@ class ChainedCall(NamedTuple):
 
 
 class FusedCalls:
-    """A chain: consecutive calls in one window, of which only `results` are needed afterwards.
+    """A chain: consecutive calls in one window, of which only the registers `results` are needed afterwards.
 
-    Parameters
-    ----------
-    calls : sequence of ChainedCall
-    results : sequence of int
-        Registers that are needed afterwards.
-    make : callable
-        The device's `Elementwise`.
+    `make` is the device's `Elementwise`.
     """
 
     def __init__(self, calls: Sequence[ChainedCall], results: Sequence[int], make: Elementwise) -> None:
@@ -118,7 +112,7 @@ def _chained(program: Program, make: Elementwise) -> Program:
     def close() -> None:
         if len(group) > 1:
             own = {step.register for step in group}
-            after = {r for i, (instruction, _) in enumerate(program) if i not in own for r in _used(instruction)}
+            after = {r for i, (instruction, _) in enumerate(program) if i not in own for r in read_by(instruction)}
             chain = FusedCalls(group, [step.register for step in group if step.register in after], make)
             if chain.arrays <= MOST_ARRAYS:
                 for step in group:
@@ -139,15 +133,6 @@ def _chained(program: Program, make: Elementwise) -> Program:
         group.append(ChainedCall(register, instruction, spent))
     close()
     return tuple(found)
-
-
-def _used(instruction: Instruction) -> Sequence[int]:
-    """Registers that an instruction reads."""
-    if isinstance(instruction, Call):
-        return [register for register, _ in instruction.inputs]
-    if isinstance(instruction, Pick):
-        return [instruction.register]
-    return instruction.registers if isinstance(instruction, Emit) else ()
 
 
 def _chains(call: Call) -> bool:

@@ -125,6 +125,15 @@ class Composite(Protocol):
 Instruction = Load | Call | Pick | Emit | Composite
 
 
+def read_by(instruction: Instruction) -> Sequence[int]:
+    """Registers that an instruction reads."""
+    if isinstance(instruction, Call):
+        return [register for register, _ in instruction.inputs]
+    if isinstance(instruction, Pick):
+        return [instruction.register]
+    return instruction.registers if isinstance(instruction, Emit) else ()
+
+
 @dataclass(frozen=True)
 class Folding(KernelWrapper):
     """A fold as one part of a program, on the nest that it was declared with; `dtype` is what results are cast to."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import singledispatch
+from functools import cached_property, singledispatch
 from typing import Any, Literal
 
 import numpy as np
@@ -40,6 +40,11 @@ class Tile:
         """Bytes of the tile."""
         return sum(int(a.nbytes) for a in (self.array, self.mean, self.origin) if a is not None)
 
+    def add(self, more: Any) -> Tile:
+        """The tile with another one's array added; of bools the sum is whether one of them is true."""
+        (np.logical_or if self.array.dtype.kind == "b" else np.add)(self.array, more, out=self.array)
+        return self
+
     def take(self) -> Any:
         """The array, to which the tile then no longer refers."""
         array, self.array = self.array, None
@@ -60,32 +65,32 @@ class Pair:
     needed: set[int]
     swapped: bool = False
 
-    @property
+    @cached_property
     def stack(self) -> Axes:
         """Axes of both operands that are kept."""
         return tuple(sorted(a for a in self.left if a in self.right and a in self.needed))
 
-    @property
+    @cached_property
     def rows(self) -> Axes:
         """Axes of the first operand only."""
         return tuple(sorted(a for a in self.left if a not in self.right))
 
-    @property
+    @cached_property
     def columns(self) -> Axes:
         """Axes of the second operand only."""
         return tuple(sorted(a for a in self.right if a not in self.left))
 
-    @property
+    @cached_property
     def inner(self) -> Axes:
         """Axes that are summed over."""
         return tuple(a for a in self.left if a in self.right and a not in self.needed)
 
-    @property
+    @cached_property
     def result(self) -> Axes:
         """Axes of the product."""
         return (*self.stack, *self.rows, *self.columns)
 
-    @property
+    @cached_property
     def sums(self) -> bool:
         """Whether anything is summed over."""
         return bool(self.inner)

@@ -87,9 +87,7 @@ class Gram(Fold):
         return value
 
     def combine(self, left: Tile, right: Tile) -> Tile:
-        add = np.logical_or if self.result.kind == "b" else np.add
-        add(left.array, right.array, out=left.array)
-        return left
+        return left.add(right.array)
 
     def finish(self, value: Tile, nest: LoopNest, box: Region) -> Any:
         array = value.take()

@@ -11,6 +11,7 @@ import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -31,13 +32,7 @@ class ProductLabels:
     result: tuple[str, ...]
 
     def extents(self, shapes: Sequence[Shape], name: str) -> dict[str, int]:
-        """Extent of each label, the result's first; lengths of 1 broadcast.
-
-        Raises
-        ------
-        ArgumentError
-            Two lengths of one label differ.
-        """
+        """Extent of each label, the result's first; lengths of 1 broadcast, others must be equal (`ArgumentError`)."""
         order = [*self.result, *(x for term in self.operands for x in term if x not in self.result)]
         found = dict.fromkeys(order, 1)
         where: dict[str, tuple[int, int]] = {}
@@ -112,16 +107,14 @@ class Product(Fold):
     def fold(
         self, value: Tile | None, blocks: Sequence[Any], nest: LoopNest, grid: Grid, index: Shape, box: Region
     ) -> Tile:
-        left, axes = self._ready(blocks, 0)
-        for i in range(1, len(blocks) - 1):
-            right, others = self._ready(blocks, i)
-            pair = Pair(axes, others, self._needed(i))
+        pairs, left = self._pairs, self._ready(blocks, 0)
+        if not pairs:
+            return self._add_one(value, left.transpose([self._rest(0).index(a) for a in self.kept]))
+        for i, pair in enumerate(pairs[:-1], 1):
+            right = self._ready(blocks, i)
             a, b = pair.matrices(left, right)
-            left, axes = pair.unfold(multiplied(a, b, pair.sums), left, right), pair.result
-        if len(blocks) == 1:
-            return self._add_one(value, left.transpose([axes.index(a) for a in self.kept]))
-        right, others = self._ready(blocks, len(blocks) - 1)
-        pair = self._last(axes, others)
+            left = pair.unfold(multiplied(a, b, pair.sums), left, right)
+        pair, right = pairs[-1], self._ready(blocks, len(pairs))
         if pair.swapped:
             left, right = right, left
         a, b = pair.matrices(left, right)
@@ -137,9 +130,7 @@ class Product(Fold):
         return Tile(array)
 
     def combine(self, left: Tile, right: Tile) -> Tile:
-        add = np.logical_or if self.result.kind == "b" else np.add
-        add(left.array, right.array, out=left.array)
-        return left
+        return left.add(right.array)
 
     def finish(self, value: Tile, nest: LoopNest, box: Region) -> Any:
         array = value.take()
@@ -157,10 +148,8 @@ class Product(Fold):
             order = [self.terms[i][d] for d in orders[i]]
             if dtypes[i] != self.work or i == self.conjugate or not self._as_it_lies(i, order):
                 found.append((term, self.work.itemsize * (1 + (i == self.conjugate and dtypes[i] != self.work))))
-        axes = self._rest(0)
-        for i in range(1, len(terms) - 1):
-            axes = Pair(axes, self._rest(i), self._needed(i)).result
-            found.append((axes, 2 * self.work.itemsize))  # the product, and its copy in another order
+        # The intermediate products, and their copies in another order.
+        found += [(pair.result, 2 * self.work.itemsize) for pair in self._pairs[:-1]]
         if len(terms) == 1 or self._order() != self.kept or self._sum != self.result:
             found.append((self.kept, wide))  # in another order, or dtype, at the end
         return tuple(found)
@@ -169,7 +158,7 @@ class Product(Fold):
         """The panel for adding to the tile, as `ProductNest.panel`."""
         if len(self.terms) == 1:
             return None
-        pair, item = self._final(), self.work.itemsize
+        pair, item = self._pairs[-1], self.work.itemsize
         first = 1 if pair.swapped else 0
         lies = tuple(self.terms[first][d] for d in orders[first])
         in_order = len(self.terms) == 2 and lies == (*pair.stack, *pair.rows, *pair.inner)
@@ -177,7 +166,7 @@ class Product(Fold):
 
     @property
     def single(self) -> bool:
-        return len(self.terms) > 1 and not self._final().stack and self._sum.char in "fdFD"
+        return len(self.terms) > 1 and not self._pairs[-1].stack and self._sum.char in "fdFD"
 
     @property
     def _sum(self) -> np.dtype:
@@ -203,27 +192,24 @@ class Product(Fold):
         """Axes that are still needed when operands 0 to `i` have been multiplied."""
         return {a for term in self.terms[i + 1 :] for a in term if a is not None} | set(self.kept)
 
-    def _last(self, left: Axes, right: Axes) -> Pair:
-        """The last multiplication. The operand whose own axes come first in the result is the first one."""
-        pair = Pair(left, right, set(self.kept))
-        if pair.columns and pair.rows and min(pair.columns) < min(pair.rows):
-            return Pair(right, left, set(self.kept), swapped=True)
-        return pair
-
     def _order(self) -> Axes:
         """Order of the tile's axes."""
-        if len(self.terms) == 1:
-            return self.kept
-        return self._final().result
+        return self.kept if len(self.terms) == 1 else self._pairs[-1].result
 
-    def _final(self) -> Pair:
-        """The multiplication of the last operand with the product of the others."""
-        axes = self._rest(0)
-        for i in range(1, len(self.terms) - 1):
-            axes = Pair(axes, self._rest(i), self._needed(i)).result
-        return self._last(axes, self._rest(len(self.terms) - 1))
+    @cached_property
+    def _pairs(self) -> list[Pair]:
+        """The multiplications of each operand but the first with the product of those before it."""
+        axes, found = self._rest(0), list[Pair]()
+        for i in range(1, len(self.terms)):
+            found.append(Pair(axes, self._rest(i), self._needed(i)))
+            axes = found[-1].result
+        last = found[-1] if found else None
+        if last and last.columns and last.rows and min(last.columns) < min(last.rows):
+            # The operand whose own axes come first in the result is the first one.
+            found[-1] = Pair(last.right, last.left, last.needed, swapped=True)
+        return found
 
-    def _ready(self, blocks: Sequence[Any], i: int) -> tuple[Any, Axes]:
+    def _ready(self, blocks: Sequence[Any], i: int) -> Any:
         """A block in the working dtype, without broadcast axes and without axes that only it has."""
         term = self.terms[i]
         block = blocks[i][(*(0 if a is None else slice(None) for a in term), ...)]
@@ -232,15 +218,13 @@ class Product(Fold):
         block = block.astype(self.work, copy=False)
         if i == self.conjugate and self.work.kind == "c":
             block = block.conj()
-        return (block.sum(axis=alone, dtype=self.work) if alone else block), rest
+        return block.sum(axis=alone, dtype=self.work) if alone else block
 
     def _add_one(self, value: Tile | None, part: Any) -> Tile:
         """Add a sum over a single operand's block."""
         found = part > 0 if self.result.kind == "b" else part
-        if value is None:
-            array = np.empty_like(part, shape=part.shape, dtype=self._sum, order="C")
-            array[...] = found
-            return Tile(array)
-        add = np.logical_or if self.result.kind == "b" else np.add
-        add(value.array, found, out=value.array)
-        return value
+        if value is not None:
+            return value.add(found)
+        array = np.empty_like(part, shape=part.shape, dtype=self._sum, order="C")
+        array[...] = found
+        return Tile(array)

@@ -20,6 +20,7 @@ from chunkflow.core.nest import LoopNest
 from chunkflow.core.units import format_bytes
 from chunkflow.errors import BudgetError
 from chunkflow.kernels.protocol import Fold
+from chunkflow.kernels.subnest import on_host
 
 STATISTICS = ("count", "sum", "mean", "var", "min", "max", "center_of_mass", "bounding_box")
 """All statistics."""
@@ -89,11 +90,7 @@ class GroupPartial:
 
     def on_host(self) -> GroupPartial:
         """A copy in NumPy arrays."""
-
-        def host(array: Any) -> np.ndarray:
-            return np.asarray(array.get() if hasattr(array, "get") else array)
-
-        return GroupPartial(host(self.labels), {name: host(array) for name, array in self.fields.items()})
+        return GroupPartial(on_host(self.labels), on_host(self.fields))
 
 
 Value = tuple[GroupPartial, ...]
@@ -184,7 +181,6 @@ class Grouped(Fold):
         return GroupPartial(labels, made)
 
     def _of_block(self, labels: Any, values: Sequence[Any], box: Region) -> GroupPartial:
-        """Partial results of a block."""
         if not labels.size:
             return self._nothing(plain(labels), 0)
         runs = LabelRuns(labels, values[0] if values else None, box, placed=any(name in self.fields for name in PLACED))
@@ -207,13 +203,7 @@ class Grouped(Fold):
 
 
 class LabelRuns:
-    """A block as runs of one label, and the runs of each label.
-
-    Attributes
-    ----------
-    labels : array
-        The distinct labels of the block, sorted.
-    """
+    """A block as runs of one label, and the runs of each label; `labels` are the distinct ones, sorted."""
 
     def __init__(self, labels: Any, values: Any, box: Region, *, placed: bool) -> None:
         self._shape, self._box = labels.shape, box

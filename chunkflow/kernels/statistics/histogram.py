@@ -59,14 +59,8 @@ def same(value: Value) -> Any:
 class Tally(Fold):
     """A fold over all axes, as three functions.
 
-    Attributes
-    ----------
-    count : callable
-        ``count(*blocks)``: the value of one block, a tuple of arrays in new memory.
-    merge : callable
-        ``merge(left, right)``: the merged value.
-    result : callable
-        ``result(value)``: the stored results.
+    ``count(*blocks)`` is the value of one block, a tuple of arrays in new memory; ``merge(left, right)`` is the merged
+    value, and ``result(value)`` what is stored.
     """
 
     count: Callable[..., Value]

@@ -218,14 +218,9 @@ class Digits(Fold):
 
     def __post_init__(self) -> None:
         rows = self.prefixes.reshape(len(self.prefixes), -1)
-        firsts = [0]
-        groups = [0]
-        for row in range(1, len(rows)):
-            # Ranks are sorted, and so are prefixes: equal rows are neighbours.
-            if not np.array_equal(rows[row], rows[firsts[-1]]):
-                firsts.append(row)
-            groups.append(len(firsts) - 1)
-        self.__dict__.update(firsts=tuple(firsts), groups=tuple(groups))
+        # Ranks are sorted, and so are prefixes: equal rows are neighbours.
+        new = np.concatenate(([True], (rows[1:] != rows[:-1]).any(axis=1)))
+        self.__dict__.update(firsts=np.flatnonzero(new).tolist(), groups=(np.cumsum(new) - 1).tolist())
 
     def fold(
         self, value: Value | None, blocks: Sequence[Any], nest: LoopNest, grid: Grid, index: Shape, box: Region
@@ -269,7 +264,6 @@ class Digits(Fold):
         return self.shift + self.bits == 8 * self.prefixes.dtype.itemsize
 
     def _part(self, known: np.ndarray, box: Region) -> np.ndarray:
-        """The part of an array of lines in a box."""
         return known[(slice(None), *(side for a, side in enumerate(box) if a not in self.axes))]
 
     def _counted(self, block: Any, box: Region) -> Any:

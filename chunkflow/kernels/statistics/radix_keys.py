@@ -48,5 +48,4 @@ def from_keys(keys: np.ndarray, dtype: np.dtype) -> np.ndarray:
 
 
 def _top(dtype: np.dtype) -> Any:
-    """The highest bit."""
     return dtype.type(1 << (8 * dtype.itemsize - 1))

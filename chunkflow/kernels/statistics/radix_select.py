@@ -80,15 +80,10 @@ class NextDigits(Fold):
 
 @dataclass(frozen=True, eq=False)
 class Found:
-    """Quantiles from the state of the last pass: a function for `map`.
+    """Quantiles of an array of this dtype from the state of the last pass: a function for `map`.
 
-    Attributes
-    ----------
-    rule : Rule
-    dtype : numpy.dtype
-        Dtype of the array.
-    dims : tuple of int or None
-        For each dimension of the result the one of the state that it follows; 0 for the quantiles, None for length 1.
+    `dims` are for each dimension of the result the one of the state that it follows; 0 for the quantiles, None for
+    length 1.
     """
 
     rule: Rule
@@ -96,7 +91,6 @@ class Found:
     dims: tuple[int | None, ...]
 
     def __call__(self, state: Any) -> Any:
-        """Quantiles of some lines."""
         ranks = self.rule.ranks()
         statistics = from_keys(on_host(state[: len(ranks)]).astype(key_dtype(self.dtype)), self.dtype)
         found = self.rule.result(lambda wanted: statistics[np.searchsorted(ranks, wanted)])

@@ -49,10 +49,7 @@ class Stepping:
     def of(cls, specs: Sequence[ArraySpec], depth: Any, boundary: Any) -> Stepping:
         """The stencil on these arrays, with `depth` and `boundary` as for `chunkflow.map_overlap`.
 
-        Raises
-        ------
-        ArgumentError, ArgumentTypeError
-            An invalid depth or boundary, or a first array to which the others do not broadcast.
+        Refuses an invalid depth or boundary, and a first array to which the others do not broadcast.
         """
         op = nest([s.shape for s in specs])
         first = specs[0]
@@ -209,7 +206,6 @@ class Steps(Overlap):
         return extended(result, have, wanted, operand, self.dtype)
 
     def _edges(self) -> tuple[Boundary, ...]:
-        """The first array's boundary after a step."""
         return self.edges
 
 

@@ -102,13 +102,7 @@ def _per_axis(value: Any, ndim: int, name: str, default: Any) -> list[Any]:
 
 
 def with_halo(operand: Operand, spec: ArraySpec, halo: Sequence[Halo], boundary: Sequence[Boundary]) -> Operand:
-    """An operand whose blocks have a halo.
-
-    Raises
-    ------
-    ArgumentError
-        The array is too small to be mirrored or wrapped to this depth.
-    """
+    """An operand whose blocks have a halo; an array too small to be mirrored or wrapped so is an `ArgumentError`."""
     found = []
     for axis, (n, (before, after), kind) in enumerate(zip(spec.shape, halo, boundary, strict=True)):
         if operand.axes[axis] is None:
@@ -131,19 +125,14 @@ def with_halo(operand: Operand, spec: ArraySpec, halo: Sequence[Halo], boundary:
 class Overlap(MapKernel):
     """The user's function of overlapping blocks.
 
-    Attributes
-    ----------
-    depth : tuple
-        For each array and each of its dimensions the elements that the function sees before and after a block.
-    trim : tuple of (int, int) or None
-        For each axis of the nest the elements that are cut from the function's results; None if the function cuts them.
+    It sees `depth` elements before and after a block, for each array and each of its dimensions. Of its results `trim`
+    elements are cut along each axis of the nest; None if the function cuts them.
     """
 
     depth: tuple[tuple[Halo, ...], ...] = ()
     trim: tuple[Halo, ...] | None = None
 
     def __call__(self, blocks: Sequence[Any], nest: LoopNest, grid: Grid, index: Shape, box: Region) -> Any:
-        """Call the function on the blocks of one box of the nest."""
         seen = [
             _narrowed(block, operand, wanted, box)
             for block, operand, wanted in zip(blocks, nest.operands, self.depth, strict=True)
@@ -156,7 +145,6 @@ class Overlap(MapKernel):
         return self._trimmed(results, nest, box)
 
     def _trimmed(self, result: Any, nest: LoopNest, box: Region) -> Any:
-        """The result without its halo."""
         assert self.trim is not None
         shape = tuple(getattr(result, "shape", ()))
         clipped = {

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import random
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 
 SAMPLES = 64
@@ -67,10 +67,8 @@ def read_ahead(fd: int) -> int:
 
 def drop(fd: int) -> None:
     """Drop a file from the page cache, if the system can. Written bytes must be synced before."""
-    advise: Callable[..., None] | None = getattr(os, "posix_fadvise", None)
-    if advise is not None:
-        with suppress(OSError):
-            advise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+    with suppress(OSError, AttributeError):
+        os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
 
 
 def _looked(fd: int, start: int, stop: int, samples: int) -> Iterator[bool | None]:

@@ -38,12 +38,9 @@ class ZarrFilter:
 
 
 def filters(codecs: Any, dtype: np.dtype) -> tuple[Codec, ...]:
-    """Codecs for an array's filters, for chunks of (stored) `dtype`.
+    """Codecs for the filters of an array, for chunks of (stored) `dtype`.
 
-    Raises
-    ------
-    NotDirectError
-        One of them is unknown here, or does not suit the numbers that it gets.
+    `NotDirectError` if one is unknown here, or does not suit the numbers that it gets.
     """
     found: list[Codec] = []
     plain = dtype

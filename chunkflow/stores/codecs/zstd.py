@@ -89,21 +89,14 @@ def zstd_total(raw: np.ndarray) -> int | None:
 
 
 def matches(head: bytes, encoded: int, decoded: int) -> float:
-    """Matches per decoded byte of a frame, by the blocks that end in its `head`; 0 if that is no frame.
+    """Matches per decoded byte of a frame, by the blocks that end in the bytes of its `head`; 0 if that is no frame.
+
+    The whole frame has `encoded` bytes, which decode to `decoded`.
 
     A decoder follows the matches one after the other, so a GPU takes as long for one frame as for many: its time
     depends on the longest chain. Floats of which only the exponents repeat have next to no matches; rounded floats have
     a million in the same number of bytes.
 
-    Parameters
-    ----------
-    head : bytes
-        First bytes of the frame.
-    encoded, decoded : int
-        Bytes of the whole frame, and of what it decodes to.
-
-    Examples
-    --------
     >>> import numcodecs
     >>> frame = numcodecs.Zstd(1).encode(bytes(range(256)))
     >>> matches(frame, len(frame), 256)

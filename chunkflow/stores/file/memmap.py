@@ -32,15 +32,8 @@ def mapped_file(array: np.ndarray, *, private: bool = False) -> tuple[str, int] 
     if found is None or not found[0].flags.endswith("p" if private else "s"):
         return None
     mapping, offset = found
-    # A deleted file's line ends in " (deleted)", which no stat will find; nor will it find the old inode
-    # under a path where another file has been put since.
-    try:
-        status = os.stat(mapping.path)
-    except OSError:
-        return None
-    if status.st_ino != mapping.inode or not stat.S_ISREG(status.st_mode):
-        return None
-    return mapping.path, offset
+    status = mapping.status
+    return (mapping.path, offset) if status is not None and stat.S_ISREG(status.st_mode) else None
 
 
 def mapped_space(array: np.ndarray) -> tuple[tuple[str, int, int], int] | None:
@@ -52,14 +45,8 @@ def mapped_space(array: np.ndarray) -> tuple[tuple[str, int, int], int] | None:
     if found is None or not found[0].inode:
         return None
     mapping, offset = found
-    device = mapping.device
-    try:  # some file systems show another device number in a mapping than to stat
-        status = os.stat(mapping.path)
-        if status.st_ino == mapping.inode:
-            device = status.st_dev
-    except OSError:
-        pass
-    return ("file", device, mapping.inode), offset
+    status = mapping.status  # some file systems show another device number in a mapping than to stat
+    return ("file", mapping.device if status is None else status.st_dev, mapping.inode), offset
 
 
 class _Mapping(NamedTuple):
@@ -78,12 +65,13 @@ class _Mapping(NamedTuple):
         return self.start <= start and stop <= self.stop
 
     @property
-    def current(self) -> bool:
-        """Whether the path still leads to the same file."""
+    def status(self) -> os.stat_result | None:
+        """The file's, if the path still leads to it: that of a deleted one ends in " (deleted)"."""
         try:
-            return os.stat(self.path).st_ino == self.inode
+            status = os.stat(self.path)
         except OSError:
-            return False
+            return None
+        return status if status.st_ino == self.inode else None
 
 
 # With a GPU's libraries the process's map has hundreds of lines, and takes milliseconds to read.
@@ -100,7 +88,7 @@ def _mapping(array: np.ndarray) -> tuple[_Mapping, int] | None:
     ends = first + low, first + high
     found = _known.get(owner)
     # A mapping may have several lines, after `madvise` for a part of it, and others when its size was changed.
-    if found is None or not found.has(*ends) or not found.current:
+    if found is None or not found.has(*ends) or found.status is None:
         if (found := _line(first)) is None:
             return None
         _known[owner] = found

@@ -13,9 +13,10 @@ import numpy as np
 
 from chunkflow.core.grid import Region, Shape
 from chunkflow.core.spec import ArraySpec, ByteRun, Storage
-from chunkflow.errors import ArgumentError, ChunkflowError, OutputExistsError, WriteError
+from chunkflow.errors import ArgumentError, OutputExistsError, WriteError
 from chunkflow.stores import paths
 from chunkflow.stores.checks import numeric_dtype
+from chunkflow.stores.failures import translated
 from chunkflow.stores.file.strided import Strided
 from chunkflow.stores.file.strided_sink import FileSink, reserve
 from chunkflow.stores.footprint import Footprint
@@ -85,13 +86,6 @@ class NewFileTarget:
         return ArraySpec(self.name, tuple(shape), numeric_dtype(dtype, "the result"), storage=Storage(fresh=True))
 
     def open(self, spec: ArraySpec) -> NewFileSink:
-        """See `Target.open`.
-
-        Raises
-        ------
-        WriteError
-            The file cannot be created, or the disk has no room for it.
-        """
         return NewFileSink(self, spec)
 
 
@@ -108,7 +102,7 @@ class NewFileSink:
         self.temporary = paths.hidden_sibling(target.name, "partial")
         self._hidden: list[str] = [self.temporary]  # all that is to be removed if the run fails
         self._file: FileSink | None = None
-        try:
+        with translated(WriteError, f"cannot create {target.name}", target.name, self.abort, OSError):
             header = target.header(spec)
             with open(self.temporary, "xb") as file:
                 file.write(header)
@@ -117,11 +111,6 @@ class NewFileSink:
                 self.temporary, len(header), spec.shape, spec.dtype, fortran=is_fortran(spec), name=target.name
             )
             self._file = FileSink(place, fresh=fresh)
-        except BaseException as error:
-            self.abort()
-            if isinstance(error, OSError):
-                raise WriteError(f"cannot create {target.name}: {error}", path=target.name, cause=error) from error
-            raise
 
     def write(self, region: Region, block: np.ndarray) -> None:
         assert self._file is not None
@@ -131,17 +120,9 @@ class NewFileSink:
         return self._file.run(region) if self._file is not None else None
 
     def commit(self) -> Any:
-        """See `Sink.commit`.
-
-        Raises
-        ------
-        OutputExistsError
-            Something appeared under the name during the run, and `overwrite` is false; or under that of a file
-            beside it.
-        """
         assert self._file is not None
         target = self._target
-        try:
+        with translated(WriteError, f"cannot finish {target.name}", target.name, self.abort, OSError):
             paths.refuse_existing(target.name, target.overwrite)
             beside = target.files_beside(self.spec)
             self._file.close()  # a network file system may report a failed write only now
@@ -149,11 +130,6 @@ class NewFileSink:
                 self._replace_all(beside)
             else:
                 os.replace(self.temporary, target.name)
-        except BaseException as error:
-            self.abort()
-            if isinstance(error, ChunkflowError) or not isinstance(error, OSError):
-                raise
-            raise WriteError(f"cannot finish {target.name}: {error}", path=target.name, cause=error) from error
         return target.opened(self.spec)
 
     def _replace_all(self, beside: dict[str, bytes]) -> None:

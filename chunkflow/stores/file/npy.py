@@ -12,6 +12,7 @@ from numpy.lib import format as npy_format
 from chunkflow.core.spec import ArraySpec
 from chunkflow.errors import ArgumentError, ReadError
 from chunkflow.stores.checks import numeric_dtype
+from chunkflow.stores.failures import translated
 from chunkflow.stores.file.new_file import NewFileSink, NewFileTarget, is_fortran
 from chunkflow.stores.file.strided import FileSource, Strided
 
@@ -36,25 +37,20 @@ def open_npy(path: str) -> FileSource:
 
 def _described(path: str) -> Strided:
     """Where the array lies in a file, by its header."""
-    try:
-        with open(path, "rb") as file:
-            if file.read(len(npy_format.MAGIC_PREFIX)) != npy_format.MAGIC_PREFIX:
-                raise ArgumentError(f"{path} is no .npy file: it does not begin as one")
-            file.seek(0)
-            version = npy_format.read_magic(file)
-            # Version 3 differs from 2 in the encoding of field names only, and no dtype with fields
-            # can be processed anyway.
-            if version not in {(1, 0), (2, 0), (3, 0)}:
-                raise ArgumentError(f"{path} is a .npy file of the unknown version {version}")
-            if version == (1, 0):
-                shape, fortran, dtype = npy_format.read_array_header_1_0(file)
-            else:
-                shape, fortran, dtype = npy_format.read_array_header_2_0(file)
-            return Strided.packed(path, file.tell(), shape, dtype, fortran=fortran)
-    except ArgumentError:
-        raise
-    except (OSError, ValueError) as error:
-        raise ReadError(f"cannot read the header of {path}: {error}", path=path, cause=error) from error
+    unreadable = translated(ReadError, f"cannot read the header of {path}", path, foreign=(OSError, ValueError))
+    with unreadable, open(path, "rb") as file:
+        if file.read(len(npy_format.MAGIC_PREFIX)) != npy_format.MAGIC_PREFIX:
+            raise ArgumentError(f"{path} is no .npy file: it does not begin as one")
+        file.seek(0)
+        version = npy_format.read_magic(file)
+        # Version 3 differs from 2 in the encoding of field names only, and no dtype with fields can be processed.
+        if version not in {(1, 0), (2, 0), (3, 0)}:
+            raise ArgumentError(f"{path} is a .npy file of the unknown version {version}")
+        if version == (1, 0):
+            shape, fortran, dtype = npy_format.read_array_header_1_0(file)
+        else:
+            shape, fortran, dtype = npy_format.read_array_header_2_0(file)
+        return Strided.packed(path, file.tell(), shape, dtype, fortran=fortran)
 
 
 class NpyTarget(NewFileTarget):

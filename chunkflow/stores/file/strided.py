@@ -25,7 +25,9 @@ from chunkflow.stores import footprint
 from chunkflow.stores import strides as layout
 from chunkflow.stores.caches import page_cache
 from chunkflow.stores.checks import numeric_dtype
+from chunkflow.stores.failures import translated, unread
 from chunkflow.stores.footprint import Footprint
+from chunkflow.stores.protocol import Unviewed
 
 RUN = 256 << 10
 """Shortest run, in bytes, that is read or written at a position if there are several."""
@@ -84,7 +86,7 @@ class StridedFile:
         self._lock = threading.Lock()
         self._told = False
         self._access = mmap.ACCESS_WRITE if writable else mmap.ACCESS_READ
-        flags = (os.O_RDWR if writable else os.O_RDONLY) | getattr(os, "O_CLOEXEC", 0)
+        flags = os.O_RDWR if writable else os.O_RDONLY
         self.fd = os.open(path, flags)
         stat = os.fstat(self.fd)
         space = ("file", stat.st_dev, stat.st_ino)
@@ -107,13 +109,7 @@ class StridedFile:
             os.close(fd)
 
     def mapped(self, region: Region) -> np.ndarray:
-        """A region's elements in a mapping of the file.
-
-        Raises
-        ------
-        EOFError
-            The file has become too short.
-        """
+        """A region's elements in a mapping of the file; `EOFError` if that has become too short."""
         assert self.footprint is not None
         size, stop = os.fstat(self.fd).st_size, self.footprint.stop
         if size < stop:
@@ -184,24 +180,15 @@ class StridedFile:
         return run >= min(RUN, view.nbytes)
 
 
-class FileSource(StridedFile):
-    """A strided array in a file.
-
-    Raises
-    ------
-    ReadError
-        The file is too short to hold the array.
-    """
+class FileSource(StridedFile, Unviewed):
+    """A strided array in a file; `ReadError` if that is too short to hold it."""
 
     def __init__(self, array: Strided) -> None:
-        path = array.path
-        try:
+        with translated(ReadError, f"cannot open {array.path}", array.path, foreign=OSError):
             super().__init__(array)
-        except OSError as error:
-            raise ReadError(f"cannot open {path}: {error}", path=path, cause=error) from error
         if missing := self.missing:
             self.close()
-            raise ReadError(f"truncated file: {missing}", path=path)
+            raise ReadError(f"truncated file: {missing}", path=array.path)
 
     def read(self, region: Region, out: np.ndarray) -> None:
         if not out.size:
@@ -209,10 +196,8 @@ class FileSource(StridedFile):
         try:
             if self._is_run(out):
                 self._foresee(out.nbytes, in_order=True)
-                self._pread(
-                    layout.position(self.offset, region, self.strides),
-                    out.transpose(self.spec.order).reshape(-1).view(np.uint8),
-                )
+                position = layout.position(self.offset, region, self.strides)
+                pread(self.fd, position, out.transpose(self.spec.order).reshape(-1).view(np.uint8))
             else:
                 start, strides, view = self.ascending(region, out)
                 if self.is_long(strides, view):
@@ -221,18 +206,11 @@ class FileSource(StridedFile):
                 else:
                     np.copyto(out, self.mapped(region))
         except EOFError as error:
-            raise ReadError(
-                f"short read of {describe(region)} from {self.spec.name}: {error}",
-                path=self.spec.name,
-                region=region,
-            ) from None
+            name = self.spec.name
+            message = f"short read of {describe(region)} from {name}: {error}"
+            raise ReadError(message, path=name, region=region) from None
         except OSError as error:
-            raise ReadError(
-                f"cannot read {describe(region)} from {self.spec.name}: {error}",
-                path=self.spec.name,
-                region=region,
-                cause=error,
-            ) from error
+            raise unread(region, self.spec.name, error) from error
 
     def _is_run(self, out: np.ndarray) -> bool:
         """Whether `out` is one run of the file with the same layout: the common case, decided in a few microseconds."""
@@ -250,28 +228,24 @@ class FileSource(StridedFile):
         low, high = layout.bounds(shape, self.strides, itemsize)
         return int(nbytes * (page_cache.absent(self.fd, first + low, first + high) or 0.0))
 
-    def view(self, region: Region) -> np.ndarray | None:
-        """See `Source.view`: a file has none."""
-        return None
-
     def _fill(self, start: int, strides: Shape, out: np.ndarray) -> None:
-        """Fill `out` from the file, run by run."""
         if layout.is_packed(out.shape, strides, self.dtype.itemsize) and out.flags.c_contiguous:
-            self._pread(start, out.reshape(-1).view(np.uint8))
+            pread(self.fd, start, out.reshape(-1).view(np.uint8))
             if not self.dtype.isnative:
                 out.byteswap(inplace=True)
             return
         for i in range(out.shape[0]):
             self._fill(start + i * strides[0], strides[1:], out[i, ...])
 
-    def _pread(self, position: int, into: np.ndarray) -> None:
-        buffer = into.data
-        done = 0
-        while done < len(buffer):
-            count = os.preadv(self.fd, [buffer[done:]], position + done)
-            if not count:
-                raise EOFError(
-                    f"expected {len(buffer)} bytes at offset {position} and got {done}; "
-                    f"the file has {os.fstat(self.fd).st_size} bytes now"
-                )
-            done += count
+
+def pread(fd: int, position: int, into: np.ndarray) -> None:
+    """Fill flat bytes from a position of a file on; `EOFError` if it ends before."""
+    buffer, done = into.data, 0
+    while done < len(buffer):
+        count = os.preadv(fd, [buffer[done:]], position + done)
+        if not count:
+            raise EOFError(
+                f"expected {len(buffer)} bytes at offset {position} and got {done}; "
+                f"the file has {os.fstat(fd).st_size} bytes now"
+            )
+        done += count

@@ -15,12 +15,13 @@ from typing import Any
 
 import numpy as np
 
-from chunkflow.core.grid import Region, Shape, describe
+from chunkflow.core.grid import Region, Shape
 from chunkflow.core.spec import ArraySpec, ByteRun
 from chunkflow.errors import WriteError
 from chunkflow.stores import strides as layout
 from chunkflow.stores.caches.page_cache import present
-from chunkflow.stores.checks import matching
+from chunkflow.stores.checks import ExistingTarget
+from chunkflow.stores.failures import translated, unwritten
 from chunkflow.stores.file.strided import LEAST_READ, RUN, Strided, StridedFile
 from chunkflow.stores.footprint import Footprint
 from chunkflow.stores.memory import ArrayTarget
@@ -62,12 +63,7 @@ class FileSink(StridedFile):
             else:
                 self._spill(start, strides, view)
         except (OSError, EOFError) as error:
-            raise WriteError(
-                f"cannot write {describe(region)} to {self.spec.name}: {error}",
-                path=self.spec.name,
-                region=region,
-                cause=error,
-            ) from error
+            raise unwritten(region, self.spec.name, error) from error
 
     def run(self, region: Region) -> ByteRun | None:
         rows = self.rows(region)
@@ -126,7 +122,7 @@ class FileSink(StridedFile):
             done += count
 
 
-class FileTarget:
+class FileTarget(ExistingTarget):
     """An array of the user's that lies in a mapped file."""
 
     def __init__(self, array: np.ndarray, path: str, offset: int) -> None:
@@ -142,15 +138,10 @@ class FileTarget:
 
     def _sink(self) -> FileSink:
         array = self._array
-        try:
-            whole = array.view(np.ndarray)
-            place = Strided(self._path, self._offset, array.shape, array.strides, array.dtype, mapping=whole)
+        whole = array.view(np.ndarray)
+        place = Strided(self._path, self._offset, array.shape, array.strides, array.dtype, mapping=whole)
+        with translated(WriteError, f"cannot write {self._path}", self._path, foreign=OSError):
             return FileSink(place, result=array)
-        except OSError as error:
-            raise WriteError(f"cannot write {self._path}: {error}", path=self._path, cause=error) from error
-
-    def describe(self, shape: Shape, dtype: np.dtype, chunks: Shape | None) -> ArraySpec:
-        return matching(self._spec, shape, dtype)
 
     def open(self, spec: ArraySpec) -> FileSink:
         sink = self._sink()
@@ -187,7 +178,7 @@ def _allocate(path: str, start: int, stop: int, *, required: bool = False) -> bo
     """
     if not hasattr(os, "posix_fallocate"):
         return False
-    fd = os.open(path, os.O_WRONLY | os.O_APPEND | getattr(os, "O_CLOEXEC", 0))
+    fd = os.open(path, os.O_WRONLY | os.O_APPEND)
     try:
         os.posix_fallocate(fd, start, stop - start)
     except OSError as error:

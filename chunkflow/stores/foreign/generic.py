@@ -10,9 +10,11 @@ import numpy as np
 
 from chunkflow.core.grid import Region, Shape, describe, shape_of
 from chunkflow.core.spec import ArraySpec
-from chunkflow.errors import ArgumentError, ArgumentTypeError, ReadError, WriteError
-from chunkflow.stores.checks import matching, numeric_dtype
+from chunkflow.errors import ArgumentError, ArgumentTypeError, ReadError
+from chunkflow.stores.checks import ExistingTarget, numeric_dtype
+from chunkflow.stores.failures import unread, unwritten
 from chunkflow.stores.footprint import Footprint
+from chunkflow.stores.protocol import Unviewed
 
 # Such objects are rarely safe to use from several threads, so calls of one and the same are serialised,
 # be it a source twice over or a source and a sink.
@@ -25,8 +27,8 @@ def _lock_of(obj: object) -> Any:
         return _locks.setdefault(id(obj), threading.RLock())
 
 
-def _spec(obj: Any) -> ArraySpec:
-    name = type(obj).__name__
+def _spec(obj: Any, name: str = "") -> ArraySpec:
+    name = name or type(obj).__name__
     try:
         shape = tuple(int(n) for n in obj.shape)
     except (TypeError, ValueError):
@@ -52,54 +54,44 @@ def _footprint(obj: object) -> Footprint:
     return Footprint(same, 0, 1, None)
 
 
-class GenericSource:
+class GenericSource(Unviewed):
     """An object with a shape, a dtype and basic slicing, read from one thread at a time."""
 
-    def __init__(self, obj: Any) -> None:
+    _failed = "read", "from"
+
+    def __init__(self, obj: Any, name: str = "") -> None:
         self._obj, self._lock = obj, _lock_of(obj)
-        self.spec = _spec(obj)
+        self.spec = _spec(obj, name)
         self.footprint: Footprint | None = _footprint(obj)
 
     def read(self, region: Region, out: np.ndarray) -> None:
         name, where = self.spec.name, describe(region)
         try:
             with self._lock:
-                got = self._obj[region]
+                got = self._get(region)
                 masked = isinstance(got, np.ma.MaskedArray) and np.ma.is_masked(got)
                 found = np.asarray(got)
         except Exception as error:
-            raise ReadError(
-                f"cannot read {where} from {name}: {error}", path=name, region=region, cause=error
-            ) from error
+            raise unread(region, name, error, *self._failed) from error
+        problem = ""
         if masked:
-            raise ReadError(
-                f"{name} returned a masked array for {where}, whose mask would be lost: let it fill missing values",
-                path=name,
-                region=region,
-            )
-        if found.shape != shape_of(region):
-            raise ReadError(
-                f"{name} returned shape {found.shape} for {where}, which has shape {shape_of(region)}",
-                path=name,
-                region=region,
-            )
-        if not np.can_cast(found.dtype, self.spec.dtype, "same_kind"):
-            raise ReadError(
-                f"{name} returned dtype {found.dtype} for {where}, although its dtype is {self.spec.dtype}",
-                path=name,
-                region=region,
-            )
+            problem = f"a masked array for {where}, whose mask would be lost: let it fill missing values"
+        elif found.shape != shape_of(region):
+            problem = f"shape {found.shape} for {where}, which has shape {shape_of(region)}"
+        elif not np.can_cast(found.dtype, self.spec.dtype, "same_kind"):
+            problem = f"dtype {found.dtype} for {where}, although its dtype is {self.spec.dtype}"
+        if problem:
+            raise ReadError(f"{name} returned {problem}", path=name, region=region)
         np.copyto(out, found, casting="same_kind")
 
-    def view(self, region: Region) -> np.ndarray | None:
-        """See `Source.view`: such an object has none."""
-        return None
+    def _get(self, region: Region) -> Any:
+        return self._obj[region]
 
     def close(self) -> None:
         """See `Source.close`: the object is the user's to close."""
 
 
-class GenericTarget:
+class GenericTarget(ExistingTarget):
     """An object of the user's with a shape, a dtype and slice assignment."""
 
     def __init__(self, obj: Any) -> None:
@@ -109,9 +101,6 @@ class GenericTarget:
         # An HDF5 dataset says only through its file that it is read-only.
         if getattr(getattr(obj, "file", None), "mode", None) == "r":
             raise ArgumentError(f"the output {self.name} lies in a file that was opened read-only")
-
-    def describe(self, shape: Shape, dtype: np.dtype, chunks: Shape | None) -> ArraySpec:
-        return matching(self._spec, shape, dtype)
 
     def open(self, spec: ArraySpec) -> GenericSink:
         return GenericSink(self._obj, spec)
@@ -128,10 +117,7 @@ class GenericSink:
             with self._lock:
                 self._obj[region] = block
         except Exception as error:
-            name = self.spec.name
-            raise WriteError(
-                f"cannot write {describe(region)} to {name}: {error}", path=name, region=region, cause=error
-            ) from error
+            raise unwritten(region, self.spec.name, error) from error
 
     def commit(self) -> Any:
         return self._obj

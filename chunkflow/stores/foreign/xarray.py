@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 from contextlib import nullcontext
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -19,11 +18,7 @@ from chunkflow.stores.foreign.generic import GenericSource
 def held(variable: Any, dims: Sequence[Hashable] | None = None) -> Any:
     """The array that a variable holds, or a `StoredVariable` if its elements are still in a store.
 
-    Parameters
-    ----------
-    variable : xarray.Variable
-    dims : sequence of hashable, optional
-        Its dimensions in the order that is wanted; those that it lacks come in with length 1.
+    Its axes are in the order of `dims`, if given; dimensions that it lacks come in with length 1.
     """
     dims = variable.dims if dims is None else tuple(dims)
     # To ask for the data loads what is still in a store. What lies behind tells them apart; should it ever have another
@@ -77,8 +72,8 @@ class StoredSource(GenericSource):
     """
 
     def __init__(self, obj: StoredVariable, behind: Footprint | None) -> None:
-        super().__init__(obj)
-        self.spec = replace(self.spec.with_storage(how="through xarray, which decodes it"), name=obj.name)
+        super().__init__(obj, obj.name)
+        self.spec = self.spec.with_storage(how="through xarray, which decodes it")
         self._lock = nullcontext()
         # Decoded, turned or sliced: never taken for the very array that lies behind.
         self.footprint = Scattered.of([behind])

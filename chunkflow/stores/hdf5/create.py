@@ -16,11 +16,12 @@ import h5py
 import numpy as np
 from h5py import h5d, h5p, h5s, h5t
 
-from chunkflow.core.grid import Region, Shape, describe
+from chunkflow.core.grid import Region, Shape
 from chunkflow.core.spec import ArraySpec, ByteRun
-from chunkflow.errors import ArgumentError, ArgumentTypeError, ChunkflowError, OutputExistsError, WriteError
+from chunkflow.errors import ArgumentError, ArgumentTypeError, OutputExistsError, WriteError
 from chunkflow.stores import paths
 from chunkflow.stores.checks import conversion, numeric_dtype
+from chunkflow.stores.failures import translated, unwritten
 from chunkflow.stores.file.strided import Strided
 from chunkflow.stores.file.strided_sink import FileSink, reserve
 from chunkflow.stores.footprint import Footprint
@@ -63,13 +64,9 @@ class Hdf5PathTarget:
     def _check_file(self) -> None:
         if not os.path.isfile(self.path) or not h5py.is_hdf5(self.path):
             raise ArgumentError(f"{self.path} is not an HDF5 file, and is not overwritten for that reason")
-        try:
-            with _lock, h5py.File(self.path, "r") as file:
-                self.check(file)
-        except OSError as error:
-            if isinstance(error, ChunkflowError):
-                raise
-            raise WriteError(f"cannot open {self.path}: {error}", path=self.path, cause=error) from error
+        unopened = translated(WriteError, f"cannot open {self.path}", self.path, foreign=OSError)
+        with unopened, _lock, h5py.File(self.path, "r") as file:
+            self.check(file)
 
     def check(self, file: Any) -> None:
         """Refuse a name that is taken in an open file, or that no dataset can have."""
@@ -104,15 +101,6 @@ class Hdf5PathTarget:
         return ArraySpec(self.name, shape, dtype, chunks=limited(shape, chunks, dtype.itemsize))
 
     def open(self, spec: ArraySpec) -> Hdf5PathSink:
-        """See `Target.open`.
-
-        Raises
-        ------
-        ArgumentError
-            The process has the file open for reading only.
-        WriteError
-            The dataset cannot be created, or the disk has no room for it.
-        """
         return Hdf5PathSink(self, spec)
 
 
@@ -141,14 +129,8 @@ class Hdf5PathSink:
         self._file: Any = None
         self._sink: FileSink | None = None
         self._index: Index | None = None
-        try:
-            with _lock:
-                self._create(self._enter())
-        except BaseException as error:
-            self.abort()
-            if isinstance(error, ChunkflowError) or not isinstance(error, Exception):
-                raise
-            raise WriteError(f"cannot create {target.name}: {error}", path=target.name, cause=error) from error
+        with translated(WriteError, f"cannot create {target.name}", target.name, self.abort), _lock:
+            self._create(self._enter())
 
     def _enter(self) -> str:
         """Open the file, or a new one that will get its name."""
@@ -187,7 +169,7 @@ class Hdf5PathSink:
             return
         fresh = reserve(path, os.stat(path).st_size)
         if spec.chunks is not None:
-            self._index = Index.of(dataset)
+            self._index = Index(dataset)
             self._sink = FileSink(Strided(path, 0, (0,), (1,), np.dtype("u1"), self._target.name))
             return
         offset, name = dataset.id.get_offset(), self._target.name
@@ -196,55 +178,37 @@ class Hdf5PathSink:
     def write(self, region: Region, block: np.ndarray) -> None:
         if not block.size:
             return
-        assert self._sink is not None
-        if self._index is None:
-            self._sink.write(region, block)
+        sink, index, spec = self._sink, self._index, self.spec
+        assert sink is not None
+        if index is None:
+            sink.write(region, block)
             return
+        chunks, fill = spec.chunks or (), np.zeros((), spec.dtype)
         try:
-            self._write(self._sink, self._index, region, block)
+            if not aligned(region, chunks, spec.shape):
+                raise ValueError(f"the region cuts chunks of {chunks}")
+            for chunk, inner, place in touched(region, chunks):
+                found = index.find(chunk)
+                if found is None:
+                    raise OSError(f"chunk {chunk} has no place in the file")
+                whole = full_chunk(block[place], inner, chunks, spec.dtype, fill)
+                sink.put(found.address, whole.reshape(-1).view(np.uint8))
         except (OSError, ValueError) as error:
-            name = self.spec.name
-            raise WriteError(
-                f"cannot write {describe(region)} to {name}: {error}", path=name, region=region, cause=error
-            ) from error
+            raise unwritten(region, spec.name, error) from error
 
     def run(self, region: Region) -> ByteRun | None:
         return self._sink.run(region) if self._sink is not None and self._index is None else None
 
-    def _write(self, sink: FileSink, index: Index, region: Region, block: np.ndarray) -> None:
-        spec = self.spec
-        chunks = spec.chunks or ()
-        if not aligned(region, chunks, spec.shape):
-            raise ValueError(f"the region cuts chunks of {chunks}")
-        fill = np.zeros((), spec.dtype)
-        for chunk, inner, place in touched(region, chunks):
-            found = index.find(chunk)
-            if found is None:
-                raise OSError(f"chunk {chunk} has no place in the file")
-            whole = full_chunk(block[place], inner, chunks, spec.dtype, fill)
-            sink.put(found.address, whole.reshape(-1).view(np.uint8))
-
     def commit(self) -> Any:
-        """See `Sink.commit`. The dataset is returned in a file that is open for writing until it is closed.
-
-        Raises
-        ------
-        OutputExistsError
-            Something appeared under the name during the run, and `overwrite` is false.
-        """
+        """See `Sink.commit`. The dataset is returned in a file that is open for writing until it is closed."""
         name, path = self._target.name, self._target.path
-        try:
+        with translated(WriteError, f"cannot finish {name}", name, self.abort):
             if self._sink is not None:
                 self._sink.close()  # a network file system may report a failed write only now
             with _lock:
                 self._place()
                 self._leave()
                 return h5py.File(path, "r+")[self._target.dataset]
-        except BaseException as error:
-            self.abort()
-            if isinstance(error, ChunkflowError) or not isinstance(error, Exception):
-                raise
-            raise WriteError(f"cannot finish {name}: {error}", path=name, cause=error) from error
 
     def _place(self) -> None:
         """Give the dataset its name, and its file if that is new."""

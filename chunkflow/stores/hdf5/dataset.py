@@ -15,19 +15,20 @@ from typing import Any
 import h5py
 import numpy as np
 
-from chunkflow.core.grid import Region, describe, shape_of
+from chunkflow.core.grid import Region, shape_of
 from chunkflow.core.spec import ArraySpec
-from chunkflow.errors import ArgumentError, ChunkflowError, ReadError, SourceNotFoundError
+from chunkflow.errors import ArgumentError, ReadError, SourceNotFoundError
 from chunkflow.stores.caches import page_cache
 from chunkflow.stores.caches.decoded_chunks import DecodedChunks, is_part
 from chunkflow.stores.codecs.step import NotDirectError
-from chunkflow.stores.file.strided import FileSource, Strided
+from chunkflow.stores.failures import translated, unread
+from chunkflow.stores.file.strided import FileSource, Strided, pread
 from chunkflow.stores.footprint import Footprint
 from chunkflow.stores.hdf5.facts import Facts, datasets, facts_of, flush, inode, members, open_file
 from chunkflow.stores.hdf5.filters import FilterPipeline
 from chunkflow.stores.hdf5.index import Index
 from chunkflow.stores.paths import hdf5_parts
-from chunkflow.stores.protocol import Source
+from chunkflow.stores.protocol import Source, Unviewed
 from chunkflow.stores.touched import TouchedChunk, touched
 
 
@@ -49,13 +50,8 @@ def open_hdf5(path: str) -> Source:
     assert parts is not None, path
     path, name = os.path.abspath(parts[0]), parts[1]
     file = open_file(path)
-    try:
+    with translated(ReadError, f"cannot open {path}:{name or ''}", path, file.close):
         return _opened(_found(file, path, name), file)
-    except BaseException as error:
-        file.close()
-        if isinstance(error, ChunkflowError) or not isinstance(error, Exception):
-            raise
-        raise ReadError(f"cannot open {path}:{name or ''}: {error}", path=path, cause=error) from error
 
 
 def _found(file: Any, path: str, name: str | None) -> Any:
@@ -136,7 +132,7 @@ def _how(facts: Facts) -> str:
     return f"through h5py, by one thread at a time: {reason}"
 
 
-class Hdf5Source:
+class Hdf5Source(Unviewed):
     """A dataset that is read chunk by chunk, or by h5py. Chunks that were never written read as the fill value."""
 
     def __init__(self, handle: _Handle, facts: Facts) -> None:
@@ -151,10 +147,8 @@ class Hdf5Source:
         if self._chain is None:
             return
         if facts.path is not None:
-            try:
-                self._fd = os.open(facts.path, os.O_RDONLY | getattr(os, "O_CLOEXEC", 0))
-            except OSError as error:
-                raise ReadError(f"cannot open {facts.path}: {error}", path=facts.path, cause=error) from error
+            with translated(ReadError, f"cannot open {facts.path}", facts.path):
+                self._fd = os.open(facts.path, os.O_RDONLY)
             # An open handle would keep a result from being written into the same file.
             handle.release()
 
@@ -169,12 +163,7 @@ class Hdf5Source:
             for part in touched(region, self._facts.chunks or ()):
                 self._read(self._chain, index, part, region, out[part.place])
         except Exception as error:
-            raise ReadError(
-                f"cannot read {describe(region)} of the HDF5 dataset {self.spec.name}: {error or type(error).__name__}",
-                path=self.spec.name,
-                region=region,
-                cause=error,
-            ) from error
+            raise unread(region, self.spec.name, error, what="of the HDF5 dataset") from error
 
     def keep(self, lately: DecodedChunks) -> None:
         self._lately = lately
@@ -184,7 +173,7 @@ class Hdf5Source:
             if self._index is None:
                 dataset = self._handle.get()
                 flush(dataset)
-                self._index = Index.of(dataset)
+                self._index = Index(dataset)
                 if self._fd >= 0:
                     self._handle.release()
             return self._index
@@ -205,7 +194,7 @@ class Hdf5Source:
 
         def fetch(raw: np.ndarray) -> None:
             if self._fd >= 0:
-                _pread(self._fd, place.address, raw)
+                pread(self._fd, place.address, raw)
             else:
                 _, found = self._handle.get().id.read_direct_chunk(corner)
                 raw[...] = np.frombuffer(found, np.uint8)
@@ -238,10 +227,6 @@ class Hdf5Source:
             return 0
         return int(nbytes * (page_cache.absent(self._fd, 0, os.fstat(self._fd).st_size) or 0.0))
 
-    def view(self, region: Region) -> np.ndarray | None:
-        """See `Source.view`: a file has none."""
-        return None
-
     def close(self) -> None:
         with self._lock:
             fd, self._fd = self._fd, -1
@@ -250,12 +235,3 @@ class Hdf5Source:
         self._handle.release()
         if self._lately is not None:
             self._lately.clear()
-
-
-def _pread(fd: int, position: int, into: np.ndarray) -> None:
-    buffer, done = into.data, 0
-    while done < len(buffer):
-        step = os.preadv(fd, [buffer[done:]], position + done)
-        if not step:
-            raise EOFError(f"expected {len(buffer)} bytes at offset {position}, where the file holds {done}")
-        done += step

@@ -109,15 +109,7 @@ class Facts:
 
 
 def facts_of(dataset: Any) -> Facts:
-    """Look at a dataset.
-
-    Raises
-    ------
-    ArgumentError
-        It holds no array.
-    ArgumentTypeError
-        Its dtype cannot be processed.
-    """
+    """Look at a dataset. `ArgumentError` if it holds no array, `ArgumentTypeError` if its dtype cannot be processed."""
     file = dataset.file
     name = f"{file.filename}:{dataset.name}"
     if dataset.shape is None:

@@ -91,12 +91,8 @@ class FilterPipeline:
         """Fill `out` (`nbytes` bytes) with a chunk whose bytes `read` puts into a buffer.
 
         Sizes are known before a byte is decoded, so nothing grows beyond them. `partial` says that the chunk sticks out
-        of the array: HDF5 can be told not to filter such chunks, and then says so nowhere.
-
-        Raises
-        ------
-        NotDirectError
-            Only HDF5 can decode the chunk.
+        of the array: HDF5 can be told not to filter such chunks, and then says so nowhere. `NotDirectError` if only
+        HDF5 can decode the chunk.
         """
         assert self.steps is not None
         steps = [step for i, step in enumerate(self.steps) if not place.mask >> i & 1]

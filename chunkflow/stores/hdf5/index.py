@@ -19,25 +19,22 @@ from chunkflow.stores.hdf5.filters import ChunkLocation
 
 
 class Index:
-    """Places of a dataset's chunks, about twenty bytes each."""
+    """Places of the chunks of an `h5py.Dataset` that has some, about twenty bytes each."""
 
-    def __init__(self, shape: Shape, chunks: Shape) -> None:
-        self._counts = tuple(count(n, c) for n, c in zip(shape, chunks, strict=True))
-        self._chunks = chunks
+    def __init__(self, dataset: Any) -> None:
+        self._chunks = tuple(dataset.chunks)
+        self._counts = tuple(count(n, c) for n, c in zip(dataset.shape, self._chunks, strict=True))
         self._keys, self._addresses, self._sizes, self._masks = array("q"), array("q"), array("q"), array("I")
-
-    @classmethod
-    def of(cls, dataset: Any) -> Index:
-        """Ask HDF5 where each chunk lies: `dataset` is an `h5py.Dataset` with chunks."""
-        index = cls(tuple(dataset.shape), tuple(dataset.chunks))
-        ident = dataset.id
-        if hasattr(ident, "chunk_iter"):
-            ident.chunk_iter(index._add)
+        if hasattr(dataset.id, "chunk_iter"):
+            dataset.id.chunk_iter(self._add)
         else:  # HDF5 before 1.12.3
-            for number in range(ident.get_num_chunks()):
-                index._add(ident.get_chunk_info(number))
-        index._sort()
-        return index
+            for number in range(dataset.id.get_num_chunks()):
+                self._add(dataset.id.get_chunk_info(number))
+        order = np.argsort(np.frombuffer(self._keys, "q") if self._keys else [], kind="stable")
+        self._keys, self._addresses, self._sizes, self._masks = (
+            array(column.typecode, np.asarray(column)[order].tobytes() if len(column) else b"")
+            for column in (self._keys, self._addresses, self._sizes, self._masks)
+        )
 
     def _add(self, info: Any) -> None:
         index = [offset // side for offset, side in zip(info.chunk_offset, self._chunks, strict=True)]
@@ -47,13 +44,6 @@ class Index:
         self._addresses.append(info.byte_offset)
         self._sizes.append(info.size)
         self._masks.append(info.filter_mask)
-
-    def _sort(self) -> None:
-        order = np.argsort(np.frombuffer(self._keys, "q") if self._keys else [], kind="stable")
-        self._keys, self._addresses, self._sizes, self._masks = (
-            array(column.typecode, np.asarray(column)[order].tobytes() if len(column) else b"")
-            for column in (self._keys, self._addresses, self._sizes, self._masks)
-        )
 
     def _key(self, index: Sequence[int]) -> int:
         key = 0

@@ -6,30 +6,29 @@ from typing import Any
 
 import numpy as np
 
-from chunkflow.core.grid import Region, Shape, describe
+from chunkflow.core.grid import Region
 from chunkflow.core.spec import ArraySpec
 from chunkflow.errors import ArgumentError, WriteError
-from chunkflow.stores.checks import matching
+from chunkflow.stores.checks import ExistingTarget
+from chunkflow.stores.failures import translated, unwritten
 from chunkflow.stores.footprint import Footprint
 from chunkflow.stores.hdf5.facts import Facts, facts_of
 from chunkflow.stores.hdf5.index import full_chunk
 from chunkflow.stores.touched import aligned, touched
 
 
-class DatasetTarget:
+class DatasetTarget(ExistingTarget):
     """An `h5py.Dataset` of the user's."""
 
     def __init__(self, dataset: Any) -> None:
         if not dataset:
             raise ArgumentError("the file of an HDF5 dataset was closed before it could be written")
         self._dataset, self._facts = dataset, facts_of(dataset)
+        self._spec = self._facts.spec
         self.name = self._facts.name
         if dataset.file.mode == "r":
             raise ArgumentError(f"the output {self.name} lies in a file that was opened read-only: open it with 'r+'")
         self.footprint: Footprint | None = self._facts.footprint
-
-    def describe(self, shape: Shape, dtype: np.dtype, chunks: Shape | None) -> ArraySpec:
-        return matching(self._facts.spec, shape, dtype)
 
     def open(self, spec: ArraySpec) -> DatasetSink:
         return DatasetSink(self._dataset, self._facts)
@@ -58,19 +57,11 @@ class DatasetSink:
                 corner = tuple(i * c for i, c in zip(index, chunks, strict=True))
                 self._dataset.id.write_direct_chunk(corner, raw)
         except Exception as error:
-            raise WriteError(
-                f"cannot write {describe(region)} to the HDF5 dataset {self.spec.name}: {error}",
-                path=self.spec.name,
-                region=region,
-                cause=error,
-            ) from error
+            raise unwritten(region, self.spec.name, error, "to the HDF5 dataset") from error
 
     def commit(self) -> Any:
-        try:
+        with translated(WriteError, f"cannot finish {self.spec.name}", self.spec.name):
             self._dataset.file.flush()
-        except Exception as error:
-            name = self.spec.name
-            raise WriteError(f"cannot finish {name}: {error}", path=name, cause=error) from error
         return self._dataset
 
     def abort(self) -> None:

@@ -149,13 +149,7 @@ def url_of(store: Any, path: str) -> str:
 
 
 def open_store(url: str, *, read_only: bool = False) -> FsspecStore:
-    """The store behind a URL, for any protocol that fsspec knows.
-
-    Raises
-    ------
-    ArgumentError
-        fsspec, or what it needs for the protocol, is not installed.
-    """
+    """The store behind a URL; `ArgumentError` if fsspec, or what it needs for the protocol, is not installed."""
     try:
         return FsspecStore.from_url(url, read_only=read_only)
     except (ImportError, ValueError) as error:

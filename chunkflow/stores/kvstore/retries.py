@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 import time
 from collections.abc import Callable
@@ -31,17 +32,15 @@ def again(request: Callable[[], T]) -> T:
     >>> again(request)
     b'bytes'
     """
-    wait = FIRST_WAIT
-    for left in reversed(range(ATTEMPTS)):
+    for attempt in itertools.count(1):
         try:
             return request()
         except Exception as error:
-            if not left or not may_pass(error):
-                if left < ATTEMPTS - 1:
-                    error.add_note(f"chunkflow: this was attempt {ATTEMPTS - left}")
+            if attempt == ATTEMPTS or not may_pass(error):
+                if attempt > 1:
+                    error.add_note(f"chunkflow: this was attempt {attempt}")
                 raise
-        time.sleep(wait * (1 + random.random() / 2))
-        wait *= 2
+        time.sleep(FIRST_WAIT * 2 ** (attempt - 1) * (1 + random.random() / 2))
     raise AssertionError("the last attempt returns or raises")
 
 

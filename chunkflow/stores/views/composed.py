@@ -13,7 +13,7 @@ from chunkflow.core.grid import Region, Shape, fit, permuted, regions, shape_of,
 from chunkflow.core.spec import ArraySpec
 from chunkflow.stores.caches.decoded_chunks import DecodedChunks
 from chunkflow.stores.footprint import Footprint, Scattered
-from chunkflow.stores.protocol import Source, cold_bytes, keep_chunks, run_of
+from chunkflow.stores.protocol import Source, Unviewed, cold_bytes, keep_chunks, run_of
 from chunkflow.stores.strides import memory_order, part
 
 V = TypeVar("V")
@@ -22,21 +22,10 @@ STRIP = 256 << 10
 """Bytes that are copied at once from one place of a block to another."""
 
 
-class ComposedSource:
-    """Several sources as one, put together by an arrangement.
+class ComposedSource(Unviewed):
+    """Several sources as one of (native) `dtype`, put together by an arrangement. They are closed with this one.
 
-    Parameters
-    ----------
-    sources : sequence of Source
-        Closed with this one. Their dtypes are cast to `dtype`.
-    arrangement : Arrangement
-        Which region of the result comes from where.
-    dtype : numpy.dtype
-        Of the result, in native byte order.
-    chunks : tuple of int, optional
-        Box that is read at no loss.
-    new : int, optional
-        Axis of the result that the sources lack: along it each of them has one place.
+    `chunks` is a box that is read at no loss. Sources may lack the axis `new`, along which each of them has one place.
     """
 
     def __init__(
@@ -87,10 +76,6 @@ class ComposedSource:
             parts = (*parts[: self._new], *parts[self._new + 1 :])
         place = part(place, tuple(slice(None, None, -1 if p.back else 1) for p in parts))
         _fill(source, region, place, [(p.times, p.skip) for p in parts])
-
-    def view(self, region: Region) -> np.ndarray | None:
-        """See `Source.view`: what is put together is copied."""
-        return None
 
     def close(self) -> None:
         for source in self._sources:

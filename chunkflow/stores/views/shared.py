@@ -101,15 +101,8 @@ class _ShareSink:
         self._sink.abort()
 
 
-@dataclass(frozen=True)
-class Mapped:
+class Mapped(Strided):
     """An array in a file, which any process can open by its path."""
-
-    path: str
-    offset: int
-    shape: Shape
-    strides: Shape
-    dtype: np.dtype
 
     def __chunkflow_spec__(self) -> ArraySpec:
         source = self.__chunkflow_source__()
@@ -117,8 +110,8 @@ class Mapped:
         return source.spec
 
     def __chunkflow_source__(self) -> Source:
-        return FileSource(Strided(self.path, self.offset, self.shape, self.strides, self.dtype))
+        return FileSource(self)
 
-    def mapping(self) -> np.ndarray:
+    def mapped(self) -> np.ndarray:
         """The array, mapped for writing."""
         return np.ndarray(self.shape, self.dtype, np.memmap(self.path, np.uint8, "r+"), self.offset, self.strides)

@@ -22,15 +22,17 @@ from chunkflow.core.encoded_chunks import Place
 from chunkflow.core.grid import Region, Shape, describe, shape_of
 from chunkflow.core.pieces import Piece
 from chunkflow.core.spec import ArraySpec, ChunkFiles, Storage
-from chunkflow.errors import ArgumentError, ReadError, WriteError
+from chunkflow.errors import ArgumentError, ReadError
 from chunkflow.stores.caches import page_cache
 from chunkflow.stores.caches.decoded_chunks import DecodedChunks
-from chunkflow.stores.checks import matching, numeric_dtype
+from chunkflow.stores.checks import ExistingTarget, numeric_dtype
 from chunkflow.stores.codecs.step import NotDirectError
+from chunkflow.stores.failures import translated, unread, unwritten
 from chunkflow.stores.footprint import Footprint
 from chunkflow.stores.kvstore.folder import Folder
 from chunkflow.stores.kvstore.fsspec import SENT, Bucket, is_remote, open_url, url_of
 from chunkflow.stores.kvstore.retries import again
+from chunkflow.stores.protocol import Unviewed
 from chunkflow.stores.zarr.chunks import Chunks
 from chunkflow.stores.zarr.device_codecs import codec_of, matches_in
 from chunkflow.stores.zarr.metadata import direct
@@ -65,12 +67,10 @@ def open_zarr(path: str) -> ZarrSource:
     if node is not None and node.kind == "group":
         names = ", ".join(repr(os.path.join(given, name)) for name in members(path)) or "none"
         raise ArgumentError(f"{path} is a zarr group: pass the path of one of its arrays ({names})")
-    try:
+    with translated(ReadError, f"cannot open the zarr array {path}", path):
         array = _described(path)
         if array is None:
             array = zarr.open_array(path, mode="r")
-    except Exception as error:
-        raise ReadError(f"cannot open the zarr array {path}: {error}", path=path, cause=error) from error
     return ZarrSource(array)
 
 
@@ -93,10 +93,8 @@ def _described(path: str) -> AnyArray | None:
 
 def members(path: str) -> list[str]:
     """Names of the arrays in a zarr group and the groups inside it."""
-    try:
+    with translated(ReadError, f"cannot open the zarr group {path}", path):
         found = zarr.open_group(path, mode="r").members(max_depth=None)
-    except Exception as error:
-        raise ReadError(f"cannot open the zarr group {path}: {error}", path=path, cause=error) from error
     return sorted(name for name, node in found if isinstance(node, zarr.Array))
 
 
@@ -168,7 +166,7 @@ def _asked(spec: ArraySpec, request: Callable[[], Any]) -> Any:
     return again(request) if spec.storage.remote else request()
 
 
-class ZarrSource:
+class ZarrSource(Unviewed):
     """A zarr array that is read. Chunks that were never written read as the fill value."""
 
     def __init__(self, array: AnyArray) -> None:
@@ -198,21 +196,14 @@ class ZarrSource:
                 place, kind = _buffers.NDBuffer.from_numpy_array(out), _buffers.buffer_prototype
                 _asked(self.spec, lambda: array.get_basic_selection(region, out=place, prototype=kind))
         except Exception as error:
-            raise ReadError(
-                f"cannot read {describe(region)} of the zarr array {self.spec.name}: {error}",
-                path=self.spec.name,
-                region=region,
-                cause=error,
-            ) from error
+            raise unread(region, self.spec.name, error, what="of the zarr array") from error
         if there or self._folder is None:
             return
         # Without its files every chunk reads as the fill value.
         if not any(os.path.exists(self._folder / name) for name in METADATA):
-            raise ReadError(
-                f"the zarr array {self.spec.name} was removed while {describe(region)} was read",
-                path=self.spec.name,
-                region=region,
-            )
+            name = self.spec.name
+            message = f"the zarr array {name} was removed while {describe(region)} was read"
+            raise ReadError(message, path=name, region=region)
 
     def keep(self, lately: DecodedChunks) -> None:
         """See `Keeping.keep`. Chunks in shards are not kept."""
@@ -220,10 +211,7 @@ class ZarrSource:
             self._direct = replace(self._direct, lately=lately)
 
     def files(self, start: Shape, pieces: tuple[Piece, ...]) -> ChunkFiles | None:
-        found = self._direct
-        if not self.spec.storage.separate or not isinstance(found, Chunks):
-            return None
-        return found.files(start, pieces, parts=True)
+        return self._direct.files(start, pieces, parts=True) if isinstance(self._direct, Chunks) else None
 
     def matches(self) -> float:
         return matches_in(self._direct)
@@ -243,17 +231,13 @@ class ZarrSource:
         indices = (tuple(page_cache.draw.randrange(*end) for end in ends) for _ in range(page_cache.SAMPLES))
         return page_cache.absent_files((str(self._folder / found.key(index)) for index in indices), number)
 
-    def view(self, region: Region) -> np.ndarray | None:
-        """See `Source.view`: chunks are encoded."""
-        return None
-
     def close(self) -> None:
         """See `Source.close`: zarr keeps no file open."""
         if isinstance(self._direct, Chunks) and self._direct.lately is not None:
             self._direct.lately.clear()
 
 
-class ZarrTarget:
+class ZarrTarget(ExistingTarget):
     """A `zarr.Array` of the user's."""
 
     def __init__(self, array: AnyArray) -> None:
@@ -271,9 +255,6 @@ class ZarrTarget:
             spec = spec.with_storage(copies=spec.storage.copies + SENT)
         self._array, self._spec = array, spec
         self.footprint: Footprint | None = _footprint(array)
-
-    def describe(self, shape: Shape, dtype: np.dtype, chunks: Shape | None) -> ArraySpec:
-        return matching(self._spec, shape, dtype)
 
     def open(self, spec: ArraySpec) -> ZarrSink:
         return ZarrSink(self._array, spec)
@@ -296,18 +277,10 @@ class ZarrSink:
             if self._direct is None or not self._direct.write(region, block):
                 _asked(self.spec, lambda: self._array.__setitem__(region, block.copy() if self._copies else block))
         except Exception as error:
-            raise WriteError(
-                f"cannot write {describe(region)} to the zarr array {self.spec.name}: {error}",
-                path=self.spec.name,
-                region=region,
-                cause=error,
-            ) from error
+            raise unwritten(region, self.spec.name, error, "to the zarr array") from error
 
     def files(self, start: Shape, pieces: tuple[Piece, ...]) -> ChunkFiles | None:
-        found = self._direct
-        if not self.spec.storage.separate or not isinstance(found, Chunks):
-            return None
-        return found.files(start, pieces, parts=False)
+        return self._direct.files(start, pieces, parts=False) if isinstance(self._direct, Chunks) else None
 
     def commit(self) -> Any:
         return self._array

@@ -29,39 +29,51 @@ from chunkflow.stores.touched import aligned, touched
 
 
 @dataclass(frozen=True)
-class Chunks:
-    """An array's chunks: `key` gives the name of an index's object, `chain` its encoding."""
+class KeyedObjects:
+    """An array's objects: `key` gives the name of an index's object, `chain` the encoding of a chunk."""
 
     objects: Objects
     key: Callable[[Shape], str]
     extents: Shape
     chain: CodecChain
     keeps_empty: bool
+
+    @property
+    def sides(self) -> Shape:
+        """Shape of what an object holds."""
+        return self.chain.shape
+
+    def read(self, region: Region, out: np.ndarray) -> bool:
+        """Fill `out` with a region. Returns whether all of its objects exist."""
+        there = True
+        for index, inner, place in touched(region, self.sides):
+            there = self._read(index, inner, part(out, place)) and there
+        return there
+
+    def write(self, region: Region, block: np.ndarray) -> bool:
+        """Store a region. Returns False if it cuts what an object holds: zarr has to store it."""
+        if not aligned(region, self.sides, self.extents):
+            return False
+        for index, inner, place in touched(region, self.sides):
+            self._write(index, inner, part(block, place))
+        return True
+
+    def _read(self, index: Shape, inner: Region, target: np.ndarray) -> bool:
+        raise NotImplementedError
+
+    def _write(self, index: Shape, inner: Region, block: np.ndarray) -> None:
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class Chunks(KeyedObjects):
+    """An array's chunks, each an object of its own."""
+
     lately: DecodedChunks | None = field(default=None, compare=False)
     """Cache of decoded chunks; None unless `keep` was called (see `Keeping`)."""
 
     def __str__(self) -> str:
         return str(self.chain)
-
-    @property
-    def sides(self) -> Shape:
-        """Shape of a chunk."""
-        return self.chain.shape
-
-    def read(self, region: Region, out: np.ndarray) -> bool:
-        """Fill `out` with a region. Returns whether all of its chunks exist."""
-        there = True
-        for index, inner, place in touched(region, self.chain.shape):
-            there = self._read(index, inner, part(out, place)) and there
-        return there
-
-    def write(self, region: Region, block: np.ndarray) -> bool:
-        """Store a region. Returns False if it cuts a chunk: zarr has to store it."""
-        if not aligned(region, self.chain.shape, self.extents):
-            return False
-        for index, inner, place in touched(region, self.chain.shape):
-            self._write(index, inner, part(block, place))
-        return True
 
     @property
     def separate(self) -> bool:
@@ -75,7 +87,8 @@ class Chunks:
 
     def files(self, start: Shape, pieces: tuple[Piece, ...], *, parts: bool) -> ChunkFiles | None:
         """See `chunkflow.stores.protocol.Separate`. With `parts` a piece may be a part of a chunk."""
-        assert isinstance(self.objects, Folder)
+        if self.chain.steps or not isinstance(self.objects, Folder):
+            return None
         chain, sides = self.chain, self.chain.shape
         corner, phase = zip(*map(divmod, start, sides), strict=True) if sides else ((), ())
         found = runs_in_chunks(pieces, sides, phase, chain.order, parts=parts)
@@ -89,7 +102,6 @@ class Chunks:
         return ChunkFiles(names, places, chain.nbytes, swap, b"" if self.keeps_empty else fill.tobytes())
 
     def places(self, indices: Sequence[Shape]) -> Sequence[Place | None]:
-        """Where chunks lie in files."""
         assert isinstance(self.objects, Folder)
         return [(self.objects.path(self.key(index)), 0, -1) for index in indices]
 
@@ -109,7 +121,6 @@ class Chunks:
         return True
 
     def _read_part(self, name: str, inner: Region, target: np.ndarray) -> None:
-        """Read a part of an unencoded chunk."""
         assert isinstance(self.objects, Folder)
         path, chain = self.objects.path(name), self.chain
         chain.check(os.stat(path).st_size)
@@ -120,7 +131,6 @@ class Chunks:
             file.read(inner, target)
 
     def _whole(self, name: str) -> np.ndarray:
-        """A decoded chunk."""
         chain = self.chain
         lying = np.empty(permuted(chain.shape, chain.order), chain.dtype)
         found = lying.transpose(sorted(range(lying.ndim), key=chain.order.__getitem__))

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import os
 import shutil
+from functools import partial
+from itertools import dropwhile
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,9 +14,10 @@ import zarr
 
 from chunkflow.core.grid import Region, Shape
 from chunkflow.core.spec import COPIES, ArraySpec, Storage, default_chunks
-from chunkflow.errors import ArgumentError, ArgumentTypeError, ChunkflowError, WriteError
+from chunkflow.errors import ArgumentError, ArgumentTypeError, WriteError
 from chunkflow.stores import paths
 from chunkflow.stores.checks import conversion, numeric_dtype
+from chunkflow.stores.failures import translated
 from chunkflow.stores.footprint import Footprint
 from chunkflow.stores.kvstore.fsspec import SENT
 from chunkflow.stores.zarr.array import ZarrSink
@@ -52,7 +56,9 @@ class ZarrPathTarget:
     def __init__(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
         self.name = paths.resolve(os.path.abspath(path))
         self._overwrite = overwrite
-        self._groups = _groups_above(self.name)
+        # Zarr groups, or what will be, the outermost one first.
+        above = [str(parent) for parent in reversed(Path(self.name).parents)][1:]
+        self._groups = list(dropwhile(lambda path: not path.endswith(SUFFIX) and zarr_node(path) is None, above))
         self._root = self._groups[0] if self._groups else self.name
         paths.require_directory(os.path.dirname(self._root), self.name)
         for group in self._groups:
@@ -76,17 +82,11 @@ class ZarrPathTarget:
         return created_spec(self.name, shape, dtype, chunks)
 
     def open(self, spec: ArraySpec) -> ZarrPathSink:
-        """See `Target.open`.
-
-        Raises
-        ------
-        WriteError
-            The array cannot be created.
-        """
         nodes = [node for group in self._groups if (node := zarr_node(group)) is not None]
         version = nodes[-1].format if nodes else 3
         temporary = paths.hidden_sibling(self._root, "partial")
-        try:
+        undo = partial(shutil.rmtree, temporary, ignore_errors=True)
+        with translated(WriteError, f"cannot create {self.name}", self.name, undo):
             array = zarr.create_array(
                 store=temporary,
                 shape=spec.shape,
@@ -94,11 +94,6 @@ class ZarrPathTarget:
                 dtype=spec.dtype,
                 zarr_format=2 if version == 2 else 3,
             )
-        except BaseException as error:
-            shutil.rmtree(temporary, ignore_errors=True)
-            if not isinstance(error, Exception):
-                raise
-            raise WriteError(f"cannot create {self.name}: {error}", path=self.name, cause=error) from error
         return ZarrPathSink(array, spec, self, temporary, version)
 
     def place(self, temporary: str, version: int) -> None:
@@ -114,18 +109,6 @@ class ZarrPathTarget:
             if made is not None:
                 shutil.rmtree(made, ignore_errors=True)
             raise
-
-
-def _groups_above(path: str) -> list[str]:
-    """Directories above `path` that are zarr groups or will be, the outermost one first."""
-    above = []
-    parent = os.path.dirname(path)
-    while parent != os.path.dirname(parent):
-        above.append(parent)
-        parent = os.path.dirname(parent)
-    above.reverse()
-    is_zarr = [parent.endswith(SUFFIX) or zarr_node(parent) is not None for parent in above]
-    return above[is_zarr.index(True) :] if True in is_zarr else []
 
 
 def _replace(temporary: str, path: str, aside: str) -> None:
@@ -153,22 +136,10 @@ class ZarrPathSink:
         self._sink.write(region, block)
 
     def commit(self) -> Any:
-        """See `Sink.commit`. The array is returned as a writable `zarr.Array`.
-
-        Raises
-        ------
-        OutputExistsError
-            Something appeared under the name during the run, and `overwrite` is false.
-        """
         path = self._target.name
-        try:
+        with translated(WriteError, f"cannot finish {path}", path, self.abort):
             self._target.place(self._temporary, self._version)
             return zarr.open_array(path, mode="r+")
-        except BaseException as error:
-            self.abort()
-            if isinstance(error, ChunkflowError) or not isinstance(error, Exception):
-                raise
-            raise WriteError(f"cannot finish {path}: {error}", path=path, cause=error) from error
 
     def abort(self) -> None:
         shutil.rmtree(self._temporary, ignore_errors=True)
@@ -176,7 +147,5 @@ class ZarrPathSink:
 
 def scratch_array(path: str, shape: Shape, dtype: np.dtype, chunks: Shape) -> Any:
     """A new array of uncompressed chunks, for intermediate results."""
-    try:
+    with translated(WriteError, f"cannot create {path}", path):
         return zarr.create_array(store=path, shape=shape, chunks=chunks, dtype=dtype, compressors=None)
-    except Exception as error:
-        raise WriteError(f"cannot create {path}: {error}", path=path, cause=error) from error

@@ -13,7 +13,8 @@ import json
 import re
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, TypeVar
+from contextlib import AbstractContextManager
+from typing import Any
 
 import numpy as np
 import zarr
@@ -23,7 +24,8 @@ from zarr.storage import MemoryStore, StorePath
 
 from chunkflow.core.grid import Region, Shape
 from chunkflow.core.spec import ArraySpec
-from chunkflow.errors import ArgumentError, ChunkflowError, OutputExistsError, ReadError, WriteError
+from chunkflow.errors import ArgumentError, OutputExistsError, ReadError, WriteError
+from chunkflow.stores.failures import translated
 from chunkflow.stores.footprint import Footprint
 from chunkflow.stores.kvstore.folder import append
 from chunkflow.stores.kvstore.fsspec import Bucket, open_store
@@ -37,8 +39,6 @@ _KEYS = (re.compile(r"c([./]\d+)*"), re.compile(r"\d+([./]\d+)*|\.zarray|\.zattr
 """What chunks of either encoding are called; beside those of the second, the metadata of format 2."""
 
 _REQUESTS = 16
-
-T = TypeVar("T")
 
 
 class ZarrUrlTarget:
@@ -60,26 +60,19 @@ class ZarrUrlTarget:
         self.groups = [Bucket(self.store, "/".join(names[root:i])) for i in range(root, len(names))]
         self.bucket, self.overwrite = Bucket(self.store, self.path), overwrite
         for group in self.groups:
-            kind = self._kind(group)
-            if kind not in (None, "group"):
+            if (kind := self._kind(group)) not in (None, "group"):
                 raise ArgumentError(f"the output {self.name} would lie inside a zarr {kind}: it takes groups of zarr 3")
         self.check()
-        if self._kind(self.bucket) is None and (stranger := self._asked(lambda: next(iter(self.bucket.names()), None))):
+        with self._looking():
+            stranger = next(iter(self.bucket.names()), None) if self._kind(self.bucket) is None else None
+        if stranger:
             raise (ArgumentError if overwrite else OutputExistsError)(
                 f"{self.name} is no zarr array, and is not overwritten for that reason: there is {stranger!r}, of a "
                 "run that is at work or was killed, perhaps. Remove it, or choose another URL"
             )
 
     def check(self) -> None:
-        """Refuse what may not be replaced.
-
-        Raises
-        ------
-        OutputExistsError
-            There is an array, and it may not be replaced.
-        ArgumentError
-            There is a group.
-        """
+        """Refuse an array that may not be replaced (`OutputExistsError`), and a group (`ArgumentError`)."""
         kind = self._kind(self.bucket)
         if kind is not None and not self.overwrite:
             raise OutputExistsError(
@@ -91,34 +84,22 @@ class ZarrUrlTarget:
 
     def _kind(self, bucket: Bucket) -> str | None:
         """What lies there to zarr, if anything does."""
-
-        def look() -> str | None:
+        with self._looking():
             if (found := bucket.get(_METADATA)) is not None:
                 return str(json.loads(found.tobytes())["node_type"])
             kinds = {".zarray": "array of format 2", ".zgroup": "group of format 2"}
             return next((kind for name, kind in kinds.items() if bucket.get(name) is not None), None)
 
-        return self._asked(look)
-
-    def _asked(self, request: Callable[[], T]) -> T:
-        try:
-            return request()
-        except Exception as error:
-            raise ReadError(f"cannot look at {self.name}: {error}", path=self.name, cause=error) from error
+    def _looking(self) -> AbstractContextManager[None]:
+        return translated(ReadError, f"cannot look at {self.name}", self.name)
 
     def describe(self, shape: Shape, dtype: np.dtype, chunks: Shape | None) -> ArraySpec:
         return created_spec(self.name, shape, dtype, chunks, remote=True)
 
     def open(self, spec: ArraySpec) -> ZarrUrlSink:
-        """See `Target.open`. Nothing is put yet.
-
-        Raises
-        ------
-        WriteError
-            Zarr cannot describe the array, or objects cannot be removed there, as a run that fails must.
-        """
-        try:
-            self.bucket.remove(".chunkflow")
+        """See `Target.open`. Nothing is put yet."""
+        with translated(WriteError, f"cannot create {self.name}", self.name):
+            self.bucket.remove(".chunkflow")  # an error where objects can't be removed, as a run that fails must
             found = self.bucket.get(_METADATA)
             old = None if found is None else found.tobytes()
             kind = int(old is not None and json.loads(old)["chunk_key_encoding"]["name"] == "default")
@@ -133,8 +114,6 @@ class ZarrUrlTarget:
             assert metadata is not None
             array = zarr.Array(zarr.AsyncArray(made.metadata, StorePath(self.store, self.path)))
             return ZarrUrlSink(self, spec, array, metadata.to_bytes(), old, _KEYS[1 - kind])
-        except Exception as error:
-            raise WriteError(f"cannot create {self.name}: {error}", path=self.name, cause=error) from error
 
 
 class ZarrUrlSink:
@@ -160,15 +139,8 @@ class ZarrUrlSink:
         self._sink.write(region, block)
 
     def commit(self) -> Any:
-        """See `Sink.commit`. The array is returned as a writable `zarr.Array`.
-
-        Raises
-        ------
-        OutputExistsError
-            Something appeared under the URL during the run, and `overwrite` is false.
-        """
         target = self._target
-        try:
+        with translated(WriteError, f"cannot finish {target.name}", target.name, self.abort):
             self._check()
             for group in target.groups:
                 if group.get(_METADATA) is None:
@@ -176,11 +148,6 @@ class ZarrUrlSink:
                     _put(group, _GROUP)
             self._undo.append(self._restore)
             _put(target.bucket, self._metadata)
-        except BaseException as error:
-            self.abort()
-            if isinstance(error, ChunkflowError) or not isinstance(error, Exception):
-                raise
-            raise WriteError(f"cannot finish {target.name}: {error}", path=target.name, cause=error) from error
         self._undo, self._written = [], np.zeros(0, bool)
         with contextlib.suppress(Exception):  # the array is there: what remains of an older one is in nobody's way
             if target.overwrite:

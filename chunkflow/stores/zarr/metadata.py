@@ -19,13 +19,7 @@ from chunkflow.stores.zarr.shards import Shards
 
 
 def direct(array: Any, objects: Objects) -> Chunks | Shards:
-    """What reads and writes the chunks of a zarr array directly.
-
-    Raises
-    ------
-    NotDirectError
-        The array is left to zarr; the message says why.
-    """
+    """What reads and writes the chunks of a zarr array directly; `NotDirectError` says why they are left to zarr."""
     metadata, config = array.metadata, getattr(array, "config", None)
     if array.fill_value is None:
         raise NotDirectError("no fill value")
@@ -39,12 +33,10 @@ def direct(array: Any, objects: Objects) -> Chunks | Shards:
     dtype = np.dtype(array.dtype)
     fill = np.asarray(array.fill_value, dtype.newbyteorder("="))
     extents, keeps_empty = tuple(array.shape), bool(getattr(config, "write_empty_chunks", True))
-    if metadata.zarr_format == 2:
-        chain = chain_2(metadata, inner, dtype, fill)
-        return Chunks(objects, metadata.encode_chunk_key, extents, chain, keeps_empty)
-    codecs: list[Mapping[str, Any]] = [codec.to_dict() for codec in metadata.codecs]
+    version_2 = metadata.zarr_format == 2
+    codecs: list[Mapping[str, Any]] = [] if version_2 else [codec.to_dict() for codec in metadata.codecs]
     if shards is None:
-        chain = chain_3(codecs, inner, dtype, fill)
+        chain = chain_2(metadata, inner, dtype, fill) if version_2 else chain_3(codecs, inner, dtype, fill)
         return Chunks(objects, metadata.encode_chunk_key, extents, chain, keeps_empty)
     if len(codecs) != 1 or codecs[0]["name"] != "sharding_indexed":
         raise NotDirectError("codecs around the shards")
@@ -54,7 +46,7 @@ def direct(array: Any, objects: Objects) -> Chunks | Shards:
     if where not in ("start", "end"):
         raise NotDirectError(f"index location {where}")
     index = _index(how["index_codecs"], shards, inner)
-    return Shards(objects, metadata.encode_chunk_key, extents, shards, chain, index, where == "start", keeps_empty)
+    return Shards(objects, metadata.encode_chunk_key, extents, chain, keeps_empty, shards, index, where == "start")
 
 
 def _index(codecs: Any, shards: Shape, inner: Shape) -> CodecChain:

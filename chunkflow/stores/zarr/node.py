@@ -24,10 +24,7 @@ class ZarrNode:
 def zarr_node(path: str) -> ZarrNode | None:
     """The array or group that a directory holds; None for any other directory or file.
 
-    Raises
-    ------
-    ReadError
-        There is a ``zarr.json`` that does not say which of the two it describes.
+    `ReadError` if there is a ``zarr.json`` that does not say which of the two it describes.
     """
     if os.path.isfile(os.path.join(path, ".zarray")):
         return ZarrNode("array", 2)

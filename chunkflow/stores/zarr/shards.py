@@ -21,8 +21,9 @@ from chunkflow.core.encoded_chunks import Place, Stamp
 from chunkflow.core.grid import Region, Shape
 from chunkflow.stores.codecs.chain import CodecChain
 from chunkflow.stores.kvstore.folder import Folder, append, stamped
-from chunkflow.stores.kvstore.protocol import ChunkError, Objects, StoredObject, named
-from chunkflow.stores.touched import aligned, touched
+from chunkflow.stores.kvstore.protocol import ChunkError, StoredObject, named
+from chunkflow.stores.touched import touched
+from chunkflow.stores.zarr.chunks import KeyedObjects
 
 MISSING = 2**64 - 1
 RUN = 1 << 20
@@ -114,17 +115,12 @@ class Indices:
 
 
 @dataclass(frozen=True)
-class Shards:
+class Shards(KeyedObjects):
     """An array's shards of `shape`: `chain` encodes their chunks, `index` their indices."""
 
-    objects: Objects
-    key: Callable[[Shape], str]
-    extents: Shape
     shape: Shape
-    chain: CodecChain
     index: CodecChain
     at_start: bool
-    keeps_empty: bool
     known: Indices = field(default_factory=Indices, compare=False)
 
     def __str__(self) -> str:
@@ -132,23 +128,7 @@ class Shards:
 
     @property
     def sides(self) -> Shape:
-        """Shape of a shard."""
         return self.shape
-
-    def read(self, region: Region, out: np.ndarray) -> bool:
-        """Fill `out` with a region. Returns whether all of its shards exist."""
-        there = True
-        for shard, inner, place in touched(region, self.shape):
-            there = self._read(shard, inner, out[place]) and there
-        return there
-
-    def write(self, region: Region, block: np.ndarray) -> bool:
-        """Store a region. Returns False if it cuts a shard: zarr has to store it."""
-        if not aligned(region, self.shape, self.extents):
-            return False
-        for shard, inner, place in touched(region, self.shape):
-            self.objects.put(self.key(shard), partial(self._write, inner=inner, block=block[place]))
-        return True
 
     def places(self, indices: Sequence[Shape]) -> Sequence[Place | None]:
         """Where chunks lie in files; None for chunks that do not exist or are damaged, which `read` then says."""
@@ -216,15 +196,15 @@ class Shards:
         assert size is not None
         return size
 
-    def _read(self, shard: Shape, inner: Region, target: np.ndarray) -> bool:
-        name, index = self.key(shard), None
+    def _read(self, index: Shape, inner: Region, target: np.ndarray) -> bool:
+        name, entries = self.key(index), None
         try:
             with named(f"shard {name}"), self.objects.open(name) as found:
-                index = self.known.get(shard, found.stamp, lambda: self._load(found))
-                for run in runs(self._parts(index, found.size, inner, target), self.objects.gap):
+                entries = self.known.get(index, found.stamp, lambda: self._load(found))
+                for run in runs(self._parts(entries, found.size, inner, target), self.objects.gap):
                     self._fetch(found, run, target)
         except FileNotFoundError as error:
-            if index is not None:
+            if entries is not None:
                 raise ChunkError(f"shard {name} was removed while it was read") from error
             target[...] = self.chain.fill
             return False
@@ -264,7 +244,10 @@ class Shards:
             with named(f"chunk {chunk} of it"):
                 self.chain.decode(raw[offset - start :][:length], within, target[place])
 
-    def _write(self, file: BinaryIO, inner: Region, block: np.ndarray) -> bool:
+    def _write(self, index: Shape, inner: Region, block: np.ndarray) -> None:
+        self.objects.put(self.key(index), partial(self._fill, inner=inner, block=block))
+
+    def _fill(self, file: BinaryIO, inner: Region, block: np.ndarray) -> bool:
         """Write a shard. Returns False if it is empty."""
         index = np.full(self.index.shape, MISSING, np.uint64)
         offset = first = self._space if self.at_start else 0

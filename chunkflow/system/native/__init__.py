@@ -26,13 +26,7 @@ chunks = _built("chunkflow.system.native._chunks")
 
 
 def read_file(path: str, out: np.ndarray) -> int:
-    """Fill flat bytes from the start of a file, as far as either goes; return the size of the file.
-
-    Raises
-    ------
-    OSError
-        It cannot be read.
-    """
+    """Fill flat bytes from the start of a file, as far as either goes; return its size. May raise `OSError`."""
     if staging is not None:
         size, error = staging.read(path, out)
         if error:

@@ -83,6 +83,11 @@ typedef struct { int64_t host, device, pitch, width, height, plane, depth; } Cop
 typedef struct { int64_t stream, turn, number, clock, landing, room; } Thread;
 typedef struct { int64_t host, done, begun, pending, failed; } Buffer;
 
+static void release(Py_buffer **buffers) {
+    while (*buffers) PyBuffer_Release(*buffers++);
+}
+#define RELEASE(...) release((Py_buffer *[]){__VA_ARGS__, NULL})
+
 typedef struct { double stage, begin, end, nbytes; } Span;
 enum { READ, UPLOAD, DOWNLOAD, WRITE };
 
@@ -464,13 +469,7 @@ static PyObject *run(PyObject *args, void (*loop)(Work *)) {
     Py_END_ALLOW_THREADS
     result = Py_BuildValue("innn", work.status, work.moved, work.failed, work.spanned);
 end:
-    PyBuffer_Release(&driver);
-    PyBuffer_Release(&thread);
-    PyBuffer_Release(&share);
-    PyBuffer_Release(&pieces);
-    PyBuffer_Release(&copies);
-    PyBuffer_Release(&waits);
-    if (spans.obj) PyBuffer_Release(&spans);
+    RELEASE(&driver, &thread, &share, &pieces, &copies, &waits, &spans);
     return result;
 }
 
@@ -502,10 +501,7 @@ static PyObject *one(PyObject *args, int up) {
     Py_END_ALLOW_THREADS
     result = PyLong_FromLong(work.status);
 end:
-    PyBuffer_Release(&driver);
-    PyBuffer_Release(&thread);
-    PyBuffer_Release(&pieces);
-    PyBuffer_Release(&copies);
+    RELEASE(&driver, &thread, &pieces, &copies);
     return result;
 }
 
@@ -544,8 +540,7 @@ static PyObject *py_wait(PyObject *self, PyObject *args) {
     Py_END_ALLOW_THREADS
     result = PyLong_FromLong(status);
 end:
-    PyBuffer_Release(&driver);
-    PyBuffer_Release(&events);
+    RELEASE(&driver, &events);
     return result;
 }
 
@@ -616,6 +611,12 @@ static PyObject *py_line(PyObject *self, PyObject *none) {
     return capsule;
 }
 
+static void job_end(Job *job) {
+    RELEASE(&job->share, &job->pieces, &job->copies, &job->waits, &job->marks);
+    Py_DECREF(job->owner);
+    free(job);
+}
+
 static void job_free(PyObject *capsule) {
     Job *job = PyCapsule_GetPointer(capsule, "job");
     Line *line = job->line;
@@ -627,13 +628,7 @@ static void job_free(PyObject *capsule) {
         if (line->last == job) line->last = before;
     }
     pthread_mutex_unlock(&line->mutex);
-    PyBuffer_Release(&job->share);
-    PyBuffer_Release(&job->pieces);
-    PyBuffer_Release(&job->copies);
-    PyBuffer_Release(&job->waits);
-    PyBuffer_Release(&job->marks);
-    Py_DECREF(job->owner);
-    free(job);
+    job_end(job);
 }
 
 /* A job of a line: a share behind the events `waits`, of which each thread marks an event behind what it enqueues. */
@@ -645,23 +640,15 @@ static PyObject *py_job(PyObject *self, PyObject *args) {
         free(job);
         return NULL;
     }
+    Py_INCREF(job->owner);
     PyObject *capsule = NULL;
     job->line = PyCapsule_GetPointer(job->owner, "line");
     if (job->line && (!whole(&job->share, &job->pieces) || job->number < 0 || job->left < 0))
         PyErr_SetString(PyExc_ValueError, "tables of other sizes than chunkflow.devices.mover makes");
     else if (job->line)
         capsule = PyCapsule_New(job, "job", job_free);
-    if (capsule) {
-        Py_INCREF(job->owner);
-        return capsule;
-    }
-    PyBuffer_Release(&job->share);
-    PyBuffer_Release(&job->pieces);
-    PyBuffer_Release(&job->copies);
-    PyBuffer_Release(&job->waits);
-    PyBuffer_Release(&job->marks);
-    free(job);
-    return NULL;
+    if (!capsule) job_end(job);
+    return capsule;
 }
 
 static void append(Line *line, Job *job, int64_t parts) {
@@ -799,9 +786,7 @@ static PyObject *py_serve(PyObject *self, PyObject *args) {
     Py_END_ALLOW_THREADS
     result = Py_BuildValue("iLinn", what, number, work.status, work.failed, work.spanned);
 end:
-    PyBuffer_Release(&driver);
-    PyBuffer_Release(&thread);
-    if (spans.obj) PyBuffer_Release(&spans);
+    RELEASE(&driver, &thread, &spans);
     return result;
 }
 

@@ -24,6 +24,7 @@ from support.devices import CPU, Place, checked, everywhere, numpy_device, on_cp
 
 import chunkflow as cf
 from chunkflow import errors
+from chunkflow.api.linalg import gram as moments
 from chunkflow.api.linalg import product as linalg
 from chunkflow.core.grid import Grid, Interleave
 from chunkflow.core.machine import Machine
@@ -230,7 +231,7 @@ def test_dot_with_a_scalar() -> None:
 @thorough
 def test_gram(place: Place, n: int, side: int, kind: str, budget: int) -> None:
     x = noise((n, side), kind)
-    close(run(place, budget, linalg.gram, x), lambda x: x.conj().T @ x, x)
+    close(run(place, budget, moments.gram, x), lambda x: x.conj().T @ x, x)
 
 
 @everywhere
@@ -248,11 +249,11 @@ def test_cov_and_corrcoef(
 ) -> None:
     m = noise((variables, samples), kind) if kind != "i2" else noise((variables, samples), "f4").astype("i2")
     m = m if rowvar else np.ascontiguousarray(m.T)
-    got, expected = run(place, budget, linalg.cov, m, rowvar=rowvar, **options), np.cov(m, rowvar=rowvar, **options)
+    got, expected = run(place, budget, moments.cov, m, rowvar=rowvar, **options), np.cov(m, rowvar=rowvar, **options)
     assert (np.shape(got), np.asarray(got).dtype) == (expected.shape, expected.dtype)
     np.testing.assert_allclose(got, expected, rtol=1e-11, atol=1e-11)
     if np.diagonal(np.atleast_2d(expected)).all():
-        got, expected = run(place, budget, linalg.corrcoef, m, rowvar=rowvar), np.corrcoef(m, rowvar=rowvar)
+        got, expected = run(place, budget, moments.corrcoef, m, rowvar=rowvar), np.corrcoef(m, rowvar=rowvar)
         assert np.shape(got) in (np.shape(expected), ())
         np.testing.assert_allclose(got, expected, rtol=1e-10, atol=1e-10)
 
@@ -288,18 +289,18 @@ def test_cov_of_further_variables_and_with_weights(
         more["fweights"] = np.arange(samples) % 4 + 1
     if "a" in given:
         more["aweights"] = np.abs(noise((samples,), "f8", 9)) + 0.1
-    got, expected = run(place, budget, linalg.cov, m, **more), np.cov(m, **more)
+    got, expected = run(place, budget, moments.cov, m, **more), np.cov(m, **more)
     assert (np.shape(got), np.asarray(got).dtype) == (expected.shape, expected.dtype)
     np.testing.assert_allclose(got, expected, rtol=1e-10, atol=1e-10)
     if given == "y":
-        got, expected = run(place, budget, linalg.corrcoef, m, y, rowvar=rowvar), np.corrcoef(m, y, rowvar=rowvar)
+        got, expected = run(place, budget, moments.corrcoef, m, y, rowvar=rowvar), np.corrcoef(m, y, rowvar=rowvar)
         np.testing.assert_allclose(got, expected, rtol=1e-10, atol=1e-10)
 
 
 @checked
 def test_covariance_of_data_far_from_zero(place: Place) -> None:
     x = (noise((4, 3000), "f8") * [[1], [2], [3], [0.5]] + 1e6).astype("f4")
-    got = run(place, 20_000, linalg.cov, x)
+    got = run(place, 20_000, moments.cov, x)
     wide = x.astype(np.longdouble)
     about = wide - wide.mean(axis=1, keepdims=True)
     np.testing.assert_allclose(got, (about @ about.T / 2999).astype("f8"), rtol=1e-12, atol=1e-12)
@@ -335,7 +336,7 @@ def test_of_one_array_with_itself(tmp_path: Path) -> None:
     path = tmp_path / "x.npy"
     got = linalg.einsum("ki,kj->ij", path, path, budget="40kB", device="cpu")
     np.testing.assert_allclose(got, x.T @ x)
-    np.testing.assert_allclose(linalg.gram(path, budget="40kB", device="cpu"), x.T @ x)
+    np.testing.assert_allclose(moments.gram(path, budget="40kB", device="cpu"), x.T @ x)
     with pytest.raises(errors.ArgumentError, match="overlap"):
         linalg.matmul(x[:20], x[:20], out=x[:20], device="cpu")
 
@@ -431,7 +432,7 @@ def test_a_product_is_tried_by_each_thread_for_arrays_of_one_layout(monkeypatch:
         before = tried.call_count
         for x in arrays:
             a = CountingSource(x)
-            linalg.gram(a, budget="1MB", device=device)
+            moments.gram(a, budget="1MB", device=device)
             assert a.bytes_read == x.nbytes, "trials read nothing"
         return tried.call_count - before
 
@@ -555,7 +556,7 @@ def test_a_small_result_stays_and_both_operands_are_read_once() -> None:
 
 def test_gram_and_cov_read_once() -> None:
     x = noise((3000, 20), "f8")
-    for fn, options in ((linalg.gram, {}), (linalg.cov, {"rowvar": False}), (linalg.corrcoef, {"rowvar": False})):
+    for fn, options in ((moments.gram, {}), (moments.cov, {"rowvar": False}), (moments.corrcoef, {"rowvar": False})):
         plan = cf.explain(fn, x, budget=100_000, device="cpu", **options)
         assert len(plan.grid) > 1
         assert plan.bytes_in == x.nbytes
@@ -619,12 +620,12 @@ def test_panels_add_up(place: Place, contiguous: bool, monkeypatch: pytest.Monke
         a, b = noise((24, 40), kind, 1), noise((40, 30), kind, 2)
         for x, y in ((a, b), (a.copy("F"), b.copy("F"))):
             close(run(place, 4000, linalg.matmul, x, y), np.matmul, a, b)
-        close(run(place, 10_000, linalg.gram, a), lambda x: x.conj().T @ x, a)
+        close(run(place, 10_000, moments.gram, a), lambda x: x.conj().T @ x, a)
         for stack in (3, 11):
             a, b = noise((stack, 9, 30), kind, 1), noise((stack, 30, 7), kind, 2)
             close(run(place, 9000, linalg.matmul, a, b), np.matmul, a, b)
     x = noise((30, 100), "c16")
-    np.testing.assert_allclose(run(place, 40_000, linalg.cov, x), np.cov(x), atol=1e-12)
+    np.testing.assert_allclose(run(place, 40_000, moments.cov, x), np.cov(x), atol=1e-12)
 
 
 @pytest.mark.parametrize(
@@ -699,13 +700,13 @@ def test_a_fold_that_runs_out_of_memory_is_halved(place: Place, monkeypatch: pyt
         (lambda x: linalg.einsum("ij->ii", x), ["twice"]),
         (lambda x: linalg.einsum("i1", x), ["no letter"]),
         (lambda x: linalg.einsum("...j->j", x), ["ellipsis"]),
-        (lambda x: linalg.gram(x[0]), ["matrix"]),
-        (lambda x: linalg.cov(x[None]), ["one or two"]),
-        (lambda x: linalg.cov(x, y=x[:, :-1]), ["samples and y has", "as many"]),
-        (lambda x: linalg.cov(x, aweights=x[0, :-1] ** 2), ["one for each"]),
-        (lambda x: linalg.cov(x, aweights=x), ["aweights have shape", "one dimension"]),
-        (lambda x: linalg.cov(x, aweights=-(x[0] ** 2) - 1), ["aweights has a negative weight"]),
-        (lambda x: linalg.cov(x, fweights=np.zeros(x.shape[1], int)), ["sum to zero"]),
+        (lambda x: moments.gram(x[0]), ["matrix"]),
+        (lambda x: moments.cov(x[None]), ["one or two"]),
+        (lambda x: moments.cov(x, y=x[:, :-1]), ["samples and y has", "as many"]),
+        (lambda x: moments.cov(x, aweights=x[0, :-1] ** 2), ["one for each"]),
+        (lambda x: moments.cov(x, aweights=x), ["aweights have shape", "one dimension"]),
+        (lambda x: moments.cov(x, aweights=-(x[0] ** 2) - 1), ["aweights has a negative weight"]),
+        (lambda x: moments.cov(x, fweights=np.zeros(x.shape[1], int)), ["sum to zero"]),
         (
             lambda x: linalg.matmul(x, x.T, precision="low"),  # type: ignore[arg-type]
             ["precision='low'", "tf32"],
@@ -734,14 +735,14 @@ def test_subscripts_are_text_and_axes_numbers() -> None:
     with pytest.raises(errors.ArgumentTypeError, match="int"):
         linalg.tensordot(x, x, 1.5, device="cpu")  # type: ignore[arg-type]
     with pytest.raises(errors.ArgumentTypeError, match="int"):
-        linalg.cov(x, ddof=0.5, device="cpu")  # type: ignore[arg-type]
+        moments.cov(x, ddof=0.5, device="cpu")  # type: ignore[arg-type]
     with pytest.raises(errors.ArgumentTypeError, match="fweights must be whole numbers"):
-        linalg.cov(x, fweights=np.full(x.shape[1], 1.5), device="cpu")
+        moments.cov(x, fweights=np.full(x.shape[1], 1.5), device="cpu")
 
 
 def test_too_few_samples_are_warned_of() -> None:
     with pytest.warns(RuntimeWarning, match="degrees of freedom"):
-        got = linalg.cov(np.ones((2, 1)), device="cpu")
+        got = moments.cov(np.ones((2, 1)), device="cpu")
     assert np.isnan(got).all()
 
 
@@ -773,7 +774,7 @@ class Rounding(NumpyDevice):
 def test_a_device_is_asked_to_round_for_as_long_as_the_run(precision: Any) -> None:
     a, device = noise((40, 30), "f4", 1), Rounding()
     linalg.matmul(a, a.T, precision=precision, device=device)
-    linalg.gram(a, precision=precision, device=device)
+    moments.gram(a, precision=precision, device=device)
     assert (device.asked, device.open) == ((2, False) if precision == "tf32" else (0, False))
 
 
@@ -786,7 +787,7 @@ def test_tf32_keeps_eleven_bits_of_factors_and_holds_for_its_run_alone(product: 
 
     def error(precision: Any) -> float:
         given = (np.ascontiguousarray(a.T), a) if product == "matmul" else (a,)
-        got = getattr(linalg, product)(*given, precision=precision, device="cuda")
+        got = getattr(moments if product == "gram" else linalg, product)(*given, precision=precision, device="cuda")
         return float((np.abs(got - exact) / scale).max())
 
     before, rounded, after = error("highest"), error("tf32"), error("highest")

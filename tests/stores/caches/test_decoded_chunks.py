@@ -29,7 +29,7 @@ from chunkflow.devices import rates
 from chunkflow.devices.cpu.device import NumpyDevice
 from chunkflow.devices.protocol import Edge
 from chunkflow.devices.race_detector import ClockDevice
-from chunkflow.engine.staged import large_chunks
+from chunkflow.engine.staged import workers
 from chunkflow.errors import BudgetError, RaceError, ReadError
 from chunkflow.planner.transfer_cut import Cut
 from chunkflow.stores import open_source
@@ -187,7 +187,7 @@ def test_rooms_are_given_back_though_an_error_knows_them(tmp_path: Path, monkeyp
             advised.append(args[0])
             super().madvise(*args)
 
-    monkeypatch.setattr(large_chunks.mmap, "mmap", Pages)
+    monkeypatch.setattr(workers.mmap, "mmap", Pages)
     with pytest.raises(ReadError, match="chunk c/1/0/0") as caught:
         cf.map(np.negative, tmp_path / "u.zarr", device=staged("threaded"), budget="1MB")
     assert caught.value

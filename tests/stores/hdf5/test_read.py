@@ -200,7 +200,7 @@ def test_places_are_found_one_by_one_where_hdf5_cannot_list_them(tmp_path: Path)
         made = file.create_dataset("u", (9, 7), "f4", chunks=(2, 3))
         made[4:, 3:] = 1
         file.flush()
-        old, new = Index.of(OldDataset(made)), Index.of(made)
+        old, new = Index(OldDataset(made)), Index(made)
         found = {key: new.find(key) for key in np.ndindex(5, 3)}
         assert {key: old.find(key) for key in np.ndindex(5, 3)} == found
         assert {key for key in found if found[key] is None} == {key for key in found if key[0] < 2 or key[1] < 1}
@@ -233,7 +233,7 @@ def test_a_file_truncated_while_it_is_read_is_a_read_error(tmp_path: Path, chunk
 
 def places(path: str) -> Index:
     with h5py.File(path.split(":")[0]) as file:
-        return Index.of(file["u"])
+        return Index(file["u"])
 
 
 @pytest.mark.parametrize("filters", ["gzip", "all", "fletcher32"])
