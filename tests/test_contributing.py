@@ -36,7 +36,7 @@ UNCOUNTED = """\
     def event("""
 MISTAKES = {  # what is replaced, by what, and the test that finds it, which the page names
     "a format that ignores Fortran order": (
-        "format", "fortran=fortran", "fortran=False", "test_a_result_in_fortran_order",
+        "format", 'fortran=header["fortran"]', "fortran=False", "test_a_result_in_fortran_order",
     ),
     "a codec with a wrong byte": (
         "codec", "(found, np.uint8)", "(found, np.uint8) ^ 1", "test_bytes_make_the_round_trip",
@@ -52,6 +52,36 @@ MISTAKES = {  # what is replaced, by what, and the test that finds it, which the
     ),
     "a pool that does not count": (
         "device", "    def event(", UNCOUNTED, "test_the_pool_counts",
+    ),
+}  # fmt: skip
+FURTHER = {  # the same, which the page does not name
+    "a format that ignores the byte order": (
+        "format", 'np.dtype(header["dtype"])', 'np.dtype(header["dtype"]).newbyteorder("=")',
+        "test_random_regions_equal_numpy",
+    ),
+    "a reduction without labels": (
+        "operation", "return request(make, (x,), axis, keepdims, **options)",
+        "made = request(make, (x,), axis, keepdims, **options)\n    return type(made)(*made[:4])", "test_labels_stay",
+    ),
+    "a reduction that is wrong of no elements": (
+        "operation", "lambda found: found,", "lambda found: found + 1 - (found != 0),",
+        "test_of_no_elements_it_is_what_numpy_says",
+    ),
+    "a reduction that loses NaN": (
+        "operation", "lambda found: found,", "np.nan_to_num,", "test_nan_and_infinities_are_what_numpy_says",
+    ),
+    "a reduction that refuses nothing": (
+        "operation", '.kind == "c"', '.kind == "x"', "test_a_dtype_that_it_does_not_take_is_refused",
+    ),
+    "a format that replaces anything": (
+        "format", "return bool(_described(path))", "pass\n        return True",
+        "test_files_in_no_known_format_are_never_overwritten",
+    ),
+    "a format that lets foreign errors out": (
+        "format", ", path):  #", ", path, foreign=OSError):  #", "test_what_is_left_of_its_files_is_no_foreign_error",
+    ),
+    "a format that follows no links": (
+        "format", "os.path.realpath", "os.path.abspath", "test_a_link_to_nothing_is_followed",
     ),
 }  # fmt: skip
 
@@ -99,9 +129,9 @@ def test_every_recipe_passes_its_suite(tree: Path) -> None:
             assert re.search(rf"^{path}::\w+::{test}\b.* (PASSED|SKIPPED)", found.stdout, re.M), test
 
 
-@pytest.mark.parametrize("mistake", MISTAKES)
+@pytest.mark.parametrize("mistake", [*MISTAKES, *FURTHER])
 def test_a_mistake_is_found(mistake: str, tree: Path) -> None:
-    name, right, wrong, test = MISTAKES[mistake]
+    name, right, wrong, test = (MISTAKES | FURTHER)[mistake]
     recipe = RECIPES[name]
     recipe.put(tree, right, wrong)
     try:
@@ -110,7 +140,7 @@ def test_a_mistake_is_found(mistake: str, tree: Path) -> None:
         recipe.put(tree)
     assert found.returncode == 1, found.stdout + found.stderr
     assert re.search(rf"^FAILED {recipe.tests[0]}::\w+::{test}", found.stdout, re.M), found.stdout
-    assert f"`{test}`" in recipe.text
+    assert f"`{test}`" in recipe.text or mistake in FURTHER
 
 
 # -- What the suites leave out ---------------------------------------------------------------------------------

@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 
 import chunkflow
 from chunkflow.devices.cpu.device import NumpyDevice
-from chunkflow.errors import ArgumentError, BudgetError
+from chunkflow.errors import ArgumentError, ArgumentTypeError, BudgetError
 
 _modest = settings(
     max_examples=max(12, settings().max_examples // 3),
@@ -53,11 +53,16 @@ class ReductionContract:
         Absolute error that is allowed, in units of 64 roundings of the result's dtype; 0 for a result that is exact.
     single_axis : bool
         Whether `axis` must be an int or None.
+    refused : tuple of str
+        Dtypes that it refuses with an `ArgumentTypeError`, before data is read.
+
+    Most tests take the last of `dtypes`. A subclass may override `device` and `array` too.
     """
 
     dtypes: ClassVar[tuple[str, ...]] = ("?", "i2", "u4", "f4", "f8", "c8", ">f4")
     scale: ClassVar[float] = 10.0
     single_axis: ClassVar[bool] = False
+    refused: ClassVar[tuple[str, ...]] = ()
 
     def reduce(self, x: Any, **options: Any) -> Any:
         """The reduction; options are `axis`, `keepdims`, and how it runs."""
@@ -93,12 +98,22 @@ class ReductionContract:
 
     def check(self, x: np.ndarray, got: Any, **options: Any) -> None:
         """Compare a result with NumPy's: type, dtype, shape and values."""
+        self.compare(got, self.numpy(x, **options))
+
+    def numpy(self, x: np.ndarray, **options: Any) -> Any:
+        """NumPy's result, without its warnings."""
         with warnings.catch_warnings(), np.errstate(all="ignore"):
             warnings.simplefilter("ignore")
-            expected = self.expected(x.astype(x.dtype.newbyteorder("=")), **options)
+            return self.expected(x.astype(x.dtype.newbyteorder("=")), **options)
+
+    def compare(self, got: Any, expected: Any) -> None:
+        """Compare a result with the one that is right."""
         assert type(got) is type(expected)
         assert (got.dtype, got.shape) == (expected.dtype, expected.shape)
-        if expected.dtype.kind in "fc" and self.scale:
+        if expected.dtype.kind == "c" and not np.isfinite(expected).all():  # one part may be finite
+            self.compare(got.real, expected.real)
+            self.compare(got.imag, expected.imag)
+        elif expected.dtype.kind in "fc" and self.scale:
             close = 64 * float(np.finfo(expected.dtype).eps)
             np.testing.assert_allclose(got, expected, rtol=close, atol=close * self.scale)
         else:
@@ -145,6 +160,60 @@ class ReductionContract:
         lazy = self.reduce(chunkflow.open(x), axis=0)
         assert isinstance(lazy, chunkflow.Array)
         self.check(x, lazy.compute(device=self.device()), axis=0)
+
+    @pytest.mark.parametrize("axis", [0, 1, None])
+    @pytest.mark.parametrize("shape", [(3, 0), (0, 3), (0, 0)])
+    def test_of_no_elements_it_is_what_numpy_says(self, shape: tuple[int, ...], axis: int | None) -> None:
+        """The same result, or an `ArgumentError` where NumPy raises."""
+        x = self.array(shape, self.dtypes[-1])
+        for keepdims in (False, True):
+            options: dict[str, Any] = {"axis": axis, "keepdims": keepdims}
+            try:
+                expected = self.numpy(x, **options)
+            except ValueError:
+                with pytest.raises(ArgumentError):
+                    self.run(x, **options)
+            else:
+                self.compare(self.run(x, **options), expected)
+
+    def test_nan_and_infinities_are_what_numpy_says(self) -> None:
+        """In some lines and not in others, alone and together, and in several blocks."""
+        for dtype in self.dtypes:
+            if np.dtype(dtype).kind not in "fc":
+                continue
+            x = self.array((9, 12), dtype)
+            for row, values in enumerate(((np.nan,), (np.inf,), (-np.inf,), (np.inf, np.inf), (np.inf, -np.inf))):
+                x[row, 1 : 1 + 5 * len(values) : 5] = values
+            x[5], x[6], x[7, 2:4] = np.inf, -np.inf, (np.inf, np.nan)
+            for axis in (0, 1, None):
+                for chunks in ((2, 5), None):
+                    self.check(x, self.run(x, axis=axis, chunks=chunks), axis=axis)
+            for chunks in ((9, 5), (9, 1), None):
+                self.check(x[5:7], self.run(x[5:7], axis=1, chunks=chunks), axis=1)
+
+    def test_a_dtype_that_it_does_not_take_is_refused(self) -> None:
+        for dtype in self.refused:
+            with pytest.raises(ArgumentTypeError):
+                self.reduce(np.ones((3, 4), dtype), axis=0, device=self.device())
+
+    def test_an_unknown_argument_is_refused(self) -> None:
+        with pytest.raises(ArgumentTypeError, match="unheard_of"):
+            self.reduce(self.array((3, 4), self.dtypes[-1]), axis=0, device=self.device(), unheard_of=1)
+
+    def test_labels_stay(self) -> None:
+        """Names, coordinates and attributes of xarray's arrays, and the axis by its name."""
+        xarray = pytest.importorskip("xarray")
+        x = self.array((6, 5), self.dtypes[-1])
+        labelled = xarray.DataArray(
+            x, dims=("y", "x"), coords={"y": np.arange(6), "x": np.arange(5) * 10}, name="height", attrs={"unit": "m"}
+        )
+        for options in ({"axis": 0}, {"dim": "y"}):
+            found = self.run(labelled, **options)
+            assert isinstance(found, xarray.DataArray)
+            assert (found.dims, found.name) == (("x",), "height")
+            assert found.coords["x"].values.tolist() == [0, 10, 20, 30, 40]
+            self.check(x, found.values, axis=0)
+        assert self.run(labelled, axis=0, keepdims=True).dims == ("y", "x")
 
     @pytest.mark.parametrize("axis", [2, -3])
     def test_an_axis_out_of_bounds_is_refused(self, axis: int) -> None:

@@ -13,7 +13,7 @@ import os
 import tempfile
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
@@ -25,7 +25,7 @@ from hypothesis import strategies as st
 
 from chunkflow.core.grid import Grid, Region, Shape, shape_of, whole
 from chunkflow.core.spec import ArraySpec
-from chunkflow.errors import ArgumentError, ArgumentTypeError, OutputExistsError, WriteError
+from chunkflow.errors import ArgumentError, ArgumentTypeError, ChunkflowError, OutputExistsError, WriteError
 from chunkflow.stores import Sink, Source, Target, open_source, open_target
 from chunkflow.testing.arrays import filled, laid_out
 
@@ -66,7 +66,15 @@ def _concurrently(work: Any, items: list[Any]) -> None:
 
 
 class SourceContract:
-    """What every `Source` does. Subclasses override `make`."""
+    """What every `Source` does. Subclasses override `make`.
+
+    It should store the array as others write the format, and not by the format's own target.
+
+    Attributes
+    ----------
+    dtypes : tuple of str
+        Dtypes of the arrays that are stored, in either byte order.
+    """
 
     dtypes: ClassVar[tuple[str, ...]] = ("f4", "?", "c16", "i2", "f2", ">f8", ">c8")
 
@@ -144,11 +152,18 @@ class SourceContract:
 
 
 class SinkContract:
-    """What every `Target` and its `Sink` do. Subclasses override `make`, and `fail_writes` if they can."""
+    """What every `Target` and its `Sink` do. Subclasses override `make`, and `fail_writes` if they can.
+
+    Attributes
+    ----------
+    dtypes : tuple of str
+        Dtypes of the results that are written.
+    existing : bool
+        Whether the target is an array that exists before the run.
+    """
 
     dtypes: ClassVar[tuple[str, ...]] = ("f4", "?", "c16", "i2", "f2")
     existing: ClassVar[bool] = True
-    """Whether the target is an array that exists before the run."""
 
     def make(self, tmp_path: Path, array: np.ndarray) -> Target:
         """Target for a result like `array`, which does not hold its values yet."""
@@ -251,17 +266,24 @@ class SinkContract:
 
 
 class PathSinkContract(SinkContract):
-    """What every sink does that creates its array at a path. Subclasses say under which `name`."""
+    """What every sink does that creates its array at a path. Subclasses say under which `name`.
+
+    Attributes
+    ----------
+    name : str
+        Path of the result in its directory.
+    beside : tuple of str
+        Names of further files in that directory, where an array has several.
+    """
 
     existing = False
     name: ClassVar[str]
     beside: ClassVar[tuple[str, ...]] = ()
-    """What names of further files have at the end besides `name`, where an array has several."""
 
     @property
     def entries(self) -> list[str]:
         """Names in the directory that has the finished array and nothing else."""
-        return sorted(self.name.split("/")[0] + ending for ending in ("", *self.beside))
+        return sorted([self.name.split("/")[0], *self.beside])
 
     def at(self, tmp_path: Path) -> str:
         """Path of the result."""
@@ -363,6 +385,69 @@ class PathSinkContract(SinkContract):
         with pytest.raises(ArgumentError, match="not overwritten"):
             self.make(tmp_path, filled((3,), "f4"), overwrite=True)
         assert read() == b"dear"
+
+    def test_files_in_no_known_format_are_never_overwritten(self, tmp_path: Path) -> None:
+        """Files beside them neither."""
+        if "/" in self.name or "://" in self.at(tmp_path):
+            pytest.skip("the result is no file in that directory")
+        for name in self.entries:
+            (tmp_path / name).write_bytes(b"dear")
+        with pytest.raises(ChunkflowError):
+            self.make(tmp_path, filled((3,), "f4"), overwrite=True)
+        assert {name: (tmp_path / name).read_bytes() for name in self.names(tmp_path)} == dict.fromkeys(
+            self.entries, b"dear"
+        )
+
+    @pytest.mark.parametrize("overwrite", [False, True])
+    def test_files_that_were_beside_it_before_are_kept(self, tmp_path: Path, overwrite: bool) -> None:
+        """They belong to no array that is replaced."""
+        if not self.beside:
+            pytest.skip("the array has no files beside it")
+        array = filled((6, 5), "f4")
+        for name in self.beside:
+            there = _fresh(tmp_path)
+            (there / name).write_bytes(b"dear")
+            with pytest.raises(OutputExistsError, match="exists") as caught:
+                self.make(there, array, overwrite=overwrite)
+            assert str(there / name) in str(caught.value)
+            (there / name).unlink()
+            target = self.make(there, array, overwrite=overwrite)
+            sink = target.open(target.describe(array.shape, array.dtype, None))
+            self.write(sink, array)
+            (there / name).write_bytes(b"dear")  # meanwhile
+            with pytest.raises(OutputExistsError, match="exists"):
+                sink.commit()
+            assert (there / name).read_bytes() == b"dear"
+
+    def test_a_link_to_nothing_is_followed(self, tmp_path: Path) -> None:
+        """What is written through it is read through it, and by the name that it leads to."""
+        if "/" in self.name or "://" in self.at(tmp_path):
+            pytest.skip("the result has no file that a link could lead to")
+        (tmp_path / "elsewhere").mkdir()
+        (tmp_path / self.name).symlink_to(tmp_path / "elsewhere" / self.name)
+        array = filled((6, 5), "f4")
+        for times in (1, -1):
+            target = self.make(tmp_path, array, overwrite=times < 0)
+            sink = target.open(target.describe(array.shape, array.dtype, None))
+            self.write(sink, times * array)
+            np.testing.assert_array_equal(self.values(sink.commit()), times * array)
+            np.testing.assert_array_equal(self.stored(tmp_path), times * array)
+            np.testing.assert_array_equal(self.stored(tmp_path / "elsewhere"), times * array)
+        assert (tmp_path / self.name).is_symlink()
+        assert self.names(tmp_path) == sorted(["elsewhere", self.name])
+
+    def test_what_is_left_of_its_files_is_no_foreign_error(self, tmp_path: Path) -> None:
+        """A file that is empty, cut or in disorder is a `ReadError`, say, or can still be read."""
+        array = filled((6, 5), "f4")
+        self.store(tmp_path, array)
+        for name in filter(lambda name: (tmp_path / name).is_file(), self.entries):
+            path = tmp_path / name
+            whole_file = path.read_bytes()
+            for damaged in (b"", whole_file[: len(whole_file) // 2], whole_file[::-1], b"[]", b'{"shape": [-3]}'):
+                path.write_bytes(damaged)
+                with suppress(ChunkflowError):
+                    self.stored(tmp_path)
+            path.write_bytes(whole_file)
 
     def test_a_missing_directory_is_named(self, tmp_path: Path) -> None:
         with pytest.raises(ArgumentError, match="no directory") as caught:

@@ -7,20 +7,19 @@ from __future__ import annotations
 
 import contextlib
 import os
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
 from chunkflow.core.grid import Region, Shape
 from chunkflow.core.spec import ArraySpec, ByteRun, Storage
-from chunkflow.errors import ArgumentError, WriteError
+from chunkflow.errors import ArgumentError, OutputExistsError, WriteError
 from chunkflow.stores import paths
 from chunkflow.stores.checks import numeric_dtype
 from chunkflow.stores.failures import translated
 from chunkflow.stores.file.strided import Strided
 from chunkflow.stores.file.strided_sink import FileSink, reserve
 from chunkflow.stores.footprint import Footprint
-from chunkflow.stores.kvstore.folder import append, put
 
 
 class NewFileTarget:
@@ -41,6 +40,7 @@ class NewFileTarget:
         paths.refuse_existing(self.name, overwrite)
         if os.path.lexists(self.name) and not (os.path.isfile(self.name) and self.replaces(self.name)):
             raise ArgumentError(f"{self.name} is not {self.kind}, and is not overwritten for that reason")
+        self.files_beside(ArraySpec(self.name, (0,), np.dtype("u1")))
 
     def replaces(self, path: str) -> bool:
         """Whether nothing but an array (or an empty file) is lost with a file that exists."""
@@ -51,12 +51,36 @@ class NewFileTarget:
         return b""
 
     def beside(self, spec: ArraySpec) -> dict[str, bytes]:
-        """Contents of small files beside the array's, by what their names have at the end besides its own."""
+        """Contents of small files in the same directory, by their names.
+
+        The names follow from the array's own: whether they are free is asked before anything of the array is known.
+        """
         return {}
 
+    def files_beside(self, spec: ArraySpec) -> dict[str, bytes]:
+        """Contents of the files beside the array's, by their paths.
+
+        Raises
+        ------
+        OutputExistsError
+            Something that belongs to no array which is replaced has one of these paths.
+        """
+        directory = os.path.dirname(self.name)
+        files = {os.path.join(directory, name): content for name, content in self.beside(spec).items()}
+        replaced = self.overwrite and os.path.lexists(self.name)
+        for path in files:
+            if os.path.lexists(path) and not (replaced and os.path.isfile(path)):
+                raise OutputExistsError(
+                    f"{path} exists, and would be a part of {self.name}: remove it, or give the output another name"
+                )
+        return files
+
     def opened(self, spec: ArraySpec) -> Any:
-        """The finished array, for the user."""
-        raise NotImplementedError
+        """The finished array, for the user: a writable ``np.memmap``, or an empty array, which cannot be mapped."""
+        order: Literal["C", "F"] = "F" if is_fortran(spec) else "C"
+        if not spec.size:
+            return np.empty(spec.shape, spec.dtype, order)
+        return np.memmap(self.name, spec.dtype, "r+", len(self.header(spec)), spec.shape, order)
 
     def describe(self, shape: Shape, dtype: np.dtype, chunks: Shape | None) -> ArraySpec:
         return ArraySpec(self.name, tuple(shape), numeric_dtype(dtype, "the result"), storage=Storage(fresh=True))
@@ -76,6 +100,7 @@ class NewFileSink:
     def __init__(self, target: NewFileTarget, spec: ArraySpec) -> None:
         self.spec, self._target = spec, target
         self.temporary = paths.hidden_sibling(target.name, "partial")
+        self._hidden: list[str] = [self.temporary]  # all that is to be removed if the run fails
         self._file: FileSink | None = None
         with translated(WriteError, f"cannot create {target.name}", target.name, self.abort, OSError):
             header = target.header(spec)
@@ -99,15 +124,48 @@ class NewFileSink:
         target = self._target
         with translated(WriteError, f"cannot finish {target.name}", target.name, self.abort, OSError):
             paths.refuse_existing(target.name, target.overwrite)
+            beside = target.files_beside(self.spec)
             self._file.close()  # a network file system may report a failed write only now
-            for ending, content in target.beside(self.spec).items():
-                put(f"{target.name}{ending}", lambda file, content=content: append(file, content) >= 0)  # type: ignore[misc]
-            os.replace(self.temporary, target.name)
+            if beside:
+                self._replace_all(beside)
+            else:
+                os.replace(self.temporary, target.name)
         return target.opened(self.spec)
+
+    def _replace_all(self, beside: dict[str, bytes]) -> None:
+        """Rename the array's file and those beside it, whose contents are given.
+
+        Several files are not replaced as one. The old ones beside go first and the new ones come last: who reads in
+        between, or finds what a killed process left, has elements without a header, and never with a wrong one.
+        """
+        ready = {path: self._hide(path, "partial") for path in beside}
+        for path, content in beside.items():
+            with open(ready[path], "xb") as file:
+                file.write(content)
+        with contextlib.ExitStack() as undo:
+            for path in filter(os.path.lexists, beside):
+                old = self._hide(path, "old")
+                os.replace(path, old)
+                undo.callback(os.replace, old, path)
+            os.replace(self.temporary, self._target.name)
+            undo.pop_all()
+        for path, temporary in ready.items():
+            os.replace(temporary, path)
+        self._remove()
+
+    def _hide(self, path: str, suffix: str) -> str:
+        """Name for a file that is removed at the end."""
+        self._hidden.append(paths.hidden_sibling(path, suffix))
+        return self._hidden[-1]
+
+    def _remove(self) -> None:
+        """Remove what has a hidden name, as far as it is there."""
+        for path in self._hidden:
+            with contextlib.suppress(OSError):
+                os.unlink(path)
 
     def abort(self) -> None:
         with contextlib.suppress(OSError):
             if self._file is not None:
                 self._file.close()
-        with contextlib.suppress(OSError):
-            os.unlink(self.temporary)
+        self._remove()

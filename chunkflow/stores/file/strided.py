@@ -56,11 +56,13 @@ class Strided:
     def packed(
         cls, path: str, offset: int, shape: Shape, dtype: np.dtype, *, fortran: bool = False, name: str = ""
     ) -> Strided:
-        """An array without gaps, in C order or in Fortran order.
+        """An array without gaps, in C order or in Fortran order. A side that is no int or is negative is a ValueError.
 
         >>> Strided.packed("volume.raw", 16, (3, 4), np.dtype("f4")).strides
         (16, 4)
         """
+        if any(not isinstance(n, int | np.integer) or n < 0 for n in shape):
+            raise ValueError(f"{tuple(shape)} is no shape")
         return cls(path, offset, shape, layout.packed_strides(shape, dtype.itemsize, fortran=fortran), dtype, name)
 
 

@@ -67,6 +67,15 @@ def test_a_truncated_header_is_a_read_error(tmp_path: Path, size: int) -> None:
         open_source(path)
 
 
+def test_a_negative_side_is_a_read_error(tmp_path: Path) -> None:
+    path = tmp_path / "volume.npy"
+    with path.open("wb") as file:
+        npy_format.write_array_header_1_0(file, {"descr": "<f4", "fortran_order": False, "shape": (-3, -4)})
+        file.write(bytes(1000))
+    with pytest.raises(ReadError, match="header"):
+        open_source(path)
+
+
 @pytest.mark.parametrize("content", [b"", b"PK\x03\x04 a zip file", b"\x93NUMPY\x09\x00"])
 def test_another_format_is_refused(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "volume.npy"
