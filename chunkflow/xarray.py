@@ -52,6 +52,18 @@ class Accessor:
         raise AttributeError(f"DataArray.chunkflow has no {name!r}: it has {', '.join(dir(self))}")
 
 
+class _Functions:
+    """NumPy's functions for xarray: what it fills (``zeros_like``, ``full_like``) is an expression of no memory."""
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(np, name)
+
+    def full(self, shape: Any, fill_value: Any, dtype: Any = None, **options: Any) -> Any:
+        """An array of one value. xarray gives its chunks, too."""
+        filled = np.broadcast_to(np.asarray(fill_value, dtype), shape)
+        return ChunkedArray(SourceNode(filled)) if filled.dtype.kind in "biufc" else filled
+
+
 class ChunkManager(ChunkManagerEntrypoint[Any]):
     """Lets xarray make (``chunked_array_type="chunkflow"``), compute and store chunkflow's expressions.
 
@@ -84,8 +96,8 @@ class ChunkManager(ChunkManagerEntrypoint[Any]):
 
     @property
     def array_api(self) -> Any:
-        """NumPy's functions take expressions."""
-        return np
+        """NumPy's functions, which take expressions; its `full` makes one."""
+        return _Functions()
 
     def map_blocks(self, func: Callable[..., Any], *args: Any, dtype: Any = None, **kwargs: Any) -> Any:
         """Apply an elementwise function."""

@@ -102,7 +102,7 @@ def map(
     >>> np.array_equal(speed, np.sqrt(u * u + v * v))
     True
     """
-    check_passed("map", kwargs)
+    check_passed("map", kwargs, fn)
     options = Options(out, budget, dtype, chunks, workspace, device, overwrite, progress)
     declare = declare_map(fn, kwargs, drop_axis, new_axis)
     return Request(declare, arrays, options, fn=fn, shapes_only=True, keeps=True)
@@ -171,7 +171,8 @@ def blockwise(
            [12., 12.]])
     """
     whole = {f"argument {i}": a for i, a in enumerate(array_index_pairs[:-1:2]) if array_index_pairs[2 * i + 1] is None}
-    check_passed("blockwise", kwargs | whole)
+    check_passed("blockwise", whole)
+    check_passed("blockwise", kwargs, fn)
     options = Options(out, budget, dtype, None, workspace, device, overwrite, progress)
     declare, arrays = declare_blockwise(fn, kwargs, out_ind, array_index_pairs, combine, new_axes)
     return Request(declare, arrays, options, fn=fn, shapes_only=True)

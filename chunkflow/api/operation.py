@@ -17,6 +17,7 @@ The life of a call such as ``cumsum(x, axis=0, budget="4GB")``:
 
 from __future__ import annotations
 
+import difflib
 import functools
 import inspect
 from collections.abc import Callable, Mapping, Sequence
@@ -242,8 +243,10 @@ def _expression(
     key = None if any(isinstance(array, str) for array in request.arrays) else key_of(ask, args, kwargs)
     node = op_node(request, name, key)
     node.check()
-    if isinstance(request.options.dtype, tuple):
-        return tuple(kind(node.item(i)) for i in range(len(request.options.dtype)))
+    dtype, fn = request.options.dtype, request.fn
+    several = len(dtype) if isinstance(dtype, tuple) else fn.nout if isinstance(fn, np.ufunc) else 1
+    if several > 1 or isinstance(dtype, tuple):
+        return tuple(kind(node.item(i)) for i in range(several))
     return kind(node)
 
 
@@ -332,8 +335,25 @@ def check_int(name: str, value: Any, least: int | None = None, why: str = "") ->
     return int(value)
 
 
-def check_passed(name: str, kwargs: Mapping[str, Any]) -> None:
-    """Refuse expressions among the arguments that go to the user's function as they are."""
+def _taken(fn: Any, kwargs: Mapping[str, Any]) -> set[str]:
+    """Names of the keyword arguments that a function takes: all, if it does not say."""
+    try:
+        parameters = inspect.signature(fn).parameters.values()
+    except (TypeError, ValueError):  # ufuncs and some built-ins have no signature
+        return set(kwargs)
+    if any(p.kind is p.VAR_KEYWORD for p in parameters):
+        return set(kwargs)
+    return {p.name for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)}
+
+
+def check_passed(name: str, kwargs: Mapping[str, Any], fn: Any = None) -> None:
+    """Refuse expressions among the arguments that go to the user's function, and arguments that it does not take."""
+    for argument in sorted(kwargs.keys() - _taken(fn, kwargs)):
+        close = difflib.get_close_matches(argument, RunOptions.__annotations__, 1)
+        hint = f"; did you mean {close[0]}=?" if close else ""
+        raise ArgumentTypeError(
+            f"{name} has no argument {argument}=, and neither has its function {getattr(fn, '__name__', fn)}{hint}"
+        )
     for argument, value in kwargs.items():
         if has_lazy(value):
             raise UnsupportedError(

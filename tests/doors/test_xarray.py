@@ -472,3 +472,14 @@ def test_dim_of_what_has_no_names_is_refused(fn: Any) -> None:
     for array in (np.ones((3, 3)), cf.open(np.ones((3, 3)))):
         with pytest.raises(errors.ArgumentTypeError, match=r"dim='x'.*DataArray.*use axis="):
             fn(array, dim="x")
+
+
+def test_what_xarray_fills_like_an_opened_array(tmp_path: Path) -> None:
+    given = xr.DataArray(np.arange(12.0).reshape(3, 4), dims=("a", "b"), coords={"a": [1, 2, 3]})
+    opened = cf.open(given)
+    weights = xr.DataArray([1.0, 2.0], dims="degree", coords={"degree": [0, 1]})
+    for fn in (xr.zeros_like, xr.ones_like, lambda x: xr.full_like(x, 2.5), lambda x: xr.full_like(x, 2, dtype=int),
+               lambda x: xr.polyval(x, weights)):  # fmt: skip
+        got = fn(opened)
+        assert isinstance(got.data, cf.Array)
+        xr.testing.assert_identical(got.compute(), fn(given))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -17,11 +18,15 @@ from chunkflow.api.reductions import extremes
 from chunkflow.api.stencil import overlap
 from chunkflow.core.chunking import Chunks
 from chunkflow.core.grid import Shape
+from chunkflow.core.units import format_bytes, parse_bytes
 from chunkflow.engine.options import BudgetLike, ProgressLike
 from chunkflow.errors import ArgumentTypeError, UnsupportedError
 from chunkflow.graph.elementwise import mapped
 from chunkflow.graph.slicing import indexed
 from chunkflow.kernels.fusion.codegen import power
+
+ASARRAY = "1GB"
+"""Bytes of an expression up to which ``np.asarray`` computes it: a library that asks for more does so by mistake."""
 
 
 def _unary(ufunc: np.ufunc) -> Callable[[Any], Any]:
@@ -157,6 +162,13 @@ class Array(Collection):
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
         if copy is False:
             raise ValueError(f"{self!r} is computed anew, and cannot be given without a copy")
+        most = parse_bytes(os.environ.get("CHUNKFLOW_ASARRAY", ASARRAY))
+        if self.nbytes > most:
+            raise UnsupportedError(
+                f"{self!r} of {format_bytes(self.nbytes)} would be computed into memory, because NumPy or another "
+                f"library asks for an array: compute() does so, to_zarr() and to_npy() store it. Up to "
+                f"{format_bytes(most)} is computed unasked; CHUNKFLOW_ASARRAY in the environment sets another limit"
+            )
         return np.asarray(self.compute(), dtype)
 
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **kwargs: Any) -> Any:

@@ -41,10 +41,19 @@ def masked(reduce: Function, ufunc: np.ufunc, neutral: Any) -> Function:
                 raise UnsupportedError("min and max with where= need initial=, as there may be no element")
             other = x.dtype.type(neutral) if neutral is not None else _packed(ufunc, initial, x.dtype)
             x = mapped(np.where, where, x, other)
+        if neutral is None and initial is not None and not x.size:
+            return _of_nothing(x, _packed(ufunc, initial, x.dtype), *args, **kwargs)
         found = reduce(x, *args, **kwargs)
         return found if initial is None else applied(_begun, (found,), {}, {"ufunc": ufunc, "initial": initial})
 
     return call
+
+
+def _of_nothing(x: Any, value: Any, *args: Any, **kwargs: Any) -> Any:
+    """A reduction of no elements, which is what it begins with."""
+    shape = np.sum(np.broadcast_to(np.uint8(0), x.shape), *args, **kwargs).shape
+    found = np.broadcast_to(value, shape)
+    return type(x)(node_of(found)) if isinstance(x, Lazy) else found
 
 
 def _begun(block: Any, ufunc: np.ufunc, initial: Any) -> Any:

@@ -80,8 +80,10 @@ def request(
     """
     known = Keywords.__annotations__
     if unknown := options.keys() - known:
+        hint = ". Of an expression where= and initial= are taken by np.sum(chunkflow.open(x), where=mask) and the like"
         raise ArgumentTypeError(
             f"unknown arguments {', '.join(sorted(unknown))}: besides its own a reduction takes {', '.join(known)}"
+            f"{hint if unknown & {'where', 'initial'} else ''}"
         )
 
     def declare(specs: Sequence[ArraySpec], args: tuple[Any, ...]) -> Declared:
@@ -160,9 +162,14 @@ def total_of(fn: Callable[..., Any], dtype: Any, *, skip: bool = False) -> Make:
 
 def mean_of(dtype: Any, *, skip: bool = False) -> Make:
     """Mean."""
-    return lambda specs, axes: aggregation.average(
-        *asked(np.mean, specs[0].dtype, dtype), count_of(specs[0].shape, axes), skip=skip
-    )
+
+    def make(specs: Sequence[ArraySpec], axes: Axes) -> Aggregation:
+        if skip and dtype is not None and specs[0].dtype.kind in "fc" and np.dtype(dtype).kind not in "fc":
+            raise ArgumentTypeError(f"dtype={dtype!r}: a mean without NaN of {specs[0].dtype} is not an integer")
+        wide, result = asked(np.mean, specs[0].dtype, dtype)
+        return aggregation.average(wide, result, count_of(specs[0].shape, axes), skip=skip)
+
+    return make
 
 
 def spread_of(dtype: Any, ddof: Any, *, root: bool, skip: bool = False) -> Make:

@@ -125,7 +125,7 @@ def map_overlap(
     """
     if not callable(fn):
         raise ArgumentTypeError(f"fn must be callable, not a {type(fn).__name__}")
-    check_passed("map_overlap", kwargs)
+    check_passed("map_overlap", kwargs, fn)
     options = Options(out, budget, dtype, chunks, workspace, device, overwrite, progress)
     once = Request(_declare(fn, kwargs, depth, boundary, trim), arrays, options, fn=fn, keeps=True)
     steps = None if steps_per_pass is None else check_int("steps_per_pass", steps_per_pass, 1)

@@ -1,0 +1,79 @@
+"""What is wrong with a call is said when the call is made, before a byte is read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import chunkflow as cf
+from chunkflow.errors import ArgumentError, ArgumentTypeError, UnsupportedError
+from chunkflow.testing import FailingArray
+
+X = np.arange(12.0).reshape(3, 4)
+
+
+def unread() -> Any:
+    return FailingArray(X, after=0)
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda x: cf.map(lambda b: b, x, bugdet="1GB"), r"no argument bugdet=.*did you mean budget=\?"),
+        (lambda x: cf.map(np.sqrt, x, wher=1), "no argument wher="),
+        (lambda x: cf.map_overlap(lambda b: b, x, depth=1, drop_axis=0), "map_overlap has no argument drop_axis="),
+        (lambda x: cf.blockwise(lambda b: b, "i", x, "ij", combin=np.add), "no argument combin="),
+        (lambda x: cf.sum(x, where=True), r"unknown arguments where.*np.sum\(chunkflow.open\(x\), where=mask\)"),
+        (lambda x: cf.nanmean(x, axis=0, dtype=int), "a mean without NaN of float64 is not an integer"),
+        (lambda x: np.nanmean(cf.open(x), axis=0, dtype=int), "a mean without NaN of float64 is not an integer"),
+        (lambda x: np.median(cf.open(x) + 1j), "quantiles are of real numbers"),
+    ],
+)
+def test_a_wrong_keyword_or_dtype(call: Callable[[Any], Any], words: str) -> None:
+    with pytest.raises(ArgumentTypeError, match=words):
+        call(unread())
+
+
+def test_a_wrong_value() -> None:
+    for call in (lambda x: cf.quantile(x, 1.5), lambda x: np.quantile(cf.open(x), 1.5)):
+        with pytest.raises(ArgumentError, match=r"q=1.5 must be in the range from 0 to 1"):
+            call(unread())
+
+
+def test_keywords_of_a_function_that_takes_all_or_tells_nothing() -> None:
+    def scaled(block: Any, **how: float) -> Any:
+        return block * how["by"]
+
+    np.testing.assert_array_equal(cf.map(scaled, X, by=2, device="cpu"), X * 2)
+    np.testing.assert_array_equal(cf.map(lambda b, *, by: b * by, X, by=2, device="cpu"), X * 2)
+
+
+def test_a_ufunc_of_two_results_gives_two_expressions() -> None:
+    parts = cf.map(np.modf, cf.open(X / 4))
+    for one, other in zip(cf.compute(*parts, device="cpu"), np.modf(X / 4), strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+@pytest.mark.parametrize("axis", [0, (0, 1), None])
+def test_a_reduction_of_no_elements_is_what_it_begins_with(axis: Any) -> None:
+    empty = np.empty((0, 4), "f4")
+    for fn in (np.max, np.min):
+        got = fn(cf.open(empty), axis=axis, initial=-1)
+        expected = fn(empty, axis=axis, initial=-1)
+        assert (got.shape, got.dtype) == (expected.shape, expected.dtype)
+        np.testing.assert_array_equal(got.compute(device="cpu"), expected)
+
+
+def test_numpy_gets_no_array_behind_the_users_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    large = cf.open(np.broadcast_to(np.float32(1), (1 << 20, 1 << 10))) + 1
+    for call in (np.asarray, lambda x: np.arange(5.0)[x], lambda x: memoryview(np.array(x, "f4"))):
+        with pytest.raises(UnsupportedError, match=r"of 4.29 GB would be computed into memory.*compute\(\)"):
+            call(large)
+    small = cf.open(X) + 1
+    np.testing.assert_array_equal(np.asarray(small), X + 1)
+    monkeypatch.setenv("CHUNKFLOW_ASARRAY", "95")
+    with pytest.raises(UnsupportedError, match="96 B"):
+        np.asarray(small)
