@@ -53,8 +53,13 @@ class DatasetSink:
                 self._dataset[region] = block
                 return
             for index, inner, place in touched(region, chunks):
-                raw = self._chain.encode(full_chunk(block[place], inner, chunks, facts.dtype, facts.fill))
                 corner = tuple(i * c for i, c in zip(index, chunks, strict=True))
+                if any(at + c > n for at, c, n in zip(corner, chunks, facts.shape, strict=True)):
+                    # The dataset may say that chunks at the edge are not filtered, and h5py does not tell.
+                    part = tuple(slice(at + s.start, at + s.stop) for at, s in zip(corner, inner, strict=True))
+                    self._dataset[part] = block[place]
+                    continue
+                raw = self._chain.encode(full_chunk(block[place], inner, chunks, facts.dtype, facts.fill))
                 self._dataset.id.write_direct_chunk(corner, raw)
         except Exception as error:
             raise unwritten(region, self.spec.name, error, "to the HDF5 dataset") from error

@@ -39,7 +39,7 @@ class Bucket:
     gap = 128 << 10
 
     def __init__(self, store: FsspecStore, prefix: str) -> None:
-        self._store, self._prefix = store, f"{prefix}/" if prefix else ""
+        self.path, self._store, self._prefix = prefix, store, f"{prefix}/" if prefix else ""
         self._ranges, self._lock = True, threading.Lock()
         self._whole: tuple[str, np.ndarray] | None = None
 

@@ -20,6 +20,7 @@ from chunkflow.stores.checks import conversion, numeric_dtype
 from chunkflow.stores.failures import translated
 from chunkflow.stores.footprint import Footprint
 from chunkflow.stores.kvstore.fsspec import SENT
+from chunkflow.stores.zarr import consolidated, dimensions
 from chunkflow.stores.zarr.array import ZarrSink
 from chunkflow.stores.zarr.node import SUFFIX, zarr_node
 
@@ -47,8 +48,7 @@ class ZarrPathTarget:
     the group's version. Until it is complete it lies in a hidden directory beside the outermost of these.
 
     With `overwrite`, an array at the path is kept until then. Groups and other directories are never
-    replaced. Consolidated metadata of the group, if it has any, do not mention the new array until
-    `zarr.consolidate_metadata` is called again.
+    replaced. Consolidated metadata of the groups, where there are any, are collected anew.
     """
 
     footprint: Footprint | None = None
@@ -93,6 +93,7 @@ class ZarrPathTarget:
                 chunks=spec.chunks or "auto",
                 dtype=spec.dtype,
                 zarr_format=2 if version == 2 else 3,
+                **dimensions.named(self.name, len(spec.shape), version),
             )
         return ZarrPathSink(array, spec, self, temporary, version)
 
@@ -109,6 +110,8 @@ class ZarrPathTarget:
             if made is not None:
                 shutil.rmtree(made, ignore_errors=True)
             raise
+        for group in reversed(self._groups):
+            consolidated.renew_local(group)
 
 
 def _replace(temporary: str, path: str, aside: str) -> None:

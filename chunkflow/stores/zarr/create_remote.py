@@ -29,6 +29,7 @@ from chunkflow.stores.failures import translated
 from chunkflow.stores.footprint import Footprint
 from chunkflow.stores.kvstore.folder import append
 from chunkflow.stores.kvstore.fsspec import Bucket, open_store
+from chunkflow.stores.zarr import consolidated
 from chunkflow.stores.zarr.array import ZarrSink
 from chunkflow.stores.zarr.create_local import created_spec
 
@@ -148,6 +149,9 @@ class ZarrUrlSink:
                     _put(group, _GROUP)
             self._undo.append(self._restore)
             _put(target.bucket, self._metadata)
+            for group in reversed(target.groups):
+                if (found := group.get(_METADATA)) is not None:
+                    consolidated.renew_remote(target.store, group.path, found.tobytes())
         self._undo, self._written = [], np.zeros(0, bool)
         with contextlib.suppress(Exception):  # the array is there: what remains of an older one is in nobody's way
             if target.overwrite:
