@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -10,8 +9,6 @@ from typing import Any, Literal, Protocol
 
 Stage = Literal["read", "upload", "decode", "compute", "download", "write"]
 STAGES: tuple[Stage, ...] = ("read", "upload", "decode", "compute", "download", "write")
-
-_log = logging.getLogger("chunkflow")
 
 
 class Observer(Protocol):
@@ -54,7 +51,9 @@ class Trace:
             try:
                 getattr(observer, method)(*args)
             except Exception:
-                _log.exception("observer %r failed in %s() and is dropped", observer, method)
+                import logging  # not at the top: it takes 2 ms
+
+                logging.getLogger("chunkflow").exception("observer %r failed in %s() and is dropped", observer, method)
                 if observer in self._observers:
                     self._observers.remove(observer)
 
