@@ -7,7 +7,6 @@ processor and the number of cores, so that machines may share the directory. Wit
 
 from __future__ import annotations
 
-import json
 import math
 import os
 import re
@@ -60,6 +59,8 @@ def kept(machine: Machine, model: str) -> Machine:
     if where is None:
         return machine
     try:
+        import json  # not at the top: it takes a millisecond
+
         return replace(machine, **_checked(json.loads(where.read_text(encoding="utf-8"))))
     except FileNotFoundError:
         return machine
@@ -76,6 +77,8 @@ def keep(machine: Machine, model: str) -> Path:
     where = path(model)
     if where is None:
         raise ArgumentError(f"{VARIABLE}=0 says that no rates are kept: unset it, or name a directory")
+    import json
+
     values = {name: getattr(machine, name) for name in (*RATES, *SIZES, "overhead")}
     partial = where.with_suffix(f".{os.getpid()}")
     try:

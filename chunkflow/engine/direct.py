@@ -10,7 +10,6 @@ from __future__ import annotations
 import itertools
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import nullcontext
 from functools import partial
 from typing import Any
@@ -38,8 +37,10 @@ class _Coders:
     def __init__(self, plan: Plan, kept: Kept | None = None) -> None:
         self._number = plan.coders
         self._keeping = nullcontext if kept is None else partial(keeping, kept)
-        self._threads: ThreadPoolExecutor | None = None
+        self._threads: Any = None
         if plan.coders > 1:
+            from concurrent.futures import ThreadPoolExecutor  # not at the top: it takes 3 ms
+
             self._threads = ThreadPoolExecutor((plan.coders - 1) * plan.lanes, "chunkflow-code")
 
     def each(self, work: Callable[[Piece], None], pieces: Sequence[Piece]) -> None:
@@ -56,14 +57,14 @@ class _Coders:
                     pass
                 raise
 
-        helpers: list[Future[None]] = []
+        helpers: list[Any] = []
         try:
             if self._threads is not None:
                 helpers.extend(self._threads.submit(some) for _ in range(min(self._number, len(pieces)) - 1))
             some()
         finally:
-            if helpers:
-                wait(helpers)
+            for helper in helpers:
+                helper.exception()  # waits for it
         for helper in helpers:
             helper.result()
 

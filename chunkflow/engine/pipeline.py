@@ -19,7 +19,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from chunkflow.core.grid import Shape, shape_of
 from chunkflow.devices.protocol import Device, Edge, Event, Lane, PartOf, Pool
@@ -27,7 +27,6 @@ from chunkflow.engine.block_runner import BlockRunner, Turned
 from chunkflow.engine.direct import DirectDrainer, DirectFeeder
 from chunkflow.engine.in_flight import InFlight
 from chunkflow.engine.lane_scheduler import LaneScheduler
-from chunkflow.engine.staged.ring import RingDrainer, RingFeeder
 from chunkflow.engine.trace import Trace
 from chunkflow.engine.transfer import Accumulator, Loaded, Result
 from chunkflow.errors import BudgetError
@@ -36,11 +35,16 @@ from chunkflow.planner.plan import Plan
 from chunkflow.planner.step import Step
 from chunkflow.stores.protocol import Sink, Source
 from chunkflow.system import interrupts
+from chunkflow.system.deferred import at
 
-Feeder = RingFeeder | DirectFeeder
+if TYPE_CHECKING:  # loaded where a device has memory of its own: that takes a tenth of the package's import
+    from chunkflow.engine.staged.ring import RingDrainer, RingFeeder
+
+Feeder: TypeAlias = "RingFeeder | DirectFeeder"
 """Brings blocks to the device, up to `ahead` steps before they are computed."""
-Drainer = RingDrainer | DirectDrainer
+Drainer: TypeAlias = "RingDrainer | DirectDrainer"
 """Takes results to the sinks."""
+STAGED_FEEDER, STAGED_DRAINER = (at(f"chunkflow.engine.staged.ring:{name}") for name in ("RingFeeder", "RingDrainer"))
 Held = tuple[Loaded, ...]
 Following = tuple[Step, Held] | None
 """The next step, if its blocks are being loaded already."""
@@ -279,7 +283,7 @@ def execute(
         lanes = _open_lanes(plan, device, stack, deals=plan.deals and not device.in_turn)
         pool.begin(plan.memory)
         feeder = _open_feeder(plan, sources, device, pool, trace, stack)
-        drainer = (RingDrainer if plan.machine.staged else DirectDrainer)(plan, sinks, device, pool, trace)
+        drainer = (STAGED_DRAINER if plan.machine.staged else DirectDrainer)(plan, sinks, device, pool, trace)
         stack.callback(drainer.close)
         _finish_first(plan, lanes, stack)
         if plan.machine.staged:
@@ -342,6 +346,6 @@ def _finish_first(plan: Plan, lanes: LaneScheduler, stack: ExitStack) -> None:
 def _open_feeder(
     plan: Plan, sources: Sequence[Source], device: Device, pool: Pool, trace: Trace, stack: ExitStack
 ) -> Feeder:
-    feeder = (RingFeeder if plan.machine.staged else DirectFeeder)(plan, sources, device, pool, trace)
+    feeder = (STAGED_FEEDER if plan.machine.staged else DirectFeeder)(plan, sources, device, pool, trace)
     stack.callback(feeder.close)
     return feeder

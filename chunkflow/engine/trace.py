@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -12,8 +11,6 @@ from chunkflow.system.context import run_variable
 
 Stage = Literal["read", "upload", "decode", "compute", "download", "write"]
 STAGES: tuple[Stage, ...] = ("read", "upload", "decode", "compute", "download", "write")
-
-_log = logging.getLogger("chunkflow")
 
 
 class Observer(Protocol):
@@ -56,7 +53,9 @@ class Trace:
             try:
                 getattr(observer, method)(*args)
             except Exception:
-                _log.exception("observer %r failed in %s() and is dropped", observer, method)
+                import logging  # not at the top: it takes 2 ms
+
+                logging.getLogger("chunkflow").exception("observer %r failed in %s() and is dropped", observer, method)
                 if observer in self._observers:
                     self._observers.remove(observer)
 

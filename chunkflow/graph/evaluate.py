@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import itertools
 import math
-import tempfile
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
 from contextvars import ContextVar
@@ -91,6 +90,8 @@ class Evaluation:
             if (isinstance(node, OpNode) and len(node.specs) > 1) or node.spec.nbytes <= room:
                 return None
             if not folder:
+                import tempfile  # not at the top: it takes 2 ms
+
                 made = stack.enter_context(tempfile.TemporaryDirectory(prefix="chunkflow-", ignore_cleanup_errors=True))
                 folder.append(Path(made))
             return str(folder[0] / f"{next(numbers)}.npy")

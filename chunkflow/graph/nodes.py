@@ -5,7 +5,7 @@ The same operation on the same nodes gives the same node, so that it is computed
 
 from __future__ import annotations
 
-import uuid
+import os
 import weakref
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from functools import cached_property
@@ -56,7 +56,7 @@ class Node:
     @cached_property
     def token(self) -> str:
         """Identifies the node in any process."""
-        return uuid.uuid4().hex
+        return os.urandom(16).hex()
 
     @property
     def spec(self) -> ArraySpec:

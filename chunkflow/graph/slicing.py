@@ -24,7 +24,11 @@ from chunkflow.graph.request import Request
 from chunkflow.kernels.declare import Stretched, declare_broadcast, declare_squeezed, declare_widened
 from chunkflow.kernels.map import SLOT
 from chunkflow.stores import Source, open_source, spec_of
-from chunkflow.stores.views.sliced import Cut, SlicedSource, sliced_spec
+from chunkflow.stores.footprint import AxisSlice
+from chunkflow.stores.views.sliced import SlicedSource, sliced_spec
+
+FIRST = AxisSlice(0, 1, 1)
+"""The one element of an axis of length 1."""
 
 
 @dataclass(frozen=True)
@@ -32,7 +36,7 @@ class Slice:
     """A `View` of every n-th element of an array along each axis."""
 
     arrays: Sequence[Any]
-    cuts: tuple[Cut, ...]
+    cuts: tuple[AxisSlice, ...]
 
     def on(self, arrays: Sequence[Any]) -> Slice:
         return replace(self, arrays=arrays)
@@ -54,7 +58,7 @@ def indexed(node: Node, index: Any) -> Node:
     UnsupportedError
         The index is an array: the shape or order of the result depends on its elements.
     """
-    cuts: list[Cut] = []
+    cuts: list[AxisSlice] = []
     removed: list[int] = []
     new: list[int] = []
     shape = node.shape
@@ -65,12 +69,12 @@ def indexed(node: Node, index: Any) -> Node:
         axis, n = len(cuts), shape[len(cuts)]
         if isinstance(entry, slice):
             start, stop, step = entry.indices(n)
-            cuts.append((start, len(range(start, stop, step)), step))
+            cuts.append(AxisSlice(start, len(range(start, stop, step)), step))
             continue
         i = operator.index(entry)
         if not -n <= i < n:
             raise IndexError(f"index {i} is out of bounds for axis {axis} with {n} elements")
-        cuts.append((i % n, 1, 1))
+        cuts.append(AxisSlice(i % n, 1, 1))
         removed.append(axis)
     found = sliced(node, cuts)
     if removed:
@@ -103,16 +107,16 @@ def _entries(index: Any, ndim: int) -> list[Any]:
     return entries
 
 
-def sliced(node: Node, cuts: Sequence[Cut]) -> Node:
+def sliced(node: Node, cuts: Sequence[AxisSlice]) -> Node:
     """The node of some of an array's elements along each axis. Slices of slices give the node of the composed slice."""
     of, known = node, None
     if isinstance(node, Sliced):
         of, known = node.origin, node.cuts
     elif isinstance(node, ViewNode) and isinstance(node.view, Slice):
         of, known = node.inputs[0], node.view.cuts
-    then = zip(known or [(0, n, 1) for n in node.shape], cuts, strict=True)
+    then = zip(known or [AxisSlice(0, n, 1) for n in node.shape], cuts, strict=True)
     composed = [(a + i * s, n, s * t) for (a, _, s), (i, n, t) in then]
-    exact = tuple((i, n, t) if n > 1 else (i, 1, 1) if n else (0, 0, 1) for i, n, t in composed)
+    exact = tuple(AxisSlice(*((i, n, t) if n > 1 else (i, 1, 1) if n else (0, 0, 1))) for i, n, t in composed)
     if all(cut == (0, n, 1) for cut, n in zip(exact, of.shape, strict=True)):
         return of
     key = (Slice, of, exact)
@@ -126,7 +130,7 @@ def sliced(node: Node, cuts: Sequence[Cut]) -> Node:
     return interned(key, lambda: ViewNode(f"{of.name}[...]", view, [of], view.__chunkflow_spec__()))
 
 
-def _emptied(op: OpNode, cuts: Sequence[Cut]) -> Shape | None:
+def _emptied(op: OpNode, cuts: Sequence[AxisSlice]) -> Shape | None:
     """Which of the dimensions that only the result has are cut to nothing by a slice.
 
     None if the slice cannot be computed from slices of the inputs.
@@ -151,7 +155,7 @@ class Sliced(OpNode):
     equation: then only the last step's slices are needed, and every step would slice all inputs below it again.
     """
 
-    def __init__(self, origin: OpNode, cuts: tuple[Cut, ...], emptied: Shape) -> None:
+    def __init__(self, origin: OpNode, cuts: tuple[AxisSlice, ...], emptied: Shape) -> None:
         self.origin, self.cuts, self.emptied = origin, cuts, emptied
         self.name, self.dtype_known = origin.name, origin.dtype_known
         self.args = origin.args
@@ -165,12 +169,12 @@ class Sliced(OpNode):
     @cached_property
     def inputs(self) -> tuple[Node, ...]:  # type: ignore[override]
         if self.emptied:
-            cuts = [(0, 1, 1) if d in self.emptied else cut for d, cut in enumerate(self.cuts)]
+            cuts = [FIRST if d in self.emptied else cut for d, cut in enumerate(self.cuts)]
             return (sliced(self.origin, cuts),)
         declared = self.origin.declared
         along = dict(zip(declared.axes, self.cuts, strict=True))
         pairs = zip(self.origin.inputs, declared.nest.operands, strict=True)
-        return tuple(sliced(child, [(0, 1, 1) if a is None else along[a] for a in o.axes]) for child, o in pairs)
+        return tuple(sliced(child, [FIRST if a is None else along[a] for a in o.axes]) for child, o in pairs)
 
     @cached_property
     def specs(self) -> tuple[ArraySpec, ...]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import threading
-import uuid
 import weakref
 from collections.abc import Hashable, Sequence
 from contextlib import suppress
@@ -101,7 +100,7 @@ def identity(source: Any, spec: ArraySpec) -> Hashable:
         known, token = _tokens.get(number, (None, ""))
         if known is not None and known() is source:
             return token
-        token = uuid.uuid4().hex
+        token = os.urandom(16).hex()
         with suppress(TypeError):  # without a weak reference the end of the object goes unnoticed
             _tokens[number] = weakref.ref(source, partial(_forget, number)), token
     return token

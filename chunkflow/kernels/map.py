@@ -55,6 +55,10 @@ class MapKernel(Kernel):
             extra["block_info"] = self._block_info(nest, grid, index, box)
         return self.fn(*args, **self.kwargs, **extra)
 
+    @property
+    def is_ufunc(self) -> bool:
+        return isinstance(self.fn, np.ufunc)
+
     def informed(self, nest: LoopNest, dtypes: tuple[np.dtype, ...]) -> MapKernel:
         return replace(self, dtypes=dtypes)
 

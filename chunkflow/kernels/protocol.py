@@ -60,6 +60,11 @@ class Kernel(ABC):
         return False
 
     @property
+    def is_ufunc(self) -> bool:
+        """Whether it calls a ufunc, whose number of results is known."""
+        return False
+
+    @property
     def strip(self) -> int:
         """Elements of a block that it works on at a time, on the CPU; 0 for all of them."""
         return 0

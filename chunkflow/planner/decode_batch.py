@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from chunkflow.core import grid as _grid
 from chunkflow.core.encoded_chunks import ALIGNMENT, FACTS, ROWS
@@ -100,10 +101,19 @@ def device_bytes(batches: Collection[Batch], page: int) -> int:
     return own + sum(rounded(nbytes, page) for nbytes in shared(batches))
 
 
-def shared(batches: Collection[Batch]) -> tuple[int, int, int]:
+class SharedBytes(NamedTuple):
     """Bytes of what operands share: decoded chunks, these put together, and the decoder's own."""
-    decoded, plain, temporary = (max(getattr(b, what) for b in batches) for what in ("decoded", "plain", "temporary"))
-    return decoded, plain, max(temporary, 1)
+
+    decoded: int
+    plain: int
+    temporary: int
+
+
+def shared(batches: Collection[Batch]) -> SharedBytes:
+    """What these operands share: the most that one of them needs."""
+    most = (max(getattr(batch, what) for batch in batches) for what in SharedBytes._fields)
+    decoded, plain, temporary = most
+    return SharedBytes(decoded, plain, max(temporary, 1))
 
 
 def room(nbytes: int) -> int:

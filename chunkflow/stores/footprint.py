@@ -4,12 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from chunkflow.core.grid import Shape
 from chunkflow.stores.strides import bounds
+
+
+class AxisSlice(NamedTuple):
+    """`number` elements along an axis, from `start` on, every `step`-th one."""
+
+    start: int
+    number: int
+    step: int
 
 
 @dataclass(frozen=True)
@@ -32,7 +40,7 @@ class Footprint:
             return other.overlaps(self)
         return self.space == other.space and self.start < other.stop and other.start < self.stop
 
-    def sliced(self, cuts: Sequence[tuple[int, int, int]]) -> Footprint:
+    def sliced(self, cuts: Sequence[AxisSlice]) -> Footprint:
         """Footprint of a slice: first element, number and step for each axis. It may be as large as the whole."""
         return Footprint(self.space, self.start, self.stop, ("sliced", tuple(cuts), self.layout))
 
@@ -59,7 +67,7 @@ class Scattered(Footprint):
         """Whether any part shares a byte with the other."""
         return any(part.overlaps(other) for part in self.parts)
 
-    def sliced(self, cuts: Sequence[tuple[int, int, int]]) -> Footprint:
+    def sliced(self, cuts: Sequence[AxisSlice]) -> Footprint:
         """The same footprint: it is unknown which part has which element."""
         return self
 
@@ -100,7 +108,7 @@ class StridedFootprint(Footprint):
         except np.exceptions.TooHardError:
             return True
 
-    def sliced(self, cuts: Sequence[tuple[int, int, int]]) -> Footprint:
+    def sliced(self, cuts: Sequence[AxisSlice]) -> Footprint:
         """Exact footprint of the slice."""
         start = self.first + sum(i * stride for (i, _, _), stride in zip(cuts, self.strides, strict=True))
         shape = tuple(number for _, number, _ in cuts)

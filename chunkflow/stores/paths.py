@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import tempfile
-import uuid
 from collections.abc import Sequence
 from itertools import pairwise
 
@@ -53,7 +51,7 @@ def resolve(path: str | os.PathLike[str]) -> str:
 def hidden_sibling(path: str, suffix: str) -> str:
     """Unused name beside `path`, hidden from listings and on the same file system."""
     parent, name = os.path.split(path)
-    return os.path.join(parent, f".{name}.{uuid.uuid4().hex}.{suffix}")
+    return os.path.join(parent, f".{name}.{os.urandom(16).hex()}.{suffix}")
 
 
 def scratch_directory(path: str, suffix: str) -> str:
@@ -62,6 +60,8 @@ def scratch_directory(path: str, suffix: str) -> str:
     For an output that is no file it lies in the system's temporary directory.
     """
     if not os.path.isabs(path):
+        import tempfile  # not at the top: it takes 2 ms
+
         path = os.path.join(tempfile.gettempdir(), "chunkflow")
     above, marks = os.path.dirname(path), ("zarr.json", ".zgroup", ".zarray")
     while above != os.path.dirname(above) and (
@@ -71,6 +71,13 @@ def scratch_directory(path: str, suffix: str) -> str:
     ):
         above = os.path.dirname(above)
     return hidden_sibling(os.path.join(above, os.path.basename(path)), suffix)
+
+
+def remove_directory(path: str) -> None:
+    """Remove a directory and what is in it, as far as that is possible."""
+    import shutil  # not at the top: it takes 2 ms
+
+    shutil.rmtree(path, ignore_errors=True)
 
 
 def require_directory(path: str, wanted_for: str) -> None:

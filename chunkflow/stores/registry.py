@@ -6,7 +6,6 @@ order. Their modules are loaded when they are first needed.
 
 from __future__ import annotations
 
-import importlib
 import importlib.util
 import os
 import sys
@@ -21,6 +20,7 @@ from chunkflow.errors import ArgumentError, ArgumentTypeError, SourceNotFoundErr
 from chunkflow.stores.paths import hdf5_parts
 from chunkflow.stores.protocol import Source, Target
 from chunkflow.stores.zarr.node import belongs_to_zarr, zarr_node
+from chunkflow.system.deferred import at
 
 _KINDS = (
     "a NumPy array or np.memmap, the path of a .npy file or a zarr array or of an HDF5 dataset ('file.h5:/name'), a "
@@ -58,16 +58,6 @@ class ObjectKind(NamedTuple):
     recognizes: Callable[[Any], bool]
     source: Callable[[Any], Source] | None = None
     target: Callable[[Any], Target] | None = None
-
-
-def at(place: str) -> Callable[..., Any]:
-    """A function of a module, which is loaded by the first call.
-
-    >>> at("math:sqrt")(4)
-    2.0
-    """
-    module, name = place.split(":")
-    return lambda *args, **options: getattr(importlib.import_module(module), name)(*args, **options)
 
 
 def instance_of(place: str, *names: str) -> Callable[[object], bool]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -19,7 +18,7 @@ from chunkflow.errors import ArgumentError, ArgumentTypeError
 from chunkflow.kernels.fourier import LineTransform, all_steps, one_step, result_of, transformed
 from chunkflow.kernels.map import MapKernel
 from chunkflow.stores import open_target, scratch_array, spec_of
-from chunkflow.stores.paths import scratch_directory
+from chunkflow.stores.paths import remove_directory, scratch_directory
 from chunkflow.system.host import available_memory
 
 NAMES = ("fft", "ifft", "rfft", "irfft", "fftn", "ifftn", "rfftn", "irfftn")
@@ -64,11 +63,11 @@ def _transformed(plan: TransformPlan, x: Any, options: Options) -> Any:
                 chosen = replace(first, out=_reused(current, each, number))
             current = execute(_request(each, current, chosen))
             if folder and number:  # this array has been read
-                shutil.rmtree(os.path.join(folder, str(number - 1)), ignore_errors=True)
+                remove_directory(os.path.join(folder, str(number - 1)))
         return current
     finally:
         if folder:
-            shutil.rmtree(folder, ignore_errors=True)
+            remove_directory(folder)
 
 
 def planned(name: str, x: Any, lengths: Any, axes: Any, norm: Any, options: Options) -> TransformPlan:

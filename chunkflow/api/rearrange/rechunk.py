@@ -6,7 +6,6 @@ import functools
 import itertools
 import math
 import os
-import shutil
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Unpack
@@ -26,7 +25,7 @@ from chunkflow.engine.budget import Budget, bytes_left
 from chunkflow.errors import ArgumentError, BudgetError
 from chunkflow.planner.search import make_plan
 from chunkflow.stores import open_target, scratch_array, spec_of
-from chunkflow.stores.paths import scratch_directory
+from chunkflow.stores.paths import remove_directory, scratch_directory
 
 MOST_SHAPES = 10_000
 """Pairs of block shapes that are compared at most, as starting points of the search."""
@@ -158,7 +157,7 @@ def _rechunked(x: Any, chunks: Chunks, options: Options) -> Any:
         execute(moved(x, first, block=plan.blocks[0]))
         return execute(moved(between, last, block=plan.blocks[1]))
     finally:
-        shutil.rmtree(folder, ignore_errors=True)
+        remove_directory(folder)
 
 
 def _plan(x: Any, chunks: Chunks, budget: BudgetLike, device: Any, stored: ArraySpec | None = None) -> RechunkPlan:

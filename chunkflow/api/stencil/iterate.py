@@ -9,7 +9,6 @@ steps (`chunkflow.api.stencil.steps_per_pass`). Passes alternate between two sto
 from __future__ import annotations
 
 import os
-import shutil
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -43,7 +42,7 @@ from chunkflow.kernels.stencil.iterate import Stepping, Steps
 from chunkflow.kernels.stencil.overlap import boundaries, each
 from chunkflow.stores import spec_of
 from chunkflow.stores.footprint import Footprint
-from chunkflow.stores.paths import scratch_directory
+from chunkflow.stores.paths import remove_directory, scratch_directory
 from chunkflow.stores.protocol import Source
 from chunkflow.system import interrupts
 from chunkflow.system.host import available_memory
@@ -206,7 +205,7 @@ class _Work:
         finally:
             held.clear()
             if self.folder is not None:
-                shutil.rmtree(self.folder, ignore_errors=True)
+                remove_directory(self.folder)
 
     def _pass(self, steps: int, source: Any, target: Any, *, last: bool) -> Any:
         """Take several steps from one store to another."""

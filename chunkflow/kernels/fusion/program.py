@@ -276,7 +276,7 @@ def called(call: Call, registers: Sequence[Any], regions: Sequence[Region], grid
     expected = tuple([box[a].stop - box[a].start for a in call.lies])
     if not isinstance(result, tuple):
         return _checked(result, expected, call.dtype, box)
-    if not isinstance(call.dtype, tuple) and not isinstance(getattr(call.kernel, "fn", None), np.ufunc):
+    if not isinstance(call.dtype, tuple) and not call.kernel.is_ufunc:
         raise ResultError(
             f"fn returned a tuple of {len(result)} arrays: in an expression dtype= must say so, with one for each"
         )

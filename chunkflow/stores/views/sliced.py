@@ -11,18 +11,15 @@ import numpy as np
 from chunkflow.core.grid import Region, Shape, fit, regions, shape_of, shift
 from chunkflow.core.spec import ArraySpec
 from chunkflow.stores.caches.decoded_chunks import DecodedChunks
-from chunkflow.stores.footprint import Footprint
+from chunkflow.stores.footprint import AxisSlice, Footprint
 from chunkflow.stores.protocol import Source, keep_chunks
 from chunkflow.stores.strides import part
 
 STRIP = 64 << 10
 """Bytes that are read at once if only some of the elements are wanted."""
 
-Cut = tuple[int, int, int]
-"""A slice of one axis: first element, number of elements, step."""
 
-
-def sliced_spec(spec: ArraySpec, cuts: Sequence[Cut]) -> ArraySpec:
+def sliced_spec(spec: ArraySpec, cuts: Sequence[AxisSlice]) -> ArraySpec:
     """Spec of a slice of an array."""
     shape = tuple(number for _, number, _ in cuts)
     if spec.chunks is None:
@@ -39,7 +36,7 @@ def sliced_spec(spec: ArraySpec, cuts: Sequence[Cut]) -> ArraySpec:
 class SlicedSource:
     """A slice of a source, which is closed with this one."""
 
-    def __init__(self, source: Source, cuts: Sequence[Cut]) -> None:
+    def __init__(self, source: Source, cuts: Sequence[AxisSlice]) -> None:
         self._source, self._cuts = source, tuple(cuts)
         self.spec = sliced_spec(source.spec, cuts)
         place = source.footprint

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from dataclasses import dataclass
 from typing import Literal
@@ -33,6 +32,8 @@ def zarr_node(path: str) -> ZarrNode | None:
     metadata = os.path.join(path, "zarr.json")
     if not os.path.isfile(metadata):
         return None
+    import json  # not at the top: it takes a millisecond
+
     try:
         with open(metadata, encoding="utf-8") as file:
             kind = json.load(file)["node_type"]
