@@ -75,6 +75,10 @@ class HostMemoryError(_MemoryError):
     """The host's memory cannot hold what was asked for."""
 
 
+class CodingWarning(UserWarning):
+    """An array's attributes say that its numbers stand for others, and these are not computed."""
+
+
 class DeviceError(ChunkflowError, RuntimeError):
     """The device that was asked for does not exist or cannot be used."""
 

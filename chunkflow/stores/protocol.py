@@ -12,7 +12,8 @@ The examples are the smallest of each.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, Protocol, cast
 
 import numpy as np
@@ -72,7 +73,9 @@ class Source(Protocol):
 
 
 class Unviewed:
-    """What sources share whose elements are always copied."""
+    """What sources share whose elements are always copied. `attributes` are what a format stores besides."""
+
+    attributes: Mapping[str, Any] = MappingProxyType({})
 
     def view(self, region: Region) -> np.ndarray | None:
         return None

@@ -17,6 +17,7 @@ import numpy as np
 from chunkflow.core.grid import Shape
 from chunkflow.core.spec import ArraySpec
 from chunkflow.errors import ArgumentError, ArgumentTypeError, SourceNotFoundError
+from chunkflow.stores.cf import warn_of
 from chunkflow.stores.paths import hdf5_parts
 from chunkflow.stores.protocol import Source, Target
 from chunkflow.stores.zarr.node import belongs_to_zarr, zarr_node
@@ -200,15 +201,9 @@ def open_source(obj: Any) -> Source:
     (3, 4)
     """
     if isinstance(obj, (str, os.PathLike)):
-        path = _text(obj)
-        for each in FORMATS:
-            if each.holds(path):
-                each.require(path)
-                return each.source(path)
-        path = os.path.abspath(path)
-        if not os.path.exists(path):
-            raise SourceNotFoundError(f"there is no array under {path}")
-        raise ArgumentError(f"{path} is neither a .npy file nor a zarr array: open it and pass {_KINDS}")
+        source = open_path(_text(obj))
+        warn_of(source)
+        return source
     for kind in KINDS:
         if kind.source is not None and kind.recognizes(obj):
             return kind.source(obj)
@@ -216,6 +211,18 @@ def open_source(obj: Any) -> Source:
         f"an input of type {type(obj).__name__} is not an array: pass {_KINDS}; "
         "anything else that fn needs goes in as a keyword argument"
     )
+
+
+def open_path(path: str) -> Source:
+    """Source of the array with a path, as `open_source`, whatever its attributes say of its numbers."""
+    for each in FORMATS:
+        if each.holds(path):
+            each.require(path)
+            return each.source(path)
+    path = os.path.abspath(path)
+    if not os.path.exists(path):
+        raise SourceNotFoundError(f"there is no array under {path}")
+    raise ArgumentError(f"{path} is neither a .npy file nor a zarr array: open it and pass {_KINDS}")
 
 
 def spec_of(array: Any) -> ArraySpec:

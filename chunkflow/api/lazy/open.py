@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Any
+from contextlib import closing
+from typing import Any, Literal
 
 import numpy as np
 
 from chunkflow.api.lazy.array import Array
 from chunkflow.core.spec import default_chunks
-from chunkflow.errors import ArgumentTypeError
+from chunkflow.errors import ArgumentError, ArgumentTypeError
+from chunkflow.graph.elementwise import applied
 from chunkflow.graph.nodes import SourceNode, node_of
-from chunkflow.stores import is_labelled
+from chunkflow.stores import is_labelled, open_source
+from chunkflow.stores.cf import coding_of, decoded, stored
 from chunkflow.stores.foreign.xarray import held
 
 
-def open(source: Any) -> Any:
+def open(source: Any, *, decode: Literal["cf", "raw"] | None = None) -> Any:
     """Open an array of any size as an expression, from which others are made. Nothing is read yet.
 
     What is read is what the source holds when a result is asked for. It must have the same shape and dtype then, or a
@@ -24,6 +27,10 @@ def open(source: Any) -> Any:
     ----------
     source : array_like, str or path
         A source, as for `chunkflow.map`.
+    decode : {"cf", "raw"}, optional
+        Of a path, whose array has attributes of the CF conventions that change what its numbers mean (``scale_factor``,
+        ``add_offset``, ``_FillValue``, ``missing_value``, ``_Unsigned``): "cf" gives the values, with NaN for what is
+        missing, as xarray does; "raw" the stored numbers. By default these are given, with a `CodingWarning`.
 
     Returns
     -------
@@ -42,6 +49,8 @@ def open(source: Any) -> Any:
     >>> np.sqrt(x).sum(axis=0).compute(device="cpu").shape
     (4,)
     """
+    if decode is not None:
+        return _decoded(source, decode)
     if is_labelled(source):
         found = source.copy(deep=False, data=ChunkedArray(node_of(held(getattr(source, "variable", source)))))
         # xarray computes with one kind of chunks at a time.
@@ -49,6 +58,17 @@ def open(source: Any) -> Any:
         others = {name: c.copy(data=np.asarray(c)) for name, c in coords if c.chunks is not None}
         return found.assign_coords(others) if others else found
     return source if isinstance(source, Array) else Array(SourceNode(source))
+
+
+def _decoded(path: Any, decode: str) -> Array:
+    """The array of a path, as it is stored or decoded."""
+    if decode not in ("cf", "raw"):
+        raise ArgumentError(f"decode={decode!r} is unknown: 'cf' applies attributes of the CF conventions, 'raw' none")
+    as_stored = stored(path)
+    found = Array(SourceNode(as_stored))
+    with closing(open_source(as_stored)) as source:
+        how = coding_of(source) if decode == "cf" else None
+    return found if how is None else applied(decoded, (found,), {}, dict(vars(how)))
 
 
 def from_dask(array: Any) -> Array:

@@ -20,6 +20,7 @@ from chunkflow.core.spec import ArraySpec
 from chunkflow.errors import ArgumentError, ReadError, SourceNotFoundError
 from chunkflow.stores.caches import page_cache
 from chunkflow.stores.caches.decoded_chunks import DecodedChunks, is_part
+from chunkflow.stores.cf import NAMES
 from chunkflow.stores.codecs.step import NotDirectError
 from chunkflow.stores.failures import translated, unread
 from chunkflow.stores.file.strided import FileSource, Strided, pread
@@ -51,7 +52,11 @@ def open_hdf5(path: str) -> Source:
     path, name = os.path.abspath(parts[0]), parts[1]
     file = open_file(path)
     with translated(ReadError, f"cannot open {path}:{name or ''}", path, file.close):
-        return _opened(_found(file, path, name), file)
+        dataset = _found(file, path, name)
+        attributes = {key: dataset.attrs[key] for key in NAMES if key in dataset.attrs}
+        source = _opened(dataset, file)
+        source.attributes = attributes
+        return source
 
 
 def _found(file: Any, path: str, name: str | None) -> Any:
@@ -77,7 +82,7 @@ def dataset_source(dataset: Any) -> Source:
     return _opened(dataset, None)
 
 
-def _opened(dataset: Any, file: Any) -> Source:
+def _opened(dataset: Any, file: Any) -> FileSource | Hdf5Source:
     """Source of a dataset. `file`, if given, was opened for it and is closed with it or before."""
     flush(dataset)
     facts = facts_of(dataset)

@@ -182,6 +182,7 @@ class ZarrSource(Unviewed):
         self.codec = codec_of(self._direct)
         self.footprint: Footprint | None = _footprint(array)
         self._folder = _folder(array)
+        self.attributes = array.attrs.asdict()
 
     def read(self, region: Region, out: np.ndarray) -> None:
         if not out.size:

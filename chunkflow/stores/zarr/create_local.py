@@ -86,6 +86,9 @@ class ZarrPathTarget:
         version = nodes[-1].format if nodes else 3
         temporary = paths.hidden_sibling(self._root, "partial")
         undo = partial(shutil.rmtree, temporary, ignore_errors=True)
+        named = dimensions.named(self.name, len(spec.shape), version)
+        if version == 2:
+            named["fill_value"] = None  # else xarray takes elements of that value for missing ones
         with translated(WriteError, f"cannot create {self.name}", self.name, undo):
             array = zarr.create_array(
                 store=temporary,
@@ -93,7 +96,7 @@ class ZarrPathTarget:
                 chunks=spec.chunks or "auto",
                 dtype=spec.dtype,
                 zarr_format=2 if version == 2 else 3,
-                **dimensions.named(self.name, len(spec.shape), version),
+                **named,
             )
         return ZarrPathSink(array, spec, self, temporary, version)
 

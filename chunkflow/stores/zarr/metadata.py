@@ -21,8 +21,6 @@ from chunkflow.stores.zarr.shards import Shards
 def direct(array: Any, objects: Objects) -> Chunks | Shards:
     """What reads and writes the chunks of a zarr array directly; `NotDirectError` says why they are left to zarr."""
     metadata, config = array.metadata, getattr(array, "config", None)
-    if array.fill_value is None:
-        raise NotDirectError("no fill value")
     if not getattr(config, "read_missing_chunks", True):
         raise NotDirectError("missing chunks are errors")
     try:
@@ -31,8 +29,10 @@ def direct(array: Any, objects: Objects) -> Chunks | Shards:
     except NotImplementedError:
         raise NotDirectError("chunks of unequal sizes") from None
     dtype = np.dtype(array.dtype)
-    fill = np.asarray(array.fill_value, dtype.newbyteorder("="))
-    extents, keeps_empty = tuple(array.shape), bool(getattr(config, "write_empty_chunks", True))
+    # Where format 2 names no fill value, zarr reads zeros, and stores every chunk.
+    unfilled = array.fill_value is None
+    fill = np.asarray(0 if unfilled else array.fill_value, dtype.newbyteorder("="))
+    extents, keeps_empty = tuple(array.shape), unfilled or bool(getattr(config, "write_empty_chunks", True))
     version_2 = metadata.zarr_format == 2
     codecs: list[Mapping[str, Any]] = [] if version_2 else [codec.to_dict() for codec in metadata.codecs]
     if shards is None:

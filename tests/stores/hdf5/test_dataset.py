@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import errno
 import gc
 import os
@@ -306,3 +307,33 @@ def test_the_plan_says_how_chunks_are_read(tmp_path: Path) -> None:
     assert isinstance(source, Hdf5Source)
     assert source.spec.storage.how == "through h5py, by one thread at a time: shuffle + lzf"
     source.close()
+
+
+def _libhdf5() -> Any:
+    """The HDF5 library that h5py uses; h5py has no function for each of its own."""
+    if not os.path.exists("/proc/self/maps"):
+        pytest.skip("needs /proc")
+    names = {line.split()[-1] for line in Path("/proc/self/maps").read_text().splitlines() if "libhdf5" in line}
+    found = sorted(name for name in names if "_hl" not in os.path.basename(name))
+    if not found:
+        pytest.skip("h5py is linked with HDF5 in another way")
+    return ctypes.CDLL(found[0])
+
+
+@pytest.mark.parametrize(("shape", "chunks"), [((25,), (10,)), ((25, 23), (10, 8)), ((20, 23), (10, 23))])
+def test_chunks_at_the_edge_that_are_not_filtered(shape: Any, chunks: Any, tmp_path: Path) -> None:
+    from h5py import h5d, h5p, h5s, h5t
+
+    x = np.arange(np.prod(shape), dtype="i4").reshape(shape)
+    with h5py.File(tmp_path / "x.h5", "w") as file:
+        how = h5p.create(h5p.DATASET_CREATE)
+        how.set_chunk(chunks)
+        how.set_deflate(4)
+        unfiltered = _libhdf5().H5Pset_chunk_opts
+        unfiltered.argtypes = [ctypes.c_int64, ctypes.c_uint]
+        assert unfiltered(how.id, 2) >= 0  # H5D_CHUNK_DONT_FILTER_PARTIAL_CHUNKS
+        h5d.create(file.id, b"x", h5t.NATIVE_INT32, h5s.create_simple(shape), how)
+        cf.copy(x, out=file["x"], device="cpu")
+    with h5py.File(tmp_path / "x.h5") as file:
+        np.testing.assert_array_equal(file["x"][...], x)  # by HDF5 itself
+    np.testing.assert_array_equal(cf.copy(f"{tmp_path}/x.h5:/x", device="cpu"), x)

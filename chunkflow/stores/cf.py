@@ -1,0 +1,141 @@
+"""CF conventions: attributes of netCDF, HDF5 and zarr arrays that change what the stored numbers mean.
+
+Source of the rules: "NetCDF Climate and Forecast (CF) Metadata Conventions", version 1.11, sections 2.5 and 8.1. The
+dtype of what is decoded is the one that xarray chooses, so that both give the same.
+"""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from chunkflow.errors import ArgumentError, CodingWarning
+from chunkflow.stores.protocol import Source
+
+NAMES = ("scale_factor", "add_offset", "_FillValue", "missing_value", "_Unsigned")
+"""The attributes. Others, such as ``valid_range``, leave the numbers as they are."""
+
+
+@dataclass(frozen=True)
+class Coding:
+    """How stored numbers become values: ``stored * scale + offset``, NaN where `stored` is one of `missing`.
+
+    `unsigned` is the dtype as which the stored bits are read, `dtype` that of the values.
+    """
+
+    scale: float | None
+    offset: float | None
+    missing: tuple[Any, ...]
+    unsigned: np.dtype | None
+    dtype: np.dtype
+
+    def decode(self, block: Any) -> Any:
+        """The values of stored numbers, in new memory; of NumPy's or CuPy's arrays."""
+        return decoded(block, self.scale, self.offset, self.missing, self.unsigned, self.dtype)
+
+
+def decoded(block: Any, scale: Any, offset: Any, missing: tuple[Any, ...], unsigned: Any, dtype: np.dtype) -> Any:
+    """The values of stored numbers: see `Coding`."""
+    stored = block if unsigned is None else block.view(unsigned)
+    found = stored.astype(dtype)
+    if scale is not None:
+        found *= dtype.type(scale)
+    if offset is not None:
+        found += dtype.type(offset)
+    for value in missing:
+        found[stored == value] = np.nan
+    return found
+
+
+def coding(attributes: Mapping[str, Any], dtype: np.dtype) -> Coding | None:
+    """How an array with these attributes is coded; None if they change nothing.
+
+    >>> coding({"scale_factor": 0.01, "units": "K"}, np.dtype("i2")).dtype
+    dtype('float64')
+    >>> coding({"_FillValue": np.nan}, np.dtype("f4"))
+    """
+    if dtype.kind not in "iuf":
+        return None
+    scale, offset = (_number(attributes.get(name)) for name in ("scale_factor", "add_offset"))
+    unsigned = None
+    if dtype.kind == "i" and str(attributes.get("_Unsigned", "")).lower() == "true":
+        unsigned = np.dtype(f"u{dtype.itemsize}")
+    missing: list[Any] = []
+    for name in ("_FillValue", "missing_value"):
+        for value in np.atleast_1d(np.asarray(attributes.get(name, ()))).tolist():
+            if isinstance(value, int | float) and value == value:
+                cast = np.asarray(value).astype(dtype)
+                missing.append((cast if unsigned is None else cast.view(unsigned)).item())
+    neutral = (scale is None or scale == 1) and (offset is None or offset == 0)
+    if neutral and not missing and unsigned is None:
+        return None
+    distinct = tuple(dict.fromkeys(missing))
+    return Coding(scale, offset, distinct, unsigned, _dtype_of_values(unsigned or dtype, scale, offset))
+
+
+def _number(value: Any) -> Any:
+    """A scalar of an attribute; None if there is none, or it is no number."""
+    found = np.asarray(value).reshape(-1) if value is not None else np.empty(0)
+    if found.dtype.kind not in "iuf" or found.size != 1:
+        return None
+    return found[0]
+
+
+def _dtype_of_values(dtype: np.dtype, scale: Any, offset: Any) -> np.dtype:
+    kinds = [np.dtype(type(n)) for n in (scale, offset) if n is not None]
+    if kinds:
+        same = len(kinds) == 2 and kinds[0] == kinds[1] and kinds[0] in (np.dtype("f4"), np.dtype("f8"))
+        wide = dtype.kind in "iu" and dtype.itemsize >= 4
+        if wide or (offset is not None and not same) or kinds[0].kind != "f":
+            return np.dtype("f8")
+        return kinds[0]
+    small = dtype.itemsize <= 4 if dtype.kind == "f" else dtype.itemsize <= 2
+    return np.dtype("f4" if small else "f8")
+
+
+def coding_of(source: Source) -> Coding | None:
+    """How an opened source is coded, if it says so."""
+    return coding(getattr(source, "attributes", {}), source.spec.dtype)
+
+
+def warn_of(source: Source) -> None:
+    """Warn of attributes that change what a source's numbers mean, and are not applied."""
+    if coding_of(source) is None:
+        return
+    attributes = getattr(source, "attributes", {})
+    named = ", ".join(f"{name}={attributes[name]}" for name in NAMES if name in attributes)
+    warnings.warn(
+        f"{source.spec.name} holds coded numbers, which are read as they are stored: {named}. chunkflow.open(path, "
+        "decode='cf') gives the values, decode='raw' the stored numbers without this warning",
+        CodingWarning,
+        stacklevel=3,
+    )
+
+
+@dataclass(frozen=True)
+class Stored:
+    """A path whose array is read as it is stored, whatever its attributes say."""
+
+    path: str
+
+    def __chunkflow_source__(self) -> Source:
+        from chunkflow.stores.registry import open_path
+
+        return open_path(self.path)
+
+
+def stored(path: Any) -> Stored:
+    """The array of a path, as it is stored."""
+    if not isinstance(path, str | os.PathLike):
+        raise ArgumentError(f"decode= is for arrays that have a path, not for a {type(path).__name__}")
+    text = os.fspath(path)
+    return Stored(text if "://" in text else _absolute(text))
+
+
+def _absolute(path: str) -> str:
+    return path if os.path.isabs(path) else os.path.join(os.getcwd(), path)

@@ -1,0 +1,67 @@
+"""What other readers of a group believe stays true when an array is created in it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import zarr
+
+import chunkflow as cf
+
+xr = pytest.importorskip("xarray")
+
+B = np.arange(30.0).reshape(5, 6)
+pytestmark = pytest.mark.filterwarnings("ignore:Consolidated metadata")
+
+
+@pytest.fixture(params=[2, 3])
+def group(request: Any, tmp_path: Path) -> str:
+    path = str(tmp_path / "a.zarr")
+    made = xr.Dataset(
+        {"u": (("x", "y"), np.arange(30).reshape(5, 6)), "v": (("x", "y"), np.ones((5, 6)))}, attrs={"title": "kept"}
+    )
+    made.to_zarr(path, zarr_format=request.param, consolidated=True)
+    return path
+
+
+def test_xarray_reads_what_was_written(group: str) -> None:
+    cf.copy(np.sqrt(B).astype("f4"), out=f"{group}/u", overwrite=True, device="cpu")
+    cf.copy(B, out=f"{group}/w", device="cpu")
+    cf.copy(np.ones((7, 2)), out=f"{group}/other", device="cpu")
+    found = xr.open_zarr(group)
+    np.testing.assert_array_equal(found["u"], np.sqrt(B).astype("f4"))
+    np.testing.assert_array_equal(found["w"], B)
+    assert found["u"].dtype == np.float32
+    assert found["u"].dims == ("x", "y")  # of the array that it replaced
+    assert found["other"].shape == (7, 2)
+    assert found.attrs == {"title": "kept"}
+
+
+def test_groups_below_are_in_it(group: str) -> None:
+    cf.copy(B, out=f"{group}/deep/down/w", device="cpu")
+    found = zarr.open_consolidated(group)
+    np.testing.assert_array_equal(found["deep/down/w"][...], B)
+
+
+def test_a_group_without_collected_metadata_gets_none(tmp_path: Path) -> None:
+    cf.copy(B, out=tmp_path / "plain.zarr/u", device="cpu")
+    cf.copy(B, out=tmp_path / "plain.zarr/v", device="cpu")
+    with pytest.raises(ValueError, match=r"[Cc]onsolidated"):
+        zarr.open_consolidated(tmp_path / "plain.zarr")
+    assert zarr.open_array(tmp_path / "plain.zarr/v").metadata.dimension_names is None
+
+
+def test_a_remote_group() -> None:
+    pytest.importorskip("fsspec")
+    url = "memory://consolidated/a.zarr"
+    made = zarr.open_group(url, mode="w")
+    made.create_array("u", shape=(5, 6), dtype="i4")[...] = 1
+    zarr.consolidate_metadata(made.store)
+    cf.copy(B.astype("f4"), out=f"{url}/u", overwrite=True, device="cpu")
+    cf.copy(B, out=f"{url}/w", device="cpu")
+    found = zarr.open_consolidated(url)
+    assert found["u"].dtype == np.float32
+    np.testing.assert_array_equal(found["w"][...], B)
