@@ -5,9 +5,10 @@
 array([1., 2., 3.])
 """
 
+import importlib
+from typing import TYPE_CHECKING
+
 from chunkflow import errors, fft
-from chunkflow.api.adapters import jax, torch
-from chunkflow.api.apply_ufunc import apply_ufunc
 from chunkflow.api.chunk_stream import Chunk, ChunkStream, chunks
 from chunkflow.api.lazy.array import Array
 from chunkflow.api.lazy.compute import PassesPlan, compute, explain, store
@@ -17,12 +18,10 @@ from chunkflow.api.linalg.product import dot, einsum, matmul, outer, tensordot, 
 from chunkflow.api.mapping import blockwise, map
 from chunkflow.api.rearrange.join import concatenate, pad, stack
 from chunkflow.api.rearrange.rearrange import copy, flip, repeat, roll, transpose
-from chunkflow.api.rearrange.rechunk import RechunkPlan, rechunk, rechunk_plan
 from chunkflow.api.reductions.extremes import all, any, argmax, argmin, count_nonzero, max, min, norm, ptp
 from chunkflow.api.reductions.nan import nanargmax, nanargmin, nanmax, nanmean, nanmin, nanprod, nanstd, nansum, nanvar
 from chunkflow.api.reductions.sums import average, mean, prod, reduction, std, sum, var
 from chunkflow.api.scan import cumprod, cumsum, diff, maximum_accumulate, minimum_accumulate
-from chunkflow.api.statistics.groups import LabelStatistics, label_statistics
 from chunkflow.api.statistics.histogram import bincount, histogram, topk
 from chunkflow.api.statistics.quantile import median, percentile, quantile, unique
 from chunkflow.api.stencil.overlap import iteration_plan, map_overlap
@@ -34,6 +33,12 @@ from chunkflow.engine.observe.profile import Profile
 from chunkflow.engine.trace import Observer, observing
 from chunkflow.errors import BudgetError, ChunkflowError, ReadError, WriteError
 from chunkflow.planner.plan import Plan
+
+if TYPE_CHECKING:
+    from chunkflow.api.adapters import jax, torch
+    from chunkflow.api.apply_ufunc import apply_ufunc
+    from chunkflow.api.rearrange.rechunk import RechunkPlan, rechunk, rechunk_plan
+    from chunkflow.api.statistics.groups import LabelStatistics, label_statistics
 
 __version__ = "0.1.0"
 
@@ -133,3 +138,21 @@ __all__ = [
 
 def __dir__() -> list[str]:
     return sorted(__all__)
+
+
+_LATER = {
+    "chunkflow.api.adapters": ("jax", "torch"),
+    "chunkflow.api.apply_ufunc": ("apply_ufunc",),
+    "chunkflow.api.rearrange.rechunk": ("RechunkPlan", "rechunk", "rechunk_plan"),
+    "chunkflow.api.statistics.groups": ("LabelStatistics", "label_statistics"),
+}
+"""Modules that are loaded when one of these names is asked for: to load all at once takes longer."""
+
+
+def __getattr__(name: str) -> object:
+    module = next((module for module, names in _LATER.items() if name in names), None)
+    if module is None:
+        raise AttributeError(f"module 'chunkflow' has no attribute {name!r}")
+    found = getattr(importlib.import_module(module), name)
+    globals()[name] = found
+    return found
