@@ -348,15 +348,15 @@ def _taken(fn: Any, kwargs: Mapping[str, Any]) -> set[str]:
 
 def check_passed(name: str, kwargs: Mapping[str, Any], fn: Any = None) -> None:
     """Refuse expressions among the arguments that go to the user's function, and arguments that it does not take."""
-    for argument in sorted(kwargs.keys() - _taken(fn, kwargs)):
-        close = difflib.get_close_matches(argument, RunOptions.__annotations__, 1)
-        hint = f"; did you mean {close[0]}=?" if close else ""
-        raise ArgumentTypeError(
-            f"{name} has no argument {argument}=, and neither has its function {getattr(fn, '__name__', fn)}{hint}"
-        )
     for argument, value in kwargs.items():
         if has_lazy(value):
             raise UnsupportedError(
                 f"{name}: {argument} is an expression, and the function would get it as it is: pass it by position, as "
                 "an array, so that the function gets blocks of it, or compute() it first"
             )
+    for argument in sorted(kwargs.keys() - _taken(fn, kwargs)):
+        close = difflib.get_close_matches(argument, RunOptions.__annotations__, 1)
+        hint = f"; did you mean {close[0]}=?" if close else ""
+        raise ArgumentTypeError(
+            f"{name} has no argument {argument}=, and neither has its function {getattr(fn, '__name__', fn)}{hint}"
+        )

@@ -6,7 +6,6 @@ dtype of what is decoded is the one that xarray chooses, so that both give the s
 
 from __future__ import annotations
 
-import os
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -14,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from chunkflow.errors import ArgumentError, CodingWarning
+from chunkflow.errors import CodingWarning
 from chunkflow.stores.protocol import Source
 
 NAMES = ("scale_factor", "add_offset", "_FillValue", "missing_value", "_Unsigned")
@@ -22,7 +21,7 @@ NAMES = ("scale_factor", "add_offset", "_FillValue", "missing_value", "_Unsigned
 
 
 @dataclass(frozen=True)
-class Coding:
+class CfCoding:
     """How stored numbers become values: ``stored * scale + offset``, NaN where `stored` is one of `missing`.
 
     `unsigned` is the dtype as which the stored bits are read, `dtype` that of the values.
@@ -40,7 +39,7 @@ class Coding:
 
 
 def decoded(block: Any, scale: Any, offset: Any, missing: tuple[Any, ...], unsigned: Any, dtype: np.dtype) -> Any:
-    """The values of stored numbers: see `Coding`."""
+    """The values of stored numbers: see `CfCoding`."""
     stored = block if unsigned is None else block.view(unsigned)
     found = stored.astype(dtype)
     if scale is not None:
@@ -52,7 +51,7 @@ def decoded(block: Any, scale: Any, offset: Any, missing: tuple[Any, ...], unsig
     return found
 
 
-def coding(attributes: Mapping[str, Any], dtype: np.dtype) -> Coding | None:
+def coding(attributes: Mapping[str, Any], dtype: np.dtype) -> CfCoding | None:
     """How an array with these attributes is coded; None if they change nothing.
 
     >>> coding({"scale_factor": 0.01, "units": "K"}, np.dtype("i2")).dtype
@@ -75,7 +74,7 @@ def coding(attributes: Mapping[str, Any], dtype: np.dtype) -> Coding | None:
     if neutral and not missing and unsigned is None:
         return None
     distinct = tuple(dict.fromkeys(missing))
-    return Coding(scale, offset, distinct, unsigned, _dtype_of_values(unsigned or dtype, scale, offset))
+    return CfCoding(scale, offset, distinct, unsigned, _dtype_of_values(unsigned or dtype, scale, offset))
 
 
 def _number(value: Any) -> Any:
@@ -98,7 +97,7 @@ def _dtype_of_values(dtype: np.dtype, scale: Any, offset: Any) -> np.dtype:
     return np.dtype("f4" if small else "f8")
 
 
-def coding_of(source: Source) -> Coding | None:
+def coding_of(source: Source) -> CfCoding | None:
     """How an opened source is coded, if it says so."""
     return coding(getattr(source, "attributes", {}), source.spec.dtype)
 
@@ -115,27 +114,3 @@ def warn_of(source: Source) -> None:
         CodingWarning,
         stacklevel=3,
     )
-
-
-@dataclass(frozen=True)
-class Stored:
-    """A path whose array is read as it is stored, whatever its attributes say."""
-
-    path: str
-
-    def __chunkflow_source__(self) -> Source:
-        from chunkflow.stores.registry import open_path
-
-        return open_path(self.path)
-
-
-def stored(path: Any) -> Stored:
-    """The array of a path, as it is stored."""
-    if not isinstance(path, str | os.PathLike):
-        raise ArgumentError(f"decode= is for arrays that have a path, not for a {type(path).__name__}")
-    text = os.fspath(path)
-    return Stored(text if "://" in text else _absolute(text))
-
-
-def _absolute(path: str) -> str:
-    return path if os.path.isabs(path) else os.path.join(os.getcwd(), path)

@@ -10,6 +10,7 @@ import importlib.util
 import os
 import sys
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
@@ -223,6 +224,24 @@ def open_path(path: str) -> Source:
     if not os.path.exists(path):
         raise SourceNotFoundError(f"there is no array under {path}")
     raise ArgumentError(f"{path} is neither a .npy file nor a zarr array: open it and pass {_KINDS}")
+
+
+@dataclass(frozen=True)
+class Stored:
+    """A path whose array is read as it is stored, whatever its attributes say."""
+
+    path: str
+
+    def __chunkflow_source__(self) -> Source:
+        return open_path(self.path)
+
+
+def stored(path: Any) -> Stored:
+    """The array of a path, as it is stored."""
+    if not isinstance(path, str | os.PathLike):
+        raise ArgumentError(f"decode= is for arrays that have a path, not for a {type(path).__name__}")
+    text = _text(path)
+    return Stored(text if "://" in text else os.path.join(os.getcwd(), text))
 
 
 def spec_of(array: Any) -> ArraySpec:

@@ -13,8 +13,9 @@ from chunkflow.errors import ArgumentError, ArgumentTypeError
 from chunkflow.graph.elementwise import applied
 from chunkflow.graph.nodes import SourceNode, node_of
 from chunkflow.stores import is_labelled, open_source
-from chunkflow.stores.cf import coding_of, decoded, stored
+from chunkflow.stores.cf import coding_of, decoded
 from chunkflow.stores.foreign.xarray import held
+from chunkflow.stores.registry import stored
 
 
 def open(source: Any, *, decode: Literal["cf", "raw"] | None = None) -> Any:
