@@ -45,8 +45,6 @@ def histogrammed(block: Any, bins: Any, limits: Any, edges: np.ndarray, weights:
     numbers = ~np.isnan(x)  # with weights CuPy counts NaN in the first bin
     if not numbers.all():
         x, weights = x[numbers], None if weights is None else weights[numbers]
-    if edges[-1] > edges[-2] and 1 <= np.spacing(edges[-1]) < np.inf:  # CuPy leaves it out of the last bin
-        x = np.where(x == edges[-1], np.nextafter(edges[-1], edges[-2]), x)
     if np.isinf(edges[-1]):  # CuPy leaves infinity out of the last bin
         x = np.minimum(x, np.finfo(x.dtype).max)
     return np.histogram(x, np.asarray(edges, like=x), weights=weights)[0]
