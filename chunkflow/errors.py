@@ -24,7 +24,7 @@ class ValueRangeError(ArgumentError, OverflowError):
 
 
 class AxisError(ArgumentError, np.exceptions.AxisError):
-    """An axis is out of bounds, or named twice."""
+    """An axis is out of bounds."""
 
 
 class ArgumentTypeError(ChunkflowError, TypeError):

@@ -11,7 +11,7 @@ import numpy as np
 from chunkflow.api import scan
 from chunkflow.api.fourier import functions
 from chunkflow.api.lazy import fill, numpy_functions
-from chunkflow.api.lazy.numpy_functions import at_least_dims as at_least
+from chunkflow.api.lazy.numpy_functions import require_dims
 from chunkflow.api.lazy.numpy_signature import bound, check_taken
 from chunkflow.api.linalg import gram, product
 from chunkflow.api.rearrange import join, rearrange
@@ -143,16 +143,16 @@ FUNCTIONS: dict[Any, Function] = {
     np.atleast_1d: numpy_functions.at_least(1),
     np.atleast_2d: numpy_functions.at_least(2),
     np.atleast_3d: numpy_functions.at_least(3),
-    np.fliplr: lambda x: rearrange.flip(at_least(x, 2), 1),
-    np.flipud: lambda x: rearrange.flip(at_least(x, 1), 0),
+    np.fliplr: lambda x: rearrange.flip(require_dims(x, 2), 1),
+    np.flipud: lambda x: rearrange.flip(require_dims(x, 1), 0),
     np.hstack: numpy_functions.joined(1, 1),
     np.vstack: numpy_functions.joined(0, 2),
     np.dstack: numpy_functions.joined(2, 3),
     np.amax: _REDUCE[np.maximum],
     np.amin: _REDUCE[np.minimum],
-    np.hsplit: lambda x, parts: numpy_functions.split(at_least(x, 1), parts, 1 if x.ndim > 1 else 0),
-    np.vsplit: lambda x, parts: numpy_functions.split(at_least(x, 2), parts, 0),
-    np.dsplit: lambda x, parts: numpy_functions.split(at_least(x, 3), parts, 2),
+    np.hsplit: lambda x, parts: numpy_functions.split(require_dims(x, 1), parts, 1 if x.ndim > 1 else 0),
+    np.vsplit: lambda x, parts: numpy_functions.split(require_dims(x, 2), parts, 0),
+    np.dsplit: lambda x, parts: numpy_functions.split(require_dims(x, 3), parts, 2),
     np.nancumsum: lambda x, axis=None, dtype=None: scan.cumsum(fill.without_nan(x, 0), axis, dtype),
     np.nancumprod: lambda x, axis=None, dtype=None: scan.cumprod(fill.without_nan(x, 1), axis, dtype),
     np.empty_like: fill.filling(0),

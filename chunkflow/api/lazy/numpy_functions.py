@@ -286,8 +286,8 @@ def inner(a: Any, b: Any) -> Any:
     return product.tensordot(a, b, axes=(-1, -1))
 
 
-def at_least_dims(x: Any, number: int) -> Any:
-    """The array, which must have so many dimensions."""
+def require_dims(x: Any, number: int) -> Any:
+    """The array, refused with fewer dimensions than NumPy asks for."""
     if x.ndim < number:
         raise ArgumentError(f"the array has {x.ndim} dimensions, and {number} are needed")
     return x
@@ -375,7 +375,7 @@ def _of_dtype(value: Any, dtype: np.dtype, casting: Any) -> Any:
 
 def rot90(x: Any, k: int = 1, axes: Any = (0, 1)) -> Any:
     """As `numpy.rot90`."""
-    at_least_dims(x, 2)
+    require_dims(x, 2)
     one, other = (normalize_axes(a, x.ndim, "axes")[0] for a in axes)
     if one == other:
         raise ArgumentError(f"axes={axes!r} must be two different axes")

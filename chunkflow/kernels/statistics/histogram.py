@@ -14,6 +14,9 @@ from chunkflow.kernels.protocol import Fold
 
 Value = tuple[Any, ...]
 
+SINGLE = 2.0**24
+"""Numbers from here on are further apart than 1 in single precision."""
+
 
 def added(left: Value, right: Value) -> Value:
     """Sums of two tuples of counts."""
@@ -45,6 +48,11 @@ def histogrammed(block: Any, bins: Any, limits: Any, edges: np.ndarray, weights:
     numbers = ~np.isnan(x)  # with weights CuPy counts NaN in the first bin
     if not numbers.all():
         x, weights = x[numbers], None if weights is None else weights[numbers]
+    if x.dtype.char == "f" and abs(edges).max() >= SINGLE:  # CuPy leaves so large an edge out of single-precision bins
+        x, edges = x.astype("f8"), edges.astype("f8")
+    last = np.float64(edges[-1])
+    if edges[-2] < last < np.inf and np.spacing(abs(last)) >= 1:  # CuPy leaves so large an edge out of the last bin
+        x = np.where(x == last, np.nextafter(last, -np.inf), x)
     if np.isinf(edges[-1]):  # CuPy leaves infinity out of the last bin
         x = np.minimum(x, np.finfo(x.dtype).max)
     return np.histogram(x, np.asarray(edges, like=x), weights=weights)[0]

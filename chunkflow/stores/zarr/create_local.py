@@ -86,7 +86,7 @@ class ZarrPathTarget:
         version = nodes[-1].format if nodes else 3
         temporary = paths.hidden_sibling(self._root, "partial")
         undo = partial(shutil.rmtree, temporary, ignore_errors=True)
-        named = dimensions.named(self.name, len(spec.shape), version)
+        named = dimensions.named(self.name, len(spec.shape), version, member=bool(self._groups))
         if version == 2:
             named["fill_value"] = None  # else xarray takes elements of that value for missing ones
         with translated(WriteError, f"cannot create {self.name}", self.name, undo):

@@ -10,15 +10,18 @@ import zarr
 ATTRIBUTE = "_ARRAY_DIMENSIONS"
 """The attribute with the names, in arrays of zarr 2."""
 
+MOST = 16
+"""Arrays of a group that are looked at."""
 
-def named(path: str, ndim: int, version: int) -> dict[str, Any]:
+
+def named(path: str, ndim: int, version: int, *, member: bool) -> dict[str, Any]:
     """Arguments of `zarr.create_array` for an array at a path: those of the array that it replaces.
 
-    A new one among arrays that have names gets names of its own. Otherwise there are none.
+    A new `member` of a group, among arrays that have names, gets names of its own. Otherwise there are none.
     """
     names = _names(path)
     if names is None or len(names) != ndim:
-        if not _beside(path):
+        if not (member and _beside(path)):
             return {}
         stem = os.path.basename(path)
         names = tuple(f"{stem}_{axis}" for axis in range(ndim))
@@ -45,7 +48,3 @@ def _beside(path: str) -> bool:
     except OSError:
         return False
     return any(_names(other) is not None for other in others[:MOST])
-
-
-MOST = 16
-"""Arrays that are looked at."""

@@ -221,3 +221,16 @@ def test_it_makes_several_passes_and_says_so() -> None:
 def test_more_counts_than_memory_holds_are_refused(ask: Any) -> None:
     with pytest.raises(errors.ArgumentError, match="counts of 8 bytes"):
         ask()
+
+
+@everywhere
+@pytest.mark.parametrize("dtype", ["u8", "i8", "f8", "f4"])
+@pytest.mark.parametrize("sign", [1, -1])
+@pytest.mark.parametrize("most", [2**24, 2**53, 2**62])
+def test_the_greatest_of_large_numbers_is_in_the_last_bin(place: Place, dtype: str, sign: int, most: int) -> None:
+    x = np.random.default_rng(0).integers(0, most, 3000)
+    x = (x if dtype == "u8" else x * sign).astype(dtype)
+    for bins in (1, 17):
+        counts, _ = histogram(x, bins, budget=place.budget(60_000), device=place.device())
+        same(place.host(counts), np.histogram(x, bins)[0])
+        assert counts.sum() == x.size

@@ -65,3 +65,10 @@ def test_a_remote_group() -> None:
     found = zarr.open_consolidated(url)
     assert found["u"].dtype == np.float32
     np.testing.assert_array_equal(found["w"][...], B)
+
+
+def test_a_neighbour_in_a_plain_directory_is_none_of_a_group(tmp_path: Path) -> None:
+    xr.DataArray(B, dims=("x", "y"), name="u").to_dataset().to_zarr(tmp_path / "other", consolidated=False)
+    zarr.create_array(tmp_path / "named", shape=(2, 2), dtype="f4", dimension_names=("x", "y"))
+    cf.copy(B, out=tmp_path / "mine.zarr", device="cpu")
+    assert zarr.open_array(tmp_path / "mine.zarr").metadata.dimension_names is None
