@@ -18,8 +18,8 @@ class ByteRun(NamedTuple):
     """Where a region lies, its elements in memory order: from a `position` of an open file, or of memory.
 
     A region that is not one run is rows of `width` bytes at a distance of `pitch`, and after `height` of them those of
-    the next plane, at a distance of `plane`. `fd` is the file's descriptor, -1 for the process's memory. Memory that is
-    a mapping is not to be touched unless the file `mapped` has `size` bytes. Of numbers in the other byte order the
+    the next plane, at a distance of `plane`. `fd` is the file's descriptor, None for the process's memory. Memory that
+    is a mapping is not to be touched unless the file `mapped` has `size` bytes. Of numbers in the other byte order the
     bytes are reversed on the way, `swap` at a time.
     """
 
@@ -28,8 +28,8 @@ class ByteRun(NamedTuple):
     height: int = 1
     pitch: int = 0
     plane: int = 0
-    fd: int = -1
-    mapped: int = -1
+    fd: int | None = None
+    mapped: int | None = None
     size: int = 0
     swap: int = 0
 

@@ -108,7 +108,8 @@ class JobQueue:
 
     def take(self, *, wait: bool) -> Served:
         """Take what comes next: a token, or one part of a share."""
-        return Served(*staging.take(self._queue, wait))
+        what, number = staging.take(self._queue, wait)
+        return Served(what, None if number < 0 else number)
 
     def serve(self, mover: Mover, thread: int, span: Callable[..., Any], *, up: bool, wait: bool) -> Served:
         """Let a thread move shares until a token is next or there is a share to report on.

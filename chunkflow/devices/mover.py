@@ -33,7 +33,7 @@ SPANS = 1 << 8
 
 _NEXT, _NUMBER = 0, 1  # of a share's table
 _FAILED = 4  # of a buffer's row
-_FILES, _PACKED = -2, -3  # in place of a share's file descriptor
+_MEMORY, _FILES, _PACKED = -1, -2, -3  # to the loops, in place of a file descriptor
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -75,8 +75,9 @@ class PieceShare:
         if isinstance(there, Packed):
             self.packed, (chunks, fetch) = there, there.address
             run = ByteRun(chunks, fd=_PACKED, plane=fetch, size=int(tables.pieces[0, 1]) // there.room)
-        where = run.mapped, run.size, run.width, run.height, run.pitch, run.plane, run.swap
-        self.table = np.array([0, len(tables.pieces), run.position, run.fd, device, *where], np.int64)
+        fd, mapped = (_MEMORY if of is None else of for of in (run.fd, run.mapped))
+        where = mapped, run.size, run.width, run.height, run.pitch, run.plane, run.swap
+        self.table = np.array([0, len(tables.pieces), run.position, fd, device, *where], np.int64)
 
     def stop(self) -> None:
         """Let no thread take another piece."""
@@ -179,10 +180,10 @@ class FailedPiece(NamedTuple):
 
 
 class Served(NamedTuple):
-    """What comes next in a job queue, the number of its job or -1, its pieces that failed, the error of all of it."""
+    """What comes next in a job queue, the number of its job if it is one, its failed pieces, the error of all of it."""
 
     what: int
-    job: int = -1
+    job: int | None = None
     failed: Sequence[FailedPiece] = ()
     error: BaseException | None = None
 
@@ -240,11 +241,12 @@ class Mover:
         what, number, status, failed, spanned = staging.serve(
             jobs, self._driver, self._thread, self._spans, self._start, thread, up, wait
         )
+        job = None if number < 0 else number
         try:  # the job that was taken must not get lost
             self._report(self._spans, spanned, span)
-            return Served(what, number, self._failed() if failed else (), self._refused(status))
+            return Served(what, job, self._failed() if failed else (), self._refused(status))
         except BaseException as error:
-            return Served(what, number, error=error)
+            return Served(what, job, error=error)
 
     def _failed(self) -> list[FailedPiece]:
         found = [FailedPiece(k, int(piece)) for k, piece in enumerate(self._buffers[:, _FAILED]) if piece >= 0]

@@ -825,7 +825,7 @@ def test_a_run_is_where_it_says(data: st.DataObject) -> None:
         run = store.run(region)
         expected = x[region].transpose(store.spec.order).tobytes()
         if run is not None:
-            assert run.fd == -1
+            assert run.fd is None
             assert run.swap == (0 if x.dtype.isnative else x.dtype.itemsize)
             assert ctypes.string_at(run.position, len(expected)) == expected
         else:

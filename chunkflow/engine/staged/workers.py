@@ -186,7 +186,7 @@ class TransferWorkers:
             task: PieceTask | ShareTask | None = None
             if served.what == TOKEN:
                 task = self.queue.get()
-            elif served.job >= 0:
+            elif served.job is not None:
                 task = ShareTask(cast(Transfer, self.jobs.moved(served.job)), served.failed)
             if served.error is not None:
                 if task is None:

@@ -147,7 +147,7 @@ class Hdf5Source(Unviewed):
         self.footprint: Footprint | None = facts.footprint
         self._index: Index | None = None
         self._lock = threading.Lock()
-        self._fd = -1
+        self._fd: int | None = None
         self._lately: DecodedChunks | None = None
         if self._chain is None:
             return
@@ -179,7 +179,7 @@ class Hdf5Source(Unviewed):
                 dataset = self._handle.get()
                 flush(dataset)
                 self._index = Index(dataset)
-                if self._fd >= 0:
+                if self._fd is not None:
                     self._handle.release()
             return self._index
 
@@ -198,7 +198,7 @@ class Hdf5Source(Unviewed):
         partial = any(at + c > n for at, c, n in zip(corner, chunks, facts.shape, strict=True))
 
         def fetch(raw: np.ndarray) -> None:
-            if self._fd >= 0:
+            if self._fd is not None:
                 pread(self._fd, place.address, raw)
             else:
                 _, found = self._handle.get().id.read_direct_chunk(corner)
@@ -228,14 +228,14 @@ class Hdf5Source(Unviewed):
     def cold(self, region: Region) -> int:
         """See `Filed.cold`: all parts of a file are assumed to be cached alike."""
         nbytes = int(self._facts.stored * math.prod(shape_of(region)) / max(self.spec.size, 1))
-        if self._fd < 0 or nbytes < page_cache.LEAST:
+        if self._fd is None or nbytes < page_cache.LEAST:
             return 0
         return int(nbytes * (page_cache.absent(self._fd, 0, os.fstat(self._fd).st_size) or 0.0))
 
     def close(self) -> None:
         with self._lock:
-            fd, self._fd = self._fd, -1
-        if fd >= 0:
+            fd, self._fd = self._fd, None
+        if fd is not None:
             os.close(fd)
         self._handle.release()
         if self._lately is not None:
