@@ -34,7 +34,8 @@ def test_figures_are_kept_and_compared(tmp_path: Path) -> None:
     assert found["ratios"]["of the limit"] == found["rates"]["chunkflow"] / found["limit_rate"]
     assert list(tmp_path.iterdir()) == [kept]
 
-    found["ratios"]["of the limit"] /= 1000
+    for ratio in found["ratios"]:  # far lower than any that this machine may have now: time does not decide
+        found["ratios"][ratio] /= 1000
     kept.write_text(json.dumps(figures))
     assert run("sum", "--against", str(kept), "--tolerance", "0.9").returncode == 0
     found["ratios"]["of the limit"] *= 1000_000
