@@ -102,23 +102,33 @@ def touched(extent: int, size: int, unit: int, halo: tuple[int, int] = (0, 0), *
     """
     if not extent:
         return 0
-    blocks = count(extent, size)
+    blocks, (before, behind) = count(extent, size), halo
+    if reused:  # the last blocks may have nothing of their own to load
+        blocks = max(min(blocks, (extent - behind - 1) // size + 1), 1)
+    # Where a block ends: at a unit's end, or at the array's, as the last blocks do.
+    inner = (extent - 1) // unit * unit
+    within = max(min((inner - size - behind) // size + 1, blocks), 0)
+    stops = unit * floor_sum(within, size, size + behind + unit - 1, unit) + (blocks - within) * extent
+    # Where it begins: at a unit's start, which for the first blocks is the array's.
+    first, start = (1, size + behind) if reused else (-(-before // size), -before % size)
+    return stops - unit * floor_sum(max(blocks - first, 0), size, start, unit)
 
-    def of(block: int) -> int:
-        start = block * size
-        low = max(start - halo[0], min(start + halo[1], extent) if reused and block else 0)
-        stop = min(start + size + halo[1], extent)
-        return min(-(-stop // unit) * unit, extent) - low // unit * unit if low < stop else 0
 
-    # Away from the edges a block reads as much as any other that begins as far from a unit's start.
-    period = unit // math.gcd(size, unit)
-    first = min(count(halo[0], size) + 1, blocks)
-    last = max(min((extent - halo[1] - unit) // size - 1, blocks), first)
-    rounds, more = divmod(last - first, period)
-    total = sum(map(of, range(first))) + sum(map(of, range(last, blocks)))
-    if rounds:
-        total += rounds * sum(map(of, range(first, first + period)))
-    return total + sum(map(of, range(first, first + more)))
+def floor_sum(number: int, step: int, start: int, unit: int) -> int:
+    """Sum of ``(start + i * step) // unit`` for `i` below `number`, in as few steps as Euclid's algorithm takes.
+
+    >>> floor_sum(4, 3, 2, 5), sum((2 + 3 * i) // 5 for i in range(4))
+    (4, 4)
+    """
+    total, sign = 0, 1
+    while number:
+        total += sign * (number * (number - 1) // 2 * (step // unit) + number * (start // unit))
+        step, start = step % unit, start % unit
+        # Points below a line are counted along the other axis: all of the rectangle, less those above the line.
+        rows = (start + step * (number - 1)) // unit
+        total += sign * rows * number
+        number, step, start, unit, sign = rows, unit, unit - start + step - 1, step, -sign
+    return total
 
 
 class Interleave(NamedTuple):
