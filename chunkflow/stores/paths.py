@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Sequence
+from contextlib import suppress
 from itertools import pairwise
 
 from chunkflow.errors import ArgumentError, OutputExistsError
@@ -12,14 +13,48 @@ from chunkflow.errors import ArgumentError, OutputExistsError
 _HDF5 = re.compile(r"(.+?\.(?:h5|hdf5|hdf|nc))(?::(.*))?", re.IGNORECASE | re.DOTALL)
 
 
-def hdf5_parts(path: str) -> tuple[str, str | None] | None:
-    """File, and dataset if there is one, that the path of an HDF5 dataset names; None for any other path.
+_SIGNATURE = b"\x89HDF\r\n\x1a\n"
+"""How an HDF5 file begins, or goes on behind a user block (HDF5's format specification, section II.A)."""
 
-    >>> hdf5_parts("run/sim.h5:/fields/u"), hdf5_parts("sim.nc"), hdf5_parts("sim.h5.npy")
+
+def hdf5_named(path: str) -> tuple[str, str | None] | None:
+    """File, and dataset if there is one, of a path that ends as those of HDF5 datasets do; None for any other path.
+
+    >>> hdf5_named("run/sim.h5:/fields/u"), hdf5_named("sim.nc"), hdf5_named("sim.h5.npy")
     (('run/sim.h5', '/fields/u'), ('sim.nc', None), None)
     """
     found = _HDF5.fullmatch(path)
     return found and (found[1], found[2] or None)
+
+
+def hdf5_parts(path: str) -> tuple[str, str | None] | None:
+    """As `hdf5_named`. If the path ends otherwise, the file shows whether it is one of HDF5.
+
+    >>> hdf5_parts("run/sim.h5:/fields/u"), hdf5_parts("/nowhere/scan.nxs:/u")
+    (('run/sim.h5', '/fields/u'), None)
+    """
+    named = hdf5_named(path)
+    if named is not None or path.endswith(".npy"):
+        return named
+    for i in [i for i, letter in enumerate(path) if letter == ":"]:
+        if is_hdf5(path[:i]):
+            return path[:i], path[i + 1 :] or None
+    bare = path.rstrip("/")
+    return (bare, None) if is_hdf5(bare) else None
+
+
+def is_hdf5(path: str) -> bool:
+    """Whether there is a file that has HDF5's signature. Does not load h5py."""
+    if not os.path.isfile(path):
+        return False
+    with suppress(OSError), open(path, "rb") as file:
+        size, at = os.fstat(file.fileno()).st_size, 0
+        while at < size:
+            file.seek(at)
+            if file.read(len(_SIGNATURE)) == _SIGNATURE:
+                return True
+            at = max(512, 2 * at)
+    return False
 
 
 def absolute(path: str | os.PathLike[str]) -> str:

@@ -17,9 +17,9 @@ import numpy as np
 
 from chunkflow.core.grid import Shape
 from chunkflow.core.spec import ArraySpec
-from chunkflow.errors import ArgumentError, ArgumentTypeError, SourceNotFoundError
+from chunkflow.errors import ArgumentError, ArgumentTypeError
 from chunkflow.stores.cf import warn_of
-from chunkflow.stores.paths import hdf5_parts
+from chunkflow.stores.paths import hdf5_named, hdf5_parts
 from chunkflow.stores.protocol import Source, Target
 from chunkflow.stores.zarr.node import belongs_to_zarr, zarr_node
 from chunkflow.system.deferred import at
@@ -166,7 +166,7 @@ FORMATS = (
     Format(
         holds=lambda path: hdf5_parts(path) is not None and not os.path.isdir(os.path.abspath(path)),
         source=at("chunkflow.stores.hdf5.dataset:open_hdf5"),
-        takes=lambda path: hdf5_parts(path) is not None,
+        takes=lambda path: hdf5_named(path) is not None,
         target=at("chunkflow.stores.hdf5.create:Hdf5PathTarget"),
         package="h5py",
         extra="hdf5",
@@ -183,7 +183,8 @@ def open_source(obj: Any) -> Source:
     obj : numpy.ndarray, str, os.PathLike, zarr.Array, h5py.Dataset, xarray.DataArray or array-like object
         An array in memory or mapped from a file; the path of a ``.npy`` file or of a zarr array
         (a group's member too: ``"sim.zarr/u"``) or of an HDF5 dataset (``"sim.h5:/fields/u"``, or ``"sim.h5"`` where
-        the file holds no other); the URL of a zarr array; or any object with ``shape``, ``dtype`` and basic slicing.
+        the file holds no other; the file's name may end otherwise); the URL of a zarr array; or any object with
+        ``shape``, ``dtype`` and basic slicing.
 
     Raises
     ------
@@ -220,10 +221,7 @@ def open_path(path: str) -> Source:
         if each.holds(path):
             each.require(path)
             return each.source(path)
-    path = os.path.abspath(path)
-    if not os.path.exists(path):
-        raise SourceNotFoundError(f"there is no array under {path}")
-    raise ArgumentError(f"{path} is neither a .npy file nor a zarr array: open it and pass {_KINDS}")
+    raise at("chunkflow.stores.advice:refusal")(path, _KINDS)
 
 
 @dataclass(frozen=True)
@@ -289,9 +287,10 @@ def open_target(out: Any, *, overwrite: bool = False) -> Target:
             if each.takes(path):
                 each.require(path)
                 return each.target(path, overwrite=overwrite)
+        wrong = at("chunkflow.stores.advice:misplaced")(path)
         raise ArgumentError(
             f"cannot tell the format of the output {os.path.abspath(path)}: end it in .npy, .zarr or .h5, or name a "
-            "member of a zarr group or of an HDF5 file ('result.h5:/name')"
+            f"member of a zarr group or of an HDF5 file ('result.h5:/name'){wrong}"
         )
     for kind in KINDS:
         if kind.target is not None and kind.recognizes(out):

@@ -44,12 +44,71 @@ def test_a_missing_input_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert isinstance(caught.value, FileNotFoundError)
 
 
-@pytest.mark.parametrize("name", ["data.csv", "folder", "folder.npy"])
+@pytest.mark.parametrize("name", ["data.unknown", "data", "folder", "folder.npy"])
 def test_other_paths_are_refused_with_the_kinds_that_are_not(tmp_path: Path, name: str) -> None:
     path = tmp_path / name
     path.mkdir() if name.startswith("folder") else path.touch()
     with pytest.raises(ArgumentError, match=r"\.npy file or a zarr array"):
         open_source(path)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "reader"),
+    [
+        ("data.csv", b"1,2", "np.loadtxt"),
+        ("a.tif", b"", "tifffile.memmap"),
+        ("a.ome.TIFF", b"", "tifffile.memmap"),
+        ("a.dat", b"II*\0", "tifffile.memmap"),
+        ("a.mat", b"MATLAB 5.0 MAT-file", "scipy.io.loadmat"),
+        ("a.nii.gz", b"", "nibabel.load"),
+        ("a.mrc", b"", "mrcfile.mmap"),
+        ("a.raw", b"", "np.memmap"),
+        ("a.npz", b"PK", "np.load"),
+        ("a.dat", b"\x93NUMPY\1\0", r"np.load\(.*mmap_mode"),
+        ("a.fits", b"SIMPLE  =", "astropy.io.fits.open"),
+    ],
+)
+def test_the_library_that_reads_a_file_is_named(tmp_path: Path, name: str, content: bytes, reader: str) -> None:
+    path = tmp_path / name
+    path.write_bytes(content)
+    with pytest.raises(ArgumentError, match=f"{re.escape(str(path))} is .*pass the array of .*{reader}"):
+        open_source(path)
+    with pytest.raises(SourceNotFoundError, match=reader):
+        open_source(f"{path}:/u")
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ("nowhere/u.npy", "no directory .*nowhere"),
+        ("~/u.npy", "expanduser"),
+        ("u*.npy", "glob"),
+        ("u.npy:/x", "u.npy is no HDF5 file"),
+        ("u.npy/x", "u.npy is a file"),
+        ("v.npy:/x", "no file .*v.npy"),
+        ("dangling.npy", "link to .*gone.npy"),
+    ],
+)
+def test_why_there_is_nothing_under_a_path(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, given: str, said: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    np.save("u.npy", np.arange(3))
+    Path("dangling.npy").symlink_to("gone.npy")
+    with pytest.raises(SourceNotFoundError, match=said):
+        open_source(given)
+
+
+def test_a_directory_without_metadata_says_what_it_holds(tmp_path: Path) -> None:
+    (tmp_path / "u.zarr").mkdir()
+    with pytest.raises(ArgumentError, match="it is empty"):
+        open_source(tmp_path / "u.zarr")
+    (tmp_path / "u.zarr" / "0.tif").touch()
+    with pytest.raises(ArgumentError, match=r"holds '0\.tif'.*chunkflow\.stack"):
+        open_source(tmp_path / "u.zarr")
+    (tmp_path / "u.zarr" / "attributes.json").touch()
+    with pytest.raises(ArgumentError, match="N5"):
+        open_source(tmp_path / "u.zarr")
 
 
 @pytest.mark.parametrize("name", ["result", "result.csv", "result.tif"])

@@ -49,7 +49,7 @@ class Hdf5PathTarget:
     """Elements lie in C order, whatever the order of the sources."""
 
     def __init__(self, path: str, *, overwrite: bool = False) -> None:
-        parts = paths.hdf5_parts(path)
+        parts = paths.hdf5_named(path)
         assert parts is not None, path
         self.path, name = paths.resolve(parts[0]), parts[1]
         self.dataset = "/".join(part for part in (name or DEFAULT).split("/") if part not in ("", "."))

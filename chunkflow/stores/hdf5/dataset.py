@@ -25,7 +25,7 @@ from chunkflow.stores.codecs.step import NotDirectError
 from chunkflow.stores.failures import translated, unread
 from chunkflow.stores.file.strided import FileSource, Strided, pread
 from chunkflow.stores.footprint import Footprint
-from chunkflow.stores.hdf5.facts import Facts, datasets, facts_of, flush, inode, members, open_file
+from chunkflow.stores.hdf5.facts import Facts, broken_link, datasets, facts_of, flush, inode, members, open_file
 from chunkflow.stores.hdf5.filters import FilterPipeline
 from chunkflow.stores.hdf5.index import Index
 from chunkflow.stores.paths import hdf5_parts
@@ -67,6 +67,9 @@ def _found(file: Any, path: str, name: str | None) -> Any:
                 f"{path} does not hold a single dataset: add the name of one, as in '{path}:/name' ({members(file)})"
             )
         name = names[0]
+    broken = broken_link(file, path, name)
+    if broken:
+        raise SourceNotFoundError(f"there is no dataset {name!r} in {path}: {broken}")
     node = file.get(name)
     if node is None:
         raise SourceNotFoundError(f"there is no dataset {name!r} in {path}, but: {members(file)}")

@@ -16,6 +16,7 @@ from chunkflow.core.grid import Shape
 from chunkflow.core.spec import ArraySpec
 from chunkflow.errors import ArgumentError, ArgumentTypeError, ReadError, SourceNotFoundError
 from chunkflow.stores import strides as layout
+from chunkflow.stores.advice import advice
 from chunkflow.stores.checks import numeric_dtype
 from chunkflow.stores.footprint import Footprint
 from chunkflow.stores.footprint import footprint as footprint_of
@@ -46,8 +47,34 @@ def open_file(path: str) -> Any:
     except OSError as error:
         with contextlib.suppress(OSError):
             if os.path.isfile(path) and not h5py.is_hdf5(path):
-                raise ArgumentError(f"{path} is no HDF5 file (netCDF files are, if they are of version 4)") from None
+                known = advice(path) or "no HDF5 file (netCDF files are, if they are of version 4)"
+                raise ArgumentError(f"{path} is {known}") from None
         raise ReadError(f"cannot open {path}: {error}", path=path, cause=error) from error
+
+
+def broken_link(file: Any, path: str, name: str) -> str:
+    """What is wrong with the first link of a dataset's name that leads nowhere; empty if none does."""
+    node, way = file, ""
+    for part in filter(None, name.split("/")):
+        link = node.get(part, getlink=True) if isinstance(node, h5py.Group) else None
+        if link is None:
+            return ""
+        way = f"{way}/{part}"
+        try:
+            found = node.get(part)
+        except (OSError, RuntimeError, KeyError):  # links in a circle
+            found = None
+        if found is None and isinstance(link, h5py.ExternalLink):
+            there = link.filename
+            # HDF5 looks in the directory of the process too, and where HDF5_EXT_PREFIX says.
+            beside = os.path.join(os.path.dirname(path), there)
+            missing = not any(os.path.exists(each) for each in (beside, there))
+            problem = "does not exist" if missing else "has no such name, or is no HDF5 file"
+            return f"{way!r} is a link to {link.path!r} in the file {there!r}, which {problem}"
+        if found is None and isinstance(link, h5py.SoftLink):
+            return f"{way!r} is a link to {link.path!r}, which does not exist or leads back to it"
+        node = found
+    return ""
 
 
 def members(group: Any) -> str:

@@ -20,6 +20,7 @@ from zarr.core.sync import sync
 from zarr.storage import FsspecStore
 
 from chunkflow.errors import ArgumentError, ReadError, SourceNotFoundError
+from chunkflow.stores.advice import listed
 from chunkflow.stores.kvstore.protocol import ChunkError
 from chunkflow.stores.kvstore.retries import again
 
@@ -175,8 +176,22 @@ def open_url(url: str) -> zarr.Array[Any]:
     try:
         return again(lambda: zarr.open_array(store, mode="r"))
     except FileNotFoundError as error:
-        raise SourceNotFoundError(f"there is no zarr array at {url}") from error
+        raise SourceNotFoundError(f"there is no zarr array at {url}{_others(url)}") from error
     except Exception as error:
         if "group" in str(error):  # the kind of error differs with the format, and from release to release
-            raise ArgumentError(f"{url} is a zarr group: add the name of one of its arrays") from error
+            raise ArgumentError(f"{url} is a zarr group: add the name of one of its arrays{_members(url)}") from error
         raise ReadError(f"cannot open the zarr array at {url}: {error}", path=url, cause=error) from error
+
+
+def _others(url: str) -> str:
+    """What the group has that an array should be in, as the end of a sentence; empty if that is not known."""
+    above, _, name = url.rstrip("/").rpartition("/")
+    return f", which would be {name!r} of a zarr group{found}" if (found := _members(above)) else ""
+
+
+def _members(url: str) -> str:
+    """Names of a group's own members, in brackets; empty if the store cannot tell."""
+    with contextlib.suppress(Exception):  # an error is being told already
+        names = sorted(zarr.open_group(open_store(url, read_only=True), mode="r").keys())
+        return f" (its members: {listed(names)})"
+    return ""

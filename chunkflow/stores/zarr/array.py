@@ -80,12 +80,14 @@ def open_zarr_url(url: str) -> ZarrSource:
 
 
 def _described(path: str) -> AnyArray | None:
-    """The array (without attributes of format 2) if exactly one file describes it; else None, and zarr opens it.
+    """The array (without attributes of format 2) if one file describes an array; else None, and zarr opens it.
 
     Zarr's event loop and threads take turns so often to read that file that a run begins 3 ms later.
     """
-    files = [file for name in METADATA if (file := Path(path, name)).is_file()]
-    metadata = json.loads(files[0].read_bytes()) if len(files) == 1 else None
+    found = [json.loads(file.read_bytes()) for name in METADATA if (file := Path(path, name)).is_file()]
+    # What became part of a group of the other format may have that group's metadata too.
+    arrays = [each for each in found if not isinstance(each, dict) or each.get("node_type", "array") == "array"]
+    metadata = arrays[0] if len(arrays) == 1 else None
     if not isinstance(metadata, dict):
         return None
     return zarr.Array.from_dict(StorePath(LocalStore(path, read_only=True)), metadata)

@@ -23,15 +23,14 @@ class ZarrNode:
 def zarr_node(path: str) -> ZarrNode | None:
     """The array or group that a directory holds; None for any other directory or file.
 
+    Where files of both formats describe a directory, an array comes before a group.
     `ReadError` if there is a ``zarr.json`` that does not say which of the two it describes.
     """
     if os.path.isfile(os.path.join(path, ".zarray")):
         return ZarrNode("array", 2)
-    if os.path.isfile(os.path.join(path, ".zgroup")):
-        return ZarrNode("group", 2)
     metadata = os.path.join(path, "zarr.json")
     if not os.path.isfile(metadata):
-        return None
+        return ZarrNode("group", 2) if os.path.isfile(os.path.join(path, ".zgroup")) else None
     import json  # not at the top: it takes a millisecond
 
     try:

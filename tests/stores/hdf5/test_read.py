@@ -17,6 +17,7 @@ import chunkflow as cf
 from chunkflow.core.grid import whole
 from chunkflow.errors import ArgumentError, ArgumentTypeError, OutputExistsError, ReadError, SourceNotFoundError
 from chunkflow.stores import open_source, open_target
+from chunkflow.stores.paths import located
 from chunkflow.testing import filled
 
 h5py = pytest.importorskip("h5py")
@@ -311,6 +312,61 @@ def test_what_is_missing_is_named_with_what_there_is(tmp_path: Path) -> None:
 def test_every_suffix(tmp_path: Path, suffix: str) -> None:
     path = save(tmp_path / f"x.{suffix}", np.arange(3))
     assert read(path).tolist() == read(Path(path)).tolist() == [0, 1, 2]
+
+
+@pytest.mark.parametrize("name", ["scan.nxs", "x.he5", "x.cxi", "x.h5ad", "x", "a:b.dat", "x.zarr"])
+def test_a_file_is_known_by_its_signature(tmp_path: Path, name: str) -> None:
+    path = save(tmp_path / name, np.arange(3))
+    assert read(path).tolist() == read(tmp_path / name).tolist() == read(f"{tmp_path / name}/").tolist() == [0, 1, 2]
+    assert located(path) == path
+    with pytest.raises(SourceNotFoundError, match=r"no dataset '/v'.*'u'"):
+        open_source(f"{tmp_path / name}:/v")
+
+
+def test_a_signature_behind_a_user_block_is_found(tmp_path: Path) -> None:
+    for size in (512, 4096):
+        path = tmp_path / f"x{size}.mat"
+        with h5py.File(path, "w", userblock_size=size) as file:
+            file["u"] = np.arange(3)
+        with path.open("r+b") as block:
+            block.write(b"MATLAB 7.3 MAT-file")
+        assert read(f"{path}:/u").tolist() == [0, 1, 2]
+
+
+def test_a_colon_is_hinted_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    save(tmp_path / "f.h5", np.arange(3), "fields/u")
+    with pytest.raises(SourceNotFoundError, match=r"as in 'f\.h5:/fields/u'"):
+        open_source("f.h5/fields/u")
+    with pytest.raises(ArgumentError, match=r"as in 'f\.h5:/fields/v'"):
+        open_target("f.h5/fields/v")
+
+
+def test_the_target_of_a_broken_link_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "f.h5"
+    (tmp_path / "text.h5").write_text("text")
+    with h5py.File(path, "w") as file:
+        file["soft"], file["group"] = h5py.SoftLink("/nope/z"), h5py.SoftLink("/nope")
+        file["one"], file["other"] = h5py.SoftLink("/other"), h5py.SoftLink("/one")
+        file["gone"], file["text"] = h5py.ExternalLink("gone.h5", "/q"), h5py.ExternalLink("text.h5", "/q")
+        file["u"] = np.arange(3)
+        file["good"] = h5py.SoftLink("/u")
+    assert read(f"{path}:/good").tolist() == [0, 1, 2]
+    for name, said in {
+        "soft": "'/soft' is a link to '/nope/z'",
+        "group/u": "'/group' is a link to '/nope'",
+        "one": "'/one' is a link to '/other'",
+        "gone": "'/gone' is a link to '/q' in the file 'gone.h5', which does not exist",
+        "text": "'/text' is a link to '/q' in the file 'text.h5', which has no such name",
+    }.items():
+        with pytest.raises(SourceNotFoundError, match=said):
+            open_source(f"{path}:/{name}")
+
+
+def test_what_reads_older_files_is_named(tmp_path: Path) -> None:
+    (tmp_path / "x.nc").write_bytes(b"CDF\x01")
+    with pytest.raises(ArgumentError, match=r"version 3.*xarray\.open_dataset"):
+        open_source(tmp_path / "x.nc")
 
 
 @pytest.mark.parametrize("content", [b"", b"CDF\x01 a netCDF file of version 3", b"x" * 5000])

@@ -483,6 +483,15 @@ def test_what_cannot_be_opened_says_what_to_do(url: str, words: str) -> None:
         cf.map(np.negative, url, device="cpu")
 
 
+def test_members_of_a_remote_group_are_listed() -> None:
+    for name in "uv":
+        zarr.open_group("memory://members/a.zarr", mode="a").create_array(name, shape=(4,), dtype="f4")
+    with pytest.raises(SourceNotFoundError, match=r"'x' of a zarr group \(its members: 'u', 'v'\)"):
+        open_source("memory://members/a.zarr/x")
+    with pytest.raises(ArgumentError, match=r"is a zarr group.*'u', 'v'"):
+        open_source("memory://members/a.zarr")
+
+
 def test_a_remote_array_is_known_by_its_url() -> None:
     array = zarr.create_array("memory://one/x.zarr", shape=(4,), chunks=(2,), dtype="f4")
     source = open_source("memory://one/x.zarr")

@@ -13,7 +13,14 @@ from zarr.storage import LocalStore, MemoryStore
 
 from chunkflow.core.grid import whole
 from chunkflow.core.spec import default_chunks
-from chunkflow.errors import ArgumentError, ArgumentTypeError, OutputExistsError, ReadError, WriteError
+from chunkflow.errors import (
+    ArgumentError,
+    ArgumentTypeError,
+    OutputExistsError,
+    ReadError,
+    SourceNotFoundError,
+    WriteError,
+)
 from chunkflow.stores import Source, Target, open_source, open_target
 from chunkflow.stores.zarr.array import METADATA
 from chunkflow.testing import PathSinkContract, SinkContract, SourceContract, filled
@@ -193,6 +200,39 @@ def test_a_path_is_opened_without_zarrs_event_loop(
     source, found = open_source(tmp_path / "u.zarr"), np.empty((7, 5), "f4")
     source.read(whole((7, 5)), found)
     np.testing.assert_array_equal(found, array)
+
+
+@pytest.mark.parametrize("version", [2, 3])
+def test_a_missing_member_is_named_with_what_there_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: Any
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    group = zarr.open_group("a.zarr", mode="w", zarr_format=version)
+    for name in ("u", "sub/v"):
+        group.create_array(name, shape=(3,), dtype="f4")
+    with pytest.raises(SourceNotFoundError, match=r"no array 'x' in .*a\.zarr, but: 'sub/v', 'u'"):
+        open_source("a.zarr/x")
+    with pytest.raises(SourceNotFoundError, match=r"no array 'y/x' in .*a\.zarr/sub, but: 'v'"):
+        open_source("a.zarr/sub/y/x")
+    with pytest.raises(SourceNotFoundError, match=r"a\.zarr/u is a zarr array"):
+        open_source("a.zarr/u/x")
+    with pytest.raises(SourceNotFoundError, match=r"as in 'a\.zarr/u'"):
+        open_source("a.zarr:/u")
+    with pytest.raises(ArgumentError, match=r"as in 'a\.zarr/w'"):
+        open_target("a.zarr:/w")
+
+
+@pytest.mark.parametrize("version", [2, 3])
+def test_an_array_with_a_groups_metadata_of_the_other_format_is_opened(tmp_path: Path, version: int) -> None:
+    create(tmp_path / "u.zarr", np.arange(3), zarr_format=version)
+    create(tmp_path / "u.zarr" / "inside", np.arange(2), zarr_format=version)
+    if version == 2:
+        (tmp_path / "u.zarr" / "zarr.json").write_text('{"node_type": "group", "zarr_format": 3, "attributes": {}}')
+    else:
+        (tmp_path / "u.zarr" / ".zgroup").write_text('{"zarr_format": 2}')
+    source, out = open_source(tmp_path / "u.zarr"), np.empty(3, int)
+    source.read(whole((3,)), out)
+    assert out.tolist() == [0, 1, 2]
 
 
 @pytest.mark.parametrize("text", ["[]", "null", "7", '"x"', "{}", "{"])
