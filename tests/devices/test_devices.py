@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 import threading
 from typing import Any
@@ -299,6 +300,24 @@ def test_threads_that_time_events_first_have_one_clock(monkeypatch: pytest.Monke
             assert len({id(event._clock) for event in events}) == 1
     finally:
         sys.setswitchinterval(interval)
+
+
+@pytest.mark.gpu
+def test_what_another_process_takes_of_a_gpu_is_its_own() -> None:
+    """Before and after, as much of the card is left to a small budget."""
+    pytest.importorskip("pynvml")
+    device: Any = devices.resolve("cuda")
+    take = "import cupy; held = cupy.zeros(3 << 30, 'u1'); held.sum().get(); print('held', flush=True); input()"
+    before = device.taken(), device.free_memory(), device.reserve
+    with subprocess.Popen(
+        [sys.executable, "-c", take], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as other:
+        assert other.stdout is not None
+        assert other.stdout.readline() == "held\n"
+        assert device.free_memory() <= before[1] - (3 << 30)
+        assert device.taken() == before[0]
+        other.communicate("\n")
+    assert device.reserve == before[2]
 
 
 @pytest.mark.gpu
