@@ -91,6 +91,10 @@ class OutputExistsError(ChunkflowError, FileExistsError):
     """Something is stored under the output's path already."""
 
 
+class OutputBusyError(OutputExistsError):
+    """Another run, which is alive, writes the output."""
+
+
 class _StoreError(ChunkflowError, OSError):
     """A failed transfer, with the store's name and the region of the array that it was for."""
 

@@ -24,6 +24,7 @@ from chunkflow.errors import ArgumentTypeError
 from chunkflow.graph.nodes import Node
 from chunkflow.graph.outputs import check_clear, places_of
 from chunkflow.stores import Sink, open_target, spec_of
+from chunkflow.stores.commit import commit_all
 from chunkflow.stores.file.memmap import mapped_file
 from chunkflow.stores.views.shared import Mapped
 
@@ -104,7 +105,7 @@ def store(
                 finished.append(builder.stored(node, opened))
             graph = builder.graph()
         dask.compute(*(Delayed(key, graph, layer=key[0]) for key in finished), **options)
-        results = tuple([sink.commit() for sink in sinks])
+        results = commit_all(sinks)
     except BaseException:
         for sink in sinks:
             sink.abort()

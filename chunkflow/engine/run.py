@@ -12,6 +12,7 @@ from chunkflow.engine import pipeline
 from chunkflow.engine.prepare import Prepared
 from chunkflow.engine.trace import Trace
 from chunkflow.errors import ArgumentError
+from chunkflow.stores.commit import commit_all
 from chunkflow.stores.protocol import Sink
 
 
@@ -36,7 +37,7 @@ def launched(run: Prepared, watch: Trace) -> tuple[Any, ...]:
             pipeline.execute(run.plan, run.kernel, run.sources, sinks, run.device, run.pool, watch)
         elif empty:
             _of_nothing(run, sinks)
-        results = tuple([sink.commit() for sink in sinks])
+        results = commit_all(sinks)
     except BaseException as error:
         for sink in sinks:
             sink.abort()

@@ -82,4 +82,4 @@ class NpySink(NewFileSink):
     @property
     def shared(self) -> str:
         """Path that other processes can open while it is being written: the header is there from the start."""
-        return self.temporary
+        return self.hidden

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 import shutil
-from functools import partial
+from contextlib import suppress
 from itertools import dropwhile
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import zarr
@@ -20,6 +20,8 @@ from chunkflow.stores.checks import conversion, numeric_dtype
 from chunkflow.stores.failures import translated
 from chunkflow.stores.footprint import Footprint
 from chunkflow.stores.kvstore.fsspec import SENT
+from chunkflow.stores.publication.claim import Claim
+from chunkflow.stores.publication.publish import publish
 from chunkflow.stores.zarr import consolidated, dimensions
 from chunkflow.stores.zarr.array import ZarrSink
 from chunkflow.stores.zarr.node import SUFFIX, zarr_node
@@ -58,10 +60,10 @@ class ZarrPathTarget:
         self._overwrite = overwrite
         # Zarr groups, or what will be, the outermost one first.
         above = [str(parent) for parent in reversed(Path(self.name).parents)][1:]
-        self._groups = list(dropwhile(lambda path: not path.endswith(SUFFIX) and zarr_node(path) is None, above))
-        self._root = self._groups[0] if self._groups else self.name
-        paths.require_directory(os.path.dirname(self._root), self.name)
-        for group in self._groups:
+        self.groups = list(dropwhile(lambda path: not path.endswith(SUFFIX) and zarr_node(path) is None, above))
+        self.root = self.groups[0] if self.groups else self.name
+        paths.require_directory(os.path.dirname(self.root), self.name)
+        for group in self.groups:
             node = zarr_node(group)
             if node is not None and node.kind == "array":
                 raise ArgumentError(f"the output {self.name} would lie inside the zarr array {group}")
@@ -82,73 +84,94 @@ class ZarrPathTarget:
         return created_spec(self.name, shape, dtype, chunks)
 
     def open(self, spec: ArraySpec) -> ZarrPathSink:
-        nodes = [node for group in self._groups if (node := zarr_node(group)) is not None]
-        version = nodes[-1].format if nodes else 3
-        temporary = paths.hidden_sibling(self._root, "partial")
-        undo = partial(shutil.rmtree, temporary, ignore_errors=True)
-        named = dimensions.named(self.name, len(spec.shape), version, member=bool(self._groups))
-        if version == 2:
-            named["fill_value"] = None  # else xarray takes elements of that value for missing ones
-        with translated(WriteError, f"cannot create {self.name}", self.name, undo):
-            array = zarr.create_array(
-                store=temporary,
-                shape=spec.shape,
-                chunks=spec.chunks or "auto",
-                dtype=spec.dtype,
-                zarr_format=2 if version == 2 else 3,
-                **named,
-            )
-        return ZarrPathSink(array, spec, self, temporary, version)
+        return ZarrPathSink(self, spec)
 
-    def place(self, temporary: str, version: int) -> None:
-        """Move the finished array to its name, and create the groups above it. All is undone if that fails."""
+    def check(self) -> None:
+        """Refuse what has appeared under the name meanwhile."""
         self._check_existing()
-        made = next((group for group in self._groups if not os.path.lexists(group)), None)
-        try:
-            for group in self._groups:
-                if zarr_node(group) is None:
-                    zarr.open_group(group, mode="a", zarr_format=2 if version == 2 else 3)
-            _replace(temporary, self.name, paths.hidden_sibling(self._root, "old"))
-        except BaseException:
-            if made is not None:
-                shutil.rmtree(made, ignore_errors=True)
-            raise
-        for group in reversed(self._groups):
-            consolidated.renew_local(group)
-
-
-def _replace(temporary: str, path: str, aside: str) -> None:
-    """Rename a directory to `path`. What had that name is moved `aside`, and put back if the renaming fails."""
-    if not os.path.lexists(path):
-        os.rename(temporary, path)
-        return
-    os.rename(path, aside)
-    try:
-        os.rename(temporary, path)
-    except BaseException:
-        os.rename(aside, path)
-        raise
-    shutil.rmtree(aside, ignore_errors=True)
 
 
 class ZarrPathSink:
-    """A zarr array that is being written under a temporary name. Other processes write into `shared`."""
+    """A zarr array that is being written under a hidden name. Other processes write into `shared`.
 
-    def __init__(self, array: Any, spec: ArraySpec, target: ZarrPathTarget, temporary: str, version: int) -> None:
-        self.spec, self._sink, self.shared = spec, ZarrSink(array, spec), array
-        self._target, self._temporary, self._version = target, temporary, version
+    Groups that are not there yet are made around it, so that they appear with it.
+    """
+
+    shared: Any
+
+    def __init__(self, target: ZarrPathTarget, spec: ArraySpec) -> None:
+        self.spec, self._target = spec, target
+        self._claim: Claim | None = None
+        self._renewed = False
+        with translated(WriteError, f"cannot create {target.name}", target.name, self.abort):
+            self._claim = Claim(target.name, target.root)
+            self.shared = self._made(self._claim)
+        self._sink = ZarrSink(self.shared, spec)
+
+    def _made(self, claim: Claim) -> Any:
+        """The array, under the hidden name of the outermost group."""
+        target, spec = self._target, self.spec
+        nodes = [node for group in target.groups if (node := zarr_node(group)) is not None]
+        version: Literal[2, 3] = 2 if nodes and nodes[-1].format == 2 else 3
+        named = dimensions.named(target.name, len(spec.shape), version, member=bool(target.groups))
+        if version == 2:
+            named["fill_value"] = None  # else xarray takes elements of that value for missing ones
+        *groups, (place, _) = claim.steps
+        if os.path.lexists(target.name):
+            os.makedirs(place, 0o700)
+        elif groups:
+            os.makedirs(os.path.dirname(place))
+        for hidden, group in groups:
+            if zarr_node(group) is None:
+                zarr.open_group(hidden, mode="a", zarr_format=version)
+        array = zarr.create_array(
+            store=place,
+            shape=spec.shape,
+            chunks=spec.chunks or "auto",
+            dtype=spec.dtype,
+            zarr_format=version,
+            **named,
+        )
+        if os.path.lexists(target.name):
+            shutil.copymode(target.name, place)
+        return array
 
     def write(self, region: Region, block: np.ndarray) -> None:
         self._sink.write(region, block)
 
+    def ready(self) -> list[Claim]:
+        path = self._target.name
+        assert self._claim is not None
+        with translated(WriteError, f"cannot finish {path}", path, self.abort):
+            self._target.check()
+        return [self._claim]
+
+    def published(self) -> Any:
+        array = zarr.open_array(self._target.name, mode="r+")
+        for group in self._target.groups:
+            if zarr_node(group) is None:  # a directory that was there, and is none yet
+                zarr.open_group(group, mode="a", zarr_format=2 if array.metadata.zarr_format == 2 else 3)
+        self._renew()
+        return array
+
+    def _renew(self) -> None:
+        """Collect the metadata of the groups above anew."""
+        self._renewed = True
+        for group in reversed(self._target.groups):
+            consolidated.renew_local(group)
+
     def commit(self) -> Any:
         path = self._target.name
+        claims = self.ready()
         with translated(WriteError, f"cannot finish {path}", path, self.abort):
-            self._target.place(self._temporary, self._version)
-            return zarr.open_array(path, mode="r+")
+            return publish(claims, self.published)
 
     def abort(self) -> None:
-        shutil.rmtree(self._temporary, ignore_errors=True)
+        if self._renewed:  # another output of the call failed
+            with suppress(Exception):
+                self._renew()
+        if self._claim is not None:
+            self._claim.end()
 
 
 def scratch_array(path: str, shape: Shape, dtype: np.dtype, chunks: Shape) -> Any:

@@ -22,6 +22,7 @@ from chunkflow.errors import (
     WriteError,
 )
 from chunkflow.stores import Source, Target, open_source, open_target
+from chunkflow.stores.publication import move
 from chunkflow.stores.zarr.array import METADATA
 from chunkflow.testing import PathSinkContract, SinkContract, SourceContract, filled
 
@@ -339,6 +340,7 @@ def test_what_lies_in_the_way_is_kept_if_the_last_rename_fails(tmp_path: Path, m
             raise OSError(errno.EIO, "unplugged")
         rename(source, destination)
 
+    monkeypatch.setattr(move, "exchange", lambda one, other: False)
     monkeypatch.setattr(os, "rename", failing)
     with pytest.raises(WriteError, match="unplugged"):
         sink.commit()
@@ -353,7 +355,7 @@ def test_a_new_group_goes_with_a_failed_commit(tmp_path: Path, monkeypatch: pyte
     def failing(*_: Any) -> None:
         raise OSError(errno.EIO, "unplugged")
 
-    monkeypatch.setattr(os, "rename", failing)
+    monkeypatch.setattr(move, "rename_new", failing)
     with pytest.raises(WriteError, match="unplugged"):
         sink.commit()
     assert not os.listdir(tmp_path)

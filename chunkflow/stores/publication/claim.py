@@ -1,0 +1,102 @@
+"""A run's claim on an output: a hidden file beside it, which the run has locked and which says what it makes.
+
+A claim is there as long as its run. Who finds one that nobody has locked knows that its run is dead, and what it left.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import socket
+from contextlib import suppress
+from typing import Any
+
+from chunkflow.errors import OutputBusyError
+from chunkflow.stores.publication.move import remove
+from chunkflow.stores.publication.record import CLAIM, OLD, PARTIAL, hidden, is_at, lines, lock, say, steps
+from chunkflow.stores.publication.settle import settle
+
+
+class Claim:
+    """The claim on one output.
+
+    Parameters
+    ----------
+    name : str
+        Path of the output.
+    root : str, optional
+        Outermost thing that the output may create, beside which all is hidden: a zarr group, else the output itself.
+
+    Raises
+    ------
+    OutputBusyError
+        A run that is alive writes the output.
+    OSError
+        The directory takes no file.
+    """
+
+    def __init__(self, name: str, root: str | None = None) -> None:
+        self.name, self.root = name, root or name
+        self.inner = os.path.relpath(name, self.root)
+        purpose = "" if self.inner == "." else hashlib.sha256(os.fsencode(self.inner)).hexdigest()[:12]
+        self.path = hidden(self.root, purpose, CLAIM)
+        hexes = os.urandom(8).hex()
+        self.partial, self.old = hidden(self.root, hexes, PARTIAL), hidden(self.root, hexes, OLD)
+        self._fd = self._made()
+        process = {"pid": os.getpid(), "host": socket.gethostname()}
+        try:
+            self.say({"output": os.path.basename(self.root), "inner": self.inner, "hidden": hexes, **process})
+        except BaseException:
+            self.end()
+            raise
+
+    def _made(self) -> int:
+        """Make the claim's file and lock it. What a dead run left under the name is settled first."""
+        flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+        while True:
+            try:
+                fd = os.open(self.path, flags, 0o600)
+            except FileExistsError:
+                if not settle(self.path):
+                    raise OutputBusyError(
+                        f"{self.name} is being written by {_who(self.path)}, which has locked {self.path}: wait for "
+                        "it, or choose another output"
+                    ) from None
+                continue
+            if lock(fd) and is_at(fd, self.path):
+                return fd
+            os.close(fd)  # another run has taken the new file for one that is left
+
+    @property
+    def steps(self) -> list[tuple[str, str]]:
+        """Each part of the output's path from the root on: under its hidden name, and as it will be called."""
+        return steps(self.partial, self.root, self.inner)
+
+    def say(self, line: dict[str, Any], *, sync: bool = False) -> None:
+        """Add a line to the claim's file."""
+        say(self._fd, line)
+        if sync:
+            os.fsync(self._fd)
+
+    def end(self) -> None:
+        """Remove all that is hidden, and the claim. Idempotent; what cannot be removed is left to later runs."""
+        if self._fd < 0:
+            return
+        with suppress(OSError):
+            remove(self.partial)
+            remove(self.old)
+            os.unlink(self.path)
+        os.close(self._fd)
+        self._fd = -1
+
+
+def _who(path: str) -> str:
+    """The run that has a claim, for people."""
+    with suppress(OSError, ValueError, IndexError, KeyError):
+        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        try:
+            first = lines(fd)[0]
+        finally:
+            os.close(fd)
+        return f"process {first['pid']} on {first['host']}"
+    return "another run"

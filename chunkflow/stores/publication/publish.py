@@ -1,0 +1,89 @@
+"""Finished outputs get their names, all of them or none.
+
+What replaces something is exchanged with it in one step, where the file system can, and is on the disk before. The old
+one is removed last. The file of a claim says how far that is, in up to three lines:
+
+1. what is written, and under which hidden name;
+2. "ready": the inode by which the finished file or directory is known, and the claim that decides for all;
+3. "commit", in the claim that decides, with those of the call's other outputs. Who finds the claims of a dead run
+   finishes what is committed, and undoes what is not (`chunkflow.stores.publication.settle`).
+
+An output alone that gets its name in one step needs the first line only.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+from chunkflow.stores.publication.claim import Claim
+from chunkflow.stores.publication.move import Move, inode_of
+from chunkflow.stores.publication.rename import flush, flush_name
+
+T = TypeVar("T")
+
+
+def publish(claims: Sequence[Claim], finish: Callable[[], T], *, sync: bool = False) -> T:
+    """Give finished outputs their names, and return what `finish` gives.
+
+    If one name, or `finish`, fails, no output has its name, and what had it before has it again.
+
+    Parameters
+    ----------
+    claims : sequence of Claim
+        Of the outputs, each complete and closed under its hidden name. They end here, if all goes well.
+    finish : callable
+        Called once all have their names.
+    sync : bool
+        Whether all is on the disk when this returns. What replaces something is in any case.
+    """
+    durable = sync or any(os.path.lexists(claim.name) for claim in claims)
+    if durable:
+        for claim in claims:
+            flush(claim.partial)
+    moves, said = _moves(claims), False
+
+    def agree() -> None:
+        """Say what has to be finished, before the first of several steps."""
+        nonlocal said
+        if not said:
+            for claim, move, depth in moves:
+                claim.say({"ready": move.inode, "depth": depth, "leader": claims[0].path}, sync=durable)
+            claims[0].say({"commit": [claim.path for claim in claims[1:]]}, sync=durable)
+            said = True
+
+    try:
+        if len(moves) > 1:
+            agree()
+        for _, move, _ in moves:
+            move.forward(agree)
+        result = finish()
+    except BaseException:
+        if said:
+            claims[0].say({"commit": None}, sync=durable)
+        for _, move, _ in reversed(moves):
+            move.back()
+        raise
+    if durable:
+        for claim in claims:
+            flush_name(claim.name)
+    for claim in reversed(claims):
+        claim.end()
+    return result
+
+
+def _moves(claims: Sequence[Claim]) -> list[tuple[Claim, Move, int]]:
+    """What each output's run renames, and how many parts of its path below the root that is.
+
+    It is the outermost part that is not there, also not by an earlier one of these, or the output itself.
+    """
+    found, there = [], set[str]()
+    for claim in claims:
+        names = [name for _, name in claim.steps]
+        lacking = [i for i, name in enumerate(names) if name not in there and not os.path.lexists(name)]
+        depth = lacking[0] if lacking else len(names) - 1
+        there.update(names)
+        partial, name = claim.steps[depth]
+        found.append((claim, Move(partial, name, claim.old, inode_of(partial)), depth))
+    return found

@@ -1,0 +1,145 @@
+"""What dead runs left: finished where that was committed, else undone and removed."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from typing import Any
+
+from chunkflow.stores.publication.move import Move, remove
+from chunkflow.stores.publication.record import CLAIM, OLD, PARTIAL, hidden, is_at, lines, lock, steps
+from chunkflow.system.deferred import at
+
+
+@dataclass(frozen=True)
+class Left:
+    """What a dead run left: its claim, the output that it wrote, and the bytes under hidden names."""
+
+    claim: str
+    output: str
+    nbytes: int
+
+
+class _Record:
+    """What a claim says. Hidden names lie beside it, whatever it says: nothing else is ever renamed or removed."""
+
+    def __init__(self, path: str, said: list[dict[str, Any]]) -> None:
+        first = said[0]
+        output, hexes, self.inner = str(first["output"]), str(first["hidden"]), os.path.normpath(str(first["inner"]))
+        if os.sep in output or not hexes.isalnum() or os.path.isabs(self.inner) or self.inner.startswith(os.pardir):
+            raise ValueError(f"{path} is no claim")
+        self.root = os.path.join(os.path.dirname(path), output)
+        self.partial, self.old = hidden(self.root, hexes, PARTIAL), hidden(self.root, hexes, OLD)
+        ready = next((line for line in said if "ready" in line), None)
+        self.leader = None if ready is None else str(ready["leader"])
+        commits = [line["commit"] for line in said if "commit" in line]
+        self.followers: list[str] | None = commits[-1] if commits else None
+        self.move: Move | None = None
+        if ready is not None:
+            partial, name = steps(self.partial, self.root, self.inner)[int(ready["depth"])]
+            self.move = Move(partial, name, self.old, int(ready["ready"]))
+
+    @property
+    def output(self) -> str:
+        return os.path.normpath(os.path.join(self.root, self.inner))
+
+
+@contextmanager
+def _open(path: str) -> Iterator[_Record | None]:
+    """What a claim of a dead run says; None if it says nothing.
+
+    Raises
+    ------
+    FileNotFoundError
+        The claim is gone.
+    BlockingIOError
+        Its run is alive, or it is another user's, who settles it.
+    """
+    fd = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        facts = os.fstat(fd)
+        mine = stat.S_ISREG(facts.st_mode) and facts.st_uid == os.geteuid() and not facts.st_mode & 0o022
+        if not mine or not lock(fd):
+            raise BlockingIOError(path)
+        if not is_at(fd, path):
+            raise FileNotFoundError(path)
+        said = lines(fd)
+        yield _Record(path, said) if said else None
+    finally:
+        os.close(fd)
+
+
+def settle(path: str) -> bool:
+    """Settle a claim that is left. False if its run is alive, or it is another user's."""
+    try:
+        with _open(path) as record:
+            leader = record and record.leader
+        if leader and leader != path and leader.endswith(CLAIM) and os.path.lexists(leader) and not settle(leader):
+            return False
+        _settled(path, committed=False)
+    except FileNotFoundError:
+        return True
+    except (BlockingIOError, PermissionError):
+        return False
+    return True
+
+
+def _settled(path: str, committed: bool) -> None:
+    """Finish or undo one claim, and those that it decides for."""
+    with _open(path) as record:
+        if record is not None:
+            if record.followers is not None:
+                committed = True
+            if record.move is not None:
+                if committed:
+                    record.move.forward(lambda: None)
+                else:
+                    record.move.back()
+            for follower in record.followers or ():
+                with suppress(FileNotFoundError):
+                    if follower.endswith(CLAIM):
+                        _settled(follower, committed=True)
+            remove(record.partial)
+            remove(record.old)
+            if record.inner != ".":
+                _renew(record)
+        os.unlink(path)
+
+
+def _renew(record: _Record) -> None:
+    """Collect the metadata of the groups above an array anew: its run may have died before."""
+    renew = at("chunkflow.stores.zarr.consolidated:renew_local")
+    for _, group in reversed(steps(record.partial, record.root, record.inner)[:-1]):
+        if os.path.isdir(group):
+            renew(group)
+
+
+def left_in(directory: str) -> list[Left]:
+    """What dead runs left in a directory and below. Runs that are alive, and other users', are not listed."""
+    found = []
+    for above, folders, names in os.walk(directory):
+        folders[:] = [name for name in folders if not name.endswith((PARTIAL, OLD))]
+        for name in sorted(names):
+            if name.startswith(".") and name.endswith(CLAIM):
+                path = os.path.join(above, name)
+                with suppress(OSError, ValueError, KeyError), _open(path) as record:
+                    if record is None:
+                        found.append(Left(path, "", 0))
+                    else:
+                        found.append(Left(path, record.output, _bytes(record.partial) + _bytes(record.old)))
+    return found
+
+
+def _bytes(path: str) -> int:
+    """Bytes of the disk that a file, or all in a directory, takes."""
+    total = 0
+    with suppress(OSError):
+        total += os.lstat(path).st_blocks * 512
+    for above, _, names in os.walk(path):
+        for name in names:
+            with suppress(OSError):
+                total += os.lstat(os.path.join(above, name)).st_blocks * 512
+    return total
