@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, cast
 
+from chunkflow.errors import WriteError
+from chunkflow.stores.failures import translated
 from chunkflow.stores.protocol import Publishing, Sink
 from chunkflow.stores.publication.claim import Claim
 from chunkflow.stores.publication.publish import publish
@@ -20,8 +22,7 @@ def commit_all(sinks: Sequence[Sink]) -> tuple[Any, ...]:
     claims: dict[int, Claim] = {}
     for sink in hidden.values():
         claims |= {id(claim): claim for claim in sink.ready()}
-    if claims:
+    names = ", ".join(sink.spec.name for i, sink in enumerate(sinks) if i in hidden)
+    with translated(WriteError, f"cannot finish {names}", names):
         found |= publish([*claims.values()], lambda: {i: sink.published() for i, sink in hidden.items()})
-    else:
-        found |= {i: sink.published() for i, sink in hidden.items()}
     return tuple(found[i] for i in range(len(sinks)))

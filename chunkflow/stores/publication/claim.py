@@ -86,8 +86,9 @@ class Claim:
             remove(self.partial)
             remove(self.old)
             os.unlink(self.path)
-        os.close(self._fd)
-        self._fd = -1
+        fd, self._fd = self._fd, -1
+        with suppress(OSError):
+            os.close(fd)
 
 
 def _who(path: str) -> str:

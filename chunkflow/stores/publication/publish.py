@@ -58,6 +58,9 @@ def publish(claims: Sequence[Claim], finish: Callable[[], T], *, sync: bool = Fa
             agree()
         for _, move, _ in moves:
             move.forward(agree)
+        if durable:
+            for claim in claims:
+                flush_name(claim.name)
         result = finish()
     except BaseException:
         if said:
@@ -65,9 +68,6 @@ def publish(claims: Sequence[Claim], finish: Callable[[], T], *, sync: bool = Fa
         for _, move, _ in reversed(moves):
             move.back()
         raise
-    if durable:
-        for claim in claims:
-            flush_name(claim.name)
     for claim in reversed(claims):
         claim.end()
     return result

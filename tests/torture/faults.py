@@ -1,0 +1,54 @@
+"""The preloaded library: calls of a process fail, are cut short, or are where it is killed."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import shutil
+import subprocess
+import sysconfig
+from functools import cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+NONE, KILL, FAIL, SHORT = range(4)
+OPEN, READ, WRITE, RENAME, UNLINK, MKDIR, SYNC, SIZE, CLOSE, LOCK = (1 << i for i in range(10))
+CHANGES = OPEN | WRITE | RENAME | UNLINK | MKDIR | SYNC | SIZE | CLOSE | LOCK
+"""Calls between which a file system may be left."""
+
+
+class Fault(NamedTuple):
+    """What happens at the n-th call of some kinds; `number` is the error's."""
+
+    n: int
+    action: int
+    kinds: int = CHANGES
+    number: int = 0
+
+
+def compiled(folder: Path) -> Path | None:
+    """The library, compiled; None where there is no C compiler."""
+    compiler = shutil.which((sysconfig.get_config_var("CC") or "cc").split()[0]) or shutil.which("cc")
+    if compiler is None:
+        return None
+    library = folder / "faults.so"
+    source = Path(__file__).with_name("faults.c")
+    subprocess.run([compiler, "-O1", "-shared", "-fPIC", "-o", library, source, "-ldl"], check=True)
+    return library
+
+
+@cache
+def _library() -> Any:
+    return ctypes.CDLL(os.environ["LD_PRELOAD"])
+
+
+def arm(folder: Path, fault: Fault) -> None:
+    """Count the calls on what lies below a directory from now on, and let the fault happen."""
+    n, action, kinds, number = fault
+    _library().faults_arm(os.fsencode(folder), kinds, ctypes.c_long(n), action, number)
+
+
+def count() -> int:
+    """Calls since then. Nothing happens any more."""
+    _library().faults_disarm()
+    return int(_library().faults_count())
