@@ -167,11 +167,12 @@ def _seen(scenario: object, folder: Path, code: int) -> list[str]:
     for name in scenario.neighbours:
         if found(folder, name) != "old":
             wrong.append(f"the neighbour {name}: {found(folder, name)}")
+    unsettled = [left for left in left_in(str(folder)) if not settle(left.claim)]
+    wrong += [f"{left} is not settled" for left in unsettled]
     if killed:
-        for left in left_in(str(folder)):
-            if not settle(left.claim):
-                wrong.append(f"{left} is not settled")
         now = {name: found(folder, name) for name in names}
+    elif now != (settled := {name: found(folder, name) for name in names}):
+        wrong.append(f"{now} became {settled}")
     if now not in (before, dict.fromkeys(names, "new")):
         wrong.append(f"mixed: {now}")
     if code == DONE and now != dict.fromkeys(names, "new"):
@@ -180,7 +181,7 @@ def _seen(scenario: object, folder: Path, code: int) -> list[str]:
         wrong.append(f"an error after publication: {now}")
     hidden = [str(path.relative_to(folder)) for path in folder.rglob(".*")]
     if hidden:
-        wrong.append(f"leftovers: {hidden}")
+        wrong.append(f"leftovers that nobody finds: {hidden}")
     return wrong
 
 

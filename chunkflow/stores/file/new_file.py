@@ -41,8 +41,9 @@ class NewFileTarget:
         self.overwrite = overwrite
         paths.require_directory(os.path.dirname(self.name), self.name)
         paths.refuse_existing(self.name, overwrite)
-        if os.path.lexists(self.name) and not (os.path.isfile(self.name) and self.replaces(self.name)):
-            raise ArgumentError(f"{self.name} is not {self.kind}, and is not overwritten for that reason")
+        with translated(WriteError, f"cannot look at {self.name}, which exists", self.name, foreign=OSError):
+            if os.path.lexists(self.name) and not (os.path.isfile(self.name) and self.replaces(self.name)):
+                raise ArgumentError(f"{self.name} is not {self.kind}, and is not overwritten for that reason")
         self.files_beside(ArraySpec(self.name, (0,), np.dtype("u1")))
 
     def replaces(self, path: str) -> bool:
