@@ -26,6 +26,9 @@ class Claim:
         Path of the output.
     root : str, optional
         Outermost thing that the output may create, beside which all is hidden: a zarr group, else the output itself.
+    patches : bool
+        Whether an existing file is changed, and not replaced: `partial` is what `chunkflow.stores.publication.patch`
+        keeps of it.
 
     Raises
     ------
@@ -35,8 +38,8 @@ class Claim:
         The directory takes no file.
     """
 
-    def __init__(self, name: str, root: str | None = None) -> None:
-        self.name, self.root = name, root or name
+    def __init__(self, name: str, root: str | None = None, *, patches: bool = False) -> None:
+        self.name, self.root, self.patches = name, root or name, patches
         self.inner = os.path.relpath(name, self.root)
         purpose = "" if self.inner == "." else hashlib.sha256(os.fsencode(self.inner)).hexdigest()[:12]
         self.path = hidden(self.root, purpose, CLAIM)

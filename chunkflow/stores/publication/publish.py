@@ -4,7 +4,8 @@ What replaces something is exchanged with it in one step, where the file system 
 one is removed last. The file of a claim says how far that is, in up to three lines:
 
 1. what is written, and under which hidden name;
-2. "ready": the inode by which the finished file or directory is known, and the claim that decides for all;
+2. "ready": the inode by which the finished file or directory is known, or that an existing file is changed
+   (`chunkflow.stores.publication.patch`), and the claim that decides for all;
 3. "commit", in the claim that decides, with those of the call's other outputs. Who finds the claims of a dead run
    finishes what is committed, and undoes what is not (`chunkflow.stores.publication.settle`).
 
@@ -19,6 +20,7 @@ from typing import TypeVar
 
 from chunkflow.stores.publication.claim import Claim
 from chunkflow.stores.publication.move import Move, inode_of
+from chunkflow.stores.publication.patch import Patch
 from chunkflow.stores.publication.rename import flush, flush_name
 
 T = TypeVar("T")
@@ -48,8 +50,8 @@ def publish(claims: Sequence[Claim], finish: Callable[[], T], *, sync: bool = Fa
         """Say what has to be finished, before the first of several steps."""
         nonlocal said
         if not said:
-            for claim, move, depth in moves:
-                claim.say({"ready": move.inode, "depth": depth, "leader": claims[0].path}, sync=durable)
+            for claim, _, ready in moves:
+                claim.say({**ready, "leader": claims[0].path}, sync=durable)
             claims[0].say({"commit": [claim.path for claim in claims[1:]]}, sync=durable)
             said = True
 
@@ -73,17 +75,23 @@ def publish(claims: Sequence[Claim], finish: Callable[[], T], *, sync: bool = Fa
     return result
 
 
-def _moves(claims: Sequence[Claim]) -> list[tuple[Claim, Move, int]]:
-    """What each output's run renames, and how many parts of its path below the root that is.
+def _moves(claims: Sequence[Claim]) -> list[tuple[Claim, Move | Patch, dict[str, int]]]:
+    """What is done for each output, and how its claim says that.
 
-    It is the outermost part that is not there, also not by an earlier one of these, or the output itself.
+    A new file or directory is renamed: the outermost part of the output that is not there, also not by an earlier one
+    of these, or the output itself. Its depth is the number of parts below the root.
     """
-    found, there = [], set[str]()
+    found: list[tuple[Claim, Move | Patch, dict[str, int]]] = []
+    there = set[str]()
     for claim in claims:
+        if claim.patches:
+            found.append((claim, Patch(claim.partial, claim.name), {"ready": 0}))
+            continue
         names = [name for _, name in claim.steps]
         lacking = [i for i, name in enumerate(names) if name not in there and not os.path.lexists(name)]
         depth = lacking[0] if lacking else len(names) - 1
         there.update(names)
         partial, name = claim.steps[depth]
-        found.append((claim, Move(partial, name, claim.old, inode_of(partial)), depth))
+        move = Move(partial, name, claim.old, inode_of(partial))
+        found.append((claim, move, {"ready": move.inode, "depth": depth}))
     return found

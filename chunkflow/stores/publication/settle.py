@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from chunkflow.stores.publication.move import Move, remove
+from chunkflow.stores.publication.patch import Patch
 from chunkflow.stores.publication.record import CLAIM, OLD, PARTIAL, hidden, is_at, lines, lock, steps
 from chunkflow.system.deferred import at
 
@@ -37,10 +38,12 @@ class _Record:
         self.leader = None if ready is None else str(ready["leader"])
         commits = [line["commit"] for line in said if "commit" in line]
         self.followers: list[str] | None = commits[-1] if commits else None
-        self.move: Move | None = None
-        if ready is not None:
+        self.change: Move | Patch | None = None
+        if ready is not None and "depth" not in ready:
+            self.change = Patch(self.partial, self.root)
+        elif ready is not None:
             partial, name = steps(self.partial, self.root, self.inner)[int(ready["depth"])]
-            self.move = Move(partial, name, self.old, int(ready["ready"]))
+            self.change = Move(partial, name, self.old, int(ready["ready"]))
 
     @property
     def output(self) -> str:
@@ -93,11 +96,11 @@ def _settled(path: str, committed: bool) -> None:
         if record is not None:
             if record.followers is not None:
                 committed = True
-            if record.move is not None:
+            if record.change is not None:
                 if committed:
-                    record.move.forward(lambda: None)
+                    record.change.forward(lambda: None)
                 else:
-                    record.move.back()
+                    record.change.back()
             for follower in record.followers or ():
                 with suppress(FileNotFoundError):
                     if follower.endswith(CLAIM):
