@@ -152,21 +152,17 @@ class _Bench:
 
 def _seen(scenario: object, folder: Path, code: int) -> list[str]:
     """What is wrong in the directory after a run that ended with a code."""
-    from torture.scenarios import found
-
     from chunkflow.stores.publication.settle import left_in, settle
+    from torture.scenarios import found
 
     wrong = []
     names = scenario.outputs
     before = {name: "old" if name in scenario.replaced else "nothing" for name in names}
     killed = code == -signal.SIGKILL
     now = {name: found(folder, name) for name in names}
-    for name in names:
-        if now[name] not in (before[name], "new"):
-            wrong.append(f"{name}: {now[name]}")
-    for name in scenario.neighbours:
-        if found(folder, name) != "old":
-            wrong.append(f"the neighbour {name}: {found(folder, name)}")
+    wrong += [f"{name}: {now[name]}" for name in names if now[name] not in (before[name], "new")]
+    beside = {name: found(folder, name) for name in scenario.neighbours}
+    wrong += [f"the neighbour {name}: {what}" for name, what in beside.items() if what != "old"]
     unsettled = [left for left in left_in(str(folder)) if not settle(left.claim)]
     wrong += [f"{left} is not settled" for left in unsettled]
     if killed:

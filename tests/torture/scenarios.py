@@ -18,7 +18,7 @@ BUDGET = "100kB"
 
 
 class Scenario(NamedTuple):
-    """A run in a directory. `outputs` are paths, of which those in `replaced` hold `OLD` before, and `NEW` afterwards."""
+    """A run in a directory. `outputs` are paths, which hold `NEW` afterwards; those in `replaced` hold `OLD` before."""
 
     name: str
     run: Callable[[Path], Any]

@@ -152,8 +152,8 @@ class Patch:
                 now = os.pread(fd, max(len(before), len(after)), at)
                 if now[: len(before)] != before and now[: len(after)] != after and not _is_mixed(now, before, after):
                     raise WriteError(
-                        f"{self.name} was changed by another program since a run that wrote to it was killed: what is to "
-                        f"be finished is kept in {self.kept}",
+                        f"{self.name} was changed by another program since a run that wrote to it was killed: what is "
+                        f"to be finished is kept in {self.kept}",
                         path=self.name,
                     )
             if new and os.fstat(fd).st_size < size:
