@@ -7,7 +7,7 @@ from chunkflow.testing.arrays import CountingSource, FailingArray, filled, laid_
 from chunkflow.testing.codecs import CodecContract
 from chunkflow.testing.devices import DeviceContract
 from chunkflow.testing.reductions import ReductionContract
-from chunkflow.testing.stores import PathSinkContract, SinkContract, SourceContract
+from chunkflow.testing.stores import PathSinkContract, Reader, SinkContract, SourceContract, Writer
 
 __all__ = [
     "CodecContract",
@@ -15,9 +15,11 @@ __all__ = [
     "DeviceContract",
     "FailingArray",
     "PathSinkContract",
+    "Reader",
     "ReductionContract",
     "SinkContract",
     "SourceContract",
+    "Writer",
     "filled",
     "laid_out",
 ]

@@ -3,12 +3,14 @@ from __future__ import annotations
 import errno
 import json
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import zarr
+from support.foreign import ZARR_READERS, ZARR_WRITERS
 from zarr.storage import LocalStore, MemoryStore
 
 from chunkflow.core.grid import whole
@@ -23,7 +25,7 @@ from chunkflow.errors import (
 )
 from chunkflow.stores import Source, Target, open_source, open_target
 from chunkflow.stores.zarr.array import METADATA
-from chunkflow.testing import PathSinkContract, SinkContract, SourceContract, filled
+from chunkflow.testing import PathSinkContract, Reader, SinkContract, SourceContract, Writer, filled
 
 
 def create(store: Any, array: np.ndarray, **options: Any) -> Any:
@@ -42,6 +44,9 @@ class TestZarr3Source(SourceContract):
     def make(self, tmp_path: Path, array: np.ndarray) -> Source:
         create(tmp_path / "u.zarr", array)
         return open_source(tmp_path / "u.zarr")
+
+    def foreign_writers(self) -> Sequence[Writer]:
+        return ZARR_WRITERS
 
 
 class TestZarr2FortranSource(SourceContract):
@@ -68,7 +73,19 @@ class TestOldZarrSource(SourceContract):
         return open_source(create(MemoryStore(), array))
 
 
-class TestZarrSink(SinkContract):
+class ZarrSinkContract(SinkContract):
+    """What others make of a zarr array that exists: its metadata stay, and its values are those written."""
+
+    name = "u.zarr"
+
+    def foreign_readers(self) -> Sequence[Reader]:
+        return ZARR_READERS
+
+    def properties(self, tmp_path: Path) -> Any:
+        return {name: path.read_bytes() for name in METADATA if (path := tmp_path / self.name / name).exists()}
+
+
+class TestZarrSink(ZarrSinkContract):
     def make(self, tmp_path: Path, array: np.ndarray) -> Target:
         return open_target(create(tmp_path / "u.zarr", np.zeros_like(array)))
 
@@ -77,7 +94,7 @@ class TestZarrSink(SinkContract):
         monkeypatch.setattr("chunkflow.stores.kvstore.folder.put", no_space)
 
 
-class TestShardedBigEndianSink(SinkContract):
+class TestShardedBigEndianSink(ZarrSinkContract):
     def make(self, tmp_path: Path, array: np.ndarray) -> Target:
         shards = tuple(4 for _ in array.shape)
         options = {"chunks": tuple(2 for _ in array.shape), "shards": shards} if array.shape else {}
@@ -100,6 +117,9 @@ class TestUncompressedMemorySink(SinkContract):
 class TestZarrPathSink(PathSinkContract):
     name = "result.zarr"
 
+    def foreign_readers(self) -> Sequence[Reader]:
+        return ZARR_READERS
+
     def fail_writes(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(LocalStore, "set", no_space)
         monkeypatch.setattr("chunkflow.stores.kvstore.folder.put", no_space)
@@ -107,6 +127,9 @@ class TestZarrPathSink(PathSinkContract):
 
 class TestGroupMemberSink(PathSinkContract):
     name = "result.zarr/run/speed"
+
+    def foreign_readers(self) -> Sequence[Reader]:
+        return ZARR_READERS
 
     def fail_writes(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(LocalStore, "set", no_space)
