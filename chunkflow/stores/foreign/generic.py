@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 import threading
+from importlib.machinery import ExtensionFileLoader
 from typing import Any
 from weakref import WeakValueDictionary
 
@@ -18,13 +20,25 @@ from chunkflow.stores.protocol import Unviewed
 
 # Such objects are rarely safe to use from several threads, so calls of one and the same are serialised,
 # be it a source twice over or a source and a sink.
-_locks: WeakValueDictionary[int, Any] = WeakValueDictionary()
+_locks: WeakValueDictionary[int | str, Any] = WeakValueDictionary()
 _registry = threading.Lock()
 
 
 def _lock_of(obj: object) -> Any:
     with _registry:
-        return _locks.setdefault(id(obj), threading.RLock())
+        return _locks.setdefault(_library(obj) or id(obj), threading.RLock())
+
+
+def _library(obj: object) -> str:
+    """The library that a compiled class belongs to; empty if it, and what it derives from, is Python's own.
+
+    Libraries in C keep what all of their objects share: netCDF's reads no two files at once.
+    """
+    for kind in type(obj).__mro__:
+        loader = getattr(sys.modules.get(kind.__module__), "__loader__", None)
+        if isinstance(loader, ExtensionFileLoader):
+            return kind.__module__.partition(".")[0]
+    return ""
 
 
 def _spec(obj: Any, name: str = "") -> ArraySpec:
