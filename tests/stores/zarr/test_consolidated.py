@@ -67,6 +67,23 @@ def test_a_remote_group() -> None:
     np.testing.assert_array_equal(found["w"][...], B)
 
 
+def test_a_remote_group_of_xarrays() -> None:
+    pytest.importorskip("fsspec")
+    url = "memory://consolidated/x.zarr"
+    made = xr.Dataset({"u": (("x", "y"), np.arange(30).reshape(5, 6))}, attrs={"title": "kept"})
+    made.to_zarr(url, zarr_format=3, consolidated=True)
+    cf.copy(np.sqrt(B).astype("f4"), out=f"{url}/u", overwrite=True, device="cpu")
+    cf.copy(B, out=f"{url}/w", device="cpu")
+    cf.copy(B, out=f"{url}/deep/v", device="cpu")
+    found = xr.open_zarr(url)
+    np.testing.assert_array_equal(found["u"], np.sqrt(B).astype("f4"))
+    np.testing.assert_array_equal(found["w"], B)
+    assert found["u"].dims == ("x", "y")
+    assert found["w"].dims == ("w_0", "w_1")
+    assert found.attrs == {"title": "kept"}
+    assert zarr.open_array(f"{url}/deep/v").metadata.dimension_names is None  # in a group of its own
+
+
 def test_a_neighbour_in_a_plain_directory_is_none_of_a_group(tmp_path: Path) -> None:
     xr.DataArray(B, dims=("x", "y"), name="u").to_dataset().to_zarr(tmp_path / "other", consolidated=False)
     zarr.create_array(tmp_path / "named", shape=(2, 2), dtype="f4", dimension_names=("x", "y"))
