@@ -38,6 +38,10 @@ MISTAKES = {  # what is replaced, by what, and the test that finds it, which the
     "a format that ignores Fortran order": (
         "format", 'fortran=header["fortran"]', "fortran=False", "test_a_result_in_fortran_order",
     ),
+    "a format that others read otherwise": (
+        "format", '"dtype": spec.dtype.str', '"dtype": spec.dtype.newbyteorder(">").str',
+        "test_other_programs_read_what_is_written",
+    ),
     "a codec with a wrong byte": (
         "codec", "(found, np.uint8)", "(found, np.uint8) ^ 1", "test_bytes_make_the_round_trip",
     ),

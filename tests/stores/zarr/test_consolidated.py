@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import zarr
+from support.foreign import ZARR_READERS
 
 import chunkflow as cf
 
@@ -38,6 +39,11 @@ def test_xarray_reads_what_was_written(group: str) -> None:
     assert found["u"].dims == ("x", "y")  # of the array that it replaced
     assert found["other"].shape == (7, 2)
     assert found.attrs == {"title": "kept"}
+    for name, expected in (("u", np.sqrt(B).astype("f4")), ("w", B), ("other", np.ones((7, 2)))):
+        np.testing.assert_array_equal(zarr.open_consolidated(group)[name][...], expected)
+        for reader in ZARR_READERS:
+            if reader.name != "zarrs" or zarr.open_group(group).metadata.zarr_format == 3:
+                np.testing.assert_array_equal(reader.read(f"{group}/{name}"), expected, reader.name)
 
 
 def test_groups_below_are_in_it(group: str) -> None:
