@@ -7,19 +7,19 @@ from chunkflow.testing.arrays import CountingSource, FailingArray, filled, laid_
 from chunkflow.testing.codecs import CodecContract
 from chunkflow.testing.devices import DeviceContract
 from chunkflow.testing.reductions import ReductionContract
-from chunkflow.testing.stores import PathSinkContract, Reader, SinkContract, SourceContract, Writer
+from chunkflow.testing.stores import ForeignReader, ForeignWriter, PathSinkContract, SinkContract, SourceContract
 
 __all__ = [
     "CodecContract",
     "CountingSource",
     "DeviceContract",
     "FailingArray",
+    "ForeignReader",
+    "ForeignWriter",
     "PathSinkContract",
-    "Reader",
     "ReductionContract",
     "SinkContract",
     "SourceContract",
-    "Writer",
     "filled",
     "laid_out",
 ]

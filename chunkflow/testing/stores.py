@@ -71,7 +71,7 @@ def _concurrently(work: Any, items: list[Any]) -> None:
             pass
 
 
-class Reader(NamedTuple):
+class ForeignReader(NamedTuple):
     """Another program that reads what a sink wrote.
 
     `read` gives the elements of the array with a path or URL. `lacks` names dtypes that the program does not have.
@@ -82,7 +82,7 @@ class Reader(NamedTuple):
     lacks: tuple[str, ...] = ()
 
 
-class Writer(NamedTuple):
+class ForeignWriter(NamedTuple):
     """Another program that writes what a source reads.
 
     `write` stores an array below a directory, and returns what `open_source` is to open: a path, as a rule. `lacks`
@@ -94,7 +94,7 @@ class Writer(NamedTuple):
     lacks: tuple[str, ...] = ()
 
 
-def _has(program: Reader | Writer, dtype: np.dtype) -> bool:
+def _has(program: ForeignReader | ForeignWriter, dtype: np.dtype) -> bool:
     return dtype.newbyteorder("=") not in [np.dtype(name) for name in program.lacks]
 
 
@@ -115,7 +115,7 @@ class SourceContract:
         """Source of a copy of `array`, stored somewhere below `tmp_path` if anywhere."""
         raise NotImplementedError
 
-    def foreign_writers(self) -> Sequence[Writer]:
+    def foreign_writers(self) -> Sequence[ForeignWriter]:
         """Other programs that write the format. What they write is opened by its path, and compared."""
         return ()
 
@@ -231,7 +231,7 @@ class SinkContract:
         """Path of the array."""
         return str(tmp_path / self.name)
 
-    def foreign_readers(self) -> Sequence[Reader]:
+    def foreign_readers(self) -> Sequence[ForeignReader]:
         """Other programs that read the format. They are given `at(tmp_path)`, and what they find is compared."""
         return ()
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import zarr
 
-from chunkflow.testing import Reader, Writer
+from chunkflow.testing import ForeignReader, ForeignWriter
 
 KNOWN = {3: "zarr3", 2: "zarr"}
 """Drivers of tensorstore, by zarr's format."""
@@ -61,12 +61,12 @@ def create_tensor(array: np.ndarray, spec: dict[str, Any]) -> Any:
     return made
 
 
-def _zarr_of_tensorstore(version: int) -> Writer:
+def _zarr_of_tensorstore(version: int) -> ForeignWriter:
     def write(array: np.ndarray, folder: Path) -> Path:
         create_tensor(array, tensor_spec(folder / "u.zarr", version))
         return folder / "u.zarr"
 
-    return Writer(f"tensorstore's {KNOWN[version]}", write)
+    return ForeignWriter(f"tensorstore's {KNOWN[version]}", write)
 
 
 def _zarr_of_xarray(array: np.ndarray, folder: Path) -> Path:
@@ -78,9 +78,17 @@ def _zarr_of_xarray(array: np.ndarray, folder: Path) -> Path:
     return folder / "group.zarr" / "u"
 
 
-ZARR_READERS = (Reader("zarr-python", _zarr_python), Reader("zarrs", _zarrs), Reader("tensorstore", _tensorstore))
-ZARR_WRITERS = (_zarr_of_tensorstore(3), _zarr_of_tensorstore(2), Writer("xarray", _zarr_of_xarray, lacks=("?",)))
-URL_READERS = (Reader("zarr-python", _zarr_python),)
+ZARR_READERS = (
+    ForeignReader("zarr-python", _zarr_python),
+    ForeignReader("zarrs", _zarrs),
+    ForeignReader("tensorstore", _tensorstore),
+)
+ZARR_WRITERS = (
+    _zarr_of_tensorstore(3),
+    _zarr_of_tensorstore(2),
+    ForeignWriter("xarray", _zarr_of_xarray, lacks=("?",)),
+)
+URL_READERS = (ForeignReader("zarr-python", _zarr_python),)
 
 
 # -- HDF5 -------------------------------------------------------------------------------------------------------------
@@ -149,15 +157,19 @@ def _netcdf_of_xarray(array: np.ndarray, folder: Path) -> str:
     return f"{folder / 'x.nc'}:/u"
 
 
-HDF5_READERS = (Reader("h5py", _h5py), Reader("netCDF4", _netcdf4, SHORT), Reader("xarray", _xarray, SHORT))
-HDF5_WRITERS = (Writer("netCDF4", _netcdf_of_netcdf4, SHORT), Writer("xarray", _netcdf_of_xarray, SHORT))
+HDF5_READERS = (
+    ForeignReader("h5py", _h5py),
+    ForeignReader("netCDF4", _netcdf4, SHORT),
+    ForeignReader("xarray", _xarray, SHORT),
+)
+HDF5_WRITERS = (ForeignWriter("netCDF4", _netcdf_of_netcdf4, SHORT), ForeignWriter("xarray", _netcdf_of_xarray, SHORT))
 
 
 # -- Files of NumPy's -------------------------------------------------------------------------------------------------
 
 NPY_READERS = (
-    Reader("np.load", np.load),
-    Reader("np.load, mapped", lambda path: np.asarray(np.load(path, mmap_mode="r"))),
+    ForeignReader("np.load", np.load),
+    ForeignReader("np.load, mapped", lambda path: np.asarray(np.load(path, mmap_mode="r"))),
 )
 
 
@@ -166,4 +178,4 @@ def _npy_of_numpy(array: np.ndarray, folder: Path) -> Path:
     return folder / "x.npy"
 
 
-NPY_WRITERS = (Writer("np.save", _npy_of_numpy),)
+NPY_WRITERS = (ForeignWriter("np.save", _npy_of_numpy),)

@@ -15,7 +15,7 @@ from zarr.storage import FsspecStore
 from chunkflow.errors import SourceNotFoundError
 from chunkflow.stores import open_source
 from chunkflow.stores.kvstore.fsspec import Bucket, open_store
-from chunkflow.testing import PathSinkContract, Reader
+from chunkflow.testing import ForeignReader, PathSinkContract
 
 
 def bucket(url: str) -> Bucket:
@@ -25,7 +25,7 @@ def bucket(url: str) -> Bucket:
 class UrlSinkContract(PathSinkContract):
     test_a_missing_directory_is_named = None  # stores have none
 
-    def foreign_readers(self) -> Sequence[Reader]:
+    def foreign_readers(self) -> Sequence[ForeignReader]:
         return URL_READERS
 
     def root(self, tmp_path: Path) -> str:

@@ -15,7 +15,7 @@ from support.positions import full_disk, no_space
 from chunkflow.core.grid import whole
 from chunkflow.errors import ArgumentError, ArgumentTypeError, ReadError, WriteError
 from chunkflow.stores import Source, open_source, open_target
-from chunkflow.testing import PathSinkContract, Reader, SourceContract, Writer, filled
+from chunkflow.testing import ForeignReader, ForeignWriter, PathSinkContract, SourceContract, filled
 
 
 def save(path: Path, array: np.ndarray, version: tuple[int, int] | None = None) -> Path:
@@ -28,7 +28,7 @@ class TestNpySource(SourceContract):
     def make(self, tmp_path: Path, array: np.ndarray) -> Source:
         return open_source(save(tmp_path / "volume.npy", array))
 
-    def foreign_writers(self) -> Sequence[Writer]:
+    def foreign_writers(self) -> Sequence[ForeignWriter]:
         return NPY_WRITERS
 
 
@@ -40,7 +40,7 @@ class TestFortranNpySource(SourceContract):
 class TestNpySink(PathSinkContract):
     name = "result.npy"
 
-    def foreign_readers(self) -> Sequence[Reader]:
+    def foreign_readers(self) -> Sequence[ForeignReader]:
         return NPY_READERS
 
     def fail_writes(self, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -25,7 +25,7 @@ from chunkflow.stores.file.memmap import mapped_file, mapped_space
 from chunkflow.stores.file.strided import FileSource, Strided
 from chunkflow.stores.file.strided_sink import FileSink, FileTarget
 from chunkflow.stores.memory import ArraySource, ArrayTarget
-from chunkflow.testing import Reader, SinkContract, SourceContract, filled, laid_out
+from chunkflow.testing import ForeignReader, SinkContract, SourceContract, filled, laid_out
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="needs Linux")
 
@@ -84,12 +84,12 @@ class TestMemmapSink(SinkContract):
         assert isinstance(target, FileTarget) == bool(array.size)
         return target
 
-    def foreign_readers(self) -> Sequence[Reader]:
+    def foreign_readers(self) -> Sequence[ForeignReader]:
         def read(path: str) -> np.ndarray:
             elements = np.fromfile(path, self.base.dtype, self.base.size, offset=OFFSET)
             return elements.reshape(self.base.shape, order=self.order)
 
-        return [Reader("np.fromfile", read)]
+        return [ForeignReader("np.fromfile", read)]
 
     def properties(self, tmp_path: Path) -> Any:
         """What lies before and behind the elements."""

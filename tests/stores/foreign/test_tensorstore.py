@@ -14,7 +14,7 @@ from support.foreign import ZARR_READERS, create_tensor, tensor_spec
 import chunkflow as cf
 from chunkflow.errors import ArgumentError, ArgumentTypeError, ReadError
 from chunkflow.stores import Source, Target, open_source, open_target
-from chunkflow.testing import Reader, SinkContract, SourceContract, filled
+from chunkflow.testing import ForeignReader, SinkContract, SourceContract, filled
 
 ts = pytest.importorskip("tensorstore")
 
@@ -62,7 +62,7 @@ class TestSink(SinkContract):
         shutil.rmtree(self.folder / self.name)
         (self.folder / self.name).write_text("a file")
 
-    def foreign_readers(self) -> Sequence[Reader]:
+    def foreign_readers(self) -> Sequence[ForeignReader]:
         return ZARR_READERS
 
 

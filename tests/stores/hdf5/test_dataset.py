@@ -22,7 +22,7 @@ import chunkflow as cf
 from chunkflow.core.grid import whole
 from chunkflow.errors import ArgumentError, WriteError
 from chunkflow.stores import Source, Target, open_source, open_target
-from chunkflow.testing import PathSinkContract, Reader, SinkContract, SourceContract, Writer, filled
+from chunkflow.testing import ForeignReader, ForeignWriter, PathSinkContract, SinkContract, SourceContract, filled
 
 h5py = pytest.importorskip("h5py")
 
@@ -36,7 +36,7 @@ class TestContiguousSource(SourceContract):
         assert isinstance(source, FileSource) == bool(array.size)
         return source
 
-    def foreign_writers(self) -> Sequence[Writer]:
+    def foreign_writers(self) -> Sequence[ForeignWriter]:
         return HDF5_WRITERS
 
 
@@ -76,7 +76,7 @@ class DatasetSinkContract(SinkContract):
 
     name = "x.h5"
 
-    def foreign_readers(self) -> Sequence[Reader]:
+    def foreign_readers(self) -> Sequence[ForeignReader]:
         return HDF5_READERS
 
     def properties(self, tmp_path: Path) -> Any:
@@ -119,7 +119,7 @@ class TestBigEndianDatasetSink(TestCompressedDatasetSink):
 class TestLzfDatasetSink(TestCompressedDatasetSink):
     options = FILTERS["lzf"]
 
-    def foreign_readers(self) -> Sequence[Reader]:
+    def foreign_readers(self) -> Sequence[ForeignReader]:
         return HDF5_READERS[:1]  # only h5py has the filter
 
     def fail_writes(self, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -132,7 +132,7 @@ class TestPathSink(PathSinkContract):
     def leave(self, result: Any) -> None:
         result.file.close()
 
-    def foreign_readers(self) -> Sequence[Reader]:
+    def foreign_readers(self) -> Sequence[ForeignReader]:
         return HDF5_READERS
 
     def fail_writes(self, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -152,7 +152,7 @@ class TestSinkInAnotherFile(SinkContract):
     def leave(self, result: Any) -> None:
         result.file.close()
 
-    def foreign_readers(self) -> Sequence[Reader]:
+    def foreign_readers(self) -> Sequence[ForeignReader]:
         return HDF5_READERS
 
     def make(self, tmp_path: Path, array: np.ndarray) -> Target:

@@ -25,7 +25,7 @@ from chunkflow.planner.cost import FETCHERS
 from chunkflow.stores import Source, Target, open_source, open_target
 from chunkflow.stores.kvstore import retries
 from chunkflow.stores.zarr.chunks import Chunks
-from chunkflow.testing import Reader, SinkContract, SourceContract, filled
+from chunkflow.testing import ForeignReader, SinkContract, SourceContract, filled
 
 fsspec = pytest.importorskip("fsspec")
 pytest.importorskip("aiohttp")
@@ -165,7 +165,7 @@ class TestRemoteArraySink(SinkContract):
     def at(self, tmp_path: Path) -> str:
         return f"memory:/{tmp_path}/{self.name}"
 
-    def foreign_readers(self) -> Sequence[Reader]:
+    def foreign_readers(self) -> Sequence[ForeignReader]:
         return URL_READERS
 
     def make(self, tmp_path: Path, array: np.ndarray) -> Target:

@@ -25,7 +25,7 @@ from chunkflow.errors import (
 )
 from chunkflow.stores import Source, Target, open_source, open_target
 from chunkflow.stores.zarr.array import METADATA
-from chunkflow.testing import PathSinkContract, Reader, SinkContract, SourceContract, Writer, filled
+from chunkflow.testing import ForeignReader, ForeignWriter, PathSinkContract, SinkContract, SourceContract, filled
 
 
 def create(store: Any, array: np.ndarray, **options: Any) -> Any:
@@ -45,7 +45,7 @@ class TestZarr3Source(SourceContract):
         create(tmp_path / "u.zarr", array)
         return open_source(tmp_path / "u.zarr")
 
-    def foreign_writers(self) -> Sequence[Writer]:
+    def foreign_writers(self) -> Sequence[ForeignWriter]:
         return ZARR_WRITERS
 
 
@@ -78,7 +78,7 @@ class ZarrSinkContract(SinkContract):
 
     name = "u.zarr"
 
-    def foreign_readers(self) -> Sequence[Reader]:
+    def foreign_readers(self) -> Sequence[ForeignReader]:
         return ZARR_READERS
 
     def properties(self, tmp_path: Path) -> Any:
@@ -117,7 +117,7 @@ class TestUncompressedMemorySink(SinkContract):
 class TestZarrPathSink(PathSinkContract):
     name = "result.zarr"
 
-    def foreign_readers(self) -> Sequence[Reader]:
+    def foreign_readers(self) -> Sequence[ForeignReader]:
         return ZARR_READERS
 
     def fail_writes(self, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -128,7 +128,7 @@ class TestZarrPathSink(PathSinkContract):
 class TestGroupMemberSink(PathSinkContract):
     name = "result.zarr/run/speed"
 
-    def foreign_readers(self) -> Sequence[Reader]:
+    def foreign_readers(self) -> Sequence[ForeignReader]:
         return ZARR_READERS
 
     def fail_writes(self, monkeypatch: pytest.MonkeyPatch) -> None:

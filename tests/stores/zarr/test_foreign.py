@@ -14,7 +14,7 @@ from support.foreign import ZARR_READERS, create_tensor, tensor, tensor_spec
 import chunkflow as cf
 from chunkflow.errors import ArgumentError
 from chunkflow.stores import open_source, open_target
-from chunkflow.testing import Reader, filled
+from chunkflow.testing import ForeignReader, filled
 
 SHAPE = (23, 17, 5)
 METADATA = ("zarr.json", ".zarray", ".zattrs")
@@ -106,7 +106,7 @@ def created(path: Path, version: int, name: str, dtype: str) -> np.ndarray:
     return array
 
 
-def readers(version: int, name: str, dtype: str) -> tuple[Reader, ...]:
+def readers(version: int, name: str, dtype: str) -> tuple[ForeignReader, ...]:
     """Programs that read an array. Zarrs is of format 3, and takes the halves of complex numbers for one number."""
     swapped = dtype == "<c8" and (name == "shards, transposed" or BIG in FORMAT_3.get(name, {}).get("codecs", []))
     return tuple(reader for reader in ZARR_READERS if reader.name != "zarrs" or (version == 3 and not swapped))
