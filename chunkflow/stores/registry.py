@@ -139,6 +139,11 @@ KINDS = (
     ),
     ObjectKind(is_dask_array, source=at("chunkflow.stores.foreign.dask:DaskSource")),
     ObjectKind(
+        instance_of("netCDF4", "Variable"),
+        source=at("chunkflow.stores.foreign.netcdf:NetcdfSource"),
+        target=at("chunkflow.stores.foreign.netcdf:NetcdfTarget"),
+    ),
+    ObjectKind(
         instance_of("tensorstore", "TensorStore"),
         source=at("chunkflow.stores.foreign.tensorstore:TensorStoreSource"),
         target=at("chunkflow.stores.foreign.tensorstore:TensorStoreTarget"),

@@ -69,6 +69,16 @@ def _zarr_of_tensorstore(version: int) -> ForeignWriter:
     return ForeignWriter(f"tensorstore's {KNOWN[version]}", write)
 
 
+def _zarr_of_zarrs(array: np.ndarray, folder: Path) -> Path:
+    pytest.importorskip("zarrs")
+    sides = tuple(max(1, n // 3) for n in array.shape)
+    options: dict[str, Any] = {"shards": tuple(2 * n for n in sides)} if sides else {}
+    with zarr.config.set({"codec_pipeline.path": "zarrs.ZarrsCodecPipeline"}):
+        made = zarr.create_array(folder / "u.zarr", shape=array.shape, dtype=array.dtype, chunks=sides, **options)
+        made[...] = array
+    return folder / "u.zarr"
+
+
 def _zarr_of_xarray(array: np.ndarray, folder: Path) -> Path:
     xarray = pytest.importorskip("xarray")
     names = tuple(f"axis {i}" for i in range(array.ndim))
@@ -86,6 +96,7 @@ ZARR_READERS = (
 ZARR_WRITERS = (
     _zarr_of_tensorstore(3),
     _zarr_of_tensorstore(2),
+    ForeignWriter("zarrs", _zarr_of_zarrs),
     ForeignWriter("xarray", _zarr_of_xarray, lacks=("?",)),
 )
 URL_READERS = (ForeignReader("zarr-python", _zarr_python),)

@@ -41,13 +41,13 @@ def _library(obj: object) -> str:
     return ""
 
 
-def _spec(obj: Any, name: str = "") -> ArraySpec:
+def _spec(obj: Any, name: str, chunks: Shape | None) -> ArraySpec:
     name = name or type(obj).__name__
     try:
         shape = tuple(int(n) for n in obj.shape)
     except (TypeError, ValueError):
         raise ArgumentTypeError(f"{name} has the shape {obj.shape!r}, which is no tuple of ints") from None
-    return ArraySpec(name, shape, numeric_dtype(obj.dtype, name), chunks=_chunks(obj, len(shape)))
+    return ArraySpec(name, shape, numeric_dtype(obj.dtype, name), chunks=chunks or _chunks(obj, len(shape)))
 
 
 def _chunks(obj: Any, ndim: int) -> Shape | None:
@@ -73,9 +73,9 @@ class GenericSource(Unviewed):
 
     _failed = "read", "from"
 
-    def __init__(self, obj: Any, name: str = "") -> None:
+    def __init__(self, obj: Any, name: str = "", chunks: Shape | None = None) -> None:
         self._obj, self._lock = obj, _lock_of(obj)
-        self.spec = _spec(obj, name)
+        self.spec = _spec(obj, name, chunks)
         self.footprint: Footprint | None = _footprint(obj)
 
     def read(self, region: Region, out: np.ndarray) -> None:
@@ -108,8 +108,8 @@ class GenericSource(Unviewed):
 class GenericTarget(ExistingTarget):
     """An object of the user's with a shape, a dtype and slice assignment."""
 
-    def __init__(self, obj: Any) -> None:
-        self._obj, self._spec = obj, _spec(obj)
+    def __init__(self, obj: Any, name: str = "", chunks: Shape | None = None) -> None:
+        self._obj, self._spec = obj, _spec(obj, name, chunks)
         self.name = self._spec.name
         self.footprint: Footprint | None = _footprint(obj)
         # An HDF5 dataset says only through its file that it is read-only.
