@@ -6,8 +6,9 @@ For tests only: needs pytest and hypothesis.
 from chunkflow.testing.arrays import CountingSource, FailingArray, filled, laid_out
 from chunkflow.testing.codecs import CodecContract
 from chunkflow.testing.devices import DeviceContract
+from chunkflow.testing.foreign import ForeignReader, ForeignWriter
 from chunkflow.testing.reductions import ReductionContract
-from chunkflow.testing.stores import ForeignReader, ForeignWriter, PathSinkContract, SinkContract, SourceContract
+from chunkflow.testing.stores import PathSinkContract, SinkContract, SourceContract
 
 __all__ = [
     "CodecContract",

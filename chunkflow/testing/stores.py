@@ -19,7 +19,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -31,6 +31,7 @@ from chunkflow.core.spec import ArraySpec
 from chunkflow.errors import ArgumentError, ArgumentTypeError, ChunkflowError, OutputExistsError, WriteError
 from chunkflow.stores import Sink, Source, Target, open_source, open_target
 from chunkflow.testing.arrays import filled, laid_out
+from chunkflow.testing.foreign import ForeignReader, ForeignWriter, has
 
 _LAYOUTS = ("C", "F", "strided", "reversed")
 _FOREIGN: tuple[Shape, ...] = ((23, 17), (2, 5, 3), (1,), ())
@@ -71,33 +72,6 @@ def _concurrently(work: Any, items: list[Any]) -> None:
             pass
 
 
-class ForeignReader(NamedTuple):
-    """Another program that reads what a sink wrote.
-
-    `read` gives the elements of the array with a path or URL. `lacks` names dtypes that the program does not have.
-    """
-
-    name: str
-    read: Callable[[str], np.ndarray]
-    lacks: tuple[str, ...] = ()
-
-
-class ForeignWriter(NamedTuple):
-    """Another program that writes what a source reads.
-
-    `write` stores an array below a directory, and returns what `open_source` is to open: a path, as a rule. `lacks`
-    names dtypes that the program does not have.
-    """
-
-    name: str
-    write: Callable[[np.ndarray, Path], Any]
-    lacks: tuple[str, ...] = ()
-
-
-def _has(program: ForeignReader | ForeignWriter, dtype: np.dtype) -> bool:
-    return dtype.newbyteorder("=") not in [np.dtype(name) for name in program.lacks]
-
-
 class SourceContract:
     """What every `Source` does. Subclasses override `make`, and `foreign_writers` if there are any.
 
@@ -131,7 +105,7 @@ class SourceContract:
             pytest.skip("no other program writes it")
         for writer in writers:
             for array in [filled(shape, dtype) for shape in _FOREIGN for dtype in self.dtypes]:
-                if not _has(writer, array.dtype):
+                if not has(writer, array.dtype):
                     continue
                 with closing(open_source(writer.write(array, _fresh(tmp_path)))) as source:
                     native = array.dtype.newbyteorder("=")
@@ -305,7 +279,7 @@ class SinkContract:
     def check_foreign(self, tmp_path: Path, array: np.ndarray) -> None:
         """Compare what each of the other programs reads."""
         for reader in self.foreign_readers():
-            if _has(reader, array.dtype):
+            if has(reader, array.dtype):
                 found = reader.read(self.at(tmp_path))
                 assert found.shape == array.shape, reader.name
                 assert found.dtype.newbyteorder("=") == array.dtype, reader.name

@@ -47,8 +47,9 @@ class ZarrPathTarget:
     ``"result.zarr/speed"`` creates the group ``result.zarr`` if there is none. The array is zarr 3, or of
     the group's version. Until it is complete it lies in a hidden directory beside the outermost of these.
 
-    With `overwrite`, an array at the path is kept until then. Groups and other directories are never
-    replaced. Consolidated metadata of the groups, where there are any, are collected anew.
+    With `overwrite`, an array at the path is kept until then. The new one has the names of its dimensions, and
+    its chunks are named likewise. Groups and other directories are never replaced. Consolidated metadata of the
+    groups, where there are any, are collected anew.
     """
 
     footprint: Footprint | None = None
@@ -97,6 +98,7 @@ class ZarrPathTarget:
                 dtype=spec.dtype,
                 zarr_format=2 if version == 2 else 3,
                 **named,
+                **(_keys(self.name, version) if self._overwrite else {}),
             )
         return ZarrPathSink(array, spec, self, temporary, version)
 
@@ -115,6 +117,19 @@ class ZarrPathTarget:
             raise
         for group in reversed(self._groups):
             consolidated.renew_local(group)
+
+
+def _keys(path: str, version: int) -> dict[str, Any]:
+    """How chunks are named, if the array at a path has the same format: OME-Zarr, for one, wants them in folders."""
+    try:
+        known = zarr.open_array(path, mode="r").metadata
+    except Exception:  # nothing is there, or what another version of zarr understands
+        return {}
+    if known.zarr_format != version:
+        return {}
+    if known.zarr_format == 2:
+        return {"chunk_key_encoding": {"name": "v2", "separator": known.dimension_separator}}
+    return {"chunk_key_encoding": known.chunk_key_encoding.to_dict()}
 
 
 def _replace(temporary: str, path: str, aside: str) -> None:

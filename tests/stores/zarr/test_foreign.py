@@ -225,6 +225,8 @@ def test_a_level_of_an_image(version: Any, tmp_path: Path) -> None:
             ("2", filled((10, 15), "u2")),
         ):
             np.testing.assert_array_equal(reader.read(os.path.join(path, name)), expected, reader.name)
+    for name in "01":
+        assert (path / name / ("" if version == 2 else "c") / "0" / "0").exists(), "chunks lie in folders"
     group = zarr.open_group(path, mode="r")
     assert dict(group.attrs) == says
     if version == 3:
