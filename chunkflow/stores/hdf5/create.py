@@ -59,6 +59,7 @@ class Hdf5PathTarget:
         self.name = f"{self.path}:/{self.dataset}"
         self._overwrite = overwrite
         self._fixed: Shape | None = None
+        self._of_netcdf = self.path.lower().endswith(".nc")
         if not self.dataset:
             raise ArgumentError(f"{self.path}:{name} names no dataset")
         paths.require_directory(os.path.dirname(self.path), self.name)
@@ -74,6 +75,7 @@ class Hdf5PathTarget:
 
     def check(self, file: Any) -> None:
         """Refuse a name that is taken in an open file, or that no dataset can have."""
+        self._of_netcdf = self._of_netcdf or "_NCProperties" in file.attrs
         *above, _ = parts = self.dataset.split("/")
         for i in range(len(above)):
             parent = "/".join(parts[: i + 1])
@@ -104,6 +106,11 @@ class Hdf5PathTarget:
         except TypeError:
             advice = conversion("complex128" if dtype.kind == "c" else "float64")
             raise ArgumentTypeError(f"the result has dtype {dtype}, which HDF5 cannot store: {advice}") from None
+        if self._of_netcdf and dtype == np.float16:
+            raise ArgumentTypeError(
+                f"the result has dtype float16, which netCDF lacks, and its library opens no file with one: "
+                f"{conversion('float32')}, or name a file of HDF5 that does not end in .nc"
+            )
         if chunks is None or not shape or 0 in shape:
             return ArraySpec(self.name, shape, dtype)
         if len(chunks) != len(shape) or any(side < 1 for side in chunks):

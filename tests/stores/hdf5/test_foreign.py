@@ -13,7 +13,7 @@ from support.foreign import HDF5_READERS, netcdf
 from support.hdf5files import filter_no_edges, properties, read
 
 import chunkflow as cf
-from chunkflow.errors import ArgumentError, ReadError
+from chunkflow.errors import ArgumentError, ArgumentTypeError, ReadError
 from chunkflow.stores import open_source
 from chunkflow.testing import filled
 
@@ -316,6 +316,23 @@ def test_netcdf_writes_on_in_a_new_file(name: str, tmp_path: Path) -> None:
     assert float(read(f"{tmp_path / 'new.nc'}:{os.path.join('/', os.path.dirname(name), 'scalar')}")) == 3
 
 
+@pytest.mark.parametrize("name", ["sim.nc", "new.nc", "sim.h5"])
+def test_half_precision_which_netcdf_does_not_survive_is_refused(name: str, file: Path) -> None:
+    if name == "sim.h5":  # what its library wrote says so inside
+        os.rename(file, file.with_name(name))
+    with pytest.raises(ArgumentTypeError, match=r"float16, which netCDF lacks.*astype\('float32'\)"):
+        stored(np.ones(3, "f2"), f"{file.with_name(name)}:/half")
+    stored(np.ones(3, "f2"), f"{file.with_name('other.h5')}:/half")
+
+
+@pytest.mark.parametrize(("dtype", "seen"), [("?", "i1"), ("i8", "i8"), ("u8", "u8"), (">f4", ">f4")])
+def test_what_netcdf_makes_of_other_dtypes(dtype: str, seen: str, file: Path) -> None:
+    stored(filled((T, X), dtype), f"{file}:/new")
+    with netcdf().Dataset(file) as opened:
+        assert opened["new"].dtype == np.dtype(seen).newbyteorder("=")
+        np.testing.assert_array_equal(opened["new"][...], filled((T, X), dtype))
+
+
 def test_variables_of_several_files_are_read_one_at_a_time(tmp_path: Path) -> None:
     """netCDF's library keeps what all of its files share."""
     shape, files = (400, 50), []
@@ -330,3 +347,41 @@ def test_variables_of_several_files_are_read_one_at_a_time(tmp_path: Path) -> No
     for opened in files:
         opened.close()
     np.testing.assert_array_equal(total, np.full(shape, 3))
+
+
+# -- Files of other drivers -------------------------------------------------------------------------------------------
+
+DRIVERS: dict[str, dict[str, Any]] = {"split": {}, "family": {"memb_size": 10_000}, "stdio": {}, "core": {}}
+
+
+@pytest.mark.parametrize("options", [{}, {"chunks": (8, 8), "compression": "gzip"}], ids=["contiguous", "chunked"])
+@pytest.mark.parametrize("driver", DRIVERS)
+def test_every_driver(driver: str, options: dict[str, Any], tmp_path: Path) -> None:
+    array, path = filled((30, 20), "f8"), tmp_path / ("x%d.h5" if driver == "family" else "x.h5")
+    with h5py.File(path, "w", driver=driver, **DRIVERS[driver]) as file:
+        made = file.create_dataset("u", array.shape, array.dtype, **options)
+        before = properties(made)
+        cf.copy(array, out=made, budget="20kB", device="cpu")
+        assert properties(made) == before
+    with h5py.File(path, "r", driver=driver, **DRIVERS[driver]) as file:
+        np.testing.assert_array_equal(file["u"][...], array)
+        np.testing.assert_array_equal(cf.copy(file["u"], budget="20kB", device="cpu"), array)
+
+
+def test_elements_in_other_files(tmp_path: Path) -> None:
+    """Of a dataset that the user opened they are written too, wherever they lie."""
+    array = filled((30, 20), "f8")
+    virtual = h5py.VirtualLayout((30, 20), "f8")
+    for i in range(2):
+        with h5py.File(tmp_path / f"{i}.h5", "w") as part:
+            part.create_dataset("d", (15, 20), "f8", chunks=(4, 4), compression="gzip")
+        virtual[15 * i : 15 * i + 15] = h5py.VirtualSource(tmp_path / f"{i}.h5", "d", (15, 20))
+    with h5py.File(tmp_path / "x.h5", "w") as file:
+        file.create_virtual_dataset("virtual", virtual)
+        file.create_dataset("external", (30, 20), "f8", external=[(str(tmp_path / "raw.bin"), 16, 4800)])
+        for name in ("virtual", "external"):
+            cf.copy(array, out=file[name], budget="20kB", device="cpu")
+    with h5py.File(tmp_path / "x.h5") as file:
+        for name in ("virtual", "external"):
+            np.testing.assert_array_equal(file[name][...], array)
+    np.testing.assert_array_equal(np.fromfile(tmp_path / "raw.bin", offset=16).reshape(30, 20), array)
