@@ -14,6 +14,7 @@ from typing import Any
 
 import h5py
 import numpy as np
+from h5py import h5z
 
 from chunkflow.core.grid import Region, shape_of
 from chunkflow.core.spec import ArraySpec
@@ -94,12 +95,26 @@ def _opened(dataset: Any, file: Any) -> FileSource | Hdf5Source:
             f"the elements of {facts.name} lie in other files (a virtual dataset, or external storage), which are not "
             "opened because a file says so: open it with h5py and pass the h5py.Dataset"
         )
+    if facts.chain is not None and not facts.chain.decodes:
+        _require_filters(dataset, facts)
     if facts.offset is not None and facts.path is not None:
         source = FileSource(Strided.packed(facts.path, facts.offset, facts.shape, facts.dtype, name=facts.name))
         if file is not None:
             file.close()
         return source
     return Hdf5Source(_Handle(dataset, file, facts.path), facts)
+
+
+def _require_filters(dataset: Any, facts: Facts) -> None:
+    """Refuse a dataset whose first chunk needs a filter that HDF5 does not have either."""
+    assert facts.chain is not None
+    for i, each in enumerate(facts.chain.filters):
+        if h5z.filter_avail(each.code) or not dataset.id.get_num_chunks():
+            continue
+        if not dataset.id.get_chunk_info(0).filter_mask >> i & 1:
+            message = f"the chunks of {facts.name} are encoded by {each} (number {each.code}), which h5py does not have"
+            advice = "import hdf5plugin, which has most of them (pip install hdf5plugin), before the file is opened"
+            raise ReadError(f"{message}: {advice}", path=facts.name)
 
 
 class _Handle:

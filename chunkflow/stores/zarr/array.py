@@ -26,7 +26,7 @@ from chunkflow.errors import ArgumentError, ReadError
 from chunkflow.stores.caches import page_cache
 from chunkflow.stores.caches.decoded_chunks import DecodedChunks
 from chunkflow.stores.checks import ExistingTarget, numeric_dtype
-from chunkflow.stores.codecs.step import NotDirectError
+from chunkflow.stores.codecs.step import NotBuiltError, NotDirectError
 from chunkflow.stores.failures import translated, unread, unwritten
 from chunkflow.stores.footprint import Footprint
 from chunkflow.stores.kvstore.folder import Folder
@@ -129,6 +129,11 @@ def _direct(array: AnyArray) -> tuple[Chunks | Shards | None, str]:
         raise NotDirectError(type(array.store).__name__)
     except NotDirectError as reason:
         return None, f"through zarr: {reason}"
+    except NotBuiltError as reason:
+        raise ArgumentError(
+            f"the zarr array {_location(array)} can be neither read nor written: {reason}. Open it with "
+            "tensorstore.open, and pass the TensorStore"
+        ) from None
 
 
 def _spec(array: AnyArray, chunks: Shape | None) -> tuple[ArraySpec, Chunks | Shards | None]:

@@ -49,15 +49,16 @@ class ZarrPathTarget:
     ``"result.zarr/speed"`` creates the group ``result.zarr`` if there is none. The array is zarr 3, or of
     the group's version. Until it is complete it lies in a hidden directory beside the outermost of these.
 
-    With `overwrite`, an array at the path is kept until then. Groups and other directories are never
-    replaced. Consolidated metadata of the groups, where there are any, are collected anew.
+    With `overwrite`, an array at the path is kept until then. The new one has the names of its dimensions, and
+    its chunks are named likewise. Groups and other directories are never replaced. Consolidated metadata of the
+    groups, where there are any, are collected anew.
     """
 
     footprint: Footprint | None = None
 
     def __init__(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
         self.name = paths.resolve(os.path.abspath(path))
-        self._overwrite = overwrite
+        self.overwrite = overwrite
         # Zarr groups, or what will be, the outermost one first.
         above = [str(parent) for parent in reversed(Path(self.name).parents)][1:]
         self.groups = list(dropwhile(lambda path: not path.endswith(SUFFIX) and zarr_node(path) is None, above))
@@ -72,7 +73,7 @@ class ZarrPathTarget:
         self._check_existing()
 
     def _check_existing(self) -> None:
-        paths.refuse_existing(self.name, self._overwrite)
+        paths.refuse_existing(self.name, self.overwrite)
         if not os.path.lexists(self.name):
             return
         node = zarr_node(self.name)
@@ -89,6 +90,19 @@ class ZarrPathTarget:
     def check(self) -> None:
         """Refuse what has appeared under the name meanwhile."""
         self._check_existing()
+
+
+def _keys(path: str, version: int) -> dict[str, Any]:
+    """How chunks are named, if the array at a path has the same format: OME-Zarr, for one, wants them in folders."""
+    try:
+        known = zarr.open_array(path, mode="r").metadata
+    except Exception:  # nothing is there, or what another version of zarr understands
+        return {}
+    if known.zarr_format != version:
+        return {}
+    if known.zarr_format == 2:
+        return {"chunk_key_encoding": {"name": "v2", "separator": known.dimension_separator}}
+    return {"chunk_key_encoding": known.chunk_key_encoding.to_dict()}
 
 
 class ZarrPathSink:
@@ -131,6 +145,7 @@ class ZarrPathSink:
             dtype=spec.dtype,
             zarr_format=version,
             **named,
+            **(_keys(target.name, version) if target.overwrite else {}),
         )
         if os.path.lexists(target.name):
             shutil.copymode(target.name, place)

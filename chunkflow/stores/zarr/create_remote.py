@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 import json
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from typing import Any
@@ -29,7 +29,7 @@ from chunkflow.stores.failures import translated
 from chunkflow.stores.footprint import Footprint
 from chunkflow.stores.kvstore.folder import append
 from chunkflow.stores.kvstore.fsspec import Bucket, open_store
-from chunkflow.stores.zarr import consolidated
+from chunkflow.stores.zarr import consolidated, dimensions
 from chunkflow.stores.zarr.array import ZarrSink
 from chunkflow.stores.zarr.create_local import created_spec
 
@@ -110,11 +110,27 @@ class ZarrUrlTarget:
                 chunks=spec.chunks or "auto",
                 dtype=spec.dtype,
                 chunk_key_encoding=_ENCODINGS[kind],  # type: ignore[arg-type]
+                dimension_names=self._names(len(spec.shape), old),
             )
             metadata = sync(made.store.get(_METADATA, default_buffer_prototype()))
             assert metadata is not None
             array = zarr.Array(zarr.AsyncArray(made.metadata, StorePath(self.store, self.path)))
             return ZarrUrlSink(self, spec, array, metadata.to_bytes(), old, _KEYS[1 - kind])
+
+    def _names(self, ndim: int, old: bytes | None) -> tuple[str, ...] | None:
+        """Names of the array's dimensions, as for an array in a directory."""
+        stem, known = self.path.rpartition("/")[2], None if old is None else dimensions.names_in(old)
+        return dimensions.chosen(stem, ndim, known, self._beside() if self.groups else ())
+
+    def _beside(self) -> Iterator[tuple[str, ...] | None]:
+        """Names of the dimensions of the arrays in the same group."""
+        group = self.groups[-1]
+        if group.get(_METADATA) is None:
+            return
+        with ThreadPoolExecutor(_REQUESTS, "chunkflow-look") as threads:
+            names = [f"{name}/{_METADATA}" for name in group.folders(dimensions.MOST)]
+            for found in threads.map(group.get, names):
+                yield None if found is None else dimensions.names_in(found.tobytes())
 
 
 class ZarrUrlSink:

@@ -3,12 +3,14 @@ from __future__ import annotations
 import errno
 import json
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import zarr
+from support.foreign import ZARR_READERS, ZARR_WRITERS
 from zarr.storage import LocalStore, MemoryStore
 
 from chunkflow.core.grid import whole
@@ -24,7 +26,7 @@ from chunkflow.errors import (
 from chunkflow.stores import Source, Target, open_source, open_target
 from chunkflow.stores.publication import move
 from chunkflow.stores.zarr.array import METADATA
-from chunkflow.testing import PathSinkContract, SinkContract, SourceContract, filled
+from chunkflow.testing import ForeignReader, ForeignWriter, PathSinkContract, SinkContract, SourceContract, filled
 
 
 def create(store: Any, array: np.ndarray, **options: Any) -> Any:
@@ -43,6 +45,9 @@ class TestZarr3Source(SourceContract):
     def make(self, tmp_path: Path, array: np.ndarray) -> Source:
         create(tmp_path / "u.zarr", array)
         return open_source(tmp_path / "u.zarr")
+
+    def foreign_writers(self) -> Sequence[ForeignWriter]:
+        return ZARR_WRITERS
 
 
 class TestZarr2FortranSource(SourceContract):
@@ -69,7 +74,19 @@ class TestOldZarrSource(SourceContract):
         return open_source(create(MemoryStore(), array))
 
 
-class TestZarrSink(SinkContract):
+class ZarrSinkContract(SinkContract):
+    """What others make of a zarr array that exists: its metadata stay, and its values are those written."""
+
+    name = "u.zarr"
+
+    def foreign_readers(self) -> Sequence[ForeignReader]:
+        return ZARR_READERS
+
+    def properties(self, tmp_path: Path) -> Any:
+        return {name: path.read_bytes() for name in METADATA if (path := tmp_path / self.name / name).exists()}
+
+
+class TestZarrSink(ZarrSinkContract):
     def make(self, tmp_path: Path, array: np.ndarray) -> Target:
         return open_target(create(tmp_path / "u.zarr", np.zeros_like(array)))
 
@@ -78,7 +95,7 @@ class TestZarrSink(SinkContract):
         monkeypatch.setattr("chunkflow.stores.kvstore.folder.put", no_space)
 
 
-class TestShardedBigEndianSink(SinkContract):
+class TestShardedBigEndianSink(ZarrSinkContract):
     def make(self, tmp_path: Path, array: np.ndarray) -> Target:
         shards = tuple(4 for _ in array.shape)
         options = {"chunks": tuple(2 for _ in array.shape), "shards": shards} if array.shape else {}
@@ -101,6 +118,9 @@ class TestUncompressedMemorySink(SinkContract):
 class TestZarrPathSink(PathSinkContract):
     name = "result.zarr"
 
+    def foreign_readers(self) -> Sequence[ForeignReader]:
+        return ZARR_READERS
+
     def fail_writes(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(LocalStore, "set", no_space)
         monkeypatch.setattr("chunkflow.stores.kvstore.folder.put", no_space)
@@ -108,6 +128,9 @@ class TestZarrPathSink(PathSinkContract):
 
 class TestGroupMemberSink(PathSinkContract):
     name = "result.zarr/run/speed"
+
+    def foreign_readers(self) -> Sequence[ForeignReader]:
+        return ZARR_READERS
 
     def fail_writes(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(LocalStore, "set", no_space)
