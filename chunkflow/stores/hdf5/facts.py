@@ -21,6 +21,7 @@ from chunkflow.stores.checks import numeric_dtype
 from chunkflow.stores.footprint import Footprint
 from chunkflow.stores.footprint import footprint as footprint_of
 from chunkflow.stores.hdf5.filters import FilterPipeline, Hdf5Filter
+from chunkflow.stores.hdf5.host import opened
 
 _LISTED = 20
 
@@ -43,7 +44,7 @@ def open_file(path: str) -> Any:
     if not os.path.isfile(path):
         raise SourceNotFoundError(f"there is no file {path}")
     try:
-        return h5py.File(path, "r")
+        return opened(path)
     except OSError as error:
         with contextlib.suppress(OSError):
             if os.path.isfile(path) and not h5py.is_hdf5(path):

@@ -23,7 +23,7 @@ class Overlay(RawIOBase):
     Parameters
     ----------
     fd : int
-        Of the file, which stays as it is.
+        Of the file, which stays as it is. It is closed with this.
     """
 
     def __init__(self, fd: int) -> None:
@@ -92,6 +92,11 @@ class Overlay(RawIOBase):
     def truncate(self, size: int | None = None) -> int:
         self.size = self._at if size is None else size
         return self.size
+
+    def close(self) -> None:
+        if not self.closed:
+            os.close(self.fd)
+        super().close()
 
     def fileno(self) -> int:
         raise UnsupportedOperation("what is written is in memory")

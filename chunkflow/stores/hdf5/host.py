@@ -1,0 +1,170 @@
+"""HDF5 files that runs of this process write datasets into. Several sinks of a file share it.
+
+A new file has a hidden name until one of its datasets is complete. In a file that exists, HDF5 changes metadata that
+other datasets need, in many writes: what a run that is killed between them leaves, nobody can read. So these writes go
+into memory (`chunkflow.stores.publication.patch`), and into the file as one when the dataset is complete. Elements are
+written at positions that the file did not use before.
+
+A file that this process has open already is an exception: HDF5 has its metadata, and writes them itself.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+from typing import Any
+
+import h5py
+from h5py import h5f
+
+from chunkflow.errors import ArgumentError
+from chunkflow.stores.publication.claim import Claim
+from chunkflow.stores.publication.patch import Overlay
+from chunkflow.stores.publication.record import CLAIM, hidden, lock
+from chunkflow.stores.publication.settle import settle
+
+# Files are made, named and removed by one thread at a time.
+LOCK = threading.RLock()
+
+
+class Host:
+    """A file, and the number of sinks that write into it."""
+
+    def __init__(self, path: str) -> None:
+        self.path, self.sinks = path, 0
+        self.claim: Claim | None = None
+        self._overlay: Overlay | None = None
+        self._file: Any = None
+        if not os.path.lexists(path):
+            self.claim = Claim(path)
+        elif not _is_open(path):
+            self._edit()
+
+    def _edit(self) -> None:
+        """Let metadata go into memory, unless another program has the file."""
+        fd = os.open(self.path, os.O_RDWR | os.O_CLOEXEC)
+        try:
+            if lock(fd):
+                self.claim, self._overlay = Claim(self.path, patches=True), Overlay(fd)
+        finally:
+            if self._overlay is None:
+                os.close(fd)
+
+    @property
+    def is_new(self) -> bool:
+        """Whether the file has a hidden name."""
+        return self.claim is not None and not self.claim.patches
+
+    @property
+    def at(self) -> str:
+        """Path of the file's bytes now."""
+        return self.claim.partial if self.claim is not None and self.is_new else self.path
+
+    @property
+    def file(self) -> Any:
+        """The open `h5py.File`."""
+        if not self._file:
+            if self._overlay is not None:
+                self._file = h5py.File(self._overlay, "r+")
+            elif self.is_new:
+                # Its members are in the order in which they were made: else netCDF's library writes no more into it.
+                self._file = h5py.File(self.at, "a", track_order=True)
+            else:
+                self._file = self._shared()
+        return self._file
+
+    def _shared(self) -> Any:
+        try:
+            return h5py.File(self.path, "r+")
+        except OSError as error:
+            if "already open for read-only" not in str(error):
+                raise
+            raise ArgumentError(
+                f"{self.path} cannot be written to while it is open for reading only in this process (as an input that "
+                "h5py has to decode is): close it, open it with mode='r+', or write to another file"
+            ) from None
+
+    @property
+    def size(self) -> int:
+        """Bytes of the file, with those for which there is room only."""
+        self.file.flush()
+        return self._overlay.size if self._overlay is not None else os.stat(self.at).st_size
+
+    def seal(self) -> list[Claim]:
+        """Close the file, whose metadata are complete. Gives what is to be published."""
+        self._close()
+        if self.claim is not None and self._overlay is not None:
+            os.fsync(self._overlay.fd)  # the elements, before metadata say where they are
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(self.claim.partial)
+            self._overlay.save(self.claim.partial)
+        return [self.claim] if self.claim is not None else []
+
+    def release(self) -> None:
+        """Let others have the file, which has its name and its new metadata."""
+        self._close()
+        self.claim = None
+        if self._overlay is not None:
+            self._overlay.close()
+            self._overlay = None
+
+    def _close(self) -> None:
+        file, self._file = self._file, None
+        if file is not None:
+            file.close()
+
+    def leave(self) -> None:
+        """Called by each sink at its end. The last one closes the file; what was not published is gone then."""
+        self.sinks -= 1
+        if self.sinks:
+            return
+        with contextlib.suppress(KeyError):
+            del _hosts[self.path]
+        try:
+            self._close()
+        finally:
+            if self._overlay is not None:
+                with contextlib.suppress(OSError):
+                    os.ftruncate(self._overlay.fd, self._overlay.size_before)
+            claim = self.claim
+            self.release()
+            if claim is not None:
+                claim.end()
+
+
+_hosts: dict[str, Host] = {}
+
+
+def enter(path: str) -> Host:
+    """The host of a file, with one more sink."""
+    host = _hosts.get(path) or Host(path)
+    _hosts[path] = host
+    host.sinks += 1
+    return host
+
+
+def opened(path: str) -> Any:
+    """An HDF5 file, open for reading: as it was before a run that writes into it, which has locked it.
+
+    What a run that was killed had begun to write is finished or undone first.
+    """
+    path = os.path.realpath(path)
+    claim = hidden(path, "", CLAIM)
+    if os.path.lexists(claim):
+        settle(claim)
+        with LOCK:
+            host = _hosts.get(path)
+            if host is not None and host.claim is not None:
+                return h5py.File(Overlay(os.open(path, os.O_RDONLY | os.O_CLOEXEC)), "r")
+    return h5py.File(path, "r")
+
+
+def _is_open(path: str) -> bool:
+    """Whether this process has the file open in HDF5."""
+    facts = os.stat(path)
+    for file in h5f.get_obj_ids(types=h5f.OBJ_FILE):
+        with contextlib.suppress(OSError, ValueError):
+            if os.path.samestat(os.stat(os.fsdecode(h5f.get_name(file))), facts):
+                return True
+    return False
