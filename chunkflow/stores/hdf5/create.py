@@ -69,11 +69,11 @@ class Hdf5PathTarget:
             self._check_file()
 
     def _check_file(self) -> None:
-        if not os.path.isfile(self.path) or not h5py.is_hdf5(self.path):
-            raise ArgumentError(f"{self.path} is not an HDF5 file, and is not overwritten for that reason")
-        unopened = translated(WriteError, f"cannot open {self.path}", self.path, foreign=OSError)
-        with unopened, LOCK, opened(self.path) as file:
-            self.check(file)
+        with translated(WriteError, f"cannot look at {self.path}, which exists", self.path):
+            if not os.path.isfile(self.path) or not h5py.is_hdf5(self.path):
+                raise ArgumentError(f"{self.path} is not an HDF5 file, and is not overwritten for that reason")
+            with LOCK, opened(self.path) as file:
+                self.check(file)
 
     def check(self, file: Any) -> None:
         """Refuse a name that is taken in an open file, or that no dataset can have."""

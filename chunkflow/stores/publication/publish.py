@@ -1,13 +1,14 @@
 """Finished outputs get their names, all of them or none.
 
 What replaces something is exchanged with it in one step, where the file system can, and is on the disk before. The old
-one is removed last. The file of a claim says how far that is, in up to three lines:
+one is removed last. The file of a claim says how far that is, in up to four lines:
 
 1. what is written, and under which hidden name;
 2. "ready": the inode by which the finished file or directory is known, or that an existing file is changed
    (`chunkflow.stores.publication.patch`), and the claim that decides for all;
 3. "commit", in the claim that decides, with those of the call's other outputs. Who finds the claims of a dead run
-   finishes what is committed, and undoes what is not (`chunkflow.stores.publication.settle`).
+   finishes what is committed, and undoes what is not (`chunkflow.stores.publication.settle`);
+4. "done", there too: nothing is left to be finished.
 
 An output alone that gets its name in one step needs the first line only.
 """
@@ -63,6 +64,8 @@ def publish(claims: Sequence[Claim], finish: Callable[[], T], *, sync: bool = Fa
         if durable:
             for claim in claims:
                 flush_name(claim.name)
+        if said:
+            claims[0].say({"done": True}, sync=durable)  # from here on others may change what is published
         result = finish()
     except BaseException:
         if said:

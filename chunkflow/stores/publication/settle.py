@@ -38,6 +38,7 @@ class _Record:
         self.leader = None if ready is None else str(ready["leader"])
         commits = [line["commit"] for line in said if "commit" in line]
         self.followers: list[str] | None = commits[-1] if commits else None
+        self.done = self.followers is not None and any("done" in line for line in said)
         self.change: Move | Patch | None = None
         if ready is not None and "depth" not in ready:
             self.change = Patch(self.partial, self.root)
@@ -90,13 +91,13 @@ def settle(path: str) -> bool:
     return True
 
 
-def _settled(path: str, committed: bool) -> None:
+def _settled(path: str, committed: bool, done: bool = False) -> None:
     """Finish or undo one claim, and those that it decides for."""
     with _open(path) as record:
         if record is not None:
             if record.followers is not None:
-                committed = True
-            if record.change is not None:
+                committed, done = True, record.done
+            if record.change is not None and not done:
                 if committed:
                     record.change.forward(lambda: None)
                 else:
@@ -104,7 +105,7 @@ def _settled(path: str, committed: bool) -> None:
             for follower in record.followers or ():
                 with suppress(FileNotFoundError):
                     if follower.endswith(CLAIM):
-                        _settled(follower, committed=True)
+                        _settled(follower, committed=True, done=done)
             remove(record.partial)
             remove(record.old)
             if record.inner != ".":
