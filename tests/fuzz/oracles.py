@@ -1,0 +1,150 @@
+"""What scripts of the fuzzer use: comparison, and in NumPy what it has no function for."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+import chunkflow as cf
+
+__all__ = [
+    "ArrayLike", "StillRefusedError", "convolved", "edges", "gathered", "in_labels", "neighbours", "norm", "overlapped",
+    "same", "tight", "topk",
+]  # fmt: skip
+
+ROUNDING = {2: 1e-2, 4: 1e-4, 8: 1e-9, 16: 1e-9}
+"""Errors of sums, products and transforms beside the largest number, by the bytes of a real number."""
+
+
+class StillRefusedError(Exception):
+    """The smallest budget that a refusal named does not do."""
+
+
+def same(got: Any, wanted: Any, signed: bool = True, scale: float | None = None) -> None:
+    """Compare shape, dtype and values, to the bit where no scale of rounding is given."""
+    got, wanted = np.asarray(got), np.asarray(wanted)
+    assert got.shape == wanted.shape, f"shape {got.shape}, NumPy's {wanted.shape}"
+    assert got.dtype.newbyteorder("=") == wanted.dtype.newbyteorder("="), f"dtype {got.dtype}, NumPy's {wanted.dtype}"
+    if scale is None or wanted.dtype.kind in "biu":
+        np.testing.assert_array_equal(got, wanted)
+        if signed and wanted.dtype.kind in "fc":
+            for one, other in ((got.real, wanted.real), (got.imag, wanted.imag)):
+                differ = (np.signbit(one) != np.signbit(other)) & ~np.isnan(other)
+                assert not differ.any(), f"{differ.sum()} signs of zeros differ"
+        return
+    real = wanted.real.dtype.itemsize
+    np.testing.assert_allclose(got, wanted, rtol=ROUNDING[real], atol=ROUNDING[real] * scale)
+
+
+def tight(call: Callable[[int], Any], factor: float = 1.0) -> Any:
+    """What a call gives with the smallest budget that it names, or a multiple of it."""
+    try:
+        return call(1)
+    except cf.BudgetError as refused:
+        if refused.smallest is None:
+            raise StillRefusedError(f"no smallest budget is named: {refused}") from refused
+        smallest = refused.smallest
+    try:
+        return call(int(smallest * factor))
+    except cf.BudgetError as refused:
+        raise StillRefusedError(f"{smallest} was named as the smallest budget: {refused}") from refused
+
+
+class ArrayLike:
+    """An array that has slicing, and no more."""
+
+    def __init__(self, array: np.ndarray) -> None:
+        self._array, self.shape, self.dtype = array, array.shape, array.dtype
+
+    def __getitem__(self, region: Any) -> Any:
+        return self._array[region]
+
+
+def gathered(stream: Any, like: np.ndarray) -> np.ndarray:
+    """The array whose blocks a loop gets."""
+    found = np.zeros_like(like, like.dtype.newbyteorder("="))
+    for chunk in stream:
+        found[chunk.region] = chunk.data
+    return found
+
+
+# -- Stencils ------------------------------------------------------------------------------------------------
+
+MODES = {"nearest": "edge", "reflect": "symmetric", "mirror": "reflect", "periodic": "wrap"}
+
+
+def neighbours(block: Any, reach: int = 1) -> Any:
+    """Each element with twice the one before and three times the one behind, along all axes; edges wrap around."""
+    found = block
+    for axis in range(block.ndim):
+        found = found + 2 * np.roll(block, reach, axis) + 3 * np.roll(block, -reach, axis)
+    return found
+
+
+def edges(block: Any) -> Any:
+    """The same, without anything beyond the edges."""
+    found = block
+    for axis in range(block.ndim):
+        ahead = np.concatenate([np.take(block, [0], axis), np.take(block, range(block.shape[axis] - 1), axis)], axis)
+        found = found + 2 * ahead
+    return found
+
+
+def overlapped(
+    fn: Callable[[Any], Any], x: np.ndarray, depth: Any, boundary: Any = "none", iterations: int = 1
+) -> np.ndarray:
+    """A stencil of a whole array."""
+    for _ in range(iterations):
+        if boundary == "none":
+            x = fn(x)
+            continue
+        widths = [depth] * x.ndim if isinstance(depth, int) else [depth.get(axis, 0) for axis in range(x.ndim)]
+        how = {"mode": MODES[boundary]} if boundary in MODES else {"mode": "constant", "constant_values": boundary}
+        padded: Any = np.pad(x, [(n, n) for n in widths], **how)
+        x = fn(padded)[tuple(slice(n, n + size) for n, size in zip(widths, x.shape, strict=True))]
+    return x
+
+
+# -- What NumPy has no function for --------------------------------------------------------------------------
+
+
+def topk(x: np.ndarray, k: int, axis: int = -1) -> np.ndarray:
+    """The `k` largest elements, largest first, or the smallest."""
+    found = np.sort(x, axis)
+    found = np.flip(found, axis) if k > 0 else found
+    return np.take(found, range(min(abs(k), x.shape[axis])), axis)
+
+
+def norm(x: np.ndarray, *args: Any, **kwargs: Any) -> np.ndarray:
+    """As `numpy.linalg.norm`."""
+    return np.asarray(np.linalg.norm(x, *args, **kwargs))
+
+
+def in_labels(values: np.ndarray, labels: np.ndarray, statistic: str) -> np.ndarray:
+    """A statistic of each label, one after the other."""
+    made = {
+        "count": lambda v: v.size,
+        "sum": np.sum,
+        "min": np.min,
+        "max": np.max,
+        "mean": lambda v: np.mean(v, dtype="f8"),
+        "var": lambda v: np.var(v, dtype="f8"),
+    }[statistic]
+    return np.array([made(values[labels == label]) for label in np.unique(labels)])
+
+
+def convolved(x: np.ndarray, kernel: np.ndarray, mode: str) -> np.ndarray:
+    """A convolution, element by element of the kernel."""
+    whole = np.zeros([n + k - 1 for n, k in zip(x.shape, kernel.shape, strict=True)], np.result_type(x, kernel, "f4"))
+    for place in itertools.product(*map(range, kernel.shape)):
+        whole[tuple(slice(p, p + n) for p, n in zip(place, x.shape, strict=True))] += x * kernel[place]
+    if mode == "full":
+        return whole
+    if mode == "same":
+        starts = [((k - 1) // 2, n) for n, k in zip(x.shape, kernel.shape, strict=True)]
+    else:
+        starts = [(k - 1, n - k + 1) for n, k in zip(x.shape, kernel.shape, strict=True)]
+    return whole[tuple(slice(first, first + n) for first, n in starts)]
