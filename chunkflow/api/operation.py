@@ -55,6 +55,7 @@ from chunkflow.graph.request import Request as Request
 from chunkflow.kernels.declare import Declare as Declare
 from chunkflow.kernels.declare import Declared as Declared
 from chunkflow.kernels.map import is_scalar
+from chunkflow.stores.checks import check_unmasked
 from chunkflow.system import interrupts
 
 P = ParamSpec("P")
@@ -68,11 +69,13 @@ def operation(describe: Callable[P, Request | MultiPass], shared: str = "") -> C
     docstring of a family of operations: `documented` adds it.
     """
     signature = _spelled_out(describe)
+    own = inspect.signature(describe).parameters.keys()  # other arguments go to the user's own function
 
     @functools.wraps(describe)
     def ask(*args: P.args, **kwargs: P.kwargs) -> Request | MultiPass:
         if signature is not None and (unknown := kwargs.keys() - signature.parameters.keys()):
             raise TypeError(f"{describe.__name__}() got an unexpected keyword argument {min(unknown)!r}")
+        check_unmasked(*args, *(value for key, value in kwargs.items() if key in own))
         return describe(*args, **kwargs)
 
     @functools.wraps(describe)

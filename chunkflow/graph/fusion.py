@@ -71,12 +71,12 @@ def fused(nodes: Sequence[Node], stored: Sources, lacking: Lacking | None = None
     for number, node in enumerate(nodes):
         if isinstance(node, OpNode) and node.folds:
             declared = node.declared
-            dtype = node.request.options.dtype
+            dtype = _dtypes(node)
             assert isinstance(declared.copies, float)
             pairs = zip(node.inputs, declared.nest.operands, strict=True)
             registers = [program.compute(child, operand.axes, 0) for child, operand in pairs]
-            parts.append(Folding(declared.kernel, declared.nest, None if dtype is None else np.dtype(dtype)))
-            results.append([declared.axes_of(i) for i in range(len(node.specs))])
+            parts.append(Folding(declared.kernel, declared.nest, dtype, foreign=not node.request.is_known))
+            results.append([declared.axes_of(i) for i in range(node.count)])
             copies.append(declared.copies)
         else:
             registers = [program.compute(node, every, 0)]
@@ -167,6 +167,12 @@ def _fed(node: OpNode, stored: Sources, lacking: Lacking | None = None) -> Pass:
     nest = replace(declared.nest, operands=program.operands())
     kernel = Feeding(feeds, declared.kernel, declared.nest)
     return Pass((node,), replace(declared, nest=nest, kernel=kernel, tiles=False), tuple(program.sources))
+
+
+def _dtypes(node: OpNode) -> Any:
+    """What the results of a node are cast to: a dtype, a tuple of them, or None."""
+    dtype = node.request.options.dtype
+    return tuple(map(np.dtype, dtype)) if isinstance(dtype, tuple) else None if dtype is None else np.dtype(dtype)
 
 
 def nest_of(node: Node, stored: Sources) -> Shape:
@@ -333,9 +339,7 @@ class _Program:
         if isinstance(node, ItemNode):
             return self.add(Pick(registers[0], node.item))
         assert isinstance(node, OpNode)
-        declared, dtype = node.declared, node.request.options.dtype
-        if dtype is not None:
-            dtype = tuple(map(np.dtype, dtype)) if isinstance(dtype, tuple) else np.dtype(dtype)
+        declared, dtype = node.declared, _dtypes(node)
         inputs = tuple((register, child.window) for register, child in zip(registers, below, strict=True))
         lies = tuple(a for a in declared.axes if a is not None)
         foreign = not node.request.is_known

@@ -122,6 +122,14 @@ class OpNode(Node):
         self.dtype_known = True
         return found
 
+    @property
+    def count(self) -> int:
+        """Number of its results. A function of the user's own gives one, unless its dtypes or axes say otherwise."""
+        dtype, each = self.request.options.dtype, self.declared.each
+        if isinstance(dtype, tuple) or each:
+            return len(dtype) if isinstance(dtype, tuple) else len(each)
+        return len(self.specs) if self.request.is_known else 1
+
     def item(self, number: int) -> ItemNode:
         """One of its results."""
         node = interned((ItemNode, self, number), lambda: ItemNode(self, number))

@@ -45,6 +45,21 @@ def numeric_dtype(dtype: Any, name: str) -> np.dtype:
     return native
 
 
+def check_unmasked(*values: Any) -> None:
+    """Refuse masked arrays, among arguments and in lists of them: what takes their elements would lose the mask.
+
+    Raises
+    ------
+    ArgumentTypeError
+        One of them is masked.
+    """
+    for value in values:
+        if isinstance(value, np.ma.MaskedArray):
+            raise ArgumentTypeError("a masked array would lose its mask: pass array.filled(value) or array.data")
+        if isinstance(value, list | tuple):
+            check_unmasked(*value)
+
+
 def conversion(dtype: Any) -> str:
     """Advice for users on how to convert a result to a dtype. Storing an expression takes no ``dtype=``."""
     return f"convert it, an expression by .astype({str(dtype)!r}), what is run at once by dtype= where that is taken"

@@ -335,6 +335,33 @@ def test_too_much_for_one_pass_takes_several() -> None:
         np.testing.assert_allclose(spread, array.var(axis=0))
 
 
+@pytest.mark.parametrize("dtype", [None, "f4"])
+@pytest.mark.parametrize("axis", [None, 0, (0, 2)])
+def test_a_reduction_by_functions_of_ones_own_is_an_expression(axis: Any, dtype: Any) -> None:
+    (array,) = volumes(1)
+    found = cf.reduction(cf.open(array), np.max, np.max, axis=axis, dtype=dtype)
+    wanted = np.asarray(array.max(axis=axis), dtype)
+    assert found.dtype == wanted.dtype
+    np.testing.assert_array_equal(found.compute(device="cpu"), wanted)
+    np.testing.assert_array_equal(found.to_dask(partition="1kB", device="cpu").compute(scheduler="sync"), wanted)
+
+
+def test_several_results_that_are_combined_are_announced() -> None:
+    (array,) = volumes(1, (20, 30))
+
+    def both(block: Any) -> Any:
+        return block.max(axis=0), -block.min(axis=0)
+
+    def made(**options: Any) -> Any:
+        return cf.blockwise(both, "j", cf.open(array), "ij", combine=np.maximum, **options)
+
+    for found, wanted in zip(cf.compute(made(dtype=("f8", "f4")), device="cpu"), both(array), strict=True):
+        np.testing.assert_allclose(found, wanted, rtol=1e-6)
+    for options, why in (({}, "dtype= must say so"), ({"dtype": ("f8",) * 3}, "expected 3")):
+        with pytest.raises(ResultError, match=why):
+            cf.compute(made(**options), device="cpu")
+
+
 WAITS = 0.03
 
 

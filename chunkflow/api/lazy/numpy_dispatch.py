@@ -20,6 +20,7 @@ from chunkflow.api.statistics import histogram, quantile
 from chunkflow.errors import UnsupportedError
 from chunkflow.graph.elementwise import mapped
 from chunkflow.graph.nodes import Lazy, node_of
+from chunkflow.stores.checks import check_unmasked
 
 Function = Callable[..., Any]
 
@@ -44,6 +45,7 @@ _ACCUMULATE: dict[np.ufunc, Function] = {
 
 def ufunc(fn: np.ufunc, method: str, inputs: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     """What a ufunc gives of expressions."""
+    check_unmasked(*inputs, *kwargs.values())
     if kwargs.get("out") is not None:
         raise UnsupportedError(f"np.{fn.__name__}: out= is where a result goes: store() or to_zarr() the expression")
     given = {key: value for key, value in kwargs.items() if key != "out"}
@@ -77,6 +79,7 @@ def function(fn: Function, args: Sequence[Any], kwargs: Mapping[str, Any]) -> An
     """What one of NumPy's functions gives of expressions; if it is not supported, an error says what to use instead."""
     if fn not in FUNCTIONS:
         raise UnsupportedError(f"{name_of(fn)} of an expression is not supported: {advice(fn)}")
+    check_unmasked(*args, *kwargs.values())
     name, ours = name_of(fn), FUNCTIONS[fn]
     places, named = bound(fn, name, args, kwargs)
     check_taken(ours, name, named)

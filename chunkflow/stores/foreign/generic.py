@@ -54,6 +54,21 @@ def _footprint(obj: object) -> Footprint:
     return Footprint(same, 0, 1, None)
 
 
+def as_promised(got: Any, spec: ArraySpec, region: Region) -> np.ndarray:
+    """What an object gave for a region, as an array. A `ReadError` if it is not what the object said that it has."""
+    masked = isinstance(got, np.ma.MaskedArray) and np.ma.is_masked(got)
+    found, where, problem = np.asarray(got), describe(region), ""
+    if masked:
+        problem = f"a masked array for {where}, whose mask would be lost: let it fill missing values"
+    elif found.shape != shape_of(region):
+        problem = f"shape {found.shape} for {where}, which has shape {shape_of(region)}"
+    elif not np.can_cast(found.dtype, spec.dtype, "same_kind"):
+        problem = f"dtype {found.dtype} for {where}, although its dtype is {spec.dtype}"
+    if problem:
+        raise ReadError(f"{spec.name} returned {problem}", path=spec.name, region=region)
+    return found
+
+
 class GenericSource(Unviewed):
     """An object with a shape, a dtype and basic slicing, read from one thread at a time."""
 
@@ -65,23 +80,13 @@ class GenericSource(Unviewed):
         self.footprint: Footprint | None = _footprint(obj)
 
     def read(self, region: Region, out: np.ndarray) -> None:
-        name, where = self.spec.name, describe(region)
         try:
             with self._lock:
-                got = self._get(region)
-                masked = isinstance(got, np.ma.MaskedArray) and np.ma.is_masked(got)
-                found = np.asarray(got)
+                found = as_promised(self._get(region), self.spec, region)
+        except ReadError:
+            raise
         except Exception as error:
-            raise unread(region, name, error, *self._failed) from error
-        problem = ""
-        if masked:
-            problem = f"a masked array for {where}, whose mask would be lost: let it fill missing values"
-        elif found.shape != shape_of(region):
-            problem = f"shape {found.shape} for {where}, which has shape {shape_of(region)}"
-        elif not np.can_cast(found.dtype, self.spec.dtype, "same_kind"):
-            problem = f"dtype {found.dtype} for {where}, although its dtype is {self.spec.dtype}"
-        if problem:
-            raise ReadError(f"{name} returned {problem}", path=name, region=region)
+            raise unread(region, self.spec.name, error, *self._failed) from error
         np.copyto(out, found, casting="same_kind")
 
     def _get(self, region: Region) -> Any:
