@@ -464,6 +464,14 @@ def test_tasks_get_what_a_dask_array_says_it_has() -> None:
         (cf.from_dask(d) + 1).to_dask(device="cpu").compute(scheduler="sync")
 
 
+def test_a_small_budget_cuts_no_chunk_of_the_output(tmp_path: Path) -> None:
+    x = np.arange(65).reshape(1, 65, 1)
+    for number, budget in enumerate((3584, 5000, 10_000)):
+        path = tmp_path / f"{number}.zarr"
+        store(cf.ptp(cf.open(x) * 2, axis=0), path, chunks=(65, 1), budget=budget, device="cpu", scheduler="sync")
+        np.testing.assert_array_equal(zarr.open_array(path)[...], np.zeros((65, 1)))
+
+
 # -- dask's functions ------------------------------------------------------------------------------------------------
 
 D = da.from_array(X[:, :, 0], chunks=(7, 10))

@@ -34,7 +34,7 @@ class Call:
     terms : int
         How many numbers are added up: by so much the scale of rounding grows.
     factors : int
-        How many of its operands are multiplied.
+        How many numbers are multiplied.
     """
 
     numpy: str
@@ -62,7 +62,7 @@ class Operation:
     signed : bool
         Whether the signs of zeros are NumPy's.
     lazily : str
-        "numpy": NumPy's function takes lazy arrays; "ours": chunkflow's does; "both"; "never": it runs at once.
+        "numpy": NumPy's function takes lazy arrays; "ours": chunkflow's does; "both"; "never": it runs at once; "no".
     out : bool
         Whether it takes ``out=``.
     filled, finite : bool
@@ -306,7 +306,7 @@ def _chunks(d: Drawing, x: Value) -> Call | None:
     return Call("<0>", f"gathered(cf.chunks(<0>{sides}<o>), <like>)")
 
 
-add("chunks", _chunks, lazily="never", out=False)
+add("chunks", _chunks, lazily="no", out=False)
 
 
 def _map_overlap(d: Drawing, x: Value) -> Call | None:
@@ -361,6 +361,7 @@ def reduction(name: str, *, dtypes: bool = False, ddof: bool = False, where: str
         if one_axis and isinstance(axes, tuple):
             axes = axes[0]
         keywords: dict[str, Any] = {"axis": axes, "keepdims": d.chance(30)}
+        many = reduced(a, axes) if "prod" in name else factors
         if dtypes and d.chance(15) and a.dtype.kind in "iuf":
             keywords["dtype"] = d.choice(["f8", "f4"] if a.dtype.kind == "f" else ["f8", "i4", "u8"])
             if name in ("mean", "nanmean", "std", "var", "nanstd", "nanvar"):
@@ -371,15 +372,15 @@ def reduction(name: str, *, dtypes: bool = False, ddof: bool = False, where: str
         if where and d.chance(15):
             extra = d.choice([", where=<0> > 0", ", initial=2"] if where == "both" else [", where=<0> > 0"])
             extra += ", initial=2" if name in ("min", "max") and "initial" not in extra else ""
-            return Call(f"np.{name}(<0>{given(**keywords)}{extra})", "", terms=terms, factors=factors)
+            return Call(f"np.{name}(<0>{given(**keywords)}{extra})", "", terms=terms, factors=many)
         mine = f"cf.{name}(<0>{given(**keywords)}<o>)"
         if d.chance(20) and name in METHODS:
-            return Call(f"<0>.{name}({given(**keywords).removeprefix(', ')})", mine, terms=terms, factors=factors)
+            return Call(f"<0>.{name}({given(**keywords).removeprefix(', ')})", mine, terms=terms, factors=many)
         return Call(
             f"{module}.{name}(<0>{given(**keywords)})" if module else f"{name}(<0>{given(**keywords)})",
             mine,
             terms=terms,
-            factors=factors,
+            factors=many,
             blocks=a.shape,
         )
 
@@ -519,7 +520,7 @@ def _histogram(d: Drawing, x: Value) -> Call | None:
         return None
     if a.dtype.kind in "iu" and a.dtype.itemsize == 8 and np.abs(a.astype("f8")).max(initial=0) > 2**40:
         return None
-    item = d.integer(0, 1)
+    item = d.integer(0, 1) if d.form == "eager" else 0
     if "True" not in how and "auto" not in how and d.chance(25):
         other = d.other(x, "iuf", same_shape=True)
         if not np.isfinite(other.array).all():
@@ -560,10 +561,10 @@ def scan(name: str, *, numpy: str = "", lazily: str = "both", axis_none: bool = 
         how = "" if flat else f", axis={d.axis(a)}"
         return Call(
             f"{numpy or f'np.{name}'}(<0>{how})", f"cf.{name}(<0>{how}<o>)", terms=max(1, a.size),
-            blocks=None if flat else a.shape,
+            blocks=None if flat else a.shape, factors=(a.size if flat else max(a.shape)) if "prod" in name else 1,
         )  # fmt: skip
 
-    add(name, draw, **{"dims": (1, 4), "signed": False, "lazily": lazily, **facts})
+    add(name, draw, **{"dims": (1, 4), "signed": False, "lazily": lazily, "filled": "prod" in name, **facts})
 
 
 scan("cumsum", rounds=True, gentle=True)
@@ -573,7 +574,11 @@ scan("minimum_accumulate", numpy="np.minimum.accumulate", axis_none=False, kinds
 for name in ("nancumsum", "nancumprod"):
     add(
         name,
-        lambda d, x, name=name: Call(f"np.{name}(<0>, axis={d.axis(x.array)})", terms=max(1, x.array.size)),
+        lambda d, x, name=name: Call(
+            f"np.{name}(<0>, axis={d.axis(x.array)})",
+            terms=max(1, x.array.size),
+            factors=max(x.array.shape) if "prod" in name else 1,
+        ),
         kinds="iuf",
         dims=(1, 3),
         rounds=True,
@@ -769,7 +774,7 @@ def _rechunk(d: Drawing, x: Value) -> Call:
     )
 
 
-add("rechunk", _rechunk, dims=(1, 4), lazily="never", out=False, filled=True)
+add("rechunk", _rechunk, dims=(1, 4), lazily="no", out=False, filled=True)
 
 
 # -- Transforms ----------------------------------------------------------------------------------------------

@@ -31,7 +31,7 @@ SMALLEST_MUST_DO = False
 
 ALLOWED = (
     (errors.UnsupportedError, ""),
-    (errors.ArgumentTypeError, "complex"),
+    (errors.ArgumentError, "an expression is given twice"),
 )
 """What may be refused that NumPy does: the error, and what its message says."""
 
@@ -120,7 +120,7 @@ def wrong(program: Program, where: Any, line: str, error: Exception | None) -> W
     """The failure of a program."""
     what = "a mask was lost" if error is None else f"{type(error).__name__}: {error}"
     found = WrongError(f"{what}\nin {where}: {line}\n\n{program.script()}")
-    found.kind = (str(where), type(error).__name__)  # type: ignore[attr-defined]
+    found.kind = (str(where), type(error).__name__, re.sub(r"[^a-z ]", "", str(error))[:40])  # type: ignore[attr-defined]
     return found
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 
 from tests.fuzz import oracles, sources
 from tests.fuzz.drawing import MOST, Drawing
-from tests.fuzz.operations import LIMITS, OPERATIONS, Call, Operation
+from tests.fuzz.operations import LIMITS, NAMES, OPERATIONS, Call, Operation
 from tests.fuzz.program import Program, Value, largest, names
 
 FORMS = ("lazy", "eager", "store", "dask", "dask store")
@@ -36,6 +37,9 @@ def programs(draw: Callable[[Any], Any], device: str = "cpu") -> Program:
         made = _statement(d, budget)
         if made is not None:
             d.values.append(made)
+    if d.form == "eager" and not d.values[-1].operation:
+        copy = NAMES["copy"]
+        d.values.append(_called(d, copy, copy.draw(d, d.values[-1]), d.values[-1], budget))
     return _ended(d, budget)
 
 
@@ -81,13 +85,13 @@ def _statement(d: Drawing, budget: str) -> Value | None:
     usable = [v for v in d.values if not eager or v.array.ndim or v.number < len(d.values) and not v.operation]
     fitting = {}
     for operation in OPERATIONS:
-        if (operation.eagerly if eager else operation.lazily != "never" or d.form == "lazy"):
+        if operation.eagerly if eager else operation.lazily != "no" and (operation.lazily != "never" or d.form == "lazy"):
             fitting[operation.name] = [v for v in usable if operation.suits(v)]
     some = [name for name, values in fitting.items() if values]
     if not some:
         return None
     name = d.choice(some)
-    operation = next(o for o in OPERATIONS if o.name == name)
+    operation = NAMES[name]
     x = d.choice(fitting[name][::-1])
     call = operation.draw(d, x)
     if call is None or (eager and not call.ours) or (not eager and operation.lazily == "ours" and not call.ours):
@@ -108,8 +112,7 @@ def _called(d: Drawing, operation: Operation, call: Call, x: Value, budget: str)
         array = array.copy()
     rounds = operation.rounds and (array.dtype.kind in "fc")
     exact = not rounds and all(v.exact for v in operands)
-    scale = call.terms * np.prod([max(1.0, v.scale) for v in (*operands, x)[: max(len(operands), call.factors)]])
-    scale = max(float(scale), largest(array))
+    scale = max(call.terms * _power(max(1.0, *(v.scale for v in operands)), call.factors), largest(array))
     if not exact and scale > LIMITS[array.real.dtype.itemsize if array.dtype.kind in "fc" else 8]:
         return None
     number = len(d.values)
@@ -132,6 +135,11 @@ def _called(d: Drawing, operation: Operation, call: Call, x: Value, budget: str)
     else:
         value.ours = [f"{value.name} = {names(call.ours, ours, o='')}"]
     return value
+
+
+def _power(number: float, times: int) -> float:
+    """A product of so many numbers; infinite if it is very large."""
+    return math.exp(min(700.0, times * math.log(number)))
 
 
 def _eagerly(d: Drawing, value: Value, operation: Operation, call: Call, budget: str) -> None:
