@@ -464,11 +464,18 @@ def test_tasks_get_what_a_dask_array_says_it_has() -> None:
         (cf.from_dask(d) + 1).to_dask(device="cpu").compute(scheduler="sync")
 
 
+@pytest.mark.parametrize("k", [4, -3, 9])
+def test_the_largest_are_found_in_partitions_that_have_fewer(k: int) -> None:
+    x = np.random.default_rng(0).integers(-9, 9, (5, 6))
+    found = cf.topk(cf.open(x), k, axis=0).to_dask(partition="48B", device="cpu")
+    np.testing.assert_array_equal(found.compute(scheduler="sync"), cf.topk(x, k, axis=0, device="cpu"))
+
+
 def test_a_small_budget_cuts_no_chunk_of_the_output(tmp_path: Path) -> None:
     x = np.arange(65).reshape(1, 65, 1)
     for number, budget in enumerate((3584, 5000, 10_000)):
         path = tmp_path / f"{number}.zarr"
-        store(cf.ptp(cf.open(x) * 2, axis=0), path, chunks=(65, 1), budget=budget, device="cpu", scheduler="sync")
+        cd.store(cf.ptp(cf.open(x) * 2, axis=0), path, chunks=(65, 1), budget=budget, device="cpu", scheduler="sync")
         np.testing.assert_array_equal(zarr.open_array(path)[...], np.zeros((65, 1)))
 
 

@@ -7,72 +7,71 @@ import faulthandler
 import random
 import sys
 import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
 
-from hypothesis import HealthCheck, Phase, given, seed, settings
-
+from tests.fuzz.drawing import Drawing
+from tests.fuzz.drawn import program_of
+from tests.fuzz.program import Program
 from tests.fuzz.run import Tally, WrongError, run
-from tests.fuzz.strategy import programs
+from tests.fuzz.shrink import shrunk
 
-ROUND = 300
-"""Programs that are drawn from one seed."""
+HANGS = 120
+"""Seconds after which a program is said to hang."""
 
 
-def fuzz(seconds: float, first: int, device: str) -> tuple[Tally, list[WrongError]]:
-    """Run programs from one seed after the other; what was tried, and distinct failures."""
-    tally, failures, known = Tally(), [], set()
-    ends, number = time.monotonic() + seconds, first
-    while time.monotonic() < ends:
-        found: list[WrongError] = []
+@dataclass
+class Fuzzer:
+    """Programs one after the other, and the distinct failures that they have shown."""
 
-        @seed(number)
-        @settings(
-            max_examples=ROUND, deadline=None, database=None, derandomize=False, print_blob=False,
-            report_multiple_bugs=False, suppress_health_check=list(HealthCheck), phases=[Phase.generate, Phase.shrink],
-        )  # fmt: skip
-        @given(programs(device))
-        def attempt(program: object) -> None:
-            if time.monotonic() > ends and not found:
-                return
-            faulthandler.dump_traceback_later(120, exit=True)
-            try:
-                run(program, tally)
-            except WrongError as error:
-                if signature(program, error) in known:
-                    return
-                found.append(error)
-                found.append(program)
-                raise
-            finally:
-                faulthandler.cancel_dump_traceback_later()
+    device: str = "cpu"
+    say: Callable[[str], object] = print
+    tally: Tally = field(default_factory=Tally)
+    failures: dict[tuple[str, ...], str] = field(default_factory=dict)
 
+    def program(self, seed: int) -> None:
+        """Run the program of a seed. If it fails in a new way, it is shrunk and told."""
+        drawing = Drawing(randomly=random.Random(seed), device=self.device)
+        program = program_of(drawing)
+        error = self._error(program, self.tally)
+        if error is None or error.kind in self.failures:
+            return
+
+        def fails(other: Program) -> bool:
+            found = self._error(other)
+            return found is not None and found.kind == error.kind
+
+        small = shrunk(drawing.drawn, fails, self.device)
+        self.failures[error.kind] = text = f"seed {seed}: {self._error(small) or error}"
+        self.say(f"\n{'-' * 80}\n{text}")
+
+    def _error(self, program: Program, tally: Tally | None = None) -> WrongError | None:
+        faulthandler.dump_traceback_later(HANGS, exit=True)
         try:
-            attempt()
+            run(program, tally)
         except WrongError as error:
-            program = found[-1]
-            known.add(signature(program, error))
-            failures.append(error)
-            print(f"\n-- seed {number} " + "-" * 60 + f"\n{error}", flush=True)
-        number += 1
-    return tally, failures
-
-
-def signature(program, error):
-    """What makes failures one: the operation, and the error."""
-    return error.kind
+            return error
+        finally:
+            faulthandler.cancel_dump_traceback_later()
+        return None
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.fuzz", description=__doc__)
-    parser.add_argument("--seconds", type=float, default=60)
-    parser.add_argument("--seed", type=int, default=None)
-    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--seconds", type=float, default=60, help="how long programs are tried")
+    parser.add_argument("--seed", type=int, help="of the first program; those that follow have the next ones")
+    parser.add_argument("--device", default="cpu", help="where chunkflow computes")
     asked = parser.parse_args()
     first = random.SystemRandom().randrange(10**9) if asked.seed is None else asked.seed
-    print(f"seeds from {first}: python -m tests.fuzz --seed {first}", flush=True)
-    tally, failures = fuzz(asked.seconds, first, asked.device)
-    print(tally)
-    print(f"{len(failures)} distinct failures")
-    return 1 if failures else 0
+    print(f"programs from seed {first} on", flush=True)
+    fuzzer = Fuzzer(asked.device, lambda text: print(text, flush=True))
+    ends, seed = time.monotonic() + asked.seconds, first
+    while time.monotonic() < ends:
+        fuzzer.program(seed)
+        seed += 1
+    print(fuzzer.tally)
+    print(f"{len(fuzzer.failures)} distinct failures")
+    return 1 if fuzzer.failures else 0
 
 
 if __name__ == "__main__":

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+import random
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 import numpy as np
-from hypothesis import strategies as st
 
 from tests.fuzz.program import Value
 
@@ -20,16 +20,29 @@ MOST = 4000
 
 @dataclass
 class Drawing:
-    """Draws for one program, and the values that it has so far."""
+    """Draws for one program, and the values that it has so far.
 
-    draw: Callable[[Any], Any]
+    All that is drawn is a list of numbers. `given` are those to begin with; others are random, or 0 where none is `randomly` drawn.
+    """
+
+    given: Sequence[int] = ()
+    randomly: random.Random | None = None
     device: str = "cpu"
     form: str = "lazy"
     values: list[Value] = field(default_factory=list)
+    drawn: list[int] = field(default_factory=list)
 
     def integer(self, low: int, high: int) -> int:
         """From `low` to `high`, both included."""
-        return low if low >= high else int(self.draw(st.integers(low, high)))
+        if low >= high:
+            return low
+        number = 0
+        if len(self.drawn) < len(self.given):
+            number = min(self.given[len(self.drawn)], high - low)
+        elif self.randomly is not None:
+            number = self.randomly.randint(0, high - low)
+        self.drawn.append(number)
+        return low + number
 
     def choice(self, options: Sequence[T]) -> T:
         """One of them."""

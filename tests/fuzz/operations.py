@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from tests.fuzz.drawing import MOST, Drawing
+from tests.fuzz.drawing import Drawing
 from tests.fuzz.program import Value
 
 REAL, NUMBERS, ALL = "iuf", "iufc", "biufc"
@@ -95,11 +95,18 @@ class Operation:
         )
 
 
-OPERATIONS: list[Operation] = []
+FAMILIES: dict[str, list[Operation]] = {}
+"""Operations by family, each of which is drawn equally often."""
+
+
+def family(name: str) -> None:
+    """Begin a family: what is added from here on belongs to it."""
+    FAMILIES[name] = []
 
 
 def add(name: str, draw: Callable[[Drawing, Value], Call | None], **facts: Any) -> None:
-    OPERATIONS.append(Operation(name, draw, **facts))
+    """Add an operation to the last family."""
+    next(reversed(FAMILIES.values())).append(Operation(name, draw, **facts))
 
 
 def given(**kwargs: Any) -> str:
@@ -108,6 +115,8 @@ def given(**kwargs: Any) -> str:
 
 
 # -- Elementwise ---------------------------------------------------------------------------------------------
+
+family("elementwise")
 
 
 def unary(name: str, kinds: str, **facts: Any) -> None:
@@ -202,8 +211,11 @@ add(
     kinds="iuf",
     lazily="numpy",
 )
-add("clip", lambda d, x: Call(f"np.clip(<0>, {d.choice(['0', 'None'])}, 2)", "cf.map(np.clip, <0>, 0, 2<o>)")
-    if d.chance(50) else Call("np.clip(<0>, 0, 2)", "cf.map(np.clip, <0>, 0, 2<o>)"), kinds=REAL)  # fmt: skip
+add(
+    "clip",
+    lambda d, x: Call(f"np.clip(<0>, {(low := d.choice(['0', 'None']))}, 2)", f"cf.map(np.clip, <0>, {low}, 2<o>)"),
+    kinds=REAL,
+)
 add("round", lambda d, x: Call(f"np.round(<0>, {d.integer(0, 2)})"), kinds="fc", eagerly=False, lazily="numpy")
 add("nan_to_num", lambda d, x: Call("np.nan_to_num(<0>, nan=1.0)"), kinds="f", eagerly=False, lazily="numpy")
 add("real", lambda d, x: Call("np.real(<0>)"), kinds="c", eagerly=False, lazily="numpy", gentle=True)
@@ -250,6 +262,8 @@ add("astype", _astype, lazily="numpy", eagerly=False)
 
 
 # -- Functions of one's own ----------------------------------------------------------------------------------
+
+family("own functions")
 
 
 def _map(d: Drawing, x: Value) -> Call:
@@ -343,6 +357,8 @@ add("map_overlap", _map_overlap, kinds="iuf", dims=(1, 3), lazily="ours", signed
 
 
 # -- Reductions ----------------------------------------------------------------------------------------------
+
+family("reductions")
 
 
 def reduced(x: np.ndarray, axes: Any) -> int:
@@ -463,6 +479,8 @@ add("reduction", _reduction, kinds="biuf", signed=False, filled=True, lazily="ou
 
 # -- Order and counts ----------------------------------------------------------------------------------------
 
+family("order")
+
 
 def _quantile(d: Drawing, x: Value) -> Call | None:
     a = x.array
@@ -553,6 +571,8 @@ add("label_statistics", _labels, kinds="biuf", rounds=True, finite=True, filled=
 
 # -- Scans ---------------------------------------------------------------------------------------------------
 
+family("scans")
+
 
 def scan(name: str, *, numpy: str = "", lazily: str = "both", axis_none: bool = True, **facts: Any) -> None:
     def draw(d: Drawing, x: Value) -> Call:
@@ -597,6 +617,8 @@ add("diff", _diff, dims=(1, 4), gentle=True, filled=True)
 
 
 # -- Products ------------------------------------------------------------------------------------------------
+
+family("products")
 
 
 def _second(d: Drawing, x: Value, side: int) -> tuple[str, tuple[Value, ...]]:
@@ -672,6 +694,8 @@ add("cov", _cov, kinds=NUMBERS, dims=(2, 2), rounds=True, finite=True, signed=Fa
 
 
 # -- Moves ---------------------------------------------------------------------------------------------------
+
+family("moves")
 
 
 def move(name: str, draw: Callable[[Drawing, Value], Call | None], **facts: Any) -> None:
@@ -779,6 +803,8 @@ add("rechunk", _rechunk, dims=(1, 4), lazily="no", out=False, filled=True)
 
 # -- Transforms ----------------------------------------------------------------------------------------------
 
+family("transforms")
+
 
 def _fft(d: Drawing, x: Value) -> Call | None:
     a = x.array
@@ -811,8 +837,6 @@ def _convolve(d: Drawing, x: Value) -> Call | None:
 
 add("convolve", _convolve, kinds="f", dims=(1, 3), rounds=True, gentle=True, filled=True, signed=False, lazily="ours")
 
-NAMES = {operation.name: operation for operation in OPERATIONS}
-assert len(NAMES) == len(OPERATIONS)
+NAMES = {operation.name: operation for operations in FAMILIES.values() for operation in operations}
 LIMITS = {2: 1e3, 4: 1e30, 8: 1e280}
 """Numbers that sums and products may reach, by bytes of a real number: larger ones could overflow in one order only."""
-assert MOST

@@ -209,6 +209,8 @@ def moments(wide: np.dtype, result: np.dtype, ddof: float, *, root: bool, skip: 
     def centred(x: Any, mean: Any, mask: Any = None) -> Any:
         off = np.subtract(x, mean, dtype=wide)
         if mask is not None:
+            if not off.ndim:  # NumPy gives a number
+                return np.where(mask, wide.type(0), off)
             off[mask] = 0
         return off
 

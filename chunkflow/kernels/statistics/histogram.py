@@ -117,6 +117,10 @@ class TopK(Fold):
 
     def finish(self, value: Value, nest: LoopNest, box: Region) -> Any:
         found = np.sort(value[0], axis=self.axis)
+        lacking = abs(self.k) - found.shape[self.axis]
+        if lacking > 0:  # of a partition, whose value counts and is combined with others': results have their length
+            shape = (*found.shape[: self.axis], lacking, *found.shape[self.axis + 1 :])
+            found = np.concatenate((found, np.zeros_like(found, shape=shape)), self.axis)
         return np.flip(found, self.axis) if self.k > 0 else found
 
     def _selected(self, candidates: Any) -> Any:

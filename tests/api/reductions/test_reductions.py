@@ -513,3 +513,13 @@ def test_a_slice_of_nan_has_no_position(place: Place) -> None:
         run(place, nanreductions.nanargmax, x, axis=1, chunks=(2, 3))
     x[:, 5] = 1
     same(run(place, nanreductions.nanargmax, x, axis=1, chunks=(2, 3)), np.full(4, 5))
+
+
+@pytest.mark.parametrize("value", [2.5, np.nan, -0.0])
+@pytest.mark.parametrize("name", ["nansum", "nanprod", "nanmean", "nanvar", "nanstd", "nanmin", "nanmax", "var", "std"])
+def test_a_number_is_reduced_as_an_array_of_no_dimensions(name: str, value: float) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # NumPy warns of what has no number
+        wanted = getattr(np, name)(np.array(value))
+    for x in (np.array(value), cf.open(np.array(value))):
+        np.testing.assert_array_equal(cf.compute(getattr(cf, name)(x), device="cpu"), wanted)
