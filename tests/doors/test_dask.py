@@ -472,7 +472,7 @@ def test_the_largest_are_found_in_partitions_that_have_fewer(k: int) -> None:
 
 
 def test_a_small_budget_cuts_no_chunk_of_the_output(tmp_path: Path) -> None:
-    x = np.arange(65).reshape(1, 65, 1)
+    x = np.arange(65, dtype="i4").reshape(1, 65, 1)
     for number, budget in enumerate((3584, 5000, 10_000)):
         path = tmp_path / f"{number}.zarr"
         cd.store(cf.ptp(cf.open(x) * 2, axis=0), path, chunks=(65, 1), budget=budget, device="cpu", scheduler="sync")
