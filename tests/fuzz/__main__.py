@@ -25,13 +25,14 @@ class Fuzzer:
     """Programs one after the other, and the distinct failures that they have shown."""
 
     device: str = "cpu"
+    among: frozenset[str] = frozenset()
     say: Callable[[str], object] = print
     tally: Tally = field(default_factory=Tally)
     failures: dict[tuple[str, ...], str] = field(default_factory=dict)
 
     def program(self, seed: int) -> None:
         """Run the program of a seed. If it fails in a new way, it is shrunk and told."""
-        drawing = Drawing(randomly=random.Random(seed), device=self.device)
+        drawing = Drawing(randomly=random.Random(seed), device=self.device, among=self.among)
         program = program_of(drawing)
         error = self._error(program, self.tally)
         if error is None or error.kind in self.failures:
@@ -41,7 +42,7 @@ class Fuzzer:
             found = self._error(other)
             return found is not None and found.kind == error.kind
 
-        small = shrunk(drawing.drawn, fails, self.device)
+        small = shrunk(drawing, fails)
         self.failures[error.kind] = text = f"seed {seed}: {self._error(small) or error}"
         self.say(f"\n{'-' * 80}\n{text}")
 
@@ -61,10 +62,11 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=60, help="how long programs are tried")
     parser.add_argument("--seed", type=int, help="of the first program; those that follow have the next ones")
     parser.add_argument("--device", default="cpu", help="where chunkflow computes")
+    parser.add_argument("--only", nargs="*", default=[], help="such as operation=sum form=dask source=npy out=memmap")
     asked = parser.parse_args()
     first = random.SystemRandom().randrange(10**9) if asked.seed is None else asked.seed
     print(f"programs from seed {first} on", flush=True)
-    fuzzer = Fuzzer(asked.device, lambda text: print(text, flush=True))
+    fuzzer = Fuzzer(asked.device, frozenset(asked.only), lambda text: print(text, flush=True))
     ends, seed = time.monotonic() + asked.seconds, first
     while time.monotonic() < ends:
         fuzzer.program(seed)

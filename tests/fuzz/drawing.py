@@ -22,13 +22,16 @@ MOST = 4000
 class Drawing:
     """Draws for one program, and the values that it has so far.
 
-    All that is drawn is a list of numbers. `given` are those to begin with; others are random, or 0 where none is `randomly` drawn.
+    All that is drawn is a list of numbers: first those that are `given`, then random ones, or 0 where nothing is drawn
+    `randomly`. Of forms, sources, outs, budgets and operations those `among` are drawn, where that names any.
     """
 
     given: Sequence[int] = ()
     randomly: random.Random | None = None
     device: str = "cpu"
+    among: frozenset[str] = frozenset()
     form: str = "lazy"
+    budget: str = "default"
     values: list[Value] = field(default_factory=list)
     drawn: list[int] = field(default_factory=list)
 
@@ -47,6 +50,17 @@ class Drawing:
     def choice(self, options: Sequence[T]) -> T:
         """One of them."""
         return options[self.integer(0, len(options) - 1)]
+
+    def only(self, what: str, options: Sequence[T]) -> T:
+        """One of those that are wanted; all are, where none of the kind is named."""
+        named = {str(getattr(option, "name", option)): option for option in options}
+        wanted = [option for name, option in named.items() if f"{what}={name}" in self.among]
+        return self.choice(wanted or options)
+
+    def wanted(self, *names: str) -> bool:
+        """Whether operations of these names, or families, are wanted."""
+        asked = {name.removeprefix("operation=") for name in self.among if name.startswith("operation=")}
+        return not asked or not asked.isdisjoint(names)
 
     def chance(self, percent: int) -> bool:
         """Yes, that often."""

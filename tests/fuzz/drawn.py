@@ -13,33 +13,35 @@ from tests.fuzz.drawing import MOST, Drawing
 from tests.fuzz.operations import FAMILIES, LIMITS, NAMES, Call, Operation
 from tests.fuzz.program import Program, Value, largest, names
 
-FORMS = ("lazy", "eager", "store", "dask", "dask store")
 NUMPY: dict[str, Any] = {
     "np": np, "inf": np.inf, "nan": np.nan, **{name: getattr(oracles, name) for name in oracles.__all__},
     **{name: getattr(np.fft, name) for name in ("fft", "ifft", "rfft", "irfft", "fftn", "ifftn", "rfftn", "irfftn")},
 }  # fmt: skip
+"""What lines may use when NumPy runs them."""
+
+FORMS = ("lazy", "eager", "store", "dask", "dask store")
+PARTITIONS = ("1kB", "300B", "4GB")
+AMPLE = '"64MB"'
 
 
 def program_of(d: Drawing) -> Program:
     """A program that NumPy has run: what it gives is known."""
-    d.form = d.choice(FORMS)
+    d.form = d.only("form", FORMS)
     # Drawn before all else, so that dropping a statement changes nothing else.
-    budget, sizes = _budget(d), d.choice([1, 1, 2, 3])
-    sourced = [_source(d, number) for number in range(sizes)]
-    d.values += sourced
+    d.budget, number = _budget(d), d.choice([1, 1, 2, 3])
+    d.values += [_source(d, n) for n in range(number)]
     for _ in range(d.integer(1, 5 if d.form != "eager" else 3)):
-        if any(value.must_raise for value in d.values[sizes:]):
-            break
-        made = _statement(d, budget)
-        if made is not None:
+        if not d.values[-1].ended and (made := _statement(d)) is not None:
             d.values.append(made)
-    if d.form == "eager" and not d.values[-1].operation:
-        copy = NAMES["copy"]
-        d.values.append(_called(d, copy, copy.draw(d, d.values[-1]), d.values[-1], budget))
-    return _ended(d, budget)
+    last = d.values[-1]
+    if d.form == "eager" and not last.operation:
+        copied = _called(d, NAMES["copy"], Call("<0>.copy()", "cf.copy(<0><o>)"), last)
+        assert copied is not None
+        d.values.append(copied)
+    return _ended(d)
 
 
-def evaluated(text: str, space: dict[str, Any]) -> np.ndarray | None:
+def _evaluated(text: str, space: dict[str, Any]) -> np.ndarray | None:
     """What NumPy gives for an expression; None if it raises, or gives what no program goes on with."""
     with warnings.catch_warnings(), np.errstate(all="ignore"):
         warnings.simplefilter("ignore")
@@ -55,171 +57,137 @@ def evaluated(text: str, space: dict[str, Any]) -> np.ndarray | None:
 
 def _source(d: Drawing, number: int) -> Value:
     text = sources.data(d)
-    array = evaluated(text, NUMPY)
+    array = _evaluated(text, NUMPY)
     assert array is not None, text
     suiting = [kind for kind in sources.SOURCES if kind.suits(array)]
-    kind = d.choice(suiting)
-    if kind.must_raise and not d.chance(15):
+    kind = d.only("source", suiting)
+    if kind.must_raise and not d.chance(20):
         kind = suiting[0]
-    value = Value(number, array, "", [f"a{number} = {text}"], [], scale=largest(array))
-    value.must_raise = kind.must_raise
-    value.labels = (f"source: {kind.name}", f"dtype: {array.dtype.str[0].replace('|', '<')}{array.dtype.str[1:]}")
-    made = f"s{number}" if d.form != "eager" else value.name
+    value = Value(number, array, "", [f"a{number} = {text}"], [], scale=largest(array), must_raise=kind.must_raise)
+    value.labels = (f"source: {kind.name}", f"dtype: {array.dtype.str.replace('|', '<')}")
+    value.lazy = d.form != "eager"
+    made = f"s{number}" if value.lazy else value.name
     value.ours = sources.named(kind.lines(d, array), a=value.wanted, x=made)
-    if d.form != "eager":
-        value.lazy = True
-        opened = f"cf.open({made})"
-        value.ours.append(f"{value.name} = {opened}.data" if "xarray" in kind.name else f"{value.name} = {opened}")
+    if value.lazy:
+        data = ".data" if "xarray" in kind.name else ""
+        value.ours.append(f"{value.name} = cf.open({made}){data}")
     return value
 
 
 # -- Statements ----------------------------------------------------------------------------------------------
 
 
-def _statement(d: Drawing, budget: str) -> Value | None:
-    eager = d.form == "eager"
-    usable = [v for v in d.values if not eager or v.array.ndim or v.number < len(d.values) and not v.operation]
-    able = {False: lambda o: o.lazily not in ("no", "never") or (d.form == "lazy" and o.lazily == "never"), True: lambda o: o.eagerly}[eager]
-    families = [[(o, some) for o in family if able(o) and (some := [v for v in usable if o.suits(v)])] for family in FAMILIES.values()]
-    families = [family for family in families if family]
+def _statement(d: Drawing) -> Value | None:
+    """A call of an operation that suits the values so far."""
+    # What runs at once gives numbers where there are no dimensions, which are no sources.
+    usable = [v for v in d.values if v.lazy or v.array.ndim or not v.operation]
+    families = []
+    for name, family in FAMILIES.items():
+        fitting = [(o, some) for o in family if o.runs(d.form) and (some := [v for v in usable if o.suits(v)])]
+        if fitting and d.wanted(name, *(o.name for o, _ in fitting)):
+            families.append([pair for pair in fitting if d.wanted(name, pair[0].name)])
     if not families:
         return None
     operation, fitting = d.choice(d.choice(families))
-    x = d.choice(fitting[::-1])
+    x = d.choice(fitting[::-1])  # the latest first
     call = operation.draw(d, x)
-    if call is None or (eager and not call.ours) or (not eager and operation.lazily == "ours" and not call.ours):
-        return None
-    return _called(d, operation, call, x, budget)
+    return None if call is None or (not call.ours and d.form == "eager") else _called(d, operation, call, x)
 
 
-def _called(d: Drawing, operation: Operation, call: Call, x: Value, budget: str) -> Value | None:
+def _called(d: Drawing, operation: Operation, call: Call, x: Value) -> Value | None:
+    """The value of a call, if NumPy gives one."""
     operands = (x, *call.others)
-    if any(v.must_raise and v.lazy != x.lazy for v in operands) or not all(v.exact for v in call.others):
-        return None
-    space = NUMPY | {v.wanted: v.array for v in operands}
     text = names(call.numpy, [v.wanted for v in operands])
-    array = evaluated(text, space)
+    array = _evaluated(text, NUMPY | {v.wanted: v.array for v in operands})
     if array is None:
         return None
     if array.base is not None or any(array is v.array for v in operands):
         array = array.copy()
-    rounds = operation.rounds and (array.dtype.kind in "fc")
-    exact = not rounds and all(v.exact for v in operands)
+    exact = not (operation.rounds and array.dtype.kind in "fc") and all(v.exact for v in operands)
     scale = max(call.terms * _power(max(1.0, *(v.scale for v in operands)), call.factors), largest(array))
     if not exact and scale > LIMITS[array.real.dtype.itemsize if array.dtype.kind in "fc" else 8]:
         return None
     number = len(d.values)
-    value = Value(number, array, operation.name, [f"a{number} = {text}"], [], operands, exact)
+    value = Value(number, array, operation.name, [f"a{number} = {text}"], [], operands, exact, scale=scale)
     value.signed = operation.signed and all(v.signed for v in operands)
-    value.scale, value.must_raise = scale, any(v.must_raise for v in operands)
-    if d.form == "eager":
-        _eagerly(d, value, operation, call, budget)
-        return value
-    value.lazy = True
+    value.must_raise = array.size > 0 and any(v.must_raise for v in operands)
     ours = [v.name for v in operands]
-    if operation.lazily == "never":
-        if not all(v.lazy for v in operands):
-            return None
-        value.lazy = False
-        value.ours = [f"{value.name} = {_run(names(call.ours, ours, like=value.wanted), budget, '')}"]
-        value.labels = ("form: at once", *value.labels)
-    elif operation.lazily == "numpy" or not call.ours or (operation.lazily == "both" and d.chance(60)):
-        value.ours = [f"{value.name} = {names(call.numpy, ours)}"]
+    if d.form == "eager":
+        place = sources.out(d, f"y{number}", array) if operation.out else None
+        options = d.blocks(call.blocks) if call.blocks is not None else ""
+        if place is not None:
+            value.labels, value.ours, value.check = (f"out: {place.name}",), [*place.before], place.read
+            options += f", out={place.out}"
+        value.ours += _run(d, f"{value.name} = ", names(call.ours, ours, like=value.wanted), options)
+    elif operation.lazily == "never":
+        value.labels, value.ended = ("form: at once",), True
+        value.ours = _run(d, f"{value.name} = ", names(call.ours, ours, like=value.wanted))
     else:
-        value.ours = [f"{value.name} = {names(call.ours, ours, o='')}"]
+        value.lazy = True
+        numpys = not call.ours or operation.lazily == "numpy" or (operation.lazily == "both" and d.chance(60))
+        value.ours = [f"{value.name} = {names(call.numpy if numpys else call.ours, ours, o='')}"]
     return value
 
 
 def _power(number: float, times: int) -> float:
-    """A product of so many numbers; infinite if it is very large."""
+    """A product of so many numbers; of very large ones a large number."""
     return math.exp(min(700.0, times * math.log(number)))
 
 
-def _eagerly(d: Drawing, value: Value, operation: Operation, call: Call, budget: str) -> None:
-    """The lines of a call that runs at once."""
-    options = d.blocks(call.blocks) if call.blocks is not None else ""
-    place = sources.out(d, f"y{value.number}", value.array) if operation.out else None
-    if place is not None:
-        value.labels = (f"out: {place.name}",)
-        value.ours += place.before
-        options += f", out={place.out}"
-        value.check = place.read
-    if place is None or place.read != place.out:
-        pass
-    text = names(call.ours, [v.name for v in value.needs], like=value.wanted)
-    value.ours.append(f"{value.name} = {_run(text, budget, options, d.device)}")
+# -- How they are run ----------------------------------------------------------------------------------------
 
 
 def _budget(d: Drawing) -> str:
-    """How the budget is given: none, plenty, or the smallest that does times a factor."""
-    kind = d.choice(["", "plenty", "smallest", "times", "context"])
-    if kind == "times":
-        return f"smallest * {d.choice([1.2, 2, 4, 16])}"
-    return kind
+    """How the budget is given: not at all, plenty, as a context, or as the smallest that does, times a factor."""
+    kind = d.only("budget", ["default", "plenty", "smallest", "larger", "context"])
+    return f"smallest * {d.choice([1.2, 2, 4, 16])}" if kind == "larger" else kind
 
 
-def _run(text: str, budget: str, options: str, device: str = "cpu") -> str:
-    """A call with its options and budget."""
-    options += f", device={device!r}"
-    if budget.startswith("smallest"):
-        factor = budget.removeprefix("smallest * ")
-        times = "" if factor == budget else f", {factor}"
-        return f"tight(lambda budget: {names(text, [], o=options + ', budget=budget')}{times})"
-    if budget == "plenty":
-        options += ', budget="64MB"'
-    return names(text, [], o=options)
+def _run(d: Drawing, start: str, text: str, options: str = "") -> list[str]:
+    """The lines of a call with options where it has ``<o>``, within the budget."""
+    options += f", device={d.device!r}"
+    if d.budget.startswith("smallest"):
+        factor = d.budget.removeprefix("smallest").replace(" * ", ", ")
+        return [f"{start}tight(lambda budget: {names(text, [], o=options + ', budget=budget')}{factor})"]
+    if d.budget == "context":
+        return [f"with cf.Budget({AMPLE}):", f"    {start}{names(text, [], o=options)}"]
+    return [start + names(text, [], o=options + (f", budget={AMPLE}" if d.budget == "plenty" else ""))]
 
 
-# -- The end -------------------------------------------------------------------------------------------------
-
-
-def _ended(d: Drawing, budget: str) -> Program:
-    """The program with what computes its results."""
+def _ended(d: Drawing) -> Program:
+    """The program, with the lines that compute its results."""
     last = d.values[-1]
-    labels = [f"form: {d.form}", f"budget: {budget.split(' *')[0] or 'default'}"]
-    if d.form == "eager" or not last.lazy:
-        program = Program(d.values, [last], d.form, [], labels)
-        return program
+    labels = [f"form: {d.form}", f"budget: {d.budget.replace(' * ', ' times ')}"]
+    if not last.lazy:
+        return Program(d.values, [last], d.form, [], labels)
     results = [last]
-    lazies = [v for v in d.values[:-1] if v.lazy and v.operation]
-    if lazies and d.chance(30):
-        results.insert(0, d.choice(lazies))
-    ending = []
-    if budget == "context":
-        ending.append('with cf.Budget("64MB"):')
-    indent = "    " if budget == "context" else ""
-    found = ", ".join(f"r{v.number}" for v in results)
-    given = ", ".join(v.name for v in results)
-    for v in results:
-        v.check = f"r{v.number}"
+    others = [v for v in d.values[:-1] if v.lazy and v.operation]
+    if others and d.chance(30):
+        results.insert(0, d.choice(others))
+    for value in results:
+        value.check = f"r{value.number}"
+    given, found = ", ".join(v.name for v in results), ", ".join(v.check for v in results)
     if d.form == "lazy":
-        ending.append(f"{indent}{found} = {_run(f'cf.compute({given}<o>)', budget, '', d.device)}")
-    elif d.form == "dask":
-        if d.chance(50):
-            scheduler = d.choice(["sync", "threads"])
-            comma = "," if len(results) == 1 else ""
-            ending.append(f'{indent}{found}{comma} = dask.compute({given}, scheduler="{scheduler}")')
-        else:
-            results = [last]
-            parts = d.choice(["1kB", "300B", "4GB"])
-            text = f'{last.name}.to_dask(partition="{parts}"<o>).compute(scheduler="sync")'
-            ending.append(f"{indent}r{last.number} = {_run(text, budget, '', d.device)}")
+        return Program(d.values, results, d.form, _run(d, f"{found} = ", f"cf.compute({given}<o>)"), labels)
+    if d.form == "dask" and d.chance(50):
+        comma = "," if len(results) == 1 else ""
+        line = f'{found}{comma} = dask.compute({given}, scheduler="{d.choice(["sync", "threads"])}")'
+        return Program(d.values, results, d.form, [line], labels)
+    if d.form == "dask":
+        text = f'{last.name}.to_dask(partition="{d.choice(PARTITIONS)}"<o>).compute(scheduler="sync")'
+        return Program(d.values, [last], d.form, _run(d, f"{last.check} = ", text), labels)
+    ending, places = [], []
+    for value in results:
+        place = sources.out(d, f"y{value.number}", value.array)
+        if place is None or (d.form == "dask store" and not place.name.startswith(("npy", "zarr"))):
+            place = sources.zarr_out(f"y{value.number}")
+        ending += place.before
+        labels.append(f"out: {place.name}")
+        value.check = place.read
+        places.append(place.out)
+    together = f"{given}, {places[0]}" if len(results) == 1 else f"[{given}], [{', '.join(places)}]"
+    if d.form == "store":
+        text = f"cf.store({together}<o>)"
     else:
-        places = []
-        for v in results:
-            place = sources.out(d, f"y{v.number}", v.array)
-            if place is None or (d.form == "dask store" and not place.name.startswith(("npy", "zarr"))):
-                text = f'folder / "y{v.number}.zarr"'
-                place = sources.Out("zarr path", [], text, f'zarr.open_array({text}, mode="r")[...]')
-            labels.append(f"out: {place.name}")
-            ending = [*place.before, *ending]
-            places.append(place.out)
-            v.check = place.read
-        together = f"{given}, {places[0]}" if len(results) == 1 else f"[{given}], [{', '.join(places)}]"
-        if d.form == "store":
-            text = f"cf.store({together}<o>)"
-        else:
-            parts = d.choice(["1kB", "300B", "4GB"])
-            text = f'chunkflow.dask.store({together}, partition="{parts}", scheduler="sync"<o>)'
-        ending.append(f"{indent}_ = {_run(text, budget, '', d.device)}")
-    return Program(d.values, results, d.form, ending, labels)
+        text = f'chunkflow.dask.store({together}, partition="{d.choice(PARTITIONS)}", scheduler="sync"<o>)'
+    return Program(d.values, results, d.form, [*ending, *_run(d, "_ = ", text)], labels)

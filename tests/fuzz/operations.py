@@ -5,6 +5,7 @@ In texts ``<0>`` is the first operand, ``<1>`` the second, and ``<o>`` where opt
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -81,7 +82,12 @@ class Operation:
     out: bool = True
     filled: bool = False
     finite: bool = False
-    last: bool = False
+
+    def runs(self, form: str) -> bool:
+        """Whether programs of a form may have it."""
+        if form == "eager":
+            return self.eagerly
+        return self.lazily != "no" and (self.lazily != "never" or form == "lazy")
 
     def suits(self, value: Value) -> bool:
         """Whether a value may be its first operand."""
@@ -285,7 +291,9 @@ def _map(d: Drawing, x: Value) -> Call:
     if how == 4:
         other = d.other(x)
         return Call(
-            "(lambda b, c, n: b + c + n)(<0>, <1>, n=1)", "cf.map(lambda b, c, n: b + c + n, <0>, <1>, n=1<o>)", (other,)
+            "(lambda b, c, n: b + c + n)(<0>, <1>, n=1)",
+            "cf.map(lambda b, c, n: b + c + n, <0>, <1>, n=1<o>)",
+            (other,),
         )
     return Call("(lambda b: b * 2 + 1)(<0>)", "cf.map(lambda b: b * 2 + 1, <0><o>)", blocks=a.shape)
 
@@ -341,10 +349,7 @@ def _map_overlap(d: Drawing, x: Value) -> Call | None:
         return None
     iterations = d.choice([1, 1, 2, 3]) if a.dtype.itemsize == 8 and a.dtype.kind in "iu" else 1
     again = given(iterations=None if iterations == 1 else iterations)
-    if iterations > 1 and d.chance(50):
-        steps = f", steps_per_pass={d.integer(1, iterations)}"
-    else:
-        steps = ""
+    steps = f", steps_per_pass={d.integer(1, iterations)}" if iterations > 1 and d.chance(50) else ""
     how = f"{depth}, boundary={boundary!r}"
     return Call(
         f"overlapped({fn}, <0>, {how}{again})",
@@ -390,6 +395,25 @@ def reduction(name: str, *, dtypes: bool = False, ddof: bool = False, where: str
             extra += ", initial=2" if name in ("min", "max") and "initial" not in extra else ""
             return Call(f"np.{name}(<0>{given(**keywords)}{extra})", "", terms=terms, factors=many)
         mine = f"cf.{name}(<0>{given(**keywords)}<o>)"
+        if module and d.chance(15):
+            numpys = getattr(np, name, None)
+            places = list(inspect.signature(numpys).parameters)[1:] if numpys is not None else []
+            last = max((places.index(key) for key, value in keywords.items() if value not in (None, False)), default=-1)
+            if any(
+                keywords.get(key) is None and key not in ("axis", "dtype", "out", *DEFAULTS)
+                for key in places[: last + 1]
+            ):
+                return None
+            text = ", ".join(
+                [
+                    "<0>",
+                    *(
+                        repr(keywords[key] if keywords.get(key) is not None else DEFAULTS.get(key))
+                        for key in places[: last + 1]
+                    ),
+                ]
+            )
+            return Call(f"np.{name}({text})", mine, terms=terms, factors=many, blocks=a.shape)
         if d.chance(20) and name in METHODS:
             return Call(f"<0>.{name}({given(**keywords).removeprefix(', ')})", mine, terms=terms, factors=many)
         return Call(
@@ -403,6 +427,7 @@ def reduction(name: str, *, dtypes: bool = False, ddof: bool = False, where: str
     add(name, draw, **{"signed": False, "filled": True, **facts})
 
 
+DEFAULTS = {"ddof": 0, "keepdims": False}
 METHODS = ("sum", "prod", "mean", "std", "var", "min", "max", "any", "all")
 reduction("sum", dtypes=True, where="both", rounds=True, gentle=True, filled=False)
 reduction("mean", dtypes=True, where="where", rounds=True, gentle=True)
@@ -511,9 +536,7 @@ add("topk", _topk, kinds="biuf", dims=(1, 4), signed=False, filled=True, lazily=
 def _unique(d: Drawing, x: Value) -> Call:
     if d.chance(50):
         item = d.integer(0, 1)
-        return Call(
-            f"np.unique(<0>, return_counts=True)[{item}]", f"cf.unique(<0>, return_counts=True<o>)[{item}]"
-        )
+        return Call(f"np.unique(<0>, return_counts=True)[{item}]", f"cf.unique(<0>, return_counts=True<o>)[{item}]")
     return Call("np.unique(<0>)", "cf.unique(<0><o>)", blocks=x.array.shape)
 
 
@@ -532,7 +555,9 @@ add("bincount", _bincount, kinds="iu", dims=(1, 1), lazily="never", out=False)
 
 def _histogram(d: Drawing, x: Value) -> Call | None:
     a = x.array
-    how = d.choice([", 4", ", [-1, 0, 2]", ", 5, (-2, 3)", ", 'auto'", ", 3, None, True", ", [-1.5, 0.5, 1], None, True"])
+    how = d.choice(
+        [", 4", ", [-1, 0, 2]", ", 5, (-2, 3)", ", 'auto'", ", 3, None, True", ", [-1.5, 0.5, 1], None, True"]
+    )
     finite = bool(np.isfinite(a).all())
     if (not finite and "[" not in how and "(" not in how) or (how == ", 'auto'" and not a.size):
         return None
@@ -637,7 +662,7 @@ def _matmul(d: Drawing, x: Value) -> Call | None:
     how = d.integer(0, 5)
     if how == 0 and a.ndim >= 2:
         second, others = _second(d, x, a.shape[-1])
-        numpy = "(<0> @ %s)" % second if d.chance(40) else f"np.matmul(<0>, {second})"
+        numpy = f"(<0> @ {second})" if d.chance(40) else f"np.matmul(<0>, {second})"
         return Call(numpy, f"cf.matmul(<0>, {second}<o>)", others, terms=max(1, a.shape[-1]), factors=2)
     if how == 1 and a.ndim == 2:
         other = d.other(x, NUMBERS, same_shape=True)

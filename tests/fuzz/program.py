@@ -54,6 +54,8 @@ class Value:
     """What is counted of it, as ``"source: npy"``."""
     lazy: bool = False
     must_raise: bool = False
+    ended: bool = False
+    """Whether no further statement follows."""
 
     @property
     def wanted(self) -> str:

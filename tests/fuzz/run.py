@@ -21,9 +21,9 @@ import zarr
 import chunkflow as cf
 import chunkflow.dask
 from chunkflow import errors
+from tests.fuzz.drawn import NUMPY
 from tests.fuzz.oracles import StillRefusedError
 from tests.fuzz.program import Program
-from tests.fuzz.drawn import NUMPY
 
 SMALLEST_MUST_DO = False
 """Whether a `BudgetError.smallest` that does not do is a failure, and not a refusal that is counted."""
@@ -41,7 +41,7 @@ SPACE: dict[str, Any] = {
 
 
 class WrongError(AssertionError):
-    """A program whose result is not NumPy's, or that fails. The message is its script; `kind` is equal for alike ones."""
+    """A program that fails, or gives something else than NumPy. `kind` is equal for failures that are alike."""
 
     def __init__(self, program: Program, where: str, line: str, error: Exception | None) -> None:
         what = "a mask was lost" if error is None else f"{type(error).__name__}: {error}"
@@ -104,7 +104,11 @@ def _blocks(program: Program) -> list[tuple[str, str]]:
     """What is executed at a time, with the operation that it belongs to."""
     found = [(value.operation or "source", "\n".join(value.ours)) for value in program.used]
     last = program.results[-1].operation or "source"
-    return [*found, (last, "\n".join(program.ending)), *((last, check) for check in program.checks if "refused" not in check)]
+    return [
+        *found,
+        (last, "\n".join(program.ending)),
+        *((last, check) for check in program.checks if "refused" not in check),
+    ]
 
 
 def _refusal(error: Exception, must_raise: bool) -> str | None:

@@ -10,15 +10,15 @@ from tests.fuzz.drawn import program_of
 from tests.fuzz.program import Program
 
 
-def shrunk(numbers: Sequence[int], fails: Callable[[Program], bool], device: str, seconds: float = 30) -> Program:
-    """The smallest program found that still fails, from the numbers that one was drawn by."""
+def shrunk(drawn: Drawing, fails: Callable[[Program], bool], seconds: float = 30) -> Program:
+    """The smallest program found that still fails, from one that was drawn."""
     ends = time.monotonic() + seconds
-    best = drawing = Drawing(numbers, device=device)
-    found = program_of(drawing)
+    best = again(drawn, drawn.drawn)
+    found = program_of(best)
 
     def smaller(tried: Sequence[int]) -> bool:
         nonlocal best, found
-        drawing = Drawing(tried, device=device)
+        drawing = again(drawn, tried)
         try:
             program = program_of(drawing)
         except (AssertionError, ValueError, IndexError):
@@ -36,6 +36,11 @@ def shrunk(numbers: Sequence[int], fails: Callable[[Program], bool], device: str
                 break
             progress = smaller(change) or progress
     return found
+
+
+def again(drawn: Drawing, numbers: Sequence[int]) -> Drawing:
+    """What draws these numbers, of the same kinds."""
+    return Drawing(numbers, device=drawn.device, among=drawn.among)
 
 
 def _size(numbers: Sequence[int]) -> tuple[int, list[int]]:

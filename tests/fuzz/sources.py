@@ -195,9 +195,15 @@ class Out(NamedTuple):
     read: str
 
 
+def zarr_out(y: str) -> Out:
+    """A zarr array that the run creates."""
+    path = f'folder / "{y}.zarr"'
+    return Out("zarr path", [], path, f'zarr.open_array({path}, mode="r")[...]')
+
+
 def out(d: Drawing, y: str, array: np.ndarray) -> Out | None:
     """Where a result goes: in most cases into a new array."""
-    if not d.chance(35):
+    if not d.chance(35) and not any(name.startswith("out=") for name in d.among):
         return None
     dtype = array.dtype.newbyteorder("=")
     if dtype.itemsize > 1 and d.chance(10):
@@ -210,8 +216,8 @@ def out(d: Drawing, y: str, array: np.ndarray) -> Out | None:
         Out("array", [f"{y} = np.empty({like})"], y, y),
         Out("array in Fortran order", [f'{y} = np.empty({like}, order="F")'], y, y),
         Out("npy path", [], npy, f"np.load({npy})"),
-        Out("zarr path", [], zarr, f'zarr.open_array({zarr}, mode="r")[...]'),
-        Out("hdf5 path", [], 'f"{folder}/%s.h5:/d"' % y, f'h5py.File({hdf5})["d"][()]'),
+        zarr_out(y),
+        Out("hdf5 path", [], f'str({hdf5}) + ":/d"', f'h5py.File({hdf5})["d"][()]'),
         Out(
             f"zarr {version} array",
             [f"{y} = zarr.create_array({zarr}, shape={array.shape}, dtype={array.dtype.str!r}, {zarr_options})"],
@@ -234,7 +240,7 @@ def out(d: Drawing, y: str, array: np.ndarray) -> Out | None:
     if array.size:
         make = f'np.lib.format.open_memmap({npy}, "w+", {dtype.str!r}, {array.shape})'
         choices.append(Out("memmap", [f"{y} = {make}"], y, f"np.load({npy})"))
-    return d.choice(choices)
+    return d.only("out", choices)
 
 
 def named(lines: list[str], **texts: Any) -> list[str]:
