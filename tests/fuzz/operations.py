@@ -398,7 +398,10 @@ def reduction(name: str, *, dtypes: bool = False, ddof: bool = False, where: str
         if module and d.chance(15):
             numpys = getattr(np, name, None)
             places = list(inspect.signature(numpys).parameters)[1:] if numpys is not None else []
-            last = max((places.index(key) for key, value in keywords.items() if value not in (None, False)), default=-1)
+            last = max(
+                (places.index(key) for key, value in keywords.items() if value is not None and value is not False),
+                default=-1,
+            )
             if any(
                 keywords.get(key) is None and key not in ("axis", "dtype", "out", *DEFAULTS)
                 for key in places[: last + 1]

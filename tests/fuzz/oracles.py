@@ -127,7 +127,7 @@ def in_labels(values: np.ndarray, labels: np.ndarray, statistic: str) -> np.ndar
     """A statistic of each label, one after the other."""
     made = {
         "count": lambda v: v.size,
-        "sum": np.sum,
+        "sum": lambda v: np.sum(v, dtype="f8" if v.dtype.kind == "f" else None),
         "min": np.min,
         "max": np.max,
         "mean": lambda v: np.mean(v, dtype="f8"),

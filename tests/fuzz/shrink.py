@@ -15,6 +15,7 @@ def shrunk(drawn: Drawing, fails: Callable[[Program], bool], seconds: float = 30
     ends = time.monotonic() + seconds
     best = again(drawn, drawn.drawn)
     found = program_of(best)
+    seen = {found.short()}
 
     def smaller(tried: Sequence[int]) -> bool:
         nonlocal best, found
@@ -23,7 +24,11 @@ def shrunk(drawn: Drawing, fails: Callable[[Program], bool], seconds: float = 30
             program = program_of(drawing)
         except (AssertionError, ValueError, IndexError):
             return False
-        if _size(drawing.drawn) >= _size(best.drawn) or not fails(program):
+        if _size(drawing.drawn) >= _size(best.drawn):
+            return False
+        same = program.short() == found.short()  # what does not change the program is left out without a run
+        if not same and (program.short() in seen or not fails(program)):
+            seen.add(program.short())
             return False
         best, found = drawing, program
         return True

@@ -154,10 +154,15 @@ def count_of(shape: Shape, axes: Axes) -> int:
     return math.prod(shape[a] for a in axes)
 
 
+def has_nan(spec: ArraySpec) -> bool:
+    """Whether elements may be NaN. Of others NumPy's functions that pass over NaN are the plain ones."""
+    return spec.dtype.kind in "fc"
+
+
 def total_of(fn: Callable[..., Any], dtype: Any, *, skip: bool = False) -> Make:
     """Sum or product, as `fn` of NumPy's."""
     how = aggregation.total if fn is np.sum else aggregation.product
-    return lambda specs, axes: how(*asked(fn, specs[0].dtype, dtype), skip=skip)
+    return lambda specs, axes: how(*asked(fn, specs[0].dtype, dtype), skip=skip and has_nan(specs[0]))
 
 
 def mean_of(dtype: Any, *, skip: bool = False) -> Make:
@@ -167,7 +172,7 @@ def mean_of(dtype: Any, *, skip: bool = False) -> Make:
         if skip and dtype is not None and specs[0].dtype.kind in "fc" and np.dtype(dtype).kind not in "fc":
             raise ArgumentTypeError(f"dtype={dtype!r}: a mean without NaN of {specs[0].dtype} is not an integer")
         wide, result = asked(np.mean, specs[0].dtype, dtype)
-        return aggregation.average(wide, result, count_of(specs[0].shape, axes), skip=skip)
+        return aggregation.average(wide, result, count_of(specs[0].shape, axes), skip=skip and has_nan(specs[0]))
 
     return make
 
@@ -182,7 +187,7 @@ def spread_of(dtype: Any, ddof: Any, *, root: bool, skip: bool = False) -> Make:
             raise ArgumentTypeError(f"dtype={dtype!r}: a variance is not an integer, use a floating-point dtype")
         if dtype is None:
             result = np.empty(0, result).real.dtype
-        return aggregation.moments(wide, result, less, root=root, skip=skip)
+        return aggregation.moments(wide, result, less, root=root, skip=skip and has_nan(specs[0]))
 
     return make
 
@@ -207,6 +212,6 @@ def where_is(name: str, axis: Any, *, skip: bool = False) -> Make:
     def make(specs: Sequence[ArraySpec], axes: Axes) -> Aggregation:
         shape = specs[0].shape
         no_empty(f"arg{name}", shape, axes)
-        return aggregation.position(name, shape, count_of(shape, axes), flat=axis is None, skip=skip)
+        return aggregation.position(name, shape, count_of(shape, axes), flat=axis is None, skip=skip and has_nan(specs[0]))
 
     return make

@@ -523,3 +523,14 @@ def test_a_number_is_reduced_as_an_array_of_no_dimensions(name: str, value: floa
         wanted = getattr(np, name)(np.array(value))
     for x in (np.array(value), cf.open(np.array(value))):
         np.testing.assert_array_equal(cf.compute(getattr(cf, name)(x), device="cpu"), wanted)
+
+
+@pytest.mark.parametrize("dtype", ["i4", "u1", "f4", "c8"])
+@pytest.mark.parametrize("name", ["nanvar", "nanstd"])
+def test_more_freedom_than_elements(name: str, dtype: str) -> None:
+    x = np.array([[1, 1], [1, 5]], dtype)
+    with warnings.catch_warnings(), np.errstate(all="ignore"):
+        warnings.simplefilter("ignore")
+        for axis in (None, 0, 1):
+            wanted = getattr(np, name)(x, axis=axis, ddof=4)
+            np.testing.assert_array_equal(getattr(cf, name)(x, axis=axis, ddof=4, device="cpu"), wanted)
