@@ -396,26 +396,13 @@ def reduction(name: str, *, dtypes: bool = False, ddof: bool = False, where: str
             return Call(f"np.{name}(<0>{given(**keywords)}{extra})", "", terms=terms, factors=many)
         mine = f"cf.{name}(<0>{given(**keywords)}<o>)"
         if module and d.chance(15):
-            numpys = getattr(np, name, None)
-            places = list(inspect.signature(numpys).parameters)[1:] if numpys is not None else []
-            last = max(
-                (places.index(key) for key, value in keywords.items() if value is not None and value is not False),
-                default=-1,
-            )
-            if any(
-                keywords.get(key) is None and key not in ("axis", "dtype", "out", *DEFAULTS)
-                for key in places[: last + 1]
-            ):
+            places = list(inspect.signature(getattr(np, name)).parameters)[1:]
+            needed = [key for key, value in keywords.items() if value is not None and value is not False]
+            places = places[: max(map(places.index, needed), default=-1) + 1]
+            if not {*places} <= {"axis", "dtype", "out", *DEFAULTS}:
                 return None
-            text = ", ".join(
-                [
-                    "<0>",
-                    *(
-                        repr(keywords[key] if keywords.get(key) is not None else DEFAULTS.get(key))
-                        for key in places[: last + 1]
-                    ),
-                ]
-            )
+            values = [DEFAULTS.get(key) if keywords.get(key) is None else keywords[key] for key in places]
+            text = ", ".join(["<0>", *map(repr, values)])
             return Call(f"np.{name}({text})", mine, terms=terms, factors=many, blocks=a.shape)
         if d.chance(20) and name in METHODS:
             return Call(f"<0>.{name}({given(**keywords).removeprefix(', ')})", mine, terms=terms, factors=many)

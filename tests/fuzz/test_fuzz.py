@@ -87,12 +87,8 @@ def wrong_ends(patch: Patch) -> None:
 
     def late(node: Any, index: Any) -> Any:
         parts = index if isinstance(index, tuple) else (index,)
-        moved = [
-            slice(p.start - 1, p.stop, p.step)
-            if isinstance(p, slice) and (p.step or 1) < 0 and (p.start or 0) > 1
-            else p
-            for p in parts
-        ]
+        backwards = [isinstance(p, slice) and (p.step or 1) < 0 and (p.start or 0) > 1 for p in parts]
+        moved = [slice(p.start - 1, p.stop, p.step) if b else p for p, b in zip(parts, backwards, strict=True)]
         return indexed(node, tuple(moved))
 
     patch.setattr("chunkflow.api.lazy.array.indexed", late)
@@ -117,15 +113,15 @@ def test_a_planted_fault_is_found(plant: Callable[[Patch], None], monkeypatch: P
     fuzzer = Fuzzer(among=frozenset(FAULTS[plant]), say=lambda text: None, patience=10)
     with monkeypatch.context() as patch:
         plant(patch)
-        for seed in range(MOST_PROGRAMS):
-            fuzzer.program(seed)
-            if fuzzer.failures:
-                break
+        number = 0
+        while not fuzzer.failures and number < MOST_PROGRAMS:
+            fuzzer.program(number)
+            number += 1
     assert fuzzer.failures, fuzzer.tally
     (found,) = fuzzer.failures.values()
     script = found[found.index("np.seterr") :].splitlines()[1:]
     assert len(script) <= MOST_LINES, found
-    for seed in range(seed + 1):  # without the fault there is nothing to find
+    for seed in range(number):  # without the fault there is nothing to find
         fuzzer.program(seed)
     assert len(fuzzer.failures) == 1, fuzzer.failures
 

@@ -234,3 +234,8 @@ def test_the_greatest_of_large_numbers_is_in_the_last_bin(place: Place, dtype: s
         counts, _ = histogram(x, bins, budget=place.budget(60_000), device=place.device())
         same(place.host(counts), np.histogram(x, bins)[0])
         assert counts.sum() == x.size
+
+
+def test_integers_of_an_expression_that_has_passes_of_its_own_are_counted() -> None:
+    for x in (np.zeros((3, 4), "i8"), np.arange(12).reshape(3, 4)):
+        np.testing.assert_array_equal(cf.bincount(cf.ptp(cf.open(x), axis=0), device="cpu"), np.bincount(np.ptp(x, 0)))
