@@ -361,6 +361,46 @@ def _map_overlap(d: Drawing, x: Value) -> Call | None:
 add("map_overlap", _map_overlap, kinds="iuf", dims=(1, 3), lazily="ours", signed=False, filled=True)
 
 
+def _dask_map(d: Drawing, x: Value) -> Call | None:
+    how, sides = d.integer(0, 2), tuple(d.integer(3, max(3, n)) for n in x.array.shape)
+    if how == 0:
+        fn = "lambda b, c: b * 2 + c"
+        arrays = f"*as_dask(<0>, <1>, {sides})"
+        other = d.other(x, same_shape=True)
+        return Call(f"({fn})(<0>, <1>)", f"chunkflow.dask.map_blocks({fn}, {arrays}<o>).compute()", (other,))
+    if how == 1:
+        axes = given(axis=d.axes(x.array), keepdims=d.chance(30))
+        fn = "lambda b, axis, keepdims: b.max(axis=axis, keepdims=keepdims)"
+        how_so = f"{fn}, {fn}{axes}, dtype=<like>.dtype"
+        text = f"chunkflow.dask.reduction(*as_dask(<0>, {sides}), {how_so}<o>).compute()"
+        return Call(f"np.max(<0>{axes})", text)
+    depth, boundary = d.integer(1, 2), d.choice(["reflect", "periodic", "nearest", 0])
+    if x.array.dtype.kind == "b" or min(x.array.shape) <= depth + 1:
+        return None
+    fn = "neighbours" if depth == 1 else "lambda b: neighbours(b, 2)"
+    around = f"depth={depth}, boundary={boundary!r}"
+    return Call(
+        f"overlapped({fn}, <0>, {depth}, {boundary!r})",
+        f"chunkflow.dask.map_overlap({fn}, *as_dask(<0>, {sides}), {around}<o>).compute()",
+    )
+
+
+add("dask's functions", _dask_map, dims=(1, 3), lazily="no", out=False, filled=True, signed=False, kinds="biuf")
+
+
+def _apply_ufunc(d: Drawing, x: Value) -> Call:
+    n = x.array.ndim
+    if d.chance(50):
+        text = "cf.apply_ufunc(np.add, named(<0>), 1<o>)"
+        return Call("(<0> + 1)", text)
+    core = f"input_core_dims=[['d{n - 1}']]"
+    fn = "lambda b: b.max(axis=-1)"
+    return Call(f"({fn})(<0>)", f"cf.apply_ufunc({fn}, named(<0>), {core}<o>)")
+
+
+add("apply_ufunc", _apply_ufunc, dims=(1, 4), kinds="iuf", lazily="no", filled=True, signed=False)
+
+
 # -- Reductions ----------------------------------------------------------------------------------------------
 
 family("reductions")

@@ -6,13 +6,27 @@ import itertools
 from collections.abc import Callable
 from typing import Any
 
+import dask.array as da
 import numpy as np
+import xarray as xr
 
 import chunkflow as cf
 
 __all__ = [
-    "ArrayLike", "StillRefusedError", "convolved", "edges", "gathered", "in_labels", "neighbours", "norm", "overlapped",
-    "same", "tight", "topk",
+    "ArrayLike",
+    "StillRefusedError",
+    "as_dask",
+    "convolved",
+    "edges",
+    "gathered",
+    "in_labels",
+    "named",
+    "neighbours",
+    "norm",
+    "overlapped",
+    "same",
+    "tight",
+    "topk",
 ]  # fmt: skip
 
 ROUNDING = {2: 1e-2, 4: 1e-4, 8: 1e-9, 16: 1e-9}
@@ -69,6 +83,25 @@ def gathered(stream: Any, like: np.ndarray) -> np.ndarray:
     for chunk in stream:
         found[chunk.region] = chunk.data
     return found
+
+
+def as_dask(*given: Any) -> list[Any]:
+    """Arrays as dask's, all but the last argument, which has the sides of their blocks."""
+    *arrays, sides = given
+    return [a if isinstance(a, da.Array) else da.from_array(in_memory(a), chunks=sides) for a in arrays]
+
+
+def named(x: Any) -> Any:
+    """An array with names of its dimensions."""
+    if isinstance(x, xr.DataArray):
+        return x
+    plain = x if isinstance(x, da.Array) else in_memory(x)
+    return xr.DataArray(plain, dims=[f"d{axis}" for axis in range(plain.ndim)])
+
+
+def in_memory(x: Any) -> np.ndarray:
+    """The array of a source."""
+    return np.asarray(cf.copy(x, device="cpu"))
 
 
 # -- Stencils ------------------------------------------------------------------------------------------------
