@@ -114,9 +114,13 @@ def _called(d: Drawing, operation: Operation, call: Call, x: Value) -> Value | N
     ours = [v.name for v in operands]
     if d.form == "eager":
         place = sources.out(d, f"y{number}", array) if operation.out else None
+        if operation.in_place and array.shape == x.array.shape and array.dtype == x.array.dtype and d.chance(10):
+            place = sources.in_place(d, f"y{number}", x.array)
+            ours[0] = f"y{number}"
         options = d.blocks(call.blocks) if call.blocks is not None else ""
         if place is not None:
-            value.labels, value.ours, value.check = (f"out: {place.name}",), [*place.before], place.read
+            value.labels, value.check = (f"out: {place.name}",), place.read
+            value.ours = [names(line, [x.wanted]) for line in place.before]
             options += f", out={place.out}"
         value.ours += _run(d, f"{value.name} = ", names(call.ours, ours, like=value.wanted), options)
     elif operation.lazily == "never":

@@ -64,8 +64,8 @@ class Operation:
         Whether the signs of zeros are NumPy's.
     lazily : str
         "numpy": NumPy's function takes lazy arrays; "ours": chunkflow's does; "both"; "never": it runs at once; "no".
-    out : bool
-        Whether it takes ``out=``.
+    out, in_place : bool
+        Whether it takes ``out=``, and that may be the first operand.
     filled, finite : bool
         Whether it needs elements, and finite ones.
     """
@@ -80,6 +80,7 @@ class Operation:
     lazily: str = "both"
     eagerly: bool = True
     out: bool = True
+    in_place: bool = False
     filled: bool = False
     finite: bool = False
 
@@ -130,6 +131,7 @@ def unary(name: str, kinds: str, **facts: Any) -> None:
         name,
         lambda d, x: Call(f"np.{name}(<0>)", f"cf.map(np.{name}, <0><o>)", blocks=x.array.shape),
         kinds=kinds,
+        in_place=True,
         **facts,
     )
 
