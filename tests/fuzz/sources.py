@@ -245,10 +245,8 @@ def out(d: Drawing, y: str, array: np.ndarray) -> Out | None:
 
 def in_place(d: Drawing, y: str, array: np.ndarray) -> Out:
     """An array that is both read and written: ``<0>`` is what it holds before."""
-    kinds = [
-        kind for kind in SOURCES if kind.name in ("array", "strides", "zarr 2 array", "zarr 3 array", "hdf5 dataset")
-    ]
-    kind = d.choice([kind for kind in kinds if kind.suits(array)])
+    writable = ("array", "strides", "zarr 2 array", "zarr 3 array", "hdf5 dataset")
+    kind = d.choice([kind for kind in SOURCES if kind.name in writable and kind.suits(array)])
     return Out("in place", named(kind.lines(d, array), a="<0>", x=y), y, f"{y}[()]")
 
 
