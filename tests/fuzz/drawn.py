@@ -109,6 +109,9 @@ def _called(d: Drawing, operation: Operation, call: Call, x: Value) -> Value | N
         return None
     number = len(d.values)
     value = Value(number, array, operation.name, [f"a{number} = {text}"], [], operands, exact, scale=scale)
+    value.real = min([v.real for v in operands if not v.exact], default=8)
+    if not exact and array.dtype.kind in "fc":
+        value.real = min(value.real, array.real.dtype.itemsize)
     value.signed = operation.signed and all(v.signed for v in operands)
     value.must_raise = array.size > 0 and any(v.must_raise for v in operands)
     ours = [v.name for v in operands]

@@ -158,8 +158,7 @@ def binary(name: str, kinds: str, **facts: Any) -> None:
     def draw(d: Drawing, x: Value) -> Call:
         how = d.integer(0, 3)
         if how == 0:
-            number = {"b": "True", "i": "3", "u": "3", "f": "1.5", "c": "(1+2j)"}[x.array.dtype.kind]
-            number = d.choice([number, "2"]) if "i" in kinds else number
+            number = d.choice(NUMBERS_OF[x.array.dtype.kind if "f" in kinds else "i"])
             first, second = ("<0>", number) if d.chance(70) else (number, "<0>")
             others: tuple[Value, ...] = ()
         elif how == 1 and x.array.ndim:
@@ -176,6 +175,15 @@ def binary(name: str, kinds: str, **facts: Any) -> None:
 
     add(name, draw, kinds=kinds, **facts)
 
+
+NUMBERS_OF = {
+    "b": ("True", "2", "1.5", "np.uint8(3)", "np.float32(0.5)"),
+    "i": ("3", "2", "np.int8(2)", "True", "np.int64(3)"),
+    "u": ("3", "2", "np.uint8(2)", "np.int16(-2)", "1.5"),
+    "f": ("1.5", "2", "np.float32(0.5)", "np.float64(0.1)", "np.int64(3)", "-0.0", "nan"),
+    "c": ("(1+2j)", "2", "1.5", "np.complex64(1j)"),
+}
+"""Numbers to stand beside an array, by the kind of its dtype; in text."""
 
 SYMBOLS = {
     "add": "+", "subtract": "-", "multiply": "*", "divide": "/", "floor_divide": "//", "remainder": "%",
@@ -431,7 +439,7 @@ def reduction(name: str, *, dtypes: bool = False, ddof: bool = False, where: str
                 keywords["dtype"] = "f8"
         if ddof and d.chance(30):
             keywords["ddof"] = d.integer(1, 2)
-        terms = reduced(a, axes)
+        terms = 1 if "mean" in name or factors > 1 else reduced(a, axes)
         if where and d.chance(15):
             extra = d.choice([", where=<0> > 0", ", initial=2"] if where == "both" else [", where=<0> > 0"])
             extra += ", initial=2" if name in ("min", "max") and "initial" not in extra else ""
@@ -512,14 +520,12 @@ def _average(d: Drawing, x: Value) -> Call | None:
     n = a.shape[axis]
     if d.chance(50):
         weights = f"np.arange(1, {n + 1})"
-        return Call(
-            f"np.average(<0>, {axis}, {weights})", f"cf.average(<0>, {axis}, {weights}<o>)", terms=n * n, factors=1
-        )
+        return Call(f"np.average(<0>, {axis}, {weights})", f"cf.average(<0>, {axis}, {weights}<o>)", terms=n, factors=1)
     other = d.other(x, "iuf", same_shape=True)
     text = f"(<0>, axis={axis}, weights=<1>"
     if not np.isfinite(other.array).all() or (other.array.sum(axis=axis) == 0).any():
         return None
-    return Call(f"np.average{text})", f"cf.average{text}<o>)", (other,), terms=n * 100, factors=2)
+    return Call(f"np.average{text})", f"cf.average{text}<o>)", (other,), terms=10, factors=2)
 
 
 add("average", _average, kinds="iuf", dims=(1, 3), rounds=True, signed=False, filled=True, finite=True)
@@ -532,6 +538,35 @@ def _reduction(d: Drawing, x: Value) -> Call:
 
 
 add("reduction", _reduction, kinds="biuf", signed=False, filled=True, lazily="ours")
+
+
+def _method(d: Drawing, x: Value) -> Call | None:
+    ufunc, method = (
+        d.choice(["add", "multiply", "maximum", "minimum", "logical_or"]),
+        d.choice(["reduce", "accumulate"]),
+    )
+    if method == "accumulate" and ufunc == "logical_or":
+        return None
+    axis = d.axis(x.array)
+    keep = given(keepdims=d.chance(30)) if method == "reduce" else ""
+    if ufunc in ("add", "multiply") and (not np.isfinite(x.array).all() or x.array.dtype.kind == "b"):
+        return None
+    n = x.array.shape[axis]
+    factors = n if ufunc == "multiply" else 1
+    return Call(f"np.{ufunc}.{method}(<0>, axis={axis}{keep})", terms=n, factors=factors)
+
+
+add(
+    "ufunc's method",
+    _method,
+    dims=(1, 4),
+    kinds="biuf",
+    rounds=True,
+    signed=False,
+    filled=True,
+    lazily="numpy",
+    eagerly=False,
+)
 
 
 # -- Order and counts ----------------------------------------------------------------------------------------

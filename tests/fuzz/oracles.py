@@ -29,7 +29,7 @@ __all__ = [
     "topk",
 ]  # fmt: skip
 
-ROUNDING = {2: 1e-2, 4: 1e-4, 8: 1e-9, 16: 1e-9}
+ROUNDING = {2: 4e-3, 4: 2e-6, 8: 1e-13}
 """Errors of sums, products and transforms beside the largest number, by the bytes of a real number."""
 
 
@@ -37,8 +37,11 @@ class StillRefusedError(Exception):
     """The smallest budget that a refusal named does not do."""
 
 
-def same(got: Any, wanted: Any, signed: bool = True, scale: float | None = None) -> None:
-    """Compare shape, dtype and values, to the bit where no scale of rounding is given."""
+def same(got: Any, wanted: Any, signed: bool = True, scale: float | None = None, real: int = 8) -> None:
+    """Compare shape, dtype and values, to the bit where no scale of rounding is given.
+
+    Rounding is that of real numbers of so many bytes.
+    """
     got, wanted = np.asarray(got), np.asarray(wanted)
     assert got.shape == wanted.shape, f"shape {got.shape}, NumPy's {wanted.shape}"
     assert got.dtype.newbyteorder("=") == wanted.dtype.newbyteorder("="), f"dtype {got.dtype}, NumPy's {wanted.dtype}"
@@ -49,7 +52,6 @@ def same(got: Any, wanted: Any, signed: bool = True, scale: float | None = None)
                 differ = (np.signbit(one) != np.signbit(other)) & ~np.isnan(other)
                 assert not differ.any(), f"{differ.sum()} signs of zeros differ"
         return
-    real = wanted.real.dtype.itemsize
     np.testing.assert_allclose(got, wanted, rtol=ROUNDING[real], atol=ROUNDING[real] * scale)
 
 

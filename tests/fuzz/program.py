@@ -36,7 +36,7 @@ class Value:
     """An array of a program: what NumPy says it is, and the lines that make it on both sides.
 
     `exact` says whether every digit must be NumPy's, `signed` whether the signs of zeros too. An error may otherwise be
-    as large as rounding of `scale`, the largest number that it was computed from.
+    as large as rounding of `scale`, the largest number that it was computed from, in real numbers of `real` bytes.
     """
 
     number: int
@@ -48,6 +48,7 @@ class Value:
     exact: bool = True
     signed: bool = True
     scale: float = 0.0
+    real: int = 8
     check: str = ""
     """What holds the result to be compared, if that is not what other lines go on with."""
     labels: tuple[str, ...] = ()
@@ -122,7 +123,13 @@ def comparison(value: Value) -> str:
     """The line that compares a result with NumPy's."""
     if value.must_raise:
         return f"refused({value.wanted}, {value.check or value.name})"
-    how = "" if value.exact and value.signed else ", signed=False" if value.exact else f", scale={value.scale:.3g}"
+    how = (
+        ""
+        if value.exact and value.signed
+        else ", signed=False"
+        if value.exact
+        else f", scale={value.scale:.3g}, real={value.real}"
+    )
     return f"same({value.check or value.name}, {value.wanted}{how})"
 
 

@@ -13,6 +13,7 @@ from typing import Any
 
 import dask
 import dask.array as da
+import fsspec
 import h5py
 import numpy as np
 import xarray as xr
@@ -97,6 +98,7 @@ def run(program: Program, tally: Tally | None = None) -> str:
             if isinstance(value, h5py.Dataset) and value:
                 value.file.close()
         shutil.rmtree(folder, ignore_errors=True)
+        fsspec.filesystem("memory").store.clear()
     return ""
 
 

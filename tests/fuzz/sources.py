@@ -71,6 +71,8 @@ def _zarr_options(d: Drawing, array: np.ndarray, version: int) -> str:
     options = [f"zarr_format={version}", f"chunks={sides}"]
     if version == 3 and array.ndim and d.chance(35):
         options.append(f"shards={tuple(side * d.integer(1, 3) for side in sides)}")
+    if array.dtype.kind != "b" and d.chance(20):  # chunks that hold nothing else are not stored
+        options.append("fill_value=1")
     packed = d.choice(["None", "auto", "zstd", "gzip", "blosc", "crc32c"])
     if version == 3 and packed in CODECS:
         options.append(f"compressors=[zarr.codecs.{CODECS[packed]}]")
@@ -156,6 +158,14 @@ SOURCES = (
     SourceKind("zarr 3 path", _zarr(3, True), _native),
     SourceKind("zarr 2 array", _zarr(2, False)),
     SourceKind("zarr 3 array", _zarr(3, False), _native),
+    SourceKind(
+        "url",
+        lambda d, a: [
+            '<x> = f"memory://{folder.name}/<x>.zarr"',
+            f"_ = zarr.create_array(<x>, data=<a>, {_zarr_options(d, a, 3)})",
+        ],
+        _native,
+    ),
     SourceKind("hdf5 path", _hdf5(True)),
     SourceKind("hdf5 dataset", _hdf5(False)),
     SourceKind("dask", lambda d, a: [f"<x> = da.from_array(<a>, chunks={d.sides(a.shape)})"]),
@@ -217,6 +227,7 @@ def out(d: Drawing, y: str, array: np.ndarray) -> Out | None:
         Out("array in Fortran order", [f'{y} = np.empty({like}, order="F")'], y, y),
         Out("npy path", [], npy, f"np.load({npy})"),
         zarr_out(y),
+        Out("url", [f'{y} = f"memory://{{folder.name}}/{y}.zarr"'], y, f'zarr.open_array({y}, mode="r")[...]'),
         Out("hdf5 path", [], f'str({hdf5}) + ":/d"', f'h5py.File({hdf5})["d"][()]'),
         Out(
             f"zarr {version} array",
