@@ -129,7 +129,9 @@ class Drawing:
 
     def other(self, x: Value, kinds: str = "biufc", same_shape: bool = False) -> Value:
         """Another value that broadcasts against one, or itself."""
-        fitting = [v for v in self.values if v.array.dtype.kind in kinds and v.exact and fits(v, x, same_shape)]
+        # What runs at once broadcasts xarray's arrays by the names of their dimensions.
+        alike = [v for v in self.values if self.form != "eager" or v.array.ndim == x.array.ndim]
+        fitting = [v for v in alike if v.array.dtype.kind in kinds and v.exact and fits(v, x, same_shape)]
         return self.choice([x, *fitting]) if fitting else x
 
 

@@ -212,6 +212,7 @@ def where_is(name: str, axis: Any, *, skip: bool = False) -> Make:
     def make(specs: Sequence[ArraySpec], axes: Axes) -> Aggregation:
         shape = specs[0].shape
         no_empty(f"arg{name}", shape, axes)
-        return aggregation.position(name, shape, count_of(shape, axes), flat=axis is None, skip=skip and has_nan(specs[0]))
+        skips = skip and has_nan(specs[0])
+        return aggregation.position(name, shape, count_of(shape, axes), flat=axis is None, skip=skips)
 
     return make

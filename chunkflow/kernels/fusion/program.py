@@ -138,7 +138,7 @@ def read_by(instruction: Instruction) -> Sequence[int]:
 class Folding(KernelWrapper):
     """A fold as one part of a program, on the nest that it was declared with.
 
-    `dtype` is what results are cast to, a tuple for several; `foreign` says that they come from the user's own function.
+    `dtype` is what results are cast to, a tuple for several; `foreign` says that the user's own function makes them.
     """
 
     kernel: Any
@@ -153,7 +153,7 @@ class Folding(KernelWrapper):
     def finish(self, value: Any, nest: LoopNest, box: Region) -> Any:
         found = super().finish(value, nest, box)
         if self.foreign and isinstance(found, tuple):
-            return tuple([r if d is None else cast_to(r, d) for r, d in zip(found, _each(found, self.dtype), strict=True)])
+            return tuple([cast_to(r, d) for r, d in zip(found, _each(found, self.dtype), strict=True)])
         return found if self.dtype is None else cast_to(found, self.dtype)
 
 
