@@ -120,7 +120,8 @@ def _called(d: Drawing, operation: Operation, call: Call, x: Value) -> Value | N
         if operation.in_place and array.shape == x.array.shape and array.dtype == x.array.dtype and d.chance(10):
             place = sources.in_place(d, f"y{number}", x.array)
             ours[0] = f"y{number}"
-        options = d.blocks(call.blocks) if call.blocks is not None else ""
+        cut = array.shape if operation.chunked else call.blocks
+        options = "" if cut is None else d.blocks(cut)
         if place is not None:
             value.labels, value.check = (f"out: {place.name}",), place.read
             value.ours = [names(line, [x.wanted]) for line in place.before]
@@ -194,7 +195,7 @@ def _ended(d: Drawing) -> Program:
         places.append(place.out)
     together = f"{given}, {places[0]}" if len(results) == 1 else f"[{given}], [{', '.join(places)}]"
     if d.form == "store":
-        text = f"cf.store({together}<o>)"
+        text = f"cf.store({together}{d.blocks(last.array.shape) if len(results) == 1 else ''}<o>)"
     else:
         text = f'chunkflow.dask.store({together}, partition="{d.choice(PARTITIONS)}", scheduler="sync"<o>)'
     return Program(d.values, results, d.form, [*ending, *_run(d, "_ = ", text)], labels)

@@ -64,8 +64,8 @@ class Operation:
         Whether the signs of zeros are NumPy's.
     lazily : str
         "numpy": NumPy's function takes lazy arrays; "ours": chunkflow's does; "both"; "never": it runs at once; "no".
-    out, in_place : bool
-        Whether it takes ``out=``, and that may be the first operand.
+    out, in_place, chunked : bool
+        Whether it takes ``out=``, and that may be the first operand; whether ``chunks=`` are those of a zarr output.
     filled, finite : bool
         Whether it needs elements, and finite ones.
     """
@@ -81,6 +81,7 @@ class Operation:
     eagerly: bool = True
     out: bool = True
     in_place: bool = False
+    chunked: bool = False
     filled: bool = False
     finite: bool = False
 
@@ -371,6 +372,33 @@ def _map_overlap(d: Drawing, x: Value) -> Call | None:
 add("map_overlap", _map_overlap, kinds="iuf", dims=(1, 3), lazily="ours", signed=False, filled=True)
 
 
+def _stencil(d: Drawing, x: Value) -> Call | None:
+    """Depths and boundaries by axis and side, of one array or two."""
+    a = x.array
+    other = d.other(x, "iuf", same_shape=True)
+    depths, boundaries, terms = [], [], ["b"]
+    for axis, n in enumerate(a.shape):
+        most = min(2, n - 1)
+        before, after = d.integer(0, most), d.integer(0, most)
+        depths.append((before, after))
+        boundaries.append(
+            d.choice(["nearest", "none", "reflect", "periodic", 0, "mirror"]) if before + after else "none"
+        )
+        if boundaries[-1] != "none":
+            block = d.choice(["b", "c"])
+            terms.append(f"2 * np.roll({block}, {d.integer(-after, before)}, {axis})")
+    fn, how = f"lambda b, c: {' + '.join([*terms, 'c'])}", f"{tuple(depths)}, boundary={tuple(boundaries)}"
+    return Call(
+        f"around({fn}, <0>, <1>, depth={how})",
+        f"cf.map_overlap({fn}, <0>, <1>, depth={how}<o>)",
+        (other,),
+        blocks=a.shape,
+    )
+
+
+add("stencil", _stencil, kinds="iuf", dims=(1, 3), lazily="ours", signed=False, filled=True)
+
+
 def _dask_map(d: Drawing, x: Value) -> Call | None:
     how, sides = d.integer(0, 2), tuple(d.integer(3, max(3, n)) for n in x.array.shape)
     if how == 0:
@@ -534,10 +562,12 @@ add("average", _average, kinds="iuf", dims=(1, 3), rounds=True, signed=False, fi
 def _reduction(d: Drawing, x: Value) -> Call:
     axes = d.axes(x.array)
     how = given(axis=axes, keepdims=d.chance(30))
-    return Call(f"np.max(<0>{how})", f"cf.reduction(<0>, np.max, np.max{how}<o>)")
+    if d.chance(50):
+        return Call(f"np.max(<0>{how})", f"cf.reduction(<0>, np.max, np.max{how}<o>)")
+    return Call(f"np.ptp(<0>{how})", f"cf.reduction(<0>, least_and_most, difference, extremes{how}<o>)")
 
 
-add("reduction", _reduction, kinds="biuf", signed=False, filled=True, lazily="ours")
+add("reduction", _reduction, kinds="iuf", signed=False, filled=True, lazily="ours")
 
 
 def _method(d: Drawing, x: Value) -> Call | None:
@@ -651,6 +681,9 @@ def _labels(d: Drawing, x: Value) -> Call | None:
         return None
     statistic = d.choice(["sum", "count", "min", "max", "mean", "var"])
     text = f'(<0>, <1>, "{statistic}"'
+    if d.chance(30):
+        labels = sorted({int(n) for n in other.array.reshape(-1)[:4]})
+        text += f", index={labels}" if d.chance(50) or len(labels) < 2 else f", background={labels[0]}"
     return Call(
         f"in_labels{text})", f'cf.label_statistics{text}<o>)["{statistic}"]', (other,), terms=max(1, x.array.size),
         factors=2,
@@ -744,6 +777,12 @@ def _matmul(d: Drawing, x: Value) -> Call | None:
     if how == 3:
         other = d.other(x, NUMBERS, same_shape=True)
         return Call("np.vecdot(<0>, <1>)", "cf.vecdot(<0>, <1><o>)", (other,), terms=a.shape[-1], factors=2)
+    if how == 5 and a.ndim == 2:
+        second, others = _second(d, x, a.shape[-1])
+        spec = d.choice(["ij,jk->ki", "ij,jk->", "ij,jk->j", "ij,jk,j->ik"])
+        more = f", np.arange({a.shape[-1]})" if spec.count(",") > 1 else ""
+        text = f'("{spec}", <0>, {second}{more}'
+        return Call(f"np.einsum{text})", f"cf.einsum{text}<o>)", others, terms=a.size * a.shape[-1], factors=2)
     if how == 4 and a.ndim == 1 and a.size < 60:
         other = d.other(x, NUMBERS, same_shape=True)
         return Call("np.outer(<0>, <1>)", "cf.outer(<0>, <1><o>)", (other,), factors=2)
@@ -775,7 +814,9 @@ def _cov(d: Drawing, x: Value) -> Call | None:
     if d.chance(50):
         how += ", rowvar=False"
     if name == "cov" and d.chance(40):
-        how += d.choice([", bias=True", ", ddof=0"])
+        samples = x.array.shape[0 if "rowvar" in how else 1]
+        weights = [d.integer(1, 3) for _ in range(samples)]
+        how += d.choice([", bias=True", ", ddof=0", f", fweights={weights}", f", aweights={weights}"])
     a = x.array.astype("c16")
     if name == "corrcoef" and (np.std(a, axis=0) < 1e-6).any() | (np.std(a, axis=1) < 1e-6).any():
         return None  # rounding divided by rounding
@@ -791,7 +832,7 @@ family("moves")
 
 
 def move(name: str, draw: Callable[[Drawing, Value], Call | None], **facts: Any) -> None:
-    add(name, draw, **{"gentle": True, **facts})
+    add(name, draw, **{"gentle": True, "chunked": True, **facts})
 
 
 def lazy_move(name: str, draw: Callable[[Drawing, Value], Call | None], **facts: Any) -> None:
@@ -905,7 +946,8 @@ def _fft(d: Drawing, x: Value) -> Call | None:
     norm = given(norm=d.choice([None, "ortho", "forward"]))
     if name.endswith("n"):
         axes = tuple(d.order(a.ndim)[: d.integer(1, a.ndim)])
-        text = f"(<0>, axes={axes}{norm}"
+        points = given(s=None if d.chance(60) else [d.integer(2, 9) for _ in axes])
+        text = f"(<0>{points}, axes={axes}{norm}"
     else:
         text = f"(<0>{given(n=d.choice([None, 4, 7]))}, axis={d.axis(a)}{norm}"
     if name.startswith("irfft") and min(a.shape) < 2:

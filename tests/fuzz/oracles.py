@@ -13,20 +13,8 @@ import xarray as xr
 import chunkflow as cf
 
 __all__ = [
-    "ArrayLike",
-    "StillRefusedError",
-    "as_dask",
-    "convolved",
-    "edges",
-    "gathered",
-    "in_labels",
-    "named",
-    "neighbours",
-    "norm",
-    "overlapped",
-    "same",
-    "tight",
-    "topk",
+    "ArrayLike", "StillRefusedError", "around", "as_dask", "convolved", "difference", "edges", "extremes", "gathered",
+    "in_labels", "in_memory", "least_and_most", "named", "neighbours", "norm", "overlapped", "same", "tight", "topk",
 ]  # fmt: skip
 
 ROUNDING = {2: 4e-3, 4: 2e-6, 8: 1e-13}
@@ -143,6 +131,20 @@ def overlapped(
     return x
 
 
+def around(fn: Callable[[Any, Any], Any], x: np.ndarray, y: np.ndarray, depth: Any, boundary: Any) -> np.ndarray:
+    """A stencil of two arrays, with depths and boundaries by axis."""
+    inner = tuple(
+        slice(before, before + n) if kind != "none" else slice(None)
+        for n, (before, _), kind in zip(x.shape, depth, boundary, strict=True)
+    )
+    padded: list[Any] = [x, y]
+    for axis, (width, kind) in enumerate(zip(depth, boundary, strict=True)):
+        how = {"mode": MODES[kind]} if kind in MODES else {"mode": "constant", "constant_values": kind}
+        widths = [width if a == axis else (0, 0) for a in range(x.ndim)]
+        padded = [p if kind == "none" else np.pad(p, widths, **how) for p in padded]
+    return fn(*padded)[inner]
+
+
 # -- What NumPy has no function for --------------------------------------------------------------------------
 
 
@@ -158,7 +160,28 @@ def norm(x: np.ndarray, *args: Any, **kwargs: Any) -> np.ndarray:
     return np.asarray(np.linalg.norm(x, *args, **kwargs))
 
 
-def in_labels(values: np.ndarray, labels: np.ndarray, statistic: str) -> np.ndarray:
+def least_and_most(block: Any, axis: Any, keepdims: bool) -> Any:
+    """Partial results of a block, for a reduction."""
+    return {"least": block.min(axis=axis, keepdims=keepdims), "most": block.max(axis=axis, keepdims=keepdims)}
+
+
+def extremes(partials: Any, axis: Any, keepdims: bool) -> Any:
+    """One partial result from several."""
+    return {
+        "least": partials["least"].min(axis=axis, keepdims=keepdims),
+        "most": partials["most"].max(axis=axis, keepdims=keepdims),
+    }
+
+
+def difference(partials: Any, axis: Any, keepdims: bool) -> Any:
+    """The result from partial results."""
+    found = extremes(partials, axis, keepdims)
+    return found["most"] - found["least"]
+
+
+def in_labels(
+    values: np.ndarray, labels: np.ndarray, statistic: str, index: Any = None, background: int | None = None
+) -> np.ndarray:
     """A statistic of each label, one after the other."""
     made = {
         "count": lambda v: v.size,
@@ -168,7 +191,8 @@ def in_labels(values: np.ndarray, labels: np.ndarray, statistic: str) -> np.ndar
         "mean": lambda v: np.mean(v, dtype="f8"),
         "var": lambda v: np.var(v, dtype="f8"),
     }[statistic]
-    return np.array([made(values[labels == label]) for label in np.unique(labels)])
+    wanted = np.unique(labels) if index is None else index
+    return np.array([made(values[labels == label]) for label in wanted if label != background])
 
 
 def convolved(x: np.ndarray, kernel: np.ndarray, mode: str) -> np.ndarray:

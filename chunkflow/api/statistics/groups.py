@@ -245,6 +245,8 @@ def _indexed(index: Any) -> np.ndarray:
     check_eager("label_statistics", index=index)
     try:
         names = np.atleast_1d(np.asarray(index))
+        if names.dtype.kind == "f" and all(isinstance(n, int) for n in np.asarray(index, object).flat):
+            names = np.atleast_1d(np.asarray(index, "u8"))  # NumPy makes floats of small and large ones together
     except (ValueError, OverflowError) as error:
         raise ArgumentError(f"index={index!r} is no array: {error}") from None
     if not names.size:
