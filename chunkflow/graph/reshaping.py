@@ -20,6 +20,8 @@ from chunkflow.graph.nodes import Lazy, Node, OpNode, SourceNode, ViewNode, inte
 from chunkflow.graph.request import Request
 from chunkflow.graph.sources import Unchanged
 from chunkflow.kernels.declare import declare_map
+from chunkflow.stores import Source, open_source
+from chunkflow.stores.views.reshaped import ReshapedSource
 
 
 def reshaped(node: Node, shape: Any) -> Node:
@@ -40,12 +42,22 @@ class _Reshaped:
     spec: ArraySpec
 
     def on(self, arrays: Sequence[Any]) -> Any:
-        """See `View.on`. The array is in C order."""
+        """See `View.on`. The array is in C order, or an output of the user's."""
         (array,) = arrays
-        return (array.mapped() if isinstance(array, Unchanged) else array).reshape(self.spec.shape)
+        if isinstance(array, Unchanged):
+            array = array.mapped()
+        return array.reshape(self.spec.shape) if hasattr(array, "reshape") else _Moved(arrays, self.spec)
 
     def __chunkflow_spec__(self) -> ArraySpec:
         return self.spec
+
+
+@dataclass(frozen=True)
+class _Moved(_Reshaped):
+    """The same of an array that has no other shape, as a zarr array in which a result has been stored."""
+
+    def __chunkflow_source__(self) -> Source:
+        return ReshapedSource(open_source(self.arrays[0]), self.spec.shape)
 
 
 def _copied(node: Node) -> Node:

@@ -126,6 +126,7 @@ def _called(d: Drawing, operation: Operation, call: Call, x: Value) -> Value | N
             value.labels, value.check = (f"out: {place.name}",), place.read
             value.ours = [names(line, [x.wanted]) for line in place.before]
             options += f", out={place.out}"
+            value.ended = place.name == "wider"  # what it returns has another dtype
         value.ours += _run(d, f"{value.name} = ", names(call.ours, ours, like=value.wanted), options)
     elif operation.lazily == "never":
         value.labels, value.ended = ("form: at once",), True

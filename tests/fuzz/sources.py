@@ -205,6 +205,10 @@ class Out(NamedTuple):
     read: str
 
 
+WIDER = {"f4": "f8", "f2": "f4", "c8": "c16", "i4": "f8", "i2": "i8", "u1": "i4"}
+"""Dtypes of outputs that hold another one, which are read in that."""
+
+
 def zarr_out(y: str) -> Out:
     """A zarr array that the run creates."""
     path = f'folder / "{y}.zarr"'
@@ -242,6 +246,11 @@ def out(d: Drawing, y: str, array: np.ndarray) -> Out | None:
             f"{y}[()]",
         ),
     ]
+    wider = WIDER.get(array.dtype.newbyteorder("=").str[1:])
+    if wider:
+        choices.append(
+            Out("wider", [f"{y} = np.empty({array.shape}, {wider!r})"], y, f"{y}.astype({array.dtype.str!r})")
+        )
     if array.ndim:
         axis = d.integer(0, array.ndim - 1)
         wide = tuple(2 * n if a == axis else n for a, n in enumerate(array.shape))

@@ -400,3 +400,25 @@ def test_what_a_later_pass_needs_is_not_taken_from_a_narrower_output(dtype: str)
     assert not other.any()
     cf.store(y, out, device="cpu")
     assert out.any()
+
+
+@pytest.mark.parametrize("dtype", ["f8", "c16", "i4"])
+def test_what_a_later_pass_needs_is_not_taken_from_an_output_of_another_dtype(dtype: str) -> None:
+    y = np.cumsum(cf.open(np.array([2**53 + 1, 2**60 + 7])))
+    with pytest.raises(ArgumentError, match="a later pass makes another result: give an output of dtype int64"):
+        cf.store([y, y.sum()], [np.zeros(2, dtype), np.zeros((), "i8")], device="cpu")
+
+
+@pytest.mark.parametrize("kind", ["zarr", "npy", "h5", "dataset", "memory"])
+def test_a_stored_result_is_taken_in_another_shape(kind: str, tmp_path: Path) -> None:
+    a = np.random.default_rng(0).integers(-9, 9, (4, 5, 6))
+    y, wanted = cf.topk(cf.open(a), -3, axis=2), np.sort(a, axis=2)[..., :3]
+    with h5py.File(tmp_path / "d.h5", "w") as file:
+        outs: dict[str, Any] = {
+            "dataset": file.create_dataset("d", wanted.shape, "i8", chunks=(2, 2, 2)),
+            "memory": np.zeros(wanted.shape, "i8", order="F"),
+        }
+        out = outs.get(kind, tmp_path / f"y.{kind}")
+        found = cf.store([y, y.reshape(10, -1), y.ravel().max()], [out, tmp_path / "r.zarr", None], device="cpu")
+        for got, right in zip(found, (wanted, wanted.reshape(10, -1), wanted.max()), strict=True):
+            np.testing.assert_array_equal(got[()] if hasattr(got, "shape") else got, right)
