@@ -158,7 +158,7 @@ def _plan(
             plan = make_plan(nest, stated.specs, outputs, machine, limit, **known)
             break
         except BudgetError:
-            smaller = with_smaller_chunks(targets, outputs, lengths)
+            smaller = with_smaller_chunks(targets, outputs, lengths, options)
             if smaller == outputs:
                 raise
             outputs = smaller

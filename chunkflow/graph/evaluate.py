@@ -66,7 +66,7 @@ MANY, BUSY = 64, 0.3
 class Evaluation:
     """The passes of some nodes, and where the computed ones are `stored`.
 
-    The `options` have the budget and device of every pass, and `overwrite`, `dtype` and `chunks` of the wanted nodes.
+    The `options` have the budget and device of every pass, and `overwrite` and `out_chunks` of the wanted nodes.
     """
 
     options: Options
@@ -307,13 +307,13 @@ class Evaluation:
         node = made.nodes[0]
         alone = len(made.nodes) == 1
         options = replace(self.options, out=None, dtype=None, chunks=None, workspace=None)
+        if not any(out is not None for out in outs):
+            options = replace(options, out_chunks=None)
         if alone and isinstance(node, OpNode):
             own = node.request.options
             options = replace(options, chunks=own.chunks, workspace=own.workspace)
             if node.has_own_pass:  # a program casts by itself
                 options = replace(options, dtype=own.dtype)
-        if alone and self.options.chunks is not None:
-            options = replace(options, chunks=self.options.chunks)
         if any(out is not None for out in outs):
             number = sum(map(_results, made.nodes))
             if number != len(outs):

@@ -17,7 +17,7 @@ from support.devices import same
 
 import chunkflow as cf
 from chunkflow.api.labels import wrapped
-from chunkflow.errors import ArgumentError, ReadError
+from chunkflow.errors import ArgumentError, ChunkflowError, ReadError
 from chunkflow.testing import CountingSource, filled
 
 # -- Outputs that lie where sources do -------------------------------------------------------------------------------
@@ -422,3 +422,34 @@ def test_a_stored_result_is_taken_in_another_shape(kind: str, tmp_path: Path) ->
         found = cf.store([y, y.reshape(10, -1), y.ravel().max()], [out, tmp_path / "r.zarr", None], device="cpu")
         for got, right in zip(found, (wanted, wanted.reshape(10, -1), wanted.max()), strict=True):
             np.testing.assert_array_equal(got[()] if hasattr(got, "shape") else got, right)
+
+
+CHUNKED: list[tuple[Callable[[Any], Any], tuple[int, ...], tuple[int, ...]]] = [
+    (lambda x: x.reshape(-1), (5,), (5,)),
+    (np.cumsum, (7,), (7,)),
+    (np.cov, (1, 3), (1, 3)),
+    (lambda x: x.max(axis=0), (4,), (4,)),
+    (lambda x: x.T * 2, (2, -1), (2, 4)),
+    (lambda x: np.cumsum(x - x.mean(), axis=1), (3, 2), (3, 2)),
+]
+
+
+@pytest.mark.parametrize(("make", "asked", "chunks"), CHUNKED)
+def test_any_result_is_stored_in_the_chunks_asked_for(make: Any, asked: Any, chunks: Any, tmp_path: Path) -> None:
+    a = np.arange(24.0).reshape(4, 6)
+    for number, budget in enumerate((None, 5000)):
+        path = tmp_path / f"{number}.zarr"
+        found = make(cf.open(a)).to_zarr(path, chunks=asked, budget=budget, device="cpu")
+        assert found.chunks == chunks
+        np.testing.assert_allclose(zarr.open_array(path)[...], make(a))
+
+
+def test_chunks_that_do_not_suit_a_result_are_refused(tmp_path: Path) -> None:
+    x = cf.open(np.arange(24.0).reshape(4, 6))
+    for y, chunks, why in (
+        (x.max(axis=0), (1, 2), "2 entries and the result has 1"),
+        (x.max(axis=0), (0,), "at least one element"),
+        (np.median(x, axis=0), (2,), "several passes of its own"),
+    ):
+        with pytest.raises(ChunkflowError, match=why):
+            cf.store(y, tmp_path / "y.zarr", chunks=chunks)
