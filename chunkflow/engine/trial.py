@@ -233,7 +233,7 @@ def _measure(
         return Trial(
             sides,
             tuple(tuple(v.shape) for v in values),
-            tuple(np.dtype(v.dtype) for v in values),
+            tuple(np.dtype(v.dtype).newbyteorder("=") for v in values),
             seen.is_tuple,
             workspace,
             tuple(state) if any(state) else (),
