@@ -38,7 +38,8 @@ overwrite : bool
 Returns
 -------
 array
-    `out`, opened where it was a path.
+    `out`, opened where it was a path. Of an expression another expression, unless one of `out, budget, device,
+    progress, overwrite` is given: then it runs at once.
 
 Raises
 ------

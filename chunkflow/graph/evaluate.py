@@ -34,6 +34,7 @@ from chunkflow.graph.fusion import (
     Lacking,
     MustBeStoredError,
     Pass,
+    fed,
     fused,
     nest_of,
     single_pass,
@@ -289,10 +290,12 @@ class Evaluation:
                 return False
             _check_promises(group, [spec.shape for spec in run.plan.outputs], run.dtypes)
             left = list(launched(run, self.watch))
+            final = isinstance(group[0], OpNode) and group[0].is_final and group[0].has_own_pass
+            several = len(left) > 1 or (final and run.is_tuple)
         for member in group:
             number = len(left) if len(group) == 1 else _results(member)
             some, left = left[:number], left[number:]
-            self.stored[member] = some[0] if number == 1 else tuple(some)
+            self.stored[member] = tuple(some) if number > 1 or (len(group) == 1 and several) else some[0]
         return True
 
     def _plan(self, group: Sequence[Node], wanted: Mapping[Node, Any]) -> Plan:
@@ -316,7 +319,7 @@ class Evaluation:
             options = replace(options, chunks=self.options.chunks)
         if any(out is not None for out in outs):
             number = sum(map(_results, made.nodes))
-            if number != len(outs):
+            if number != len(outs) and not (isinstance(node, OpNode) and node.is_final):
                 raise ArgumentError(f"{node.name} gives several arrays: give a tuple of outputs, one for each")
             options = replace(options, out=outs[0] if alone else tuple(outs))
         return prepared(lambda specs, args: made.declared, made.sources, options)
@@ -335,6 +338,8 @@ def _check_promises(group: Sequence[Node], shapes: Sequence[Shape], dtypes: Sequ
     real = iter(zip(shapes, dtypes, strict=True))
     for node in group:
         found = list(real) if len(group) == 1 else list(itertools.islice(real, _results(node)))
+        if isinstance(node, OpNode):
+            node.check_number(len(found))
         if isinstance(node, OpNode) and "specs" not in vars(node):
             continue  # nobody has asked
         said = node.specs if isinstance(node, OpNode) else (node.spec,)
@@ -400,7 +405,15 @@ def infer_specs(op: OpNode) -> tuple[ArraySpec, ...]:
         return _specs_of_ones(op)
     evaluation = Evaluation(Options())
     evaluation.stored.update({node: placeholders([node])[node] for node in evaluation._needed(op)})
-    return evaluation._plan([op], {}).outputs
+    # A pass of its own tells how many results a fold gives, and the dtype of each of several.
+    alone = op.folds or op.request.number > 1
+    made = fed(op, evaluation.stored) if alone else single_pass([op], evaluation.stored)
+    with interrupts.deferred(), evaluation._prepared(made, [None]) as run:
+        outputs: tuple[ArraySpec, ...] = run.plan.outputs
+    if dtype is None:
+        return outputs
+    dtypes = dtype if isinstance(dtype, tuple) else (dtype,) * len(outputs)
+    return tuple(replace(spec, dtype=np.dtype(d)) for spec, d in zip(outputs, dtypes, strict=True))
 
 
 def _specs_of_ones(op: OpNode) -> tuple[ArraySpec, ...]:

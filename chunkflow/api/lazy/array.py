@@ -66,8 +66,9 @@ class Array(Collection):
     """A lazy array: a source, or an expression of other arrays.
 
     It has NumPy's operators, ufuncs, methods and functions (``docs/numpy.md`` lists them), and `map` and `map_overlap`
-    for functions of one's own. Nothing runs until `compute`, `to_zarr`, `to_npy`, ``np.asarray`` or `chunkflow.store`.
-    `chunkflow.open` makes one.
+    for functions of one's own. Nothing runs until `compute`, `to_zarr`, `to_npy`, ``np.asarray`` or `chunkflow.store`,
+    or until an operation is told how or where to run (``out=``, ``budget=``, ``device=``, ``progress=``,
+    ``overwrite=``). `chunkflow.open` makes one.
 
     Attributes
     ----------
