@@ -38,8 +38,8 @@ overwrite : bool
 Returns
 -------
 array
-    `out`, opened where it was a path. Of an expression another expression, unless one of `out, budget, device,
-    progress, overwrite` is given: then it runs at once.
+    `out`, opened where it was a path. Of an expression another expression: `out, budget, device, progress` and
+    `overwrite` are refused then, and belong to what runs it (`chunkflow.compute`, `chunkflow.store`).
 
 Raises
 ------

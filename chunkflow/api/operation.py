@@ -7,9 +7,8 @@ The life of a call such as ``cumsum(x, axis=0, budget="4GB")``:
 1. The function, which `operation` has wrapped, checks its arguments and describes what is to be done. It runs nothing.
    It returns a `Request`, which is one pass, or a `MultiPass`, in which one pass decides on the next.
 2. Where xarray's arrays are among the arguments, the function is given plain ones. The result gets their names.
-3. Where one of the arrays is an expression, the result is another expression, unless the call says how it is to run
-   (`Options.asks_to_run`). Nothing runs: a node of the graph keeps the request, or the call, until `chunkflow.compute`
-   evaluates it.
+3. Where one of the arrays is an expression, the result is another expression. Nothing runs: a node of the graph keeps
+   the request, or the call, until `chunkflow.compute` evaluates it.
 4. Otherwise `execute` prepares the request (device, budget, stores, trial call, plan), runs the plan and commits the
    output. A `MultiPass` executes several requests.
 
@@ -23,7 +22,7 @@ import functools
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, ParamSpec, TypedDict
 
 import numpy as np
@@ -45,6 +44,7 @@ from chunkflow.graph.nodes import (
     Lazy,
     MultiPassNode,
     Node,
+    check_lazily,
     first_lazy,
     has_lazy,
     interned,
@@ -187,12 +187,8 @@ def _done(asked: Request | MultiPass, ask: Callable[..., Any], args: Sequence[An
     if isinstance(asked, MultiPass):
         if first is None or asked.spec is None:
             return asked.run()
-        running = {key: value for key, value in kwargs.items() if key in RunOptions.__annotations__}
-        rest = {key: value for key, value in kwargs.items() if key not in running}
-        node, options = _multi_pass_node(asked, asked.spec(), ask, args, rest), Options(**running)
-        return bare(_evaluated(node, options), options.out) if options.asks_to_run else type(first)(node)
-    at_once = first is None or asked.options.asks_to_run
-    result = execute(asked) if at_once else _expression(type(first), asked, ask, args, kwargs)
+        return type(first)(_multi_pass_node(asked, asked.spec(), ask, args, kwargs))
+    result = execute(asked) if first is None else _expression(type(first), asked, ask, args, kwargs)
     return (result, *asked.beside) if asked.beside else result
 
 
@@ -216,22 +212,16 @@ def with_labels(labels: Labels, result: Any, request: Request) -> Any:
 
 def execute(request: Request) -> Any:
     """Run a request: the output, or a tuple of them."""
+    watch = watching(request.options.progress)
     if first_lazy(*request.arrays) is not None:
         node = op_node(request, "result")
-        node.is_final = True
-        result = _evaluated(node, replace(request.options, chunks=None))  # the node has them
+        with ExitStack() as stack:
+            result = Evaluation(request.options, watch).run({node: request.options.out}, stack)[node]
     else:
-        watch = watching(request.options.progress)
         with interrupts.deferred(), prepared(request.declare, request.arrays, request.options) as run:
             results = launched(run, watch)
         result = results if run.is_tuple else results[0]
     return result if request.finish is None else request.finish(result)
-
-
-def _evaluated(node: Node, options: Options) -> Any:
-    """The result of a node, computed now."""
-    with ExitStack() as stack:
-        return Evaluation(options, watching(options.progress)).run({node: options.out}, stack)[node]
 
 
 # -- Expressions ---------------------------------------------------------------------------------------------
@@ -248,6 +238,7 @@ def _expression(
     name = ask.__name__
     if request.is_view:
         return kind(node_of(request.arrays[0]))
+    check_lazily(request.options, name)
     # The array under a path may be another one at the next call.
     key = None if any(isinstance(array, str) for array in request.arrays) else key_of(ask, args, kwargs)
     node = op_node(request, name, key)
@@ -262,9 +253,12 @@ def _multi_pass_node(
 ) -> Node:
     """The node of several passes: it asks once more when its arrays are there."""
     name = ask.__name__
+    running = {key: value for key, value in kwargs.items() if key in RunOptions.__annotations__}
+    check_lazily(Options(**running), name)
+    rest = {key: value for key, value in kwargs.items() if key not in running}
     read = {id(a) for a in asked.arrays if isinstance(a, Lazy) or not (is_scalar(a) or has_lazy(a))}
     places = [i for i, array in enumerate(args) if id(array) in read]
-    if first_lazy(*kwargs.values(), *(a for i, a in enumerate(args) if i not in places)) is not None:
+    if first_lazy(*rest.values(), *(a for i, a in enumerate(args) if i not in places)) is not None:
         raise UnsupportedError(f"{name}: expressions are given by position, not by name or in lists")
     # All arrays are inputs of the node: none may be another one, or overwritten, by the time that it runs.
     given = [Lazy(node_of(array)) if i in places else array for i, array in enumerate(args)]
@@ -273,7 +267,7 @@ def _multi_pass_node(
         filled = list(args)
         for place, array in zip(places, arrays, strict=True):
             filled[place] = array
-        return ask(*filled, **kwargs, **options).run()
+        return ask(*filled, **rest, **options).run()
 
     nodes = [given[i]._node for i in places]
     return interned(

@@ -27,12 +27,6 @@ class Options:
     overwrite: bool = False
     progress: ProgressLike = False
 
-    @property
-    def asks_to_run(self) -> bool:
-        """Whether they say how or where to run: an operation on an expression then runs at once."""
-        placed = (self.out, self.budget, self.device)
-        return any(each is not None for each in placed) or bool(self.overwrite or self.progress)
-
 
 BudgetLike = Budget | str | int | float | None
 """What operations take as ``budget=``."""

@@ -27,6 +27,7 @@ from chunkflow.engine.block_runner import BlockRunner, Turned
 from chunkflow.engine.direct import DirectDrainer, DirectFeeder
 from chunkflow.engine.in_flight import InFlight
 from chunkflow.engine.lane_scheduler import LaneScheduler
+from chunkflow.engine.scarcity import explained
 from chunkflow.engine.trace import Trace
 from chunkflow.engine.transfer import Accumulator, Loaded, Result
 from chunkflow.errors import BudgetError
@@ -223,8 +224,12 @@ def _turns(step: Step, accumulators: Accumulators, folds: bool) -> list[Turned]:
 def _run_kernel(
     runner: BlockRunner, pool: Pool, step: Step, held: Held, turns: Sequence[Turned], *, halve: bool
 ) -> tuple[Any, ...]:
-    for loaded in held:
-        loaded.check()
+    try:
+        for loaded in held:
+            loaded.check()
+    except MemoryError as error:  # of a block's own memory: other errors name what was read
+        runner.note(error, step)
+        raise
     with pool.active():
         results = runner([loaded.block.array for loaded in held], step, turns, halve=halve)
     for loaded in held:
@@ -276,7 +281,7 @@ def execute(
     """
     runner = BlockRunner(kernel, plan, device, trace)
     flight = InFlight(plan, device, pool, trace)
-    with ExitStack() as stack, device.attach():
+    with ExitStack() as stack, device.attach(), explained(device, pool):
         if kernel.tf32:
             stack.enter_context(device.rounding())
         stack.callback(flight.let_go)
@@ -300,7 +305,7 @@ def streaming(
     plan: Plan, source: Source, device: Device, pool: Pool, trace: Trace
 ) -> Iterator[Iterator[tuple[Step, Any]]]:
     """Blocks of one source for a loop of the caller's own, on the caller's lane."""
-    with ExitStack() as stack, device.attach():
+    with ExitStack() as stack, device.attach(), explained(device, pool):
         lanes = _open_lanes(plan, device, stack, deals=False)
         pool.begin(plan.memory)
         feeder = _open_feeder(plan, [source], device, pool, trace, stack)

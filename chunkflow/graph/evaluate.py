@@ -57,6 +57,9 @@ or up to `LEAST` bytes."""
 _around: ContextVar[Mapping[Node, Any]] = run_variable("chunkflow_around", MappingProxyType({}))
 """Stored nodes of the evaluation that this one is a part of."""
 
+_device: ContextVar[Any] = run_variable("chunkflow_device", None)
+"""Where the functions of an evaluation are tried: on the device on which it runs them."""
+
 
 MANY, BUSY = 64, 0.3
 """A pass of several results is split if it has more than `MANY` blocks, and their overhead takes more than the share
@@ -80,6 +83,7 @@ class Evaluation:
 
         An output that overlaps another one, or a source that a later pass reads, is an `ArgumentError`.
         """
+        stack.callback(_device.reset, _device.set(self.options.device))
         self._dry_run(wanted)
         folder: list[Path] = []
         numbers = itertools.count()
@@ -171,9 +175,10 @@ class Evaluation:
             for group in self._together(ready):
                 for node in group:
                     del todo[node]
-                yield group, {needed for node in todo for needed in self._needed(node)}
+                wanting = {needed for node in todo for needed in self._needed(node)}
+                yield group, wanting
                 if dry_run:
-                    self.stored.update(placeholders(group))
+                    self.stored.update(placeholders([node for node in group if node in wanting]))
 
     def _together(self, nodes: Sequence[Node]) -> list[list[Node]]:
         """Groups of nodes that have the same nest and, directly or through others, a source in common."""
@@ -290,12 +295,10 @@ class Evaluation:
                 return False
             _check_promises(group, [spec.shape for spec in run.plan.outputs], run.dtypes)
             left = list(launched(run, self.watch))
-            final = isinstance(group[0], OpNode) and group[0].is_final and group[0].has_own_pass
-            several = len(left) > 1 or (final and run.is_tuple)
         for member in group:
             number = len(left) if len(group) == 1 else _results(member)
             some, left = left[:number], left[number:]
-            self.stored[member] = tuple(some) if number > 1 or (len(group) == 1 and several) else some[0]
+            self.stored[member] = some[0] if number == 1 else tuple(some)
         return True
 
     def _plan(self, group: Sequence[Node], wanted: Mapping[Node, Any]) -> Plan:
@@ -319,7 +322,7 @@ class Evaluation:
             options = replace(options, chunks=self.options.chunks)
         if any(out is not None for out in outs):
             number = sum(map(_results, made.nodes))
-            if number != len(outs) and not (isinstance(node, OpNode) and node.is_final):
+            if number != len(outs):
                 raise ArgumentError(f"{node.name} gives several arrays: give a tuple of outputs, one for each")
             options = replace(options, out=outs[0] if alone else tuple(outs))
         return prepared(lambda specs, args: made.declared, made.sources, options)
@@ -403,7 +406,7 @@ def infer_specs(op: OpNode) -> tuple[ArraySpec, ...]:
         return tuple(ArraySpec(op.name, shape, np.dtype(d)) for d in dtypes)
     if op.request.is_known:
         return _specs_of_ones(op)
-    evaluation = Evaluation(Options())
+    evaluation = Evaluation(Options(device=_device.get()))
     evaluation.stored.update({node: placeholders([node])[node] for node in evaluation._needed(op)})
     # A pass of its own tells how many results a fold gives, and the dtype of each of several.
     alone = op.folds or op.request.number > 1

@@ -17,7 +17,8 @@ import numpy as np
 from chunkflow.core.grid import Shape
 from chunkflow.core.nest import LoopNest
 from chunkflow.core.spec import ArraySpec
-from chunkflow.errors import ArgumentTypeError, ResultError
+from chunkflow.engine.options import Options
+from chunkflow.errors import ArgumentError, ArgumentTypeError, ResultError
 from chunkflow.graph.request import Request
 from chunkflow.graph.sources import View, check_unchanged, identity, lasting
 from chunkflow.kernels.declare import Declared
@@ -88,16 +89,12 @@ class SourceNode(Node):
 
 
 class OpNode(Node):
-    """An operation on some arrays; `chunkflow.graph.evaluate.op_node` makes one. `infer` finds its results' specs.
-
-    If it `is_final`, it runs at once and nothing else is made of it: it may give any number of results.
-    """
+    """An operation on some arrays; `chunkflow.graph.evaluate.op_node` makes one. `infer` finds its results' specs."""
 
     def __init__(self, request: Request, name: str, infer: Callable[[OpNode], tuple[ArraySpec, ...]]) -> None:
         self.request, self.name, self._infer = request, name, infer
         self.args: tuple[Any, ...] = tuple(a if is_scalar(a) else SLOT for a in request.arrays)
         self.inputs = tuple(node_of(a) for a in request.arrays if not is_scalar(a))
-        self.is_final = False
         below = all(node.dtype_known for node in self.inputs)
         self.dtype_known = request.options.dtype is not None or (below and request.is_known)
 
@@ -128,7 +125,7 @@ class OpNode(Node):
 
     def check_number(self, number: int) -> None:
         """Raise if it gives another number of results than an expression has been made for."""
-        if number != self.request.number and not self.is_final:
+        if number != self.request.number and not self.request.is_known:
             raise ResultError(
                 f"fn returned a tuple of {number} arrays: in an expression dtype= must say so, with one for each"
             )
@@ -183,8 +180,7 @@ class OpNode(Node):
 
     @cached_property
     def has_own_pass(self) -> bool:  # type: ignore[override]
-        several = self.request.number > 1 or not self.request.is_known  # or there may be
-        return not (self.aligned or self.folds) or (self.is_final and several)
+        return not (self.aligned or self.folds)
 
     def _is_free(self, nest: LoopNest) -> bool:
         """Whether the nest may be cut and walked in any way."""
@@ -346,3 +342,20 @@ def node_of(value: Any) -> Node:
     if has_lazy(value):
         return ViewNode(type(value).__name__.lower(), value, [node_of(a) for a in value.arrays], spec_of(value))
     return SourceNode(value)
+
+
+def check_lazily(options: Options, name: str) -> None:
+    """Refuse options of a run for an expression, which is not run yet, with an `ArgumentError`."""
+    given = {
+        "out": options.out,
+        "budget": options.budget,
+        "device": options.device,
+        "overwrite": options.overwrite or None,
+        "progress": options.progress or None,
+    }
+    asked = [key for key, value in given.items() if value is not None]
+    if asked:
+        raise ArgumentError(
+            f"{name} of an expression is not run at once, and was given {', '.join(asked)}: give that to "
+            "compute(), to_zarr(), to_npy() or store(), which run it"
+        )
