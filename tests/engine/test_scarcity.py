@@ -136,7 +136,7 @@ def test_an_error_that_names_no_bytes_is_quoted() -> None:
         lambda fn, **o: cf.map(fn, X, dtype="f4", workspace=0, **o),
         lambda fn, **o: cf.map_overlap(fn, X, depth=1, **o),
         lambda fn, **o: cf.reduction(X, lambda b, axis, keepdims: fn(b), np.max, **o),
-        lambda fn, **o: cf.map(fn, cf.open(X) + 1, **o),
+        lambda fn, **o: cf.map(fn, cf.open(X) + 1).compute(**o),
     ],
     ids=["trial", "block", "stencil", "fold", "expression"],
 )
