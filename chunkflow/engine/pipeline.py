@@ -305,10 +305,11 @@ def streaming(
     plan: Plan, source: Source, device: Device, pool: Pool, trace: Trace
 ) -> Iterator[Iterator[tuple[Step, Any]]]:
     """Blocks of one source for a loop of the caller's own, on the caller's lane."""
-    with ExitStack() as stack, device.attach(), explained(device, pool):
-        lanes = _open_lanes(plan, device, stack, deals=False)
-        pool.begin(plan.memory)
-        feeder = _open_feeder(plan, [source], device, pool, trace, stack)
+    with ExitStack() as stack, device.attach():
+        with explained(device, pool):
+            lanes = _open_lanes(plan, device, stack, deals=False)
+            pool.begin(plan.memory)
+            feeder = _open_feeder(plan, [source], device, pool, trace, stack)
         _finish_first(plan, lanes, stack)
         # A name of the loop's may refer to the last block until it gets the next one: its buffer is filled after that.
         feeder.ahead = max(1, (plan.ahead if plan.batches else plan.depth) - 1)
@@ -316,8 +317,9 @@ def streaming(
         def blocks() -> Iterator[tuple[Step, Any]]:
             for step, (loaded,), _ in feed(plan, feeder, lanes):
                 lane = device.caller_lane()
-                loaded.order_before(lane)
-                loaded.check()
+                with explained(device, pool):  # errors of the loop itself are its own
+                    loaded.order_before(lane)
+                    loaded.check()
                 lane.call(lambda: None, reads=(loaded.block.owner,))  # declares that the loop reads the block
                 array = loaded.block.array if loaded.buffer is None else loaded.buffer.lend(loaded.block, device)
                 yield step, array

@@ -161,3 +161,14 @@ def test_a_result_of_another_kind_gets_it_too() -> None:
     with pytest.raises(cf.errors.ResultTypeError, match="fn returned a list") as caught:
         cf.map(lambda block: [1.0], X, device=device)
     assert "chunkflow: a hint" in caught.value.__notes__
+
+
+def test_a_loops_own_error_stays_what_it_is() -> None:
+    def loop() -> None:
+        with cf.chunks(X, chunks=(4, -1), budget=40_000, device=scarce(True, lambda: 600)) as stream:
+            for _ in stream:
+                raise MemoryError("of the loop")
+
+    with pytest.raises(MemoryError, match="of the loop") as caught:
+        loop()
+    assert not isinstance(caught.value, cf.BudgetError)
