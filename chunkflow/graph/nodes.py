@@ -18,7 +18,7 @@ from chunkflow.core.grid import Shape
 from chunkflow.core.nest import LoopNest
 from chunkflow.core.spec import ArraySpec
 from chunkflow.engine.options import Options
-from chunkflow.errors import ArgumentError, ArgumentTypeError
+from chunkflow.errors import ArgumentError, ArgumentTypeError, ResultError
 from chunkflow.graph.request import Request
 from chunkflow.graph.sources import View, check_unchanged, identity, lasting
 from chunkflow.kernels.declare import Declared
@@ -119,9 +119,11 @@ class OpNode(Node):
     def specs(self) -> tuple[ArraySpec, ...]:
         """Specs of all its results. For a function of the user's own this takes a trial call."""
         found = self._infer(self)
+        self.check_number(len(found))
         self.dtype_known = True
         return found
 
+<<<<<<< HEAD
     @property
     def count(self) -> int:
         """Number of its results. A function of the user's own gives one, unless its dtypes or axes say otherwise."""
@@ -129,6 +131,14 @@ class OpNode(Node):
         if isinstance(dtype, tuple) or each:
             return len(dtype) if isinstance(dtype, tuple) else len(each)
         return len(self.specs) if self.request.is_known else 1
+=======
+    def check_number(self, number: int) -> None:
+        """Raise if it gives another number of results than an expression has been made for."""
+        if number != self.request.number and not self.request.is_known:
+            raise ResultError(
+                f"fn returned a tuple of {number} arrays: in an expression dtype= must say so, with one for each"
+            )
+>>>>>>> main
 
     def item(self, number: int) -> ItemNode:
         """One of its results."""

@@ -56,7 +56,7 @@ def lost_block(patch: Patch) -> None:
 def lost_mask(patch: Patch) -> None:
     """What objects give is taken without its mask."""
     for module in (generic, tasks):
-        patch.setattr(module, "as_promised", lambda got, spec, region: np.asarray(got))
+        patch.setattr(module, "faithful", lambda got, region, spec: np.asarray(got))
 
 
 def wrong_byte_order(patch: Patch) -> None:

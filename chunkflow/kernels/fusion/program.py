@@ -152,9 +152,17 @@ class Folding(KernelWrapper):
 
     def finish(self, value: Any, nest: LoopNest, box: Region) -> Any:
         found = super().finish(value, nest, box)
+<<<<<<< HEAD
         if self.foreign and isinstance(found, tuple):
             return tuple([cast_to(r, d) for r, d in zip(found, _each(found, self.dtype), strict=True)])
         return found if self.dtype is None else cast_to(found, self.dtype)
+=======
+        if self.dtype is None:
+            return found
+        if not isinstance(self.dtype, tuple):
+            return cast_to(found, self.dtype)
+        return tuple([cast_to(each, dtype) for each, dtype in zip(found, self.dtype, strict=True)])
+>>>>>>> main
 
 
 @dataclass(frozen=True)

@@ -54,21 +54,6 @@ def _footprint(obj: object) -> Footprint:
     return Footprint(same, 0, 1, None)
 
 
-def as_promised(got: Any, spec: ArraySpec, region: Region) -> np.ndarray:
-    """What an object gave for a region, as an array. A `ReadError` if it is not what the object said that it has."""
-    masked = isinstance(got, np.ma.MaskedArray) and np.ma.is_masked(got)
-    found, where, problem = np.asarray(got), describe(region), ""
-    if masked:
-        problem = f"a masked array for {where}, whose mask would be lost: let it fill missing values"
-    elif found.shape != shape_of(region):
-        problem = f"shape {found.shape} for {where}, which has shape {shape_of(region)}"
-    elif not np.can_cast(found.dtype, spec.dtype, "same_kind"):
-        problem = f"dtype {found.dtype} for {where}, although its dtype is {spec.dtype}"
-    if problem:
-        raise ReadError(f"{spec.name} returned {problem}", path=spec.name, region=region)
-    return found
-
-
 class GenericSource(Unviewed):
     """An object with a shape, a dtype and basic slicing, read from one thread at a time."""
 
@@ -82,18 +67,39 @@ class GenericSource(Unviewed):
     def read(self, region: Region, out: np.ndarray) -> None:
         try:
             with self._lock:
-                found = as_promised(self._get(region), self.spec, region)
+                got = self._get(region)
+                found = faithful(got, region, self.spec)
         except ReadError:
             raise
         except Exception as error:
             raise unread(region, self.spec.name, error, *self._failed) from error
-        np.copyto(out, found, casting="same_kind")
+        np.copyto(out, found, casting="safe")
 
     def _get(self, region: Region) -> Any:
         return self._obj[region]
 
     def close(self) -> None:
         """See `Source.close`: the object is the user's to close."""
+
+
+def faithful(got: Any, region: Region, spec: ArraySpec) -> np.ndarray:
+    """What an object gave for a region, as an array. `ReadError` if that is not what the object has said of itself."""
+    name, where = spec.name, describe(region)
+    masked = isinstance(got, np.ma.MaskedArray) and np.ma.is_masked(got)
+    found = np.asarray(got)
+    if masked:
+        problem = f"a masked array for {where}, whose mask would be lost: pass its filled(value)"
+    elif found.shape != shape_of(region):
+        problem = (
+            f"shape {found.shape} for {where}, which has shape {shape_of(region)}: say its true shape where it is made"
+        )
+    elif not np.can_cast(found.dtype, spec.dtype, "safe"):
+        problem = (
+            f"dtype {found.dtype} for {where}, although its dtype is {spec.dtype}: say the true one where it is made"
+        )
+    else:
+        return found
+    raise ReadError(f"{name} returned {problem}", path=name, region=region)
 
 
 class GenericTarget(ExistingTarget):
