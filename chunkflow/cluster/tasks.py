@@ -35,10 +35,7 @@ from chunkflow.kernels.subnest import on_host, part_of
 from chunkflow.planner.loop_order import nest_order
 from chunkflow.planner.search import RUN, make_plan
 from chunkflow.stores import open_target, spec_of
-<<<<<<< HEAD
-=======
 from chunkflow.stores.foreign.generic import faithful
->>>>>>> main
 from chunkflow.stores.views.shared import Held, Mapped, SharedRegion
 from chunkflow.system import interrupts
 from chunkflow.system.thread_pool import PooledThread
@@ -195,7 +192,6 @@ def _run(programs: tuple[Program, ...], index: Shape, arrays: Sequence[Any], *, 
     nest, kernel = part_of(whole.nest, whole.kernel, box, merged=merged, check=_cancelled_check())
     if cut.folded:  # one value is combined, so the axes that results follow must not be cut again
         nest = replace(nest, whole=nest.whole | cut.kept)
-<<<<<<< HEAD
     given: list[Any] = list(arrays)
     for number, (operand, shape) in first.regional.items():
         region, spec = read_by(whole.nest.operands[operand], box), spec_of(first.sources[operand])

@@ -330,7 +330,7 @@ class Evaluation:
 
 def _results(node: Node) -> int:
     """How many results a node has in a pass."""
-    return node.count if isinstance(node, OpNode) and node.folds else 1
+    return len(node.specs) if isinstance(node, OpNode) and node.folds else 1
 
 
 def _check_promises(group: Sequence[Node], shapes: Sequence[Shape], dtypes: Sequence[np.dtype]) -> None:

@@ -71,18 +71,13 @@ def fused(nodes: Sequence[Node], stored: Sources, lacking: Lacking | None = None
     for number, node in enumerate(nodes):
         if isinstance(node, OpNode) and node.folds:
             declared = node.declared
-            dtype = _dtypes(node)
+            dtype = node.request.options.dtype
             assert isinstance(declared.copies, float)
             pairs = zip(node.inputs, declared.nest.operands, strict=True)
             registers = [program.compute(child, operand.axes, 0) for child, operand in pairs]
-<<<<<<< HEAD
-            parts.append(Folding(declared.kernel, declared.nest, dtype, foreign=not node.request.is_known))
-            results.append([declared.axes_of(i) for i in range(node.count)])
-=======
             parts.append(Folding(declared.kernel, declared.nest, _cast_to(dtype)))
             given = len(node.specs) if lacking is None else 1  # what is only looked into has no specs yet
             results.append([declared.axes_of(i) for i in range(given)])
->>>>>>> main
             copies.append(declared.copies)
         else:
             registers = [program.compute(node, every, 0)]
@@ -180,12 +175,6 @@ def fed(node: OpNode, stored: Sources, lacking: Lacking | None = None) -> Pass:
     nest = replace(declared.nest, operands=program.operands())
     kernel = Feeding(feeds, declared.kernel, declared.nest)
     return Pass((node,), replace(declared, nest=nest, kernel=kernel, tiles=False), tuple(program.sources))
-
-
-def _dtypes(node: OpNode) -> Any:
-    """What the results of a node are cast to: a dtype, a tuple of them, or None."""
-    dtype = node.request.options.dtype
-    return tuple(map(np.dtype, dtype)) if isinstance(dtype, tuple) else None if dtype is None else np.dtype(dtype)
 
 
 def nest_of(node: Node, stored: Sources) -> Shape:
@@ -352,13 +341,9 @@ class _Program:
         if isinstance(node, ItemNode):
             return self.add(Pick(registers[0], node.item))
         assert isinstance(node, OpNode)
-<<<<<<< HEAD
-        declared, dtype = node.declared, _dtypes(node)
-=======
         declared, dtype = node.declared, _cast_to(node.request.options.dtype)
         if dtype is None and node.request.number > 1 and not isinstance(node.request.fn, np.ufunc):
             dtype = (None,) * node.request.number
->>>>>>> main
         inputs = tuple((register, child.window) for register, child in zip(registers, below, strict=True))
         lies = tuple(a for a in declared.axes if a is not None)
         foreign = not node.request.is_known

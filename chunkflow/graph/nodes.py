@@ -123,22 +123,12 @@ class OpNode(Node):
         self.dtype_known = True
         return found
 
-<<<<<<< HEAD
-    @property
-    def count(self) -> int:
-        """Number of its results. A function of the user's own gives one, unless its dtypes or axes say otherwise."""
-        dtype, each = self.request.options.dtype, self.declared.each
-        if isinstance(dtype, tuple) or each:
-            return len(dtype) if isinstance(dtype, tuple) else len(each)
-        return len(self.specs) if self.request.is_known else 1
-=======
     def check_number(self, number: int) -> None:
         """Raise if it gives another number of results than an expression has been made for."""
         if number != self.request.number and not self.request.is_known:
             raise ResultError(
                 f"fn returned a tuple of {number} arrays: in an expression dtype= must say so, with one for each"
             )
->>>>>>> main
 
     def item(self, number: int) -> ItemNode:
         """One of its results."""

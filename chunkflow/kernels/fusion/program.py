@@ -136,15 +136,11 @@ def read_by(instruction: Instruction) -> Sequence[int]:
 
 @dataclass(frozen=True)
 class Folding(KernelWrapper):
-    """A fold as one part of a program, on the nest that it was declared with.
-
-    `dtype` is what results are cast to, a tuple for several; `foreign` says that the user's own function makes them.
-    """
+    """A fold as one part of a program, on the nest that it was declared with; `dtype` is what results are cast to."""
 
     kernel: Any
     nest: LoopNest
     dtype: Any = None
-    foreign: bool = False
 
     def where(self, nest: LoopNest, box: Region) -> tuple[LoopNest, Region]:
         """The fold's own nest."""
@@ -152,17 +148,14 @@ class Folding(KernelWrapper):
 
     def finish(self, value: Any, nest: LoopNest, box: Region) -> Any:
         found = super().finish(value, nest, box)
-<<<<<<< HEAD
-        if self.foreign and isinstance(found, tuple):
-            return tuple([cast_to(r, d) for r, d in zip(found, _each(found, self.dtype), strict=True)])
-        return found if self.dtype is None else cast_to(found, self.dtype)
-=======
         if self.dtype is None:
             return found
         if not isinstance(self.dtype, tuple):
             return cast_to(found, self.dtype)
+        if not isinstance(found, tuple) or len(found) != len(self.dtype):
+            given = f"a tuple of {len(found)} arrays" if isinstance(found, tuple) else "one array"
+            raise ResultError(f"fn returned {given}; expected {len(self.dtype)}, as dtype= says")
         return tuple([cast_to(each, dtype) for each, dtype in zip(found, self.dtype, strict=True)])
->>>>>>> main
 
 
 @dataclass(frozen=True)
@@ -290,19 +283,14 @@ def called(call: Call, registers: Sequence[Any], regions: Sequence[Region], grid
     expected = tuple([box[a].stop - box[a].start for a in call.lies])
     if not isinstance(result, tuple):
         return _checked(result, expected, call.dtype, box)
-    dtypes = (None,) * len(result) if call.dtype is None and call.kernel.is_ufunc else _each(result, call.dtype)
-    return tuple([_checked(r, expected, d, box) for r, d in zip(result, dtypes, strict=True)])
-
-
-def _each(results: tuple[Any, ...], dtype: Any) -> tuple[Any, ...]:
-    """A dtype for each of several results of the user's own function, which ``dtype=`` must have announced."""
-    if not isinstance(dtype, tuple):
+    if not isinstance(call.dtype, tuple) and not call.kernel.is_ufunc:
         raise ResultError(
-            f"fn returned a tuple of {len(results)} arrays: in an expression dtype= must say so, with one for each"
+            f"fn returned a tuple of {len(result)} arrays: in an expression dtype= must say so, with one for each"
         )
-    if len(dtype) != len(results):
-        raise ResultError(f"fn returned a tuple of {len(results)} arrays; expected {len(dtype)}, as dtype= says")
-    return dtype
+    dtypes = call.dtype if isinstance(call.dtype, tuple) else (None,) * len(result)
+    if len(dtypes) != len(result):
+        raise ResultError(f"fn returned a tuple of {len(result)} arrays; expected {len(dtypes)}, as dtype= says")
+    return tuple([_checked(r, expected, d, box) for r, d in zip(result, dtypes, strict=True)])
 
 
 def _guarded(blocks: Sequence[Any]) -> list[Any]:
