@@ -9,6 +9,7 @@ import numpy as np
 
 from chunkflow.core import grid
 from chunkflow.engine import pipeline
+from chunkflow.engine.dry_run import is_dry, stand_ins
 from chunkflow.engine.prepare import Prepared
 from chunkflow.engine.trace import Trace
 from chunkflow.errors import ArgumentError
@@ -16,7 +17,7 @@ from chunkflow.stores.protocol import Sink
 
 
 def launched(run: Prepared, watch: Trace) -> tuple[Any, ...]:
-    """Run a plan; the outputs appear only if all of it succeeds."""
+    """Run a plan; the outputs appear only if all of it succeeds. In a dry run there are stand-ins for them."""
     assert run.kernel is not None
     empty = not len(run.plan.grid) and any(spec.size for spec in run.plan.outputs)
     mapped = [i for part in run.plan.op.parts if not part.folded for i in part.numbers]
@@ -25,6 +26,8 @@ def launched(run: Prepared, watch: Trace) -> tuple[Any, ...]:
             f"the arrays are empty ({run.plan.op.extents}) and the result is not: there is no block from which fn "
             "could make it"
         )
+    if is_dry():
+        return stand_ins(run.plan.outputs)
     sinks: list[Sink] = []
     watch.started(run.plan, run)
     if run.plan.op.has_halo:
