@@ -167,6 +167,8 @@ class MultiPass:
         Gives the result as a node whose passes are known beforehand, for a cluster; or None if there is no such node.
     streams : bool
         Whether `run` can read expressions, so that they need not be stored before.
+    alone : bool
+        Whether a pass that fits the budget is the only one, as far as can be told before it has read the arrays.
     keeps : bool
         Whether labelled arrays are matched by the names of their dimensions: see `Request.keeps`.
     name : callable, optional
@@ -180,6 +182,7 @@ class MultiPass:
     plan: Callable[[], Any] | None = None
     unroll: Callable[[], Node | None] = lambda: None
     streams: bool = False
+    alone: bool = False
     keeps: bool = False
     name: Callable[[Labels, Any], Any] | None = None
 
@@ -194,7 +197,7 @@ class MultiPass:
         """The result. A budget that does not do for all passes is refused before the first one."""
 
         def all_passes() -> Any:
-            if self.plan is None:  # else it plans all passes before it runs one
+            if self.plan is None and not self.alone:  # a plan is made of all passes before one runs
                 nbytes = sum(spec_of(a).nbytes for a in self.arrays if not is_scalar(a))
                 dry_run.refuse_ahead(self.plan_all, self.options, nbytes)
             return self.run()

@@ -81,9 +81,12 @@ def named(work: Callable[[], T], options: Options, dry: Callable[[], object] | N
         raise
 
 
-def refuse_ahead(work: Callable[[], object], options: Options, nbytes: int) -> None:
-    """Raise the `BudgetError` of any pass of `work`, on arrays of `nbytes` in all, before the first one runs."""
-    if is_dry() or not _is_tight(options, nbytes):
+def refuse_ahead(work: Callable[[], object], options: Options, nbytes: int | None = None) -> None:
+    """Raise the `BudgetError` of any pass of `work`, before the first one runs.
+
+    If the arrays have `nbytes` in all and the budget is roomy, that is not tried.
+    """
+    if is_dry() or not (nbytes is None or _is_tight(options, nbytes)):
         return
     with _mode(False, None):
         try:

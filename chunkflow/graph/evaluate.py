@@ -13,6 +13,7 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Seq
 from contextlib import ExitStack, closing
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -159,9 +160,14 @@ class Evaluation:
         Intermediate results are not there yet: placeholders of their shape and dtype take their place.
         """
         found: list[tuple[tuple[str, ...], Plan | str]] = []
+        plan: Plan | str
         for group, _ in self.groups(list(wanted), dry_run=True):
             for part in self._parts(group, wanted):
-                plan = "several passes of its own" if isinstance(part[0], MultiPassNode) else self._plan(part, wanted)
+                node, plan = part[0], "several passes of its own"
+                if isinstance(node, MultiPassNode):
+                    refuse_ahead(partial(self._run, node, wanted.get), self.options)
+                else:
+                    plan = self._plan(part, wanted)
                 found.append((tuple(node.name for node in part), plan))
         return found
 

@@ -76,7 +76,9 @@ def fused(nodes: Sequence[Node], stored: Sources, lacking: Lacking | None = None
             pairs = zip(node.inputs, declared.nest.operands, strict=True)
             registers = [program.compute(child, operand.axes, 0) for child, operand in pairs]
             parts.append(Folding(declared.kernel, declared.nest, None if dtype is None else np.dtype(dtype)))
-            results.append([declared.axes_of(i) for i in range(len(node.specs))])
+            # A user's own fold gives one result; its specs come from the trial of a pass that is declared here.
+            number_of_results = len(node.specs) if node.dtype_known else 1
+            results.append([declared.axes_of(i) for i in range(number_of_results)])
             copies.append(declared.copies)
         else:
             registers = [program.compute(node, every, 0)]

@@ -204,7 +204,7 @@ def label_statistics(
             partial = GroupPartial(partial.labels.view("?"), partial.fields)
         return _statistics(partial, wanted, spec.dtype, less)
 
-    return MultiPass(sources, statistics_of_labels, chosen)
+    return MultiPass(sources, statistics_of_labels, chosen, alone=True)
 
 
 @contextmanager

@@ -18,7 +18,7 @@ from chunkflow.core.chunking import block_sides
 from chunkflow.core.nest import Strips, nest
 from chunkflow.devices.protocol import Device
 from chunkflow.engine.budget import bytes_left
-from chunkflow.engine.dry_run import is_dry
+from chunkflow.engine.dry_run import is_dry, rename
 from chunkflow.errors import ArgumentError, ArgumentTypeError, BudgetError
 from chunkflow.kernels.map import SLOT, MapKernel
 from chunkflow.kernels.statistics.quantile import METHODS, Digits, Rule, WholeLines, median_rule, rule
@@ -141,7 +141,9 @@ def reduced(make: Make, x: Any, axis: Axis, keepdims: bool, chunks: Chunks, opti
     run = devices.resolve(options.device)
     room = bytes_left(options.budget, run) - run.reserve
     uncut = block is None or all(block[a] is None or (block[a] or 0) >= shape[a] for a in axes)
-    if uncut and AT_ONCE * n * dtype.itemsize <= room and (kept or spec.nbytes <= SMALL):
+    at_once = uncut and (kept or spec.nbytes <= SMALL)
+    enough = run.reserve + AT_ONCE * n * dtype.itemsize  # for whole lines, if it is more than there is
+    if at_once and enough - run.reserve <= room:
         along: list[int | None] = [None if a in axes else a for a in range(len(shape)) if keepdims or a not in axes]
         dims = along if scalar else [None, *along]
         kernel = MapKernel(WholeLines(how, axes, scalar, keepdims), (SLOT,), {}, tuple(dims))
@@ -149,11 +151,16 @@ def reduced(make: Make, x: Any, axis: Axis, keepdims: bool, chunks: Chunks, opti
         try:
             whole = replace(options, device=run)
             result = execute(Request(lambda specs, args: Declared(op, kernel, tuple(dims), block), (x,), whole))
-        except BudgetError:  # a line does not fit after all
-            pass
+        except BudgetError as error:  # a line does not fit after all
+            enough = max(error.smallest or 0, enough)
         else:
             return result if is_dry() else bare(result, options.out)
-    ranks, statistics = order_statistics(x, spec, axes, how.ranks(), block, run, room, options)
+    try:
+        ranks, statistics = order_statistics(x, spec, axes, how.ranks(), block, run, room, options)
+    except BudgetError as error:
+        if at_once and error.smallest is not None and room + run.reserve < enough < error.smallest:
+            rename(error, enough)
+        raise
     if is_dry():
         return None
     found = how.result(lambda these: statistics[np.searchsorted(ranks, these)])

@@ -238,7 +238,7 @@ def unique(x: Any, return_counts: bool = False, *, chunks: Chunks = None, **opti
     (array([1, 3, 7]), array([1, 2, 1]))
     """
     chosen = Options(**options)
-    return MultiPass((x,), lambda: _distinct(x, return_counts, chunks, chosen), chosen)
+    return MultiPass((x,), lambda: _distinct(x, return_counts, chunks, chosen), chosen, alone=True)
 
 
 def _distinct(x: Any, return_counts: bool, chunks: Chunks, options: Options) -> Any:
