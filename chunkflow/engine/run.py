@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,7 +13,8 @@ from chunkflow.engine import pipeline
 from chunkflow.engine.dry_run import is_dry, stand_ins
 from chunkflow.engine.prepare import Prepared
 from chunkflow.engine.trace import Trace
-from chunkflow.errors import ArgumentError
+from chunkflow.errors import ArgumentError, SlowRunWarning
+from chunkflow.planner.plan import Plan
 from chunkflow.stores.protocol import Sink
 
 
@@ -28,6 +30,7 @@ def launched(run: Prepared, watch: Trace) -> tuple[Any, ...]:
         )
     if is_dry():
         return stand_ins(run.plan.outputs)
+    warn_of_crumbs(run.plan)
     sinks: list[Sink] = []
     watch.started(run.plan, run)
     if run.plan.op.has_halo:
@@ -47,6 +50,12 @@ def launched(run: Prepared, watch: Trace) -> tuple[Any, ...]:
         raise
     watch.finished(None, run.pool.peak)
     return results
+
+
+def warn_of_crumbs(plan: Plan) -> None:
+    """Warn, once a run starts, of so many small blocks that it may seem to run for ever."""
+    if plan.is_crumbs:
+        warnings.warn(plan.warning, SlowRunWarning, stacklevel=2)
 
 
 def _of_nothing(run: Prepared, sinks: Sequence[Sink]) -> None:

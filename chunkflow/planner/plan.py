@@ -26,6 +26,9 @@ from chunkflow.planner.transfer_cut import Cut
 AHEAD = 8
 """Blocks a lane, of which a slow one may be overtaken where any lane may compute any."""
 
+CRUMBS, MOSTLY = 100_000, 0.5
+"""More blocks than that are crumbs, where what each costs besides is more than that share of the predicted time."""
+
 SMALL = 128
 """Bytes of partial results, of all that an operation gives, up to which there are so many chains for each lane."""
 
@@ -72,7 +75,8 @@ class Plan:
     ``str(plan)`` describes it for people. Sizes are in bytes, times in seconds. Blocks are what is loaded and
     stored; the kernel computes them tile by tile where that keeps it in the cache. Where there are fewer lanes than
     cores, each has `coders` threads for the chunks of its blocks. Of a `resident` operand every block is loaded once,
-    and stays; the while, tiles of a product take `turns`, block by block.
+    and stays; the while, tiles of a product take `turns`, block by block. Where blocks are crumbs, the `remedy` says
+    why, and what to do about it.
     """
 
     op: LoopNest
@@ -95,6 +99,7 @@ class Plan:
     coders: int = 1
     resident: frozenset[int] = frozenset()
     turns: Interleave = ONE_BY_ONE
+    remedy: str = ""
 
     @cached_property
     def batches(self) -> dict[int, Batch]:
@@ -105,6 +110,21 @@ class Plan:
     def grid(self) -> Grid:
         """The loop nest cut into blocks."""
         return Grid(self.op.extents, self.block, self.turns.heads)
+
+    @property
+    def is_crumbs(self) -> bool:
+        """Whether there are so many small blocks that handling them takes most of the time."""
+        return len(self.grid) > CRUMBS and self.estimate.handed > MOSTLY * self.estimate.seconds
+
+    @property
+    def warning(self) -> str:
+        """What is said of crumbs before they are run; nothing of other plans."""
+        if not self.is_crumbs:
+            return ""
+        return (
+            f"{len(self.grid):,} blocks of {self.block}: handling them is most of the {self.estimate.seconds:.3g} s "
+            f"that the run is predicted to take, since {self.remedy}"
+        )
 
     @property
     def bytes_in(self) -> int:
@@ -339,4 +359,5 @@ class Plan:
         rings = [r.nbytes for r in (self.ring_in, self.ring_out) if r]
         if rings:
             lines.append(f"  pinned  {format_bytes(sum(rings))} of host memory")
-        return "\n".join(lines + [f"  note    {n}" for n in self.notes])
+        notes = [*self.notes, *([self.warning] if self.is_crumbs else [])]
+        return "\n".join(lines + [f"  note    {n}" for n in notes])
