@@ -32,6 +32,7 @@ from chunkflow.api.labels import Labels, labels_of
 from chunkflow.core.chunking import Chunks as Chunks
 from chunkflow.core.spec import ArraySpec as ArraySpec
 from chunkflow.engine import dry_run
+from chunkflow.engine.observe.analysis import forecast
 from chunkflow.engine.observe.progress import watching as watching
 from chunkflow.engine.options import BudgetLike as BudgetLike
 from chunkflow.engine.options import Options as Options
@@ -343,7 +344,7 @@ def plan_of(fn: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, An
 
 def _plan_of_request(request: Request) -> Plan:
     with interrupts.deferred(), prepared(request.declare, request.arrays, request.options) as run:
-        return run.plan
+        return forecast(run)
 
 
 def bare(result: Any, out: Any) -> Any:

@@ -26,9 +26,10 @@ from chunkflow.core.grid import Grid, Shape
 from chunkflow.core.spec import ArraySpec
 from chunkflow.engine.budget import lease
 from chunkflow.engine.dry_run import apart, is_dry, refuse_ahead, stand_ins
+from chunkflow.engine.observe.analysis import forecast
 from chunkflow.engine.options import Options
 from chunkflow.engine.outputs import check_overlap
-from chunkflow.engine.prepare import prepared
+from chunkflow.engine.prepare import Prepared, prepared
 from chunkflow.engine.run import launched
 from chunkflow.engine.trace import Trace
 from chunkflow.errors import ArgumentError, BudgetError, ResultError
@@ -167,7 +168,7 @@ class Evaluation:
                 if isinstance(node, MultiPassNode):
                     refuse_ahead(partial(self._run, node, wanted.get), self.options)
                 else:
-                    plan = self._plan(part, wanted)
+                    plan = self._plan(part, wanted, expect=forecast)
                 found.append((tuple(node.name for node in part), plan))
         return found
 
@@ -323,11 +324,13 @@ class Evaluation:
             self.stored[member] = some[0] if number == 1 else tuple(some)
         return True
 
-    def _plan(self, group: Sequence[Node], wanted: Mapping[Node, Any]) -> Plan:
+    def _plan(
+        self, group: Sequence[Node], wanted: Mapping[Node, Any], expect: Callable[[Prepared], Plan] | None = None
+    ) -> Plan:
         made = self._pass(group, self.stored)
         assert made is not None
         with interrupts.deferred(), self._prepared(made, [wanted.get(node) for node in group]) as run:
-            plan: Plan = run.plan
+            plan: Plan = run.plan if expect is None else expect(run)
         return plan
 
     def _prepared(self, made: Pass, outs: Sequence[Any]) -> Any:
