@@ -75,11 +75,12 @@ def written(folder: Path, x: np.ndarray) -> dict[str, Any]:
         path = folder / f"x-{name}.zarr"
         zarr.create_array(path, shape=x.shape, dtype=x.dtype, chunks=sides, compressors=codec)[...] = x
         found[f"zarr {name}"] = str(path)
-    for name, options in {
+    filters: dict[str, dict[str, Any]] = {
         "raw": {},
         "gzip": {"compression": "gzip"},
         "gzip shuffle": {"compression": "gzip", "shuffle": True},
-    }.items():
+    }
+    for name, given in filters.items():
         path = folder / f"x-{name.replace(' ', '-')}.h5"
         with h5py.File(path, "w") as file:
             file.create_dataset("x", data=x, chunks=sides, **given)

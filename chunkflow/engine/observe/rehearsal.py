@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import cycle, islice
@@ -18,9 +18,10 @@ from typing import Any
 import numpy as np
 
 from chunkflow.core import grid
-from chunkflow.core.grid import Region, Shape, within
+from chunkflow.core.grid import Grid, Region, Shape, within
 from chunkflow.core.halo import fill
 from chunkflow.core.nest import Operand
+from chunkflow.core.spec import ArraySpec
 from chunkflow.devices.protocol import Device
 from chunkflow.engine.block_runner import BlockRunner
 from chunkflow.engine.trace import Trace
@@ -41,6 +42,9 @@ LONG = 0.05
 BEYOND = 8
 """Size of a lane's tiles, in its shares of the cache: so they come from memory, as in a run."""
 
+
+CHUNKS, CHUNKS_BYTES = 8, 16 << 20
+"""Most chunks that are read of a source, and their decoded bytes."""
 
 ROOM = 4
 """An array of a result's size is made if it takes at most one part in so many of the memory that is available."""
@@ -90,7 +94,8 @@ def computing(kernel: Kernel, plan: Plan, sources: Sequence[Source], device: Dev
         places = [_place(i, region, plan) for i, region in step.stores]
         call = _again(runner, plan, step, blocks, frames, places)
         new, known = (sum(frame.nbytes[k] for frame in frames.values()) for k in range(2))
-        stored = plan.traffic.write / max(sum(place.nbytes for place in places), 1)
+        held = sum(place.nbytes for place in places)
+        stored = plan.traffic.write / held if held else 0.0
         return call, (read / max(new, 1), passed / max(known, 1), whole / math.prod(grid.shape_of(step.box)), stored)
 
     steps = list(islice(plan.steps(), plan.lanes + 1))
@@ -102,7 +107,7 @@ def computing(kernel: Kernel, plan: Plan, sources: Sequence[Source], device: Dev
 
 
 def decoding(plan: Plan, sources: Sequence[Source]) -> float | None:
-    """Seconds that a thread needs to read and decode a byte of a plan's chunks, by the first chunk of each source.
+    """Seconds that a thread needs to read and decode a byte of a plan's chunks, by the first chunks of each source.
 
     All of a plan's threads do so at once. None if there is nothing to decode, or a source is remote.
     """
@@ -113,16 +118,30 @@ def decoding(plan: Plan, sources: Sequence[Source]) -> float | None:
     for source, spec in zip(sources, specs, strict=True):
         if spec.chunks is None or spec.storage.raw or not spec.size:
             continue
-        sides = tuple(map(min, spec.chunks, spec.shape))
+        regions = cycle(_first_chunks(spec))
 
-        def calls(source: Source = source, sides: Shape = sides) -> Calls:
-            out = np.empty(sides, source.spec.dtype)
-            read = partial(source.read, grid.whole(sides), out)
-            return lambda: (_timed(read),), (source.spec.nbytes / out.nbytes,)
+        def calls(source: Source = source, regions: Iterator[Region] = regions) -> Calls:
+            sides = tuple(map(min, source.spec.chunks or (), source.spec.shape))
+            outs = cycle([np.empty(sides, source.spec.dtype) for _ in range(CHUNKS)])
+
+            def read() -> Seen:
+                region, out = next(regions), next(outs)
+                part = out[tuple([slice(s.stop - s.start) for s in region])]
+                return (_timed(partial(source.read, region, part)) / part.nbytes,)
+
+            return read, (source.spec.nbytes,)
 
         seconds += sum(_at_once([calls] * plan.lanes * plan.coders))
         nbytes += spec.nbytes
     return seconds / nbytes if nbytes else None
+
+
+def _first_chunks(spec: ArraySpec) -> list[Region]:
+    """The first chunks of an array, at least one: a single one would stay in the cache, as those of a run do not."""
+    chunks = Grid(spec.shape, tuple(map(min, spec.chunks or (), spec.shape)))
+    number = CHUNKS_BYTES // (math.prod(chunks.block) * spec.dtype.itemsize)
+    order = tuple(range(len(spec.shape)))
+    return [chunks.region(index) for index in islice(chunks.walk(order), min(max(number, 1), CHUNKS))]
 
 
 def _at_once(each: Sequence[Callable[[], Calls]]) -> Seen:
