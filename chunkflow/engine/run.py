@@ -30,7 +30,6 @@ def launched(run: Prepared, watch: Trace) -> tuple[Any, ...]:
         )
     if is_dry():
         return stand_ins(run.plan.outputs)
-    warn_of_crumbs(run.plan)
     sinks: list[Sink] = []
     watch.started(run.plan, run)
     if run.plan.op.has_halo:
@@ -38,6 +37,7 @@ def launched(run: Prepared, watch: Trace) -> tuple[Any, ...]:
     try:
         for target, spec in zip(run.targets, run.plan.outputs, strict=True):
             sinks.append(target.open(spec))
+        warn_of_crumbs(run.plan)
         if len(run.plan.grid):
             pipeline.execute(run.plan, run.kernel, run.sources, sinks, run.device, run.pool, watch)
         elif empty:
