@@ -355,6 +355,11 @@ def test_what_a_function_takes_is_expected(asked: tuple[Any, ...]) -> None:
     assert run.plan.estimate.seconds < WAITS
     assert run.predicted >= WAITS
     assert run.bound_by == "compute"
+    plan = cf.explain(asked[0], array, *asked[1:], device="cpu")
+    assert plan.seconds >= WAITS > plan.estimate.seconds
+    assert f"model   {plan.seconds:.3g} s" in str(plan)
+    small = cf.explain(asked[0], array, *asked[1:], budget="1MB", device="cpu")
+    assert small.seconds == small.estimate.seconds
 
 
 @pytest.mark.parametrize(

@@ -20,6 +20,9 @@ from chunkflow.stores.protocol import cold_bytes
 LARGE_CHUNK = 64 << 20
 """Bytes of a chunk that is not read for a forecast."""
 
+FORECAST = 64 << 20
+"""Bytes of a budget in which there is room for a forecast."""
+
 HALO = 2
 """Extra time of a block with a halo, in overheads of a block: it copies what it shares with the block before, and fills
 the halo beyond the array's edges. (Plans do not count it: those with few large blocks were measured.)"""
@@ -179,9 +182,12 @@ def _rehearsed(plan: Plan, run: Prepared | None) -> AnalyzedRun:
 def forecast(run: Prepared) -> Plan:
     """The plan of a prepared run, with the seconds that a few calls of its parts let expect.
 
-    A chunk of each source is read for it, but not of arrays that are computed when they are read, nor a large one.
+    Some chunks of each source are read for it, but not of arrays that are computed when they are read, nor large ones.
+    It takes memory of its own: within a small budget there is none.
     """
     plan = run.plan
+    if plan.budget < FORECAST:
+        return plan
     for source in run.sources:
         spec = source.spec
         known = spec.storage.in_memory or source.footprint is not None
