@@ -260,7 +260,9 @@ def _place(number: int, region: Region, plan: Plan) -> np.ndarray:
     if not spec.storage.in_memory or room is None or spec.nbytes > room // ROOM:
         return np.empty(grid.shape_of(region), spec.dtype)
     whole = np.empty([spec.shape[a] for a in spec.order], spec.dtype).transpose(np.argsort(spec.order).tolist())
-    return whole[(*region, ...)]
+    index: tuple[Any, ...] = (*region, ...)  # so that what has no dimensions is an array too
+    place: np.ndarray = whole[index]
+    return place
 
 
 def _again(
