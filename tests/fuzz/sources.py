@@ -185,7 +185,7 @@ SOURCES = (
         "dask, masked",
         lambda d, a: [
             f"<x> = da.from_array(<a>, chunks={d.sides(a.shape)})",
-            "<x> = <x>.map_blocks(lambda b: np.ma.masked_array(b, np.ones(b.shape, bool)), dtype=<x>.dtype)",
+            "<x> = <x>.map_blocks(lambda b: np.ma.masked_array(b, np.ones(b.shape, bool)), meta=<x>._meta)",
         ],
         lambda a: a.size > 0,
         must_raise=True,
