@@ -714,6 +714,9 @@ def test_several_results_of_a_function() -> None:
         _ = cf.open(array).map(lambda b: (b, b)).dtype
     with pytest.raises(ResultError, match="expected 3"):
         cf.open(array).map(lambda b: (b, b), dtype=("f8", "f8", "f8"))[0].compute(device="cpu")
+    numbers = itertools.chain([3], itertools.repeat(2))  # the trial's is no exception
+    with pytest.raises(ResultError, match="tuple of 2 arrays; expected 3"):
+        (cf.open(array).map(lambda b: (b,) * next(numbers), dtype=("f8",) * 3)[2] + 1).compute(device="cpu")
 
 
 def test_deep_expressions() -> None:

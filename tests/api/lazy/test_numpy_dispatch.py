@@ -137,6 +137,23 @@ def test_select_has_the_dtype_of_all_choices() -> None:
         np.select([cf.open(B > 3)], [1], None)
 
 
+@pytest.mark.parametrize("dtype", ["i2", "f4", "c8", "?"])
+@pytest.mark.parametrize("name", ["T", "mT", "real", "imag", "shape", "size", "ndim", "dtype", "itemsize", "nbytes"])
+def test_attributes_are_numpys(name: str, dtype: str) -> None:
+    x = (B * (1 + 1j if dtype == "c8" else 1)).astype(dtype)
+    got, expected = getattr(cf.open(x), name), getattr(x, name)
+    if isinstance(expected, np.ndarray):
+        got = got.compute(device="cpu")
+        assert got.dtype == expected.dtype
+    np.testing.assert_array_equal(got, expected)
+
+
+def test_types_and_scalars_by_keyword_are_no_arrays_of_blocks() -> None:
+    as_numpy(lambda x: np.add(x, 1, dtype=np.float32), B)
+    as_numpy(lambda x: np.nan_to_num(x, nan=np.float32(3)), np.where(B > 20, np.nan, B))
+    as_numpy(lambda x: np.full_like(x, np.int16(7), dtype=np.float64), B)
+
+
 def test_arrays_by_keyword_are_cut_as_the_others_are() -> None:
     holes = np.where(B > 20, np.nan, B)
     row = [1, 2, 3, 4, 5, 6]

@@ -392,6 +392,18 @@ def test_partial_transfers_are_continued(tmp_path: Path, monkeypatch: pytest.Mon
     np.testing.assert_array_equal(base, -array)
 
 
+def test_where_nothing_more_is_stored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    at_positions(monkeypatch)
+    base = mapped(tmp_path / "data.bin", filled((50, 3), "f4"))
+    write = os.pwritev
+    monkeypatch.setattr(os, "pwritev", lambda fd, b, at: write(fd, [b[0][:7]], at) if at % 12 == 0 else 0)
+    target = open_target(base[10:])  # its first row lies at 144: behind 24 bytes and ten rows
+    sink = target.open(target.describe((40, 3), base.dtype, None))
+    with pytest.raises(WriteError, match="at offset 151"):
+        sink.write(whole((40, 3)), np.zeros((40, 3), "f4"))
+    sink.abort()
+
+
 def test_a_file_truncated_after_opening_is_a_short_read(tmp_path: Path) -> None:
     path = tmp_path / "data.bin"
     source = open_source(mapped(path, filled((1000, 1000), "f4"), "r"))
