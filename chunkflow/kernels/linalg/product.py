@@ -59,8 +59,8 @@ def contraction(
     dtypes: Sequence[np.dtype],
     orders: Sequence[Shape],
     name: str,
-    conjugate: int | None = None,
-    tf32: bool = False,
+    conjugate: int | None,
+    tf32: bool,
 ) -> tuple[ProductNest, Product]:
     """Loop nest and kernel of a product; `conjugate` and `tf32` as for `Product`."""
     extents = labels.extents(shapes, name)
@@ -90,7 +90,7 @@ class Product(Fold):
         Axes of the result, in order.
     work, result : numpy.dtype
         Dtype in which blocks are multiplied, and that of the result.
-    conjugate : int, optional
+    conjugate : int or None
         Operand to conjugate.
     tf32 : bool
         Whether a device may round factors of single precision for its tensor cores.
@@ -101,8 +101,8 @@ class Product(Fold):
     kept: Axes
     work: np.dtype
     result: np.dtype
-    conjugate: int | None = None
-    tf32: bool = False
+    conjugate: int | None
+    tf32: bool
 
     def fold(
         self, value: Tile | None, blocks: Sequence[Any], nest: LoopNest, grid: Grid, index: Shape, box: Region

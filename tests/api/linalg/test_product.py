@@ -352,7 +352,7 @@ def planned(
     labels: ProductLabels, shapes: Sequence[tuple[int, ...]], budget: int, kind: str = "f4", machine: Machine = STAGED
 ) -> Plan:
     specs = [ArraySpec("x", s, np.dtype(kind)) for s in shapes]
-    op, _ = contraction(labels, shapes, [s.dtype for s in specs], [s.order for s in specs], "test")
+    op, _ = contraction(labels, shapes, [s.dtype for s in specs], [s.order for s in specs], "test", None, tf32=False)
     result = tuple(range(len(labels.result)))
     op = replace(op, outputs=(Output(tuple(Along(a) for a in result)),))
     out = ArraySpec("out", tuple(op.extents[a] for a in result), np.dtype(kind))
@@ -503,7 +503,15 @@ def test_what_the_host_does_for_a_product_is_done_ahead() -> None:
 @pytest.mark.parametrize("chunk", [256, 700, 1000, 1024, 2048])
 def test_tiles_that_take_turns_cut_no_chunk(chunk: int) -> None:
     specs = [ArraySpec("x", s, np.dtype("f8")) for s in MATRICES]
-    op, _ = contraction(notation.matmul(MATRICES), MATRICES, [s.dtype for s in specs], [s.order for s in specs], "test")
+    op, _ = contraction(
+        notation.matmul(MATRICES),
+        MATRICES,
+        [s.dtype for s in specs],
+        [s.order for s in specs],
+        "test",
+        None,
+        tf32=False,
+    )
     op = replace(op, outputs=(Output((Along(0), Along(1))),))
     stored = ArraySpec("out", MATRICES[0], np.dtype("f8"), (chunk, chunk))
     read = replace(specs[0], chunks=(chunk, 16384))
@@ -584,7 +592,9 @@ def test_planning_takes_no_time(text: str, shapes: list[tuple[int, ...]]) -> Non
 def test_blocks_respect_chunks(chunks: tuple[int, int]) -> None:
     labels = notation.matmul([(900, 700), (700, 800)])
     specs = [ArraySpec("a", (900, 700), np.dtype("f4"), chunks=chunks), ArraySpec("b", (700, 800), np.dtype("f4"))]
-    op, _ = contraction(labels, [s.shape for s in specs], [s.dtype for s in specs], [s.order for s in specs], "test")
+    op, _ = contraction(
+        labels, [s.shape for s in specs], [s.dtype for s in specs], [s.order for s in specs], "test", None, tf32=False
+    )
     op = replace(op, outputs=(Output((Along(0), Along(1))),))
     plan = make_plan(op, specs, [ArraySpec("c", (900, 800), np.dtype("f4"), chunks=(90, 64))], STAGED, 1_500_000)
     assert plan.block[0] % 90 == 0
@@ -645,7 +655,9 @@ def test_panels_add_up(place: Place, contiguous: bool, monkeypatch: pytest.Monke
 def test_what_a_lane_holds_is_counted(text: str, kinds: tuple[str, ...], shapes: list[tuple[int, ...]]) -> None:
     labels = notation.einsum(text, shapes)
     arrays = [noise(shape, kind, i) for i, (shape, kind) in enumerate(zip(shapes, kinds, strict=True))]
-    op, kernel = contraction(labels, shapes, [a.dtype for a in arrays], [tuple(range(a.ndim)) for a in arrays], "test")
+    op, kernel = contraction(
+        labels, shapes, [a.dtype for a in arrays], [tuple(range(a.ndim)) for a in arrays], "test", None, tf32=False
+    )
     box = tuple(slice(0, n) for n in op.extents)
     grid, index = Grid(op.extents, op.extents), (0,) * len(box)
     tracemalloc.start()
