@@ -71,7 +71,7 @@ class Gram(Fold):
 
     data_independent = True
     result: np.dtype
-    tf32: bool
+    tf32: bool = False
 
     def fold(
         self, value: Tile | None, blocks: Sequence[Any], nest: LoopNest, grid: Grid, index: Shape, box: Region

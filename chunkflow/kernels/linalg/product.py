@@ -102,7 +102,7 @@ class Product(Fold):
     work: np.dtype
     result: np.dtype
     conjugate: int | None
-    tf32: bool
+    tf32: bool = False
 
     def fold(
         self, value: Tile | None, blocks: Sequence[Any], nest: LoopNest, grid: Grid, index: Shape, box: Region

@@ -478,6 +478,21 @@ def test_the_first_tiles_take_turns_while_an_operand_is_loaded() -> None:
     assert [step.fresh[1] for step in plan.steps()] == [i == 0 for i, _ in order], "read once"
 
 
+@pytest.mark.parametrize("slow", [1, 10_000])
+def test_two_tiles_that_take_turns_end_a_panel_apart(slow: int) -> None:
+    """Where nothing is awaited but products, and the results' way back."""
+    machine = replace(A_GPU, read=1e30, upload=1e30, download=A_GPU.download / slow)
+    plan = planned(notation.matmul(MATRICES), MATRICES, 4_000_000_000, "f8", machine)
+    fixed = {"machine": machine, "budget": plan.budget, "workspace": 0.0, "reserve": 0, "tiled": frozenset[int]()}
+    problem: Any = PlanProblem(plan.op, plan.operands, plan.outputs, order=(0, 1, 2), **fixed)
+    block, panels = (8192, 16384, 2048), 8
+    computed = math.prod((8192, 16384, 16384)) / machine.products + panels * PANEL
+    back = 8192 * 16384 * 8 / machine.download
+    found = matmul_schedule._ended(problem, plan, 0)(block, 2)
+    first = 2 * computed - computed / panels + back
+    assert found == pytest.approx(max(2 * computed, first) + back, rel=1e-6)
+
+
 def test_no_more_tiles_are_alive_than_have_a_place() -> None:
     plan = planned(notation.matmul(MATRICES), MATRICES, 4_000_000_000, "f8", A_GPU)
     tile = plan.op.holds(plan.block)
