@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
+import pytest
+
+from chunkflow.api.lazy.numpy_dispatch import name_of
 
 rng = np.random.default_rng(5)
 X = rng.integers(-9, 9, (6, 4, 5)) / 4.0
@@ -151,6 +154,12 @@ EXAMPLES: dict[Any, list[Callable[..., Any]]] = {
     np.fft.irfftn: [lambda z, **_: np.fft.irfftn(z)],
     np.take: [lambda x, **_: np.take(x, -1, axis=1)],
 }
+
+
+def rows(functions: Iterable[Any]) -> list[Any]:
+    """Functions by name as the rows of a test; NumPy 2.5 says of one that another should take its place."""
+    old = pytest.mark.filterwarnings("ignore:.*numpy.trunc:DeprecationWarning")
+    return [pytest.param(fn, marks=old) if fn is np.fix else fn for fn in sorted(functions, key=name_of)]
 
 
 def arrays(make: Callable[[np.ndarray], Any]) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support.numpy_examples import EXAMPLES, arrays, flat
+from support.numpy_examples import EXAMPLES, arrays, flat, rows
 
 import chunkflow as cf
 from chunkflow.api.lazy import numpy_dispatch, numpy_signature
@@ -73,7 +73,7 @@ def by_keyword(fn: Any, args: Any, kwargs: Any) -> tuple[list[Any], dict[str, An
     return places, named
 
 
-@pytest.mark.parametrize("fn", sorted(SIGNED, key=numpy_dispatch.name_of), ids=numpy_dispatch.name_of)
+@pytest.mark.parametrize("fn", rows(SIGNED), ids=numpy_dispatch.name_of)
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
 def test_every_way_to_give_the_arguments(fn: Any) -> None:
     for expected, args, kwargs in calls(fn):
@@ -84,7 +84,7 @@ def test_every_way_to_give_the_arguments(fn: Any) -> None:
                 np.testing.assert_array_equal(one, other)
 
 
-@pytest.mark.parametrize("fn", sorted(SIGNED, key=numpy_dispatch.name_of), ids=numpy_dispatch.name_of)
+@pytest.mark.parametrize("fn", rows(SIGNED), ids=numpy_dispatch.name_of)
 def test_our_defaults_are_numpys(fn: Any) -> None:
     theirs = inspect.signature(fn).parameters
     ours = inspect.signature(numpy_dispatch.FUNCTIONS[fn]).parameters
