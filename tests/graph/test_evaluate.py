@@ -1164,3 +1164,12 @@ def test_files_in_c_order_are_reshaped_without_a_pass(order: Any, dtype: str, tm
         assert len(cf.explain(x, device="cpu").passes) == 1 + (order == "F")
         same(x.compute(device="cpu"), np.ascontiguousarray(a, dtype[-2:]).reshape(4, -1))
         same(np.asarray(x[1:3, ::2]), a.astype(dtype[-2:]).reshape(4, -1)[1:3, ::2])
+
+
+@pytest.mark.parametrize("opened", [str, lambda path: path, zarr.open_array])
+def test_others_are_copied_before_they_are_reshaped(opened: Callable[[Path], Any], tmp_path: Path) -> None:
+    a = np.arange(24.0).reshape(2, 3, 4)
+    zarr.create_array(tmp_path / "x.zarr", data=a, chunks=(1, 2, 4))
+    x = cf.open(opened(tmp_path / "x.zarr")).reshape(4, -1)
+    assert len(cf.explain(x, device="cpu").passes) == 2
+    same(x.compute(device="cpu"), a.reshape(4, -1))
