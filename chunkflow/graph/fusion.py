@@ -145,7 +145,7 @@ def _freeing(code: Sequence[Instruction]) -> tuple[tuple[Instruction, tuple[int,
     return tuple((instruction, tuple(old)) for instruction, old in zip(code, spent, strict=True))
 
 
-def single_pass(nodes: Sequence[Node], stored: Sources, lacking: Lacking | None = None) -> Pass:
+def single_pass(nodes: Sequence[Node], stored: Sources, lacking: Lacking | None) -> Pass:
     """The pass that computes some nodes of one nest, or one that has a pass of its own; `lacking` as for `fused`."""
     node = nodes[0]
     return (
@@ -153,7 +153,7 @@ def single_pass(nodes: Sequence[Node], stored: Sources, lacking: Lacking | None 
     )
 
 
-def _fed(node: OpNode, stored: Sources, lacking: Lacking | None = None) -> Pass:
+def _fed(node: OpNode, stored: Sources, lacking: Lacking | None) -> Pass:
     """The pass of an operation that shares it with no other result, and of its inputs."""
     declared = node.declared
     if all(source_of(child, stored) is not None for child in node.inputs):
@@ -226,7 +226,7 @@ class _Program:
 
     extents: Shape
     stored: Sources
-    lacking: Lacking | None = None
+    lacking: Lacking | None
     code: list[Instruction] = field(default_factory=list)
     windows: list[Window] = field(default_factory=list)
     sources: list[Any] = field(default_factory=list)

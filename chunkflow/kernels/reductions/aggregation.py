@@ -58,7 +58,7 @@ class Reduction(Fold):
 
     how: Aggregation
     axes: Axes
-    keepdims: bool = False
+    keepdims: bool
 
     @property
     def data_independent(self) -> bool:

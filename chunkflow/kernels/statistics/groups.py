@@ -121,8 +121,8 @@ class Grouped(Fold):
     fields: Fields
     room: int
     limit: int
-    wanted: np.ndarray | None = None
-    background: int | None = None
+    wanted: np.ndarray | None
+    background: int | None
     found: list[GroupPartial] = field(default_factory=list)
 
     def fold(
