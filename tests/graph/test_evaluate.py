@@ -27,11 +27,12 @@ from chunkflow.devices.cpu.device import NumpyDevice
 from chunkflow.devices.rates import cpu
 from chunkflow.engine.observe.analysis import AnalyzedRun
 from chunkflow.engine.options import Options
-from chunkflow.errors import ArgumentError, ResultError
+from chunkflow.errors import ArgumentError, ArgumentTypeError, ResultError
 from chunkflow.graph import evaluate, fusion
 from chunkflow.graph.evaluate import Evaluation
 from chunkflow.graph.fusion import fused
 from chunkflow.graph.nodes import OpNode
+from chunkflow.stores import open_source
 from chunkflow.testing.arrays import CountingSource
 
 SHAPE = (6, 5, 7)
@@ -1173,3 +1174,21 @@ def test_others_are_copied_before_they_are_reshaped(opened: Callable[[Path], Any
     x = cf.open(opened(tmp_path / "x.zarr")).reshape(4, -1)
     assert len(cf.explain(x, device="cpu").passes) == 2
     same(x.compute(device="cpu"), a.reshape(4, -1))
+
+
+@pytest.mark.parametrize("chunks", [(2, 3), (4, 2)])
+def test_the_place_of_a_block_is_known_inside_an_expression(chunks: tuple[int, int]) -> None:
+    def place(block: Any, block_id: Any = None) -> Any:
+        return block * 0 + 10 * block_id[0] + block_id[1]
+
+    x = np.zeros((4, 6))
+    rows, columns = np.indices(x.shape)
+    got = (cf.open(x).map(place, chunks=chunks, dtype="f8") + 1).compute(device="cpu")
+    same(got, 10.0 * (rows // chunks[0]) + columns // chunks[1] + 1)
+
+
+def test_an_expression_is_no_source_before_it_is_computed() -> None:
+    array = np.arange(6.0)
+    assert open_source(cf.open(array)).spec.shape == (6,)
+    with pytest.raises(ArgumentTypeError, match="add is an expression"):
+        open_source(cf.open(array) + 1)

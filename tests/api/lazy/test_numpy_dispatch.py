@@ -15,8 +15,11 @@ from numpy.testing.overrides import get_overridable_numpy_array_functions, get_o
 from support.numpy_examples import EXAMPLES, X, arrays, flat, rows
 
 import chunkflow as cf
-from chunkflow.api.lazy import numpy_dispatch
+from chunkflow.api.lazy import numpy_dispatch, numpy_signature
+from chunkflow.api.lazy.open import ChunkedArray
 from chunkflow.errors import ArgumentError, ArgumentTypeError, UnsupportedError
+from chunkflow.graph.nodes import SourceNode
+from chunkflow.testing import CountingSource
 
 TABLE = Path(__file__).resolve().parents[3] / "docs" / "numpy.md"
 
@@ -320,3 +323,40 @@ def test_the_docs_list_what_is_supported() -> None:
     if np.lib.NumpyVersion(np.__version__) < "2.4.0":
         pytest.skip("the table is that of a newer NumPy")
     assert TABLE.read_text() == table(), "out of date: run `make vocabulary`"
+
+
+# -- What other ways lead to ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", ["i4", "f4", "f8", "c8"])
+@pytest.mark.parametrize("exponent", [0, 1, 2, 3, 2.0, -1.0, np.float32(2)])
+def test_powers(exponent: Any, dtype: str) -> None:
+    as_numpy(lambda x: x**exponent, (B[:2] % 7 + 1).astype(dtype))
+
+
+def test_what_is_no_array_of_numpys_may_stand_on_the_left_of_a_product() -> None:
+    x, y = np.arange(6.0).reshape(2, 3), np.arange(12.0).reshape(3, 4)
+    np.testing.assert_array_equal((CountingSource(x) @ cf.open(y)).compute(device="cpu"), x @ y)
+    for product in (lambda: [[1, 2]] @ cf.open(x), lambda: cf.open(x) @ [[1], [2], [3]]):
+        with pytest.raises(ArgumentTypeError, match="type list is not an array"):
+            product()
+
+
+def test_arrays_of_other_shapes_are_not_equal() -> None:
+    assert np.array_equal(cf.open(X), cf.open(X)[0]) is False
+
+
+def test_arguments_where_numpy_tells_no_signature(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(numpy_signature, "_signature", lambda fn: None)
+    given = numpy_signature.bound(np.mean, "np.mean", (X, 0), {"keepdims": np._NoValue, "dtype": "f4"})
+    assert (given[0][1:], given[1]) == ([0], {"dtype": "f4"})
+
+
+@pytest.mark.parametrize("shape", [(700, 600, 500), (0, 3), ()])
+def test_chunks_that_xarray_sees_cover_the_array(shape: tuple[int, ...]) -> None:
+    chunks = ChunkedArray(SourceNode(np.broadcast_to(1.0, shape))).chunks
+    assert tuple(sum(side) for side in chunks) == shape
+    assert all(one == side[0] for side in chunks for one in side[:-1])
+    assert all(0 < side[-1] <= side[0] or side == (0,) for side in chunks)
+    if shape == (700, 600, 500):
+        assert chunks[0] == (88,) * 7 + (84,)

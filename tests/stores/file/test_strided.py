@@ -22,7 +22,7 @@ from chunkflow.stores.file import memmap as mapped_module
 from chunkflow.stores.file import strided, strided_sink
 from chunkflow.stores.file.memmap import mapped_file, mapped_space
 from chunkflow.stores.file.strided import FileSource, Strided
-from chunkflow.stores.file.strided_sink import FileSink, FileTarget
+from chunkflow.stores.file.strided_sink import FileSink, FileTarget, reserve
 from chunkflow.stores.memory import ArraySource, ArrayTarget
 from chunkflow.testing import SinkContract, SourceContract, filled, laid_out
 
@@ -613,3 +613,21 @@ def test_in_memory_for_good_long_runs_go_through_a_mapping(new: bool, monkeypatc
         monkeypatch.setattr(os, "pwritev", lambda *_: pytest.fail("written at a position"))
         sink.write(whole(shape), filled(shape, "f4"))
         np.testing.assert_array_equal(sink.commit(), filled(shape, "f4"))
+
+
+def test_a_file_has_its_size_even_where_no_block_can_be_reserved(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "x").write_bytes(b"")
+    at_positions(monkeypatch)
+    assert reserve(str(tmp_path / "x"), 1000) is False
+    assert (tmp_path / "x").stat().st_size == 1000
+
+
+def test_what_takes_too_long_to_tell_counts_as_an_overlap(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    base = mapped(tmp_path / "x.bin", filled((60, 70), "u1"))
+    one, other = (open_source(base[:, start::2]).footprint for start in (0, 1))
+    assert one is not None
+    assert not one.overlaps(other)
+    monkeypatch.setattr("chunkflow.stores.footprint._MAX_WORK", 0)
+    assert one.overlaps(other)

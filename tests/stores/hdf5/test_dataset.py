@@ -337,3 +337,14 @@ def test_chunks_at_the_edge_that_are_not_filtered(shape: Any, chunks: Any, tmp_p
     with h5py.File(tmp_path / "x.h5") as file:
         np.testing.assert_array_equal(file["x"][...], x)  # by HDF5 itself
     np.testing.assert_array_equal(cf.copy(f"{tmp_path}/x.h5:/x", device="cpu"), x)
+
+
+def test_a_contiguous_dataset_is_written_in_runs_and_a_chunked_one_is_not(tmp_path: Path) -> None:
+    for name, chunks, whole_rows in (("a.h5", None, True), ("b.h5", (2, 6), False)):
+        target = open_target(tmp_path / name)
+        sink = target.open(target.describe((4, 6), np.dtype("f4"), chunks))
+        run = sink.run((slice(1, 3), slice(0, 6)))
+        assert (run is not None) == whole_rows
+        assert run is None or run.width == 48
+        assert sink.run((slice(1, 3), slice(1, 6))) is None
+        sink.abort()
