@@ -348,3 +348,26 @@ def test_a_contiguous_dataset_is_written_in_runs_and_a_chunked_one_is_not(tmp_pa
         assert run is None or run.width == 48
         assert sink.run((slice(1, 3), slice(1, 6))) is None
         sink.abort()
+
+
+def test_a_dataset_that_cannot_be_put_in_its_place_leaves_the_old_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = save(tmp_path / "x.h5", np.arange(5.0))
+    target = open_target(path, overwrite=True)
+    sink = target.open(target.describe((3,), np.dtype("f8"), None))
+    sink.write(whole((3,)), np.ones(3))
+    move, calls = h5py.File.move, []
+
+    def refusing(self: Any, source: str, to: str) -> None:
+        calls.append(to)
+        if len(calls) == 2:
+            raise OSError("not now")
+        move(self, source, to)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(h5py.File, "move", refusing)
+        with pytest.raises(WriteError, match="not now"):
+            sink.commit()
+    assert len(calls) == 3
+    np.testing.assert_array_equal(read(path), np.arange(5.0))
