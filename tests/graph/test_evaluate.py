@@ -33,6 +33,7 @@ from chunkflow.graph.evaluate import Evaluation
 from chunkflow.graph.fusion import fused
 from chunkflow.graph.nodes import OpNode
 from chunkflow.stores import open_source
+from chunkflow.testing import filled
 from chunkflow.testing.arrays import CountingSource
 
 SHAPE = (6, 5, 7)
@@ -1185,6 +1186,23 @@ def test_the_place_of_a_block_is_known_inside_an_expression(chunks: tuple[int, i
     rows, columns = np.indices(x.shape)
     got = (cf.open(x).map(place, chunks=chunks, dtype="f8") + 1).compute(device="cpu")
     same(got, 10.0 * (rows // chunks[0]) + columns // chunks[1] + 1)
+
+
+def test_the_place_of_a_block_is_known_where_it_is_stretched() -> None:
+    def place(block: Any, block_info: Any = None) -> Any:
+        ((start, stop),) = block_info[0]["array-location"]
+        if stop - start > 1 and start:  # behind the trial's
+            infos.add((start, *block_info[0]["chunk-location"], *block_info[0]["num-chunks"]))
+        return block + np.arange(start, stop)
+
+    infos = set[tuple[int, ...]]()
+    row, x = np.zeros(30_000), filled((3, 30_000), "f8")
+    expression = cf.open(row).map(place, dtype="f8", workspace=8.0) + cf.open(x)
+    plan = cf.explain(expression, device="cpu", budget=500_000)
+    (_, number), (_, side) = plan.passes[0][1].grid.counts, plan.passes[0][1].block
+    same(expression.compute(device="cpu", budget=500_000), np.arange(30_000.0) + x)
+    assert infos == {(i * side, i, number) for i in range(1, number)}
+    assert infos
 
 
 def test_an_expression_is_no_source_before_it_is_computed() -> None:
