@@ -322,6 +322,28 @@ def test_what_another_process_takes_of_a_gpu_is_its_own() -> None:
     assert device.reserve == before[2]
 
 
+SHARED = """
+import numpy as np, chunkflow as cf
+x = np.arange(4e6, dtype="f4").reshape(2000, 2000) % 1000
+for i in range(20):
+    options = {"budget": "400MB", "device": "cuda"}
+    assert cf.median(x, axis=1, **options).shape == (2000,)
+    assert cf.sum(x, **options) == x.sum(dtype="f8")
+    assert (cf.map(np.sqrt, x, **options) == np.sqrt(x)).all()
+    np.testing.assert_allclose(cf.matmul(x[:500], x.T[:, :500], **options), x[:500] @ x.T[:, :500], rtol=1e-4)
+print("right")
+"""
+
+
+@pytest.mark.gpu
+def test_processes_that_share_a_gpu_keep_small_budgets() -> None:
+    """What the others take is counted in no budget, so none is refused."""
+    pytest.importorskip("pynvml")
+    command = [sys.executable, "-c", SHARED]
+    each = [subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) for _ in range(4)]
+    assert [one.communicate()[0] for one in each] == ["right\n"] * 4
+
+
 @pytest.mark.gpu
 def test_resolving_a_gpu() -> None:
     device = devices.resolve("cuda")

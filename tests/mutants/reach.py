@@ -23,7 +23,7 @@ class Reach:
     lines: dict[str, dict[str, list[int]]]
 
     def nearest(self, path: str, line: int) -> list[str]:
-        """The tests that run a line, the nearest to its module first; of a line run at import, those of its module."""
+        """The tests that run a line, those nearest to its module first; of one run at import, those of its module."""
         names, lines = list(self.seconds), self.lines.get(path, {})
         found = [names[i] for i in lines.get(str(line)) or {i for of_line in lines.values() for i in of_line}]
         found.sort(key=lambda name: (-_closeness(path, name), self.seconds[name]))
