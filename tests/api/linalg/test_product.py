@@ -485,6 +485,11 @@ def test_two_tiles_that_take_turns_end_a_panel_apart(slow: int) -> None:
     plan = planned(notation.matmul(MATRICES), MATRICES, 4_000_000_000, "f8", machine)
     fixed = {"machine": machine, "budget": plan.budget, "workspace": 0.0, "reserve": 0, "tiled": frozenset[int]()}
     problem: Any = PlanProblem(plan.op, plan.operands, plan.outputs, order=(0, 1, 2), **fixed)
+    for rows in (1024, 4096, 8192):  # panels are as deep as what each costs besides asks for, and no deeper
+        part = matmul_schedule._block(problem, replace(plan, block=(8192, 16384, 64)), 0, rows)
+        costs = [math.prod((rows, 16384, n)) / machine.products for n in (part[2], part[2] // 2)]
+        assert part[:2] == (rows, 16384)
+        assert costs[1] < matmul_schedule.LONG * PANEL <= costs[0]
     block, panels = (8192, 16384, 2048), 8
     computed = math.prod((8192, 16384, 16384)) / machine.products + panels * PANEL
     back = 8192 * 16384 * 8 / machine.download
