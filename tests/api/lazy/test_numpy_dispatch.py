@@ -15,7 +15,7 @@ from numpy.testing.overrides import get_overridable_numpy_array_functions, get_o
 from support.numpy_examples import EXAMPLES, X, arrays, flat, rows
 
 import chunkflow as cf
-from chunkflow.api.lazy import numpy_dispatch, numpy_signature
+from chunkflow.api.lazy import fill, numpy_dispatch, numpy_signature
 from chunkflow.api.lazy.open import ChunkedArray
 from chunkflow.errors import ArgumentError, ArgumentTypeError, UnsupportedError
 from chunkflow.graph.nodes import SourceNode
@@ -360,3 +360,16 @@ def test_chunks_that_xarray_sees_cover_the_array(shape: tuple[int, ...]) -> None
     assert all(0 < side[-1] <= side[0] or side == (0,) for side in chunks)
     if shape == (700, 600, 500):
         assert chunks[0] == (88,) * 7 + (84,)
+
+
+def test_nan_to_num_is_given_no_array_which_cupys_would_not_take(monkeypatch: pytest.MonkeyPatch) -> None:
+    theirs, holes = np.nan_to_num, np.where(B > 20, np.nan, B)
+
+    def cupys(block: Any, **given: Any) -> Any:
+        assert not any(np.ndim(value) for value in given.values())
+        return theirs(block, **given)
+
+    monkeypatch.setattr(np, "nan_to_num", cupys)
+    for given in ({"nan": B}, {"nan": 3.0}, {"nan": 3.0, "posinf": B + 1.0}):
+        got = fill.nan_to_num(cf.open(holes), **given).compute(device="cpu")
+        np.testing.assert_array_equal(got, theirs(holes, **given))
