@@ -766,3 +766,6 @@ def test_planes_that_are_folded_are_cut(tmp_path: Path) -> None:
         assert tall.block[0] == 64, "no two blocks add to one element"
         assert tall.block[2] == 2048, "rows stay whole"
         assert tall.memory.total < 100_000_000
+        for budget in (6_000_000, 12_000_000, 30_000_000, 60_000_000):
+            least = cf.explain(fn, x, axis=0, budget=budget, device=device)
+            assert least.memory.total <= budget

@@ -221,10 +221,9 @@ class Product(Fold):
         return block.sum(axis=alone, dtype=self.work) if alone else block
 
     def _add_one(self, value: Tile | None, part: Any) -> Tile:
-        """Add a sum over a single operand's block."""
-        found = part > 0 if self.result.kind == "b" else part
+        """Add a sum over a single operand's block; of bools any other number than 0 is true."""
         if value is not None:
-            return value.add(found)
+            return value.add(part)
         array = np.empty_like(part, shape=part.shape, dtype=self._sum, order="C")
-        array[...] = found
+        array[...] = part
         return Tile(array)

@@ -850,3 +850,23 @@ def test_where_memory_is_shared_less_of_it_is_worth_a_little_time() -> None:
     best = min((p for _, p in faster), key=lambda p: p.estimate.seconds)
     assert most <= 3 * best.memory.total // 4
     assert plan.estimate.seconds <= matmul_search.SHARED_LESS * best.estimate.seconds
+
+
+def test_the_operands_that_do_not_match_are_numbered() -> None:
+    arrays = [np.ones(n) for n in (2, 3, 4, 5)]
+    for text, words in (
+        ("a,a,b,c->abc", "of the first operand has 2 elements and axis 0 of the second 3"),
+        ("a,b,b,c->abc", "of the second operand has 3 elements and axis 0 of the third 4"),
+        ("a,b,c,c->abc", "of the third operand has 4 elements and axis 0 of the 4th 5"),
+    ):
+        with pytest.raises(errors.ArgumentError, match=words):
+            cf.einsum(text, *arrays, device="cpu")
+
+
+@pytest.mark.parametrize("budget", [None, 3000])
+def test_a_sum_of_bools_is_whether_any_is_true(budget: int | None) -> None:
+    x = np.random.default_rng(0).random((40, 600)) < 0.001
+    for text in ("ij->i", "ij->j", "ij->"):
+        got, expected = cf.einsum(text, x, budget=budget, device="cpu"), np.einsum(text, x)
+        assert got.dtype == expected.dtype
+        np.testing.assert_array_equal(got, expected)
