@@ -19,6 +19,11 @@ EQUAL: dict[tuple[str, str, str], str] = {
         "tf32: bool = True",
     ): "each product is told; the default hides the property of its base class",
     (
+        "chunkflow/planner/matmul_search.py",
+        "tried = replace(problem, budget=3 * chosen.memory.total // 4)",
+        "tried = replace(problem, budget=3 * chosen.memory.total / 4)",
+    ): "whole bytes are compared with it",
+    (
         "chunkflow/planner/matmul_schedule.py",
         "several = {a for a, n in enumerate(counts) if n > 1}",
         "several = {a for a, n in enumerate(counts) if n != 1}",

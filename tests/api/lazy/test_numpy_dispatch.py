@@ -342,6 +342,15 @@ def test_what_is_no_array_of_numpys_may_stand_on_the_left_of_a_product() -> None
             product()
 
 
+def test_rows_are_iterated_over() -> None:
+    assert len(cf.open(X)) == len(X)
+    for got, expected in zip(cf.compute(list(cf.open(X)), device="cpu"), X, strict=True):
+        np.testing.assert_array_equal(got, expected)
+    for call in (len, iter):
+        with pytest.raises(TypeError, match="without dimensions"):
+            call(cf.open(X).sum())
+
+
 def test_arrays_of_other_shapes_are_not_equal() -> None:
     assert np.array_equal(cf.open(X), cf.open(X)[0]) is False
 
