@@ -26,7 +26,7 @@ from chunkflow.stores.file.strided import Strided
 from chunkflow.stores.file.strided_sink import FileSink, reserve
 from chunkflow.stores.footprint import Footprint
 from chunkflow.stores.hdf5 import scales
-from chunkflow.stores.hdf5.facts import PARTIAL
+from chunkflow.stores.hdf5.facts import PARTIAL, why
 from chunkflow.stores.hdf5.index import Index, full_chunk, limited
 from chunkflow.stores.touched import aligned, touched
 
@@ -157,7 +157,8 @@ class Hdf5PathSink:
                 self._file = h5py.File(path, "r+")
             except OSError as error:
                 if "already open for read-only" not in str(error):
-                    raise
+                    message = f"cannot open {path} to write {self._target.dataset!r}: {error}{why(error)}"
+                    raise WriteError(message, path=self._target.name, cause=error) from error
                 raise ArgumentError(
                     f"{self._target.name} cannot be written while {path} is open for reading only in this process (as "
                     "an input that h5py has to decode is): close it, open it with mode='r+', or write to another file"

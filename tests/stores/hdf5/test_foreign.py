@@ -13,7 +13,7 @@ from support.foreign import HDF5_READERS, netcdf
 from support.hdf5files import filter_no_edges, properties, read
 
 import chunkflow as cf
-from chunkflow.errors import ArgumentError, ArgumentTypeError, ReadError
+from chunkflow.errors import ArgumentError, ArgumentTypeError, ReadError, WriteError
 from chunkflow.stores import open_source
 from chunkflow.testing import filled
 
@@ -82,6 +82,8 @@ LAYOUTS: dict[str, Callable[[Any], Any]] = {
 }
 SPACES: dict[str, dict[str, Any]] = {  # the index of the chunks depends on what may grow, and on the version
     "fixed": {},
+    "fixed, in a newer file": {"libver": "latest"},
+    "in pages": {"fs_strategy": "page", "fs_page_size": 1024},
     "grows along the first": {"maxshape": (None, 23)},
     "grows along the last": {"maxshape": (25, None), "libver": "latest"},
     "grows along both": {"maxshape": (None, None), "libver": "latest"},
@@ -347,6 +349,20 @@ def test_variables_of_several_files_are_read_one_at_a_time(tmp_path: Path) -> No
     for opened in files:
         opened.close()
     np.testing.assert_array_equal(total, np.full(shape, 3))
+
+
+@pytest.mark.filterwarnings("ignore::chunkflow.errors.CodingWarning")
+def test_a_file_that_netcdf_has_open(file: Path) -> None:
+    """HDF5 locks it; what is read by path is closed again, and so another program can read along."""
+    with netcdf().Dataset(file, "a") as opened:
+        with pytest.raises(ReadError, match=r"sim\.nc.*another library here, as netCDF4: close it there"):
+            cf.copy(f"{file}:/contiguous", device="cpu")
+        opened.sync()
+    with netcdf().Dataset(file), pytest.raises(WriteError, match=r"to write 'new'.*as netCDF4: close it there"):
+        stored(np.ones(3), f"{file}:/new")
+    with netcdf().Dataset(file) as opened:
+        array = cf.open(f"{file}:/zlib", decode="raw").compute(device="cpu")
+        np.testing.assert_array_equal(array, opened["zlib"][...])
 
 
 # -- Files of other drivers -------------------------------------------------------------------------------------------
