@@ -365,6 +365,44 @@ def test_a_file_that_netcdf_has_open(file: Path) -> None:
         np.testing.assert_array_equal(array, opened["zlib"][...])
 
 
+def test_scales_of_h5py_stay_in_their_order(tmp_path: Path) -> None:
+    path = tmp_path / "x.h5"
+    with h5py.File(path, "w") as file:
+        for name in ("metres", "feet", "gone"):
+            file[name] = np.arange(4.0)
+            file[name].make_scale(f"height in {name}")
+        for name in ("u", "v"):
+            file[name] = np.ones((4, 3))
+            file[name].dims[0].label = "z"
+            for scale in ("metres", "feet"):
+                file[name].dims[0].attach_scale(file[scale])
+        file["dead"] = np.ones(4)
+        file["dead"].dims[0].attach_scale(file["metres"])
+        del file["dead"]  # and the scale still says that it is attached
+    stored(np.zeros((4, 3)), f"{path}:/u", overwrite=True)
+    stored(np.linspace(0, 1, 4), f"{path}:/metres", overwrite=True)
+    with h5py.File(path) as file:
+        for name in ("u", "v"):
+            assert file[name].dims[0].label == "z"
+            assert [scale.name for scale in file[name].dims[0].values()] == ["/metres", "/feet"]
+        assert h5py.h5ds.get_scale_name(file["metres"].id) == b"height in metres"
+        np.testing.assert_array_equal(file["u"].dims[0][0][...], np.linspace(0, 1, 4))
+        assert sorted(file) == ["feet", "gone", "metres", "u", "v"]
+    with pytest.raises(ArgumentError, match="is a dimension scale"):
+        stored(np.ones(5), f"{path}:/gone", overwrite=True)
+
+
+def test_a_scale_that_was_deleted_before_is_in_nobodys_way(tmp_path: Path) -> None:
+    path = tmp_path / "x.h5"
+    with h5py.File(path, "w") as file:
+        file["x"], file["u"] = np.arange(4.0), np.ones(4)
+        file["x"].make_scale("x")
+        file["u"].dims[0].attach_scale(file["x"])
+        del file["x"]
+    stored(np.zeros(4), f"{path}:/u", overwrite=True)
+    np.testing.assert_array_equal(read(f"{path}:/u"), np.zeros(4))
+
+
 # -- Files of other drivers -------------------------------------------------------------------------------------------
 
 DRIVERS: dict[str, dict[str, Any]] = {"split": {}, "family": {"memb_size": 10_000}, "stdio": {}, "core": {}}
