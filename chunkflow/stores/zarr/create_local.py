@@ -49,7 +49,7 @@ class ZarrPathTarget:
 
     With `overwrite`, an array at the path is kept until then. The new one has the names of its dimensions, and
     its chunks are named likewise. Groups and other directories are never replaced. Consolidated metadata of the
-    groups, where there are any, are collected anew.
+    groups, where there are any, are kept true.
     """
 
     footprint: Footprint | None = None
@@ -116,7 +116,7 @@ class ZarrPathTarget:
                 shutil.rmtree(made, ignore_errors=True)
             raise
         for group in reversed(self._groups):
-            consolidated.renew_local(group)
+            consolidated.renew_local(group, os.path.relpath(self.name, group))
 
 
 def _keys(path: str, version: int) -> dict[str, Any]:
