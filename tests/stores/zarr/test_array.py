@@ -338,6 +338,26 @@ def test_two_new_members_of_a_new_group(tmp_path: Path) -> None:
     assert os.listdir(tmp_path) == ["sim.zarr"]
 
 
+def test_a_run_that_fails_leaves_what_another_put_into_its_new_group(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    array = filled((4, 5), "f4")
+    target = open_target(tmp_path / "sim.zarr/late/u")
+    sink = target.open(target.describe(array.shape, array.dtype, None))
+    sink.write(whole(array.shape), array)
+
+    def meanwhile(*_: Any) -> None:
+        create(tmp_path / "sim.zarr" / "v", array)
+        raise OSError("no rename")
+
+    monkeypatch.setattr("chunkflow.stores.zarr.create_local._replace", meanwhile)
+    with pytest.raises(WriteError, match="no rename"):
+        sink.commit()
+    np.testing.assert_array_equal(zarr.open_group(tmp_path / "sim.zarr", mode="r")["v"][...], array)
+    assert sorted(os.listdir(tmp_path / "sim.zarr")) == ["v", "zarr.json"]
+    assert os.listdir(tmp_path) == ["sim.zarr"]
+
+
 def test_a_group_need_not_be_called_zarr(tmp_path: Path) -> None:
     zarr.open_group(tmp_path / "simulation", mode="a")
     write(open_target(tmp_path / "simulation" / "u"), filled((4, 5), "f4"))
