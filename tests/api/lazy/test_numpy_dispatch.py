@@ -287,6 +287,8 @@ def table() -> str:
         "",
         "`np.sum`, `np.prod`, `np.min`, `np.max`, `np.any` and `np.all` take `where=` and `initial=`, `np.mean` takes",
         "`where=`. Nothing takes `out=`: `chunkflow.store`, `to_zarr` and `to_npy` say where a result goes.",
+        "Elements have the native byte order: an array of `>i4` gives an expression of `<i4`, and so does",
+        "`np.zeros_like` of it.",
         "",
         "## Refused, and what to use",
         "",

@@ -71,6 +71,15 @@ class TestDatasetInMemorySource(SourceContract):
         return open_source(file.create_dataset("u", data=array, chunks=chunks, **(FILTERS["all"] if chunks else {})))
 
 
+class TestSplitDatasetSource(TestDatasetInMemorySource):
+    """A file in two, whose addresses begin beyond 2**63."""
+
+    def make(self, tmp_path: Path, array: np.ndarray) -> Source:
+        file = h5py.File(tmp_path / "x.h5", "w", driver="split")
+        chunks = halves(array)
+        return open_source(file.create_dataset("u", data=array, chunks=chunks, **(FILTERS["all"] if chunks else {})))
+
+
 class DatasetSinkContract(SinkContract):
     """What others make of a dataset that exists: its properties stay, and its values are those written."""
 
@@ -109,6 +118,24 @@ class TestCompressedDatasetSink(DatasetSinkContract):
 
     def fail_writes(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr("chunkflow.stores.hdf5.filters.FilterPipeline.encode", no_space)
+
+
+class TestSplitDatasetSink(TestCompressedDatasetSink):
+    def make(self, tmp_path: Path, array: np.ndarray) -> Target:
+        chunks = halves(array)
+        file = h5py.File(tmp_path / "x.h5", "w", driver="split")
+        self.dataset = file.create_dataset("u", array.shape, array.dtype, chunks=chunks)
+        return open_target(self.dataset)
+
+    def foreign_readers(self) -> Sequence[ForeignReader]:
+        def by_h5py(path: str) -> np.ndarray:
+            with h5py.File(path, "r", driver="split") as file:
+                return np.asarray(file["u"][...])
+
+        return [ForeignReader("h5py", by_h5py)]
+
+    def fail_writes(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(h5py.Dataset, "__setitem__", no_space)
 
 
 class TestBigEndianDatasetSink(TestCompressedDatasetSink):
