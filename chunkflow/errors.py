@@ -56,7 +56,9 @@ class BudgetError(_MemoryError):
     Attributes
     ----------
     needed, limit, smallest : int or None
-        Bytes asked for, bytes allowed, and the smallest budget in bytes that would do, where known.
+        Bytes asked for, bytes allowed, and the smallest budget in bytes that would do for all passes, where known.
+        Where memory depends on the elements (distinct values, labels, counts) it does whatever they are; counts up to
+        an integer larger than their number are refused once more, by the pass that finds it.
     """
 
     def __init__(
@@ -77,6 +79,10 @@ class HostMemoryError(_MemoryError):
 
 class CodingWarning(UserWarning):
     """An array's attributes say that its numbers stand for others, and these are not computed."""
+
+
+class SlowRunWarning(UserWarning):
+    """A run has so many small blocks that handling them takes most of its time."""
 
 
 class DeviceError(ChunkflowError, RuntimeError):

@@ -175,6 +175,17 @@ class Budget:
 
 
 _current: ContextVar[Budget | None] = run_variable("chunkflow_budget", None)
+_imposed: ContextVar[Budget | None] = run_variable("chunkflow_imposed_budget", None)
+
+
+@contextmanager
+def imposed(budget: Budget | None) -> Iterator[None]:
+    """Lend this budget to whoever asks for any, within the context; None for what is asked for."""
+    before = _imposed.set(budget)
+    try:
+        yield
+    finally:
+        _imposed.reset(before)
 
 
 @dataclass(frozen=True)
@@ -213,8 +224,10 @@ def lease(budget: Budget | str | int | float | None, device: Device) -> Iterator
     ...     leased.left, leased.is_own
     (1000000, False)
     """
-    shared = _current.get()
-    if isinstance(budget, Budget):
+    shared, instead = _current.get(), _imposed.get()
+    if instead is not None:
+        yield Lease(instead, device)
+    elif isinstance(budget, Budget):
         yield Lease(budget, device)
     elif shared is not None:
         yield Lease(shared, device, _cap=budget)

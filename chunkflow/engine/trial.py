@@ -76,10 +76,11 @@ def cached_trial(
     """A trial as `run_trial`, remembered for a `data_independent` kernel once two trials in a row agree.
 
     A single trial may count memory that other threads allocate. Trials are remembered by thread, since libraries take
-    memory for each. Parts of a nest that differ in place only share one.
+    memory for each. Parts of a nest that differ in place only share one. A kernel that equals only itself is not
+    remembered: it may hold large arrays, and comes once.
     """
     whole = _whole(kernel)
-    if not whole.data_independent:
+    if not whole.data_independent or type(whole).__hash__ is object.__hash__:
         return run_trial(kernel, nest, sources, device, pool, budget, even=even)
     known = _known.calls.setdefault(device, {})
     layouts = tuple(replace(source.spec.with_storage(how=""), name="") for source in sources)
@@ -144,6 +145,7 @@ def run_trial(
                 f"{format_bytes(budget)} ({budget} bytes): raise budget= well above that, or use a smaller depth",
                 needed=needed,
                 limit=budget,
+                smallest=needed,
             )
         if even:
             sides = tuple(n if a in nest.whole or not n else 1 << n.bit_length() - 1 for a, n in enumerate(sides))

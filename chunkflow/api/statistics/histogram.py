@@ -24,11 +24,21 @@ from chunkflow.api.operation import (
     execute,
     operation,
 )
-from chunkflow.api.statistics.bins import check_rule, in_memory, number_of_bins, numbers, over_everything, seen_by
+from chunkflow.api.statistics.bins import (
+    check_rule,
+    in_memory,
+    number_of_bins,
+    numbers,
+    over_everything,
+    seen_by,
+    supposed_bins,
+    supposed_range,
+)
 from chunkflow.core.axes import normalize_axes
 from chunkflow.core.chunking import block_sides
 from chunkflow.core.nest import nest
 from chunkflow.core.units import format_bytes
+from chunkflow.engine.dry_run import is_dry, must_suffice
 from chunkflow.errors import ArgumentError, ArgumentTypeError, UnsupportedError
 from chunkflow.graph.nodes import has_lazy
 from chunkflow.kernels.statistics.histogram import Tally, TopK, Value, extremes, histogrammed, outermost
@@ -132,18 +142,18 @@ def histogram(
         between = range
         if rule is not None:
             seen = seen_by(rule, x, spec, range, chunks, chosen)
-            number = number_of_bins(rule, seen, range)
-            between = (seen.low, seen.high) if range is None else range
+            number = supposed_bins(rule, spec.size) if is_dry() else number_of_bins(rule, seen, range)
+            between = range or (supposed_range(seen.low.dtype) if is_dry() else (seen.low, seen.high))
             found = _edges(spec, number, between)
             target.describe((len(found) - 1,), result, None)
         else:
             number = bins
             low, high = _extremes(x, chunks, chosen)
-            between = low[0], high[0]
+            between = supposed_range(low.dtype) if is_dry() else (low[0], high[0])
             found = _edges(spec, number, between)
         return execute(counted(number, between, found)), found
 
-    return MultiPass(arrays, run)
+    return MultiPass(arrays, run, chosen)
 
 
 @operation
@@ -205,6 +215,8 @@ def bincount(
         length = least
         if spec.size:
             low, high = (int(a[0]) for a in _extremes(x, chunks, chosen))
+            if is_dry():  # whoever counts has more elements than different ones, as a rule
+                low, high = 0, min(spec.size, 1 << 8 * spec.dtype.itemsize) - 1 if must_suffice() else 0
             if low < 0:
                 raise ArgumentError(f"bincount takes integers of at least 0, and {spec.name} holds {low}: shift them")
             length = max(length, high + 1)
@@ -217,7 +229,7 @@ def bincount(
 
         return execute(Request(over_everything(Tally(count), chunks), arrays, chosen))
 
-    return MultiPass(arrays, run)
+    return MultiPass(arrays, run, chosen)
 
 
 @operation
