@@ -30,6 +30,7 @@ import numpy as np
 from chunkflow.api.docstring import documented
 from chunkflow.api.labels import Labels, labels_of
 from chunkflow.core.chunking import Chunks as Chunks
+from chunkflow.core.grid import Shape
 from chunkflow.core.spec import ArraySpec as ArraySpec
 from chunkflow.engine.observe.progress import watching as watching
 from chunkflow.engine.options import BudgetLike as BudgetLike
@@ -324,6 +325,13 @@ def check_eager(name: str, **arguments: Any) -> None:
                 f"{name}: {argument}= is an expression, and what it holds is needed before anything runs: compute() it "
                 "first, and give the array or number that it is"
             )
+
+
+def check_stretch(name: str, given: Shape, shape: Shape) -> None:
+    """Refuse an argument whose shape does not broadcast to the array's, as NumPy does."""
+    sides = zip(reversed(given), reversed(shape), strict=False)
+    if len(given) > len(shape) or any(n not in (1, side) for n, side in sides):
+        raise ArgumentError(f"{name}= of shape {given} does not broadcast to the array's shape {shape}")
 
 
 def check_int(name: str, value: Any, least: int | None = None, why: str = "") -> int:

@@ -7,17 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from chunkflow.errors import ArgumentError, UnsupportedError
+from chunkflow.api.operation import check_stretch
+from chunkflow.errors import UnsupportedError
 from chunkflow.graph.elementwise import mapped
 from chunkflow.kernels.map import is_scalar
-
-
-def check_stretch(name: str, value: Any, x: Any) -> None:
-    """Refuse a value that does not broadcast to the array's shape, as NumPy does."""
-    shape = np.shape(value)
-    sides = zip(reversed(shape), reversed(x.shape), strict=False)
-    if len(shape) > len(x.shape) or any(n not in (1, side) for n, side in sides):
-        raise ArgumentError(f"{name}= of shape {shape} does not broadcast to the array's shape {x.shape}")
 
 
 def filling(fill: Any) -> Callable[..., Any]:
@@ -34,7 +27,7 @@ def filling(fill: Any) -> Callable[..., Any]:
 
 def full_like(x: Any, fill_value: Any, dtype: Any = None) -> Any:
     """As `numpy.full_like`."""
-    check_stretch("fill_value", fill_value, x)
+    check_stretch("fill_value", np.shape(fill_value), x.shape)
     return filling(fill_value)(x, dtype)
 
 
@@ -50,7 +43,7 @@ def nan_to_num(x: Any, copy: bool = True, nan: Any = 0.0, posinf: Any = None, ne
     """As `numpy.nan_to_num`, of a copy."""
     given = {"nan": nan, "posinf": posinf, "neginf": neginf}
     for name, value in given.items():
-        check_stretch(name, value, x)
+        check_stretch(name, np.shape(value), x.shape)
     return mapped(np.nan_to_num if all(map(is_scalar, given.values())) else _replaced, x, **given)
 
 

@@ -27,12 +27,12 @@ Function = Callable[..., Any]
 
 _PRODUCTS: dict[np.ufunc, Function] = {np.matmul: product.matmul, np.vecdot: product.vecdot}
 _REDUCE: dict[np.ufunc, Function] = {
-    np.add: numpy_functions.masked(sums.sum, np.add, 0),
-    np.multiply: numpy_functions.masked(sums.prod, np.multiply, 1),
-    np.minimum: numpy_functions.masked(extremes.min, np.minimum, None),
-    np.maximum: numpy_functions.masked(extremes.max, np.maximum, None),
-    np.logical_and: numpy_functions.masked(extremes.all, np.logical_and, 1),
-    np.logical_or: numpy_functions.masked(extremes.any, np.logical_or, 0),
+    np.add: sums.sum,
+    np.multiply: sums.prod,
+    np.minimum: extremes.min,
+    np.maximum: extremes.max,
+    np.logical_and: numpy_functions.beginning(extremes.all, np.logical_and),
+    np.logical_or: numpy_functions.beginning(extremes.any, np.logical_or),
 }
 _ACCUMULATE: dict[np.ufunc, Function] = {
     np.add: scan.cumsum,
@@ -103,8 +103,8 @@ def _alike(numpys: Any, ours: Any, names: str) -> dict[Any, Function]:
 
 FUNCTIONS: dict[Any, Function] = {
     **{fn: partial(mapped, fn) for fn in _SAME},
-    **_alike(np, sums, "var std"),
-    **_alike(np, extremes, "ptp argmin argmax count_nonzero"),
+    **_alike(np, sums, "sum prod mean var std"),
+    **_alike(np, extremes, "min max any all ptp argmin argmax count_nonzero"),
     **_alike(np.linalg, extremes, "norm"),
     **_alike(np, nan, "nansum nanprod nanmean nanvar nanstd nanmin nanmax nanargmin nanargmax"),
     **_alike(np, quantile, "quantile percentile median"),
@@ -116,7 +116,7 @@ FUNCTIONS: dict[Any, Function] = {
     **_alike(np, rearrange, "transpose flip roll"),
     **_alike(np, join, "pad"),
     **_alike(np, fill, "full_like nan_to_num"),
-    **_alike(np, numpy_functions, "where interp digitize isin astype mean allclose array_equal moveaxis swapaxes"),
+    **_alike(np, numpy_functions, "where interp digitize isin astype allclose array_equal moveaxis swapaxes"),
     **_alike(np, numpy_functions, "reshape squeeze expand_dims broadcast_to broadcast_arrays repeat tile split"),
     **_alike(np, numpy_functions, "array_split take append select rot90 column_stack unstack"),
     **_alike(np, numpy_functions, "average diff concatenate stack inner"),
@@ -130,12 +130,6 @@ FUNCTIONS: dict[Any, Function] = {
     np.iscomplexobj: lambda x: x.dtype.kind == "c",
     np.isrealobj: lambda x: x.dtype.kind != "c",
     np.result_type: lambda *a: np.result_type(*(node_of(v).spec.dtype if isinstance(v, Lazy) else v for v in a)),
-    np.sum: _REDUCE[np.add],
-    np.prod: _REDUCE[np.multiply],
-    np.min: _REDUCE[np.minimum],
-    np.max: _REDUCE[np.maximum],
-    np.any: _REDUCE[np.logical_or],
-    np.all: _REDUCE[np.logical_and],
     np.cumulative_sum: lambda x, axis=None, dtype=None: scan.cumsum(x, axis, dtype),
     np.cumulative_prod: lambda x, axis=None, dtype=None: scan.cumprod(x, axis, dtype),
     np.matrix_transpose: lambda x: numpy_functions.swapaxes(x, -1, -2),
@@ -148,8 +142,8 @@ FUNCTIONS: dict[Any, Function] = {
     np.hstack: numpy_functions.joined(1, 1),
     np.vstack: numpy_functions.joined(0, 2),
     np.dstack: numpy_functions.joined(2, 3),
-    np.amax: _REDUCE[np.maximum],
-    np.amin: _REDUCE[np.minimum],
+    np.amax: extremes.max,
+    np.amin: extremes.min,
     np.hsplit: lambda x, parts: numpy_functions.split(require_dims(x, 1), parts, 1 if x.ndim > 1 else 0),
     np.vsplit: lambda x, parts: numpy_functions.split(require_dims(x, 2), parts, 0),
     np.dsplit: lambda x, parts: numpy_functions.split(require_dims(x, 3), parts, 2),

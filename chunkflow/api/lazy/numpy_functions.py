@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 
 from chunkflow.api import scan
-from chunkflow.api.lazy.fill import check_stretch, full_like
+from chunkflow.api.lazy.fill import full_like
 from chunkflow.api.linalg import product
 from chunkflow.api.operation import check_eager
 from chunkflow.api.rearrange import join, rearrange
 from chunkflow.api.reductions import extremes, sums
-from chunkflow.api.reductions.request import reduced_axes
+from chunkflow.api.reductions.request import begins, reduced_axes
 from chunkflow.core.axes import as_axes, normalize_axes, ordered_axes
 from chunkflow.errors import ArgumentError, ArgumentTypeError, UnsupportedError
 from chunkflow.graph.elementwise import applied, mapped
@@ -27,54 +27,15 @@ from chunkflow.kernels.map import is_scalar
 Function = Callable[..., Any]
 
 
-def masked(reduce: Function, ufunc: np.ufunc, neutral: Any) -> Function:
-    """A reduction with ``where=``: elements that it leaves out count as `neutral`, which changes nothing."""
+def beginning(reduce: Function, ufunc: np.ufunc) -> Function:
+    """A reduction to bools with the ``initial=`` that the ufunc's ``reduce`` has."""
 
-    def call(x: Any, *args: Any, where: Any = True, initial: Any = None, **kwargs: Any) -> Any:
-        check_eager(f"np.{reduce.__name__}", initial=initial)
-        if np.ndim(initial):
-            raise ArgumentError(f"initial={initial!r} has the shape {np.shape(initial)}: give one number")
-        if where is not True:
-            x = x if isinstance(x, Lazy) else np.asarray(x)
-            check_stretch("where", where, x)
-            if neutral is None and initial is None:
-                raise UnsupportedError("min and max with where= need initial=, as there may be no element")
-            other = x.dtype.type(neutral) if neutral is not None else _packed(ufunc, initial, x.dtype)
-            x = mapped(np.where, where, x, other)
-        if neutral is None and initial is not None and not x.size:
-            return _of_nothing(x, _packed(ufunc, initial, x.dtype), *args, **kwargs)
+    def call(x: Any, *args: Any, initial: Any = None, **kwargs: Any) -> Any:
+        first = begins(reduce.__name__, ufunc, initial)(np.dtype(bool))
         found = reduce(x, *args, **kwargs)
-        return found if initial is None else applied(_begun, (found,), {}, {"ufunc": ufunc, "initial": initial})
+        return found if first is None else mapped(ufunc, found, first.value)
 
     return call
-
-
-def _of_nothing(x: Any, value: Any, *args: Any, **kwargs: Any) -> Any:
-    """A reduction of no elements, which is what it begins with."""
-    shape = np.sum(np.broadcast_to(np.uint8(0), x.shape), *args, **kwargs).shape
-    found = np.broadcast_to(value, shape)
-    return type(x)(node_of(found)) if isinstance(x, Lazy) else found
-
-
-def _begun(block: Any, ufunc: np.ufunc, initial: Any) -> Any:
-    return ufunc(block, _packed(ufunc, initial, block.dtype))
-
-
-def _packed(ufunc: np.ufunc, initial: Any, dtype: np.dtype) -> Any:
-    """``initial`` in the dtype of a reduction, as NumPy casts it there: what it gives of no element."""
-    return ufunc.reduce(np.empty(0, dtype), dtype=dtype, initial=initial)
-
-
-def mean(x: Any, axis: Any = None, dtype: Any = None, keepdims: bool = False, where: Any = True) -> Any:
-    """As `numpy.mean`, over the elements where `where` is true."""
-    if where is True:
-        return sums.mean(x, axis, dtype, keepdims)
-    x = x if isinstance(x, Lazy) else np.asarray(x)
-    result = np.mean(np.ones(1, x.dtype), dtype=dtype).dtype
-    wide = np.result_type(result, "f8") if result.kind in "fc" else result
-    total = masked(sums.sum, np.add, 0)(x, axis=axis, dtype=wide, keepdims=keepdims, where=where)
-    number = sums.sum(broadcast_to(where, x.shape), axis=axis, keepdims=keepdims)
-    return astype(total / number, result)
 
 
 def astype(x: Any, dtype: Any, **kwargs: Any) -> Any:

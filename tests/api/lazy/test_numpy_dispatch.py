@@ -171,6 +171,7 @@ SAMPLES: dict[str, Any] = {
 NOT_ASKED = {
     *((fn, "axes") for fn in (np.fft.fftn, np.fft.ifftn, np.fft.rfftn, np.fft.irfftn)),
     *((fn, name) for fn in (np.nanvar, np.nanstd) for name in ("ddof", "correction", "mean")),
+    (np.nanstd, "where"),
     *((np.pad, "pad_width"), (np.pad, "constant_values"), (np.repeat, "repeats"), (np.roll, "shift")),
     *((np.select, "default"), (np.take, "indices")),
 }
