@@ -23,6 +23,10 @@ class ValueRangeError(ArgumentError, OverflowError):
     """A number that the array's dtype cannot hold."""
 
 
+class ZeroWeightsError(ArgumentError, ZeroDivisionError):
+    """Weights that sum to zero, so that there is no average."""
+
+
 class AxisError(ArgumentError, np.exceptions.AxisError):
     """An axis is out of bounds."""
 

@@ -20,7 +20,7 @@ from __future__ import annotations
 import difflib
 import functools
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any, ParamSpec, TypedDict
@@ -69,11 +69,14 @@ def operation(describe: Callable[P, Request | MultiPass], shared: str = "") -> C
     docstring of a family of operations: `documented` adds it.
     """
     signature = _spelled_out(describe)
+    taken = _keywords(describe) if "options" in describe.__annotations__ else None
 
     @functools.wraps(describe)
     def ask(*args: P.args, **kwargs: P.kwargs) -> Request | MultiPass:
-        if signature is not None and (unknown := kwargs.keys() - signature.parameters.keys()):
-            raise TypeError(f"{describe.__name__}() got an unexpected keyword argument {min(unknown)!r}")
+        if taken is not None and (unknown := kwargs.keys() - taken):
+            raise ArgumentTypeError(
+                f"{describe.__name__} got an unexpected keyword argument {min(unknown)!r}: it takes {', '.join(taken)}"
+            )
         return describe(*args, **kwargs)
 
     @functools.wraps(describe)
@@ -128,6 +131,13 @@ class ChunkedRunOptions(RunOptions, total=False):
 
 
 _EXPANDED = {f"Unpack[{keywords.__name__}]": keywords for keywords in (PlacedOptions, RunOptions, ChunkedRunOptions)}
+
+
+def _keywords(describe: Callable[..., Any]) -> Collection[str]:
+    """Names of an operation's own parameters, and of those of a run."""
+    *own, _ = inspect.signature(describe).parameters
+    run = _EXPANDED.get(describe.__annotations__["options"], ChunkedRunOptions)
+    return dict.fromkeys((*own, *run.__annotations__))
 
 
 def _spelled_out(describe: Callable[..., Any]) -> inspect.Signature | None:

@@ -200,10 +200,12 @@ def average(x: Any, axis: Any = None, weights: Any = None, returned: bool = Fals
         return found
     if weights is None:
         return found, full_like(found, np.prod([x.shape[a] for a in reduced_axes(axis, x.ndim)]))
-    if np.shape(weights) != x.shape:
-        (along,) = normalize_axes(axis, x.ndim, "axis")
-        weights = np.reshape(weights, (-1, *(1,) * (x.ndim - along - 1)))
-    ones = full_like(x, 1, dtype=np.result_type(x.dtype, weights.dtype if hasattr(weights, "dtype") else weights))
+    weights = weights if isinstance(weights, Lazy) else np.asarray(weights)
+    if weights.shape != x.shape:  # they lie along the axes in the order in which these are named
+        along = ordered_axes(axis, x.ndim, "axis")
+        lying = np.transpose(weights, np.argsort(along).tolist())
+        weights = np.reshape(lying, [n if a in along else 1 for a, n in enumerate(x.shape)])
+    ones = full_like(x, 1, dtype=np.result_type(x.dtype, weights.dtype))
     return found, astype(sums.sum(ones * weights, axis, keepdims=keepdims), found.dtype)
 
 
@@ -212,9 +214,26 @@ def diff(x: Any, n: int = 1, axis: int = -1, prepend: Any = None, append: Any = 
     if prepend is not None or append is not None:
         (along,) = normalize_axes(axis, x.ndim, "axis")
         side = (*x.shape[:along], 1, *x.shape[along + 1 :])
-        parts = [broadcast_to(a, side) if np.ndim(a) == 0 else a for a in (prepend, x, append) if a is not None]
+        given: list[Any] = [a if isinstance(a, Lazy) else np.asarray(a) for a in (prepend, x, append) if a is not None]
+        parts = [broadcast_to(a, side) if a.ndim == 0 else a for a in given]
         x = join.concatenate(parts, along)
     return scan.diff(x, n, axis)
+
+
+def cumulative(scanned: Function, neutral: int) -> Function:
+    """As `numpy.cumulative_sum` and so on, which begin with `neutral` if they include what is initial."""
+
+    def call(x: Any, axis: int | None = None, dtype: Any = None, include_initial: bool = False) -> Any:
+        if axis is None and x.ndim > 1:
+            raise ArgumentError(f"axis=None of {x.ndim} dimensions: say along which, or use np.ravel(x)")
+        (along,) = normalize_axes(0 if axis is None else axis, x.ndim, "axis")
+        found = scanned(x, along, dtype)
+        if not include_initial:
+            return found
+        first = np.full((*x.shape[:along], 1, *x.shape[along + 1 :]), neutral, found.dtype)
+        return join.concatenate([first, found], along)
+
+    return call
 
 
 def concatenate(arrays: Sequence[Any], axis: int | None = 0, dtype: Any = None, casting: str = "same_kind") -> Any:

@@ -106,14 +106,7 @@ def any(
     >>> cf.any(np.array([[0, 1], [0, 0]]), axis=1, device="cpu")
     array([ True, False])
     """
-    return request(
-        lambda specs, axes: aggregation.truth("any", masked=len(specs) > 1),
-        (x,),
-        axis,
-        keepdims,
-        where=where,
-        **options,
-    )
+    return request(truth_of("any"), (x,), axis, keepdims, where=where, **options)
 
 
 @reduction_operation
@@ -127,14 +120,7 @@ def all(
     >>> cf.all(np.array([[0, 1], [2, 3]]), axis=1, device="cpu")
     array([False,  True])
     """
-    return request(
-        lambda specs, axes: aggregation.truth("all", masked=len(specs) > 1),
-        (x,),
-        axis,
-        keepdims,
-        where=where,
-        **options,
-    )
+    return request(truth_of("all"), (x,), axis, keepdims, where=where, **options)
 
 
 @reduction_operation

@@ -94,11 +94,6 @@ def request(
     `nested` makes the loop nest of several arrays. `where` is a mask, which the aggregation gets as one more array.
     `squeezed` says that the aggregation itself heeds `keepdims`. `fn` is the user's own function, if there is one.
     """
-    known = Keywords.__annotations__
-    if unknown := options.keys() - known:
-        raise ArgumentTypeError(
-            f"unknown arguments {', '.join(sorted(unknown))}: besides its own a reduction takes {', '.join(known)}"
-        )
     if is_mask(where):
         arrays = (*arrays, np.asarray(where) if isinstance(where, bool | np.bool_ | list | tuple) else where)
 
@@ -146,8 +141,9 @@ def begins(name: str, ufunc: np.ufunc, initial: Any) -> Callable[[np.dtype], Beg
             found = ufunc.reduce(np.empty(0, native), dtype=native, initial=initial)
         except OverflowError as error:
             raise ValueRangeError(f"initial={initial!r} of {name} in {native}: {error}") from None
-        except TypeError as error:
-            raise ArgumentTypeError(f"initial={initial!r} of {name} in {native}: {error}") from None
+        except (TypeError, ValueError) as error:
+            kind = ArgumentTypeError if isinstance(error, TypeError) else ArgumentError
+            raise kind(f"initial={initial!r} of {name} in {native}: {error}") from None
         return Begin(found.tobytes(), found.dtype)
 
     return cast
@@ -223,7 +219,8 @@ def mean_of(dtype: Any, *, skip: bool = False) -> Make:
     """Mean."""
 
     def make(specs: Sequence[ArraySpec], axes: Axes) -> Aggregation:
-        if skip and dtype is not None and specs[0].dtype.kind in "fc" and np.dtype(dtype).kind not in "fc":
+        given = None if dtype is None else checked_dtype(dtype, specs[0].dtype)
+        if skip and given is not None and specs[0].dtype.kind in "fc" and given.kind not in "fc":
             raise ArgumentTypeError(f"dtype={dtype!r}: a mean without NaN of {specs[0].dtype} is not an integer")
         wide, result = asked(np.mean, specs[0].dtype, dtype)
         return aggregation.average(wide, result, count_of(specs[0].shape, axes), skip=skip, masked=len(specs) > 1)

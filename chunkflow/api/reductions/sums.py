@@ -23,6 +23,7 @@ from chunkflow.core.grid import Region, Shape
 from chunkflow.core.nest import LoopNest, Operand
 from chunkflow.errors import ArgumentError, ArgumentTypeError
 from chunkflow.kernels.index_notation import copied
+from chunkflow.kernels.map import is_scalar
 from chunkflow.kernels.reductions import aggregation
 from chunkflow.kernels.reductions.aggregation import Aggregation, Value
 from chunkflow.kernels.reductions.tiled import Axes
@@ -163,8 +164,8 @@ def average(
     ------
     ArgumentError, ArgumentTypeError
         Weights of another shape.
-    ZeroDivisionError
-        The weights sum to zero.
+    ZeroWeightsError
+        The weights sum to zero. It is a ZeroDivisionError too.
 
     Examples
     --------
@@ -173,8 +174,8 @@ def average(
     """
     if weights is None:
         return request(mean_of(None), (x,), axis, keepdims, **options)
-    if isinstance(weights, bool | int | float | complex):
-        raise ArgumentTypeError(f"weights={weights!r} must be an array of the shape of x, or of its shape along axis")
+    if isinstance(weights, list | tuple) or is_scalar(weights):
+        weights = np.asarray(weights)
 
     def make(specs: Sequence[ArraySpec], axes: Axes) -> Aggregation:
         shape = specs[0].shape

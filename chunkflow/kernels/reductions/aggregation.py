@@ -16,7 +16,7 @@ import numpy as np
 
 from chunkflow.core.grid import Grid, Region, Shape
 from chunkflow.core.nest import LoopNest
-from chunkflow.errors import ArgumentError
+from chunkflow.errors import ArgumentError, ZeroWeightsError
 from chunkflow.kernels.protocol import Fold
 from chunkflow.kernels.reductions.tiled import STRIP, UFUNCS, Axes, reduce, summed, without
 
@@ -232,7 +232,7 @@ def weighted(wide: np.dtype, result: np.dtype, count: int, place: Callable[[Any]
     def aggregate(found: Any, lost: Any, scale: Any, less: Any, number: int) -> Any:
         scale = _whole(scale, less)
         if number == count and bool((scale == 0).any()):  # the trial call sees only some of them
-            raise ZeroDivisionError("the weights sum to zero, so there is no average: give weights that do not")
+            raise ZeroWeightsError("the weights sum to zero, so there is no average: give weights that do not")
         return (_whole(found, lost) / scale).astype(result)
 
     return Aggregation(chunk, merge, aggregate, copies=5.0, strip=STRIP)
@@ -263,9 +263,7 @@ def moments(
 
     def centred(x: Any, mean: Any, mask: Any = None) -> Any:
         off = np.subtract(x, mean, dtype=wide)
-        if mask is not None:
-            off[mask] = 0
-        return off
+        return off if mask is None else np.where(mask, wide.type(0), off)
 
     def merge(left: Value, right: Value) -> Value:
         (n, found, mean, rest), (m, more, other, remains) = left, right
