@@ -17,7 +17,14 @@ from chunkflow.api.linalg import gram, product
 from chunkflow.api.rearrange import join, rearrange
 from chunkflow.api.reductions import extremes, nan, sums
 from chunkflow.api.statistics import histogram, quantile
-from chunkflow.errors import UnsupportedError
+from chunkflow.errors import (
+    ArgumentError,
+    ArgumentTypeError,
+    AxisError,
+    ChunkflowError,
+    UnsupportedError,
+    ValueRangeError,
+)
 from chunkflow.graph.elementwise import mapped
 from chunkflow.graph.nodes import Lazy, node_of
 
@@ -80,7 +87,22 @@ def function(fn: Function, args: Sequence[Any], kwargs: Mapping[str, Any]) -> An
     name, ours = name_of(fn), FUNCTIONS[fn]
     places, named = bound(fn, name, args, kwargs)
     check_taken(ours, name, named)
-    return ours(*places, **named)
+    try:
+        return ours(*places, **named)
+    except (TypeError, ValueError, OverflowError) as error:  # of Python or NumPy, about what an argument is
+        if isinstance(error, ChunkflowError):
+            raise
+        kind = next(kind for theirs, kind in _REFUSALS.items() if isinstance(error, theirs))
+        raise kind(f"{name}: {error}") from error
+
+
+_REFUSALS: dict[type[Exception], type[ChunkflowError]] = {
+    OverflowError: ValueRangeError,
+    np.exceptions.AxisError: AxisError,
+    ValueError: ArgumentError,
+    TypeError: ArgumentTypeError,
+}
+"""Our errors for those of others, the narrower ones first."""
 
 
 def name_of(fn: Function) -> str:
@@ -123,7 +145,7 @@ FUNCTIONS: dict[Any, Function] = {
     **_alike(np.fft, functions, "fft ifft rfft irfft fftn ifftn rfftn irfftn"),
     np.zeros_like: fill.filling(0),
     np.ones_like: fill.filling(1),
-    np.copy: lambda x: x,
+    np.copy: numpy_functions.copy,
     np.shape: lambda x: x.shape,
     np.ndim: lambda x: x.ndim,
     np.size: lambda x, axis=None: np.size(np.broadcast_to(np.uint8(0), x.shape), axis),

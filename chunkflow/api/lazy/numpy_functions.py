@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import operator
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -40,12 +41,17 @@ def beginning(reduce: Function, ufunc: np.ufunc) -> Function:
 
 def astype(x: Any, dtype: Any, **kwargs: Any) -> Any:
     """Elements in another dtype."""
-    wanted = np.dtype(dtype)
+    wanted = np.dtype(dtype).newbyteorder("=")
     if wanted.kind not in "biufc":
         raise UnsupportedError(f"astype({dtype!r}) of an expression: its elements are numbers; compute() first")
     casting = kwargs.pop("casting", "unsafe")
     if not np.can_cast(x.dtype, wanted, casting):
-        raise TypeError(f"Cannot cast array data from {x.dtype!r} to {wanted!r} according to the rule {casting!r}")
+        raise ArgumentTypeError(
+            f"elements of {x.dtype} cannot be cast to {wanted} by the rule casting={casting!r}: give another dtype, or "
+            "casting='unsafe'"
+        )
+    if (device := kwargs.pop("device", None)) not in (None, "cpu"):
+        raise ArgumentError(f"device={device!r}: results are in the host's memory, and compute(device=) says where")
     kwargs.pop("copy", None)
     if kwargs:
         raise UnsupportedError(f"astype of an expression has no {', '.join(kwargs)}: give dtype and casting")
@@ -56,8 +62,17 @@ def _cast(block: Any, dtype: np.dtype) -> Any:
     return block.astype(dtype)
 
 
+def copy(x: Any, order: str = "K") -> Any:
+    """The same expression: nothing can change it, and results are in C order."""
+    if order not in tuple("CFAK"):
+        raise ArgumentError(f"order={order!r} must be 'C', 'F', 'A' or 'K'")
+    return x
+
+
 def reshape(x: Any, shape: Any, order: str = "C", *, copy: bool | None = None) -> Any:
     """The elements in another shape, in C order."""
+    if order not in tuple("CFA"):
+        raise ArgumentError(f"order={order!r} must be 'C', 'F' or 'A'")
     if order != "C":
         raise UnsupportedError(f"np.reshape with order={order!r}: only C order is supported; transpose first, say")
     return type(x)(reshaped(node_of(x), shape))
@@ -164,14 +179,16 @@ def repeat(x: Any, repeats: Any, axis: int | None = None) -> Any:
 
 def tile(x: Any, reps: Any) -> Any:
     """As `numpy.tile`."""
-    times = [int(reps)] if np.ndim(reps) == 0 else [int(n) for n in reps]
+    times = [operator.index(n) for n in ([reps] if np.ndim(reps) == 0 else reps)]
     while len(times) < x.ndim:
         times.insert(0, 1)
     while x.ndim < len(times):
         x = x[None]
     for axis, number in enumerate(times):
-        if number < 1:
-            raise UnsupportedError(f"np.tile with reps={reps!r}: an empty result is not supported")
+        if number < 0:
+            raise ArgumentError(f"reps={reps!r} must not be negative: it says how often the array comes")
+        if number == 0:
+            x = x[(*(slice(None),) * axis, slice(0))]
         x = join.concatenate([x] * number, axis) if number > 1 else x
     return x
 
@@ -241,12 +258,17 @@ def concatenate(arrays: Sequence[Any], axis: int | None = 0, dtype: Any = None, 
     if axis is None:
         given: list[Any] = [a if isinstance(a, Lazy) else np.asarray(a) for a in arrays]
         arrays = [a.reshape(-1) for a in given]
-    return _cast_joined(join.concatenate(arrays, axis or 0), dtype, casting)
+    return _cast_joined(join.concatenate(_arrays(arrays), axis or 0), dtype, casting)
 
 
 def stack(arrays: Sequence[Any], axis: int = 0, dtype: Any = None, casting: str = "same_kind") -> Any:
     """As `numpy.stack`."""
-    return _cast_joined(join.stack(arrays, axis), dtype, casting)
+    return _cast_joined(join.stack(_arrays(arrays), axis), dtype, casting)
+
+
+def _arrays(given: Sequence[Any]) -> list[Any]:
+    """Arrays for the lists and numbers among some."""
+    return [np.asarray(a) if isinstance(a, list | tuple) or is_scalar(a) else a for a in given]
 
 
 def _cast_joined(found: Any, dtype: Any, casting: str) -> Any:
@@ -318,7 +340,7 @@ def append(x: Any, values: Any, axis: int | None = None) -> Any:
 def column_stack(arrays: Sequence[Any]) -> Any:
     """As `numpy.column_stack`."""
     given: list[Any] = [a if isinstance(a, Lazy) else np.asarray(a) for a in arrays]
-    return join.concatenate([a[:, None] if a.ndim == 1 else a for a in given], 1)
+    return join.concatenate([a[None, None] if a.ndim == 0 else a[:, None] if a.ndim == 1 else a for a in given], 1)
 
 
 def select(conditions: Sequence[Any], choices: Sequence[Any], default: Any = 0) -> Any:
@@ -356,6 +378,8 @@ def _of_dtype(value: Any, dtype: np.dtype, casting: Any) -> Any:
 def rot90(x: Any, k: int = 1, axes: Any = (0, 1)) -> Any:
     """As `numpy.rot90`."""
     require_dims(x, 2)
+    if np.shape(axes) != (2,):
+        raise ArgumentError(f"axes={axes!r} must be two axes")
     one, other = (normalize_axes(a, x.ndim, "axes")[0] for a in axes)
     if one == other:
         raise ArgumentError(f"axes={axes!r} must be two different axes")
