@@ -17,14 +17,7 @@ from chunkflow.api.linalg import gram, product
 from chunkflow.api.rearrange import join, rearrange
 from chunkflow.api.reductions import extremes, nan, sums
 from chunkflow.api.statistics import histogram, quantile
-from chunkflow.errors import (
-    ArgumentError,
-    ArgumentTypeError,
-    AxisError,
-    ChunkflowError,
-    UnsupportedError,
-    ValueRangeError,
-)
+from chunkflow.errors import UnsupportedError, refused_by
 from chunkflow.graph.elementwise import mapped
 from chunkflow.graph.nodes import Lazy, node_of
 
@@ -57,8 +50,10 @@ def ufunc(fn: np.ufunc, method: str, inputs: Sequence[Any], kwargs: Mapping[str,
     if method == "__call__":
         if "where" in given:
             raise UnsupportedError(f"np.{fn.__name__}: where= leaves elements undefined; use np.where(mask, a, b)")
-        if fn in _PRODUCTS and not given:
-            return _PRODUCTS[fn](*inputs)
+        if fn in _PRODUCTS:
+            check_taken(_PRODUCTS[fn], f"np.{fn.__name__}", given)
+            with refused_by(f"np.{fn.__name__}"):
+                return _PRODUCTS[fn](*inputs, **given)
         if fn.signature is not None:
             raise UnsupportedError(
                 f"np.{fn.__name__} works on whole rows: use chunkflow.map with chunks= that keep them whole"
@@ -73,8 +68,9 @@ def ufunc(fn: np.ufunc, method: str, inputs: Sequence[Any], kwargs: Mapping[str,
             f"np.{fn.__name__}.{method} of an array in memory with where= that is an expression: give it "
             "chunkflow.open(array)"
         )
-    axis = given.pop("axis", 0)
-    return table[fn](inputs[0], axis=axis, **given)
+    check_taken(table[fn], f"np.{fn.__name__}.{method}", given)
+    with refused_by(f"np.{fn.__name__}.{method}"):
+        return table[fn](inputs[0], **{"axis": 0, **given})
 
 
 # -- Functions -------------------------------------------------------------------------------------------------------
@@ -87,22 +83,8 @@ def function(fn: Function, args: Sequence[Any], kwargs: Mapping[str, Any]) -> An
     name, ours = name_of(fn), FUNCTIONS[fn]
     places, named = bound(fn, name, args, kwargs)
     check_taken(ours, name, named)
-    try:
+    with refused_by(name):
         return ours(*places, **named)
-    except (TypeError, ValueError, OverflowError) as error:  # of Python or NumPy, about what an argument is
-        if isinstance(error, ChunkflowError):
-            raise
-        kind = next(kind for theirs, kind in _REFUSALS.items() if isinstance(error, theirs))
-        raise kind(f"{name}: {error}") from error
-
-
-_REFUSALS: dict[type[Exception], type[ChunkflowError]] = {
-    OverflowError: ValueRangeError,
-    np.exceptions.AxisError: AxisError,
-    ValueError: ArgumentError,
-    TypeError: ArgumentTypeError,
-}
-"""Our errors for those of others, the narrower ones first."""
 
 
 def name_of(fn: Function) -> str:

@@ -297,7 +297,9 @@ def require_dims(x: Any, number: int) -> Any:
 
 def where(condition: Any, *branches: Any) -> Any:
     """As `numpy.where`, of three arguments."""
-    if len(branches) != 2:
+    if len(branches) == 1:
+        raise ArgumentError("np.where takes both branches, or neither")
+    if not branches:
         raise UnsupportedError(
             "np.where(condition) gives as many places as there are: count them with np.count_nonzero, or compute()"
         )
