@@ -33,6 +33,10 @@ class AxisError(ArgumentError, np.exceptions.AxisError):
     """An axis is out of bounds."""
 
 
+class PlaceError(ChunkflowError, IndexError):
+    """An index that the array does not have."""
+
+
 class ArgumentTypeError(ChunkflowError, TypeError):
     """An argument, or an array's dtype, is of a kind that cannot be processed."""
 
@@ -136,6 +140,7 @@ class StaleChunkError(ChunkflowError, RuntimeError):
 _REFUSALS: dict[type[Exception], type[ChunkflowError]] = {
     OverflowError: ValueRangeError,
     np.exceptions.AxisError: AxisError,
+    IndexError: PlaceError,
     ValueError: ArgumentError,
     TypeError: ArgumentTypeError,
 }

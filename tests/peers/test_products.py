@@ -34,11 +34,11 @@ CASES: list[Case] = [
       for fn in PRODUCTS for arguments in ARGUMENTS),
     *(case(fn, A, B.tolist()).refused("lists are no arrays") for fn in ("matmul", "dot", "linalg.matmul")),
     *(case(fn, of(one, (3, 4)), of(other, (4, 3))) for fn in ("matmul", "dot") for one in DTYPES for other in DTYPES),
-    *(case(fn, of(dtype, (5, 4)), of(dtype, (5, 4))) 
+    *(case(fn, of(dtype, (5, 4)), of(dtype, (5, 4)))
       for fn in ("vecdot", "inner", "linalg.vecdot") for dtype in DTYPES),
     *(case("outer", of(dtype, (5,)), of(dtype, (4,))) for dtype in DTYPES),
     *(case(fn, X, X, axis=axis) for fn in ("vecdot", "linalg.vecdot") for axis in (-1, 0, 1, 2, 3, -4)),
-    *(case(fn, A, B, **{key: value}).refused("results are of NumPy's dtype") for fn in ("matmul", "vecdot")
+    *(case(fn, A, A.T, **{key: value}).refused("results are of NumPy's dtype") for fn in ("matmul",)
       for key, value in (("dtype", "f8"), ("casting", "unsafe"), ("axes", [(0, 1), (0, 1), (0, 1)]))),
     *(case(fn, X, Y, axes) for fn in ("tensordot",) for axes in (
         0, 1, 2, 3, ([0], [0]), (0, 0), ([0, 2], [0, 1]), ([2, 0], [1, 0]), (-1, 1), ([0], [1]), ([0, 0], [0, 0]), ([0], [0, 1]),

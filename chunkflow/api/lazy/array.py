@@ -20,7 +20,7 @@ from chunkflow.core.chunking import Chunks
 from chunkflow.core.grid import Shape
 from chunkflow.core.units import format_bytes, parse_bytes
 from chunkflow.engine.options import BudgetLike, ProgressLike
-from chunkflow.errors import ArgumentTypeError, UnsupportedError
+from chunkflow.errors import ArgumentTypeError, UnsupportedError, refused_by
 from chunkflow.graph.elementwise import mapped
 from chunkflow.graph.slicing import indexed
 from chunkflow.kernels.fusion.codegen import power
@@ -205,7 +205,8 @@ class Array(Collection):
         return NotImplemented if _defers(other) else product.matmul(other, self)
 
     def __getitem__(self, index: Any) -> Array:
-        return type(self)(indexed(self._node, index))
+        with refused_by(f"an index of an array of shape {self.shape}"):
+            return type(self)(indexed(self._node, index))
 
     def __setitem__(self, index: Any, value: Any) -> None:
         raise UnsupportedError("an expression's elements cannot be set: use np.where(mask, value, x) for a new one")

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from chunkflow.api.operation import check_stretch
-from chunkflow.errors import UnsupportedError
+from chunkflow.errors import ArgumentError, UnsupportedError
 from chunkflow.graph.elementwise import mapped
 from chunkflow.kernels.map import is_scalar
 
@@ -16,8 +16,9 @@ from chunkflow.kernels.map import is_scalar
 def filling(fill: Any) -> Callable[..., Any]:
     """``zeros_like`` and so on."""
 
-    def call(x: Any, dtype: Any = None) -> Any:
-        wanted = np.dtype(x.dtype if dtype is None else dtype)
+    def call(x: Any, dtype: Any = None, order: str = "K", *, device: Any = None) -> Any:
+        check_layout(order, device)
+        wanted = np.dtype(x.dtype if dtype is None else dtype).newbyteorder("=")
         if wanted.kind not in "biufc":
             raise UnsupportedError(f"dtype={dtype!r}: the elements of an expression are numbers")
         return mapped(_filled, x, fill=fill, dtype=wanted)
@@ -25,10 +26,18 @@ def filling(fill: Any) -> Callable[..., Any]:
     return call
 
 
-def full_like(x: Any, fill_value: Any, dtype: Any = None) -> Any:
+def full_like(x: Any, fill_value: Any, dtype: Any = None, order: str = "K", *, device: Any = None) -> Any:
     """As `numpy.full_like`."""
     check_stretch("fill_value", np.shape(fill_value), x.shape)
-    return filling(fill_value)(x, dtype)
+    return filling(fill_value)(x, dtype, order, device=device)
+
+
+def check_layout(order: Any, device: Any = None) -> None:
+    """Check arguments that change no value: results are in C order, in the host's memory."""
+    if order not in tuple("CFAK"):
+        raise ArgumentError(f"order={order!r} must be 'C', 'F', 'A' or 'K'")
+    if device not in (None, "cpu"):
+        raise ArgumentError(f"device={device!r}: results are in the host's memory, and compute(device=) says where")
 
 
 def _filled(block: Any, fill: Any, dtype: np.dtype) -> Any:

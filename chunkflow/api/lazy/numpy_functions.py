@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from chunkflow.api import scan
-from chunkflow.api.lazy.fill import full_like
+from chunkflow.api.lazy.fill import check_layout, full_like
 from chunkflow.api.linalg import product
 from chunkflow.api.operation import check_eager
 from chunkflow.api.rearrange import join, rearrange
@@ -50,8 +50,7 @@ def astype(x: Any, dtype: Any, **kwargs: Any) -> Any:
             f"elements of {x.dtype} cannot be cast to {wanted} by the rule casting={casting!r}: give another dtype, or "
             "casting='unsafe'"
         )
-    if (device := kwargs.pop("device", None)) not in (None, "cpu"):
-        raise ArgumentError(f"device={device!r}: results are in the host's memory, and compute(device=) says where")
+    check_layout("K", kwargs.pop("device", None))
     kwargs.pop("copy", None)
     if kwargs:
         raise UnsupportedError(f"astype of an expression has no {', '.join(kwargs)}: give dtype and casting")
@@ -64,8 +63,7 @@ def _cast(block: Any, dtype: np.dtype) -> Any:
 
 def copy(x: Any, order: str = "K") -> Any:
     """The same expression: nothing can change it, and results are in C order."""
-    if order not in tuple("CFAK"):
-        raise ArgumentError(f"order={order!r} must be 'C', 'F', 'A' or 'K'")
+    check_layout(order)
     return x
 
 

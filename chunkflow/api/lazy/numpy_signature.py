@@ -82,10 +82,11 @@ def _signature(fn: Function) -> inspect.Signature | None:
 @cache
 def _parameters(fn: Function) -> tuple[str, ...] | None:
     """Parameters with a default, but for those of a run; None for a function that takes whatever comes."""
-    kinds = inspect.signature(fn).parameters.values()
+    parameters = inspect.signature(fn).parameters
+    kinds, run = parameters.values(), _OF_A_RUN if "budget" in parameters else frozenset()
     if any(p.kind is p.VAR_KEYWORD and "Unpack" not in str(p.annotation) for p in kinds):  # the latter are a run's
         return None
-    return tuple(p.name for p in kinds if p.default is not p.empty and p.name not in _OF_A_RUN)
+    return tuple(p.name for p in kinds if p.default is not p.empty and p.name not in run)
 
 
 _OF_A_RUN = frozenset({"chunks", "out", "budget", "device", "progress", "overwrite", "precision"})
