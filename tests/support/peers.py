@@ -169,7 +169,7 @@ def _problem(case: Case, expected: Any, call: Callable[[int], Any], budget: int)
         return None if case.liberty else f"gave {got!r}, where NumPy raises {expected!r}"
     if case.liberty:
         return "is not refused by NumPy either: take the mark off the table"
-    return _difference(got, expected, case.close)
+    return difference(got, expected, case.close)
 
 
 def _larger(error: BudgetError, budget: int) -> int:
@@ -201,7 +201,7 @@ def _misjudged(case: Case, expected: Any, error: Exception) -> str | None:
 # -- Comparison ------------------------------------------------------------------------------------------------------
 
 
-def _difference(got: Any, expected: Any, close: float) -> str | None:
+def difference(got: Any, expected: Any, close: float) -> str | None:
     found, right = flat(got), flat(expected)
     if len(found) != len(right):
         return f"{len(found)} results, not {len(right)}"
