@@ -17,13 +17,17 @@ CASES: list[Case] = [
     *(case(fn, X, dtype=dtype).refused("elements are numbers") for fn in LIKE for dtype in ("U3", "M8[s]", "O")),
     *(case(fn, X, shape=shape).refused(SHAPE) for fn in LIKE for shape in ((3,), 3, ())),
     *(case(fn, X, order=order) for fn in LIKE for order in "KACF"), *(case(fn, X, order="x") for fn in LIKE),
-    *(case(fn, X, subok=False) for fn in LIKE), *(case(fn, X, device=device) for fn in LIKE for device in ("cpu", "gpu", None)),
-    *(case("full_like", X, fill) for fill in (0, 2.5, -1, True, 1j, np.nan, np.inf, X[0], X[:, :1], A, [1, 2, 3], np.array(3.0), "x", None)),
+    *(case(fn, X, subok=False) for fn in LIKE), *(case(fn, X, device=device) for fn in LIKE for device in ("cpu",
+      "gpu", None)),
+    *(case("full_like", X, fill) for fill in (0, 2.5, -1, True, 1j, np.nan, np.inf, X[0], X[:, :1], A, [1, 2, 3],
+      np.array(3.0), "x", None)),
     *(case("full_like", of(dtype), 3) for dtype in DTYPES),
     *(case("full_like", of("i1"), fill) for fill in (300, -129, 2.5, np.float64(300), np.nan)),
-    *(case("full_like", of("u1"), fill) for fill in (-1, 256)), *(case("full_like", x, 7) for x in (EMPTY, NOTHING, SCALAR, BIG_ENDIAN, M, Z)),
+    *(case("full_like", of("u1"), fill) for fill in (-1, 256)), *(case("full_like", x, 7) for x in (EMPTY, NOTHING,
+      SCALAR, BIG_ENDIAN, M, Z)),
     *(case("full_like", I, 2.5, dtype) for dtype in ("f4", "f8", "c8", ">f8", "nonsense", None)),
-    *(case("full_like", X, 1, shape=(3,)).refused(SHAPE), case("full_like", X, 1, order="F"), case("full_like", X, 1, subok=False)),
+    *(case("full_like", X, 1, shape=(3,)).refused(SHAPE), case("full_like", X, 1, order="F"), case("full_like", X, 1,
+      subok=False)),
 ]  # fmt: skip
 
 

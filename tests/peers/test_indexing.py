@@ -16,12 +16,14 @@ CASES: list[Case] = [
     *(case("take", X, i, axis=0) for i in (4, -5, 99)), *(case("take", X, 0, axis) for axis in (3, -4, 1.5, "x")),
     *(case("take", X, i, axis=0).refused(PLACES) for i in ([0, 2], [[0, 1], [1, 0]], [], 1.5)),
     *(case("take", X, i).refused(PLACES) for i in (0, 5, [1, 2])), *(case("take", X, i, 0) for i in (None,)),
-    *(case("take", X, 0, 0, None, mode).refused("a place is in range", mode != "raise") for mode in ("raise", "wrap", "clip")),
+    *(case("take", X, 0, 0, None, mode).refused("a place is in range", mode != "raise") for mode in ("raise", "wrap",
+      "clip")),
     *(case("take", x, 0, 0) for x in (EMPTY, NOTHING, V, I, Z, M)),
     case("take", SCALAR, 0, 0).refused("there is no axis"),
     *(case(fn, x) for fn in ("shape", "ndim", "size") for x in (X, SCALAR, EMPTY, NOTHING, A)),
     *(case("size", X, axis) for axis in (None, 0, -1, (0, 2), (), 3, -4, (0, 0), 1.5, "x")),
-    *(case("result_type", *given) for given in ((X, I), (X, "f4"), (I, np.int8), (M, 1), (I, 2.5), (Z, X), (X, "nonsense"))),
+    *(case("result_type", *given) for given in ((X, I), (X, "f4"), (I, np.int8), (M, 1), (I, 2.5), (Z, X), (X,
+      "nonsense"))),
 ]  # fmt: skip
 
 
@@ -34,9 +36,12 @@ def test_indexing(name: str) -> None:
 
 GROUP = np.s_
 INDICES: list[Any] = [
-    *(0, -1, 3, -4, np.int64(2), (0, 1), (0, 1, 2), (-1, -1, -1), (..., 0), (0, ...), ..., (), None, (None, 0), (..., None)),
-    *(GROUP[:], GROUP[1:], GROUP[:-1], GROUP[::2], GROUP[::-1], GROUP[3:1], GROUP[::-2], GROUP[10:20], GROUP[-2:], GROUP[1:3, ::3]),
-    *(GROUP[:, 2:5, 1], GROUP[:, None, 0], GROUP[0, :, None], GROUP[::-1, ::-1, ::-1], GROUP[..., ::-2], GROUP[1:1], GROUP[None, ...]),
+    *(0, -1, 3, -4, np.int64(2), (0, 1), (0, 1, 2), (-1, -1, -1), (..., 0), (0, ...), ..., (), None, (None, 0), (...,
+      None)),
+    *(GROUP[:], GROUP[1:], GROUP[:-1], GROUP[::2], GROUP[::-1], GROUP[3:1], GROUP[::-2], GROUP[10:20], GROUP[-2:],
+      GROUP[1:3, ::3]),
+    *(GROUP[:, 2:5, 1], GROUP[:, None, 0], GROUP[0, :, None], GROUP[::-1, ::-1, ::-1], GROUP[..., ::-2], GROUP[1:1],
+      GROUP[None, ...]),
     *(GROUP[-100:100], GROUP[5:-100:-1], GROUP[np.int8(1) : np.int8(3)]),
 ]  # fmt: skip
 NO_INDICES: list[Any] = [

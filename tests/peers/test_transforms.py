@@ -24,17 +24,22 @@ def given(fn: str) -> np.ndarray:
 CASES: list[Case] = [
     *(case(fn, given(fn), n, 1) for fn in ONE for n in LENGTHS),
     *(case(fn, given(fn), None, axis) for fn in ONE for axis in (0, 1, -1, 2, 3, -4, 1.5, "x", None)),
-    *(case(fn, given(fn), None, 1, norm) for fn in ONE for norm in NORMS), *(case(fn, given(fn), norm="ortho") for fn in ONE),
-    *(case(fn, of(dtype, (3, 8))) for fn in ONE for dtype in DTYPES), *(case(fn, of(dtype, (3, 8))).whole() for fn in SEVERAL for dtype in DTYPES),
+    *(case(fn, given(fn), None, 1, norm) for fn in ONE for norm in NORMS), *(case(fn, given(fn), norm="ortho")
+      for fn in ONE),
+    *(case(fn, of(dtype, (3, 8))) for fn in ONE for dtype in DTYPES), *(case(fn, of(dtype, (3, 8))).whole()
+      for fn in SEVERAL for dtype in DTYPES),
     *(case(fn, x) for fn in ONE for x in (V, I, M, NAN, BIG_ENDIAN, SCALAR, EMPTY, NOTHING, X, Z)),
-    *(case(fn, x) for fn in SEVERAL for x in (V, EMPTY, NOTHING)), *(case(fn, x).whole() for fn in SEVERAL for x in (I, M, NAN, BIG_ENDIAN)),
+    *(case(fn, x) for fn in SEVERAL for x in (V, EMPTY, NOTHING)), *(case(fn, x).whole() for fn in SEVERAL for x in (I,
+      M, NAN, BIG_ENDIAN)),
     *(case(fn, SCALAR).refused(NO_AXIS, (".r" not in fn and ".i" not in fn) or fn == "fft.ifftn") for fn in SEVERAL),
     *(case(fn, given(fn), None, ()).refused(NO_AXIS, fn in ("fft.fftn", "fft.ifftn")) for fn in SEVERAL),
     *(case(fn, given(fn), s, axes).whole() for fn in SEVERAL for s, axes in (
-        (None, None), (None, (0, 1)), (None, (1, 0)), (None, (-1,)), (None, [0, 2]), ((4, 6), (0, 1)), ((2, 3), (2, 0)), ((5, 4, 2), None),
+        (None, None), (None, (0, 1)), (None, (1, 0)), (None, (-1,)), (None, [0, 2]), ((4, 6), (0, 1)), ((2, 3), (2,
+        0)), ((5, 4, 2), None),
         ((3,), (0, 1)), ((3, 4), (1,)), (None, (0, 3)), ((-1, 3), (0, 1)), ((0, 3), (0, 1)),
         (None, (0, 1.5)))),
-    *(case(fn, given(fn), None, None, norm).whole() for fn in SEVERAL for norm in NORMS), *(case(fn, given(fn), axes=(0, 1), norm="ortho") for fn in SEVERAL),
+    *(case(fn, given(fn), None, None, norm).whole() for fn in SEVERAL for norm in NORMS), *(case(fn, given(fn),
+      axes=(0, 1), norm="ortho") for fn in SEVERAL),
 ]  # fmt: skip
 
 

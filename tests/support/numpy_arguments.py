@@ -1,4 +1,4 @@
-"""Which arguments of NumPy's functions lazy arrays take: each is given by keyword and by position, and held to NumPy."""
+"""Which arguments of NumPy's functions lazy arrays take: given by keyword and by position, and held to NumPy."""
 
 from __future__ import annotations
 
@@ -27,27 +27,37 @@ REQUIRED: dict[Any, tuple[Any, ...]] = {
     **dict.fromkeys((np.linalg.tensordot,), (X, Y.transpose(1, 2, 0))),
     **dict.fromkeys((np.array_split, np.split, np.hsplit, np.vsplit, np.dsplit), (X[:, :, :4], 2)),
     **dict.fromkeys((np.concatenate, np.stack, np.hstack, np.vstack, np.dstack, np.column_stack), ([X, Y],)),
-    **dict.fromkeys((np.angle, np.real, np.imag, *(getattr(np.fft, f) for f in "fft ifft irfft fftn ifftn irfftn".split())), (Z,)),
+    **dict.fromkeys((np.angle, np.real, np.imag, np.fft.fft, np.fft.ifft, np.fft.irfft), (Z,)),
+    **dict.fromkeys((np.fft.fftn, np.fft.ifftn, np.fft.irfftn), (Z,)),
     **dict.fromkeys((np.corrcoef, np.cov), (X[:, :, 0],)),
     **dict.fromkeys((np.cumulative_sum, np.cumulative_prod, np.i0), (LINE,)),
     **dict.fromkeys((np.dot, np.inner, np.linalg.matmul), (X[0], Y[0].T)),
     **dict.fromkeys((np.outer, np.linalg.outer), (X[0, 0], Y[0, :, 0])),
-    np.tensordot: (X, Y.transpose(1, 2, 0)), np.inner: (X[0], Y[0]), np.astype: (X, "f4"), np.broadcast_to: (X[0], X.shape),
+    np.tensordot: (X, Y.transpose(1, 2, 0)), np.inner: (X[0], Y[0]), np.astype: (X, "f4"), np.broadcast_to: (X[0],
+    X.shape),
     np.digitize: (X, EDGES), np.einsum: ("ij,kj->ik", X[0], Y[0]), np.expand_dims: (X, 0), np.full_like: (X, 3),
-    np.interp: (X, [-1.0, 0, 1], [3.0, 4, 9]), np.isin: (X, [1.0, 2.0]), np.moveaxis: (X, 0, 1), np.pad: (X, 1), np.percentile: (X, 30),
-    np.quantile: (X, 0.3), np.repeat: (X, 2), np.reshape: (X, (4, 30)), np.roll: (X, 2), np.select: ([X > 0, Y > 1], [X, Y]),
+    np.interp: (X, [-1.0, 0, 1], [3.0, 4, 9]), np.isin: (X, [1.0, 2.0]), np.moveaxis: (X, 0, 1), np.pad: (X, 1),
+    np.percentile: (X, 30),
+    np.quantile: (X, 0.3), np.repeat: (X, 2), np.reshape: (X, (4, 30)), np.roll: (X, 2), np.select: ([X > 0, Y > 1],
+    [X, Y]),
     np.squeeze: (X[:, :1],), np.swapaxes: (X, 0, 1), np.take: (X, 0), np.tile: (X, 2), np.broadcast_arrays: (X, X[0]),
     np.where: (MASK,), np.result_type: (X, "f4"),
 }  # fmt: skip
 """Arguments without a default; of the other functions one array is."""
 
 VALUES: dict[str, Any] = {
-    "a_max": 0.5, "a_min": -0.5, "append": 0, "assume_unique": True, "atol": 0.5, "aweights": [1.0, 2, 3, 4], "axes": (0, 1), "axis": 1,
-    "bias": True, "bins": EDGES, "casting": "unsafe", "copy": False, "correction": 1, "ddof": 1, "decimals": 1, "default": 7.0, "deg": True,
-    "density": True, "device": "cpu", "dtype": "f4", "equal_nan": True, "fweights": [1, 2, 3, 4], "include_initial": True, "initial": 2.0,
-    "invert": True, "k": 2, "keepdims": True, "kind": "sort", "left": -7.0, "max": 0.5, "mean": X.mean(keepdims=True), "method": "lower",
-    "min": -0.5, "mode": "edge", "n": 3, "nan": 3.0, "neginf": 3.0, "norm": "ortho", "optimize": True, "ord": 1, "order": "F",
-    "overwrite_input": True, "period": 3.0, "posinf": 3.0, "prepend": 0, "range": (-2.0, 2.0), "returned": True, "right": 7.0, "rowvar": False,
+    "a_max": 0.5, "a_min": -0.5, "append": 0, "assume_unique": True, "atol": 0.5, "aweights": [1.0, 2, 3, 4],
+    "axes": (0, 1), "axis": 1,
+    "bias": True, "bins": EDGES, "casting": "unsafe", "copy": False, "correction": 1, "ddof": 1, "decimals": 1,
+    "default": 7.0, "deg": True,
+    "density": True, "device": "cpu", "dtype": "f4", "equal_nan": True, "fweights": [1, 2, 3, 4],
+    "include_initial": True, "initial": 2.0,
+    "invert": True, "k": 2, "keepdims": True, "kind": "sort", "left": -7.0, "max": 0.5, "mean": X.mean(keepdims=True),
+    "method": "lower",
+    "min": -0.5, "mode": "edge", "n": 3, "nan": 3.0, "neginf": 3.0, "norm": "ortho", "optimize": True, "ord": 1,
+    "order": "F",
+    "overwrite_input": True, "period": 3.0, "posinf": 3.0, "prepend": 0, "range": (-2.0, 2.0), "returned": True,
+    "right": 7.0, "rowvar": False,
     "rtol": 0.5, "s": (4, 3), "shape": (3,), "subok": True, "weights": Y, "where": MASK, "x": X, "y": Y,
 }  # fmt: skip
 """What is given for a parameter of this name."""
@@ -57,8 +67,10 @@ OWN: dict[tuple[Any, str], Any] = {
     **{(fn, "subok"): False for fn in (np.zeros_like, np.ones_like, np.full_like, np.empty_like)},
     **{(fn, "copy"): True for fn in (np.astype, np.reshape)},
     **{(fn, "y"): Y[:, :, 0] for fn in (np.cov, np.corrcoef)},
-    (np.digitize, "right"): True, (np.linalg.norm, "axis"): 1, (np.tensordot, "axes"): ([0], [2]), (np.linalg.tensordot, "axes"): ([0], [2]),
-    (np.rot90, "axes"): (0, 2), (np.transpose, "axes"): (1, 2, 0), (np.take, "mode"): "wrap", (np.linalg.norm, "ord"): 3,
+    (np.digitize, "right"): True, (np.linalg.norm, "axis"): 1, (np.tensordot, "axes"): ([0], [2]),
+    (np.linalg.tensordot, "axes"): ([0], [2]),
+    (np.rot90, "axes"): (0, 2), (np.transpose, "axes"): (1, 2, 0), (np.take, "mode"): "wrap", (np.linalg.norm,
+    "ord"): 3,
     (np.nanmean, "dtype"): "f4",
 }  # fmt: skip
 """The same, for one function."""
@@ -79,7 +91,8 @@ BESIDE: dict[tuple[Any, str], dict[str, Any]] = {
     **{(fn, "s"): {"axes": (0, 1)} for fn in (np.fft.fftn, np.fft.ifftn, np.fft.rfftn, np.fft.irfftn)},
     **{(fn, "ddof"): {"axis": 0} for fn in (np.nanvar, np.nanstd)},
     (np.linalg.norm, "ord"): {"axis": 0}, (np.linalg.norm, "keepdims"): {"axis": 0}, (np.take, "mode"): {"axis": 0},
-    (np.take, "out"): {"axis": 0}, (np.where, "x"): {"y": Y}, (np.where, "y"): {"x": X}, (np.pad, "reflect_type"): {"mode": "reflect"},
+    (np.take, "out"): {"axis": 0}, (np.where, "x"): {"y": Y}, (np.where, "y"): {"x": X}, (np.pad,
+    "reflect_type"): {"mode": "reflect"},
     **{(np.clip, name): {"a_min": -1, "a_max": 1} for name in ("out", "casting")}, (np.clip, "a_min"): {"a_max": 1},
     (np.clip, "dtype"): {"a_min": -1, "a_max": 1, "casting": "unsafe"}, (np.clip, "a_max"): {"a_min": -1},
 }  # fmt: skip
@@ -125,7 +138,9 @@ def arguments_of(fn: Function) -> Arguments:
     found.taken += first
     for name in _optional(fn, signature):
         outcomes = {way: _outcome(fn, args, kwargs) for way, args, kwargs in _ways(fn, signature, name)}
-        problems = [f"{name}, {way}: {outcome}" for way, outcome in outcomes.items() if outcome not in ("taken", "refused")]
+        problems = [
+            f"{name}, {way}: {outcome}" for way, outcome in outcomes.items() if outcome not in ("taken", "refused")
+        ]
         if len(set(outcomes.values())) > 1:
             problems.append(f"{name}: {outcomes}")
         found.problems += problems

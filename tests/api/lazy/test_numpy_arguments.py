@@ -1,4 +1,4 @@
-"""Arguments of NumPy's functions: taken with NumPy's value, however they are given, or refused when the call is made."""
+"""Arguments of NumPy's functions: taken with NumPy's value, however they are given, or refused at once."""
 
 from __future__ import annotations
 

@@ -285,10 +285,10 @@ def table() -> str:
         "",
         "Ufuncs: " + ", ".join(f"`{u}`" for u in sorted({u.__name__ for u in ufuncs})) + ".",
         "",
-        "And these functions. `tests/api/lazy/test_numpy_arguments.py` gives each argument by keyword and by position: it",
-        "is taken with NumPy's value, or refused when the call is made. Nothing takes `out=`: `chunkflow.store`, `to_zarr`",
-        "and `to_npy` say where a result goes. `order=`, `copy=`, `subok=`, `overwrite_input=` and `optimize=` change no",
-        "value.",
+        "And these functions. `tests/api/lazy/test_numpy_arguments.py` gives each argument by keyword and by",
+        "position: it is taken with NumPy's value, or refused when the call is made. Nothing takes `out=`:",
+        "`chunkflow.store`, `to_zarr` and `to_npy` say where a result goes. `order=`, `copy=`, `subok=`, `device=`,",
+        "`overwrite_input=` and `optimize=` change no value. Results are in native byte order.",
         "",
         *arguments_table(every_function()),
         "",
@@ -296,7 +296,10 @@ def table() -> str:
         "",
         "| function | refused |",
         "|---|---|",
-        *(f"| {', '.join(f'`np.{name}`' for name in names.split(', '))} | {what} |" for names, what, _ in REFUSED_VALUES),
+        *(
+            f"| {', '.join(f'`np.{name}`' for name in names.split(', '))} | {what} |"
+            for names, what, _ in REFUSED_VALUES
+        ),
         "",
         "## Refused, and what to use",
         "",
