@@ -483,3 +483,17 @@ def test_what_xarray_fills_like_an_opened_array(tmp_path: Path) -> None:
         got = fn(opened)
         assert isinstance(got.data, cf.Array)
         xr.testing.assert_identical(got.compute(), fn(given))
+
+
+def test_a_mask_is_laid_out_by_the_names_of_its_dimensions() -> None:
+    values = np.arange(16.0).reshape(4, 4)
+    x = xr.DataArray(values, dims=("y", "x"), coords={"y": range(4)})
+    mask = (x % 3 == 0).transpose("x", "y")
+    right = np.sum(values, axis=1, where=values % 3 == 0)
+    got = cf.sum(x, dim="x", where=mask, device="cpu")
+    np.testing.assert_array_equal(got, right)
+    assert got.dims == ("y",)
+    row = xr.DataArray(np.array([True, False, True, True]), dims="y")
+    np.testing.assert_array_equal(cf.mean(x, axis=0, where=row, device="cpu"), values[[0, 2, 3]].mean(axis=0))
+    with pytest.raises(errors.ArgumentError, match="where= of shape"):
+        cf.sum(x, where=xr.DataArray(np.ones((4, 2), bool), dims=("x", "z")))

@@ -33,7 +33,7 @@ def call(*args: Any, **kwargs: Any) -> Call:
 
 def each(names: str, value: Any) -> dict[str, Any]:
     """The same for all names in a text."""
-    return {name: value for name in names.split()}
+    return dict.fromkeys(names.split(), value)
 
 
 ELEMENTS = """

@@ -235,6 +235,9 @@ def _equal(one: np.ndarray, other: np.ndarray, close: float) -> bool:
 def _function(module: Any, name: str) -> Any:
     if name == "getitem":
         return operator.getitem if module is np else None
+    if name.startswith("ndarray."):  # the array's own method
+        method = name.removeprefix("ndarray.")
+        return (lambda x, *args, **kwargs: getattr(x, method)(*args, **kwargs)) if module is np else None
     if module is cf and name.startswith("linalg."):
         return cf.norm if name == "linalg.norm" else None
     for part in name.split("."):

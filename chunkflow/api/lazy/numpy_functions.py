@@ -50,7 +50,7 @@ def astype(x: Any, dtype: Any, **kwargs: Any) -> Any:
             f"elements of {x.dtype} cannot be cast to {wanted} by the rule casting={casting!r}: give another dtype, or "
             "casting='unsafe'"
         )
-    check_layout("K", kwargs.pop("device", None))
+    check_layout(kwargs.pop("order", "K"), kwargs.pop("device", None))
     kwargs.pop("copy", None)
     if kwargs:
         raise UnsupportedError(f"astype of an expression has no {', '.join(kwargs)}: give dtype and casting")

@@ -39,8 +39,7 @@ def bound(fn: Function, name: str, args: Sequence[Any], kwargs: Mapping[str, Any
         given = signature.bind(*args, **kwargs)
     except TypeError as error:
         raise ArgumentTypeError(f"{name}: {error}. It takes {signature}") from None
-    if given.arguments.get("out") is not None:
-        raise UnsupportedError(f"{name}: out= is where a result goes: store() or to_zarr() the expression")
+    check_no_out(name, given.arguments.get("out"))
     places: list[Any] = []
     named: dict[str, Any] = {}
     for key, value in given.arguments.items():
@@ -54,6 +53,18 @@ def bound(fn: Function, name: str, args: Sequence[Any], kwargs: Mapping[str, Any
         elif key not in HINTS and not _is_default(value, parameter.default):
             named[key] = value
     return places, named
+
+
+def check_no_out(name: str, out: Any) -> None:
+    """Raise if an array is given for the result.
+
+    Raises
+    ------
+    UnsupportedError
+        It says what to use instead.
+    """
+    if out is not None:
+        raise UnsupportedError(f"{name}: out= is where a result goes: store() or to_zarr() the expression")
 
 
 def check_taken(ours: Function, name: str, named: Mapping[str, Any]) -> None:
