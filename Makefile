@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: setup demo test thorough lint format types vocabulary bench bench-gpu regression examples wheel all clean
+.PHONY: setup demo test thorough mutants lint format types vocabulary bench bench-gpu regression examples wheel all clean
 
 all: lint types test examples ## everything that a change must pass
 
@@ -23,6 +23,10 @@ test: $(READY) ## the tests; those that need a GPU skip themselves without one
 
 thorough: $(READY) ## the same with many more random examples
 	$(BIN)/pytest -n auto --dist loadfile --hypothesis-profile=thorough
+
+mutants: $(READY) ## random small mistakes in the package, which some test must notice: NUMBER of them, from a SEED
+	$(BIN)/pip install --quiet -e ".[mutants]"
+	PYTHONPATH=tests:. $(BIN)/python -m mutants --number $(or $(NUMBER),300) --seed $(or $(SEED),0)
 
 lint: $(READY)
 	$(BIN)/ruff check .

@@ -57,11 +57,15 @@ class Done:
 class DeviceDefaults(Device):
     """Defaults of devices without a race detector, beside those of the protocol."""
 
-    reserve = 0
     in_turn = False
     elementwise: Callable[..., Any] | None = None
     unshuffle: Callable[[int, int, int, Any], None] | None = None
     job_queue: Callable[[], Any] | None = None
+
+    @property
+    def reserve(self) -> int:
+        """None."""
+        return 0
 
     def address(self, array: Any) -> int:
         """Address of an array, for the compiled loops."""

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
 from contextlib import suppress
 from typing import NamedTuple
 
 from chunkflow.errors import ArgumentError, ChunkflowError, SourceNotFoundError
-from chunkflow.stores.paths import is_hdf5
+from chunkflow.stores.paths import is_hdf5, listed
 from chunkflow.stores.zarr.node import zarr_node
 from chunkflow.system.deferred import at
-
-_LISTED = 20
 
 
 class Reader(NamedTuple):
@@ -115,16 +112,6 @@ def misplaced(given: str) -> str:
         if os.path.isdir(head) and zarr_node(os.path.abspath(head)) is not None:
             return f": names in a zarr group follow a slash, as in '{head.rstrip('/')}/{tail.lstrip('/')}'"
     return ""
-
-
-def listed(names: Iterable[str]) -> str:
-    """Names as text for people, at most twenty.
-
-    >>> listed(["u", "v"]), listed([])
-    ("'u', 'v'", 'none')
-    """
-    names = sorted(names)
-    return ", ".join([*map(repr, names[:_LISTED]), *["..."] * (len(names) > _LISTED)]) or "none"
 
 
 def _missing(given: str, path: str) -> str:

@@ -40,9 +40,25 @@ def numeric_dtype(dtype: Any, name: str) -> np.dtype:
     if found.kind not in _KINDS:
         raise ArgumentTypeError(
             f"{name} has dtype {found}: only booleans, integers, floats and complex numbers can be processed"
+            f"{_as_numbers(found)}"
         )
     native: np.dtype = found.newbyteorder("=")
     return native
+
+
+def _as_numbers(dtype: np.dtype) -> str:
+    """How an array of another dtype is given as numbers, as the end of a sentence; empty if there is no way."""
+    if dtype.kind in "mM":
+        unit = np.datetime_data(dtype)[0]
+        return f". Pass x.view('i8'), whose numbers count in {unit} (NaT is the lowest)"
+    if dtype.names:
+        names = ", ".join(map(repr, dtype.names))
+        return f". Pass one field, as x[{dtype.names[0]!r}] (its fields: {names})"
+    if dtype.kind in "USTO":
+        return ". Where it holds numbers, pass x.astype(float); np.unique(x, return_inverse=True) numbers its values"
+    if dtype.kind == "V":
+        return ". Pass x.view(dtype) with the dtype of the numbers that its bytes are"
+    return ""
 
 
 def conversion(dtype: Any) -> str:

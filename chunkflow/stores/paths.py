@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from itertools import pairwise
 
@@ -12,6 +12,8 @@ from chunkflow.errors import ArgumentError, OutputExistsError
 
 _HDF5 = re.compile(r"(.+?\.(?:h5|hdf5|hdf|nc))(?::(.*))?", re.IGNORECASE | re.DOTALL)
 
+
+_LISTED = 20
 
 _SIGNATURE = b"\x89HDF\r\n\x1a\n"
 """How an HDF5 file begins, or goes on behind a user block (HDF5's format specification, section II.A)."""
@@ -150,3 +152,13 @@ def refuse_existing(path: str, overwrite: bool) -> None:
             f"{path} exists: pass overwrite=True to replace it once the run has succeeded, "
             "or pass the array itself, opened for writing, to write into it"
         )
+
+
+def listed(names: Iterable[str]) -> str:
+    """Names as text for people, at most twenty.
+
+    >>> listed(["u", "v"]), listed([])
+    ("'u', 'v'", 'none')
+    """
+    names = sorted(names)
+    return ", ".join([*map(repr, names[:_LISTED]), *["..."] * (len(names) > _LISTED)]) or "none"

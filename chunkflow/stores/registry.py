@@ -210,9 +210,23 @@ def open_source(obj: Any) -> Source:
         if kind.source is not None and kind.recognizes(obj):
             return kind.source(obj)
     raise ArgumentTypeError(
-        f"an input of type {type(obj).__name__} is not an array: pass {_KINDS}; "
+        f"an input of type {type(obj).__name__} is not an array{_instead(obj)}: pass {_KINDS}; "
         "anything else that fn needs goes in as a keyword argument"
     )
+
+
+def _instead(obj: Any) -> str:
+    """What to do with an object that is no array, but could become one."""
+    if having("to_numpy")(obj):
+        return ", but its to_numpy() gives one"
+    if not isinstance(obj, (list, tuple, set, frozenset)) or not obj:
+        return ""
+    if all(isinstance(each, (str, os.PathLike)) or having("shape", "dtype")(each) for each in obj):
+        return (
+            f" ({len(obj)} arrays or paths): chunkflow.stack joins them along a new axis, chunkflow.concatenate along "
+            "one that they have. As one array"
+        )
+    return ", but np.array makes one of numbers"
 
 
 def open_path(path: str) -> Source:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 import threading
 from typing import Any
@@ -299,6 +300,46 @@ def test_threads_that_time_events_first_have_one_clock(monkeypatch: pytest.Monke
             assert len({id(event._clock) for event in events}) == 1
     finally:
         sys.setswitchinterval(interval)
+
+
+@pytest.mark.gpu
+def test_what_another_process_takes_of_a_gpu_is_its_own() -> None:
+    """Before and after, as much of the card is left to a small budget."""
+    pytest.importorskip("pynvml")
+    device: Any = devices.resolve("cuda")
+    take = "import cupy; held = cupy.zeros(3 << 30, 'u1'); held.sum().get(); print('held', flush=True); input()"
+    before = device.taken(), device.free_memory(), device.reserve
+    with subprocess.Popen(
+        [sys.executable, "-c", take], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as other:
+        assert other.stdout is not None
+        assert other.stdout.readline() == "held\n"
+        assert device.free_memory() <= before[1] - (3 << 30)
+        assert device.taken() == before[0]
+        other.communicate("\n")
+    assert device.reserve == before[2]
+
+
+SHARED = """
+import numpy as np, chunkflow as cf
+x = np.arange(4e6, dtype="f4").reshape(2000, 2000) % 1000
+for i in range(20):
+    options = {"budget": "400MB", "device": "cuda"}
+    assert cf.median(x, axis=1, **options).shape == (2000,)
+    assert cf.sum(x, **options) == x.sum(dtype="f8")
+    assert (cf.map(np.sqrt, x, **options) == np.sqrt(x)).all()
+    np.testing.assert_allclose(cf.matmul(x[:500], x.T[:, :500], **options), x[:500] @ x.T[:, :500], rtol=1e-4)
+print("right")
+"""
+
+
+@pytest.mark.gpu
+def test_processes_that_share_a_gpu_keep_small_budgets() -> None:
+    """What the others take is counted in no budget, so none is refused."""
+    pytest.importorskip("pynvml")
+    command = [sys.executable, "-c", SHARED]
+    each = [subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) for _ in range(4)]
+    assert [one.communicate()[0] for one in each] == ["right\n"] * 4
 
 
 @pytest.mark.gpu

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import chunkflow as cf
 from chunkflow.errors import ArgumentError, ArgumentTypeError, SourceNotFoundError
 from chunkflow.stores import open_source, open_target, registry
 
@@ -147,6 +148,45 @@ def test_device_arrays_are_refused() -> None:
     for opened in (open_source, open_target):
         with pytest.raises(ArgumentTypeError, match="on the device already"):
             opened(OnDevice())
+
+
+@pytest.mark.parametrize("items", [["u.npy", "v.npy"], (Path("u.npy"),), [np.zeros(3), np.zeros(3)]])
+def test_a_list_of_arrays_is_to_be_joined(items: Any) -> None:
+    for call in (open_source, cf.open, cf.mean, cf.chunks, lambda x: cf.map(np.sqrt, x)):
+        with pytest.raises(ArgumentTypeError, match=rf"{len(items)} arrays.*chunkflow\.stack.*chunkflow\.concatenate"):
+            call(items)
+
+
+def test_what_becomes_an_array_is_told_how() -> None:
+    class Frame:
+        def to_numpy(self) -> np.ndarray:
+            return np.zeros(3)
+
+    with pytest.raises(ArgumentTypeError, match="to_numpy"):
+        open_source(Frame())
+    with pytest.raises(ArgumentTypeError, match=r"np\.array"):
+        open_source([1.0, 2.0])
+
+
+@pytest.mark.parametrize(
+    ("dtype", "said"),
+    [
+        ("M8[ms]", r"datetime64\[ms\].*x\.view\('i8'\).* ms "),
+        ("m8[s]", r"timedelta64\[s\].*x\.view\('i8'\).* s "),
+        ("U3", r"<U3.*x\.astype\(float\)"),
+        ("S3", r"\|S3.*x\.astype\(float\)"),
+        ("O", r"object.*x\.astype\(float\)"),
+        ([("a", "f4"), ("b", "i4")], r"x\['a'\].*'a', 'b'"),
+        ("V4", r"x\.view\(dtype\)"),
+    ],
+)
+def test_the_way_from_another_dtype_to_numbers_is_told(tmp_path: Path, dtype: Any, said: str) -> None:
+    array = np.zeros(3, dtype)
+    np.save(tmp_path / "u.npy", array)
+    for given in (array, tmp_path / "u.npy"):
+        for call in (open_source, cf.open, cf.mean):
+            with pytest.raises(ArgumentTypeError, match=said):
+                call(given)
 
 
 @pytest.mark.parametrize("dtype", ["O", "U3", "S3", "M8[s]", "m8[s]", "V4", "i4,f4"])

@@ -183,8 +183,8 @@ class FakeDevice:
     def attach(self) -> Any:
         return nullcontext()
 
-    def free_memory(self) -> int:
-        return self._driver.total - self._driver.given
+    def taken(self) -> int:
+        return self._driver.given
 
     def note_growth(self, nbytes: int) -> None:
         self.reserve += max(0, nbytes)

@@ -29,6 +29,7 @@ from chunkflow.devices.cuda import nvcomp
 from chunkflow.devices.cuda.halo_fill import filler
 from chunkflow.devices.cuda.memcpy import TO_DEVICE, TO_HOST, copied
 from chunkflow.devices.cuda.pinned import pinned_buffers
+from chunkflow.devices.cuda.taken import LibraryMemory, taken_here
 from chunkflow.devices.cuda.unshuffle import unshuffler
 from chunkflow.devices.job_queue import JobQueue
 from chunkflow.devices.measured_rates import kept
@@ -41,7 +42,6 @@ from chunkflow.kernels.linalg import gemm
 T = TypeVar("T")
 
 TF32_MATH, OUT_OF_MEMORY = 3, 2  # CUBLAS_TF32_TENSOR_OP_MATH, cudaErrorMemoryAllocation
-MOST_GROWTH = 512 << 20  # most bytes outside the pools that are counted for one call
 
 
 class CupyEvent:
@@ -142,7 +142,7 @@ class CupyPool:
         self.host_buffers, self.release_host = device.pinned.take, device.pinned.keep
 
     def _for_trial(self, nbytes: int) -> Any:
-        before, size = self._device.free_memory(), rounded(nbytes, rates.PAGE)
+        before, size = self._device.taken(), rounded(nbytes, rates.PAGE)
         try:
             if self._pool.total_bytes() + size > self._left():
                 for pool in (self._pool, self._trial):
@@ -151,7 +151,7 @@ class CupyPool:
                     raise runtime.CUDARuntimeError(OUT_OF_MEMORY)
             return cupy.cuda.MemoryPointer(_Paged(nbytes, self._tried), 0)
         finally:
-            self._drawn += before - self._device.free_memory()  # only the driver knows which pages are shared
+            self._drawn += self._device.taken() - before  # only the driver knows which pages are shared
 
     @property
     def used(self) -> int:
@@ -213,14 +213,14 @@ class CupyPool:
     def measure(self, fn: Callable[[], T]) -> tuple[T, int]:
         """Peak of the pool's use during a call. Growth outside the pool is added to the device's reserve."""
         with self._device.attach():
-            before, start = self._device.free_memory() + self._drawn, int(self._trial.used_bytes())
+            before, start = self._device.taken() - self._drawn, int(self._trial.used_bytes())
             self._measuring, self._measured = True, start
             try:
                 result = fn()
                 runtime.deviceSynchronize()
             finally:
                 self._measuring = False
-                self._device.note_growth(before - self._device.free_memory() - self._drawn)  # whether it failed or not
+                self._device.note_growth(self._device.taken() - self._drawn - before)  # whether it failed or not
             return result, self._measured - start
 
     def rest(self) -> None:
@@ -250,13 +250,14 @@ class CupyDevice(DeviceDefaults):
         self.pinned: Any = pinned_buffers(self.attach, runtime.hostRegister, runtime.hostUnregister)
         self.machine = replace(machine or kept(rates.gpu(), self.model), decodings=nvcomp.decodings(self))
         self._lock = threading.Lock()
-        self.reserve = self._made = 0  # bytes that libraries took outside every pool, and streams
+        self._made = 0  # streams
         self._clock: _DeviceClock | None = None
         with self._device:
             runtime.free(0)  # the bare context, against which budgets are counted
-            before = self.free_memory()
+            self._libraries = LibraryMemory(taken_here(runtime.deviceGetPCIBusId(ordinal)), self._taken_by_all)
+            before = self.taken()
             self._warm()
-            self.note_growth(before - self.free_memory())
+            self.note_growth(self.taken() - before)
 
     def _warm(self) -> None:
         """Make what every run needs: streams, and the kernels that spread and gather pieces."""
@@ -270,10 +271,23 @@ class CupyDevice(DeviceDefaults):
         runtime.deviceSynchronize()
         pool.free_all_blocks()
 
+    @property
+    def reserve(self) -> int:
+        """Bytes that libraries took outside every pool."""
+        return self._libraries.noted
+
     def note_growth(self, nbytes: int) -> None:
-        """Add what libraries took outside the pools to the reserve. More than `MOST_GROWTH` is another process's."""
-        with self._lock:
-            self.reserve += min(max(0, nbytes), MOST_GROWTH)
+        """Add what libraries took outside the pools to the reserve."""
+        self._libraries.note_growth(nbytes)
+
+    def taken(self) -> int:
+        """Bytes of the card that this process has taken; those of all processes, where it is not known."""
+        return self._libraries.taken()
+
+    def _taken_by_all(self) -> int:
+        with self._device:
+            free, whole = runtime.memGetInfo()
+        return int(whole - free)
 
     def free_memory(self) -> int:
         with self._device:

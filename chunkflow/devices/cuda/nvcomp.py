@@ -75,6 +75,9 @@ TRIED = 64 << 20
 class Gpu(Device, Protocol):
     """A CUDA device, which also counts the memory of libraries outside every pool."""
 
+    def taken(self) -> int:
+        """Bytes of the card that this process has taken."""
+
     def note_growth(self, nbytes: int) -> None:
         """Add memory that a library took."""
 
@@ -201,14 +204,14 @@ def decoder(device: Gpu, codec: str) -> Decoder | None:
     """The decoder of a codec on a device, after a trial; None where it does not work."""
     if codec not in CODECS or _functions(_items(codec)) is None:
         return None
-    found, before = partial(_decode, device, _items(codec)), device.free_memory()
+    found, before = partial(_decode, device, _items(codec)), device.taken()
     try:
         right = _tried(found, device, _items(codec)) and (not CODECS[codec].item or _put_together(device))
         return found if right else None
     except Exception:  # for another device or driver, or no memory is left: the host decodes
         return None
     finally:
-        device.note_growth(before - device.free_memory())
+        device.note_growth(device.taken() - before)
 
 
 def _tried(decode: Decoder, device: Gpu, codec: str) -> bool:

@@ -20,9 +20,9 @@ from zarr.core.sync import sync
 from zarr.storage import FsspecStore
 
 from chunkflow.errors import ArgumentError, ReadError, SourceNotFoundError
-from chunkflow.stores.advice import listed
 from chunkflow.stores.kvstore.protocol import ChunkError
 from chunkflow.stores.kvstore.retries import again
+from chunkflow.stores.paths import listed
 
 SENT = 2.0
 """Memory for sending an object, as a multiple of its bytes: it is assembled, and copied by the file system."""

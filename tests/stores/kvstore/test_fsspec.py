@@ -20,6 +20,7 @@ from zarr.storage import FsspecStore
 import chunkflow as cf
 from chunkflow.core.grid import whole
 from chunkflow.devices.cpu.device import NumpyDevice
+from chunkflow.errors import ArgumentError, SourceNotFoundError
 from chunkflow.planner.cost import FETCHERS
 from chunkflow.stores import Source, Target, open_source, open_target
 from chunkflow.stores.kvstore import retries

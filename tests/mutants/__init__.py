@@ -1,0 +1,1 @@
+"""Mutants: random small changes of chunkflow that some test must notice. ``make mutants`` draws and tries them."""
