@@ -28,7 +28,7 @@ def unread() -> Any:
         (lambda x: cf.blockwise(lambda b: b, "i", x, "ij", combin=np.add), "no argument combin="),
         (lambda x: cf.sum(x, wher=True), "sum got an unexpected keyword argument 'wher': it takes x, .*where"),
         (lambda x: cf.max(x, squeezed=True), "max got an unexpected keyword argument 'squeezed'"),
-        (lambda x: cf.argmax(x, where=x > 1), "argmax got an unexpected keyword argument 'where'"),
+        (lambda x: cf.argmax(x, where=True), "argmax got an unexpected keyword argument 'where'"),
         (lambda x: cf.flip(x, axes=0), "flip got an unexpected keyword argument 'axes'"),
         (lambda x: cf.nanmean(x, axis=0, dtype=int), "a mean without NaN of float64 is not an integer"),
         (lambda x: np.nanmean(cf.open(x), axis=0, dtype=int), "a mean without NaN of float64 is not an integer"),

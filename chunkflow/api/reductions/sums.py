@@ -174,7 +174,10 @@ def average(
     """
     if weights is None:
         return request(mean_of(None), (x,), axis, keepdims, **options)
-    if isinstance(weights, list | tuple) or is_scalar(weights):
+    if is_scalar(weights):
+        kind = ArgumentTypeError if axis is None else ArgumentError  # as NumPy's are
+        raise kind(f"weights={weights!r} must be an array of the shape of x, or of its shape along axis")
+    if isinstance(weights, list | tuple):
         weights = np.asarray(weights)
 
     def make(specs: Sequence[ArraySpec], axes: Axes) -> Aggregation:
