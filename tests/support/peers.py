@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+import os
 import warnings
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
@@ -13,6 +14,9 @@ from support.numpy_examples import flat
 
 import chunkflow as cf
 from chunkflow.errors import BudgetError, ChunkflowError
+
+DEVICE = os.environ.get("CHUNKFLOW_DEVICE", "cpu")
+"""Where the tables are tried."""
 
 AMPLE = 64 << 20
 """A budget in which every array of the tables is one block. The other one is the smallest that will do."""
@@ -118,7 +122,7 @@ def _problems(case: Case) -> Iterable[str]:
 def _ways(case: Case, fn: Callable[..., Any]) -> Iterable[tuple[str, Callable[[int], Any]]]:
     eager = _function(cf, case.name)
     if eager is not None and case.eager:
-        yield "eager", lambda budget: eager(*case.args, **case.kwargs, budget=budget, device="cpu")
+        yield "eager", lambda budget: eager(*case.args, **case.kwargs, budget=budget, device=DEVICE)
 
     def lazily(budget: int) -> Any:
         first = [True]
@@ -137,7 +141,7 @@ class Built:
 
     def computed(self, budget: int) -> Any:
         """The result, of the shape and dtype that the expression has."""
-        got = cf.compute(self.lazy, budget=budget, device="cpu")
+        got = cf.compute(self.lazy, budget=budget, device=DEVICE)
         for one, other in zip(flat(self.lazy), flat(got), strict=True):
             if isinstance(one, cf.Array):
                 assert (one.shape, one.dtype) == (np.shape(other), np.asarray(other).dtype), "declared otherwise"

@@ -47,8 +47,8 @@ def astype(x: Any, dtype: Any, **kwargs: Any) -> Any:
     casting = kwargs.pop("casting", "unsafe")
     if not np.can_cast(x.dtype, wanted, casting):
         raise ArgumentTypeError(
-            f"elements of {x.dtype} cannot be cast to {wanted} by the rule casting={casting!r}: give another dtype, or "
-            "casting='unsafe'"
+            f"elements of {x.dtype} cannot be cast to {wanted} according to the rule casting={casting!r}: give another "
+            "dtype, or casting='unsafe'"
         )
     check_layout(kwargs.pop("order", "K"), kwargs.pop("device", None))
     kwargs.pop("copy", None)
