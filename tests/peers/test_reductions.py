@@ -54,6 +54,7 @@ CASES: list[Case] = [
     *(case(fn, X, axis=axis) for fn in ALL for axis in (*AXES, *NO_AXES)),
     *(case(fn, X, axis=(0, 2), keepdims=keep) for fn in ALL for keep in (True, False, 1)),
     *(case(fn, X, keepdims=True) for fn in ALL),
+    *(case(fn, X, axis=0, keepdims=keep) for fn in ALL for keep in ("x", 2.5, None)),
     *(case(fn, ALL_NAN, axis=axis) for fn in ALL for axis in (0, None)),
     *(case(fn, x, axis=axis).taken("an empty result", fn == "average" and not np.sum(x, axis).size)
       for fn in ALL for x, axis in EMPTIES),
@@ -215,6 +216,29 @@ CASES += [
         {"prepend": 0}, {"append": X[:, :2]}, {"prepend": [[[1.0, 2, 3]]] * 4, "append": 1j}, {"prepend": X[:2]})),
     *(case("diff", I, axis=0, prepend=0.5).lazily(), case("diff", M, axis=0, prepend=True).lazily()),
 ]  # fmt: skip
+
+
+# -- Methods of ufuncs ------------------------------------------------------------------------------------------------
+
+REDUCED = ("add", "multiply", "minimum", "maximum", "logical_and", "logical_or")
+RUNNING = ("add", "multiply", "minimum", "maximum")
+NO_METHOD = "of these ufuncs there is no such method"
+
+CASES += [
+    *(case(f"{fn}.reduce", x) for fn in REDUCED for x in (X, I, M, NAN, V, EMPTY.T)),
+    *(case(f"{fn}.reduce", X, axis=axis) for fn in REDUCED for axis in (*AXES, 3, (0, 0))),
+    *(case(f"{fn}.reduce", X, 1, None, None, True) for fn in REDUCED),
+    *(case(f"{fn}.reduce", X, initial=1, where=M) for fn in REDUCED),
+    *(case(f"{fn}.reduce", EMPTY) for fn in REDUCED),
+    *(case(f"{fn}.reduce", of("f4"), dtype="f8") for fn in ("add", "multiply")),
+    *(case(f"{fn}.accumulate", x) for fn in RUNNING for x in (X, I, NAN, V, EMPTY)),
+    *(case(f"{fn}.accumulate", X, axis) for fn in RUNNING for axis in (1, -1, 3)),
+    *(case(f"{fn}.accumulate", I, 0, "f4") for fn in RUNNING),
+    *(case(f"{fn}.reduce", X).refused(NO_METHOD) for fn in ("subtract", "hypot")),
+    case("subtract.accumulate", X).refused(NO_METHOD),
+    case("add.outer", V, V).refused(NO_METHOD),
+    case("add.reduceat", X, [0, 2]).refused(NO_METHOD),
+]
 
 
 @pytest.mark.parametrize("name", names(CASES))

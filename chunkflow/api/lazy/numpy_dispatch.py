@@ -46,7 +46,7 @@ def ufunc(fn: np.ufunc, method: str, inputs: Sequence[Any], kwargs: Mapping[str,
     """What a ufunc gives of expressions."""
     if kwargs.get("out") is not None:
         raise UnsupportedError(f"np.{fn.__name__}: out= is where a result goes: store() or to_zarr() the expression")
-    given = {key: value for key, value in kwargs.items() if key != "out"}
+    given = {key: value for key, value in kwargs.items() if key != "out" and not (key == "dtype" and value is None)}
     if method == "__call__":
         if "where" in given:
             raise UnsupportedError(f"np.{fn.__name__}: where= leaves elements undefined; use np.where(mask, a, b)")

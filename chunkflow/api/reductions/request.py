@@ -94,6 +94,8 @@ def request(
     `nested` makes the loop nest of several arrays. `where` is a mask, which the aggregation gets as one more array.
     `squeezed` says that the aggregation itself heeds `keepdims`. `fn` is the user's own function, if there is one.
     """
+    if not isinstance(keepdims, bool | np.bool_ | int | np.integer):
+        raise ArgumentTypeError(f"keepdims={keepdims!r} must be True or False")
     if is_mask(where):
         arrays = (*arrays, np.asarray(where) if isinstance(where, bool | np.bool_ | list | tuple) else where)
 
