@@ -119,6 +119,9 @@ CASES += [
 
 # -- Joined ------------------------------------------------------------------------------------------------------------
 
+LONG = np.array([2**53 + 1, 2**62 + 1, -(2**53) - 1])
+"""Integers that no float64 is equal to."""
+
 JOINS = ("concatenate", "stack", "hstack", "vstack", "dstack", "column_stack")
 TWO = [
     *([X, X + 1], [X, I], [I, M], [X, Z], [X, of("f4")], [I, of("u8")], [M, of("i1")], [of("f2"), of("i2")]),
@@ -136,6 +139,10 @@ CASES += [
     *(case(fn, [X, I], dtype="U3", casting="unsafe").refused("elements are numbers") for fn in JOINS[:4]),
     *(case(fn, [X, I], dtype="i2", casting=casting).lazily()
       for fn in JOINS[:4] for casting in ("unsafe", "same_kind", "no", "x")),
+    *(case(fn, [X, I], casting=casting).lazily() for fn in JOINS[:4] for casting in ("no", "safe", "unsafe", "x")),
+    *(case(fn, [LONG, of("f4", (3,))], dtype=dtype, casting="unsafe").lazily() for fn in JOINS[:2] for dtype in ("i8",
+      "u8")),
+    *(case(fn, [of("i2"), I], dtype="f4", casting="safe").lazily() for fn in JOINS[:2]),
     *(case("concatenate", [V, [1.0, 2.0]]).lazily(), case("concatenate", [I, np.ones((1, 9, 3), "i1")])),
     *(case("append", X, values, axis) for values, axis in (
         (X, 0), (X[:2], 0), (X, None), ([1, 2], None), (I, -1), (X, 3), (A, 0), (V, None), (2.5, None), (Z, 1))),

@@ -19,7 +19,7 @@ from chunkflow.api.reductions.request import begins, reduced_axes
 from chunkflow.core.axes import as_axes, normalize_axes, ordered_axes
 from chunkflow.errors import ArgumentError, ArgumentTypeError, UnsupportedError
 from chunkflow.graph.elementwise import applied, mapped
-from chunkflow.graph.nodes import Lazy, node_of
+from chunkflow.graph.nodes import Lazy, first_lazy, node_of
 from chunkflow.graph.reshaping import reshaped
 from chunkflow.graph.slicing import viewed
 from chunkflow.kernels.declare import declare_broadcast
@@ -256,21 +256,23 @@ def concatenate(arrays: Sequence[Any], axis: int | None = 0, dtype: Any = None, 
     if axis is None:
         given: list[Any] = [a if isinstance(a, Lazy) else np.asarray(a) for a in arrays]
         arrays = [a.reshape(-1) for a in given]
-    return _cast_joined(join.concatenate(_arrays(arrays), axis or 0), dtype, casting)
+    return join.concatenate(_parts(arrays, dtype, casting), axis or 0)
 
 
 def stack(arrays: Sequence[Any], axis: int = 0, dtype: Any = None, casting: str = "same_kind") -> Any:
     """As `numpy.stack`."""
-    return _cast_joined(join.stack(_arrays(arrays), axis), dtype, casting)
+    return join.stack(_parts(arrays, dtype, casting), axis)
 
 
-def _arrays(given: Sequence[Any]) -> list[Any]:
-    """Arrays for the lists and numbers among some."""
-    return [np.asarray(a) if isinstance(a, list | tuple) or is_scalar(a) else a for a in given]
-
-
-def _cast_joined(found: Any, dtype: Any, casting: str) -> Any:
-    return found if dtype is None else astype(found, dtype, casting=casting)
+def _parts(given: Sequence[Any], dtype: Any, casting: str) -> list[Any]:
+    """Arrays to be joined, each cast by itself: by way of their common dtype integers would lose their last digits."""
+    arrays = [np.asarray(a) if isinstance(a, list | tuple) or is_scalar(a) else a for a in given]
+    first = first_lazy(*arrays)
+    if first is None or (dtype is None and casting == "same_kind"):
+        return arrays
+    lazy: list[Any] = [a if isinstance(a, Lazy) else type(first)(node_of(a)) for a in arrays]
+    wanted = np.result_type(*(a.dtype for a in lazy)) if dtype is None else dtype
+    return [astype(a, wanted, casting=casting) for a in lazy]
 
 
 def unstack(x: Any, axis: int = 0) -> tuple[Any, ...]:
