@@ -116,6 +116,8 @@ CASES += [
     *(case(fn, x, initial=2, keepdims=True) for fn in BEGUN for x in (NAN, ALL_NAN, EMPTY, NOTHING, SCALAR)),
     *(case(fn, x, axis=axis, initial=2) for fn in BEGUN for x, axis in EMPTIES),
     *(case(fn, X, initial=None) for fn in BEGUN),
+    *(case(fn, x, axis=axis, initial=None) for fn in BEGUN for x, axis in EMPTIES),
+    *(case(fn, X, initial=None, where=M) for fn in BEGUN),
 ]
 
 # -- dtype=, ddof= and correction= -------------------------------------------------------------------------------------

@@ -27,7 +27,7 @@ def nansum(
     dtype: Any = None,
     keepdims: bool = False,
     *,
-    initial: Any = None,
+    initial: Any = np._NoValue,
     where: Any = True,
     **options: Unpack[Keywords],
 ) -> Request:
@@ -48,7 +48,7 @@ def nanprod(
     dtype: Any = None,
     keepdims: bool = False,
     *,
-    initial: Any = None,
+    initial: Any = np._NoValue,
     where: Any = True,
     **options: Unpack[Keywords],
 ) -> Request:

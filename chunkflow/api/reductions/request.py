@@ -208,10 +208,13 @@ def count_of(shape: Shape, axes: Axes) -> int:
 def total_of(fn: Callable[..., Any], dtype: Any, initial: Any, *, skip: bool = False) -> Make:
     """Sum or product, as `fn` of NumPy's."""
     how = aggregation.total if fn is np.sum else aggregation.product
-    begin = begins(fn.__name__, np.add if fn is np.sum else np.multiply, initial)
+    given = None if initial is np._NoValue else initial
+    begin = begins(fn.__name__, np.add if fn is np.sum else np.multiply, given)
 
     def make(specs: Sequence[ArraySpec], axes: Axes) -> Aggregation:
         wide, result = asked(fn, specs[0].dtype, dtype)
+        if initial is None and (len(specs) > 1 or not count_of(specs[0].shape, axes)):
+            raise ArgumentError("initial=None begins with the first element, and there may be none: leave it out")
         return how(wide, result, skip=skip, masked=len(specs) > 1, begin=begin(result))
 
     return make

@@ -36,7 +36,7 @@ def sum(
     dtype: Any = None,
     keepdims: bool = False,
     *,
-    initial: Any = None,
+    initial: Any = np._NoValue,
     where: Any = True,
     **options: Unpack[Keywords],
 ) -> Request:
@@ -58,7 +58,7 @@ def prod(
     dtype: Any = None,
     keepdims: bool = False,
     *,
-    initial: Any = None,
+    initial: Any = np._NoValue,
     where: Any = True,
     **options: Unpack[Keywords],
 ) -> Request:
