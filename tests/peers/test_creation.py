@@ -7,6 +7,8 @@ import pytest
 from support.peer_arrays import BIG_ENDIAN, DTYPES, EMPTY, NOTHING, SCALAR, A, I, M, V, X, Z, of
 from support.peers import Case, case, hold, names
 
+import chunkflow as cf
+
 LIKE = ("zeros_like", "ones_like")
 SHAPE = "it has the shape of the array"
 
@@ -37,8 +39,6 @@ def test_creation(name: str) -> None:
 
 
 def test_empty_arrays_have_numpys_shape_and_dtype() -> None:
-    import chunkflow as cf
-
     for x in (X, I, EMPTY, SCALAR):
         for options in ({}, {"dtype": "f4"}, {"dtype": "c16"}, {"order": "C"}, {"subok": False}):
             lazy, right = np.empty_like(cf.open(x), **options), np.empty_like(x, **options)

@@ -7,6 +7,8 @@ import pytest
 from support.peer_arrays import BIG_ENDIAN, EMPTY, I, M, V, X, Z
 from support.peers import Case, case, hold, names
 
+import chunkflow as cf
+
 CASES: list[Case] = [
     *(case(f"ndarray.{fn}", X, *args) for fn in ("sum", "prod") for args in (
         (), (0,), (0, "f4"), (0, "f4", None), (0, None, None, True), (0, None, None, True, 2.0), (0, None, None, True,
@@ -68,8 +70,6 @@ def test_methods(name: str) -> None:
 
 
 def test_attributes() -> None:
-    import chunkflow as cf
-
     for x in (X, I, Z, M, EMPTY, np.array(2.5)):
         lazy = cf.open(x)
         for name in ("shape", "dtype", "ndim", "size", "nbytes", "itemsize"):
