@@ -254,10 +254,8 @@ def _expression(
     key = None if any(isinstance(array, str) for array in request.arrays) else key_of(ask, args, kwargs)
     node = op_node(request, name, key)
     node.check()
-    dtype, fn = request.options.dtype, request.fn
-    several = len(dtype) if isinstance(dtype, tuple) else fn.nout if isinstance(fn, np.ufunc) else 1
-    if several > 1 or isinstance(dtype, tuple):
-        return tuple(kind(node.item(i)) for i in range(several))
+    if request.number > 1 or isinstance(request.options.dtype, tuple):
+        return tuple(kind(node.item(i)) for i in range(request.number))
     return kind(node)
 
 

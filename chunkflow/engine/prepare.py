@@ -281,7 +281,7 @@ def _dtypes(dtype: Any) -> tuple[np.dtype, ...] | None:
     if dtype is None:
         return None
     try:
-        found = tuple(np.dtype(d) for d in (dtype if isinstance(dtype, tuple) else (dtype,)))
+        found = tuple(np.dtype(d).newbyteorder("=") for d in (dtype if isinstance(dtype, tuple) else (dtype,)))
     except TypeError as error:
         raise ArgumentTypeError(f"dtype={dtype!r} is no dtype: {error}") from None
     if not found:

@@ -19,7 +19,7 @@ from chunkflow.core.halo import fill
 from chunkflow.core.nest import LoopNest, Operand
 from chunkflow.core.units import format_bytes
 from chunkflow.devices.protocol import Device, Pool
-from chunkflow.engine.block_runner import add_note, check_kind, travels
+from chunkflow.engine.block_runner import add_note, check_kind, shortage, travels
 from chunkflow.engine.transfer import read_whole
 from chunkflow.errors import BudgetError, ResultError
 from chunkflow.kernels.protocol import Carry, Fold, Kernel, Kind, MultiKernel
@@ -148,20 +148,21 @@ def run_trial(
         if even:
             sides = tuple(n if a in nest.whole or not n else 1 << n.bit_length() - 1 for a, n in enumerate(sides))
         box = grid.whole(sides)
-        message = ""
+        asked, wanted = None, ""
         try:
             return _measure(kernel, nest, sources, device, pool, box)
         except BaseException as error:
             if not device.is_out_of_memory(error):
-                add_note(error, (0,) * len(box), placed(kernel, box))
+                add_note(error, (0,) * len(box), placed(kernel, box), device)
                 error.add_note("chunkflow: this was the trial call that measures what fn returns and allocates")
                 raise
-            message = str(error)
+            asked, wanted = device.bytes_asked(error), shortage(error, device)
         if math.prod(sides) <= math.prod(least):
             taken = f", of which libraries have taken {format_bytes(device.reserve)}" if device.reserve else ""
             raise BudgetError(
-                f"fn ran out of memory on a block of {sides} within a budget of {format_bytes(budget)} "
-                f"({budget} bytes{taken}): raise budget= ({message})",
+                f"fn runs out of memory on a block of {sides}, the smallest that there is. {wanted} The budget is "
+                f"{format_bytes(budget)} ({budget} bytes{taken}): raise budget=, or let fn allocate less",
+                needed=asked,
                 limit=budget,
             )
         target = math.prod(sides) // 8
@@ -233,7 +234,7 @@ def _measure(
         return Trial(
             sides,
             tuple(tuple(v.shape) for v in values),
-            tuple(np.dtype(v.dtype) for v in values),
+            tuple(np.dtype(v.dtype).newbyteorder("=") for v in values),
             seen.is_tuple,
             workspace,
             tuple(state) if any(state) else (),

@@ -34,6 +34,7 @@ from chunkflow.graph.fusion import (
     Lacking,
     MustBeStoredError,
     Pass,
+    fed,
     fused,
     nest_of,
     single_pass,
@@ -55,6 +56,9 @@ or up to `LEAST` bytes."""
 
 _around: ContextVar[Mapping[Node, Any]] = run_variable("chunkflow_around", MappingProxyType({}))
 """Stored nodes of the evaluation that this one is a part of."""
+
+_device: ContextVar[Any] = run_variable("chunkflow_device", None)
+"""Where the functions of an evaluation are tried: on the device on which it runs them."""
 
 
 MANY, BUSY = 64, 0.3
@@ -79,6 +83,7 @@ class Evaluation:
 
         An output that overlaps another one, or a source that a later pass reads, is an `ArgumentError`.
         """
+        stack.callback(_device.reset, _device.set(self.options.device))
         self._dry_run(wanted)
         folder: list[Path] = []
         numbers = itertools.count()
@@ -170,9 +175,10 @@ class Evaluation:
             for group in self._together(ready):
                 for node in group:
                     del todo[node]
-                yield group, {needed for node in todo for needed in self._needed(node)}
+                wanting = {needed for node in todo for needed in self._needed(node)}
+                yield group, wanting
                 if dry_run:
-                    self.stored.update(placeholders(group))
+                    self.stored.update(placeholders([node for node in group if node in wanting]))
 
     def _together(self, nodes: Sequence[Node]) -> list[list[Node]]:
         """Groups of nodes that have the same nest and, directly or through others, a source in common."""
@@ -335,6 +341,8 @@ def _check_promises(group: Sequence[Node], shapes: Sequence[Shape], dtypes: Sequ
     real = iter(zip(shapes, dtypes, strict=True))
     for node in group:
         found = list(real) if len(group) == 1 else list(itertools.islice(real, _results(node)))
+        if isinstance(node, OpNode):
+            node.check_number(len(found))
         if isinstance(node, OpNode) and "specs" not in vars(node):
             continue  # nobody has asked
         said = node.specs if isinstance(node, OpNode) else (node.spec,)
@@ -398,9 +406,17 @@ def infer_specs(op: OpNode) -> tuple[ArraySpec, ...]:
         return tuple(ArraySpec(op.name, shape, np.dtype(d)) for d in dtypes)
     if op.request.is_known:
         return _specs_of_ones(op)
-    evaluation = Evaluation(Options())
+    evaluation = Evaluation(Options(device=_device.get()))
     evaluation.stored.update({node: placeholders([node])[node] for node in evaluation._needed(op)})
-    return evaluation._plan([op], {}).outputs
+    # A pass of its own tells how many results a fold gives, and the dtype of each of several.
+    alone = op.folds or op.request.number > 1
+    made = fed(op, evaluation.stored) if alone else single_pass([op], evaluation.stored)
+    with interrupts.deferred(), evaluation._prepared(made, [None]) as run:
+        outputs: tuple[ArraySpec, ...] = run.plan.outputs
+    if dtype is None:
+        return outputs
+    dtypes = dtype if isinstance(dtype, tuple) else (dtype,) * len(outputs)
+    return tuple(replace(spec, dtype=np.dtype(d)) for spec, d in zip(outputs, dtypes, strict=True))
 
 
 def _specs_of_ones(op: OpNode) -> tuple[ArraySpec, ...]:

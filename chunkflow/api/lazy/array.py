@@ -77,7 +77,9 @@ class Array(Collection):
     """A lazy array: a source, or an expression of other arrays.
 
     It has NumPy's operators, ufuncs, methods and functions (``docs/numpy.md`` lists them), and `map` and `map_overlap`
-    for functions of one's own. Nothing runs until `compute`, `to_zarr`, `to_npy`, ``np.asarray`` or `chunkflow.store`.
+    for functions of one's own. Nothing runs until `compute`, `to_zarr`, `to_npy`, ``np.asarray`` or `chunkflow.store`:
+    these take ``budget=``, ``device=`` and ``progress=``, which operations on expressions refuse. What has a length
+    that only the values tell runs at once, and takes them: `chunkflow.unique`, `bincount` and `label_statistics`.
     `chunkflow.open` makes one.
 
     Attributes

@@ -23,6 +23,7 @@ from chunkflow.core.units import format_bytes
 from chunkflow.devices.protocol import Device
 from chunkflow.engine.budget import Budget, bytes_left
 from chunkflow.errors import ArgumentError, BudgetError
+from chunkflow.graph.nodes import check_lazily, has_lazy
 from chunkflow.planner.search import make_plan
 from chunkflow.stores import open_target, scratch_array, spec_of
 from chunkflow.stores.paths import remove_directory, scratch_directory
@@ -127,6 +128,8 @@ def rechunk(x: Any, chunks: Chunks, out: Any, **options: Unpack[PlacedOptions]) 
     (2, 6)
     """
     chosen = Options(out, **options)
+    if has_lazy(x):
+        check_lazily(chosen, "rechunk")
     plan = functools.partial(rechunk_plan, x, chunks, chosen.budget, device=chosen.device)
     return MultiPass((x,), functools.partial(_rechunked, x, chunks, chosen), plan=plan)
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import h5py
 import numpy as np
-from h5py import h5d, h5o, h5t
+from h5py import h5d, h5o, h5t, h5z
 
 from chunkflow.core.grid import Shape
 from chunkflow.core.spec import ArraySpec
@@ -104,6 +104,16 @@ def flush(dataset: Any) -> None:
     file = dataset.file
     if file.mode != "r":
         file.flush()
+
+
+def lacking(dataset: Any) -> str:
+    """The filters of a dataset that this HDF5 does not have, as the end of a sentence; empty if it has all."""
+    made = dataset.id.get_create_plist()
+    filters = [Hdf5Filter(made.get_filter(i)[0]) for i in range(made.get_nfilters())]
+    names = [str(each) for each in filters if not h5z.filter_avail(each.code)]
+    if not names:
+        return ""
+    return f": {' and '.join(names)} is not built into HDF5 here, but `import hdf5plugin` adds most filters"
 
 
 @dataclass(frozen=True)

@@ -27,7 +27,7 @@ from chunkflow.stores.caches import page_cache
 from chunkflow.stores.caches.decoded_chunks import DecodedChunks
 from chunkflow.stores.checks import ExistingTarget, numeric_dtype
 from chunkflow.stores.codecs.step import NotDirectError
-from chunkflow.stores.failures import translated, unread, unwritten
+from chunkflow.stores.failures import blamed, translated, unread, unwritten
 from chunkflow.stores.footprint import Footprint
 from chunkflow.stores.kvstore.folder import Folder
 from chunkflow.stores.kvstore.fsspec import SENT, Bucket, is_remote, open_url, url_of
@@ -199,6 +199,8 @@ class ZarrSource(Unviewed):
                 place, kind = _buffers.NDBuffer.from_numpy_array(out), _buffers.buffer_prototype
                 _asked(self.spec, lambda: array.get_basic_selection(region, out=place, prototype=kind))
         except Exception as error:
+            if self._direct is None and native:
+                error = blamed(error, region, self.spec.chunks, array.get_basic_selection)
             raise unread(region, self.spec.name, error, what="of the zarr array") from error
         if there or self._folder is None:
             return

@@ -67,6 +67,15 @@ class TestDatasetInMemorySource(SourceContract):
         return open_source(file.create_dataset("u", data=array, chunks=chunks, **(FILTERS["all"] if chunks else {})))
 
 
+class TestSplitDatasetSource(TestDatasetInMemorySource):
+    """A file in two, whose addresses begin beyond 2**63."""
+
+    def make(self, tmp_path: Path, array: np.ndarray) -> Source:
+        file = h5py.File(tmp_path / "x.h5", "w", driver="split")
+        chunks = halves(array)
+        return open_source(file.create_dataset("u", data=array, chunks=chunks, **(FILTERS["all"] if chunks else {})))
+
+
 class TestContiguousDatasetSink(SinkContract):
     def make(self, tmp_path: Path, array: np.ndarray) -> Target:
         return open_target(h5py.File(tmp_path / "x.h5", "w").create_dataset("u", array.shape, array.dtype))
@@ -86,6 +95,16 @@ class TestCompressedDatasetSink(SinkContract):
 
     def fail_writes(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr("chunkflow.stores.hdf5.filters.FilterPipeline.encode", no_space)
+
+
+class TestSplitDatasetSink(TestCompressedDatasetSink):
+    def make(self, tmp_path: Path, array: np.ndarray) -> Target:
+        chunks = halves(array)
+        file = h5py.File(tmp_path / "x.h5", "w", driver="split")
+        return open_target(file.create_dataset("u", array.shape, array.dtype, chunks=chunks))
+
+    def fail_writes(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(h5py.Dataset, "__setitem__", no_space)
 
 
 class TestBigEndianDatasetSink(TestCompressedDatasetSink):

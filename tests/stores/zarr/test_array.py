@@ -6,11 +6,14 @@ import os
 from pathlib import Path
 from typing import Any
 
+import numcodecs
 import numpy as np
 import pytest
 import zarr
+from support.bloscbytes import blosc_with
 from zarr.storage import LocalStore, MemoryStore
 
+import chunkflow as cf
 from chunkflow.core.grid import whole
 from chunkflow.core.spec import default_chunks
 from chunkflow.errors import (
@@ -144,6 +147,19 @@ def test_a_damaged_chunk_is_a_read_error(tmp_path: Path, sharded: bool, compress
     out = np.empty((8, 4), "f4")
     source.read((slice(0, 8), slice(0, 4)), out)
     np.testing.assert_array_equal(out, array[:, :4])
+
+
+@pytest.mark.parametrize("compressor", [numcodecs.Blosc(), numcodecs.BZ2()], ids=str)
+def test_a_chunk_that_does_not_decode_is_named(tmp_path: Path, compressor: Any) -> None:
+    made = zarr.create_array(
+        str(tmp_path / "x.zarr"), shape=(8, 8), chunks=(4, 8), dtype="f8", zarr_format=2, compressors=compressor
+    )
+    made[...] = 1
+    (tmp_path / "x.zarr" / "1.0").write_bytes(blosc_with(2, 256))
+    said = "chunk 1.0: .*snappy is not built into numcodecs" if compressor.codec_id == "blosc" else r"chunk \(1, 0\): "
+    for each in (made, tmp_path / "x.zarr"):
+        with pytest.raises(ReadError, match=said):
+            cf.copy(each, device="cpu")
 
 
 def test_chunks_are_what_is_read_whole_and_shards_what_is_written_whole(tmp_path: Path) -> None:
