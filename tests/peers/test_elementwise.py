@@ -42,7 +42,7 @@ CASES: list[Case] = [
     *(case(fn, RARE) for fn in ONE),
     *(case(fn, SMALL[dtype], SMALL[dtype].T.copy().T[::-1]) for fn in TWO for dtype in DTYPES),
     *(case(fn, RARE, RARE.T.copy()) for fn in TWO),
-    *(case(fn, SMALL[one], SMALL[other]) for fn in ("add", "true_divide", "floor_divide", "less", "maximum",
+    *(case(fn, SMALL[one], SMALL[other]).whole() for fn in ("add", "true_divide", "floor_divide", "less", "maximum",
       "bitwise_xor")
       for one, other in PAIRS),
     *(case(fn, SMALL[dtype], scalar) for fn in ("add", "power", "less") for dtype in DTYPES for scalar in SCALARS),
@@ -88,7 +88,7 @@ CASES += [
       X), (X, A))),
     *(case("where", x, X, 0) for x in (X, I, Z, NAN, M[0], SCALAR)), *(case("where", EMPTY, x, 1) for x in (EMPTY,
       SCALAR)),
-    *(case("where", M[0, :1], SMALL[one][:1, :3], SMALL[other][:1, :3]) for one, other in PAIRS),
+    *(case("where", M[0, :1], SMALL[one][:1, :3], SMALL[other][:1, :3]).whole() for one, other in PAIRS),
     *(case("where", M, SMALL[dtype][:1, :3], s) for dtype in DTYPES for s in (1, 2.5, True, np.int16(3))),
     case("where", M, X), case("where", M).refused("its length is not known"),
     *(case("select", [M, X > 0], [X, I], default) for default in (0, 2.5, -1, 1j, np.nan, True)),

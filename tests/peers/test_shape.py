@@ -131,7 +131,7 @@ TWO = [
 
 CASES += [
     *(case(fn, arrays) for fn in JOINS for arrays in TWO),
-    *(case("concatenate", [of(one), of(other)]) for one in DTYPES for other in DTYPES),
+    *(case("concatenate", [of(one), of(other)]).whole() for one in DTYPES for other in DTYPES),
     *(case(fn, [X, X * 2], axis) for fn in ("concatenate", "stack") for axis in (0, 1, -1, 2, 3, 4, -4, -5, 1.5, "x")),
     *(case("concatenate", arrays, None).lazily() for arrays in ([X, A], [V, SCALAR], [EMPTY, V], [M, I])),
     *(case(fn, [X, I], dtype=dtype).lazily()
@@ -203,7 +203,7 @@ CASES += [
 # -- In another dtype --------------------------------------------------------------------------------------------------
 
 CASES += [
-    *(case("astype", of(given), dtype) for given in DTYPES for dtype in DTYPES),
+    *(case("astype", of(given), dtype).whole() for given in DTYPES for dtype in DTYPES),
     *(case("astype", NAN, dtype) for dtype in ("f4", "c8")),
     *(case("astype", X, dtype).refused("elements are numbers") for dtype in ("U5", "O", "M8[s]")),
     *(case("astype", X, dtype) for dtype in (">f4", float, int, bool, np.float32, "nonsense")),
