@@ -33,7 +33,8 @@ from chunkflow.kernels.declare import Blocking, Declared
 from chunkflow.kernels.subnest import on_host, part_of
 from chunkflow.planner.loop_order import nest_order
 from chunkflow.planner.search import RUN, make_plan
-from chunkflow.stores import open_target
+from chunkflow.stores import open_target, spec_of
+from chunkflow.stores.foreign.generic import faithful
 from chunkflow.stores.views.shared import Held, Mapped, SharedRegion
 from chunkflow.system import interrupts
 from chunkflow.system.thread_pool import PooledThread
@@ -190,11 +191,14 @@ def _run(programs: tuple[Program, ...], index: Shape, arrays: Sequence[Any], *, 
     nest, kernel = part_of(whole.nest, whole.kernel, box, merged=merged, check=_cancelled_check())
     if cut.folded:  # one value is combined, so the axes that results follow must not be cut again
         nest = replace(nest, whole=nest.whole | cut.kept)
-    given: list[Any] = [np.asarray(array) for array in arrays]  # a NumPy scalar would pass for a scalar argument
+    given: list[Any] = list(arrays)
     for number, (operand, shape) in first.regional.items():
-        region = read_by(whole.nest.operands[operand], box)
+        region, spec = read_by(whole.nest.operands[operand], box), spec_of(first.sources[operand])
+        given[number] = faithful(given[number], grid.whole(shape) if region is None else region, spec)
+        given[number] = given[number].astype(spec.dtype, copy=False)
         if region is not None:
             given[number] = Held(given[number], region, shape)
+    given = [np.asarray(array) if isinstance(array, np.generic) else array for array in given]
     sources = [filled(source, given) for source in first.sources]
     # Number of each program's first result among all results.
     starts = [*accumulate((max(1, len(p.cut.declared.each)) for p in programs), initial=0)]

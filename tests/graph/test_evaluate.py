@@ -339,6 +339,9 @@ def test_too_much_for_one_pass_takes_several() -> None:
 
 WAITS = 0.03
 
+STORED: dict[str, Any] = {"storing": 0.0, "created": 0}
+"""Of runs whose copies to new memory are not what is looked at."""
+
 
 def waited(a: Any, *axes: Any, **options: Any) -> Any:
     """A function that takes far longer than its bytes."""
@@ -354,6 +357,11 @@ def test_what_a_function_takes_is_expected(asked: tuple[Any, ...]) -> None:
     assert run.plan.estimate.seconds < WAITS
     assert run.predicted >= WAITS
     assert run.bound_by == "compute"
+    plan = cf.explain(asked[0], array, *asked[1:], device="cpu")
+    assert plan.seconds >= WAITS > plan.estimate.seconds
+    assert f"model   {plan.seconds:.3g} s" in str(plan)
+    small = cf.explain(asked[0], array, *asked[1:], budget="1MB", device="cpu")
+    assert small.seconds == small.estimate.seconds
 
 
 @pytest.mark.parametrize(
@@ -425,7 +433,7 @@ def test_memory_and_halos_are_expected_to_take_time_on_the_cpu() -> None:
         """What was planned, but for the kernel, which takes a second."""
         return run.plan.estimate.seconds + (1 - run.plan.estimate.stages["compute"]) / 2
 
-    usual, slow = (replace(run_with(**rates), computing=1.0, framing=2.0) for rates in ({}, {"fresh": 1e6}))
+    usual, slow = (replace(run_with(**rates), computing=1.0, framing=2.0, **STORED) for rates in ({}, {"fresh": 1e6}))
     memory = usual.plan.memory
     assert memory.inputs >= 2 * 6 * 34 * 34 * array.itemsize
     expected = (memory.inputs + memory.partials) / 2e6
@@ -433,12 +441,12 @@ def test_memory_and_halos_are_expected_to_take_time_on_the_cpu() -> None:
     # Both lanes take two seconds for blocks instead of those in which all is read.
     more = 2 - array.nbytes / usual.plan.machine.read
     assert usual.predicted - seconds(usual) == pytest.approx(more / 2)
-    spilling = replace(run_with(cache=16 << 10), computing=1.0, framing=2.0)
+    spilling = replace(run_with(cache=16 << 10), computing=1.0, framing=2.0, **STORED)
     assert spilling.plan.block == usual.plan.block
     assert spilling.predicted - seconds(spilling) == pytest.approx(more / 2), "that was seen when blocks were made"
     views = run_with("none", fresh=1e6)
     assert views.plan.memory.inputs == views.framing == 0 < run_with().framing
-    views = replace(views, computing=1.0)
+    views = replace(views, computing=1.0, **STORED)
     assert views.predicted == pytest.approx(seconds(views)), "these are the array's own elements"
 
 
@@ -450,7 +458,9 @@ def test_blocks_that_are_read_and_leave_the_cache_take_longer(tmp_path: Path) ->
         device = NumpyDevice(machine=replace(cpu(2), **rates))
         run = cf.explain(np.negative, str(tmp_path / "x.npy"), chunks=(4, -1, -1), device=device, analyze=True).runs[0]
         return (
-            replace(run, computing=1.0).predicted - run.plan.estimate.seconds + run.plan.estimate.stages["compute"] / 2
+            replace(run, computing=1.0, **STORED).predicted
+            - run.plan.estimate.seconds
+            + run.plan.estimate.stages["compute"] / 2
         )
 
     machine = cpu(2)

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support.foreign import Foreign
+from support.foreign_arrays import Foreign
 
 from chunkflow.core.grid import Grid, whole
 from chunkflow.core.nest import Along, Output, nest

@@ -14,6 +14,7 @@ from chunkflow.api.operation import is_operation, plan_of
 from chunkflow.cluster.partition import PARTITION, ClusterPlan, cluster_plan, filled, passes_of
 from chunkflow.core.chunking import Chunks
 from chunkflow.core.units import format_bytes
+from chunkflow.engine.dry_run import named
 from chunkflow.engine.observe.analysis import Analysis, analyzed
 from chunkflow.engine.observe.progress import watching
 from chunkflow.engine.options import BudgetLike, Options, ProgressLike
@@ -140,7 +141,8 @@ def _evaluated(wanted: dict[Node, Any], options: Options, progress: ProgressLike
     """Results of nodes, as their users get them."""
     targets = {_target(node): out for node, out in wanted.items()}
     with ExitStack() as stack:
-        done = Evaluation(options, watching(progress)).run(targets, stack)
+        whole = Evaluation(options, watching(progress))
+        done = named(lambda: whole.run(targets, stack), options, lambda: whole.plan_all(targets))
     return {node: _finished(node, done[_target(node)], out) for node, out in wanted.items()}
 
 
@@ -249,7 +251,9 @@ def explain(fn: Callable[..., Any], *arrays: Any, **options: Any) -> Any: ...
 def explain(fn: Any, *arrays: Any, analyze: bool = False, **options: Any) -> Any:
     """Plan of an operation, or of expressions, before anything runs: print it. Nothing is written.
 
-    A function of the user's own is called once on a small block, unless ``dtype=`` and ``workspace=`` are given.
+    A function of the user's own is called once on a small block, unless ``dtype=`` and ``workspace=`` are given. Where
+    the host computes, a few more calls, a few chunks and copies of results show how long they take, in budgets of 64
+    MiB or more. Arrays that are computed when they are read are not read for it.
 
     Parameters
     ----------
@@ -310,7 +314,9 @@ def explain(fn: Any, *arrays: Any, analyze: bool = False, **options: Any) -> Any
     if analyze:
         return analyzed(lambda: compute(*values, **options))
     targets: dict[Node, Any] = dict.fromkeys(_target(node_of(lazy)) for lazy in lazies)
-    return PassesPlan(tuple(Evaluation(Options(**options)).plans(targets)))
+    whole = Evaluation(Options(**options))
+    plans = named(lambda: whole.plans(targets), whole.options, lambda: whole.plan_all(targets))
+    return PassesPlan(tuple(plans))
 
 
 def _cluster_plan(nodes: Sequence[Node], workers: int, partition: str | int, options: Options) -> ClusterPlan:

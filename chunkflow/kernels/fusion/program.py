@@ -148,7 +148,11 @@ class Folding(KernelWrapper):
 
     def finish(self, value: Any, nest: LoopNest, box: Region) -> Any:
         found = super().finish(value, nest, box)
-        return found if self.dtype is None else cast_to(found, self.dtype)
+        if self.dtype is None:
+            return found
+        if not isinstance(self.dtype, tuple):
+            return cast_to(found, self.dtype)
+        return tuple([cast_to(each, dtype) for each, dtype in zip(found, self.dtype, strict=True)])
 
 
 @dataclass(frozen=True)

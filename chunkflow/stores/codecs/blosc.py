@@ -7,23 +7,29 @@ from dataclasses import dataclass
 import numcodecs
 import numpy as np
 
-from chunkflow.stores.codecs.step import Compressor, NotDirectError, require_claim
+from chunkflow.stores.codecs.step import Compressor, NotBuiltError, NotDirectError, require_claim
 from chunkflow.stores.kvstore.protocol import ChunkError
 
 SHUFFLE = {"noshuffle": 0, "shuffle": 1, "bitshuffle": 2}
 """Numcodecs' numbers for the names in zarr 3's metadata."""
 
-FORMATS = tuple(
-    number
-    for number, name in enumerate(("blosclz", "lz4", "snappy", "zlib", "zstd"))
-    if name in numcodecs.blosc.list_compressors()
-)
-"""Formats of blosc's blocks that numcodecs decodes, by their numbers in the header."""
+INSIDE = ("blosclz", "lz4", "snappy", "zlib", "zstd")
+"""Codecs of blosc's blocks, by their numbers in the header."""
+
+FORMATS = tuple(number for number, name in enumerate(INSIDE) if name in numcodecs.blosc.list_compressors())
+"""Numbers of those that numcodecs decodes."""
+
+BUILT = frozenset(numcodecs.blosc.list_compressors())
+"""What numcodecs' blosc encodes by: there is one for each of these codecs, and lz4hc."""
 
 
 @dataclass(frozen=True)
 class Blosc(Compressor):
     """Blosc, version 1."""
+
+    def __post_init__(self) -> None:
+        if self.codec.cname not in BUILT:
+            raise NotBuiltError(f"blosc's {self.codec.cname} is not built into numcodecs, which zarr decodes it with")
 
     @property
     def name(self) -> str:
@@ -33,8 +39,10 @@ class Blosc(Compressor):
         claimed = blosc_size(raw)
         if claimed is None:
             raise ChunkError(f"{len(raw)} bytes have no room for blosc's header")
-        if raw[2] >> 5 not in FORMATS:
-            raise NotDirectError("blosc in a format that numcodecs does not have")
+        number = int(raw[2] >> 5)
+        if number not in FORMATS:
+            inside = INSIDE[number] if number < len(INSIDE) else f"format {number}"
+            raise NotDirectError(f"it is of blosc with {inside} inside, and {inside} is not built into numcodecs")
         require_claim(claimed, out)
         # The library believes this number, and reads on beyond what it was given.
         length = int.from_bytes(raw[12:16].tobytes(), "little")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 import threading
+from importlib.machinery import ExtensionFileLoader
 from typing import Any
 from weakref import WeakValueDictionary
 
@@ -18,22 +20,34 @@ from chunkflow.stores.protocol import Unviewed
 
 # Such objects are rarely safe to use from several threads, so calls of one and the same are serialised,
 # be it a source twice over or a source and a sink.
-_locks: WeakValueDictionary[int, Any] = WeakValueDictionary()
+_locks: WeakValueDictionary[int | str, Any] = WeakValueDictionary()
 _registry = threading.Lock()
 
 
 def _lock_of(obj: object) -> Any:
     with _registry:
-        return _locks.setdefault(id(obj), threading.RLock())
+        return _locks.setdefault(_library(obj) or id(obj), threading.RLock())
 
 
-def _spec(obj: Any, name: str = "") -> ArraySpec:
+def _library(obj: object) -> str:
+    """The library that a compiled class belongs to; empty if it, and what it derives from, is Python's own.
+
+    Libraries in C keep what all of their objects share: netCDF's reads no two files at once.
+    """
+    for kind in type(obj).__mro__:
+        loader = getattr(sys.modules.get(kind.__module__), "__loader__", None)
+        if isinstance(loader, ExtensionFileLoader):
+            return kind.__module__.partition(".")[0]
+    return ""
+
+
+def _spec(obj: Any, name: str, chunks: Shape | None) -> ArraySpec:
     name = name or type(obj).__name__
     try:
         shape = tuple(int(n) for n in obj.shape)
     except (TypeError, ValueError):
         raise ArgumentTypeError(f"{name} has the shape {obj.shape!r}, which is no tuple of ints") from None
-    return ArraySpec(name, shape, numeric_dtype(obj.dtype, name), chunks=_chunks(obj, len(shape)))
+    return ArraySpec(name, shape, numeric_dtype(obj.dtype, name), chunks=chunks or _chunks(obj, len(shape)))
 
 
 def _chunks(obj: Any, ndim: int) -> Shape | None:
@@ -59,30 +73,21 @@ class GenericSource(Unviewed):
 
     _failed = "read", "from"
 
-    def __init__(self, obj: Any, name: str = "") -> None:
+    def __init__(self, obj: Any, name: str = "", chunks: Shape | None = None) -> None:
         self._obj, self._lock = obj, _lock_of(obj)
-        self.spec = _spec(obj, name)
+        self.spec = _spec(obj, name, chunks)
         self.footprint: Footprint | None = _footprint(obj)
 
     def read(self, region: Region, out: np.ndarray) -> None:
-        name, where = self.spec.name, describe(region)
         try:
             with self._lock:
                 got = self._get(region)
-                masked = isinstance(got, np.ma.MaskedArray) and np.ma.is_masked(got)
-                found = np.asarray(got)
+                found = faithful(got, region, self.spec)
+        except ReadError:
+            raise
         except Exception as error:
-            raise unread(region, name, error, *self._failed) from error
-        problem = ""
-        if masked:
-            problem = f"a masked array for {where}, whose mask would be lost: let it fill missing values"
-        elif found.shape != shape_of(region):
-            problem = f"shape {found.shape} for {where}, which has shape {shape_of(region)}"
-        elif not np.can_cast(found.dtype, self.spec.dtype, "same_kind"):
-            problem = f"dtype {found.dtype} for {where}, although its dtype is {self.spec.dtype}"
-        if problem:
-            raise ReadError(f"{name} returned {problem}", path=name, region=region)
-        np.copyto(out, found, casting="same_kind")
+            raise unread(region, self.spec.name, error, *self._failed) from error
+        np.copyto(out, found, casting="safe")
 
     def _get(self, region: Region) -> Any:
         return self._obj[region]
@@ -91,11 +96,31 @@ class GenericSource(Unviewed):
         """See `Source.close`: the object is the user's to close."""
 
 
+def faithful(got: Any, region: Region, spec: ArraySpec) -> np.ndarray:
+    """What an object gave for a region, as an array. `ReadError` if that is not what the object has said of itself."""
+    name, where = spec.name, describe(region)
+    masked = isinstance(got, np.ma.MaskedArray) and np.ma.is_masked(got)
+    found = np.asarray(got)
+    if masked:
+        problem = f"a masked array for {where}, whose mask would be lost: pass its filled(value)"
+    elif found.shape != shape_of(region):
+        problem = (
+            f"shape {found.shape} for {where}, which has shape {shape_of(region)}: say its true shape where it is made"
+        )
+    elif not np.can_cast(found.dtype, spec.dtype, "safe"):
+        problem = (
+            f"dtype {found.dtype} for {where}, although its dtype is {spec.dtype}: say the true one where it is made"
+        )
+    else:
+        return found
+    raise ReadError(f"{name} returned {problem}", path=name, region=region)
+
+
 class GenericTarget(ExistingTarget):
     """An object of the user's with a shape, a dtype and slice assignment."""
 
-    def __init__(self, obj: Any) -> None:
-        self._obj, self._spec = obj, _spec(obj)
+    def __init__(self, obj: Any, name: str = "", chunks: Shape | None = None) -> None:
+        self._obj, self._spec = obj, _spec(obj, name, chunks)
         self.name = self._spec.name
         self.footprint: Footprint | None = _footprint(obj)
         # An HDF5 dataset says only through its file that it is read-only.

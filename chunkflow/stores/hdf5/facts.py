@@ -10,7 +10,7 @@ from typing import Any
 
 import h5py
 import numpy as np
-from h5py import h5d, h5o, h5t
+from h5py import h5d, h5o, h5t, h5z
 
 from chunkflow.core.grid import Shape
 from chunkflow.core.spec import ArraySpec
@@ -49,7 +49,17 @@ def open_file(path: str) -> Any:
             if os.path.isfile(path) and not h5py.is_hdf5(path):
                 known = advice(path) or "no HDF5 file (netCDF files are, if they are of version 4)"
                 raise ArgumentError(f"{path} is {known}") from None
-        raise ReadError(f"cannot open {path}: {error}", path=path, cause=error) from error
+        raise ReadError(f"cannot open {path}: {error}{why(error)}", path=path, cause=error) from error
+
+
+def why(error: OSError) -> str:
+    """What keeps a file from being opened, as the end of a sentence; empty if that is unknown.
+
+    >>> why(OSError("unable to lock file, errno = 11")), why(OSError("no such file"))
+    ('. Another program has it open, or another library here, as netCDF4: close it there', '')
+    """
+    locked = "unable to lock file" in str(error)
+    return ". Another program has it open, or another library here, as netCDF4: close it there" if locked else ""
 
 
 def broken_link(file: Any, path: str, name: str) -> str:
@@ -104,6 +114,16 @@ def flush(dataset: Any) -> None:
     file = dataset.file
     if file.mode != "r":
         file.flush()
+
+
+def lacking(dataset: Any) -> str:
+    """The filters of a dataset that this HDF5 does not have, as the end of a sentence; empty if it has all."""
+    made = dataset.id.get_create_plist()
+    filters = [Hdf5Filter(made.get_filter(i)[0]) for i in range(made.get_nfilters())]
+    names = [str(each) for each in filters if not h5z.filter_avail(each.code)]
+    if not names:
+        return ""
+    return f": {' and '.join(names)} is not built into HDF5 here, but `import hdf5plugin` adds most filters"
 
 
 @dataclass(frozen=True)

@@ -21,13 +21,19 @@ _NAMES = {
     SHUFFLE: "shuffle",
     FLETCHER32: "fletcher32",
     4: "szip",
+    5: "nbit",
     6: "scaleoffset",
+    307: "bzip2",
     32000: "lzf",
     32001: "blosc",
     32004: "lz4",
     32008: "bitshuffle",
+    32013: "zfp",
     32015: "zstd",
+    32017: "sz",
+    32024: "sz3",
     32026: "blosc2",
+    32028: "sperr",
 }
 
 

@@ -12,6 +12,8 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.testing.overrides import get_overridable_numpy_array_functions, get_overridable_numpy_ufuncs
+from support.numpy_arguments import REFUSED_VALUES, every_function
+from support.numpy_arguments import table as arguments_table
 from support.numpy_examples import EXAMPLES, X, arrays, flat, rows
 
 import chunkflow as cf
@@ -191,6 +193,7 @@ SAMPLES: dict[str, Any] = {
 NOT_ASKED = {
     *((fn, "axes") for fn in (np.fft.fftn, np.fft.ifftn, np.fft.rfftn, np.fft.irfftn)),
     *((fn, name) for fn in (np.nanvar, np.nanstd) for name in ("ddof", "correction", "mean")),
+    (np.nanstd, "where"),
     *((np.pad, "pad_width"), (np.pad, "constant_values"), (np.repeat, "repeats"), (np.roll, "shift")),
     *((np.select, "default"), (np.take, "indices")),
 }
@@ -288,7 +291,6 @@ def test_other_functions_are_refused_with_advice(fn: Any) -> None:
 
 
 def table() -> str:
-    supported = sorted({numpy_dispatch.name_of(fn) for fn in numpy_dispatch.FUNCTIONS})
     ufuncs = [u for u in get_overridable_numpy_ufuncs() if u.signature is None or u in (np.matmul, np.vecdot)]
     ufuncs = [u for u in ufuncs if not u.__name__.startswith("_") and any(NUMBERS.issuperset(t) for t in u.types)]
     lines = [
@@ -303,10 +305,22 @@ def table() -> str:
         "",
         "Ufuncs: " + ", ".join(f"`{u}`" for u in sorted({u.__name__ for u in ufuncs})) + ".",
         "",
-        "Functions: " + ", ".join(f"`{name}`" for name in supported) + ".",
+        "And these functions. `tests/api/lazy/test_numpy_arguments.py` gives each argument by keyword and by",
+        "position: it is taken with NumPy's value, or refused when the call is made. Nothing takes `out=`:",
+        "`chunkflow.store`, `to_zarr` and `to_npy` say where a result goes. `order=`, `copy=`, `subok=`, `device=`,",
+        "`overwrite_input=` and `optimize=` change no value. Elements have the native byte order: an array of `>i4`",
+        "gives an expression of `<i4`, and so does `np.zeros_like` of it.",
         "",
-        "`np.sum`, `np.prod`, `np.min`, `np.max`, `np.any` and `np.all` take `where=` and `initial=`, `np.mean` takes",
-        "`where=`. Nothing takes `out=`: `chunkflow.store`, `to_zarr` and `to_npy` say where a result goes.",
+        *arguments_table(every_function()),
+        "",
+        "Of these arguments, some values are refused:",
+        "",
+        "| function | refused |",
+        "|---|---|",
+        *(
+            f"| {', '.join(f'`np.{name}`' for name in names.split(', '))} | {what} |"
+            for names, what, _ in REFUSED_VALUES
+        ),
         "",
         "## Refused, and what to use",
         "",

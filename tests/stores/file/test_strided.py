@@ -6,6 +6,7 @@ import os
 import resource
 import signal
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,7 @@ from chunkflow.stores.file.memmap import mapped_file, mapped_space
 from chunkflow.stores.file.strided import FileSource, Strided
 from chunkflow.stores.file.strided_sink import FileSink, FileTarget, reserve
 from chunkflow.stores.memory import ArraySource, ArrayTarget
-from chunkflow.testing import SinkContract, SourceContract, filled, laid_out
+from chunkflow.testing import ForeignReader, SinkContract, SourceContract, filled, laid_out
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="needs Linux")
 
@@ -75,12 +76,25 @@ class TestPrivateMemmapSource(SourceContract):
 
 
 class TestMemmapSink(SinkContract):
-    order = "C"
+    name, order = "data.bin", "C"
 
     def make(self, tmp_path: Path, array: np.ndarray) -> Target:
-        target = open_target(mapped(tmp_path / "data.bin", np.zeros_like(array), "r+", self.order))
+        self.base = mapped(tmp_path / self.name, np.zeros_like(array), "r+", self.order)
+        target = open_target(self.base)
         assert isinstance(target, FileTarget) == bool(array.size)
         return target
+
+    def foreign_readers(self) -> Sequence[ForeignReader]:
+        def read(path: str) -> np.ndarray:
+            elements = np.fromfile(path, self.base.dtype, self.base.size, offset=OFFSET)
+            return elements.reshape(self.base.shape, order=self.order)
+
+        return [ForeignReader("np.fromfile", read)]
+
+    def properties(self, tmp_path: Path) -> Any:
+        """What lies before and behind the elements."""
+        found = (tmp_path / self.name).read_bytes()
+        return found[:OFFSET], found[OFFSET + self.base.nbytes :]
 
     def fail_writes(self, monkeypatch: pytest.MonkeyPatch) -> None:
         full_disk(monkeypatch)

@@ -2,26 +2,27 @@
 
 from __future__ import annotations
 
-import ctypes
 import errno
 import gc
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from support.hdf5files import FILTERS, halves, no_space, read, save
+from support.foreign import HDF5_READERS, HDF5_WRITERS
+from support.hdf5files import FILTERS, filter_no_edges, halves, no_space, properties, read, save
 from support.positions import full_disk
 
 import chunkflow as cf
 from chunkflow.core.grid import whole
 from chunkflow.errors import ArgumentError, WriteError
 from chunkflow.stores import Source, Target, open_source, open_target
-from chunkflow.testing import PathSinkContract, SinkContract, SourceContract, filled
+from chunkflow.testing import ForeignReader, ForeignWriter, PathSinkContract, SinkContract, SourceContract, filled
 
 h5py = pytest.importorskip("h5py")
 
@@ -34,6 +35,9 @@ class TestContiguousSource(SourceContract):
         source = open_source(save(tmp_path / "x.h5", array))
         assert isinstance(source, FileSource) == bool(array.size)
         return source
+
+    def foreign_writers(self) -> Sequence[ForeignWriter]:
+        return HDF5_WRITERS
 
 
 class TestChunkedSource(SourceContract):
@@ -67,25 +71,71 @@ class TestDatasetInMemorySource(SourceContract):
         return open_source(file.create_dataset("u", data=array, chunks=chunks, **(FILTERS["all"] if chunks else {})))
 
 
-class TestContiguousDatasetSink(SinkContract):
+class TestSplitDatasetSource(TestDatasetInMemorySource):
+    """A file in two, whose addresses begin beyond 2**63."""
+
+    def make(self, tmp_path: Path, array: np.ndarray) -> Source:
+        file = h5py.File(tmp_path / "x.h5", "w", driver="split")
+        chunks = halves(array)
+        return open_source(file.create_dataset("u", data=array, chunks=chunks, **(FILTERS["all"] if chunks else {})))
+
+
+class DatasetSinkContract(SinkContract):
+    """What others make of a dataset that exists: its properties stay, and its values are those written."""
+
+    name = "x.h5"
+
+    def foreign_readers(self) -> Sequence[ForeignReader]:
+        return HDF5_READERS
+
+    def properties(self, tmp_path: Path) -> Any:
+        return properties(self.dataset)
+
+    def leave(self, result: Any) -> None:
+        result.file.close()
+
+    def put(self, tmp_path: Path, array: np.ndarray, **options: Any) -> Target:
+        """Target of a new dataset."""
+        self.dataset = h5py.File(tmp_path / "x.h5", "w").create_dataset("u", array.shape, array.dtype, **options)
+        self.dataset.attrs["units"] = "m"
+        return open_target(self.dataset)
+
+
+class TestContiguousDatasetSink(DatasetSinkContract):
     def make(self, tmp_path: Path, array: np.ndarray) -> Target:
-        return open_target(h5py.File(tmp_path / "x.h5", "w").create_dataset("u", array.shape, array.dtype))
+        return self.put(tmp_path, array)
 
     def fail_writes(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(h5py.Dataset, "__setitem__", no_space)
 
 
-class TestCompressedDatasetSink(SinkContract):
+class TestCompressedDatasetSink(DatasetSinkContract):
     options = FILTERS["all"]
 
     def make(self, tmp_path: Path, array: np.ndarray) -> Target:
         chunks = halves(array)
-        file = h5py.File(tmp_path / "x.h5", "w")
-        options = self.options if chunks else {}
-        return open_target(file.create_dataset("u", array.shape, array.dtype, chunks=chunks, **options))
+        return self.put(tmp_path, array, chunks=chunks, **(self.options if chunks else {}))
 
     def fail_writes(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr("chunkflow.stores.hdf5.filters.FilterPipeline.encode", no_space)
+
+
+class TestSplitDatasetSink(TestCompressedDatasetSink):
+    def make(self, tmp_path: Path, array: np.ndarray) -> Target:
+        chunks = halves(array)
+        file = h5py.File(tmp_path / "x.h5", "w", driver="split")
+        self.dataset = file.create_dataset("u", array.shape, array.dtype, chunks=chunks)
+        return open_target(self.dataset)
+
+    def foreign_readers(self) -> Sequence[ForeignReader]:
+        def by_h5py(path: str) -> np.ndarray:
+            with h5py.File(path, "r", driver="split") as file:
+                return np.asarray(file["u"][...])
+
+        return [ForeignReader("h5py", by_h5py)]
+
+    def fail_writes(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(h5py.Dataset, "__setitem__", no_space)
 
 
 class TestBigEndianDatasetSink(TestCompressedDatasetSink):
@@ -96,12 +146,21 @@ class TestBigEndianDatasetSink(TestCompressedDatasetSink):
 class TestLzfDatasetSink(TestCompressedDatasetSink):
     options = FILTERS["lzf"]
 
+    def foreign_readers(self) -> Sequence[ForeignReader]:
+        return HDF5_READERS[:1]  # only h5py has the filter
+
     def fail_writes(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(h5py.Dataset, "__setitem__", no_space)
 
 
 class TestPathSink(PathSinkContract):
     name = "result.h5"
+
+    def leave(self, result: Any) -> None:
+        result.file.close()
+
+    def foreign_readers(self) -> Sequence[ForeignReader]:
+        return HDF5_READERS
 
     def fail_writes(self, monkeypatch: pytest.MonkeyPatch) -> None:
         full_disk(monkeypatch)
@@ -115,7 +174,13 @@ class TestGroupMemberSink(TestPathSink):
 class TestSinkInAnotherFile(SinkContract):
     """A dataset more in a file that exists."""
 
-    existing = False
+    existing, name = False, "x.h5:/run/speed"
+
+    def leave(self, result: Any) -> None:
+        result.file.close()
+
+    def foreign_readers(self) -> Sequence[ForeignReader]:
+        return HDF5_READERS
 
     def make(self, tmp_path: Path, array: np.ndarray) -> Target:
         if not (tmp_path / "x.h5").exists():
@@ -309,17 +374,6 @@ def test_the_plan_says_how_chunks_are_read(tmp_path: Path) -> None:
     source.close()
 
 
-def _libhdf5() -> Any:
-    """The HDF5 library that h5py uses; h5py has no function for each of its own."""
-    if not os.path.exists("/proc/self/maps"):
-        pytest.skip("needs /proc")
-    names = {line.split()[-1] for line in Path("/proc/self/maps").read_text().splitlines() if "libhdf5" in line}
-    found = sorted(name for name in names if "_hl" not in os.path.basename(name))
-    if not found:
-        pytest.skip("h5py is linked with HDF5 in another way")
-    return ctypes.CDLL(found[0])
-
-
 @pytest.mark.parametrize(("shape", "chunks"), [((25,), (10,)), ((25, 23), (10, 8)), ((20, 23), (10, 23))])
 def test_chunks_at_the_edge_that_are_not_filtered(shape: Any, chunks: Any, tmp_path: Path) -> None:
     from h5py import h5d, h5p, h5s, h5t
@@ -329,9 +383,7 @@ def test_chunks_at_the_edge_that_are_not_filtered(shape: Any, chunks: Any, tmp_p
         how = h5p.create(h5p.DATASET_CREATE)
         how.set_chunk(chunks)
         how.set_deflate(4)
-        unfiltered = _libhdf5().H5Pset_chunk_opts
-        unfiltered.argtypes = [ctypes.c_int64, ctypes.c_uint]
-        assert unfiltered(how.id, 2) >= 0  # H5D_CHUNK_DONT_FILTER_PARTIAL_CHUNKS
+        filter_no_edges(how)
         h5d.create(file.id, b"x", h5t.NATIVE_INT32, h5s.create_simple(shape), how)
         cf.copy(x, out=file["x"], device="cpu")
     with h5py.File(tmp_path / "x.h5") as file:

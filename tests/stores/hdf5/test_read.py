@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.bloscbytes import blosc_with
 from support.hdf5files import FILTERS, read, save
 
 import chunkflow as cf
@@ -283,6 +284,47 @@ def test_a_damaged_chunk_is_a_read_error(tmp_path: Path, filters: str) -> None:
         except ReadError:
             continue
         np.testing.assert_array_equal(out, array)  # bits of a header that mean nothing
+
+
+@pytest.mark.parametrize("filters", [{}, {"compression": "gzip"}, {"compression": "lzf"}], ids=str)
+def test_the_chunk_is_named_whose_checksum_is_wrong(tmp_path: Path, filters: dict[str, Any]) -> None:
+    path = save(tmp_path / "x.h5", filled((8, 8), "f4"), chunks=(4, 4), fletcher32=True, **filters)
+    with h5py.File(tmp_path / "x.h5", "r+") as file:
+        _, raw = file["u"].id.read_direct_chunk((4, 0))
+        file["u"].id.write_direct_chunk((4, 0), raw[:-1] + bytes([raw[-1] ^ 1]))
+    with pytest.raises(ReadError, match=r"cannot read \[0:8, 0:8\] of .*x\.h5:/u: chunk \(1, 0\): "):
+        read(path)
+
+
+def filtered(file: Any, code: int, chunk: bytes) -> Any:
+    """A dataset of a filter that HDF5 may not have, and whose only chunk is given."""
+    made = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+    made.set_chunk((4, 8))
+    made.set_filter(code, h5py.h5z.FLAG_OPTIONAL, (2, 2, 8, 256, 5, 1, 0))
+    space = h5py.h5s.create_simple((8, 8))
+    ident = h5py.h5d.create(file.id, b"u", h5py.h5t.NATIVE_DOUBLE, space, made)
+    ident.write_direct_chunk((4, 0), chunk)
+    return h5py.Dataset(ident)
+
+
+@pytest.mark.parametrize(
+    ("code", "chunk", "said"),
+    [
+        (32001, blosc_with(2, 256), "blosc with snappy inside, and snappy is not built into numcodecs"),
+        (307, bytes(9), "bzip2 is not built into HDF5 here, but `import hdf5plugin` adds most filters"),
+        (40000, bytes(9), "filter 40000 is not built into HDF5 here"),
+    ],
+    ids=["snappy", "bzip2", "unknown"],
+)
+def test_what_is_not_built_in_is_named(tmp_path: Path, code: int, chunk: bytes, said: str) -> None:
+    if code == 307 and h5py.h5z.filter_avail(code):
+        pytest.skip("hdf5plugin has been imported")
+    with h5py.File(tmp_path / "x.h5", "w") as file:
+        made = filtered(file, code, chunk)
+        for each in (made, f"{tmp_path / 'x.h5'}:/u"):
+            with pytest.raises(ReadError, match=rf"chunk \(1, 0\): .*{said}"):
+                read(each)
+            np.testing.assert_array_equal(cf.open(each)[:4].compute(device="cpu"), np.zeros((4, 8)))
 
 
 @pytest.mark.parametrize("held", [1, 8 * 16 - 1, 8 * 16 + 1, 1 << 24])
