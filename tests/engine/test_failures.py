@@ -691,7 +691,8 @@ def test_a_halo_that_no_budget_holds_is_named() -> None:
     x = np.broadcast_to(1.0, (512, 512, 512))
     with pytest.raises(cf.BudgetError, match=r"a block of \(1, 1, 1\) with its halo takes 515.85 MB") as caught:
         cf.map_overlap(np.negative, x, depth=200, budget="1MB", device="cpu")
-    assert (caught.value.needed, caught.value.limit) == (401**3 * 8, 1_000_000)
+    assert caught.value.limit == 1_000_000
+    assert caught.value.needed == pytest.approx(401**3 * 8, rel=1e-4)
 
 
 @pytest.mark.parametrize("error", [ZeroDivisionError("mine"), cf.BudgetError("mine", limit=7)], ids=repr)
