@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
@@ -13,7 +14,7 @@ import numpy as np
 import pytest
 import zarr
 from support.devices import Place, everywhere
-from support.recipes import copied, recipes, run
+from support.recipes import PAGE, ROOT, copied, recipes, run
 
 import chunkflow as cf
 from chunkflow.devices import resolve
@@ -37,6 +38,10 @@ UNCOUNTED = """\
 MISTAKES = {  # what is replaced, by what, and the test that finds it, which the page names
     "a format that ignores Fortran order": (
         "format", 'fortran=header["fortran"]', "fortran=False", "test_a_result_in_fortran_order",
+    ),
+    "a format that others read otherwise": (
+        "format", '"dtype": spec.dtype.str', '"dtype": spec.dtype.newbyteorder(">").str',
+        "test_other_programs_read_what_is_written",
     ),
     "a codec with a wrong byte": (
         "codec", "(found, np.uint8)", "(found, np.uint8) ^ 1", "test_bytes_make_the_round_trip",
@@ -141,6 +146,20 @@ def test_a_mistake_is_found(mistake: str, tree: Path) -> None:
     assert found.returncode == 1, found.stdout + found.stderr
     assert re.search(rf"^FAILED {recipe.tests[0]}::\w+::{test}", found.stdout, re.M), found.stdout
     assert f"`{test}`" in recipe.text or mistake in FURTHER
+
+
+def test_libraries_that_tests_skip_for_are_installed_or_listed() -> None:
+    asked = {
+        name.split(".")[0]
+        for path in [*(ROOT / "tests").rglob("*.py"), *(ROOT / "chunkflow" / "testing").glob("*.py")]
+        for name in re.findall(r'importorskip\("([\w.]+)"', path.read_text())
+    }
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    parts = re.split(r"\W+", extras["test"][0].partition("[")[2])
+    brought = " ".join(sum((extras[name] for name in parts if name), extras["test"])).replace("[http]", " aiohttp")
+    table = PAGE.read_text().partition("\n| library |")[2].partition("\n\n")[0]
+    listed = re.findall(r"`(\w+)`", " ".join(re.findall(r"^\| (.*?) \|", table, re.M)))
+    assert {name for name in asked if name not in brought} == set(listed)
 
 
 # -- What the suites leave out ---------------------------------------------------------------------------------

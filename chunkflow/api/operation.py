@@ -20,7 +20,7 @@ from __future__ import annotations
 import difflib
 import functools
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any, ParamSpec, TypedDict
@@ -30,6 +30,7 @@ import numpy as np
 from chunkflow.api.docstring import documented
 from chunkflow.api.labels import Labels, labels_of
 from chunkflow.core.chunking import Chunks as Chunks
+from chunkflow.core.grid import Shape
 from chunkflow.core.spec import ArraySpec as ArraySpec
 from chunkflow.engine import dry_run
 from chunkflow.engine.observe.analysis import forecast
@@ -74,11 +75,14 @@ def operation(describe: Callable[P, Request | MultiPass], shared: str = "") -> C
     """
     signature = _spelled_out(describe)
     own = inspect.signature(describe).parameters.keys()  # other arguments go to the user's own function
+    taken = _keywords(describe) if "options" in describe.__annotations__ else None
 
     @functools.wraps(describe)
     def ask(*args: P.args, **kwargs: P.kwargs) -> Request | MultiPass:
-        if signature is not None and (unknown := kwargs.keys() - signature.parameters.keys()):
-            raise TypeError(f"{describe.__name__}() got an unexpected keyword argument {min(unknown)!r}")
+        if taken is not None and (unknown := kwargs.keys() - taken):
+            raise ArgumentTypeError(
+                f"{describe.__name__} got an unexpected keyword argument {min(unknown)!r}: it takes {', '.join(taken)}"
+            )
         check_unmasked(*args, *(value for key, value in kwargs.items() if key in own))
         return describe(*args, **kwargs)
 
@@ -134,6 +138,13 @@ class ChunkedRunOptions(RunOptions, total=False):
 
 
 _EXPANDED = {f"Unpack[{keywords.__name__}]": keywords for keywords in (PlacedOptions, RunOptions, ChunkedRunOptions)}
+
+
+def _keywords(describe: Callable[..., Any]) -> Collection[str]:
+    """Names of an operation's own parameters, and of those of a run."""
+    *own, _ = inspect.signature(describe).parameters
+    run = _EXPANDED.get(describe.__annotations__["options"], ChunkedRunOptions)
+    return dict.fromkeys((*own, *run.__annotations__))
 
 
 def _spelled_out(describe: Callable[..., Any]) -> inspect.Signature | None:
@@ -361,6 +372,13 @@ def check_eager(name: str, **arguments: Any) -> None:
                 f"{name}: {argument}= is an expression, and what it holds is needed before anything runs: compute() it "
                 "first, and give the array or number that it is"
             )
+
+
+def check_stretch(name: str, given: Shape, shape: Shape) -> None:
+    """Refuse an argument whose shape does not broadcast to the array's, as NumPy does."""
+    sides = zip(reversed(given), reversed(shape), strict=False)
+    if len(given) > len(shape) or any(n not in (1, side) for n, side in sides):
+        raise ArgumentError(f"{name}= of shape {given} does not broadcast to the array's shape {shape}")
 
 
 def check_int(name: str, value: Any, least: int | None = None, why: str = "") -> int:

@@ -234,7 +234,7 @@ class _Program:
 
     extents: Shape
     stored: Sources
-    lacking: Lacking | None = None
+    lacking: Lacking | None
     code: list[Instruction] = field(default_factory=list)
     windows: list[Window] = field(default_factory=list)
     sources: list[Any] = field(default_factory=list)

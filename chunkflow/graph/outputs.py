@@ -107,7 +107,7 @@ def check_whole(needed: Mapping[Node, OutputPlace]) -> None:
             )
 
 
-def leaves(node: Node, stored: Collection[Node] = ()) -> Iterator[SourceNode]:
+def leaves(node: Node, stored: Collection[Node]) -> Iterator[SourceNode]:
     """All sources below a node, except those below stored nodes."""
     stack, seen = [node], {node}
     while stack:

@@ -77,7 +77,7 @@ def _is_plain(node: SourceNode) -> bool:
     if isinstance(node.source, Unchanged):
         path, in_order = node.source.arrays[0], node.spec.order == tuple(range(len(node.shape)))
         is_npy = isinstance(path, str | os.PathLike) and os.fspath(path).endswith(".npy")
-        return is_npy and in_order and node.spec.size > 0
+        return bool(is_npy and in_order and node.spec.size)
     return isinstance(node.source, np.ndarray) and node.source.flags.c_contiguous
 
 

@@ -17,7 +17,7 @@ class Reader(NamedTuple):
 
     name: str
     call: str
-    endings: tuple[str, ...] = ()
+    endings: tuple[str, ...]
     beginnings: tuple[bytes, ...] = ()
 
 
@@ -69,6 +69,9 @@ READERS = (
     Reader("a pickle", "pickle.load(open({path}, 'rb'))", (".pkl", ".pickle")),
 )
 """Formats that chunkflow leaves to others. How a file begins comes before how its name ends."""
+
+MARKS = {"attributes.json": "N5", "manifest.ocdbt": "OCDBT, a database of zarr arrays", "info": "neuroglancer's"}
+"""Files by which directories of other formats are known."""
 
 
 def advice(path: str) -> str:
@@ -164,8 +167,9 @@ def _inside(path: str) -> str:
     """What a directory holds that is in another format."""
     with suppress(OSError):
         names = sorted(os.listdir(path))
-        if "attributes.json" in names:
-            return " (but of N5, which tensorstore.open reads)"
+        for mark, name in MARKS.items():
+            if mark in names:
+                return f" (but of {name}: open it with tensorstore.open, and pass the TensorStore)"
         files = [name for name in names if name.lower().endswith((".npy", ".tif", ".tiff", ".h5", ".zarr"))]
         if files:
             return f" (it holds {listed(files)}; chunkflow.stack joins arrays of many paths)"

@@ -138,6 +138,16 @@ KINDS = (
         target=at("chunkflow.stores.hdf5.write:DatasetTarget"),
     ),
     ObjectKind(is_dask_array, source=at("chunkflow.stores.foreign.dask:DaskSource")),
+    ObjectKind(
+        instance_of("netCDF4", "Variable"),
+        source=at("chunkflow.stores.foreign.netcdf:NetcdfSource"),
+        target=at("chunkflow.stores.foreign.netcdf:NetcdfTarget"),
+    ),
+    ObjectKind(
+        instance_of("tensorstore", "TensorStore"),
+        source=at("chunkflow.stores.foreign.tensorstore:TensorStoreSource"),
+        target=at("chunkflow.stores.foreign.tensorstore:TensorStoreTarget"),
+    ),
     ObjectKind(having("shape", "dtype", "__getitem__"), source=at("chunkflow.stores.foreign.generic:GenericSource")),
     ObjectKind(having("shape", "dtype", "__setitem__"), target=at("chunkflow.stores.foreign.generic:GenericTarget")),
     ObjectKind(instance_of("xarray", "Dataset"), source=_refuse_dataset),

@@ -6,6 +6,7 @@ For tests only: needs pytest and hypothesis.
 from chunkflow.testing.arrays import CountingSource, FailingArray, filled, laid_out
 from chunkflow.testing.codecs import CodecContract
 from chunkflow.testing.devices import DeviceContract
+from chunkflow.testing.foreign import ForeignReader, ForeignWriter
 from chunkflow.testing.reductions import ReductionContract
 from chunkflow.testing.stores import PathSinkContract, SinkContract, SourceContract
 
@@ -14,6 +15,8 @@ __all__ = [
     "CountingSource",
     "DeviceContract",
     "FailingArray",
+    "ForeignReader",
+    "ForeignWriter",
     "PathSinkContract",
     "ReductionContract",
     "SinkContract",

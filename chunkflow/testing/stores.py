@@ -5,13 +5,16 @@ A store's test subclasses a suite, says in `make` how to get at the store, and i
     class TestMyStore(SourceContract):
         def make(self, tmp_path, array):
             return MySource(save(tmp_path, array))
+
+A format that others have too is held to what they make of it: `SourceContract.foreign_writers` names programs that
+write it, `SinkContract.foreign_readers` programs that read it.
 """
 
 from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
 from dataclasses import replace
@@ -28,6 +31,7 @@ from chunkflow.core.spec import ArraySpec
 from chunkflow.errors import ArgumentError, ArgumentTypeError, ChunkflowError, OutputExistsError, WriteError
 from chunkflow.stores import Sink, Source, Target, open_source, open_target
 from chunkflow.testing.arrays import filled, laid_out
+from chunkflow.testing.foreign import ForeignReader, ForeignWriter, has
 
 _LAYOUTS = ("C", "F", "strided", "reversed")
 _THREADS = 4
@@ -59,6 +63,11 @@ def _part(array: np.ndarray, region: Region) -> np.ndarray:
     return np.asarray(array[region])
 
 
+def _foreign(dtypes: Sequence[str]) -> list[np.ndarray]:
+    """Arrays that other programs write and read: of each dtype, and of several shapes."""
+    return [filled((23, 17), dtype) for dtype in dtypes] + [filled(n, dtypes[0]) for n in ((2, 5, 3), (1,), ())]
+
+
 def _concurrently(work: Any, items: list[Any]) -> None:
     with ThreadPoolExecutor(_THREADS) as pool:
         for _ in pool.map(work, items):
@@ -66,9 +75,9 @@ def _concurrently(work: Any, items: list[Any]) -> None:
 
 
 class SourceContract:
-    """What every `Source` does. Subclasses override `make`.
+    """What every `Source` does. Subclasses override `make`, and `foreign_writers` if there are any.
 
-    It should store the array as others write the format, and not by the format's own target.
+    `make` should store the array as others write the format, and not by the format's own target.
 
     Attributes
     ----------
@@ -82,11 +91,30 @@ class SourceContract:
         """Source of a copy of `array`, stored somewhere below `tmp_path` if anywhere."""
         raise NotImplementedError
 
+    def foreign_writers(self) -> Sequence[ForeignWriter]:
+        """Other programs that write the format. What they write is opened by its path, and compared."""
+        return ()
+
     def check(self, source: Source, array: np.ndarray, region: Region, layout: str = "C") -> None:
         """Compare a region with NumPy's own."""
         out = laid_out(shape_of(region), source.spec.dtype, layout)
         source.read(region, out)
         np.testing.assert_array_equal(out, _part(array, region))
+
+    def test_what_other_programs_write_is_read(self, tmp_path: Path) -> None:
+        writers = self.foreign_writers()
+        if not writers:
+            pytest.skip("no other program writes it")
+        for writer in writers:
+            for array in _foreign(self.dtypes):
+                if not has(writer, array.dtype):
+                    continue
+                with closing(open_source(writer.write(array, _fresh(tmp_path)))) as source:
+                    native = array.dtype.newbyteorder("=")
+                    assert (source.spec.shape, source.spec.dtype) == (array.shape, native), writer.name
+                    out = np.empty(array.shape, native)
+                    source.read(whole(array.shape), out)
+                    np.testing.assert_array_equal(out, array, f"{array.dtype} by {writer.name}")
 
     @pytest.mark.parametrize("dtype", ["f4", ">i2", "?"])
     def test_spec(self, tmp_path: Path, dtype: str) -> None:
@@ -154,20 +182,40 @@ class SourceContract:
 class SinkContract:
     """What every `Target` and its `Sink` do. Subclasses override `make`, and `fail_writes` if they can.
 
+    Where others read the format too, they override `foreign_readers`, and say under which `name` the array lies. Where
+    an array that exists has properties besides its values, `properties`.
+
     Attributes
     ----------
     dtypes : tuple of str
         Dtypes of the results that are written.
     existing : bool
         Whether the target is an array that exists before the run.
+    name : str
+        Path of the array in its directory, for `foreign_readers`.
     """
 
     dtypes: ClassVar[tuple[str, ...]] = ("f4", "?", "c16", "i2", "f2")
     existing: ClassVar[bool] = True
+    name: ClassVar[str] = ""
 
     def make(self, tmp_path: Path, array: np.ndarray) -> Target:
         """Target for a result like `array`, which does not hold its values yet."""
         raise NotImplementedError
+
+    def at(self, tmp_path: Path) -> str:
+        """Path of the array."""
+        return str(tmp_path / self.name)
+
+    def foreign_readers(self) -> Sequence[ForeignReader]:
+        """Other programs that read the format. They are given `at(tmp_path)`, and what they find is compared."""
+        return ()
+
+    def properties(self, tmp_path: Path) -> Any:
+        """What others say of an array that exists, besides its values: a run leaves it as it is."""
+
+    def leave(self, result: Any) -> None:
+        """Close what `commit` returned, where other programs could not open the file before."""
 
     def fail_writes(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """Let writes of sinks that are open already fail."""
@@ -223,6 +271,35 @@ class SinkContract:
         assert tuple(result.shape) == shape
         np.testing.assert_array_equal(self.values(result), array)
 
+    def write_by_chunks(self, sink: Sink, array: np.ndarray) -> None:
+        """Write `array` in blocks of the store's chunks."""
+        if array.size:
+            grid = Grid(array.shape, sink.spec.chunks or tuple(-(-n // 2) for n in array.shape))
+            for region in (grid.region(index) for index in grid.walk(tuple(range(array.ndim)))):
+                sink.write(region, np.array(array[region], sink.spec.dtype, order="C"))
+
+    def check_foreign(self, tmp_path: Path, array: np.ndarray) -> None:
+        """Compare what each of the other programs reads."""
+        for reader in self.foreign_readers():
+            if has(reader, array.dtype):
+                found = reader.read(self.at(tmp_path))
+                assert found.shape == array.shape, reader.name
+                assert found.dtype.newbyteorder("=") == array.dtype, reader.name
+                np.testing.assert_array_equal(found, array, f"{array.dtype} by {reader.name}")
+
+    def test_other_programs_read_what_is_written(self, tmp_path: Path) -> None:
+        if not self.foreign_readers():
+            pytest.skip("no other program reads it")
+        for array in _foreign(self.dtypes):
+            there = _fresh(tmp_path)
+            sink = self.open(there, array)
+            before = self.properties(there) if self.existing else None
+            self.write_by_chunks(sink, array)
+            result = sink.commit()
+            assert before == (self.properties(there) if self.existing else None)
+            self.leave(result)
+            self.check_foreign(there, array)
+
     def test_spec(self, tmp_path: Path) -> None:
         array = filled((6, 5), "f4")
         target = self.make(tmp_path, array)
@@ -232,9 +309,10 @@ class SinkContract:
         assert target.name
 
     def test_an_array_that_does_not_suit_is_refused(self, tmp_path: Path) -> None:
-        if not self.existing:
-            pytest.skip("the target is made to suit")
         target = self.make(tmp_path, filled((6, 5), "f4"))
+        if not self.existing:
+            assert target.describe((5, 6), np.dtype("f4"), None).shape == (5, 6), "the target is made to suit"
+            return
         with pytest.raises(ArgumentError, match=r"\(6, 5\)"):
             target.describe((5, 6), np.dtype("f4"), None)
         with pytest.raises(ArgumentTypeError, match="complex64"):
@@ -277,17 +355,12 @@ class PathSinkContract(SinkContract):
     """
 
     existing = False
-    name: ClassVar[str]
     beside: ClassVar[tuple[str, ...]] = ()
 
     @property
     def entries(self) -> list[str]:
         """Names in the directory that has the finished array and nothing else."""
         return sorted([self.name.split("/")[0], *self.beside])
-
-    def at(self, tmp_path: Path) -> str:
-        """Path of the result."""
-        return str(tmp_path / self.name)
 
     def make(self, tmp_path: Path, array: np.ndarray, *, overwrite: bool = False) -> Target:
         """Target of that name in `tmp_path`."""
@@ -379,6 +452,20 @@ class PathSinkContract(SinkContract):
             sink.abort()
         np.testing.assert_array_equal(self.stored(tmp_path), new if succeeds else old)
         assert self.names(tmp_path) == self.entries
+
+    def test_other_programs_read_what_replaced_an_array(self, tmp_path: Path) -> None:
+        if not self.foreign_readers():
+            pytest.skip("no other program reads it")
+        for old, new in ((filled((3, 4), "i2"), filled((6, 5), "f4")), (filled((7,), "f4"), filled((7,), "f4") + 1)):
+            there = _fresh(tmp_path)
+            first = self.open(there, old)
+            self.write(first, old)
+            self.leave(first.commit())
+            target = self.make(there, new, overwrite=True)
+            sink = target.open(target.describe(new.shape, new.dtype, None))
+            self.write_by_chunks(sink, new)
+            self.leave(sink.commit())
+            self.check_foreign(there, new)
 
     def test_what_is_no_array_is_never_overwritten(self, tmp_path: Path) -> None:
         read = self.put_stranger(tmp_path)

@@ -105,6 +105,13 @@ def test_no_argument_loses_its_mask(call: Callable[[Any], Any]) -> None:
         call(cf.open(np.arange(6.0)))
 
 
+def test_a_result_of_one_length_whatever_its_block_is_refused() -> None:
+    x, chunks = np.ones(8192, "f4"), (1024,)
+    with pytest.raises(errors.ResultError, match=r"of \(4096,\) into \(1024,\) and one of \(2048,\) into \(1024,\)"):
+        cf.map(lambda x: x[:1024], x, chunks=chunks, budget=200_000, device="cpu")
+    same(cf.map(lambda x: x[::4], x, chunks=chunks, budget=200_000, device="cpu"), x[::4])
+
+
 @everywhere
 def test_a_result_that_does_not_grow_with_its_block_is_refused(place: Place) -> None:
     with pytest.raises(errors.ResultError, match="does not grow"):

@@ -27,11 +27,13 @@ from chunkflow.devices.cpu.device import NumpyDevice
 from chunkflow.devices.rates import cpu
 from chunkflow.engine.observe.analysis import AnalyzedRun
 from chunkflow.engine.options import Options
-from chunkflow.errors import ArgumentError, ResultError
+from chunkflow.errors import ArgumentError, ArgumentTypeError, ResultError
 from chunkflow.graph import evaluate, fusion
 from chunkflow.graph.evaluate import Evaluation
 from chunkflow.graph.fusion import fused
 from chunkflow.graph.nodes import OpNode
+from chunkflow.stores import open_source
+from chunkflow.testing import filled
 from chunkflow.testing.arrays import CountingSource
 
 SHAPE = (6, 5, 7)
@@ -751,6 +753,9 @@ def test_several_results_of_a_function() -> None:
         _ = cf.open(array).map(lambda b: (b, b)).dtype
     with pytest.raises(ResultError, match="expected 3"):
         cf.open(array).map(lambda b: (b, b), dtype=("f8", "f8", "f8"))[0].compute(device="cpu")
+    numbers = itertools.chain([3], itertools.repeat(2))  # the trial's is no exception
+    with pytest.raises(ResultError, match="tuple of 2 arrays; expected 3"):
+        (cf.open(array).map(lambda b: (b,) * next(numbers), dtype=("f8",) * 3)[2] + 1).compute(device="cpu")
 
 
 def test_deep_expressions() -> None:
@@ -1198,3 +1203,47 @@ def test_files_in_c_order_are_reshaped_without_a_pass(order: Any, dtype: str, tm
         assert len(cf.explain(x, device="cpu").passes) == 1 + (order == "F")
         same(x.compute(device="cpu"), np.ascontiguousarray(a, dtype[-2:]).reshape(4, -1))
         same(np.asarray(x[1:3, ::2]), a.astype(dtype[-2:]).reshape(4, -1)[1:3, ::2])
+
+
+@pytest.mark.parametrize("opened", [str, lambda path: path, zarr.open_array])
+def test_others_are_copied_before_they_are_reshaped(opened: Callable[[Path], Any], tmp_path: Path) -> None:
+    a = np.arange(24.0).reshape(2, 3, 4)
+    zarr.create_array(tmp_path / "x.zarr", data=a, chunks=(1, 2, 4))
+    x = cf.open(opened(tmp_path / "x.zarr")).reshape(4, -1)
+    assert len(cf.explain(x, device="cpu").passes) == 2
+    same(x.compute(device="cpu"), a.reshape(4, -1))
+
+
+@pytest.mark.parametrize("chunks", [(2, 3), (4, 2)])
+def test_the_place_of_a_block_is_known_inside_an_expression(chunks: tuple[int, int]) -> None:
+    def place(block: Any, block_id: Any = None) -> Any:
+        return block * 0 + 10 * block_id[0] + block_id[1]
+
+    x = np.zeros((4, 6))
+    rows, columns = np.indices(x.shape)
+    got = (cf.open(x).map(place, chunks=chunks, dtype="f8") + 1).compute(device="cpu")
+    same(got, 10.0 * (rows // chunks[0]) + columns // chunks[1] + 1)
+
+
+def test_the_place_of_a_block_is_known_where_it_is_stretched() -> None:
+    def place(block: Any, block_info: Any = None) -> Any:
+        ((start, stop),) = block_info[0]["array-location"]
+        if stop - start > 1 and start:  # behind the trial's
+            infos.add((start, *block_info[0]["chunk-location"], *block_info[0]["num-chunks"]))
+        return block + np.arange(start, stop)
+
+    infos = set[tuple[int, ...]]()
+    row, x = np.zeros(30_000), filled((3, 30_000), "f8")
+    expression = cf.open(row).map(place, dtype="f8", workspace=8.0) + cf.open(x)
+    plan = cf.explain(expression, device="cpu", budget=500_000)
+    (_, number), (_, side) = plan.passes[0][1].grid.counts, plan.passes[0][1].block
+    same(expression.compute(device="cpu", budget=500_000), np.arange(30_000.0) + x)
+    assert infos == {(i * side, i, number) for i in range(1, number)}
+    assert infos
+
+
+def test_an_expression_is_no_source_before_it_is_computed() -> None:
+    array = np.arange(6.0)
+    assert open_source(cf.open(array)).spec.shape == (6,)
+    with pytest.raises(ArgumentTypeError, match="add is an expression"):
+        open_source(cf.open(array) + 1)

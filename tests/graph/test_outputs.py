@@ -220,6 +220,16 @@ def test_an_output_within_another_is_refused(
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize("turned", [False, True])
+def test_an_output_in_the_file_that_another_replaces_is_refused(turned: bool, tmp_path: Path) -> None:
+    np.save(tmp_path / "y.npy", np.zeros(6))
+    outs = [tmp_path / "y.npy", np.load(tmp_path / "y.npy", mmap_mode="r+")]
+    x = cf.open(np.arange(6.0))
+    with pytest.raises(ArgumentError, match=r"overlap: give each its own place"):
+        cf.store([x + 1, x * 2], outs[::-1] if turned else outs, overwrite=True, device="cpu")
+    same(np.load(tmp_path / "y.npy"), np.zeros(6))
+
+
 def test_outputs_beside_one_another_are_written(tmp_path: Path) -> None:
     x = cf.open(np.arange(6.0))
     one, other, third = cf.store(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import errno
 import os
 from pathlib import Path
@@ -47,6 +48,57 @@ def read(obj: Any) -> np.ndarray:
     finally:
         source.close()
     return out
+
+
+def properties(dataset: Any) -> dict[str, Any]:
+    """What HDF5 itself says of a dataset, besides its elements: how it was created, its type, its attributes."""
+    made, kind = dataset.id.get_create_plist(), dataset.id.get_type()
+    chunked = made.get_layout() == h5py.h5d.CHUNKED
+    return {
+        "layout": made.get_layout(),
+        "chunks": made.get_chunk() if chunked else None,
+        "chunk options": chunk_options(made) if chunked else None,
+        "filters": [made.get_filter(i) for i in range(made.get_nfilters())],
+        "allocated": made.get_alloc_time(),
+        "filled": made.get_fill_time(),
+        "fill value": (made.fill_value_defined(), np.asarray(dataset.fillvalue).tobytes()),
+        "times tracked": made.get_obj_track_times(),
+        "attributes in order": made.get_attr_creation_order(),
+        "elsewhere": made.get_external_count(),
+        "type": kind.encode(),
+        "shapes": (dataset.shape, dataset.maxshape),
+        "attributes": {name: np.asarray(value).tobytes() for name, value in dataset.attrs.items()},
+        "scales": [(dim.label, [scale.name for scale in dim.values()]) for dim in dataset.dims],
+        "is a scale": dataset.is_scale,
+    }
+
+
+def libhdf5() -> Any:
+    """The HDF5 library that h5py uses; h5py has no function for each of its own."""
+    if not os.path.exists("/proc/self/maps"):
+        pytest.skip("needs /proc")
+    folder = os.path.dirname(os.path.dirname(h5py.__file__))  # another library may bring an HDF5 of its own
+    names = {line.split()[-1] for line in Path("/proc/self/maps").read_text().splitlines() if "libhdf5" in line}
+    found = sorted(name for name in names if "_hl" not in os.path.basename(name) and name.startswith(folder))
+    found = [name for name in found if "h5py" in os.path.basename(os.path.dirname(name))] or found
+    if not found:
+        pytest.skip("h5py is linked with HDF5 in another way")
+    return ctypes.CDLL(found[0])
+
+
+def filter_no_edges(made: Any) -> None:
+    """Have a dataset's chunks beyond the array's edge stored unfiltered (H5D_CHUNK_DONT_FILTER_PARTIAL_CHUNKS)."""
+    set_options = libhdf5().H5Pset_chunk_opts
+    set_options.argtypes = [ctypes.c_int64, ctypes.c_uint]
+    assert set_options(made.id, 2) >= 0
+
+
+def chunk_options(made: Any) -> int:
+    """The options of a dataset's chunks."""
+    get_options, found = libhdf5().H5Pget_chunk_opts, ctypes.c_uint()
+    get_options.argtypes = [ctypes.c_int64, ctypes.POINTER(ctypes.c_uint)]
+    assert get_options(made.id, ctypes.byref(found)) >= 0
+    return found.value
 
 
 def no_space(*_: Any, **__: Any) -> int:

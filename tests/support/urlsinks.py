@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import zarr
+from support.foreign import URL_READERS
 from zarr.storage import FsspecStore
 
 from chunkflow.errors import SourceNotFoundError
 from chunkflow.stores import open_source
 from chunkflow.stores.kvstore.fsspec import Bucket, open_store
-from chunkflow.testing import PathSinkContract
+from chunkflow.testing import ForeignReader, PathSinkContract
 
 
 def bucket(url: str) -> Bucket:
@@ -23,6 +24,9 @@ def bucket(url: str) -> Bucket:
 
 class UrlSinkContract(PathSinkContract):
     test_a_missing_directory_is_named = None  # stores have none
+
+    def foreign_readers(self) -> Sequence[ForeignReader]:
+        return URL_READERS
 
     def root(self, tmp_path: Path) -> str:
         return f"memory:/{tmp_path}"

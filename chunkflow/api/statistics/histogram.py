@@ -41,6 +41,7 @@ from chunkflow.core.units import format_bytes
 from chunkflow.engine.dry_run import is_dry, must_suffice
 from chunkflow.errors import ArgumentError, ArgumentTypeError, UnsupportedError
 from chunkflow.graph.nodes import has_lazy
+from chunkflow.kernels.map import is_scalar
 from chunkflow.kernels.statistics.histogram import Tally, TopK, Value, extremes, histogrammed, outermost
 from chunkflow.system.host import available_memory
 
@@ -112,18 +113,22 @@ def histogram(
         check_rule(rule, spec.dtype, weights is not None)
         bins = 1  # so far
     wtype = np.dtype(np.intp)
+    if isinstance(weights, list | tuple) or (weights is not None and is_scalar(weights)):
+        weights = np.asarray(weights)
     if weights is not None:
         wspec = stores.spec_of(weights)
         wtype = wspec.dtype
         if wspec.shape != spec.shape:
             raise ArgumentError(f"weights have the shape {wspec.shape} and x has {spec.shape}: they must be the same")
+        if wtype.kind == "b":
+            raise ArgumentTypeError("weights are bools, which have no sum: convert them, or count x[...] of one kind")
+    edges = _edges(spec, bins, range)
     if (has_lazy(x) or has_lazy(weights)) and (rule is not None or (range is None and np.ndim(bins) == 0)):
         raise UnsupportedError(
             "histogram of an expression takes its bins' edges, or their number and range=(low, high), so that they are "
             "known before it runs: compute(x.min(), x.max()) finds the range"
         )
     block_sides(chunks, spec.shape)
-    edges = _edges(spec, bins, range)
     result = np.result_type(wtype, "f8") if density else wtype
     chosen = Options(**options)
     target = stores.open_target(chosen.out, overwrite=chosen.overwrite)

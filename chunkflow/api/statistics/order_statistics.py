@@ -127,11 +127,7 @@ def reduced(make: Make, x: Any, axis: Axis, keepdims: bool, chunks: Chunks, opti
     target = stores.open_target(options.out, overwrite=options.overwrite)
     n = count_of(shape, axes)
     if not spec.size:
-        try:
-            found = np.asarray(wanted.numpys(np.empty(shape, dtype), axis=axes, keepdims=keepdims))
-        except (IndexError, ValueError):
-            raise ArgumentError(f"quantiles of no elements: the shape is {shape}, axes {axes} are reduced") from None
-        return bare(stored(found, target), options.out)
+        return bare(stored(of_nothing(wanted, spec, axes, keepdims), target), options.out)
     how = wanted.rule(n)
     quantiles = () if scalar else (len(how.below),)
     last = tuple(1 if a in axes else m for a, m in enumerate(shape) if keepdims or a not in axes)
@@ -165,6 +161,14 @@ def reduced(make: Make, x: Any, axis: Axis, keepdims: bool, chunks: Chunks, opti
         return None
     found = how.result(lambda these: statistics[np.searchsorted(ranks, these)])
     return bare(stored(found.reshape((*quantiles, *last)), target), options.out)
+
+
+def of_nothing(wanted: Wanted, spec: ArraySpec, axes: tuple[int, ...], keepdims: bool) -> np.ndarray:
+    """The result for an array without elements, as NumPy has it, or an error."""
+    try:
+        return np.asarray(wanted.numpys(np.empty(spec.shape, spec.dtype), axis=axes, keepdims=keepdims))
+    except (IndexError, ValueError):
+        raise ArgumentError(f"quantiles of no elements: the shape is {spec.shape}, axes {axes} are reduced") from None
 
 
 def order_statistics(

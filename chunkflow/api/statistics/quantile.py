@@ -41,6 +41,7 @@ from chunkflow.api.statistics.order_statistics import (
     check_numbers,
     folded,
     median_of,
+    of_nothing,
     quantile_of,
     reduced,
     stored,
@@ -183,7 +184,10 @@ def _quantiles(
         check_numbers(given)
         axes = reduced_axes(axis, len(given.shape))
         kept = [1 if a in axes else n for a, n in enumerate(given.shape) if keepdims or a not in axes]
-        found = np.asarray(make(given.dtype).numpys(np.ones(1, given.dtype)))
+        wanted = make(given.dtype)
+        if not given.size:
+            of_nothing(wanted, given, axes, keepdims)  # where there is no result, it is refused at once
+        found = np.asarray(wanted.numpys(np.ones(1, given.dtype)))
         return ArraySpec("quantile", (*found.shape, *kept), found.dtype)
 
     return MultiPass(

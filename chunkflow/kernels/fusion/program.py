@@ -197,7 +197,7 @@ class Fused(MultiKernel):
             elif isinstance(instruction, Call):
                 registers[register] = called(instruction, registers, regions, grid, index)
             elif isinstance(instruction, Pick):
-                registers[register] = _item(registers[instruction.register], instruction.item)
+                registers[register] = registers[instruction.register][instruction.item]
             elif not isinstance(instruction, Emit):
                 instruction.run(registers, regions, grid, index)
             else:
@@ -282,6 +282,8 @@ def called(call: Call, registers: Sequence[Any], regions: Sequence[Region], grid
     del given
     expected = tuple([box[a].stop - box[a].start for a in call.lies])
     if not isinstance(result, tuple):
+        if isinstance(call.dtype, tuple):
+            raise ResultError("fn returned one array where a tuple was expected, as dtype= said")
         return _checked(result, expected, call.dtype, box)
     if not isinstance(call.dtype, tuple) and not call.kernel.is_ufunc:
         raise ResultError(
@@ -347,11 +349,3 @@ def _padded(block: Any, region: Region, operand: Operand, box: Region) -> Any:
     whole[within(region, wanted)] = block
     fill(whole, wanted, operand.extents, operand.boundary)
     return whole
-
-
-def _item(results: Any, item: int) -> Any:
-    if not isinstance(results, tuple):
-        raise ResultError("fn returned one array where a tuple was expected, as dtype= said")
-    if item >= len(results):
-        raise ResultError(f"fn returned {len(results)} arrays; expected {item + 1} or more, as dtype= said")
-    return results[item]

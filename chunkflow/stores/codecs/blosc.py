@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numcodecs
 import numpy as np
 
-from chunkflow.stores.codecs.step import Compressor, NotDirectError, require_claim
+from chunkflow.stores.codecs.step import Compressor, NotBuiltError, NotDirectError, require_claim
 from chunkflow.stores.kvstore.protocol import ChunkError
 
 SHUFFLE = {"noshuffle": 0, "shuffle": 1, "bitshuffle": 2}
@@ -19,10 +19,17 @@ INSIDE = ("blosclz", "lz4", "snappy", "zlib", "zstd")
 FORMATS = tuple(number for number, name in enumerate(INSIDE) if name in numcodecs.blosc.list_compressors())
 """Numbers of those that numcodecs decodes."""
 
+BUILT = frozenset(numcodecs.blosc.list_compressors())
+"""What numcodecs' blosc encodes by: there is one for each of these codecs, and lz4hc."""
+
 
 @dataclass(frozen=True)
 class Blosc(Compressor):
     """Blosc, version 1."""
+
+    def __post_init__(self) -> None:
+        if self.codec.cname not in BUILT:
+            raise NotBuiltError(f"blosc's {self.codec.cname} is not built into numcodecs, which zarr decodes it with")
 
     @property
     def name(self) -> str:

@@ -15,6 +15,10 @@ class NotDirectError(Exception):
     """Why chunks are left to the library whose format it is: to zarr's own pipeline, or to h5py."""
 
 
+class NotBuiltError(Exception):
+    """Why nothing that is installed can code chunks: a library was built without a part of it."""
+
+
 class Codec(Protocol):
     """Bytes to bytes. A codec never makes more bytes than it is told, whatever a chunk claims.
 

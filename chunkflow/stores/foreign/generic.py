@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 import threading
+from importlib.machinery import ExtensionFileLoader
 from typing import Any
 from weakref import WeakValueDictionary
 
@@ -18,22 +20,34 @@ from chunkflow.stores.protocol import Unviewed
 
 # Such objects are rarely safe to use from several threads, so calls of one and the same are serialised,
 # be it a source twice over or a source and a sink.
-_locks: WeakValueDictionary[int, Any] = WeakValueDictionary()
+_locks: WeakValueDictionary[int | str, Any] = WeakValueDictionary()
 _registry = threading.Lock()
 
 
 def _lock_of(obj: object) -> Any:
     with _registry:
-        return _locks.setdefault(id(obj), threading.RLock())
+        return _locks.setdefault(_library(obj) or id(obj), threading.RLock())
 
 
-def _spec(obj: Any, name: str = "") -> ArraySpec:
+def _library(obj: object) -> str:
+    """The library that a compiled class belongs to; empty if it, and what it derives from, is Python's own.
+
+    Libraries in C keep what all of their objects share: netCDF's reads no two files at once.
+    """
+    for kind in type(obj).__mro__:
+        loader = getattr(sys.modules.get(kind.__module__), "__loader__", None)
+        if isinstance(loader, ExtensionFileLoader):
+            return kind.__module__.partition(".")[0]
+    return ""
+
+
+def _spec(obj: Any, name: str, chunks: Shape | None) -> ArraySpec:
     name = name or type(obj).__name__
     try:
         shape = tuple(int(n) for n in obj.shape)
     except (TypeError, ValueError):
         raise ArgumentTypeError(f"{name} has the shape {obj.shape!r}, which is no tuple of ints") from None
-    return ArraySpec(name, shape, numeric_dtype(obj.dtype, name), chunks=_chunks(obj, len(shape)))
+    return ArraySpec(name, shape, numeric_dtype(obj.dtype, name), chunks=chunks or _chunks(obj, len(shape)))
 
 
 def _chunks(obj: Any, ndim: int) -> Shape | None:
@@ -59,9 +73,9 @@ class GenericSource(Unviewed):
 
     _failed = "read", "from"
 
-    def __init__(self, obj: Any, name: str = "") -> None:
+    def __init__(self, obj: Any, name: str = "", chunks: Shape | None = None) -> None:
         self._obj, self._lock = obj, _lock_of(obj)
-        self.spec = _spec(obj, name)
+        self.spec = _spec(obj, name, chunks)
         self.footprint: Footprint | None = _footprint(obj)
 
     def read(self, region: Region, out: np.ndarray) -> None:
@@ -105,8 +119,8 @@ def faithful(got: Any, region: Region, spec: ArraySpec) -> np.ndarray:
 class GenericTarget(ExistingTarget):
     """An object of the user's with a shape, a dtype and slice assignment."""
 
-    def __init__(self, obj: Any) -> None:
-        self._obj, self._spec = obj, _spec(obj)
+    def __init__(self, obj: Any, name: str = "", chunks: Shape | None = None) -> None:
+        self._obj, self._spec = obj, _spec(obj, name, chunks)
         self.name = self._spec.name
         self.footprint: Footprint | None = _footprint(obj)
         # An HDF5 dataset says only through its file that it is read-only.

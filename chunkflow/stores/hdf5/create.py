@@ -25,7 +25,8 @@ from chunkflow.stores.failures import translated, unwritten
 from chunkflow.stores.file.strided import Strided
 from chunkflow.stores.file.strided_sink import FileSink, reserve
 from chunkflow.stores.footprint import Footprint
-from chunkflow.stores.hdf5.facts import PARTIAL
+from chunkflow.stores.hdf5 import scales
+from chunkflow.stores.hdf5.facts import PARTIAL, why
 from chunkflow.stores.hdf5.index import Index, full_chunk, limited
 from chunkflow.stores.touched import aligned, touched
 
@@ -41,7 +42,9 @@ class Hdf5PathTarget:
     contiguous, or has the chunks that are wished for; it has no filters.
 
     With `overwrite`, a dataset of that name is kept until then, and what it took of the file is lost: HDF5 gives
-    nothing back before ``h5repack``. Groups, and files in other formats, are never replaced.
+    nothing back before ``h5repack``. Its dimension scales are those of the new one, if that has the same shape; its
+    filters and other attributes are gone with it. A scale is replaced by one of the same shape only. Groups, and files
+    in other formats, are never replaced.
     """
 
     footprint: Footprint | None = None
@@ -55,6 +58,8 @@ class Hdf5PathTarget:
         self.dataset = "/".join(part for part in (name or DEFAULT).split("/") if part not in ("", "."))
         self.name = f"{self.path}:/{self.dataset}"
         self._overwrite = overwrite
+        self._fixed: Shape | None = None
+        self._of_netcdf = self.path.lower().endswith(".nc")
         if not self.dataset:
             raise ArgumentError(f"{self.path}:{name} names no dataset")
         paths.require_directory(os.path.dirname(self.path), self.name)
@@ -70,6 +75,7 @@ class Hdf5PathTarget:
 
     def check(self, file: Any) -> None:
         """Refuse a name that is taken in an open file, or that no dataset can have."""
+        self._of_netcdf = self._of_netcdf or "_NCProperties" in file.attrs
         *above, _ = parts = self.dataset.split("/")
         for i in range(len(above)):
             parent = "/".join(parts[: i + 1])
@@ -86,14 +92,25 @@ class Hdf5PathTarget:
                 f"{self.name} exists: pass overwrite=True to replace it once the run has succeeded, "
                 "or pass the h5py.Dataset itself, opened for writing, to write into it"
             )
+        self._fixed = scales.fixed(file[self.dataset]) if self.dataset in file else None
 
     def describe(self, shape: Shape, dtype: np.dtype, chunks: Shape | None) -> ArraySpec:
         dtype, shape = numeric_dtype(dtype, "the result"), tuple(shape)
+        if self._fixed not in (None, shape):
+            raise ArgumentError(
+                f"{self.name} is a dimension scale of shape {self._fixed}, by which other datasets know the length of "
+                f"an axis: it is not replaced by a result of shape {shape}. Give the result another name"
+            )
         try:
             h5t.py_create(dtype, logical=True)
         except TypeError:
             advice = conversion("complex128" if dtype.kind == "c" else "float64")
             raise ArgumentTypeError(f"the result has dtype {dtype}, which HDF5 cannot store: {advice}") from None
+        if self._of_netcdf and dtype == np.float16:
+            raise ArgumentTypeError(
+                f"the result has dtype float16, which netCDF lacks, and its library opens no file with one: "
+                f"{conversion('float32')}, or name a file of HDF5 that does not end in .nc"
+            )
         if chunks is None or not shape or 0 in shape:
             return ArraySpec(self.name, shape, dtype)
         if len(chunks) != len(shape) or any(side < 1 for side in chunks):
@@ -140,7 +157,8 @@ class Hdf5PathSink:
                 self._file = h5py.File(path, "r+")
             except OSError as error:
                 if "already open for read-only" not in str(error):
-                    raise
+                    message = f"cannot open {path} to write {self._target.dataset!r}: {error}{why(error)}"
+                    raise WriteError(message, path=self._target.name, cause=error) from error
                 raise ArgumentError(
                     f"{self._target.name} cannot be written while {path} is open for reading only in this process (as "
                     "an input that h5py has to decode is): close it, open it with mode='r+', or write to another file"
@@ -148,7 +166,8 @@ class Hdf5PathSink:
             return path
         self._draft = _drafts.setdefault(path, _Draft(path))
         self._draft.sinks += 1
-        self._file = h5py.File(self._draft.hidden, "a")
+        # Its members are in the order in which they were made: else netCDF's library writes no more into the file.
+        self._file = h5py.File(self._draft.hidden, "a", track_order=True)
         return self._draft.hidden
 
     def _create(self, path: str) -> None:
@@ -222,8 +241,12 @@ class Hdf5PathSink:
             file.move(target.dataset, old)
         try:
             file.move(self._hidden, target.dataset)
+            if old is not None and old in file:
+                scales.hand_over(file[old], file[target.dataset])
         except BaseException:
             if old is not None:
+                if target.dataset in file:
+                    file.move(target.dataset, self._hidden)
                 file.move(old, target.dataset)
             raise
         if old is not None:

@@ -49,7 +49,17 @@ def open_file(path: str) -> Any:
             if os.path.isfile(path) and not h5py.is_hdf5(path):
                 known = advice(path) or "no HDF5 file (netCDF files are, if they are of version 4)"
                 raise ArgumentError(f"{path} is {known}") from None
-        raise ReadError(f"cannot open {path}: {error}", path=path, cause=error) from error
+        raise ReadError(f"cannot open {path}: {error}{why(error)}", path=path, cause=error) from error
+
+
+def why(error: OSError) -> str:
+    """What keeps a file from being opened, as the end of a sentence; empty if that is unknown.
+
+    >>> why(OSError("unable to lock file, errno = 11")), why(OSError("no such file"))
+    ('. Another program has it open, or another library here, as netCDF4: close it there', '')
+    """
+    locked = "unable to lock file" in str(error)
+    return ". Another program has it open, or another library here, as netCDF4: close it there" if locked else ""
 
 
 def broken_link(file: Any, path: str, name: str) -> str:

@@ -86,6 +86,24 @@ class Bucket:
         except (FileNotFoundError, NotImplementedError):
             return []
 
+    def folders(self, most: int) -> list[str]:
+        """Names of folders, at most so many; none where they cannot be listed. Some may be objects."""
+
+        async def listed() -> list[str]:
+            found: list[str] = []
+            async for name in self._store.list_dir(self.path):
+                if len(found) == most:
+                    break
+                if not name.startswith(".") and not name.endswith(".json"):
+                    found.append(name.strip("/"))
+            return found
+
+        self._store.fs.invalidate_cache()
+        try:
+            return again(lambda: sync(listed()))
+        except (FileNotFoundError, NotImplementedError):
+            return []
+
     def get(self, name: str, wanted: ByteRequest = _ALL) -> np.ndarray | None:
         """Bytes of an object; None where there is none."""
         found = again(lambda: sync(self._store.get(self._prefix + name, default_buffer_prototype(), wanted)))

@@ -22,11 +22,11 @@ from chunkflow.core.encoded_chunks import Place
 from chunkflow.core.grid import Region, Shape, describe, shape_of
 from chunkflow.core.pieces import Piece
 from chunkflow.core.spec import ArraySpec, ChunkFiles, Storage
-from chunkflow.errors import ArgumentError, ReadError
+from chunkflow.errors import ArgumentError, ArgumentTypeError, ReadError
 from chunkflow.stores.caches import page_cache
 from chunkflow.stores.caches.decoded_chunks import DecodedChunks
 from chunkflow.stores.checks import ExistingTarget, numeric_dtype
-from chunkflow.stores.codecs.step import NotDirectError
+from chunkflow.stores.codecs.step import NotBuiltError, NotDirectError
 from chunkflow.stores.failures import blamed, translated, unread, unwritten
 from chunkflow.stores.footprint import Footprint
 from chunkflow.stores.kvstore.folder import Folder
@@ -59,6 +59,8 @@ def open_zarr(path: str) -> ZarrSource:
     ------
     ArgumentError
         It is a group.
+    ArgumentTypeError
+        Zarr-python does not have its dtype.
     ReadError
         Zarr cannot open the array.
     """
@@ -68,9 +70,17 @@ def open_zarr(path: str) -> ZarrSource:
         names = ", ".join(repr(os.path.join(given, name)) for name in members(path)) or "none"
         raise ArgumentError(f"{path} is a zarr group: pass the path of one of its arrays ({names})")
     with translated(ReadError, f"cannot open the zarr array {path}", path):
-        array = _described(path)
-        if array is None:
-            array = zarr.open_array(path, mode="r")
+        try:
+            array = _described(path)
+            if array is None:
+                array = zarr.open_array(path, mode="r")
+        except ValueError as error:
+            if "data type" not in str(error):
+                raise
+            raise ArgumentTypeError(
+                f"the zarr array {path} has a dtype that zarr-python does not have ({error}): open it with "
+                "tensorstore.open, and pass what its .astype('float32') gives"
+            ) from None
     return ZarrSource(array)
 
 
@@ -94,10 +104,16 @@ def _described(path: str) -> AnyArray | None:
 
 
 def members(path: str) -> list[str]:
-    """Names of the arrays in a zarr group and the groups inside it."""
-    with translated(ReadError, f"cannot open the zarr group {path}", path):
-        found = zarr.open_group(path, mode="r").members(max_depth=None)
-    return sorted(name for name, node in found if isinstance(node, zarr.Array))
+    """Names of the arrays in a zarr group and the groups inside it, ones that zarr does not understand too."""
+    found: list[str] = []
+    with translated(ReadError, f"cannot look into the zarr group {path}", path):
+        for entry in os.scandir(path):
+            node = zarr_node(entry.path) if entry.is_dir() and not entry.name.startswith(".") else None
+            if node is not None and node.kind == "group":
+                found += [f"{entry.name}/{name}" for name in members(entry.path)]
+            elif node is not None:
+                found.append(entry.name)
+    return sorted(found)
 
 
 def _location(array: AnyArray) -> str:
@@ -129,6 +145,11 @@ def _direct(array: AnyArray) -> tuple[Chunks | Shards | None, str]:
         raise NotDirectError(type(array.store).__name__)
     except NotDirectError as reason:
         return None, f"through zarr: {reason}"
+    except NotBuiltError as reason:
+        raise ArgumentError(
+            f"the zarr array {_location(array)} can be neither read nor written: {reason}. Open it with "
+            "tensorstore.open, and pass the TensorStore"
+        ) from None
 
 
 def _spec(array: AnyArray, chunks: Shape | None) -> tuple[ArraySpec, Chunks | Shards | None]:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
+from collections.abc import Callable
+from contextlib import ExitStack, suppress
 from functools import partial
 from itertools import dropwhile
 from pathlib import Path
@@ -47,8 +50,9 @@ class ZarrPathTarget:
     ``"result.zarr/speed"`` creates the group ``result.zarr`` if there is none. The array is zarr 3, or of
     the group's version. Until it is complete it lies in a hidden directory beside the outermost of these.
 
-    With `overwrite`, an array at the path is kept until then. Groups and other directories are never
-    replaced. Consolidated metadata of the groups, where there are any, are collected anew.
+    With `overwrite`, an array at the path is kept until then. The new one has the names of its dimensions, and
+    its chunks are named likewise. Groups and other directories are never replaced. Consolidated metadata of the
+    groups, where there are any, are kept true.
     """
 
     footprint: Footprint | None = None
@@ -97,24 +101,72 @@ class ZarrPathTarget:
                 dtype=spec.dtype,
                 zarr_format=2 if version == 2 else 3,
                 **named,
+                **(_keys(self.name, version) if self._overwrite else {}),
             )
         return ZarrPathSink(array, spec, self, temporary, version)
 
     def place(self, temporary: str, version: int) -> None:
         """Move the finished array to its name, and create the groups above it. All is undone if that fails."""
         self._check_existing()
-        made = next((group for group in self._groups if not os.path.lexists(group)), None)
-        try:
+        with ExitStack() as undo:
             for group in self._groups:
                 if zarr_node(group) is None:
-                    zarr.open_group(group, mode="a", zarr_format=2 if version == 2 else 3)
+                    undo.callback(_make_group(group, version))
             _replace(temporary, self.name, paths.hidden_sibling(self._root, "old"))
-        except BaseException:
-            if made is not None:
-                shutil.rmtree(made, ignore_errors=True)
-            raise
+            undo.pop_all()
         for group in reversed(self._groups):
-            consolidated.renew_local(group)
+            consolidated.renew_local(group, os.path.relpath(self.name, group))
+
+
+_GROUPS: dict[int, tuple[str, dict[str, Any]]] = {
+    2: (".zgroup", {"zarr_format": 2}),
+    3: ("zarr.json", {"zarr_format": 3, "node_type": "group", "attributes": {}}),
+}
+"""What makes a directory a group, by zarr's format: a document's name, and what it says."""
+
+
+def _make_group(path: str, version: int) -> Callable[[], None]:
+    """Make a directory a group, and give a function that undoes it if nothing has been put there.
+
+    Another run may make the group in the same moment. The one that was first is kept.
+    """
+    name, said = _GROUPS[2 if version == 2 else 3]
+    there, document = os.path.isdir(path), os.path.join(path, name)
+    os.makedirs(path, exist_ok=True)
+    hidden = paths.hidden_sibling(document, "partial")
+    with open(hidden, "w", encoding="utf-8") as file:
+        json.dump(said, file)
+    try:
+        os.link(hidden, document)
+    except FileExistsError:
+        return lambda: None
+    except OSError:  # a file system without links
+        os.replace(hidden, document)
+    finally:
+        with suppress(FileNotFoundError):
+            os.unlink(hidden)
+
+    def undo() -> None:
+        with suppress(OSError):
+            if os.listdir(path) == [name]:
+                os.unlink(document)
+            if not there:
+                os.rmdir(path)
+
+    return undo
+
+
+def _keys(path: str, version: int) -> dict[str, Any]:
+    """How chunks are named, if the array at a path has the same format: OME-Zarr, for one, wants them in folders."""
+    try:
+        known = zarr.open_array(path, mode="r").metadata
+    except Exception:  # nothing is there, or what another version of zarr understands
+        return {}
+    if known.zarr_format != version:
+        return {}
+    if known.zarr_format == 2:
+        return {"chunk_key_encoding": {"name": "v2", "separator": known.dimension_separator}}
+    return {"chunk_key_encoding": known.chunk_key_encoding.to_dict()}
 
 
 def _replace(temporary: str, path: str, aside: str) -> None:

@@ -11,9 +11,10 @@ from __future__ import annotations
 import contextlib
 import json
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -29,7 +30,7 @@ from chunkflow.stores.failures import translated
 from chunkflow.stores.footprint import Footprint
 from chunkflow.stores.kvstore.folder import append
 from chunkflow.stores.kvstore.fsspec import Bucket, open_store
-from chunkflow.stores.zarr import consolidated
+from chunkflow.stores.zarr import consolidated, dimensions
 from chunkflow.stores.zarr.array import ZarrSink
 from chunkflow.stores.zarr.create_local import created_spec
 
@@ -110,11 +111,27 @@ class ZarrUrlTarget:
                 chunks=spec.chunks or "auto",
                 dtype=spec.dtype,
                 chunk_key_encoding=_ENCODINGS[kind],  # type: ignore[arg-type]
+                dimension_names=self._names(len(spec.shape), old),
             )
             metadata = sync(made.store.get(_METADATA, default_buffer_prototype()))
             assert metadata is not None
             array = zarr.Array(zarr.AsyncArray(made.metadata, StorePath(self.store, self.path)))
             return ZarrUrlSink(self, spec, array, metadata.to_bytes(), old, _KEYS[1 - kind])
+
+    def _names(self, ndim: int, old: bytes | None) -> tuple[str, ...] | None:
+        """Names of the array's dimensions, as for an array in a directory."""
+        stem, known = self.path.rpartition("/")[2], None if old is None else dimensions.names_in(old)
+        return dimensions.chosen(stem, ndim, known, self._beside() if self.groups else ())
+
+    def _beside(self) -> Iterator[tuple[str, ...] | None]:
+        """Names of the dimensions of the arrays in the same group."""
+        group = self.groups[-1]
+        if group.get(_METADATA) is None:
+            return
+        with ThreadPoolExecutor(_REQUESTS, "chunkflow-look") as threads:
+            names = [f"{name}/{_METADATA}" for name in group.folders(dimensions.MOST)]
+            for found in threads.map(group.get, names):
+                yield None if found is None else dimensions.names_in(found.tobytes())
 
 
 class ZarrUrlSink:
@@ -150,8 +167,8 @@ class ZarrUrlSink:
             self._undo.append(self._restore)
             _put(target.bucket, self._metadata)
             for group in reversed(target.groups):
-                if (found := group.get(_METADATA)) is not None:
-                    consolidated.renew_remote(target.store, group.path, found.tobytes())
+                member = target.path.removeprefix(group.path).strip("/")
+                consolidated.renew(partial(_get, group), partial(_put_as, group), member)
         self._undo, self._written = [], np.zeros(0, bool)
         with contextlib.suppress(Exception):  # the array is there: what remains of an older one is in nobody's way
             if target.overwrite:
@@ -182,8 +199,17 @@ class ZarrUrlSink:
             self._written = np.zeros(0, bool)
 
 
+def _get(bucket: Bucket, name: str) -> bytes | None:
+    found = bucket.get(name)
+    return None if found is None else found.tobytes()
+
+
 def _put(bucket: Bucket, metadata: bytes) -> None:
-    bucket.put(_METADATA, lambda file: append(file, metadata) >= 0)
+    _put_as(bucket, _METADATA, metadata)
+
+
+def _put_as(bucket: Bucket, name: str, metadata: bytes) -> None:
+    bucket.put(name, lambda file: append(file, metadata) >= 0)
 
 
 def _remove(bucket: Bucket, names: Iterable[str]) -> None:

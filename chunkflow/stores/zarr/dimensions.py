@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
+from collections.abc import Iterable, Iterator
+from itertools import islice
 from typing import Any
 
 import zarr
@@ -13,38 +16,66 @@ ATTRIBUTE = "_ARRAY_DIMENSIONS"
 MOST = 16
 """Arrays of a group that are looked at."""
 
+Names = tuple[str, ...]
+
 
 def named(path: str, ndim: int, version: int, *, member: bool) -> dict[str, Any]:
     """Arguments of `zarr.create_array` for an array at a path: those of the array that it replaces.
 
     A new `member` of a group, among arrays that have names, gets names of its own. Otherwise there are none.
     """
-    names = _names(path)
-    if names is None or len(names) != ndim:
-        if not (member and _beside(path)):
-            return {}
-        stem = os.path.basename(path)
-        names = tuple(f"{stem}_{axis}" for axis in range(ndim))
+    names = chosen(os.path.basename(path), ndim, _names(path), _beside(path) if member else ())
+    if names is None:
+        return {}
     return {"attributes": {ATTRIBUTE: list(names)}} if version == 2 else {"dimension_names": names}
 
 
-def _names(path: str) -> tuple[str, ...] | None:
-    """Names of the dimensions of an array; None if it has none, or there is no array."""
+def chosen(stem: str, ndim: int, old: Names | None, beside: Iterable[Names | None]) -> Names | None:
+    """Names for an array: those of the `old` one in its place, else its own if an array `beside` it has some.
+
+    >>> chosen("u", 2, ("x", "y"), []), chosen("u", 1, None, [None, ("x",)]), chosen("u", 1, None, [None])
+    (('x', 'y'), ('u_0',), None)
+    """
+    if old is not None and len(old) == ndim:
+        return old
+    if any(names is not None for names in islice(beside, MOST)):
+        return tuple(f"{stem}_{axis}" for axis in range(ndim))
+    return None
+
+
+def names_in(metadata: bytes) -> Names | None:
+    """Names in the metadata of an array of zarr 3; None if it has none, or they describe something else.
+
+    >>> names_in(b'{"node_type": "array", "dimension_names": ["x", null]}')
+    >>> names_in(b'{"node_type": "array", "dimension_names": ["x", "y"]}')
+    ('x', 'y')
+    """
     try:
-        array = zarr.open_array(path, mode="r")
-    except Exception:  # nothing is there, or what another version of zarr understands: then there is nothing to keep
+        found = json.loads(metadata)
+    except ValueError:
         return None
-    found = array.attrs.get(ATTRIBUTE, getattr(array.metadata, "dimension_names", None))
+    return _all_text(found.get("dimension_names")) if isinstance(found, dict) else None
+
+
+def _all_text(found: Any) -> Names | None:
     if not isinstance(found, list | tuple) or not all(isinstance(name, str) for name in found):
         return None
     return tuple(str(name) for name in found)
 
 
-def _beside(path: str) -> bool:
-    """Whether an array in the same group has names of its dimensions."""
-    folder = os.path.dirname(path)
+def _names(path: str) -> Names | None:
+    """Names of the dimensions of an array; None if it has none, or there is no array."""
     try:
-        others = [entry.path for entry in os.scandir(folder) if entry.is_dir() and not entry.name.startswith(".")]
+        array = zarr.open_array(path, mode="r")
+    except Exception:  # nothing is there, or what another version of zarr understands: then there is nothing to keep
+        return None
+    return _all_text(array.attrs.get(ATTRIBUTE, getattr(array.metadata, "dimension_names", None)))
+
+
+def _beside(path: str) -> Iterator[Names | None]:
+    """Names of the arrays in the same group."""
+    try:
+        found = [entry.path for entry in os.scandir(os.path.dirname(path)) if entry.is_dir()]
     except OSError:
-        return False
-    return any(_names(other) is not None for other in others[:MOST])
+        return
+    yield from (_names(other) for other in found if not os.path.basename(other).startswith("."))

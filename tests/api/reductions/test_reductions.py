@@ -143,6 +143,29 @@ def test_random_averages_equal_numpys(place: Place, case: Any, dtype: str, sprea
     close(got, expected, scale=10.0)
 
 
+MASKED = ("sum", "mean", "var", "std", "min", "max", "any", "all", "nansum", "nanmean", "nanvar", "nanmin", "nanmax")
+BEGUN = ("sum", "min", "max", "nansum", "nanmin", "nanmax")
+
+
+@everywhere
+@given(
+    case=cases(), name=st.sampled_from(MASKED), dtype=st.sampled_from(DTYPES), rows=st.booleans(), begun=st.booleans()
+)
+@some
+def test_random_masks_and_beginnings_equal_numpys(
+    place: Place, case: Any, name: str, dtype: str, rows: bool, begun: bool
+) -> None:
+    shape, axis, keepdims, chunks, budget = case
+    x = noise(shape, dtype, len(shape), nan=name.startswith("nan"))
+    mask = np.random.default_rng(3).random(shape[1:] if rows else shape) < 0.6
+    options: dict[str, Any] = {"axis": axis, "keepdims": keepdims, "where": mask}
+    if name in BEGUN and (begun or name[-3:] in ("min", "max")):
+        options["initial"] = 2
+    expected = by_numpy(getattr(np, name), x.astype(x.dtype.newbyteorder("=")), **options)
+    got = run(place, ours(name), x, chunks=chunks, budget=budget, **options)
+    close(got, expected, scale=100.0 if name in INEXACT else 0.0)
+
+
 @everywhere
 @pytest.mark.parametrize("dtype", ["i2", "f4", "f8", "c8"])
 def test_norms_equal_numpys(place: Place, dtype: str) -> None:

@@ -130,6 +130,11 @@ def test_special_values(place: Place) -> None:
     np.testing.assert_array_equal(topk(x, -2, **options), [-np.inf, 0])
 
 
+def test_more_than_a_trial_has() -> None:
+    x = np.random.default_rng(3).permutation(40_000).reshape(2, -1)
+    same(topk(x, 9000, 1, budget="2MB", device="cpu"), np.sort(x, 1)[:, :-9001:-1])
+
+
 def test_arrays_without_elements() -> None:
     both_same(histogram(np.zeros((0, 3)), 4, device="cpu"), np.histogram(np.zeros((0, 3)), 4))
     both_same(histogram(np.zeros(0), [1, 2, 3], device="cpu"), np.histogram(np.zeros(0), [1, 2, 3]))

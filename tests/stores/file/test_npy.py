@@ -2,18 +2,20 @@ from __future__ import annotations
 
 import errno
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from numpy.lib import format as npy_format
+from support.foreign import NPY_READERS, NPY_WRITERS
 from support.positions import full_disk, no_space
 
 from chunkflow.core.grid import whole
 from chunkflow.errors import ArgumentError, ArgumentTypeError, ReadError, WriteError
 from chunkflow.stores import Source, open_source, open_target
-from chunkflow.testing import PathSinkContract, SourceContract, filled
+from chunkflow.testing import ForeignReader, ForeignWriter, PathSinkContract, SourceContract, filled
 
 
 def save(path: Path, array: np.ndarray, version: tuple[int, int] | None = None) -> Path:
@@ -26,6 +28,9 @@ class TestNpySource(SourceContract):
     def make(self, tmp_path: Path, array: np.ndarray) -> Source:
         return open_source(save(tmp_path / "volume.npy", array))
 
+    def foreign_writers(self) -> Sequence[ForeignWriter]:
+        return NPY_WRITERS
+
 
 class TestFortranNpySource(SourceContract):
     def make(self, tmp_path: Path, array: np.ndarray) -> Source:
@@ -34,6 +39,9 @@ class TestFortranNpySource(SourceContract):
 
 class TestNpySink(PathSinkContract):
     name = "result.npy"
+
+    def foreign_readers(self) -> Sequence[ForeignReader]:
+        return NPY_READERS
 
     def fail_writes(self, monkeypatch: pytest.MonkeyPatch) -> None:
         full_disk(monkeypatch)

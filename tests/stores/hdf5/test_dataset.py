@@ -2,26 +2,27 @@
 
 from __future__ import annotations
 
-import ctypes
 import errno
 import gc
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from support.hdf5files import FILTERS, halves, no_space, read, save
+from support.foreign import HDF5_READERS, HDF5_WRITERS
+from support.hdf5files import FILTERS, filter_no_edges, halves, no_space, properties, read, save
 from support.positions import full_disk
 
 import chunkflow as cf
 from chunkflow.core.grid import whole
 from chunkflow.errors import ArgumentError, WriteError
 from chunkflow.stores import Source, Target, open_source, open_target
-from chunkflow.testing import PathSinkContract, SinkContract, SourceContract, filled
+from chunkflow.testing import ForeignReader, ForeignWriter, PathSinkContract, SinkContract, SourceContract, filled
 
 h5py = pytest.importorskip("h5py")
 
@@ -34,6 +35,9 @@ class TestContiguousSource(SourceContract):
         source = open_source(save(tmp_path / "x.h5", array))
         assert isinstance(source, FileSource) == bool(array.size)
         return source
+
+    def foreign_writers(self) -> Sequence[ForeignWriter]:
+        return HDF5_WRITERS
 
 
 class TestChunkedSource(SourceContract):
@@ -76,22 +80,41 @@ class TestSplitDatasetSource(TestDatasetInMemorySource):
         return open_source(file.create_dataset("u", data=array, chunks=chunks, **(FILTERS["all"] if chunks else {})))
 
 
-class TestContiguousDatasetSink(SinkContract):
+class DatasetSinkContract(SinkContract):
+    """What others make of a dataset that exists: its properties stay, and its values are those written."""
+
+    name = "x.h5"
+
+    def foreign_readers(self) -> Sequence[ForeignReader]:
+        return HDF5_READERS
+
+    def properties(self, tmp_path: Path) -> Any:
+        return properties(self.dataset)
+
+    def leave(self, result: Any) -> None:
+        result.file.close()
+
+    def put(self, tmp_path: Path, array: np.ndarray, **options: Any) -> Target:
+        """Target of a new dataset."""
+        self.dataset = h5py.File(tmp_path / "x.h5", "w").create_dataset("u", array.shape, array.dtype, **options)
+        self.dataset.attrs["units"] = "m"
+        return open_target(self.dataset)
+
+
+class TestContiguousDatasetSink(DatasetSinkContract):
     def make(self, tmp_path: Path, array: np.ndarray) -> Target:
-        return open_target(h5py.File(tmp_path / "x.h5", "w").create_dataset("u", array.shape, array.dtype))
+        return self.put(tmp_path, array)
 
     def fail_writes(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(h5py.Dataset, "__setitem__", no_space)
 
 
-class TestCompressedDatasetSink(SinkContract):
+class TestCompressedDatasetSink(DatasetSinkContract):
     options = FILTERS["all"]
 
     def make(self, tmp_path: Path, array: np.ndarray) -> Target:
         chunks = halves(array)
-        file = h5py.File(tmp_path / "x.h5", "w")
-        options = self.options if chunks else {}
-        return open_target(file.create_dataset("u", array.shape, array.dtype, chunks=chunks, **options))
+        return self.put(tmp_path, array, chunks=chunks, **(self.options if chunks else {}))
 
     def fail_writes(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr("chunkflow.stores.hdf5.filters.FilterPipeline.encode", no_space)
@@ -101,7 +124,15 @@ class TestSplitDatasetSink(TestCompressedDatasetSink):
     def make(self, tmp_path: Path, array: np.ndarray) -> Target:
         chunks = halves(array)
         file = h5py.File(tmp_path / "x.h5", "w", driver="split")
-        return open_target(file.create_dataset("u", array.shape, array.dtype, chunks=chunks))
+        self.dataset = file.create_dataset("u", array.shape, array.dtype, chunks=chunks)
+        return open_target(self.dataset)
+
+    def foreign_readers(self) -> Sequence[ForeignReader]:
+        def by_h5py(path: str) -> np.ndarray:
+            with h5py.File(path, "r", driver="split") as file:
+                return np.asarray(file["u"][...])
+
+        return [ForeignReader("h5py", by_h5py)]
 
     def fail_writes(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(h5py.Dataset, "__setitem__", no_space)
@@ -115,12 +146,21 @@ class TestBigEndianDatasetSink(TestCompressedDatasetSink):
 class TestLzfDatasetSink(TestCompressedDatasetSink):
     options = FILTERS["lzf"]
 
+    def foreign_readers(self) -> Sequence[ForeignReader]:
+        return HDF5_READERS[:1]  # only h5py has the filter
+
     def fail_writes(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(h5py.Dataset, "__setitem__", no_space)
 
 
 class TestPathSink(PathSinkContract):
     name = "result.h5"
+
+    def leave(self, result: Any) -> None:
+        result.file.close()
+
+    def foreign_readers(self) -> Sequence[ForeignReader]:
+        return HDF5_READERS
 
     def fail_writes(self, monkeypatch: pytest.MonkeyPatch) -> None:
         full_disk(monkeypatch)
@@ -134,7 +174,13 @@ class TestGroupMemberSink(TestPathSink):
 class TestSinkInAnotherFile(SinkContract):
     """A dataset more in a file that exists."""
 
-    existing = False
+    existing, name = False, "x.h5:/run/speed"
+
+    def leave(self, result: Any) -> None:
+        result.file.close()
+
+    def foreign_readers(self) -> Sequence[ForeignReader]:
+        return HDF5_READERS
 
     def make(self, tmp_path: Path, array: np.ndarray) -> Target:
         if not (tmp_path / "x.h5").exists():
@@ -328,17 +374,6 @@ def test_the_plan_says_how_chunks_are_read(tmp_path: Path) -> None:
     source.close()
 
 
-def _libhdf5() -> Any:
-    """The HDF5 library that h5py uses; h5py has no function for each of its own."""
-    if not os.path.exists("/proc/self/maps"):
-        pytest.skip("needs /proc")
-    names = {line.split()[-1] for line in Path("/proc/self/maps").read_text().splitlines() if "libhdf5" in line}
-    found = sorted(name for name in names if "_hl" not in os.path.basename(name))
-    if not found:
-        pytest.skip("h5py is linked with HDF5 in another way")
-    return ctypes.CDLL(found[0])
-
-
 @pytest.mark.parametrize(("shape", "chunks"), [((25,), (10,)), ((25, 23), (10, 8)), ((20, 23), (10, 23))])
 def test_chunks_at_the_edge_that_are_not_filtered(shape: Any, chunks: Any, tmp_path: Path) -> None:
     from h5py import h5d, h5p, h5s, h5t
@@ -348,11 +383,43 @@ def test_chunks_at_the_edge_that_are_not_filtered(shape: Any, chunks: Any, tmp_p
         how = h5p.create(h5p.DATASET_CREATE)
         how.set_chunk(chunks)
         how.set_deflate(4)
-        unfiltered = _libhdf5().H5Pset_chunk_opts
-        unfiltered.argtypes = [ctypes.c_int64, ctypes.c_uint]
-        assert unfiltered(how.id, 2) >= 0  # H5D_CHUNK_DONT_FILTER_PARTIAL_CHUNKS
+        filter_no_edges(how)
         h5d.create(file.id, b"x", h5t.NATIVE_INT32, h5s.create_simple(shape), how)
         cf.copy(x, out=file["x"], device="cpu")
     with h5py.File(tmp_path / "x.h5") as file:
         np.testing.assert_array_equal(file["x"][...], x)  # by HDF5 itself
     np.testing.assert_array_equal(cf.copy(f"{tmp_path}/x.h5:/x", device="cpu"), x)
+
+
+def test_a_contiguous_dataset_is_written_in_runs_and_a_chunked_one_is_not(tmp_path: Path) -> None:
+    for name, chunks, whole_rows in (("a.h5", None, True), ("b.h5", (2, 6), False)):
+        target = open_target(tmp_path / name)
+        sink = target.open(target.describe((4, 6), np.dtype("f4"), chunks))
+        run = sink.run((slice(1, 3), slice(0, 6)))
+        assert (run is not None) == whole_rows
+        assert run is None or run.width == 48
+        assert sink.run((slice(1, 3), slice(1, 6))) is None
+        sink.abort()
+
+
+def test_a_dataset_that_cannot_be_put_in_its_place_leaves_the_old_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = save(tmp_path / "x.h5", np.arange(5.0))
+    target = open_target(path, overwrite=True)
+    sink = target.open(target.describe((3,), np.dtype("f8"), None))
+    sink.write(whole((3,)), np.ones(3))
+    move, calls = h5py.File.move, []
+
+    def refusing(self: Any, source: str, to: str) -> None:
+        calls.append(to)
+        if len(calls) == 2:
+            raise OSError("not now")
+        move(self, source, to)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(h5py.File, "move", refusing)
+        with pytest.raises(WriteError, match="not now"):
+            sink.commit()
+    assert len(calls) == 3
+    np.testing.assert_array_equal(read(path), np.arange(5.0))

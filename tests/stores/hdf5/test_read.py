@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import struct
 import zlib
 from pathlib import Path
 from typing import Any
 
+import numcodecs
 import numpy as np
 import pytest
 from hypothesis import given
@@ -156,6 +158,34 @@ def test_other_dtypes_are_refused(tmp_path: Path, dtype: Any) -> None:
         open_source(f"{tmp_path / 'x.h5'}:u")
     with pytest.raises(ArgumentError, match="null"):
         open_source(f"{tmp_path / 'x.h5'}:empty")
+
+
+def in_blocks(raw: bytes, side: int) -> bytes:
+    """As HDF5's filter frames LZ4."""
+    blocks = [bytes(numcodecs.LZ4().encode(raw[at : at + side]))[4:] for at in range(0, len(raw), side)]
+    return struct.pack(">QI", len(raw), side) + b"".join(struct.pack(">I", len(b)) + b for b in blocks)
+
+
+@pytest.mark.parametrize(
+    ("code", "name", "encode"),
+    [
+        (32001, "blosc", numcodecs.Blosc("lz4", shuffle=1).encode),
+        (32004, "lz4", lambda raw: in_blocks(bytes(raw), 600)),
+        (32015, "zstd", numcodecs.Zstd().encode),
+    ],
+)
+def test_registered_filters_without_their_libraries(tmp_path: Path, code: int, name: str, encode: Any) -> None:
+    array = np.cumsum(filled((16, 24), "i4"), axis=0).astype("i4")
+    with h5py.File(tmp_path / "x.h5", "w") as file:
+        made = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+        made.set_chunk((16, 24))
+        made.set_filter(code, h5py.h5z.FLAG_OPTIONAL, ())  # HDF5 itself cannot encode by it
+        place = h5py.h5s.create_simple(array.shape)
+        ident = h5py.h5d.create(file.id, b"u", h5py.h5t.NATIVE_INT32, place, made)
+        ident.write_direct_chunk((0, 0), bytes(encode(np.ascontiguousarray(array))))
+    path = f"{tmp_path / 'x.h5'}:/u"
+    assert open_source(path).spec.storage.how == f"directly: {name}"
+    np.testing.assert_array_equal(read(path), array)
 
 
 def test_registered_filters(tmp_path: Path) -> None:

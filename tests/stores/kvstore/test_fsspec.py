@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 import zarr
 from numcodecs import Blosc
+from support.foreign import URL_READERS
 from zarr.storage import FsspecStore
 
 import chunkflow as cf
@@ -25,7 +26,7 @@ from chunkflow.planner.cost import FETCHERS
 from chunkflow.stores import Source, Target, open_source, open_target
 from chunkflow.stores.kvstore import retries
 from chunkflow.stores.zarr.chunks import Chunks
-from chunkflow.testing import SinkContract, SourceContract, filled
+from chunkflow.testing import ForeignReader, SinkContract, SourceContract, filled
 
 fsspec = pytest.importorskip("fsspec")
 pytest.importorskip("aiohttp")
@@ -160,6 +161,14 @@ class TestShardsAtUrlSource(TestMemoryUrlSource):
 
 
 class TestRemoteArraySink(SinkContract):
+    name = "y.zarr"
+
+    def at(self, tmp_path: Path) -> str:
+        return f"memory:/{tmp_path}/{self.name}"
+
+    def foreign_readers(self) -> Sequence[ForeignReader]:
+        return URL_READERS
+
     def make(self, tmp_path: Path, array: np.ndarray) -> Target:
         chunks = tuple(max(1, n // 2) for n in array.shape)
         return open_target(

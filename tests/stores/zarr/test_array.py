@@ -3,6 +3,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import numpy as np
 import pytest
 import zarr
 from support.bloscbytes import blosc_with
+from support.foreign import ZARR_READERS, ZARR_WRITERS
 from zarr.storage import LocalStore, MemoryStore
 
 import chunkflow as cf
@@ -26,7 +28,7 @@ from chunkflow.errors import (
 )
 from chunkflow.stores import Source, Target, open_source, open_target
 from chunkflow.stores.zarr.array import METADATA
-from chunkflow.testing import PathSinkContract, SinkContract, SourceContract, filled
+from chunkflow.testing import ForeignReader, ForeignWriter, PathSinkContract, SinkContract, SourceContract, filled
 
 
 def create(store: Any, array: np.ndarray, **options: Any) -> Any:
@@ -45,6 +47,9 @@ class TestZarr3Source(SourceContract):
     def make(self, tmp_path: Path, array: np.ndarray) -> Source:
         create(tmp_path / "u.zarr", array)
         return open_source(tmp_path / "u.zarr")
+
+    def foreign_writers(self) -> Sequence[ForeignWriter]:
+        return ZARR_WRITERS
 
 
 class TestZarr2FortranSource(SourceContract):
@@ -71,7 +76,19 @@ class TestOldZarrSource(SourceContract):
         return open_source(create(MemoryStore(), array))
 
 
-class TestZarrSink(SinkContract):
+class ZarrSinkContract(SinkContract):
+    """What others make of a zarr array that exists: its metadata stay, and its values are those written."""
+
+    name = "u.zarr"
+
+    def foreign_readers(self) -> Sequence[ForeignReader]:
+        return ZARR_READERS
+
+    def properties(self, tmp_path: Path) -> Any:
+        return {name: path.read_bytes() for name in METADATA if (path := tmp_path / self.name / name).exists()}
+
+
+class TestZarrSink(ZarrSinkContract):
     def make(self, tmp_path: Path, array: np.ndarray) -> Target:
         return open_target(create(tmp_path / "u.zarr", np.zeros_like(array)))
 
@@ -80,7 +97,7 @@ class TestZarrSink(SinkContract):
         monkeypatch.setattr("chunkflow.stores.kvstore.folder.put", no_space)
 
 
-class TestShardedBigEndianSink(SinkContract):
+class TestShardedBigEndianSink(ZarrSinkContract):
     def make(self, tmp_path: Path, array: np.ndarray) -> Target:
         shards = tuple(4 for _ in array.shape)
         options = {"chunks": tuple(2 for _ in array.shape), "shards": shards} if array.shape else {}
@@ -103,6 +120,9 @@ class TestUncompressedMemorySink(SinkContract):
 class TestZarrPathSink(PathSinkContract):
     name = "result.zarr"
 
+    def foreign_readers(self) -> Sequence[ForeignReader]:
+        return ZARR_READERS
+
     def fail_writes(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(LocalStore, "set", no_space)
         monkeypatch.setattr("chunkflow.stores.kvstore.folder.put", no_space)
@@ -110,6 +130,9 @@ class TestZarrPathSink(PathSinkContract):
 
 class TestGroupMemberSink(PathSinkContract):
     name = "result.zarr/run/speed"
+
+    def foreign_readers(self) -> Sequence[ForeignReader]:
+        return ZARR_READERS
 
     def fail_writes(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(LocalStore, "set", no_space)
@@ -328,6 +351,26 @@ def test_two_new_members_of_a_new_group(tmp_path: Path) -> None:
     for sink in sinks:
         sink.commit()
     assert sorted(zarr.open_group(tmp_path / "sim.zarr", mode="r").array_keys()) == ["u", "v"]
+    assert os.listdir(tmp_path) == ["sim.zarr"]
+
+
+def test_a_run_that_fails_leaves_what_another_put_into_its_new_group(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    array = filled((4, 5), "f4")
+    target = open_target(tmp_path / "sim.zarr/late/u")
+    sink = target.open(target.describe(array.shape, array.dtype, None))
+    sink.write(whole(array.shape), array)
+
+    def meanwhile(*_: Any) -> None:
+        create(tmp_path / "sim.zarr" / "v", array)
+        raise OSError("no rename")
+
+    monkeypatch.setattr("chunkflow.stores.zarr.create_local._replace", meanwhile)
+    with pytest.raises(WriteError, match="no rename"):
+        sink.commit()
+    np.testing.assert_array_equal(zarr.open_group(tmp_path / "sim.zarr", mode="r")["v"][...], array)
+    assert sorted(os.listdir(tmp_path / "sim.zarr")) == ["v", "zarr.json"]
     assert os.listdir(tmp_path) == ["sim.zarr"]
 
 
