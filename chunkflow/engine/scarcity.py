@@ -32,7 +32,8 @@ def explained(device: Device, pool: Pool) -> Iterator[None]:
         wanted = "" if asked is None else f" for {format_bytes(asked)} ({asked} bytes)"
         found = BudgetError(
             f"{device.name} has no memory{wanted}, within the budget of {format_bytes(limit)} ({limit} bytes): "
-            f"{_missing(device, pool) or 'it may be in pieces, none of which is large enough. Give a smaller budget='}",
+            f"{_missing(device, pool) or 'it may be in pieces, none of which is large enough. Give a smaller budget='} "
+            f"({error})",
             needed=asked,
             limit=limit,
         )

@@ -265,6 +265,14 @@ def _place(number: int, region: Region, plan: Plan) -> np.ndarray:
     return place
 
 
+def _read_only(block: Any) -> Any:
+    """A block as a function of a run gets it."""
+    view = block.view()
+    if isinstance(view, np.ndarray):
+        view.flags.writeable = False
+    return view
+
+
 def _again(
     runner: BlockRunner,
     plan: Plan,
@@ -283,11 +291,11 @@ def _again(
 
     def call() -> Seen:
         # Results may take a block's place.
-        given = [block.copy() if i == plan.recycled else block for i, block in enumerate(blocks)]
+        given = [block.copy() if i == plan.recycled else _read_only(block) for i, block in enumerate(blocks)]
         new = known = 0.0
         for i, frame in frames.items():
             read, taken = frame.make()
-            given[i], new, known = frame.block, new + read, known + taken
+            given[i], new, known = _read_only(frame.block), new + read, known + taken
         begun = time.perf_counter()
         results = runner(given, step, turns)
         computed = time.perf_counter()
