@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -57,7 +59,8 @@ def _function(fn: Any) -> Callable[..., Any]:
         return numpy_dispatch.function(fn, (self, *args), kwargs)
 
     method.__name__, method.__doc__ = fn.__name__, f"As `numpy.ndarray.{fn.__name__}`; see `numpy.{fn.__name__}`."
-    method.__dict__["__wrapped__"] = fn  # whose signature it has
+    with suppress(ValueError):  # some of NumPy's functions tell none
+        method.__dict__["__signature__"] = inspect.signature(fn)
     return method
 
 

@@ -309,7 +309,8 @@ def position(name: str, extents: Shape, count: int, *, flat: bool, skip: bool = 
         if not flat:
             found = _first(name, x, axes[0])
             return np.take_along_axis(x, found, axes[0]), found + box[axes[0]].start, some, number
-        rest, place, stride = _first(name, x.reshape(-1), 0)[0], 0, 1
+        rest, stride = _first(name, x.reshape(-1), 0)[0], 1
+        place = rest * 0  # an array of the same module
         for axis in reversed(range(x.ndim)):
             place = place + (rest % x.shape[axis] + box[axis].start) * stride
             rest, stride = rest // x.shape[axis], stride * extents[axis]

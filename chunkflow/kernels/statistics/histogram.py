@@ -41,6 +41,8 @@ def histogrammed(block: Any, bins: Any, limits: Any, edges: np.ndarray, weights:
     """
     if isinstance(block, np.ndarray):
         return np.histogram(block, bins, limits, weights=weights)[0]
+    if len(edges) < 2:  # no bins
+        return np.asarray(np.histogram(np.empty(0), edges, weights=None if weights is None else [])[0], like=block)
     x = block.reshape(-1)
     if x.dtype.char not in "fd":  # CuPy counts integers beyond the last edge if that is not an integer
         x = x.astype("f8")
