@@ -21,7 +21,7 @@ NUMPY: dict[str, Any] = {
 
 FORMS = ("lazy", "eager", "store", "dask", "dask store")
 PARTITIONS = ("1kB", "300B", "4GB")
-AMPLE = '"64MB"'
+AMPLE = '"1GB"'
 
 
 def program_of(d: Drawing) -> Program:
