@@ -9,6 +9,7 @@ A dry run reads what planning reads: of arrays that a user's function is called 
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -34,11 +35,23 @@ ROOMY = 64
 """A budget of so many times the bytes of all arrays holds every pass: its own blocks are these arrays at most, in a few
 copies, with what functions take besides."""
 
+LATER = 32
+"""Share of the budget that is named beside what several passes take: the later ones are planned without their elements,
+and what functions take of memory may differ a little with these."""
+
 SURELY_FREE = 64 << 20
 """Bytes that are taken to be free on every device, where no budget is given."""
 
 _dry: ContextVar[bool | None] = run_variable("chunkflow_dry", None)
 """Whether there is a dry run: None for a real one, True where what is found must do whatever the elements are."""
+
+
+_planned = threading.local()
+"""Passes of the last dry run in this thread."""
+
+
+def _has_several() -> bool:
+    return getattr(_planned, "number", 0) > 1
 
 
 def is_dry() -> bool:
@@ -77,7 +90,7 @@ def named(work: Callable[[], T], options: Options, dry: Callable[[], object] | N
         return work()
     except BudgetError as error:
         if error.smallest is not None and (least := _least(error.smallest, dry or work)) is not None:
-            rename(error, least + _taken(options))
+            rename(error, least + least // LATER * _has_several() + _taken(options))
         raise
 
 
@@ -112,6 +125,7 @@ def _least(first: int, dry: Callable[[], object]) -> int | None:
     least = first
     for _ in range(TRIES):
         budget = Budget(least)
+        _planned.number = 0
         try:
             with _mode(True, budget):
                 dry()
@@ -154,6 +168,7 @@ def _taken(options: Options) -> int:
 
 def stand_ins(specs: Sequence[ArraySpec]) -> tuple[Any, ...]:
     """Ones in place of results: arrays that take no memory, or sources in place of files."""
+    _planned.number = getattr(_planned, "number", 0) + 1
     return tuple([_ones(spec) if spec.storage.in_memory else _StandIn(spec) for spec in specs])
 
 
