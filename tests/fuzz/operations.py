@@ -469,7 +469,8 @@ def reduction(name: str, *, dtypes: bool = False, ddof: bool = False, where: str
             keywords["ddof"] = d.integer(1, 2)
         terms = 1 if "mean" in name or factors > 1 else reduced(a, axes)
         if where and d.chance(15):
-            extra = d.choice([", where=<0> > 0", ", initial=2"] if where == "both" else [", where=<0> > 0"])
+            mask = ", where=<0> > 0" if x.exact else ", where=<0> == <0>"  # what is nearly 0 may be on either side
+            extra = d.choice([mask, ", initial=2"] if where == "both" else [mask])
             extra += ", initial=2" if name in ("min", "max") and "initial" not in extra else ""
             return Call(f"np.{name}(<0>{given(**keywords)}{extra})", "", terms=terms, factors=many)
         mine = f"cf.{name}(<0>{given(**keywords)}<o>)"
