@@ -11,9 +11,9 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from contextvars import ContextVar
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 
@@ -38,6 +38,9 @@ copies, with what functions take besides."""
 LATER = 32
 """Share of the budget that is named beside what several passes take: the later ones are planned without their elements,
 and what functions take of memory may differ a little with these."""
+
+FILLED = 16 << 20
+"""Bytes of a stand-in up to which it is filled."""
 
 SURELY_FREE = 64 << 20
 """Bytes that are taken to be free on every device, where no budget is given."""
@@ -68,7 +71,7 @@ def must_suffice() -> bool:
 def _mode(dry: bool | None, budget: Budget | None) -> Iterator[None]:
     before = _dry.set(dry)
     try:
-        with imposed(budget):
+        with imposed(budget), np.errstate(all="ignore") if dry is not None else nullcontext():
             yield
     finally:
         _dry.reset(before)
@@ -173,7 +176,15 @@ def stand_ins(specs: Sequence[ArraySpec]) -> tuple[Any, ...]:
 
 
 def _ones(spec: ArraySpec) -> np.ndarray:
-    return np.broadcast_to(np.ones((), spec.dtype), spec.shape)
+    """Ones that lie as the result would: whether a function copies them, which takes memory, depends on that.
+
+    Zeros stand for many ones: memory that nobody touches is not there.
+    """
+    order: Literal["C", "F"] = "F" if spec.order == tuple(reversed(range(len(spec.shape)))) else "C"
+    try:
+        return (np.ones if spec.nbytes <= FILLED else np.zeros)(spec.shape, spec.dtype, order)
+    except MemoryError:
+        return np.broadcast_to(np.ones((), spec.dtype), spec.shape)
 
 
 class _StandIn:

@@ -277,6 +277,7 @@ def test_loops_and_rearrangements(tmp_path: Path) -> None:
         (lambda x: (x - x.mean()) / x.std(), lambda x: (x - x.mean()) / x.std()),
         (lambda x: cf.cumsum(cf.median(x * 2, axis=0), axis=0), lambda x: np.cumsum(np.median(x * 2, axis=0))),
         (lambda x: (x @ x.T).sum(axis=0), lambda x: (x @ x.T).sum(axis=0)),
+        (lambda x: np.ptp(np.cumsum(x, axis=0).T, axis=0), lambda x: np.ptp(np.cumsum(x, axis=0).T, axis=0)),
         (lambda x: cf.fft.fft(x - x.mean(axis=0)), lambda x: np.fft.fft(x - x.mean(axis=0))),
     ],
 )
