@@ -9,10 +9,10 @@ A dry run reads what planning reads: of arrays that a user's function is called 
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from contextvars import ContextVar
+from dataclasses import dataclass
 from typing import Any, Literal, TypeVar
 
 import numpy as np
@@ -45,16 +45,16 @@ FILLED = 16 << 20
 SURELY_FREE = 64 << 20
 """Bytes that are taken to be free on every device, where no budget is given."""
 
-_dry: ContextVar[bool | None] = run_variable("chunkflow_dry", None)
-"""Whether there is a dry run: None for a real one, True where what is found must do whatever the elements are."""
+
+@dataclass
+class _DryRun:
+    """Whether a dry run must find a budget that does whatever the elements are, and how many passes it has planned."""
+
+    suffices: bool
+    passes: int = 0
 
 
-_planned = threading.local()
-"""Passes of the last dry run in this thread."""
-
-
-def _has_several() -> bool:
-    return getattr(_planned, "number", 0) > 1
+_dry: ContextVar[_DryRun | None] = run_variable("chunkflow_dry", None)
 
 
 def is_dry() -> bool:
@@ -64,11 +64,12 @@ def is_dry() -> bool:
 
 def must_suffice() -> bool:
     """Whether passes are planned to find a budget that does, whatever the elements are; not only to refuse one."""
-    return bool(_dry.get())
+    dry = _dry.get()
+    return dry is not None and dry.suffices
 
 
 @contextmanager
-def _mode(dry: bool | None, budget: Budget | None) -> Iterator[None]:
+def _mode(dry: _DryRun | None, budget: Budget | None) -> Iterator[None]:
     before = _dry.set(dry)
     try:
         with imposed(budget), np.errstate(all="ignore") if dry is not None else nullcontext():
@@ -93,7 +94,7 @@ def named(work: Callable[[], T], options: Options, dry: Callable[[], object] | N
         return work()
     except BudgetError as error:
         if error.smallest is not None and (least := _least(error.smallest, dry or work)) is not None:
-            rename(error, least + least // LATER * _has_several() + _taken(options))
+            rename(error, least + _taken(options))
         raise
 
 
@@ -104,7 +105,7 @@ def refuse_ahead(work: Callable[[], object], options: Options, nbytes: int | Non
     """
     if is_dry() or not (nbytes is None or _is_tight(options, nbytes)):
         return
-    with _mode(False, None):
+    with _mode(_DryRun(suffices=False), None):
         try:
             work()
         except BudgetError:
@@ -123,15 +124,14 @@ def _is_tight(options: Options, nbytes: int) -> bool:
     return bytes_left(options.budget, devices.resolve(options.device)) < ROOMY * nbytes
 
 
-def _least(first: int, dry: Callable[[], object]) -> int | None:
-    """The least budget from `first` on in which a dry run succeeds; None if that is no matter of budgets."""
+def _least(first: int, work: Callable[[], object]) -> int | None:
+    """The least budget from `first` on in which a dry run of `work` succeeds; None if that is no matter of budgets."""
     least = first
     for _ in range(TRIES):
-        budget = Budget(least)
-        _planned.number = 0
+        budget, dry = Budget(least), _DryRun(suffices=True)
         try:
-            with _mode(True, budget):
-                dry()
+            with _mode(dry, budget):
+                work()
         except BudgetError as error:
             if error.smallest is None:
                 return None
@@ -139,7 +139,7 @@ def _least(first: int, dry: Callable[[], object]) -> int | None:
         except Exception:  # the call fails for another reason, which the caller will see when it has the budget
             return None
         else:
-            return least
+            return least + (least // LATER if dry.passes > 1 else 0)
         finally:
             budget.close()
     return None
@@ -171,7 +171,8 @@ def _taken(options: Options) -> int:
 
 def stand_ins(specs: Sequence[ArraySpec]) -> tuple[Any, ...]:
     """Ones in place of results: arrays that take no memory, or sources in place of files."""
-    _planned.number = getattr(_planned, "number", 0) + 1
+    if (dry := _dry.get()) is not None:
+        dry.passes += 1
     return tuple([_ones(spec) if spec.storage.in_memory else _StandIn(spec) for spec in specs])
 
 
