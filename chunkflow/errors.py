@@ -6,6 +6,8 @@ catch, and carries the figures of its message as attributes. This room imports n
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -23,8 +25,16 @@ class ValueRangeError(ArgumentError, OverflowError):
     """A number that the array's dtype cannot hold."""
 
 
+class ZeroWeightsError(ArgumentError, ZeroDivisionError):
+    """Weights that sum to zero, so that there is no average."""
+
+
 class AxisError(ArgumentError, np.exceptions.AxisError):
     """An axis is out of bounds."""
+
+
+class PlaceError(ChunkflowError, IndexError):
+    """An index that the array does not have."""
 
 
 class ArgumentTypeError(ChunkflowError, TypeError):
@@ -56,7 +66,9 @@ class BudgetError(_MemoryError):
     Attributes
     ----------
     needed, limit, smallest : int or None
-        Bytes asked for, bytes allowed, and the smallest budget in bytes that would do, where known.
+        Bytes asked for, bytes allowed, and the smallest budget in bytes that would do for all passes, where known.
+        Where memory depends on the elements (distinct values, labels, counts) it does whatever they are; counts up to
+        an integer larger than their number are refused once more, by the pass that finds it.
     """
 
     def __init__(
@@ -77,6 +89,10 @@ class HostMemoryError(_MemoryError):
 
 class CodingWarning(UserWarning):
     """An array's attributes say that its numbers stand for others, and these are not computed."""
+
+
+class SlowRunWarning(UserWarning):
+    """A run has so many small blocks that handling them takes most of its time."""
 
 
 class DeviceError(ChunkflowError, RuntimeError):
@@ -129,3 +145,25 @@ class RaceError(ChunkflowError, RuntimeError):
 
 class StaleChunkError(ChunkflowError, RuntimeError):
     """The data of a chunk were asked for after the loop had moved on to the next one."""
+
+
+_REFUSALS: dict[type[Exception], type[ChunkflowError]] = {
+    OverflowError: ValueRangeError,
+    np.exceptions.AxisError: AxisError,
+    IndexError: PlaceError,
+    ValueError: ArgumentError,
+    TypeError: ArgumentTypeError,
+}
+"""Our errors for what Python and NumPy say about an argument, the narrower ones first."""
+
+
+@contextmanager
+def refused_by(name: str) -> Iterator[None]:
+    """Translate what Python or NumPy raise about the arguments of the function of this name."""
+    try:
+        yield
+    except tuple(_REFUSALS) as error:
+        if isinstance(error, ChunkflowError):
+            raise
+        kind = next(kind for theirs, kind in _REFUSALS.items() if isinstance(error, theirs))
+        raise kind(f"{name}: {error}") from error

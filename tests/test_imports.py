@@ -224,6 +224,21 @@ def loaded_by(code: str, packages: list[str]) -> list[str]:
     return done.stdout.split()
 
 
+@pytest.mark.parametrize("name", chunkflow.__all__)
+def test_every_name_is_there_even_if_its_module_is_loaded_later(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = getattr(chunkflow, name)
+    assert name in dir(chunkflow)
+    if any(name in names for names in chunkflow._LATER.values()):
+        monkeypatch.delitem(vars(chunkflow), name)  # as at first
+        assert getattr(chunkflow, name) is found
+        assert vars(chunkflow)[name] is found, "the next time it is found at once"
+
+
+def test_a_name_that_is_not_there_is_named() -> None:
+    with pytest.raises(AttributeError, match="'chunkflow' has no attribute 'rechunked'"):
+        _ = chunkflow.rechunked
+
+
 def test_import_is_light() -> None:
     seconds = {}
     for package in ("numpy", "chunkflow"):

@@ -11,6 +11,7 @@ from chunkflow.api import mapping
 from chunkflow.api.labels import Dims, coordinates, laid, wrapped
 from chunkflow.api.operation import check_passed
 from chunkflow.errors import ArgumentError, ArgumentTypeError, UnsupportedError
+from chunkflow.graph.request import Stated
 from chunkflow.kernels.map import is_scalar
 from chunkflow.stores import is_labelled
 from chunkflow.stores.foreign.xarray import arranged, held
@@ -54,7 +55,7 @@ def apply_ufunc(
     Returns
     -------
     xarray.DataArray, xarray.Variable or tuple of these
-        With the first array's attributes, and the coordinates of all.
+        With the first array's attributes, and the coordinates of all. As many as `output_core_dims` has entries.
 
     Raises
     ------
@@ -123,7 +124,7 @@ def apply_ufunc(
         return func(*(b if order is None else arranged(b, *order) for b, order in both), **given)
 
     result = mapping.blockwise(
-        work,
+        Stated(work, len(output_core_dims)),
         (*loops, *(("out", d) for d in ends)),
         *pairs,
         new_axes={("out", d): lengths[d] for d in ends},

@@ -38,7 +38,8 @@ overwrite : bool
 Returns
 -------
 array
-    `out`, opened where it was a path.
+    `out`, opened where it was a path. Of an expression another expression: `out, budget, device, progress` and
+    `overwrite` are refused then, and belong to what runs it (`chunkflow.compute`, `chunkflow.store`).
 
 Raises
 ------

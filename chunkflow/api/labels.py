@@ -33,6 +33,7 @@ class Labels:
     def __init__(self, args: Sequence[Any], kwargs: Mapping[str, Any], *, by_axis: bool) -> None:
         self._given = args
         self.arrays = [a for a in (*args, *(a for name, a in kwargs.items() if name != "out")) if is_labelled(a)]
+        self._mask = kwargs["where"] if is_labelled(kwargs.get("where")) else None
         self._dims: list[tuple[Any, Dims]] = []
         self.args = tuple(self._plain(a, None) for a in args)
         self.kwargs = {name: self._plain(a, None) for name, a in kwargs.items() if name != "dim" or not by_axis}
@@ -54,10 +55,13 @@ class Labels:
         return coordinates(self.arrays)
 
     def match(self) -> None:
-        """Lay out the arrays given by position so that they broadcast by the names of their dimensions."""
+        """Lay out the arrays given by position, and a mask, so that they broadcast by their dimensions' names."""
         _ = self.coords
-        union = tuple(dict.fromkeys(d for a in self._given if is_labelled(a) for d in a.dims))
+        matched = (*self._given, *([] if self._mask is None else [self._mask]))
+        union = tuple(dict.fromkeys(d for a in matched if is_labelled(a) for d in a.dims))
         self.args = tuple(self._plain(a, laid(a.dims, union) if is_labelled(a) else None) for a in self._given)
+        if self._mask is not None:
+            self.kwargs["where"] = self._plain(self._mask, laid(self._mask.dims, union))
 
     def onto(self, result: Any, declared: Declared, arrays: Sequence[Any]) -> Any:
         """The results of an operation on plain arrays, with labels."""

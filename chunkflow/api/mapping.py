@@ -25,7 +25,8 @@ block_operation = family(
     Returns
     -------
     array or tuple of arrays
-        `out`, opened where it was a path.
+        `out`, opened where it was a path. Of expressions other expressions, several if `dtype` is a tuple: `out,
+        budget, device, progress` and `overwrite` are refused then, and belong to what runs them (`chunkflow.compute`).
 
     Raises
     ------

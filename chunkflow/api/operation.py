@@ -20,7 +20,7 @@ from __future__ import annotations
 import difflib
 import functools
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any, ParamSpec, TypedDict
@@ -30,7 +30,10 @@ import numpy as np
 from chunkflow.api.docstring import documented
 from chunkflow.api.labels import Labels, labels_of
 from chunkflow.core.chunking import Chunks as Chunks
+from chunkflow.core.grid import Shape
 from chunkflow.core.spec import ArraySpec as ArraySpec
+from chunkflow.engine import dry_run
+from chunkflow.engine.observe.analysis import forecast
 from chunkflow.engine.observe.progress import watching as watching
 from chunkflow.engine.options import BudgetLike as BudgetLike
 from chunkflow.engine.options import Options as Options
@@ -55,6 +58,9 @@ from chunkflow.graph.request import Request as Request
 from chunkflow.kernels.declare import Declare as Declare
 from chunkflow.kernels.declare import Declared as Declared
 from chunkflow.kernels.map import is_scalar
+from chunkflow.planner.plan import Plan
+from chunkflow.stores import spec_of
+from chunkflow.stores.checks import check_unmasked
 from chunkflow.system import interrupts
 
 P = ParamSpec("P")
@@ -68,11 +74,16 @@ def operation(describe: Callable[P, Request | MultiPass], shared: str = "") -> C
     docstring of a family of operations: `documented` adds it.
     """
     signature = _spelled_out(describe)
+    own = inspect.signature(describe).parameters.keys()  # other arguments go to the user's own function
+    taken = _keywords(describe) if "options" in describe.__annotations__ else None
 
     @functools.wraps(describe)
     def ask(*args: P.args, **kwargs: P.kwargs) -> Request | MultiPass:
-        if signature is not None and (unknown := kwargs.keys() - signature.parameters.keys()):
-            raise TypeError(f"{describe.__name__}() got an unexpected keyword argument {min(unknown)!r}")
+        if taken is not None and (unknown := kwargs.keys() - taken):
+            raise ArgumentTypeError(
+                f"{describe.__name__} got an unexpected keyword argument {min(unknown)!r}: it takes {', '.join(taken)}"
+            )
+        check_unmasked(*args, *(value for key, value in kwargs.items() if key in own))
         return describe(*args, **kwargs)
 
     @functools.wraps(describe)
@@ -129,6 +140,13 @@ class ChunkedRunOptions(RunOptions, total=False):
 _EXPANDED = {f"Unpack[{keywords.__name__}]": keywords for keywords in (PlacedOptions, RunOptions, ChunkedRunOptions)}
 
 
+def _keywords(describe: Callable[..., Any]) -> Collection[str]:
+    """Names of an operation's own parameters, and of those of a run."""
+    *own, _ = inspect.signature(describe).parameters
+    run = _EXPANDED.get(describe.__annotations__["options"], ChunkedRunOptions)
+    return dict.fromkeys((*own, *run.__annotations__))
+
+
 def _spelled_out(describe: Callable[..., Any]) -> inspect.Signature | None:
     """The signature in which the keywords of the run are spelled out; None if the function spells out its own."""
     keywords = _EXPANDED.get(describe.__annotations__.get("options", ""))
@@ -153,15 +171,19 @@ class MultiPass:
         The arrays that are read.
     run : callable
         Makes the passes and returns the result.
+    options : Options
+        The budget and the device.
     spec : callable, optional
         Gives the result's shape and dtype before it runs. With it, an operation on an expression makes an expression;
         without it, it runs at once.
     plan : callable, optional
-        Gives what `chunkflow.explain` shows.
+        Gives what `chunkflow.explain` shows. It plans all passes, so it is also what a dry run of them does.
     unroll : callable, optional
         Gives the result as a node whose passes are known beforehand, for a cluster; or None if there is no such node.
     streams : bool
         Whether `run` can read expressions, so that they need not be stored before.
+    alone : bool
+        Whether a pass that fits the budget is the only one, as far as can be told before it has read the arrays.
     keeps : bool
         Whether labelled arrays are matched by the names of their dimensions: see `Request.keeps`.
     name : callable, optional
@@ -170,12 +192,32 @@ class MultiPass:
 
     arrays: Sequence[Any]
     run: Callable[[], Any]
+    options: Options
     spec: Callable[[], ArraySpec] | None = None
     plan: Callable[[], Any] | None = None
     unroll: Callable[[], Node | None] = lambda: None
     streams: bool = False
+    alone: bool = False
     keeps: bool = False
     name: Callable[[Labels, Any], Any] | None = None
+
+    def plan_all(self) -> None:
+        """Plan all passes, in a dry run."""
+        if self.plan is not None:
+            self.plan()
+        else:
+            self.run()
+
+    def done(self) -> Any:
+        """The result. A budget that does not do for all passes is refused before the first one."""
+
+        def all_passes() -> Any:
+            if self.plan is None and not self.alone:  # a plan is made of all passes before one runs
+                nbytes = sum(spec_of(a).nbytes for a in self.arrays if not is_scalar(a))
+                dry_run.refuse_ahead(self.plan_all, self.options, nbytes)
+            return self.run()
+
+        return dry_run.named(all_passes, self.options, self.plan_all)
 
 
 # -- Doing it ------------------------------------------------------------------------------------------------
@@ -186,9 +228,12 @@ def _done(asked: Request | MultiPass, ask: Callable[..., Any], args: Sequence[An
     first = first_lazy(*asked.arrays)
     if isinstance(asked, MultiPass):
         if first is None or asked.spec is None:
-            return asked.run()
+            return asked.done()
         return type(first)(_multi_pass_node(asked, asked.spec(), ask, args, kwargs))
-    result = execute(asked) if first is None else _expression(type(first), asked, ask, args, kwargs)
+    if first is None:
+        result = dry_run.named(lambda: execute(asked), asked.options)
+    else:
+        result = _expression(type(first), asked, ask, args, kwargs)
     return (result, *asked.beside) if asked.beside else result
 
 
@@ -243,10 +288,8 @@ def _expression(
     key = None if any(isinstance(array, str) for array in request.arrays) else key_of(ask, args, kwargs)
     node = op_node(request, name, key)
     node.check()
-    dtype, fn = request.options.dtype, request.fn
-    several = len(dtype) if isinstance(dtype, tuple) else fn.nout if isinstance(fn, np.ufunc) else 1
-    if several > 1 or isinstance(dtype, tuple):
-        return tuple(kind(node.item(i)) for i in range(several))
+    if request.number > 1 or isinstance(request.options.dtype, tuple):
+        return tuple(kind(node.item(i)) for i in range(request.number))
     return kind(node)
 
 
@@ -269,7 +312,8 @@ def _multi_pass_node(
         filled = list(args)
         for place, array in zip(places, arrays, strict=True):
             filled[place] = array
-        return ask(*filled, **rest, **options).run()
+        described = ask(*filled, **rest, **options)
+        return described.plan_all() if dry_run.is_dry() else described.run()
 
     nodes = [given[i]._node for i in places]
     return interned(
@@ -302,13 +346,17 @@ def plan_of(fn: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, An
     """Plan of an operation with these arguments."""
     asked = description_of(fn, args, kwargs)
     if isinstance(asked, Request):
-        with interrupts.deferred(), prepared(asked.declare, asked.arrays, asked.options) as run:
-            return run.plan
+        return dry_run.named(lambda: _plan_of_request(asked), asked.options)
     if asked.plan is None:
         raise ArgumentTypeError(
             f"{fn.__name__} makes several passes, each with a plan of its own: there is not one to show"
         )
-    return asked.plan()
+    return dry_run.named(asked.plan, asked.options)
+
+
+def _plan_of_request(request: Request) -> Plan:
+    with interrupts.deferred(), prepared(request.declare, request.arrays, request.options) as run:
+        return forecast(run)
 
 
 def bare(result: Any, out: Any) -> Any:
@@ -324,6 +372,13 @@ def check_eager(name: str, **arguments: Any) -> None:
                 f"{name}: {argument}= is an expression, and what it holds is needed before anything runs: compute() it "
                 "first, and give the array or number that it is"
             )
+
+
+def check_stretch(name: str, given: Shape, shape: Shape) -> None:
+    """Refuse an argument whose shape does not broadcast to the array's, as NumPy does."""
+    sides = zip(reversed(given), reversed(shape), strict=False)
+    if len(given) > len(shape) or any(n not in (1, side) for n, side in sides):
+        raise ArgumentError(f"{name}= of shape {given} does not broadcast to the array's shape {shape}")
 
 
 def check_int(name: str, value: Any, least: int | None = None, why: str = "") -> int:

@@ -41,6 +41,9 @@ BLOCKS = 256
 
 PIECES = (2 << 20, 4 << 20, 8 << 20)
 
+CODED = 64 << 20
+"""Bytes of numbers that are encoded and decoded."""
+
 CHUNKS = 128
 """Chunks of an array whose chunks are files. With arrays of the usual size a chunk has 8 MiB."""
 
@@ -114,6 +117,24 @@ class ScratchFiles:
 
             return _written(new)
 
+    def coded(self, options: dict[str, Any]) -> dict[str, Any]:
+        """Bytes per second at which a thread encodes and decodes chunks as zarr does by default.
+
+        They hold numbers of a few digits: ones would take no time, and noise is not made smaller.
+        """
+        x = self.array[: max(CODED // self.array[0].nbytes, 1)]
+        numbers = (np.random.default_rng(0).integers(0, 1000, x.shape) / 8).astype(x.dtype)
+        lanes, out = options["device"].machine.lanes, np.zeros_like(x)
+        with TemporaryDirectory(dir=self.folder) as folder:
+            sides = max(len(x) // CHUNKS, 1), x.shape[1]
+            place: dict[str, Any] = {"out": f"{folder}/new.zarr", "overwrite": True, "chunks": sides}
+            encoded = _seconds(partial(mapping.map, np.negative, numbers, **place, **options))
+            plain = _seconds(partial(mapping.map, np.negative, numbers, out=out, **options))
+            decoded = _seconds(partial(sums.sum, f"{folder}/new.zarr", **options))
+            summed = _seconds(partial(sums.sum, out, **options))
+        seconds = {"encode": encoded - plain, "decode": decoded - summed}
+        return {name: x.nbytes / max(taken * lanes, 1e-9) for name, taken in seconds.items() if taken > 0}
+
     def disk(self, options: dict[str, Any]) -> float:
         """Bytes per second of a file that is not in memory; 0 if files stay in memory, or if that is not known."""
         array = np.ones(max(self.array.nbytes // 4, OLD) // 4, "f4")
@@ -146,6 +167,8 @@ def tuned(device: Device, nbytes: int = 1 << 30, folder: Path | None = None) -> 
         machine = _staged(device, x, out, options) if device.machine.staged else _shared(device, x, out)
         with _planned(device, machine):
             machine = replace(machine, create=files.create(options), separate=files.separate(options))
+            if not device.machine.staged:
+                machine = replace(machine, **files.coded(options))
             disk = files.disk(options)
         lacks = "" if disk else f"files in {files.folder} stay in memory, so no disk is measured: name one with --dir"
         machine = replace(machine, multiply=_products(device), disk=disk or machine.disk)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import sys
 import threading
 from collections import deque
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
@@ -33,7 +34,8 @@ from chunkflow.kernels.declare import Blocking, Declared
 from chunkflow.kernels.subnest import on_host, part_of
 from chunkflow.planner.loop_order import nest_order
 from chunkflow.planner.search import RUN, make_plan
-from chunkflow.stores import open_target
+from chunkflow.stores import open_target, spec_of
+from chunkflow.stores.foreign.generic import faithful
 from chunkflow.stores.views.shared import Held, Mapped, SharedRegion
 from chunkflow.system import interrupts
 from chunkflow.system.thread_pool import PooledThread
@@ -190,11 +192,14 @@ def _run(programs: tuple[Program, ...], index: Shape, arrays: Sequence[Any], *, 
     nest, kernel = part_of(whole.nest, whole.kernel, box, merged=merged, check=_cancelled_check())
     if cut.folded:  # one value is combined, so the axes that results follow must not be cut again
         nest = replace(nest, whole=nest.whole | cut.kept)
-    given: list[Any] = [np.asarray(array) for array in arrays]  # a NumPy scalar would pass for a scalar argument
+    given: list[Any] = list(arrays)
     for number, (operand, shape) in first.regional.items():
-        region = read_by(whole.nest.operands[operand], box)
+        region, spec = read_by(whole.nest.operands[operand], box), spec_of(first.sources[operand])
+        given[number] = faithful(given[number], grid.whole(shape) if region is None else region, spec)
+        given[number] = given[number].astype(spec.dtype, copy=False)
         if region is not None:
             given[number] = Held(given[number], region, shape)
+    given = [np.asarray(array) if isinstance(array, np.generic) else array for array in given]
     sources = [filled(source, given) for source in first.sources]
     # Number of each program's first result among all results.
     starts = [*accumulate((max(1, len(p.cut.declared.each)) for p in programs), initial=0)]
@@ -210,7 +215,7 @@ def _run(programs: tuple[Program, ...], index: Shape, arrays: Sequence[Any], *, 
     with shared(allowed(options.budget, device)) as budget, interrupts.deferred():
 
         def declare(specs: Sequence[ArraySpec], args: tuple[Any, ...]) -> Declared:
-            return _in_fixed_blocks(declared, cut.kept, specs, device, budget) if steady else declared
+            return _in_fixed_blocks(declared, _kept_chunks(programs), specs, device, budget) if steady else declared
 
         with prepared(declare, sources, replace(options, budget=budget, device=device)) as ready:
             if merged is not None:
@@ -225,18 +230,31 @@ def _run(programs: tuple[Program, ...], index: Shape, arrays: Sequence[Any], *, 
     )
 
 
+def _kept_chunks(programs: Sequence[Program]) -> dict[int, int]:
+    """For each axis that results follow, the side of blocks that cut no chunk of an output."""
+    sides = dict.fromkeys(sorted(programs[0].cut.kept), 1)
+    for program in programs:
+        if program.out is not None and not program.cut.folded:
+            axes = program.cut.declared.axes_of(program.item)
+            for axis, chunk in zip(axes, program.out.spec.chunks or (1,) * len(axes), strict=True):
+                if axis is not None:
+                    sides[axis] = math.lcm(sides[axis], chunk)
+    return sides
+
+
 def _in_fixed_blocks(
-    declared: Declared, kept: Collection[int], specs: Sequence[ArraySpec], device: Device, budget: Budget
+    declared: Declared, kept: Mapping[int, int], specs: Sequence[ArraySpec], device: Device, budget: Budget
 ) -> Declared:
     """A pass in the blocks of a model pass, which reads the same and gives one number for each line.
 
+    Along the axes `kept` blocks are multiples of a side.
     The model pass is planned with a small workspace and a part of the budget. So several kernels usually fit it
     together, and each adds up in the same order as it would alone.
     """
     nest = declared.nest
-    op = replace(nest, together=(), outputs=(Output(tuple(map(Along, sorted(kept)))),))
+    op = replace(nest, together=(), outputs=(Output(tuple(map(Along, kept))),))
     inner = [replace(spec, shape=o.shape(nest.extents)) for spec, o in zip(specs, nest.operands, strict=True)]
-    lines = ArraySpec("lines", tuple(nest.extents[a] for a in sorted(kept)), np.dtype("f8"))
+    lines = ArraySpec("lines", tuple(nest.extents[a] for a in kept), np.dtype("f8"), chunks=tuple(kept.values()))
     room, each = budget.limit_on(device) // SHARE, sum(spec.dtype.itemsize for spec in inner)
     plan = make_plan(op, inner, [lines], device.machine, room, workspace=each, tiles=True)
     fastest = nest_order(op, inner)[-1:]

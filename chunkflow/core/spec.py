@@ -118,6 +118,8 @@ class ArraySpec:
     def __post_init__(self) -> None:
         if len(self.order) != len(self.shape):
             object.__setattr__(self, "order", tuple(range(len(self.shape))))
+        if not self.dtype.isnative:
+            object.__setattr__(self, "dtype", self.dtype.newbyteorder("="))
 
     def with_storage(self, **changes: Any) -> ArraySpec:
         """The same array, with these attributes of its `storage` changed."""

@@ -25,7 +25,7 @@ VARIABLE = "CHUNKFLOW_RATES"
 ABSENT = ("create", "separate", "disk", "fresh", "multiply")
 """Rates that a device may lack."""
 
-RATES = ("read", "upload", "compute", "download", "write", *ABSENT)
+RATES = ("read", "upload", "compute", "download", "write", "decode", "encode", *ABSENT)
 """Bytes, or multiply-adds, per second."""
 
 SIZES = {"threads": (1, 256), "piece": (4 << 10, 1 << 30)}

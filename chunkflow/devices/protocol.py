@@ -343,6 +343,14 @@ class Device(Protocol):
     def is_out_of_memory(self, error: BaseException) -> bool:
         """Whether `error` says that device memory ran out."""
 
+    def bytes_asked(self, error: BaseException) -> int | None:
+        """Bytes that could not be had when memory ran out; None if the error does not say."""
+        return None
+
+    def hint(self, error: BaseException) -> str:
+        """A note for an error of the user's function that has to do with the device's arrays; else empty."""
+        return ""
+
     def host_reads(self, owner: object, part: object = None) -> None:
         """Tell the race detector that the calling thread reads memory."""
         return

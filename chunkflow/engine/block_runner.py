@@ -39,6 +39,7 @@ class BlockRunner:
         self._kernel, self._plan, self._device, self._trace = kernel, plan, device, trace
         self._folds, self._is_multi = kernel.parts, kernel.kind is Kind.MULTI
         self._too_large: float = float("inf")
+        self._shortage = ""  # what it wanted when memory last ran out
         # Staged results are downloaded in pieces while later blocks compute, so they must own their memory and have
         # the sink's layout. Unstaged results are stored before the lane goes on.
         self._own = plan.machine.staged
@@ -66,8 +67,12 @@ class BlockRunner:
                     arrays.update(zip(numbers, self._finished(turn.part, chains, step), strict=True))
             return tuple([arrays.pop(i) for i, _ in step.stores])
         except BaseException as error:
-            add_note(error, step.index, placed(self._kernel, step.box))
+            self.note(error, step)
             raise
+
+    def note(self, error: BaseException, step: Step) -> None:
+        """Add notes to an error that name the block, and what the device has to say."""
+        add_note(error, step.index, placed(self._kernel, step.box), self._device)
 
     def _run(
         self, states: Sequence[Accumulator], blocks: Sequence[Any], index: Shape, box: Region, halve: bool
@@ -110,8 +115,9 @@ class BlockRunner:
             # The block is already added, and merging may have overwritten its inputs: there is no second attempt.
             limit = self._plan.budget
             raise BudgetError(
-                f"memory ran out while the partial results of {describe(step.box)} were merged, within a budget of "
-                f"{format_bytes(limit)} ({limit} bytes): raise budget= ({error})",
+                f"memory ran out while the partial results of {describe(step.box)} were merged. "
+                f"{shortage(error, self._device)} The budget is {format_bytes(limit)} ({limit} bytes): raise budget=",
+                needed=self._device.bytes_asked(error),
                 limit=limit,
             ) from error
 
@@ -183,7 +189,7 @@ class BlockRunner:
         except BaseException as error:
             if not halve or isinstance(error, BudgetError) or not self._device.is_out_of_memory(error):
                 raise
-            message = str(error)
+            self._shortage, message = f" {shortage(error, self._device)}", str(error)
         # The failed call's temporaries are freed only now: the exception kept its frames alive.
         self._too_large = min(self._too_large, size)
         self._trace.noted(f"fn ran out of memory on block {index} {describe(box)}: computed in halves ({message})")
@@ -248,8 +254,8 @@ class BlockRunner:
         if not middles:
             limit = self._plan.budget
             raise BudgetError(
-                f"fn runs out of memory even on the smallest part {describe(box)} of a block, within a budget of "
-                f"{format_bytes(limit)} ({limit} bytes): raise budget=, or let fn allocate less",
+                f"fn runs out of memory even on the smallest part {describe(box)} of a block.{self._shortage} The "
+                f"budget is {format_bytes(limit)} ({limit} bytes): raise budget=, or let fn allocate less",
                 limit=limit,
             )
         axis = max(middles, key=lengths.__getitem__)
@@ -304,9 +310,20 @@ def _listed(value: Any) -> list[Any]:
     return list(value) if isinstance(value, tuple) else [value]
 
 
-def add_note(error: BaseException, index: Shape, box: Region) -> None:
-    """Add a note to an exception that names the block."""
+def add_note(error: BaseException, index: Shape, box: Region, device: Device) -> None:
+    """Add a note to an exception that names the block, and what the device has to say of it."""
     error.add_note(f"chunkflow: in block {index}, region {describe(box)}")
+    if hint := device.hint(error):
+        error.add_note(hint)
+
+
+def shortage(error: BaseException, device: Device) -> str:
+    """What a function wanted when memory ran out, as a sentence."""
+    asked = device.bytes_asked(error)
+    if asked is not None:
+        return f"It asked for {format_bytes(asked)} ({asked} bytes)."
+    said = str(error).rstrip(".")
+    return f"The error was: {said}." if said else "It did not say for how much it asked."
 
 
 def check_kind(value: Any, device: Device) -> None:

@@ -24,8 +24,9 @@ LEAST_PAGES = 8
 class Budget:
     """Bytes of device memory that runs may take, shared by every run within a ``with`` block.
 
-    Leaving the block returns all the device memory, whatever happened inside. Runs within it reuse what earlier ones
-    took. Up to 256 MiB of pinned host memory stay with the process, for any later run.
+    Leaving the block returns the device memory of blocks, results and functions, whatever happened inside. Runs within
+    it reuse what earlier ones took. What stays with the process: on a GPU CUDA's context, and what streams, kernels and
+    libraries took (`kept`), which only the end of the process gives back; and up to 256 MiB of pinned host memory.
 
     Parameters
     ----------
@@ -66,6 +67,7 @@ class Budget:
         self._tokens: list[Token[Budget | None]] = []
         self._lock = threading.RLock()
         self._reserved: dict[str, int] = {}
+        self._devices: dict[str, Device] = {}
         parse_bytes(limit, whole=1 << 62)  # a mistake is reported here, not at the first run
         relative = isinstance(limit, float) or (isinstance(limit, str) and "%" in limit)
         self._fixed = None if relative else parse_bytes(limit)
@@ -84,9 +86,18 @@ class Budget:
         """Most bytes taken on a device so far."""
         return max([self._peak, *(pool.peak for pool in self._pools.values())])
 
+    @property
+    def kept(self) -> int:
+        """Bytes that libraries have on the devices used, outside the pools: they stay until the process ends.
+
+        They count in the budget. The bare context of CUDA, of some hundred megabytes, comes on top and counts nowhere.
+        """
+        return sum(device.reserve for device in self._devices.values())
+
     def limit_on(self, device: Device) -> int:
         """Bytes allowed on a device."""
         if device.name not in self._limits:
+            self._devices[device.name] = device
             self._limits[device.name] = parse_bytes(self._spec, whole=device.free_memory())
         return self._limits[device.name]
 
@@ -159,10 +170,22 @@ class Budget:
             self.close()
 
     def __repr__(self) -> str:
-        return f"Budget({self._spec!r})"
+        kept = f", of which {format_bytes(self.kept)} stay with libraries until the process ends" if self.kept else ""
+        return f"Budget({self._spec!r})" + (f" with a peak of {format_bytes(self.peak)}{kept}" if kept else "")
 
 
 _current: ContextVar[Budget | None] = run_variable("chunkflow_budget", None)
+_imposed: ContextVar[Budget | None] = run_variable("chunkflow_imposed_budget", None)
+
+
+@contextmanager
+def imposed(budget: Budget | None) -> Iterator[None]:
+    """Lend this budget to whoever asks for any, within the context; None for what is asked for."""
+    before = _imposed.set(budget)
+    try:
+        yield
+    finally:
+        _imposed.reset(before)
 
 
 @dataclass(frozen=True)
@@ -201,8 +224,10 @@ def lease(budget: Budget | str | int | float | None, device: Device) -> Iterator
     ...     leased.left, leased.is_own
     (1000000, False)
     """
-    shared = _current.get()
-    if isinstance(budget, Budget):
+    shared, instead = _current.get(), _imposed.get()
+    if instead is not None:
+        yield Lease(instead, device)
+    elif isinstance(budget, Budget):
         yield Lease(budget, device)
     elif shared is not None:
         yield Lease(shared, device, _cap=budget)

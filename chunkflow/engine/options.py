@@ -15,7 +15,7 @@ class Options:
     """The keyword arguments that all operations share.
 
     `chunks` are the sides of the *results'* blocks. An operation that fixes the blocks of the loop nest has them in
-    `Declared.block`.
+    `Declared.block`. `out_chunks` are those of an output that the run creates, and leave the blocks to the planner.
     """
 
     out: Any = None
@@ -26,6 +26,7 @@ class Options:
     device: Any = None
     overwrite: bool = False
     progress: ProgressLike = False
+    out_chunks: Chunks = None
 
 
 BudgetLike = Budget | str | int | float | None

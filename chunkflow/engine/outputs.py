@@ -76,7 +76,8 @@ def describe_outputs(
     casts = 0.0
     for target, output, dtype in zip(targets, op.outputs, seen.dtypes, strict=True):
         shape = output.shape(op.extents)
-        wish = chunking.wish(lengths, shape)
+        own = lengths if options.out_chunks is None else chunking.lengths(options.out_chunks, len(shape))
+        wish = chunking.wish(own, shape)
         if wish is None:
             alike = [s.spec for s in sources if s.spec.chunks is not None and s.spec.shape == shape]
             wish = alike[0].chunks if alike else None
@@ -107,10 +108,10 @@ def _order(op: LoopNest, output: Output, spec: ArraySpec, sources: Sequence[Sour
 
 
 def with_smaller_chunks(
-    targets: Sequence[Target], outputs: list[ArraySpec], lengths: Sequence[Length]
+    targets: Sequence[Target], outputs: list[ArraySpec], lengths: Sequence[Length], options: Options
 ) -> list[ArraySpec]:
     """Specs with the longest side of each chunk halved, unless the user chose it or it is small already."""
-    if chunking.wish(lengths, outputs[0].shape) is not None:
+    if options.out_chunks is not None or chunking.wish(lengths, outputs[0].shape) is not None:
         return outputs
     found = []
     for target, spec in zip(targets, outputs, strict=True):

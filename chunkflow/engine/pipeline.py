@@ -27,6 +27,7 @@ from chunkflow.engine.block_runner import BlockRunner, Turned
 from chunkflow.engine.direct import DirectDrainer, DirectFeeder
 from chunkflow.engine.in_flight import InFlight
 from chunkflow.engine.lane_scheduler import LaneScheduler
+from chunkflow.engine.scarcity import explained
 from chunkflow.engine.trace import Trace
 from chunkflow.engine.transfer import Accumulator, Loaded, Result
 from chunkflow.errors import BudgetError
@@ -223,8 +224,12 @@ def _turns(step: Step, accumulators: Accumulators, folds: bool) -> list[Turned]:
 def _run_kernel(
     runner: BlockRunner, pool: Pool, step: Step, held: Held, turns: Sequence[Turned], *, halve: bool
 ) -> tuple[Any, ...]:
-    for loaded in held:
-        loaded.check()
+    try:
+        for loaded in held:
+            loaded.check()
+    except MemoryError as error:  # of a block's own memory: other errors name what was read
+        runner.note(error, step)
+        raise
     with pool.active():
         results = runner([loaded.block.array for loaded in held], step, turns, halve=halve)
     for loaded in held:
@@ -276,7 +281,7 @@ def execute(
     """
     runner = BlockRunner(kernel, plan, device, trace)
     flight = InFlight(plan, device, pool, trace)
-    with ExitStack() as stack, device.attach():
+    with ExitStack() as stack, device.attach(), explained(device, pool):
         if kernel.tf32:
             stack.enter_context(device.rounding())
         stack.callback(flight.let_go)
@@ -301,9 +306,10 @@ def streaming(
 ) -> Iterator[Iterator[tuple[Step, Any]]]:
     """Blocks of one source for a loop of the caller's own, on the caller's lane."""
     with ExitStack() as stack, device.attach():
-        lanes = _open_lanes(plan, device, stack, deals=False)
-        pool.begin(plan.memory)
-        feeder = _open_feeder(plan, [source], device, pool, trace, stack)
+        with explained(device, pool):
+            lanes = _open_lanes(plan, device, stack, deals=False)
+            pool.begin(plan.memory)
+            feeder = _open_feeder(plan, [source], device, pool, trace, stack)
         _finish_first(plan, lanes, stack)
         # A name of the loop's may refer to the last block until it gets the next one: its buffer is filled after that.
         feeder.ahead = max(1, (plan.ahead if plan.batches else plan.depth) - 1)
@@ -311,8 +317,9 @@ def streaming(
         def blocks() -> Iterator[tuple[Step, Any]]:
             for step, (loaded,), _ in feed(plan, feeder, lanes):
                 lane = device.caller_lane()
-                loaded.order_before(lane)
-                loaded.check()
+                with explained(device, pool):  # errors of the loop itself are its own
+                    loaded.order_before(lane)
+                    loaded.check()
                 lane.call(lambda: None, reads=(loaded.block.owner,))  # declares that the loop reads the block
                 array = loaded.block.array if loaded.buffer is None else loaded.buffer.lend(loaded.block, device)
                 yield step, array

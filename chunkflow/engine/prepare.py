@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,7 @@ from chunkflow.core import chunking
 from chunkflow.core.chunking import Length
 from chunkflow.core.nest import Along, LoopNest
 from chunkflow.core.spec import ArraySpec
+from chunkflow.core.units import format_bytes
 from chunkflow.devices.protocol import Device, Pool
 from chunkflow.engine.budget import Lease, lease
 from chunkflow.engine.options import Options
@@ -38,6 +40,10 @@ from chunkflow.stores.protocol import Source, Target, spec_for
 
 LARGEST_STEP = 64
 """Most elements that a function may turn into one without a second trial call that proves it."""
+
+
+DOUBLINGS = 24
+"""How often a budget is doubled, at most, in search of one whose blocks are no crumbs."""
 
 
 @dataclass(frozen=True)
@@ -155,10 +161,10 @@ def _plan(
         }
     while True:
         try:
-            plan = make_plan(nest, stated.specs, outputs, machine, limit, **known)
+            plan = _planned(partial(make_plan, nest, stated.specs, outputs, machine, **known), limit, opened.lease)
             break
         except BudgetError:
-            smaller = with_smaller_chunks(targets, outputs, lengths)
+            smaller = with_smaller_chunks(targets, outputs, lengths, options)
             if smaller == outputs:
                 raise
             outputs = smaller
@@ -172,8 +178,24 @@ def _plan_loop(opened: _Opened, stated: _Stated, pool: Pool, limit: int) -> Prep
     block = chunking.sides(stated.lengths, axes, [Along(a) for a in axes if a is not None], len(nest.extents))
     # The loop may refer to one block, or work on it, until it has the next one.
     machine = replace(device.machine, depths=tuple(n for n in device.machine.depths if n > 1))
-    plan = make_plan(nest, stated.specs, [], machine, limit, reserve=device.reserve, block=block)
+    make = partial(make_plan, nest, stated.specs, [], machine, reserve=device.reserve, block=block)
+    plan = _planned(make, limit, opened.lease)
     return Prepared(plan, None, opened.sources, (), device, pool, False)
+
+
+def _planned(make: Callable[[int], Plan], limit: int, leased: Lease) -> Plan:
+    """The plan in what is left of a budget; if its blocks are crumbs, with the budget in which they are none."""
+    plan = make(limit)
+    if not plan.is_crumbs:
+        return plan
+    taken = leased.budget.limit_on(leased.device) - leased.budget.left(leased.device, None)
+    remedy = "their sides are fixed: give larger chunks="
+    for doublings in range(1, DOUBLINGS):
+        if not make(limit << doublings).is_crumbs:
+            enough = format_bytes((limit << doublings) + taken)
+            remedy = f"{format_bytes(limit)} are left of the budget: raise budget= to {enough}"
+            break
+    return replace(plan, remedy=remedy)
 
 
 def _open_sources(arrays: Sequence[Any], device: Device, stack: ExitStack) -> tuple[list[Source], tuple[Any, ...]]:
@@ -281,7 +303,7 @@ def _dtypes(dtype: Any) -> tuple[np.dtype, ...] | None:
     if dtype is None:
         return None
     try:
-        found = tuple(np.dtype(d) for d in (dtype if isinstance(dtype, tuple) else (dtype,)))
+        found = tuple(np.dtype(d).newbyteorder("=") for d in (dtype if isinstance(dtype, tuple) else (dtype,)))
     except TypeError as error:
         raise ArgumentTypeError(f"dtype={dtype!r} is no dtype: {error}") from None
     if not found:

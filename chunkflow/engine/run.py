@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from typing import Any
 
@@ -9,15 +10,17 @@ import numpy as np
 
 from chunkflow.core import grid
 from chunkflow.engine import pipeline
+from chunkflow.engine.dry_run import is_dry, stand_ins
 from chunkflow.engine.prepare import Prepared
 from chunkflow.engine.trace import Trace
-from chunkflow.errors import ArgumentError
+from chunkflow.errors import ArgumentError, SlowRunWarning
+from chunkflow.planner.plan import Plan
 from chunkflow.stores.commit import commit_all
 from chunkflow.stores.protocol import Sink
 
 
 def launched(run: Prepared, watch: Trace) -> tuple[Any, ...]:
-    """Run a plan; the outputs appear only if all of it succeeds."""
+    """Run a plan; the outputs appear only if all of it succeeds. In a dry run there are stand-ins for them."""
     assert run.kernel is not None
     empty = not len(run.plan.grid) and any(spec.size for spec in run.plan.outputs)
     mapped = [i for part in run.plan.op.parts if not part.folded for i in part.numbers]
@@ -26,6 +29,8 @@ def launched(run: Prepared, watch: Trace) -> tuple[Any, ...]:
             f"the arrays are empty ({run.plan.op.extents}) and the result is not: there is no block from which fn "
             "could make it"
         )
+    if is_dry():
+        return stand_ins(run.plan.outputs)
     sinks: list[Sink] = []
     watch.started(run.plan, run)
     if run.plan.op.has_halo:
@@ -33,6 +38,7 @@ def launched(run: Prepared, watch: Trace) -> tuple[Any, ...]:
     try:
         for target, spec in zip(run.targets, run.plan.outputs, strict=True):
             sinks.append(target.open(spec))
+        warn_of_crumbs(run.plan)
         if len(run.plan.grid):
             pipeline.execute(run.plan, run.kernel, run.sources, sinks, run.device, run.pool, watch)
         elif empty:
@@ -45,6 +51,12 @@ def launched(run: Prepared, watch: Trace) -> tuple[Any, ...]:
         raise
     watch.finished(None, run.pool.peak)
     return results
+
+
+def warn_of_crumbs(plan: Plan) -> None:
+    """Warn, once a run starts, of so many small blocks that it may seem to run for ever."""
+    if plan.is_crumbs:
+        warnings.warn(plan.warning, SlowRunWarning, stacklevel=2)
 
 
 def _of_nothing(run: Prepared, sinks: Sequence[Sink]) -> None:

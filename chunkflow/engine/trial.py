@@ -19,7 +19,7 @@ from chunkflow.core.halo import fill
 from chunkflow.core.nest import LoopNest, Operand
 from chunkflow.core.units import format_bytes
 from chunkflow.devices.protocol import Device, Pool
-from chunkflow.engine.block_runner import add_note, check_kind, travels
+from chunkflow.engine.block_runner import add_note, check_kind, shortage, travels
 from chunkflow.engine.transfer import read_whole
 from chunkflow.errors import BudgetError, ResultError
 from chunkflow.kernels.protocol import Carry, Fold, Kernel, Kind, MultiKernel
@@ -76,10 +76,11 @@ def cached_trial(
     """A trial as `run_trial`, remembered for a `data_independent` kernel once two trials in a row agree.
 
     A single trial may count memory that other threads allocate. Trials are remembered by thread, since libraries take
-    memory for each. Parts of a nest that differ in place only share one.
+    memory for each. Parts of a nest that differ in place only share one. A kernel that equals only itself is not
+    remembered: it may hold large arrays, and comes once.
     """
     whole = _whole(kernel)
-    if not whole.data_independent:
+    if not whole.data_independent or type(whole).__hash__ is object.__hash__:
         return run_trial(kernel, nest, sources, device, pool, budget, even=even)
     known = _known.calls.setdefault(device, {})
     layouts = tuple(replace(source.spec.with_storage(how=""), name="") for source in sources)
@@ -144,24 +145,26 @@ def run_trial(
                 f"{format_bytes(budget)} ({budget} bytes): raise budget= well above that, or use a smaller depth",
                 needed=needed,
                 limit=budget,
+                smallest=needed,
             )
         if even:
             sides = tuple(n if a in nest.whole or not n else 1 << n.bit_length() - 1 for a, n in enumerate(sides))
         box = grid.whole(sides)
-        message = ""
+        asked, wanted = None, ""
         try:
             return _measure(kernel, nest, sources, device, pool, box)
         except BaseException as error:
             if not device.is_out_of_memory(error):
-                add_note(error, (0,) * len(box), placed(kernel, box))
+                add_note(error, (0,) * len(box), placed(kernel, box), device)
                 error.add_note("chunkflow: this was the trial call that measures what fn returns and allocates")
                 raise
-            message = str(error)
+            asked, wanted = device.bytes_asked(error), shortage(error, device)
         if math.prod(sides) <= math.prod(least):
             taken = f", of which libraries have taken {format_bytes(device.reserve)}" if device.reserve else ""
             raise BudgetError(
-                f"fn ran out of memory on a block of {sides} within a budget of {format_bytes(budget)} "
-                f"({budget} bytes{taken}): raise budget= ({message})",
+                f"fn runs out of memory on a block of {sides}, the smallest that there is. {wanted} The budget is "
+                f"{format_bytes(budget)} ({budget} bytes{taken}): raise budget=, or let fn allocate less",
+                needed=asked,
                 limit=budget,
             )
         target = math.prod(sides) // 8
@@ -233,7 +236,7 @@ def _measure(
         return Trial(
             sides,
             tuple(tuple(v.shape) for v in values),
-            tuple(np.dtype(v.dtype) for v in values),
+            tuple(np.dtype(v.dtype).newbyteorder("=") for v in values),
             seen.is_tuple,
             workspace,
             tuple(state) if any(state) else (),

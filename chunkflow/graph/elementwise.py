@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from chunkflow.engine.options import Options
-from chunkflow.errors import UnsupportedError
+from chunkflow.errors import UnsupportedError, refused_by
 from chunkflow.graph.evaluate import op_node
 from chunkflow.graph.nodes import Lazy, first_lazy, key_of
 from chunkflow.graph.request import Request, is_elementwise
@@ -43,7 +43,11 @@ def applied(fn: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, An
     own = fn if isinstance(fn, np.ufunc) and not is_elementwise(fn) else None
     request = Request(declare_map(work, rest), arrays, Options(), fn=own, shapes_only=True)
     node = op_node(request, name, key_of(fn, args, {**kwargs, **whole}))
-    node.check()
+    if own is not None:  # what the user's function raises is his
+        node.check()
+    else:
+        with refused_by(name):
+            node.check()
     number = fn.nout if isinstance(fn, np.ufunc) else 1
     if number == 1:
         return type(first)(node)

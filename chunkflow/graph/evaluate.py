@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -24,9 +25,11 @@ from chunkflow.core import grid
 from chunkflow.core.grid import Grid, Shape
 from chunkflow.core.spec import ArraySpec
 from chunkflow.engine.budget import lease
+from chunkflow.engine.dry_run import apart, is_dry, refuse_ahead, stand_ins
+from chunkflow.engine.observe.analysis import forecast
 from chunkflow.engine.options import Options
 from chunkflow.engine.outputs import check_overlap
-from chunkflow.engine.prepare import prepared
+from chunkflow.engine.prepare import Prepared, prepared
 from chunkflow.engine.run import launched
 from chunkflow.engine.trace import Trace
 from chunkflow.errors import ArgumentError, BudgetError, ResultError
@@ -34,13 +37,14 @@ from chunkflow.graph.fusion import (
     Lacking,
     MustBeStoredError,
     Pass,
+    fed,
     fused,
     nest_of,
     single_pass,
     sources_of,
     unstored,
 )
-from chunkflow.graph.nodes import Lazy, MultiPassNode, Node, OpNode, interned, source_of
+from chunkflow.graph.nodes import Lazy, MultiPassNode, Node, OpNode, SourceNode, interned, source_of
 from chunkflow.graph.outputs import OutputPlace, check_clear, check_parts, check_whole, places_of
 from chunkflow.graph.request import Request
 from chunkflow.planner.plan import Plan
@@ -56,6 +60,9 @@ or up to `LEAST` bytes."""
 _around: ContextVar[Mapping[Node, Any]] = run_variable("chunkflow_around", MappingProxyType({}))
 """Stored nodes of the evaluation that this one is a part of."""
 
+_device: ContextVar[Any] = run_variable("chunkflow_device", None)
+"""Where the functions of an evaluation are tried: on the device on which it runs them."""
+
 
 MANY, BUSY = 64, 0.3
 """A pass of several results is split if it has more than `MANY` blocks, and their overhead takes more than the share
@@ -66,7 +73,7 @@ MANY, BUSY = 64, 0.3
 class Evaluation:
     """The passes of some nodes, and where the computed ones are `stored`.
 
-    The `options` have the budget and device of every pass, and `overwrite`, `dtype` and `chunks` of the wanted nodes.
+    The `options` have the budget and device of every pass, and `overwrite` and `out_chunks` of the wanted nodes.
     """
 
     options: Options
@@ -79,7 +86,10 @@ class Evaluation:
 
         An output that overlaps another one, or a source that a later pass reads, is an `ArgumentError`.
         """
+        stack.callback(_device.reset, _device.set(self.options.device))
         self._dry_run(wanted)
+        if not is_dry():
+            self._refuse_ahead(wanted)
         folder: list[Path] = []
         numbers = itertools.count()
         room = _room(self.options)
@@ -104,6 +114,18 @@ class Evaluation:
                 if isinstance(old, np.memmap):
                     Path(str(old.filename)).write_bytes(b"")
         return {node: self.stored[node] for node in wanted}
+
+    def plan_all(self, wanted: Mapping[Node, Any]) -> None:
+        """Plan all passes, in a dry run."""
+        with ExitStack() as stack:
+            Evaluation(self.options, stored=dict(self.stored), _needs=self._needs).run(wanted, stack)
+
+    def _refuse_ahead(self, wanted: Mapping[Node, Any]) -> None:
+        """Refuse a budget in which a later pass does not fit, before the first one runs."""
+        todo = self._todo(list(wanted))
+        if len(todo) > 1 or any(isinstance(node, MultiPassNode) for node in todo):
+            nbytes = sum(spec.nbytes for node in todo for spec in _specs(node)) + _given(todo)
+            refuse_ahead(lambda: self.plan_all(wanted), self.options, nbytes)
 
     def _dry_run(self, wanted: Mapping[Node, Any]) -> None:
         """Go through all passes without running them, and refuse outputs that cannot be written or that conflict.
@@ -144,9 +166,14 @@ class Evaluation:
         Intermediate results are not there yet: placeholders of their shape and dtype take their place.
         """
         found: list[tuple[tuple[str, ...], Plan | str]] = []
+        plan: Plan | str
         for group, _ in self.groups(list(wanted), dry_run=True):
             for part in self._parts(group, wanted):
-                plan = "several passes of its own" if isinstance(part[0], MultiPassNode) else self._plan(part, wanted)
+                node, plan = part[0], "several passes of its own"
+                if isinstance(node, MultiPassNode):
+                    refuse_ahead(partial(self._run, node, wanted.get), self.options)
+                else:
+                    plan = self._plan(part, wanted, expect=forecast)
                 found.append((tuple(node.name for node in part), plan))
         return found
 
@@ -155,13 +182,7 @@ class Evaluation:
 
         The caller stores a group before it asks for the next one. In a dry run placeholders are stored instead.
         """
-        todo: dict[Node, None] = {}
-        stack = list(reversed(wanted))
-        while stack:
-            node = stack.pop()
-            if node not in todo and node not in self.stored:
-                todo[node] = None
-                stack += self._needed(node)
+        todo = self._todo(wanted)
         done: set[Node] = set(self.stored)
         while todo:
             ready = [node for node in todo if self._needed(node) <= done]
@@ -170,9 +191,21 @@ class Evaluation:
             for group in self._together(ready):
                 for node in group:
                     del todo[node]
-                yield group, {needed for node in todo for needed in self._needed(node)}
+                wanting = {needed for node in todo for needed in self._needed(node)}
+                yield group, wanting
                 if dry_run:
-                    self.stored.update(placeholders(group))
+                    self.stored.update(placeholders([node for node in group if node in wanting]))
+
+    def _todo(self, wanted: Sequence[Node]) -> dict[Node, None]:
+        """The nodes that are computed, with those that they need."""
+        todo: dict[Node, None] = {}
+        stack = list(reversed(wanted))
+        while stack:
+            node = stack.pop()
+            if node not in todo and node not in self.stored:
+                todo[node] = None
+                stack += self._needed(node)
+        return todo
 
     def _together(self, nodes: Sequence[Node]) -> list[list[Node]]:
         """Groups of nodes that have the same nest and, directly or through others, a source in common."""
@@ -275,6 +308,8 @@ class Evaluation:
         token = _around.set(self.stored)
         try:
             result = node.run(*arrays, **options, **given)
+            if is_dry():
+                result = stand_ins([node.spec.with_storage(in_memory=not isinstance(out, str))])[0]
             # As a source NumPy's scalars would pass for scalar arguments.
             self.stored[node] = np.asarray(result) if isinstance(result, np.generic) else result
         finally:
@@ -295,11 +330,13 @@ class Evaluation:
             self.stored[member] = some[0] if number == 1 else tuple(some)
         return True
 
-    def _plan(self, group: Sequence[Node], wanted: Mapping[Node, Any]) -> Plan:
+    def _plan(
+        self, group: Sequence[Node], wanted: Mapping[Node, Any], expect: Callable[[Prepared], Plan] | None = None
+    ) -> Plan:
         made = self._pass(group, self.stored)
         assert made is not None
         with interrupts.deferred(), self._prepared(made, [wanted.get(node) for node in group]) as run:
-            plan: Plan = run.plan
+            plan: Plan = run.plan if expect is None else expect(run)
         return plan
 
     def _prepared(self, made: Pass, outs: Sequence[Any]) -> Any:
@@ -307,19 +344,35 @@ class Evaluation:
         node = made.nodes[0]
         alone = len(made.nodes) == 1
         options = replace(self.options, out=None, dtype=None, chunks=None, workspace=None)
+        if not any(out is not None for out in outs):
+            options = replace(options, out_chunks=None)
         if alone and isinstance(node, OpNode):
             own = node.request.options
             options = replace(options, chunks=own.chunks, workspace=own.workspace)
             if node.has_own_pass:  # a program casts by itself
                 options = replace(options, dtype=own.dtype)
-        if alone and self.options.chunks is not None:
-            options = replace(options, chunks=self.options.chunks)
         if any(out is not None for out in outs):
             number = sum(map(_results, made.nodes))
             if number != len(outs):
                 raise ArgumentError(f"{node.name} gives several arrays: give a tuple of outputs, one for each")
             options = replace(options, out=outs[0] if alone else tuple(outs))
         return prepared(lambda specs, args: made.declared, made.sources, options)
+
+
+def _specs(node: Node) -> tuple[ArraySpec, ...]:
+    return node.specs if isinstance(node, OpNode) else (node.spec,)
+
+
+def _given(nodes: Iterable[Node]) -> int:
+    """Bytes of the sources that nodes are computed from."""
+    found: set[Node] = set()
+    stack = list(nodes)
+    while stack:
+        node = stack.pop()
+        if node not in found:
+            found.add(node)
+            stack += node.inputs
+    return sum(node.spec.nbytes for node in found if isinstance(node, SourceNode))
 
 
 def _results(node: Node) -> int:
@@ -335,6 +388,8 @@ def _check_promises(group: Sequence[Node], shapes: Sequence[Shape], dtypes: Sequ
     real = iter(zip(shapes, dtypes, strict=True))
     for node in group:
         found = list(real) if len(group) == 1 else list(itertools.islice(real, _results(node)))
+        if isinstance(node, OpNode):
+            node.check_number(len(found))
         if isinstance(node, OpNode) and "specs" not in vars(node):
             continue  # nobody has asked
         said = node.specs if isinstance(node, OpNode) else (node.spec,)
@@ -398,9 +453,18 @@ def infer_specs(op: OpNode) -> tuple[ArraySpec, ...]:
         return tuple(ArraySpec(op.name, shape, np.dtype(d)) for d in dtypes)
     if op.request.is_known:
         return _specs_of_ones(op)
-    evaluation = Evaluation(Options())
-    evaluation.stored.update({node: placeholders([node])[node] for node in evaluation._needed(op)})
-    return evaluation._plan([op], {}).outputs
+    with apart():
+        evaluation = Evaluation(Options(device=_device.get()))
+        evaluation.stored.update({node: placeholders([node])[node] for node in evaluation._needed(op)})
+        # A pass of its own tells how many results a fold gives, and the dtype of each of several.
+        alone = op.folds or op.request.number > 1
+        made = fed(op, evaluation.stored) if alone else single_pass([op], evaluation.stored)
+        with interrupts.deferred(), evaluation._prepared(made, [None]) as run:
+            outputs: tuple[ArraySpec, ...] = run.plan.outputs
+        if dtype is None:
+            return outputs
+        dtypes = dtype if isinstance(dtype, tuple) else (dtype,) * len(outputs)
+        return tuple(replace(spec, dtype=np.dtype(d)) for spec, d in zip(outputs, dtypes, strict=True))
 
 
 def _specs_of_ones(op: OpNode) -> tuple[ArraySpec, ...]:

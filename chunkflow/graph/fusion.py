@@ -75,8 +75,9 @@ def fused(nodes: Sequence[Node], stored: Sources, lacking: Lacking | None = None
             assert isinstance(declared.copies, float)
             pairs = zip(node.inputs, declared.nest.operands, strict=True)
             registers = [program.compute(child, operand.axes, 0) for child, operand in pairs]
-            parts.append(Folding(declared.kernel, declared.nest, None if dtype is None else np.dtype(dtype)))
-            results.append([declared.axes_of(i) for i in range(len(node.specs))])
+            parts.append(Folding(declared.kernel, declared.nest, _cast_to(dtype)))
+            given = len(node.specs) if lacking is None else 1  # what is only looked into has no specs yet
+            results.append([declared.axes_of(i) for i in range(given)])
             copies.append(declared.copies)
         else:
             registers = [program.compute(node, every, 0)]
@@ -89,6 +90,13 @@ def fused(nodes: Sequence[Node], stored: Sources, lacking: Lacking | None = None
     kernel = Fused(_freeing(program.code), tuple(program.windows), tuple(parts))
     declared = Declared(nest, kernel, each[0], tiles=program.calls, copies=tuple(copies), each=each)
     return Pass(tuple(nodes), declared, tuple(program.sources), tuple(origin for origin, _ in program._numbers))
+
+
+def _cast_to(dtype: Any) -> Any:
+    """What ``dtype=`` says of results: one dtype, a tuple of them, or None."""
+    if dtype is None:
+        return None
+    return tuple(map(np.dtype, dtype)) if isinstance(dtype, tuple) else np.dtype(dtype)
 
 
 def joined(several: Sequence[Declared]) -> Declared:
@@ -149,11 +157,11 @@ def single_pass(nodes: Sequence[Node], stored: Sources, lacking: Lacking | None 
     """The pass that computes some nodes of one nest, or one that has a pass of its own; `lacking` as for `fused`."""
     node = nodes[0]
     return (
-        _fed(node, stored, lacking) if isinstance(node, OpNode) and node.has_own_pass else fused(nodes, stored, lacking)
+        fed(node, stored, lacking) if isinstance(node, OpNode) and node.has_own_pass else fused(nodes, stored, lacking)
     )
 
 
-def _fed(node: OpNode, stored: Sources, lacking: Lacking | None = None) -> Pass:
+def fed(node: OpNode, stored: Sources, lacking: Lacking | None = None) -> Pass:
     """The pass of an operation that shares it with no other result, and of its inputs."""
     declared = node.declared
     if all(source_of(child, stored) is not None for child in node.inputs):
@@ -226,7 +234,7 @@ class _Program:
 
     extents: Shape
     stored: Sources
-    lacking: Lacking | None = None
+    lacking: Lacking | None
     code: list[Instruction] = field(default_factory=list)
     windows: list[Window] = field(default_factory=list)
     sources: list[Any] = field(default_factory=list)
@@ -333,9 +341,9 @@ class _Program:
         if isinstance(node, ItemNode):
             return self.add(Pick(registers[0], node.item))
         assert isinstance(node, OpNode)
-        declared, dtype = node.declared, node.request.options.dtype
-        if dtype is not None:
-            dtype = tuple(map(np.dtype, dtype)) if isinstance(dtype, tuple) else np.dtype(dtype)
+        declared, dtype = node.declared, _cast_to(node.request.options.dtype)
+        if dtype is None and node.request.number > 1 and not isinstance(node.request.fn, np.ufunc):
+            dtype = (None,) * node.request.number
         inputs = tuple((register, child.window) for register, child in zip(registers, below, strict=True))
         lies = tuple(a for a in declared.axes if a is not None)
         foreign = not node.request.is_known

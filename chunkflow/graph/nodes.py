@@ -18,7 +18,7 @@ from chunkflow.core.grid import Shape
 from chunkflow.core.nest import LoopNest
 from chunkflow.core.spec import ArraySpec
 from chunkflow.engine.options import Options
-from chunkflow.errors import ArgumentError, ArgumentTypeError
+from chunkflow.errors import ArgumentError, ArgumentTypeError, ResultError
 from chunkflow.graph.request import Request
 from chunkflow.graph.sources import View, check_unchanged, identity, lasting
 from chunkflow.kernels.declare import Declared
@@ -119,8 +119,16 @@ class OpNode(Node):
     def specs(self) -> tuple[ArraySpec, ...]:
         """Specs of all its results. For a function of the user's own this takes a trial call."""
         found = self._infer(self)
+        self.check_number(len(found))
         self.dtype_known = True
         return found
+
+    def check_number(self, number: int) -> None:
+        """Raise if it gives another number of results than an expression has been made for."""
+        if number != self.request.number and not self.request.is_known:
+            raise ResultError(
+                f"fn returned a tuple of {number} arrays: in an expression dtype= must say so, with one for each"
+            )
 
     def item(self, number: int) -> ItemNode:
         """One of its results."""

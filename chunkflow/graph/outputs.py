@@ -8,8 +8,6 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 from chunkflow.errors import ArgumentError, ChunkflowError
 from chunkflow.graph.nodes import Node, OpNode, SourceNode
 from chunkflow.stores import Target, open_source, open_target
@@ -94,11 +92,14 @@ def check_parts(parts: Sequence[Sequence[Node]], places: Mapping[Node, OutputPla
 
 
 def check_whole(needed: Mapping[Node, OutputPlace]) -> None:
-    """Refuse outputs whose dtype would lose precision of a node that a later pass reads, with an `ArgumentError`."""
+    """Refuse outputs of another dtype than a node that a later pass reads, with an `ArgumentError`.
+
+    Even a wider dtype is another one: int64 loses digits in float64, and what is computed of it has another dtype.
+    """
     for node, place in needed.items():
         spec = node.spec
         held = place.target.describe(spec.shape, spec.dtype, None).dtype
-        if not np.can_cast(spec.dtype, held):
+        if held.newbyteorder("=") != spec.dtype:
             raise ArgumentError(
                 f"the output {place.target.name} of dtype {held} cannot hold all of {node.name}, of dtype "
                 f"{spec.dtype}, of which a later pass makes another result: give an output of dtype {spec.dtype}, "
@@ -106,7 +107,7 @@ def check_whole(needed: Mapping[Node, OutputPlace]) -> None:
             )
 
 
-def leaves(node: Node, stored: Collection[Node] = ()) -> Iterator[SourceNode]:
+def leaves(node: Node, stored: Collection[Node]) -> Iterator[SourceNode]:
     """All sources below a node, except those below stored nodes."""
     stack, seen = [node], {node}
     while stack:

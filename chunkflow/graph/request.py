@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from chunkflow.engine.options import Options
+from chunkflow.errors import ResultError
 from chunkflow.kernels.declare import Declare
 
 
@@ -50,9 +51,33 @@ class Request:
     beside: tuple[Any, ...] = ()
 
     @property
+    def number(self) -> int:
+        """How many results it is said to give. A function of the user's own may give several where none says so."""
+        if isinstance(self.options.dtype, tuple):
+            return len(self.options.dtype)
+        return self.fn.nout if isinstance(self.fn, np.ufunc | Stated) else 1
+
+    @property
     def is_known(self) -> bool:
         """Whether what the function does to shapes and dtypes is known, so that both can be found from ones."""
         return self.fn is None or is_elementwise(self.fn)
+
+
+@dataclass(frozen=True)
+class Stated:
+    """A function of which it is said that it returns an array, or a tuple of `nout` arrays if that is more than one."""
+
+    fn: Callable[..., Any]
+    nout: int
+
+    def __call__(self, *blocks: Any) -> Any:
+        found = self.fn(*blocks)
+        number = len(found) if isinstance(found, tuple) else 1
+        if number != self.nout:
+            raise ResultError(
+                f"fn returned {number} arrays, and output_core_dims has {self.nout} entries: one for each"
+            )
+        return found
 
 
 def is_elementwise(fn: Any) -> bool:

@@ -20,6 +20,8 @@ from chunkflow.graph.nodes import Lazy, Node, OpNode, SourceNode, ViewNode, inte
 from chunkflow.graph.request import Request
 from chunkflow.graph.sources import Unchanged
 from chunkflow.kernels.declare import declare_map
+from chunkflow.stores import Source, open_source
+from chunkflow.stores.views.reshaped import ReshapedSource
 
 
 def reshaped(node: Node, shape: Any) -> Node:
@@ -40,12 +42,22 @@ class _Reshaped:
     spec: ArraySpec
 
     def on(self, arrays: Sequence[Any]) -> Any:
-        """See `View.on`. The array is in C order."""
+        """See `View.on`. The array is in C order, or an output of the user's."""
         (array,) = arrays
-        return (array.mapped() if isinstance(array, Unchanged) else array).reshape(self.spec.shape)
+        if isinstance(array, Unchanged):
+            array = array.mapped()
+        return array.reshape(self.spec.shape) if hasattr(array, "reshape") else _Moved(arrays, self.spec)
 
     def __chunkflow_spec__(self) -> ArraySpec:
         return self.spec
+
+
+@dataclass(frozen=True)
+class _Moved(_Reshaped):
+    """The same of an array that has no other shape, as a zarr array in which a result has been stored."""
+
+    def __chunkflow_source__(self) -> Source:
+        return ReshapedSource(open_source(self.arrays[0]), self.spec.shape)
 
 
 def _copied(node: Node) -> Node:
@@ -65,7 +77,7 @@ def _is_plain(node: SourceNode) -> bool:
     if isinstance(node.source, Unchanged):
         path, in_order = node.source.arrays[0], node.spec.order == tuple(range(len(node.shape)))
         is_npy = isinstance(path, str | os.PathLike) and os.fspath(path).endswith(".npy")
-        return is_npy and in_order and node.spec.size > 0
+        return bool(is_npy and in_order and node.spec.size)
     return isinstance(node.source, np.ndarray) and node.source.flags.c_contiguous
 
 

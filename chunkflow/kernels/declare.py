@@ -122,8 +122,8 @@ def declare_blockwise(
     kwargs: dict[str, Any],
     out_ind: Any,
     pairs: Sequence[Any],
-    combine: Callable[[Any, Any], Any] | None = None,
-    new_axes: Mapping[Any, int] | None = None,
+    combine: Callable[[Any, Any], Any] | None,
+    new_axes: Mapping[Any, int] | None,
 ) -> tuple[Declare, list[Any]]:
     """Declare `blockwise`: the declaration, and the arrays among its arguments."""
     for name, function in (("fn", fn), ("combine", combine)):

@@ -13,6 +13,7 @@ import numpy as np
 from chunkflow.core.grid import Grid, Region, Shape, shape_of
 from chunkflow.core.nest import LoopNest, outputs_like
 from chunkflow.kernels.protocol import Kernel
+from chunkflow.kernels.twins import suited
 
 
 @dataclass(frozen=True)
@@ -53,7 +54,7 @@ class MapKernel(Kernel):
             extra["block_id"] = tuple(0 if a is None else index[a] for a in self.axes)
         if "block_info" in self.wants:
             extra["block_info"] = self._block_info(nest, grid, index, box)
-        return self.fn(*args, **self.kwargs, **extra)
+        return suited(self.fn, args)(*args, **self.kwargs, **extra)
 
     @property
     def is_ufunc(self) -> bool:

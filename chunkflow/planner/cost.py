@@ -43,11 +43,15 @@ class Traffic:
 
 @dataclass(frozen=True)
 class Estimate:
-    """Predicted seconds of a run, in all and by stage; and in all if as many slots as ever helped hid each stage."""
+    """Predicted seconds of a run, in all and by stage; and in all if as many slots as ever helped hid each stage.
+
+    `handed` are those of the first that blocks cost besides, however small they are.
+    """
 
     seconds: float
     stages: dict[str, float]
     hidden: float
+    handed: float = 0.0
 
     @property
     def bound_by(self) -> str:
@@ -104,7 +108,7 @@ def estimate(
         ragged = -(-blocks // lanes) * lanes / max(blocks, 1)
         handed = blocks * machine.overhead * (1 if depth >= 2 * machine.lanes else 2)
         seconds = total / lanes * ragged + handed
-        return Estimate(seconds, stages, seconds)
+        return Estimate(seconds, stages, seconds, handed)
     shares = dict.fromkeys(stages, 1 / max(blocks, 1))
     if traffic.first is not None and traffic.upload:
         shares["read"] = shares["upload"] = traffic.first / traffic.upload
@@ -117,4 +121,4 @@ def estimate(
     slots = max(depth, 2) if unpacking else depth
     hidden = {1: total, 2: overlapped if work else (total + overlapped) / 2}.get(slots, overlapped)
     handed = blocks * (PANEL if work else machine.overhead)
-    return Estimate(min(total, hidden) + handed, stages, min(total, overlapped) + handed)
+    return Estimate(min(total, hidden) + handed, stages, min(total, overlapped) + handed, handed)

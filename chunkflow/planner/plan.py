@@ -26,6 +26,9 @@ from chunkflow.planner.transfer_cut import Cut
 AHEAD = 8
 """Blocks a lane, of which a slow one may be overtaken where any lane may compute any."""
 
+CRUMBS, MOSTLY = 100_000, 0.5
+"""More blocks than that are crumbs, where what each costs besides is more than that share of the predicted time."""
+
 SMALL = 128
 """Bytes of partial results, of all that an operation gives, up to which there are so many chains for each lane."""
 
@@ -72,7 +75,9 @@ class Plan:
     ``str(plan)`` describes it for people. Sizes are in bytes, times in seconds. Blocks are what is loaded and
     stored; the kernel computes them tile by tile where that keeps it in the cache. Where there are fewer lanes than
     cores, each has `coders` threads for the chunks of its blocks. Of a `resident` operand every block is loaded once,
-    and stays; the while, tiles of a product take `turns`, block by block.
+    and stays; the while, tiles of a product take `turns`, block by block. Where blocks are crumbs, the `remedy` says
+    why, and what to do about it. Plans are made by the rates of the machine alone; where a few calls have shown more,
+    `predicted` are the seconds that they let expect.
     """
 
     op: LoopNest
@@ -95,6 +100,8 @@ class Plan:
     coders: int = 1
     resident: frozenset[int] = frozenset()
     turns: Interleave = ONE_BY_ONE
+    remedy: str = ""
+    predicted: float | None = None
 
     @cached_property
     def batches(self) -> dict[int, Batch]:
@@ -105,6 +112,26 @@ class Plan:
     def grid(self) -> Grid:
         """The loop nest cut into blocks."""
         return Grid(self.op.extents, self.block, self.turns.heads)
+
+    @property
+    def is_crumbs(self) -> bool:
+        """Whether there are so many small blocks that handling them takes most of the time."""
+        return len(self.grid) > CRUMBS and self.estimate.handed > MOSTLY * self.estimate.seconds
+
+    @property
+    def warning(self) -> str:
+        """What is said of crumbs before they are run; nothing of other plans."""
+        if not self.is_crumbs:
+            return ""
+        return (
+            f"{len(self.grid):,} blocks of {self.block}: handling them is most of the {self.estimate.seconds:.3g} s "
+            f"that the run is predicted to take, since {self.remedy}"
+        )
+
+    @property
+    def seconds(self) -> float:
+        """Predicted seconds."""
+        return self.estimate.seconds if self.predicted is None else self.predicted
 
     @property
     def bytes_in(self) -> int:
@@ -334,9 +361,10 @@ class Plan:
                 if self.machine.staged
                 else ""
             ),
-            f"  model   {e.seconds:.3g} s, bound by {e.bound_by}",
+            f"  model   {self.seconds:.3g} s, bound by {e.bound_by}",
         ]
         rings = [r.nbytes for r in (self.ring_in, self.ring_out) if r]
         if rings:
             lines.append(f"  pinned  {format_bytes(sum(rings))} of host memory")
-        return "\n".join(lines + [f"  note    {n}" for n in self.notes])
+        notes = [*self.notes, *([self.warning] if self.is_crumbs else [])]
+        return "\n".join(lines + [f"  note    {n}" for n in notes])

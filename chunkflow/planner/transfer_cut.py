@@ -76,7 +76,7 @@ class Cut:
         return len(shape) > 3 or many or sides[-1] * itemsize < pieces.LEAST_ROW
 
 
-def cut_of(spec: ArraySpec, machine: Machine, *, strict: bool, batch: Batch | None = None, whole: bool = False) -> Cut:
+def cut_of(spec: ArraySpec, machine: Machine, *, strict: bool, batch: Batch | None = None, whole: bool) -> Cut:
     """Pieces of about the machine's size that keep the array's chunks whole.
 
     A sink's chunks must stay whole, and so must a source's that are to be decoded: large ones go through the ring in

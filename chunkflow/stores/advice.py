@@ -17,7 +17,7 @@ class Reader(NamedTuple):
 
     name: str
     call: str
-    endings: tuple[str, ...] = ()
+    endings: tuple[str, ...]
     beginnings: tuple[bytes, ...] = ()
 
 

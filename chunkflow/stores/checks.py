@@ -46,6 +46,21 @@ def numeric_dtype(dtype: Any, name: str) -> np.dtype:
     return native
 
 
+def check_unmasked(*values: Any) -> None:
+    """Refuse masked arrays, among arguments and in lists of them: what takes their elements would lose the mask.
+
+    Raises
+    ------
+    ArgumentTypeError
+        One of them is masked.
+    """
+    for value in values:
+        if isinstance(value, np.ma.MaskedArray):
+            raise ArgumentTypeError("a masked array would lose its mask: pass array.filled(value) or array.data")
+        if isinstance(value, list | tuple):
+            check_unmasked(*value)
+
+
 def _as_numbers(dtype: np.dtype) -> str:
     """How an array of another dtype is given as numbers, as the end of a sentence; empty if there is no way."""
     if dtype.kind in "mM":

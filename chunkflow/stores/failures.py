@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from chunkflow.core.grid import Region, describe
+from chunkflow.core.grid import Region, Shape, describe, shift
 from chunkflow.errors import ChunkflowError, ReadError, WriteError
+from chunkflow.stores.kvstore.protocol import ChunkError
+from chunkflow.stores.touched import touched
 
 Foreign = type[Exception] | tuple[type[Exception], ...]
 
@@ -19,6 +21,18 @@ def unread(region: Region, name: str, error: Exception, doing: str = "read", wha
 def unwritten(region: Region, name: str, error: Exception, what: str = "to") -> WriteError:
     """The error for a region that could not be written; `what` stands before the array's name."""
     return WriteError(f"cannot write {describe(region)} {what} {name}: {error}", path=name, region=region, cause=error)
+
+
+def blamed(error: Exception, region: Region, chunks: Shape | None, read: Callable[[Region], object]) -> Exception:
+    """The error of the first chunk in a region that cannot be read by itself, with its index. Else it is `error`."""
+    if chunks is None or 0 in chunks or (isinstance(error, OSError) and error.errno is not None):
+        return error  # there are no chunks, or it is not their fault
+    for part in touched(region, chunks):
+        try:
+            read(shift(part.place, [side.start for side in region]))
+        except Exception as found:
+            return ChunkError(f"chunk {part.chunk}: {found or type(found).__name__}")
+    return error
 
 
 @contextmanager

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from chunkflow.errors import ArgumentTypeError
-from chunkflow.stores.checks import numeric_dtype
+from chunkflow.stores.checks import check_unmasked, numeric_dtype
 from chunkflow.stores.file.memmap import mapped_file, mapped_space
 from chunkflow.stores.file.strided import FileSource, Strided
 from chunkflow.stores.file.strided_sink import mapped_target
@@ -34,8 +33,7 @@ def ndarray_target(array: np.ndarray) -> Target:
 
 
 def _checked(array: np.ndarray) -> np.ndarray:
-    if isinstance(array, np.ma.MaskedArray):
-        raise ArgumentTypeError("a masked array would lose its mask: pass array.filled(value) or array.data")
+    check_unmasked(array)
     numeric_dtype(array.dtype, "ndarray")
     return array
 

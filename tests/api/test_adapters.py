@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import sys
+from contextlib import nullcontext
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -323,3 +326,22 @@ def test_what_numpy_has_no_dtype_for_is_to_be_converted() -> None:
     fn = _adapted(lambda block: Brain(), lambda block: Brain(), lambda block: block, Brain, lambda value: value)
     with pytest.raises(errors.ResultTypeError, match=r"torch\.bfloat16.*\.float\(\)"):
         cf.map(fn, np.ones(3), device="cpu")
+
+
+@pytest.mark.parametrize("pointer", [1, 7])
+def test_torch_computes_on_the_stream_of_its_block(pointer: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a stand-in for torch: the default stream is no pointer that it takes."""
+    used: list[Any] = []
+    cuda = SimpleNamespace(
+        stream=lambda stream: nullcontext(used.append(stream)),
+        default_stream=lambda device: ("default", device),
+        ExternalStream=lambda pointer, device: (pointer, device),
+        OutOfMemoryError=MemoryError,
+    )
+    torch = SimpleNamespace(cuda=cuda, no_grad=nullcontext, from_dlpack=lambda block: block, Tensor=int)
+    monkeypatch.setitem(sys.modules, "torch", torch)
+    facts = {"__dlpack__": None, "strides": (8,), "copy": lambda block: block, "_version": 0, "__module__": "numpy"}
+    where = {"__cuda_array_interface__": {"stream": pointer}, "device": SimpleNamespace(id=3)}
+    block = type("Block", (), facts | where)()
+    assert cf.torch(lambda tensor: tensor)(block) is block
+    assert used == [("default", 3) if pointer == 1 else (7, 3)]

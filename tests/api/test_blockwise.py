@@ -217,3 +217,15 @@ def test_every_order_of_indices() -> None:
         same(
             blockwise(lambda b, o=out: b.transpose(o), out, x, (0, 1, 2), budget="4kB", device="cpu"), x.transpose(out)
         )
+
+
+def test_several_results_are_combined_one_by_one() -> None:
+    x = np.random.default_rng(1).integers(0, 9, (40, 50)).astype("f8")
+
+    def both(block: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        return block.max(axis=1), block.max(axis=1) * 2
+
+    how: dict[str, Any] = {"dtype": ("f8", "f8"), "budget": 4000, "device": "cpu"}
+    one, other = blockwise(both, "i", x, "ij", combine=np.maximum, **how)
+    np.testing.assert_array_equal(one, x.max(axis=1))
+    np.testing.assert_array_equal(other, 2 * x.max(axis=1))

@@ -74,3 +74,9 @@ def test_examples_that_import_nothing_get_the_usual_imports() -> None:
     assert "Examples\n--------\n>>> import numpy as np, chunkflow as cf\n>>> cf.it()" in text
     own = "Do it.\n\n    Examples\n    --------\n    >>> import os\n"
     assert "Examples\n--------\n>>> import os" in documented(own, "A family.", [])
+
+
+@pytest.mark.parametrize("function", OPERATIONS, ids=lambda f: f.__name__)
+def test_chunks_come_before_what_all_runs_take(function: Callable[..., Any]) -> None:
+    keywords = [key for key in inspect.signature(function).parameters if key in ("chunks", "device", "progress")]
+    assert "chunks" not in keywords[1:]

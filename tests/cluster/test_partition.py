@@ -109,5 +109,6 @@ def test_a_hundred_terabytes_are_planned_at_once(tmp_path: Path) -> None:
 
 
 def test_there_is_a_worker() -> None:
-    with pytest.raises(ArgumentError, match="workers=0"):
-        cf.explain(cf.open(np.ones(3)).sum(), workers=0)
+    for workers in (0, -1, True, "2", 2.5):
+        with pytest.raises(ArgumentError, match=f"workers={workers!r} must be a whole number"):
+            cf.explain(cf.open(np.ones(3)).sum(), workers=workers)

@@ -24,8 +24,10 @@ import dask.array as da  # noqa: E402
 
 import chunkflow as cf  # noqa: E402
 from chunkflow import dask as cd  # noqa: E402
+from chunkflow.cluster import tasks  # noqa: E402
 from chunkflow.core.grid import Region, shape_of  # noqa: E402
 from chunkflow.core.units import parse_bytes  # noqa: E402
+from chunkflow.errors import BudgetError  # noqa: E402
 
 # Sums of these depend on their order: magnitudes differ by millions.
 RNG = np.random.default_rng(0)
@@ -199,3 +201,22 @@ def test_graphs_hold_nothing_of_others(tmp_path: Path) -> None:
     assert dask.compute(one, other) == (X.min(), X.max() + 1)
     sent = [cloudpickle.loads(cloudpickle.dumps(d)) for d in (one, x.max().to_dask(**how))]
     assert dask.compute(*sent) == (X.min(), X.max())
+
+
+@pytest.mark.parametrize("dtype", ["f4", None])
+def test_results_that_do_not_fit_together_are_computed_in_halves(dtype: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    x, ran, run = cf.open(X), [], tasks._run
+
+    def scarce(programs: Any, *args: Any, **kwargs: Any) -> Any:
+        ran.append(len(programs))
+        if len(programs) > 1:
+            raise BudgetError("too many at once")
+        return run(programs, *args, **kwargs)
+
+    monkeypatch.setattr(tasks, "_run", scarce)
+    found = [fn(x, dtype=dtype).to_dask("1GB", **HOW) for fn in (np.sum, np.std, np.mean)]
+    expected = [fn(X, dtype=dtype) for fn in (np.sum, np.std, np.mean)]
+    for one, other in zip(dask.compute(*found, scheduler="sync"), expected, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-5)
+        assert one.dtype == other.dtype
+    assert ran == [3, 1, 2, 1, 1]

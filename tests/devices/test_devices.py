@@ -5,16 +5,18 @@ from __future__ import annotations
 import subprocess
 import sys
 import threading
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from support.decoders import DecodingDevice
-from support.devices import at_work
+from support.devices import at_work, numpy_device
 
 from chunkflow import devices
 from chunkflow.core.machine import Machine
-from chunkflow.devices import registry
+from chunkflow.devices import rates, registry
 from chunkflow.devices.cpu.device import NumpyDevice
 from chunkflow.devices.protocol import Device, Edge
 from chunkflow.devices.race_detector import ClockDevice
@@ -351,3 +353,34 @@ def test_resolving_a_gpu() -> None:
     assert devices.resolve("auto") is device
     with pytest.raises(DeviceError, match="no CUDA device 99"):
         devices.resolve("cuda:99")
+
+
+def test_the_first_error_of_a_lane_is_the_one_that_is_raised() -> None:
+    def fail(words: str) -> None:
+        raise ValueError(words)
+
+    lane: Any = numpy_device("threaded", staged=True).lane()
+    for words in ("first", "second"):
+        lane._enqueue(partial(fail, words))
+    with pytest.raises(ValueError, match="first"):
+        lane.close()
+
+
+@pytest.mark.parametrize(
+    ("size", "shared", "expected"),
+    [
+        ("32768K", "0-7", 3 << 20),
+        ("8M", "5", 6 << 20),
+        ("64K", "0", 1 << 20),
+        ("much", "0", 1 << 20),
+        (None, "0", 1 << 20),
+    ],
+)
+def test_the_cache_of_a_core_is_most_of_its_share(
+    size: str | None, shared: str, expected: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if size is not None:
+        (tmp_path / "size").write_text(f"{size}\n")
+    (tmp_path / "shared_cpu_list").write_text(f"{shared}\n")
+    monkeypatch.setattr(rates, "Path", lambda _: tmp_path)
+    assert rates.cache_per_core() == expected

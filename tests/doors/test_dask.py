@@ -17,7 +17,7 @@ import zarr
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.devices import CPU, Place, everywhere, same
-from support.numpy_examples import EXAMPLES, arrays, flat
+from support.numpy_examples import EXAMPLES, arrays, flat, rows
 
 dask = pytest.importorskip("dask")
 pytest.importorskip("distributed")
@@ -89,7 +89,7 @@ def test_results_are_numpys(name: str, place: Place) -> None:
     assert got.dtype == found.dtype == expected.dtype
 
 
-@pytest.mark.parametrize("fn", sorted(numpy_dispatch.FUNCTIONS, key=numpy_dispatch.name_of), ids=numpy_dispatch.name_of)
+@pytest.mark.parametrize("fn", rows(numpy_dispatch.FUNCTIONS), ids=numpy_dispatch.name_of)
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
 def test_all_of_numpys_functions_are_cut_and_sent(fn: Any) -> None:
     for example in EXAMPLES[fn]:
@@ -454,6 +454,27 @@ def test_a_mask_that_would_be_lost_is_refused() -> None:
     d = da.from_array(np.ma.masked_array([1.0, 2.0, 3.0], [0, 1, 0]), chunks=2, asarray=False)
     with pytest.raises(ReadError, match="mask would be lost"):
         cf.from_dask(d).sum().compute(device="cpu")
+
+
+def test_tasks_get_what_a_dask_array_says_it_has() -> None:
+    d = da.arange(20, chunks=5).map_blocks(lambda b: b + 0.5, dtype="i8")
+    with pytest.raises(ReadError, match="dtype float64 for"):
+        (cf.from_dask(d) + 1).to_dask(device="cpu").compute(scheduler="sync")
+
+
+@pytest.mark.parametrize("k", [4, -3, 9])
+def test_the_largest_are_found_in_partitions_that_have_fewer(k: int) -> None:
+    x = np.random.default_rng(0).integers(-9, 9, (5, 6))
+    found = cf.topk(cf.open(x), k, axis=0).to_dask(partition="48B", device="cpu")
+    np.testing.assert_array_equal(found.compute(scheduler="sync"), cf.topk(x, k, axis=0, device="cpu"))
+
+
+def test_a_small_budget_cuts_no_chunk_of_the_output(tmp_path: Path) -> None:
+    x = np.arange(65, dtype="i4").reshape(1, 65, 1)
+    for number, budget in enumerate((3584, 5000, 10_000)):
+        path = tmp_path / f"{number}.zarr"
+        cd.store(cf.ptp(cf.open(x) * 2, axis=0), path, chunks=(65, 1), budget=budget, device="cpu", scheduler="sync")
+        np.testing.assert_array_equal(zarr.open_array(path)[...], np.zeros((65, 1)))
 
 
 # -- dask's functions ------------------------------------------------------------------------------------------------

@@ -483,3 +483,38 @@ def test_what_xarray_fills_like_an_opened_array(tmp_path: Path) -> None:
         got = fn(opened)
         assert isinstance(got.data, cf.Array)
         xr.testing.assert_identical(got.compute(), fn(given))
+
+
+@pytest.mark.parametrize("core", [{}, {"input_core_dims": [["lon"]]}], ids=["elementwise", "core dimension"])
+def test_a_lazy_apply_ufunc_gives_as_many_results_as_an_eager_one(core: dict[str, Any]) -> None:
+    air = dataset().raw
+
+    def both(block: Any) -> Any:
+        return (block.mean(-1), block.max(-1) > 0.5) if core else (block + 1, block > 0.5)
+
+    eager = cf.apply_ufunc(both, air, output_core_dims=[[], []], device="cpu", **core)
+    lazy = cf.apply_ufunc(both, cf.open(air), output_core_dims=[[], []], **core)
+    assert isinstance(lazy, tuple)
+    assert [each.dtype for each in lazy] == [each.dtype for each in eager]
+    for one, other in zip(lazy, eager, strict=True):
+        xr.testing.assert_identical(one.compute(), other)
+    for array in (air, cf.open(air)):
+        for given in ([[]], [[], [], []]):
+            with pytest.raises(
+                errors.ResultError, match=f"fn returned 2 arrays, and output_core_dims has {len(given)}"
+            ):
+                xr.testing.assert_identical(*cf.apply_ufunc(both, array, output_core_dims=given, **core)[:2])
+
+
+def test_a_mask_is_laid_out_by_the_names_of_its_dimensions() -> None:
+    values = np.arange(16.0).reshape(4, 4)
+    x = xr.DataArray(values, dims=("y", "x"), coords={"y": range(4)})
+    mask = (x % 3 == 0).transpose("x", "y")
+    right = np.sum(values, axis=1, where=values % 3 == 0)
+    got = cf.sum(x, dim="x", where=mask, device="cpu")
+    np.testing.assert_array_equal(got, right)
+    assert got.dims == ("y",)
+    row = xr.DataArray(np.array([True, False, True, True]), dims="y")
+    np.testing.assert_array_equal(cf.mean(x, axis=0, where=row, device="cpu"), values[[0, 2, 3]].mean(axis=0))
+    with pytest.raises(errors.ArgumentError, match="where= of shape"):
+        cf.sum(x, where=xr.DataArray(np.ones((4, 2), bool), dims=("x", "z")))

@@ -54,6 +54,20 @@ def test_a_share_is_of_what_is_free_when_it_is_first_used(share: Any) -> None:
     assert budget.limit == 20 * MB
 
 
+def test_what_stays_with_the_process_is_said() -> None:
+    class Card(NumpyDevice):
+        reserve = 0
+
+    device = Card(lanes=1)
+    with cf.Budget("10MB") as budget:
+        cf.map(np.negative, np.ones(1000), device=device)
+    assert budget.kept == 0
+    assert repr(budget) == "Budget('10MB')"
+    device.reserve = 2_000_000
+    assert budget.kept == 2_000_000
+    assert "of which 2.00 MB stay with libraries until the process ends" in repr(budget)
+
+
 def test_the_default_is_four_fifths_of_what_is_free() -> None:
     device = NumpyDevice(lanes=1)
     device.free_memory = lambda: 40 * MB  # type: ignore[method-assign]

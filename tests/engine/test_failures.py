@@ -519,6 +519,19 @@ def test_what_is_no_function_is_refused() -> None:
     assert x.bytes_read == 0
 
 
+@pytest.mark.parametrize(
+    ("fn", "out", "words"),
+    [
+        (lambda x: (x, x), np.zeros(6), "a tuple of 2 arrays, so out must be a tuple of 2, not a ndarray"),
+        (lambda x: (x, x), (None,) * 3, "a tuple of 2 arrays, so out must be a tuple of 2, not a tuple"),
+        (lambda x: x, (np.zeros(6),), "one array, so out must be one array or path, not a tuple"),
+    ],
+)
+def test_an_output_that_does_not_suit_what_the_trial_shows_is_refused(fn: Any, out: Any, words: str) -> None:
+    with pytest.raises(errors.ArgumentError, match=words):
+        cf.map(fn, np.zeros(6), out=out, device="cpu")
+
+
 def test_scalars_alone_are_refused() -> None:
     with pytest.raises(errors.ArgumentError, match="at least one array"):
         cf.map(np.add, 1, 2.0, device="cpu")
@@ -653,6 +666,48 @@ def test_a_block_on_which_memory_runs_out_is_halved(place: Place, most: int) -> 
     with cf.Profile() as profile:
         same(times(place, greedy(place, most), x, chunks=chunks), x + 1)
     assert any("halves" in note for note in profile.report.notes)
+
+
+def test_blocks_are_halved_along_their_longest_axis_and_later_ones_from_the_start() -> None:
+    x, seen = filled((8, 50), "f4"), list[tuple[int, ...]]()
+
+    def fn(block: Any) -> Any:
+        seen.append(block.shape)
+        if block.size > 60:
+            raise MemoryError("full")
+        return block + 1
+
+    device = numpy_device("eager", staged=False, lanes=1)
+    with cf.Profile() as profile:
+        same(cf.map(fn, x, chunks=(4, 50), dtype="f4", workspace=0, device=device), x + 1)
+    quarters = [(4, 12), (4, 13)] * 2
+    assert seen == [(4, 50), (4, 25), *quarters, *quarters]
+    assert profile.report.notes == tuple(
+        f"fn ran out of memory on block (0, 0) [0:4, 0:{n}]: computed in halves (full)" for n in (50, 25)
+    )
+
+
+def test_a_halo_that_no_budget_holds_is_named() -> None:
+    x = np.broadcast_to(1.0, (512, 512, 512))
+    with pytest.raises(cf.BudgetError, match=r"a block of \(1, 1, 1\) with its halo takes 515.85 MB") as caught:
+        cf.map_overlap(np.negative, x, depth=200, budget="1MB", device="cpu")
+    assert caught.value.limit == 1_000_000
+    assert caught.value.needed == pytest.approx(401**3 * 8, rel=1e-4)
+
+
+@pytest.mark.parametrize("error", [ZeroDivisionError("mine"), cf.BudgetError("mine", limit=7)], ids=repr)
+def test_what_the_end_of_a_fold_raises_is_kept(error: Exception) -> None:
+    x = np.arange(600.0)
+
+    def last(value: Any, axis: Any, keepdims: bool) -> Any:
+        if value.sum() == x.sum():  # of the trial's block it is less
+            raise error
+        return value
+
+    how: dict[str, Any] = {"budget": 20_000, "device": "cpu", "dtype": "f8"}
+    with pytest.raises(type(error), match=r"^mine") as caught:
+        cf.reduction(x, np.sum, lambda value, axis, keepdims: last(value, axis, keepdims).sum(axis=axis), **how)
+    assert caught.value is error
 
 
 @pytest.mark.parametrize("place", [place for place in CHECKING if place.staged and place.lanes == 1] + CUDA, ids=str)

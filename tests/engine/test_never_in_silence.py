@@ -75,6 +75,43 @@ def test_masks_are_not_lost() -> None:
         cf.map(np.sqrt, Masked(), device="cpu")
 
 
+MASK = np.ma.masked_greater(np.arange(6.0), 3)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda x: np.hstack([x, MASK]),
+        lambda x: np.append(x, MASK),
+        lambda x: np.concatenate([x, MASK], axis=None),
+        lambda x: np.column_stack((x, MASK)),
+        lambda x: np.interp(x, MASK, MASK),
+        lambda x: np.digitize(x, MASK),
+        lambda x: np.isin(x, MASK),
+        lambda x: np.sum(x, initial=MASK[5]),
+        lambda x: np.sum(x, where=MASK > 1),
+        lambda x: np.broadcast_arrays(x, MASK),
+        lambda x: cf.fft.convolve(x, MASK),
+        lambda x: cf.stack([MASK, MASK]),
+        lambda x: cf.cov(np.ones((2, 6)), aweights=MASK),
+        lambda x: cf.histogram(np.arange(6.0), MASK),
+        lambda x: cf.pad(np.arange(6.0), 1, constant_values=MASK[:2]),
+        lambda x: cf.quantile(np.arange(6.0), MASK[:2] / 5),
+        lambda x: cf.label_statistics(np.ones(6), np.arange(6), index=np.ma.masked_array([1, 2], [0, 1])),
+    ],
+)
+def test_no_argument_loses_its_mask(call: Callable[[Any], Any]) -> None:
+    with pytest.raises(errors.ArgumentTypeError, match="mask"):
+        call(cf.open(np.arange(6.0)))
+
+
+def test_a_result_of_one_length_whatever_its_block_is_refused() -> None:
+    x, chunks = np.ones(8192, "f4"), (1024,)
+    with pytest.raises(errors.ResultError, match=r"of \(4096,\) into \(1024,\) and one of \(2048,\) into \(1024,\)"):
+        cf.map(lambda x: x[:1024], x, chunks=chunks, budget=200_000, device="cpu")
+    same(cf.map(lambda x: x[::4], x, chunks=chunks, budget=200_000, device="cpu"), x[::4])
+
+
 @everywhere
 def test_a_result_that_does_not_grow_with_its_block_is_refused(place: Place) -> None:
     with pytest.raises(errors.ResultError, match="does not grow"):

@@ -27,11 +27,13 @@ from chunkflow.devices.cpu.device import NumpyDevice
 from chunkflow.devices.rates import cpu
 from chunkflow.engine.observe.analysis import AnalyzedRun
 from chunkflow.engine.options import Options
-from chunkflow.errors import ArgumentError, ResultError
+from chunkflow.errors import ArgumentError, ArgumentTypeError, ResultError
 from chunkflow.graph import evaluate, fusion
 from chunkflow.graph.evaluate import Evaluation
 from chunkflow.graph.fusion import fused
 from chunkflow.graph.nodes import OpNode
+from chunkflow.stores import open_source
+from chunkflow.testing import filled
 from chunkflow.testing.arrays import CountingSource
 
 SHAPE = (6, 5, 7)
@@ -335,7 +337,37 @@ def test_too_much_for_one_pass_takes_several() -> None:
         np.testing.assert_allclose(spread, array.var(axis=0))
 
 
+@pytest.mark.parametrize("dtype", [None, "f4"])
+@pytest.mark.parametrize("axis", [None, 0, (0, 2)])
+def test_a_reduction_by_functions_of_ones_own_is_an_expression(axis: Any, dtype: Any) -> None:
+    (array,) = volumes(1)
+    found = cf.reduction(cf.open(array), np.max, np.max, axis=axis, dtype=dtype)
+    wanted = np.asarray(array.max(axis=axis), dtype)
+    assert found.dtype == wanted.dtype
+    np.testing.assert_array_equal(found.compute(device="cpu"), wanted)
+    np.testing.assert_array_equal(found.to_dask(partition="1kB", device="cpu").compute(scheduler="sync"), wanted)
+
+
+def test_several_results_that_are_combined_are_announced() -> None:
+    (array,) = volumes(1, (20, 30))
+
+    def both(block: Any) -> Any:
+        return block.max(axis=0), -block.min(axis=0)
+
+    def made(**options: Any) -> Any:
+        return cf.blockwise(both, "j", cf.open(array), "ij", combine=np.maximum, **options)
+
+    for found, wanted in zip(cf.compute(made(dtype=("f8", "f4")), device="cpu"), both(array), strict=True):
+        np.testing.assert_allclose(found, wanted, rtol=1e-6)
+    for options, why in (({}, "dtype= must say so"), ({"dtype": ("f8",) * 3}, "expected 3")):
+        with pytest.raises(ResultError, match=why):
+            cf.compute(made(**options), device="cpu")
+
+
 WAITS = 0.03
+
+STORED: dict[str, Any] = {"storing": 0.0, "created": 0}
+"""Of runs whose copies to new memory are not what is looked at."""
 
 
 def waited(a: Any, *axes: Any, **options: Any) -> Any:
@@ -352,6 +384,11 @@ def test_what_a_function_takes_is_expected(asked: tuple[Any, ...]) -> None:
     assert run.plan.estimate.seconds < WAITS
     assert run.predicted >= WAITS
     assert run.bound_by == "compute"
+    plan = cf.explain(asked[0], array, *asked[1:], device="cpu")
+    assert plan.seconds >= WAITS > plan.estimate.seconds
+    assert f"model   {plan.seconds:.3g} s" in str(plan)
+    small = cf.explain(asked[0], array, *asked[1:], budget="1MB", device="cpu")
+    assert small.seconds == small.estimate.seconds
 
 
 @pytest.mark.parametrize(
@@ -423,7 +460,7 @@ def test_memory_and_halos_are_expected_to_take_time_on_the_cpu() -> None:
         """What was planned, but for the kernel, which takes a second."""
         return run.plan.estimate.seconds + (1 - run.plan.estimate.stages["compute"]) / 2
 
-    usual, slow = (replace(run_with(**rates), computing=1.0, framing=2.0) for rates in ({}, {"fresh": 1e6}))
+    usual, slow = (replace(run_with(**rates), computing=1.0, framing=2.0, **STORED) for rates in ({}, {"fresh": 1e6}))
     memory = usual.plan.memory
     assert memory.inputs >= 2 * 6 * 34 * 34 * array.itemsize
     expected = (memory.inputs + memory.partials) / 2e6
@@ -431,12 +468,12 @@ def test_memory_and_halos_are_expected_to_take_time_on_the_cpu() -> None:
     # Both lanes take two seconds for blocks instead of those in which all is read.
     more = 2 - array.nbytes / usual.plan.machine.read
     assert usual.predicted - seconds(usual) == pytest.approx(more / 2)
-    spilling = replace(run_with(cache=16 << 10), computing=1.0, framing=2.0)
+    spilling = replace(run_with(cache=16 << 10), computing=1.0, framing=2.0, **STORED)
     assert spilling.plan.block == usual.plan.block
     assert spilling.predicted - seconds(spilling) == pytest.approx(more / 2), "that was seen when blocks were made"
     views = run_with("none", fresh=1e6)
     assert views.plan.memory.inputs == views.framing == 0 < run_with().framing
-    views = replace(views, computing=1.0)
+    views = replace(views, computing=1.0, **STORED)
     assert views.predicted == pytest.approx(seconds(views)), "these are the array's own elements"
 
 
@@ -448,7 +485,9 @@ def test_blocks_that_are_read_and_leave_the_cache_take_longer(tmp_path: Path) ->
         device = NumpyDevice(machine=replace(cpu(2), **rates))
         run = cf.explain(np.negative, str(tmp_path / "x.npy"), chunks=(4, -1, -1), device=device, analyze=True).runs[0]
         return (
-            replace(run, computing=1.0).predicted - run.plan.estimate.seconds + run.plan.estimate.stages["compute"] / 2
+            replace(run, computing=1.0, **STORED).predicted
+            - run.plan.estimate.seconds
+            + run.plan.estimate.stages["compute"] / 2
         )
 
     machine = cpu(2)
@@ -714,6 +753,9 @@ def test_several_results_of_a_function() -> None:
         _ = cf.open(array).map(lambda b: (b, b)).dtype
     with pytest.raises(ResultError, match="expected 3"):
         cf.open(array).map(lambda b: (b, b), dtype=("f8", "f8", "f8"))[0].compute(device="cpu")
+    numbers = itertools.chain([3], itertools.repeat(2))  # the trial's is no exception
+    with pytest.raises(ResultError, match="tuple of 2 arrays; expected 3"):
+        (cf.open(array).map(lambda b: (b,) * next(numbers), dtype=("f8",) * 3)[2] + 1).compute(device="cpu")
 
 
 def test_deep_expressions() -> None:
@@ -1161,3 +1203,47 @@ def test_files_in_c_order_are_reshaped_without_a_pass(order: Any, dtype: str, tm
         assert len(cf.explain(x, device="cpu").passes) == 1 + (order == "F")
         same(x.compute(device="cpu"), np.ascontiguousarray(a, dtype[-2:]).reshape(4, -1))
         same(np.asarray(x[1:3, ::2]), a.astype(dtype[-2:]).reshape(4, -1)[1:3, ::2])
+
+
+@pytest.mark.parametrize("opened", [str, lambda path: path, zarr.open_array])
+def test_others_are_copied_before_they_are_reshaped(opened: Callable[[Path], Any], tmp_path: Path) -> None:
+    a = np.arange(24.0).reshape(2, 3, 4)
+    zarr.create_array(tmp_path / "x.zarr", data=a, chunks=(1, 2, 4))
+    x = cf.open(opened(tmp_path / "x.zarr")).reshape(4, -1)
+    assert len(cf.explain(x, device="cpu").passes) == 2
+    same(x.compute(device="cpu"), a.reshape(4, -1))
+
+
+@pytest.mark.parametrize("chunks", [(2, 3), (4, 2)])
+def test_the_place_of_a_block_is_known_inside_an_expression(chunks: tuple[int, int]) -> None:
+    def place(block: Any, block_id: Any = None) -> Any:
+        return block * 0 + 10 * block_id[0] + block_id[1]
+
+    x = np.zeros((4, 6))
+    rows, columns = np.indices(x.shape)
+    got = (cf.open(x).map(place, chunks=chunks, dtype="f8") + 1).compute(device="cpu")
+    same(got, 10.0 * (rows // chunks[0]) + columns // chunks[1] + 1)
+
+
+def test_the_place_of_a_block_is_known_where_it_is_stretched() -> None:
+    def place(block: Any, block_info: Any = None) -> Any:
+        ((start, stop),) = block_info[0]["array-location"]
+        if stop - start > 1 and start:  # behind the trial's
+            infos.add((start, *block_info[0]["chunk-location"], *block_info[0]["num-chunks"]))
+        return block + np.arange(start, stop)
+
+    infos = set[tuple[int, ...]]()
+    row, x = np.zeros(30_000), filled((3, 30_000), "f8")
+    expression = cf.open(row).map(place, dtype="f8", workspace=8.0) + cf.open(x)
+    plan = cf.explain(expression, device="cpu", budget=500_000)
+    (_, number), (_, side) = plan.passes[0][1].grid.counts, plan.passes[0][1].block
+    same(expression.compute(device="cpu", budget=500_000), np.arange(30_000.0) + x)
+    assert infos == {(i * side, i, number) for i in range(1, number)}
+    assert infos
+
+
+def test_an_expression_is_no_source_before_it_is_computed() -> None:
+    array = np.arange(6.0)
+    assert open_source(cf.open(array)).spec.shape == (6,)
+    with pytest.raises(ArgumentTypeError, match="add is an expression"):
+        open_source(cf.open(array) + 1)

@@ -17,7 +17,7 @@ from support.devices import same
 
 import chunkflow as cf
 from chunkflow.api.labels import wrapped
-from chunkflow.errors import ArgumentError, ReadError
+from chunkflow.errors import ArgumentError, ChunkflowError, ReadError
 from chunkflow.testing import CountingSource, filled
 
 # -- Outputs that lie where sources do -------------------------------------------------------------------------------
@@ -220,6 +220,16 @@ def test_an_output_within_another_is_refused(
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize("turned", [False, True])
+def test_an_output_in_the_file_that_another_replaces_is_refused(turned: bool, tmp_path: Path) -> None:
+    np.save(tmp_path / "y.npy", np.zeros(6))
+    outs = [tmp_path / "y.npy", np.load(tmp_path / "y.npy", mmap_mode="r+")]
+    x = cf.open(np.arange(6.0))
+    with pytest.raises(ArgumentError, match=r"overlap: give each its own place"):
+        cf.store([x + 1, x * 2], outs[::-1] if turned else outs, overwrite=True, device="cpu")
+    same(np.load(tmp_path / "y.npy"), np.zeros(6))
+
+
 def test_outputs_beside_one_another_are_written(tmp_path: Path) -> None:
     x = cf.open(np.arange(6.0))
     one, other, third = cf.store(
@@ -400,3 +410,56 @@ def test_what_a_later_pass_needs_is_not_taken_from_a_narrower_output(dtype: str)
     assert not other.any()
     cf.store(y, out, device="cpu")
     assert out.any()
+
+
+@pytest.mark.parametrize("dtype", ["f8", "c16", "i4"])
+def test_what_a_later_pass_needs_is_not_taken_from_an_output_of_another_dtype(dtype: str) -> None:
+    y = np.cumsum(cf.open(np.array([2**53 + 1, 2**60 + 7])))
+    with pytest.raises(ArgumentError, match="a later pass makes another result: give an output of dtype int64"):
+        cf.store([y, y.sum()], [np.zeros(2, dtype), np.zeros((), "i8")], device="cpu")
+
+
+@pytest.mark.parametrize("kind", ["zarr", "npy", "h5", "dataset", "memory"])
+def test_a_stored_result_is_taken_in_another_shape(kind: str, tmp_path: Path) -> None:
+    a = np.random.default_rng(0).integers(-9, 9, (4, 5, 6))
+    y, wanted = cf.topk(cf.open(a), -3, axis=2), np.sort(a, axis=2)[..., :3]
+    with h5py.File(tmp_path / "d.h5", "w") as file:
+        outs: dict[str, Any] = {
+            "dataset": file.create_dataset("d", wanted.shape, "i8", chunks=(2, 2, 2)),
+            "memory": np.zeros(wanted.shape, "i8", order="F"),
+        }
+        out = outs.get(kind, tmp_path / f"y.{kind}")
+        found = cf.store([y, y.reshape(10, -1), y.ravel().max()], [out, tmp_path / "r.zarr", None], device="cpu")
+        for got, right in zip(found, (wanted, wanted.reshape(10, -1), wanted.max()), strict=True):
+            np.testing.assert_array_equal(got[()] if hasattr(got, "shape") else got, right)
+
+
+CHUNKED: list[tuple[Callable[[Any], Any], tuple[int, ...], tuple[int, ...]]] = [
+    (lambda x: x.reshape(-1), (5,), (5,)),
+    (np.cumsum, (7,), (7,)),
+    (np.cov, (1, 3), (1, 3)),
+    (lambda x: x.max(axis=0), (4,), (4,)),
+    (lambda x: x.T * 2, (2, -1), (2, 4)),
+    (lambda x: np.cumsum(x - x.mean(), axis=1), (3, 2), (3, 2)),
+]
+
+
+@pytest.mark.parametrize(("make", "asked", "chunks"), CHUNKED)
+def test_any_result_is_stored_in_the_chunks_asked_for(make: Any, asked: Any, chunks: Any, tmp_path: Path) -> None:
+    a = np.arange(24.0).reshape(4, 6)
+    for number, budget in enumerate((None, 5000)):
+        path = tmp_path / f"{number}.zarr"
+        found = make(cf.open(a)).to_zarr(path, chunks=asked, budget=budget, device="cpu")
+        assert found.chunks == chunks
+        np.testing.assert_allclose(zarr.open_array(path)[...], make(a))
+
+
+def test_chunks_that_do_not_suit_a_result_are_refused(tmp_path: Path) -> None:
+    x = cf.open(np.arange(24.0).reshape(4, 6))
+    for y, chunks, why in (
+        (x.max(axis=0), (1, 2), "2 entries and the result has 1"),
+        (x.max(axis=0), (0,), "at least one element"),
+        (np.median(x, axis=0), (2,), "several passes of its own"),
+    ):
+        with pytest.raises(ChunkflowError, match=why):
+            cf.store(y, tmp_path / "y.zarr", chunks=chunks)

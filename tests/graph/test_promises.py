@@ -70,3 +70,23 @@ def test_a_ufunc_that_calls_python_is_no_known_one() -> None:
     with pytest.raises(cf.errors.ArgumentTypeError, match="object"):
         seen(cf.open(X + 2)).compute(device="cpu")
     assert 1.0 not in calls
+
+
+TURNED: dict[str, Callable[[Any], Any]] = {
+    "astype": lambda x: x.astype(">f4"),
+    "zeros_like": lambda x: np.zeros_like(x, dtype=">i2"),
+    "full_like of the same dtype": lambda x: np.full_like(x, 7),
+    "map": lambda x: cf.map(lambda b: b.astype(">f4"), x),
+    "map of a result": lambda x: cf.map(lambda b: b.astype(">f4"), x + 1),
+    "map to a dtype": lambda x: cf.map(lambda b: b, x, dtype=">f4"),
+    "map_overlap": lambda x: cf.map_overlap(lambda b: b.astype(">c8"), x, depth=1),
+    "sum": lambda x: x.sum(dtype=">f8"),
+}
+
+
+@pytest.mark.parametrize("name", TURNED)
+def test_results_have_the_native_byte_order(name: str) -> None:
+    y = TURNED[name](cf.open(X.astype(">i4")))
+    found = np.asarray(y.compute(device="cpu"))
+    assert y.dtype == found.dtype
+    assert found.dtype.isnative

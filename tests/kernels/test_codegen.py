@@ -107,6 +107,35 @@ def test_what_has_no_text_is_called_as_ever(device: Any) -> None:
 
 
 @needs_compiler
+def test_what_a_call_is_told_besides_keeps_it_out_of_a_kernel(device: Any) -> None:
+    x = filled((30, 40), "f4")
+    for fn in (
+        lambda x: np.add(x * 2, 1, dtype="f8") * 2,
+        lambda x: cf.map(np.add, x * 2, 1, dtype="f8") * 2,
+        lambda x: cf.map(lambda b: b + 1, x * 2, dtype="f8") * 2,
+    ):
+        expected = ((x * 2).astype("f8") + 1) * 2
+        np.testing.assert_allclose(fn(cf.open(x)).compute(device=device), expected, rtol=1e-6)
+    assert not device.made
+
+
+@needs_compiler
+def test_what_feeds_an_operation_that_has_a_pass_of_its_own(device: Any) -> None:
+    x, y = filled((30, 40), "f4"), filled((40, 20), "f4")
+    product = cf.matmul(cf.open(x) * 2 + 1, cf.open(y))
+    np.testing.assert_allclose(product.compute(device=device), (x * 2 + 1) @ y, rtol=1e-4)
+    assert len(set(device.made)) == 1
+
+
+@needs_compiler
+def test_a_part_of_a_nest_has_kernels_too(device: Any) -> None:
+    pytest.importorskip("dask")
+    x = filled((30, 40), "f4")
+    same((cf.open(x) * 2 + 1).to_dask("1kB", device=device).compute(scheduler="sync"), x * 2 + 1)
+    assert device.made
+
+
+@needs_compiler
 def test_what_folds_give_of_nothing_takes_no_kernel(device: Any) -> None:
     x = cf.open(np.empty((0, 5)))
     total, lines = cf.compute((abs(x) * 2 + 1).sum(), (x * x + 1).max(axis=1), device=device)

@@ -113,6 +113,7 @@ def _tried(mutant: Mutant, reach: Reach, copies: queue.Queue[Path]) -> Verdict:
 def _run(copy: Path, allowed: float) -> tuple[str, str]:
     """Whether a test fails, or waits for ever."""
     command = [sys.executable, "-m", "pytest", "-xq", "--tb=no", "-p", "no:cacheprovider", "-p", "no:xdist", "@chosen"]
+    command += ["-o", "faulthandler_exit_on_timeout=true"]  # a test that waits for ever ends sooner than all could
     path = os.pathsep.join([str(copy), os.environ.get("PYTHONPATH", "")])
     environment = os.environ | {"PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": "1", "TMPDIR": str(copy / "tmp")}
     (copy / "tmp").mkdir(exist_ok=True)

@@ -10,8 +10,6 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from coverage import CoverageData
-
 MOST_SECONDS = 240.0  # of tests that are tried on one mutant
 
 
@@ -49,6 +47,8 @@ def _closeness(path: str, test: str) -> int:
 
 def learnt(root: Path, work: Path) -> Reach:
     """Run all tests once."""
+    from coverage import CoverageData  # among what ``make mutants`` installs
+
     record, data = work / "tests.json", work / "coverage"
     environment = os.environ | {"MUTANTS_RECORD": str(record), "COVERAGE_FILE": str(data), "COVERAGE_CORE": "ctrace"}
     how = "-n auto --dist loadfile -q --tb=line -p no:cacheprovider -p mutants.record"

@@ -566,6 +566,16 @@ def test_chunks_that_are_files_have_a_rate_and_as_many_threads_as_there_are(tmp_
     assert threads == {None: (8, 16), "auto": (8, 8)}
 
 
+@pytest.mark.parametrize(("lanes", "threads"), [(1, 32), (3, 32), (40, 40)])
+def test_many_pieces_are_under_way_over_a_network(lanes: int, threads: int) -> None:
+    machine = replace(NumpyDevice().machine, staged=False, lanes=lanes, depths=(1,), cache=1 << 20)
+    plain = spec((4096, 4096))
+    chunked = spec((4096, 4096), chunks=(16, 16), storage=Storage(remote=True))
+    for source, out in ((chunked, plain), (plain, chunked)):
+        plan = make_plan(elementwise(plain.shape), [source], [out], machine, 2_000_000_000, block=(64, 4096))
+        assert (plan.lanes, plan.coders) == (1, threads)
+
+
 def test_no_more_threads_store_results_than_there_are_pieces_of_them() -> None:
     device, x = NumpyDevice(staged=True, machine=GPU), np.broadcast_to(np.float32(1), (256, 1024, 1024))
     threads = []
@@ -756,3 +766,6 @@ def test_planes_that_are_folded_are_cut(tmp_path: Path) -> None:
         assert tall.block[0] == 64, "no two blocks add to one element"
         assert tall.block[2] == 2048, "rows stay whole"
         assert tall.memory.total < 100_000_000
+        for budget in (6_000_000, 12_000_000, 30_000_000, 60_000_000):
+            least = cf.explain(fn, x, axis=0, budget=budget, device=device)
+            assert least.memory.total <= budget

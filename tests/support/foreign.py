@@ -88,6 +88,16 @@ def _zarr_of_xarray(array: np.ndarray, folder: Path) -> Path:
     return folder / "group.zarr" / "u"
 
 
+def _tensorstore_in_a_bucket(url: str) -> np.ndarray:
+    """An array behind an ``s3`` URL, of the server that the environment names."""
+    tensorstore = pytest.importorskip("tensorstore")
+    bucket, _, path = url.removeprefix("s3://").partition("/")
+    who = {"aws_region": "us-east-1", "aws_credentials": {"type": "environment"}}
+    store = {"driver": "s3", "bucket": bucket, "path": path, "endpoint": os.environ["AWS_ENDPOINT_URL"], **who}
+    opened = tensorstore.open({"driver": "zarr3", "kvstore": store}, read=True, open=True).result()
+    return np.asarray(opened.read().result())
+
+
 ZARR_READERS = (
     ForeignReader("zarr-python", _zarr_python),
     ForeignReader("zarrs", _zarrs),
@@ -100,6 +110,7 @@ ZARR_WRITERS = (
     ForeignWriter("xarray", _zarr_of_xarray, lacks=("?",)),
 )
 URL_READERS = (ForeignReader("zarr-python", _zarr_python),)
+S3_READERS = (*URL_READERS, ForeignReader("tensorstore", _tensorstore_in_a_bucket))
 
 
 # -- HDF5 -------------------------------------------------------------------------------------------------------------

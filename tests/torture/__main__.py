@@ -21,10 +21,33 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-from torture.faults import CHANGES, CLOSE, FAIL, KILL, OPEN, READ, SHORT, WRITE, Fault, arm, compiled, count
+from torture.faults import (
+    ALL,
+    CHANGES,
+    FAIL,
+    FOREVER,
+    KILL,
+    READ,
+    ROOM,
+    SHORT,
+    SIGNAL,
+    WRITE,
+    Fault,
+    arm,
+    compiled,
+    count,
+)
 
-DONE, REFUSED, RAW, HUNG = 0, 3, 4, 5
-ERRORS = (errno.EIO, errno.ENOSPC, errno.EMFILE, errno.EACCES)
+DONE, REFUSED, RAW, HUNG, LEAKED = 0, 3, 4, 5, 6
+PLANS = (
+    (CHANGES, KILL, (0,)),
+    (ALL, FAIL, (errno.EIO, errno.ENOSPC, errno.EMFILE, errno.EACCES, errno.EINTR)),
+    (READ | WRITE, SHORT, (0,)),
+    (ROOM, FOREVER, (errno.ENOSPC,)),
+    (ALL, FOREVER, (errno.EIO,)),
+    (CHANGES, SIGNAL, (signal.SIGINT, signal.SIGTERM)),
+)
+"""Kinds of calls, what happens at each, or from each on, and the errors or signals."""
 
 
 def main() -> int:
@@ -53,14 +76,13 @@ def _tortured(seconds: float, every: int, only: str) -> int:
         if only not in scenario.name:
             continue
         with _Bench(scenario) as bench:
-            calls = bench.calls(CHANGES), bench.calls(OPEN | READ | WRITE | CLOSE | CHANGES)
-            faults = [Fault(n, KILL) for n in range(1, calls[0] + 1, every)]
-            faults += [
-                Fault(n, FAIL, OPEN | READ | WRITE | CLOSE | CHANGES, number)
-                for number in ERRORS
-                for n in range(1, calls[1] + 1, 2 * every)
+            calls = {kinds: bench.calls(kinds) for kinds, _, _ in PLANS}
+            faults = [
+                Fault(n, action, kinds, number)
+                for kinds, action, numbers in PLANS
+                for number in numbers
+                for n in range(1 + offset(scenario, number) % every, calls[kinds] + 1, every)
             ]
-            faults += [Fault(n, SHORT, READ | WRITE) for n in range(1, bench.calls(READ | WRITE) + 1, every)]
             for fault in faults:
                 if time.monotonic() - start > seconds:
                     break
@@ -69,7 +91,7 @@ def _tortured(seconds: float, every: int, only: str) -> int:
                     tally["wrong"] += 1
                     wrong.append(f"{scenario.name}, {fault}: {problem}")
                     print(wrong[-1], flush=True)
-        print(f"{scenario.name}: {calls[0]} calls that change, {calls[1]} in all; {dict(tally)}", flush=True)
+        print(f"{scenario.name}: {calls[CHANGES]} calls that change, {calls[ALL]} in all; {dict(tally)}", flush=True)
     return int(bool(wrong))
 
 

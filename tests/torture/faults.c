@@ -1,5 +1,5 @@
-/* Preloaded into a process: the n-th system call of some kinds on files below a directory fails, is cut short, is
- * interrupted, or is never made, because the process is killed before it.
+/* Preloaded into a process: the n-th system call of some kinds on files below a directory fails, as do all after it if
+ * that is asked for, is cut short, comes with a signal, or is never made, because the process is killed before it.
  *
  * faults_arm(directory, kinds, n, action, number) starts to count; faults_count() is how many calls there were. A call
  * counts if its path lies below the directory, or its descriptor was opened there. */
@@ -20,7 +20,7 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
-enum { NONE, KILL, FAIL, SHORT };
+enum { NONE, KILL, FAIL, SHORT, FOREVER, SIGNAL };
 enum { OPEN = 1, READ = 2, WRITE = 4, RENAME = 8, UNLINK = 16, MKDIR = 32, SYNC = 64, SIZE = 128, CLOSE = 256, LOCK = 512 };
 
 static char below[PATH_MAX];
@@ -76,14 +76,20 @@ static int is_open_below(int fd)
 /* What is done in place of a call: 0 nothing, 1 it fails with errno set, 2 it is cut short. */
 static int strikes(int kind, int ours)
 {
-    if (!ours || !(kinds & kind) || atomic_fetch_add(&count, 1) + 1 != atomic_load(&wanted))
+    long now, n = atomic_load(&wanted);
+    if (!ours || !(kinds & kind))
+        return 0;
+    now = atomic_fetch_add(&count, 1) + 1;
+    if (now < n || n < 0 || (now > n && action != FOREVER))
         return 0;
     if (action == KILL)
         kill(getpid(), SIGKILL), pause();
+    if (action == SIGNAL)
+        kill(getpid(), number);
     if (action == SHORT)
         return 2;
     errno = number;
-    return action == FAIL;
+    return action == FAIL || action == FOREVER;
 }
 
 #define REAL(name) \

@@ -11,14 +11,17 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-NONE, KILL, FAIL, SHORT = range(4)
+NONE, KILL, FAIL, SHORT, FOREVER, SIGNAL = range(6)
 OPEN, READ, WRITE, RENAME, UNLINK, MKDIR, SYNC, SIZE, CLOSE, LOCK = (1 << i for i in range(10))
 CHANGES = OPEN | WRITE | RENAME | UNLINK | MKDIR | SYNC | SIZE | CLOSE | LOCK
 """Calls between which a file system may be left."""
+ALL = CHANGES | READ
+ROOM = WRITE | MKDIR | SIZE
+"""Calls that a full disk refuses."""
 
 
 class Fault(NamedTuple):
-    """What happens at the n-th call of some kinds; `number` is the error's."""
+    """What happens at the n-th call of some kinds, or from it on; `number` is the error's, or the signal's."""
 
     n: int
     action: int

@@ -83,6 +83,8 @@ class PassPlan:
         Bytes of all its blocks; whole chunks are counted as often as they are touched.
     workspace : float
         Bytes that its steps take besides the result, for each element of its loop nest.
+    seconds : float
+        Predicted by the bytes that it moves.
     """
 
     steps: tuple[LineTransform, ...]
@@ -92,6 +94,7 @@ class PassPlan:
     bytes_read: int
     bytes_written: int
     workspace: float
+    seconds: float = 0.0
 
     @property
     def axes(self) -> Shape:
@@ -143,9 +146,14 @@ class TransformPlan:
         """Bytes that are written in all."""
         return sum(p.bytes_written for p in self.passes)
 
+    @property
+    def seconds(self) -> float:
+        """Predicted time of all passes, by the bytes that they move."""
+        return sum(p.seconds for p in self.passes)
+
     def __str__(self) -> str:
         number = "1 pass" if len(self.passes) == 1 else f"{len(self.passes)} passes"
-        lines = [f"{self.name} in {number} within {format_bytes(self.limit)}"]
+        lines = [f"{self.name} in {number} within {format_bytes(self.limit)}, {self.seconds:.3g} s by the model"]
         for i, each in enumerate(self.passes, 1):
             lines.append(f"  {i}. {each}")
             if i < len(self.passes):

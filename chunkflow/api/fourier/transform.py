@@ -14,6 +14,7 @@ from chunkflow.api.fourier.plan import PassPlan, TransformPass, TransformPlan
 from chunkflow.api.operation import ArraySpec, BudgetLike, Chunks, Declared, MultiPass, Options, Request, execute
 from chunkflow.core import chunking
 from chunkflow.engine.budget import Budget
+from chunkflow.engine.dry_run import named
 from chunkflow.errors import ArgumentError, ArgumentTypeError
 from chunkflow.kernels.fourier import LineTransform, all_steps, one_step, result_of, transformed
 from chunkflow.kernels.map import MapKernel
@@ -38,7 +39,7 @@ def transform(name: str, x: Any, lengths: Any, axes: Any, norm: Any, options: Op
     def plan() -> TransformPlan:
         return planned(name, x, lengths, axes, norm, options)
 
-    return MultiPass((x,), lambda: _transformed(plan(), x, options), spec, plan)
+    return MultiPass((x,), lambda: _transformed(plan(), x, options), options, spec, plan)
 
 
 def _transformed(plan: TransformPlan, x: Any, options: Options) -> Any:
@@ -142,7 +143,7 @@ def plan(
     if axes is None and not name.endswith("n"):
         axes = -1
     options = Options(out, budget, chunks=chunks, device=device, overwrite=overwrite)
-    return planned(name, x, lengths, axes, norm, options)
+    return named(lambda: planned(name, x, lengths, axes, norm, options), options)
 
 
 def open_target_of(options: Options) -> Any:

@@ -2,25 +2,27 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
 
-from chunkflow.api import mapping, scan
+from chunkflow.api import mapping
 from chunkflow.api.lazy import numpy_dispatch, numpy_functions
 from chunkflow.api.lazy.compute import compute, store
 from chunkflow.api.lazy.dask_protocol import Collection
+from chunkflow.api.lazy.numpy_signature import check_no_out
 from chunkflow.api.linalg import product
 from chunkflow.api.rearrange import rearrange
-from chunkflow.api.reductions import extremes
 from chunkflow.api.stencil import overlap
 from chunkflow.core.chunking import Chunks
 from chunkflow.core.grid import Shape
 from chunkflow.core.units import format_bytes, parse_bytes
 from chunkflow.engine.options import BudgetLike, ProgressLike
-from chunkflow.errors import ArgumentTypeError, UnsupportedError
+from chunkflow.errors import ArgumentTypeError, UnsupportedError, refused_by
 from chunkflow.graph.elementwise import mapped
 from chunkflow.graph.slicing import indexed
 from chunkflow.kernels.fusion.codegen import power
@@ -50,6 +52,18 @@ def _reflected(ufunc: np.ufunc) -> Callable[[Any, Any], Any]:
     return method
 
 
+def _function(fn: Any) -> Callable[..., Any]:
+    """A method that is NumPy's function of the array, with its arguments."""
+
+    def method(self: Any, *args: Any, **kwargs: Any) -> Any:
+        return numpy_dispatch.function(fn, (self, *args), kwargs)
+
+    method.__name__, method.__doc__ = fn.__name__, f"As `numpy.ndarray.{fn.__name__}`; see `numpy.{fn.__name__}`."
+    with suppress(ValueError):  # some of NumPy's functions tell none
+        method.__dict__["__signature__"] = inspect.signature(fn)
+    return method
+
+
 def _refusing(what: str) -> Callable[[Any], Any]:
     def method(self: Any) -> Any:
         raise self._unknown(what)
@@ -66,7 +80,9 @@ class Array(Collection):
     """A lazy array: a source, or an expression of other arrays.
 
     It has NumPy's operators, ufuncs, methods and functions (``docs/numpy.md`` lists them), and `map` and `map_overlap`
-    for functions of one's own. Nothing runs until `compute`, `to_zarr`, `to_npy`, ``np.asarray`` or `chunkflow.store`.
+    for functions of one's own. Nothing runs until `compute`, `to_zarr`, `to_npy`, ``np.asarray`` or `chunkflow.store`:
+    these take ``budget=``, ``device=`` and ``progress=``, which operations on expressions refuse. What has a length
+    that only the values tell runs at once, and takes them: `chunkflow.unique`, `bincount` and `label_statistics`.
     `chunkflow.open` makes one.
 
     Attributes
@@ -205,7 +221,8 @@ class Array(Collection):
         return NotImplemented if _defers(other) else product.matmul(other, self)
 
     def __getitem__(self, index: Any) -> Array:
-        return type(self)(indexed(self._node, index))
+        with refused_by(f"an index of an array of shape {self.shape}"):
+            return type(self)(indexed(self._node, index))
 
     def __setitem__(self, index: Any, value: Any) -> None:
         raise UnsupportedError("an expression's elements cannot be set: use np.where(mask, value, x) for a new one")
@@ -242,13 +259,19 @@ class Array(Collection):
         given = axes[0] if len(axes) == 1 and not isinstance(axes[0], int | np.integer) else axes or None
         return rearrange.transpose(self, given)  # type: ignore[no-any-return]
 
-    def astype(self, dtype: Any, **kwargs: Any) -> Array:
-        """Elements in another dtype, as `numpy.ndarray.astype` with its ``casting``."""
-        return numpy_functions.astype(self, dtype, **kwargs)  # type: ignore[no-any-return]
+    def astype(
+        self, dtype: Any, order: str = "K", casting: str = "unsafe", subok: bool = True, copy: bool = True
+    ) -> Array:
+        """Elements in another dtype, as `numpy.ndarray.astype`."""
+        with refused_by("astype"):
+            return numpy_functions.astype(self, dtype, casting=casting, order=order)  # type: ignore[no-any-return]
 
-    def reshape(self, *shape: Any, order: str = "C") -> Array:
-        """As `numpy.reshape`, in C order."""
-        return numpy_functions.reshape(self, shape[0] if len(shape) == 1 else shape, order)  # type: ignore[no-any-return]
+    def reshape(self, *shape: Any, order: str = "C", copy: bool | None = None) -> Array:
+        """As `numpy.ndarray.reshape`, in C order."""
+        if not shape:
+            raise ArgumentTypeError("reshape needs a shape")
+        with refused_by("reshape"):
+            return numpy_functions.reshape(self, shape[0] if len(shape) == 1 else shape, order)  # type: ignore[no-any-return]
 
     def ravel(self, order: str = "C") -> Array:
         """The elements in one dimension, in C order."""
@@ -256,93 +279,32 @@ class Array(Collection):
 
     flatten = ravel
 
-    def squeeze(self, axis: Any = None) -> Array:
-        """Without axes of length 1."""
-        return numpy_functions.squeeze(self, axis)  # type: ignore[no-any-return]
-
-    def swapaxes(self, axis1: int, axis2: int) -> Array:
-        """With two axes exchanged."""
-        return numpy_functions.swapaxes(self, axis1, axis2)  # type: ignore[no-any-return]
-
     def conj(self) -> Array:
         """Complex conjugate."""
         return mapped(np.conjugate, self)  # type: ignore[no-any-return]
 
     conjugate = conj
 
-    def clip(self, min: Any = None, max: Any = None) -> Array:
-        """Elements within limits, as `numpy.clip`."""
-        return mapped(np.clip, self, min, max)  # type: ignore[no-any-return]
+    def clip(self, min: Any = None, max: Any = None, out: None = None, **kwargs: Any) -> Array:
+        """Elements within limits, as `numpy.ndarray.clip`."""
+        check_no_out("clip", out)
+        with refused_by("clip"):
+            return mapped(np.clip, self, min, max, **kwargs)  # type: ignore[no-any-return]
 
-    def round(self, decimals: int = 0) -> Array:
-        """Rounded elements, as `numpy.round`."""
-        return mapped(np.round, self, decimals)  # type: ignore[no-any-return]
+    def round(self, decimals: int = 0, out: None = None) -> Array:
+        """Rounded elements, as `numpy.ndarray.round`."""
+        check_no_out("round", out)
+        with refused_by("round"):
+            return mapped(np.round, self, decimals)  # type: ignore[no-any-return]
 
-    def repeat(self, repeats: int, axis: int | None = None) -> Array:
-        """As `numpy.repeat`."""
-        return numpy_functions.repeat(self, repeats, axis)  # type: ignore[no-any-return]
-
-    def copy(self) -> Array:
+    def copy(self, order: str = "C") -> Array:
         """The same expression: nothing can change it."""
-        return self
+        return numpy_functions.copy(self, order)  # type: ignore[no-any-return]
 
-    def sum(self, axis: Any = None, dtype: Any = None, out: None = None, **kwargs: Any) -> Any:
-        """As `numpy.ndarray.sum`; see `chunkflow.sum`."""
-        return numpy_dispatch.function(np.sum, (self,), {"axis": axis, "dtype": dtype, "out": out, **kwargs})
-
-    def prod(self, axis: Any = None, dtype: Any = None, out: None = None, **kwargs: Any) -> Any:
-        """As `numpy.ndarray.prod`; see `chunkflow.prod`."""
-        return numpy_dispatch.function(np.prod, (self,), {"axis": axis, "dtype": dtype, "out": out, **kwargs})
-
-    def mean(self, axis: Any = None, dtype: Any = None, out: None = None, **kwargs: Any) -> Any:
-        """As `numpy.ndarray.mean`; see `chunkflow.mean`."""
-        return numpy_dispatch.function(np.mean, (self,), {"axis": axis, "dtype": dtype, "out": out, **kwargs})
-
-    def var(self, axis: Any = None, dtype: Any = None, out: None = None, ddof: float = 0, **kwargs: Any) -> Any:
-        """As `numpy.ndarray.var`; see `chunkflow.var`."""
-        given = {"axis": axis, "dtype": dtype, "out": out, "ddof": ddof, **kwargs}
-        return numpy_dispatch.function(np.var, (self,), given)
-
-    def std(self, axis: Any = None, dtype: Any = None, out: None = None, ddof: float = 0, **kwargs: Any) -> Any:
-        """As `numpy.ndarray.std`; see `chunkflow.std`."""
-        given = {"axis": axis, "dtype": dtype, "out": out, "ddof": ddof, **kwargs}
-        return numpy_dispatch.function(np.std, (self,), given)
-
-    def min(self, axis: Any = None, out: None = None, **kwargs: Any) -> Any:
-        """As `numpy.ndarray.min`; see `chunkflow.min`."""
-        return numpy_dispatch.function(np.min, (self,), {"axis": axis, "out": out, **kwargs})
-
-    def max(self, axis: Any = None, out: None = None, **kwargs: Any) -> Any:
-        """As `numpy.ndarray.max`; see `chunkflow.max`."""
-        return numpy_dispatch.function(np.max, (self,), {"axis": axis, "out": out, **kwargs})
-
-    def any(self, axis: Any = None, out: None = None, **kwargs: Any) -> Any:
-        """As `numpy.ndarray.any`; see `chunkflow.any`."""
-        return numpy_dispatch.function(np.any, (self,), {"axis": axis, "out": out, **kwargs})
-
-    def all(self, axis: Any = None, out: None = None, **kwargs: Any) -> Any:
-        """As `numpy.ndarray.all`; see `chunkflow.all`."""
-        return numpy_dispatch.function(np.all, (self,), {"axis": axis, "out": out, **kwargs})
-
-    def argmin(self, axis: int | None = None, keepdims: bool = False) -> Any:
-        """See `chunkflow.argmin`."""
-        return extremes.argmin(self, axis, keepdims)
-
-    def argmax(self, axis: int | None = None, keepdims: bool = False) -> Any:
-        """See `chunkflow.argmax`."""
-        return extremes.argmax(self, axis, keepdims)
-
-    def cumsum(self, axis: int | None = None, dtype: Any = None) -> Any:
-        """See `chunkflow.cumsum`."""
-        return scan.cumsum(self, axis, dtype)
-
-    def cumprod(self, axis: int | None = None, dtype: Any = None) -> Any:
-        """See `chunkflow.cumprod`."""
-        return scan.cumprod(self, axis, dtype)
-
-    def dot(self, other: Any) -> Any:
-        """See `chunkflow.dot`."""
-        return product.dot(self, other)
+    sum, prod, mean, var, std = map(_function, (np.sum, np.prod, np.mean, np.var, np.std))
+    min, max, any, all = map(_function, (np.min, np.max, np.any, np.all))
+    argmin, argmax, cumsum, cumprod = map(_function, (np.argmin, np.argmax, np.cumsum, np.cumprod))
+    squeeze, swapaxes, repeat, dot = map(_function, (np.squeeze, np.swapaxes, np.repeat, np.dot))
 
     def map(self, fn: Callable[..., Any], *arrays: Any, **kwargs: Any) -> Any:
         """``chunkflow.map(fn, self, *arrays, **kwargs)``."""

@@ -12,15 +12,17 @@ import numpy as np
 from chunkflow.api import mapping
 from chunkflow.api.operation import is_operation, plan_of
 from chunkflow.cluster.partition import PARTITION, ClusterPlan, cluster_plan, filled, passes_of
+from chunkflow.core import chunking
 from chunkflow.core.chunking import Chunks
 from chunkflow.core.units import format_bytes
+from chunkflow.engine.dry_run import named
 from chunkflow.engine.observe.analysis import Analysis, analyzed
 from chunkflow.engine.observe.progress import watching
 from chunkflow.engine.options import BudgetLike, Options, ProgressLike
 from chunkflow.engine.prepare import prepared
-from chunkflow.errors import ArgumentError, ArgumentTypeError
+from chunkflow.errors import ArgumentError, ArgumentTypeError, UnsupportedError
 from chunkflow.graph.evaluate import Evaluation, placeholders
-from chunkflow.graph.nodes import ItemNode, Lazy, Node, OpNode, node_of
+from chunkflow.graph.nodes import ItemNode, Lazy, MultiPassNode, Node, OpNode, node_of
 from chunkflow.planner.plan import Plan
 from chunkflow.stores import is_labelled
 from chunkflow.stores.foreign.xarray import held
@@ -88,7 +90,8 @@ def store(
     outs : array, str, path, or sequence of these
         Where each goes, as `out` of `chunkflow.map`.
     chunks : int or tuple, optional
-        Of a zarr array that is created, as for `chunkflow.map`; of one expression alone.
+        Of a zarr array that is created, of one expression alone: for each axis a length, -1 for the whole axis, or
+        "auto". Blocks hold whole chunks.
     budget, device, progress, overwrite
         As for `chunkflow.map`.
 
@@ -100,7 +103,10 @@ def store(
     Raises
     ------
     ArgumentError, ArgumentTypeError
-        Another number of outputs than of arrays, what is no expression, one that is given twice.
+        Another number of outputs than of arrays, what is no expression, one that is given twice; `chunks` that do not
+        suit it.
+    UnsupportedError
+        `chunks` of an operation that makes several passes of its own.
     BudgetError, OutputExistsError, ReadError, WriteError
         As for `chunkflow.map`.
 
@@ -115,7 +121,16 @@ def store(
     wanted = places_by_node(arrays, outs)
     if chunks is not None and len(wanted) > 1:
         raise ArgumentError(f"chunks={chunks!r} of {len(wanted)} expressions: store each with chunks of its own")
-    options = Options(budget=budget, device=device, chunks=chunks, overwrite=overwrite)
+    if chunks is not None:
+        (node,) = wanted
+        chunking.lengths(chunks, len(node.shape))
+        chunking.check_sums(chunks, node.shape)
+        if isinstance(_target(node), MultiPassNode):
+            raise UnsupportedError(
+                f"chunks={chunks!r}: {node.name} makes several passes of its own, and chooses the chunks of an array "
+                "that it creates: store it into a zarr array that has them"
+            )
+    options = Options(budget=budget, device=device, out_chunks=chunks, overwrite=overwrite)
     results = tuple(_evaluated(wanted, options, progress).values())
     return results if isinstance(arrays, list | tuple) else results[0]
 
@@ -140,7 +155,8 @@ def _evaluated(wanted: dict[Node, Any], options: Options, progress: ProgressLike
     """Results of nodes, as their users get them."""
     targets = {_target(node): out for node, out in wanted.items()}
     with ExitStack() as stack:
-        done = Evaluation(options, watching(progress)).run(targets, stack)
+        whole = Evaluation(options, watching(progress))
+        done = named(lambda: whole.run(targets, stack), options, lambda: whole.plan_all(targets))
     return {node: _finished(node, done[_target(node)], out) for node, out in wanted.items()}
 
 
@@ -249,7 +265,9 @@ def explain(fn: Callable[..., Any], *arrays: Any, **options: Any) -> Any: ...
 def explain(fn: Any, *arrays: Any, analyze: bool = False, **options: Any) -> Any:
     """Plan of an operation, or of expressions, before anything runs: print it. Nothing is written.
 
-    A function of the user's own is called once on a small block, unless ``dtype=`` and ``workspace=`` are given.
+    A function of the user's own is called once on a small block, unless ``dtype=`` and ``workspace=`` are given. Where
+    the host computes, a few more calls, a few chunks and copies of results show how long they take, in budgets of 64
+    MiB or more. Arrays that are computed when they are read are not read for it.
 
     Parameters
     ----------
@@ -310,7 +328,9 @@ def explain(fn: Any, *arrays: Any, analyze: bool = False, **options: Any) -> Any
     if analyze:
         return analyzed(lambda: compute(*values, **options))
     targets: dict[Node, Any] = dict.fromkeys(_target(node_of(lazy)) for lazy in lazies)
-    return PassesPlan(tuple(Evaluation(Options(**options)).plans(targets)))
+    whole = Evaluation(Options(**options))
+    plans = named(lambda: whole.plans(targets), whole.options, lambda: whole.plan_all(targets))
+    return PassesPlan(tuple(plans))
 
 
 def _cluster_plan(nodes: Sequence[Node], workers: int, partition: str | int, options: Options) -> ClusterPlan:

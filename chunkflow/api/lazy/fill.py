@@ -7,24 +7,18 @@ from typing import Any
 
 import numpy as np
 
+from chunkflow.api.operation import check_stretch
 from chunkflow.errors import ArgumentError, UnsupportedError
 from chunkflow.graph.elementwise import mapped
 from chunkflow.kernels.map import is_scalar
 
 
-def check_stretch(name: str, value: Any, x: Any) -> None:
-    """Refuse a value that does not broadcast to the array's shape, as NumPy does."""
-    shape = np.shape(value)
-    sides = zip(reversed(shape), reversed(x.shape), strict=False)
-    if len(shape) > len(x.shape) or any(n not in (1, side) for n, side in sides):
-        raise ArgumentError(f"{name}= of shape {shape} does not broadcast to the array's shape {x.shape}")
-
-
 def filling(fill: Any) -> Callable[..., Any]:
     """``zeros_like`` and so on."""
 
-    def call(x: Any, dtype: Any = None) -> Any:
-        wanted = np.dtype(x.dtype if dtype is None else dtype)
+    def call(x: Any, dtype: Any = None, order: str = "K", *, device: Any = None) -> Any:
+        check_layout(order, device)
+        wanted = np.dtype(x.dtype if dtype is None else dtype).newbyteorder("=")
         if wanted.kind not in "biufc":
             raise UnsupportedError(f"dtype={dtype!r}: the elements of an expression are numbers")
         return mapped(_filled, x, fill=fill, dtype=wanted)
@@ -32,10 +26,18 @@ def filling(fill: Any) -> Callable[..., Any]:
     return call
 
 
-def full_like(x: Any, fill_value: Any, dtype: Any = None) -> Any:
+def full_like(x: Any, fill_value: Any, dtype: Any = None, order: str = "K", *, device: Any = None) -> Any:
     """As `numpy.full_like`."""
-    check_stretch("fill_value", fill_value, x)
-    return filling(fill_value)(x, dtype)
+    check_stretch("fill_value", np.shape(fill_value), x.shape)
+    return filling(fill_value)(x, dtype, order, device=device)
+
+
+def check_layout(order: Any, device: Any = None) -> None:
+    """Check arguments that change no value: results are in C order, in the host's memory."""
+    if order not in tuple("CFAK"):
+        raise ArgumentError(f"order={order!r} must be 'C', 'F', 'A' or 'K'")
+    if device not in (None, "cpu"):
+        raise ArgumentError(f"device={device!r}: results are in the host's memory, and compute(device=) says where")
 
 
 def _filled(block: Any, fill: Any, dtype: np.dtype) -> Any:
@@ -50,7 +52,7 @@ def nan_to_num(x: Any, copy: bool = True, nan: Any = 0.0, posinf: Any = None, ne
     """As `numpy.nan_to_num`, of a copy."""
     given = {"nan": nan, "posinf": posinf, "neginf": neginf}
     for name, value in given.items():
-        check_stretch(name, value, x)
+        check_stretch(name, np.shape(value), x.shape)
     return mapped(np.nan_to_num if all(map(is_scalar, given.values())) else _replaced, x, **given)
 
 

@@ -17,9 +17,10 @@ from chunkflow.api.linalg import gram, product
 from chunkflow.api.rearrange import join, rearrange
 from chunkflow.api.reductions import extremes, nan, sums
 from chunkflow.api.statistics import histogram, quantile
-from chunkflow.errors import UnsupportedError
+from chunkflow.errors import UnsupportedError, refused_by
 from chunkflow.graph.elementwise import mapped
 from chunkflow.graph.nodes import Lazy, node_of
+from chunkflow.stores.checks import check_unmasked
 
 Function = Callable[..., Any]
 
@@ -27,12 +28,12 @@ Function = Callable[..., Any]
 
 _PRODUCTS: dict[np.ufunc, Function] = {np.matmul: product.matmul, np.vecdot: product.vecdot}
 _REDUCE: dict[np.ufunc, Function] = {
-    np.add: numpy_functions.masked(sums.sum, np.add, 0),
-    np.multiply: numpy_functions.masked(sums.prod, np.multiply, 1),
-    np.minimum: numpy_functions.masked(extremes.min, np.minimum, None),
-    np.maximum: numpy_functions.masked(extremes.max, np.maximum, None),
-    np.logical_and: numpy_functions.masked(extremes.all, np.logical_and, 1),
-    np.logical_or: numpy_functions.masked(extremes.any, np.logical_or, 0),
+    np.add: sums.sum,
+    np.multiply: sums.prod,
+    np.minimum: extremes.min,
+    np.maximum: extremes.max,
+    np.logical_and: numpy_functions.beginning(extremes.all, np.logical_and),
+    np.logical_or: numpy_functions.beginning(extremes.any, np.logical_or),
 }
 _ACCUMULATE: dict[np.ufunc, Function] = {
     np.add: scan.cumsum,
@@ -44,14 +45,17 @@ _ACCUMULATE: dict[np.ufunc, Function] = {
 
 def ufunc(fn: np.ufunc, method: str, inputs: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     """What a ufunc gives of expressions."""
+    check_unmasked(*inputs, *kwargs.values())
     if kwargs.get("out") is not None:
         raise UnsupportedError(f"np.{fn.__name__}: out= is where a result goes: store() or to_zarr() the expression")
-    given = {key: value for key, value in kwargs.items() if key != "out"}
+    given = {key: value for key, value in kwargs.items() if key != "out" and not (key == "dtype" and value is None)}
     if method == "__call__":
         if "where" in given:
             raise UnsupportedError(f"np.{fn.__name__}: where= leaves elements undefined; use np.where(mask, a, b)")
-        if fn in _PRODUCTS and not given:
-            return _PRODUCTS[fn](*inputs)
+        if fn in _PRODUCTS:
+            check_taken(_PRODUCTS[fn], f"np.{fn.__name__}", given)
+            with refused_by(f"np.{fn.__name__}"):
+                return _PRODUCTS[fn](*inputs, **given)
         if fn.signature is not None:
             raise UnsupportedError(
                 f"np.{fn.__name__} works on whole rows: use chunkflow.map with chunks= that keep them whole"
@@ -66,8 +70,9 @@ def ufunc(fn: np.ufunc, method: str, inputs: Sequence[Any], kwargs: Mapping[str,
             f"np.{fn.__name__}.{method} of an array in memory with where= that is an expression: give it "
             "chunkflow.open(array)"
         )
-    axis = given.pop("axis", 0)
-    return table[fn](inputs[0], axis=axis, **given)
+    check_taken(table[fn], f"np.{fn.__name__}.{method}", given)
+    with refused_by(f"np.{fn.__name__}.{method}"):
+        return table[fn](inputs[0], **{"axis": 0, **given})
 
 
 # -- Functions -------------------------------------------------------------------------------------------------------
@@ -77,10 +82,12 @@ def function(fn: Function, args: Sequence[Any], kwargs: Mapping[str, Any]) -> An
     """What one of NumPy's functions gives of expressions; if it is not supported, an error says what to use instead."""
     if fn not in FUNCTIONS:
         raise UnsupportedError(f"{name_of(fn)} of an expression is not supported: {advice(fn)}")
+    check_unmasked(*args, *kwargs.values())
     name, ours = name_of(fn), FUNCTIONS[fn]
     places, named = bound(fn, name, args, kwargs)
     check_taken(ours, name, named)
-    return ours(*places, **named)
+    with refused_by(name):
+        return ours(*places, **named)
 
 
 def name_of(fn: Function) -> str:
@@ -103,8 +110,8 @@ def _alike(numpys: Any, ours: Any, names: str) -> dict[Any, Function]:
 
 FUNCTIONS: dict[Any, Function] = {
     **{fn: partial(mapped, fn) for fn in _SAME},
-    **_alike(np, sums, "var std"),
-    **_alike(np, extremes, "ptp argmin argmax count_nonzero"),
+    **_alike(np, sums, "sum prod mean var std"),
+    **_alike(np, extremes, "min max any all ptp argmin argmax count_nonzero"),
     **_alike(np.linalg, extremes, "norm"),
     **_alike(np, nan, "nansum nanprod nanmean nanvar nanstd nanmin nanmax nanargmin nanargmax"),
     **_alike(np, quantile, "quantile percentile median"),
@@ -116,28 +123,22 @@ FUNCTIONS: dict[Any, Function] = {
     **_alike(np, rearrange, "transpose flip roll"),
     **_alike(np, join, "pad"),
     **_alike(np, fill, "full_like nan_to_num"),
-    **_alike(np, numpy_functions, "where interp digitize isin astype mean allclose array_equal moveaxis swapaxes"),
+    **_alike(np, numpy_functions, "where interp digitize isin astype allclose array_equal moveaxis swapaxes"),
     **_alike(np, numpy_functions, "reshape squeeze expand_dims broadcast_to broadcast_arrays repeat tile split"),
     **_alike(np, numpy_functions, "array_split take append select rot90 column_stack unstack"),
     **_alike(np, numpy_functions, "average diff concatenate stack inner"),
     **_alike(np.fft, functions, "fft ifft rfft irfft fftn ifftn rfftn irfftn"),
     np.zeros_like: fill.filling(0),
     np.ones_like: fill.filling(1),
-    np.copy: lambda x: x,
+    np.copy: numpy_functions.copy,
     np.shape: lambda x: x.shape,
     np.ndim: lambda x: x.ndim,
     np.size: lambda x, axis=None: np.size(np.broadcast_to(np.uint8(0), x.shape), axis),
     np.iscomplexobj: lambda x: x.dtype.kind == "c",
     np.isrealobj: lambda x: x.dtype.kind != "c",
     np.result_type: lambda *a: np.result_type(*(node_of(v).spec.dtype if isinstance(v, Lazy) else v for v in a)),
-    np.sum: _REDUCE[np.add],
-    np.prod: _REDUCE[np.multiply],
-    np.min: _REDUCE[np.minimum],
-    np.max: _REDUCE[np.maximum],
-    np.any: _REDUCE[np.logical_or],
-    np.all: _REDUCE[np.logical_and],
-    np.cumulative_sum: lambda x, axis=None, dtype=None: scan.cumsum(x, axis, dtype),
-    np.cumulative_prod: lambda x, axis=None, dtype=None: scan.cumprod(x, axis, dtype),
+    np.cumulative_sum: numpy_functions.cumulative(scan.cumsum, 0),
+    np.cumulative_prod: numpy_functions.cumulative(scan.cumprod, 1),
     np.matrix_transpose: lambda x: numpy_functions.swapaxes(x, -1, -2),
     np.ravel: lambda x, order="C": numpy_functions.reshape(x, -1, order),
     np.atleast_1d: numpy_functions.at_least(1),
@@ -148,8 +149,8 @@ FUNCTIONS: dict[Any, Function] = {
     np.hstack: numpy_functions.joined(1, 1),
     np.vstack: numpy_functions.joined(0, 2),
     np.dstack: numpy_functions.joined(2, 3),
-    np.amax: _REDUCE[np.maximum],
-    np.amin: _REDUCE[np.minimum],
+    np.amax: extremes.max,
+    np.amin: extremes.min,
     np.hsplit: lambda x, parts: numpy_functions.split(require_dims(x, 1), parts, 1 if x.ndim > 1 else 0),
     np.vsplit: lambda x, parts: numpy_functions.split(require_dims(x, 2), parts, 0),
     np.dsplit: lambda x, parts: numpy_functions.split(require_dims(x, 3), parts, 2),

@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 import itertools
+import operator
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
 from chunkflow.api import scan
-from chunkflow.api.lazy.fill import check_stretch, full_like
+from chunkflow.api.lazy.fill import check_layout, full_like
 from chunkflow.api.linalg import product
 from chunkflow.api.operation import check_eager
 from chunkflow.api.rearrange import join, rearrange
 from chunkflow.api.reductions import extremes, sums
-from chunkflow.api.reductions.request import reduced_axes
+from chunkflow.api.reductions.request import begins, reduced_axes
 from chunkflow.core.axes import as_axes, normalize_axes, ordered_axes
 from chunkflow.errors import ArgumentError, ArgumentTypeError, UnsupportedError
 from chunkflow.graph.elementwise import applied, mapped
-from chunkflow.graph.nodes import Lazy, node_of
+from chunkflow.graph.nodes import Lazy, first_lazy, node_of
 from chunkflow.graph.reshaping import reshaped
 from chunkflow.graph.slicing import viewed
 from chunkflow.kernels.declare import declare_broadcast
@@ -27,64 +28,29 @@ from chunkflow.kernels.map import is_scalar
 Function = Callable[..., Any]
 
 
-def masked(reduce: Function, ufunc: np.ufunc, neutral: Any) -> Function:
-    """A reduction with ``where=``: elements that it leaves out count as `neutral`, which changes nothing."""
+def beginning(reduce: Function, ufunc: np.ufunc) -> Function:
+    """A reduction to bools with the ``initial=`` that the ufunc's ``reduce`` has."""
 
-    def call(x: Any, *args: Any, where: Any = True, initial: Any = None, **kwargs: Any) -> Any:
-        check_eager(f"np.{reduce.__name__}", initial=initial)
-        if np.ndim(initial):
-            raise ArgumentError(f"initial={initial!r} has the shape {np.shape(initial)}: give one number")
-        if where is not True:
-            x = x if isinstance(x, Lazy) else np.asarray(x)
-            check_stretch("where", where, x)
-            if neutral is None and initial is None:
-                raise UnsupportedError("min and max with where= need initial=, as there may be no element")
-            other = x.dtype.type(neutral) if neutral is not None else _packed(ufunc, initial, x.dtype)
-            x = mapped(np.where, where, x, other)
-        if neutral is None and initial is not None and not x.size:
-            return _of_nothing(x, _packed(ufunc, initial, x.dtype), *args, **kwargs)
+    def call(x: Any, *args: Any, initial: Any = None, **kwargs: Any) -> Any:
+        first = begins(reduce.__name__, ufunc, initial)(np.dtype(bool))
         found = reduce(x, *args, **kwargs)
-        return found if initial is None else applied(_begun, (found,), {}, {"ufunc": ufunc, "initial": initial})
+        return found if first is None else mapped(ufunc, found, first.value)
 
     return call
 
 
-def _of_nothing(x: Any, value: Any, *args: Any, **kwargs: Any) -> Any:
-    """A reduction of no elements, which is what it begins with."""
-    shape = np.sum(np.broadcast_to(np.uint8(0), x.shape), *args, **kwargs).shape
-    found = np.broadcast_to(value, shape)
-    return type(x)(node_of(found)) if isinstance(x, Lazy) else found
-
-
-def _begun(block: Any, ufunc: np.ufunc, initial: Any) -> Any:
-    return ufunc(block, _packed(ufunc, initial, block.dtype))
-
-
-def _packed(ufunc: np.ufunc, initial: Any, dtype: np.dtype) -> Any:
-    """``initial`` in the dtype of a reduction, as NumPy casts it there: what it gives of no element."""
-    return ufunc.reduce(np.empty(0, dtype), dtype=dtype, initial=initial)
-
-
-def mean(x: Any, axis: Any = None, dtype: Any = None, keepdims: bool = False, where: Any = True) -> Any:
-    """As `numpy.mean`, over the elements where `where` is true."""
-    if where is True:
-        return sums.mean(x, axis, dtype, keepdims)
-    x = x if isinstance(x, Lazy) else np.asarray(x)
-    result = np.mean(np.ones(1, x.dtype), dtype=dtype).dtype
-    wide = np.result_type(result, "f8") if result.kind in "fc" else result
-    total = masked(sums.sum, np.add, 0)(x, axis=axis, dtype=wide, keepdims=keepdims, where=where)
-    number = sums.sum(broadcast_to(where, x.shape), axis=axis, keepdims=keepdims)
-    return astype(total / number, result)
-
-
 def astype(x: Any, dtype: Any, **kwargs: Any) -> Any:
     """Elements in another dtype."""
-    wanted = np.dtype(dtype)
+    wanted = np.dtype(dtype).newbyteorder("=")
     if wanted.kind not in "biufc":
         raise UnsupportedError(f"astype({dtype!r}) of an expression: its elements are numbers; compute() first")
     casting = kwargs.pop("casting", "unsafe")
     if not np.can_cast(x.dtype, wanted, casting):
-        raise TypeError(f"Cannot cast array data from {x.dtype!r} to {wanted!r} according to the rule {casting!r}")
+        raise ArgumentTypeError(
+            f"elements of {x.dtype} cannot be cast to {wanted} according to the rule casting={casting!r}: give another "
+            "dtype, or casting='unsafe'"
+        )
+    check_layout(kwargs.pop("order", "K"), kwargs.pop("device", None))
     kwargs.pop("copy", None)
     if kwargs:
         raise UnsupportedError(f"astype of an expression has no {', '.join(kwargs)}: give dtype and casting")
@@ -95,8 +61,16 @@ def _cast(block: Any, dtype: np.dtype) -> Any:
     return block.astype(dtype)
 
 
+def copy(x: Any, order: str = "K") -> Any:
+    """The same expression: nothing can change it, and results are in C order."""
+    check_layout(order)
+    return x
+
+
 def reshape(x: Any, shape: Any, order: str = "C", *, copy: bool | None = None) -> Any:
     """The elements in another shape, in C order."""
+    if order not in tuple("CFA"):
+        raise ArgumentError(f"order={order!r} must be 'C', 'F' or 'A'")
     if order != "C":
         raise UnsupportedError(f"np.reshape with order={order!r}: only C order is supported; transpose first, say")
     return type(x)(reshaped(node_of(x), shape))
@@ -203,14 +177,16 @@ def repeat(x: Any, repeats: Any, axis: int | None = None) -> Any:
 
 def tile(x: Any, reps: Any) -> Any:
     """As `numpy.tile`."""
-    times = [int(reps)] if np.ndim(reps) == 0 else [int(n) for n in reps]
+    times = [operator.index(n) for n in ([reps] if np.ndim(reps) == 0 else reps)]
     while len(times) < x.ndim:
         times.insert(0, 1)
     while x.ndim < len(times):
         x = x[None]
     for axis, number in enumerate(times):
-        if number < 1:
-            raise UnsupportedError(f"np.tile with reps={reps!r}: an empty result is not supported")
+        if number < 0:
+            raise ArgumentError(f"reps={reps!r} must not be negative: it says how often the array comes")
+        if number == 0:
+            x = x[(*(slice(None),) * axis, slice(0))]
         x = join.concatenate([x] * number, axis) if number > 1 else x
     return x
 
@@ -239,10 +215,12 @@ def average(x: Any, axis: Any = None, weights: Any = None, returned: bool = Fals
         return found
     if weights is None:
         return found, full_like(found, np.prod([x.shape[a] for a in reduced_axes(axis, x.ndim)]))
-    if np.shape(weights) != x.shape:
-        (along,) = normalize_axes(axis, x.ndim, "axis")
-        weights = np.reshape(weights, (-1, *(1,) * (x.ndim - along - 1)))
-    ones = full_like(x, 1, dtype=np.result_type(x.dtype, weights.dtype if hasattr(weights, "dtype") else weights))
+    weights = weights if isinstance(weights, Lazy) else np.asarray(weights)
+    if weights.shape != x.shape:  # they lie along the axes in the order in which these are named
+        along = ordered_axes(axis, x.ndim, "axis")
+        lying = np.transpose(weights, np.argsort(along).tolist())
+        weights = np.reshape(lying, [n if a in along else 1 for a, n in enumerate(x.shape)])
+    ones = full_like(x, 1, dtype=np.result_type(x.dtype, weights.dtype))
     return found, astype(sums.sum(ones * weights, axis, keepdims=keepdims), found.dtype)
 
 
@@ -251,9 +229,26 @@ def diff(x: Any, n: int = 1, axis: int = -1, prepend: Any = None, append: Any = 
     if prepend is not None or append is not None:
         (along,) = normalize_axes(axis, x.ndim, "axis")
         side = (*x.shape[:along], 1, *x.shape[along + 1 :])
-        parts = [broadcast_to(a, side) if np.ndim(a) == 0 else a for a in (prepend, x, append) if a is not None]
+        given: list[Any] = [a if isinstance(a, Lazy) else np.asarray(a) for a in (prepend, x, append) if a is not None]
+        parts = [broadcast_to(a, side) if a.ndim == 0 else a for a in given]
         x = join.concatenate(parts, along)
     return scan.diff(x, n, axis)
+
+
+def cumulative(scanned: Function, neutral: int) -> Function:
+    """As `numpy.cumulative_sum` and so on, which begin with `neutral` if they include what is initial."""
+
+    def call(x: Any, axis: int | None = None, dtype: Any = None, include_initial: bool = False) -> Any:
+        if axis is None and x.ndim > 1:
+            raise ArgumentError(f"axis=None of {x.ndim} dimensions: say along which, or use np.ravel(x)")
+        (along,) = normalize_axes(0 if axis is None else axis, x.ndim, "axis")
+        found = scanned(x, along, dtype)
+        if not include_initial:
+            return found
+        first = np.full((*x.shape[:along], 1, *x.shape[along + 1 :]), neutral, found.dtype)
+        return join.concatenate([first, found], along)
+
+    return call
 
 
 def concatenate(arrays: Sequence[Any], axis: int | None = 0, dtype: Any = None, casting: str = "same_kind") -> Any:
@@ -261,16 +256,23 @@ def concatenate(arrays: Sequence[Any], axis: int | None = 0, dtype: Any = None, 
     if axis is None:
         given: list[Any] = [a if isinstance(a, Lazy) else np.asarray(a) for a in arrays]
         arrays = [a.reshape(-1) for a in given]
-    return _cast_joined(join.concatenate(arrays, axis or 0), dtype, casting)
+    return join.concatenate(_parts(arrays, dtype, casting), axis or 0)
 
 
 def stack(arrays: Sequence[Any], axis: int = 0, dtype: Any = None, casting: str = "same_kind") -> Any:
     """As `numpy.stack`."""
-    return _cast_joined(join.stack(arrays, axis), dtype, casting)
+    return join.stack(_parts(arrays, dtype, casting), axis)
 
 
-def _cast_joined(found: Any, dtype: Any, casting: str) -> Any:
-    return found if dtype is None else astype(found, dtype, casting=casting)
+def _parts(given: Sequence[Any], dtype: Any, casting: str) -> list[Any]:
+    """Arrays to be joined, each cast by itself: by way of their common dtype integers would lose their last digits."""
+    arrays = [np.asarray(a) if isinstance(a, list | tuple) or is_scalar(a) else a for a in given]
+    first = first_lazy(*arrays)
+    if first is None or (dtype is None and casting == "same_kind"):
+        return arrays
+    lazy: list[Any] = [a if isinstance(a, Lazy) else type(first)(node_of(a)) for a in arrays]
+    wanted = np.result_type(*(a.dtype for a in lazy)) if dtype is None else dtype
+    return [astype(a, wanted, casting=casting) for a in lazy]
 
 
 def unstack(x: Any, axis: int = 0) -> tuple[Any, ...]:
@@ -295,7 +297,9 @@ def require_dims(x: Any, number: int) -> Any:
 
 def where(condition: Any, *branches: Any) -> Any:
     """As `numpy.where`, of three arguments."""
-    if len(branches) != 2:
+    if len(branches) == 1:
+        raise ArgumentError("np.where takes both branches, or neither")
+    if not branches:
         raise UnsupportedError(
             "np.where(condition) gives as many places as there are: count them with np.count_nonzero, or compute()"
         )
@@ -338,7 +342,7 @@ def append(x: Any, values: Any, axis: int | None = None) -> Any:
 def column_stack(arrays: Sequence[Any]) -> Any:
     """As `numpy.column_stack`."""
     given: list[Any] = [a if isinstance(a, Lazy) else np.asarray(a) for a in arrays]
-    return join.concatenate([a[:, None] if a.ndim == 1 else a for a in given], 1)
+    return join.concatenate([a[None, None] if a.ndim == 0 else a[:, None] if a.ndim == 1 else a for a in given], 1)
 
 
 def select(conditions: Sequence[Any], choices: Sequence[Any], default: Any = 0) -> Any:
@@ -376,6 +380,8 @@ def _of_dtype(value: Any, dtype: np.dtype, casting: Any) -> Any:
 def rot90(x: Any, k: int = 1, axes: Any = (0, 1)) -> Any:
     """As `numpy.rot90`."""
     require_dims(x, 2)
+    if np.shape(axes) != (2,):
+        raise ArgumentError(f"axes={axes!r} must be two axes")
     one, other = (normalize_axes(a, x.ndim, "axes")[0] for a in axes)
     if one == other:
         raise ArgumentError(f"axes={axes!r} must be two different axes")

@@ -39,8 +39,7 @@ def bound(fn: Function, name: str, args: Sequence[Any], kwargs: Mapping[str, Any
         given = signature.bind(*args, **kwargs)
     except TypeError as error:
         raise ArgumentTypeError(f"{name}: {error}. It takes {signature}") from None
-    if given.arguments.get("out") is not None:
-        raise UnsupportedError(f"{name}: out= is where a result goes: store() or to_zarr() the expression")
+    check_no_out(name, given.arguments.get("out"))
     places: list[Any] = []
     named: dict[str, Any] = {}
     for key, value in given.arguments.items():
@@ -54,6 +53,18 @@ def bound(fn: Function, name: str, args: Sequence[Any], kwargs: Mapping[str, Any
         elif key not in HINTS and not _is_default(value, parameter.default):
             named[key] = value
     return places, named
+
+
+def check_no_out(name: str, out: Any) -> None:
+    """Raise if an array is given for the result.
+
+    Raises
+    ------
+    UnsupportedError
+        It says what to use instead.
+    """
+    if out is not None:
+        raise UnsupportedError(f"{name}: out= is where a result goes: store() or to_zarr() the expression")
 
 
 def check_taken(ours: Function, name: str, named: Mapping[str, Any]) -> None:
@@ -82,10 +93,11 @@ def _signature(fn: Function) -> inspect.Signature | None:
 @cache
 def _parameters(fn: Function) -> tuple[str, ...] | None:
     """Parameters with a default, but for those of a run; None for a function that takes whatever comes."""
-    kinds = inspect.signature(fn).parameters.values()
+    parameters = inspect.signature(fn).parameters
+    kinds, run = parameters.values(), _OF_A_RUN if "budget" in parameters else frozenset()
     if any(p.kind is p.VAR_KEYWORD and "Unpack" not in str(p.annotation) for p in kinds):  # the latter are a run's
         return None
-    return tuple(p.name for p in kinds if p.default is not p.empty and p.name not in _OF_A_RUN)
+    return tuple(p.name for p in kinds if p.default is not p.empty and p.name not in run)
 
 
 _OF_A_RUN = frozenset({"chunks", "out", "budget", "device", "progress", "overwrite", "precision"})

@@ -191,6 +191,8 @@ def _constants(given: Any, spec: ArraySpec) -> np.ndarray:
         values = values.astype(float)  # integers beyond 64 bits
     if values.dtype.kind not in "biufc" or (values.dtype.kind == "c" and spec.dtype.kind != "c"):
         raise ArgumentTypeError(f"constant_values={given!r} cannot be stored as {spec.dtype}, the dtype of {spec.name}")
+    if values.dtype.kind == "b":
+        values = values.astype(int)  # bools do not compare with integers beyond 64 bits
     with np.errstate(invalid="ignore", over="ignore"):
         cast = values.astype(spec.dtype)
     if spec.dtype.kind in "iu":

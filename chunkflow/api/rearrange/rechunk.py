@@ -22,7 +22,9 @@ from chunkflow.core.spec import COPIES, Storage
 from chunkflow.core.units import format_bytes
 from chunkflow.devices.protocol import Device
 from chunkflow.engine.budget import Budget, bytes_left
+from chunkflow.engine.dry_run import named
 from chunkflow.errors import ArgumentError, BudgetError
+from chunkflow.graph.nodes import check_lazily, has_lazy
 from chunkflow.planner.search import make_plan
 from chunkflow.stores import open_target, scratch_array, spec_of
 from chunkflow.stores.paths import remove_directory, scratch_directory
@@ -127,8 +129,10 @@ def rechunk(x: Any, chunks: Chunks, out: Any, **options: Unpack[PlacedOptions]) 
     (2, 6)
     """
     chosen = Options(out, **options)
-    plan = functools.partial(rechunk_plan, x, chunks, chosen.budget, device=chosen.device)
-    return MultiPass((x,), functools.partial(_rechunked, x, chunks, chosen), plan=plan)
+    if has_lazy(x):
+        check_lazily(chosen, "rechunk")
+    plan = functools.partial(_plan_into, x, chunks, chosen)
+    return MultiPass((x,), functools.partial(_rechunked, x, chunks, chosen), chosen, plan=plan)
 
 
 def _rechunked(x: Any, chunks: Chunks, options: Options) -> Any:
@@ -158,6 +162,16 @@ def _rechunked(x: Any, chunks: Chunks, options: Options) -> Any:
         return execute(moved(between, last, block=plan.blocks[1]))
     finally:
         remove_directory(folder)
+
+
+def _plan_into(x: Any, chunks: Chunks, options: Options) -> RechunkPlan:
+    """The plan for the output, if one is given."""
+    stored = None
+    if options.out is not None:
+        spec = spec_of(x)
+        target = open_target(options.out, overwrite=options.overwrite)
+        stored = target.describe(spec.shape, spec.dtype, _wish(chunks, spec))
+    return _plan(x, chunks, options.budget, options.device, stored)
 
 
 def _plan(x: Any, chunks: Chunks, budget: BudgetLike, device: Any, stored: ArraySpec | None = None) -> RechunkPlan:
@@ -197,7 +211,7 @@ def rechunk_plan(x: Any, chunks: Chunks, budget: BudgetLike = None, *, device: A
     >>> plan.passes, plan.bytes_read == plan.bytes_written == 2 * x.nbytes
     (2, True)
     """
-    return _plan(x, chunks, budget, device)
+    return named(lambda: _plan(x, chunks, budget, device), Options(budget=budget, device=device))
 
 
 def _device(device: Any) -> Device:

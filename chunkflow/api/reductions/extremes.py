@@ -13,12 +13,13 @@ from chunkflow.api.operation import ArraySpec, Request
 from chunkflow.api.reductions.request import (
     Axis,
     Keywords,
-    choosing,
+    extreme_of,
     no_empty,
     number_of,
     reduced_axes,
     reduction_operation,
     request,
+    truth_of,
     where_is,
 )
 from chunkflow.core.nest import LoopNest, nest
@@ -29,7 +30,15 @@ from chunkflow.kernels.reductions.tiled import Axes
 
 
 @reduction_operation
-def min(x: Any, axis: Axis = None, keepdims: bool = False, **options: Unpack[Keywords]) -> Request:
+def min(
+    x: Any,
+    axis: Axis = None,
+    keepdims: bool = False,
+    *,
+    initial: Any = None,
+    where: Any = True,
+    **options: Unpack[Keywords],
+) -> Request:
     """Least element along axes, as `numpy.min`, in the dtype of `x`.
 
     It is NaN where there is one; complex numbers are compared by their real, then their imaginary parts.
@@ -44,11 +53,19 @@ def min(x: Any, axis: Axis = None, keepdims: bool = False, **options: Unpack[Key
     >>> cf.min(np.array([[3, 1], [2, 5]]), axis=1, device="cpu")
     array([1, 2])
     """
-    return request(choosing("min", lambda: aggregation.extreme("min")), (x,), axis, keepdims, **options)
+    return request(extreme_of("min", "min", initial, where), (x,), axis, keepdims, where=where, **options)
 
 
 @reduction_operation
-def max(x: Any, axis: Axis = None, keepdims: bool = False, **options: Unpack[Keywords]) -> Request:
+def max(
+    x: Any,
+    axis: Axis = None,
+    keepdims: bool = False,
+    *,
+    initial: Any = None,
+    where: Any = True,
+    **options: Unpack[Keywords],
+) -> Request:
     """Greatest element along axes, as `numpy.max`; see `min`.
 
     Examples
@@ -56,7 +73,7 @@ def max(x: Any, axis: Axis = None, keepdims: bool = False, **options: Unpack[Key
     >>> cf.max(np.array([[3, 1], [2, 5]]), axis=0, device="cpu")
     array([3, 5])
     """
-    return request(choosing("max", lambda: aggregation.extreme("max")), (x,), axis, keepdims, **options)
+    return request(extreme_of("max", "max", initial, where), (x,), axis, keepdims, where=where, **options)
 
 
 @reduction_operation
@@ -68,11 +85,20 @@ def ptp(x: Any, axis: Axis = None, keepdims: bool = False, **options: Unpack[Key
     >>> cf.ptp(np.array([3.0, 1.0, 8.0]), device="cpu")
     np.float64(7.0)
     """
-    return request(choosing("ptp", aggregation.spread), (x,), axis, keepdims, **options)
+
+    def make(specs: Sequence[ArraySpec], axes: Axes) -> Aggregation:
+        no_empty("ptp", specs[0].shape, axes)
+        if specs[0].dtype.kind == "b":
+            raise ArgumentTypeError("ptp of bools: there is no difference of two; convert them, or use max and min")
+        return aggregation.spread()
+
+    return request(make, (x,), axis, keepdims, **options)
 
 
 @reduction_operation
-def any(x: Any, axis: Axis = None, keepdims: bool = False, **options: Unpack[Keywords]) -> Request:
+def any(
+    x: Any, axis: Axis = None, keepdims: bool = False, *, where: Any = True, **options: Unpack[Keywords]
+) -> Request:
     """Whether an element along axes is not zero, as `numpy.any`, of bool; NaN is not zero.
 
     Examples
@@ -80,11 +106,13 @@ def any(x: Any, axis: Axis = None, keepdims: bool = False, **options: Unpack[Key
     >>> cf.any(np.array([[0, 1], [0, 0]]), axis=1, device="cpu")
     array([ True, False])
     """
-    return request(lambda specs, axes: aggregation.extreme("any"), (x,), axis, keepdims, **options)
+    return request(truth_of("any"), (x,), axis, keepdims, where=where, **options)
 
 
 @reduction_operation
-def all(x: Any, axis: Axis = None, keepdims: bool = False, **options: Unpack[Keywords]) -> Request:
+def all(
+    x: Any, axis: Axis = None, keepdims: bool = False, *, where: Any = True, **options: Unpack[Keywords]
+) -> Request:
     """Whether no element along axes is zero, as `numpy.all`, of bool.
 
     Examples
@@ -92,7 +120,7 @@ def all(x: Any, axis: Axis = None, keepdims: bool = False, **options: Unpack[Key
     >>> cf.all(np.array([[0, 1], [2, 3]]), axis=1, device="cpu")
     array([False,  True])
     """
-    return request(lambda specs, axes: aggregation.extreme("all"), (x,), axis, keepdims, **options)
+    return request(truth_of("all"), (x,), axis, keepdims, where=where, **options)
 
 
 @reduction_operation

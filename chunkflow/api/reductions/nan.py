@@ -10,7 +10,7 @@ from chunkflow.api.operation import Request
 from chunkflow.api.reductions.request import (
     Axis,
     Keywords,
-    choosing,
+    extreme_of,
     mean_of,
     reduction_operation,
     request,
@@ -18,12 +18,18 @@ from chunkflow.api.reductions.request import (
     total_of,
     where_is,
 )
-from chunkflow.kernels.reductions import aggregation
 
 
 @reduction_operation
 def nansum(
-    x: Any, axis: Axis = None, dtype: Any = None, keepdims: bool = False, **options: Unpack[Keywords]
+    x: Any,
+    axis: Axis = None,
+    dtype: Any = None,
+    keepdims: bool = False,
+    *,
+    initial: Any = np._NoValue,
+    where: Any = True,
+    **options: Unpack[Keywords],
 ) -> Request:
     """Sum of the elements that are not NaN, as `numpy.nansum`: 0 where all is NaN.
 
@@ -32,12 +38,19 @@ def nansum(
     >>> cf.nansum(np.array([1.0, np.nan, 2.0]), device="cpu")
     np.float64(3.0)
     """
-    return request(total_of(np.sum, dtype, skip=True), (x,), axis, keepdims, **options)
+    return request(total_of(np.sum, dtype, initial, skip=True), (x,), axis, keepdims, where=where, **options)
 
 
 @reduction_operation
 def nanprod(
-    x: Any, axis: Axis = None, dtype: Any = None, keepdims: bool = False, **options: Unpack[Keywords]
+    x: Any,
+    axis: Axis = None,
+    dtype: Any = None,
+    keepdims: bool = False,
+    *,
+    initial: Any = np._NoValue,
+    where: Any = True,
+    **options: Unpack[Keywords],
 ) -> Request:
     """Product of the elements that are not NaN, as `numpy.nanprod`: 1 where all is NaN.
 
@@ -46,12 +59,18 @@ def nanprod(
     >>> cf.nanprod(np.array([3.0, np.nan, 2.0]), device="cpu")
     np.float64(6.0)
     """
-    return request(total_of(np.prod, dtype, skip=True), (x,), axis, keepdims, **options)
+    return request(total_of(np.prod, dtype, initial, skip=True), (x,), axis, keepdims, where=where, **options)
 
 
 @reduction_operation
 def nanmean(
-    x: Any, axis: Axis = None, dtype: Any = None, keepdims: bool = False, **options: Unpack[Keywords]
+    x: Any,
+    axis: Axis = None,
+    dtype: Any = None,
+    keepdims: bool = False,
+    *,
+    where: Any = True,
+    **options: Unpack[Keywords],
 ) -> Request:
     """Mean of the elements that are not NaN, as `numpy.nanmean`: float64 for integers, NaN where all is NaN.
 
@@ -60,12 +79,20 @@ def nanmean(
     >>> cf.nanmean(np.array([[1.0, np.nan], [3.0, 5.0]]), axis=0, device="cpu")
     array([2., 5.])
     """
-    return request(mean_of(dtype, skip=True), (x,), axis, keepdims, **options)
+    return request(mean_of(dtype, skip=True), (x,), axis, keepdims, where=where, **options)
 
 
 @reduction_operation
 def nanvar(
-    x: Any, axis: Axis = None, dtype: Any = None, ddof: float = 0, keepdims: bool = False, **options: Unpack[Keywords]
+    x: Any,
+    axis: Axis = None,
+    dtype: Any = None,
+    ddof: float = 0,
+    keepdims: bool = False,
+    *,
+    where: Any = True,
+    correction: float | None = None,
+    **options: Unpack[Keywords],
 ) -> Request:
     """Variance of the elements that are not NaN, as `numpy.nanvar`: NaN where no more than `ddof` are left; see `var`.
 
@@ -74,12 +101,22 @@ def nanvar(
     >>> cf.nanvar(np.array([1.0, np.nan, 3.0]), device="cpu")
     np.float64(1.0)
     """
-    return request(spread_of(dtype, ddof, root=False, skip=True), (x,), axis, keepdims, **options)
+    return request(
+        spread_of(dtype, ddof, correction, root=False, skip=True), (x,), axis, keepdims, where=where, **options
+    )
 
 
 @reduction_operation
 def nanstd(
-    x: Any, axis: Axis = None, dtype: Any = None, ddof: float = 0, keepdims: bool = False, **options: Unpack[Keywords]
+    x: Any,
+    axis: Axis = None,
+    dtype: Any = None,
+    ddof: float = 0,
+    keepdims: bool = False,
+    *,
+    where: Any = True,
+    correction: float | None = None,
+    **options: Unpack[Keywords],
 ) -> Request:
     """Standard deviation of the elements that are not NaN, as `numpy.nanstd`: the square root of `nanvar`.
 
@@ -88,11 +125,21 @@ def nanstd(
     >>> cf.nanstd(np.array([1.0, np.nan, 5.0]), device="cpu")
     np.float64(2.0)
     """
-    return request(spread_of(dtype, ddof, root=True, skip=True), (x,), axis, keepdims, **options)
+    return request(
+        spread_of(dtype, ddof, correction, root=True, skip=True), (x,), axis, keepdims, where=where, **options
+    )
 
 
 @reduction_operation
-def nanmin(x: Any, axis: Axis = None, keepdims: bool = False, **options: Unpack[Keywords]) -> Request:
+def nanmin(
+    x: Any,
+    axis: Axis = None,
+    keepdims: bool = False,
+    *,
+    initial: Any = None,
+    where: Any = True,
+    **options: Unpack[Keywords],
+) -> Request:
     """Least element that is not NaN, as `numpy.nanmin`: NaN where all is NaN; see `min`.
 
     Examples
@@ -100,11 +147,19 @@ def nanmin(x: Any, axis: Axis = None, keepdims: bool = False, **options: Unpack[
     >>> cf.nanmin(np.array([np.nan, 4.0, 3.0]), device="cpu")
     np.float64(3.0)
     """
-    return request(choosing("nanmin", lambda: aggregation.extreme("fmin")), (x,), axis, keepdims, **options)
+    return request(extreme_of("nanmin", "fmin", initial, where), (x,), axis, keepdims, where=where, **options)
 
 
 @reduction_operation
-def nanmax(x: Any, axis: Axis = None, keepdims: bool = False, **options: Unpack[Keywords]) -> Request:
+def nanmax(
+    x: Any,
+    axis: Axis = None,
+    keepdims: bool = False,
+    *,
+    initial: Any = None,
+    where: Any = True,
+    **options: Unpack[Keywords],
+) -> Request:
     """Greatest element that is not NaN, as `numpy.nanmax`: NaN where all is NaN; see `min`.
 
     Examples
@@ -112,7 +167,7 @@ def nanmax(x: Any, axis: Axis = None, keepdims: bool = False, **options: Unpack[
     >>> cf.nanmax(np.array([np.nan, 4.0, 3.0]), device="cpu")
     np.float64(4.0)
     """
-    return request(choosing("nanmax", lambda: aggregation.extreme("fmax")), (x,), axis, keepdims, **options)
+    return request(extreme_of("nanmax", "fmax", initial, where), (x,), axis, keepdims, where=where, **options)
 
 
 @reduction_operation

@@ -8,15 +8,26 @@ from typing import Any
 
 import numpy as np
 
-from chunkflow.api.operation import ArraySpec, ChunkedRunOptions, Chunks, Declared, Options, Request, bare, family
+from chunkflow.api.operation import (
+    ArraySpec,
+    ChunkedRunOptions,
+    Chunks,
+    Declared,
+    Options,
+    Request,
+    bare,
+    check_eager,
+    check_stretch,
+    family,
+)
 from chunkflow.core.axes import normalize_axes
 from chunkflow.core.chunking import block_sides
 from chunkflow.core.grid import Shape
 from chunkflow.core.nest import LoopNest, Strips, nest
-from chunkflow.errors import ArgumentError, ArgumentTypeError
+from chunkflow.errors import ArgumentError, ArgumentTypeError, ValueRangeError
 from chunkflow.kernels.reductions import aggregation
-from chunkflow.kernels.reductions.aggregation import Aggregation, Reduction
-from chunkflow.kernels.reductions.tiled import Axes
+from chunkflow.kernels.reductions.aggregation import Aggregation, Begin, Reduction
+from chunkflow.kernels.reductions.tiled import UFUNCS, Axes
 
 Axis = int | Sequence[int] | None
 Make = Callable[[Sequence[ArraySpec], Axes], Aggregation]
@@ -37,8 +48,12 @@ reduction_operation = family(
     dtype : dtype, optional
         Of the result, NumPy's by default. Floating-point sums run in double precision whatever it is (in
         extended precision for ``longdouble``); integers wrap as in NumPy.
-    ddof : float
-        The centred sum of squares is divided by the number of elements less `ddof`.
+    ddof, correction : float
+        The centred sum of squares is divided by the number of elements less this. One of the two names is given.
+    initial : number, optional
+        With what the sum, product or extreme begins: one more element, and the result where there is no other.
+    where : array of bool, optional
+        Elements where it is false are left out. It broadcasts to the shape of `x`, and is a source like `x`.
     keepdims : bool
         Whether reduced axes stay, with length 1.
     chunks : int or tuple, optional
@@ -67,6 +82,7 @@ def request(
     keepdims: bool,
     nested: Callable[[Sequence[ArraySpec]], LoopNest] | None = None,
     *,
+    where: Any = True,
     dtype: Any = None,
     squeezed: bool = False,
     fn: Callable[..., Any] | None = None,
@@ -75,29 +91,64 @@ def request(
 ) -> Request:
     """Request of a reduction of the first array.
 
-    `nested` makes the loop nest of several arrays. `squeezed` says that the aggregation itself heeds `keepdims`. `fn`
-    is the user's own function, if there is one.
+    `nested` makes the loop nest of several arrays. `where` is a mask, which the aggregation gets as one more array.
+    `squeezed` says that the aggregation itself heeds `keepdims`. `fn` is the user's own function, if there is one.
     """
-    known = Keywords.__annotations__
-    if unknown := options.keys() - known:
-        hint = ". Of an expression where= and initial= are taken by np.sum(chunkflow.open(x), where=mask) and the like"
-        raise ArgumentTypeError(
-            f"unknown arguments {', '.join(sorted(unknown))}: besides its own a reduction takes {', '.join(known)}"
-            f"{hint if unknown & {'where', 'initial'} else ''}"
-        )
+    if not isinstance(keepdims, bool | np.bool_ | int | np.integer):
+        raise ArgumentTypeError(f"keepdims={keepdims!r} must be True or False")
+    if is_mask(where):
+        arrays = (*arrays, np.asarray(where) if isinstance(where, bool | np.bool_ | list | tuple) else where)
 
     def declare(specs: Sequence[ArraySpec], args: tuple[Any, ...]) -> Declared:
         shape = specs[0].shape
         axes = reduced_axes(axis, len(shape))
+        if is_mask(where):
+            check_mask(specs[-1], shape)
         how = make(specs, axes)
         kept = tuple(None if a in axes else a for a in range(len(shape)) if keepdims or a not in axes)
-        op = nest([shape]) if nested is None else nested(specs)
+        op = nest([spec.shape for spec in specs]) if nested is None else nested(specs)
         kernel = Reduction(how, axes, bool(keepdims or squeezed))
         block = block_sides(chunks, shape)
         return Declared(op, kernel, kept, block=block, strips=Strips(staged=how.strip), copies=how.copies)
 
     chosen = Options(**options, dtype=dtype)
     return Request(declare, arrays, chosen, lambda result: bare(result, chosen.out), fn=fn, keeps=True)
+
+
+def is_mask(where: Any) -> bool:
+    """Whether an argument leaves elements out, or may."""
+    if where is None or (isinstance(where, int | float | complex | np.number) and not isinstance(where, bool)):
+        raise ArgumentTypeError(f"where={where!r} must be an array of bools: elements where it is true are taken")
+    return where is not True and not (isinstance(where, np.bool_) and bool(where))
+
+
+def check_mask(mask: ArraySpec, shape: Shape) -> None:
+    """Refuse a mask that is not of bools, or does not broadcast to the array."""
+    if mask.dtype.kind != "b":
+        raise ArgumentTypeError(f"where= is of {mask.dtype}, and a mask is of bools: give mask != 0, say")
+    check_stretch("where", mask.shape, shape)
+
+
+def begins(name: str, ufunc: np.ufunc, initial: Any) -> Callable[[np.dtype], Begin | None]:
+    """What a reduction begins with, as NumPy casts it to the dtype in which it is found; None if nothing is given."""
+    check_eager(f"np.{name}", initial=initial)
+    if np.ndim(initial):
+        raise ArgumentError(f"initial={initial!r} has the shape {np.shape(initial)}: give one number")
+
+    def cast(dtype: np.dtype) -> Begin | None:
+        if initial is None:
+            return None
+        native = dtype.newbyteorder("=")
+        try:
+            found = ufunc.reduce(np.empty(0, native), dtype=native, initial=initial)
+        except OverflowError as error:
+            raise ValueRangeError(f"initial={initial!r} of {name} in {native}: {error}") from None
+        except (TypeError, ValueError) as error:
+            kind = ArgumentTypeError if isinstance(error, TypeError) else ArgumentError
+            raise kind(f"initial={initial!r} of {name} in {native}: {error}") from None
+        return Begin(found.tobytes(), found.dtype)
+
+    return cast
 
 
 def reduced_axes(axis: Axis, ndim: int) -> Axes:
@@ -154,27 +205,46 @@ def count_of(shape: Shape, axes: Axes) -> int:
     return math.prod(shape[a] for a in axes)
 
 
-def total_of(fn: Callable[..., Any], dtype: Any, *, skip: bool = False) -> Make:
+def has_nan(spec: ArraySpec) -> bool:
+    """Whether elements may be NaN. Of others NumPy's functions that pass over NaN are the plain ones."""
+    return spec.dtype.kind in "fc"
+
+
+def total_of(fn: Callable[..., Any], dtype: Any, initial: Any, *, skip: bool = False) -> Make:
     """Sum or product, as `fn` of NumPy's."""
     how = aggregation.total if fn is np.sum else aggregation.product
-    return lambda specs, axes: how(*asked(fn, specs[0].dtype, dtype), skip=skip)
+    given = None if initial is np._NoValue else initial
+    begin = begins(fn.__name__, np.add if fn is np.sum else np.multiply, given)
+
+    def make(specs: Sequence[ArraySpec], axes: Axes) -> Aggregation:
+        wide, result = asked(fn, specs[0].dtype, dtype)
+        if initial is None and (len(specs) > 1 or not count_of(specs[0].shape, axes)):
+            raise ArgumentError("initial=None begins with the first element, and there may be none: leave it out")
+        return how(wide, result, skip=skip and has_nan(specs[0]), masked=len(specs) > 1, begin=begin(result))
+
+    return make
 
 
 def mean_of(dtype: Any, *, skip: bool = False) -> Make:
     """Mean."""
 
     def make(specs: Sequence[ArraySpec], axes: Axes) -> Aggregation:
-        if skip and dtype is not None and specs[0].dtype.kind in "fc" and np.dtype(dtype).kind not in "fc":
+        given = None if dtype is None else checked_dtype(dtype, specs[0].dtype)
+        if skip and given is not None and specs[0].dtype.kind in "fc" and given.kind not in "fc":
             raise ArgumentTypeError(f"dtype={dtype!r}: a mean without NaN of {specs[0].dtype} is not an integer")
         wide, result = asked(np.mean, specs[0].dtype, dtype)
-        return aggregation.average(wide, result, count_of(specs[0].shape, axes), skip=skip)
+        return aggregation.average(
+            wide, result, count_of(specs[0].shape, axes), skip=skip and has_nan(specs[0]), masked=len(specs) > 1
+        )
 
     return make
 
 
-def spread_of(dtype: Any, ddof: Any, *, root: bool, skip: bool = False) -> Make:
+def spread_of(dtype: Any, ddof: Any, correction: Any, *, root: bool, skip: bool = False) -> Make:
     """Variance, or with `root` standard deviation, with checked arguments."""
-    less = number_of("ddof", ddof)
+    if correction is not None and ddof != 0:
+        raise ArgumentError(f"ddof={ddof!r} and correction={correction!r} say the same: give one of them")
+    less = number_of("ddof", ddof) if correction is None else number_of("correction", correction)
 
     def make(specs: Sequence[ArraySpec], axes: Axes) -> Aggregation:
         wide, result = asked(np.mean, specs[0].dtype, dtype)
@@ -182,21 +252,32 @@ def spread_of(dtype: Any, ddof: Any, *, root: bool, skip: bool = False) -> Make:
             raise ArgumentTypeError(f"dtype={dtype!r}: a variance is not an integer, use a floating-point dtype")
         if dtype is None:
             result = np.empty(0, result).real.dtype
-        return aggregation.moments(wide, result, less, root=root, skip=skip)
+        return aggregation.moments(
+            wide, result, less, root=root, skip=skip and has_nan(specs[0]), masked=len(specs) > 1
+        )
 
     return make
 
 
-def choosing(name: str, how: Callable[[], Aggregation]) -> Make:
-    """A reduction that needs an element."""
+def extreme_of(name: str, kernel: str, initial: Any, where: Any) -> Make:
+    """Least or greatest element; `initial` is one more."""
+    begin = begins(name, UFUNCS[kernel], initial)
+    if initial is None and is_mask(where):
+        raise ArgumentError(f"{name} with where= needs initial=: there may be no element, and then it is the result")
 
     def make(specs: Sequence[ArraySpec], axes: Axes) -> Aggregation:
-        no_empty(name, specs[0].shape, axes)
-        if name == "ptp" and specs[0].dtype.kind == "b":
-            raise ArgumentTypeError("ptp of bools: there is no difference of two; convert them, or use max and min")
-        return how()
+        first = begin(specs[0].dtype)
+        if first is None:
+            no_empty(name, specs[0].shape, axes)
+            return aggregation.extreme(kernel)
+        return aggregation.begun_extreme(kernel, first, masked=len(specs) > 1)
 
     return make
+
+
+def truth_of(name: str) -> Make:
+    """Whether any element, or all of them, are not zero."""
+    return lambda specs, axes: aggregation.truth(name, masked=len(specs) > 1)
 
 
 def where_is(name: str, axis: Any, *, skip: bool = False) -> Make:
@@ -207,6 +288,7 @@ def where_is(name: str, axis: Any, *, skip: bool = False) -> Make:
     def make(specs: Sequence[ArraySpec], axes: Axes) -> Aggregation:
         shape = specs[0].shape
         no_empty(f"arg{name}", shape, axes)
-        return aggregation.position(name, shape, count_of(shape, axes), flat=axis is None, skip=skip)
+        skips = skip and has_nan(specs[0])
+        return aggregation.position(name, shape, count_of(shape, axes), flat=axis is None, skip=skips)
 
     return make

@@ -23,13 +23,23 @@ from chunkflow.core.grid import Region, Shape
 from chunkflow.core.nest import LoopNest, Operand
 from chunkflow.errors import ArgumentError, ArgumentTypeError
 from chunkflow.kernels.index_notation import copied
+from chunkflow.kernels.map import is_scalar
 from chunkflow.kernels.reductions import aggregation
 from chunkflow.kernels.reductions.aggregation import Aggregation, Value
 from chunkflow.kernels.reductions.tiled import Axes
 
 
 @reduction_operation
-def sum(x: Any, axis: Axis = None, dtype: Any = None, keepdims: bool = False, **options: Unpack[Keywords]) -> Request:
+def sum(
+    x: Any,
+    axis: Axis = None,
+    dtype: Any = None,
+    keepdims: bool = False,
+    *,
+    initial: Any = np._NoValue,
+    where: Any = True,
+    **options: Unpack[Keywords],
+) -> Request:
     """Sum of the elements along axes, as `numpy.sum`.
 
     Examples
@@ -38,11 +48,20 @@ def sum(x: Any, axis: Axis = None, dtype: Any = None, keepdims: bool = False, **
     >>> cf.sum(x, axis=(0, 2), device="cpu")
     array([ 60.,  92., 124.])
     """
-    return request(total_of(np.sum, dtype), (x,), axis, keepdims, **options)
+    return request(total_of(np.sum, dtype, initial), (x,), axis, keepdims, where=where, **options)
 
 
 @reduction_operation
-def prod(x: Any, axis: Axis = None, dtype: Any = None, keepdims: bool = False, **options: Unpack[Keywords]) -> Request:
+def prod(
+    x: Any,
+    axis: Axis = None,
+    dtype: Any = None,
+    keepdims: bool = False,
+    *,
+    initial: Any = np._NoValue,
+    where: Any = True,
+    **options: Unpack[Keywords],
+) -> Request:
     """Product of the elements along axes, as `numpy.prod`.
 
     Examples
@@ -50,11 +69,19 @@ def prod(x: Any, axis: Axis = None, dtype: Any = None, keepdims: bool = False, *
     >>> cf.prod(np.arange(1, 6), device="cpu")
     np.int64(120)
     """
-    return request(total_of(np.prod, dtype), (x,), axis, keepdims, **options)
+    return request(total_of(np.prod, dtype, initial), (x,), axis, keepdims, where=where, **options)
 
 
 @reduction_operation
-def mean(x: Any, axis: Axis = None, dtype: Any = None, keepdims: bool = False, **options: Unpack[Keywords]) -> Request:
+def mean(
+    x: Any,
+    axis: Axis = None,
+    dtype: Any = None,
+    keepdims: bool = False,
+    *,
+    where: Any = True,
+    **options: Unpack[Keywords],
+) -> Request:
     """Mean of the elements along axes, as `numpy.mean`: float64 for integers, NaN where there is none.
 
     Examples
@@ -62,12 +89,20 @@ def mean(x: Any, axis: Axis = None, dtype: Any = None, keepdims: bool = False, *
     >>> cf.mean(np.array([[1, 2], [3, 5]]), axis=0, device="cpu")
     array([2. , 3.5])
     """
-    return request(mean_of(dtype), (x,), axis, keepdims, **options)
+    return request(mean_of(dtype), (x,), axis, keepdims, where=where, **options)
 
 
 @reduction_operation
 def var(
-    x: Any, axis: Axis = None, dtype: Any = None, ddof: float = 0, keepdims: bool = False, **options: Unpack[Keywords]
+    x: Any,
+    axis: Axis = None,
+    dtype: Any = None,
+    ddof: float = 0,
+    keepdims: bool = False,
+    *,
+    where: Any = True,
+    correction: float | None = None,
+    **options: Unpack[Keywords],
 ) -> Request:
     """Variance along axes, as `numpy.var`, in one pass: blocks are centred on their own means, then merged.
 
@@ -88,12 +123,20 @@ def var(
     >>> cf.var(np.array([1.0, 2.0, 6.0]), ddof=1, device="cpu")
     np.float64(7.0)
     """
-    return request(spread_of(dtype, ddof, root=False), (x,), axis, keepdims, **options)
+    return request(spread_of(dtype, ddof, correction, root=False), (x,), axis, keepdims, where=where, **options)
 
 
 @reduction_operation
 def std(
-    x: Any, axis: Axis = None, dtype: Any = None, ddof: float = 0, keepdims: bool = False, **options: Unpack[Keywords]
+    x: Any,
+    axis: Axis = None,
+    dtype: Any = None,
+    ddof: float = 0,
+    keepdims: bool = False,
+    *,
+    where: Any = True,
+    correction: float | None = None,
+    **options: Unpack[Keywords],
 ) -> Request:
     """Standard deviation along axes, as `numpy.std`: the square root of `var`, in the unit of `x`.
 
@@ -102,7 +145,7 @@ def std(
     >>> cf.std(np.array([[1.0, 3.0], [2.0, 8.0]]), axis=1, device="cpu")
     array([1., 3.])
     """
-    return request(spread_of(dtype, ddof, root=True), (x,), axis, keepdims, **options)
+    return request(spread_of(dtype, ddof, correction, root=True), (x,), axis, keepdims, where=where, **options)
 
 
 @reduction_operation
@@ -121,8 +164,8 @@ def average(
     ------
     ArgumentError, ArgumentTypeError
         Weights of another shape.
-    ZeroDivisionError
-        The weights sum to zero.
+    ZeroWeightsError
+        The weights sum to zero. It is a ZeroDivisionError too.
 
     Examples
     --------
@@ -131,8 +174,11 @@ def average(
     """
     if weights is None:
         return request(mean_of(None), (x,), axis, keepdims, **options)
-    if isinstance(weights, bool | int | float | complex):
-        raise ArgumentTypeError(f"weights={weights!r} must be an array of the shape of x, or of its shape along axis")
+    if is_scalar(weights):
+        kind = ArgumentTypeError if axis is None else ArgumentError  # as NumPy's are
+        raise kind(f"weights={weights!r} must be an array of the shape of x, or of its shape along axis")
+    if isinstance(weights, list | tuple):
+        weights = np.asarray(weights)
 
     def make(specs: Sequence[ArraySpec], axes: Axes) -> Aggregation:
         shape = specs[0].shape

@@ -21,6 +21,7 @@ from chunkflow.api.statistics.order_statistics import order_statistics, quantile
 from chunkflow.core.chunking import block_sides
 from chunkflow.core.nest import nest
 from chunkflow.engine.budget import bytes_left
+from chunkflow.engine.dry_run import is_dry, must_suffice
 from chunkflow.errors import ArgumentError, ArgumentTypeError
 from chunkflow.kernels.protocol import Kernel
 from chunkflow.kernels.statistics.bins import Within
@@ -102,7 +103,7 @@ def seen_by(
     count, below, low, high, *moments = (
         np.asarray(a)[0] for a in execute(Request(over_everything(tally, chunks), (x,), in_memory(options)))
     )
-    size, dtype = int(count), low.dtype
+    size, dtype = spec.size if is_dry() else int(count), low.dtype
     if not size or not (np.isfinite(low) and np.isfinite(high)) or bins not in (*MOMENTS, *QUARTILES):
         return SampleFacts(size, low, high)
     if bins in MOMENTS:
@@ -120,6 +121,25 @@ def seen_by(
     found = found.view("u1") if found.dtype.kind == "b" else found
     upper, lower = rule.result(lambda wanted: found[np.searchsorted(ranks, wanted)])
     return SampleFacts(size, low, high, quartiles=(lower, upper))
+
+
+def supposed_range(dtype: np.dtype) -> tuple[Any, Any]:
+    """Of a dry run, the range of elements that are not known: a wide one, since all elements are within it."""
+    if dtype.kind in "iu":
+        return np.iinfo(dtype).min, np.iinfo(dtype).max
+    return dtype.type(np.finfo(dtype).min / 4), dtype.type(np.finfo(dtype).max / 4)
+
+
+def supposed_bins(bins: str, size: int) -> int:
+    """Of a dry run, the number of bins that a rule gives: the most where that is bounded, else what is most for "auto".
+
+    That is if it has to suffice: else it is one, so that nothing is refused which may do.
+    """
+    if not must_suffice():
+        return 1
+    most: dict[str, float] = {"scott": size ** (5 / 6), "rice": 2 * size ** (1 / 3), "sqrt": math.sqrt(size)}
+    few = 2 * math.log2(max(size, 1)) + 2
+    return math.ceil(max(few, most.get(bins, 2 * math.sqrt(size) if bins in QUARTILES else 0))) + 1
 
 
 def in_memory(options: Options) -> Options:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -29,6 +29,7 @@ from chunkflow.core.chunking import block_sides
 from chunkflow.core.units import format_bytes
 from chunkflow.devices.protocol import Device
 from chunkflow.engine.budget import Budget, lease
+from chunkflow.engine.dry_run import is_dry, must_suffice, rename
 from chunkflow.errors import ArgumentError, ArgumentTypeError, BudgetError
 from chunkflow.kernels.statistics.groups import STATISTICS, Grouped, GroupPartial, bytes_of, fields_of
 from chunkflow.stores import spec_of
@@ -174,20 +175,28 @@ def label_statistics(
     fields = fields_of(wanted, spec.dtype, len(spec.shape))
     each = bytes_of(fields) + key.itemsize
     sources = (labels, values) if fields.keys() - {"count", "start", "stop"} else (labels,)
+    chosen = Options(budget=budget, device=device, progress=progress)
+    most = min(spec.size, 1 << 8 * key.itemsize) if kept is None else len(kept)
 
     def statistics_of_labels() -> LabelStatistics:
         run = devices.resolve(device)
         with _set_aside(budget, run) as (shared, aside):
-            held = max(1, int(aside / run.machine.lanes / (COPIES * each + MERGING)))
-            if kept is not None and len(kept) > held:
+            label = run.machine.lanes * (COPIES * each + MERGING)
+            held = max(1, aside // label)
+            enough = run.reserve + SHARE * label * most
+            if (kept is not None or must_suffice()) and most > held:
                 raise BudgetError(
-                    f"index= has {len(kept)} labels, and a quarter of the budget, {format_bytes(aside)}, holds "
-                    f"what is kept of {held}: raise budget=, or take some at a time",
+                    f"{'index= has' if kept is not None else 'there may be'} {most} labels, and a quarter of the "
+                    f"budget, {format_bytes(aside)}, holds what is kept of {held}: raise budget= to at least {enough}, "
+                    "or take some at a time with index=",
+                    needed=enough,
                     limit=aside,
+                    smallest=enough,
                 )
-            kernel = Grouped(fields, held, aside, kept, left_out)
-            options = Options(budget=shared, device=run, progress=progress)
-            execute(Request(over_everything(kernel, chunks), sources, options))
+            kernel = Grouped(fields, held, aside, kept, left_out, enough)
+            execute(Request(over_everything(kernel, chunks), sources, replace(chosen, budget=shared, device=run)))
+        if is_dry():
+            return LabelStatistics(np.empty(0, key))
         (partial,) = kernel.found
         if names is not None:
             partial = _listed(partial, names, spec.dtype)
@@ -195,7 +204,7 @@ def label_statistics(
             partial = GroupPartial(partial.labels.view("?"), partial.fields)
         return _statistics(partial, wanted, spec.dtype, less)
 
-    return MultiPass((values, labels), statistics_of_labels)
+    return MultiPass(sources, statistics_of_labels, chosen, alone=True)
 
 
 @contextmanager
@@ -208,8 +217,13 @@ def _set_aside(budget: BudgetLike, run: Device) -> Iterator[tuple[Budget, int]]:
     with lease(budget, run) as leased:
         shared, left = leased.budget, leased.left
         aside = max(0, left - run.reserve) // SHARE
-        with shared.reserved(run, shared.limit_on(run) - left + aside):
-            yield shared, aside
+        try:
+            with shared.reserved(run, shared.limit_on(run) - left + aside):
+                yield shared, aside
+        except BudgetError as error:
+            if error.limit == left - aside and error.smallest is not None:  # what the plan asks for is the rest
+                rename(error, run.reserve - (run.reserve - error.smallest) * SHARE // (SHARE - 1))
+            raise
 
 
 # -- Arguments -----------------------------------------------------------------------------------------------
@@ -245,6 +259,8 @@ def _indexed(index: Any) -> np.ndarray:
     check_eager("label_statistics", index=index)
     try:
         names = np.atleast_1d(np.asarray(index))
+        if names.dtype.kind == "f" and all(isinstance(n, int) for n in np.asarray(index, object).flat):
+            names = np.atleast_1d(np.asarray(index, "u8"))  # NumPy makes floats of small and large ones together
     except (ValueError, OverflowError) as error:
         raise ArgumentError(f"index={index!r} is no array: {error}") from None
     if not names.size:

@@ -24,13 +24,24 @@ from chunkflow.api.operation import (
     execute,
     operation,
 )
-from chunkflow.api.statistics.bins import check_rule, in_memory, number_of_bins, numbers, over_everything, seen_by
+from chunkflow.api.statistics.bins import (
+    check_rule,
+    in_memory,
+    number_of_bins,
+    numbers,
+    over_everything,
+    seen_by,
+    supposed_bins,
+    supposed_range,
+)
 from chunkflow.core.axes import normalize_axes
 from chunkflow.core.chunking import block_sides
 from chunkflow.core.nest import nest
 from chunkflow.core.units import format_bytes
+from chunkflow.engine.dry_run import is_dry, must_suffice
 from chunkflow.errors import ArgumentError, ArgumentTypeError, UnsupportedError
 from chunkflow.graph.nodes import has_lazy
+from chunkflow.kernels.map import is_scalar
 from chunkflow.kernels.statistics.histogram import Tally, TopK, Value, extremes, histogrammed, outermost
 from chunkflow.system.host import available_memory
 
@@ -102,18 +113,22 @@ def histogram(
         check_rule(rule, spec.dtype, weights is not None)
         bins = 1  # so far
     wtype = np.dtype(np.intp)
+    if isinstance(weights, list | tuple) or (weights is not None and is_scalar(weights)):
+        weights = np.asarray(weights)
     if weights is not None:
         wspec = stores.spec_of(weights)
         wtype = wspec.dtype
         if wspec.shape != spec.shape:
             raise ArgumentError(f"weights have the shape {wspec.shape} and x has {spec.shape}: they must be the same")
+        if wtype.kind == "b":
+            raise ArgumentTypeError("weights are bools, which have no sum: convert them, or count x[...] of one kind")
+    edges = _edges(spec, bins, range)
     if (has_lazy(x) or has_lazy(weights)) and (rule is not None or (range is None and np.ndim(bins) == 0)):
         raise UnsupportedError(
             "histogram of an expression takes its bins' edges, or their number and range=(low, high), so that they are "
             "known before it runs: compute(x.min(), x.max()) finds the range"
         )
     block_sides(chunks, spec.shape)
-    edges = _edges(spec, bins, range)
     result = np.result_type(wtype, "f8") if density else wtype
     chosen = Options(**options)
     target = stores.open_target(chosen.out, overwrite=chosen.overwrite)
@@ -132,18 +147,18 @@ def histogram(
         between = range
         if rule is not None:
             seen = seen_by(rule, x, spec, range, chunks, chosen)
-            number = number_of_bins(rule, seen, range)
-            between = (seen.low, seen.high) if range is None else range
+            number = supposed_bins(rule, spec.size) if is_dry() else number_of_bins(rule, seen, range)
+            between = range or (supposed_range(seen.low.dtype) if is_dry() else (seen.low, seen.high))
             found = _edges(spec, number, between)
             target.describe((len(found) - 1,), result, None)
         else:
             number = bins
             low, high = _extremes(x, chunks, chosen)
-            between = low[0], high[0]
+            between = supposed_range(low.dtype) if is_dry() else (low[0], high[0])
             found = _edges(spec, number, between)
         return execute(counted(number, between, found)), found
 
-    return MultiPass(arrays, run)
+    return MultiPass(arrays, run, chosen)
 
 
 @operation
@@ -205,6 +220,8 @@ def bincount(
         length = least
         if spec.size:
             low, high = (int(a[0]) for a in _extremes(x, chunks, chosen))
+            if is_dry():  # whoever counts has more elements than different ones, as a rule
+                low, high = 0, min(spec.size, 1 << 8 * spec.dtype.itemsize) - 1 if must_suffice() else 0
             if low < 0:
                 raise ArgumentError(f"bincount takes integers of at least 0, and {spec.name} holds {low}: shift them")
             length = max(length, high + 1)
@@ -213,11 +230,12 @@ def bincount(
         def count(block: Any, weights: Any = None) -> Value:
             if weights is not None:
                 weights = weights.astype("f8", copy=False)
-            return (np.bincount(block.astype(np.intp, copy=False), weights, length),)
+            # Elements of a trial on made-up numbers may be larger than all that there are.
+            return (np.bincount(block.astype(np.intp, copy=False), weights, length)[:length],)
 
         return execute(Request(over_everything(Tally(count), chunks), arrays, chosen))
 
-    return MultiPass(arrays, run)
+    return MultiPass(arrays, run, chosen)
 
 
 @operation

@@ -18,6 +18,7 @@ from chunkflow.core.chunking import block_sides
 from chunkflow.core.nest import Strips, nest
 from chunkflow.devices.protocol import Device
 from chunkflow.engine.budget import bytes_left
+from chunkflow.engine.dry_run import is_dry, rename
 from chunkflow.errors import ArgumentError, ArgumentTypeError, BudgetError
 from chunkflow.kernels.map import SLOT, MapKernel
 from chunkflow.kernels.statistics.quantile import METHODS, Digits, Rule, WholeLines, median_rule, rule
@@ -126,11 +127,7 @@ def reduced(make: Make, x: Any, axis: Axis, keepdims: bool, chunks: Chunks, opti
     target = stores.open_target(options.out, overwrite=options.overwrite)
     n = count_of(shape, axes)
     if not spec.size:
-        try:
-            found = np.asarray(wanted.numpys(np.empty(shape, dtype), axis=axes, keepdims=keepdims))
-        except (IndexError, ValueError):
-            raise ArgumentError(f"quantiles of no elements: the shape is {shape}, axes {axes} are reduced") from None
-        return bare(stored(found, target), options.out)
+        return bare(stored(of_nothing(wanted, spec, axes, keepdims), target), options.out)
     how = wanted.rule(n)
     quantiles = () if scalar else (len(how.below),)
     last = tuple(1 if a in axes else m for a, m in enumerate(shape) if keepdims or a not in axes)
@@ -140,7 +137,9 @@ def reduced(make: Make, x: Any, axis: Axis, keepdims: bool, chunks: Chunks, opti
     run = devices.resolve(options.device)
     room = bytes_left(options.budget, run) - run.reserve
     uncut = block is None or all(block[a] is None or (block[a] or 0) >= shape[a] for a in axes)
-    if uncut and AT_ONCE * n * dtype.itemsize <= room and (kept or spec.nbytes <= SMALL):
+    at_once = uncut and (kept or spec.nbytes <= SMALL)
+    enough = run.reserve + AT_ONCE * n * dtype.itemsize  # for whole lines, if it is more than there is
+    if at_once and enough - run.reserve <= room:
         along: list[int | None] = [None if a in axes else a for a in range(len(shape)) if keepdims or a not in axes]
         dims = along if scalar else [None, *along]
         kernel = MapKernel(WholeLines(how, axes, scalar, keepdims), (SLOT,), {}, tuple(dims))
@@ -148,12 +147,28 @@ def reduced(make: Make, x: Any, axis: Axis, keepdims: bool, chunks: Chunks, opti
         try:
             whole = replace(options, device=run)
             result = execute(Request(lambda specs, args: Declared(op, kernel, tuple(dims), block), (x,), whole))
-            return bare(result, options.out)
-        except BudgetError:  # a line does not fit after all
-            pass
-    ranks, statistics = order_statistics(x, spec, axes, how.ranks(), block, run, room, options)
+        except BudgetError as error:  # a line does not fit after all
+            enough = max(error.smallest or 0, enough)
+        else:
+            return result if is_dry() else bare(result, options.out)
+    try:
+        ranks, statistics = order_statistics(x, spec, axes, how.ranks(), block, run, room, options)
+    except BudgetError as error:
+        if at_once and error.smallest is not None and room + run.reserve < enough < error.smallest:
+            rename(error, enough)
+        raise
+    if is_dry():
+        return None
     found = how.result(lambda these: statistics[np.searchsorted(ranks, these)])
     return bare(stored(found.reshape((*quantiles, *last)), target), options.out)
+
+
+def of_nothing(wanted: Wanted, spec: ArraySpec, axes: tuple[int, ...], keepdims: bool) -> np.ndarray:
+    """The result for an array without elements, as NumPy has it, or an error."""
+    try:
+        return np.asarray(wanted.numpys(np.empty(spec.shape, spec.dtype), axis=axes, keepdims=keepdims))
+    except (IndexError, ValueError):
+        raise ArgumentError(f"quantiles of no elements: the shape is {spec.shape}, axes {axes} are reduced") from None
 
 
 def order_statistics(
@@ -174,22 +189,51 @@ def order_statistics(
     number = math.prod(lines)
     left = 8 * spec.dtype.itemsize
     chosen = replace(options, out=None, overwrite=False, device=run)
+
+    def cut(bins: float, left: int) -> tuple[int, tuple[int | None, ...] | None]:
+        """Bits that a pass with room for so many bins, of all lines together, finds; and the sides of its blocks."""
+        bits = min(left, BITS if number == 1 else BITS_OF_LINES)
+        bits = min(bits, max(1 if number == 1 else LEAST_BITS, int(math.log2(max(1, bins / min(number, LINES))))))
+        if not kept or block is not None:
+            return bits, block
+        # Long blocks along the lines: each count is of many numbers.
+        held = grid.fit(lines, [1] * len(lines), tuple(range(len(lines))), max(1, int(bins) >> bits))
+        return bits, tuple(held[kept.index(a)] if a in kept else None for a in range(len(spec.shape)))
+
+    begun = False
     while left:
         rows = prefixes.reshape(len(ranks), -1)
         distinct = 1 + int((rows[1:] != rows[:-1]).any(axis=1).sum())
-        bins = room / SHARE / (COPIES * run.machine.lanes * 8 * distinct)  # of all lines together
-        bits = min(left, BITS if number == 1 else BITS_OF_LINES)
-        bits = min(bits, max(1 if number == 1 else LEAST_BITS, int(math.log2(max(1, bins / min(number, LINES))))))
+        bins = room / SHARE / (COPIES * run.machine.lanes * 8 * distinct)
+        bits, sides = cut(bins, left)
+        while True:
+            kernel = Digits(axes, left - bits, bits, prefixes, within)
+            # A trial sees the other half of the copies: sums and counts.
+            declare = functools.partial(folded, kernel, (None, *kept), sides, COPIES / 2)
+            try:
+                found = execute(Request(declare, (x,), chosen))
+                break
+            except BudgetError:  # blocks take too much besides: with fewer bins there is room for them
+                bins /= 4
+                if cut(bins, left) == (bits, sides):
+                    raise
+                bits, sides = cut(bins, left)
         left -= bits
-        kernel = Digits(axes, left, bits, prefixes, within)
-        sides = block
-        if kept and block is None:  # long blocks along the lines: each count is of many numbers
-            held = grid.fit(lines, [1] * len(lines), tuple(range(len(lines))), max(1, int(bins) >> bits))
-            sides = tuple(held[kept.index(a)] if a in kept else None for a in range(len(spec.shape)))
-        # A trial sees the other half of the copies: sums and counts.
-        declare = functools.partial(folded, kernel, (None, *kept), sides, COPIES / 2)
-        prefixes, within = execute(Request(declare, (x,), chosen))
+        if not is_dry():
+            prefixes, within = found
+        elif not begun and left:  # each order statistic may have a prefix of its own, and no later pass takes more
+            prefixes = _all_different(prefixes)
+        else:
+            break
+        begun = True
     return ranks, from_keys(prefixes, spec.dtype)
+
+
+def _all_different(prefixes: np.ndarray) -> np.ndarray:
+    """Prefixes of which as many differ as may."""
+    most = min(len(prefixes), 1 << min(8 * prefixes.dtype.itemsize, 62))
+    each = np.arange(len(prefixes)) * most // max(len(prefixes), 1)
+    return np.broadcast_to(each.reshape(-1, *(1,) * (prefixes.ndim - 1)), prefixes.shape).astype(prefixes.dtype)
 
 
 def folded(
@@ -209,7 +253,9 @@ def folded(
 
 
 def stored(found: np.ndarray, target: Target) -> Any:
-    """Write a result in host memory to its target."""
+    """Write a result in host memory to its target, but in a dry run."""
+    if is_dry():
+        return found
     spec = target.describe(found.shape, found.dtype, None)
     sink = target.open(spec)
     try:

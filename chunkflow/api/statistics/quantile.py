@@ -15,6 +15,7 @@ As tasks of dask's (`chunkflow.Array.to_dask`) they take as many passes whatever
 from __future__ import annotations
 
 import functools
+import math
 from dataclasses import replace
 from typing import Any, Unpack
 
@@ -40,6 +41,7 @@ from chunkflow.api.statistics.order_statistics import (
     check_numbers,
     folded,
     median_of,
+    of_nothing,
     quantile_of,
     reduced,
     stored,
@@ -48,6 +50,7 @@ from chunkflow.api.statistics.quantile_graph import counted
 from chunkflow.core.chunking import block_sides
 from chunkflow.core.units import format_bytes
 from chunkflow.engine.budget import bytes_left
+from chunkflow.engine.dry_run import is_dry, must_suffice
 from chunkflow.errors import ArgumentError, ArgumentTypeError, BudgetError
 from chunkflow.kernels.statistics.distinct import Distinct, TooManyValuesError
 from chunkflow.kernels.statistics.radix_keys import from_keys, key_dtype
@@ -181,12 +184,16 @@ def _quantiles(
         check_numbers(given)
         axes = reduced_axes(axis, len(given.shape))
         kept = [1 if a in axes else n for a, n in enumerate(given.shape) if keepdims or a not in axes]
-        found = np.asarray(make(given.dtype).numpys(np.ones(1, given.dtype)))
+        wanted = make(given.dtype)
+        if not given.size:
+            of_nothing(wanted, given, axes, keepdims)  # where there is no result, it is refused at once
+        found = np.asarray(wanted.numpys(np.ones(1, given.dtype)))
         return ArraySpec("quantile", (*found.shape, *kept), found.dtype)
 
     return MultiPass(
         (x,),
         lambda: reduced(make, x, axis, keepdims, chunks, options),
+        options,
         spec,
         unroll=lambda: counted(make, x, axis, keepdims, name),
         streams=True,
@@ -234,7 +241,8 @@ def unique(x: Any, return_counts: bool = False, *, chunks: Chunks = None, **opti
     >>> cf.unique(np.array([[3, 1], [7, 3]]), return_counts=True, device="cpu")
     (array([1, 3, 7]), array([1, 2, 1]))
     """
-    return MultiPass((x,), lambda: _distinct(x, return_counts, chunks, Options(**options)))
+    chosen = Options(**options)
+    return MultiPass((x,), lambda: _distinct(x, return_counts, chunks, chosen), chosen, alone=True)
 
 
 def _distinct(x: Any, return_counts: bool, chunks: Chunks, options: Options) -> Any:
@@ -256,23 +264,41 @@ def _distinct(x: Any, return_counts: bool, chunks: Chunks, options: Options) -> 
     each = 8 + spec.dtype.itemsize
     copies = 6.0
     most = 2 if spec.dtype.kind == "b" else 1 << 8 * spec.dtype.itemsize
-    held = max(1, int(room / SHARE / (copies * run.machine.lanes * each)))
-    capacity = min(FEW, spec.size, most, held)
+    value = copies * run.machine.lanes * each
+    held = max(1, int(room / SHARE / value))
+    most = min(spec.size, most)
+    enough = run.reserve + math.ceil(SHARE * value * most)
+    if must_suffice():
+        if held < most:
+            raise _too_many(spec, most, held, room, enough)
+        capacity = most
+    else:
+        capacity = min(FEW, most, held)
     keys, counts = np.empty(0, key_dtype(spec.dtype)), np.empty(0, "i8")
     chosen = replace(options, out=None, overwrite=False, device=run)
     while capacity:
         declare = functools.partial(folded, Distinct(capacity), (None,), block, copies)
         try:
             keys, counts, number = execute(Request(declare, (x,), chosen))
+            if is_dry():
+                return None
             keys, counts = keys[: number[0]].copy(), counts[: number[0]].copy()
             break
         except TooManyValuesError as error:
             if capacity >= held:
-                raise BudgetError(
-                    f"{spec.name} has more distinct values ({error.number} or more) than a quarter of the budget "
-                    f"holds ({held}, of {format_bytes(max(room, 0))}): raise budget=, or use histogram",
-                    limit=max(room, 0),
-                ) from None
-        capacity = min(16 * capacity, spec.size, most, held)
+                raise _too_many(spec, error.number, held, room, enough) from None
+        capacity = min(16 * capacity, most, held)
     results = [stored(a, t) for a, t in zip((from_keys(keys, spec.dtype), counts), targets, strict=False)]
     return tuple(results) if return_counts else results[0]
+
+
+def _too_many(spec: ArraySpec, number: int, held: int, room: int, enough: int) -> BudgetError:
+    """The error of more distinct values than there is room for; `enough` is a budget for all that there may be."""
+    return BudgetError(
+        f"{spec.name} has more distinct values ({number} or more) than a quarter of the budget holds ({held}, of "
+        f"{format_bytes(max(room, 0))}): raise budget=, to at least {enough} for as many as there may be, or use "
+        "histogram",
+        needed=enough,
+        limit=max(room, 0),
+        smallest=enough,
+    )

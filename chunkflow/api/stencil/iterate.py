@@ -67,6 +67,7 @@ class Iteration:
         return MultiPass(
             self.arrays,
             self.run,
+            self.options,
             lambda: op_node(once, "map_overlap").spec,
             self.plan,
             keeps=True,

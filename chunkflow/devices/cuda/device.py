@@ -5,6 +5,7 @@ The hot path is a few runtime calls on raw pointers. Streams, events and pinned 
 
 from __future__ import annotations
 
+import importlib
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -25,7 +26,7 @@ from chunkflow.core.memory import Projection, rounded
 from chunkflow.core.pieces import Piece
 from chunkflow.devices import rates
 from chunkflow.devices.common import DeviceDefaults, Done
-from chunkflow.devices.cuda import nvcomp
+from chunkflow.devices.cuda import hints, nvcomp
 from chunkflow.devices.cuda.halo_fill import filler
 from chunkflow.devices.cuda.memcpy import TO_DEVICE, TO_HOST, copied
 from chunkflow.devices.cuda.pinned import pinned_buffers
@@ -366,6 +367,20 @@ class CupyDevice(DeviceDefaults):
         """Whether it is the pool's error, or one of a library."""
         status = getattr(error, "status", None) if isinstance(error, runtime.CUDARuntimeError) else None
         return isinstance(error, MemoryError) or status == OUT_OF_MEMORY or "ALLOC_FAILED" in str(error)
+
+    def bytes_asked(self, error: BaseException) -> int | None:
+        return hints.bytes_asked(error)
+
+    def hint(self, error: BaseException) -> str:
+        return hints.hint(error, self.name, _has)
+
+
+def _has(module: str, name: str) -> bool:
+    """Whether there is a module with an attribute of this name."""
+    try:
+        return hasattr(importlib.import_module(module), name)
+    except ImportError:
+        return False
 
 
 @cache

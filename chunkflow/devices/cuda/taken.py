@@ -8,7 +8,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
-MOST = 512 << 20  # most bytes that are noted where other processes' may be among them
+MOST = 512 << 20  # most bytes that are noted at once: a library that takes more, as JAX does, keeps it for later
 USUAL = 256 << 20  # what libraries take as a rule
 
 
@@ -55,9 +55,9 @@ class LibraryMemory:
             return self._noted
 
     def note_growth(self, nbytes: int) -> None:
-        """Add what was taken outside the pools. Where other processes' bytes may be among it, `MOST` is the limit."""
+        """Add what was taken outside the pools. Where other processes' bytes may be among it, `MOST` limits the sum."""
         with self._lock:
-            grown = self._noted + max(0, nbytes)
+            grown = self._noted + min(max(0, nbytes), MOST)
             self._noted = min(grown, MOST) if self._own() is None else grown
 
 

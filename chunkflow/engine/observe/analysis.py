@@ -12,9 +12,16 @@ from typing import Any
 from chunkflow.core.units import format_bytes
 from chunkflow.engine.observe import rehearsal
 from chunkflow.engine.observe.profile import Profile, Report
+from chunkflow.engine.prepare import Prepared
 from chunkflow.engine.trace import Observer, observing
 from chunkflow.planner.plan import Plan
 from chunkflow.stores.protocol import cold_bytes
+
+LARGE_CHUNK = 64 << 20
+"""Bytes of a chunk that is not read for a forecast."""
+
+FORECAST = 64 << 20
+"""Bytes of a budget in which there is room for a forecast."""
 
 HALO = 2
 """Extra time of a block with a halo, in overheads of a block: it copies what it shares with the block before, and fills
@@ -25,9 +32,10 @@ the halo beyond the array's edges. (Plans do not count it: those with few large 
 class AnalyzedRun:
     """A run with its plan and its measured seconds; `cold` bytes of its files were not in memory before.
 
-    Three figures are estimated by a few calls beforehand: the seconds that a lane needs to compute all of it
-    (`computing`) and to make all blocks with halos (`framing`), and those that a thread needs for a byte of its chunks
-    (`decoding`). They are None, or 0, where the plan's own figures are as good.
+    Four figures are estimated by a few calls beforehand: the seconds that a lane needs to compute all of it
+    (`computing`), to make all blocks with halos (`framing`) and to copy all results to their places (`storing`), and
+    those that a thread needs for a byte of its chunks (`decoding`). They are None, or 0, where the plan's own figures
+    are as good. Of the results `created` bytes go into new memory.
     """
 
     plan: Plan
@@ -36,6 +44,8 @@ class AnalyzedRun:
     computing: float | None = None
     framing: float = 0.0
     decoding: float | None = None
+    storing: float = 0.0
+    created: int = 0
 
     @property
     def predicted(self) -> float:
@@ -52,7 +62,7 @@ class AnalyzedRun:
         if plan.machine.staged and plan.op.has_halo:
             seconds += HALO * len(plan.grid) * plan.machine.overhead
         if self.computing is not None:
-            more = sum(stages[name] - planned.stages[name] for name in ("read", "compute"))
+            more = sum(stages[name] - planned.stages[name] for name in ("read", "compute", "write"))
             seconds += more / plan.lanes
         return max(seconds + self._taking, self._disk)
 
@@ -80,6 +90,8 @@ class AnalyzedRun:
             framed = sum(new for new, _ in rehearsal.framed(plan).values()) / plan.machine.read
             spilled = (reading - framed) * (1 / plan.machine.spill - 1) if self._spills else 0.0
             stages["compute"], stages["read"] = self.computing, stages["read"] - framed + self.framing + spilled
+        if self.storing:
+            stages["write"] += self.storing - plan.traffic.write / plan.machine.write
         return stages
 
     @property
@@ -101,7 +113,8 @@ class AnalyzedRun:
         if (ring := plan.ring_in) is not None:  # a chunk that the device decodes needs less
             large = any(cut.through and cut.batch is None for cut in plan.cuts_in)
             return ring.threads * ring.room / fresh if large else 0.0
-        return (plan.memory.inputs + plan.memory.partials) / (fresh * plan.lanes) if self.computing is not None else 0.0
+        taken = plan.memory.inputs + plan.memory.partials + self.created
+        return taken / (fresh * plan.lanes) if self.computing is not None else 0.0
 
     @property
     def _disk(self) -> float:
@@ -129,7 +142,7 @@ class Analysis:
     report: Report
 
     def __str__(self) -> str:
-        parts = [f"{run.plan}\n  {run}" for run in self.runs]
+        parts = [f"{replace(run.plan, predicted=run.predicted)}\n  {run}" for run in self.runs]
         return "\n".join([*parts, str(self.report)])
 
 
@@ -143,19 +156,44 @@ class _RunTimer(Observer):
         self._begun: list[tuple[AnalyzedRun, float]] = []
 
     def started(self, plan: Plan, run: Any = None) -> None:
-        begun = AnalyzedRun(plan, 0.0)
-        if run is not None:
-            with suppress(Exception):  # the run itself will raise this error
-                begun = replace(begun, cold=cold_bytes(run.sources))
-                if not plan.machine.staged and run.kernel is not None and all(plan.op.extents):
-                    decoding = rehearsal.decoding(plan, run.sources)
-                    framing, computing = rehearsal.computing(run.kernel, plan, run.sources, run.device)
-                    begun = replace(begun, computing=computing, framing=framing, decoding=decoding)
-        self._begun.append((begun, time.perf_counter()))
+        self._begun.append((_rehearsed(plan, run), time.perf_counter()))
 
     def finished(self, error: BaseException | None, peak: int) -> None:
         run, begun = self._begun.pop()
         self.runs.append(replace(run, seconds=time.perf_counter() - begun))
+
+
+def _rehearsed(plan: Plan, run: Prepared | None) -> AnalyzedRun:
+    """A run that has not begun, with what a few calls of its parts show."""
+    begun = AnalyzedRun(plan, 0.0)
+    if run is not None:
+        with suppress(Exception):  # the run itself will raise this error
+            begun = replace(begun, cold=cold_bytes(run.sources))
+            if not plan.machine.staged and run.kernel is not None and all(plan.op.extents):
+                decoding = rehearsal.decoding(plan, run.sources)
+                framing, computing, storing = rehearsal.computing(run.kernel, plan, run.sources, run.device)
+                begun = replace(begun, computing=computing, framing=framing, decoding=decoding, storing=storing)
+                pairs = zip(run.targets, plan.outputs, strict=True)
+                new = sum(s.nbytes for target, s in pairs if target.footprint is None and s.storage.in_memory)
+                begun = replace(begun, created=new)
+    return begun
+
+
+def forecast(run: Prepared) -> Plan:
+    """The plan of a prepared run, with the seconds that a few calls of its parts let expect.
+
+    Some chunks of each source are read for it, but not of arrays that are computed when they are read, nor large ones.
+    It takes memory of its own: within a small budget there is none.
+    """
+    plan = run.plan
+    if plan.budget < FORECAST:
+        return plan
+    for source in run.sources:
+        spec = source.spec
+        known = spec.storage.in_memory or source.footprint is not None
+        if not known or math.prod(spec.chunks or ()) * spec.dtype.itemsize > LARGE_CHUNK:
+            return plan
+    return replace(plan, predicted=_rehearsed(plan, run).predicted)
 
 
 def analyzed(run: Callable[[], Any]) -> Analysis:

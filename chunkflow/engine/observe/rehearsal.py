@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import cycle, islice
@@ -18,9 +18,10 @@ from typing import Any
 import numpy as np
 
 from chunkflow.core import grid
-from chunkflow.core.grid import Shape, within
+from chunkflow.core.grid import Grid, Region, Shape, within
 from chunkflow.core.halo import fill
 from chunkflow.core.nest import Operand
+from chunkflow.core.spec import ArraySpec
 from chunkflow.devices.protocol import Device
 from chunkflow.engine.block_runner import BlockRunner
 from chunkflow.engine.trace import Trace
@@ -30,6 +31,7 @@ from chunkflow.kernels.protocol import Kernel
 from chunkflow.planner.plan import Plan
 from chunkflow.planner.step import Step
 from chunkflow.stores.protocol import Source
+from chunkflow.system import host
 
 CALLS, MOST_CALLS = 2, 7
 """Least and most calls of each lane, after one that does not count. More than the least only until `LONG` is over."""
@@ -40,6 +42,12 @@ LONG = 0.05
 BEYOND = 8
 """Size of a lane's tiles, in its shares of the cache: so they come from memory, as in a run."""
 
+
+CHUNKS, CHUNKS_BYTES = 8, 16 << 20
+"""Most chunks that are read of a source, and their decoded bytes."""
+
+ROOM = 4
+"""An array of a result's size is made if it takes at most one part in so many of the memory that is available."""
 
 Seen = tuple[float, ...]
 """Seconds of each part of a call."""
@@ -69,10 +77,11 @@ def _at_edges(operand: Operand, counts: Sequence[int]) -> float:
     return 1 - math.prod(max(n - 2, 0) / n for n in padded)
 
 
-def computing(kernel: Kernel, plan: Plan, sources: Sequence[Source], device: Device) -> tuple[float, float]:
-    """Seconds that a lane needs to make all of a plan's blocks with halos (without decoding), and to compute all of it.
+def computing(kernel: Kernel, plan: Plan, sources: Sequence[Source], device: Device) -> tuple[float, float, float]:
+    """Seconds that a lane needs to make all of a plan's blocks, to compute all, and to copy results to their places.
 
-    They are estimated by a few tiles, while other lanes do the same. What the kernel or a source raises is passed on.
+    Only blocks with halos are made, by copies. The figures are estimated by a few tiles, while other lanes do the same.
+    What the kernel or a source raises is passed on.
     """
     totals = framed(plan)
     read, passed = (sum(total[k] for total in totals.values()) for k in range(2))
@@ -82,21 +91,23 @@ def computing(kernel: Kernel, plan: Plan, sources: Sequence[Source], device: Dev
     def calls(step: Step) -> Calls:
         blocks = [_block(s, o, plan, step, device) for s, o in zip(sources, plan.op.operands, strict=True)]
         frames = {i: _Frame(blocks[i], i, plan, step) for i in totals}
-        call = _again(runner, plan, step, blocks, frames)
+        places = [_place(i, region, plan) for i, region in step.stores]
+        call = _again(runner, plan, step, blocks, frames, places)
         new, known = (sum(frame.nbytes[k] for frame in frames.values()) for k in range(2))
-        times = read / max(new, 1), passed / max(known, 1), whole / math.prod(grid.shape_of(step.box))
-        return call, times
+        held = sum(place.nbytes for place in places)
+        stored = plan.traffic.write / held if held else 0.0
+        return call, (read / max(new, 1), passed / max(known, 1), whole / math.prod(grid.shape_of(step.box)), stored)
 
     steps = list(islice(plan.steps(), plan.lanes + 1))
     follow = [step for step in steps if any(step.kept)]
     if not follow:
         read, passed = read + passed, 0.0
-    *making, kernels = _at_once([partial(calls, step) for step in islice(cycle(follow or steps), plan.lanes)])
-    return sum(making), kernels
+    *making, kernels, storing = _at_once([partial(calls, step) for step in islice(cycle(follow or steps), plan.lanes)])
+    return sum(making), kernels, storing
 
 
 def decoding(plan: Plan, sources: Sequence[Source]) -> float | None:
-    """Seconds that a thread needs to read and decode a byte of a plan's chunks, by the first chunk of each source.
+    """Seconds that a thread needs to read and decode a byte of a plan's chunks, by the first chunks of each source.
 
     All of a plan's threads do so at once. None if there is nothing to decode, or a source is remote.
     """
@@ -107,16 +118,30 @@ def decoding(plan: Plan, sources: Sequence[Source]) -> float | None:
     for source, spec in zip(sources, specs, strict=True):
         if spec.chunks is None or spec.storage.raw or not spec.size:
             continue
-        sides = tuple(map(min, spec.chunks, spec.shape))
+        regions = cycle(_first_chunks(spec))
 
-        def calls(source: Source = source, sides: Shape = sides) -> Calls:
-            out = np.empty(sides, source.spec.dtype)
-            read = partial(source.read, grid.whole(sides), out)
-            return lambda: (_timed(read),), (source.spec.nbytes / out.nbytes,)
+        def calls(source: Source = source, regions: Iterator[Region] = regions) -> Calls:
+            sides = tuple(map(min, source.spec.chunks or (), source.spec.shape))
+            outs = cycle([np.empty(sides, source.spec.dtype) for _ in range(CHUNKS)])
+
+            def read() -> Seen:
+                region, out = next(regions), next(outs)
+                part = out[tuple([slice(s.stop - s.start) for s in region])]
+                return (_timed(partial(source.read, region, part)) / part.nbytes,)
+
+            return read, (source.spec.nbytes,)
 
         seconds += sum(_at_once([calls] * plan.lanes * plan.coders))
         nbytes += spec.nbytes
     return seconds / nbytes if nbytes else None
+
+
+def _first_chunks(spec: ArraySpec) -> list[Region]:
+    """The first chunks of an array, at least one: a single one would stay in the cache, as those of a run do not."""
+    chunks = Grid(spec.shape, tuple(map(min, spec.chunks or (), spec.shape)))
+    number = CHUNKS_BYTES // (math.prod(chunks.block) * spec.dtype.itemsize)
+    order = tuple(range(len(spec.shape)))
+    return [chunks.region(index) for index in islice(chunks.walk(order), min(max(number, 1), CHUNKS))]
 
 
 def _at_once(each: Sequence[Callable[[], Calls]]) -> Seen:
@@ -225,23 +250,57 @@ class _Frame:
         return time.perf_counter() - known, known - begun
 
 
+def _place(number: int, region: Region, plan: Plan) -> np.ndarray:
+    """Memory for a block of a result: within an array of the result's size, if that is in memory and there is room.
+
+    So rows are as far apart as in a run. Of that array no more is used than the block.
+    """
+    spec = plan.outputs[number]
+    room = host.available_memory()
+    if not spec.storage.in_memory or room is None or spec.nbytes > room // ROOM:
+        return np.empty(grid.shape_of(region), spec.dtype)
+    whole = np.empty([spec.shape[a] for a in spec.order], spec.dtype).transpose(np.argsort(spec.order).tolist())
+    index: tuple[Any, ...] = (*region, ...)  # so that what has no dimensions is an array too
+    place: np.ndarray = whole[index]
+    return place
+
+
+def _read_only(block: Any) -> Any:
+    """A block as a function of a run gets it."""
+    view = block.view()
+    if isinstance(view, np.ndarray):
+        view.flags.writeable = False
+    return view
+
+
 def _again(
-    runner: BlockRunner, plan: Plan, step: Step, blocks: Sequence[Any], frames: dict[int, _Frame]
+    runner: BlockRunner,
+    plan: Plan,
+    step: Step,
+    blocks: Sequence[Any],
+    frames: dict[int, _Frame],
+    places: Sequence[np.ndarray],
 ) -> Callable[[], Seen]:
     """A call that computes one step each time, with the accumulators of the last call.
 
-    It returns the seconds to read blocks with halos, to copy from the blocks before, and of the kernel.
+    It returns the seconds to read blocks with halos, to copy from the blocks before, of the kernel, and to copy results
+    to their places.
     """
     states = [Accumulator() for _ in step.turns]
     turns = [(s, [s] if turn.last and plan.op.scan is None else []) for s, turn in zip(states, step.turns, strict=True)]
 
     def call() -> Seen:
         # Results may take a block's place.
-        given = [block.copy() if i == plan.recycled else block for i, block in enumerate(blocks)]
+        given = [block.copy() if i == plan.recycled else _read_only(block) for i, block in enumerate(blocks)]
         new = known = 0.0
         for i, frame in frames.items():
             read, taken = frame.make()
-            given[i], new, known = frame.block, new + read, known + taken
-        return new, known, _timed(partial(runner, given, step, turns))
+            given[i], new, known = _read_only(frame.block), new + read, known + taken
+        begun = time.perf_counter()
+        results = runner(given, step, turns)
+        computed = time.perf_counter()
+        for place, result in zip(places, results, strict=True):
+            np.copyto(place, result)
+        return new, known, computed - begun, time.perf_counter() - computed
 
     return call

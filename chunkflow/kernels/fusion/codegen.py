@@ -13,6 +13,8 @@ from typing import Any
 
 import numpy as np
 
+from chunkflow.kernels.twins import refuse_negative
+
 CTYPES = {
     "?": "bool",
     "b": "signed char",
@@ -70,6 +72,8 @@ def power(base: Any, exponent: Any) -> Any:
     """
     if type(exponent) is int and exponent == 2 and getattr(base, "dtype", np.dtype("O")).kind in "iufc":
         return np.square(base)
+    if not isinstance(base, np.ndarray):
+        refuse_negative(exponent, base)
     return base**exponent
 
 

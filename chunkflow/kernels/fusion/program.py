@@ -148,7 +148,14 @@ class Folding(KernelWrapper):
 
     def finish(self, value: Any, nest: LoopNest, box: Region) -> Any:
         found = super().finish(value, nest, box)
-        return found if self.dtype is None else cast_to(found, self.dtype)
+        if self.dtype is None:
+            return found
+        if not isinstance(self.dtype, tuple):
+            return cast_to(found, self.dtype)
+        if not isinstance(found, tuple) or len(found) != len(self.dtype):
+            given = f"a tuple of {len(found)} arrays" if isinstance(found, tuple) else "one array"
+            raise ResultError(f"fn returned {given}; expected {len(self.dtype)}, as dtype= says")
+        return tuple([cast_to(each, dtype) for each, dtype in zip(found, self.dtype, strict=True)])
 
 
 @dataclass(frozen=True)
@@ -190,7 +197,7 @@ class Fused(MultiKernel):
             elif isinstance(instruction, Call):
                 registers[register] = called(instruction, registers, regions, grid, index)
             elif isinstance(instruction, Pick):
-                registers[register] = _item(registers[instruction.register], instruction.item)
+                registers[register] = registers[instruction.register][instruction.item]
             elif not isinstance(instruction, Emit):
                 instruction.run(registers, regions, grid, index)
             else:
@@ -275,6 +282,8 @@ def called(call: Call, registers: Sequence[Any], regions: Sequence[Region], grid
     del given
     expected = tuple([box[a].stop - box[a].start for a in call.lies])
     if not isinstance(result, tuple):
+        if isinstance(call.dtype, tuple):
+            raise ResultError("fn returned one array where a tuple was expected, as dtype= said")
         return _checked(result, expected, call.dtype, box)
     if not isinstance(call.dtype, tuple) and not call.kernel.is_ufunc:
         raise ResultError(
@@ -340,11 +349,3 @@ def _padded(block: Any, region: Region, operand: Operand, box: Region) -> Any:
     whole[within(region, wanted)] = block
     fill(whole, wanted, operand.extents, operand.boundary)
     return whole
-
-
-def _item(results: Any, item: int) -> Any:
-    if not isinstance(results, tuple):
-        raise ResultError("fn returned one array where a tuple was expected, as dtype= said")
-    if item >= len(results):
-        raise ResultError(f"fn returned {len(results)} arrays; expected {item + 1} or more, as dtype= said")
-    return results[item]

@@ -121,7 +121,7 @@ class Moments(Fold):
     ddof: int
     normalized: bool
     scalar: bool
-    freedom: float | None = None
+    freedom: float | None
 
     def fold(
         self, value: Tile | None, blocks: Sequence[Any], nest: LoopNest, grid: Grid, index: Shape, box: Region

@@ -59,8 +59,8 @@ def contraction(
     dtypes: Sequence[np.dtype],
     orders: Sequence[Shape],
     name: str,
-    conjugate: int | None = None,
-    tf32: bool = False,
+    conjugate: int | None,
+    tf32: bool,
 ) -> tuple[ProductNest, Product]:
     """Loop nest and kernel of a product; `conjugate` and `tf32` as for `Product`."""
     extents = labels.extents(shapes, name)
@@ -90,7 +90,7 @@ class Product(Fold):
         Axes of the result, in order.
     work, result : numpy.dtype
         Dtype in which blocks are multiplied, and that of the result.
-    conjugate : int, optional
+    conjugate : int or None
         Operand to conjugate.
     tf32 : bool
         Whether a device may round factors of single precision for its tensor cores.
@@ -101,7 +101,7 @@ class Product(Fold):
     kept: Axes
     work: np.dtype
     result: np.dtype
-    conjugate: int | None = None
+    conjugate: int | None
     tf32: bool = False
 
     def fold(
@@ -221,10 +221,9 @@ class Product(Fold):
         return block.sum(axis=alone, dtype=self.work) if alone else block
 
     def _add_one(self, value: Tile | None, part: Any) -> Tile:
-        """Add a sum over a single operand's block."""
-        found = part > 0 if self.result.kind == "b" else part
+        """Add a sum over a single operand's block; of bools any other number than 0 is true."""
         if value is not None:
-            return value.add(found)
+            return value.add(part)
         array = np.empty_like(part, shape=part.shape, dtype=self._sum, order="C")
-        array[...] = found
+        array[...] = part
         return Tile(array)

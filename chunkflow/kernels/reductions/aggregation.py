@@ -10,15 +10,15 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from chunkflow.core.grid import Grid, Region, Shape
 from chunkflow.core.nest import LoopNest
-from chunkflow.errors import ArgumentError
+from chunkflow.errors import ArgumentError, ZeroWeightsError
 from chunkflow.kernels.protocol import Fold
-from chunkflow.kernels.reductions.tiled import STRIP, UFUNCS, Axes, reduce, summed, without_nan
+from chunkflow.kernels.reductions.tiled import STRIP, UFUNCS, Axes, reduce, summed, without
 
 Value = tuple[Any, ...]
 
@@ -58,7 +58,7 @@ class Reduction(Fold):
 
     how: Aggregation
     axes: Axes
-    keepdims: bool = False
+    keepdims: bool
 
     @property
     def data_independent(self) -> bool:
@@ -82,18 +82,56 @@ class Reduction(Fold):
 
 
 # -- The reductions ------------------------------------------------------------------------------------------
-# Cached, so that equal reductions are the same object: then their trials are remembered.
+# Cached, so that equal reductions are the same object: then their trials are remembered. With `masked` the blocks of a
+# mask come after the array's: elements where it is false are left out.
+
+
+class Begin(NamedTuple):
+    """The number with which a reduction begins, by its bytes: equal ones are the same to the bit."""
+
+    number: bytes
+    dtype: np.dtype
+
+    @property
+    def value(self) -> Any:
+        """The number, as a NumPy scalar."""
+        return np.frombuffer(self.number, self.dtype)[0]
 
 
 @lru_cache
 def extreme(name: str, of: Callable[[Any], Any] | None = None) -> Aggregation:
-    """``min``, ``max``, ``any`` or ``all``, of a function of the elements; or ``fmin``, ``fmax``, which skip NaN."""
+    """``min`` or ``max``, of a function of the elements; or ``fmin``, ``fmax``, which skip NaN."""
     return Aggregation(
         lambda x, axes, box: (reduce(name, x if of is None else of(x), axes),),
         _each(UFUNCS[name]),
         lambda found: found,
         data_independent=True,
     )
+
+
+@lru_cache
+def begun_extreme(name: str, begin: Begin, *, masked: bool) -> Aggregation:
+    """As `extreme`, of the elements and the one with which it begins, which needs no other."""
+    ufunc, first = UFUNCS[name], begin.value
+
+    def chunk(x: Any, where: Any, axes: Axes, box: Region) -> Value:
+        if not math.prod(x.shape[a] for a in axes):
+            return (np.full_like(x, first, shape=tuple([1 if a in axes else n for a, n in enumerate(x.shape)])),)
+        found = reduce(name, without(x, first, where, skip=False)[0], axes)
+        return (ufunc(found, first),)
+
+    return Aggregation(_of(chunk, masked), _each(ufunc), lambda found: found, data_independent=True)
+
+
+@lru_cache
+def truth(name: str, *, masked: bool) -> Aggregation:
+    """``any`` or ``all``."""
+    neutral = name == "all"
+
+    def chunk(x: Any, where: Any, axes: Axes, box: Region) -> Value:
+        return (reduce(name, without(x, neutral, where, skip=False)[0], axes),)
+
+    return Aggregation(_of(chunk, masked), _each(UFUNCS[name]), lambda found: found, data_independent=True)
 
 
 @lru_cache
@@ -116,43 +154,56 @@ def nonzero() -> Aggregation:
 
 
 @lru_cache
-def product(wide: np.dtype, result: np.dtype, *, skip: bool = False) -> Aggregation:
+def product(
+    wide: np.dtype, result: np.dtype, *, skip: bool = False, masked: bool = False, begin: Begin | None = None
+) -> Aggregation:
     """Product; `skip` leaves NaN out."""
-    return Aggregation(
-        lambda x, axes, box: (reduce("prod", without_nan(x, 1)[0] if skip else x, axes, wide),),
-        _each(np.multiply),
-        lambda found: found.astype(result),
-        data_independent=not skip,
-    )
+
+    def chunk(x: Any, where: Any, axes: Axes, box: Region) -> Value:
+        return (reduce("prod", without(x, 1, where, skip=skip)[0], axes, wide),)
+
+    def aggregate(found: Any) -> Any:
+        return (found if begin is None else found * begin.value.astype(wide)).astype(result)
+
+    return Aggregation(_of(chunk, masked), _each(np.multiply), aggregate, data_independent=not skip)
 
 
 @lru_cache
 def total(
-    wide: np.dtype, result: np.dtype, of: Callable[[Any], Any] | None = None, power: float = 1, *, skip: bool = False
+    wide: np.dtype,
+    result: np.dtype,
+    of: Callable[[Any], Any] | None = None,
+    power: float = 1,
+    *,
+    skip: bool = False,
+    masked: bool = False,
+    begin: Begin | None = None,
 ) -> Aggregation:
     """Sum of the elements, or of a function of them, raised to a power; `skip` leaves NaN out."""
 
-    def chunk(x: Any, axes: Axes, box: Region) -> Value:
+    def chunk(x: Any, where: Any, axes: Axes, box: Region) -> Value:
         if of is not None:
             return _begun(summed(of, (x,), axes, wide), result)
-        return _begun(reduce("sum", without_nan(x, 0)[0] if skip else x, axes, wide), result)
+        return _begun(reduce("sum", without(x, 0, where, skip=skip)[0], axes, wide), result)
 
     def aggregate(found: Any, lost: Any) -> Any:
         found = _whole(found, lost)
+        if begin is not None:
+            found = found + begin.value.astype(wide)
         return (found if power == 1 else np.sqrt(found) if power == 0.5 else found**power).astype(result)
 
     copies, strip = 4.0 if _is_tight(result) else 2.0, 0 if of is None else STRIP
-    return Aggregation(chunk, _plus, aggregate, copies, strip, data_independent=not skip)
+    return Aggregation(_of(chunk, masked), _plus, aggregate, copies, strip, data_independent=not skip)
 
 
 @lru_cache
-def average(wide: np.dtype, result: np.dtype, count: int, *, skip: bool = False) -> Aggregation:
-    """Mean of `count` elements; `skip` leaves NaN out, and counts the others."""
+def average(wide: np.dtype, result: np.dtype, count: int, *, skip: bool = False, masked: bool = False) -> Aggregation:
+    """Mean of `count` elements; `skip` leaves NaN out. What is left out is not counted."""
 
-    def chunk(x: Any, axes: Axes, box: Region) -> Value:
-        if not skip:
+    def chunk(x: Any, where: Any, axes: Axes, box: Region) -> Value:
+        if not (skip or masked):
             return _begun(reduce("sum", x, axes, wide), result)
-        x, mask = without_nan(x, 0)
+        x, mask = without(x, 0, where, skip=skip)
         return *_begun(reduce("sum", x, axes, wide), result), _number(x, mask, axes)
 
     def merge(left: Value, right: Value) -> Value:
@@ -161,7 +212,8 @@ def average(wide: np.dtype, result: np.dtype, count: int, *, skip: bool = False)
     def aggregate(found: Any, lost: Any, number: Any = None) -> Any:
         return (_whole(found, lost) / (np.float64(count) if number is None else number)).astype(result)
 
-    return Aggregation(chunk, merge, aggregate, 4.0 if _is_tight(result) else 2.0, data_independent=not skip)
+    copies = 4.0 if _is_tight(result) else 2.0
+    return Aggregation(_of(chunk, masked), merge, aggregate, copies, data_independent=not skip)
 
 
 def weighted(wide: np.dtype, result: np.dtype, count: int, place: Callable[[Any], Any]) -> Aggregation:
@@ -180,14 +232,16 @@ def weighted(wide: np.dtype, result: np.dtype, count: int, place: Callable[[Any]
     def aggregate(found: Any, lost: Any, scale: Any, less: Any, number: int) -> Any:
         scale = _whole(scale, less)
         if number == count and bool((scale == 0).any()):  # the trial call sees only some of them
-            raise ZeroDivisionError("the weights sum to zero, so there is no average: give weights that do not")
+            raise ZeroWeightsError("the weights sum to zero, so there is no average: give weights that do not")
         return (_whole(found, lost) / scale).astype(result)
 
     return Aggregation(chunk, merge, aggregate, copies=5.0, strip=STRIP)
 
 
 @lru_cache
-def moments(wide: np.dtype, result: np.dtype, ddof: float, *, root: bool, skip: bool = False) -> Aggregation:
+def moments(
+    wide: np.dtype, result: np.dtype, ddof: float, *, root: bool, skip: bool = False, masked: bool = False
+) -> Aggregation:
     """Variance, or its square root, from the count, the mean in two parts, and the centred sum of squares.
 
     Blocks are centred on their own means and merged as in Chan, Golub and LeVeque, "Updating formulae and a
@@ -195,12 +249,13 @@ def moments(wide: np.dtype, result: np.dtype, ddof: float, *, root: bool, skip: 
     more bits than the result, its rounding error is kept too, or differences of large means would be wrong.
     """
     real = np.empty(0, wide).real.dtype
+    fewer = skip or masked
 
-    def chunk(x: Any, axes: Axes, box: Region) -> Value:
-        clean, mask = without_nan(x, 0) if skip else (x, None)
-        number = _number(x, mask, axes).astype("f8") if skip else np.float64(math.prod(x.shape[a] for a in axes))
+    def chunk(x: Any, where: Any, axes: Axes, box: Region) -> Value:
+        clean, mask = without(x, 0, where, skip=skip)
+        number = _number(x, mask, axes).astype("f8") if fewer else np.float64(math.prod(x.shape[a] for a in axes))
         divisor = np.maximum(number, 1)
-        mean = reduce("sum", clean, axes, wide) / (divisor if skip else number)
+        mean = reduce("sum", clean, axes, wide) / (divisor if fewer else number)
         blocks = (x, mean) if mask is None else (x, mean, mask)
         found = summed(lambda *b: squares(centred(*b)), blocks, axes, real)
         rest = summed(centred, blocks, axes, wide) / divisor if _is_tight(result) else None
@@ -208,9 +263,7 @@ def moments(wide: np.dtype, result: np.dtype, ddof: float, *, root: bool, skip: 
 
     def centred(x: Any, mean: Any, mask: Any = None) -> Any:
         off = np.subtract(x, mean, dtype=wide)
-        if mask is not None:
-            off[mask] = 0
-        return off
+        return off if mask is None else np.where(mask, wide.type(0), off)
 
     def merge(left: Value, right: Value) -> Value:
         (n, found, mean, rest), (m, more, other, remains) = left, right
@@ -234,7 +287,8 @@ def moments(wide: np.dtype, result: np.dtype, ddof: float, *, root: bool, skip: 
             found = np.where(number > ddof, found, np.nan)
         return (np.sqrt(found) if root else found).astype(result)
 
-    return Aggregation(chunk, merge, aggregate, copies=3.0, strip=0 if skip else STRIP, data_independent=not skip)
+    strip = 0 if fewer else STRIP
+    return Aggregation(_of(chunk, masked), merge, aggregate, 3.0, strip, data_independent=not skip)
 
 
 def position(name: str, extents: Shape, count: int, *, flat: bool, skip: bool = False) -> Aggregation:
@@ -247,7 +301,7 @@ def position(name: str, extents: Shape, count: int, *, flat: bool, skip: bool = 
     def chunk(x: Any, axes: Axes, box: Region) -> Value:
         number, some = math.prod(x.shape[a] for a in axes), True
         if skip:
-            x, mask = without_nan(x, least)
+            x, mask = without(x, least, skip=True)
             some = True if mask is None else ~mask.all(axis=axes, keepdims=True)
         if not x.size:
             nothing = x.sum(axis=axes, keepdims=True)
@@ -255,7 +309,8 @@ def position(name: str, extents: Shape, count: int, *, flat: bool, skip: bool = 
         if not flat:
             found = _first(name, x, axes[0])
             return np.take_along_axis(x, found, axes[0]), found + box[axes[0]].start, some, number
-        rest, place, stride = _first(name, x.reshape(-1), 0)[0], 0, 1
+        rest, stride = _first(name, x.reshape(-1), 0)[0], 1
+        place = rest * 0  # an array of the same module
         for axis in reversed(range(x.ndim)):
             place = place + (rest % x.shape[axis] + box[axis].start) * stride
             rest, stride = rest // x.shape[axis], stride * extents[axis]
@@ -276,6 +331,11 @@ def position(name: str, extents: Shape, count: int, *, flat: bool, skip: bool = 
 
 
 # -- Shared functions -----------------------------------------------------------------------------------------
+
+
+def _of(chunk: Callable[[Any, Any, Axes, Region], Value], masked: bool) -> Callable[..., Value]:
+    """A function of blocks, and of those of a mask if there is one."""
+    return chunk if masked else lambda x, axes, box: chunk(x, None, axes, box)
 
 
 def _first(name: str, x: Any, axis: int) -> Any:

@@ -61,7 +61,7 @@ def reduce(name: str, x: Any, axes: Axes, dtype: np.dtype | None = None) -> Any:
 
 def _beside_nan(name: str, x: Any, axes: Axes) -> Any:
     """``fmin`` or ``fmax`` for array modules that lack ``fmin.reduce``: NaN only where all elements are NaN."""
-    clean, mask = without_nan(x, np.inf if name == "min" else -np.inf)
+    clean, mask = without(x, np.inf if name == "min" else -np.inf, skip=True)
     found = getattr(np, name)(clean, axis=axes, keepdims=True)
     return found if mask is None else np.where(mask.all(axis=axes, keepdims=True), x.dtype.type(np.nan), found)
 
@@ -93,11 +93,16 @@ def _whole_along(axes: Axes, shape: Shape, order: Axes, target: int) -> Shape:
     return tuple(n if a in axes else side for a, (n, side) in enumerate(zip(shape, sides, strict=True)))
 
 
-def without_nan(x: Any, fill: float) -> tuple[Any, Any]:
-    """The elements with NaN replaced by `fill`, and the mask of NaN; None if there are none."""
-    if x.dtype.kind not in "fc":
-        return x, None
-    mask = np.isnan(x)
-    if isinstance(x, np.ndarray) and not mask.any():  # the check is cheaper than a copy; on a GPU it would wait
-        return x, None
-    return np.where(mask, x.dtype.type(fill), x), mask
+def without(x: Any, fill: Any, where: Any = None, *, skip: bool) -> tuple[Any, Any]:
+    """The elements with `fill` for those that are left out, and the mask of these; None if there are none.
+
+    Left out are those where `where` is false, and with `skip` NaN.
+    """
+    mask = None
+    if skip and x.dtype.kind in "fc":
+        mask = np.isnan(x)
+        if isinstance(x, np.ndarray) and not mask.any():  # the check is cheaper than a copy; on a GPU it would wait
+            mask = None
+    if where is not None:
+        mask = np.broadcast_to(~where, x.shape) if mask is None else mask | ~where
+    return (x, None) if mask is None else (np.where(mask, x.dtype.type(fill), x), mask)

@@ -113,6 +113,8 @@ class Grouped(Fold):
         Labels to keep, sorted; all by default.
     background : int, optional
         Label to leave out.
+    enough : int
+        A budget that has room for as many labels as there may be.
     found : list of GroupPartial
         Takes the partial results of the whole array, on the host. They are no result for a sink, since the number of
         labels is unknown before the first block is read.
@@ -123,6 +125,7 @@ class Grouped(Fold):
     limit: int
     wanted: np.ndarray | None = None
     background: int | None = None
+    enough: int | None = None
     found: list[GroupPartial] = field(default_factory=list)
 
     def fold(
@@ -161,9 +164,11 @@ class Grouped(Fold):
         if number > self.room:
             raise BudgetError(
                 f"there are {number} labels or more, and a quarter of the budget, {format_bytes(self.limit)}, holds "
-                f"what is kept of {self.room}: raise budget=, ask for fewer statistics=, or name those wanted with "
-                "index=",
+                f"what is kept of {self.room}: raise budget=, to at least {self.enough} for as many as there may be, "
+                "ask for fewer statistics=, or name those wanted with index=",
+                needed=self.enough,
                 limit=self.limit,
+                smallest=self.enough,
             )
 
     def _varied(self, labels: Any) -> Any:

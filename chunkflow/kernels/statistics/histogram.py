@@ -41,6 +41,8 @@ def histogrammed(block: Any, bins: Any, limits: Any, edges: np.ndarray, weights:
     """
     if isinstance(block, np.ndarray):
         return np.histogram(block, bins, limits, weights=weights)[0]
+    if len(edges) < 2:  # no bins
+        return np.asarray(np.histogram(np.empty(0), edges, weights=None if weights is None else [])[0], like=block)
     x = block.reshape(-1)
     if x.dtype.char not in "fd":  # CuPy counts integers beyond the last edge if that is not an integer
         x = x.astype("f8")
@@ -117,6 +119,10 @@ class TopK(Fold):
 
     def finish(self, value: Value, nest: LoopNest, box: Region) -> Any:
         found = np.sort(value[0], axis=self.axis)
+        lacking = abs(self.k) - found.shape[self.axis]
+        if lacking > 0:  # of a partition, whose value counts and is combined with others': results have their length
+            shape = (*found.shape[: self.axis], lacking, *found.shape[self.axis + 1 :])
+            found = np.concatenate((found, np.zeros_like(found, shape=shape)), self.axis)
         return np.flip(found, self.axis) if self.k > 0 else found
 
     def _selected(self, candidates: Any) -> Any:

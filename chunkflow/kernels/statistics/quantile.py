@@ -227,7 +227,7 @@ class Digits(Fold):
     ) -> Value:
         found: Any = None
         for part in strips(blocks[0], self.axes) if self.strip else blocks:
-            counts = self._counted(part, box)
+            counts = self._counted(part, box, trial=not nest.outputs)
             found = counts if found is None else np.add(found, counts, out=found)
         return (found,) if value is None else (np.add(value[0], found, out=found),)
 
@@ -254,6 +254,10 @@ class Digits(Fold):
         return new_prefixes.reshape(shape), new_ranks.reshape(shape)
 
     @property
+    def data_independent(self) -> bool:
+        return True
+
+    @property
     def strip(self) -> int:
         """See `Kernel.strip`. It is 0 for several lines, which have as many bins as elements."""
         return STRIP if self.prefixes.size == len(self.prefixes) else 0
@@ -266,8 +270,8 @@ class Digits(Fold):
     def _part(self, known: np.ndarray, box: Region) -> np.ndarray:
         return known[(slice(None), *(side for a, side in enumerate(box) if a not in self.axes))]
 
-    def _counted(self, block: Any, box: Region) -> Any:
-        """Counts of a block's keys, by prefix, line and bin."""
+    def _counted(self, block: Any, box: Region, *, trial: bool) -> Any:
+        """Counts of a block's keys, by prefix, line and bin. For a trial all have the first prefix: that takes most."""
         kept = tuple(a for a in range(block.ndim) if a not in self.axes)
         lines, bins = math.prod(block.shape[a] for a in kept), 1 << self.bits
         keys = to_keys(block).transpose((*kept, *self.axes)).reshape(lines, -1)
@@ -280,7 +284,7 @@ class Digits(Fold):
             where: Any = ...
             if known is not None:
                 prefix = self._part(self.prefixes, box)[first].reshape(-1, 1)
-                where = known == np.asarray(prefix, like=keys)
+                where = np.full_like(keys, row == 0, dtype=bool) if trial else known == np.asarray(prefix, like=keys)
             chosen = ((keys[where].reshape(-1) >> number(self.shift)) & number(bins - 1)).astype(np.intp)
             if offsets is not None:
                 chosen += offsets[where].reshape(-1)

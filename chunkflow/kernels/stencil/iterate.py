@@ -209,13 +209,13 @@ class Steps(Overlap):
         return self.edges
 
 
-def extended(block: Any, have: Region, wanted: Region, operand: Operand, dtype: np.dtype | None = None) -> Any:
+def extended(block: Any, have: Region, wanted: Region, operand: Operand, dtype: np.dtype | None) -> Any:
     """A region of an array from a block of its elements; the boundary beyond the edges is filled.
 
     With a dtype it is always a copy: a block that the function returned may be a buffer that it uses again.
 
     >>> operand = Operand((0,), ((2, 0),), (9,), (7,))
-    >>> extended(np.arange(3), (slice(0, 3),), (slice(-2, 3),), operand)
+    >>> extended(np.arange(3), (slice(0, 3),), (slice(-2, 3),), operand, None)
     array([7, 7, 0, 1, 2])
     """
     inside = tuple([slice(max(w.start, h.start), min(w.stop, h.stop)) for w, h in zip(wanted, have, strict=True)])

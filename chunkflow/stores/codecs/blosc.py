@@ -13,11 +13,14 @@ from chunkflow.stores.kvstore.protocol import ChunkError
 SHUFFLE = {"noshuffle": 0, "shuffle": 1, "bitshuffle": 2}
 """Numcodecs' numbers for the names in zarr 3's metadata."""
 
-FORMATS = ("blosclz", "lz4", "snappy", "zlib", "zstd")
-"""Formats of blosc's blocks, as the header numbers them."""
+INSIDE = ("blosclz", "lz4", "snappy", "zlib", "zstd")
+"""Codecs of blosc's blocks, by their numbers in the header."""
+
+FORMATS = tuple(number for number, name in enumerate(INSIDE) if name in numcodecs.blosc.list_compressors())
+"""Numbers of those that numcodecs decodes."""
 
 BUILT = frozenset(numcodecs.blosc.list_compressors())
-"""Compressors that numcodecs' blosc has. There is one for each format, and lz4hc."""
+"""What numcodecs' blosc encodes by: there is one for each of these codecs, and lz4hc."""
 
 
 @dataclass(frozen=True)
@@ -36,9 +39,10 @@ class Blosc(Compressor):
         claimed = blosc_size(raw)
         if claimed is None:
             raise ChunkError(f"{len(raw)} bytes have no room for blosc's header")
-        inside = FORMATS[raw[2] >> 5] if raw[2] >> 5 < len(FORMATS) else f"format {raw[2] >> 5}"
-        if inside not in BUILT:
-            raise NotDirectError(f"blosc's {inside} is not built into numcodecs")
+        number = int(raw[2] >> 5)
+        if number not in FORMATS:
+            inside = INSIDE[number] if number < len(INSIDE) else f"format {number}"
+            raise NotDirectError(f"it is of blosc with {inside} inside, and {inside} is not built into numcodecs")
         require_claim(claimed, out)
         # The library believes this number, and reads on beyond what it was given.
         length = int.from_bytes(raw[12:16].tobytes(), "little")

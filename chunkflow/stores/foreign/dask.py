@@ -6,9 +6,10 @@ from contextlib import nullcontext
 from typing import Any
 
 import dask.base
+import numpy as np
 
 from chunkflow.core.grid import Region
-from chunkflow.errors import ArgumentTypeError
+from chunkflow.errors import ArgumentTypeError, ReadError
 from chunkflow.stores.foreign.generic import GenericSource
 
 
@@ -25,6 +26,11 @@ class DaskSource(GenericSource):
         if any(n != n for n in array.shape):
             shape = tuple(array.shape)
             raise ArgumentTypeError(f"{name} has the shape {shape}, which is not known: compute_chunk_sizes() finds it")
+        if isinstance(array._meta, np.ma.MaskedArray):
+            raise ReadError(
+                f"{name} has blocks that are masked, whose mask would be lost: pass da.ma.filled(array, value)",
+                path=name,
+            )
         super().__init__(array, name)
         self._lock, self._scheduler, self.footprint = nullcontext(), dask.base.get_scheduler(collections=[array]), None
 

@@ -79,30 +79,41 @@ class GenericSource(Unviewed):
         self.footprint: Footprint | None = _footprint(obj)
 
     def read(self, region: Region, out: np.ndarray) -> None:
-        name, where = self.spec.name, describe(region)
         try:
             with self._lock:
                 got = self._get(region)
-                masked = isinstance(got, np.ma.MaskedArray) and np.ma.is_masked(got)
-                found = np.asarray(got)
+                found = faithful(got, region, self.spec)
+        except ReadError:
+            raise
         except Exception as error:
-            raise unread(region, name, error, *self._failed) from error
-        problem = ""
-        if masked:
-            problem = f"a masked array for {where}, whose mask would be lost: let it fill missing values"
-        elif found.shape != shape_of(region):
-            problem = f"shape {found.shape} for {where}, which has shape {shape_of(region)}"
-        elif not np.can_cast(found.dtype, self.spec.dtype, "same_kind"):
-            problem = f"dtype {found.dtype} for {where}, although its dtype is {self.spec.dtype}"
-        if problem:
-            raise ReadError(f"{name} returned {problem}", path=name, region=region)
-        np.copyto(out, found, casting="same_kind")
+            raise unread(region, self.spec.name, error, *self._failed) from error
+        np.copyto(out, found, casting="safe")
 
     def _get(self, region: Region) -> Any:
         return self._obj[region]
 
     def close(self) -> None:
         """See `Source.close`: the object is the user's to close."""
+
+
+def faithful(got: Any, region: Region, spec: ArraySpec) -> np.ndarray:
+    """What an object gave for a region, as an array. `ReadError` if that is not what the object has said of itself."""
+    name, where = spec.name, describe(region)
+    masked = isinstance(got, np.ma.MaskedArray) and np.ma.is_masked(got)
+    found = np.asarray(got)
+    if masked:
+        problem = f"a masked array for {where}, whose mask would be lost: pass its filled(value)"
+    elif found.shape != shape_of(region):
+        problem = (
+            f"shape {found.shape} for {where}, which has shape {shape_of(region)}: say its true shape where it is made"
+        )
+    elif not np.can_cast(found.dtype, spec.dtype, "safe"):
+        problem = (
+            f"dtype {found.dtype} for {where}, although its dtype is {spec.dtype}: say the true one where it is made"
+        )
+    else:
+        return found
+    raise ReadError(f"{name} returned {problem}", path=name, region=region)
 
 
 class GenericTarget(ExistingTarget):

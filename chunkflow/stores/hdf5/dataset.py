@@ -14,21 +14,31 @@ from typing import Any
 
 import h5py
 import numpy as np
-from h5py import h5z
 
-from chunkflow.core.grid import Region, shape_of
+from chunkflow.core.grid import Region, shape_of, shift
 from chunkflow.core.spec import ArraySpec
 from chunkflow.errors import ArgumentError, ReadError, SourceNotFoundError
 from chunkflow.stores.caches import page_cache
 from chunkflow.stores.caches.decoded_chunks import DecodedChunks, is_part
 from chunkflow.stores.cf import NAMES
 from chunkflow.stores.codecs.step import NotDirectError
-from chunkflow.stores.failures import translated, unread
+from chunkflow.stores.failures import blamed, translated, unread
 from chunkflow.stores.file.strided import FileSource, Strided, pread
 from chunkflow.stores.footprint import Footprint
-from chunkflow.stores.hdf5.facts import Facts, broken_link, datasets, facts_of, flush, inode, members, open_file
+from chunkflow.stores.hdf5.facts import (
+    Facts,
+    broken_link,
+    datasets,
+    facts_of,
+    flush,
+    inode,
+    lacking,
+    members,
+    open_file,
+)
 from chunkflow.stores.hdf5.filters import FilterPipeline
 from chunkflow.stores.hdf5.index import Index
+from chunkflow.stores.kvstore.protocol import ChunkError, named
 from chunkflow.stores.paths import hdf5_parts
 from chunkflow.stores.protocol import Source, Unviewed
 from chunkflow.stores.touched import TouchedChunk, touched
@@ -95,26 +105,12 @@ def _opened(dataset: Any, file: Any) -> FileSource | Hdf5Source:
             f"the elements of {facts.name} lie in other files (a virtual dataset, or external storage), which are not "
             "opened because a file says so: open it with h5py and pass the h5py.Dataset"
         )
-    if facts.chain is not None and not facts.chain.decodes:
-        _require_filters(dataset, facts)
     if facts.offset is not None and facts.path is not None:
         source = FileSource(Strided.packed(facts.path, facts.offset, facts.shape, facts.dtype, name=facts.name))
         if file is not None:
             file.close()
         return source
     return Hdf5Source(_Handle(dataset, file, facts.path), facts)
-
-
-def _require_filters(dataset: Any, facts: Facts) -> None:
-    """Refuse a dataset whose first chunk needs a filter that HDF5 does not have either."""
-    assert facts.chain is not None
-    for i, each in enumerate(facts.chain.filters):
-        if h5z.filter_avail(each.code) or not dataset.id.get_num_chunks():
-            continue
-        if not dataset.id.get_chunk_info(0).filter_mask >> i & 1:
-            message = f"the chunks of {facts.name} are encoded by {each} (number {each.code}), which h5py does not have"
-            advice = "import hdf5plugin, which has most of them (pip install hdf5plugin), before the file is opened"
-            raise ReadError(f"{message}: {advice}", path=facts.name)
 
 
 class _Handle:
@@ -184,7 +180,8 @@ class Hdf5Source(Unviewed):
                 return
             index = self._index or self._learn()
             for part in touched(region, self._facts.chunks or ()):
-                self._read(self._chain, index, part, region, out[part.place])
+                with named(f"chunk {part.chunk}"):
+                    self._read(self._chain, index, part, region, out[part.place])
         except Exception as error:
             raise unread(region, self.spec.name, error, what="of the HDF5 dataset") from error
 
@@ -234,13 +231,23 @@ class Hdf5Source(Unviewed):
                 whole = self._lately.get((id(self), *part.chunk), lambda: decoded(np.empty(chunks, facts.dtype)))
             else:
                 whole = decoded(np.empty(chunks, facts.dtype))
-        except NotDirectError:
-            shifted = zip(part.place, region, strict=True)
-            self._through_h5py(tuple(slice(p.start + r.start, p.stop + r.start) for p, r in shifted), target)
+        except NotDirectError as reason:
+            try:
+                self._elements(shift(part.place, [side.start for side in region]), target)
+            except Exception as error:
+                raise ChunkError(f"{reason}. HDF5 says: {error}{lacking(self._handle.get())}") from error
             return
         target[...] = whole[part.inner]
 
     def _through_h5py(self, region: Region, out: np.ndarray) -> None:
+        try:
+            self._elements(region, out)
+        except Exception as error:
+            dataset = self._handle.get()
+            found = blamed(error, region, self._facts.chunks, dataset.__getitem__)
+            raise ChunkError(f"{found}{lacking(dataset)}") from error
+
+    def _elements(self, region: Region, out: np.ndarray) -> None:
         np.copyto(out, np.asarray(self._handle.get()[region]), casting="same_kind")
 
     def cold(self, region: Region) -> int:

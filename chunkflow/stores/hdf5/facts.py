@@ -10,7 +10,7 @@ from typing import Any
 
 import h5py
 import numpy as np
-from h5py import h5d, h5o, h5t
+from h5py import h5d, h5o, h5t, h5z
 
 from chunkflow.core.grid import Shape
 from chunkflow.core.spec import ArraySpec
@@ -21,7 +21,7 @@ from chunkflow.stores.checks import numeric_dtype
 from chunkflow.stores.footprint import Footprint
 from chunkflow.stores.footprint import footprint as footprint_of
 from chunkflow.stores.hdf5.filters import FilterPipeline, Hdf5Filter
-from chunkflow.stores.hdf5.host import opened
+from chunkflow.stores.hdf5.host import opened, why
 
 _LISTED = 20
 
@@ -50,7 +50,7 @@ def open_file(path: str) -> Any:
             if os.path.isfile(path) and not h5py.is_hdf5(path):
                 known = advice(path) or "no HDF5 file (netCDF files are, if they are of version 4)"
                 raise ArgumentError(f"{path} is {known}") from None
-        raise ReadError(f"cannot open {path}: {error}", path=path, cause=error) from error
+        raise ReadError(f"cannot open {path}: {error}{why(error)}", path=path, cause=error) from error
 
 
 def broken_link(file: Any, path: str, name: str) -> str:
@@ -105,6 +105,16 @@ def flush(dataset: Any) -> None:
     file = dataset.file
     if file.mode != "r":
         file.flush()
+
+
+def lacking(dataset: Any) -> str:
+    """The filters of a dataset that this HDF5 does not have, as the end of a sentence; empty if it has all."""
+    made = dataset.id.get_create_plist()
+    filters = [Hdf5Filter(made.get_filter(i)[0]) for i in range(made.get_nfilters())]
+    names = [str(each) for each in filters if not h5z.filter_avail(each.code)]
+    if not names:
+        return ""
+    return f": {' and '.join(names)} is not built into HDF5 here, but `import hdf5plugin` adds most filters"
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from typing import Any
 import h5py
 from h5py import h5f
 
-from chunkflow.errors import ArgumentError
+from chunkflow.errors import ArgumentError, WriteError
 from chunkflow.stores.publication.claim import Claim
 from chunkflow.stores.publication.patch import Overlay
 from chunkflow.stores.publication.record import CLAIM, hidden, lock
@@ -79,7 +79,8 @@ class Host:
             return h5py.File(self.path, "r+")
         except OSError as error:
             if "already open for read-only" not in str(error):
-                raise
+                message = f"cannot open {self.path} to write: {error}{why(error)}"
+                raise WriteError(message, path=self.path, cause=error) from error
             raise ArgumentError(
                 f"{self.path} cannot be written to while it is open for reading only in this process (as an input that "
                 "h5py has to decode is): close it, open it with mode='r+', or write to another file"
@@ -168,3 +169,13 @@ def _is_open(path: str) -> bool:
             if os.path.samestat(os.stat(os.fsdecode(h5f.get_name(file))), facts):
                 return True
     return False
+
+
+def why(error: OSError) -> str:
+    """What keeps a file from being opened, as the end of a sentence; empty if that is unknown.
+
+    >>> why(OSError("unable to lock file, errno = 11")), why(OSError("no such file"))
+    ('. Another program has it open, or another library here, as netCDF4: close it there', '')
+    """
+    locked = "unable to lock file" in str(error)
+    return ". Another program has it open, or another library here, as netCDF4: close it there" if locked else ""

@@ -24,8 +24,8 @@ class Index:
     def __init__(self, dataset: Any) -> None:
         self._chunks = tuple(dataset.chunks)
         self._counts = tuple(count(n, c) for n, c in zip(dataset.shape, self._chunks, strict=True))
-        self._keys, self._sizes, self._masks = array("q"), array("q"), array("I")
-        self._addresses = array("Q")  # in a file that is split, elements begin in the middle of all numbers
+        # Drivers of several files count addresses from beyond 2**63 on.
+        self._keys, self._addresses, self._sizes, self._masks = array("q"), array("Q"), array("q"), array("I")
         if hasattr(dataset.id, "chunk_iter"):
             dataset.id.chunk_iter(self._add)
         else:  # HDF5 before 1.12.3

@@ -10,6 +10,7 @@ import os
 from contextlib import suppress
 from typing import Any
 
+import numpy as np
 from h5py import h5ds
 
 from chunkflow.core.grid import Shape
@@ -24,12 +25,36 @@ _OF_NETCDF = ("_Netcdf4Dimid", "_Netcdf4Coordinates")
 """Attributes by which netCDF numbers its dimensions."""
 
 
-def users(dataset: Any) -> list[tuple[Any, int]]:
-    """The datasets that a scale is attached to, and to which axis of each; none if it is no scale."""
-    found: list[tuple[Any, int]] = []
-    for reference, axis in dataset.attrs[_USERS] if dataset.is_scale and _USERS in dataset.attrs else ():
-        with suppress(ValueError, KeyError):  # one that was deleted, and not detached before
-            found.append((dataset.file[reference], int(axis)))
+def users(scale: Any) -> list[tuple[Any, int]]:
+    """The datasets that a scale is attached to, and to which axis of each.
+
+    What is said of datasets that were deleted, and not detached before, is forgotten: HDF5 detaches nothing from such a
+    scale.
+    """
+    if _USERS not in scale.attrs:
+        return []
+    rows, found, kept = scale.attrs[_USERS], [], []
+    for row in rows:
+        with suppress(ValueError, KeyError):
+            found.append((scale.file[row[0]], int(row[1])))
+            kept.append(row)
+    if len(kept) < len(rows):
+        kind = scale.attrs.get_id(_USERS).dtype
+        del scale.attrs[_USERS]
+        if kept:
+            scale.attrs.create(_USERS, np.array(kept, kind), dtype=kind)
+    return found
+
+
+def _detached(dimension: Any) -> list[Any]:
+    """Detach all scales from an axis; they, in their order. None where one was deleted, and HDF5 lists no others."""
+    try:
+        found = list(dimension.values())
+    except (RuntimeError, ValueError, KeyError):
+        return []
+    for scale in found:
+        users(scale)
+        dimension.detach_scale(scale)
     return found
 
 
@@ -44,9 +69,7 @@ def hand_over(old: Any, new: Any) -> None:
     One of another shape gets none.
     """
     for axis, dimension in enumerate(old.dims):
-        scales = list(dimension.values())
-        for scale in scales:
-            dimension.detach_scale(scale)
+        scales = _detached(dimension)
         if old.shape == new.shape:
             for scale in scales:
                 new.dims[axis].attach_scale(scale)
@@ -61,8 +84,5 @@ def hand_over(old: Any, new: Any) -> None:
         new.make_scale(os.path.basename(new.name) if name.startswith(_NO_VARIABLE) else name)
         for user, axis in users(old):
             dimension = user.dims[axis]
-            scales = list(dimension.values())  # in their order
-            for scale in scales:
-                dimension.detach_scale(scale)
-            for scale in scales:
+            for scale in _detached(dimension):
                 dimension.attach_scale(new if scale == old else scale)

@@ -12,7 +12,7 @@ from chunkflow.errors import ArgumentError, WriteError
 from chunkflow.stores.checks import ExistingTarget
 from chunkflow.stores.failures import translated, unwritten
 from chunkflow.stores.footprint import Footprint
-from chunkflow.stores.hdf5.facts import Facts, facts_of
+from chunkflow.stores.hdf5.facts import Facts, facts_of, lacking
 from chunkflow.stores.hdf5.index import full_chunk
 from chunkflow.stores.touched import aligned, touched
 
@@ -62,7 +62,8 @@ class DatasetSink:
                 raw = self._chain.encode(full_chunk(block[place], inner, chunks, facts.dtype, facts.fill))
                 self._dataset.id.write_direct_chunk(corner, raw)
         except Exception as error:
-            raise unwritten(region, self.spec.name, error, "to the HDF5 dataset") from error
+            failed = OSError(f"{error}{missing}") if (missing := lacking(self._dataset)) else error
+            raise unwritten(region, self.spec.name, failed, "to the HDF5 dataset") from error
 
     def commit(self) -> Any:
         with translated(WriteError, f"cannot finish {self.spec.name}", self.spec.name):

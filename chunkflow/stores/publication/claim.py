@@ -89,9 +89,14 @@ class Claim:
             remove(self.partial)
             remove(self.old)
             os.unlink(self.path)
+        self.leave()
+
+    def leave(self) -> None:
+        """Leave all as it is to the run that settles it. Idempotent."""
         fd, self._fd = self._fd, -1
-        with suppress(OSError):
-            os.close(fd)
+        if fd >= 0:
+            with suppress(OSError):
+                os.close(fd)
 
 
 def _who(path: str) -> str:

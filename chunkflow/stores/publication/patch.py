@@ -35,15 +35,19 @@ class Overlay(RawIOBase):
         self._parts: list[bytearray] = []
 
     def readable(self) -> bool:
+        """It is read."""
         return True
 
     def writable(self) -> bool:
+        """It is written, in memory."""
         return True
 
     def seekable(self) -> bool:
+        """It has positions."""
         return True
 
     def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        """Set the position, and give it."""
         if whence == os.SEEK_SET:
             self._at = offset
         elif whence == os.SEEK_CUR:
@@ -53,6 +57,7 @@ class Overlay(RawIOBase):
         return self._at
 
     def tell(self) -> int:
+        """The position."""
         return self._at
 
     def readinto(self, buffer: Any) -> int:
@@ -71,6 +76,7 @@ class Overlay(RawIOBase):
         return number
 
     def write(self, data: Any) -> int:
+        """Keep bytes in memory, in place of those at the position."""
         new = bytes(data)
         start, stop = self._at, self._at + len(new)
         touching = [i for i, _, _ in self._touching(start, stop)]
@@ -90,15 +96,18 @@ class Overlay(RawIOBase):
         return len(new)
 
     def truncate(self, size: int | None = None) -> int:
+        """Let the file seem so long: to the position by default."""
         self.size = self._at if size is None else size
         return self.size
 
     def close(self) -> None:
+        """Close the file, and forget what was written. Idempotent."""
         if not self.closed:
             os.close(self.fd)
         super().close()
 
     def fileno(self) -> int:
+        """Refused: the descriptor lacks what is in memory."""
         raise UnsupportedOperation("what is written is in memory")
 
     def _touching(self, start: int, stop: int) -> Iterator[tuple[int, int, bytearray]]:

@@ -6,9 +6,11 @@ one is removed last. The file of a claim says how far that is, in up to four lin
 1. what is written, and under which hidden name;
 2. "ready": the inode by which the finished file or directory is known, or that an existing file is changed
    (`chunkflow.stores.publication.patch`), and the claim that decides for all;
-3. "commit", in the claim that decides, with those of the call's other outputs. Who finds the claims of a dead run
-   finishes what is committed, and undoes what is not (`chunkflow.stores.publication.settle`);
+3. "commit", in the claim that decides, with those of the call's other outputs, its followers. Who finds the claims of
+   a dead run finishes what is committed, and undoes what is not (`chunkflow.stores.publication.settle`);
 4. "done", there too: nothing is left to be finished.
+
+The claim that decides is removed last: where it is gone, its followers have nothing but hidden files left.
 
 An output alone that gets its name in one step needs the first line only.
 """
@@ -17,7 +19,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from typing import TypeVar
+from typing import TypeAlias, TypeVar
 
 from chunkflow.stores.publication.claim import Claim
 from chunkflow.stores.publication.move import Move, inode_of
@@ -25,6 +27,8 @@ from chunkflow.stores.publication.patch import Patch
 from chunkflow.stores.publication.rename import flush, flush_name
 
 T = TypeVar("T")
+Step: TypeAlias = tuple[Claim, Move | Patch, dict[str, int]]
+"""An output's claim, what is done for it, and how the claim says that."""
 
 
 def publish(claims: Sequence[Claim], finish: Callable[[], T], *, sync: bool = False) -> T:
@@ -42,10 +46,22 @@ def publish(claims: Sequence[Claim], finish: Callable[[], T], *, sync: bool = Fa
         Whether all is on the disk when this returns. What replaces something is in any case.
     """
     durable = sync or any(os.path.lexists(claim.name) for claim in claims)
-    if durable:
-        for claim in claims:
-            flush(claim.partial)
-    moves, said = _moves(claims), False
+    while True:
+        if durable:
+            for claim in claims:
+                flush(claim.partial)
+        moves = _moves(claims)
+        try:
+            return _moved(moves, finish, durable)
+        except FileExistsError as error:
+            groups = [move.name for _, move, _ in moves if isinstance(move, Move) and move.inner != "."]
+            if error.filename2 not in groups:
+                raise  # else another run has made the group meanwhile: the output goes into it
+
+
+def _moved(moves: Sequence[Step], finish: Callable[[], T], durable: bool) -> T:
+    claims, said = [claim for claim, _, _ in moves], False
+    followers = [claim.path for claim in claims[1:]]
 
     def agree() -> None:
         """Say what has to be finished, before the first of several steps."""
@@ -53,7 +69,7 @@ def publish(claims: Sequence[Claim], finish: Callable[[], T], *, sync: bool = Fa
         if not said:
             for claim, _, ready in moves:
                 claim.say({**ready, "leader": claims[0].path}, sync=durable)
-            claims[0].say({"commit": [claim.path for claim in claims[1:]]}, sync=durable)
+            claims[0].say({"commit": True, "followers": followers}, sync=durable)
             said = True
 
     try:
@@ -68,23 +84,28 @@ def publish(claims: Sequence[Claim], finish: Callable[[], T], *, sync: bool = Fa
             claims[0].say({"done": True}, sync=durable)  # from here on others may change what is published
         result = finish()
     except BaseException:
-        if said:
-            claims[0].say({"commit": None}, sync=durable)
-        for _, move, _ in reversed(moves):
-            move.back()
+        try:
+            if said:
+                claims[0].say({"commit": False, "followers": followers}, sync=durable)
+            for _, move, _ in reversed(moves):
+                move.back()
+        except BaseException:
+            for claim in claims:
+                claim.leave()  # what is under the hidden names is needed
+            raise
         raise
     for claim in reversed(claims):
         claim.end()
     return result
 
 
-def _moves(claims: Sequence[Claim]) -> list[tuple[Claim, Move | Patch, dict[str, int]]]:
+def _moves(claims: Sequence[Claim]) -> list[Step]:
     """What is done for each output, and how its claim says that.
 
     A new file or directory is renamed: the outermost part of the output that is not there, also not by an earlier one
     of these, or the output itself. Its depth is the number of parts below the root.
     """
-    found: list[tuple[Claim, Move | Patch, dict[str, int]]] = []
+    found: list[Step] = []
     there = set[str]()
     for claim in claims:
         if claim.patches:
@@ -95,6 +116,7 @@ def _moves(claims: Sequence[Claim]) -> list[tuple[Claim, Move | Patch, dict[str,
         depth = lacking[0] if lacking else len(names) - 1
         there.update(names)
         partial, name = claim.steps[depth]
-        move = Move(partial, name, claim.old, inode_of(partial))
-        found.append((claim, move, {"ready": move.inode, "depth": depth}))
+        inner, leaf = os.path.relpath(claim.name, name), inode_of(claim.steps[-1][0])
+        move = Move(partial, name, claim.old, inode_of(partial), inner, leaf)
+        found.append((claim, move, {"ready": move.inode, "depth": depth, "leaf": leaf}))
     return found

@@ -63,8 +63,8 @@ def say(fd: int, line: dict[str, Any]) -> None:
     """Add a line."""
     text = json.dumps(line).encode()
     whole = b"%08x %b\n" % (zlib.crc32(text), text)
-    if os.write(fd, whole) < len(whole):
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    while whole:
+        whole = whole[os.write(fd, whole) :]
 
 
 def lines(fd: int) -> list[dict[str, Any]]:

@@ -45,7 +45,7 @@ def rename_new(old: str, new: str) -> None:
     if _renameat2(old, new, _NO_REPLACE):
         return
     if os.path.lexists(new):
-        raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), new)
+        raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), old, None, new)
     os.rename(old, new)
 
 

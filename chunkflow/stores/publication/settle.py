@@ -9,7 +9,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
-from chunkflow.stores.publication.move import Move, remove
+from chunkflow.stores.publication.move import DOCUMENTS, Move, remove
 from chunkflow.stores.publication.patch import Patch
 from chunkflow.stores.publication.record import CLAIM, OLD, PARTIAL, hidden, is_at, lines, lock, steps
 from chunkflow.system.deferred import at
@@ -32,19 +32,22 @@ class _Record:
         output, hexes, self.inner = str(first["output"]), str(first["hidden"]), os.path.normpath(str(first["inner"]))
         if os.sep in output or not hexes.isalnum() or os.path.isabs(self.inner) or self.inner.startswith(os.pardir):
             raise ValueError(f"{path} is no claim")
+        self.pid = int(first["pid"])
         self.root = os.path.join(os.path.dirname(path), output)
         self.partial, self.old = hidden(self.root, hexes, PARTIAL), hidden(self.root, hexes, OLD)
-        ready = next((line for line in said if "ready" in line), None)
+        ready = next((line for line in reversed(said) if "ready" in line), None)
         self.leader = None if ready is None else str(ready["leader"])
-        commits = [line["commit"] for line in said if "commit" in line]
-        self.followers: list[str] | None = commits[-1] if commits else None
-        self.done = self.followers is not None and any("done" in line for line in said)
+        decided = next((line for line in reversed(said) if "commit" in line), None)
+        self.committed = None if decided is None else bool(decided["commit"])
+        self.followers: list[str] = [] if decided is None else [str(each) for each in decided["followers"]]
+        self.done = bool(self.committed) and any("done" in line for line in said)
         self.change: Move | Patch | None = None
         if ready is not None and "depth" not in ready:
             self.change = Patch(self.partial, self.root)
         elif ready is not None:
             partial, name = steps(self.partial, self.root, self.inner)[int(ready["depth"])]
-            self.change = Move(partial, name, self.old, int(ready["ready"]))
+            inner = os.path.relpath(self.output, name)
+            self.change = Move(partial, name, self.old, int(ready["ready"]), inner, int(ready["leaf"]))
 
     @property
     def output(self) -> str:
@@ -61,7 +64,11 @@ def _open(path: str) -> Iterator[_Record | None]:
         The claim is gone.
     BlockingIOError
         Its run is alive, or it is another user's, who settles it.
+    ValueError
+        It is no claim.
     """
+    if not is_claim(os.path.basename(path)):
+        raise ValueError(f"{path} is no claim")
     fd = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
         facts = os.fstat(fd)
@@ -81,9 +88,12 @@ def settle(path: str) -> bool:
     try:
         with _open(path) as record:
             leader = record and record.leader
-        if leader and leader != path and leader.endswith(CLAIM) and os.path.lexists(leader) and not settle(leader):
-            return False
-        _settled(path, committed=False)
+        follows = leader is not None and leader != path
+        there = follows and os.path.lexists(str(leader))
+        if there:
+            with suppress(FileNotFoundError):
+                _settled(str(leader), committed=False)
+        _settled(path, committed=False, done=follows and not there)
     except FileNotFoundError:
         return True
     except (BlockingIOError, PermissionError):
@@ -95,17 +105,16 @@ def _settled(path: str, committed: bool, done: bool = False) -> None:
     """Finish or undo one claim, and those that it decides for."""
     with _open(path) as record:
         if record is not None:
-            if record.followers is not None:
-                committed, done = True, record.done
+            if record.committed is not None:
+                committed, done = record.committed, record.done
             if record.change is not None and not done:
                 if committed:
                     record.change.forward(lambda: None)
                 else:
                     record.change.back()
-            for follower in record.followers or ():
+            for follower in record.followers:
                 with suppress(FileNotFoundError):
-                    if follower.endswith(CLAIM):
-                        _settled(follower, committed=True, done=done)
+                    _settled(follower, committed, done)
             remove(record.partial)
             remove(record.old)
             if record.inner != ".":
@@ -118,7 +127,16 @@ def _renew(record: _Record) -> None:
     renew = at("chunkflow.stores.zarr.consolidated:renew_local")
     for _, group in reversed(steps(record.partial, record.root, record.inner)[:-1]):
         if os.path.isdir(group):
-            renew(group)
+            for name in os.listdir(group):  # what the run was about to put there
+                document, _, ending = name.partition(f".{record.pid}-")
+                if document in DOCUMENTS and ending.endswith(PARTIAL):
+                    os.unlink(os.path.join(group, name))
+            renew(group, os.path.relpath(record.output, group))
+
+
+def is_claim(name: str) -> bool:
+    """Whether a file in a directory is called as claims are."""
+    return name.startswith(".") and name.endswith(CLAIM)
 
 
 def left_in(directory: str) -> list[Left]:
@@ -127,7 +145,7 @@ def left_in(directory: str) -> list[Left]:
     for above, folders, names in os.walk(directory):
         folders[:] = [name for name in folders if not name.endswith((PARTIAL, OLD))]
         for name in sorted(names):
-            if name.startswith(".") and name.endswith(CLAIM):
+            if is_claim(name):
                 path = os.path.join(above, name)
                 with suppress(OSError, ValueError, KeyError), _open(path) as record:
                     if record is None:

@@ -22,12 +22,12 @@ from chunkflow.core.encoded_chunks import Place
 from chunkflow.core.grid import Region, Shape, describe, shape_of
 from chunkflow.core.pieces import Piece
 from chunkflow.core.spec import ArraySpec, ChunkFiles, Storage
-from chunkflow.errors import ArgumentError, ReadError
+from chunkflow.errors import ArgumentError, ArgumentTypeError, ReadError
 from chunkflow.stores.caches import page_cache
 from chunkflow.stores.caches.decoded_chunks import DecodedChunks
 from chunkflow.stores.checks import ExistingTarget, numeric_dtype
 from chunkflow.stores.codecs.step import NotBuiltError, NotDirectError
-from chunkflow.stores.failures import translated, unread, unwritten
+from chunkflow.stores.failures import blamed, translated, unread, unwritten
 from chunkflow.stores.footprint import Footprint
 from chunkflow.stores.kvstore.folder import Folder
 from chunkflow.stores.kvstore.fsspec import SENT, Bucket, is_remote, open_url, url_of
@@ -59,6 +59,8 @@ def open_zarr(path: str) -> ZarrSource:
     ------
     ArgumentError
         It is a group.
+    ArgumentTypeError
+        Zarr-python does not have its dtype.
     ReadError
         Zarr cannot open the array.
     """
@@ -68,9 +70,17 @@ def open_zarr(path: str) -> ZarrSource:
         names = ", ".join(repr(os.path.join(given, name)) for name in members(path)) or "none"
         raise ArgumentError(f"{path} is a zarr group: pass the path of one of its arrays ({names})")
     with translated(ReadError, f"cannot open the zarr array {path}", path):
-        array = _described(path)
-        if array is None:
-            array = zarr.open_array(path, mode="r")
+        try:
+            array = _described(path)
+            if array is None:
+                array = zarr.open_array(path, mode="r")
+        except ValueError as error:
+            if "data type" not in str(error):
+                raise
+            raise ArgumentTypeError(
+                f"the zarr array {path} has a dtype that zarr-python does not have ({error}): open it with "
+                "tensorstore.open, and pass what its .astype('float32') gives"
+            ) from None
     return ZarrSource(array)
 
 
@@ -94,10 +104,16 @@ def _described(path: str) -> AnyArray | None:
 
 
 def members(path: str) -> list[str]:
-    """Names of the arrays in a zarr group and the groups inside it."""
-    with translated(ReadError, f"cannot open the zarr group {path}", path):
-        found = zarr.open_group(path, mode="r").members(max_depth=None)
-    return sorted(name for name, node in found if isinstance(node, zarr.Array))
+    """Names of the arrays in a zarr group and the groups inside it, ones that zarr does not understand too."""
+    found: list[str] = []
+    with translated(ReadError, f"cannot look into the zarr group {path}", path):
+        for entry in os.scandir(path):
+            node = zarr_node(entry.path) if entry.is_dir() and not entry.name.startswith(".") else None
+            if node is not None and node.kind == "group":
+                found += [f"{entry.name}/{name}" for name in members(entry.path)]
+            elif node is not None:
+                found.append(entry.name)
+    return sorted(found)
 
 
 def _location(array: AnyArray) -> str:
@@ -204,6 +220,8 @@ class ZarrSource(Unviewed):
                 place, kind = _buffers.NDBuffer.from_numpy_array(out), _buffers.buffer_prototype
                 _asked(self.spec, lambda: array.get_basic_selection(region, out=place, prototype=kind))
         except Exception as error:
+            if self._direct is None and native:
+                error = blamed(error, region, self.spec.chunks, array.get_basic_selection)
             raise unread(region, self.spec.name, error, what="of the zarr array") from error
         if there or self._folder is None:
             return

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
-from contextlib import suppress
+from collections.abc import Callable
+from contextlib import ExitStack, suppress
 from itertools import dropwhile
 from pathlib import Path
 from typing import Any, Literal
@@ -19,6 +21,7 @@ from chunkflow.stores import paths
 from chunkflow.stores.checks import conversion, numeric_dtype
 from chunkflow.stores.failures import translated
 from chunkflow.stores.footprint import Footprint
+from chunkflow.stores.kvstore.folder import temporary
 from chunkflow.stores.kvstore.fsspec import SENT
 from chunkflow.stores.publication.claim import Claim
 from chunkflow.stores.publication.publish import publish
@@ -51,7 +54,7 @@ class ZarrPathTarget:
 
     With `overwrite`, an array at the path is kept until then. The new one has the names of its dimensions, and
     its chunks are named likewise. Groups and other directories are never replaced. Consolidated metadata of the
-    groups, where there are any, are collected anew.
+    groups, where there are any, are kept true.
     """
 
     footprint: Footprint | None = None
@@ -92,6 +95,44 @@ class ZarrPathTarget:
         self._check_existing()
 
 
+_GROUPS: dict[int, tuple[str, dict[str, Any]]] = {
+    2: (".zgroup", {"zarr_format": 2}),
+    3: ("zarr.json", {"zarr_format": 3, "node_type": "group", "attributes": {}}),
+}
+"""What makes a directory a group, by zarr's format: a document's name, and what it says."""
+
+
+def _make_group(path: str, version: int) -> Callable[[], None]:
+    """Make a directory a group, and give a function that undoes it if nothing has been put there.
+
+    Another run may make the group in the same moment. The one that was first is kept.
+    """
+    name, said = _GROUPS[2 if version == 2 else 3]
+    there, document = os.path.isdir(path), os.path.join(path, name)
+    os.makedirs(path, exist_ok=True)
+    hidden = temporary(document)
+    with open(hidden, "w", encoding="utf-8") as file:
+        json.dump(said, file)
+    try:
+        os.link(hidden, document)
+    except FileExistsError:
+        return lambda: None
+    except OSError:  # a file system without links
+        os.replace(hidden, document)
+    finally:
+        with suppress(FileNotFoundError):
+            os.unlink(hidden)
+
+    def undo() -> None:
+        with suppress(OSError):
+            if os.listdir(path) == [name]:
+                os.unlink(document)
+            if not there:
+                os.rmdir(path)
+
+    return undo
+
+
 def _keys(path: str, version: int) -> dict[str, Any]:
     """How chunks are named, if the array at a path has the same format: OME-Zarr, for one, wants them in folders."""
     try:
@@ -117,6 +158,7 @@ class ZarrPathSink:
         self.spec, self._target = spec, target
         self._claim: Claim | None = None
         self._renewed = False
+        self._undo = ExitStack()
         with translated(WriteError, f"cannot create {target.name}", target.name, self.abort):
             self._claim = Claim(target.name, target.root)
             self.shared = self._made(self._claim)
@@ -165,7 +207,7 @@ class ZarrPathSink:
         array = zarr.open_array(self._target.name, mode="r+")
         for group in self._target.groups:
             if zarr_node(group) is None:  # a directory that was there, and is none yet
-                zarr.open_group(group, mode="a", zarr_format=2 if array.metadata.zarr_format == 2 else 3)
+                self._undo.callback(_make_group(group, array.metadata.zarr_format))
         self._renew()
         return array
 
@@ -173,7 +215,8 @@ class ZarrPathSink:
         """Collect the metadata of the groups above anew."""
         self._renewed = True
         for group in reversed(self._target.groups):
-            consolidated.renew_local(group)
+            if os.path.isdir(group):
+                consolidated.renew_local(group, os.path.relpath(self._target.name, group))
 
     def commit(self) -> Any:
         path = self._target.name
@@ -182,9 +225,10 @@ class ZarrPathSink:
             return publish(claims, self.published)
 
     def abort(self) -> None:
-        if self._renewed:  # another output of the call failed
-            with suppress(Exception):
+        with suppress(Exception):
+            if self._renewed:  # another output of the call failed
                 self._renew()
+            self._undo.close()
         if self._claim is not None:
             self._claim.end()
 

@@ -14,6 +14,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -166,8 +167,8 @@ class ZarrUrlSink:
             self._undo.append(self._restore)
             _put(target.bucket, self._metadata)
             for group in reversed(target.groups):
-                if (found := group.get(_METADATA)) is not None:
-                    consolidated.renew_remote(target.store, group.path, found.tobytes())
+                member = target.path.removeprefix(group.path).strip("/")
+                consolidated.renew(partial(_get, group), partial(_put_as, group), member)
         self._undo, self._written = [], np.zeros(0, bool)
         with contextlib.suppress(Exception):  # the array is there: what remains of an older one is in nobody's way
             if target.overwrite:
@@ -198,8 +199,17 @@ class ZarrUrlSink:
             self._written = np.zeros(0, bool)
 
 
+def _get(bucket: Bucket, name: str) -> bytes | None:
+    found = bucket.get(name)
+    return None if found is None else found.tobytes()
+
+
 def _put(bucket: Bucket, metadata: bytes) -> None:
-    bucket.put(_METADATA, lambda file: append(file, metadata) >= 0)
+    _put_as(bucket, _METADATA, metadata)
+
+
+def _put_as(bucket: Bucket, name: str, metadata: bytes) -> None:
+    bucket.put(name, lambda file: append(file, metadata) >= 0)
 
 
 def _remove(bucket: Bucket, names: Iterable[str]) -> None:

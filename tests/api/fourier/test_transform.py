@@ -304,6 +304,20 @@ def test_failures_leave_nothing_behind(after: int, sink: str, tmp_path: Path, mo
     assert len(os.listdir(tmp_path)) == (0 if sink == "array" else 1)
 
 
+def test_what_a_pass_has_read_is_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(transform, "available_memory", lambda: 0)
+    x, original, between = noise((24, 24, 24), "c8"), transform.execute, []
+
+    def noted(request: Any) -> Any:
+        between.append(sorted(path.name for path in tmp_path.glob("*/*") if path.parent.suffix != ".zarr"))
+        return original(request)
+
+    monkeypatch.setattr(transform, "execute", noted)
+    got = cf.fft.fftn(x, out=tmp_path / "y.zarr", budget=20_000, device="cpu")
+    assert between == [["0"], ["0", "1"], ["1"]]
+    close(got, np.fft.fftn(x))
+
+
 def test_what_lies_between_stays_in_memory_only_if_there_is_room(monkeypatch: pytest.MonkeyPatch) -> None:
     x = np.zeros((40, 40, 40), "c8")
     assert not cf.fft.plan("fftn", x, budget=100_000, device="cpu").on_disk

@@ -12,18 +12,23 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.testing.overrides import get_overridable_numpy_array_functions, get_overridable_numpy_ufuncs
-from support.numpy_examples import EXAMPLES, X, arrays, flat
+from support.numpy_arguments import REFUSED_VALUES, every_function
+from support.numpy_arguments import table as arguments_table
+from support.numpy_examples import EXAMPLES, X, arrays, flat, rows
 
 import chunkflow as cf
-from chunkflow.api.lazy import numpy_dispatch
+from chunkflow.api.lazy import fill, numpy_dispatch, numpy_signature
+from chunkflow.api.lazy.open import ChunkedArray
 from chunkflow.errors import ArgumentError, ArgumentTypeError, UnsupportedError
+from chunkflow.graph.nodes import SourceNode
+from chunkflow.testing import CountingSource
 
 TABLE = Path(__file__).resolve().parents[3] / "docs" / "numpy.md"
 
 NUMBERS = set("?bBhHiIlLqQefdgFDG->")  # of the loops of a ufunc that takes numbers, and not text or dates alone
 
 
-@pytest.mark.parametrize("fn", sorted(numpy_dispatch.FUNCTIONS, key=numpy_dispatch.name_of), ids=numpy_dispatch.name_of)
+@pytest.mark.parametrize("fn", rows(numpy_dispatch.FUNCTIONS), ids=numpy_dispatch.name_of)
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
 def test_supported_functions_give_what_numpy_gives(fn: Any) -> None:
     for example in EXAMPLES[fn]:
@@ -137,6 +142,23 @@ def test_select_has_the_dtype_of_all_choices() -> None:
         np.select([cf.open(B > 3)], [1], None)
 
 
+@pytest.mark.parametrize("dtype", ["i2", "f4", "c8", "?"])
+@pytest.mark.parametrize("name", ["T", "mT", "real", "imag", "shape", "size", "ndim", "dtype", "itemsize", "nbytes"])
+def test_attributes_are_numpys(name: str, dtype: str) -> None:
+    x = (B * (1 + 1j if dtype == "c8" else 1)).astype(dtype)
+    got, expected = getattr(cf.open(x), name), getattr(x, name)
+    if isinstance(expected, np.ndarray):
+        got = got.compute(device="cpu")
+        assert got.dtype == expected.dtype
+    np.testing.assert_array_equal(got, expected)
+
+
+def test_types_and_scalars_by_keyword_are_no_arrays_of_blocks() -> None:
+    as_numpy(lambda x: np.add(x, 1, dtype=np.float32), B)
+    as_numpy(lambda x: np.nan_to_num(x, nan=np.float32(3)), np.where(B > 20, np.nan, B))
+    as_numpy(lambda x: np.full_like(x, np.int16(7), dtype=np.float64), B)
+
+
 def test_arrays_by_keyword_are_cut_as_the_others_are() -> None:
     holes = np.where(B > 20, np.nan, B)
     row = [1, 2, 3, 4, 5, 6]
@@ -171,6 +193,7 @@ SAMPLES: dict[str, Any] = {
 NOT_ASKED = {
     *((fn, "axes") for fn in (np.fft.fftn, np.fft.ifftn, np.fft.rfftn, np.fft.irfftn)),
     *((fn, name) for fn in (np.nanvar, np.nanstd) for name in ("ddof", "correction", "mean")),
+    (np.nanstd, "where"),
     *((np.pad, "pad_width"), (np.pad, "constant_values"), (np.repeat, "repeats"), (np.roll, "shift")),
     *((np.select, "default"), (np.take, "indices")),
 }
@@ -200,7 +223,7 @@ def calls(fn: Any, name: str, also_first: bool) -> tuple[list[Any], dict[str, An
     return args, kwargs
 
 
-@pytest.mark.parametrize("fn", sorted(numpy_dispatch.FUNCTIONS, key=numpy_dispatch.name_of), ids=numpy_dispatch.name_of)
+@pytest.mark.parametrize("fn", rows(numpy_dispatch.FUNCTIONS), ids=numpy_dispatch.name_of)
 @pytest.mark.filterwarnings("ignore::RuntimeWarning", "ignore::DeprecationWarning")
 def test_building_an_expression_computes_no_other(fn: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[str] = []
@@ -268,7 +291,6 @@ def test_other_functions_are_refused_with_advice(fn: Any) -> None:
 
 
 def table() -> str:
-    supported = sorted({numpy_dispatch.name_of(fn) for fn in numpy_dispatch.FUNCTIONS})
     ufuncs = [u for u in get_overridable_numpy_ufuncs() if u.signature is None or u in (np.matmul, np.vecdot)]
     ufuncs = [u for u in ufuncs if not u.__name__.startswith("_") and any(NUMBERS.issuperset(t) for t in u.types)]
     lines = [
@@ -283,10 +305,22 @@ def table() -> str:
         "",
         "Ufuncs: " + ", ".join(f"`{u}`" for u in sorted({u.__name__ for u in ufuncs})) + ".",
         "",
-        "Functions: " + ", ".join(f"`{name}`" for name in supported) + ".",
+        "And these functions. `tests/api/lazy/test_numpy_arguments.py` gives each argument by keyword and by",
+        "position: it is taken with NumPy's value, or refused when the call is made. Nothing takes `out=`:",
+        "`chunkflow.store`, `to_zarr` and `to_npy` say where a result goes. `order=`, `copy=`, `subok=`, `device=`,",
+        "`overwrite_input=` and `optimize=` change no value. Elements have the native byte order: an array of `>i4`",
+        "gives an expression of `<i4`, and so does `np.zeros_like` of it.",
         "",
-        "`np.sum`, `np.prod`, `np.min`, `np.max`, `np.any` and `np.all` take `where=` and `initial=`, `np.mean` takes",
-        "`where=`. Nothing takes `out=`: `chunkflow.store`, `to_zarr` and `to_npy` say where a result goes.",
+        *arguments_table(every_function()),
+        "",
+        "Of these arguments, some values are refused:",
+        "",
+        "| function | refused |",
+        "|---|---|",
+        *(
+            f"| {', '.join(f'`np.{name}`' for name in names.split(', '))} | {what} |"
+            for names, what, _ in REFUSED_VALUES
+        ),
         "",
         "## Refused, and what to use",
         "",
@@ -303,3 +337,62 @@ def test_the_docs_list_what_is_supported() -> None:
     if np.lib.NumpyVersion(np.__version__) < "2.4.0":
         pytest.skip("the table is that of a newer NumPy")
     assert TABLE.read_text() == table(), "out of date: run `make vocabulary`"
+
+
+# -- What other ways lead to ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", ["i4", "f4", "f8", "c8"])
+@pytest.mark.parametrize("exponent", [0, 1, 2, 3, 2.0, -1.0, np.float32(2)])
+def test_powers(exponent: Any, dtype: str) -> None:
+    as_numpy(lambda x: x**exponent, (B[:2] % 7 + 1).astype(dtype))
+
+
+def test_what_is_no_array_of_numpys_may_stand_on_the_left_of_a_product() -> None:
+    x, y = np.arange(6.0).reshape(2, 3), np.arange(12.0).reshape(3, 4)
+    np.testing.assert_array_equal((CountingSource(x) @ cf.open(y)).compute(device="cpu"), x @ y)
+    for product in (lambda: [[1, 2]] @ cf.open(x), lambda: cf.open(x) @ [[1], [2], [3]]):
+        with pytest.raises(ArgumentTypeError, match="type list is not an array"):
+            product()
+
+
+def test_rows_are_iterated_over() -> None:
+    assert len(cf.open(X)) == len(X)
+    for got, expected in zip(cf.compute(list(cf.open(X)), device="cpu"), X, strict=True):
+        np.testing.assert_array_equal(got, expected)
+    for call in (len, iter):
+        with pytest.raises(TypeError, match="without dimensions"):
+            call(cf.open(X).sum())
+
+
+def test_arrays_of_other_shapes_are_not_equal() -> None:
+    assert np.array_equal(cf.open(X), cf.open(X)[0]) is False
+
+
+def test_arguments_where_numpy_tells_no_signature(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(numpy_signature, "_signature", lambda fn: None)
+    given = numpy_signature.bound(np.mean, "np.mean", (X, 0), {"keepdims": np._NoValue, "dtype": "f4"})
+    assert (given[0][1:], given[1]) == ([0], {"dtype": "f4"})
+
+
+@pytest.mark.parametrize("shape", [(700, 600, 500), (0, 3), ()])
+def test_chunks_that_xarray_sees_cover_the_array(shape: tuple[int, ...]) -> None:
+    chunks = ChunkedArray(SourceNode(np.broadcast_to(1.0, shape))).chunks
+    assert tuple(sum(side) for side in chunks) == shape
+    assert all(one == side[0] for side in chunks for one in side[:-1])
+    assert all(0 < side[-1] <= side[0] or side == (0,) for side in chunks)
+    if shape == (700, 600, 500):
+        assert chunks[0] == (88,) * 7 + (84,)
+
+
+def test_nan_to_num_is_given_no_array_which_cupys_would_not_take(monkeypatch: pytest.MonkeyPatch) -> None:
+    theirs, holes = np.nan_to_num, np.where(B > 20, np.nan, B)
+
+    def cupys(block: Any, **given: Any) -> Any:
+        assert not any(np.ndim(value) for value in given.values())
+        return theirs(block, **given)
+
+    monkeypatch.setattr(np, "nan_to_num", cupys)
+    for given in ({"nan": B}, {"nan": 3.0}, {"nan": 3.0, "posinf": B + 1.0}):
+        got = fill.nan_to_num(cf.open(holes), **given).compute(device="cpu")
+        np.testing.assert_array_equal(got, theirs(holes, **given))

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support.numpy_examples import EXAMPLES, arrays, flat
+from support.numpy_examples import EXAMPLES, arrays, flat, rows
 
 import chunkflow as cf
 from chunkflow.api.lazy import numpy_dispatch, numpy_signature
@@ -73,7 +73,7 @@ def by_keyword(fn: Any, args: Any, kwargs: Any) -> tuple[list[Any], dict[str, An
     return places, named
 
 
-@pytest.mark.parametrize("fn", sorted(SIGNED, key=numpy_dispatch.name_of), ids=numpy_dispatch.name_of)
+@pytest.mark.parametrize("fn", rows(SIGNED), ids=numpy_dispatch.name_of)
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
 def test_every_way_to_give_the_arguments(fn: Any) -> None:
     for expected, args, kwargs in calls(fn):
@@ -84,7 +84,7 @@ def test_every_way_to_give_the_arguments(fn: Any) -> None:
                 np.testing.assert_array_equal(one, other)
 
 
-@pytest.mark.parametrize("fn", sorted(SIGNED, key=numpy_dispatch.name_of), ids=numpy_dispatch.name_of)
+@pytest.mark.parametrize("fn", rows(SIGNED), ids=numpy_dispatch.name_of)
 def test_our_defaults_are_numpys(fn: Any) -> None:
     theirs = inspect.signature(fn).parameters
     ours = inspect.signature(numpy_dispatch.FUNCTIONS[fn]).parameters
@@ -169,14 +169,10 @@ def test_what_numpys_own_check_lets_pass_is_refused_too() -> None:
 @pytest.mark.parametrize(
     ("call", "names"),
     [
-        (lambda x: np.std(x, where=x > 1), "where"),
-        (lambda x: np.var(x, correction=1), "correction"),
-        (lambda x: np.nansum(x, where=x > 1), "where"),
-        (lambda x: np.nanmax(x, initial=0), "initial"),
+        (lambda x: np.std(x, mean=x.mean()), "mean"),
         (lambda x: np.quantile(x, 0.5, weights=X), "weights"),
         (lambda x: np.zeros_like(x, shape=(3,)), "shape"),
         (lambda x: np.take(x, 0, 0, None, "wrap"), "mode"),
-        (lambda x: np.cumulative_sum(x, axis=0, include_initial=True), "include_initial"),
     ],
 )
 def test_what_chunkflow_does_not_take_is_named_at_once(call: Any, names: str) -> None:

@@ -352,7 +352,7 @@ def planned(
     labels: ProductLabels, shapes: Sequence[tuple[int, ...]], budget: int, kind: str = "f4", machine: Machine = STAGED
 ) -> Plan:
     specs = [ArraySpec("x", s, np.dtype(kind)) for s in shapes]
-    op, _ = contraction(labels, shapes, [s.dtype for s in specs], [s.order for s in specs], "test")
+    op, _ = contraction(labels, shapes, [s.dtype for s in specs], [s.order for s in specs], "test", None, tf32=False)
     result = tuple(range(len(labels.result)))
     op = replace(op, outputs=(Output(tuple(Along(a) for a in result)),))
     out = ArraySpec("out", tuple(op.extents[a] for a in result), np.dtype(kind))
@@ -478,6 +478,26 @@ def test_the_first_tiles_take_turns_while_an_operand_is_loaded() -> None:
     assert [step.fresh[1] for step in plan.steps()] == [i == 0 for i, _ in order], "read once"
 
 
+@pytest.mark.parametrize("slow", [1, 10_000])
+def test_two_tiles_that_take_turns_end_a_panel_apart(slow: int) -> None:
+    """Where nothing is awaited but products, and the results' way back."""
+    machine = replace(A_GPU, read=1e30, upload=1e30, download=A_GPU.download / slow)
+    plan = planned(notation.matmul(MATRICES), MATRICES, 4_000_000_000, "f8", machine)
+    fixed = {"machine": machine, "budget": plan.budget, "workspace": 0.0, "reserve": 0, "tiled": frozenset[int]()}
+    problem: Any = PlanProblem(plan.op, plan.operands, plan.outputs, order=(0, 1, 2), **fixed)
+    for rows in (1024, 4096, 8192):  # panels are as deep as what each costs besides asks for, and no deeper
+        part = matmul_schedule._block(problem, replace(plan, block=(8192, 16384, 64)), 0, rows)
+        costs = [math.prod((rows, 16384, n)) / machine.products for n in (part[2], part[2] // 2)]
+        assert part[:2] == (rows, 16384)
+        assert costs[1] < matmul_schedule.LONG * PANEL <= costs[0]
+    block, panels = (8192, 16384, 2048), 8
+    computed = math.prod((8192, 16384, 16384)) / machine.products + panels * PANEL
+    back = 8192 * 16384 * 8 / machine.download
+    found = matmul_schedule._ended(problem, plan, 0)(block, 2)
+    first = 2 * computed - computed / panels + back
+    assert found == pytest.approx(max(2 * computed, first) + back, rel=1e-6)
+
+
 def test_no_more_tiles_are_alive_than_have_a_place() -> None:
     plan = planned(notation.matmul(MATRICES), MATRICES, 4_000_000_000, "f8", A_GPU)
     tile = plan.op.holds(plan.block)
@@ -503,7 +523,15 @@ def test_what_the_host_does_for_a_product_is_done_ahead() -> None:
 @pytest.mark.parametrize("chunk", [256, 700, 1000, 1024, 2048])
 def test_tiles_that_take_turns_cut_no_chunk(chunk: int) -> None:
     specs = [ArraySpec("x", s, np.dtype("f8")) for s in MATRICES]
-    op, _ = contraction(notation.matmul(MATRICES), MATRICES, [s.dtype for s in specs], [s.order for s in specs], "test")
+    op, _ = contraction(
+        notation.matmul(MATRICES),
+        MATRICES,
+        [s.dtype for s in specs],
+        [s.order for s in specs],
+        "test",
+        None,
+        tf32=False,
+    )
     op = replace(op, outputs=(Output((Along(0), Along(1))),))
     stored = ArraySpec("out", MATRICES[0], np.dtype("f8"), (chunk, chunk))
     read = replace(specs[0], chunks=(chunk, 16384))
@@ -584,7 +612,9 @@ def test_planning_takes_no_time(text: str, shapes: list[tuple[int, ...]]) -> Non
 def test_blocks_respect_chunks(chunks: tuple[int, int]) -> None:
     labels = notation.matmul([(900, 700), (700, 800)])
     specs = [ArraySpec("a", (900, 700), np.dtype("f4"), chunks=chunks), ArraySpec("b", (700, 800), np.dtype("f4"))]
-    op, _ = contraction(labels, [s.shape for s in specs], [s.dtype for s in specs], [s.order for s in specs], "test")
+    op, _ = contraction(
+        labels, [s.shape for s in specs], [s.dtype for s in specs], [s.order for s in specs], "test", None, tf32=False
+    )
     op = replace(op, outputs=(Output((Along(0), Along(1))),))
     plan = make_plan(op, specs, [ArraySpec("c", (900, 800), np.dtype("f4"), chunks=(90, 64))], STAGED, 1_500_000)
     assert plan.block[0] % 90 == 0
@@ -645,7 +675,9 @@ def test_panels_add_up(place: Place, contiguous: bool, monkeypatch: pytest.Monke
 def test_what_a_lane_holds_is_counted(text: str, kinds: tuple[str, ...], shapes: list[tuple[int, ...]]) -> None:
     labels = notation.einsum(text, shapes)
     arrays = [noise(shape, kind, i) for i, (shape, kind) in enumerate(zip(shapes, kinds, strict=True))]
-    op, kernel = contraction(labels, shapes, [a.dtype for a in arrays], [tuple(range(a.ndim)) for a in arrays], "test")
+    op, kernel = contraction(
+        labels, shapes, [a.dtype for a in arrays], [tuple(range(a.ndim)) for a in arrays], "test", None, tf32=False
+    )
     box = tuple(slice(0, n) for n in op.extents)
     grid, index = Grid(op.extents, op.extents), (0,) * len(box)
     tracemalloc.start()
@@ -818,3 +850,23 @@ def test_where_memory_is_shared_less_of_it_is_worth_a_little_time() -> None:
     best = min((p for _, p in faster), key=lambda p: p.estimate.seconds)
     assert most <= 3 * best.memory.total // 4
     assert plan.estimate.seconds <= matmul_search.SHARED_LESS * best.estimate.seconds
+
+
+def test_the_operands_that_do_not_match_are_numbered() -> None:
+    arrays = [np.ones(n) for n in (2, 3, 4, 5)]
+    for text, words in (
+        ("a,a,b,c->abc", "of the first operand has 2 elements and axis 0 of the second 3"),
+        ("a,b,b,c->abc", "of the second operand has 3 elements and axis 0 of the third 4"),
+        ("a,b,c,c->abc", "of the third operand has 4 elements and axis 0 of the 4th 5"),
+    ):
+        with pytest.raises(errors.ArgumentError, match=words):
+            cf.einsum(text, *arrays, device="cpu")
+
+
+@pytest.mark.parametrize("budget", [None, 3000])
+def test_a_sum_of_bools_is_whether_any_is_true(budget: int | None) -> None:
+    x = np.random.default_rng(0).random((40, 600)) < 0.001
+    for text in ("ij->i", "ij->j", "ij->"):
+        got, expected = cf.einsum(text, x, budget=budget, device="cpu"), np.einsum(text, x)
+        assert got.dtype == expected.dtype
+        np.testing.assert_array_equal(got, expected)

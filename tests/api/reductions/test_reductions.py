@@ -143,6 +143,29 @@ def test_random_averages_equal_numpys(place: Place, case: Any, dtype: str, sprea
     close(got, expected, scale=10.0)
 
 
+MASKED = ("sum", "mean", "var", "std", "min", "max", "any", "all", "nansum", "nanmean", "nanvar", "nanmin", "nanmax")
+BEGUN = ("sum", "min", "max", "nansum", "nanmin", "nanmax")
+
+
+@everywhere
+@given(
+    case=cases(), name=st.sampled_from(MASKED), dtype=st.sampled_from(DTYPES), rows=st.booleans(), begun=st.booleans()
+)
+@some
+def test_random_masks_and_beginnings_equal_numpys(
+    place: Place, case: Any, name: str, dtype: str, rows: bool, begun: bool
+) -> None:
+    shape, axis, keepdims, chunks, budget = case
+    x = noise(shape, dtype, len(shape), nan=name.startswith("nan"))
+    mask = np.random.default_rng(3).random(shape[1:] if rows else shape) < 0.6
+    options: dict[str, Any] = {"axis": axis, "keepdims": keepdims, "where": mask}
+    if name in BEGUN and (begun or name[-3:] in ("min", "max")):
+        options["initial"] = 2
+    expected = by_numpy(getattr(np, name), x.astype(x.dtype.newbyteorder("=")), **options)
+    got = run(place, ours(name), x, chunks=chunks, budget=budget, **options)
+    close(got, expected, scale=100.0 if name in INEXACT else 0.0)
+
+
 @everywhere
 @pytest.mark.parametrize("dtype", ["i2", "f4", "f8", "c8"])
 def test_norms_equal_numpys(place: Place, dtype: str) -> None:
@@ -513,3 +536,24 @@ def test_a_slice_of_nan_has_no_position(place: Place) -> None:
         run(place, nanreductions.nanargmax, x, axis=1, chunks=(2, 3))
     x[:, 5] = 1
     same(run(place, nanreductions.nanargmax, x, axis=1, chunks=(2, 3)), np.full(4, 5))
+
+
+@pytest.mark.parametrize("value", [2.5, np.nan, -0.0])
+@pytest.mark.parametrize("name", ["nansum", "nanprod", "nanmean", "nanvar", "nanstd", "nanmin", "nanmax", "var", "std"])
+def test_a_number_is_reduced_as_an_array_of_no_dimensions(name: str, value: float) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # NumPy warns of what has no number
+        wanted = getattr(np, name)(np.array(value))
+    for x in (np.array(value), cf.open(np.array(value))):
+        np.testing.assert_array_equal(cf.compute(getattr(cf, name)(x), device="cpu"), wanted)
+
+
+@pytest.mark.parametrize("dtype", ["i4", "u1", "f4", "c8"])
+@pytest.mark.parametrize("name", ["nanvar", "nanstd"])
+def test_more_freedom_than_elements(name: str, dtype: str) -> None:
+    x = np.array([[1, 1], [1, 5]], dtype)
+    with warnings.catch_warnings(), np.errstate(all="ignore"):
+        warnings.simplefilter("ignore")
+        for axis in (None, 0, 1):
+            wanted = getattr(np, name)(x, axis=axis, ddof=4)
+            np.testing.assert_array_equal(getattr(cf, name)(x, axis=axis, ddof=4, device="cpu"), wanted)

@@ -291,3 +291,13 @@ def test_what_was_not_asked_for_is_not_there() -> None:
     assert got.mean is None
     with pytest.raises(KeyError, match="'mean' is none of labels, sum"):
         got["mean"]
+
+
+def test_labels_beyond_those_with_a_sign_are_asked_for() -> None:
+    labels = np.array([1, 2**64 - 1, 2**64 - 1, 5], "u8")
+    found = cf.label_statistics(np.arange(4), labels, "sum", index=[2**64 - 1, 5], device="cpu")
+    np.testing.assert_array_equal(found.sum, [3, 3])
+    with pytest.raises(errors.ArgumentTypeError, match="integers that one dtype holds"):
+        cf.label_statistics(np.arange(4), labels, index=[1.0, 5], device="cpu")
+    with pytest.raises(errors.ArgumentError, match="no array"):
+        cf.label_statistics(np.arange(4), labels, index=[-1, 2**64 - 1], device="cpu")

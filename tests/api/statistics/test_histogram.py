@@ -130,6 +130,11 @@ def test_special_values(place: Place) -> None:
     np.testing.assert_array_equal(topk(x, -2, **options), [-np.inf, 0])
 
 
+def test_more_than_a_trial_has() -> None:
+    x = np.random.default_rng(3).permutation(40_000).reshape(2, -1)
+    same(topk(x, 9000, 1, budget="2MB", device="cpu"), np.sort(x, 1)[:, :-9001:-1])
+
+
 def test_arrays_without_elements() -> None:
     both_same(histogram(np.zeros((0, 3)), 4, device="cpu"), np.histogram(np.zeros((0, 3)), 4))
     both_same(histogram(np.zeros(0), [1, 2, 3], device="cpu"), np.histogram(np.zeros(0), [1, 2, 3]))
@@ -234,3 +239,8 @@ def test_the_greatest_of_large_numbers_is_in_the_last_bin(place: Place, dtype: s
         counts, _ = histogram(x, bins, budget=place.budget(60_000), device=place.device())
         same(place.host(counts), np.histogram(x, bins)[0])
         assert counts.sum() == x.size
+
+
+def test_integers_of_an_expression_that_has_passes_of_its_own_are_counted() -> None:
+    for x in (np.zeros((3, 4), "i8"), np.arange(12).reshape(3, 4)):
+        np.testing.assert_array_equal(cf.bincount(cf.ptp(cf.open(x), axis=0), device="cpu"), np.bincount(np.ptp(x, 0)))

@@ -22,6 +22,7 @@ from support.stencils import box, one_by_one
 import chunkflow as cf
 from chunkflow import devices
 from chunkflow.api.stencil import iterate
+from chunkflow.api.stencil.steps_per_pass import PATIENCE, Pacing
 from chunkflow.core.spec import ArraySpec
 from chunkflow.errors import ArgumentError, ArgumentTypeError, BudgetError, ResultError
 from chunkflow.kernels.stencil.iterate import Stepping
@@ -93,6 +94,21 @@ def test_the_model_takes_few_steps_where_halos_would_outweigh_blocks() -> None:
     assert few.steps[0] < many.steps[0]
     assert "24 iterations in" in str(many)
     assert all(p.memory.total <= 1_000_000 for p in few.plans)
+
+
+def test_the_search_ends_after_a_few_numbers_of_steps_that_are_no_better(monkeypatch: pytest.MonkeyPatch) -> None:
+    tried, passes = [], Pacing._passes
+
+    def noted(self: Pacing, iterations: int, steps: int) -> Any:
+        tried.append(steps)
+        return passes(self, iterations, steps)
+
+    monkeypatch.setattr(Pacing, "_passes", noted)
+    x = CountingSource(np.zeros((200, 200, 200), "f4"))
+    plan = cf.iteration_plan(heat, x, depth=1, boundary=0, iterations=200, budget="1MB", device=slow_disk())
+    behind = [steps for steps in tried if steps > plan.steps[0]]
+    assert len(behind) <= PATIENCE
+    assert max(tried) < 200
 
 
 def test_more_steps_are_predicted_to_compute_more() -> None:

@@ -59,6 +59,13 @@ def test_late_spans_lose_only_what_lies_before_the_watermark(spans: list[tuple[i
     assert length(spans, since=busy._watermark) <= busy.seconds <= length(spans)
 
 
+def test_late_spans_are_not_counted_twice() -> None:
+    busy = Busy(keep=8)
+    for start in [*range(40), *range(40)]:
+        busy.add(2.0 * start, 2.0 * start + 1)
+    assert busy.seconds == 40
+
+
 def test_memory_is_bounded_for_a_long_run() -> None:
     busy = Busy(64)
     for i in range(10_000):  # all disjoint: nothing can be merged

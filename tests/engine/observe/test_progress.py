@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import inspect
 import io
 import logging
 import threading
@@ -10,8 +11,10 @@ from types import SimpleNamespace
 
 import pytest
 
+import chunkflow as cf
+import chunkflow.fft
 from chunkflow.engine.observe.progress import make
-from chunkflow.engine.options import ProgressLike
+from chunkflow.engine.options import Options, ProgressLike
 from chunkflow.engine.trace import Trace
 from chunkflow.errors import ArgumentTypeError
 
@@ -39,6 +42,17 @@ def shown(progress: ProgressLike, stream: io.StringIO) -> str:
 @pytest.mark.parametrize("progress", [False, None])
 def test_none_asked_for(progress: ProgressLike) -> None:
     assert make(progress) is None
+
+
+def test_nobody_is_told_unless_he_asks() -> None:
+    told = []
+    for owner in (cf, cf.Array, cf.fft, Options):
+        for name in {"Options"} if owner is Options else {n for n in dir(owner) if not n.startswith("_")}:
+            call = owner if owner is Options else getattr(owner, name)
+            with contextlib.suppress(TypeError, ValueError):  # no function
+                told += [(name, p.default) for p in inspect.signature(call).parameters.values() if p.name == "progress"]
+    assert {"Options", "compute", "store", "map", "map_overlap", "label_statistics"} <= {name for name, _ in told}
+    assert {default for _, default in told} == {False}
 
 
 def test_quiet_off_a_terminal() -> None:

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import chunkflow as cf
-from chunkflow.engine.observe.rehearsal import CALLS, Calls, Seen, _at_once, _Frame, framed
+from chunkflow.engine.observe.rehearsal import BEYOND, CALLS, Calls, Seen, _at_once, _Frame, framed
 from chunkflow.planner.plan import Plan
 
 
@@ -105,6 +105,15 @@ def test_all_of_a_block_with_a_halo_is_made_anew(volume: str, chunks: tuple[int,
         known = step.kept[0]
         held = 0 if known is None else itemsize * math.prod(s.stop - s.start for s in known)
         assert frame.nbytes == (step.nbytes(0, operand, itemsize), held)
+
+
+def test_rows_of_a_block_come_from_more_memory_than_the_cache_holds(volume: str) -> None:
+    plan = stencil(volume, (4, -1, -1), 7.0)
+    step = next(iter(plan.steps()))
+    block = np.full([s.stop - s.start for s in step.sources[0]], 7.0)
+    frame = _Frame(block, 0, plan, step)
+    rows = {id(next(frame._rows)) for _ in range(3 * (BEYOND * plan.machine.cache // block.nbytes + 1))}
+    assert plan.machine.cache < len(rows) * block.nbytes <= plan.budget // 4
 
 
 def test_what_is_read_into_blocks_with_halos_and_what_they_take_over(volume: str) -> None:

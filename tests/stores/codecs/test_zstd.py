@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chunkflow.stores import open_source
-from chunkflow.stores.codecs.zstd import HEAD, matches
+from chunkflow.stores.codecs.zstd import HEAD, _matches, matches
 from chunkflow.system import native
 
 BLOCK = 128 << 10
@@ -87,3 +87,18 @@ def test_an_array_has_those_of_the_chunk_that_has_most(shards: tuple[int, int] |
     many = open_source(tmp_path / "x.zarr").matches()  # type: ignore[attr-defined]
     assert few < 0.01 < many
     assert open_source(zarr.create_array(tmp_path / "y.zarr", data=x, compressors=None)).matches() == 0  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    ("count", "expected"),
+    [
+        (bytes([5]), 5),
+        (bytes([127]), 127),
+        (bytes([128, 9]), 9),
+        (bytes([254, 3]), 0x7E03),
+        (bytes([255, 4, 1]), 0x8004),
+    ],
+)
+@pytest.mark.parametrize("literals", [bytes([1 << 3]) + b"a", bytes([2 << 3]) + b"ab", bytes([1 | 9 << 3]) + b"a"])
+def test_the_number_of_matches_as_the_format_has_it(literals: bytes, count: bytes, expected: int) -> None:
+    assert _matches(b"--" + literals + count, 2) == expected

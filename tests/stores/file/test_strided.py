@@ -23,7 +23,7 @@ from chunkflow.stores.file import memmap as mapped_module
 from chunkflow.stores.file import strided, strided_sink
 from chunkflow.stores.file.memmap import mapped_file, mapped_space
 from chunkflow.stores.file.strided import FileSource, Strided
-from chunkflow.stores.file.strided_sink import FileSink, FileTarget
+from chunkflow.stores.file.strided_sink import FileSink, FileTarget, reserve
 from chunkflow.stores.memory import ArraySource, ArrayTarget
 from chunkflow.testing import ForeignReader, SinkContract, SourceContract, filled, laid_out
 
@@ -406,6 +406,18 @@ def test_partial_transfers_are_continued(tmp_path: Path, monkeypatch: pytest.Mon
     np.testing.assert_array_equal(base, -array)
 
 
+def test_where_nothing_more_is_stored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    at_positions(monkeypatch)
+    base = mapped(tmp_path / "data.bin", filled((50, 3), "f4"))
+    write = os.pwritev
+    monkeypatch.setattr(os, "pwritev", lambda fd, b, at: write(fd, [b[0][:7]], at) if at % 12 == 0 else 0)
+    target = open_target(base[10:])  # its first row lies at 144: behind 24 bytes and ten rows
+    sink = target.open(target.describe((40, 3), base.dtype, None))
+    with pytest.raises(WriteError, match="at offset 151"):
+        sink.write(whole((40, 3)), np.zeros((40, 3), "f4"))
+    sink.abort()
+
+
 def test_a_file_truncated_after_opening_is_a_short_read(tmp_path: Path) -> None:
     path = tmp_path / "data.bin"
     source = open_source(mapped(path, filled((1000, 1000), "f4"), "r"))
@@ -615,3 +627,21 @@ def test_in_memory_for_good_long_runs_go_through_a_mapping(new: bool, monkeypatc
         monkeypatch.setattr(os, "pwritev", lambda *_: pytest.fail("written at a position"))
         sink.write(whole(shape), filled(shape, "f4"))
         np.testing.assert_array_equal(sink.commit(), filled(shape, "f4"))
+
+
+def test_a_file_has_its_size_even_where_no_block_can_be_reserved(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "x").write_bytes(b"")
+    at_positions(monkeypatch)
+    assert reserve(str(tmp_path / "x"), 1000) is False
+    assert (tmp_path / "x").stat().st_size == 1000
+
+
+def test_what_takes_too_long_to_tell_counts_as_an_overlap(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    base = mapped(tmp_path / "x.bin", filled((60, 70), "u1"))
+    one, other = (open_source(base[:, start::2]).footprint for start in (0, 1))
+    assert one is not None
+    assert not one.overlaps(other)
+    monkeypatch.setattr("chunkflow.stores.footprint._MAX_WORK", 0)
+    assert one.overlaps(other)

@@ -72,6 +72,15 @@ class TestDatasetInMemorySource(SourceContract):
         return open_source(file.create_dataset("u", data=array, chunks=chunks, **(FILTERS["all"] if chunks else {})))
 
 
+class TestSplitDatasetSource(TestDatasetInMemorySource):
+    """A file in two, whose addresses begin beyond 2**63."""
+
+    def make(self, tmp_path: Path, array: np.ndarray) -> Source:
+        file = h5py.File(tmp_path / "x.h5", "w", driver="split")
+        chunks = halves(array)
+        return open_source(file.create_dataset("u", data=array, chunks=chunks, **(FILTERS["all"] if chunks else {})))
+
+
 class DatasetSinkContract(SinkContract):
     """What others make of a dataset that exists: its properties stay, and its values are those written."""
 
@@ -110,6 +119,24 @@ class TestCompressedDatasetSink(DatasetSinkContract):
 
     def fail_writes(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr("chunkflow.stores.hdf5.filters.FilterPipeline.encode", no_space)
+
+
+class TestSplitDatasetSink(TestCompressedDatasetSink):
+    def make(self, tmp_path: Path, array: np.ndarray) -> Target:
+        chunks = halves(array)
+        file = h5py.File(tmp_path / "x.h5", "w", driver="split")
+        self.dataset = file.create_dataset("u", array.shape, array.dtype, chunks=chunks)
+        return open_target(self.dataset)
+
+    def foreign_readers(self) -> Sequence[ForeignReader]:
+        def by_h5py(path: str) -> np.ndarray:
+            with h5py.File(path, "r", driver="split") as file:
+                return np.asarray(file["u"][...])
+
+        return [ForeignReader("h5py", by_h5py)]
+
+    def fail_writes(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(h5py.Dataset, "__setitem__", no_space)
 
 
 class TestBigEndianDatasetSink(TestCompressedDatasetSink):
@@ -363,3 +390,37 @@ def test_chunks_at_the_edge_that_are_not_filtered(shape: Any, chunks: Any, tmp_p
     with h5py.File(tmp_path / "x.h5") as file:
         np.testing.assert_array_equal(file["x"][...], x)  # by HDF5 itself
     np.testing.assert_array_equal(cf.copy(f"{tmp_path}/x.h5:/x", device="cpu"), x)
+
+
+def test_a_contiguous_dataset_is_written_in_runs_and_a_chunked_one_is_not(tmp_path: Path) -> None:
+    for name, chunks, whole_rows in (("a.h5", None, True), ("b.h5", (2, 6), False)):
+        target = open_target(tmp_path / name)
+        sink = target.open(target.describe((4, 6), np.dtype("f4"), chunks))
+        run = sink.run((slice(1, 3), slice(0, 6)))
+        assert (run is not None) == whole_rows
+        assert run is None or run.width == 48
+        assert sink.run((slice(1, 3), slice(1, 6))) is None
+        sink.abort()
+
+
+def test_a_dataset_that_cannot_be_put_in_its_place_leaves_the_old_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = save(tmp_path / "x.h5", np.arange(5.0))
+    target = open_target(path, overwrite=True)
+    sink = target.open(target.describe((3,), np.dtype("f8"), None))
+    sink.write(whole((3,)), np.ones(3))
+    move, calls = h5py.File.move, []
+
+    def refusing(self: Any, source: str, to: str) -> None:
+        calls.append(to)
+        if len(calls) == 2:
+            raise OSError("not now")
+        move(self, source, to)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(h5py.File, "move", refusing)
+        with pytest.raises(WriteError, match="not now"):
+            sink.commit()
+    assert len(calls) == 3
+    np.testing.assert_array_equal(read(path), np.arange(5.0))

@@ -13,7 +13,7 @@ from support.foreign import HDF5_READERS, netcdf
 from support.hdf5files import filter_no_edges, properties, read
 
 import chunkflow as cf
-from chunkflow.errors import ArgumentError, ArgumentTypeError, ReadError
+from chunkflow.errors import ArgumentError, ArgumentTypeError, ReadError, WriteError
 from chunkflow.stores import open_source
 from chunkflow.testing import filled
 
@@ -82,6 +82,8 @@ LAYOUTS: dict[str, Callable[[Any], Any]] = {
 }
 SPACES: dict[str, dict[str, Any]] = {  # the index of the chunks depends on what may grow, and on the version
     "fixed": {},
+    "fixed, in a newer file": {"libver": "latest"},
+    "in pages": {"fs_strategy": "page", "fs_page_size": 1024},
     "grows along the first": {"maxshape": (None, 23)},
     "grows along the last": {"maxshape": (25, None), "libver": "latest"},
     "grows along both": {"maxshape": (None, None), "libver": "latest"},
@@ -166,14 +168,14 @@ def test_every_plugin(name: str, dtype: str, tmp_path: Path) -> None:
         check_written(tmp_path / "x.h5", array + 1, HDF5_READERS[:1])
 
 
-def test_a_filter_that_nobody_has_is_named_when_the_file_is_opened(tmp_path: Path) -> None:
-    create(tmp_path / "x.h5", tiled(optional(32444)), "<i2")  # where it is optional, HDF5 goes without
-    assert read(f"{tmp_path / 'x.h5'}:/u").shape == SHAPE
+def test_a_filter_that_nobody_has_is_needed_for_chunks_that_went_through_it(tmp_path: Path) -> None:
+    array = create(tmp_path / "x.h5", tiled(optional(32444)), "<i2")  # where it is optional, HDF5 goes without
+    np.testing.assert_array_equal(read(f"{tmp_path / 'x.h5'}:/u"), array)
+    check_written(tmp_path / "x.h5", array + 1, HDF5_READERS[:1])
     with h5py.File(tmp_path / "x.h5", "r+") as file:
         file["u"].id.write_direct_chunk((0, 0), b"whatever")
-    for opened in (f"{tmp_path / 'x.h5'}:/u", h5py.File(tmp_path / "x.h5")["u"]):
-        with pytest.raises(ReadError, match=r"filter 32444 \(number 32444\).*import hdf5plugin"):
-            open_source(opened)
+    with pytest.raises(ReadError, match=r"chunk \(0, 0\): .*filter 32444 is not built into HDF5.*hdf5plugin"):
+        read(f"{tmp_path / 'x.h5'}:/u")
 
 
 # -- netCDF -----------------------------------------------------------------------------------------------------------
@@ -347,6 +349,58 @@ def test_variables_of_several_files_are_read_one_at_a_time(tmp_path: Path) -> No
     for opened in files:
         opened.close()
     np.testing.assert_array_equal(total, np.full(shape, 3))
+
+
+@pytest.mark.filterwarnings("ignore::chunkflow.errors.CodingWarning")
+def test_a_file_that_netcdf_has_open(file: Path) -> None:
+    """HDF5 locks it; what is read by path is closed again, and so another program can read along."""
+    with netcdf().Dataset(file, "a") as opened:
+        with pytest.raises(ReadError, match=r"sim\.nc.*another library here, as netCDF4: close it there"):
+            cf.copy(f"{file}:/contiguous", device="cpu")
+        opened.sync()
+    with netcdf().Dataset(file), pytest.raises(WriteError, match=r"to write 'new'.*as netCDF4: close it there"):
+        stored(np.ones(3), f"{file}:/new")
+    with netcdf().Dataset(file) as opened:
+        array = cf.open(f"{file}:/zlib", decode="raw").compute(device="cpu")
+        np.testing.assert_array_equal(array, opened["zlib"][...])
+
+
+def test_scales_of_h5py_stay_in_their_order(tmp_path: Path) -> None:
+    path = tmp_path / "x.h5"
+    with h5py.File(path, "w") as file:
+        for name in ("metres", "feet", "gone"):
+            file[name] = np.arange(4.0)
+            file[name].make_scale(f"height in {name}")
+        for name in ("u", "v"):
+            file[name] = np.ones((4, 3))
+            file[name].dims[0].label = "z"
+            for scale in ("metres", "feet"):
+                file[name].dims[0].attach_scale(file[scale])
+        file["dead"] = np.ones(4)
+        file["dead"].dims[0].attach_scale(file["metres"])
+        del file["dead"]  # and the scale still says that it is attached
+    stored(np.zeros((4, 3)), f"{path}:/u", overwrite=True)
+    stored(np.linspace(0, 1, 4), f"{path}:/metres", overwrite=True)
+    with h5py.File(path) as file:
+        for name in ("u", "v"):
+            assert file[name].dims[0].label == "z"
+            assert [scale.name for scale in file[name].dims[0].values()] == ["/metres", "/feet"]
+        assert h5py.h5ds.get_scale_name(file["metres"].id) == b"height in metres"
+        np.testing.assert_array_equal(file["u"].dims[0][0][...], np.linspace(0, 1, 4))
+        assert sorted(file) == ["feet", "gone", "metres", "u", "v"]
+    with pytest.raises(ArgumentError, match="is a dimension scale"):
+        stored(np.ones(5), f"{path}:/gone", overwrite=True)
+
+
+def test_a_scale_that_was_deleted_before_is_in_nobodys_way(tmp_path: Path) -> None:
+    path = tmp_path / "x.h5"
+    with h5py.File(path, "w") as file:
+        file["x"], file["u"] = np.arange(4.0), np.ones(4)
+        file["x"].make_scale("x")
+        file["u"].dims[0].attach_scale(file["x"])
+        del file["x"]
+    stored(np.zeros(4), f"{path}:/u", overwrite=True)
+    np.testing.assert_array_equal(read(f"{path}:/u"), np.zeros(4))
 
 
 # -- Files of other drivers -------------------------------------------------------------------------------------------

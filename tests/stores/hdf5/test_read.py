@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import os
+import struct
 import zlib
 from pathlib import Path
 from typing import Any
 
+import numcodecs
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.bloscbytes import blosc_with
 from support.hdf5files import FILTERS, read, save
 
 import chunkflow as cf
@@ -157,6 +160,34 @@ def test_other_dtypes_are_refused(tmp_path: Path, dtype: Any) -> None:
         open_source(f"{tmp_path / 'x.h5'}:empty")
 
 
+def in_blocks(raw: bytes, side: int) -> bytes:
+    """As HDF5's filter frames LZ4."""
+    blocks = [bytes(numcodecs.LZ4().encode(raw[at : at + side]))[4:] for at in range(0, len(raw), side)]
+    return struct.pack(">QI", len(raw), side) + b"".join(struct.pack(">I", len(b)) + b for b in blocks)
+
+
+@pytest.mark.parametrize(
+    ("code", "name", "encode"),
+    [
+        (32001, "blosc", numcodecs.Blosc("lz4", shuffle=1).encode),
+        (32004, "lz4", lambda raw: in_blocks(bytes(raw), 600)),
+        (32015, "zstd", numcodecs.Zstd().encode),
+    ],
+)
+def test_registered_filters_without_their_libraries(tmp_path: Path, code: int, name: str, encode: Any) -> None:
+    array = np.cumsum(filled((16, 24), "i4"), axis=0).astype("i4")
+    with h5py.File(tmp_path / "x.h5", "w") as file:
+        made = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+        made.set_chunk((16, 24))
+        made.set_filter(code, h5py.h5z.FLAG_OPTIONAL, ())  # HDF5 itself cannot encode by it
+        place = h5py.h5s.create_simple(array.shape)
+        ident = h5py.h5d.create(file.id, b"u", h5py.h5t.NATIVE_INT32, place, made)
+        ident.write_direct_chunk((0, 0), bytes(encode(np.ascontiguousarray(array))))
+    path = f"{tmp_path / 'x.h5'}:/u"
+    assert open_source(path).spec.storage.how == f"directly: {name}"
+    np.testing.assert_array_equal(read(path), array)
+
+
 def test_registered_filters(tmp_path: Path) -> None:
     plugin = pytest.importorskip("hdf5plugin")
     array = np.cumsum(filled((40, 50), "i4"), axis=0).astype("i4")
@@ -253,6 +284,47 @@ def test_a_damaged_chunk_is_a_read_error(tmp_path: Path, filters: str) -> None:
         except ReadError:
             continue
         np.testing.assert_array_equal(out, array)  # bits of a header that mean nothing
+
+
+@pytest.mark.parametrize("filters", [{}, {"compression": "gzip"}, {"compression": "lzf"}], ids=str)
+def test_the_chunk_is_named_whose_checksum_is_wrong(tmp_path: Path, filters: dict[str, Any]) -> None:
+    path = save(tmp_path / "x.h5", filled((8, 8), "f4"), chunks=(4, 4), fletcher32=True, **filters)
+    with h5py.File(tmp_path / "x.h5", "r+") as file:
+        _, raw = file["u"].id.read_direct_chunk((4, 0))
+        file["u"].id.write_direct_chunk((4, 0), raw[:-1] + bytes([raw[-1] ^ 1]))
+    with pytest.raises(ReadError, match=r"cannot read \[0:8, 0:8\] of .*x\.h5:/u: chunk \(1, 0\): "):
+        read(path)
+
+
+def filtered(file: Any, code: int, chunk: bytes) -> Any:
+    """A dataset of a filter that HDF5 may not have, and whose only chunk is given."""
+    made = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+    made.set_chunk((4, 8))
+    made.set_filter(code, h5py.h5z.FLAG_OPTIONAL, (2, 2, 8, 256, 5, 1, 0))
+    space = h5py.h5s.create_simple((8, 8))
+    ident = h5py.h5d.create(file.id, b"u", h5py.h5t.NATIVE_DOUBLE, space, made)
+    ident.write_direct_chunk((4, 0), chunk)
+    return h5py.Dataset(ident)
+
+
+@pytest.mark.parametrize(
+    ("code", "chunk", "said"),
+    [
+        (32001, blosc_with(2, 256), "blosc with snappy inside, and snappy is not built into numcodecs"),
+        (307, bytes(9), "bzip2 is not built into HDF5 here, but `import hdf5plugin` adds most filters"),
+        (40000, bytes(9), "filter 40000 is not built into HDF5 here"),
+    ],
+    ids=["snappy", "bzip2", "unknown"],
+)
+def test_what_is_not_built_in_is_named(tmp_path: Path, code: int, chunk: bytes, said: str) -> None:
+    if code == 307 and h5py.h5z.filter_avail(code):
+        pytest.skip("hdf5plugin has been imported")
+    with h5py.File(tmp_path / "x.h5", "w") as file:
+        made = filtered(file, code, chunk)
+        for each in (made, f"{tmp_path / 'x.h5'}:/u"):
+            with pytest.raises(ReadError, match=rf"chunk \(1, 0\): .*{said}"):
+                read(each)
+            np.testing.assert_array_equal(cf.open(each)[:4].compute(device="cpu"), np.zeros((4, 8)))
 
 
 @pytest.mark.parametrize("held", [1, 8 * 16 - 1, 8 * 16 + 1, 1 << 24])

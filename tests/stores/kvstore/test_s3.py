@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
 import pytest
 import zarr
+from support.foreign import S3_READERS
 from support.urlsinks import UrlSinkContract
 
 import chunkflow as cf
 from chunkflow.stores import Source, Target, open_source, open_target
-from chunkflow.testing import SinkContract, SourceContract, filled
+from chunkflow.testing import ForeignReader, SinkContract, SourceContract, filled
 
 pytest.importorskip("s3fs")
 moto = pytest.importorskip("moto.server")
@@ -63,15 +64,27 @@ class TestS3Source(InBucket, SourceContract):
 
 
 class TestS3Sink(InBucket, SinkContract):
+    name = "y.zarr"
+
+    def at(self, tmp_path: Path) -> str:
+        return f"{self.bucket}{tmp_path}/{self.name}"
+
+    def foreign_readers(self) -> Sequence[ForeignReader]:
+        return S3_READERS
+
     def make(self, tmp_path: Path, array: np.ndarray) -> Target:
-        url = f"{self.bucket}{tmp_path}/y.zarr"
         return open_target(
-            zarr.create_array(url, shape=array.shape, dtype=array.dtype, chunks=chunks(array), overwrite=True)
+            zarr.create_array(
+                self.at(tmp_path), shape=array.shape, dtype=array.dtype, chunks=chunks(array), overwrite=True
+            )
         )
 
 
 class TestS3UrlSink(InBucket, UrlSinkContract):
     name = "run.zarr/speed"
+
+    def foreign_readers(self) -> Sequence[ForeignReader]:
+        return S3_READERS
 
     def root(self, tmp_path: Path) -> str:
         return f"{self.bucket}{tmp_path}"

@@ -120,6 +120,36 @@ def test_an_error_after_the_last_name_leaves_all_as_it_was(place: Path) -> None:
     assert clean(place)
 
 
+def test_what_another_run_puts_into_a_new_group_stays(place: Path) -> None:
+    """Before the group gets its name, and before its run fails."""
+    claims = prepared(place)
+
+    def fail() -> None:
+        put(str(place / "group/third"), "other", folder=True)
+        raise OSError("cannot be opened")
+
+    with pytest.raises(OSError, match="cannot be opened"):
+        publish(claims, fail)
+    assert state(place) == OLD | {"group/third/zarr.json": "other"}
+    publish(claims, lambda: None)
+    assert state(place) == NEW | {"group/third/zarr.json": "other"}
+    assert clean(place)
+
+
+def test_a_group_that_another_run_makes_first_is_used(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    claims, real = prepared(place), move.rename_new
+
+    def late(old: str, new: str) -> None:
+        if new == str(place / "group"):
+            put(str(place / "group/third"), "other", folder=True)
+        real(old, new)
+
+    monkeypatch.setattr(move, "rename_new", late)
+    publish(claims, lambda: None)
+    assert state(place) == NEW | {"group/third/zarr.json": "other"}
+    assert clean(place)
+
+
 @pytest.mark.parametrize("n", range(9))
 @pytest.mark.parametrize("first", range(4), ids=NAMES)
 def test_a_run_that_is_killed_is_finished_or_undone(place: Path, n: int, first: int, steps: Any) -> None:
@@ -181,10 +211,10 @@ def test_names_of_any_length(tmp_path: Path, length: int) -> None:
 @pytest.mark.parametrize(
     "said",
     [
-        {"output": "../x", "inner": ".", "hidden": "ab"},
-        {"output": "x", "inner": "../y", "hidden": "ab"},
-        {"output": "x", "inner": "/y", "hidden": "ab"},
-        {"output": "x", "inner": ".", "hidden": "../ab"},
+        {"output": "../x", "inner": ".", "hidden": "ab", "pid": 1},
+        {"output": "x", "inner": "../y", "hidden": "ab", "pid": 1},
+        {"output": "x", "inner": "/y", "hidden": "ab", "pid": 1},
+        {"output": "x", "inner": ".", "hidden": "../ab", "pid": 1},
     ],
 )
 def test_a_claim_that_points_elsewhere_is_no_claim(tmp_path: Path, said: dict[str, Any]) -> None:

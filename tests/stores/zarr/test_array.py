@@ -7,12 +7,15 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numcodecs
 import numpy as np
 import pytest
 import zarr
+from support.bloscbytes import blosc_with
 from support.foreign import ZARR_READERS, ZARR_WRITERS
 from zarr.storage import LocalStore, MemoryStore
 
+import chunkflow as cf
 from chunkflow.core.grid import whole
 from chunkflow.core.spec import default_chunks
 from chunkflow.errors import (
@@ -168,6 +171,19 @@ def test_a_damaged_chunk_is_a_read_error(tmp_path: Path, sharded: bool, compress
     out = np.empty((8, 4), "f4")
     source.read((slice(0, 8), slice(0, 4)), out)
     np.testing.assert_array_equal(out, array[:, :4])
+
+
+@pytest.mark.parametrize("compressor", [numcodecs.Blosc(), numcodecs.BZ2()], ids=str)
+def test_a_chunk_that_does_not_decode_is_named(tmp_path: Path, compressor: Any) -> None:
+    made = zarr.create_array(
+        str(tmp_path / "x.zarr"), shape=(8, 8), chunks=(4, 8), dtype="f8", zarr_format=2, compressors=compressor
+    )
+    made[...] = 1
+    (tmp_path / "x.zarr" / "1.0").write_bytes(blosc_with(2, 256))
+    said = "chunk 1.0: .*snappy is not built into numcodecs" if compressor.codec_id == "blosc" else r"chunk \(1, 0\): "
+    for each in (made, tmp_path / "x.zarr"):
+        with pytest.raises(ReadError, match=said):
+            cf.copy(each, device="cpu")
 
 
 def test_chunks_are_what_is_read_whole_and_shards_what_is_written_whole(tmp_path: Path) -> None:
@@ -336,6 +352,28 @@ def test_two_new_members_of_a_new_group(tmp_path: Path) -> None:
     for sink in sinks:
         sink.commit()
     assert sorted(zarr.open_group(tmp_path / "sim.zarr", mode="r").array_keys()) == ["u", "v"]
+    assert os.listdir(tmp_path) == ["sim.zarr"]
+
+
+def test_a_run_that_fails_leaves_what_another_put_into_its_new_group(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    array = filled((4, 5), "f4")
+    target = open_target(tmp_path / "sim.zarr/late/u")
+    sink = target.open(target.describe(array.shape, array.dtype, None))
+    sink.write(whole(array.shape), array)
+
+    def meanwhile(*_: Any) -> None:
+        monkeypatch.undo()
+        zarr.create_group(tmp_path / "sim.zarr")
+        create(tmp_path / "sim.zarr" / "v", array)
+        raise OSError("no rename")
+
+    monkeypatch.setattr("chunkflow.stores.publication.move.rename_new", meanwhile)
+    with pytest.raises(WriteError, match="no rename"):
+        sink.commit()
+    np.testing.assert_array_equal(zarr.open_group(tmp_path / "sim.zarr", mode="r")["v"][...], array)
+    assert sorted(os.listdir(tmp_path / "sim.zarr")) == ["v", "zarr.json"]
     assert os.listdir(tmp_path) == ["sim.zarr"]
 
 

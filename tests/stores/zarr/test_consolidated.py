@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import zarr
-from support.foreign import ZARR_READERS
+from support.foreign import ZARR_READERS, tensor_spec
 
 import chunkflow as cf
 
@@ -44,6 +45,35 @@ def test_xarray_reads_what_was_written(group: str) -> None:
         for reader in ZARR_READERS:
             if reader.name != "zarrs" or zarr.open_group(group).metadata.zarr_format == 3:
                 np.testing.assert_array_equal(reader.read(f"{group}/{name}"), expected, reader.name)
+
+
+def test_a_neighbour_that_zarr_does_not_understand(group: str) -> None:
+    tensorstore = pytest.importorskip("tensorstore")
+    version = zarr.open_group(group).metadata.zarr_format
+    metadata = {"dtype": "bfloat16"} if version == 2 else {"data_type": "bfloat16"}
+    spec = tensor_spec(f"{group}/odd", version, **metadata)
+    tensorstore.open(spec, create=True, shape=[4], dtype=tensorstore.bfloat16).result()
+    for name in ("u", "w"):
+        cf.copy(B.astype("f4"), out=f"{group}/{name}", overwrite=True, device="cpu")
+        np.testing.assert_array_equal(xr.open_zarr(group)[name], B.astype("f4"))
+
+
+def test_runs_at_once_are_all_in_it(group: str) -> None:
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(lambda i: cf.copy(B + i, out=f"{group}/deep/{i}", device="cpu"), range(12)))
+    found: Any = zarr.open_consolidated(group)
+    assert sorted(found["deep"].array_keys(), key=int) == [str(i) for i in range(12)]
+    assert dict(found.attrs) == {"title": "kept"}
+    for i in range(12):
+        np.testing.assert_array_equal(found[f"deep/{i}"][...], B + i)
+
+
+@pytest.mark.parametrize("text", ["{", "[]", '{"metadata": 3}', "null"])
+def test_damaged_metadata_that_nobody_believes_are_left(text: str, tmp_path: Path) -> None:
+    zarr.open_group(tmp_path / "a.zarr", mode="w", zarr_format=2)
+    (tmp_path / "a.zarr" / ".zmetadata").write_text(text)
+    cf.copy(B, out=tmp_path / "a.zarr" / "w", device="cpu")
+    assert (tmp_path / "a.zarr" / ".zmetadata").read_text() == text
 
 
 def test_groups_below_are_in_it(group: str) -> None:

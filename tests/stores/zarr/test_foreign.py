@@ -12,7 +12,7 @@ import zarr
 from support.foreign import ZARR_READERS, create_tensor, tensor, tensor_spec
 
 import chunkflow as cf
-from chunkflow.errors import ArgumentError
+from chunkflow.errors import ArgumentError, ArgumentTypeError
 from chunkflow.stores import open_source, open_target
 from chunkflow.testing import ForeignReader, filled
 
@@ -174,6 +174,21 @@ def test_a_codec_that_was_not_built_is_refused_at_once(version: int, tmp_path: P
         with pytest.raises(ArgumentError, match=r"u\.zarr.*snappy is not built into numcodecs.*tensorstore\.open"):
             opened(path)
     np.testing.assert_array_equal(cf.copy(tensor(path), device="cpu"), filled((23, 17), "f4"))
+
+
+@pytest.mark.parametrize("version", [2, 3])
+def test_a_dtype_that_zarr_has_not_is_refused_by_name(version: int, tmp_path: Path) -> None:
+    tensorstore = pytest.importorskip("tensorstore")
+    kind: dict[str, Any] = {"dtype": "bfloat16"} if version == 2 else {"data_type": "bfloat16"}
+    spec = tensor_spec(tmp_path / "a.zarr" / "odd", version, **kind)
+    made = tensorstore.open(spec, create=True, shape=[3], dtype=tensorstore.bfloat16).result()
+    made[...] = [1, 2, 3]
+    zarr.open_group(tmp_path / "a.zarr", mode="a", zarr_format=version)
+    with pytest.raises(ArgumentTypeError, match=r"a\.zarr/odd has a dtype.*bfloat16.*tensorstore\.open.*astype"):
+        open_source(tmp_path / "a.zarr" / "odd")
+    with pytest.raises(ArgumentError, match=r"group.*a\.zarr/odd"):
+        open_source(tmp_path / "a.zarr")
+    assert cf.copy(made.astype("float32"), device="cpu").tolist() == [1, 2, 3]
 
 
 def test_zarrs_decodes_what_is_left_to_zarr(tmp_path: Path) -> None:

@@ -1,0 +1,210 @@
+"""A dry run: all passes of a call are planned, as they would be run, and nothing is computed or written.
+
+Results that a later pass reads are stand-ins of their shape and dtype. Where they decide on the later pass, whoever
+asks for it supposes the ones with which it takes most (`is_dry`). A refused budget is answered with dry runs in larger
+ones, until all passes have been planned: that one is named. So the search costs nothing where nothing is refused.
+
+A dry run reads what planning reads: of arrays that a user's function is called on, a small block for its trial call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import Any, Literal, TypeVar
+
+import numpy as np
+
+from chunkflow import devices
+from chunkflow.core.grid import Region
+from chunkflow.core.spec import ArraySpec
+from chunkflow.engine.budget import Budget, bytes_left, imposed, lease
+from chunkflow.engine.options import Options
+from chunkflow.errors import BudgetError
+from chunkflow.stores.footprint import Footprint
+from chunkflow.system.context import run_variable
+
+T = TypeVar("T")
+
+TRIES = 64
+"""Most budgets that are tried, each larger than the one before."""
+
+ROOMY = 64
+"""A budget of so many times the bytes of all arrays holds every pass: its own blocks are these arrays at most, in a few
+copies, with what functions take besides."""
+
+LATER = 32
+"""Share of the budget that is named beside what several passes take: the later ones are planned without their elements,
+and what functions take of memory may differ a little with these."""
+
+FILLED = 16 << 20
+"""Bytes of a stand-in up to which it is filled."""
+
+SURELY_FREE = 64 << 20
+"""Bytes that are taken to be free on every device, where no budget is given."""
+
+
+@dataclass
+class _DryRun:
+    """Whether a dry run must find a budget that does whatever the elements are, and how many passes it has planned."""
+
+    suffices: bool
+    passes: int = 0
+
+
+_dry: ContextVar[_DryRun | None] = run_variable("chunkflow_dry", None)
+
+
+def is_dry() -> bool:
+    """Whether passes are planned only."""
+    return _dry.get() is not None
+
+
+def must_suffice() -> bool:
+    """Whether passes are planned to find a budget that does, whatever the elements are; not only to refuse one."""
+    dry = _dry.get()
+    return dry is not None and dry.suffices
+
+
+@contextmanager
+def _mode(dry: _DryRun | None, budget: Budget | None) -> Iterator[None]:
+    before = _dry.set(dry)
+    try:
+        with imposed(budget), np.errstate(all="ignore") if dry is not None else nullcontext():
+            yield
+    finally:
+        _dry.reset(before)
+
+
+def apart() -> Any:
+    """A context for a run within a dry run that is none itself: of a trial that tells a result's shape, say."""
+    return _mode(None, None)
+
+
+def named(work: Callable[[], T], options: Options, dry: Callable[[], object] | None = None) -> T:
+    """What `work` gives. If the budget is refused, the error's `smallest` is one in which `dry`, or `work`, is planned.
+
+    It is for the door through which a call comes in: inside, a refusal may only lead to another way.
+    """
+    if is_dry():
+        return work()
+    try:
+        return work()
+    except BudgetError as error:
+        if error.smallest is not None and (least := _least(error.smallest, dry or work)) is not None:
+            rename(error, least + _taken(options))
+        raise
+
+
+def refuse_ahead(work: Callable[[], object], options: Options, nbytes: int | None = None) -> None:
+    """Raise the `BudgetError` of any pass of `work`, before the first one runs.
+
+    If the arrays have `nbytes` in all and the budget is roomy, that is not tried.
+    """
+    if is_dry() or not (nbytes is None or _is_tight(options, nbytes)):
+        return
+    with _mode(_DryRun(suffices=False), None):
+        try:
+            work()
+        except BudgetError:
+            raise
+        except Exception:  # of a user's function on stand-ins, say: the real run will tell
+            return
+
+
+def _is_tight(options: Options, nbytes: int) -> bool:
+    """Whether some pass might not fit the budget."""
+    if options.budget is None and ROOMY * nbytes <= SURELY_FREE:
+        shared = lease(None, devices.resolve(options.device))
+        with shared as leased:
+            if leased.is_own:
+                return False
+    return bytes_left(options.budget, devices.resolve(options.device)) < ROOMY * nbytes
+
+
+def _least(first: int, work: Callable[[], object]) -> int | None:
+    """The least budget from `first` on in which a dry run of `work` succeeds; None if that is no matter of budgets."""
+    least = first
+    for _ in range(TRIES):
+        budget, dry = Budget(least), _DryRun(suffices=True)
+        try:
+            with _mode(dry, budget):
+                work()
+        except BudgetError as error:
+            if error.smallest is None:
+                return None
+            least = error.smallest if error.smallest > least else least + least // 8 + 1
+        except Exception:  # the call fails for another reason, which the caller will see when it has the budget
+            return None
+        else:
+            return least + (least // LATER if dry.passes > 1 else 0)
+        finally:
+            budget.close()
+    return None
+
+
+def rename(error: BudgetError, smallest: int) -> None:
+    """Let an error name another smallest budget, in its message too."""
+    if smallest == error.smallest:
+        return
+    old, message = f"at least {error.smallest}", str(error)
+    if old in message:
+        message = message.replace(old, f"at least {smallest}")
+    else:
+        message = f"{message}; {smallest} bytes are enough"
+    error.args = (message, *error.args[1:])
+    error.needed = smallest if error.needed == error.smallest else error.needed
+    error.smallest = smallest
+
+
+def _taken(options: Options) -> int:
+    """Bytes that other runs and loops have taken of the budget."""
+    device = devices.resolve(options.device)
+    with lease(options.budget, device) as leased:
+        return 0 if leased.is_own else max(0, leased.budget.limit_on(device) - leased.budget.left(device, None))
+
+
+# -- Stand-ins -----------------------------------------------------------------------------------------------
+
+
+def stand_ins(specs: Sequence[ArraySpec]) -> tuple[Any, ...]:
+    """Ones in place of results: arrays that take no memory, or sources in place of files."""
+    if (dry := _dry.get()) is not None:
+        dry.passes += 1
+    return tuple([_ones(spec) if spec.storage.in_memory else _StandIn(spec) for spec in specs])
+
+
+def _ones(spec: ArraySpec) -> np.ndarray:
+    """Ones that lie as the result would: whether a function copies them, which takes memory, depends on that.
+
+    Zeros stand for many ones: memory that nobody touches is not there.
+    """
+    order: Literal["C", "F"] = "F" if spec.order == tuple(reversed(range(len(spec.shape)))) else "C"
+    try:
+        return (np.ones if spec.nbytes <= FILLED else np.zeros)(spec.shape, spec.dtype, order)
+    except MemoryError:
+        return np.broadcast_to(np.ones((), spec.dtype), spec.shape)
+
+
+class _StandIn:
+    """A source of ones in place of a file that a pass would have written."""
+
+    footprint: Footprint | None = None
+
+    def __init__(self, spec: ArraySpec) -> None:
+        self.spec = spec
+        self.shape, self.dtype, self.ndim = spec.shape, spec.dtype, len(spec.shape)
+
+    def __chunkflow_source__(self) -> _StandIn:
+        return self
+
+    def read(self, region: Region, out: np.ndarray) -> None:
+        out[...] = 1
+
+    def view(self, region: Region) -> np.ndarray | None:
+        return None
+
+    def close(self) -> None:
+        """See `Source.close`: nothing is open."""

@@ -1,0 +1,70 @@
+"""A source that is another one in another shape, in C order. Elements are moved when they are read."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+
+from chunkflow.core.grid import Region, Shape, shape_of, whole
+from chunkflow.stores.footprint import Footprint, Scattered
+from chunkflow.stores.protocol import Source, Unviewed
+
+
+def boxes(start: int, stop: int, shape: Shape) -> Iterator[Region]:
+    """Regions with the elements from `start` up to `stop` of an array that is counted in C order, in this order.
+
+    >>> list(boxes(2, 7, (3, 4)))
+    [(slice(0, 1, None), slice(2, 4, None)), (slice(1, 2, None), slice(0, 3, None))]
+    """
+    if start >= stop:
+        return
+    if not shape:
+        yield ()
+        return
+    inner = math.prod(shape[1:])
+    (first, skipped), (last, more) = divmod(start, inner), divmod(stop, inner)
+    if skipped:
+        end = min(stop, (first + 1) * inner) - first * inner
+        yield from ((slice(first, first + 1), *box) for box in boxes(skipped, end, shape[1:]))
+        first += 1
+    if first < last:
+        yield (slice(first, last), *whole(shape[1:]))
+    if more and first <= last:
+        yield from ((slice(last, last + 1), *box) for box in boxes(0, more, shape[1:]))
+
+
+class ReshapedSource(Unviewed):
+    """A source in another shape, which is closed with this one. No element is read twice for a region."""
+
+    def __init__(self, source: Source, shape: Shape) -> None:
+        self._source, copies = source, source.spec.storage.copies + 1.0
+        self.spec = replace(
+            source.spec.with_storage(copies=copies, in_memory=False, separate=False, codec=""),
+            shape=shape, chunks=None, order=tuple(range(len(shape))),
+        )  # fmt: skip
+        self.footprint: Footprint | None = Scattered.of([source.footprint])
+
+    def read(self, region: Region, out: np.ndarray) -> None:
+        shape, sides = self.spec.shape, shape_of(region)
+        # Along the last axes, from `cut` on, what is read is contiguous.
+        cut = len(shape)
+        while cut and sides[cut:] == shape[cut:]:
+            cut -= 1
+        length = math.prod(sides[cut:])
+        for place in itertools.product(*(range(side.start, side.stop) for side in region[:cut])):
+            corner = (*place, *(side.start for side in region[cut:]))
+            start = sum(i * math.prod(shape[axis + 1 :]) for axis, i in enumerate(corner))
+            found, filled = np.empty(length, self.spec.dtype), 0
+            for box in boxes(start, start + length, self._source.spec.shape):
+                number = math.prod(shape_of(box))
+                self._source.read(box, found[filled : filled + number].reshape(shape_of(box)))
+                filled += number
+            index = tuple(i - side.start for i, side in zip(place, region, strict=False))
+            out[index] = found.reshape(sides[cut:])
+
+    def close(self) -> None:
+        self._source.close()

@@ -1,0 +1,320 @@
+"""A refused budget: for every operation the error names one that does, before the arrays are read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import chunkflow as cf
+from chunkflow.api.operation import is_operation
+from chunkflow.core.grid import Region
+from chunkflow.core.spec import ArraySpec
+from chunkflow.engine.trial import SHARED_HOST_BYTES
+
+
+class Recorded:
+    """A source that notes which of its elements are read."""
+
+    footprint = None
+
+    def __init__(self, array: np.ndarray) -> None:
+        self.array, self.seen = array, np.zeros(array.shape, bool)
+        self.spec = ArraySpec("recorded", array.shape, array.dtype)
+
+    @property
+    def nbytes_read(self) -> int:
+        """Bytes that were read, each counted once."""
+        return int(self.seen.sum()) * self.spec.dtype.itemsize
+
+    def read(self, region: Region, out: np.ndarray) -> None:
+        self.seen[region] = True
+        out[...] = self.array[region]
+
+    def view(self, region: Region) -> None:
+        return None
+
+    def close(self) -> None: ...
+
+    def __chunkflow_source__(self) -> Recorded:
+        return self
+
+
+def samples(scale: int = 1) -> dict[str, np.ndarray]:
+    """Arrays by letter: x and y, m for products; z is complex, i whole, k small, t tall; v, w and j are lines."""
+    rng = np.random.default_rng(1)
+    x, y = rng.standard_normal((2, 4 * scale, 6 * scale)).astype("f4")
+    i = rng.integers(0, 9, x.shape, "i2")
+    k = np.ones((3, 3), "f4")
+    vectors = {"v": x[0], "w": y[0], "j": i[0]}
+    tall = rng.integers(0, 9999, (600 * scale, 3), "i2")
+    return {"x": x, "y": y, "m": x.T.copy(), "z": x + 1j * y, "i": i, "k": k, "t": tall, **vectors}
+
+
+@dataclass(frozen=True)
+class Case:
+    """A call of an operation, with letters in place of arrays, and the function of these arrays that gives the result.
+
+    With `lazy` it makes an expression, too. If the memory that it takes `depends` on the elements, a budget may be
+    refused after they were read.
+    """
+
+    args: tuple[Any, ...]
+    right: Callable[..., Any]
+    kwargs: dict[str, Any] = field(default_factory=dict)
+    lazy: bool = True
+    depends: bool = False
+
+    def filled(self, arrays: dict[str, Any]) -> list[Any]:
+        """The positional arguments."""
+        return [
+            [arrays[b] for b in a] if isinstance(a, list) and isinstance(a[0], str) else
+            arrays[a] if isinstance(a, str) and a in arrays else a
+            for a in self.args
+        ]  # fmt: skip
+
+    def expected(self) -> Any:
+        """What NumPy gives."""
+        arrays = samples()
+        names = [b for a in self.args for b in (a if isinstance(a, list) else [a]) if isinstance(b, str)]
+        return self.right(*[arrays[name] for name in names if name in arrays])
+
+
+def along(fn: Callable[..., Any]) -> Case:
+    return Case(("x",), lambda x: fn(x, axis=0), {"axis": 0})
+
+
+def averaged(block: np.ndarray) -> np.ndarray:
+    found: np.ndarray = (np.roll(block, 1, 0) + np.roll(block, -1, 0)) / np.float32(2)
+    return found
+
+
+def convolved(x: np.ndarray, k: np.ndarray) -> np.ndarray:
+    windows = np.lib.stride_tricks.sliding_window_view(np.pad(x, 1), k.shape)
+    found: np.ndarray = (windows * k[::-1, ::-1]).sum(axis=(2, 3))
+    return found
+
+
+def of_labels(x: np.ndarray, i: np.ndarray) -> np.ndarray:
+    return np.array([x[i == label].sum(dtype="f8") for label in np.unique(i)])
+
+
+REDUCTIONS = ("sum", "mean", "prod", "std", "var", "max", "min", "argmax", "argmin")
+
+NUMPYS = (
+    *REDUCTIONS,
+    *(f"nan{name}" for name in REDUCTIONS),
+    *("ptp", "all", "any", "count_nonzero", "average", "median", "cumsum", "cumprod", "diff"),
+)
+
+CASES: dict[str, Case] = {
+    **{name: along(getattr(np, name)) for name in NUMPYS},
+    "norm": along(np.linalg.norm),
+    "maximum_accumulate": along(np.maximum.accumulate),
+    "minimum_accumulate": along(np.minimum.accumulate),
+    "percentile": Case(("x", [10, 75]), lambda x: np.percentile(x, [10, 75], axis=1), {"axis": 1}),
+    "quantile": Case(("x", 0.75), lambda x: np.quantile(x, 0.75)),
+    "topk": Case(("x", 2), lambda x: np.sort(x)[:, :-3:-1]),
+    "histogram": Case(("x",), lambda x: np.histogram(x)[0], lazy=False),
+    "bincount": Case(("j",), np.bincount, lazy=False, depends=True),
+    "unique": Case(("i",), np.unique, lazy=False, depends=True),
+    "label_statistics": Case(("x", "i", "sum"), of_labels, lazy=False, depends=True),
+    "map": Case((np.exp, "x"), np.exp),
+    "blockwise": Case((np.add, "ab", "x", "ab", "y", "ab"), np.add),
+    "map_overlap": Case((averaged, "x"), averaged, {"depth": 1, "boundary": "periodic"}),
+    "reduction": Case(("x", np.sum, np.sum), lambda x: x.sum(axis=0), {"axis": 0}),
+    "copy": Case(("x",), np.copy),
+    "flip": Case(("x",), np.flip),
+    "roll": Case(("x", 3), lambda x: np.roll(x, 3)),
+    "repeat": Case(("x", 2), lambda x: np.repeat(x, 2, axis=0), {"axis": 0}),
+    "transpose": Case(("x",), np.transpose),
+    "pad": Case(("x", 1), lambda x: np.pad(x, 1)),
+    "concatenate": Case((["x", "y"],), lambda x, y: np.concatenate([x, y])),
+    "stack": Case((["x", "y"],), lambda x, y: np.stack([x, y])),
+    "matmul": Case(("x", "m"), np.matmul),
+    "dot": Case(("m", "x"), np.dot),
+    "tensordot": Case(("m", "x", 1), lambda m, x: np.tensordot(m, x, 1)),
+    "einsum": Case(("ab,ac->bc", "x", "y"), lambda x, y: np.einsum("ab,ac->bc", x, y)),
+    "vecdot": Case(("x", "y"), np.vecdot),
+    "outer": Case(("v", "w"), np.outer),
+    "gram": Case(("x",), lambda x: x.T @ x),
+    "cov": Case(("x",), np.cov),
+    "corrcoef": Case(("x",), np.corrcoef),
+    **{name: Case(("z",), getattr(np.fft, name)) for name in ("fft", "ifft", "fftn", "ifftn", "irfft", "irfftn")},
+    **{name: Case(("x",), getattr(np.fft, name)) for name in ("rfft", "rfftn")},
+    "convolve": Case(("x", "k"), convolved),
+}
+
+MORE: dict[str, tuple[str, Case]] = {
+    "quantiles over several axes": ("quantile", Case(("x", [0.1, 0.75]), lambda x: np.quantile(x, [0.1, 0.75]))),
+    "median of everything": ("median", Case(("t",), np.median)),
+    "medians of long lines": ("median", Case(("t",), lambda t: np.median(t, axis=0), {"axis": 0})),
+    "a rule for bins": ("histogram", Case(("x", "auto"), lambda x: np.histogram(x, "auto")[0], {}, False, True)),
+    "counts with weights": ("bincount", Case(("j", "v"), np.bincount, lazy=False, depends=True)),
+    "iterations": (
+        "map_overlap",
+        Case((averaged, "x"), lambda x: averaged(averaged(x)), {"depth": 1, "boundary": "periodic", "iterations": 2}),
+    ),
+}
+
+EVERY = {**{name: (name, case) for name, case in CASES.items()}, **MORE}
+
+
+def operation_of(name: str) -> Callable[..., Any]:
+    found: Callable[..., Any] = getattr(cf if name in cf.__all__ and name != "fft" else cf.fft, name)
+    return found
+
+
+def test_every_operation_is_in_the_table() -> None:
+    names = {name for space in (cf, cf.fft) for name in dir(space) if is_operation(getattr(space, name, None))}
+    assert names - CASES.keys() == {"rechunk"}  # whose result is a file: see below
+
+
+def plain(result: Any) -> Any:
+    """The array that a case gives: of a histogram the counts, of labels the sums."""
+    return result[0] if isinstance(result, tuple) else result.sum if hasattr(result, "labels") else result
+
+
+def ways(name: str, arrays: dict[str, Any]) -> dict[str, Callable[[Any], Any]]:
+    """How a case is run, eagerly and as an expression, with a budget."""
+    op, (_, case) = operation_of(EVERY[name][0]), EVERY[name]
+    found = {"eager": lambda b: op(*case.filled(arrays), **case.kwargs, budget=b, device="cpu")}
+    if case.lazy:
+        lazies = {key: cf.open(array) for key, array in arrays.items()}
+        lazies["k"] = arrays["k"]
+        found["lazy"] = lambda b: cf.compute(op(*case.filled(lazies), **case.kwargs), budget=b, device="cpu")
+    return found
+
+
+def refused(run: Callable[[int], Any], budget: int) -> int | None:
+    """The budget that a refusal names; None if it is not refused."""
+    try:
+        run(budget)
+    except cf.BudgetError as error:
+        refusal = error
+    else:
+        return None
+    assert refusal.smallest is not None
+    assert refusal.smallest > budget
+    assert f"at least {refusal.smallest}" in str(refusal)
+    return refusal.smallest
+
+
+@pytest.mark.parametrize("name", EVERY)
+@settings(max_examples=4, deadline=None)
+@given(share=st.floats(0, 0.99), stored=st.booleans())
+def test_the_budget_that_a_refusal_names_does(name: str, share: float, stored: bool) -> None:
+    arrays = {key: Recorded(a) if stored and key != "k" else a for key, a in samples().items()}
+    expected = EVERY[name][1].expected()
+    for run in ways(name, arrays).values():
+        smallest = refused(run, 1)
+        assert smallest is not None
+        np.testing.assert_allclose(plain(run(smallest)), expected, rtol=1e-4, atol=1e-5)
+        drawn = max(1, int(share * smallest))
+        if (again := refused(run, drawn)) is not None:
+            assert again <= smallest
+            np.testing.assert_allclose(plain(run(again)), expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", [name for name, (_, case) in EVERY.items() if not case.depends])
+def test_it_is_no_more_than_it_takes(name: str) -> None:
+    for run in ways(name, samples()).values():
+        smallest = refused(run, 1)
+        assert smallest is not None
+        assert refused(run, smallest * 2 // 3) is not None
+
+
+@pytest.mark.parametrize("name", EVERY)
+@settings(max_examples=3, deadline=None)
+@given(share=st.floats(0, 0.99))
+def test_before_a_refusal_no_more_than_the_block_of_a_trial_is_read(name: str, share: float) -> None:
+    arrays = {key: Recorded(a) if key != "k" else a for key, a in samples(150).items()}
+    for run in ways(name, arrays).values():
+        smallest = refused(run, 1)
+        assert smallest is not None
+        if not EVERY[name][1].depends:
+            assert refused(run, min(int(share * smallest * 2 / 3) + 1, smallest - 1)) is not None
+    for array in arrays.values():
+        assert not isinstance(array, Recorded) or array.nbytes_read <= 2 * SHARED_HOST_BYTES
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_explain_names_it_too(name: str) -> None:
+    arrays, (operation, case) = samples(), EVERY[name]
+    op, run = operation_of(operation), ways(name, arrays)
+    if case.lazy:
+        lazies = {key: cf.open(array) for key, array in arrays.items()} | {"k": arrays["k"]}
+        found = op(*case.filled(lazies), **case.kwargs)
+        assert refused(lambda b: cf.explain(found, budget=b, device="cpu"), 1) == refused(run["lazy"], 1)
+    try:
+        cf.explain(op, *case.filled(arrays), **case.kwargs, device="cpu")
+    except TypeError:  # it makes several passes, of which there is not one plan to show
+        return
+    explained = lambda b: cf.explain(op, *case.filled(arrays), **case.kwargs, budget=b, device="cpu")  # noqa: E731
+    assert refused(explained, 1) == refused(run["eager"], 1)
+
+
+def test_loops_and_rearrangements(tmp_path: Path) -> None:
+    x = samples(4)["x"]
+    smallest = refused(lambda b: list(cf.chunks(x, budget=b, device="cpu")), 1)
+    assert sum(chunk.data.size for chunk in cf.chunks(x, budget=smallest, device="cpu")) == x.size
+    path = str(tmp_path / "x.zarr")
+    smallest = refused(lambda b: cf.rechunk(x, (4, 3), path, budget=b, device="cpu"), 1)
+    assert smallest == refused(lambda b: cf.rechunk_plan(x, (4, 3), b, device="cpu"), 1)
+    np.testing.assert_array_equal(cf.rechunk(x, (4, 3), path, budget=smallest, device="cpu")[...], x)
+
+
+@pytest.mark.parametrize(
+    ("make", "right"),
+    [
+        (lambda x: np.column_stack([x[0]] * 2), lambda x: np.column_stack([x[0]] * 2)),
+        (lambda x: (x - x.mean()) / x.std(), lambda x: (x - x.mean()) / x.std()),
+        (lambda x: cf.cumsum(cf.median(x * 2, axis=0), axis=0), lambda x: np.cumsum(np.median(x * 2, axis=0))),
+        (lambda x: (x @ x.T).sum(axis=0), lambda x: (x @ x.T).sum(axis=0)),
+        (lambda x: cf.fft.fft(x - x.mean(axis=0)), lambda x: np.fft.fft(x - x.mean(axis=0))),
+    ],
+)
+def test_expressions_of_several_passes(make: Callable[[Any], Any], right: Callable[[Any], Any]) -> None:
+    x = samples(2)["x"]
+    expression = make(cf.open(x))
+    smallest = refused(lambda b: cf.compute(expression, budget=b, device="cpu"), 1)
+    assert smallest is not None
+    found = cf.compute(expression, budget=smallest, device="cpu")
+    np.testing.assert_allclose(found, right(x), rtol=1e-4, atol=1e-4)
+    source = Recorded(np.tile(x, (200, 100)))
+    for budget in (1, smallest // 2, smallest * 15 // 16):
+        assert refused(lambda b: cf.compute(make(cf.open(source)), budget=b, device="cpu"), budget) is not None
+    assert source.nbytes_read <= 2 * SHARED_HOST_BYTES
+
+
+@pytest.mark.parametrize("x", [np.arange(4).reshape(2, 2), np.arange(12.0).reshape(3, 4)])
+def test_a_later_pass_copies_what_it_would_copy_of_real_results(x: np.ndarray) -> None:
+    """A transposed result is copied by a reduction; ones without strides would not be."""
+    expression = np.cumsum(cf.open(x), axis=0).T.sum(axis=0)
+    smallest = refused(lambda b: cf.compute(expression, budget=b, device="cpu"), 1)
+    assert smallest is not None
+    found = cf.compute(expression, budget=smallest, device="cpu")
+    np.testing.assert_array_equal(found, np.cumsum(x, axis=0).T.sum(axis=0))
+
+
+def test_more_values_than_elements_are_refused_exactly() -> None:
+    far = np.append(np.zeros(9000, int), 100_000)
+    smallest = refused(lambda b: cf.bincount(far, budget=b, device="cpu"), 1)
+    assert smallest is not None
+    larger = refused(lambda b: cf.bincount(far, budget=b, device="cpu"), smallest)
+    assert larger is not None
+    np.testing.assert_array_equal(cf.bincount(far, budget=larger, device="cpu"), np.bincount(far))
+
+
+def test_memory_that_a_loop_has_taken_counts() -> None:
+    x = samples()["x"]
+    with cf.Budget(1024) as budget, cf.chunks(Recorded(x), device="cpu") as loop:
+        taken = loop.plan.memory.total
+        smallest = refused(lambda b: cf.median(x, axis=0, budget=budget, device="cpu"), 1)
+    assert smallest == taken + (refused(lambda b: cf.median(x, axis=0, budget=b, device="cpu"), 1) or 0)

@@ -1,0 +1,73 @@
+"""What kernels do for arrays that are not NumPy's, held to NumPy."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from support.foreign_arrays import Foreign
+
+from chunkflow.core.grid import Grid, whole
+from chunkflow.core.nest import Along, Output, nest
+from chunkflow.kernels.reductions import aggregation
+from chunkflow.kernels.reductions.tiled import UFUNCS, reduce
+from chunkflow.kernels.scan import running_extreme
+from chunkflow.kernels.statistics.histogram import TopK, histogrammed
+
+rng = np.random.default_rng(4)
+X = rng.integers(-9, 9, (6, 7)) / 2
+HOLES = np.where(X > 2, np.nan, X)
+HOLES[2], HOLES[:, 3] = np.nan, np.nan
+
+
+def same(got: Any, expected: np.ndarray) -> None:
+    assert isinstance(got, Foreign)
+    np.testing.assert_array_equal(got.array, expected)
+    assert got.array.dtype == expected.dtype
+
+
+@pytest.mark.parametrize("axes", [(0,), (1,), (0, 1)])
+@pytest.mark.parametrize("name", UFUNCS)
+def test_reductions(name: str, axes: tuple[int, ...]) -> None:
+    for x in (X, HOLES, X.astype("i4"), np.full((2, 3), np.nan)):
+        same(reduce(name, Foreign(x), axes), UFUNCS[name].reduce(x, axis=axes, keepdims=True))
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+@pytest.mark.parametrize("name", ["min", "max"])
+def test_the_first_nan_is_the_extreme(name: str, axis: int) -> None:
+    for x in (X, HOLES, X.astype("i4")):
+        how = aggregation.position(name, x.shape, x.shape[axis], flat=False)
+        found = how.chunk(Foreign(x), (axis,), whole(x.shape))
+        same(how.aggregate(*found), getattr(np, f"arg{name}")(x, axis=axis, keepdims=True))
+
+
+@pytest.mark.parametrize("ufunc", [np.maximum, np.minimum])
+@pytest.mark.parametrize("axis", [0, 1])
+def test_running_extremes(ufunc: np.ufunc, axis: int) -> None:
+    run = running_extreme(ufunc, np.dtype("f8"))
+    for x in (X, HOLES):
+        same(run(Foreign(x), None, axis), ufunc.accumulate(x, axis=axis))
+
+
+@pytest.mark.parametrize("k", [1, 3, 7, -1, -4])
+def test_the_largest_and_smallest(k: int) -> None:
+    op = replace(nest([X.shape]), outputs=(Output((Along(0), abs(k))),))
+    for x in (X, HOLES):
+        kernel, box = TopK(1, k), whole(X.shape)
+        found = kernel.fold(None, [Foreign(x)], op, Grid(X.shape, X.shape), (0, 0), box)
+        same(kernel.finish(found, op, box), np.flip(np.sort(x, 1), 1)[:, :k] if k > 0 else np.sort(x, 1)[:, :-k])
+
+
+@pytest.mark.parametrize("dtype", ["f4", "f8", "i4"])
+@pytest.mark.parametrize("edges", [[-2, 0, 1, 3], [-3.5, np.inf], [0, 2.0**60], [-1, 2.0**54, 2.0**60], [-4, 4.5]])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_histograms(dtype: str, edges: list[float], weighted: bool) -> None:
+    x = (X if dtype == "i4" else HOLES).astype(dtype)
+    x.flat[:2] = 2.0**30 if dtype == "i4" else 2.0**60
+    weights = rng.integers(1, 9, X.shape) / 4 if weighted else None
+    expected = np.histogram(x, edges, weights=weights)[0]
+    given = None if weights is None else Foreign(weights)
+    same(histogrammed(Foreign(x), edges, None, np.asarray(edges, "f8"), given), expected)

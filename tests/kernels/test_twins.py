@@ -1,0 +1,70 @@
+"""Functions as other array modules get them: NumPy's values, for NaN, infinities and zeros of both signs too."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import numpy as np
+import pytest
+from support.foreign_arrays import Foreign
+
+from chunkflow.kernels.fusion.codegen import power
+from chunkflow.kernels.twins import suited
+
+ODD = np.array([0.0, -0.0, 1.0, -1.5, 2.0, -3.0, np.inf, -np.inf, np.nan, 1e30, -1e-30, 7.25])
+FIRST, SECOND = (a.ravel() for a in np.meshgrid(ODD, ODD))
+WHOLE = np.arange(-6, 6)
+
+CASES: list[tuple[Any, tuple[Any, ...]]] = [
+    (np.angle, (ODD,)),
+    (np.angle, (ODD, True)),
+    (np.angle, (np.array([1 + 2j, -1j, -2]),)),
+    (np.angle, (WHOLE,)),
+    (np.sinc, (ODD,)),
+    (np.sinc, (ODD.astype("f4"),)),
+    (np.clip, (ODD, -1, np.nan)),
+    (np.clip, (FIRST, -1.0, SECOND)),
+    (np.clip, (ODD, None, 2)),
+    (np.clip, (WHOLE, -2, 3)),
+    (np.remainder, (FIRST, SECOND)),
+    (np.remainder, (FIRST.astype("f4"), SECOND.astype("f4"))),
+    (np.remainder, (ODD, 3)),
+    (np.remainder, (WHOLE, 5)),
+    (np.floor_divide, (FIRST, SECOND)),
+    (np.floor_divide, (FIRST.astype("f4"), SECOND.astype("f4"))),
+    (np.floor_divide, (-7.5, ODD)),
+    (np.floor_divide, (WHOLE, 5)),
+    (np.divmod, (FIRST, SECOND)),
+    (np.divmod, (WHOLE, 4)),
+    (np.power, (WHOLE, abs(WHOLE))),
+    (np.power, (WHOLE, -1.0)),
+    (np.digitize, (ODD, np.array([0, 1, 100]))),
+    (np.isin, (WHOLE, np.array([3, 1, 100]))),
+    (np.interp, (ODD, np.array([-1, 0, 1]), np.array([3, 4, 9]))),
+    (np.interp, (WHOLE > 0, np.array([-1.0, 0, 1]), np.array([3, 4, 9j]))),
+]
+
+
+@pytest.mark.parametrize(("fn", "args"), CASES, ids=lambda part: getattr(part, "__name__", None))
+def test_they_are_numpys(fn: Any, args: tuple[Any, ...]) -> None:
+    given = [Foreign(a) if isinstance(a, np.ndarray) else a for a in args]
+    twin = suited(fn, given)
+    assert twin is not fn
+    assert suited(fn, args) is fn
+    with warnings.catch_warnings(), np.errstate(all="ignore"):
+        warnings.simplefilter("ignore")
+        expected, found = fn(*args), twin(*given)
+    several = isinstance(expected, tuple)
+    for one, other in zip(found if several else [found], expected if several else [expected], strict=True):
+        assert one.array.dtype == other.dtype
+        np.testing.assert_array_equal(one.array, other)
+        if other.dtype.kind == "f":
+            here = ~np.isnan(other)
+            np.testing.assert_array_equal(np.signbit(one.array[here]), np.signbit(other[here]))
+
+
+@pytest.mark.parametrize("fn", [np.power, power])
+def test_integers_to_negative_powers_are_refused(fn: Any) -> None:
+    with pytest.raises(ValueError, match="negative integer powers"):
+        suited(fn, [Foreign(WHOLE)])(Foreign(WHOLE), Foreign(WHOLE))
