@@ -34,6 +34,9 @@ progress : bool, "always" or callable
     True shows a bar on a terminal, "always" shows it anywhere; a callable gets (done, total) bytes.
 overwrite : bool
     Whether a path in `out` that exists may be replaced (when the new array is complete).
+sync : bool, optional
+    Whether a new local array is on the disk, and survives a power cut, when the call returns. By default where
+    ``CHUNKFLOW_SYNC=1``; what replaces something is in any case.
 
 Returns
 -------

@@ -121,6 +121,7 @@ class PlacedOptions(TypedDict, total=False):
     device: Any
     progress: ProgressLike
     overwrite: bool
+    sync: bool | None
 
 
 class _Output(TypedDict, total=False):

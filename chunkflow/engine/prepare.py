@@ -50,7 +50,8 @@ DOUBLINGS = 24
 class Prepared:
     """A run that is planned and checked, with its sources open and its outputs untouched.
 
-    `dtypes` are those that its function returns, before they are cast to those of outputs that exist.
+    `dtypes` are those that its function returns, before they are cast to those of outputs that exist. `sync` is as for
+    `chunkflow.stores.commit.commit_all`.
     """
 
     plan: Plan
@@ -61,6 +62,7 @@ class Prepared:
     pool: Pool
     is_tuple: bool
     dtypes: tuple[np.dtype, ...] = ()
+    sync: bool | None = None
 
 
 @dataclass(frozen=True)
@@ -169,7 +171,7 @@ def _plan(
                 raise
             outputs = smaller
     plan = plan if fixed is None else replace(plan, tile=fixed.tile)
-    return Prepared(plan, kernel, opened.sources, targets, device, pool, trial.is_tuple, trial.dtypes)
+    return Prepared(plan, kernel, opened.sources, targets, device, pool, trial.is_tuple, trial.dtypes, options.sync)
 
 
 def _plan_loop(opened: _Opened, stated: _Stated, pool: Pool, limit: int) -> Prepared:

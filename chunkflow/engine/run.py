@@ -43,7 +43,7 @@ def launched(run: Prepared, watch: Trace) -> tuple[Any, ...]:
             pipeline.execute(run.plan, run.kernel, run.sources, sinks, run.device, run.pool, watch)
         elif empty:
             _of_nothing(run, sinks)
-        results = commit_all(sinks)
+        results = commit_all(sinks, sync=run.sync)
     except BaseException as error:
         for sink in sinks:
             sink.abort()

@@ -304,7 +304,7 @@ class Evaluation:
         arrays = [Lazy(c) if (s := source_of(c, self.stored)) is None else s for c in node.inputs]
         options = {"budget": self.options.budget, "device": self.options.device}
         out = place(node)
-        given = {} if out is None else {"out": out, "overwrite": self.options.overwrite}
+        given = {} if out is None else {"out": out, "overwrite": self.options.overwrite, "sync": self.options.sync}
         token = _around.set(self.stored)
         try:
             result = node.run(*arrays, **options, **given)

@@ -7,8 +7,9 @@ needed, and forks for each fault: a child has the fault, another looks at what i
 from __future__ import annotations
 
 import argparse
-import errno
+import gc
 import os
+import random
 import shutil
 import signal
 import subprocess
@@ -17,98 +18,75 @@ import tempfile
 import time
 import traceback
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
-from torture.faults import (
-    ALL,
-    CHANGES,
-    FAIL,
-    FOREVER,
-    KILL,
-    READ,
-    ROOM,
-    SHORT,
-    SIGNAL,
-    WRITE,
-    Fault,
-    arm,
-    compiled,
-    count,
-)
+from torture.faults import FOREVER, KILL, PLANS, SIGNAL, Fault, arm, compiled, count, is_loaded
 
 DONE, REFUSED, RAW, HUNG, LEAKED = 0, 3, 4, 5, 6
-PLANS = (
-    (CHANGES, KILL, (0,)),
-    (ALL, FAIL, (errno.EIO, errno.ENOSPC, errno.EMFILE, errno.EACCES, errno.EINTR)),
-    (READ | WRITE, SHORT, (0,)),
-    (ROOM, FOREVER, (errno.ENOSPC,)),
-    (ALL, FOREVER, (errno.EIO,)),
-    (CHANGES, SIGNAL, (signal.SIGINT, signal.SIGTERM)),
-)
-"""Kinds of calls, what happens at each, or from each on, and the errors or signals."""
+WRONG = {RAW: "a foreign exception", HUNG: "it hangs", LEAKED: "descriptors or threads are left"}
+LIMIT = 30
+"""Seconds after which a run hangs: without a fault it takes a small part of one."""
 
 
 def main() -> int:
     """The command; 1 if anything is wrong."""
     parser = argparse.ArgumentParser(prog="python -m torture", description=__doc__)
+    parser.add_argument("--number", type=int, help="so many faults, drawn at random (default: all)")
+    parser.add_argument("--seed", type=int, default=0, help="draws them again")
     parser.add_argument("--seconds", type=float, default=float("inf"), help="no fault is begun later")
-    parser.add_argument("--every", type=int, default=1, help="take every n-th call only")
     parser.add_argument("--only", default="", help="part of the scenarios' names")
     options = parser.parse_args()
-    if "faults" not in os.environ.get("LD_PRELOAD", ""):
-        with tempfile.TemporaryDirectory() as folder:
-            library = compiled(Path(folder))
-            if library is None:
-                print("there is no C compiler")
-                return 0
-            command = [sys.executable, "-m", "torture", *sys.argv[1:]]
-            return subprocess.run(command, env=os.environ | {"LD_PRELOAD": str(library)}, check=False).returncode
-    return _tortured(options.seconds, options.every, options.only)
+    if is_loaded():
+        return _tortured(options)
+    with tempfile.TemporaryDirectory() as folder:
+        library = compiled(Path(folder))
+        if library is None:
+            print("there is no C compiler")
+            return 2
+        command = [sys.executable, "-m", "torture", *sys.argv[1:]]
+        return subprocess.run(command, env=os.environ | {"LD_PRELOAD": str(library)}, check=False).returncode
 
 
-def _tortured(seconds: float, every: int, only: str) -> int:
+def _tortured(options: argparse.Namespace) -> int:
     from torture.scenarios import SCENARIOS
 
-    start, wrong, tally = time.monotonic(), [], Counter[str]()
-    for scenario in SCENARIOS:
-        if only not in scenario.name:
-            continue
-        with _Bench(scenario) as bench:
-            calls = {kinds: bench.calls(kinds) for kinds, _, _ in PLANS}
-            faults = [
-                Fault(n, action, kinds, number)
-                for kinds, action, numbers in PLANS
-                for number in numbers
-                for n in range(1 + offset(scenario, number) % every, calls[kinds] + 1, every)
-            ]
-            for fault in faults:
-                if time.monotonic() - start > seconds:
-                    break
-                tally["faults"] += 1
-                for problem in bench.tried(fault):
-                    tally["wrong"] += 1
-                    wrong.append(f"{scenario.name}, {fault}: {problem}")
-                    print(wrong[-1], flush=True)
-        print(f"{scenario.name}: {calls[CHANGES]} calls that change, {calls[ALL]} in all; {dict(tally)}", flush=True)
-    return int(bool(wrong))
+    begun, tally = time.monotonic(), Counter[str]()
+    with tempfile.TemporaryDirectory(prefix="torture") as home:
+        benches = [Bench(scenario, Path(home)) for scenario in SCENARIOS if options.only in scenario.name]
+        cases = [(bench, fault) for bench in benches for fault in bench.faults()]
+        total = len(cases)
+        if options.number is not None:
+            cases = random.Random(options.seed).sample(cases, min(options.number, total))
+        for bench, fault in cases:
+            if time.monotonic() - begun > options.seconds:
+                break
+            tally["faults"] += 1
+            for problem in bench.tried(fault):
+                tally["wrong"] += 1
+                print(f"{bench.scenario.name}, {fault}: {problem}", flush=True)
+    print(f"{tally['faults']} of {total} faults in {len(benches)} scenarios: {tally['wrong']} wrong", flush=True)
+    return int(bool(tally["wrong"]) or not tally["faults"])
 
 
-class _Bench:
+class Bench:
     """A scenario in a directory of its own."""
 
-    def __init__(self, scenario: object) -> None:
+    def __init__(self, scenario: Any, home: Path) -> None:
         self.scenario = scenario
-        self.home = Path(tempfile.mkdtemp(prefix="torture"))
+        self.home = home
 
-    def __enter__(self) -> _Bench:
-        return self
+    def faults(self) -> Iterator[Fault]:
+        """Each fault that it may have."""
+        calls = {kinds: self._calls(kinds) for kinds in {kinds for kinds, _, _ in PLANS}}
+        for kinds, action, numbers in PLANS:
+            for number in numbers:
+                for n in range(1, calls[kinds] + 1):
+                    yield Fault(n, action, kinds, number)
 
-    def __exit__(self, *_: object) -> None:
-        shutil.rmtree(self.home, ignore_errors=True)
-
-    def calls(self, kinds: int) -> int:
+    def _calls(self, kinds: int) -> int:
         """Calls of a run without a fault."""
         folder = self._prepared()
         reader, writer = os.pipe()
@@ -127,18 +105,12 @@ class _Bench:
         return number
 
     def _prepared(self) -> Path:
-        from torture.scenarios import put
+        from torture.scenarios import prepare
 
         folder = self.home / "place"
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir()
-
-        def work() -> int:
-            for output in (*self.scenario.replaced, *self.scenario.neighbours):
-                put(folder, output)
-            return DONE
-
-        assert _forked(work) == DONE
+        assert _forked(lambda: prepare(folder, self.scenario)) == DONE
         return folder
 
     def tried(self, fault: Fault) -> list[str]:
@@ -147,19 +119,17 @@ class _Bench:
 
         def work() -> int:
             arm(folder, fault)
-            self.scenario.run(folder)
-            return DONE
+            result = self.scenario.run(folder)
+            count()
+            del result
+            return DONE if _is_clean(folder) else LEAKED
 
-        code = _forked(work)
-        problems: list[str] = []
-        if code == HUNG:
-            problems.append("it hangs")
-        if code == RAW:
-            problems.append("a foreign exception")
+        code = _forked(work, folder)
+        problems = [WRONG[code]] if code in WRONG else []
         reader, writer = os.pipe()
 
         def look() -> int:
-            for line in _seen(self.scenario, folder, code):
+            for line in _seen(self.scenario, folder, code, fault):
                 os.write(writer, f"{line}\n".encode())
             return DONE
 
@@ -172,7 +142,7 @@ class _Bench:
         return problems
 
 
-def _seen(scenario: object, folder: Path, code: int) -> list[str]:
+def _seen(scenario: Any, folder: Path, code: int, fault: Fault) -> list[str]:
     """What is wrong in the directory after a run that ended with a code."""
     from chunkflow.stores.publication.settle import left_in, settle
     from torture.scenarios import found
@@ -180,30 +150,43 @@ def _seen(scenario: object, folder: Path, code: int) -> list[str]:
     wrong = []
     names = scenario.outputs
     before = {name: "old" if name in scenario.replaced else "nothing" for name in names}
-    killed = code == -signal.SIGKILL
+    new = dict.fromkeys(names, "new")
     now = {name: found(folder, name) for name in names}
     wrong += [f"{name}: {now[name]}" for name in names if now[name] not in (before[name], "new")]
     beside = {name: found(folder, name) for name in scenario.neighbours}
     wrong += [f"the neighbour {name}: {what}" for name, what in beside.items() if what != "old"]
-    unsettled = [left for left in left_in(str(folder)) if not settle(left.claim)]
-    wrong += [f"{left} is not settled" for left in unsettled]
-    if killed:
-        now = {name: found(folder, name) for name in names}
-    elif now != (settled := {name: found(folder, name) for name in names}):
+    left = left_in(str(folder))
+    wrong += [f"{each} is not settled" for each in left if not settle(each.claim)]
+    settled = {name: found(folder, name) for name in names}
+    if settled not in (before, new):
+        wrong.append(f"mixed: {settled}")
+    if code == DONE and (settled != new or now != new):
+        wrong.append(f"a run that succeeded left {now}, then {settled}")
+    may_be_new = fault.action == SIGNAL  # it may come when all have their names
+    if code in (REFUSED, RAW) and settled != before and not (may_be_new and settled == new):
+        wrong.append(f"an error after publication: {settled}")
+    if code >= 0 and fault.action != FOREVER and not may_be_new and now != settled:
         wrong.append(f"{now} became {settled}")
-    if now not in (before, dict.fromkeys(names, "new")):
-        wrong.append(f"mixed: {now}")
-    if code == DONE and now != dict.fromkeys(names, "new"):
-        wrong.append(f"a run that succeeded left {now}")
-    if code in (REFUSED, RAW) and now != before:
-        wrong.append(f"an error after publication: {now}")
-    hidden = [str(path.relative_to(folder)) for path in folder.rglob(".*")]
+    hidden = [str(path.relative_to(folder)) for path in folder.rglob("*") if path.name.endswith(ENDINGS)]
     if hidden:
         wrong.append(f"leftovers that nobody finds: {hidden}")
     return wrong
 
 
-def _forked(work: Callable[[], int], seconds: float = 60) -> int:
+ENDINGS = (".partial", ".old", ".claim")
+
+
+def _is_clean(folder: Path) -> bool:
+    """Whether no descriptor of a file in a directory is left open."""
+    gc.collect()
+    for fd in os.listdir("/proc/self/fd"):
+        with suppress(OSError):
+            if os.readlink(f"/proc/self/fd/{fd}").startswith(str(folder)):
+                return False
+    return True
+
+
+def _forked(work: Callable[[], int], folder: Path | None = None, seconds: float = LIMIT) -> int:
     """The exit code of a child that does some work; minus the signal that killed it."""
     pid = os.fork()
     if not pid:
@@ -213,14 +196,7 @@ def _forked(work: Callable[[], int], seconds: float = 60) -> int:
                 os.dup2(nothing.fileno(), 1)
                 if not os.environ.get("TORTURE_LOUD"):
                     os.dup2(nothing.fileno(), 2)
-            code = work()
-        except BaseException as error:
-            from chunkflow.errors import ChunkflowError
-
-            code = REFUSED if isinstance(error, ChunkflowError) else RAW
-            if code == RAW or os.environ.get("TORTURE_LOUD"):
-                with suppress(Exception):
-                    traceback.print_exc()
+            code = _ended(work, folder)
         finally:
             os._exit(code)
     end = time.monotonic() + seconds
@@ -232,6 +208,22 @@ def _forked(work: Callable[[], int], seconds: float = 60) -> int:
     os.kill(pid, signal.SIGKILL)
     os.waitpid(pid, 0)
     return HUNG
+
+
+def _ended(work: Callable[[], int], folder: Path | None) -> int:
+    """The exit code of some work."""
+    from chunkflow.errors import ChunkflowError
+
+    try:
+        return work()
+    except BaseException as error:
+        count()
+        code = REFUSED if isinstance(error, ChunkflowError | KeyboardInterrupt) else RAW
+        if code == RAW or os.environ.get("TORTURE_LOUD"):
+            with suppress(Exception):
+                traceback.print_exc()
+        traceback.clear_frames(error.__traceback__)
+    return code if folder is None or _is_clean(folder) else LEAKED
 
 
 if __name__ == "__main__":

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import ctypes
+import errno
 import os
 import shutil
+import signal
 import subprocess
 import sysconfig
 from functools import cache
@@ -27,6 +29,22 @@ class Fault(NamedTuple):
     action: int
     kinds: int = CHANGES
     number: int = 0
+
+
+PLANS = (
+    (CHANGES, KILL, (0,)),
+    (ALL, FAIL, (errno.EIO, errno.ENOSPC, errno.EMFILE, errno.EACCES, errno.EINTR)),
+    (READ | WRITE, SHORT, (0,)),
+    (ROOM, FOREVER, (errno.ENOSPC,)),
+    (ALL, FOREVER, (errno.EIO,)),
+    (CHANGES, SIGNAL, (signal.SIGINT, signal.SIGTERM)),
+)
+"""Kinds of calls, what happens at each, or from each on, and the errors or signals."""
+
+
+def is_loaded() -> bool:
+    """Whether the library is preloaded into this process."""
+    return "faults" in os.environ.get("LD_PRELOAD", "")
 
 
 def compiled(folder: Path) -> Path | None:

@@ -12,19 +12,25 @@ import numpy as np
 import zarr
 
 import chunkflow as cf
+import chunkflow.dask
 
 OLD, NEW = np.arange(600, dtype="i4").reshape(20, 30), np.arange(3000, dtype="f8").reshape(50, 60) ** 0.5
 BUDGET = "100kB"
 
 
 class Scenario(NamedTuple):
-    """A run in a directory. `outputs` are paths, which hold `NEW` afterwards; those in `replaced` hold `OLD` before."""
+    """A run in a directory. `outputs` are paths, which hold `NEW` afterwards; those in `replaced` hold `OLD` before.
+
+    `neighbours` hold `OLD`, before and afterwards, and `sources` hold `NEW`.
+    """
 
     name: str
     run: Callable[[Path], Any]
     outputs: tuple[str, ...]
     replaced: tuple[str, ...] = ()
     neighbours: tuple[str, ...] = ()
+    sources: tuple[str, ...] = ()
+    prepared: Callable[[Path], Any] | None = None
 
 
 def _copied(*outs: str, **options: Any) -> Callable[[Path], Any]:
@@ -37,44 +43,159 @@ def _copied(*outs: str, **options: Any) -> Callable[[Path], Any]:
     return run
 
 
-def _stored(folder: Path) -> Any:
-    x = cf.open(NEW)
-    return cf.store([x + 0, x * 1], [str(folder / "a.npy"), str(folder / "b.zarr")], overwrite=True, budget=BUDGET)
+def _from(source: str, out: str, **options: Any) -> Callable[[Path], Any]:
+    """A run that copies a file."""
 
+    def run(folder: Path) -> Any:
+        return cf.copy(str(folder / source), str(folder / out), budget=BUDGET, **options)
+
+    return run
+
+
+def _rechunked(source: str, out: str, **options: Any) -> Callable[[Path], Any]:
+    def run(folder: Path) -> Any:
+        return cf.rechunk(str(folder / source), (7, 11), str(folder / out), budget="80kB", **options)
+
+    return run
+
+
+def _stored(*outs: str) -> Callable[[Path], Any]:
+    """A run that stores expressions."""
+
+    def run(folder: Path) -> Any:
+        x = cf.open(NEW)
+        values = [x + 0, x * 1][: len(outs)]
+        return cf.store(values, [str(folder / out) for out in outs], overwrite=True, budget=BUDGET)
+
+    return run
+
+
+def _by_dask(out: str) -> Callable[[Path], Any]:
+    def run(folder: Path) -> Any:
+        x = cf.open(NEW) + 0
+        return chunkflow.dask.store(x, str(folder / out), partition="10kB", device="cpu", scheduler="sync")
+
+    return run
+
+
+def _folded(out: str, **options: Any) -> Callable[[Path], Any]:
+    """A run that stores a reduction of three equal arrays."""
+
+    def run(folder: Path) -> Any:
+        return cf.max(np.stack([NEW] * 3), axis=0, out=str(folder / out), budget=BUDGET, **options)
+
+    return run
+
+
+def _median(out: str, **options: Any) -> Callable[[Path], Any]:
+    def run(folder: Path) -> Any:
+        return cf.median(np.stack([NEW] * 3), axis=0, out=str(folder / out), budget=BUDGET, **options)
+
+    return run
+
+
+def _of_version_2(folder: Path) -> None:
+    zarr.create_group(folder / "g.zarr", zarr_format=2)
+
+
+def _consolidated(folder: Path) -> None:
+    zarr.consolidate_metadata(folder / "g.zarr")
+
+
+def _directory(folder: Path) -> None:
+    (folder / "d.zarr").mkdir()
+
+
+LONG = f"{'x' * 251}.npy"
 
 SCENARIOS = (
     Scenario("a new .npy", _copied("a.npy"), ("a.npy",)),
     Scenario("a .npy that is replaced", _copied("a.npy", overwrite=True), ("a.npy",), ("a.npy",)),
+    Scenario("a new .npy on the disk", _copied("a.npy", sync=True), ("a.npy",)),
+    Scenario("a .npy with a long name", _copied(LONG, overwrite=True), (LONG,), (LONG,)),
+    Scenario("a .npy from zarr", _from("s.zarr", "a.npy"), ("a.npy",), sources=("s.zarr",)),
+    Scenario("a .npy from HDF5", _from("s.h5:/x", "a.npy"), ("a.npy",), sources=("s.h5:/x",)),
     Scenario("a new zarr array", _copied("a.zarr", chunks=(20, -1)), ("a.zarr",)),
     Scenario("a zarr array that is replaced", _copied("a.zarr", overwrite=True), ("a.zarr",), ("a.zarr",)),
+    Scenario("a new zarr array on the disk", _copied("a.zarr", sync=True), ("a.zarr",)),
+    Scenario("a zarr array from .npy", _from("s.npy", "a.zarr"), ("a.zarr",), sources=("s.npy",)),
     Scenario("a zarr array in a new group", _copied("g.zarr/s/a"), ("g.zarr/s/a",)),
+    Scenario("a zarr array in a group", _copied("g.zarr/a"), ("g.zarr/a",), (), ("g.zarr/b",)),
     Scenario(
         "a zarr array beside another", _copied("g.zarr/a", overwrite=True), ("g.zarr/a",), ("g.zarr/a",), ("g.zarr/b",)
     ),
+    Scenario("a zarr array in a group of format 2", _copied("g.zarr/a"), ("g.zarr/a",), prepared=_of_version_2),
+    Scenario(
+        "a zarr array in a consolidated group",
+        _copied("g.zarr/s/a", overwrite=True),
+        ("g.zarr/s/a",),
+        ("g.zarr/s/a",),
+        ("g.zarr/b",),
+        prepared=_consolidated,
+    ),
+    Scenario("a zarr array in a directory that is no group", _copied("d.zarr/a"), ("d.zarr/a",), prepared=_directory),
+    Scenario("a new zarr array in two passes", _rechunked("s.zarr", "a.zarr"), ("a.zarr",), sources=("s.zarr",)),
+    Scenario(
+        "a zarr array that is replaced in two passes",
+        _rechunked("s.zarr", "a.zarr", overwrite=True),
+        ("a.zarr",),
+        ("a.zarr",),
+        sources=("s.zarr",),
+    ),
     Scenario("two outputs, one replaced", _copied("a.npy", "b.zarr", overwrite=True), ("a.npy", "b.zarr"), ("b.zarr",)),
+    Scenario("two new outputs", _copied("a.npy", "b.npy"), ("a.npy", "b.npy")),
     Scenario("two arrays of a new group", _copied("g.zarr/a", "g.zarr/b"), ("g.zarr/a", "g.zarr/b")),
-    Scenario("two expressions, both replaced", _stored, ("a.npy", "b.zarr"), ("a.npy", "b.zarr")),
+    Scenario("two expressions, both replaced", _stored("a.npy", "b.zarr"), ("a.npy", "b.zarr"), ("a.npy", "b.zarr")),
+    Scenario("an expression", _stored("a.zarr"), ("a.zarr",)),
+    Scenario("a reduction", _folded("a.npy", overwrite=True), ("a.npy",), ("a.npy",)),
+    Scenario("a median", _median("a.npy", overwrite=True), ("a.npy",), ("a.npy",)),
+    Scenario("a new .npy by dask", _by_dask("a.npy"), ("a.npy",)),
+    Scenario("a new zarr array by dask", _by_dask("a.zarr"), ("a.zarr",)),
     Scenario("a new HDF5 file", _copied("n.h5:/g/a"), ("n.h5:/g/a",)),
+    Scenario("a new netCDF file", _copied("n.nc:/a"), ("n.nc:/a",)),
+    Scenario("two datasets of a new file", _copied("n.h5:/a", "n.h5:/b"), ("n.h5:/a", "n.h5:/b")),
     Scenario("a dataset beside others", _copied("u.h5:/g/a"), ("u.h5:/g/a",), (), ("u.h5:/b", "u.h5:/g/c")),
+    Scenario(
+        "a dataset with chunks", _copied("u.h5:/g/a", chunks=(20, 20)), ("u.h5:/g/a",), (), ("u.h5:/b", "u.h5:/g/c")
+    ),
     Scenario(
         "a dataset that is replaced", _copied("u.h5:/g/a", overwrite=True), ("u.h5:/g/a",), ("u.h5:/g/a",), ("u.h5:/b",)
     ),
+    Scenario(
+        "a dataset and a file, replaced",
+        _copied("u.h5:/a", "b.npy", overwrite=True),
+        ("u.h5:/a", "b.npy"),
+        ("u.h5:/a", "b.npy"),
+        ("u.h5:/b",),
+    ),
+    Scenario("two datasets beside another", _copied("u.h5:/a", "u.h5:/c"), ("u.h5:/a", "u.h5:/c"), (), ("u.h5:/b",)),
 )
 
 
-def put(folder: Path, output: str) -> None:
-    """Put `OLD` where an output will be, by the library of its format."""
+def prepare(folder: Path, scenario: Scenario) -> int:
+    """Put there what a scenario finds."""
+    for output in (*scenario.replaced, *scenario.neighbours):
+        put(folder, output, OLD)
+    for source in scenario.sources:
+        put(folder, source, NEW)
+    if scenario.prepared is not None:
+        scenario.prepared(folder)
+    return 0
+
+
+def put(folder: Path, output: str, array: np.ndarray) -> None:
+    """Store an array by the library of its format."""
     path, _, name = str(folder / output).partition(":")
     if name:
         with h5py.File(path, "a") as file:
-            file[name] = OLD
+            file[name] = array
     elif path.endswith(".npy"):
-        np.save(path, OLD)
+        np.save(path, array)
     else:
         for above in Path(path).parents:
             if ".zarr" in str(above) and not (above / "zarr.json").exists():
                 zarr.create_group(above)
-        zarr.create_array(path, data=OLD, chunks=(10, 10))
+        zarr.create_array(path, data=array, chunks=(10, 10))
 
 
 def found(folder: Path, output: str) -> str:

@@ -157,7 +157,7 @@ def _rechunked(x: Any, chunks: Chunks, options: Options) -> Any:
         os.mkdir(folder)
         between = os.path.join(folder, "between.zarr")
         scratch = scratch_array(between, spec.shape, spec.dtype.newbyteorder("="), plan.intermediate)
-        first = replace(last, out=scratch, chunks=plan.intermediate, overwrite=False)
+        first = replace(last, out=scratch, chunks=plan.intermediate, overwrite=False, sync=False)
         execute(moved(x, first, block=plan.blocks[0]))
         return execute(moved(between, last, block=plan.blocks[1]))
     finally:
