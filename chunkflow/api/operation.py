@@ -88,8 +88,9 @@ def operation(describe: Callable[P, Request | MultiPass], shared: str = "") -> C
 
     @functools.wraps(describe)
     def call(*args: P.args, **kwargs: P.kwargs) -> Any:
-        labels = labels_of(describe, args, kwargs)
-        return _done(ask(*args, **kwargs), ask, args, kwargs) if labels is None else _labelled(labels, ask)
+        with interrupts.deferred():  # files are opened from here on
+            labels = labels_of(describe, args, kwargs)
+            return _done(ask(*args, **kwargs), ask, args, kwargs) if labels is None else _labelled(labels, ask)
 
     if signature is not None:
         call.__dict__["__signature__"] = signature

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import argparse
 import gc
+import importlib
 import os
+import pickle
 import random
 import shutil
 import signal
@@ -18,13 +20,14 @@ import tempfile
 import time
 import traceback
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-from torture.faults import FOREVER, KILL, PLANS, SIGNAL, Fault, arm, compiled, count, is_loaded
+from torture.faults import FOREVER, KILL, PLANS, SIGNAL, Fault, arm, compiled, count, disarm, is_loaded
 
+T = TypeVar("T")
 DONE, REFUSED, RAW, HUNG, LEAKED = 0, 3, 4, 5, 6
 WRONG = {RAW: "a foreign exception", HUNG: "it hangs", LEAKED: "descriptors or threads are left"}
 LIMIT = 30
@@ -37,6 +40,7 @@ def main() -> int:
     parser.add_argument("--number", type=int, help="so many faults, drawn at random (default: all)")
     parser.add_argument("--seed", type=int, default=0, help="draws them again")
     parser.add_argument("--seconds", type=float, default=float("inf"), help="no fault is begun later")
+    parser.add_argument("--fault", type=int, nargs=4, help="one fault: what is printed")
     parser.add_argument("--only", default="", help="part of the scenarios' names")
     options = parser.parse_args()
     if is_loaded():
@@ -55,8 +59,10 @@ def _tortured(options: argparse.Namespace) -> int:
 
     begun, tally = time.monotonic(), Counter[str]()
     with tempfile.TemporaryDirectory(prefix="torture") as home:
+        _import(SCENARIOS, Path(home))
         benches = [Bench(scenario, Path(home)) for scenario in SCENARIOS if options.only in scenario.name]
-        cases = [(bench, fault) for bench in benches for fault in bench.faults()]
+        one = None if options.fault is None else [Fault(*options.fault)]
+        cases = [(bench, fault) for bench in benches for fault in one or bench.faults()]
         total = len(cases)
         if options.number is not None:
             cases = random.Random(options.seed).sample(cases, min(options.number, total))
@@ -79,32 +85,24 @@ class Bench:
         self.home = home
 
     def faults(self) -> Iterator[Fault]:
-        """Each fault that it may have."""
-        calls = {kinds: self._calls(kinds) for kinds in {kinds for kinds, _, _ in PLANS}}
+        """Each fault that it may have, by a run without one."""
+        folder = self.prepared()
+
+        def work() -> dict[int, int]:
+            arm(folder, Fault(-1, KILL))
+            self.scenario.run(folder)
+            disarm()
+            return {kinds: count(kinds) for kinds, _, _ in PLANS}
+
+        calls = _told(work)
+        assert calls is not None, f"{self.scenario.name} fails without a fault"
         for kinds, action, numbers in PLANS:
             for number in numbers:
                 for n in range(1, calls[kinds] + 1):
                     yield Fault(n, action, kinds, number)
 
-    def _calls(self, kinds: int) -> int:
-        """Calls of a run without a fault."""
-        folder = self._prepared()
-        reader, writer = os.pipe()
-
-        def work() -> int:
-            arm(folder, Fault(-1, KILL, kinds))
-            self.scenario.run(folder)
-            os.write(writer, str(count()).encode())
-            return DONE
-
-        code = _forked(work)
-        os.close(writer)
-        number = int(os.read(reader, 20) or b"0")
-        os.close(reader)
-        assert code == DONE, f"{self.scenario.name} fails without a fault"
-        return number
-
-    def _prepared(self) -> Path:
+    def prepared(self) -> Path:
+        """The directory as the scenario finds it."""
         from torture.scenarios import prepare
 
         folder = self.home / "place"
@@ -115,30 +113,19 @@ class Bench:
 
     def tried(self, fault: Fault) -> list[str]:
         """What is wrong after a run with a fault."""
-        folder = self._prepared()
+        folder = self.prepared()
 
         def work() -> int:
             arm(folder, fault)
             result = self.scenario.run(folder)
-            count()
+            disarm()
             del result
             return DONE if _is_clean(folder) else LEAKED
 
         code = _forked(work, folder)
         problems = [WRONG[code]] if code in WRONG else []
-        reader, writer = os.pipe()
-
-        def look() -> int:
-            for line in _seen(self.scenario, folder, code, fault):
-                os.write(writer, f"{line}\n".encode())
-            return DONE
-
-        looked = _forked(look)
-        os.close(writer)
-        with os.fdopen(reader) as lines:
-            problems += lines.read().splitlines()
-        if looked != DONE:
-            problems.append(f"who looks at it fails: {looked}")
+        seen = _told(lambda: _seen(self.scenario, folder, code, fault))
+        problems += ["who looks at it fails"] if seen is None else seen
         return problems
 
 
@@ -152,20 +139,25 @@ def _seen(scenario: Any, folder: Path, code: int, fault: Fault) -> list[str]:
     before = {name: "old" if name in scenario.replaced else "nothing" for name in names}
     new = dict.fromkeys(names, "new")
     now = {name: found(folder, name) for name in names}
-    wrong += [f"{name}: {now[name]}" for name in names if now[name] not in (before[name], "new")]
     beside = {name: found(folder, name) for name in scenario.neighbours}
-    wrong += [f"the neighbour {name}: {what}" for name, what in beside.items() if what != "old"]
-    left = left_in(str(folder))
-    wrong += [f"{each} is not settled" for each in left if not settle(each.claim)]
+    wrong += [f"{each} is not settled" for each in left_in(str(folder)) if not settle(each.claim)]
     settled = {name: found(folder, name) for name in names}
+    beside_settled = {name: found(folder, name) for name in scenario.neighbours}
+    wrong += [f"the neighbour {name}: {what}" for name, what in beside_settled.items() if what != "old"]
     if settled not in (before, new):
         wrong.append(f"mixed: {settled}")
+    # What was changed in an HDF5 file, and could neither be finished nor undone, is so when the file is next opened.
+    cut_short = code < 0 or fault.action == FOREVER
+    if not (cut_short and any(".h5:" in name for name in scenario.neighbours)):
+        wrong += [f"{name}: {now[name]}" for name in names if now[name] not in (before[name], "new")]
+        wrong += [f"the neighbour {name}, at first: {what}" for name, what in beside.items() if what != "old"]
     if code == DONE and (settled != new or now != new):
         wrong.append(f"a run that succeeded left {now}, then {settled}")
-    may_be_new = fault.action == SIGNAL  # it may come when all have their names
+    # A signal may come when all have their names. A disk that refuses all from then on lets nothing be undone.
+    may_be_new = fault.action in (SIGNAL, FOREVER)
     if code in (REFUSED, RAW) and settled != before and not (may_be_new and settled == new):
         wrong.append(f"an error after publication: {settled}")
-    if code >= 0 and fault.action != FOREVER and not may_be_new and now != settled:
+    if not cut_short and fault.action != SIGNAL and now != settled:
         wrong.append(f"{now} became {settled}")
     hidden = [str(path.relative_to(folder)) for path in folder.rglob("*") if path.name.endswith(ENDINGS)]
     if hidden:
@@ -173,7 +165,7 @@ def _seen(scenario: Any, folder: Path, code: int, fault: Fault) -> list[str]:
     return wrong
 
 
-ENDINGS = (".partial", ".old", ".claim")
+ENDINGS = (".partial", ".old", ".claim", ".rechunk", ".fft", ".steps")
 
 
 def _is_clean(folder: Path) -> bool:
@@ -210,6 +202,35 @@ def _forked(work: Callable[[], int], folder: Path | None = None, seconds: float 
     return HUNG
 
 
+def _told(work: Callable[[], T]) -> T | None:
+    """What some work of a child gives, if it can be pickled; None if the work fails."""
+    with tempfile.TemporaryFile() as file:
+
+        def tell() -> int:
+            pickle.dump(work(), file)
+            file.flush()
+            return DONE
+
+        if _forked(tell) != DONE:
+            return None
+        file.seek(0)
+        return pickle.load(file)
+
+
+def _import(scenarios: Sequence[Any], home: Path) -> None:
+    """Import what the scenarios import, so that children need not. Their threads must not be here."""
+    benches = [Bench(scenario, home) for scenario in scenarios]
+
+    def work() -> list[str]:
+        for bench in benches:
+            bench.scenario.run(bench.prepared())
+        return sorted(sys.modules)
+
+    for name in _told(work) or ():
+        with suppress(ImportError):
+            importlib.import_module(name)
+
+
 def _ended(work: Callable[[], int], folder: Path | None) -> int:
     """The exit code of some work."""
     from chunkflow.errors import ChunkflowError
@@ -217,12 +238,15 @@ def _ended(work: Callable[[], int], folder: Path | None) -> int:
     try:
         return work()
     except BaseException as error:
-        count()
+        disarm()
         code = REFUSED if isinstance(error, ChunkflowError | KeyboardInterrupt) else RAW
         if code == RAW or os.environ.get("TORTURE_LOUD"):
             with suppress(Exception):
                 traceback.print_exc()
-        traceback.clear_frames(error.__traceback__)
+        chain: BaseException | None = error
+        while chain is not None:  # what frames refer to is open
+            traceback.clear_frames(chain.__traceback__)
+            chain = chain.__cause__ or chain.__context__
     return code if folder is None or _is_clean(folder) else LEAKED
 
 

@@ -1,7 +1,7 @@
 /* Preloaded into a process: the n-th system call of some kinds on files below a directory fails, as do all after it if
  * that is asked for, is cut short, comes with a signal, or is never made, because the process is killed before it.
  *
- * faults_arm(directory, kinds, n, action, number) starts to count; faults_count() is how many calls there were. A call
+ * faults_arm(directory, kinds, n, action, number) starts to count; faults_count(kinds) is how many calls there were of some kinds. A call
  * counts if its path lies below the directory, or its descriptor was opened there. */
 #define _GNU_SOURCE
 #include <dirent.h>
@@ -26,7 +26,7 @@ enum { OPEN = 1, READ = 2, WRITE = 4, RENAME = 8, UNLINK = 16, MKDIR = 32, SYNC 
 static char below[PATH_MAX];
 static size_t length;
 static int kinds, action, number;
-static atomic_long count, wanted;
+static atomic_long count, wanted, of_kind[10];
 static atomic_int armed;
 
 void faults_arm(const char *directory, int which, long n, int what, int error)
@@ -37,7 +37,13 @@ void faults_arm(const char *directory, int which, long n, int what, int error)
     atomic_store(&count, 0), atomic_store(&wanted, n), atomic_store(&armed, 1);
 }
 
-long faults_count(void) { return atomic_load(&count); }
+long faults_count(int which)
+{
+    long total = 0;
+    for (int i = 0; i < 10; i++)
+        total += which >> i & 1 ? atomic_load(&of_kind[i]) : 0;
+    return total;
+}
 void faults_disarm(void) { atomic_store(&armed, 0); }
 
 static int is_below(const char *path)
@@ -77,7 +83,10 @@ static int is_open_below(int fd)
 static int strikes(int kind, int ours)
 {
     long now, n = atomic_load(&wanted);
-    if (!ours || !(kinds & kind))
+    if (!ours)
+        return 0;
+    atomic_fetch_add(&of_kind[__builtin_ctz(kind)], 1);
+    if (!(kinds & kind))
         return 0;
     now = atomic_fetch_add(&count, 1) + 1;
     if (now < n || n < 0 || (now > n && action != FOREVER))

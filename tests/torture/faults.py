@@ -69,7 +69,11 @@ def arm(folder: Path, fault: Fault) -> None:
     _library().faults_arm(os.fsencode(folder), kinds, ctypes.c_long(n), action, number)
 
 
-def count() -> int:
-    """Calls since then. Nothing happens any more."""
+def disarm() -> None:
+    """Let nothing happen any more."""
     _library().faults_disarm()
-    return int(_library().faults_count())
+
+
+def count(kinds: int) -> int:
+    """Calls of some kinds since `arm`."""
+    return int(_library().faults_count(kinds))

@@ -88,7 +88,11 @@ class StridedFile:
         self._access = mmap.ACCESS_WRITE if writable else mmap.ACCESS_READ
         flags = os.O_RDWR if writable else os.O_RDONLY
         self.fd = os.open(path, flags)
-        stat = os.fstat(self.fd)
+        try:
+            stat = os.fstat(self.fd)
+        except BaseException:
+            os.close(self.fd)
+            raise
         space = ("file", stat.st_dev, stat.st_ino)
         self.footprint: Footprint | None = footprint.footprint(space, offset, shape, strides, dtype)
 
