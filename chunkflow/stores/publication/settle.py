@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import re
 import stat
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -17,11 +19,24 @@ from chunkflow.system.deferred import at
 
 @dataclass(frozen=True)
 class Left:
-    """What a dead run left: its claim, the output that it wrote, and the bytes under hidden names."""
+    """What a dead run left.
+
+    Attributes
+    ----------
+    claim : str
+        Path of the file that says so: the claim of a run, or a file that was being written.
+    output : str
+        Path of the output that was being written; empty if that is unknown.
+    nbytes : int
+        Bytes that it takes of the disk.
+    is_begun : bool
+        Whether the run had begun to give its outputs their names.
+    """
 
     claim: str
     output: str
     nbytes: int
+    is_begun: bool = False
 
 
 class _Record:
@@ -144,15 +159,70 @@ def left_in(directory: str) -> list[Left]:
     found = []
     for above, folders, names in os.walk(directory):
         folders[:] = [name for name in folders if not name.endswith((PARTIAL, OLD))]
-        for name in sorted(names):
-            if is_claim(name):
-                path = os.path.join(above, name)
-                with suppress(OSError, ValueError, KeyError), _open(path) as record:
-                    if record is None:
-                        found.append(Left(path, "", 0))
-                    else:
-                        found.append(Left(path, record.output, _bytes(record.partial) + _bytes(record.old)))
+        found += _left_among(above, sorted(names))
     return found
+
+
+def beside(output: str) -> list[Left]:
+    """What dead runs that wrote an output left beside it."""
+    found: list[Left] = []
+    for above in {os.path.dirname(output), *_zarr_roots(output)}:
+        with suppress(OSError):
+            found += [left for left in _left_among(above, sorted(os.listdir(above))) if _is_of(left, output)]
+    return found
+
+
+def _is_of(left: Left, output: str) -> bool:
+    """Whether something belongs to an output, or to intermediate results of it."""
+    rest = left.output.removeprefix(output)
+    return rest != left.output and (not rest or rest in SCRATCH)
+
+
+def _zarr_roots(output: str) -> Iterator[str]:
+    """Directories in which an output's claim may be: above each group."""
+    above = os.path.dirname(output)
+    while above != os.path.dirname(above) and (above.endswith(".zarr") or _is_group(above)):
+        above = os.path.dirname(above)
+        yield above
+
+
+def _is_group(path: str) -> bool:
+    return any(os.path.exists(os.path.join(path, name)) for name in DOCUMENTS)
+
+
+def _left_among(above: str, names: list[str]) -> Iterator[Left]:
+    """What dead runs left among the files of a directory."""
+    for name in names:
+        path = os.path.join(above, name)
+        if is_claim(name):
+            with suppress(OSError, ValueError, KeyError), _open(path) as record:
+                if record is None:
+                    yield Left(path, "", 0)
+                else:
+                    nbytes = _bytes(record.partial) + _bytes(record.old)
+                    yield Left(path, record.output, nbytes, record.change is not None)
+        elif name.endswith(PARTIAL) and (written := _WRITTEN.fullmatch(name)):
+            with suppress(OSError):
+                facts = os.lstat(path)
+                if time.time() - facts.st_mtime > STALE and facts.st_uid == os.geteuid():
+                    yield Left(path, os.path.join(above, written[1]), facts.st_blocks * 512)
+
+
+def end(left: Left) -> bool:
+    """Settle or remove something that is left. False if it is not, after all."""
+    if is_claim(os.path.basename(left.claim)):
+        return settle(left.claim)
+    remove(left.claim)
+    return True
+
+
+SCRATCH = (".rechunk", ".fft", ".steps")
+"""How intermediate results are called, behind the output's name."""
+
+STALE = 600.0
+"""Seconds after which a file that a thread was writing, a chunk say, belongs to a dead run: nobody takes so long."""
+
+_WRITTEN = re.compile(r"(.+)\.\d+-\d+\.partial")
 
 
 def _bytes(path: str) -> int:
