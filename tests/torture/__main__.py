@@ -67,7 +67,7 @@ def _tortured(options: argparse.Namespace) -> int:
         if options.number is not None:
             cases = random.Random(options.seed).sample(cases, min(options.number, total))
         for bench, fault in cases:
-            if time.monotonic() - begun > options.seconds:
+            if tally["faults"] and time.monotonic() - begun > options.seconds:
                 break
             tally["faults"] += 1
             for problem in bench.tried(fault):
