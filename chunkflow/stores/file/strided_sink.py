@@ -9,6 +9,7 @@ memory for good (tmpfs) it is the other way round.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 from typing import Any
@@ -132,7 +133,8 @@ class FileTarget(ExistingTarget):
         missing = probe.missing
         self._spec = probe.spec
         self.footprint: Footprint | None = probe.footprint
-        probe.close()
+        with contextlib.suppress(OSError):  # nothing was written
+            probe.close()
         if missing:
             raise WriteError(f"truncated file: {missing}", path=path)
 

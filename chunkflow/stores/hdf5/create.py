@@ -250,7 +250,7 @@ class Hdf5PathSink:
             if self._sink is not None:
                 self._sink.close()
         with LOCK, contextlib.suppress(Exception):
-            if self._host is not None and self._host.file is not None and self._hidden in self._host.file:
+            if self._host is not None and not self._host.is_released and self._hidden in self._host.file:
                 del self._host.file[self._hidden]
         with contextlib.suppress(Exception):
             self._end()

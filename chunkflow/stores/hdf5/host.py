@@ -34,6 +34,8 @@ class Host:
     def __init__(self, path: str) -> None:
         self.path, self.sinks = path, 0
         self.claim: Claim | None = None
+        self.is_released = False
+        """Whether nothing more is written under the claim."""
         self._overlay: Overlay | None = None
         self._file: Any = None
         if not os.path.lexists(path):
@@ -105,7 +107,7 @@ class Host:
     def release(self) -> None:
         """Let others have the file, which has its name and its new metadata."""
         self._close()
-        self.claim = None
+        self.is_released = True
         if self._overlay is not None:
             self._overlay.close()
             self._overlay = None
@@ -125,13 +127,12 @@ class Host:
         try:
             self._close()
         finally:
-            if self._overlay is not None:
+            if self._overlay is not None and self.claim is not None and self.claim.is_held:
                 with contextlib.suppress(OSError):
                     os.ftruncate(self._overlay.fd, self._overlay.size_before)
-            claim = self.claim
             self.release()
-            if claim is not None:
-                claim.end()
+            if self.claim is not None:
+                self.claim.end()
 
 
 _hosts: dict[str, Host] = {}

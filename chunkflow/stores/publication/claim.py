@@ -71,6 +71,11 @@ class Claim:
             os.close(fd)  # another run has taken the new file for one that is left
 
     @property
+    def is_held(self) -> bool:
+        """Whether it has neither ended nor been left."""
+        return self._fd >= 0
+
+    @property
     def steps(self) -> list[tuple[str, str]]:
         """Each part of the output's path from the root on: under its hidden name, and as it will be called."""
         return steps(self.partial, self.root, self.inner)

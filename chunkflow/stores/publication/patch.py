@@ -199,8 +199,9 @@ class Patch:
 
 def _is_mixed(now: bytes, before: bytes, after: bytes) -> bool:
     """Whether each byte is an old or a new one: a write that was cut short."""
-    before = before.ljust(len(now), b"\0")
-    return all(b in (x, y) for b, x, y in zip(now, before, after.ljust(len(now), b"\0"), strict=True))
+    length = max(len(now), len(before), len(after))
+    padded = (each.ljust(length, b"\0") for each in (now, before, after))
+    return all(b in (x, y) for b, x, y in zip(*padded, strict=True))
 
 
 def _put(fd: int, data: bytes, at: int) -> None:

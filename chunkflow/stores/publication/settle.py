@@ -156,7 +156,7 @@ def is_claim(name: str) -> bool:
 
 def left_in(directory: str) -> list[Left]:
     """What dead runs left in a directory and below. Runs that are alive, and other users', are not listed."""
-    found = []
+    found: list[Left] = []
     for above, folders, names in os.walk(directory):
         folders[:] = [name for name in folders if not name.endswith((PARTIAL, OLD))]
         found += _left_among(above, sorted(names))
