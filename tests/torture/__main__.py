@@ -173,7 +173,9 @@ def _is_clean(folder: Path) -> bool:
     gc.collect()
     for fd in os.listdir("/proc/self/fd"):
         with suppress(OSError):
-            if os.readlink(f"/proc/self/fd/{fd}").startswith(str(folder)):
+            path = os.readlink(f"/proc/self/fd/{fd}")
+            if path.startswith(str(folder)):
+                print(f"descriptor {fd} of {path} is open", file=sys.stderr)
                 return False
     return True
 

@@ -203,8 +203,13 @@ class Hdf5PathSink:
         """The dataset, in a file that is open for writing until it is closed."""
         assert self._host is not None
         self._host.release()
-        found = h5py.File(self._target.path, "r+")[self._target.dataset]
-        self._end()
+        file = h5py.File(self._target.path, "r+")
+        try:
+            found = file[self._target.dataset]
+            self._end()
+        except BaseException:
+            file.close()  # before the file is changed back
+            raise
         return found
 
     def commit(self) -> Any:

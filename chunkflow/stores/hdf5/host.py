@@ -108,9 +108,10 @@ class Host:
         """Let others have the file, which has its name and its new metadata."""
         self._close()
         self.is_released = True
-        if self._overlay is not None:
-            self._overlay.close()
-            self._overlay = None
+        overlay, self._overlay = self._overlay, None
+        if overlay is not None:
+            with contextlib.suppress(OSError):  # all is on the disk
+                overlay.close()
 
     def _close(self) -> None:
         file, self._file = self._file, None
@@ -130,9 +131,11 @@ class Host:
             if self._overlay is not None and self.claim is not None and self.claim.is_held:
                 with contextlib.suppress(OSError):
                     os.ftruncate(self._overlay.fd, self._overlay.size_before)
-            self.release()
-            if self.claim is not None:
-                self.claim.end()
+            try:
+                self.release()
+            finally:
+                if self.claim is not None:
+                    self.claim.end()
 
 
 _hosts: dict[str, Host] = {}

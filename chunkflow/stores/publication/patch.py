@@ -103,8 +103,8 @@ class Overlay(RawIOBase):
     def close(self) -> None:
         """Close the file, and forget what was written. Idempotent."""
         if not self.closed:
+            super().close()
             os.close(self.fd)
-        super().close()
 
     def fileno(self) -> int:
         """Refused: the descriptor lacks what is in memory."""
