@@ -36,11 +36,18 @@ def commit_all(sinks: Sequence[Sink], *, sync: bool | None = None) -> tuple[Any,
         claims |= {id(claim): claim for claim in sink.ready()}
     names = ", ".join(sink.spec.name for i, sink in enumerate(sinks) if i in hidden)
     with translated(WriteError, f"cannot finish {names}", names):
-        found |= publish([*claims.values()], partial(_opened, hidden), sync=synced)
+        opened = publish([*claims.values()], partial(opened_all, [*hidden.values()]), sync=synced)
+    found |= dict(zip(hidden, opened, strict=True))
     return tuple(found[i] for i in range(len(sinks)))
 
 
-def _opened(hidden: dict[int, Publishing]) -> dict[int, Any]:
-    opened = {i: sink.published() for i, sink in hidden.items()}
-    interrupts.check()
+def opened_all(sinks: Sequence[Publishing]) -> list[Any]:
+    """What `Publishing.published` of each sink gives."""
+    try:
+        opened = [sink.published() for sink in sinks]
+        interrupts.check()
+    except BaseException:
+        for sink in sinks:
+            sink.unpublish()
+        raise
     return opened

@@ -242,6 +242,9 @@ class Publishing(Protocol):
     def published(self) -> Any:
         """The array under its name, opened for the user."""
 
+    def unpublish(self) -> None:
+        """Close what `published` has opened: the name will be taken back. Idempotent."""
+
 
 class Target(Protocol):
     """Where an output is to go, checked but not yet touched.

@@ -28,8 +28,10 @@ from typing import Any, TypeVar
 from torture.faults import FOREVER, KILL, PLANS, SIGNAL, Fault, arm, compiled, count, disarm, is_loaded
 
 T = TypeVar("T")
-DONE, REFUSED, RAW, HUNG, LEAKED = 0, 3, 4, 5, 6
-WRONG = {RAW: "a foreign exception", HUNG: "it hangs", LEAKED: "descriptors or threads are left"}
+DONE, REFUSED, RAW, HUNG = 0, 3, 4, 5
+LEAKED = 16
+"""Is added where descriptors are left."""
+WRONG = {RAW: "a foreign exception", HUNG: "it hangs"}
 LIMIT = 30
 """Seconds after which a run hangs: without a fault it takes a small part of one."""
 
@@ -120,10 +122,14 @@ class Bench:
             result = self.scenario.run(folder)
             disarm()
             del result
-            return DONE if _is_clean(folder) else LEAKED
+            return DONE if _is_clean(folder) else DONE + LEAKED
 
         code = _forked(work, folder)
+        leaked = code >= LEAKED
+        code -= LEAKED * leaked
         problems = [WRONG[code]] if code in WRONG else []
+        if leaked and not self.scenario.uses_hdf5:  # which keeps what it could not close
+            problems.append("descriptors are left")
         seen = _told(lambda: _seen(self.scenario, folder, code, fault))
         problems += ["who looks at it fails"] if seen is None else seen
         return problems
@@ -249,7 +255,7 @@ def _ended(work: Callable[[], int], folder: Path | None) -> int:
         while chain is not None:  # what frames refer to is open
             traceback.clear_frames(chain.__traceback__)
             chain = chain.__cause__ or chain.__context__
-    return code if folder is None or _is_clean(folder) else LEAKED
+    return code if folder is None or _is_clean(folder) else code + LEAKED
 
 
 if __name__ == "__main__":

@@ -33,6 +33,11 @@ class Scenario(NamedTuple):
     sources: tuple[str, ...] = ()
     prepared: Callable[[Path], Any] | None = None
 
+    @property
+    def uses_hdf5(self) -> bool:
+        """Whether HDF5's library opens files."""
+        return any(":" in path for path in (*self.outputs, *self.sources))
+
 
 def _copied(*outs: str, **options: Any) -> Callable[[Path], Any]:
     def run(folder: Path) -> Any:

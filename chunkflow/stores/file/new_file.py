@@ -144,6 +144,9 @@ class NewFileSink:
     def published(self) -> Any:
         return self._target.opened(self.spec)
 
+    def unpublish(self) -> None:
+        """See `Publishing.unpublish`."""
+
     def commit(self) -> Any:
         name = self._target.name
         claims = self.ready()

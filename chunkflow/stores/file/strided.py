@@ -8,6 +8,7 @@ reach so far.
 
 from __future__ import annotations
 
+import contextlib
 import math
 import mmap
 import os
@@ -193,6 +194,10 @@ class FileSource(StridedFile, Unviewed):
         if missing := self.missing:
             self.close()
             raise ReadError(f"truncated file: {missing}", path=array.path)
+
+    def close(self) -> None:
+        with contextlib.suppress(OSError):  # nothing was written
+            super().close()
 
     def read(self, region: Region, out: np.ndarray) -> None:
         if not out.size:

@@ -79,7 +79,8 @@ class FileSink(StridedFile):
         return self._result
 
     def abort(self) -> None:
-        self.close()
+        with contextlib.suppress(OSError):
+            self.close()
 
     def settle(self) -> None:
         """Decide whether an existing file can be written through a mapping. Missing blocks are reserved."""
@@ -133,8 +134,7 @@ class FileTarget(ExistingTarget):
         missing = probe.missing
         self._spec = probe.spec
         self.footprint: Footprint | None = probe.footprint
-        with contextlib.suppress(OSError):  # nothing was written
-            probe.close()
+        probe.abort()
         if missing:
             raise WriteError(f"truncated file: {missing}", path=path)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import uuid
+from functools import partial
 from typing import Any
 
 import h5py
@@ -20,6 +21,7 @@ from chunkflow.core.spec import ArraySpec, ByteRun
 from chunkflow.errors import ArgumentError, ArgumentTypeError, OutputExistsError, WriteError
 from chunkflow.stores import paths
 from chunkflow.stores.checks import conversion, numeric_dtype
+from chunkflow.stores.commit import opened_all
 from chunkflow.stores.failures import translated, unwritten
 from chunkflow.stores.file.strided import Strided
 from chunkflow.stores.file.strided_sink import FileSink, reserve
@@ -133,6 +135,7 @@ class Hdf5PathSink:
         self._locked = False
         self._sink: FileSink | None = None
         self._index: Index | None = None
+        self._opened: Any = None
         with translated(WriteError, f"cannot create {target.name}", target.name, self.abort), LOCK:
             self._host = enter(target.path)
             self._create(self._host)
@@ -203,20 +206,21 @@ class Hdf5PathSink:
         """The dataset, in a file that is open for writing until it is closed."""
         assert self._host is not None
         self._host.release()
-        file = h5py.File(self._target.path, "r+")
-        try:
-            found = file[self._target.dataset]
-            self._end()
-        except BaseException:
-            file.close()  # before the file is changed back
-            raise
+        self._opened = h5py.File(self._target.path, "r+")
+        found = self._opened[self._target.dataset]
+        self._end()
         return found
+
+    def unpublish(self) -> None:
+        """See `Publishing.unpublish`."""
+        if self._opened:
+            self._opened.close()
 
     def commit(self) -> Any:
         name = self._target.name
         claims = self.ready()
         with translated(WriteError, f"cannot finish {name}", name, self.abort):
-            return publish(claims, self.published)
+            return publish(claims, partial(opened_all, [self]))[0]
 
     def _place(self, file: Any) -> None:
         """Give the dataset its name."""
@@ -255,7 +259,8 @@ class Hdf5PathSink:
             if self._sink is not None:
                 self._sink.close()
         with LOCK, contextlib.suppress(Exception):
-            if self._host is not None and not self._host.is_released and self._hidden in self._host.file:
-                del self._host.file[self._hidden]
+            host = self._host
+            if host is not None and not (self._locked and host.is_released) and self._hidden in host.file:
+                del host.file[self._hidden]
         with contextlib.suppress(Exception):
             self._end()

@@ -34,8 +34,7 @@ class Host:
     def __init__(self, path: str) -> None:
         self.path, self.sinks = path, 0
         self.claim: Claim | None = None
-        self.is_released = False
-        """Whether nothing more is written under the claim."""
+        self._published: Claim | None = None
         self._overlay: Overlay | None = None
         self._file: Any = None
         if not os.path.lexists(path):
@@ -52,6 +51,11 @@ class Host:
         finally:
             if self._overlay is None:
                 os.close(fd)
+
+    @property
+    def is_released(self) -> bool:
+        """Whether what was written under the claim has been published."""
+        return self._published is not None
 
     @property
     def is_new(self) -> bool:
@@ -101,13 +105,13 @@ class Host:
             os.fsync(self._overlay.fd)  # the elements, before metadata say where they are
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(self.claim.partial)
-            self._overlay.save(self.claim.partial)
+            self._overlay.save(self.claim.partial, _flags(self._overlay.fd))
         return [self.claim] if self.claim is not None else []
 
     def release(self) -> None:
         """Let others have the file, which has its name and its new metadata."""
         self._close()
-        self.is_released = True
+        self._published, self.claim = self.claim or self._published, None
         overlay, self._overlay = self._overlay, None
         if overlay is not None:
             with contextlib.suppress(OSError):  # all is on the disk
@@ -134,8 +138,8 @@ class Host:
             try:
                 self.release()
             finally:
-                if self.claim is not None:
-                    self.claim.end()
+                if self._published is not None:
+                    self._published.end()
 
 
 _hosts: dict[str, Host] = {}
@@ -163,6 +167,14 @@ def opened(path: str) -> Any:
             if host is not None and host.claim is not None:
                 return h5py.File(Overlay(os.open(path, os.O_RDONLY | os.O_CLOEXEC)), "r")
     return h5py.File(path, "r")
+
+
+def _flags(fd: int) -> tuple[int, int]:
+    """Where a file says that it is open (HDF5's format specification, section II.A)."""
+    head = os.pread(fd, 9, 0)
+    if head[:8] != b"\x89HDF\r\n\x1a\n":
+        return 0, 0  # there is a user block
+    return (20, 24) if head[8] < 2 else (11, 12)
 
 
 def _is_open(path: str) -> bool:

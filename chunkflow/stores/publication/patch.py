@@ -123,8 +123,11 @@ class Overlay(RawIOBase):
             if at < stop and at + len(part) > start:
                 yield at, part
 
-    def save(self, path: str) -> None:
-        """Write old and new bytes to a new file: what `Patch` needs."""
+    def save(self, path: str, free: tuple[int, int] = (0, 0)) -> None:
+        """Write old and new bytes to a new file: what `Patch` needs.
+
+        Bytes in the range `free` change whenever the file is opened, and say nothing about who changed it.
+        """
         parts = [
             (at, bytes(part[: max(0, self.size - at)])) for at, part in zip(self._starts, self._parts, strict=True)
         ]
@@ -132,6 +135,7 @@ class Overlay(RawIOBase):
         table = json.dumps(
             {
                 "sizes": [self.size_before, self.size],
+                "free": free,
                 "parts": [[at, len(before), len(part)] for (at, part), before in zip(parts, old, strict=True)],
             }
         ).encode()
@@ -159,11 +163,12 @@ class Patch:
         self._apply(new=False)
 
     def _apply(self, *, new: bool) -> None:
-        (_, size), parts = self._read()
+        (_, size), (low, high), parts = self._read()
         fd = os.open(self.name, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
         try:
             for at, before, after in parts:
                 now = os.pread(fd, max(len(before), len(after)), at)
+                now = now[: max(0, low - at)] + before[max(0, low - at) : max(0, high - at)] + now[max(0, high - at) :]
                 if now[: len(before)] != before and now[: len(after)] != after and not _is_mixed(now, before, after):
                     raise WriteError(
                         f"{self.name} was changed by another program since a run that wrote to it was killed: what is "
@@ -178,7 +183,7 @@ class Patch:
         finally:
             os.close(fd)
 
-    def _read(self) -> tuple[tuple[int, int], list[tuple[int, bytes, bytes]]]:
+    def _read(self) -> tuple[tuple[int, int], tuple[int, int], list[tuple[int, bytes, bytes]]]:
         with open(self.kept, "rb") as file:
             content = file.read()
         length, crc = _HEAD.unpack_from(content)
@@ -194,7 +199,7 @@ class Patch:
             new.append(body[at : at + after])
             at += after
         places = [int(part[0]) for part in table["parts"]]
-        return tuple(table["sizes"]), list(zip(places, old, new, strict=True))
+        return tuple(table["sizes"]), tuple(table["free"]), list(zip(places, old, new, strict=True))
 
 
 def _is_mixed(now: bytes, before: bytes, after: bytes) -> bool:

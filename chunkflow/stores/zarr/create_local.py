@@ -218,6 +218,9 @@ class ZarrPathSink:
             if os.path.isdir(group):
                 consolidated.renew_local(group, os.path.relpath(self._target.name, group))
 
+    def unpublish(self) -> None:
+        """See `Publishing.unpublish`."""
+
     def commit(self) -> Any:
         path = self._target.name
         claims = self.ready()
