@@ -26,7 +26,7 @@ from tests.fuzz.drawn import NUMPY
 from tests.fuzz.oracles import StillRefusedError
 from tests.fuzz.program import Program
 
-SMALLEST_MUST_DO = False
+SMALLEST_MUST_DO = True
 """Whether a `BudgetError.smallest` that does not do is a failure, and not a refusal that is counted. Through dask it is
 counted in any case: a task names what it needs, and others may need more."""
 
