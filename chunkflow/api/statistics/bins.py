@@ -9,6 +9,7 @@ are added up in another order, and the rounding may move the number of bins acro
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -140,6 +141,13 @@ def supposed_bins(bins: str, size: int) -> int:
     most: dict[str, float] = {"scott": size ** (5 / 6), "rice": 2 * size ** (1 / 3), "sqrt": math.sqrt(size)}
     few = 2 * math.log2(max(size, 1)) + 2
     return math.ceil(max(few, most.get(bins, 2 * math.sqrt(size) if bins in QUARTILES else 0))) + 1
+
+
+def length_of(out: Any) -> int | None:
+    """Length of an output that there is already: the result has it too, or is refused."""
+    if out is None or isinstance(out, str | os.PathLike) or len(out.shape) != 1:
+        return None
+    return int(out.shape[0])
 
 
 def in_memory(options: Options) -> Options:

@@ -7,6 +7,7 @@ which the last bin's closed edge is one, are NumPy's own, and counts are NumPy's
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, Unpack
 
 import numpy as np
@@ -24,9 +25,11 @@ from chunkflow.api.operation import (
     execute,
     operation,
 )
+from chunkflow.api.rearrange.move import moved
 from chunkflow.api.statistics.bins import (
     check_rule,
     in_memory,
+    length_of,
     number_of_bins,
     numbers,
     over_everything,
@@ -39,11 +42,23 @@ from chunkflow.core.chunking import block_sides
 from chunkflow.core.nest import nest
 from chunkflow.core.units import format_bytes
 from chunkflow.engine.dry_run import is_dry, must_suffice
-from chunkflow.errors import ArgumentError, ArgumentTypeError, UnsupportedError
+from chunkflow.errors import ArgumentError, ArgumentTypeError, BudgetError, UnsupportedError
 from chunkflow.graph.nodes import has_lazy
 from chunkflow.kernels.map import is_scalar
-from chunkflow.kernels.statistics.histogram import Tally, TopK, Value, extremes, histogrammed, outermost
+from chunkflow.kernels.statistics.histogram import (
+    Tally,
+    TopK,
+    Value,
+    counted,
+    counts_added,
+    extremes,
+    histogrammed,
+    outermost,
+)
 from chunkflow.system.host import available_memory
+
+LEAST_CHUNK = 1024
+"""Counts in each chunk of an output, at least, where they are made in parts."""
 
 
 @operation
@@ -147,7 +162,10 @@ def histogram(
         between = range
         if rule is not None:
             seen = seen_by(rule, x, spec, range, chunks, chosen)
-            number = supposed_bins(rule, spec.size) if is_dry() else number_of_bins(rule, seen, range)
+            if is_dry():
+                number = length_of(chosen.out) or supposed_bins(rule, spec.size)
+            else:
+                number = number_of_bins(rule, seen, range)
             between = range or (supposed_range(seen.low.dtype) if is_dry() else (seen.low, seen.high))
             found = _edges(spec, number, between)
             target.describe((len(found) - 1,), result, None)
@@ -167,8 +185,9 @@ def bincount(
 ) -> MultiPass:
     """How often each integer from 0 on is in an array.
 
-    A first pass finds the largest one. Where integers are few and large, or negative, `chunkflow.unique` with
-    ``return_counts=True`` counts those that there are.
+    A first pass finds the largest one. If the budget holds fewer counts than there are, they are made in several
+    passes, each of which skips the integers that there are none of. Where integers are few and large, or negative,
+    `chunkflow.unique` with ``return_counts=True`` counts those that there are.
 
     Parameters
     ----------
@@ -216,24 +235,62 @@ def bincount(
     stores.open_target(chosen.out, overwrite=chosen.overwrite)
     arrays = (x,) if weights is None else (x, weights)
 
-    def run() -> Any:
-        length = least
-        if spec.size:
-            low, high = (int(a[0]) for a in _extremes(x, chunks, chosen))
-            if is_dry():  # whoever counts has more elements than different ones, as a rule
-                low, high = 0, min(spec.size, 1 << 8 * spec.dtype.itemsize) - 1 if must_suffice() else 0
-            if low < 0:
-                raise ArgumentError(f"bincount takes integers of at least 0, and {spec.name} holds {low}: shift them")
-            length = max(length, high + 1)
-        _check_room(length, f"bincount up to {length - 1}")
+    possible = 1 << 8 * spec.dtype.itemsize
+
+    def asked(first: int, number: int, at: Options, beyond: bool = False) -> Request:
+        safe = beyond or is_dry()  # of a dry run the elements are others than supposed
 
         def count(block: Any, weights: Any = None) -> Value:
             if weights is not None:
                 weights = weights.astype("f8", copy=False)
+            if safe:
+                return counted(block, weights, first, number)[: 1 + beyond]
             # Elements of a trial on made-up numbers may be larger than all that there are.
-            return (np.bincount(block.astype(np.intp, copy=False), weights, length)[:length],)
+            return (np.bincount(block.astype(np.intp, copy=False), weights, number)[:number],)
 
-        return execute(Request(over_everything(Tally(count), chunks), arrays, chosen))
+        return Request(over_everything(Tally(count, counts_added), chunks), arrays, at)
+
+    def run() -> Any:
+        length, first = least, 0
+        # Whoever counts has more elements than different ones, as a rule. Other counts may be made in parts.
+        known, enough = length_of(chosen.out), max(least, 1, min(spec.size, possible))
+        if spec.size:
+            low, high = (int(a[0]) for a in _extremes(x, chunks, chosen))
+            if is_dry():
+                low, high = 0, (known or enough) - 1 if must_suffice() else 0
+            if low < 0:
+                raise ArgumentError(f"bincount takes integers of at least 0, and {spec.name} holds {low}: shift them")
+            length, first = max(length, high + 1), low
+        _check_room(length, f"bincount up to {length - 1}")
+        try:
+            found = execute(asked(0, length, chosen))
+        except BudgetError:
+            if length <= enough:
+                raise
+            found = in_parts(first, length, enough)
+        if must_suffice() and known is None and enough < possible:
+            in_parts(0, max(enough, LEAST_CHUNK), enough)
+        return found
+
+    def in_parts(first: int, length: int, least: int) -> Any:
+        """Counts of some integers at a time, at least so many: those that there are, whatever is between them."""
+        counts = np.zeros(length, np.int64 if weights is None else np.float64)
+        number = length
+        while first < length:
+            number = min(number, length - first)
+            try:
+                part, (beyond,) = execute(asked(first, number, in_memory(chosen), beyond=True))
+            except BudgetError:
+                if number <= least:
+                    raise
+                number = max(least, number // 2)
+                continue
+            counts[first : first + number] = part
+            first += length if is_dry() else int(beyond)
+        if chosen.out is None:
+            return counts
+        sides = max(least, LEAST_CHUNK) if length_of(chosen.out) is None else None
+        return execute(moved(counts, replace(chosen, chunks=sides)))
 
     return MultiPass(arrays, run, chosen)
 
