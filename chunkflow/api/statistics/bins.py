@@ -127,7 +127,7 @@ def seen_by(
 def supposed_range(dtype: np.dtype) -> tuple[Any, Any]:
     """Of a dry run, the range of elements that are not known: a wide one, since all elements are within it."""
     if dtype.kind in "iu":
-        return np.iinfo(dtype).min, np.iinfo(dtype).max
+        return dtype.type(np.iinfo(dtype).min), dtype.type(np.iinfo(dtype).max)
     return dtype.type(np.finfo(dtype).min / 4), dtype.type(np.finfo(dtype).max / 4)
 
 

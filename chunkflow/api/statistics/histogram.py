@@ -238,7 +238,7 @@ def bincount(
     possible = 1 << 8 * spec.dtype.itemsize
 
     def asked(first: int, number: int, at: Options, beyond: bool = False) -> Request:
-        safe = beyond or is_dry()  # of a dry run the elements are others than supposed
+        safe = beyond or (is_dry() and spec.size > 0)  # of a dry run the elements are others than supposed
 
         def count(block: Any, weights: Any = None) -> Value:
             if weights is not None:
@@ -268,7 +268,7 @@ def bincount(
             if length <= enough:
                 raise
             found = in_parts(first, length, enough)
-        if must_suffice() and known is None and enough < possible:
+        if must_suffice() and spec.size and known is None and enough < possible:
             in_parts(0, max(enough, LEAST_CHUNK), enough)
         return found
 
