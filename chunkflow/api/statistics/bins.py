@@ -22,7 +22,7 @@ from chunkflow.api.statistics.order_statistics import order_statistics, quantile
 from chunkflow.core.chunking import block_sides
 from chunkflow.core.nest import nest
 from chunkflow.engine.budget import bytes_left
-from chunkflow.engine.dry_run import is_dry, must_suffice
+from chunkflow.engine.dry_run import is_dry
 from chunkflow.errors import ArgumentError, ArgumentTypeError
 from chunkflow.kernels.protocol import Kernel
 from chunkflow.kernels.statistics.bins import Within
@@ -131,13 +131,8 @@ def supposed_range(dtype: np.dtype) -> tuple[Any, Any]:
     return dtype.type(np.finfo(dtype).min / 4), dtype.type(np.finfo(dtype).max / 4)
 
 
-def supposed_bins(bins: str, size: int) -> int:
-    """Of a dry run, the number of bins that a rule gives: the most where that is bounded, else what is most for "auto".
-
-    That is if it has to suffice: else it is one, so that nothing is refused which may do.
-    """
-    if not must_suffice():
-        return 1
+def most_bins(bins: str, size: int) -> int:
+    """The most bins that a rule gives for so many elements, where that is bounded; else what is most for "auto"."""
     most: dict[str, float] = {"scott": size ** (5 / 6), "rice": 2 * size ** (1 / 3), "sqrt": math.sqrt(size)}
     few = 2 * math.log2(max(size, 1)) + 2
     return math.ceil(max(few, most.get(bins, 2 * math.sqrt(size) if bins in QUARTILES else 0))) + 1

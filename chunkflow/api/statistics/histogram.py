@@ -7,7 +7,6 @@ which the last bin's closed edge is one, are NumPy's own, and counts are NumPy's
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any, Unpack
 
 import numpy as np
@@ -25,18 +24,18 @@ from chunkflow.api.operation import (
     execute,
     operation,
 )
-from chunkflow.api.rearrange.move import moved
 from chunkflow.api.statistics.bins import (
     check_rule,
     in_memory,
     length_of,
+    most_bins,
     number_of_bins,
     numbers,
     over_everything,
     seen_by,
-    supposed_bins,
     supposed_range,
 )
+from chunkflow.api.statistics.parts import in_parts, longest, stored
 from chunkflow.core.axes import normalize_axes
 from chunkflow.core.chunking import block_sides
 from chunkflow.core.nest import nest
@@ -49,16 +48,14 @@ from chunkflow.kernels.statistics.histogram import (
     Tally,
     TopK,
     Value,
-    counted,
     counts_added,
+    counts_between,
+    counts_from,
     extremes,
     histogrammed,
     outermost,
 )
 from chunkflow.system.host import available_memory
-
-LEAST_CHUNK = 1024
-"""Counts in each chunk of an output, at least, where they are made in parts."""
 
 
 @operation
@@ -159,22 +156,46 @@ def histogram(
         return counted(bins, range, edges)
 
     def run() -> tuple[Any, np.ndarray]:
-        between = range
-        if rule is not None:
-            seen = seen_by(rule, x, spec, range, chunks, chosen)
-            if is_dry():
-                number = length_of(chosen.out) or supposed_bins(rule, spec.size)
-            else:
-                number = number_of_bins(rule, seen, range)
-            between = range or (supposed_range(seen.low.dtype) if is_dry() else (seen.low, seen.high))
-            found = _edges(spec, number, between)
-            target.describe((len(found) - 1,), result, None)
-        else:
-            number = bins
+        if rule is None:
             low, high = _extremes(x, chunks, chosen)
             between = supposed_range(low.dtype) if is_dry() else (low[0], high[0])
-            found = _edges(spec, number, between)
-        return execute(counted(number, between, found)), found
+            found = _edges(spec, bins, between)
+            return execute(counted(bins, between, found)), found
+        seen, known, enough = (
+            seen_by(rule, x, spec, range, chunks, chosen),
+            length_of(chosen.out),
+            most_bins(rule, spec.size),
+        )
+        between = range or (supposed_range(seen.low.dtype) if is_dry() else (seen.low, seen.high))
+        # A dry run that only refuses supposes one bin, so that nothing is refused which may do.
+        supposed = known or (enough if must_suffice() else 1)
+        number = supposed if is_dry() else number_of_bins(rule, seen, range)
+        found = _edges(spec, number, between)
+        target.describe((len(found) - 1,), result, None)
+        try:
+            hist = execute(counted(number, between, found))
+        except BudgetError:
+            if number <= enough:
+                raise
+            hist = counted_in_parts(found, enough)
+        if must_suffice() and known is None and rule == "fd":  # which may give any number of bins
+            counted_in_parts(_edges(spec, longest(enough), between), enough)
+        return hist, found
+
+    def counted_in_parts(edges: np.ndarray, least: int) -> Any:
+        def part(first: int, number: int, at: Options) -> Request:
+            some = edges[first : first + number + 1].copy()
+            if first + number + 1 == len(edges):  # whose right edge is in the last bin
+                some[-1] = np.nextafter(some[-1], np.inf)
+            tally = Tally(lambda block: counts_between(numbers(block), some), counts_added)
+            return Request(over_everything(tally, chunks), arrays, at)
+
+        def after(element: Any) -> int:
+            bin = int(np.searchsorted(edges, element, side="right")) - 1
+            return min(bin, len(edges) - 2) if element <= edges[-1] else bin
+
+        hist: np.ndarray = in_parts(part, after, np.zeros(len(edges) - 1, np.intp), 0, least, chosen)
+        return stored(_as_density(hist, edges) if density else hist, least, chosen)
 
     return MultiPass(arrays, run, chosen)
 
@@ -237,18 +258,22 @@ def bincount(
 
     possible = 1 << 8 * spec.dtype.itemsize
 
-    def asked(first: int, number: int, at: Options, beyond: bool = False) -> Request:
+    def counted(first: int, number: int, at: Options, *, beyond: bool = True) -> Request:
         safe = beyond or (is_dry() and spec.size > 0)  # of a dry run the elements are others than supposed
 
         def count(block: Any, weights: Any = None) -> Value:
             if weights is not None:
                 weights = weights.astype("f8", copy=False)
             if safe:
-                return counted(block, weights, first, number)[: 1 + beyond]
+                return counts_from(block, weights, first, number)[: 1 + beyond]
             # Elements of a trial on made-up numbers may be larger than all that there are.
             return (np.bincount(block.astype(np.intp, copy=False), weights, number)[:number],)
 
         return Request(over_everything(Tally(count, counts_added), chunks), arrays, at)
+
+    def counted_in_parts(first: int, length: int, least: int) -> Any:
+        counts = np.zeros(length, np.int64 if weights is None else np.float64)
+        return stored(in_parts(counted, int, counts, first, least, chosen), least, chosen)
 
     def run() -> Any:
         length, first = least, 0
@@ -263,34 +288,14 @@ def bincount(
             length, first = max(length, high + 1), low
         _check_room(length, f"bincount up to {length - 1}")
         try:
-            found = execute(asked(0, length, chosen))
+            found = execute(counted(0, length, chosen, beyond=False))
         except BudgetError:
             if length <= enough:
                 raise
-            found = in_parts(first, length, enough)
+            found = counted_in_parts(first, length, enough)
         if must_suffice() and spec.size and known is None and enough < possible:
-            in_parts(0, max(enough, LEAST_CHUNK), enough)
+            counted_in_parts(0, longest(enough), enough)
         return found
-
-    def in_parts(first: int, length: int, least: int) -> Any:
-        """Counts of some integers at a time, at least so many: those that there are, whatever is between them."""
-        counts = np.zeros(length, np.int64 if weights is None else np.float64)
-        number = length
-        while first < length:
-            number = min(number, length - first)
-            try:
-                part, (beyond,) = execute(asked(first, number, in_memory(chosen), beyond=True))
-            except BudgetError:
-                if number <= least:
-                    raise
-                number = max(least, number // 2)
-                continue
-            counts[first : first + number] = part
-            first += length if is_dry() else int(beyond)
-        if chosen.out is None:
-            return counts
-        sides = max(least, LEAST_CHUNK) if length_of(chosen.out) is None else None
-        return execute(moved(counts, replace(chosen, chunks=sides)))
 
     return MultiPass(arrays, run, chosen)
 
@@ -363,10 +368,14 @@ def _histogram_of_blocks(bins: Any, range: Any, edges: np.ndarray, wtype: np.dty
         (hist,) = value
         if not density:
             return hist.astype(wtype, copy=False)
-        with np.errstate(all="ignore"):  # nothing may have been counted, in the trial call for one
-            return hist / np.asarray(np.diff(edges).astype("f8"), like=hist) / hist.sum()
+        return _as_density(hist, edges)
 
     return Tally(count, result=result)
+
+
+def _as_density(hist: Any, edges: np.ndarray) -> Any:
+    with np.errstate(all="ignore"):  # nothing may have been counted, in the trial call for one
+        return hist / np.asarray(np.diff(edges).astype("f8"), like=hist) / hist.sum()
 
 
 def _edges(spec: ArraySpec, bins: Any, range: Any) -> np.ndarray:

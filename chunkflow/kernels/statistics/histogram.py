@@ -64,17 +64,28 @@ BEYOND = np.iinfo(np.intp).max
 """What stands for no integer: larger than all."""
 
 
-def counted(block: Any, weights: Any, first: int, number: int) -> Value:
-    """How often each of a number of integers from `first` on is in a block; and how far from `first` the next one is.
+def counts_from(block: Any, weights: Any, first: int, number: int) -> Value:
+    """How often each of a number of integers from `first` on is in a block; and the least one beyond them.
 
     With weights their sums. The memory that it takes does not depend on the integers.
     """
     places = block.astype(np.intp)
+    beyond = np.where(places < first + number, BEYOND, places).min().reshape(1)
     places -= first
-    beyond = np.where(places < number, BEYOND, places).min().reshape(1)
     np.clip(places, -1, number, out=places)
     places += 1
     return np.bincount(places, weights, number + 2)[1:-1], beyond
+
+
+def counts_between(block: Any, edges: np.ndarray) -> Value:
+    """How many elements of a block are in each bin, without its right edge; and the least element beyond all bins.
+
+    The memory that it takes does not depend on the elements.
+    """
+    x, number = block.reshape(-1).astype(edges.dtype, copy=False), len(edges) - 1
+    places = np.searchsorted(np.asarray(edges, like=x), x, side="right")
+    beyond = np.where((places > number) & (x == x), x, np.inf).min().reshape(1)
+    return np.bincount(places, minlength=number + 2)[1:-1], beyond
 
 
 def counts_added(left: Value, right: Value) -> Value:
