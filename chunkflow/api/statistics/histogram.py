@@ -35,7 +35,8 @@ from chunkflow.api.statistics.bins import (
     seen_by,
     supposed_range,
 )
-from chunkflow.api.statistics.parts import in_parts, longest, stored
+from chunkflow.api.statistics.order_statistics import stored
+from chunkflow.api.statistics.parts import in_parts
 from chunkflow.core.axes import normalize_axes
 from chunkflow.core.chunking import block_sides
 from chunkflow.core.nest import nest
@@ -179,7 +180,7 @@ def histogram(
                 raise
             hist = counted_in_parts(found, enough)
         if must_suffice() and known is None and rule == "fd":  # which may give any number of bins
-            counted_in_parts(_edges(spec, longest(enough), between), enough)
+            counted_in_parts(found, enough)
         return hist, found
 
     def counted_in_parts(edges: np.ndarray, least: int) -> Any:
@@ -195,7 +196,7 @@ def histogram(
             return min(bin, len(edges) - 2) if element <= edges[-1] else bin
 
         hist: np.ndarray = in_parts(part, after, np.zeros(len(edges) - 1, np.intp), 0, least, chosen)
-        return stored(_as_density(hist, edges) if density else hist, least, chosen)
+        return stored(_as_density(hist, edges) if density else hist, target)
 
     return MultiPass(arrays, run, chosen)
 
@@ -253,7 +254,7 @@ def bincount(
             raise ArgumentTypeError(f"weights are complex ({wspec.dtype}): count their real and imaginary parts")
     block_sides(chunks, spec.shape)
     chosen = Options(**options)
-    stores.open_target(chosen.out, overwrite=chosen.overwrite)
+    target = stores.open_target(chosen.out, overwrite=chosen.overwrite)
     arrays = (x,) if weights is None else (x, weights)
 
     possible = 1 << 8 * spec.dtype.itemsize
@@ -273,7 +274,7 @@ def bincount(
 
     def counted_in_parts(first: int, length: int, least: int) -> Any:
         counts = np.zeros(length, np.int64 if weights is None else np.float64)
-        return stored(in_parts(counted, int, counts, first, least, chosen), least, chosen)
+        return stored(in_parts(counted, int, counts, first, least, chosen), target)
 
     def run() -> Any:
         length, first = least, 0
@@ -294,7 +295,7 @@ def bincount(
                 raise
             found = counted_in_parts(first, length, enough)
         if must_suffice() and spec.size and known is None and enough < possible:
-            counted_in_parts(0, longest(enough), enough)
+            counted_in_parts(0, enough, enough)
         return found
 
     return MultiPass(arrays, run, chosen)

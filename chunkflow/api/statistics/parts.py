@@ -7,19 +7,14 @@ tells the least element beyond it. So the next one begins there, and there are n
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from chunkflow.api.operation import Options, Request, execute
-from chunkflow.api.rearrange.move import moved
-from chunkflow.api.statistics.bins import in_memory, length_of
+from chunkflow.api.statistics.bins import in_memory
 from chunkflow.engine.dry_run import is_dry
 from chunkflow.errors import BudgetError
-
-LEAST_CHUNK = 1024
-"""Counts in each chunk of an output that is created, at least."""
 
 
 def in_parts(
@@ -50,16 +45,3 @@ def in_parts(
         counts[first : first + number] = found
         first = max(first + number, after(beyond))
     return counts
-
-
-def stored(result: np.ndarray, least: int, options: Options) -> Any:
-    """The output with a result, from a pass of its own; what is created has chunks of at least so many elements."""
-    if options.out is None:
-        return result
-    sides = max(least, LEAST_CHUNK) if length_of(options.out) is None else None
-    return execute(moved(result, replace(options, chunks=sides)))
-
-
-def longest(least: int) -> int:
-    """Length of a result that stands for all longer ones, in a dry run: what takes no more than it."""
-    return max(least, LEAST_CHUNK)
