@@ -76,9 +76,10 @@ def gathered(stream: Any, like: np.ndarray) -> np.ndarray:
 
 
 def as_dask(*given: Any) -> list[Any]:
-    """Arrays as dask's, all but the last argument, which has the sides of their blocks."""
+    """Arrays as dask's, all but the last argument, which has the sides of their blocks. A single one keeps its own."""
     *arrays, sides = given
-    return [a if isinstance(a, da.Array) else da.from_array(in_memory(a), chunks=sides) for a in arrays]
+    made = [a if isinstance(a, da.Array) else da.from_array(in_memory(a), chunks=sides) for a in arrays]
+    return made if len(made) == 1 else [a.rechunk(sides) for a in made]
 
 
 def named(x: Any) -> Any:
