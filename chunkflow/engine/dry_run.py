@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from contextvars import ContextVar
-from dataclasses import dataclass
 from typing import Any, Literal, TypeVar
 
 import numpy as np
@@ -35,10 +34,6 @@ ROOMY = 64
 """A budget of so many times the bytes of all arrays holds every pass: its own blocks are these arrays at most, in a few
 copies, with what functions take besides."""
 
-LATER = 32
-"""Share of the budget that is named beside what several passes take: the later ones are planned without their elements,
-and what functions take of memory may differ a little with these."""
-
 FILLED = 16 << 20
 """Bytes of a stand-in up to which it is filled."""
 
@@ -46,36 +41,28 @@ SURELY_FREE = 64 << 20
 """Bytes that are taken to be free on every device, where no budget is given."""
 
 
-@dataclass
-class _DryRun:
-    """Whether a dry run must find a budget that does whatever the elements are, and how many passes it has planned."""
-
-    suffices: bool
-    passes: int = 0
-
-
-_dry: ContextVar[_DryRun | None] = run_variable("chunkflow_dry", None)
+_suffices: ContextVar[bool | None] = run_variable("chunkflow_dry", None)
+"""Whether a dry run must find a budget that does whatever the elements are; None outside of one."""
 
 
 def is_dry() -> bool:
     """Whether passes are planned only."""
-    return _dry.get() is not None
+    return _suffices.get() is not None
 
 
 def must_suffice() -> bool:
     """Whether passes are planned to find a budget that does, whatever the elements are; not only to refuse one."""
-    dry = _dry.get()
-    return dry is not None and dry.suffices
+    return bool(_suffices.get())
 
 
 @contextmanager
-def _mode(dry: _DryRun | None, budget: Budget | None) -> Iterator[None]:
-    before = _dry.set(dry)
+def _mode(suffices: bool | None, budget: Budget | None) -> Iterator[None]:
+    before = _suffices.set(suffices)
     try:
-        with imposed(budget), np.errstate(all="ignore") if dry is not None else nullcontext():
+        with imposed(budget), np.errstate(all="ignore") if suffices is not None else nullcontext():
             yield
     finally:
-        _dry.reset(before)
+        _suffices.reset(before)
 
 
 def apart() -> Any:
@@ -105,7 +92,7 @@ def refuse_ahead(work: Callable[[], object], options: Options, nbytes: int | Non
     """
     if is_dry() or not (nbytes is None or _is_tight(options, nbytes)):
         return
-    with _mode(_DryRun(suffices=False), None):
+    with _mode(False, None):
         try:
             work()
         except BudgetError:
@@ -128,9 +115,9 @@ def _least(first: int, work: Callable[[], object]) -> int | None:
     """The least budget from `first` on in which a dry run of `work` succeeds; None if that is no matter of budgets."""
     least = first
     for _ in range(TRIES):
-        budget, dry = Budget(least), _DryRun(suffices=True)
+        budget = Budget(least)
         try:
-            with _mode(dry, budget):
+            with _mode(True, budget):
                 work()
         except BudgetError as error:
             if error.smallest is None:
@@ -139,7 +126,7 @@ def _least(first: int, work: Callable[[], object]) -> int | None:
         except Exception:  # the call fails for another reason, which the caller will see when it has the budget
             return None
         else:
-            return least + (least // LATER if dry.passes > 1 else 0)
+            return least
         finally:
             budget.close()
     return None
@@ -171,8 +158,6 @@ def _taken(options: Options) -> int:
 
 def stand_ins(specs: Sequence[ArraySpec]) -> tuple[Any, ...]:
     """Ones in place of results: arrays that take no memory, or sources in place of files."""
-    if (dry := _dry.get()) is not None:
-        dry.passes += 1
     return tuple([_ones(spec) if spec.storage.in_memory else _StandIn(spec) for spec in specs])
 
 

@@ -22,7 +22,7 @@ from chunkflow.devices.protocol import Device, Pool
 from chunkflow.engine.block_runner import add_note, check_kind, shortage, travels
 from chunkflow.engine.transfer import read_whole
 from chunkflow.errors import BudgetError, ResultError
-from chunkflow.kernels.protocol import Carry, Fold, Kernel, Kind, MultiKernel
+from chunkflow.kernels.protocol import Carry, Fold, Kernel, Kind, MultiKernel, trial
 from chunkflow.kernels.subnest import SubNestKernel, placed
 from chunkflow.stores.protocol import Source
 from chunkflow.system import interrupts
@@ -208,7 +208,7 @@ def _measure(
             if operand.halo and device.machine.staged:  # as for every block, so that the driver's memory for it counts
                 pool.measure(partial(_rim, block, operand.region(box), operand))
         index = (0,) * len(sides)
-        with interrupts.allowed():
+        with interrupts.allowed(), trial():
             if isinstance(kernel, SubNestKernel):
                 seen = _steady([_call(kernel, blocks, nest, sides, index, box, pool) for _ in range(TRIALS)])
             else:

@@ -48,7 +48,7 @@ from chunkflow.graph.nodes import Lazy, MultiPassNode, Node, OpNode, SourceNode,
 from chunkflow.graph.outputs import OutputPlace, check_clear, check_parts, check_whole, places_of
 from chunkflow.graph.request import Request
 from chunkflow.planner.plan import Plan
-from chunkflow.stores import open_source
+from chunkflow.stores import open_source, open_target
 from chunkflow.system import host, interrupts
 from chunkflow.system.context import run_variable
 
@@ -309,7 +309,8 @@ class Evaluation:
         try:
             result = node.run(*arrays, **options, **given)
             if is_dry():
-                result = stand_ins([node.spec.with_storage(in_memory=not isinstance(out, str))])[0]
+                target = open_target(out, overwrite=self.options.overwrite)
+                result = stand_ins([target.describe(node.spec.shape, node.spec.dtype, None)])[0]
             # As a source NumPy's scalars would pass for scalar arguments.
             self.stored[node] = np.asarray(result) if isinstance(result, np.generic) else result
         finally:

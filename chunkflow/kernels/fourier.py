@@ -6,7 +6,7 @@ NumPy's functions are called, which dispatch to CuPy's.
 from __future__ import annotations
 
 import operator
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,6 +14,7 @@ import numpy as np
 
 from chunkflow.core.grid import Region, Shape
 from chunkflow.errors import ArgumentError, ArgumentTypeError, AxisError
+from chunkflow.kernels.protocol import is_trial
 
 NORMS = (None, "backward", "ortho", "forward")
 """NumPy's normalizations."""
@@ -206,47 +207,74 @@ def convolved(block: Any, kernel: np.ndarray, dtype: np.dtype) -> Any:
     >>> convolved(np.array([0, 1, np.inf, 3, 4, 5]), np.array([1.0, -1.0]), np.dtype("f8")).round(12)
     array([  1.,  inf, -inf,   1.,   1.])
     """
-    block = block.astype(dtype, copy=False)
-    weights = np.asarray(kernel, like=block)
     if kernel.size == 1 or not block.size:
-        return block * weights
+        return block.astype(dtype, copy=False) * np.asarray(kernel, like=block)
+
+    def weights() -> Any:
+        return np.asarray(kernel, like=block)
+
     with np.errstate(all="ignore"):  # the sum only asks whether there is such an element; it may overflow
-        finite = bool(np.isfinite(block.sum()))
-    if finite:
-        return _convolved(block, weights)
-    found = _convolved(np.where(np.isfinite(block), block, 0), weights)
-    spread = [np.nan] if dtype.kind == "c" else [np.inf, -np.inf, np.nan]
-    for value, reached in zip(spread, _reached(block, weights), strict=True):
-        found[reached] = value
+        finite = block.dtype.kind not in "fc" or bool(np.isfinite(block.sum(dtype=dtype)))
+    if finite and not (is_trial() and block.dtype.kind in "fc"):
+        return _convolved(lambda: block.astype(dtype, copy=False), weights, kernel.shape)
+    inner = [n - k + 1 for n, k in zip(block.shape, kernel.shape, strict=True)]
+    reached = np.zeros_like(block, dtype="u1", shape=tuple(inner))
+    for bit, elements, taps in _SPREAD_COMPLEX if dtype.kind == "c" else _SPREAD:
+        if elements(block).any() and taps(kernel).any():
+            _mark(reached, bit, block, elements, kernel, taps)
+    if is_trial():
+        _mark(reached, _NONE, block, np.isfinite, kernel, np.isfinite)
+    finite_part = lambda: np.where(np.isfinite(block), block, 0).astype(dtype, copy=False)  # noqa: E731
+    found = _convolved(finite_part, weights, kernel.shape)
+    found[reached & _INFINITE > 0] = np.inf
+    found[reached & _BELOW > 0] = -np.inf
+    found[(reached & _NAN > 0) | (reached & (_INFINITE | _BELOW) == _INFINITE | _BELOW)] = np.nan
     return found
 
 
-def _reached(block: Any, weights: Any) -> list[Any]:
-    """Which results of a plain convolution are infinite, minus infinite and NaN; of complex numbers which are NaN."""
+_NONE, _INFINITE, _BELOW, _NAN = np.uint8(0), np.uint8(1), np.uint8(2), np.uint8(4)
+"""Bits that say what the elements that reach a result make of it: infinite, minus infinite, NaN. The first two together
+make NaN."""
 
-    def where(elements: Any, taps: Any) -> Any:
-        if not elements.any():
-            return False
-        return _convolved(elements.astype("f8"), taps.astype("f8")) > 0.5
+Chosen = Callable[[Any], Any]
+"""Which of an array's elements are meant."""
 
-    if block.dtype.kind == "c":
-        return [where(~np.isfinite(block), np.ones_like(weights, dtype="f8"))]
-    above, below, nan = block == np.inf, block == -np.inf, np.isnan(block)
-    plus = where(above, weights > 0) | where(below, weights < 0)
-    minus = where(above, weights < 0) | where(below, weights > 0)
-    lost = where(nan, np.ones_like(weights)) | where(above | below, weights == 0) | (plus & minus)
-    return [plus, minus, lost]
+_SPREAD: tuple[tuple[np.uint8, Chosen, Chosen], ...] = (
+    (_INFINITE, lambda x: x == np.inf, lambda w: w > 0),
+    (_INFINITE, lambda x: x == -np.inf, lambda w: w < 0),
+    (_BELOW, lambda x: x == np.inf, lambda w: w < 0),
+    (_BELOW, lambda x: x == -np.inf, lambda w: w > 0),
+    (_NAN, np.isinf, lambda w: w == 0),
+    (_NAN, np.isnan, np.isfinite),
+)
+"""What some elements, by some weights, make of results."""
+
+_SPREAD_COMPLEX: tuple[tuple[np.uint8, Chosen, Chosen], ...] = ((_NAN, lambda x: ~np.isfinite(x), np.isfinite),)
 
 
-def _convolved(block: Any, weights: Any) -> Any:
-    """Convolution of finite numbers."""
-    axes = [axis for axis, n in enumerate(weights.shape) if n > 1]
-    inner: Region = tuple([slice(k - 1, n) for k, n in zip(weights.shape, block.shape, strict=True)])
-    sides = [fast_length(block.shape[axis]) for axis in axes]
-    if block.dtype.kind == "c":
-        spectrum = np.fft.fftn(block, sides, axes)
-        spectrum *= np.fft.fftn(weights, sides, axes)
-        return np.fft.ifftn(spectrum, sides, axes)[inner]
-    spectrum = np.fft.rfftn(block, sides, axes)
-    spectrum *= np.fft.rfftn(weights, sides, axes)
-    return np.fft.irfftn(spectrum, sides, axes)[inner]
+def _mark(reached: Any, bit: np.uint8, block: Any, elements: Chosen, kernel: np.ndarray, taps: Chosen) -> None:
+    """Set a bit of the results that one of some elements reaches by one of some weights."""
+    marks = lambda: elements(block).astype("f8")  # noqa: E731
+    found = _convolved(marks, lambda: np.asarray(taps(kernel).astype("f8"), like=block), kernel.shape)
+    reached |= (found > 0.5).view("u1") * bit
+
+
+def _convolved(make: Callable[[], Any], make_weights: Callable[[], Any], kernel: Shape) -> Any:
+    """Convolution of finite numbers. Both arrays are made when they are needed, and dropped once transformed."""
+    *others, last = [axis for axis, k in enumerate(kernel) if k > 1]
+    block = make()
+    sides, is_real = [fast_length(n) for n in block.shape], block.dtype.kind != "c"
+    inner: Region = tuple([slice(k - 1, n) for k, n in zip(kernel, block.shape, strict=True)])
+    forward, back = (np.fft.rfft, np.fft.irfft) if is_real else (np.fft.fft, np.fft.ifft)
+    spectrum = forward(block, sides[last], last)
+    del block
+    for axis in others:
+        spectrum = np.fft.fft(spectrum, sides[axis], axis)
+    response = forward(make_weights(), sides[last], last)
+    for axis in others:
+        response = np.fft.fft(response, sides[axis], axis)
+    spectrum *= response
+    del response
+    for axis in others:
+        spectrum = np.fft.ifft(spectrum, sides[axis], axis)
+    return back(spectrum, sides[last], last)[inner]

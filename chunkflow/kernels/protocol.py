@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from enum import Enum
 from typing import Any
 
@@ -11,6 +12,24 @@ import numpy as np
 
 from chunkflow.core.grid import Grid, Region, Shape
 from chunkflow.core.nest import LoopNest
+from chunkflow.system.context import run_variable
+
+_trial = run_variable("chunkflow_trial", False)
+
+
+def is_trial() -> bool:
+    """Whether a call is a trial: it takes as much memory as for the elements with which it takes most."""
+    return _trial.get()
+
+
+@contextmanager
+def trial() -> Iterator[None]:
+    """Calls of kernels within it measure memory for a plan."""
+    token = _trial.set(True)
+    try:
+        yield
+    finally:
+        _trial.reset(token)
 
 
 class Kind(Enum):

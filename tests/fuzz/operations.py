@@ -137,8 +137,10 @@ def unary(name: str, kinds: str, **facts: Any) -> None:
     )
 
 
-for name in ("negative", "absolute", "positive"):
+for name in ("negative", "positive"):
     unary(name, NUMBERS, gentle=True)
+unary("absolute", REAL, gentle=True)
+unary("abs", "c", gentle=True, rounds=True)  # as elements lie side by side or not, NumPy rounds in two ways
 for name in ("square", "sign"):
     unary(name, NUMBERS)
 for name in ("floor", "ceil", "rint", "trunc", "signbit"):
@@ -232,6 +234,7 @@ add(
     "clip",
     lambda d, x: Call(f"np.clip(<0>, {(low := d.choice(['0', 'None']))}, 2)", f"cf.map(np.clip, <0>, {low}, 2<o>)"),
     kinds=REAL,
+    signed=False,
 )
 add("round", lambda d, x: Call(f"np.round(<0>, {d.integer(0, 2)})"), kinds="fc", eagerly=False, lazily="numpy")
 add("nan_to_num", lambda d, x: Call("np.nan_to_num(<0>, nan=1.0)"), kinds="f", eagerly=False, lazily="numpy")

@@ -71,14 +71,20 @@ def gathered(stream: Any, like: np.ndarray) -> np.ndarray:
     """The array whose blocks a loop gets."""
     found = np.zeros_like(like, like.dtype.newbyteorder("="))
     for chunk in stream:
-        found[chunk.region] = chunk.data
+        found[chunk.region] = on_host(chunk.data)
     return found
 
 
+def on_host(array: Any) -> np.ndarray:
+    """An array of NumPy's, of one of any device."""
+    return np.asarray(array.get() if hasattr(array, "get") else array)
+
+
 def as_dask(*given: Any) -> list[Any]:
-    """Arrays as dask's, all but the last argument, which has the sides of their blocks."""
+    """Arrays as dask's, all but the last argument, which has the sides of their blocks. A single one keeps its own."""
     *arrays, sides = given
-    return [a if isinstance(a, da.Array) else da.from_array(in_memory(a), chunks=sides) for a in arrays]
+    made = [a if isinstance(a, da.Array) else da.from_array(in_memory(a), chunks=sides) for a in arrays]
+    return made if len(made) == 1 else [a.rechunk(sides) for a in made]
 
 
 def named(x: Any) -> Any:

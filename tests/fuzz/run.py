@@ -26,10 +26,6 @@ from tests.fuzz.drawn import NUMPY
 from tests.fuzz.oracles import StillRefusedError
 from tests.fuzz.program import Program
 
-SMALLEST_MUST_DO = False
-"""Whether a `BudgetError.smallest` that does not do is a failure, and not a refusal that is counted. Through dask it is
-counted in any case: a task names what it needs, and others may need more."""
-
 ALLOWED = (
     (errors.UnsupportedError, ""),
     (errors.ArgumentError, "an expression is given twice"),
@@ -80,7 +76,7 @@ def run(program: Program, tally: Tally | None = None) -> str:
     tally.programs += 1
     tally.tried.update(program.counted)
     space: dict[str, Any] = {**SPACE, "folder": folder, **{v.wanted: v.array for v in program.used}}
-    must_raise = any(value.must_raise for value in program.used)
+    masked = any(value.must_raise for value in program.used)
     try:
         with warnings.catch_warnings(), np.errstate(all="ignore"):
             warnings.simplefilter("ignore")
@@ -88,12 +84,12 @@ def run(program: Program, tally: Tally | None = None) -> str:
                 try:
                     exec(block, space)
                 except Exception as error:
-                    refusal = _refusal(error, must_raise, through_dask="dask" in block)
+                    refusal = _refusal(error, masked, through_dask="dask" in block)
                     if refusal is None:
                         raise WrongError(program, where, block, error) from error
                     tally.refused[f"{where}: {refusal}"] += 1
                     return refusal
-            if must_raise:
+            if any(value.must_raise for value in program.results):
                 raise WrongError(program, program.results[-1].operation or "source", "", None)
     finally:
         for value in space.values():
@@ -115,16 +111,15 @@ def _blocks(program: Program) -> list[tuple[str, str]]:
     ]
 
 
-def _refusal(error: Exception, must_raise: bool, *, through_dask: bool) -> str | None:
+def _refusal(error: Exception, masked: bool, *, through_dask: bool) -> str | None:
     """The kind of an error that is a refusal; None if it is a fault."""
     kind = type(error).__name__
-    if isinstance(error, StillRefusedError):
-        counted = through_dask or not SMALLEST_MUST_DO
-        return "BudgetError: its smallest budget does not do" if counted else None
+    if isinstance(error, StillRefusedError):  # through dask a task names what it needs, and others may need more
+        return "BudgetError: its smallest budget does not do" if through_dask else None
     if not isinstance(error, errors.ChunkflowError):
         return None
     said = re.sub(r"\d+", "N", str(error))
-    if must_raise and re.search("mask", said):
+    if masked and re.search("mask", said):
         return f"{kind}: a mask"
     allowed = any(isinstance(error, sort) and re.search(text, said) for sort, text in ALLOWED)
     return f"{kind}: {said[:90]}" if allowed else None

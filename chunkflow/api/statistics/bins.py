@@ -9,6 +9,7 @@ are added up in another order, and the rounding may move the number of bins acro
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -21,7 +22,7 @@ from chunkflow.api.statistics.order_statistics import order_statistics, quantile
 from chunkflow.core.chunking import block_sides
 from chunkflow.core.nest import nest
 from chunkflow.engine.budget import bytes_left
-from chunkflow.engine.dry_run import is_dry, must_suffice
+from chunkflow.engine.dry_run import is_dry
 from chunkflow.errors import ArgumentError, ArgumentTypeError
 from chunkflow.kernels.protocol import Kernel
 from chunkflow.kernels.statistics.bins import Within
@@ -126,20 +127,22 @@ def seen_by(
 def supposed_range(dtype: np.dtype) -> tuple[Any, Any]:
     """Of a dry run, the range of elements that are not known: a wide one, since all elements are within it."""
     if dtype.kind in "iu":
-        return np.iinfo(dtype).min, np.iinfo(dtype).max
+        return dtype.type(np.iinfo(dtype).min), dtype.type(np.iinfo(dtype).max)
     return dtype.type(np.finfo(dtype).min / 4), dtype.type(np.finfo(dtype).max / 4)
 
 
-def supposed_bins(bins: str, size: int) -> int:
-    """Of a dry run, the number of bins that a rule gives: the most where that is bounded, else what is most for "auto".
-
-    That is if it has to suffice: else it is one, so that nothing is refused which may do.
-    """
-    if not must_suffice():
-        return 1
+def most_bins(bins: str, size: int) -> int:
+    """The most bins that a rule gives for so many elements, where that is bounded; else what is most for "auto"."""
     most: dict[str, float] = {"scott": size ** (5 / 6), "rice": 2 * size ** (1 / 3), "sqrt": math.sqrt(size)}
     few = 2 * math.log2(max(size, 1)) + 2
     return math.ceil(max(few, most.get(bins, 2 * math.sqrt(size) if bins in QUARTILES else 0))) + 1
+
+
+def length_of(out: Any) -> int | None:
+    """Length of an output that there is already: the result has it too, or is refused."""
+    if out is None or isinstance(out, str | os.PathLike) or len(out.shape) != 1:
+        return None
+    return int(out.shape[0])
 
 
 def in_memory(options: Options) -> Options:

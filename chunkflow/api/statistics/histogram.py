@@ -27,22 +27,35 @@ from chunkflow.api.operation import (
 from chunkflow.api.statistics.bins import (
     check_rule,
     in_memory,
+    length_of,
+    most_bins,
     number_of_bins,
     numbers,
     over_everything,
     seen_by,
-    supposed_bins,
     supposed_range,
 )
+from chunkflow.api.statistics.order_statistics import stored
+from chunkflow.api.statistics.parts import in_parts
 from chunkflow.core.axes import normalize_axes
 from chunkflow.core.chunking import block_sides
 from chunkflow.core.nest import nest
 from chunkflow.core.units import format_bytes
 from chunkflow.engine.dry_run import is_dry, must_suffice
-from chunkflow.errors import ArgumentError, ArgumentTypeError, UnsupportedError
+from chunkflow.errors import ArgumentError, ArgumentTypeError, BudgetError, UnsupportedError
 from chunkflow.graph.nodes import has_lazy
 from chunkflow.kernels.map import is_scalar
-from chunkflow.kernels.statistics.histogram import Tally, TopK, Value, extremes, histogrammed, outermost
+from chunkflow.kernels.statistics.histogram import (
+    Tally,
+    TopK,
+    Value,
+    counts_added,
+    counts_between,
+    counts_from,
+    extremes,
+    histogrammed,
+    outermost,
+)
 from chunkflow.system.host import available_memory
 
 
@@ -144,19 +157,46 @@ def histogram(
         return counted(bins, range, edges)
 
     def run() -> tuple[Any, np.ndarray]:
-        between = range
-        if rule is not None:
-            seen = seen_by(rule, x, spec, range, chunks, chosen)
-            number = supposed_bins(rule, spec.size) if is_dry() else number_of_bins(rule, seen, range)
-            between = range or (supposed_range(seen.low.dtype) if is_dry() else (seen.low, seen.high))
-            found = _edges(spec, number, between)
-            target.describe((len(found) - 1,), result, None)
-        else:
-            number = bins
+        if rule is None:
             low, high = _extremes(x, chunks, chosen)
             between = supposed_range(low.dtype) if is_dry() else (low[0], high[0])
-            found = _edges(spec, number, between)
-        return execute(counted(number, between, found)), found
+            found = _edges(spec, bins, between)
+            return execute(counted(bins, between, found)), found
+        seen, known, enough = (
+            seen_by(rule, x, spec, range, chunks, chosen),
+            length_of(chosen.out),
+            most_bins(rule, spec.size),
+        )
+        between = range or (supposed_range(seen.low.dtype) if is_dry() else (seen.low, seen.high))
+        # A dry run that only refuses supposes one bin, so that nothing is refused which may do.
+        supposed = known or (enough if must_suffice() else 1)
+        number = supposed if is_dry() else number_of_bins(rule, seen, range)
+        found = _edges(spec, number, between)
+        target.describe((len(found) - 1,), result, None)
+        try:
+            hist = execute(counted(number, between, found))
+        except BudgetError:
+            if number <= enough:
+                raise
+            hist = counted_in_parts(found, enough)
+        if must_suffice() and known is None and rule == "fd":  # which may give any number of bins
+            counted_in_parts(found, enough)
+        return hist, found
+
+    def counted_in_parts(edges: np.ndarray, least: int) -> Any:
+        def part(first: int, number: int, at: Options) -> Request:
+            some = edges[first : first + number + 1].copy()
+            if first + number + 1 == len(edges):  # whose right edge is in the last bin
+                some[-1] = np.nextafter(some[-1], np.inf)
+            tally = Tally(lambda block: counts_between(numbers(block), some), counts_added)
+            return Request(over_everything(tally, chunks), arrays, at)
+
+        def after(element: Any) -> int:
+            bin = int(np.searchsorted(edges, element, side="right")) - 1
+            return min(bin, len(edges) - 2) if element <= edges[-1] else bin
+
+        hist: np.ndarray = in_parts(part, after, np.zeros(len(edges) - 1, np.intp), 0, least, chosen)
+        return stored(_as_density(hist, edges) if density else hist, target)
 
     return MultiPass(arrays, run, chosen)
 
@@ -167,8 +207,9 @@ def bincount(
 ) -> MultiPass:
     """How often each integer from 0 on is in an array.
 
-    A first pass finds the largest one. Where integers are few and large, or negative, `chunkflow.unique` with
-    ``return_counts=True`` counts those that there are.
+    A first pass finds the largest one. If the budget holds fewer counts than there are, they are made in several
+    passes, each of which skips the integers that there are none of. Where integers are few and large, or negative,
+    `chunkflow.unique` with ``return_counts=True`` counts those that there are.
 
     Parameters
     ----------
@@ -213,27 +254,49 @@ def bincount(
             raise ArgumentTypeError(f"weights are complex ({wspec.dtype}): count their real and imaginary parts")
     block_sides(chunks, spec.shape)
     chosen = Options(**options)
-    stores.open_target(chosen.out, overwrite=chosen.overwrite)
+    target = stores.open_target(chosen.out, overwrite=chosen.overwrite)
     arrays = (x,) if weights is None else (x, weights)
 
-    def run() -> Any:
-        length = least
-        if spec.size:
-            low, high = (int(a[0]) for a in _extremes(x, chunks, chosen))
-            if is_dry():  # whoever counts has more elements than different ones, as a rule
-                low, high = 0, min(spec.size, 1 << 8 * spec.dtype.itemsize) - 1 if must_suffice() else 0
-            if low < 0:
-                raise ArgumentError(f"bincount takes integers of at least 0, and {spec.name} holds {low}: shift them")
-            length = max(length, high + 1)
-        _check_room(length, f"bincount up to {length - 1}")
+    possible = 1 << 8 * spec.dtype.itemsize
+
+    def counted(first: int, number: int, at: Options, *, beyond: bool = True) -> Request:
+        safe = beyond or (is_dry() and spec.size > 0)  # of a dry run the elements are others than supposed
 
         def count(block: Any, weights: Any = None) -> Value:
             if weights is not None:
                 weights = weights.astype("f8", copy=False)
+            if safe:
+                return counts_from(block, weights, first, number)[: 1 + beyond]
             # Elements of a trial on made-up numbers may be larger than all that there are.
-            return (np.bincount(block.astype(np.intp, copy=False), weights, length)[:length],)
+            return (np.bincount(block.astype(np.intp, copy=False), weights, number)[:number],)
 
-        return execute(Request(over_everything(Tally(count), chunks), arrays, chosen))
+        return Request(over_everything(Tally(count, counts_added), chunks), arrays, at)
+
+    def counted_in_parts(first: int, length: int, least: int) -> Any:
+        counts = np.zeros(length, np.int64 if weights is None else np.float64)
+        return stored(in_parts(counted, int, counts, first, least, chosen), target)
+
+    def run() -> Any:
+        length, first = least, 0
+        # Whoever counts has more elements than different ones, as a rule. Other counts may be made in parts.
+        known, enough = length_of(chosen.out), max(least, 1, min(spec.size, possible))
+        if spec.size:
+            low, high = (int(a[0]) for a in _extremes(x, chunks, chosen))
+            if is_dry():
+                low, high = 0, (known or enough) - 1 if must_suffice() else 0
+            if low < 0:
+                raise ArgumentError(f"bincount takes integers of at least 0, and {spec.name} holds {low}: shift them")
+            length, first = max(length, high + 1), low
+        _check_room(length, f"bincount up to {length - 1}")
+        try:
+            found = execute(counted(0, length, chosen, beyond=False))
+        except BudgetError:
+            if length <= enough:
+                raise
+            found = counted_in_parts(first, length, enough)
+        if must_suffice() and spec.size and known is None and enough < possible:
+            counted_in_parts(0, enough, enough)
+        return found
 
     return MultiPass(arrays, run, chosen)
 
@@ -306,10 +369,14 @@ def _histogram_of_blocks(bins: Any, range: Any, edges: np.ndarray, wtype: np.dty
         (hist,) = value
         if not density:
             return hist.astype(wtype, copy=False)
-        with np.errstate(all="ignore"):  # nothing may have been counted, in the trial call for one
-            return hist / np.asarray(np.diff(edges).astype("f8"), like=hist) / hist.sum()
+        return _as_density(hist, edges)
 
     return Tally(count, result=result)
+
+
+def _as_density(hist: Any, edges: np.ndarray) -> Any:
+    with np.errstate(all="ignore"):  # nothing may have been counted, in the trial call for one
+        return hist / np.asarray(np.diff(edges).astype("f8"), like=hist) / hist.sum()
 
 
 def _edges(spec: ArraySpec, bins: Any, range: Any) -> np.ndarray:

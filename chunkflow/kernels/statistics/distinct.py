@@ -24,6 +24,17 @@ class TooManyValuesError(Exception):
         self.number = number
 
 
+def _counted(keys: Any) -> Value:
+    """The different keys of a block, sorted, and their counts."""
+    possible = 1 << 8 * keys.dtype.itemsize
+    if possible <= min(keys.size, 1 << 16):  # else counts of all that there may be would take more than sorting
+        counts = np.bincount(keys.astype(np.intp), minlength=possible)
+        found = counts.nonzero()[0]
+        return found.astype(keys.dtype), counts[found].astype("i8", copy=False)
+    found, counts = np.unique(keys, return_counts=True)
+    return found, counts.astype("i8", copy=False)
+
+
 @dataclass(frozen=True)
 class Distinct(Fold):
     """A fold over all elements to their distinct keys and counts, of which at most `room` are held.
@@ -37,14 +48,10 @@ class Distinct(Fold):
         self, value: Value | None, blocks: Sequence[Any], nest: LoopNest, grid: Grid, index: Shape, box: Region
     ) -> Value:
         keys = to_keys(blocks[0]).reshape(-1)
-        if keys.dtype.itemsize <= 2 and keys.size:
-            counts = np.bincount(keys.astype(np.intp))
-            found = counts.nonzero()[0]
-            counts, found = counts[found], found.astype(keys.dtype)
-        else:
-            found, counts = np.unique(keys, return_counts=True)
-        new = self._checked((found, counts.astype("i8", copy=False)))
-        if not nest.outputs:  # in the trial call, since later values may be as long as this
+        if not nest.outputs:  # in the trial call: as many different keys as there may be, which take most
+            keys = (np.arange(keys.size, like=keys) % self.room).astype(keys.dtype)
+        new = self._checked(_counted(keys))
+        if not nest.outputs:  # later values may be as long as this
             return self._padded(new)
         return new if value is None else self.combine(value, new)
 

@@ -60,6 +60,39 @@ def histogrammed(block: Any, bins: Any, limits: Any, edges: np.ndarray, weights:
     return np.histogram(x, np.asarray(edges, like=x), weights=weights)[0]
 
 
+BEYOND = np.iinfo(np.intp).max
+"""What stands for no integer: larger than all."""
+
+
+def counts_from(block: Any, weights: Any, first: int, number: int) -> Value:
+    """How often each of a number of integers from `first` on is in a block; and the least one beyond them.
+
+    With weights their sums. The memory that it takes does not depend on the integers.
+    """
+    places = block.astype(np.intp)
+    beyond = np.where(places < first + number, BEYOND, places).min().reshape(1)
+    places -= first
+    np.clip(places, -1, number, out=places)
+    places += 1
+    return np.bincount(places, weights, number + 2)[1:-1], beyond
+
+
+def counts_between(block: Any, edges: np.ndarray) -> Value:
+    """How many elements of a block are in each bin, without its right edge; and the least element beyond all bins.
+
+    The memory that it takes does not depend on the elements.
+    """
+    x, number = block.reshape(-1).astype(edges.dtype, copy=False), len(edges) - 1
+    places = np.searchsorted(np.asarray(edges, like=x), x, side="right")
+    beyond = np.where((places > number) & (x == x), x, np.inf).min().reshape(1)
+    return np.bincount(places, minlength=number + 2)[1:-1], beyond
+
+
+def counts_added(left: Value, right: Value) -> Value:
+    """Of two such results the sums of counts, and what is next after all of them."""
+    return (left[0] + right[0], *map(np.minimum, left[1:], right[1:]))
+
+
 def same(value: Value) -> Any:
     """The value itself, as the result."""
     return value if len(value) > 1 else value[0]
