@@ -111,6 +111,10 @@ class OutputBusyError(OutputExistsError):
     """Another run, which is alive, writes the output."""
 
 
+class ResumeError(ArgumentError):
+    """A run has left what can be gone on with, and this call is another one, or does not say that it goes on with it."""
+
+
 class _StoreError(ChunkflowError, OSError):
     """A failed transfer, with the store's name and the region of the array that it was for."""
 

@@ -123,6 +123,7 @@ class PlacedOptions(TypedDict, total=False):
     progress: ProgressLike
     overwrite: bool
     sync: bool | None
+    resume: bool | str
 
 
 class _Output(TypedDict, total=False):

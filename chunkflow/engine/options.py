@@ -28,6 +28,7 @@ class Options:
     progress: ProgressLike = False
     out_chunks: Chunks = None
     sync: bool | None = None
+    resume: bool | str = False
 
 
 BudgetLike = Budget | str | int | float | None

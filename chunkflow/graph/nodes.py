@@ -352,6 +352,7 @@ def check_lazily(options: Options, name: str) -> None:
         "device": options.device,
         "overwrite": options.overwrite or None,
         "sync": options.sync,
+        "resume": options.resume or None,
         "progress": options.progress or None,
     }
     asked = [key for key, value in given.items() if value is not None]

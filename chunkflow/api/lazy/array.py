@@ -330,9 +330,10 @@ class Array(Collection):
         progress: ProgressLike = False,
         overwrite: bool = False,
         sync: bool | None = None,
+        resume: bool | str = False,
     ) -> Any:
         """Compute the array into a zarr array; see `chunkflow.store`."""
-        options: dict[str, Any] = {"progress": progress, "overwrite": overwrite, "sync": sync}
+        options: dict[str, Any] = {"progress": progress, "overwrite": overwrite, "sync": sync, "resume": resume}
         return store(self, path, chunks=chunks, budget=budget, device=device, **options)
 
     def to_npy(
@@ -344,9 +345,10 @@ class Array(Collection):
         progress: ProgressLike = False,
         overwrite: bool = False,
         sync: bool | None = None,
+        resume: bool | str = False,
     ) -> Any:
         """Compute the array into a ``.npy`` file; see `chunkflow.store`."""
         if not str(path).endswith(".npy"):
             raise ArgumentTypeError(f"{path!r} does not end in .npy: use to_zarr or chunkflow.store for other formats")
-        options: dict[str, Any] = {"progress": progress, "overwrite": overwrite, "sync": sync}
+        options: dict[str, Any] = {"progress": progress, "overwrite": overwrite, "sync": sync, "resume": resume}
         return store(self, path, budget=budget, device=device, **options)

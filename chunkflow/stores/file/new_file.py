@@ -90,8 +90,14 @@ class NewFileTarget:
     def describe(self, shape: Shape, dtype: np.dtype, chunks: Shape | None) -> ArraySpec:
         return ArraySpec(self.name, tuple(shape), numeric_dtype(dtype, "the result"), storage=Storage(fresh=True))
 
-    def open(self, spec: ArraySpec) -> NewFileSink:
-        return NewFileSink(self, spec)
+    def claim(self) -> Claim:
+        """The claim of a run that a later one may go on with, or of one that is left."""
+        with translated(WriteError, f"cannot create {self.name}", self.name, foreign=OSError):
+            return Claim(self.name, resumes=True)
+
+    def open(self, spec: ArraySpec, claim: Claim | None = None) -> NewFileSink:
+        """The sink; with a `claim` that is left it goes on with what lies there."""
+        return NewFileSink(self, spec, claim)
 
 
 def is_fortran(spec: ArraySpec) -> bool:
@@ -102,14 +108,16 @@ def is_fortran(spec: ArraySpec) -> bool:
 class NewFileSink:
     """A file that is being written under a hidden name."""
 
-    def __init__(self, target: NewFileTarget, spec: ArraySpec) -> None:
+    def __init__(self, target: NewFileTarget, spec: ArraySpec, claim: Claim | None = None) -> None:
         self.spec, self._target = spec, target
-        self._claims: list[Claim] = []
+        self._claims: list[Claim] = [] if claim is None else [claim]
         self._file: FileSink | None = None
         with translated(WriteError, f"cannot create {target.name}", target.name, self.abort, OSError):
-            temporary, header = self._claim(target.name), target.header(spec)
-            make(temporary, header, like=target.name)
-            fresh = reserve(temporary, len(header) + spec.nbytes)
+            temporary, header = self._claim(target.name) if claim is None else claim.partial, target.header(spec)
+            fresh = False
+            if claim is None or not claim.is_left:
+                make(temporary, header, like=target.name)
+                fresh = reserve(temporary, len(header) + spec.nbytes)
             place = Strided.packed(
                 temporary, len(header), spec.shape, spec.dtype, fortran=is_fortran(spec), name=target.name
             )
@@ -135,7 +143,7 @@ class NewFileSink:
     def ready(self) -> list[Claim]:
         assert self._file is not None
         target = self._target
-        with translated(WriteError, f"cannot finish {target.name}", target.name, self.abort, OSError):
+        with translated(WriteError, f"cannot finish {target.name}", target.name, foreign=OSError):
             paths.refuse_existing(target.name, target.overwrite)
             for path, content in target.files_beside(self.spec).items():
                 make(self._claim(path), content, like=path)
@@ -154,12 +162,22 @@ class NewFileSink:
         with translated(WriteError, f"cannot finish {name}", name, self.abort, OSError):
             return publish(claims, self.published)
 
+    def leave(self) -> None:
+        """Close the file, and leave it to a later run."""
+        self._close()
+        for claim in self._claims[1:]:
+            claim.end()
+        self._claims[0].leave()
+
     def abort(self) -> None:
+        self._close()
+        for claim in reversed(self._claims):
+            claim.end()
+
+    def _close(self) -> None:
         with contextlib.suppress(OSError):
             if self._file is not None:
                 self._file.close()
-        for claim in reversed(self._claims):
-            claim.end()
 
 
 def make(path: str, content: bytes, like: str) -> None:

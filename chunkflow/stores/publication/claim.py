@@ -11,10 +11,10 @@ import socket
 from contextlib import suppress
 from typing import Any
 
-from chunkflow.errors import OutputBusyError
+from chunkflow.errors import OutputBusyError, ResumeError
 from chunkflow.stores.publication.move import remove
-from chunkflow.stores.publication.record import CLAIM, OLD, PARTIAL, hidden, is_at, lines, lock, say, steps
-from chunkflow.stores.publication.settle import settle
+from chunkflow.stores.publication.record import CLAIM, OLD, PARTIAL, STATE, hidden, is_at, lines, lock, say, steps
+from chunkflow.stores.publication.settle import settle, take_up
 
 
 class Claim:
@@ -29,37 +29,55 @@ class Claim:
     patches : bool
         Whether an existing file is changed, and not replaced: `partial` is what `chunkflow.stores.publication.patch`
         keeps of it.
+    resumes : bool
+        Whether a later run may go on with it. `is_left` then says whether this one goes on with what is left.
 
     Raises
     ------
     OutputBusyError
         A run that is alive writes the output.
+    ResumeError
+        A run has left what may be resumed, and this one does not resume it.
     OSError
         The directory takes no file.
     """
 
-    def __init__(self, name: str, root: str | None = None, *, patches: bool = False) -> None:
-        self.name, self.root, self.patches = name, root or name, patches
+    def __init__(
+        self, name: str, root: str | None = None, *, patches: bool = False, resumes: bool = False
+    ) -> None:
+        self.name, self.root, self.patches, self.resumes = name, root or name, patches, resumes
         self.inner = os.path.relpath(name, self.root)
         purpose = "" if self.inner == "." else hashlib.sha256(os.fsencode(self.inner)).hexdigest()[:12]
         self.path = hidden(self.root, purpose, CLAIM)
-        hexes = os.urandom(8).hex()
-        self.partial, self.old = hidden(self.root, hexes, PARTIAL), hidden(self.root, hexes, OLD)
+        self.is_left, self._fd = False, -1
         self._fd = self._made()
-        process = {"pid": os.getpid(), "host": socket.gethostname()}
+        hexes = lines(self._fd)[0]["hidden"] if self.is_left else os.urandom(8).hex()
+        self.partial, self.old, self.state = (hidden(self.root, hexes, ending) for ending in (PARTIAL, OLD, STATE))
+        process = {"pid": os.getpid(), "host": socket.gethostname(), **({"resumes": True} if resumes else {})}
         try:
-            self.say({"output": os.path.basename(self.root), "inner": self.inner, "hidden": hexes, **process})
+            if not self.is_left:
+                self.say({"output": os.path.basename(self.root), "inner": self.inner, "hidden": hexes, **process})
         except BaseException:
             self.end()
             raise
 
     def _made(self) -> int:
-        """Make the claim's file and lock it. What a dead run left under the name is settled first."""
+        """Make the claim's file and lock it. What a dead run left under the name is settled first, or gone on with."""
         flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
         while True:
             try:
                 fd = os.open(self.path, flags, 0o600)
             except FileExistsError:
+                if (fd := take_up(self.path)) is not None:
+                    self.is_left = True
+                    if self.resumes:
+                        return fd
+                    self._fd = fd
+                    self.leave()
+                    raise ResumeError(
+                        f"a run that made {self.name} has ended early, and left what can be gone on with: give "
+                        "resume=True to the same call, or remove it by `chunkflow clean`"
+                    ) from None
                 if not settle(self.path):
                     raise OutputBusyError(
                         f"{self.name} is being written by {_who(self.path)}, which has locked {self.path}: wait for "
@@ -91,8 +109,8 @@ class Claim:
         if self._fd < 0:
             return
         with suppress(OSError):
-            remove(self.partial)
-            remove(self.old)
+            for path in (self.partial, self.old, self.state):
+                remove(path)
             os.unlink(self.path)
         self.leave()
 

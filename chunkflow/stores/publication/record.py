@@ -10,7 +10,7 @@ import os
 import zlib
 from typing import Any
 
-PARTIAL, OLD, CLAIM = ".partial", ".old", ".claim"
+PARTIAL, OLD, STATE, CLAIM = ".partial", ".old", ".state", ".claim"
 LONGEST = 255  # bytes of a name on Linux's file systems
 
 

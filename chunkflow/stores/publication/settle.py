@@ -13,7 +13,7 @@ from typing import Any
 
 from chunkflow.stores.publication.move import DOCUMENTS, Move, remove
 from chunkflow.stores.publication.patch import Patch
-from chunkflow.stores.publication.record import CLAIM, OLD, PARTIAL, hidden, is_at, lines, lock, steps
+from chunkflow.stores.publication.record import CLAIM, OLD, PARTIAL, STATE, hidden, is_at, lines, lock, steps
 from chunkflow.system.deferred import at
 
 
@@ -31,12 +31,15 @@ class Left:
         Bytes that it takes of the disk.
     is_begun : bool
         Whether the run had begun to give its outputs their names.
+    resumes : bool
+        Whether the same call with ``resume=True`` goes on with it.
     """
 
     claim: str
     output: str
     nbytes: int
     is_begun: bool = False
+    resumes: bool = False
 
 
 class _Record:
@@ -49,7 +52,8 @@ class _Record:
             raise ValueError(f"{path} is no claim")
         self.pid = int(first["pid"])
         self.root = os.path.join(os.path.dirname(path), output)
-        self.partial, self.old = hidden(self.root, hexes, PARTIAL), hidden(self.root, hexes, OLD)
+        self.partial, self.old, self.state = (hidden(self.root, hexes, ending) for ending in (PARTIAL, OLD, STATE))
+        self.resumes = bool(first.get("resumes"))
         ready = next((line for line in reversed(said) if "ready" in line), None)
         self.leader = None if ready is None else str(ready["leader"])
         decided = next((line for line in reversed(said) if "commit" in line), None)
@@ -116,6 +120,29 @@ def settle(path: str) -> bool:
     return True
 
 
+def take_up(path: str) -> int | None:
+    """The open and locked claim of a dead run that can be gone on with; None if there is none of that kind.
+
+    What it had begun to publish is undone first. If it had agreed on its outputs, they are to be finished instead.
+    """
+    fd = -1
+    try:
+        with _open(path) as record:
+            if record is None or not record.resumes or record.committed:
+                return None
+            if record.change is not None:
+                record.change.back()
+            fd = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        if lock(fd) and is_at(fd, path):
+            os.lseek(fd, 0, os.SEEK_END)
+            return fd
+    except (OSError, ValueError, KeyError):
+        pass
+    if fd >= 0:
+        os.close(fd)
+    return None
+
+
 def _settled(path: str, committed: bool, done: bool = False) -> None:
     """Finish or undo one claim, and those that it decides for."""
     with _open(path) as record:
@@ -130,8 +157,8 @@ def _settled(path: str, committed: bool, done: bool = False) -> None:
             for follower in record.followers:
                 with suppress(FileNotFoundError):
                     _settled(follower, committed, done)
-            remove(record.partial)
-            remove(record.old)
+            for hidden_path in (record.partial, record.old, record.state):
+                remove(hidden_path)
             if record.inner != ".":
                 _renew(record)
         os.unlink(path)
@@ -158,7 +185,7 @@ def left_in(directory: str) -> list[Left]:
     """What dead runs left in a directory and below. Runs that are alive, and other users', are not listed."""
     found: list[Left] = []
     for above, folders, names in os.walk(directory):
-        folders[:] = [name for name in folders if not name.endswith((PARTIAL, OLD))]
+        folders[:] = [name for name in folders if not name.endswith((PARTIAL, OLD, STATE))]
         found += _left_among(above, sorted(names))
     return found
 
@@ -199,8 +226,9 @@ def _left_among(above: str, names: list[str]) -> Iterator[Left]:
                 if record is None:
                     yield Left(path, "", 0)
                 else:
-                    nbytes = _bytes(record.partial) + _bytes(record.old)
-                    yield Left(path, record.output, nbytes, record.change is not None)
+                    nbytes = sum(map(_bytes, (record.partial, record.old, record.state)))
+                    begun = bool(record.committed) if record.resumes else record.change is not None
+                    yield Left(path, record.output, nbytes, begun, record.resumes)
         elif name.endswith(PARTIAL) and (written := _WRITTEN.fullmatch(name)):
             with suppress(OSError):
                 facts = os.lstat(path)

@@ -87,8 +87,14 @@ class ZarrPathTarget:
     def describe(self, shape: Shape, dtype: np.dtype, chunks: Shape | None) -> ArraySpec:
         return created_spec(self.name, shape, dtype, chunks)
 
-    def open(self, spec: ArraySpec) -> ZarrPathSink:
-        return ZarrPathSink(self, spec)
+    def claim(self) -> Claim:
+        """The claim of a run that a later one may go on with, or of one that is left."""
+        with translated(WriteError, f"cannot create {self.name}", self.name):
+            return Claim(self.name, self.root, resumes=True)
+
+    def open(self, spec: ArraySpec, claim: Claim | None = None) -> ZarrPathSink:
+        """The sink; with a `claim` that is left it goes on with what lies there."""
+        return ZarrPathSink(self, spec, claim)
 
     def check(self) -> None:
         """Refuse what has appeared under the name meanwhile."""
@@ -154,14 +160,16 @@ class ZarrPathSink:
 
     shared: Any
 
-    def __init__(self, target: ZarrPathTarget, spec: ArraySpec) -> None:
+    def __init__(self, target: ZarrPathTarget, spec: ArraySpec, claim: Claim | None = None) -> None:
         self.spec, self._target = spec, target
-        self._claim: Claim | None = None
+        self._claim = claim
         self._renewed = False
         self._undo = ExitStack()
         with translated(WriteError, f"cannot create {target.name}", target.name, self.abort):
-            self._claim = Claim(target.name, target.root)
-            self.shared = self._made(self._claim)
+            if self._claim is None:
+                self._claim = Claim(target.name, target.root)
+            left = self._claim.is_left
+            self.shared = zarr.open_array(self._claim.steps[-1][0], mode="r+") if left else self._made(self._claim)
         self._sink = ZarrSink(self.shared, spec)
 
     def _made(self, claim: Claim) -> Any:
@@ -199,7 +207,7 @@ class ZarrPathSink:
     def ready(self) -> list[Claim]:
         path = self._target.name
         assert self._claim is not None
-        with translated(WriteError, f"cannot finish {path}", path, self.abort):
+        with translated(WriteError, f"cannot finish {path}", path):
             self._target.check()
         return [self._claim]
 
@@ -226,6 +234,11 @@ class ZarrPathSink:
         claims = self.ready()
         with translated(WriteError, f"cannot finish {path}", path, self.abort):
             return publish(claims, self.published)
+
+    def leave(self) -> None:
+        """Leave the array to a later run."""
+        assert self._claim is not None
+        self._claim.leave()
 
     def abort(self) -> None:
         with suppress(Exception):

@@ -1,0 +1,246 @@
+"""Runs that a later call goes on with: what the call is, how far it has come, and the values that blocks add to."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from chunkflow.core import grid
+from chunkflow.core.grid import Shape
+from chunkflow.core.nest import LoopNest
+from chunkflow.core.spec import ArraySpec
+from chunkflow.devices.protocol import Device
+from chunkflow.engine.transfer import Accumulator
+from chunkflow.errors import ResumeError, UnsupportedError
+from chunkflow.kernels.digest import digest
+from chunkflow.kernels.protocol import Kernel
+from chunkflow.kernels.subnest import on_host
+from chunkflow.planner.plan import Plan
+from chunkflow.stores.protocol import Sink, Source, Target
+from chunkflow.stores.publication.claim import Claim
+from chunkflow.stores.publication.progress import Progress
+
+EVERY = 20.0
+"""Seconds between two notes of the values that blocks are combined to, at least."""
+
+SHARE = 200
+"""So many times longer than a note takes is the time between two: less than a hundredth goes to them."""
+
+Accumulators = dict[tuple[int, Shape], dict[int, Accumulator]]
+"""For each part of the kernel and block of its results, the accumulators by chain."""
+
+_BOOT = "the system's start"
+
+
+def call_of(
+    kernel: Kernel, nest: LoopNest, sources: Sequence[Source], plan: Plan, device: Device, resume: bool | str
+) -> dict[str, str]:
+    """What a call is: equal for calls that give the same result to the bit, block by block.
+
+    `resume` may be a name that stands for the function.
+    """
+    import chunkflow
+
+    versions = f"chunkflow {chunkflow.__version__}, NumPy {np.__version__}, Python {sys.version_info[:2]}"
+    blocks = (plan.block, plan.tile, plan.walk, tuple(plan.turns), plan.chains)
+    return {
+        "the versions": versions,
+        "the device": device.model,
+        "the function": resume if isinstance(resume, str) else digest((kernel, nest)),
+        **{f"array {i} ({source.spec.name})": _identity(source) for i, source in enumerate(sources)},
+        **{f"output {i} ({spec.name})": _described(spec) for i, spec in enumerate(plan.outputs)},
+        "the blocks (budget=, chunks=, the machine's rates)": str(blocks),
+        _BOOT: _boot(),
+    }
+
+
+def _described(spec: ArraySpec) -> str:
+    return f"{spec.shape}, {spec.dtype.str}, chunks {spec.chunks}, order {spec.order}"
+
+
+def _identity(source: Source) -> str:
+    """What is known of an array's elements without reading files: of arrays in memory a digest."""
+    spec = source.spec
+    view = source.view(grid.whole(spec.shape)) if spec.storage.in_memory else None
+    if view is not None:
+        sha = hashlib.sha256(f"{view.shape} {view.dtype.str}".encode())
+        flat = view.reshape(-1) if view.flags.c_contiguous else np.ascontiguousarray(view).reshape(-1)
+        sha.update(flat.view(np.uint8))
+        return sha.hexdigest()
+    with suppress(OSError):
+        found = os.stat(spec.name.partition(":/")[0] if "://" not in spec.name else spec.name)
+        return f"{spec.shape}, {spec.dtype.str}, inode {found.st_ino}, {found.st_size} bytes, {found.st_mtime_ns}"
+    return f"{spec.name}, {spec.shape}, {spec.dtype.str}"
+
+
+def _boot() -> str:
+    """The system's present start: what was not on the disk when it ended is lost."""
+    with suppress(OSError), open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
+        return file.read().strip()
+    return ""
+
+
+@dataclass
+class Resumption:
+    """A run's place among the runs of its call.
+
+    Attributes
+    ----------
+    sinks : list of Sink
+        Of the outputs, new ones or those that are left.
+    start : int
+        Steps that are finished already.
+    """
+
+    sinks: list[Sink]
+    start: int
+    _progress: Progress
+    _plan: Plan
+    _names: Any = None
+    _arrays: list[np.ndarray] = field(default_factory=list)
+    _done: int = 0
+    _next: float = 0.0
+
+    @classmethod
+    def open(cls, targets: Sequence[Target], plan: Plan, call: Mapping[str, str]) -> Resumption:
+        """Take up what an earlier run of the same call left, or begin.
+
+        Raises
+        ------
+        ResumeError
+            What is left is of another call.
+        """
+        for target in targets:
+            if not hasattr(target, "claim"):
+                raise UnsupportedError(
+                    f"resume=True: {target.name} cannot be gone on with; give out= the path of a .npy file or of a zarr "
+                    "array in a directory"
+                )
+        claims: list[Claim] = []
+        try:
+            claims += [target.claim() for target in targets]  # type: ignore[attr-defined]
+            progress = Progress(claims[0].state)
+            known = progress.call if all(claim.is_left for claim in claims) else None
+            if known is not None and known.get(_BOOT) != call[_BOOT]:
+                known = None  # not all may have come to the disk
+            if known is not None:
+                _compare(known, call, claims)
+        except BaseException:
+            for claim in claims:
+                claim.leave() if claim.is_left else claim.end()
+            raise
+        if known is None and any(claim.is_left for claim in claims):
+            for claim in claims:
+                claim.end()
+            claims = [target.claim() for target in targets]  # type: ignore[attr-defined]
+        sinks: list[Sink] = []
+        made = cls(sinks, 0, Progress(claims[0].state), plan)
+        try:
+            for target, spec, claim in zip(targets, plan.outputs, claims, strict=True):
+                sinks.append(target.open(spec, claim))  # type: ignore[call-arg]
+            if known is None:
+                made._progress.begin(dict(call))
+            else:
+                made.start, made._names, made._arrays = made._progress.go_on()
+                made._done = made.start
+        except BaseException:
+            made._progress.close()
+            for claim in claims:
+                claim.leave() if known is not None else claim.end()
+            raise
+        made._next = time.monotonic() + EVERY
+        return made
+
+    @property
+    def _folds(self) -> bool:
+        """Whether steps add to values that later ones finish: then they are finished where those are kept."""
+        return self._plan.op.scan is not None or any(part.folded for part in self._plan.op.parts)
+
+    def landed(self, step: int) -> None:
+        """Note that a step and all before it are finished."""
+        if not self._folds:
+            self._done = step + 1
+            self._progress.finished(self._done)
+
+    def is_due(self, step: int) -> bool:
+        """Whether the values between steps are to be kept before a step."""
+        return self._folds and step > self.start and time.monotonic() >= self._next
+
+    def keep(self, step: int, accumulators: Accumulators) -> None:
+        """Keep the values between steps. Nothing is being computed."""
+        began = time.monotonic()
+        arrays: list[np.ndarray] = []
+        names = [
+            [part, list(key), chain, accumulator.lane, _packed(on_host(accumulator.value), arrays)]
+            for (part, key), chains in accumulators.items()
+            for chain, accumulator in chains.items()
+        ]
+        self._progress.keep(step, arrays, names)
+        self._done = step
+        now = time.monotonic()
+        self._next = now + max(EVERY, SHARE * (now - began))
+
+    def accumulators(self, device: Device) -> Accumulators:
+        """The values between steps that were kept, in the memory of the device."""
+        found: Accumulators = {}
+        for part, key, chain, lane, packed in self._names or ():
+            accumulator = Accumulator()
+            accumulator.value, accumulator.lane = _unpacked(packed, self._arrays, device), lane
+            found.setdefault((part, tuple(key)), {})[chain] = accumulator
+        self._arrays = []
+        return found
+
+    def end(self) -> None:
+        """The outputs have their names."""
+        self._progress.close()
+
+    def stop(self) -> None:
+        """Leave what is finished to a later run; remove all if that is nothing."""
+        self._progress.close()
+        for sink in self.sinks:
+            if self._done:
+                sink.leave()  # type: ignore[attr-defined]
+            else:
+                sink.abort()
+
+
+def _compare(known: Mapping[str, str], call: Mapping[str, str], claims: Sequence[Claim]) -> None:
+    """Refuse to go on with another call."""
+    differ = [what for what in {**known, **call} if known.get(what) != call.get(what)]
+    if differ:
+        said = "; ".join(f"{what}: {known.get(what, 'none')} then, {call.get(what, 'none')} now" for what in differ)
+        raise ResumeError(
+            f"resume=True: what is left of {claims[0].name} is of another call, which differs in {said}. Make the same "
+            "call, or remove what is left by `chunkflow clean`"
+        )
+
+
+def _packed(value: Any, arrays: list[np.ndarray]) -> Any:
+    """A value between steps as JSON, with its arrays apart."""
+    if isinstance(value, np.ndarray):
+        arrays.append(value)
+        return {"array": len(arrays) - 1}
+    if isinstance(value, tuple | list):
+        return {type(value).__name__: [_packed(part, arrays) for part in value]}
+    json.dumps(value)  # None or a number
+    return value
+
+
+def _unpacked(packed: Any, arrays: Sequence[np.ndarray], device: Device) -> Any:
+    if not isinstance(packed, dict):
+        return packed
+    ((kind, content),) = packed.items()
+    if kind == "array":
+        array = arrays[content]
+        return array if device.xp is np else device.to_device(array)
+    parts = [_unpacked(part, arrays, device) for part in content]
+    return tuple(parts) if kind == "tuple" else parts
