@@ -191,6 +191,8 @@ class MultiPass:
         Whether labelled arrays are matched by the names of their dimensions: see `Request.keeps`.
     name : callable, optional
         Puts the arrays' labels on the result.
+    resumes : bool
+        Whether `run` itself sees to runs that a later call goes on with.
     """
 
     arrays: Sequence[Any]
@@ -203,6 +205,7 @@ class MultiPass:
     alone: bool = False
     keeps: bool = False
     name: Callable[[Labels, Any], Any] | None = None
+    resumes: bool = False
 
     def plan_all(self) -> None:
         """Plan all passes, in a dry run."""
@@ -230,6 +233,10 @@ def _done(asked: Request | MultiPass, ask: Callable[..., Any], args: Sequence[An
     """What a call gives: results, or an expression where one of its arrays is one."""
     first = first_lazy(*asked.arrays)
     if isinstance(asked, MultiPass):
+        if asked.options.resume and not asked.resumes:
+            raise UnsupportedError(
+                f"resume=: {ask.__name__} may take several passes over the arrays, and runs of one pass can be gone on with"
+            )
         if first is None or asked.spec is None:
             return asked.done()
         return type(first)(_multi_pass_node(asked, asked.spec(), ask, args, kwargs))

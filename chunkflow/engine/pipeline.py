@@ -21,7 +21,7 @@ from contextlib import ExitStack, contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
-from chunkflow.core.grid import Shape, shape_of
+from chunkflow.core.grid import shape_of
 from chunkflow.devices.protocol import Device, Edge, Event, Lane, PartOf, Pool
 from chunkflow.engine.block_runner import BlockRunner, Turned
 from chunkflow.engine.direct import DirectDrainer, DirectFeeder

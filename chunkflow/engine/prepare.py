@@ -27,7 +27,7 @@ from chunkflow.devices.protocol import Device, Pool
 from chunkflow.engine.budget import Lease, lease
 from chunkflow.engine.options import Options
 from chunkflow.engine.outputs import check_number, check_overlap, describe_outputs, with_outputs, with_smaller_chunks
-from chunkflow.engine.resume import call_of
+from chunkflow.engine.resume import call_of, check_resume
 from chunkflow.engine.trial import Trial, cached_trial, run_trial
 from chunkflow.errors import ArgumentError, ArgumentTypeError, BudgetError, ResultError
 from chunkflow.kernels.declare import Declare, Declared
@@ -138,6 +138,7 @@ def _declare(declare: Declare, opened: _Opened, options: Options) -> _Stated:
     whole = {a for a, n in zip(declared.axes, lengths, strict=True) if n == "whole" and a is not None}
     nest = replace(nest, whole=nest.whole | whole)
     targets = _open_targets(options, declared, nest)
+    check_resume(options.resume, targets)
     check_overlap(declared, opened.sources, dict(enumerate(targets)))
     return _Stated(declared, nest, specs, lengths, targets)
 

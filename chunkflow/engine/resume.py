@@ -20,7 +20,7 @@ from chunkflow.core.nest import LoopNest
 from chunkflow.core.spec import ArraySpec
 from chunkflow.devices.protocol import Device
 from chunkflow.engine.transfer import Accumulator
-from chunkflow.errors import ResumeError, UnsupportedError
+from chunkflow.errors import ArgumentTypeError, ResumeError, UnsupportedError
 from chunkflow.kernels.digest import digest
 from chunkflow.kernels.protocol import Kernel
 from chunkflow.kernels.subnest import on_host
@@ -39,6 +39,26 @@ Accumulators = dict[tuple[int, Shape], dict[int, Accumulator]]
 """For each part of the kernel and block of its results, the accumulators by chain."""
 
 _BOOT = "the system's start"
+
+
+def check_resume(resume: Any, targets: Sequence[Target]) -> None:
+    """Check that a run that writes to these targets can be gone on with, if that is asked for.
+
+    Raises
+    ------
+    ArgumentTypeError
+        `resume` is neither a bool nor a text.
+    UnsupportedError
+        Not all targets are new arrays under paths.
+    """
+    if not isinstance(resume, bool | str):
+        raise ArgumentTypeError(f"resume={resume!r} must be True, False, or a text that stands for the function")
+    if resume and (not targets or not all(hasattr(target, "claim") for target in targets)):
+        found = next((target.name for target in targets if not hasattr(target, "claim")), "no output")
+        raise UnsupportedError(
+            f"resume={resume!r} and {found}: only what a run writes to new paths can be gone on with; give out= the path "
+            "of a .npy file, or of a zarr array in a directory"
+        )
 
 
 def call_of(
@@ -119,12 +139,6 @@ class Resumption:
         ResumeError
             What is left is of another call.
         """
-        for target in targets:
-            if not hasattr(target, "claim"):
-                raise UnsupportedError(
-                    f"resume=True: {target.name} cannot be gone on with; give out= the path of a .npy file or of a zarr "
-                    "array in a directory"
-                )
         claims: list[Claim] = []
         try:
             claims += [target.claim() for target in targets]  # type: ignore[attr-defined]

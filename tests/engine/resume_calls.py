@@ -18,7 +18,7 @@ PAUSE = 0.004
 
 
 def array() -> np.ndarray:
-    return np.random.default_rng(0).random((240, 30, 20)).astype("f4")
+    return np.random.default_rng(0).random((960, 10, 8)).astype("f4")
 
 
 def counted(block: np.ndarray, folder: str) -> np.ndarray:
@@ -36,10 +36,10 @@ def slow(folder: Path) -> Any:
 
 KINDS: dict[str, Callable[[Path], Any]] = {
     "map to npy": lambda folder: cf.map(
-        counted, folder / "x.npy", folder=str(folder), out=folder / "o.npy", chunks=(4, -1, -1), **CPU
+        counted, folder / "x.npy", folder=str(folder), out=folder / "o.npy", chunks=(16, -1, -1), **CPU
     ),
     "map to zarr": lambda folder: cf.map(
-        counted, folder / "x.npy", folder=str(folder), out=folder / "o.zarr", chunks=(6, -1, -1), **CPU
+        counted, folder / "x.npy", folder=str(folder), out=folder / "o.zarr", chunks=(20, -1, -1), **CPU
     ),
     "overlapping blocks": lambda folder: cf.map_overlap(
         lambda b: counted(b, str(folder)) + np.roll(b, 1, 0),
@@ -47,14 +47,14 @@ KINDS: dict[str, Callable[[Path], Any]] = {
         depth=1,
         boundary="nearest",
         out=folder / "o.npy",
-        chunks=(8, -1, -1),
+        chunks=(24, -1, -1),
         **CPU,
     ),
-    "sum along an axis": lambda folder: cf.store(slow(folder).sum(axis=0), folder / "o.npy", budget="60kB", **CPU),
-    "sum of all": lambda folder: cf.store(slow(folder).mean(), folder / "o.npy", budget="60kB", **CPU),
-    "cumulative sum": lambda folder: cf.store(cf.cumsum(slow(folder), axis=0), folder / "o.zarr", budget="300kB", **CPU),
+    "sum along an axis": lambda folder: cf.store(slow(folder).sum(axis=0), folder / "o.npy", budget="24kB", **CPU),
+    "sum of all": lambda folder: cf.store(slow(folder).mean(), folder / "o.npy", budget="24kB", **CPU),
+    "cumulative sum": lambda folder: cf.store(cf.cumsum(slow(folder), axis=0), folder / "o.npy", budget="24kB", **CPU),
     "several outputs": lambda folder: cf.store(
-        [(x := slow(folder)) * 2, x.sum(axis=0)], [folder / "o.zarr", folder / "s.npy"], budget="200kB", **CPU
+        [(x := slow(folder)) * 2, x.sum(axis=0)], [folder / "o.npy", folder / "s.npy"], budget="48kB", **CPU
     ),
 }
 

@@ -132,9 +132,7 @@ def store(
                 f"chunks={chunks!r}: {node.name} makes several passes of its own, and chooses the chunks of an array "
                 "that it creates: store it into a zarr array that has them"
             )
-    options = Options(
-        budget=budget, device=device, out_chunks=chunks, overwrite=overwrite, sync=sync, resume=resume
-    )
+    options = Options(budget=budget, device=device, out_chunks=chunks, overwrite=overwrite, sync=sync, resume=resume)
     results = tuple(_evaluated(wanted, options, progress).values())
     return results if isinstance(arrays, list | tuple) else results[0]
 

@@ -42,9 +42,7 @@ class Claim:
         The directory takes no file.
     """
 
-    def __init__(
-        self, name: str, root: str | None = None, *, patches: bool = False, resumes: bool = False
-    ) -> None:
+    def __init__(self, name: str, root: str | None = None, *, patches: bool = False, resumes: bool = False) -> None:
         self.name, self.root, self.patches, self.resumes = name, root or name, patches, resumes
         self.inner = os.path.relpath(name, self.root)
         purpose = "" if self.inner == "." else hashlib.sha256(os.fsencode(self.inner)).hexdigest()[:12]

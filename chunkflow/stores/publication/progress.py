@@ -59,9 +59,7 @@ class Progress:
         self._open()
         places = [os.pread(self._fd, _PLACE.size, turn * _PLACE.size) for turn in (0, 1)]
         found = [_PLACE.unpack(place) for place in places if len(place) == _PLACE.size]
-        steps, self._kept, _ = max(
-            (each for each in found if each[2] == _checksum(*each[:2])), default=(0, 0, 0)
-        )
+        steps, self._kept, _ = max((each for each in found if each[2] == _checksum(*each[:2])), default=(0, 0, 0))
         self._turn = int(bool(found) and found[0][0] == steps)  # the other place is overwritten first
         return steps, *(self._values() if self._kept else ([], []))
 
