@@ -76,6 +76,8 @@ def operation(describe: Callable[P, Request | MultiPass], shared: str = "") -> C
     signature = _spelled_out(describe)
     own = inspect.signature(describe).parameters.keys()  # other arguments go to the user's own function
     taken = _keywords(describe) if "options" in describe.__annotations__ else None
+    binding = inspect.signature(describe)
+    placed = [name for name, p in binding.parameters.items() if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
 
     @functools.wraps(describe)
     def ask(*args: P.args, **kwargs: P.kwargs) -> Request | MultiPass:
@@ -83,6 +85,12 @@ def operation(describe: Callable[P, Request | MultiPass], shared: str = "") -> C
             raise ArgumentTypeError(
                 f"{describe.__name__} got an unexpected keyword argument {min(unknown)!r}: it takes {', '.join(taken)}"
             )
+        try:
+            binding.bind(*args, **kwargs)
+        except TypeError as error:
+            raise ArgumentTypeError(
+                f"{describe.__name__}: {error}: by position it takes {', '.join(placed)}, and all else by name"
+            ) from None
         check_unmasked(*args, *(value for key, value in kwargs.items() if key in own))
         return describe(*args, **kwargs)
 
@@ -360,7 +368,10 @@ def _plan_of_request(request: Request) -> Plan:
 
 
 def bare(result: Any, out: Any) -> Any:
-    """A result as NumPy's reductions give it: a scalar if it has no dimensions and there is no output."""
+    """A result, or several, as NumPy's reductions give it: a scalar if it has no dimensions and there is no output."""
+    if isinstance(result, tuple):
+        outs = out if isinstance(out, tuple) else (out,) * len(result)
+        return tuple(bare(one, place) for one, place in zip(result, outs, strict=True))
     return result[()] if out is None and result.ndim == 0 else result
 
 

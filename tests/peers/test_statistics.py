@@ -67,8 +67,8 @@ CASES: list[Case] = [
     *(case("median", x, axis=axis) for x, axis in ((EMPTY, 0), (EMPTY, 1), (EMPTY, None), (NOTHING, 1), (NOTHING, 0))),
     *(case("quantile", x, 0.5, axis=axis) for x, axis in ((EMPTY, 0), (EMPTY, 1), (EMPTY, None), (NOTHING, 1),
       (NOTHING, 0))),
-    *(case("median", X, 0, None, over).lazily() for over in (False, True)),
-    *(case("quantile", X, 0.3, 0, None, False, "lower", True).lazily(), case("percentile", X, 30, 0, keepdims=True)),
+    *(case("median", X, 0, None, over).by_place() for over in (False, True)),
+    *(case("quantile", X, 0.3, 0, None, False, "lower", True).by_place(), case("percentile", X, 30, 0, keepdims=True)),
     *(case(fn, np.abs(X), 0.3, axis=1, weights=np.abs(X) + 1,
       method="inverted_cdf").refused("each element counts as one")
       for fn in TAKEN),
