@@ -121,7 +121,7 @@ def tensordot(
 def einsum(
     subscripts: str,
     *operands: Any,
-    optimize: Any = True,
+    optimize: Any = False,
     precision: Precision = "highest",
     **options: Unpack[RunOptions],
 ) -> Request:
