@@ -194,6 +194,9 @@ class MultiPass:
         Whether a pass that fits the budget is the only one, as far as can be told before it has read the arrays.
     keeps : bool
         Whether labelled arrays are matched by the names of their dimensions: see `Request.keeps`.
+    expressions : callable, optional
+        Makes the expressions of several results, where one of the arrays is one, in place of `spec`: it is given what
+        makes an array of a node.
     name : callable, optional
         Puts the arrays' labels on the result.
     """
@@ -207,6 +210,7 @@ class MultiPass:
     streams: bool = False
     alone: bool = False
     keeps: bool = False
+    expressions: Callable[[Callable[[Node], Any]], Any] | None = None
     name: Callable[[Labels, Any], Any] | None = None
 
     def plan_all(self) -> None:
@@ -235,6 +239,9 @@ def _done(asked: Request | MultiPass, ask: Callable[..., Any], args: Sequence[An
     """What a call gives: results, or an expression where one of its arrays is one."""
     first = first_lazy(*asked.arrays)
     if isinstance(asked, MultiPass):
+        if first is not None and asked.expressions is not None:
+            check_lazily(asked.options, ask.__name__)
+            return asked.expressions(type(first))
         if first is None or asked.spec is None:
             return asked.done()
         return type(first)(_multi_pass_node(asked, asked.spec(), ask, args, kwargs))

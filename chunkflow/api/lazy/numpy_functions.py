@@ -9,17 +9,16 @@ from typing import Any
 
 import numpy as np
 
-from chunkflow.api import scan
-from chunkflow.api.lazy.fill import check_layout, full_like
+from chunkflow.api.lazy.fill import check_layout
 from chunkflow.api.linalg import product
 from chunkflow.api.operation import check_eager
 from chunkflow.api.rearrange import join, rearrange
-from chunkflow.api.reductions import extremes, sums
-from chunkflow.api.reductions.request import begins, reduced_axes
+from chunkflow.api.reductions import extremes
+from chunkflow.api.reductions.request import begins
 from chunkflow.core.axes import as_axes, normalize_axes, ordered_axes
 from chunkflow.errors import ArgumentError, ArgumentTypeError, UnsupportedError
 from chunkflow.graph.elementwise import applied, mapped
-from chunkflow.graph.nodes import Lazy, first_lazy, node_of
+from chunkflow.graph.nodes import Lazy, node_of
 from chunkflow.graph.reshaping import reshaped
 from chunkflow.graph.slicing import viewed
 from chunkflow.kernels.declare import declare_broadcast

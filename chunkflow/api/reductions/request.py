@@ -114,9 +114,7 @@ def request(
         return Declared(op, kernel, kept, block=block, strips=Strips(staged=how.strip), copies=how.copies)
 
     chosen = Options(**options, dtype=dtype)
-    return Request(
-        declare, arrays, chosen, lambda result: bare(result, chosen.out), fn=fn, keeps=True, results=results
-    )
+    return Request(declare, arrays, chosen, lambda result: bare(result, chosen.out), fn=fn, keeps=True, results=results)
 
 
 def is_mask(where: Any) -> bool:

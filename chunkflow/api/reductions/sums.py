@@ -182,7 +182,9 @@ def average(
     array([1.25, 4.  ])
     """
     if weights is None:
-        return request(mean_of(None, counted=bool(returned)), (x,), axis, keepdims, results=1 + bool(returned), **options)
+        return request(
+            mean_of(None, counted=bool(returned)), (x,), axis, keepdims, results=1 + bool(returned), **options
+        )
     if is_scalar(weights):
         kind = ArgumentTypeError if axis is None else ArgumentError  # as NumPy's are
         raise kind(f"weights={weights!r} must be an array of the shape of x, or of its shape along axis")
@@ -196,7 +198,9 @@ def average(
         wider = tuple(slice(None) if a in along else None for a in range(len(shape)))
         result = np.result_type(specs[0].dtype, specs[1].dtype, *(["f8"] if specs[0].dtype.kind in "biu" else []))
         wide = np.result_type(result, "f8")
-        return aggregation.weighted(wide, result, count_of(shape, axes), lambda w: w.transpose(*lying)[wider], bool(returned))
+        return aggregation.weighted(
+            wide, result, count_of(shape, axes), lambda w: w.transpose(*lying)[wider], bool(returned)
+        )
 
     def nested(specs: Sequence[ArraySpec]) -> LoopNest:
         shape = specs[0].shape

@@ -265,7 +265,9 @@ def test_it_makes_several_passes_and_says_so() -> None:
 
 def test_more_distinct_values_than_the_first_pass_has_room_for() -> None:
     x = np.arange(200_000) % 150_000
-    for got, expected in zip(cf.unique(x, return_counts=True, device="cpu"), np.unique(x, return_counts=True), strict=True):
+    for got, expected in zip(
+        cf.unique(x, return_counts=True, device="cpu"), np.unique(x, return_counts=True), strict=True
+    ):
         same(got, expected)
     with pytest.raises(
         errors.BudgetError, match=r"more distinct values \(\d+ or more\) than a quarter of the budget holds"
