@@ -257,7 +257,7 @@ def test_bins_of_an_expression_take_two_passes_that_others_share() -> None:
     assert (counts.shape, counts.dtype, edges.shape, edges.dtype) == ((5,), np.intp, (6,), np.float32)
     found = cf.compute(counts, edges, x.sum(), device="cpu", budget="200kB")
     both_same(found, np.histogram(array, 5))
-    assert source.bytes_read < 2.2 * array.nbytes  # trials included
+    assert source.bytes_read < 2.5 * array.nbytes  # trials included
 
 
 def test_what_is_refused_of_an_expression() -> None:
