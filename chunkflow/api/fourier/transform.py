@@ -53,7 +53,7 @@ def transform(name: str, x: Any, lengths: Any, axes: Any, norm: Any, options: Op
         made = plan()
         return made if is_dry() else _forecast(made, x, options)
 
-    return MultiPass((x,), lambda: _transformed(plan(), x, options), options, spec, expected)
+    return MultiPass((x,), lambda: _transformed(plan(), x, options, execute), options, spec, expected)
 
 
 def _forecast(plan: TransformPlan, x: Any, options: Options) -> TransformPlan:
@@ -75,7 +75,7 @@ def _forecast(plan: TransformPlan, x: Any, options: Options) -> TransformPlan:
     return replace(plan, passes=tuple([replace(each, seconds=found) for each, found in passes]))
 
 
-def _transformed(plan: TransformPlan, x: Any, options: Options, do: Callable[[Request], Any] = execute) -> Any:
+def _transformed(plan: TransformPlan, x: Any, options: Options, do: Callable[[Request], Any]) -> Any:
     # What is free changes: all passes keep to what is planned for.
     budget = options.budget if isinstance(options.budget, Budget) else plan.limit
     first = replace(options, budget=budget, out=None, chunks=None, overwrite=False)

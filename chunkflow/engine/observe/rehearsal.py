@@ -85,7 +85,7 @@ class Crowd:
 
 
 @dataclass(frozen=True)
-class Blocks:
+class LaneSeconds:
     """Seconds that a lane needs for all of a plan's blocks.
 
     To make those with halos (`framing`), to compute all (`computing`), to copy results to their places (`storing`), and
@@ -126,7 +126,7 @@ def computing(
     device: Device,
     encoders: Sequence[Encoder | None],
     crowd: Crowd,
-) -> Blocks:
+) -> LaneSeconds:
     """What a lane needs for a plan's blocks, estimated by a few tiles, while other lanes do the same.
 
     Only blocks with halos are made, by copies. Results are encoded where there is an encoder of that output. What the
@@ -154,7 +154,7 @@ def computing(
         read, passed = read + passed, 0.0
     each = [partial(calls, step) for step in islice(cycle(follow or steps), plan.lanes)]
     *making, kernels, storing, encoding = _at_once(each, crowd)
-    return Blocks(sum(making), kernels, storing, encoding if encoding else None)
+    return LaneSeconds(sum(making), kernels, storing, encoding if encoding else None)
 
 
 def _times(plan: Plan, step: Step, places: Sequence[_Place], *, encoded: bool) -> float:
@@ -173,18 +173,17 @@ def decoding(plan: Plan, sources: Sequence[Source], crowd: Crowd) -> float | Non
     if any(spec.storage.remote for spec in specs):
         return None
     nbytes, seconds = 0, 0.0
-    for source, spec in zip(sources, specs, strict=True):
+    for i, (source, spec) in enumerate(zip(sources, specs, strict=True)):
         if spec.chunks is None or spec.storage.raw or not spec.size:
             continue
         regions = cycle(_first_chunks(spec))
 
-        def calls(source: Source = source, regions: Iterator[Region] = regions) -> Calls:
-            sides = tuple(map(min, source.spec.chunks or (), source.spec.shape))
-            outs = cycle([np.empty(sides, source.spec.dtype) for _ in range(CHUNKS)])
+        def calls(i: int = i, source: Source = source, regions: Iterator[Region] = regions) -> Calls:
+            block = _slot(plan, i, source.spec)
 
             def read() -> Seen:
-                region, out = next(regions), next(outs)
-                part = out[tuple([slice(s.stop - s.start) for s in region])]
+                region = next(regions)
+                part = block[_within(region, block.shape)]
                 return (_timed(partial(source.read, region, part)) / part.nbytes,)
 
             return read, (source.spec.nbytes,)
@@ -193,6 +192,23 @@ def decoding(plan: Plan, sources: Sequence[Source], crowd: Crowd) -> float | Non
         seconds += sum(_at_once(each, crowd))
         nbytes += spec.nbytes
     return seconds / nbytes if nbytes else None
+
+
+def _slot(plan: Plan, number: int, spec: ArraySpec) -> np.ndarray:
+    """Memory for an operand's block, or for a chunk where that is larger: of it only what is read is used."""
+    shape = [*map(max, plan.slot_shape(number), map(min, spec.chunks or (), spec.shape))]
+    found: np.ndarray = np.empty([shape[a] for a in spec.order], spec.dtype)
+    return found.transpose(np.argsort(spec.order).tolist())
+
+
+def _within(region: Region, shape: Shape) -> Region:
+    """Where a chunk may lie in a block: in rows that are as far apart, if it is a part of one.
+
+    >>> _within((slice(6, 8), slice(20, 30)), (4, 25))
+    (slice(2, 4, None), slice(15, 25, None))
+    """
+    sides = [(min(s.start % n, n - (s.stop - s.start)), s.stop - s.start) for s, n in zip(region, shape, strict=True)]
+    return tuple([slice(start, start + length) for start, length in sides])
 
 
 def _first_chunks(spec: ArraySpec) -> list[Region]:
