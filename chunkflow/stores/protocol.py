@@ -246,6 +246,19 @@ def encoder_of(target: object, spec: ArraySpec) -> Encoder | None:
     return encoder(spec) if encoder is not None else None
 
 
+class Practising(Protocol):
+    """Optional: a target that has a sink to practise with, so that writing can be tried before a run."""
+
+    def practice(self, spec: ArraySpec) -> Sink | None:
+        """A sink that writes as that of a result of this spec, into memory that is gone after its `abort`."""
+
+
+def practice_of(target: object, spec: ArraySpec) -> Sink | None:
+    """`Practising.practice` of a target that has it; else None."""
+    practice = getattr(target, "practice", None)
+    return practice(spec) if practice is not None else None
+
+
 class Target(Protocol):
     """Where an output is to go, checked but not yet touched.
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
+from chunkflow.core.spec import ArraySpec
 from chunkflow.core.units import format_bytes
 from chunkflow.engine.observe import rehearsal
 from chunkflow.engine.observe.profile import Profile, Report
@@ -16,7 +17,7 @@ from chunkflow.engine.prepare import Prepared
 from chunkflow.engine.trace import Observer, observing
 from chunkflow.planner.cost import ragged, written
 from chunkflow.planner.plan import Plan
-from chunkflow.stores.protocol import cold_bytes, encoder_of
+from chunkflow.stores.protocol import Target, cold_bytes, encoder_of, practice_of
 
 LARGE_CHUNK = 64 << 20
 """Bytes of a chunk that is not read for a forecast."""
@@ -185,9 +186,10 @@ def _rehearsed(plan: Plan, run: Prepared | None) -> AnalyzedRun:
             begun = replace(begun, cold=cold_bytes(run.sources))
             if not plan.machine.staged and run.kernel is not None and all(plan.op.extents):
                 pairs, crowd = [*zip(run.targets, plan.outputs, strict=True)], rehearsal.Crowd()
-                encoders = [encoder_of(target, spec) for target, spec in pairs]
                 decoding = rehearsal.decoding(plan, run.sources, crowd)
-                seen = rehearsal.computing(run.kernel, plan, run.sources, run.device, encoders, crowd)
+                with ExitStack() as stack:
+                    outlets = [_outlet(target, spec, stack) for target, spec in pairs]
+                    seen = rehearsal.computing(run.kernel, plan, run.sources, run.device, outlets, crowd)
                 new = sum(s.nbytes for target, s in pairs if target.footprint is None and s.storage.in_memory)
                 begun = replace(
                     begun,
@@ -200,6 +202,13 @@ def _rehearsed(plan: Plan, run: Prepared | None) -> AnalyzedRun:
                     crowd=crowd.factor,
                 )
     return begun
+
+
+def _outlet(target: Target, spec: ArraySpec, stack: ExitStack) -> rehearsal.Outlet:
+    sink = practice_of(target, spec)
+    if sink is not None:
+        stack.callback(sink.abort)
+    return rehearsal.Outlet(encoder_of(target, spec), sink)
 
 
 def forecast(run: Prepared) -> Plan:

@@ -30,7 +30,7 @@ from chunkflow.engine.trial import read_block
 from chunkflow.kernels.protocol import Kernel
 from chunkflow.planner.plan import Plan
 from chunkflow.planner.step import Step
-from chunkflow.stores.protocol import Encoder, Source
+from chunkflow.stores.protocol import Encoder, Sink, Source
 from chunkflow.system import host
 
 CALLS, MOST_CALLS = 2, 7
@@ -85,11 +85,19 @@ class Crowd:
 
 
 @dataclass(frozen=True)
+class Outlet:
+    """Where trial results of an output go: through its encoder, or into a sink to practise with, or just to memory."""
+
+    encode: Encoder | None = None
+    sink: Sink | None = None
+
+
+@dataclass(frozen=True)
 class LaneSeconds:
     """Seconds that a lane needs for all of a plan's blocks.
 
-    To make those with halos (`framing`), to compute all (`computing`), to copy results to their places (`storing`), and
-    to encode the others (`encoding`), None if that was not seen.
+    To make those with halos (`framing`), to compute all (`computing`), to copy or write results to their places
+    (`storing`), and to encode the others (`encoding`), None if that was not seen.
     """
 
     framing: float
@@ -124,15 +132,15 @@ def computing(
     plan: Plan,
     sources: Sequence[Source],
     device: Device,
-    encoders: Sequence[Encoder | None],
+    outlets: Sequence[Outlet],
     crowd: Crowd,
 ) -> LaneSeconds:
     """What a lane needs for a plan's blocks, estimated by a few tiles, while other lanes do the same.
 
-    Only blocks with halos are made, by copies. Results are encoded where there is an encoder of that output. What the
+    Only blocks with halos are made, by copies. Results go where the outlets of the outputs say. What the
     kernel or a source raises is passed on.
     """
-    totals, encodes = framed(plan), any(encoder is not None for encoder in encoders)
+    totals, encodes = framed(plan), any(outlet.encode is not None for outlet in outlets)
     read, passed = (sum(total[k] for total in totals.values()) for k in range(2))
     plan = replace(plan, block=_sides(plan)) if plan.tile != plan.block else plan
     runner, whole = BlockRunner(kernel, plan, device, Trace()), math.prod(plan.op.extents)
@@ -141,7 +149,7 @@ def computing(
         pairs = zip(sources, plan.op.operands, strict=True)
         blocks = [_block(s, o, plan, step, device, real=encodes) for s, o in pairs]
         frames = {i: _Frame(blocks[i], i, plan, step) for i in totals}
-        places = [_place(i, region, plan, encoders[i]) for i, region in step.stores]
+        places = [_place(i, region, plan, outlets[i]) for i, region in step.stores]
         call = _again(runner, plan, step, blocks, frames, places)
         new, known = (sum(frame.nbytes[k] for frame in frames.values()) for k in range(2))
         stored, encoded = (_times(plan, step, places, encoded=encoded) for encoded in (False, True))
@@ -343,10 +351,10 @@ class _Frame:
 
 @dataclass(frozen=True)
 class _Place:
-    """Where a block of a result is put: into memory, or through an encoder, as much of it as is `part`."""
+    """Where a block of a result is put: into memory, or a sink, or through an encoder, as much of it as is `part`."""
 
     nbytes: int
-    memory: Any = None
+    store: Callable[[np.ndarray], object]
     encode: Encoder | None = None
     part: Region = ()
 
@@ -357,20 +365,23 @@ class _Place:
             index: tuple[Any, ...] = (*self.part, ...)
             self.encode(result[index])
             return 0.0, host.own_time() - begun
-        np.copyto(self.memory, result)
+        self.store(result)
         return host.own_time() - begun, 0.0
 
 
-def _place(number: int, region: Region, plan: Plan, encode: Encoder | None) -> _Place:
+def _place(number: int, region: Region, plan: Plan, outlet: Outlet) -> _Place:
     """Place for a block of a result."""
-    spec = plan.outputs[number]
+    spec, encode = plan.outputs[number], outlet.encode
+    if outlet.sink is not None:
+        nbytes = math.prod(grid.shape_of(region)) * spec.dtype.itemsize
+        return _Place(nbytes, partial(outlet.sink.write, region))
     if encode is None:
         memory = _memory(spec, region)
-        return _Place(memory.nbytes, memory)
+        return _Place(memory.nbytes, partial(np.copyto, memory))
     # A part of the first chunk, cut along the slowest axes.
     sides = [min(n, c) for n, c in zip(grid.shape_of(region), spec.chunks or spec.shape, strict=True)]
     part = grid.fit(tuple(sides), (1,) * len(sides), spec.order, max(ENCODED // spec.dtype.itemsize, 1))
-    return _Place(math.prod(part) * spec.dtype.itemsize, encode=encode, part=tuple([slice(0, n) for n in part]))
+    return _Place(math.prod(part) * spec.dtype.itemsize, encode, encode, tuple([slice(0, n) for n in part]))
 
 
 def _memory(spec: ArraySpec, region: Region) -> np.ndarray:

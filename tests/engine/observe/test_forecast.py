@@ -18,11 +18,11 @@ import chunkflow as cf
 from chunkflow.api import operation
 from chunkflow.engine.observe import rehearsal
 from chunkflow.engine.observe.analysis import AnalyzedRun
-from chunkflow.engine.observe.rehearsal import LONG, Calls, Crowd, Seen, _at_once, _Place, _place
+from chunkflow.engine.observe.rehearsal import LONG, Calls, Crowd, Outlet, Seen, _at_once, _Place, _place
 from chunkflow.planner.cost import written
 from chunkflow.planner.plan import Plan
 from chunkflow.stores import open_target
-from chunkflow.stores.protocol import encoder_of
+from chunkflow.stores.protocol import encoder_of, practice_of
 from chunkflow.system import host
 
 X = (np.random.default_rng(0).integers(0, 1000, (64, 32)) / 8).astype("f4")
@@ -89,6 +89,24 @@ def test_others_encode_nothing(kind: str, tmp_path: Path) -> None:
     assert encoder_of(target, target.describe(X.shape, X.dtype, None)) is None
 
 
+@pytest.mark.skipif(not hasattr(os, "memfd_create"), reason="the system has no files in memory")
+@pytest.mark.parametrize("order", [(0, 1), (1, 0)])
+def test_new_files_are_practised_in_memory(order: tuple[int, ...], tmp_path: Path) -> None:
+    """There rows of a narrow block are written one by one, as in a run."""
+    target = open_target(str(tmp_path / "x.npy"))
+    spec = replace(target.describe(X.shape, X.dtype, None), order=order)
+    before = os.listdir("/proc/self/fd")
+    sink = practice_of(target, spec)
+    assert sink is not None
+    sink.write((slice(0, 64), slice(8, 24)), X[:, 8:24])
+    found = np.empty(X.size, X.dtype)
+    os.preadv(sink.fd, [found.data], 0)  # type: ignore[attr-defined]
+    np.testing.assert_array_equal(found.reshape((64, 32), order="CF"[order[0]])[:, 8:24], X[:, 8:24])
+    sink.abort()
+    assert os.listdir("/proc/self/fd") == before
+    assert os.listdir(tmp_path) == []
+
+
 def test_shards_are_encoded_chunk_by_chunk(tmp_path: Path) -> None:
     target = open_target(zarr_array(tmp_path, shards=(32, 32)))
     assert encoder_of(target, target.describe(X.shape, X.dtype, None)) is not None
@@ -142,7 +160,7 @@ def test_what_is_encoded_is_a_part_of_a_chunk_of_the_result(monkeypatch: pytest.
 def test_parts_lie_along_the_fastest_axes() -> None:
     plan: Plan = cf.explain(cf.copy, X, chunks=CHUNK, device="cpu")
     outputs = (replace(plan.outputs[0], chunks=CHUNK, order=(1, 0)),)
-    place = _place(0, (slice(0, 64), slice(0, 32)), replace(plan, outputs=outputs), lambda block: block)
+    place = _place(0, (slice(0, 64), slice(0, 32)), replace(plan, outputs=outputs), Outlet(bytes))
     assert place.part == (slice(0, 16), slice(0, 32))
     assert place.nbytes == 16 * 32 * 4
 
