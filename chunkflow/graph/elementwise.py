@@ -16,6 +16,7 @@ from chunkflow.graph.nodes import Lazy, first_lazy, key_of
 from chunkflow.graph.request import Request, is_elementwise
 from chunkflow.kernels.declare import declare_map
 from chunkflow.kernels.map import is_scalar
+from chunkflow.kernels.twins import suited
 
 
 def mapped(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
@@ -63,7 +64,8 @@ class _Named:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         count = len(args) - len(self.names)
-        return self.fn(*args[:count], **dict(zip(self.names, args[count:], strict=True)), **kwargs)
+        fn = suited(self.fn, args)
+        return fn(*args[:count], **dict(zip(self.names, args[count:], strict=True)), **kwargs)
 
 
 def _is_array(value: Any, fn: Callable[..., Any]) -> bool:

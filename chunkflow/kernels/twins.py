@@ -7,6 +7,7 @@ NumPy's function.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -20,9 +21,9 @@ def suited(fn: Callable[..., Any], args: Sequence[Any]) -> Callable[..., Any]:
     >>> suited(np.angle, [np.ones(3)]) is np.angle
     True
     """
-    if isinstance(fn, _NUMPYS) and fn in _TWINS and any(_is_foreign(a) for a in args):
-        return _TWINS[fn]
-    return fn
+    if not isinstance(fn, _NUMPYS) or not any(_is_foreign(a) for a in args):
+        return fn
+    return partial(_ufunc, fn) if isinstance(fn, np.ufunc) else _TWINS.get(fn, fn)
 
 
 def refuse_negative(exponent: Any, base: Any) -> None:
@@ -34,6 +35,27 @@ def refuse_negative(exponent: Any, base: Any) -> None:
 
 def _is_foreign(value: Any) -> bool:
     return hasattr(value, "__array_function__") and not isinstance(value, np.ndarray | np.generic)
+
+
+def _ufunc(fn: np.ufunc, *args: Any, **kwargs: Any) -> Any:
+    """A ufunc of arguments that others take: none of layout and subclasses, no loop by name, no integers of 65 bits."""
+    options = {name: value for name, value in kwargs.items() if name not in ("order", "subok", "signature", "sig")}
+    given = [_fitting(fn, a, args) if type(a) is int else a for a in args]
+    loop = kwargs.get("signature", kwargs.get("sig"))
+    if loop is None:
+        return _TWINS.get(fn, fn)(*given, **options)
+    kinds = [getattr(a, "dtype", type(a)) for a in given]
+    chosen = fn.resolve_dtypes((*kinds, *[None] * fn.nout), signature=loop, casting=options.pop("casting", "same_kind"))
+    cast = [a.astype(t) if hasattr(a, "astype") else t.type(a) for a, t in zip(given, chosen, strict=False)]
+    return _TWINS.get(fn, fn)(*cast, **options)
+
+
+def _fitting(fn: np.ufunc, number: int, args: Sequence[Any]) -> int | float:
+    """An integer of Python's as what a processor takes; one beyond all others is as good as infinite to compare."""
+    if -(2**63) <= number < 2**64:
+        return number
+    whole = all(a.dtype.kind in "iub" for a in args if hasattr(a, "dtype"))
+    return float(np.copysign(np.inf, number)) if whole and fn in _COMPARISONS else float(number)
 
 
 def _power(base: Any, exponent: Any, **kwargs: Any) -> Any:
@@ -56,12 +78,42 @@ def _sinc(x: Any) -> Any:
 
 
 def _clip(a: Any, a_min: Any = None, a_max: Any = None, **kwargs: Any) -> Any:
-    low, high = kwargs.pop("min", a_min), kwargs.pop("max", a_max)
-    if kwargs or np.result_type(a, *(b for b in (low, high) if b is not None)).kind != "f":
-        return np.clip(a, low, high, **kwargs)
+    low, high = kwargs.get("min", a_min), kwargs.get("max", a_max)
+    if kwargs.get("dtype") is not None:
+        a = a.astype(kwargs["dtype"])
+    if a.dtype.kind in "iu":  # limits beyond the dtype's are none
+        ends = np.iinfo(a.dtype)
+        low = None if type(low) is int and low < ends.min else low
+        high = None if type(high) is int and high > ends.max else high
+    if np.result_type(a, *(b for b in (low, high) if b is not None)).kind not in "fc":
+        return np.clip(a, low, high) if (low, high) != (None, None) else a.copy()
     if low is not None:
         a = np.maximum(a, low)
     return a if high is None else np.minimum(a, high)
+
+
+def _logical(fn: np.ufunc) -> Callable[..., Any]:
+    def of(*args: Any, **kwargs: Any) -> Any:
+        return fn(*(a != 0 if getattr(a, "dtype", np.dtype("?")).kind == "c" else a for a in args), **kwargs)
+
+    return of
+
+
+def _spacing(x: Any, **kwargs: Any) -> Any:
+    """To the next number away from zero; NumPy's of half precision is to the next greater one."""
+    x = x.astype(np.spacing.resolve_dtypes((x.dtype, None))[0], copy=False)
+    least = x.dtype.type(np.inf if x.dtype == np.float16 else -np.inf)
+    return np.nextafter(x, np.where(x < 0, least, x.dtype.type(np.inf)), **kwargs) - x
+
+
+def _float_power(a: Any, b: Any, **kwargs: Any) -> Any:
+    """In double precision, which the name promises."""
+    wide = np.result_type(a, b, np.float64)
+    return np.power(*(v.astype(wide) if hasattr(v, "astype") else wide.type(v) for v in (a, b)), **kwargs)
+
+
+def _i0(x: Any) -> Any:
+    return np.i0(x if x.dtype.kind == "f" else x.astype(np.float64))
 
 
 def _remainder(a: Any, b: Any, **kwargs: Any) -> Any:
@@ -99,6 +151,9 @@ def _digitize(x: Any, bins: Any, right: bool = False) -> Any:
 
 
 def _isin(element: Any, test_elements: Any, **kwargs: Any) -> Any:
+    kwargs.pop("kind", None)  # how they are looked up
+    if np.asarray(test_elements).dtype.kind not in "biufc":
+        return np.full_like(element, bool(kwargs.get("invert")), dtype=bool)
     return np.isin(element, np.asarray(test_elements, like=element), **kwargs)
 
 
@@ -107,8 +162,14 @@ def _interp(x: Any, xp: Any, fp: Any, left: Any = None, right: Any = None, perio
     return np.interp(numbers, np.asarray(xp, np.float64, like=x), np.asarray(fp, like=x) * 1.0, left, right, period)
 
 
+_COMPARISONS = (np.less, np.less_equal, np.greater, np.greater_equal, np.equal, np.not_equal)
+
 _TWINS: dict[Any, Callable[..., Any]] = {
     np.power: _power,
+    np.float_power: _float_power,
+    np.spacing: _spacing,
+    np.i0: _i0,
+    **{fn: _logical(fn) for fn in (np.logical_and, np.logical_or, np.logical_xor, np.logical_not)},
     np.angle: _angle,
     np.sinc: _sinc,
     np.clip: _clip,

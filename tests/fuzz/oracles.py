@@ -71,8 +71,13 @@ def gathered(stream: Any, like: np.ndarray) -> np.ndarray:
     """The array whose blocks a loop gets."""
     found = np.zeros_like(like, like.dtype.newbyteorder("="))
     for chunk in stream:
-        found[chunk.region] = chunk.data
+        found[chunk.region] = on_host(chunk.data)
     return found
+
+
+def on_host(array: Any) -> np.ndarray:
+    """An array of NumPy's, of one of any device."""
+    return np.asarray(array.get() if hasattr(array, "get") else array)
 
 
 def as_dask(*given: Any) -> list[Any]:

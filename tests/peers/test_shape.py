@@ -94,7 +94,8 @@ SHIFTS = (
 CASES += [
     *(case("flip", X, axis) for axis in (None, 0, -1, (0, 2), (), *NO_AXES)), *(case("flip", x) for x in SOME),
     *(case(fn, x) for fn in ("fliplr", "flipud", "rot90") for x in SOME),
-    *(case("rot90", X, k) for k in (0, 1, 2, 3, 4, -1, -6, 1.5)),
+    *(case("rot90", X, k) for k in (0, 1, 2, 3, 4, -1, -6)),
+    case("rot90", X, 1.5).refused("NumPy's versions differ in what they make of it"),
     *(case("rot90", X, 1, axes) for axes in ((0, 2), (2, 0), (-1, 0), (0, 0), (0, 3), (0,), (0, 1, 2), (0, -3))),
     *(case("roll", X, *shift) for shift in SHIFTS), *(case("roll", x, 1) for x in SOME),
     case("roll", X, (1, 2)).refused("one shift of the flat array"), case("roll", X, 1.5, 0).refused("no int"),

@@ -385,13 +385,13 @@ def rot90(x: Any, k: int = 1, axes: Any = (0, 1)) -> Any:
     one, other = (normalize_axes(a, x.ndim, "axes")[0] for a in axes)
     if one == other:
         raise ArgumentError(f"axes={axes!r} must be two different axes")
-    if k % 4 == 0:
+    quarters = operator.index(k) % 4  # NumPy's versions differ in what they make of 1.5
+    if quarters == 0:
         return x
-    if k % 4 == 2:
+    if quarters == 2:
         return rearrange.flip(x, (one, other))
-    return (
-        swapaxes(rearrange.flip(x, other), one, other) if k % 4 == 1 else rearrange.flip(swapaxes(x, one, other), other)
-    )
+    turned = swapaxes(rearrange.flip(x, other), one, other)
+    return turned if quarters == 1 else rearrange.flip(swapaxes(x, one, other), other)
 
 
 def broadcast_arrays(*arrays: Any) -> tuple[Any, ...]:

@@ -9,7 +9,7 @@ import importlib
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import cache, partial
 from heapq import heappop, heappush
@@ -333,8 +333,16 @@ class CupyDevice(DeviceDefaults):
     def address(self, array: Any) -> int:
         return int(array.data.ptr)
 
-    def attach(self) -> AbstractContextManager[None]:
-        return cupy.cuda.Device(self._device.id)  # type: ignore[no-any-return]
+    @contextmanager
+    def attach(self) -> Iterator[None]:
+        """Make the device current. What another thread ends, such as the collector of a loop, changes nothing there."""
+        before, thread = runtime.getDevice(), threading.get_ident()
+        runtime.setDevice(self._device.id)
+        try:
+            yield
+        finally:
+            if threading.get_ident() == thread:
+                runtime.setDevice(before)
 
     @contextmanager
     def rounding(self) -> Iterator[None]:
