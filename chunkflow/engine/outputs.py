@@ -87,7 +87,7 @@ def describe_outputs(
                 for d, n in zip(output.dims, shape, strict=True)
             )
         spec = target.describe(shape, dtype, wish)
-        if target.footprint is None and spec.chunks is None and getattr(target, "takes_order", True):
+        if spec.chunks is None and getattr(target, "takes_order", False):
             spec = replace(spec, order=_order(op, output, spec, sources))
         specs.append(spec)
         if spec.dtype != dtype or (options.dtype is not None and not op.views):

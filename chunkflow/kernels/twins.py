@@ -86,7 +86,7 @@ def _clip(a: Any, a_min: Any = None, a_max: Any = None, **kwargs: Any) -> Any:
         low = None if type(low) is int and low < ends.min else low
         high = None if type(high) is int and high > ends.max else high
     if np.result_type(a, *(b for b in (low, high) if b is not None)).kind not in "fc":
-        return np.clip(a, low, high) if (low, high) != (None, None) else a.copy()
+        return a.copy() if low is None and high is None else np.clip(a, low, high)
     if low is not None:
         a = np.maximum(a, low)
     return a if high is None else np.minimum(a, high)
@@ -158,8 +158,13 @@ def _isin(element: Any, test_elements: Any, **kwargs: Any) -> Any:
 
 
 def _interp(x: Any, xp: Any, fp: Any, left: Any = None, right: Any = None, period: Any = None) -> Any:
-    numbers = x.astype(np.float64)
+    numbers = x.astype(np.float64, order="C")
     return np.interp(numbers, np.asarray(xp, np.float64, like=x), np.asarray(fp, like=x) * 1.0, left, right, period)
+
+
+def _nextafter(a: Any, b: Any, **kwargs: Any) -> Any:
+    found = np.nextafter(a, b, **kwargs)
+    return np.where(np.equal(found, b), np.copysign(found, b), found)  # zero has the sign of where it leads
 
 
 _COMPARISONS = (np.less, np.less_equal, np.greater, np.greater_equal, np.equal, np.not_equal)
@@ -167,6 +172,7 @@ _COMPARISONS = (np.less, np.less_equal, np.greater, np.greater_equal, np.equal, 
 _TWINS: dict[Any, Callable[..., Any]] = {
     np.power: _power,
     np.float_power: _float_power,
+    np.nextafter: _nextafter,
     np.spacing: _spacing,
     np.i0: _i0,
     **{fn: _logical(fn) for fn in (np.logical_and, np.logical_or, np.logical_xor, np.logical_not)},

@@ -95,6 +95,7 @@ class HostTarget:
 
     name = "a new array in host memory"
     footprint: Footprint | None = None
+    takes_order = True
 
     def describe(self, shape: Shape, dtype: np.dtype, chunks: Shape | None) -> ArraySpec:
         return ArraySpec(self.name, tuple(shape), numeric_dtype(dtype, "the result"), storage=Storage(in_memory=True))

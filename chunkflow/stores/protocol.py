@@ -262,6 +262,9 @@ def practice_of(target: object, spec: ArraySpec) -> Sink | None:
 class Target(Protocol):
     """Where an output is to go, checked but not yet touched.
 
+    A target of a new array in one piece may have an attribute ``takes_order = True``: its elements lie in the memory
+    order of the spec that it opens with, which is then the sources'. Others open with the spec they describe.
+
     >>> class Anywhere:
     ...     name, footprint = "anywhere", None
     ...

@@ -232,6 +232,7 @@ add(
     "clip",
     lambda d, x: Call(f"np.clip(<0>, {(low := d.choice(['0', 'None']))}, 2)", f"cf.map(np.clip, <0>, {low}, 2<o>)"),
     kinds=REAL,
+    signed=False,
 )
 add("round", lambda d, x: Call(f"np.round(<0>, {d.integer(0, 2)})"), kinds="fc", eagerly=False, lazily="numpy")
 add("nan_to_num", lambda d, x: Call("np.nan_to_num(<0>, nan=1.0)"), kinds="f", eagerly=False, lazily="numpy")

@@ -41,6 +41,8 @@ CASES: list[tuple[Any, tuple[Any, ...]]] = [
     (np.clip, (WHOLE.astype("i1"), -300, 300)),
     (np.clip, (WHOLE, -(2**70), None)),
     (np.clip, (SIDES, 0, 2)),
+    (np.clip, (WHOLE, WHOLE[::-1].copy(), 4)),
+    (np.nextafter, (FIRST, SECOND)),
     (np.logical_and, (SIDES, SIDES - 1)),
     (np.logical_xor, (SIDES, 0)),
     (np.logical_not, (SIDES,)),

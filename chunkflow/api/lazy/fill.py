@@ -41,7 +41,7 @@ def check_layout(order: Any, device: Any = None) -> None:
 
 
 def _filled(block: Any, fill: Any, dtype: np.dtype) -> Any:
-    if not getattr(fill, "ndim", 0):
+    if is_scalar(fill):
         return np.full_like(block, np.full((), fill, dtype)[()], dtype=dtype)
     found = np.empty_like(block, dtype=dtype)
     found[...] = fill

@@ -32,6 +32,7 @@ class NewFileTarget:
     """What a file is for people, as ``"a .npy file"``."""
 
     footprint: Footprint | None = None
+    takes_order = True
 
     def __init__(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
         self.name = paths.resolve(os.path.abspath(path))

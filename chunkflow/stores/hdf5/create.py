@@ -48,8 +48,6 @@ class Hdf5PathTarget:
     """
 
     footprint: Footprint | None = None
-    takes_order = False
-    """Elements lie in C order, whatever the order of the sources."""
 
     def __init__(self, path: str, *, overwrite: bool = False) -> None:
         parts = paths.hdf5_named(path)
