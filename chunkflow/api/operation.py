@@ -361,7 +361,7 @@ def plan_of(fn: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, An
     """Plan of an operation with these arguments."""
     asked = description_of(fn, args, kwargs)
     if isinstance(asked, Request):
-        return dry_run.named(lambda: _plan_of_request(asked), asked.options)
+        return dry_run.named(lambda: plan_of_request(asked), asked.options)
     if asked.plan is None:
         raise ArgumentTypeError(
             f"{fn.__name__} makes several passes, each with a plan of its own: there is not one to show"
@@ -369,7 +369,8 @@ def plan_of(fn: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, An
     return dry_run.named(asked.plan, asked.options)
 
 
-def _plan_of_request(request: Request) -> Plan:
+def plan_of_request(request: Request) -> Plan:
+    """Plan of a single pass, with the seconds that are expected of it."""
     with interrupts.deferred(), prepared(request.declare, request.arrays, request.options) as run:
         return forecast(run)
 

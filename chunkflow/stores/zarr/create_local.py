@@ -23,8 +23,9 @@ from chunkflow.stores.checks import conversion, numeric_dtype
 from chunkflow.stores.failures import translated
 from chunkflow.stores.footprint import Footprint
 from chunkflow.stores.kvstore.fsspec import SENT
+from chunkflow.stores.protocol import Encoder
 from chunkflow.stores.zarr import consolidated, dimensions
-from chunkflow.stores.zarr.array import ZarrSink
+from chunkflow.stores.zarr.array import ZarrSink, encoder_for
 from chunkflow.stores.zarr.node import SUFFIX, zarr_node
 
 
@@ -86,24 +87,29 @@ class ZarrPathTarget:
         return created_spec(self.name, shape, dtype, chunks)
 
     def open(self, spec: ArraySpec) -> ZarrPathSink:
-        nodes = [node for group in self._groups if (node := zarr_node(group)) is not None]
-        version = nodes[-1].format if nodes else 3
+        version = self._version()
         temporary = paths.hidden_sibling(self._root, "partial")
         undo = partial(shutil.rmtree, temporary, ignore_errors=True)
         named = dimensions.named(self.name, len(spec.shape), version, member=bool(self._groups))
         if version == 2:
             named["fill_value"] = None  # else xarray takes elements of that value for missing ones
         with translated(WriteError, f"cannot create {self.name}", self.name, undo):
-            array = zarr.create_array(
-                store=temporary,
-                shape=spec.shape,
-                chunks=spec.chunks or "auto",
-                dtype=spec.dtype,
-                zarr_format=2 if version == 2 else 3,
+            array = _created(
+                temporary,
+                spec,
+                version,
                 **named,
                 **(_keys(self.name, version) if self._overwrite else {}),
             )
         return ZarrPathSink(array, spec, self, temporary, version)
+
+    def encoder(self, spec: ArraySpec) -> Encoder | None:
+        return encoder_for(_created({}, spec, self._version()))
+
+    def _version(self) -> int:
+        """Zarr's format: that of the group."""
+        nodes = [node for group in self._groups if (node := zarr_node(group)) is not None]
+        return nodes[-1].format if nodes else 3
 
     def place(self, temporary: str, version: int) -> None:
         """Move the finished array to its name, and create the groups above it. All is undone if that fails."""
@@ -116,6 +122,18 @@ class ZarrPathTarget:
             undo.pop_all()
         for group in reversed(self._groups):
             consolidated.renew_local(group, os.path.relpath(self.name, group))
+
+
+def _created(store: Any, spec: ArraySpec, version: int, **options: Any) -> Any:
+    """A new array in a store of zarr's."""
+    return zarr.create_array(
+        store=store,
+        shape=spec.shape,
+        chunks=spec.chunks or "auto",
+        dtype=spec.dtype,
+        zarr_format=2 if version == 2 else 3,
+        **options,
+    )
 
 
 _GROUPS: dict[int, tuple[str, dict[str, Any]]] = {
