@@ -1,9 +1,9 @@
 """What `chunkflow.explain` predicts beside what a run takes, for operations by formats and codecs, on the CPU.
 
 ``python -m benchmarks.predictions [--mb 200] [--only WORD ...] [--directory DIR]`` prints for each pair the seconds
-that `explain` predicts beforehand, those of the run (the median of three, from files that are in memory), and their
-ratio. A star marks ratios beyond 2. Calibrate the machine before (``python -m chunkflow calibrate --device cpu``). On a
-machine that others use too the ratios say what they do.
+that `explain` predicts beforehand, those of the run (medians of three, taken in turn, from files that are in memory),
+and their ratio. A star marks ratios beyond 2. Calibrate the machine before (``python -m chunkflow calibrate --device
+cpu``). Predictions count what others take of the cores; but that changes from moment to moment, and ratios with it.
 """
 
 from __future__ import annotations
@@ -107,15 +107,19 @@ def remove_results(options: dict[str, Any]) -> None:
 
 
 def measured(op: Any, args: tuple[Any, ...], options: dict[str, Any]) -> float:
-    """Seconds of a run, the median of some."""
-    taken = []
-    for _ in range(REPEATS):
-        remove_results(options)
-        begun = time.perf_counter()
-        op(*args, **options, device="cpu")
-        taken.append(time.perf_counter() - begun)
+    """Seconds of a run."""
+    begun = time.perf_counter()
+    op(*args, **options, device="cpu")
+    taken = time.perf_counter() - begun
     remove_results(options)
-    return statistics.median(taken)
+    return taken
+
+
+def compared(op: Any, args: tuple[Any, ...], options: dict[str, Any]) -> tuple[float | None, float]:
+    """Predicted seconds, if there are any, and those of a run: medians of some, taken in turn."""
+    pairs = [(predicted(op, args, options), measured(op, args, options)) for _ in range(REPEATS)]
+    expected = [seconds for seconds, _ in pairs if seconds is not None]
+    return statistics.median(expected) if expected else None, statistics.median([taken for _, taken in pairs])
 
 
 def main() -> None:
@@ -136,8 +140,7 @@ def main() -> None:
                     continue
                 op, args, options = make(array)
                 options = {k: os.path.join(folder, v) if k == "out" else v for k, v in options.items()}
-                expected = predicted(op, args, options)
-                found = measured(op, args, options)
+                expected, found = compared(op, args, options)
                 if expected is None:
                     print(f"{pair:36} none predicted, took {found:8.4f} s", flush=True)
                     continue

@@ -112,7 +112,7 @@ class OutputBusyError(OutputExistsError):
 
 
 class ResumeError(ArgumentError):
-    """A run has left what can be gone on with, and this call is another one, or does not say that it goes on with it."""
+    """A run has left what can be gone on with, and this call is another one, or does not go on with it."""
 
 
 class _StoreError(ChunkflowError, OSError):

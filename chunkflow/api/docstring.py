@@ -38,8 +38,8 @@ sync : bool, optional
     Whether a new local array is on the disk, and survives a power cut, when the call returns. By default where
     ``CHUNKFLOW_SYNC=1``; what replaces something is in any case.
 resume : bool or str
-    Whether the state of a run that ends early is left beside the path in `out`, and a later call that is the same goes on
-    with it: see the page "Crashes" of the documentation. A text stands for the function where its code does not say all.
+    Whether what a run that ends early has done is left beside the path in `out`, and the same call goes on with it: see
+    ``docs/crashes.md``. A text stands for the function, where its code does not say all.
 
 Returns
 -------

@@ -76,6 +76,8 @@ def operation(describe: Callable[P, Request | MultiPass], shared: str = "") -> C
     signature = _spelled_out(describe)
     own = inspect.signature(describe).parameters.keys()  # other arguments go to the user's own function
     taken = _keywords(describe) if "options" in describe.__annotations__ else None
+    binding = inspect.signature(describe)
+    placed = [name for name, p in binding.parameters.items() if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
 
     @functools.wraps(describe)
     def ask(*args: P.args, **kwargs: P.kwargs) -> Request | MultiPass:
@@ -83,6 +85,12 @@ def operation(describe: Callable[P, Request | MultiPass], shared: str = "") -> C
             raise ArgumentTypeError(
                 f"{describe.__name__} got an unexpected keyword argument {min(unknown)!r}: it takes {', '.join(taken)}"
             )
+        try:
+            binding.bind(*args, **kwargs)
+        except TypeError as error:
+            raise ArgumentTypeError(
+                f"{describe.__name__}: {error}: by position it takes {', '.join(placed)}, and all else by name"
+            ) from None
         check_unmasked(*args, *(value for key, value in kwargs.items() if key in own))
         return describe(*args, **kwargs)
 
@@ -189,6 +197,9 @@ class MultiPass:
         Whether a pass that fits the budget is the only one, as far as can be told before it has read the arrays.
     keeps : bool
         Whether labelled arrays are matched by the names of their dimensions: see `Request.keeps`.
+    expressions : callable, optional
+        Makes the expressions of several results, where one of the arrays is one, in place of `spec`: it is given what
+        makes an array of a node.
     name : callable, optional
         Puts the arrays' labels on the result.
     resumes : bool
@@ -204,6 +215,7 @@ class MultiPass:
     streams: bool = False
     alone: bool = False
     keeps: bool = False
+    expressions: Callable[[Callable[[Node], Any]], Any] | None = None
     name: Callable[[Labels, Any], Any] | None = None
     resumes: bool = False
 
@@ -235,8 +247,11 @@ def _done(asked: Request | MultiPass, ask: Callable[..., Any], args: Sequence[An
     if isinstance(asked, MultiPass):
         if asked.options.resume and not asked.resumes:
             raise UnsupportedError(
-                f"resume=: {ask.__name__} may take several passes over the arrays, and runs of one pass can be gone on with"
+                f"resume=: {ask.__name__} may take several passes, and only runs of one pass can be gone on with"
             )
+        if first is not None and asked.expressions is not None:
+            check_lazily(asked.options, ask.__name__)
+            return asked.expressions(type(first))
         if first is None or asked.spec is None:
             return asked.done()
         return type(first)(_multi_pass_node(asked, asked.spec(), ask, args, kwargs))
@@ -356,7 +371,7 @@ def plan_of(fn: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, An
     """Plan of an operation with these arguments."""
     asked = description_of(fn, args, kwargs)
     if isinstance(asked, Request):
-        return dry_run.named(lambda: _plan_of_request(asked), asked.options)
+        return dry_run.named(lambda: plan_of_request(asked), asked.options)
     if asked.plan is None:
         raise ArgumentTypeError(
             f"{fn.__name__} makes several passes, each with a plan of its own: there is not one to show"
@@ -364,13 +379,17 @@ def plan_of(fn: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, An
     return dry_run.named(asked.plan, asked.options)
 
 
-def _plan_of_request(request: Request) -> Plan:
+def plan_of_request(request: Request) -> Plan:
+    """Plan of a single pass, with the seconds that are expected of it."""
     with interrupts.deferred(), prepared(request.declare, request.arrays, request.options) as run:
         return forecast(run)
 
 
 def bare(result: Any, out: Any) -> Any:
-    """A result as NumPy's reductions give it: a scalar if it has no dimensions and there is no output."""
+    """A result, or several, as NumPy's reductions give it: a scalar if it has no dimensions and there is no output."""
+    if isinstance(result, tuple):
+        outs = out if isinstance(out, tuple) else (out,) * len(result)
+        return tuple(bare(one, place) for one, place in zip(result, outs, strict=True))
     return result[()] if out is None and result.ndim == 0 else result
 
 

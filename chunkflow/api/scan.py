@@ -22,6 +22,7 @@ from chunkflow.api.operation import (
     family,
     operation,
 )
+from chunkflow.api.rearrange import join
 from chunkflow.api.reductions.request import checked_dtype
 from chunkflow.core.axes import normalize_axes
 from chunkflow.core.chunking import block_sides
@@ -29,7 +30,12 @@ from chunkflow.core.grid import Shape
 from chunkflow.core.nest import LoopNest, nest
 from chunkflow.core.spec import ArraySpec
 from chunkflow.errors import ArgumentError
+from chunkflow.graph.nodes import Lazy, node_of
+from chunkflow.graph.slicing import viewed
+from chunkflow.kernels.declare import declare_broadcast
+from chunkflow.kernels.map import is_scalar
 from chunkflow.kernels.scan import Difference, Scan, running_extreme, running_total, wide
+from chunkflow.stores import spec_of
 
 COPIES = 2.0
 """Carries that a lane holds at the same time: the one that it received, and the one that it passes on."""
@@ -130,7 +136,16 @@ def minimum_accumulate(
 
 
 @operation
-def diff(x: Any, n: int = 1, axis: int = -1, *, chunks: Chunks = None, **options: Unpack[RunOptions]) -> Request:
+def diff(
+    x: Any,
+    n: int = 1,
+    axis: int = -1,
+    prepend: Any = None,
+    append: Any = None,
+    *,
+    chunks: Chunks = None,
+    **options: Unpack[RunOptions],
+) -> Request:
     """Differences of neighbours along an axis, `n` times over.
 
     Blocks overlap by `n` elements. There is no carry, so they are computed in any order.
@@ -141,6 +156,9 @@ def diff(x: Any, n: int = 1, axis: int = -1, *, chunks: Chunks = None, **options
         How often differences are taken. The result is so much shorter than `x`.
     axis : int
         Along which.
+    prepend, append : number or array_like, optional
+        Elements before the first ones and after the last ones along the axis, as NumPy's; sources like `x`, or one
+        number for all.
     chunks : int or sequence of int, optional
         Sides of the blocks of the result, otherwise as for `cumsum`.
     out : array, str, path or None
@@ -149,7 +167,7 @@ def diff(x: Any, n: int = 1, axis: int = -1, *, chunks: Chunks = None, **options
     Raises
     ------
     ArgumentError, ArgumentTypeError
-        A negative `n`, an axis that `x` does not have.
+        A negative `n`, an axis that `x` does not have, what is prepended or appended and does not fit.
 
     Examples
     --------
@@ -159,6 +177,9 @@ def diff(x: Any, n: int = 1, axis: int = -1, *, chunks: Chunks = None, **options
     """
     check_int("axis", axis)
     times = check_int("n", n, 0, ": it says how often differences are taken")
+    ends = [None if a is None else _edge(a, spec_of(x).shape, axis) for a in (prepend, append)]
+    parts = [a for a in (ends[0], x, ends[1]) if a is not None]
+    array = x if len(parts) == 1 else join.joined(parts, axis)
 
     def declare(specs: Sequence[ArraySpec], args: tuple[Any, ...]) -> Declared:
         shape = specs[0].shape
@@ -166,7 +187,19 @@ def diff(x: Any, n: int = 1, axis: int = -1, *, chunks: Chunks = None, **options
         op = _overlapping(shape, along, times)
         return Declared(op, Difference(along, times), every, block_sides(chunks, op.extents), tiles=True)
 
-    return Request(declare, (x,), Options(**options), keeps=True)
+    return Request(declare, (array,), Options(**options), keeps=True)
+
+
+def _edge(given: Any, shape: Shape, axis: int) -> Any:
+    """What `diff` puts before or after an array; one number stands beside each of its lines."""
+    value = np.asarray(given) if isinstance(given, list | tuple) or is_scalar(given) else given
+    if spec_of(value).shape:
+        return value
+    (along,) = normalize_axes(axis, len(shape), "axis")
+    side = (*shape[:along], 1, *shape[along + 1 :])
+    if isinstance(value, Lazy):
+        return type(value)(viewed(node_of(value), declare_broadcast(side), "broadcast_to", side))
+    return np.broadcast_to(value, side) if isinstance(value, np.ndarray) else value
 
 
 # -- Declarations -------------------------------------------------------------------------------------------

@@ -21,13 +21,13 @@ from chunkflow.core.spec import ArraySpec
 from chunkflow.devices.protocol import Device
 from chunkflow.engine.transfer import Accumulator
 from chunkflow.errors import ArgumentTypeError, ResumeError, UnsupportedError
-from chunkflow.kernels.digest import digest
+from chunkflow.kernels.digest import digest, version_of
 from chunkflow.kernels.protocol import Kernel
 from chunkflow.kernels.subnest import on_host
 from chunkflow.planner.plan import Plan
 from chunkflow.stores.protocol import Sink, Source, Target
 from chunkflow.stores.publication.claim import Claim
-from chunkflow.stores.publication.progress import Progress
+from chunkflow.stores.publication.journal import Journal
 
 EVERY = 20.0
 """Seconds between two notes of the values that blocks are combined to, at least."""
@@ -56,8 +56,8 @@ def check_resume(resume: Any, targets: Sequence[Target]) -> None:
     if resume and (not targets or not all(hasattr(target, "claim") for target in targets)):
         found = next((target.name for target in targets if not hasattr(target, "claim")), "no output")
         raise UnsupportedError(
-            f"resume={resume!r} and {found}: only what a run writes to new paths can be gone on with; give out= the path "
-            "of a .npy file, or of a zarr array in a directory"
+            f"resume={resume!r} and {found}: only what a run writes to new paths can be gone on with; give out= the "
+            "path of a .npy file, or of a zarr array in a directory"
         )
 
 
@@ -68,9 +68,7 @@ def call_of(
 
     `resume` may be a name that stands for the function.
     """
-    import chunkflow
-
-    versions = f"chunkflow {chunkflow.__version__}, NumPy {np.__version__}, Python {sys.version_info[:2]}"
+    versions = f"chunkflow {version_of('chunkflow')}, NumPy {np.__version__}, Python {sys.version_info[:2]}"
     blocks = (plan.block, plan.tile, plan.walk, tuple(plan.turns), plan.chains)
     return {
         "the versions": versions,
@@ -94,7 +92,7 @@ def _identity(source: Source) -> str:
     if view is not None:
         sha = hashlib.sha256(f"{view.shape} {view.dtype.str}".encode())
         flat = view.reshape(-1) if view.flags.c_contiguous else np.ascontiguousarray(view).reshape(-1)
-        sha.update(flat.view(np.uint8))
+        sha.update(flat.view(np.uint8).data)
         return sha.hexdigest()
     with suppress(OSError):
         found = os.stat(spec.name.partition(":/")[0] if "://" not in spec.name else spec.name)
@@ -123,7 +121,7 @@ class Resumption:
 
     sinks: list[Sink]
     start: int
-    _progress: Progress
+    _journal: Journal
     _plan: Plan
     _names: Any = None
     _arrays: list[np.ndarray] = field(default_factory=list)
@@ -142,8 +140,8 @@ class Resumption:
         claims: list[Claim] = []
         try:
             claims += [target.claim() for target in targets]  # type: ignore[attr-defined]
-            progress = Progress(claims[0].state)
-            known = progress.call if all(claim.is_left for claim in claims) else None
+            journal = Journal(claims[0].state)
+            known = journal.call if all(claim.is_left for claim in claims) else None
             if known is not None and known.get(_BOOT) != call[_BOOT]:
                 known = None  # not all may have come to the disk
             if known is not None:
@@ -157,17 +155,17 @@ class Resumption:
                 claim.end()
             claims = [target.claim() for target in targets]  # type: ignore[attr-defined]
         sinks: list[Sink] = []
-        made = cls(sinks, 0, Progress(claims[0].state), plan)
+        made = cls(sinks, 0, Journal(claims[0].state), plan)
         try:
             for target, spec, claim in zip(targets, plan.outputs, claims, strict=True):
                 sinks.append(target.open(spec, claim))  # type: ignore[call-arg]
             if known is None:
-                made._progress.begin(dict(call))
+                made._journal.begin(dict(call))
             else:
-                made.start, made._names, made._arrays = made._progress.go_on()
+                made.start, made._names, made._arrays = made._journal.go_on()
                 made._done = made.start
         except BaseException:
-            made._progress.close()
+            made._journal.close()
             for claim in claims:
                 claim.leave() if known is not None else claim.end()
             raise
@@ -183,7 +181,7 @@ class Resumption:
         """Note that a step and all before it are finished."""
         if not self._folds:
             self._done = step + 1
-            self._progress.finished(self._done)
+            self._journal.finished(self._done)
 
     def is_due(self, step: int) -> bool:
         """Whether the values between steps are to be kept before a step."""
@@ -198,7 +196,7 @@ class Resumption:
             for (part, key), chains in accumulators.items()
             for chain, accumulator in chains.items()
         ]
-        self._progress.keep(step, arrays, names)
+        self._journal.keep(step, arrays, names)
         self._done = step
         now = time.monotonic()
         self._next = now + max(EVERY, SHARE * (now - began))
@@ -215,11 +213,11 @@ class Resumption:
 
     def end(self) -> None:
         """The outputs have their names."""
-        self._progress.close()
+        self._journal.close()
 
     def stop(self) -> None:
         """Leave what is finished to a later run; remove all if that is nothing."""
-        self._progress.close()
+        self._journal.close()
         for sink in self.sinks:
             if self._done:
                 sink.leave()  # type: ignore[attr-defined]

@@ -139,8 +139,8 @@ class Evaluation:
         for passes, (group, wanting) in enumerate(dry.groups(list(wanted), dry_run=True)):
             if self.options.resume and (passes or any(isinstance(node, MultiPassNode) for node in group)):
                 raise UnsupportedError(
-                    f"resume=: {group[0].name} takes more than one pass over the arrays, and runs of one pass can be gone "
-                    "on with: store what it reads first, by a call of its own"
+                    f"resume=: {group[0].name} takes more than one pass over the arrays, and only runs of one pass can "
+                    "be gone on with: store what it reads first, by a call of its own"
                 )
             check_clear(written.values(), group)
             if len(places) > 1 and any(node in places for node in group):  # a single one is checked by its own pass

@@ -38,6 +38,8 @@ class Request:
         coordinates hold.
     beside : tuple
         Values that the caller gets after the result, as they are.
+    results : int
+        How many results an operation of ours gives.
     """
 
     declare: Declare
@@ -49,13 +51,14 @@ class Request:
     shapes_only: bool = False
     keeps: bool = False
     beside: tuple[Any, ...] = ()
+    results: int = 1
 
     @property
     def number(self) -> int:
         """How many results it is said to give. A function of the user's own may give several where none says so."""
         if isinstance(self.options.dtype, tuple):
             return len(self.options.dtype)
-        return self.fn.nout if isinstance(self.fn, np.ufunc | Stated) else 1
+        return self.fn.nout if isinstance(self.fn, np.ufunc | Stated) else self.results
 
     @property
     def is_known(self) -> bool:

@@ -1,7 +1,8 @@
 """What a computation is, as a digest that is the same in another process: of functions by their code, of data by value.
 
-Fields of dataclasses that hold for one process only have the metadata ``fleeting``. A function of the user's is known by its code, its defaults, what it closes over and the globals that it names. What is
-installed is known by its name and version.
+A function of the user's is known by its code, its defaults, what it closes over and the globals that it names. What is
+installed is known by its name and version. Fields of dataclasses that hold for one process only have the metadata
+``fleeting``.
 """
 
 from __future__ import annotations
@@ -70,7 +71,7 @@ class _Walk:
         if isinstance(value, np.ndarray | np.generic):
             array = np.ascontiguousarray(value)
             self._say("array", array.dtype.str, str(np.shape(value)))
-            self.sha.update(array.reshape(-1).view(np.uint8))
+            self.sha.update(array.reshape(-1).view(np.uint8).data)
         elif isinstance(value, tuple | list):
             self._each(type(value).__name__, value)
         elif isinstance(value, Mapping):
@@ -86,12 +87,12 @@ class _Walk:
         elif isinstance(value, CodeType):
             self._each("code", (value.co_code, value.co_names, value.co_flags, value.co_consts))
         elif isinstance(value, ModuleType):
-            self._say("module", value.__name__, _version(value.__name__))
+            self._say("module", value.__name__, version_of(value.__name__))
         elif isinstance(value, np.ufunc):
             self._say("ufunc", value.__name__, np.__version__)
         elif isinstance(value, type | BuiltinFunctionType) or _is_installed(value):
             module = getattr(value, "__module__", None) or ""
-            self._say("named", module, getattr(value, "__qualname__", type(value).__qualname__), _version(module))
+            self._say("named", module, getattr(value, "__qualname__", type(value).__qualname__), version_of(module))
             if isinstance(value, type) and not _is_installed(value):
                 self._each("methods", [part for part in vars(value).values() if isinstance(part, FunctionType)])
         elif isinstance(value, FunctionType):
@@ -104,7 +105,7 @@ class _Walk:
             self._each("object", (type(value), vars(value)))
         else:
             raise ArgumentError(
-                f"resume=True: whether {value!r} is the same in another process cannot be told: give resume='NAME' with "
+                f"resume=True: whether {value!r} is the same in another process cannot be told: give resume='NAME', "
                 "a name that stands for the function, and change it with the function"
             )
 
@@ -152,7 +153,7 @@ def _in_library(module: str) -> bool:
 
 
 @cache
-def _version(module: str) -> str:
+def version_of(module: str) -> str:
     """Version of the library that a module is of; Python's for its own."""
     top = module.partition(".")[0]
     if top in sys.stdlib_module_names or not top:

@@ -86,11 +86,8 @@ def estimate(
     stages = {
         "read": waits + traffic.read / (machine.read * min(decoders, 1)) + traffic.decode / (machine.decode * decoders),
         "compute": (traffic.compute + spilled * (1 / machine.spill - 1)) / machine.compute,
-        "write": traffic.write / machine.write + traffic.encode / (machine.encode * encoders),
+        "write": written(machine, traffic, lanes) + traffic.encode / (machine.encode * encoders),
     }
-    for nbytes, rate in ((traffic.created, machine.create), (traffic.separate, machine.separate)):
-        if rate:  # of all lanes together, which wait for one another
-            stages["write"] += nbytes * ((1 if machine.staged else lanes) / rate - 1 / machine.write)
     if machine.staged:
         stages["upload"] = traffic.upload / machine.upload
         stages["download"] = traffic.download / machine.download
@@ -105,9 +102,8 @@ def estimate(
         total = max(waits, total - waits) if depth > lanes else total + waits
         # A lane takes its block through every stage itself, so lanes overlap and stages do not; some idle in the
         # last round. One thread hands the blocks out; a lane that has none waiting loses as much time again.
-        ragged = -(-blocks // lanes) * lanes / max(blocks, 1)
         handed = blocks * machine.overhead * (1 if depth >= 2 * machine.lanes else 2)
-        seconds = total / lanes * ragged + handed
+        seconds = total / lanes * ragged(blocks, lanes) + handed
         return Estimate(seconds, stages, seconds, handed)
     shares = dict.fromkeys(stages, 1 / max(blocks, 1))
     if traffic.first is not None and traffic.upload:
@@ -122,3 +118,21 @@ def estimate(
     hidden = {1: total, 2: overlapped if work else (total + overlapped) / 2}.get(slots, overlapped)
     handed = blocks * (PANEL if work else machine.overhead)
     return Estimate(min(total, hidden) + handed, stages, min(total, overlapped) + handed, handed)
+
+
+def written(machine: Machine, traffic: Traffic, lanes: int) -> float:
+    """Seconds in which results are written, once they are encoded."""
+    seconds = traffic.write / machine.write
+    for nbytes, rate in ((traffic.created, machine.create), (traffic.separate, machine.separate)):
+        if rate:  # of all lanes together, which wait for one another
+            seconds += nbytes * ((1 if machine.staged else lanes) / rate - 1 / machine.write)
+    return seconds
+
+
+def ragged(blocks: int, lanes: int) -> float:
+    """How much longer lanes take since some idle in the last round.
+
+    >>> ragged(4, 2), ragged(5, 4)
+    (1.0, 1.6)
+    """
+    return -(-blocks // lanes) * lanes / max(blocks, 1)

@@ -246,6 +246,36 @@ class Publishing(Protocol):
         """Close what `published` has opened: the name will be taken back. Idempotent."""
 
 
+Encoder = Callable[[np.ndarray], object]
+"""Encodes a block of at most a chunk, of any sides, as a sink encodes its chunks. It stores nothing."""
+
+
+class Encoding(Protocol):
+    """Optional: a target that tells how its sink encodes, so that it can be tried before a run."""
+
+    def encoder(self, spec: ArraySpec) -> Encoder | None:
+        """The encoder of a result of this spec; None if it is unknown, or if chunks are stored as they are."""
+
+
+def encoder_of(target: object, spec: ArraySpec) -> Encoder | None:
+    """`Encoding.encoder` of a target that has it; else None."""
+    encoder = getattr(target, "encoder", None)
+    return encoder(spec) if encoder is not None else None
+
+
+class Practising(Protocol):
+    """Optional: a target that has a sink to practise with, so that writing can be tried before a run."""
+
+    def practice(self, spec: ArraySpec) -> Sink | None:
+        """A sink that writes as that of a result of this spec, into memory that is gone after its `abort`."""
+
+
+def practice_of(target: object, spec: ArraySpec) -> Sink | None:
+    """`Practising.practice` of a target that has it; else None."""
+    practice = getattr(target, "practice", None)
+    return practice(spec) if practice is not None else None
+
+
 class Target(Protocol):
     """Where an output is to go, checked but not yet touched.
 

@@ -1,15 +1,61 @@
-"""The host's cores and free memory. Knows no arrays and no devices."""
+"""The host's cores and free memory, and a thread's own time. Knows no arrays and no devices."""
 
 from __future__ import annotations
 
 import os
 import platform
-from contextlib import suppress
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 _CPUINFO = Path("/proc/cpuinfo")
 _MEMINFO = Path("/proc/meminfo")
 _CGROUP = Path("/sys/fs/cgroup")
+_WAITS = Path("/proc/thread-self/schedstat")
+
+
+class _Waits(threading.local):
+    """File in which the system says how long the calling thread has waited for a core; None if it is not looked up."""
+
+    fd: int | None = None
+
+
+_waits = _Waits()
+
+
+@contextmanager
+def own_time_known() -> Iterator[None]:
+    """Let `own_time` of the calling thread leave out its waits for a core, where the system tells them."""
+    before = _waits.fd
+    try:
+        _waits.fd = os.open(_WAITS, os.O_RDONLY)
+    except OSError:
+        _waits.fd = None
+    try:
+        yield
+    finally:
+        if _waits.fd is not None:
+            os.close(_waits.fd)
+        _waits.fd = before
+
+
+def own_time() -> float:
+    """Seconds of a clock that stands still while the calling thread could go on, but others have all cores."""
+    waited = _waited()
+    while True:
+        now, before = time.perf_counter(), waited
+        waited = _waited()
+        if waited == before:  # else it waited between the two looks
+            return now - waited
+
+
+def _waited() -> float:
+    """Seconds in which the calling thread has waited for a core; 0 where that is not looked up."""
+    if _waits.fd is None:
+        return 0.0
+    return int(os.pread(_waits.fd, 128, 0).split()[1]) / 1e9
 
 
 def cores() -> int:

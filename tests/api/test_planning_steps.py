@@ -16,7 +16,7 @@ import zarr
 
 import chunkflow as cf
 
-SIZES = 20_001, 800_003, 33_554_467
+SIZES = 20_001, 800_003, 6_710_893
 """Elements of a chunk, or a quarter of those of an array without chunks."""
 
 BUDGET = "1GB"

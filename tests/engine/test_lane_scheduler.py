@@ -140,13 +140,13 @@ class Described:
 def test_chains_do_not_depend_on_the_block() -> None:
     """Else the smallest blocks, with more chains, could take more than larger ones, and plans that fit be missed."""
     x, many = Described(50_000, 50_000), NumpyDevice(lanes=16)
-    (together,) = cf.explain(cf.open(x).sum(axis=0), cf.open(x).sum(axis=1), device=many, budget="200MB").plans
+    (together,) = cf.explain(cf.open(x).sum(axis=0), cf.open(x).sum(axis=1), device=many, budget="60MB").plans
     assert together.bytes_in == 4 * 50_000**2
     assert together.chains == together.lanes > 1
     for wanted, axis, shape in ((8, None, (50_000, 50_000)), (8, 0, (50_000_000, 2)), (1, 0, (50_000, 50_000))):
-        plan = cf.explain(cf.sum, Described(*shape), axis=axis, device=many, budget="200MB")
+        plan = cf.explain(cf.sum, Described(*shape), axis=axis, device=many, budget="60MB")
         assert plan.chains == wanted * plan.lanes > 1
-    assert cf.explain(cf.sum, x, device=NumpyDevice(lanes=1), budget="200MB").chains == 1
+    assert cf.explain(cf.sum, x, device=NumpyDevice(lanes=1), budget="60MB").chains == 1
 
 
 class Late:

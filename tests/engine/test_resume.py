@@ -26,7 +26,7 @@ CPU: dict[str, Any] = {"device": "cpu", "chunks": (STEP, -1, -1)}
 X = resume_calls.array()
 
 
-class Stopped(Exception):
+class StoppedError(Exception):
     """What ends a run early."""
 
 
@@ -39,7 +39,7 @@ class Stopping:
     def __call__(self, block: np.ndarray) -> np.ndarray:
         self.calls += 1
         if self.calls == self.at:
-            raise Stopped
+            raise StoppedError
         return (block * self.factor).astype(block.dtype)
 
 
@@ -52,7 +52,7 @@ def folder(tmp_path: Path) -> Path:
 def stopped(folder: Path, out: str = "o.npy", at: int = 30, **options: Any) -> Path:
     """The path of an output whose run has ended early."""
     options = {"resume": "negative", **CPU, **options}
-    with pytest.raises(Stopped):
+    with pytest.raises(StoppedError):
         cf.map(Stopping(at), folder / "x.npy", out=folder / out, **options)
     return folder / out
 
@@ -108,7 +108,7 @@ def test_a_changed_array_is_refused(folder: Path) -> None:
 
 def test_arrays_in_memory_are_known_by_their_elements(folder: Path) -> None:
     call: dict[str, Any] = {"out": folder / "o.npy", "resume": "negative", **CPU}
-    with pytest.raises(Stopped):
+    with pytest.raises(StoppedError):
         cf.map(Stopping(30), X.copy(), **call)
     with pytest.raises(ResumeError, match="array 0"):
         cf.map(Stopping(), X + 1, **call)
@@ -123,12 +123,12 @@ def test_functions_are_known_by_their_code_and_what_it_uses(folder: Path) -> Non
     def scaled(factor: float) -> Any:
         def fn(block: np.ndarray) -> np.ndarray:
             if stop.exists() and block[0, 0, 0] == middle:
-                raise Stopped
+                raise StoppedError
             return block * np.float32(factor)
 
         return fn
 
-    with pytest.raises(Stopped):
+    with pytest.raises(StoppedError):
         cf.map(scaled(2), folder / "x.npy", **call)
     stop.unlink()
     with pytest.raises(ResumeError, match="the function"):

@@ -106,7 +106,7 @@ REFUSED_VALUES: list[tuple[str, str, Callable[[Any], Any]]] = [
     ("pad", "modes that are no element of the array: linear_ramp, maximum, mean, median, minimum, empty",
      lambda x: np.pad(x, 1, "mean")),
     ("pad", "widths by axis, in a dict", lambda x: np.pad(x, {0: 1})),
-    ("histogram", "a number of bins without `range`, or a rule", lambda x: np.histogram(x, 4)),
+    ("histogram", "a rule for the bins", lambda x: np.histogram(x, "sqrt")),
     ("quantile, percentile", "`q` of several dimensions", lambda x: np.quantile(x, [[0.1]])),
     ("linalg.norm", "of matrices the orders 2, -2 and nuc", lambda x: np.linalg.norm(x, 2, (0, 1))),
     ("outer", "arrays of several dimensions", lambda x: np.outer(x, x[0, 0])),

@@ -41,8 +41,6 @@ class Case:
         Where it does: "eager", "lazy".
     liberty : str
         Why chunkflow does what NumPy refuses.
-    eager : bool
-        Whether ``chunkflow.NAME`` is called too, where there is one.
     cut : bool
         Whether it is called with many blocks too.
     close : float
@@ -55,7 +53,6 @@ class Case:
     refusal: str = ""
     ways: tuple[str, ...] = ("eager", "lazy")
     liberty: str = ""
-    eager: bool = True
     cut: bool = True
     close: float = 64.0
 
@@ -65,9 +62,9 @@ class Case:
     def taken(self, why: str, when: bool = True) -> Case:
         return replace(self, liberty=why) if when else self
 
-    def lazily(self) -> Case:
-        """Of lazy arrays only: chunkflow's own function of this name has other arguments."""
-        return replace(self, eager=False)
+    def by_place(self) -> Case:
+        """With arguments after NumPy's `out`, which chunkflow's own functions take by name only."""
+        return self.refused("it is taken by name", ways=("eager",))
 
     def whole(self) -> Case:
         """In one block only: many passes over many blocks take long."""
@@ -122,7 +119,7 @@ def _problems(case: Case) -> Iterable[str]:
 
 def _ways(case: Case, fn: Callable[..., Any]) -> Iterable[tuple[str, Callable[[int], Any]]]:
     eager = _function(cf, case.name)
-    if eager is not None and case.eager:
+    if eager is not None:
         yield "eager", lambda budget: eager(*case.args, **case.kwargs, budget=budget, device=DEVICE)
 
     def lazily(budget: int) -> Any:

@@ -84,7 +84,7 @@ class PassPlan:
     workspace : float
         Bytes that its steps take besides the result, for each element of its loop nest.
     seconds : float
-        Predicted by the bytes that it moves.
+        Predicted by the bytes that it moves, or in `chunkflow.explain` as those of other passes.
     """
 
     steps: tuple[LineTransform, ...]
@@ -148,7 +148,7 @@ class TransformPlan:
 
     @property
     def seconds(self) -> float:
-        """Predicted time of all passes, by the bytes that they move."""
+        """Predicted time of all passes."""
         return sum(p.seconds for p in self.passes)
 
     def __str__(self) -> str:

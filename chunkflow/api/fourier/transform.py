@@ -11,10 +11,20 @@ import numpy as np
 
 from chunkflow.api.fourier.passes import plan_transform
 from chunkflow.api.fourier.plan import PassPlan, TransformPass, TransformPlan
-from chunkflow.api.operation import ArraySpec, BudgetLike, Chunks, Declared, MultiPass, Options, Request, execute
+from chunkflow.api.operation import (
+    ArraySpec,
+    BudgetLike,
+    Chunks,
+    Declared,
+    MultiPass,
+    Options,
+    Request,
+    execute,
+    plan_of_request,
+)
 from chunkflow.core import chunking
 from chunkflow.engine.budget import Budget
-from chunkflow.engine.dry_run import named
+from chunkflow.engine.dry_run import is_dry, named, stand_ins
 from chunkflow.errors import ArgumentError, ArgumentTypeError
 from chunkflow.kernels.fourier import LineTransform, all_steps, one_step, result_of, transformed
 from chunkflow.kernels.map import MapKernel
@@ -40,10 +50,33 @@ def transform(name: str, x: Any, lengths: Any, axes: Any, norm: Any, options: Op
     def plan() -> TransformPlan:
         return planned(name, x, lengths, axes, norm, options)
 
-    return MultiPass((x,), lambda: _transformed(plan(), x, options), options, spec, plan)
+    def expected() -> TransformPlan:
+        made = plan()
+        return made if is_dry() else _forecast(made, x, options)
+
+    return MultiPass((x,), lambda: _transformed(plan(), x, options, execute), options, spec, expected)
 
 
-def _transformed(plan: TransformPlan, x: Any, options: Options) -> Any:
+def _forecast(plan: TransformPlan, x: Any, options: Options) -> TransformPlan:
+    """A plan with the seconds of each pass that a few calls of its parts let expect.
+
+    Later passes are tried on zeros. A plan whose arrays between passes are files stays as it is: none are made.
+    """
+    seconds: list[float] = []
+
+    def tried(request: Request) -> Any:
+        expected = plan_of_request(request)
+        seconds.append(expected.seconds)
+        return stand_ins(expected.outputs)[0]
+
+    if len(plan.passes) > 1 and plan.on_disk:
+        return plan
+    _transformed(plan, x, options, tried)
+    passes = zip(plan.passes, seconds, strict=True)
+    return replace(plan, passes=tuple([replace(each, seconds=found) for each, found in passes]))
+
+
+def _transformed(plan: TransformPlan, x: Any, options: Options, do: Callable[[Request], Any]) -> Any:
     # What is free changes: all passes keep to what is planned for.
     budget = options.budget if isinstance(options.budget, Budget) else plan.limit
     first = replace(options, budget=budget, out=None, chunks=None, overwrite=False)
@@ -60,7 +93,7 @@ def _transformed(plan: TransformPlan, x: Any, options: Options) -> Any:
                 chosen = replace(first, out=_scratch(scratch.folder, number, each.result))
             else:
                 chosen = replace(first, out=_reused(current, each, number))
-            current = execute(_request(each, current, chosen))
+            current = do(_request(each, current, chosen))
             if scratch.is_made and number:  # this array has been read
                 remove_directory(os.path.join(scratch.folder, str(number - 1)))
         return current

@@ -299,7 +299,7 @@ class Array(Collection):
 
     def copy(self, order: str = "C") -> Array:
         """The same expression: nothing can change it."""
-        return numpy_functions.copy(self, order)  # type: ignore[no-any-return]
+        return rearrange.copy(self, order=order)  # type: ignore[no-any-return]
 
     sum, prod, mean, var, std = map(_function, (np.sum, np.prod, np.mean, np.var, np.std))
     min, max, any, all = map(_function, (np.min, np.max, np.any, np.all))

@@ -147,9 +147,16 @@ def places_by_node(arrays: Any, outs: Any) -> dict[Node, Any]:
             raise ArgumentTypeError(
                 f"store takes expressions, which this {type(array).__name__} is not: see chunkflow.open and from_dask"
             )
-    wanted = {node_of(array): place for array, place in zip(listed, places, strict=True)}
-    if len(wanted) < len(listed):
-        raise ArgumentError("an expression is given twice: store it once, and copy it")
+    wanted: dict[Node, Any] = {}
+    for number, (array, place) in enumerate(zip(listed, places, strict=True)):
+        node = node_of(array)
+        if node in wanted:
+            first = list(wanted).index(node)
+            raise ArgumentError(
+                f"an expression is given twice, as arrays[{first}] and arrays[{number}]: store it in outs[{first}] "
+                f"alone, and then copy what is stored there, by chunkflow.copy(stored, outs[{number}])"
+            )
+        wanted[node] = place
     return wanted
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from chunkflow.api.operation import check_stretch
+from chunkflow.api.rearrange.move import check_order
 from chunkflow.errors import ArgumentError, UnsupportedError
 from chunkflow.graph.elementwise import mapped
 from chunkflow.kernels.map import is_scalar
@@ -34,8 +35,7 @@ def full_like(x: Any, fill_value: Any, dtype: Any = None, order: str = "K", *, d
 
 def check_layout(order: Any, device: Any = None) -> None:
     """Check arguments that change no value: results are in C order, in the host's memory."""
-    if order not in tuple("CFAK"):
-        raise ArgumentError(f"order={order!r} must be 'C', 'F', 'A' or 'K'")
+    check_order(order)
     if device not in (None, "cpu"):
         raise ArgumentError(f"device={device!r}: results are in the host's memory, and compute(device=) says where")
 

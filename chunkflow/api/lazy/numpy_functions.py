@@ -9,17 +9,16 @@ from typing import Any
 
 import numpy as np
 
-from chunkflow.api import scan
-from chunkflow.api.lazy.fill import check_layout, full_like
+from chunkflow.api.lazy.fill import check_layout
 from chunkflow.api.linalg import product
 from chunkflow.api.operation import check_eager
 from chunkflow.api.rearrange import join, rearrange
-from chunkflow.api.reductions import extremes, sums
-from chunkflow.api.reductions.request import begins, reduced_axes
+from chunkflow.api.reductions import extremes
+from chunkflow.api.reductions.request import begins
 from chunkflow.core.axes import as_axes, normalize_axes, ordered_axes
 from chunkflow.errors import ArgumentError, ArgumentTypeError, UnsupportedError
 from chunkflow.graph.elementwise import applied, mapped
-from chunkflow.graph.nodes import Lazy, first_lazy, node_of
+from chunkflow.graph.nodes import Lazy, node_of
 from chunkflow.graph.reshaping import reshaped
 from chunkflow.graph.slicing import viewed
 from chunkflow.kernels.declare import declare_broadcast
@@ -59,12 +58,6 @@ def astype(x: Any, dtype: Any, **kwargs: Any) -> Any:
 
 def _cast(block: Any, dtype: np.dtype) -> Any:
     return block.astype(dtype)
-
-
-def copy(x: Any, order: str = "K") -> Any:
-    """The same expression: nothing can change it, and results are in C order."""
-    check_layout(order)
-    return x
 
 
 def reshape(x: Any, shape: Any, order: str = "C", *, copy: bool | None = None) -> Any:
@@ -141,7 +134,7 @@ def joined(axis: int, least: int) -> Function:
     def call(arrays: Sequence[Any], dtype: Any = None, casting: str = "same_kind") -> Any:
         given = [np.asarray(a) if not isinstance(a, Lazy) else a for a in arrays]
         some = [at_least(least)(a) for a in given]
-        return concatenate(some, axis if some[0].ndim > axis else 0, dtype, casting)
+        return join.concatenate(some, axis if some[0].ndim > axis else 0, dtype=dtype, casting=casting)
 
     return call
 
@@ -168,11 +161,6 @@ def array_split(x: Any, indices_or_sections: Any, axis: int = 0) -> Any:
         ends = [0, *map(int, indices_or_sections), n]
     before = (slice(None),) * along
     return [x[(*before, slice(a, b))] for a, b in itertools.pairwise(ends)]
-
-
-def repeat(x: Any, repeats: Any, axis: int | None = None) -> Any:
-    """As `numpy.repeat`."""
-    return rearrange.repeat(reshape(x, -1) if axis is None else x, repeats, 0 if axis is None else axis)
 
 
 def tile(x: Any, reps: Any) -> Any:
@@ -208,33 +196,6 @@ def _same(a: Any, b: Any) -> Any:
     return (a == b) | ((a != a) & (b != b))
 
 
-def average(x: Any, axis: Any = None, weights: Any = None, returned: bool = False, keepdims: bool = False) -> Any:
-    """As `numpy.average`."""
-    found = sums.average(x, axis, weights, keepdims)
-    if not returned:
-        return found
-    if weights is None:
-        return found, full_like(found, np.prod([x.shape[a] for a in reduced_axes(axis, x.ndim)]))
-    weights = weights if isinstance(weights, Lazy) else np.asarray(weights)
-    if weights.shape != x.shape:  # they lie along the axes in the order in which these are named
-        along = ordered_axes(axis, x.ndim, "axis")
-        lying = np.transpose(weights, np.argsort(along).tolist())
-        weights = np.reshape(lying, [n if a in along else 1 for a, n in enumerate(x.shape)])
-    ones = full_like(x, 1, dtype=np.result_type(x.dtype, weights.dtype))
-    return found, astype(sums.sum(ones * weights, axis, keepdims=keepdims), found.dtype)
-
-
-def diff(x: Any, n: int = 1, axis: int = -1, prepend: Any = None, append: Any = None) -> Any:
-    """As `numpy.diff`."""
-    if prepend is not None or append is not None:
-        (along,) = normalize_axes(axis, x.ndim, "axis")
-        side = (*x.shape[:along], 1, *x.shape[along + 1 :])
-        given: list[Any] = [a if isinstance(a, Lazy) else np.asarray(a) for a in (prepend, x, append) if a is not None]
-        parts = [broadcast_to(a, side) if a.ndim == 0 else a for a in given]
-        x = join.concatenate(parts, along)
-    return scan.diff(x, n, axis)
-
-
 def cumulative(scanned: Function, neutral: int) -> Function:
     """As `numpy.cumulative_sum` and so on, which begin with `neutral` if they include what is initial."""
 
@@ -249,30 +210,6 @@ def cumulative(scanned: Function, neutral: int) -> Function:
         return join.concatenate([first, found], along)
 
     return call
-
-
-def concatenate(arrays: Sequence[Any], axis: int | None = 0, dtype: Any = None, casting: str = "same_kind") -> Any:
-    """As `numpy.concatenate`."""
-    if axis is None:
-        given: list[Any] = [a if isinstance(a, Lazy) else np.asarray(a) for a in arrays]
-        arrays = [a.reshape(-1) for a in given]
-    return join.concatenate(_parts(arrays, dtype, casting), axis or 0)
-
-
-def stack(arrays: Sequence[Any], axis: int = 0, dtype: Any = None, casting: str = "same_kind") -> Any:
-    """As `numpy.stack`."""
-    return join.stack(_parts(arrays, dtype, casting), axis)
-
-
-def _parts(given: Sequence[Any], dtype: Any, casting: str) -> list[Any]:
-    """Arrays to be joined, each cast by itself: by way of their common dtype integers would lose their last digits."""
-    arrays = [np.asarray(a) if isinstance(a, list | tuple) or is_scalar(a) else a for a in given]
-    first = first_lazy(*arrays)
-    if first is None or (dtype is None and casting == "same_kind"):
-        return arrays
-    lazy: list[Any] = [a if isinstance(a, Lazy) else type(first)(node_of(a)) for a in arrays]
-    wanted = np.result_type(*(a.dtype for a in lazy)) if dtype is None else dtype
-    return [astype(a, wanted, casting=casting) for a in lazy]
 
 
 def unstack(x: Any, axis: int = 0) -> tuple[Any, ...]:

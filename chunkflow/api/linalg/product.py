@@ -118,7 +118,13 @@ def tensordot(
 
 
 @product_operation
-def einsum(subscripts: str, *operands: Any, precision: Precision = "highest", **options: Unpack[RunOptions]) -> Request:
+def einsum(
+    subscripts: str,
+    *operands: Any,
+    optimize: Any = False,
+    precision: Precision = "highest",
+    **options: Unpack[RunOptions],
+) -> Request:
     """Sum of products by Einstein's convention, as ``numpy.einsum``.
 
     All operands are read in a single pass; the blocks of three or more are multiplied from left to right, so put
@@ -131,6 +137,8 @@ def einsum(subscripts: str, *operands: Any, precision: Precision = "highest", **
         ellipsis stands for axes that broadcast. A letter that repeats within one operand (a diagonal) is refused.
     *operands : array_like, str, path or scalar
         One for each term.
+    optimize : object
+        NumPy's, which has no effect: the order of products is as said above.
 
     Examples
     --------

@@ -6,37 +6,52 @@ their stores while the result is written: there is no copy in between.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Literal, Unpack
 
 import numpy as np
 
 from chunkflow.api.operation import ArraySpec, ChunkedRunOptions, Options, Request, check_eager
-from chunkflow.api.rearrange.move import Arranged, Composition, moved, one_axis, rearrangement
+from chunkflow.api.rearrange.move import Arranged, Composition, flat, moved, one_axis, promoted, rearrangement
 from chunkflow.core import arrangement
 from chunkflow.core.grid import Shape
-from chunkflow.errors import ArgumentError, ArgumentTypeError, ValueRangeError
+from chunkflow.errors import ArgumentError, ArgumentTypeError, UnsupportedError, ValueRangeError, refused_by
+from chunkflow.kernels.map import is_scalar
 
 Mode = Literal["constant", "edge", "symmetric", "reflect", "wrap"]
 MODES = ("constant", "edge", "symmetric", "reflect", "wrap")
 """Modes of `pad`."""
 
+CASTING = ("no", "equiv", "safe", "same_kind", "unsafe")
+"""NumPy's rules of what may be cast."""
+
 
 @rearrangement
-def concatenate(arrays: Sequence[Any], axis: int = 0, **options: Unpack[ChunkedRunOptions]) -> Request:
+def concatenate(
+    arrays: Sequence[Any],
+    axis: int | None = 0,
+    *,
+    dtype: Any = None,
+    casting: str = "same_kind",
+    **options: Unpack[ChunkedRunOptions],
+) -> Request:
     """Join arrays along an axis that they have.
 
     Parameters
     ----------
     arrays : list or tuple
-        Sources, as for `chunkflow.map`, equally long along all other axes. Their dtypes are promoted as in NumPy.
-    axis : int
-        Along which.
+        Sources, as for `chunkflow.map`, or numbers and lists of them, equally long along all other axes.
+    axis : int, optional
+        Along which. None joins the flattened arrays, of any shapes, in C order.
+    dtype : dtype, optional
+        Of the result; by default the arrays' dtypes are promoted as in NumPy.
+    casting : str
+        NumPy's rule of what may be cast to that.
 
     Raises
     ------
     ArgumentError, ArgumentTypeError
-        No array; arrays whose shapes do not fit; an axis that they do not have.
+        No array; arrays whose shapes do not fit; an axis that they do not have; a dtype that `casting` rules out.
 
     Examples
     --------
@@ -46,41 +61,35 @@ def concatenate(arrays: Sequence[Any], axis: int = 0, **options: Unpack[ChunkedR
            [5. , 6. ]])
     """
     parts = _listed(arrays)
-
-    def arrange(specs: Sequence[ArraySpec]) -> Arranged:
-        first = specs[0].shape
-        if not first:
-            raise ArgumentError("arrays without axes cannot be concatenated: stack them")
-        along = one_axis(axis, len(first))
-        for number, spec in enumerate(specs):
-            other = (*spec.shape[:along], *first[along : along + 1], *spec.shape[along + 1 :])
-            if len(spec.shape) != len(first) or other != first:
-                raise ArgumentError(
-                    f"array {number} of shape {spec.shape} does not fit the first one's {first}: all axes but "
-                    f"axis {along} must have the same lengths"
-                )
-        axes = [arrangement.straight(n) for n in first]
-        axes[along] = arrangement.joined([spec.shape[along] for spec in specs])
-        return Arranged(arrangement.Separable(tuple(axes)), _chunks(specs))
-
-    return moved(Composition(parts, arrange), Options(**options))
+    if axis is None:
+        parts, axis = [flat(part) for part in parts], 0
+    return moved(joined(parts, axis, _common(dtype, casting)), Options(**options))
 
 
 @rearrangement
-def stack(arrays: Sequence[Any], axis: int = 0, **options: Unpack[ChunkedRunOptions]) -> Request:
+def stack(
+    arrays: Sequence[Any],
+    axis: int = 0,
+    *,
+    dtype: Any = None,
+    casting: str = "same_kind",
+    **options: Unpack[ChunkedRunOptions],
+) -> Request:
     """Join arrays of one shape along a new axis.
 
     Parameters
     ----------
     arrays : list or tuple
-        Sources, as for `chunkflow.map`. Their dtypes are promoted as in NumPy.
+        Sources, as for `chunkflow.map`, or numbers and lists of them.
     axis : int
         Place of the new axis in the result.
+    dtype, casting
+        As for `concatenate`.
 
     Raises
     ------
     ArgumentError, ArgumentTypeError
-        No array; arrays of different shapes; an axis that the result does not have.
+        No array; arrays of different shapes; an axis that the result does not have; a dtype that `casting` rules out.
 
     Examples
     --------
@@ -103,7 +112,7 @@ def stack(arrays: Sequence[Any], axis: int = 0, **options: Unpack[ChunkedRunOpti
             sides = (*sides[:along], 1, *sides[along:])
         return Arranged(arrangement.Separable(tuple(axes)), sides, along)
 
-    return moved(Composition(parts, arrange), Options(**options))
+    return moved(Composition(parts, arrange, _common(dtype, casting)), Options(**options))
 
 
 @rearrangement
@@ -158,6 +167,28 @@ def pad(
     return moved(Composition((x,), arrange), Options(**options))
 
 
+def joined(parts: Sequence[Any], axis: int, cast: Callable[[Sequence[np.dtype]], np.dtype] = promoted) -> Composition:
+    """Arrays one after another along an axis, as a source; a shape that does not fit is an `ArgumentError`."""
+
+    def arrange(specs: Sequence[ArraySpec]) -> Arranged:
+        first = specs[0].shape
+        if not first:
+            raise ArgumentError("arrays without axes cannot be concatenated: stack them")
+        along = one_axis(axis, len(first))
+        for number, spec in enumerate(specs):
+            other = (*spec.shape[:along], *first[along : along + 1], *spec.shape[along + 1 :])
+            if len(spec.shape) != len(first) or other != first:
+                raise ArgumentError(
+                    f"array {number} of shape {spec.shape} does not fit the first one's {first}: all axes but "
+                    f"axis {along} must have the same lengths"
+                )
+        axes = [arrangement.straight(n) for n in first]
+        axes[along] = arrangement.joined([spec.shape[along] for spec in specs])
+        return Arranged(arrangement.Separable(tuple(axes)), _chunks(specs))
+
+    return Composition(parts, arrange, cast)
+
+
 # -- Arguments -----------------------------------------------------------------------------------------------
 
 
@@ -166,7 +197,29 @@ def _listed(arrays: Any) -> Sequence[Any]:
         raise ArgumentTypeError(f"arrays must be a list or tuple of them, not a {type(arrays).__name__}")
     if not arrays:
         raise ArgumentError("arrays is empty: at least one is needed")
-    return arrays
+    return [np.asarray(a) if isinstance(a, list | tuple) or is_scalar(a) else a for a in arrays]
+
+
+def _common(dtype: Any, casting: Any) -> Callable[[Sequence[np.dtype]], np.dtype]:
+    """The dtype of joined arrays: the one asked for, or that to which they are promoted."""
+    with refused_by(f"dtype={dtype!r}"):
+        wanted = None if dtype is None else np.dtype(dtype).newbyteorder("=")
+    if wanted is not None and wanted.kind not in "biufc":
+        raise UnsupportedError(f"dtype={dtype!r}: the elements of joined arrays are numbers; give a dtype of numbers")
+    if casting not in CASTING:
+        raise ArgumentError(f"casting={casting!r} must be one of {', '.join(CASTING)}")
+
+    def common(dtypes: Sequence[np.dtype]) -> np.dtype:
+        found = np.result_type(*dtypes) if wanted is None else wanted
+        for given in dtypes:
+            if not np.can_cast(given, found, casting):
+                raise ArgumentTypeError(
+                    f"elements of {given} cannot be cast to {found} according to the rule casting={casting!r}: give "
+                    "another dtype, or casting='unsafe'"
+                )
+        return found
+
+    return common
 
 
 def _chunks(specs: Sequence[ArraySpec]) -> Shape | None:

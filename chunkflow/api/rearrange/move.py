@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
@@ -17,11 +18,16 @@ from chunkflow.core.arrangement import Arrangement
 from chunkflow.core.axes import normalize_axes
 from chunkflow.core.grid import Shape
 from chunkflow.core.nest import nest
+from chunkflow.errors import ArgumentError
 from chunkflow.graph.nodes import check_lazily, has_lazy
 from chunkflow.kernels.declare import declare_permuted
 from chunkflow.kernels.map import MapKernel
 from chunkflow.stores import Source, open_source, open_target, spec_of
 from chunkflow.stores.views.composed import ComposedSource
+from chunkflow.stores.views.reshaped import ReshapedSource
+
+ROWS = 32 << 20
+"""Most bytes of a row of chunks that a flattened array is read by."""
 
 RUN = 4096
 """Bytes of a contiguous write, if the output's elements lie in another order than the source's."""
@@ -56,12 +62,18 @@ class Arranged:
     new: int | None = None
 
 
+def promoted(dtypes: Sequence[np.dtype]) -> np.dtype:
+    """The dtype that holds the elements of all, as NumPy's."""
+    return np.result_type(*dtypes)
+
+
 @dataclass(frozen=True)
 class Composition:
-    """A source that is composed of other arrays when it is opened."""
+    """A source that is composed of other arrays when it is opened, in the dtype to which `cast` says they are cast."""
 
     arrays: Sequence[Any]
     arrange: Callable[[Sequence[ArraySpec]], Arranged]
+    cast: Callable[[Sequence[np.dtype]], np.dtype] = promoted
 
     def __chunkflow_source__(self) -> Source:
         with ExitStack() as stack:
@@ -71,7 +83,7 @@ class Composition:
                 stack.callback(sources[-1].close)
             specs = [source.spec for source in sources]
             found = self.arrange(specs)
-            dtype = np.result_type(*[spec.dtype for spec in specs])
+            dtype = self.cast([spec.dtype for spec in specs])
             composed = ComposedSource(sources, found.arrangement, dtype, found.chunks, found.new)
             stack.pop_all()
         return composed
@@ -83,8 +95,43 @@ class Composition:
     def __chunkflow_spec__(self) -> ArraySpec:
         specs = [spec_of(array) for array in self.arrays]
         found = self.arrange(specs)
-        dtype = np.result_type(*[spec.dtype for spec in specs])
+        dtype = self.cast([spec.dtype for spec in specs])
         return ArraySpec(specs[0].name, found.arrangement.shape, dtype, found.chunks)
+
+
+@dataclass(frozen=True)
+class Flat:
+    """A source that has the elements of another array in one dimension, in C order."""
+
+    arrays: Sequence[Any]
+
+    def on(self, arrays: Sequence[Any]) -> Flat:
+        """The same of another array."""
+        return replace(self, arrays=arrays)
+
+    def __chunkflow_source__(self) -> Source:
+        (array,) = self.arrays
+        if isinstance(array, np.ndarray) and array.flags.c_contiguous:
+            return open_source(array.reshape(-1))
+        source = open_source(array)
+        return ReshapedSource(source, (source.spec.size,), _rows(source.spec))
+
+    def __chunkflow_spec__(self) -> ArraySpec:
+        spec = spec_of(self.arrays[0])
+        return ArraySpec(spec.name, (spec.size,), spec.dtype, _rows(spec))
+
+
+def _rows(spec: ArraySpec) -> Shape | None:
+    """Elements of a row of whole chunks, unless they are many: then chunks are cut, and read again."""
+    if spec.chunks is None or not spec.shape:
+        return None
+    number = min(spec.chunks[0], spec.shape[0]) * math.prod(spec.shape[1:])
+    return (number,) if 0 < number * spec.dtype.itemsize <= ROWS else None
+
+
+def flat(x: Any) -> Any:
+    """An array in one dimension."""
+    return x if len(spec_of(x).shape) == 1 else Flat([x])
 
 
 def moved(x: Any, options: Options, *, order: Shape | None = None, block: Shape | None = None) -> Request:
@@ -131,6 +178,12 @@ def _sides(spec: ArraySpec, axes: Shape, options: Options) -> tuple[int | None, 
         wanted = max(1, RUN // spec.dtype.itemsize)
         sides[fast] = max(1, min(-(-wanted // unit) * unit, spec.shape[fast]))
     return tuple(sides)
+
+
+def check_order(order: Any) -> None:
+    """Check an argument that changes no element: results are in C order."""
+    if order not in tuple("CFAK"):
+        raise ArgumentError(f"order={order!r} must be 'C', 'F', 'A' or 'K'")
 
 
 def one_axis(axis: Any, ndim: int) -> int:

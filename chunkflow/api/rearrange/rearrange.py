@@ -12,7 +12,7 @@ from typing import Any, Unpack
 import numpy as np
 
 from chunkflow.api.operation import ArraySpec, ChunkedRunOptions, Chunks, Options, PlacedOptions, Request
-from chunkflow.api.rearrange.move import Arranged, Composition, moved, one_axis, rearrangement
+from chunkflow.api.rearrange.move import Arranged, Composition, check_order, flat, moved, one_axis, rearrangement
 from chunkflow.core import arrangement
 from chunkflow.core.axes import as_axes, normalize_axes, ordered_axes
 from chunkflow.errors import ArgumentError, ArgumentTypeError
@@ -20,11 +20,18 @@ from chunkflow.stores import spec_of
 
 
 @rearrangement
-def copy(x: Any, out: Any = None, *, chunks: Chunks = None, **options: Unpack[PlacedOptions]) -> Request:
+def copy(
+    x: Any, out: Any = None, *, order: str = "K", chunks: Chunks = None, **options: Unpack[PlacedOptions]
+) -> Request:
     """Copy an array into another store, format or chunk shape; its dtype is kept.
 
     Each byte is written once, and read once where a block of whole chunks of both stores fits the budget;
     `chunkflow.rechunk` sees to it where it does not.
+
+    Parameters
+    ----------
+    order : {"C", "F", "A", "K"}
+        NumPy's, which changes no element: results that the run creates are in C order.
 
     Returns
     -------
@@ -41,6 +48,7 @@ def copy(x: Any, out: Any = None, *, chunks: Chunks = None, **options: Unpack[Pl
     >>> cf.copy(np.arange(4)[::-1], device="cpu")
     array([3, 2, 1, 0])
     """
+    check_order(order)
     return moved(x, Options(out, chunks=chunks, **options))
 
 
@@ -152,15 +160,15 @@ def roll(
 
 
 @rearrangement
-def repeat(x: Any, repeats: int, axis: int, **options: Unpack[ChunkedRunOptions]) -> Request:
+def repeat(x: Any, repeats: int, axis: int | None = None, **options: Unpack[ChunkedRunOptions]) -> Request:
     """Repeat each element along an axis.
 
     Parameters
     ----------
     repeats : int
         How often each comes.
-    axis : int
-        Along which.
+    axis : int, optional
+        Along which. By default the elements of the flattened array are repeated, in C order.
 
     Raises
     ------
@@ -181,10 +189,10 @@ def repeat(x: Any, repeats: int, axis: int, **options: Unpack[ChunkedRunOptions]
 
     def arrange(specs: Sequence[ArraySpec]) -> Arranged:
         shape, sides = specs[0].shape, specs[0].chunks
-        along = one_axis(axis, len(shape))
+        along = 0 if axis is None else one_axis(axis, len(shape))
         axes = [arrangement.repeated(n, times) if a == along else arrangement.straight(n) for a, n in enumerate(shape)]
         if sides is not None:  # a block then ends with the last of an element's repeats
             sides = tuple(side * max(times, 1) if a == along else side for a, side in enumerate(sides))
         return Arranged(arrangement.Separable(tuple(axes)), sides)
 
-    return moved(Composition((x,), arrange), Options(**options))
+    return moved(Composition((flat(x) if axis is None else x,), arrange), Options(**options))

@@ -154,7 +154,8 @@ def _rechunked(x: Any, chunks: Chunks, options: Options) -> Any:
         return execute(moved(x, last, block=plan.blocks[0]))
     if options.resume:
         raise UnsupportedError(
-            "resume=: within this budget rechunk takes two passes, and runs of one pass can be gone on with: raise budget="
+            "resume=: rechunk takes two passes within this budget, and only runs of one can be gone on with: raise "
+            "budget="
         )
     directory = Scratch(target.name, "rechunk")
     try:

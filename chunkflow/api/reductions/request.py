@@ -86,6 +86,7 @@ def request(
     dtype: Any = None,
     squeezed: bool = False,
     fn: Callable[..., Any] | None = None,
+    results: int = 1,
     chunks: Chunks = None,
     **options: Any,
 ) -> Request:
@@ -93,6 +94,7 @@ def request(
 
     `nested` makes the loop nest of several arrays. `where` is a mask, which the aggregation gets as one more array.
     `squeezed` says that the aggregation itself heeds `keepdims`. `fn` is the user's own function, if there is one.
+    `results` is how many it gives.
     """
     if not isinstance(keepdims, bool | np.bool_ | int | np.integer):
         raise ArgumentTypeError(f"keepdims={keepdims!r} must be True or False")
@@ -112,7 +114,7 @@ def request(
         return Declared(op, kernel, kept, block=block, strips=Strips(staged=how.strip), copies=how.copies)
 
     chosen = Options(**options, dtype=dtype)
-    return Request(declare, arrays, chosen, lambda result: bare(result, chosen.out), fn=fn, keeps=True)
+    return Request(declare, arrays, chosen, lambda result: bare(result, chosen.out), fn=fn, keeps=True, results=results)
 
 
 def is_mask(where: Any) -> bool:
@@ -225,17 +227,16 @@ def total_of(fn: Callable[..., Any], dtype: Any, initial: Any, *, skip: bool = F
     return make
 
 
-def mean_of(dtype: Any, *, skip: bool = False) -> Make:
-    """Mean."""
+def mean_of(dtype: Any, *, skip: bool = False, counted: bool = False) -> Make:
+    """Mean; with `counted` the number of elements beside it."""
 
     def make(specs: Sequence[ArraySpec], axes: Axes) -> Aggregation:
         given = None if dtype is None else checked_dtype(dtype, specs[0].dtype)
         if skip and given is not None and specs[0].dtype.kind in "fc" and given.kind not in "fc":
             raise ArgumentTypeError(f"dtype={dtype!r}: a mean without NaN of {specs[0].dtype} is not an integer")
         wide, result = asked(np.mean, specs[0].dtype, dtype)
-        return aggregation.average(
-            wide, result, count_of(specs[0].shape, axes), skip=skip and has_nan(specs[0]), masked=len(specs) > 1
-        )
+        count, skips = count_of(specs[0].shape, axes), skip and has_nan(specs[0])
+        return aggregation.average(wide, result, count, skip=skips, masked=len(specs) > 1, counted=counted)
 
     return make
 

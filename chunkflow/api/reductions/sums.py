@@ -150,7 +150,13 @@ def std(
 
 @reduction_operation
 def average(
-    x: Any, axis: Axis = None, weights: Any = None, keepdims: bool = False, **options: Unpack[Keywords]
+    x: Any,
+    axis: Axis = None,
+    weights: Any = None,
+    returned: bool = False,
+    *,
+    keepdims: bool = False,
+    **options: Unpack[Keywords],
 ) -> Request:
     """Weighted mean along axes, as `numpy.average`: the sum of products over the sum of weights, float64 for integers.
 
@@ -159,6 +165,9 @@ def average(
     weights : array_like, str or path, optional
         Of the shape of `x`, or of its shape along `axis`, in the order in which `axis` names them; a source like
         `x`. By default all weights are equal.
+    returned : bool
+        Whether the sum of the weights is a second result, of the shape of the first; without weights the number of
+        elements. `out` is then a pair.
 
     Raises
     ------
@@ -173,7 +182,9 @@ def average(
     array([1.25, 4.  ])
     """
     if weights is None:
-        return request(mean_of(None), (x,), axis, keepdims, **options)
+        return request(
+            mean_of(None, counted=bool(returned)), (x,), axis, keepdims, results=1 + bool(returned), **options
+        )
     if is_scalar(weights):
         kind = ArgumentTypeError if axis is None else ArgumentError  # as NumPy's are
         raise kind(f"weights={weights!r} must be an array of the shape of x, or of its shape along axis")
@@ -187,14 +198,16 @@ def average(
         wider = tuple(slice(None) if a in along else None for a in range(len(shape)))
         result = np.result_type(specs[0].dtype, specs[1].dtype, *(["f8"] if specs[0].dtype.kind in "biu" else []))
         wide = np.result_type(result, "f8")
-        return aggregation.weighted(wide, result, count_of(shape, axes), lambda w: w.transpose(*lying)[wider])
+        return aggregation.weighted(
+            wide, result, count_of(shape, axes), lambda w: w.transpose(*lying)[wider], bool(returned)
+        )
 
     def nested(specs: Sequence[ArraySpec]) -> LoopNest:
         shape = specs[0].shape
         along = weighed(shape, specs[1].shape, axis)
         return LoopNest(shape, (Operand(tuple(range(len(shape)))), Operand(along)), ())
 
-    return request(make, (x, weights), axis, keepdims, nested, **options)
+    return request(make, (x, weights), axis, keepdims, nested, results=1 + bool(returned), **options)
 
 
 def weighed(shape: Shape, weights: Shape, axis: Axis) -> Axes:

@@ -6,7 +6,8 @@ which the last bin's closed edge is one, are NumPy's own, and counts are NumPy's
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from typing import Any, Unpack
 
 import numpy as np
@@ -24,6 +25,8 @@ from chunkflow.api.operation import (
     execute,
     operation,
 )
+from chunkflow.api.reductions.extremes import max as greatest
+from chunkflow.api.reductions.extremes import min as least
 from chunkflow.api.statistics.bins import (
     check_rule,
     in_memory,
@@ -43,7 +46,9 @@ from chunkflow.core.nest import nest
 from chunkflow.core.units import format_bytes
 from chunkflow.engine.dry_run import is_dry, must_suffice
 from chunkflow.errors import ArgumentError, ArgumentTypeError, BudgetError, UnsupportedError
-from chunkflow.graph.nodes import has_lazy
+from chunkflow.graph.elementwise import applied, mapped
+from chunkflow.graph.evaluate import Evaluation
+from chunkflow.graph.nodes import MultiPassNode, Node, has_lazy, node_of
 from chunkflow.kernels.map import is_scalar
 from chunkflow.kernels.statistics.histogram import (
     Tally,
@@ -72,7 +77,8 @@ def histogram(
 ) -> Request | MultiPass:
     """Histogram of all elements of an array.
 
-    With a number of bins and without `range`, a first pass finds the smallest and the largest element. With a rule that
+    With a number of bins and without `range`, a first pass finds the smallest and the largest element; of an expression
+    the edges are then an expression too. With a rule that
     chooses the bins, the first pass finds what the rule needs. "auto" and "fd" need quartiles, which take more passes
     (see `chunkflow.api.statistics.quantile`).
 
@@ -136,10 +142,10 @@ def histogram(
         if wtype.kind == "b":
             raise ArgumentTypeError("weights are bools, which have no sum: convert them, or count x[...] of one kind")
     edges = _edges(spec, bins, range)
-    if (has_lazy(x) or has_lazy(weights)) and (rule is not None or (range is None and np.ndim(bins) == 0)):
+    if rule is not None and (has_lazy(x) or has_lazy(weights)):
         raise UnsupportedError(
-            "histogram of an expression takes its bins' edges, or their number and range=(low, high), so that they are "
-            "known before it runs: compute(x.min(), x.max()) finds the range"
+            f"histogram of an expression with bins={rule!r}: how many bins there are must be known before it runs; "
+            "give their number, or edges, or compute() x first"
         )
     block_sides(chunks, spec.shape)
     result = np.result_type(wtype, "f8") if density else wtype
@@ -160,7 +166,7 @@ def histogram(
         if rule is None:
             low, high = _extremes(x, chunks, chosen)
             between = supposed_range(low.dtype) if is_dry() else (low[0], high[0])
-            found = _edges(spec, bins, between)
+            found = _edges_between(spec, bins, between)
             return execute(counted(bins, between, found)), found
         seen, known, enough = (
             seen_by(rule, x, spec, range, chunks, chosen),
@@ -198,7 +204,23 @@ def histogram(
         hist: np.ndarray = in_parts(part, after, np.zeros(len(edges) - 1, np.intp), 0, least, chosen)
         return stored(_as_density(hist, edges) if density else hist, target, chosen)
 
-    return MultiPass(arrays, run, chosen)
+    def expressions(array: Callable[[Node], Any]) -> tuple[Any, Any]:
+        low, high = (mapped(numbers, extreme(array(node_of(x)))) for extreme in (least, greatest))
+
+        # The extremes are results of a pass of their own, which the counts and the edges share.
+        def run(x: Any, low: Any, high: Any, *weights: Any, **options: Any) -> Any:
+            chosen = Options(**options)
+            between = supposed_range(node_of(low).spec.dtype) if is_dry() else _values((low, high), chosen)
+            found = _edges_between(spec, bins, between)
+            tally = _histogram_of_blocks(bins, between, found, wtype, density)
+            return execute(Request(over_everything(tally, chunks), (x, *weights), chosen))
+
+        nodes = [node_of(a) for a in (x, low, high, *arrays[1:])]
+        counts = MultiPassNode("histogram", run, nodes, ArraySpec("histogram", (len(edges) - 1,), result), streams=True)
+        places = np.arange(len(edges))
+        return array(counts), applied(bin_edges, (places, low, high), {}, {"bins": int(bins)})
+
+    return MultiPass(arrays, run, chosen, expressions=expressions)
 
 
 @operation
@@ -347,6 +369,26 @@ def topk(x: Any, k: int, axis: int = -1, *, chunks: Chunks = None, **options: Un
     return Request(declare, (x,), Options(**options))
 
 
+# -- Expressions of a histogram whose range is not known before -------------------------------------------------
+
+
+def _values(arrays: Sequence[Any], options: Options) -> tuple[Any, ...]:
+    """Elements of arrays without dimensions, or of expressions of them."""
+    nodes = [node_of(array) for array in arrays]
+    with ExitStack() as stack:
+        whole = Evaluation(Options(budget=options.budget, device=options.device))
+        done = whole.run(dict.fromkeys(nodes), stack)
+    return tuple(np.asarray(done[node])[()] for node in nodes)
+
+
+def bin_edges(places: Any, low: Any, high: Any, bins: int) -> Any:
+    """The edges at some places between the extremes of an array."""
+    dtype = low.dtype
+    between = supposed_range(dtype) if is_dry() else tuple(dtype.type(end.item()) for end in (low, high))
+    edges = _edges_between(ArraySpec("", (), dtype), bins, between)
+    return np.asarray(edges, like=places)[places]
+
+
 # -- Declarations -------------------------------------------------------------------------------------------
 
 
@@ -390,6 +432,17 @@ def _edges(spec: ArraySpec, bins: Any, range: Any) -> np.ndarray:
         raise ArgumentError(f"bins={bins!r}, range={range!r}: {error}") from None
     except TypeError as error:
         raise ArgumentTypeError(f"bins={bins!r}, range={range!r}: {error}") from None
+
+
+def _edges_between(spec: ArraySpec, bins: int, between: tuple[Any, Any]) -> np.ndarray:
+    """Edges of bins between the extremes of the elements, which may be NaN or infinite."""
+    if not all(map(np.isfinite, between)):
+        low, high = between
+        raise ArgumentError(
+            f"bins={bins}: the elements lie between {low} and {high}, which is not finite: give range=(low, high), "
+            "or edges"
+        )
+    return _edges(spec, bins, between)
 
 
 def _check_room(number: int, asked: str) -> None:

@@ -74,6 +74,8 @@ quantile_operation = family(
         Statistician 50(4), 1996, and "lower", "higher", "midpoint", "nearest".
     keepdims : bool
         Whether reduced axes stay, with one element.
+    overwrite_input : bool
+        NumPy's, which has no effect: `x` is never written to.
 
     Returns
     -------
@@ -101,6 +103,7 @@ def quantile(
     method: str = "linear",
     keepdims: bool = False,
     *,
+    overwrite_input: bool = False,
     chunks: Chunks = None,
     **options: Unpack[RunOptions],
 ) -> MultiPass:
@@ -136,6 +139,7 @@ def percentile(
     method: str = "linear",
     keepdims: bool = False,
     *,
+    overwrite_input: bool = False,
     chunks: Chunks = None,
     **options: Unpack[RunOptions],
 ) -> MultiPass:
@@ -157,7 +161,13 @@ def percentile(
 
 @quantile_operation
 def median(
-    x: Any, axis: Axis = None, keepdims: bool = False, *, chunks: Chunks = None, **options: Unpack[RunOptions]
+    x: Any,
+    axis: Axis = None,
+    keepdims: bool = False,
+    *,
+    overwrite_input: bool = False,
+    chunks: Chunks = None,
+    **options: Unpack[RunOptions],
 ) -> MultiPass:
     """Exact median of all elements, or along axes, as ``numpy.median``.
 
@@ -202,7 +212,7 @@ def _quantiles(
 
 
 @operation
-def unique(x: Any, return_counts: bool = False, *, chunks: Chunks = None, **options: Unpack[RunOptions]) -> MultiPass:
+def unique(x: Any, *, return_counts: bool = False, chunks: Chunks = None, **options: Unpack[RunOptions]) -> MultiPass:
     """Distinct values of an array of integers or bools, sorted, as ``numpy.unique``; and how often each occurs.
 
     With ``return_counts=True`` it is the way to count values that are large, negative or far apart, where

@@ -5,17 +5,19 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
+from chunkflow.core.spec import ArraySpec
 from chunkflow.core.units import format_bytes
 from chunkflow.engine.observe import rehearsal
 from chunkflow.engine.observe.profile import Profile, Report
 from chunkflow.engine.prepare import Prepared
 from chunkflow.engine.trace import Observer, observing
+from chunkflow.planner.cost import ragged, written
 from chunkflow.planner.plan import Plan
-from chunkflow.stores.protocol import cold_bytes
+from chunkflow.stores.protocol import Target, cold_bytes, encoder_of, practice_of
 
 LARGE_CHUNK = 64 << 20
 """Bytes of a chunk that is not read for a forecast."""
@@ -32,10 +34,11 @@ the halo beyond the array's edges. (Plans do not count it: those with few large 
 class AnalyzedRun:
     """A run with its plan and its measured seconds; `cold` bytes of its files were not in memory before.
 
-    Four figures are estimated by a few calls beforehand: the seconds that a lane needs to compute all of it
-    (`computing`), to make all blocks with halos (`framing`) and to copy all results to their places (`storing`), and
-    those that a thread needs for a byte of its chunks (`decoding`). They are None, or 0, where the plan's own figures
-    are as good. Of the results `created` bytes go into new memory.
+    Five figures are estimated by a few calls beforehand: the seconds that a lane needs to compute all of it
+    (`computing`), to make all blocks with halos (`framing`), to copy all results to their places (`storing`) or to
+    encode them (`encoding`), and those that a thread needs for a byte of its chunks (`decoding`). They are None, or 0,
+    where the plan's own figures are as good. They are the threads' own seconds, to which waits for a core come, as seen
+    meanwhile (`crowd`). Of the results `created` bytes go into new memory.
     """
 
     plan: Plan
@@ -46,6 +49,8 @@ class AnalyzedRun:
     decoding: float | None = None
     storing: float = 0.0
     created: int = 0
+    encoding: float | None = None
+    crowd: float = 1.0
 
     @property
     def predicted(self) -> float:
@@ -63,8 +68,8 @@ class AnalyzedRun:
             seconds += HALO * len(plan.grid) * plan.machine.overhead
         if self.computing is not None:
             more = sum(stages[name] - planned.stages[name] for name in ("read", "compute", "write"))
-            seconds += more / plan.lanes
-        return max(seconds + self._taking, self._disk)
+            seconds += more / plan.lanes * ragged(len(plan.grid), plan.lanes)
+        return max((seconds + self._taking) * self.crowd, self._disk)
 
     @property
     def ratio(self) -> float:
@@ -92,7 +97,17 @@ class AnalyzedRun:
             stages["compute"], stages["read"] = self.computing, stages["read"] - framed + self.framing + spilled
         if self.storing:
             stages["write"] += self.storing - plan.traffic.write / plan.machine.write
+        if self.encoding is not None:
+            stages["write"] = written(plan.machine, plan.traffic, plan.lanes) + self.encoding / self._encoders
         return stages
+
+    @property
+    def _encoders(self) -> int:
+        """Threads of a lane that encode the pieces of a result."""
+        outputs = zip(self.plan.cuts_out, self.plan.op.outputs, self.plan.outputs, strict=True)
+        box = self.plan.grid.region((0,) * len(self.plan.grid.counts))
+        pieces = [len(cut.in_units(out.region(box))) for cut, out, spec in outputs if spec.chunks is not None]
+        return max(1, min([self.plan.coders, *pieces]))
 
     @property
     def _spills(self) -> bool:
@@ -170,13 +185,30 @@ def _rehearsed(plan: Plan, run: Prepared | None) -> AnalyzedRun:
         with suppress(Exception):  # the run itself will raise this error
             begun = replace(begun, cold=cold_bytes(run.sources))
             if not plan.machine.staged and run.kernel is not None and all(plan.op.extents):
-                decoding = rehearsal.decoding(plan, run.sources)
-                framing, computing, storing = rehearsal.computing(run.kernel, plan, run.sources, run.device)
-                begun = replace(begun, computing=computing, framing=framing, decoding=decoding, storing=storing)
-                pairs = zip(run.targets, plan.outputs, strict=True)
+                pairs, crowd = [*zip(run.targets, plan.outputs, strict=True)], rehearsal.Crowd()
+                decoding = rehearsal.decoding(plan, run.sources, crowd)
+                with ExitStack() as stack:
+                    outlets = [_outlet(target, spec, stack) for target, spec in pairs]
+                    seen = rehearsal.computing(run.kernel, plan, run.sources, run.device, outlets, crowd)
                 new = sum(s.nbytes for target, s in pairs if target.footprint is None and s.storage.in_memory)
-                begun = replace(begun, created=new)
+                begun = replace(
+                    begun,
+                    computing=seen.computing,
+                    framing=seen.framing,
+                    decoding=decoding,
+                    storing=seen.storing,
+                    encoding=seen.encoding,
+                    created=new,
+                    crowd=crowd.factor,
+                )
     return begun
+
+
+def _outlet(target: Target, spec: ArraySpec, stack: ExitStack) -> rehearsal.Outlet:
+    sink = practice_of(target, spec)
+    if sink is not None:
+        stack.callback(sink.abort)
+    return rehearsal.Outlet(encoder_of(target, spec), sink)
 
 
 def forecast(run: Prepared) -> Plan:

@@ -1,4 +1,4 @@
-"""Trial measurements before a run on the host: the kernel, blocks with halos, and decoding, by a few calls each.
+"""Trial measurements before a run on the host: the kernel, blocks with halos, and coding, by a few calls each.
 
 Plans know functions by the bytes that they touch, blocks with halos as others, and all codecs as ordinary ones. No plan
 is made with these measurements: they are never twice the same, and results would differ in their last bits.
@@ -10,7 +10,7 @@ import math
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import cycle, islice
 from typing import Any
@@ -30,7 +30,7 @@ from chunkflow.engine.trial import read_block
 from chunkflow.kernels.protocol import Kernel
 from chunkflow.planner.plan import Plan
 from chunkflow.planner.step import Step
-from chunkflow.stores.protocol import Source
+from chunkflow.stores.protocol import Encoder, Sink, Source
 from chunkflow.system import host
 
 CALLS, MOST_CALLS = 2, 7
@@ -46,6 +46,9 @@ BEYOND = 8
 CHUNKS, CHUNKS_BYTES = 8, 16 << 20
 """Most chunks that are read of a source, and their decoded bytes."""
 
+ENCODED = 2 << 20
+"""Most bytes of a result that are encoded at once: codecs look back no farther, and slow ones take a while for more."""
+
 ROOM = 4
 """An array of a result's size is made if it takes at most one part in so many of the memory that is available."""
 
@@ -54,6 +57,53 @@ Seen = tuple[float, ...]
 
 Calls = tuple[Callable[[], Seen], Seen]
 """A call that returns its seconds, and for each part the number of such calls in the whole run."""
+
+
+class Crowd:
+    """How much longer than their own time threads take, as others use the cores too.
+
+    A few calls would not show it by themselves: most of them end before another process gets the core. So their seconds
+    are the thread's own, and what it waits for a core meanwhile is counted here.
+    """
+
+    def __init__(self) -> None:
+        self._seen: list[tuple[float, float]] = []
+
+    def add(self, seconds: float, own: float) -> None:
+        """Count a call, by any thread."""
+        self._seen.append((seconds, own))
+
+    def is_enough(self, threads: int) -> bool:
+        """Whether so many threads were seen for long: another process gets a core for milliseconds at a time."""
+        return sum(seconds for seconds, _ in self._seen) >= LONG * threads
+
+    @property
+    def factor(self) -> float:
+        """Seconds for each second of a thread's own; 1 before anything was counted."""
+        seconds, own = (sum(each) for each in zip(*self._seen, strict=True)) if self._seen else (1.0, 1.0)
+        return max(seconds / max(own, 1e-9), 1.0)
+
+
+@dataclass(frozen=True)
+class Outlet:
+    """Where trial results of an output go: through its encoder, or into a sink to practise with, or just to memory."""
+
+    encode: Encoder | None = None
+    sink: Sink | None = None
+
+
+@dataclass(frozen=True)
+class LaneSeconds:
+    """Seconds that a lane needs for all of a plan's blocks.
+
+    To make those with halos (`framing`), to compute all (`computing`), to copy or write results to their places
+    (`storing`), and to encode the others (`encoding`), None if that was not seen.
+    """
+
+    framing: float
+    computing: float
+    storing: float
+    encoding: float | None
 
 
 def framed(plan: Plan) -> dict[int, tuple[float, float]]:
@@ -77,36 +127,52 @@ def _at_edges(operand: Operand, counts: Sequence[int]) -> float:
     return 1 - math.prod(max(n - 2, 0) / n for n in padded)
 
 
-def computing(kernel: Kernel, plan: Plan, sources: Sequence[Source], device: Device) -> tuple[float, float, float]:
-    """Seconds that a lane needs to make all of a plan's blocks, to compute all, and to copy results to their places.
+def computing(
+    kernel: Kernel,
+    plan: Plan,
+    sources: Sequence[Source],
+    device: Device,
+    outlets: Sequence[Outlet],
+    crowd: Crowd,
+) -> LaneSeconds:
+    """What a lane needs for a plan's blocks, estimated by a few tiles, while other lanes do the same.
 
-    Only blocks with halos are made, by copies. The figures are estimated by a few tiles, while other lanes do the same.
-    What the kernel or a source raises is passed on.
+    Only blocks with halos are made, by copies. Results go where the outlets of the outputs say. What the
+    kernel or a source raises is passed on.
     """
-    totals = framed(plan)
+    totals, encodes = framed(plan), any(outlet.encode is not None for outlet in outlets)
     read, passed = (sum(total[k] for total in totals.values()) for k in range(2))
     plan = replace(plan, block=_sides(plan)) if plan.tile != plan.block else plan
     runner, whole = BlockRunner(kernel, plan, device, Trace()), math.prod(plan.op.extents)
 
     def calls(step: Step) -> Calls:
-        blocks = [_block(s, o, plan, step, device) for s, o in zip(sources, plan.op.operands, strict=True)]
+        pairs = zip(sources, plan.op.operands, strict=True)
+        blocks = [_block(s, o, plan, step, device, real=encodes) for s, o in pairs]
         frames = {i: _Frame(blocks[i], i, plan, step) for i in totals}
-        places = [_place(i, region, plan) for i, region in step.stores]
+        places = [_place(i, region, plan, outlets[i]) for i, region in step.stores]
         call = _again(runner, plan, step, blocks, frames, places)
         new, known = (sum(frame.nbytes[k] for frame in frames.values()) for k in range(2))
-        held = sum(place.nbytes for place in places)
-        stored = plan.traffic.write / held if held else 0.0
-        return call, (read / max(new, 1), passed / max(known, 1), whole / math.prod(grid.shape_of(step.box)), stored)
+        stored, encoded = (_times(plan, step, places, encoded=encoded) for encoded in (False, True))
+        number = whole / math.prod(grid.shape_of(step.box))
+        return call, (read / max(new, 1), passed / max(known, 1), number, stored, encoded)
 
     steps = list(islice(plan.steps(), plan.lanes + 1))
     follow = [step for step in steps if any(step.kept)]
     if not follow:
         read, passed = read + passed, 0.0
-    *making, kernels, storing = _at_once([partial(calls, step) for step in islice(cycle(follow or steps), plan.lanes)])
-    return sum(making), kernels, storing
+    each = [partial(calls, step) for step in islice(cycle(follow or steps), plan.lanes)]
+    *making, kernels, storing, encoding = _at_once(each, crowd)
+    return LaneSeconds(sum(making), kernels, storing, encoding if encoding else None)
 
 
-def decoding(plan: Plan, sources: Sequence[Source]) -> float | None:
+def _times(plan: Plan, step: Step, places: Sequence[_Place], *, encoded: bool) -> float:
+    """How often a step's results are as many bytes as those of the run: those that are encoded, or the others."""
+    which = [(place, i) for place, (i, _) in zip(places, step.stores, strict=True) if bool(place.encode) is encoded]
+    held = sum(place.nbytes for place, _ in which)
+    return sum(plan.outputs[i].nbytes for _, i in which) / held if held else 0.0
+
+
+def decoding(plan: Plan, sources: Sequence[Source], crowd: Crowd) -> float | None:
     """Seconds that a thread needs to read and decode a byte of a plan's chunks, by the first chunks of each source.
 
     All of a plan's threads do so at once. None if there is nothing to decode, or a source is remote.
@@ -115,25 +181,42 @@ def decoding(plan: Plan, sources: Sequence[Source]) -> float | None:
     if any(spec.storage.remote for spec in specs):
         return None
     nbytes, seconds = 0, 0.0
-    for source, spec in zip(sources, specs, strict=True):
+    for i, (source, spec) in enumerate(zip(sources, specs, strict=True)):
         if spec.chunks is None or spec.storage.raw or not spec.size:
             continue
         regions = cycle(_first_chunks(spec))
 
-        def calls(source: Source = source, regions: Iterator[Region] = regions) -> Calls:
-            sides = tuple(map(min, source.spec.chunks or (), source.spec.shape))
-            outs = cycle([np.empty(sides, source.spec.dtype) for _ in range(CHUNKS)])
+        def calls(i: int = i, source: Source = source, regions: Iterator[Region] = regions) -> Calls:
+            block = _slot(plan, i, source.spec)
 
             def read() -> Seen:
-                region, out = next(regions), next(outs)
-                part = out[tuple([slice(s.stop - s.start) for s in region])]
+                region = next(regions)
+                part = block[_within(region, block.shape)]
                 return (_timed(partial(source.read, region, part)) / part.nbytes,)
 
             return read, (source.spec.nbytes,)
 
-        seconds += sum(_at_once([calls] * plan.lanes * plan.coders))
+        each = [calls] * plan.lanes * plan.coders
+        seconds += sum(_at_once(each, crowd))
         nbytes += spec.nbytes
     return seconds / nbytes if nbytes else None
+
+
+def _slot(plan: Plan, number: int, spec: ArraySpec) -> np.ndarray:
+    """Memory for an operand's block, or for a chunk where that is larger: of it only what is read is used."""
+    shape = [*map(max, plan.slot_shape(number), map(min, spec.chunks or (), spec.shape))]
+    found: np.ndarray = np.empty([shape[a] for a in spec.order], spec.dtype)
+    return found.transpose(np.argsort(spec.order).tolist())
+
+
+def _within(region: Region, shape: Shape) -> Region:
+    """Where a chunk may lie in a block: in rows that are as far apart, if it is a part of one.
+
+    >>> _within((slice(6, 8), slice(20, 30)), (4, 25))
+    (slice(2, 4, None), slice(15, 25, None))
+    """
+    sides = [(min(s.start % n, n - (s.stop - s.start)), s.stop - s.start) for s, n in zip(region, shape, strict=True)]
+    return tuple([slice(start, start + length) for start, length in sides])
 
 
 def _first_chunks(spec: ArraySpec) -> list[Region]:
@@ -144,26 +227,38 @@ def _first_chunks(spec: ArraySpec) -> list[Region]:
     return [chunks.region(index) for index in islice(chunks.walk(order), min(max(number, 1), CHUNKS))]
 
 
-def _at_once(each: Sequence[Callable[[], Calls]]) -> Seen:
+def _at_once(each: Sequence[Callable[[], Calls]], crowd: Crowd | None = None) -> Seen:
     """Seconds of calls by several threads at once, times the calls of the whole run, for the slowest thread.
 
     A call counts only if all threads were calling when it began, and each thread goes on until all have enough.
-    Otherwise one thread may start after another has ended, and calls of a millisecond take half as long alone.
+    Otherwise one thread may start after another has ended, and calls of a millisecond take half as long alone. The
+    `crowd` counts what threads wait for a core.
     """
     ready: list[None] = []
     taken: list[list[Seen]] = [[] for _ in each]
     over = threading.Event()
 
     def calls(made: Callable[[], Calls], mine: list[Seen]) -> Seen:
+        with host.own_time_known():
+            return counted(made, mine)
+
+    def counted(made: Callable[[], Calls], mine: list[Seen]) -> Seen:
         try:
             call, times = made()
             call()
             ready.append(None)
-            while not over.is_set() and not all(map(_are_enough, taken)):
+            while not over.is_set():
+                enough = all(map(_are_enough, taken))
+                if enough and (crowd is None or crowd.is_enough(len(each))):
+                    break
                 counts = len(ready) == len(each)
+                begun, own = time.perf_counter(), host.own_time()
                 seconds = call()
                 if counts:
-                    mine.append(seconds)
+                    if not enough:
+                        mine.append(seconds)
+                    if crowd is not None:
+                        crowd.add(time.perf_counter() - begun, host.own_time() - own)
             usual = [float(np.median(each)) for each in zip(*mine, strict=True)] or [0.0] * len(times)
             return tuple([seconds * n for seconds, n in zip(usual, times, strict=True)])
         except BaseException:
@@ -186,9 +281,9 @@ def _are_enough(seen: Sequence[Seen]) -> bool:
 
 
 def _timed(call: Callable[[], object]) -> float:
-    begun = time.perf_counter()
+    begun = host.own_time()
     call()
-    return time.perf_counter() - begun
+    return host.own_time() - begun
 
 
 def _sides(plan: Plan) -> Shape:
@@ -201,10 +296,14 @@ def _sides(plan: Plan) -> Shape:
     return grid.fit(plan.block, plan.tile, order, tiles * math.prod(plan.tile))
 
 
-def _block(source: Source, operand: Operand, plan: Plan, step: Step, device: Device) -> Any:
-    """An operand's block. Of a file one tile is read and repeated: to read more would bring the file into memory."""
+def _block(source: Source, operand: Operand, plan: Plan, step: Step, device: Device, *, real: bool) -> Any:
+    """An operand's block. Of a file one tile is read and repeated: to read more would bring the file into memory.
+
+    A `real` block is read as it is, unless it is large: an encoder would see that it is repeated.
+    """
     region = operand.region(step.box)
-    if not source.spec.storage.in_memory:
+    real = real and math.prod(grid.shape_of(region)) * source.spec.dtype.itemsize <= CHUNKS_BYTES
+    if not source.spec.storage.in_memory and not real:
         corner = tuple([slice(s.start, min(s.start + n, s.stop)) for s, n in zip(step.box, plan.tile, strict=True)])
         return np.resize(read_block(source, operand, device, corner), grid.shape_of(region))
     if not operand.halo:
@@ -240,22 +339,56 @@ class _Frame:
         """Make the next block; seconds to read it and fill its halo, and seconds to copy from the block before."""
         block, before = self._before, self.block
         rows = next(self._rows, before)
-        begun = time.perf_counter()
+        begun = host.own_time()
         block[self._known] = before[self._there]
-        known = time.perf_counter()
+        known = host.own_time()
         for into in self._read:
             block[into] = rows[into]
         self._fill(block)
         self.block, self._before = block, before
-        return time.perf_counter() - known, known - begun
+        return host.own_time() - known, known - begun
 
 
-def _place(number: int, region: Region, plan: Plan) -> np.ndarray:
+@dataclass(frozen=True)
+class _Place:
+    """Where a block of a result is put: into memory, or a sink, or through an encoder, as much of it as is `part`."""
+
+    nbytes: int
+    store: Callable[[np.ndarray], object]
+    encode: Encoder | None = None
+    part: Region = ()
+
+    def put(self, result: np.ndarray) -> Seen:
+        """Seconds to copy a result, and to encode it."""
+        begun = host.own_time()
+        if self.encode is not None:
+            index: tuple[Any, ...] = (*self.part, ...)
+            self.encode(result[index])
+            return 0.0, host.own_time() - begun
+        self.store(result)
+        return host.own_time() - begun, 0.0
+
+
+def _place(number: int, region: Region, plan: Plan, outlet: Outlet) -> _Place:
+    """Place for a block of a result."""
+    spec, encode = plan.outputs[number], outlet.encode
+    if outlet.sink is not None:
+        nbytes = math.prod(grid.shape_of(region)) * spec.dtype.itemsize
+        return _Place(nbytes, partial(outlet.sink.write, region))
+    if encode is None:
+        memory = _memory(spec, region)
+        return _Place(memory.nbytes, partial(np.copyto, memory))
+    # A part of the first chunk, cut along the slowest axes.
+    sides = [min(n, c) for n, c in zip(grid.shape_of(region), spec.chunks or spec.shape, strict=True)]
+    part = grid.fit(tuple(sides), (1,) * len(sides), spec.order, max(ENCODED // spec.dtype.itemsize, 1))
+    return _Place(math.prod(part) * spec.dtype.itemsize, encode, encode, tuple([slice(0, n) for n in part]))
+
+
+def _memory(spec: ArraySpec, region: Region) -> np.ndarray:
     """Memory for a block of a result: within an array of the result's size, if that is in memory and there is room.
 
     So rows are as far apart as in a run. Of that array no more is used than the block.
     """
-    spec = plan.outputs[number]
     room = host.available_memory()
     if not spec.storage.in_memory or room is None or spec.nbytes > room // ROOM:
         return np.empty(grid.shape_of(region), spec.dtype)
@@ -279,12 +412,12 @@ def _again(
     step: Step,
     blocks: Sequence[Any],
     frames: dict[int, _Frame],
-    places: Sequence[np.ndarray],
+    places: Sequence[_Place],
 ) -> Callable[[], Seen]:
     """A call that computes one step each time, with the accumulators of the last call.
 
-    It returns the seconds to read blocks with halos, to copy from the blocks before, of the kernel, and to copy results
-    to their places.
+    It returns the seconds to read blocks with halos, to copy from the blocks before, of the kernel, to copy results to
+    their places, and to encode the others.
     """
     states = [Accumulator() for _ in step.turns]
     turns = [(s, [s] if turn.last and plan.op.scan is None else []) for s, turn in zip(states, step.turns, strict=True)]
@@ -296,11 +429,11 @@ def _again(
         for i, frame in frames.items():
             read, taken = frame.make()
             given[i], new, known = _read_only(frame.block), new + read, known + taken
-        begun = time.perf_counter()
+        begun = host.own_time()
         results = runner(given, step, turns)
-        computed = time.perf_counter()
-        for place, result in zip(places, results, strict=True):
-            np.copyto(place, result)
-        return new, known, computed - begun, time.perf_counter() - computed
+        computed = host.own_time() - begun
+        each = [place.put(result) for place, result in zip(places, results, strict=True)]
+        stored, encoded = (sum(seconds[k] for seconds in each) for k in range(2))
+        return new, known, computed, stored, encoded
 
     return call

@@ -78,7 +78,11 @@ class Reduction(Fold):
     def finish(self, value: Value, nest: LoopNest, box: Region) -> Any:
         with np.errstate(all="ignore"):
             result = self.how.aggregate(*value)
-        return result if self.keepdims or not self.axes else result.squeeze(self.axes)
+        if self.keepdims or not self.axes:
+            return result
+        if isinstance(result, tuple):
+            return tuple([each.squeeze(self.axes) for each in result])
+        return result.squeeze(self.axes)
 
 
 # -- The reductions ------------------------------------------------------------------------------------------
@@ -197,8 +201,19 @@ def total(
 
 
 @lru_cache
-def average(wide: np.dtype, result: np.dtype, count: int, *, skip: bool = False, masked: bool = False) -> Aggregation:
-    """Mean of `count` elements; `skip` leaves NaN out. What is left out is not counted."""
+def average(
+    wide: np.dtype,
+    result: np.dtype,
+    count: int,
+    *,
+    skip: bool = False,
+    masked: bool = False,
+    counted: bool = False,
+) -> Aggregation:
+    """Mean of `count` elements; `skip` leaves NaN out. What is left out is not counted.
+
+    With `counted` there is a second result, how many there are.
+    """
 
     def chunk(x: Any, where: Any, axes: Axes, box: Region) -> Value:
         if not (skip or masked):
@@ -210,14 +225,20 @@ def average(wide: np.dtype, result: np.dtype, count: int, *, skip: bool = False,
         return *_plus(left[:2], right[:2]), *_each(np.add)(left[2:], right[2:])
 
     def aggregate(found: Any, lost: Any, number: Any = None) -> Any:
-        return (_whole(found, lost) / (np.float64(count) if number is None else number)).astype(result)
+        mean = (_whole(found, lost) / (np.float64(count) if number is None else number)).astype(result)
+        return (mean, np.full_like(mean, count)) if counted else mean
 
     copies = 4.0 if _is_tight(result) else 2.0
     return Aggregation(_of(chunk, masked), merge, aggregate, copies, data_independent=not skip)
 
 
-def weighted(wide: np.dtype, result: np.dtype, count: int, place: Callable[[Any], Any]) -> Aggregation:
-    """Weighted mean of `count` elements; `place` aligns the weights with the array's axes."""
+def weighted(
+    wide: np.dtype, result: np.dtype, count: int, place: Callable[[Any], Any], summed_too: bool = False
+) -> Aggregation:
+    """Weighted mean of `count` elements; `place` aligns the weights with the array's axes.
+
+    With `summed_too` there is a second result, the weights' sums.
+    """
 
     def chunk(x: Any, weights: Any, axes: Axes, box: Region) -> Value:
         weights = place(weights)
@@ -233,7 +254,8 @@ def weighted(wide: np.dtype, result: np.dtype, count: int, place: Callable[[Any]
         scale = _whole(scale, less)
         if number == count and bool((scale == 0).any()):  # the trial call sees only some of them
             raise ZeroWeightsError("the weights sum to zero, so there is no average: give weights that do not")
-        return (_whole(found, lost) / scale).astype(result)
+        mean = (_whole(found, lost) / scale).astype(result)
+        return (mean, np.broadcast_to(scale, mean.shape).astype(result)) if summed_too else mean
 
     return Aggregation(chunk, merge, aggregate, copies=5.0, strip=STRIP)
 

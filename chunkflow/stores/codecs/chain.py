@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import math
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
-from chunkflow.core.grid import Region, Shape, permuted, shape_of
+from chunkflow.core.grid import Region, Shape, permuted, shape_of, whole
 from chunkflow.stores.codecs.step import Codec, Compressor, NotDirectError, decoded, encoded, flat, sizes_between
 from chunkflow.stores.kvstore.protocol import ChunkError, Objects, StoredObject
 
@@ -110,11 +110,15 @@ class CodecChain:
     def encode(self, block: np.ndarray, inner: Region) -> Any:
         """Encode a chunk that has `block` at `inner` and the fill value elsewhere."""
         if block.shape != self.shape:
-            whole = np.full(self.shape, self.fill)
-            whole[inner] = block
-            block = whole
+            full = np.full(self.shape, self.fill)
+            full[inner] = block
+            block = full
         stored = np.ascontiguousarray(block.transpose(self.order), self.dtype)
         return encoded(stored.byteswap() if self.swapped else stored, self.steps)
+
+    def encode_part(self, block: np.ndarray) -> Any:
+        """Encode a block of any sides, as if it were a chunk."""
+        return replace(self, shape=block.shape).encode(block, whole(block.shape))
 
     def is_empty(self, block: np.ndarray) -> bool:
         """Whether every element is the fill value to the bit. For most blocks the first element settles it."""

@@ -75,7 +75,9 @@ class FileSink(StridedFile):
         return super().run(region) if rows.width >= LEAST_READ else None
 
     def commit(self) -> Any:
-        self.close()
+        name = self.spec.name
+        with translated(WriteError, f"cannot finish {name}", name, foreign=OSError):
+            self.close()
         return self._result
 
     def abort(self) -> None:

@@ -10,10 +10,12 @@ from chunkflow.core.grid import Region
 from chunkflow.core.spec import ArraySpec
 from chunkflow.errors import ArgumentError, WriteError
 from chunkflow.stores.checks import ExistingTarget
+from chunkflow.stores.codecs.step import encoded
 from chunkflow.stores.failures import translated, unwritten
 from chunkflow.stores.footprint import Footprint
 from chunkflow.stores.hdf5.facts import Facts, facts_of, lacking
 from chunkflow.stores.hdf5.index import full_chunk
+from chunkflow.stores.protocol import Encoder
 from chunkflow.stores.touched import aligned, touched
 
 
@@ -32,6 +34,13 @@ class DatasetTarget(ExistingTarget):
 
     def open(self, spec: ArraySpec) -> DatasetSink:
         return DatasetSink(self._dataset, self._facts)
+
+    def encoder(self, spec: ArraySpec) -> Encoder | None:
+        chain, dtype = self._facts.chain, self._facts.dtype
+        if chain is None or not chain.encodes or not chain.steps:
+            return None
+        steps = chain.steps
+        return lambda block: encoded(np.ascontiguousarray(block, dtype), steps)
 
 
 class DatasetSink:

@@ -66,12 +66,11 @@ class Claim:
             try:
                 fd = os.open(self.path, flags, 0o600)
             except FileExistsError:
-                if (fd := take_up(self.path)) is not None:
-                    self.is_left = True
+                if (left := take_up(self.path)) is not None:
                     if self.resumes:
-                        return fd
-                    self._fd = fd
-                    self.leave()
+                        self.is_left = True
+                        return left
+                    os.close(left)
                     raise ResumeError(
                         f"a run that made {self.name} has ended early, and left what can be gone on with: give "
                         "resume=True to the same call, or remove it by `chunkflow clean`"

@@ -25,6 +25,8 @@ STRIP = 256 << 10
 class ComposedSource(Unviewed):
     """Several sources as one of (native) `dtype`, put together by an arrangement. They are closed with this one.
 
+    Elements are cast by any rule: whoever asks for a dtype has checked it.
+
     `chunks` is a box that is read at no loss. Sources may lack the axis `new`, along which each of them has one place.
     """
 
@@ -42,6 +44,9 @@ class ComposedSource(Unviewed):
         orders = {source.spec.order for source in self._sources}
         order = orders.pop() if len(orders) == 1 and new is None else ()
         self.spec = ArraySpec(name, arrangement.shape, dtype, chunks, order)
+        widest = max(source.spec.dtype.itemsize for source in self._sources)
+        if widest > dtype.itemsize:  # they are read to a place of their own
+            self.spec = self.spec.with_storage(copies=self.spec.storage.copies + widest / dtype.itemsize)
         # Even of one source never the same elements in the same order.
         self.footprint: Footprint | None = Scattered.of(source.footprint for source in self._sources)
 
@@ -108,7 +113,7 @@ def _read(source: Source, region: Region, place: np.ndarray) -> None:
     if dtype == place.dtype:
         source.read(region, place)
     elif (found := source.view(region)) is not None:
-        np.copyto(place, found, casting="same_kind")
+        np.copyto(place, found, casting="unsafe")
     elif run_of(source, region) is not None:  # no chunk is decoded, nobody asked, once for each strip
         strip = np.empty(STRIP // dtype.itemsize, dtype)
         start = [side.start for side in region]
@@ -116,9 +121,13 @@ def _read(source: Source, region: Region, place: np.ndarray) -> None:
             shape = permuted(shape_of(box), order)
             found = strip[: math.prod(shape)].reshape(shape).transpose(np.argsort(order))
             source.read(shift(box, start), found)
-            np.copyto(part(place, box), found, casting="same_kind")
+            np.copyto(part(place, box), found, casting="unsafe")
+    elif dtype.itemsize > place.itemsize:
+        wide = np.empty(place.shape, dtype)
+        source.read(region, wide)
+        np.copyto(place, wide, casting="unsafe")
     else:
-        # Into the first bytes of each number of the place. None is smaller: its dtype holds those of all sources.
+        # Into the first bytes of each number of the place.
         one = {"names": ["found"], "formats": [dtype], "offsets": [0], "itemsize": place.itemsize}
         found = place.view(np.dtype(one))["found"]  # type: ignore[call-overload]
         source.read(region, found)
@@ -147,7 +156,7 @@ def _copy(found: np.ndarray, place: np.ndarray) -> None:
     """
     found = np.broadcast_to(found, place.shape)
     for box in _strips(place, memory_order(place.shape, place.strides)):
-        np.copyto(part(place, box), part(found, box), casting="same_kind")
+        np.copyto(part(place, box), part(found, box), casting="unsafe")
 
 
 def _strips(place: np.ndarray, order: Sequence[int]) -> Iterator[Region]:

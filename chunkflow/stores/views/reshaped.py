@@ -10,8 +10,9 @@ from dataclasses import replace
 import numpy as np
 
 from chunkflow.core.grid import Region, Shape, shape_of, whole
+from chunkflow.stores.caches.decoded_chunks import DecodedChunks
 from chunkflow.stores.footprint import Footprint, Scattered
-from chunkflow.stores.protocol import Source, Unviewed
+from chunkflow.stores.protocol import Source, Unviewed, keep_chunks
 
 
 def boxes(start: int, stop: int, shape: Shape) -> Iterator[Region]:
@@ -38,13 +39,16 @@ def boxes(start: int, stop: int, shape: Shape) -> Iterator[Region]:
 
 
 class ReshapedSource(Unviewed):
-    """A source in another shape, which is closed with this one. No element is read twice for a region."""
+    """A source in another shape, which is closed with this one. No element is read twice for a region.
 
-    def __init__(self, source: Source, shape: Shape) -> None:
+    `chunks` is a box that is read without cutting chunks.
+    """
+
+    def __init__(self, source: Source, shape: Shape, chunks: Shape | None = None) -> None:
         self._source, copies = source, source.spec.storage.copies + 1.0
         self.spec = replace(
             source.spec.with_storage(copies=copies, in_memory=False, separate=False, codec=""),
-            shape=shape, chunks=None, order=tuple(range(len(shape))),
+            shape=shape, chunks=chunks, order=tuple(range(len(shape))),
         )  # fmt: skip
         self.footprint: Footprint | None = Scattered.of([source.footprint])
 
@@ -65,6 +69,9 @@ class ReshapedSource(Unviewed):
                 filled += number
             index = tuple(i - side.start for i, side in zip(place, region, strict=False))
             out[index] = found.reshape(sides[cut:])
+
+    def keep(self, lately: DecodedChunks) -> None:
+        keep_chunks(self._source, lately)
 
     def close(self) -> None:
         self._source.close()

@@ -32,7 +32,7 @@ from chunkflow.stores.footprint import Footprint
 from chunkflow.stores.kvstore.folder import Folder
 from chunkflow.stores.kvstore.fsspec import SENT, Bucket, is_remote, open_url, url_of
 from chunkflow.stores.kvstore.retries import again
-from chunkflow.stores.protocol import Unviewed
+from chunkflow.stores.protocol import Encoder, Unviewed
 from chunkflow.stores.zarr.chunks import Chunks
 from chunkflow.stores.zarr.device_codecs import codec_of, matches_in
 from chunkflow.stores.zarr.metadata import direct
@@ -179,6 +179,15 @@ def _spec(array: AnyArray, chunks: Shape | None) -> tuple[ArraySpec, Chunks | Sh
     return spec, found
 
 
+def encoder_for(array: AnyArray) -> Encoder | None:
+    """See `chunkflow.stores.protocol.Encoding.encoder`."""
+    try:
+        chain = direct(array, Folder("")).chain
+    except (NotDirectError, NotBuiltError):
+        return None
+    return chain.encode_part if chain.steps else None
+
+
 def _footprint(array: AnyArray) -> Footprint:
     location = ("zarr", _location(array))
     return Footprint(location, 0, 1, location)
@@ -284,6 +293,9 @@ class ZarrTarget(ExistingTarget):
 
     def open(self, spec: ArraySpec) -> ZarrSink:
         return ZarrSink(self._array, spec)
+
+    def encoder(self, spec: ArraySpec) -> Encoder | None:
+        return encoder_for(self._array)
 
 
 class ZarrSink:

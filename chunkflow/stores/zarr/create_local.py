@@ -23,10 +23,11 @@ from chunkflow.stores.failures import translated
 from chunkflow.stores.footprint import Footprint
 from chunkflow.stores.kvstore.folder import temporary
 from chunkflow.stores.kvstore.fsspec import SENT
+from chunkflow.stores.protocol import Encoder
 from chunkflow.stores.publication.claim import Claim
 from chunkflow.stores.publication.publish import publish
 from chunkflow.stores.zarr import consolidated, dimensions
-from chunkflow.stores.zarr.array import ZarrSink
+from chunkflow.stores.zarr.array import ZarrSink, encoder_for
 from chunkflow.stores.zarr.node import SUFFIX, zarr_node
 
 
@@ -96,9 +97,30 @@ class ZarrPathTarget:
         """The sink; with a `claim` that is left it goes on with what lies there."""
         return ZarrPathSink(self, spec, claim)
 
+    def encoder(self, spec: ArraySpec) -> Encoder | None:
+        return encoder_for(_created({}, spec, self.version))
+
+    @property
+    def version(self) -> Literal[2, 3]:
+        """Zarr's format: that of the group."""
+        nodes = [node for group in self.groups if (node := zarr_node(group)) is not None]
+        return 2 if nodes and nodes[-1].format == 2 else 3
+
     def check(self) -> None:
         """Refuse what has appeared under the name meanwhile."""
         self._check_existing()
+
+
+def _created(store: Any, spec: ArraySpec, version: int, **options: Any) -> Any:
+    """A new array in a store of zarr's."""
+    return zarr.create_array(
+        store=store,
+        shape=spec.shape,
+        chunks=spec.chunks or "auto",
+        dtype=spec.dtype,
+        zarr_format=2 if version == 2 else 3,
+        **options,
+    )
 
 
 _GROUPS: dict[int, tuple[str, dict[str, Any]]] = {
@@ -175,8 +197,7 @@ class ZarrPathSink:
     def _made(self, claim: Claim) -> Any:
         """The array, under the hidden name of the outermost group."""
         target, spec = self._target, self.spec
-        nodes = [node for group in target.groups if (node := zarr_node(group)) is not None]
-        version: Literal[2, 3] = 2 if nodes and nodes[-1].format == 2 else 3
+        version = target.version
         named = dimensions.named(target.name, len(spec.shape), version, member=bool(target.groups))
         if version == 2:
             named["fill_value"] = None  # else xarray takes elements of that value for missing ones
@@ -188,12 +209,10 @@ class ZarrPathSink:
         for hidden, group in groups:
             if zarr_node(group) is None:
                 zarr.open_group(hidden, mode="a", zarr_format=version)
-        array = zarr.create_array(
-            store=place,
-            shape=spec.shape,
-            chunks=spec.chunks or "auto",
-            dtype=spec.dtype,
-            zarr_format=version,
+        array = _created(
+            place,
+            spec,
+            version,
             **named,
             **(_keys(target.name, version) if target.overwrite else {}),
         )

@@ -290,7 +290,7 @@ def test_failures_leave_nothing_behind(after: int, sink: str, tmp_path: Path, mo
         original, calls = transform.execute, []
 
         def second(request: Any) -> Any:
-            calls.append(os.listdir(tmp_path))
+            calls.append([name for name in os.listdir(tmp_path) if not name.endswith(".claim")])
             if len(calls) == 2:
                 raise KeyboardInterrupt
             return original(request)
@@ -369,7 +369,8 @@ def test_outputs_that_do_not_fit_are_refused_before_a_byte_is_read() -> None:
         cf.fft.rfft(source, out=np.empty((6, 3)), device="cpu")
     with pytest.raises(ArgumentTypeError, match="one array or path"):
         cf.fft.rfft(source, out=(np.empty((6, 3), "c16"),), device="cpu")
-    assert len(cf.explain(cf.fft.rfftn, source, device="cpu").passes) == 1
+    assert len(cf.fft.plan("rfftn", source, device="cpu").passes) == 1
+    assert len(cf.explain(cf.fft.rfftn, np.zeros((6, 4)), device="cpu").passes) == 1, "it tries a block"
     with pytest.raises(ArgumentError, match="transform='fft2'"):
         cf.fft.plan("fft2", source)
     assert source.bytes_read == 0

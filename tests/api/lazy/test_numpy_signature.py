@@ -138,6 +138,26 @@ def test_joins_take_numpys_arguments() -> None:
         np.concatenate([x, x], dtype="i2")
 
 
+def places(fn: Any) -> list[str]:
+    kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    return [name for name, p in inspect.signature(fn).parameters.items() if p.kind in kinds]
+
+
+OTHER_PLACES = {"copy": "the output, as of a copy from store to store", "einsum": "text first"}
+
+
+@pytest.mark.parametrize("name", [name for name in cf.__all__ if name in dir(np) and callable(getattr(np, name))])
+def test_by_position_eager_functions_take_what_numpys_do_or_refuse(name: str) -> None:
+    if name in OTHER_PLACES:
+        return
+    ours, theirs = places(getattr(cf, name)), places(getattr(np, name))
+    until = theirs.index("out") if "out" in theirs else len(theirs)  # from there on NumPy takes None, or an array
+    arrays = 2 if theirs[:2] == ["x1", "x2"] else 1  # have names of their own
+    assert ours[arrays:until] == theirs[arrays : min(until, len(ours))]
+    with pytest.raises(ArgumentTypeError, match="by position it takes"):
+        getattr(cf, name)(*[X] * 20)
+
+
 def test_equal_with_nan() -> None:
     a = np.where(X > 7, np.nan, X)
     assert np.array_equal(cf.open(a), cf.open(a.copy()), equal_nan=True).compute(device="cpu")

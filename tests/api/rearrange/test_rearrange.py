@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -81,14 +82,15 @@ def test_rolls_and_repeats(case: Any, data: Any) -> None:
     shifts = st.integers(-40, 40)
     by = data.draw(shifts)
     same(roll(source, by, **options), np.roll(x, by))
+    often = data.draw(st.integers(0, 4))
+    same(repeat(source, often, **options), np.repeat(x, often))
     if x.ndim:
         axis = data.draw(axes_of(x))
         same(roll(source, by, axis, **options), np.roll(x, by, axis))
         both = data.draw(st.tuples(shifts, shifts)), (axis, data.draw(axes_of(x)))
         same(roll(source, *both, **options), np.roll(x, *both))
         same(roll(source, by, both[1], **options), np.roll(x, by, both[1]))
-        times = data.draw(st.integers(0, 4))
-        same(repeat(source, times, axis, **options), np.repeat(x, times, axis))
+        same(repeat(source, often, axis, **options), np.repeat(x, often, axis))
 
 
 @given(case=cases(), data=st.data())
@@ -97,6 +99,11 @@ def test_joins(case: Any, data: Any) -> None:
     other = x.astype(data.draw(st.sampled_from(DTYPES)), casting="unsafe") if x.dtype.kind != "c" else x
     axis = data.draw(st.integers(-x.ndim - 1, x.ndim))
     same(stack([source, other, source], axis, **options), _native(np.stack([x, other, x], axis)))
+    same(concatenate([other, source], None, **options), _native(np.concatenate([other, x], None)))
+    dtype = np.dtype(data.draw(st.sampled_from(DTYPES)))
+    with np.errstate(invalid="ignore"), warnings.catch_warnings(action="ignore", category=np.exceptions.ComplexWarning):
+        cast = np.stack([other, x], dtype=dtype, casting="unsafe")
+        same(stack([other, source], dtype=dtype, casting="unsafe", **options), _native(cast))
     if x.ndim:
         axis = data.draw(axes_of(x))
         part = other[(slice(None),) * (axis % x.ndim) + (slice(0, data.draw(st.integers(0, 3))),)]
@@ -141,7 +148,11 @@ def test_many_blocks(place: Place) -> None:
         same(roll(source, 1234, **options), np.roll(x, 1234))
         same(pad(source, ((3, 90), (0, 2)), "reflect", **options), np.pad(x, ((3, 90), (0, 2)), "reflect"))
         same(repeat(source, 3, 1, **options), np.repeat(x, 3, 1))
+        same(repeat(source, 3, **options), np.repeat(x, 3))
         same(concatenate([source, x], 1, **options), np.concatenate([x, x], 1))
+        same(
+            concatenate([source, x[0], 7], None, dtype="i2", **options), np.concatenate([x, x[0], 7], None, dtype="i2")
+        )
         same(stack([source, x], 2, **options), np.stack([x, x], 2))
 
 
@@ -178,6 +189,18 @@ def test_a_copy_reads_each_byte_once() -> None:
     source = CountingSource(x)
     same(concatenate([source, flip(x, device="cpu"), source], device="cpu"), np.concatenate([x, np.flip(x), x]))
     assert source.bytes_read == 2 * x.nbytes
+
+
+def test_a_flattened_array_is_read_by_whole_chunks() -> None:
+    x, run = filled((1024, 96), "f8"), {"device": "cpu", "budget": "1MB"}
+    source = CountingSource(x)
+    source.chunks = (32, 24)
+    (side,) = plan_of(repeat, (source, 2), run).block
+    assert side < 2 * x.size
+    assert side % (2 * 32 * 96) == 0
+    same(repeat(source, 2, **run), np.repeat(x, 2))
+    assert source.bytes_read == x.nbytes
+    assert isinstance(repeat(cf.open(x), 2), cf.Array)
 
 
 def test_a_transposed_array_is_written_in_long_runs(tmp_path: Path) -> None:
@@ -242,7 +265,11 @@ U = Untouchable()
         (lambda: concatenate(np.zeros(3)), errors.ArgumentTypeError, "list or tuple"),
         (lambda: concatenate([np.array(1.0)]), errors.ArgumentError, "stack"),
         (lambda: concatenate([U, np.zeros((3, 4))]), errors.ArgumentError, "array 1 of shape"),
-        (lambda: concatenate([U], None), errors.ArgumentTypeError, "None"),
+        (lambda: concatenate([U], [0]), errors.ArgumentTypeError, r"\[0\]"),
+        (lambda: concatenate([U], None, dtype="U3"), errors.UnsupportedError, "numbers"),
+        (lambda: concatenate([U], dtype="i4"), errors.ArgumentTypeError, "casting='unsafe'"),
+        (lambda: stack([U], casting="most"), errors.ArgumentError, "same_kind"),
+        (lambda: copy(U, order="Q"), errors.ArgumentError, "'Q'"),
         (lambda: stack([U, np.zeros((5, 4))]), errors.ArgumentError, "array 1 has the shape"),
         (lambda: pad(U, -1), errors.ArgumentError, "negative"),
         (lambda: pad(U, 1.5), errors.ArgumentTypeError, "1.5"),
@@ -251,7 +278,9 @@ U = Untouchable()
         (lambda: pad(U, 1, constant_values=1j), errors.ArgumentTypeError, "float32"),
         (lambda: repeat(U, -1, 0), errors.ArgumentError, "-1"),
         (lambda: repeat(U, [1, 2], 0), errors.ArgumentTypeError, "same for each"),
-        (lambda: repeat(U, 2, None), errors.ArgumentTypeError, "None"),
+        (lambda: repeat(U, 2, "0"), errors.ArgumentTypeError, "'0'"),
+        (lambda: repeat(U), errors.ArgumentTypeError, "repeats"),
+        (lambda: repeat(U, 2, 0, None), errors.ArgumentTypeError, "by position it takes x, repeats, axis"),
         (lambda: rechunk(U, (2, 2), "x.npy"), errors.ArgumentError, "no chunks"),
         (lambda: rechunk(U, (2, "auto"), "x.zarr"), errors.ArgumentError, "each axis"),
     ],

@@ -57,6 +57,8 @@ def test_histogram_as_numpy(case: dict[str, Any], bins: Any, range: Any, density
     )
     with np.errstate(all="ignore"):
         both_same(got, np.histogram(x, bins, range, density=density))
+        lazy = np.histogram(cf.open(x), bins, range, density=density)
+        both_same(cf.compute(lazy, budget=2_000_000, device=case["place"].device()), got)
 
 
 @given(case=cases(), bins=BINS, range=RANGES, dtype=st.sampled_from(["i4", "f4", "f8", "c16"]))
@@ -239,8 +241,33 @@ def test_the_greatest_of_large_numbers_is_in_the_last_bin(place: Place, dtype: s
         counts, _ = histogram(x, bins, budget=place.budget(60_000), device=place.device())
         same(place.host(counts), np.histogram(x, bins)[0])
         assert counts.sum() == x.size
+        lazy = cf.compute(np.histogram(cf.open(x), bins), budget=place.budget(60_000), device=place.device())
+        both_same(lazy, np.histogram(x, bins))
 
 
 def test_integers_of_an_expression_that_has_passes_of_its_own_are_counted() -> None:
     for x in (np.zeros((3, 4), "i8"), np.arange(12).reshape(3, 4)):
         np.testing.assert_array_equal(cf.bincount(cf.ptp(cf.open(x), axis=0), device="cpu"), np.bincount(np.ptp(x, 0)))
+
+
+def test_bins_of_an_expression_take_two_passes_that_others_share() -> None:
+    array = filled((300, 200), "f4")
+    x = cf.open(source := CountingSource(array))
+    counts, edges = np.histogram(x, 5)
+    assert (counts.shape, counts.dtype, edges.shape, edges.dtype) == ((5,), np.intp, (6,), np.float32)
+    found = cf.compute(counts, edges, x.sum(), device="cpu", budget="200kB")
+    both_same(found, np.histogram(array, 5))
+    assert source.bytes_read < 2.5 * array.nbytes  # trials included
+
+
+def test_what_is_refused_of_an_expression() -> None:
+    x = cf.open(np.array([1.0, np.nan]))
+    for found in np.histogram(x, 3):
+        with pytest.raises(errors.ArgumentError, match=r"between nan and nan.*give range="):
+            found.compute(device="cpu")
+    with pytest.raises(errors.UnsupportedError, match=r"bins='fd'.*give their number"):
+        np.histogram(x, "fd")
+    with pytest.raises(errors.ArgumentError, match="was given budget"):
+        cf.histogram(x, 3, budget="1MB")
+    with pytest.raises(errors.ArgumentError, match="host memory"):
+        np.histogram(x, 1 << 62)

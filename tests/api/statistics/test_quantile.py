@@ -184,7 +184,7 @@ def test_from_zarr_to_a_path(place: Place, tmp_path: Path) -> None:
     into = np.zeros(33)
     assert percentile(path, 20, 0, chunks=(7, 10), out=into, **options) is into
     same(into, np.percentile(x, 20, 0))
-    values, counts = unique(path, True, out=(tmp_path / "v.npy", tmp_path / "c.npy"), **options)
+    values, counts = unique(path, return_counts=True, out=(tmp_path / "v.npy", tmp_path / "c.npy"), **options)
     for one, other in zip((values, counts), np.unique(x, return_counts=True), strict=True):
         same(np.asarray(one), other)
     with pytest.raises(errors.OutputExistsError):
@@ -246,9 +246,15 @@ X = Untouchable("f8", 4, 5)
         (median, (Untouchable("c16", 4),), {}, errors.ArgumentTypeError, "complex128"),
         (median, (X,), {"out": np.zeros((), "i4")}, errors.ArgumentTypeError, "int32"),
         (unique, (X,), {}, errors.ArgumentTypeError, "float64"),
-        (unique, (Untouchable("i4", 4), True), {"out": np.zeros(4)}, errors.ArgumentError, "pair"),
+        (unique, (Untouchable("i4", 4),), {"return_counts": True, "out": np.zeros(4)}, errors.ArgumentError, "pair"),
         (unique, (Untouchable("i4", 4),), {"out": (np.zeros(4), np.zeros(4))}, errors.ArgumentError, "pair"),
-        (unique, (Untouchable("i4", 4), True), {"out": (np.zeros(4),)}, errors.ArgumentError, "1 entries"),
+        (
+            unique,
+            (Untouchable("i4", 4),),
+            {"return_counts": True, "out": (np.zeros(4),)},
+            errors.ArgumentError,
+            "1 entries",
+        ),
     ],
 )
 def test_bad_arguments_are_refused_before_the_first_read(
@@ -265,7 +271,9 @@ def test_it_makes_several_passes_and_says_so() -> None:
 
 def test_more_distinct_values_than_the_first_pass_has_room_for() -> None:
     x = np.arange(200_000) % 150_000
-    for got, expected in zip(cf.unique(x, True, device="cpu"), np.unique(x, return_counts=True), strict=True):
+    for got, expected in zip(
+        cf.unique(x, return_counts=True, device="cpu"), np.unique(x, return_counts=True), strict=True
+    ):
         same(got, expected)
     with pytest.raises(
         errors.BudgetError, match=r"more distinct values \(\d+ or more\) than a quarter of the budget holds"

@@ -128,7 +128,7 @@ def test_what_is_read_into_blocks_with_halos_and_what_they_take_over(volume: str
 
 def test_a_few_blocks_stand_for_all(volume: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """What is seen counts as often as there are such bytes; what nothing was seen of, as if it were read."""
-    monkeypatch.setattr("chunkflow.engine.observe.rehearsal._at_once", lambda each: each[0]()[1])
+    monkeypatch.setattr("chunkflow.engine.observe.rehearsal._at_once", lambda each, crowd: each[0]()[1])
 
     def times(chunks: tuple[int, ...]) -> tuple[float, float]:
         options = {"depth": 1, "boundary": "nearest", "chunks": chunks, "device": "cpu", "analyze": True}

@@ -24,8 +24,8 @@ _PLACE = struct.Struct("<QQI")
 _CALL, _STEPS, _VALUES = "call.json", "steps", "values-{}.npz"
 
 
-class Progress:
-    """The progress of one run.
+class Journal:
+    """The journal of one run.
 
     Parameters
     ----------
