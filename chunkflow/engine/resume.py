@@ -20,11 +20,12 @@ from chunkflow.core.nest import LoopNest
 from chunkflow.core.spec import ArraySpec
 from chunkflow.devices.protocol import Device
 from chunkflow.engine.transfer import Accumulator
-from chunkflow.errors import ArgumentTypeError, ResumeError, UnsupportedError
+from chunkflow.errors import ArgumentTypeError, ResumeError, UnsupportedError, WriteError
 from chunkflow.kernels.digest import digest, version_of
 from chunkflow.kernels.protocol import Kernel
 from chunkflow.kernels.subnest import on_host
 from chunkflow.planner.plan import Plan
+from chunkflow.stores.failures import translated
 from chunkflow.stores.protocol import Sink, Source, Target
 from chunkflow.stores.publication.claim import Claim
 from chunkflow.stores.publication.journal import Journal
@@ -140,8 +141,8 @@ class Resumption:
         claims: list[Claim] = []
         try:
             claims += [target.claim() for target in targets]  # type: ignore[attr-defined]
-            journal = Journal(claims[0].state)
-            known = journal.call if all(claim.is_left for claim in claims) else None
+            whole = all(claim.is_left and os.path.lexists(claim.partial) for claim in claims)
+            known = Journal(claims[0].state).call if whole else None
             if known is not None and known.get(_BOOT) != call[_BOOT]:
                 known = None  # not all may have come to the disk
             if known is not None:
@@ -154,21 +155,22 @@ class Resumption:
             for claim in claims:
                 claim.end()
             claims = [target.claim() for target in targets]  # type: ignore[attr-defined]
-        sinks: list[Sink] = []
-        made = cls(sinks, 0, Journal(claims[0].state), plan)
+        made = cls([], 0, Journal(claims[0].state), plan)
         try:
             for target, spec, claim in zip(targets, plan.outputs, claims, strict=True):
-                sinks.append(target.open(spec, claim))  # type: ignore[call-arg]
-            if known is None:
-                made._journal.begin(dict(call))
-            else:
-                made.start, made._names, made._arrays = made._journal.go_on()
-                made._done = made.start
+                made.sinks.append(target.open(spec, claim))  # type: ignore[call-arg]
+            with translated(WriteError, f"cannot note how far {claims[0].name} has come", claims[0].name):
+                if known is None:
+                    made._journal.begin(dict(call))
+                else:
+                    made.start, made._names, made._arrays = made._journal.go_on()
         except BaseException:
-            made._journal.close()
-            for claim in claims:
+            made._done = int(known is not None)
+            made.stop()
+            for claim in claims:  # of outputs that were not opened
                 claim.leave() if known is not None else claim.end()
             raise
+        made._done = made.start
         made._next = time.monotonic() + EVERY
         return made
 
@@ -196,7 +198,9 @@ class Resumption:
             for (part, key), chains in accumulators.items()
             for chain, accumulator in chains.items()
         ]
-        self._journal.keep(step, arrays, names)
+        name = self.sinks[0].spec.name
+        with translated(WriteError, f"cannot note how far {name} has come", name):
+            self._journal.keep(step, arrays, names)
         self._done = step
         now = time.monotonic()
         self._next = now + max(EVERY, SHARE * (now - began))
