@@ -138,37 +138,29 @@ class Resumption:
         ResumeError
             What is left is of another call.
         """
-        claims: list[Claim] = []
+        claims = _claimed(targets)
         try:
-            claims += [target.claim() for target in targets]  # type: ignore[attr-defined]
-            whole = all(claim.is_left and os.path.lexists(claim.partial) for claim in claims)
-            known = Journal(claims[0].state).call if whole else None
-            if known is not None and known.get(_BOOT) != call[_BOOT]:
-                known = None  # not all may have come to the disk
-            if known is not None:
-                _compare(known, call, claims)
+            known = _known(claims, call)
         except BaseException:
-            for claim in claims:
-                claim.leave() if claim.is_left else claim.end()
+            _release(claims)
             raise
-        if known is None and any(claim.is_left for claim in claims):
+        if not known and any(claim.is_left for claim in claims):
             for claim in claims:
                 claim.end()
-            claims = [target.claim() for target in targets]  # type: ignore[attr-defined]
+            claims = _claimed(targets)
         made = cls([], 0, Journal(claims[0].state), plan)
         try:
             for target, spec, claim in zip(targets, plan.outputs, claims, strict=True):
                 made.sinks.append(target.open(spec, claim))  # type: ignore[call-arg]
             with translated(WriteError, f"cannot note how far {claims[0].name} has come", claims[0].name):
-                if known is None:
-                    made._journal.begin(dict(call))
-                else:
+                if known:
                     made.start, made._names, made._arrays = made._journal.go_on()
+                else:
+                    made._journal.begin(dict(call))
         except BaseException:
-            made._done = int(known is not None)
+            made._done = int(known)
             made.stop()
-            for claim in claims:  # of outputs that were not opened
-                claim.leave() if known is not None else claim.end()
+            _release(claims)  # of outputs that were not opened
             raise
         made._done = made.start
         made._next = time.monotonic() + EVERY
@@ -227,6 +219,34 @@ class Resumption:
                 sink.leave()  # type: ignore[attr-defined]
             else:
                 sink.abort()
+
+
+def _claimed(targets: Sequence[Target]) -> list[Claim]:
+    """Claims on all outputs, new ones or those that are left."""
+    claims: list[Claim] = []
+    try:
+        for target in targets:
+            claims.append(target.claim())  # type: ignore[attr-defined]  # noqa: PERF401 - those that are had count
+    except BaseException:
+        _release(claims)
+        raise
+    return claims
+
+
+def _release(claims: Sequence[Claim]) -> None:
+    """Leave what was left, and end what is new."""
+    for claim in claims:
+        claim.leave() if claim.is_left else claim.end()
+
+
+def _known(claims: Sequence[Claim], call: Mapping[str, str]) -> bool:
+    """Whether what is left can be gone on with."""
+    whole = all(claim.is_left and os.path.lexists(claim.partial) for claim in claims)
+    known = Journal(claims[0].state).call if whole else None
+    if known is None or known.get(_BOOT) != call[_BOOT]:  # not all may have come to the disk
+        return False
+    _compare(known, call, claims)
+    return True
 
 
 def _compare(known: Mapping[str, str], call: Mapping[str, str], claims: Sequence[Claim]) -> None:
