@@ -29,6 +29,7 @@ from chunkflow.stores.failures import translated
 from chunkflow.stores.protocol import Sink, Source, Target
 from chunkflow.stores.publication.claim import Claim
 from chunkflow.stores.publication.journal import Journal
+from chunkflow.stores.publication.move import inode_of
 
 EVERY = 20.0
 """Seconds between two notes of the values that blocks are combined to, at least."""
@@ -39,7 +40,7 @@ SHARE = 200
 Accumulators = dict[tuple[int, Shape], dict[int, Accumulator]]
 """For each part of the kernel and block of its results, the accumulators by chain."""
 
-_BOOT = "the system's start"
+_BOOT, _HIDDEN = "the system's start", "what is hidden"
 
 
 def check_resume(resume: Any, targets: Sequence[Target]) -> None:
@@ -156,7 +157,7 @@ class Resumption:
                 if known:
                     made.start, made._names, made._arrays = made._journal.go_on()
                 else:
-                    made._journal.begin(dict(call))
+                    made._journal.begin({**call, _HIDDEN: _inodes(claims)})
         except BaseException:
             made._done = int(known)
             made.stop()
@@ -241,12 +242,18 @@ def _release(claims: Sequence[Claim]) -> None:
 
 def _known(claims: Sequence[Claim], call: Mapping[str, str]) -> bool:
     """Whether what is left can be gone on with."""
-    whole = all(claim.is_left and os.path.lexists(claim.partial) for claim in claims)
-    known = Journal(claims[0].state).call if whole else None
-    if known is None or known.get(_BOOT) != call[_BOOT]:  # not all may have come to the disk
+    known = Journal(claims[0].state).call if all(claim.is_left for claim in claims) else None
+    if known is None or known.pop(_HIDDEN, "") != _inodes(claims):  # an exchange of names may have been the last step
+        return False
+    if known.get(_BOOT) != call[_BOOT]:  # not all may have come to the disk
         return False
     _compare(known, call, claims)
     return True
+
+
+def _inodes(claims: Sequence[Claim]) -> str:
+    """What lies under the hidden names."""
+    return " ".join([str(inode_of(claim.steps[-1][0])) for claim in claims])
 
 
 def _compare(known: Mapping[str, str], call: Mapping[str, str], claims: Sequence[Claim]) -> None:
