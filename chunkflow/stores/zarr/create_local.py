@@ -254,9 +254,8 @@ class ZarrPathSink:
 
     def commit(self) -> Any:
         path = self._target.name
-        claims = self.ready()
         with translated(WriteError, f"cannot finish {path}", path, self.abort):
-            return publish(claims, self.published)
+            return publish(self.ready(), self.published)
 
     def leave(self) -> None:
         """Leave the array to a later run."""
