@@ -15,7 +15,7 @@ from chunkflow.engine.prepare import Prepared
 from chunkflow.engine.trace import Trace
 from chunkflow.errors import ArgumentError, SlowRunWarning
 from chunkflow.planner.plan import Plan
-from chunkflow.stores.protocol import Sink
+from chunkflow.stores.protocol import Sink, gaps_of, guards_of
 
 
 def launched(run: Prepared, watch: Trace) -> tuple[Any, ...]:
@@ -42,6 +42,7 @@ def launched(run: Prepared, watch: Trace) -> tuple[Any, ...]:
             pipeline.execute(run.plan, run.kernel, run.sources, sinks, run.device, run.pool, watch)
         elif empty:
             _of_nothing(run, sinks)
+        look_after(run, watch)
         results = tuple([sink.commit() for sink in sinks])
     except BaseException as error:
         for sink in sinks:
@@ -50,6 +51,15 @@ def launched(run: Prepared, watch: Trace) -> tuple[Any, ...]:
         raise
     watch.finished(None, run.pool.peak)
     return results
+
+
+def look_after(run: Prepared, watch: Trace) -> None:
+    """Refuse sources that were changed while they were read, and note how many of their chunks are missing."""
+    for guard in guards_of(run.sources):
+        guard.check()
+    for name, gaps in gaps_of(run.sources):
+        if gaps.number:
+            watch.noted(f"{name}: {gaps}")
 
 
 def warn_of_crumbs(plan: Plan) -> None:

@@ -96,7 +96,7 @@ def _stored_source(obj: Any) -> Source:
     from chunkflow.stores.foreign.xarray import StoredSource
 
     known = _is_zarr_array(obj.behind) or _is_hdf5_dataset(obj.behind)
-    return StoredSource(obj, open_source(obj.behind).footprint if known else None)
+    return StoredSource(obj, open_source(obj.behind) if known else None)
 
 
 def _refuse_device_array(obj: object) -> NoReturn:

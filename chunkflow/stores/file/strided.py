@@ -27,6 +27,7 @@ from chunkflow.stores.caches import page_cache
 from chunkflow.stores.checks import numeric_dtype
 from chunkflow.stores.failures import translated, unread
 from chunkflow.stores.footprint import Footprint
+from chunkflow.stores.identity import Guard
 from chunkflow.stores.protocol import Unviewed
 
 RUN = 256 << 10
@@ -181,9 +182,13 @@ class StridedFile:
 
 
 class FileSource(StridedFile, Unviewed):
-    """A strided array in a file; `ReadError` if that is too short to hold it."""
+    """A strided array in a file; `ReadError` if that is too short to hold it.
 
-    def __init__(self, array: Strided) -> None:
+    `guard` was made before the file was looked at. Without `guarded` others may write to it meanwhile.
+    """
+
+    def __init__(self, array: Strided, guard: Guard | None = None, *, guarded: bool = True) -> None:
+        self.guard = guard or (Guard.of_files(array.name or array.path, array.path) if guarded else None)
         with translated(ReadError, f"cannot open {array.path}", array.path, foreign=OSError):
             super().__init__(array)
         if missing := self.missing:

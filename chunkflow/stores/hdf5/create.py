@@ -55,6 +55,7 @@ class Hdf5PathTarget:
         self.path, name = paths.resolve(parts[0]), parts[1]
         self.dataset = "/".join(part for part in (name or DEFAULT).split("/") if part not in ("", "."))
         self.name = f"{self.path}:/{self.dataset}"
+        self.writes = self.path
         self._overwrite = overwrite
         self._fixed: Shape | None = None
         self._of_netcdf = self.path.lower().endswith(".nc")

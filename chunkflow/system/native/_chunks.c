@@ -142,21 +142,32 @@ static Stamp stamp(const struct stat *state) {
     return (Stamp){state->st_ino, (unsigned long long)at.tv_sec * 1000000000 + at.tv_nsec, state->st_size};
 }
 
+/* Whether a file was changed after a time, in nanoseconds; no file after 0. */
+static int changed(const struct stat *found, int64_t since) {
+#ifdef __APPLE__
+    struct timespec at = found->st_ctimespec;
+#else
+    struct timespec at = found->st_ctim;
+#endif
+    return since && (int64_t)at.tv_sec * 1000000000 + at.tv_nsec > since;
+}
+
 /* Read a part of a file, all of it if `length` is negative; its bytes, or -1 if there are more than there is room for,
- * or this is not the file that was `meant`.
+ * or this is not the file that was `meant`, or it was changed after the time `since`, in nanoseconds (0: whenever it was).
  */
-static int64_t part(const char *path, int64_t start, int64_t length, const Stamp *meant, uint8_t *out, int64_t room) {
+static int64_t part(const char *path, int64_t start, int64_t length, const Stamp *meant, int64_t since, uint8_t *out,
+                    int64_t room) {
     int fd;
     struct stat state;
     do fd = open(path, O_RDONLY | O_CLOEXEC);
     while (fd < 0 && errno == EINTR);
     if (fd < 0) return -1;
-    if (length < 0 || meant->size >= 0) {
+    if (length < 0 || meant->size >= 0 || since) {
         Stamp now = {0};
         int unknown = fstat(fd, &state);
         if (!unknown) now = stamp(&state);
         if (length < 0) length = now.size;
-        if (unknown || (meant->size >= 0 && memcmp(&now, meant, sizeof now))) length = -1;
+        if (unknown || (meant->size >= 0 && memcmp(&now, meant, sizeof now)) || changed(&state, since)) length = -1;
     }
     if (length > room) length = -1;
     for (int64_t done = 0; done < length;) {
@@ -177,9 +188,10 @@ typedef struct {
     Found found;
 } Chunk;
 
-/* A block's chunks, which decode to `nbytes` each. In the buffer there are `room` bytes for each. */
+/* A block's chunks, which decode to `nbytes` each. In the buffer there are `room` bytes for each. No file is
+ * read that was changed after `since`. */
 typedef struct {
-    int64_t number, nbytes, most, room;
+    int64_t number, nbytes, most, room, since;
     int codec;
     Chunk chunks[];
 } Chunks;
@@ -213,9 +225,9 @@ static int place(Chunk *chunk, PyObject *where) {
 
 static PyObject *py_chunks(PyObject *self, PyObject *args) {
     PyObject *places;
-    long long nbytes, most, room;
+    long long nbytes, most, room, since = 0;
     int codec;
-    if (!PyArg_ParseTuple(args, "O!iLLL", &PyList_Type, &places, &codec, &nbytes, &most, &room)) return NULL;
+    if (!PyArg_ParseTuple(args, "O!iLLL|L", &PyList_Type, &places, &codec, &nbytes, &most, &room, &since)) return NULL;
     if (nbytes < 0 || room < ALIGNMENT || room % ALIGNMENT) {
         PyErr_Format(PyExc_ValueError, "there is no room for a chunk in %lld bytes", room);
         return NULL;
@@ -224,6 +236,7 @@ static PyObject *py_chunks(PyObject *self, PyObject *args) {
     Chunks *all = calloc(1, sizeof(Chunks) + number * sizeof(Chunk));
     if (!all) return PyErr_NoMemory();
     all->number = number, all->codec = codec, all->nbytes = nbytes, all->most = most, all->room = room;
+    all->since = since;
     PyObject *capsule = PyCapsule_New(all, "chunks", chunks_free);
     if (!capsule) free(all);
     for (Py_ssize_t i = 0; capsule && i < number; i++)
@@ -249,7 +262,8 @@ static int64_t fetch(void *of, int64_t first, int64_t number, uint8_t *out, int6
         free(c->found.items);
         c->found.items = NULL, c->checksum = -1;
         c->size = c->path && at <= space - all->room
-                      ? part(PyBytes_AsString(c->path), c->start, c->length, &c->file, out + at, all->room) : -1;
+                      ? part(PyBytes_AsString(c->path), c->start, c->length, &c->file, all->since, out + at, all->room)
+                      : -1;
         if (c->size < 0 || !look(&c->found, out + at, c->size, all->nbytes, all->codec, all->most)) {
             missed++;
             continue;
