@@ -257,12 +257,26 @@ class Hdf5Source(Unviewed):
         target[...] = whole[part.inner]
 
     def _through_h5py(self, region: Region, out: np.ndarray) -> None:
+        if self.gaps.refuses:
+            self._refuse_gaps(region)
         try:
             self._elements(region, out)
         except Exception as error:
             dataset = self._handle.get()
             found = blamed(error, region, self._facts.chunks, dataset.__getitem__)
             raise ChunkError(f"{found}{lacking(dataset)}") from error
+
+    def _refuse_gaps(self, region: Region) -> None:
+        """Raise if a part of a region was never written, of a dataset that HDF5 reads."""
+        facts, dataset = self._facts, self._handle.get()
+        if facts.chunks is None:
+            if not facts.stored and not facts.elsewhere:
+                raise ChunkError("nothing of it was ever written, and missing='error' was asked for")
+            return
+        for part in touched(region, facts.chunks):
+            corner = tuple(i * c for i, c in zip(part.chunk, facts.chunks, strict=True))
+            if dataset.id.get_chunk_info_by_coord(corner).byte_offset is None:
+                self.gaps.note(part.chunk, facts.shape, facts.chunks)
 
     def _elements(self, region: Region, out: np.ndarray) -> None:
         np.copyto(out, np.asarray(self._handle.get()[region]), casting="same_kind")
