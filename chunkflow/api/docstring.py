@@ -34,12 +34,15 @@ progress : bool, "always" or callable
     True shows a bar on a terminal, "always" shows it anywhere; a callable gets (done, total) bytes.
 overwrite : bool
     Whether a path in `out` that exists may be replaced (when the new array is complete).
+checksum : bool, optional
+    Whether an array that is created at the path in `out` has checksums, which are verified when it is read. By default
+    those of zarr's format 3 have them.
 
 Returns
 -------
 array
-    `out`, opened where it was a path. Of an expression another expression: `out, budget, device, progress` and
-    `overwrite` are refused then, and belong to what runs it (`chunkflow.compute`, `chunkflow.store`).
+    `out`, opened where it was a path. Of an expression another expression: `out, budget, device, progress,
+    overwrite` and `checksum` are refused then, and belong to what runs it (`chunkflow.compute`, `chunkflow.store`).
 
 Raises
 ------

@@ -129,6 +129,7 @@ class PlacedOptions(TypedDict, total=False):
     device: Any
     progress: ProgressLike
     overwrite: bool
+    checksum: bool | None
 
 
 class _Output(TypedDict, total=False):

@@ -166,6 +166,12 @@ def calibrate(device: str, nbytes: int, folder: Path | None = None, *, forget: b
     print(f"kept in {measured_rates.keep(result.machine, found.model)}")
 
 
+def _verified(path: str) -> bool:
+    found = cf.verify(path)
+    print(found, flush=True)
+    return bool(found)
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="chunkflow",
@@ -189,6 +195,8 @@ def _parser() -> argparse.ArgumentParser:
     rates.add_argument("--size", default="1GB", help="bytes of the arrays it measures with")
     rates.add_argument("--dir", type=Path, help="a directory of the disk to measure (default: for temporary files)")
     rates.add_argument("--forget", action="store_true", help="go back to the usual rates")
+    check = commands.add_parser("verify", help="read all of stored arrays, and report damage by chunk")
+    check.add_argument("paths", nargs="+", metavar="PATH", help="a .npy file, a zarr array, x.h5:/name, or a URL")
     return parser
 
 
@@ -202,7 +210,7 @@ def _positive(text: str) -> int:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line, by default with the arguments of the process.
 
-    Returns 0; 1 where the demo's check fails; 2 where something was refused or failed.
+    Returns 0; 1 where the demo's check fails or an array is damaged; 2 where something was refused or failed.
     """
     parser = _parser()
     args = parser.parse_args(arguments)
@@ -213,6 +221,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if args.command == "calibrate":
             calibrate(args.device, parse_bytes(args.size), args.dir, forget=args.forget)
             return 0
+        if args.command == "verify":
+            damaged = [path for path in args.paths if not _verified(path)]
+            return 1 if damaged else 0
         shape = tuple(args.shape or (args.size,) * 3)
         return 0 if demo(shape, args.dir, args.budget, args.device) else 1
     except ChunkflowError as error:

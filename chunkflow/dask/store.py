@@ -24,6 +24,7 @@ from chunkflow.errors import ArgumentTypeError
 from chunkflow.graph.nodes import Node
 from chunkflow.graph.outputs import check_clear, places_of
 from chunkflow.stores import Sink, open_target, spec_of
+from chunkflow.stores.checksums import asked
 from chunkflow.stores.file.memmap import mapped_file
 from chunkflow.stores.views.shared import Mapped
 
@@ -37,6 +38,7 @@ def store(
     budget: Any = None,
     device: Any = None,
     overwrite: bool = False,
+    checksum: bool | None = None,
     **options: Any,
 ) -> Any:
     """Compute lazy arrays into stores by dask's workers, which all must reach the stores by the same names.
@@ -62,6 +64,8 @@ def store(
         As for `chunkflow.map`, on the worker.
     overwrite : bool
         Whether a path that exists may be replaced.
+    checksum : bool, optional
+        As for `chunkflow.map`.
     **options
         For ``dask.compute``: a scheduler, say.
 
@@ -97,7 +101,7 @@ def store(
     sinks: list[Sink] = []
     try:
         finished = []
-        with asking(device):
+        with asking(device), asked(checksum, outs):
             for node, place in wanted.items():
                 sink, opened = _opened(node, place, chunks, overwrite)
                 sinks.append(sink)

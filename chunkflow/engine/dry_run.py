@@ -22,6 +22,7 @@ from chunkflow.core.spec import ArraySpec
 from chunkflow.engine.budget import Budget, bytes_left, imposed, lease
 from chunkflow.engine.options import Options
 from chunkflow.errors import BudgetError
+from chunkflow.stores import checksums
 from chunkflow.stores.footprint import Footprint
 from chunkflow.stores.identity import steady
 from chunkflow.system.context import run_variable
@@ -79,7 +80,7 @@ def named(work: Callable[[], T], options: Options, dry: Callable[[], object] | N
     if is_dry():
         return work()
     try:
-        with steady():
+        with steady(), checksums.asked(options.checksum, options.out):
             return work()
     except BudgetError as error:
         if error.smallest is not None and (least := _least(error.smallest, dry or work)) is not None:

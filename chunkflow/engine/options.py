@@ -27,6 +27,7 @@ class Options:
     overwrite: bool = False
     progress: ProgressLike = False
     out_chunks: Chunks = None
+    checksum: bool | None = None
 
 
 BudgetLike = Budget | str | int | float | None

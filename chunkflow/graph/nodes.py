@@ -351,6 +351,7 @@ def check_lazily(options: Options, name: str) -> None:
         "budget": options.budget,
         "device": options.device,
         "overwrite": options.overwrite or None,
+        "checksum": options.checksum,
         "progress": options.progress or None,
     }
     asked = [key for key, value in given.items() if value is not None]

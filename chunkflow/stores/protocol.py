@@ -183,6 +183,28 @@ def gaps_of(sources: Iterable[object]) -> list[tuple[str, Gaps]]:
     return [(name, gaps) for name, gaps in found if gaps is not None]
 
 
+class Located(Protocol):
+    """Optional: a source that tells where elements lie, and what guards them."""
+
+    @property
+    def checksums(self) -> str:
+        """Names of the checksums that are verified on reading, for people; empty if there are none."""
+
+    def where(self, region: Region) -> str:
+        """The file or object that has a region's first element, and from which byte on if that is known."""
+
+
+def where(source: Source, region: Region) -> str:
+    """`Located.where` of a source that has it; else its name."""
+    found = getattr(source, "where", None)
+    return source.spec.name if found is None else str(found(region))
+
+
+def checksums_of(source: Source) -> str:
+    """`Located.checksums` of a source that has it."""
+    return str(getattr(source, "checksums", ""))
+
+
 class Encoded(Protocol):
     """Optional: a source that hands out chunks as they are stored, so that a device can decode them."""
 
@@ -191,6 +213,10 @@ class Encoded(Protocol):
 
     def matches(self) -> float:
         """Matches per decoded byte in the longest chain of them that a decoder follows; 0 if unknown."""
+
+    @property
+    def checked(self) -> bool:
+        """Whether each chunk is followed by its CRC-32C."""
 
     @property
     def since(self) -> int:

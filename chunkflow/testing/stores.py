@@ -393,10 +393,28 @@ class PathSinkContract(SinkContract):
         Path of the result in its directory.
     beside : tuple of str
         Names of further files in that directory, where an array has several.
+    checksums : bool
+        Whether new arrays have checksums by default.
     """
 
     existing = False
     beside: ClassVar[tuple[str, ...]] = ()
+    checksums: ClassVar[bool] = False
+
+    def test_a_flipped_bit_is_noticed(self, tmp_path: Path) -> None:
+        if not self.checksums:
+            pytest.skip("what it creates has no checksums")
+        array = filled((23, 17), "f4")
+        self.store(tmp_path, array)
+        files = [path for path in (tmp_path / self.name).rglob("*") if path.is_file() and path.suffix != ".json"]
+        assert files
+        for path in files:
+            raw = path.read_bytes()
+            for at in range(0, len(raw), -(-len(raw) // 32)):
+                path.write_bytes(raw[:at] + bytes([raw[at] ^ 1 << at % 8]) + raw[at + 1 :])
+                with closing(open_source(self.at(tmp_path))) as source, pytest.raises(ReadError, match=path.name):
+                    source.read(whole(array.shape), np.empty(array.shape, "f4"))
+            path.write_bytes(raw)
 
     @property
     def entries(self) -> list[str]:

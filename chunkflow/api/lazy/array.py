@@ -329,9 +329,11 @@ class Array(Collection):
         device: Any = None,
         progress: ProgressLike = False,
         overwrite: bool = False,
+        checksum: bool | None = None,
     ) -> Any:
         """Compute the array into a zarr array; see `chunkflow.store`."""
-        return store(self, path, chunks=chunks, budget=budget, device=device, progress=progress, overwrite=overwrite)
+        how: dict[str, Any] = {"overwrite": overwrite, "checksum": checksum}
+        return store(self, path, chunks=chunks, budget=budget, device=device, progress=progress, **how)
 
     def to_npy(
         self,

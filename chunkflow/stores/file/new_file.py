@@ -14,7 +14,7 @@ import numpy as np
 from chunkflow.core.grid import Region, Shape
 from chunkflow.core.spec import ArraySpec, ByteRun, Storage
 from chunkflow.errors import ArgumentError, OutputExistsError, WriteError
-from chunkflow.stores import paths
+from chunkflow.stores import checksums, paths
 from chunkflow.stores.checks import numeric_dtype
 from chunkflow.stores.failures import translated
 from chunkflow.stores.file.strided import Strided
@@ -38,6 +38,7 @@ class NewFileTarget:
         self.name = paths.resolve(os.path.abspath(path))
         self.overwrite = overwrite
         paths.require_directory(os.path.dirname(self.name), self.name)
+        checksums.refuse_if_wanted(self.name, f"{self.kind} has no place for them")
         paths.refuse_existing(self.name, overwrite)
         if os.path.lexists(self.name) and not (os.path.isfile(self.name) and self.replaces(self.name)):
             raise ArgumentError(f"{self.name} is not {self.kind}, and is not overwritten for that reason")

@@ -72,6 +72,7 @@ class StridedFile:
 
     def __init__(self, array: Strided, *, writable: bool = False) -> None:
         path, offset, shape, strides, dtype = array.path, array.offset, array.shape, array.strides, array.dtype
+        self._path = path
         self.offset, self.strides, self.dtype = offset, tuple(strides), dtype
         self.spec = ArraySpec(
             name=array.name or path,
@@ -216,6 +217,9 @@ class FileSource(StridedFile, Unviewed):
             raise ReadError(message, path=name, region=region) from None
         except OSError as error:
             raise unread(region, self.spec.name, error) from error
+
+    def where(self, region: Region) -> str:
+        return f"{self._path}, from byte {layout.position(self.offset, region, self.strides)} on"
 
     def _is_run(self, out: np.ndarray) -> bool:
         """Whether `out` is one run of the file with the same layout: the common case, decided in a few microseconds."""

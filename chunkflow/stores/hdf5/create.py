@@ -19,7 +19,7 @@ from h5py import h5d, h5p, h5s, h5t
 from chunkflow.core.grid import Region, Shape
 from chunkflow.core.spec import ArraySpec, ByteRun
 from chunkflow.errors import ArgumentError, ArgumentTypeError, OutputExistsError, WriteError
-from chunkflow.stores import paths
+from chunkflow.stores import checksums, paths
 from chunkflow.stores.checks import conversion, numeric_dtype
 from chunkflow.stores.failures import translated, unwritten
 from chunkflow.stores.file.strided import Strided
@@ -62,6 +62,7 @@ class Hdf5PathTarget:
         if not self.dataset:
             raise ArgumentError(f"{self.path}:{name} names no dataset")
         paths.require_directory(os.path.dirname(self.path), self.name)
+        checksums.refuse_if_wanted(self.name, "it is written without filters")
         if os.path.lexists(self.path):
             self._check_file()
 

@@ -21,7 +21,7 @@ from chunkflow.errors import ArgumentError, ReadError, SourceNotFoundError
 from chunkflow.stores.caches import page_cache
 from chunkflow.stores.caches.decoded_chunks import DecodedChunks, is_part
 from chunkflow.stores.cf import NAMES
-from chunkflow.stores.codecs.step import NotDirectError
+from chunkflow.stores.codecs.step import NotDirectError, checksum_of
 from chunkflow.stores.failures import blamed, translated, unread
 from chunkflow.stores.file.strided import FileSource, Strided, pread
 from chunkflow.stores.footprint import Footprint
@@ -200,6 +200,19 @@ class Hdf5Source(Unviewed):
                     self._read(self._chain, index, part, region, out[part.place])
         except Exception as error:
             raise unread(region, self.spec.name, error, what="of the HDF5 dataset") from error
+
+    @property
+    def checksums(self) -> str:
+        steps = (self._chain and self._chain.steps) or ()
+        return " and ".join(filter(None, map(checksum_of, steps)))
+
+    def where(self, region: Region) -> str:
+        facts = self._facts
+        if facts.path is None or self._chain is None or facts.chunks is None:
+            return facts.name
+        index = self._index or self._learn()
+        place = index.find(tuple(s.start // side for s, side in zip(region, facts.chunks, strict=True)))
+        return facts.path if place is None else f"{facts.path}, from byte {place.address} on"
 
     def keep(self, lately: DecodedChunks) -> None:
         self._lately = lately

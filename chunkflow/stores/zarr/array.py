@@ -41,7 +41,7 @@ from chunkflow.stores.kvstore.retries import again
 from chunkflow.stores.protocol import Encoder, Unviewed
 from chunkflow.stores.touched import touched
 from chunkflow.stores.zarr.chunks import Chunks
-from chunkflow.stores.zarr.device_codecs import codec_of, matches_in
+from chunkflow.stores.zarr.device_codecs import codec_of, is_checked, matches_in
 from chunkflow.stores.zarr.metadata import direct
 from chunkflow.stores.zarr.node import zarr_node
 from chunkflow.stores.zarr.shards import Shards
@@ -244,7 +244,7 @@ class ZarrSource(Unviewed):
         if isinstance(self._direct, Chunks) and self._direct.parted:
             spec = replace(spec, chunks=None)  # any part of a file can be read by itself
         self.spec = spec
-        self.codec = codec_of(self._direct)
+        self.codec, self.checked = codec_of(self._direct), is_checked(self._direct)
         self.footprint: Footprint | None = _footprint(array)
         self._folder = _folder(array)
         self.attributes = array.attrs.asdict()
@@ -297,6 +297,19 @@ class ZarrSource(Unviewed):
                     with named(f"chunk {name}"):
                         folder.absent(name)
                 self.gaps.note(part.chunk, tuple(array.shape), sides)
+
+    @property
+    def checksums(self) -> str:
+        if self._direct is not None:
+            return self._direct.chain.checksums
+        return "crc32c" if "crc32c" in str(self._array.metadata.to_dict()) else ""
+
+    def where(self, region: Region) -> str:
+        name = self.spec.name
+        if self._direct is None:
+            return name
+        key = self._direct.key(tuple(s.start // side for s, side in zip(region, self._direct.sides, strict=True)))
+        return f"{name}/{key}{self._direct.offset(region)}"
 
     def keep(self, lately: DecodedChunks) -> None:
         """See `Keeping.keep`. Chunks in shards are not kept."""

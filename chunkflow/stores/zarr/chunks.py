@@ -59,6 +59,10 @@ class KeyedObjects:
             self._write(index, inner, part(block, place))
         return True
 
+    def offset(self, region: Region) -> str:
+        """From which byte of its object on a region lies, if that is known and not the first; for people."""
+        return ""
+
     def _missing(self, chunk: Shape, name: str) -> None:
         """Note a chunk that is missing, since there is no object of that name."""
         with named(f"chunk {name}"):
@@ -152,8 +156,8 @@ class Chunks(KeyedObjects):
         if not self.keeps_empty and self.chain.is_empty(block):
             self.objects.remove(name)
             return
-        raw = self.chain.encode(block, inner)
-        self.objects.put(name, lambda file: append(file, raw) >= 0)
+        parts = self.chain.encode_parts(block, inner)
+        self.objects.put(name, lambda file: sum(append(file, raw) for raw in parts) >= 0)
 
 
 @lru_cache(256)

@@ -220,6 +220,16 @@ class Shards(KeyedObjects):
             self.index.read(found, 0 if self.at_start else -self._space, self._space, every, index)
         return index
 
+    def offset(self, region: Region) -> str:
+        shard, at = zip(*(divmod(s.start, n) for s, n in zip(region, self.shape, strict=True)), strict=True)
+        chunk = tuple(a // side for a, side in zip(at, self.chain.shape, strict=True))
+        try:
+            with self.objects.open(self.key(shard)) as found:
+                start = int(self._load(found)[(*chunk, 0)])
+        except (OSError, ChunkError):
+            return ""
+        return "" if start == MISSING else f", from byte {start} on"
+
     def _note(self, shard: Shape, chunk: Shape) -> None:
         """Note a chunk that is missing, by its shard and its place there."""
         each = self.index.shape[:-1]
@@ -267,7 +277,7 @@ class Shards(KeyedObjects):
         for chunk, within, place in touched(inner, self.chain.shape):
             part = block[place]
             if self.keeps_empty or not self.chain.is_empty(part):
-                length = append(file, self.chain.encode(part, within))
+                length = sum(append(file, raw) for raw in self.chain.encode_parts(part, within))
                 index[chunk] = offset, length
                 offset += length
         if offset == first:
