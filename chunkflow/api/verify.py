@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing
@@ -13,7 +14,7 @@ import numpy as np
 from chunkflow.core.grid import Region, describe, regions, shape_of
 from chunkflow.core.spec import default_chunks
 from chunkflow.core.units import format_bytes
-from chunkflow.errors import ReadError
+from chunkflow.errors import ArgumentError, ReadError
 from chunkflow.stores import Source, open_source
 from chunkflow.stores.protocol import checksums_of, gaps_of, guards_of, where
 from chunkflow.stores.registry import stored
@@ -118,7 +119,9 @@ def verify(path: Any, *, progress: Callable[[int, int], object] | None = None) -
     >>> bool(cf.verify("roots.zarr")), cf.verify("roots.zarr").checksums
     (True, 'crc32c')
     """
-    given = stored(path, "verify")
+    if not isinstance(path, str | os.PathLike):
+        raise ArgumentError(f"verify takes a path or a URL, not a {type(path).__name__}")
+    given = stored(path)
     try:
         source = open_source(given)
     except ReadError as error:

@@ -41,6 +41,8 @@ def file_facts(path: str, names: Iterable[str] = ("inode", "size", "modified", "
         found = os.stat(path)
     except (FileNotFoundError, NotADirectoryError):
         return {}
+    except OSError as error:  # whoever opens it says so, too
+        return {"error": error.strerror or str(error)}
     known = {
         "inode": found.st_ino,
         "size": found.st_size,
@@ -135,6 +137,8 @@ def _difference(place: str, was: Facts, now: Facts | None) -> str:
         return f"{place} is not there any more" if "inode" in was or "there" in was else ""
     if not was:
         return f"{place} was not there before"
+    if "error" in now and "error" not in was:
+        return f"{place} cannot be looked at any more ({now['error']})"
     for name in was:
         if name in now and was[name] != now[name]:
             said = _SAID.get(name, "was changed, or its permissions or names were")
