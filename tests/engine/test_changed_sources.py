@@ -10,6 +10,7 @@ import h5py
 import numpy as np
 import pytest
 import zarr
+from fsspec.implementations.memory import MemoryFileSystem
 from support.changes import once, replaced, stamped_later
 
 import chunkflow as cf
@@ -163,3 +164,20 @@ def test_views_of_sources(slices: Any, tmp_path: Path) -> None:
     x = cf.concatenate([cf.open(path)[slices]] * 2)
     with pytest.raises(ReadError, match="was changed while it was read"):
         cf.map(once(lambda: replaced(path)), x, dtype="f8", workspace=8).compute(**SMALL)
+
+
+@pytest.mark.parametrize("change", ["removed", "another"])
+def test_the_metadata_behind_a_url(change: str) -> None:
+    url = f"memory://changed-{change}/x.zarr"
+    zarr.create_array(url, data=X, chunks=(8, 64))
+    files = MemoryFileSystem()
+    (key,) = [key for key in files.store if key.endswith(f"changed-{change}/x.zarr/zarr.json")]
+
+    def replace() -> None:
+        if change == "removed":
+            files.rm_file(key)
+        else:
+            files.pipe_file(key, files.cat_file(key) + b" ")
+
+    with pytest.raises(ReadError, match=r"was changed while it was read.*(not there any more|has another size)"):
+        cf.map(once(replace), url, **SMALL)
