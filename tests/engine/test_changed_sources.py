@@ -181,3 +181,13 @@ def test_the_metadata_behind_a_url(change: str) -> None:
 
     with pytest.raises(ReadError, match=r"was changed while it was read.*(not there any more|has another size)"):
         cf.map(once(replace), url, **SMALL)
+
+
+def test_tasks_of_a_cluster(tmp_path: Path) -> None:
+    from chunkflow.dask import store
+
+    path, out = npy(tmp_path), tmp_path / "y.npy"
+    x = cf.map(once(lambda: replaced(path)), cf.open(path), dtype="f8", workspace=8)
+    with pytest.raises(ReadError, match="was changed"):
+        store(x, out, partition="16kB", device="cpu", budget="64kB", scheduler="sync")
+    assert not out.exists()

@@ -157,7 +157,11 @@ class _Key:
         return out
 
 
-_TOLD = {"size": ("size",), "etag": ("ETag", "etag"), "modified": ("LastModified", "last_modified", "mtime", "updated")}
+_TOLD = {
+    "size": ("size",),
+    "etag": ("ETag", "etag"),
+    "modified": ("LastModified", "Last-Modified", "last_modified", "mtime", "updated"),
+}
 """What is known of an object, and how file systems call it."""
 
 

@@ -534,6 +534,7 @@ class _Answering:
             False,
             {"there": 1, "size": 8, "modified": "2026-01-01 00:00:00"},
         ),
+        ({"Last-Modified": "Thu, 01 Jan 2026"}, False, {"there": 1, "modified": "Thu, 01 Jan 2026"}),
         ({"size": None, "mtime": 1.5}, False, {"there": 1, "modified": "1.5"}),
         (FileNotFoundError(), True, {}),
         (FileNotFoundError(), False, {"there": 1}),  # http's takes every failure for that
