@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
@@ -14,6 +14,9 @@ import numpy as np
 from chunkflow.core.grid import Region, describe, regions, shape_of
 from chunkflow.core.spec import default_chunks
 from chunkflow.core.units import format_bytes
+from chunkflow.engine.observe.progress import make
+from chunkflow.engine.options import ProgressLike
+from chunkflow.engine.trace import Trace
 from chunkflow.errors import ArgumentError, ReadError
 from chunkflow.stores import Source, open_source
 from chunkflow.stores.protocol import checksums_of, gaps_of, guards_of, where
@@ -88,7 +91,7 @@ class Verification:
         return "\n".join(lines)
 
 
-def verify(path: Any, *, progress: Callable[[int, int], object] | None = None) -> Verification:
+def verify(path: Any, *, progress: ProgressLike = False) -> Verification:
     """Read all of a stored array chunk by chunk, and report damage.
 
     Nothing is written. Each core reads and decodes a chunk at a time.
@@ -97,8 +100,8 @@ def verify(path: Any, *, progress: Callable[[int, int], object] | None = None) -
     ----------
     path : str or path
         Of a ``.npy`` file, a zarr array or an HDF5 dataset, or a URL.
-    progress : callable, optional
-        Gets (done, total) chunks.
+    progress : bool, "always" or callable
+        As for `chunkflow.map`.
 
     Returns
     -------
@@ -121,15 +124,20 @@ def verify(path: Any, *, progress: Callable[[int, int], object] | None = None) -
     """
     if not isinstance(path, str | os.PathLike):
         raise ArgumentError(f"verify takes a path or a URL, not a {type(path).__name__}")
-    given = stored(path)
+    given, shown = stored(path), make(progress)
+    watch = Trace([shown] if shown is not None else [])
     try:
         source = open_source(given)
     except ReadError as error:
         damage = Damage(None, given.path, str(error))
         return Verification(given.path, 0, 1, 0, 0, "", (damage,))
     with closing(source):
-        found = _Reading(source, progress)
-        found.run()
+        found = _Reading(source, watch)
+        watch.started(_Bytes(source.spec.nbytes))
+        try:
+            found.run()
+        finally:
+            watch.finished(None, 0)
         for guard in guards_of([source]):
             guard.check()
         missing = sum(gaps.number for _, gaps in gaps_of([source]))
@@ -139,14 +147,21 @@ def verify(path: Any, *, progress: Callable[[int, int], object] | None = None) -
         )
 
 
+@dataclass(frozen=True)
+class _Bytes:
+    """What a bar has to know of a plan."""
+
+    bytes_in: int
+    bytes_out: int = 0
+
+
 class _Reading:
     """Chunks of a source, which threads read one after the other."""
 
-    def __init__(self, source: Source, progress: Callable[[int, int], object] | None) -> None:
-        self._source, self._progress, self._lock = source, progress, threading.Lock()
+    def __init__(self, source: Source, watch: Trace) -> None:
+        self._source, self._watch, self._lock = source, watch, threading.Lock()
         spec = source.spec
         sides = spec.chunks or default_chunks(spec.shape, spec.dtype.itemsize)
-        self._total = sum(1 for _ in regions(spec.shape, sides)) if spec.size else 0
         self._left: Iterator[Region] = regions(spec.shape, sides) if spec.size else iter(())
         self.done = self.damaged = 0
         self.damages: list[Damage] = []
@@ -177,20 +192,19 @@ class _Reading:
             memory = memory if len(memory) >= nbytes else np.empty(nbytes, np.uint8)
             try:
                 self._source.read(region, memory[:nbytes].view(dtype).reshape(shape))
-                self._note(None)
+                self._note(nbytes, None)
             except ReadError as error:
-                self._note(Damage(region, where(self._source, region), str(error.__cause__ or error)))
+                self._note(nbytes, Damage(region, where(self._source, region), str(error.__cause__ or error)))
             except BaseException:
                 with self._lock:
                     self._left = iter(())
                 raise
 
-    def _note(self, damage: Damage | None) -> None:
+    def _note(self, nbytes: int, damage: Damage | None) -> None:
         with self._lock:
             self.done += 1
             if damage is not None:
                 self.damaged += 1
                 if len(self.damages) < LISTED:
                     self.damages.append(damage)
-            if self._progress is not None:
-                self._progress(self.done, self._total)
+            self._watch.landed(nbytes, 0)

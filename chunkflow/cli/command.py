@@ -167,7 +167,7 @@ def calibrate(device: str, nbytes: int, folder: Path | None = None, *, forget: b
 
 
 def _verified(path: str) -> bool:
-    found = cf.verify(path)
+    found = cf.verify(path, progress=True)
     print(found, flush=True)
     return bool(found)
 
