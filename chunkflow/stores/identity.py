@@ -162,9 +162,8 @@ class Guard:
 
     def __init__(self, identity: Identity, look: Callable[[], Identity] | None = None, *, folder: str = "") -> None:
         self.identity, self._look = identity, look
-        self.since = 0
-        if folder:
-            self.since = identity.taken + (SLACK if _is_served(folder) else 0)
+        self._slack = SLACK if folder and _is_served(folder) else 0
+        self.since = identity.taken + self._slack if folder else 0
 
     @classmethod
     def of_files(cls, name: str, *paths: str, folder: str = "") -> Guard:
@@ -175,6 +174,16 @@ class Guard:
     def places(self) -> frozenset[str]:
         """The files, folders and URLs."""
         return frozenset(self.identity.places)
+
+    def go_on(self, earlier: Identity) -> str:
+        """What differs from what an earlier run has read, in words; empty if nothing does.
+
+        Then no chunk may have been changed since that one began.
+        """
+        found = earlier.difference(self.identity)
+        if not found and self.since:
+            self.since = min(self.since, earlier.taken + self._slack)
+        return found
 
     def release(self) -> None:
         """Let the array be written to by the run itself. It may still not be replaced."""

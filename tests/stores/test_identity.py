@@ -102,6 +102,18 @@ def test_what_the_run_writes_to_may_still_not_be_replaced(tmp_path: Path) -> Non
         guard.check()
 
 
+def test_a_run_goes_on_with_what_an_earlier_one_read(tmp_path: Path) -> None:
+    path = str(tmp_path / "x")
+    Path(path).write_bytes(b"1")
+    earlier = Identity.from_json(Guard.of_files(path, path, folder=str(tmp_path)).identity.to_json())
+    later = Guard.of_files(path, path, folder=str(tmp_path))
+    assert later.since > earlier.taken
+    assert later.go_on(earlier) == ""
+    assert later.since == earlier.taken, "what was changed between the two is refused"
+    Path(path).write_bytes(b"12")
+    assert "has another size (2, not 1)" in Guard.of_files(path, path, folder=str(tmp_path)).go_on(earlier)
+
+
 @pytest.mark.parametrize(("kind", "slack"), [("ext4", 0), ("nfs4", identity.SLACK), ("fuse.sshfs", identity.SLACK)])
 def test_clocks_of_servers_may_be_ahead(kind: str, slack: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(identity, "file_system_of", lambda device: kind)
