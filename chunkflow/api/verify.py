@@ -19,7 +19,7 @@ from chunkflow.engine.options import ProgressLike
 from chunkflow.engine.trace import Trace
 from chunkflow.errors import ArgumentError, ReadError
 from chunkflow.stores import Source, open_source
-from chunkflow.stores.protocol import checksums_of, gaps_of, guards_of, where
+from chunkflow.stores.protocol import checksums_of, gaps_of, guards_of, refuse_doubtful, where
 from chunkflow.stores.registry import stored
 from chunkflow.system.host import cores
 
@@ -113,7 +113,7 @@ def verify(path: Any, *, progress: ProgressLike = False) -> Verification:
     SourceNotFoundError, ArgumentError, ArgumentTypeError
         There is no array, or it is of a kind that cannot be read.
     ReadError
-        It was changed meanwhile.
+        It was changed meanwhile; or its server has no chunk of it at all, and cannot list what it has.
 
     Examples
     --------
@@ -140,6 +140,7 @@ def verify(path: Any, *, progress: ProgressLike = False) -> Verification:
             watch.finished(None, 0)
         for guard in guards_of([source]):
             guard.check()
+        refuse_doubtful([source])
         missing = sum(gaps.number for _, gaps in gaps_of([source]))
         spec = source.spec
         return Verification(

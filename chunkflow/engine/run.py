@@ -15,7 +15,7 @@ from chunkflow.engine.prepare import Prepared
 from chunkflow.engine.trace import Trace
 from chunkflow.errors import ArgumentError, SlowRunWarning
 from chunkflow.planner.plan import Plan
-from chunkflow.stores.protocol import Sink, gaps_of, guards_of
+from chunkflow.stores.protocol import Sink, gaps_of, guards_of, refuse_doubtful
 
 
 def launched(run: Prepared, watch: Trace) -> tuple[Any, ...]:
@@ -57,6 +57,7 @@ def look_after(run: Prepared, watch: Trace) -> None:
     """Refuse sources that were changed while they were read, and note how many of their chunks are missing."""
     for guard in guards_of(run.sources):
         guard.check()
+    refuse_doubtful(run.sources)
     for name, gaps in gaps_of(run.sources):
         if gaps.number:
             watch.noted(f"{name}: {gaps}")

@@ -11,6 +11,8 @@ from chunkflow.stores.kvstore.protocol import ChunkError
 class Gaps:
     """The missing chunks of an array that were met, each once. With `refuses` the first one is an error.
 
+    `accepts` says that the caller knows of them: even a server that has no chunk at all is believed.
+
     >>> gaps = Gaps()
     >>> for chunk in ((0, 1), (2, 0), (0, 1)):
     ...     gaps.note(chunk, (10, 4), (4, 2))
@@ -20,7 +22,7 @@ class Gaps:
 
     def __init__(self) -> None:
         self.number = self.total = 0
-        self.refuses = False
+        self.refuses = self.accepts = False
         self._lock = threading.Lock()
         self._met = bytearray()  # a bit for each chunk: budgets are small, and arrays may have millions
 

@@ -176,11 +176,21 @@ class Sparse(Protocol):
     def gaps(self) -> Gaps:
         """The missing chunks that were met."""
 
+    def refuse_doubtful(self) -> None:
+        """Raise a `ReadError` if all chunks were missing, and it may be that the store only failed to find them."""
+
 
 def gaps_of(sources: Iterable[object]) -> list[tuple[str, Gaps]]:
     """`Sparse.gaps` of all the sources that have it, with their names."""
     found = [(cast(Source, leaf).spec.name, getattr(leaf, "gaps", None)) for leaf in leaves(sources)]
     return [(name, gaps) for name, gaps in found if gaps is not None]
+
+
+def refuse_doubtful(sources: Iterable[object]) -> None:
+    """`Sparse.refuse_doubtful` of all the sources that have it."""
+    for leaf in leaves(sources):
+        if getattr(leaf, "gaps", None) is not None:
+            cast(Sparse, leaf).refuse_doubtful()
 
 
 class Located(Protocol):

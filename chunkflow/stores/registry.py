@@ -252,28 +252,29 @@ def open_path(path: str) -> Source:
 class Stored:
     """A path whose array is read as it is stored, whatever its attributes say.
 
-    With `warns` they are heeded by a `CodingWarning`. With `refuses` a missing chunk is an error.
+    With `warns` they are heeded by a `CodingWarning`. If `missing` is "error" a missing chunk is one; if it is
+    "fill" the caller knows that some are.
     """
 
     path: str
     warns: bool = False
-    refuses: bool = False
+    missing: str | None = None
 
     def __chunkflow_source__(self) -> Source:
         source = open_path(self.path)
         if self.warns:
             warn_of(source)
         for _, gaps in gaps_of([source]):
-            gaps.refuses = self.refuses
+            gaps.refuses, gaps.accepts = self.missing == "error", self.missing == "fill"
         return source
 
 
-def stored(path: Any, keyword: str = "decode", *, warns: bool = False, refuses: bool = False) -> Stored:
+def stored(path: Any, keyword: str = "decode", *, warns: bool = False, missing: str | None = None) -> Stored:
     """The array of a path, as it is stored. The `keyword` is the one that asked for it."""
     if not isinstance(path, str | os.PathLike):
         raise ArgumentError(f"{keyword}= is for arrays that have a path, not for a {type(path).__name__}")
     text = _text(path)
-    return Stored(text if "://" in text else os.path.join(os.getcwd(), text), warns, refuses)
+    return Stored(text if "://" in text else os.path.join(os.getcwd(), text), warns, missing)
 
 
 def spec_of(array: Any) -> ArraySpec:

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import zarr
 import zarr.codecs as codecs
+from fsspec.implementations.memory import MemoryFileSystem
 
 import chunkflow as cf
 from chunkflow.errors import ArgumentError, ReadError
@@ -73,3 +74,15 @@ def test_arguments(tmp_path: Path) -> None:
         cf.open(np.ones(3), missing="error")
     np.save(tmp_path / "x.npy", np.ones(3))
     assert cf.open(tmp_path / "x.npy", missing="error").sum().compute(device="cpu") == 3
+
+
+def test_a_server_that_has_no_chunk_at_all() -> None:
+    url = "memory://doubted/x.zarr"
+    zarr.create_array(url, shape=SHAPE, chunks=(8, 32), dtype="f8", fill_value=1.0)
+    assert cf.sum(url, device="cpu") == 64 * 64, "it lists nothing"
+    MemoryFileSystem().pipe_file("/doubted/x.zarr/c/9/9", b"what it does not find when asked for")
+    with pytest.raises(
+        ReadError, match="every chunk of memory://doubted/x.zarr is missing, says its server, but it lists 'c'"
+    ):
+        cf.sum(url, device="cpu")
+    assert cf.sum(cf.open(url, missing="fill"), device="cpu").compute() == 64 * 64

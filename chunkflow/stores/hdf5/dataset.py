@@ -279,6 +279,9 @@ class Hdf5Source(Unviewed):
             found = blamed(error, region, self._facts.chunks, dataset.__getitem__)
             raise ChunkError(f"{found}{lacking(dataset)}") from error
 
+    def refuse_doubtful(self) -> None:
+        """See `Sparse.refuse_doubtful`: the file's own index says what there is."""
+
     def _refuse_gaps(self, region: Region) -> None:
         """Raise if a part of a region was never written, of a dataset that HDF5 reads."""
         facts, dataset = self._facts, self._handle.get()

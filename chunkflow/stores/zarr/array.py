@@ -298,6 +298,20 @@ class ZarrSource(Unviewed):
                         folder.absent(name)
                 self.gaps.note(part.chunk, tuple(array.shape), sides)
 
+    def refuse_doubtful(self) -> None:
+        """See `Sparse.refuse_doubtful`: a server may answer that there is nothing, whatever it is asked for."""
+        gaps, store, name = self.gaps, self._array.store, self.spec.name
+        if gaps.accepts or not gaps.number or gaps.number < gaps.total or not is_remote(store):
+            return
+        listed = Bucket(store, self._array.path).folders(1)
+        if listed or name.startswith("http"):
+            why = f"it lists {listed[0]!r}" if listed else "it lists nothing by which to tell"
+            raise ReadError(
+                f"every chunk of {name} is missing, says its server, but {why}: a result would be of the fill value "
+                f"alone. If that is right, read cf.open({name!r}, missing='fill')",
+                path=name,
+            )
+
     @property
     def checksums(self) -> str:
         if self._direct is not None:
