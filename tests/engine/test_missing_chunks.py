@@ -81,8 +81,6 @@ def test_a_server_that_has_no_chunk_at_all() -> None:
     zarr.create_array(url, shape=SHAPE, chunks=(8, 32), dtype="f8", fill_value=1.0)
     assert cf.sum(url, device="cpu") == 64 * 64, "it lists nothing"
     MemoryFileSystem().pipe_file("/doubted/x.zarr/c/9/9", b"what it does not find when asked for")
-    with pytest.raises(
-        ReadError, match="every chunk of memory://doubted/x.zarr is missing, says its server, but it lists 'c'"
-    ):
+    with pytest.raises(ReadError, match=r"every chunk of memory://doubted/x\.zarr is missing, .* but it lists 'c'"):
         cf.sum(url, device="cpu")
-    assert cf.sum(cf.open(url, missing="fill"), device="cpu").compute() == 64 * 64
+    assert cf.open(url, missing="fill").sum().compute(device="cpu") == 64 * 64
