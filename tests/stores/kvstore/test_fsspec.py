@@ -543,3 +543,10 @@ class _Answering:
 )
 def test_what_servers_tell_of_an_object(answer: Any, gone: bool, facts: Any) -> None:
     assert facts_of(_Answering(answer), "x", lambda: gone) == facts
+
+
+def test_a_server_that_does_not_answer_tells_nothing() -> None:
+    def fail() -> bool:
+        raise PermissionError("no")
+
+    assert facts_of(_Answering(FileNotFoundError()), "x", fail) == {"there": 1}
