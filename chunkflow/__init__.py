@@ -26,6 +26,7 @@ from chunkflow.api.statistics.histogram import bincount, histogram, topk
 from chunkflow.api.statistics.quantile import median, percentile, quantile, unique
 from chunkflow.api.stencil.overlap import iteration_plan, map_overlap
 from chunkflow.api.stencil.steps_per_pass import IterationPlan
+from chunkflow.api.verify import Verification, verify
 from chunkflow.cluster.partition import ClusterPlan
 from chunkflow.engine.budget import Budget
 from chunkflow.engine.observe.analysis import Analysis
@@ -60,6 +61,7 @@ __all__ = [
     "Profile",
     "ReadError",
     "RechunkPlan",
+    "Verification",
     "WriteError",
     "all",
     "any",
@@ -137,6 +139,7 @@ __all__ = [
     "unique",
     "var",
     "vecdot",
+    "verify",
 ]
 
 

@@ -15,7 +15,7 @@ from chunkflow.engine import pipeline
 from chunkflow.engine.observe.progress import watching
 from chunkflow.engine.options import BudgetLike, Options, ProgressLike
 from chunkflow.engine.prepare import prepared
-from chunkflow.engine.run import warn_of_crumbs
+from chunkflow.engine.run import look_after, warn_of_crumbs
 from chunkflow.engine.trace import Trace
 from chunkflow.errors import StaleChunkError
 from chunkflow.kernels.declare import declare_blocks
@@ -101,7 +101,11 @@ class ChunkStream:
                     self._blocks = self._stack.enter_context(
                         pipeline.streaming(run.plan, run.sources[0], run.device, run.pool, self._trace)
                     )
-                step, data = next(self._blocks)
+                try:
+                    step, data = next(self._blocks)
+                except StopIteration:
+                    look_after(self._run, self._trace)
+                    raise
             except BaseException as error:
                 self._finish(None if isinstance(error, StopIteration) else error)
                 raise

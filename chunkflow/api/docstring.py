@@ -40,12 +40,15 @@ sync : bool, optional
 resume : bool or str
     Whether what a run that ends early has done is left beside the path in `out`, and the same call goes on with it: see
     ``docs/crashes.md``. A text stands for the function, where its code does not say all.
+checksum : bool, optional
+    Whether an array that is created at the path in `out` has checksums, which are verified when it is read. By default
+    those of zarr's format 3 have them.
 
 Returns
 -------
 array
-    `out`, opened where it was a path. Of an expression another expression: `out, budget, device, progress` and
-    `overwrite` are refused then, and belong to what runs it (`chunkflow.compute`, `chunkflow.store`).
+    `out`, opened where it was a path. Of an expression another expression: `out, budget, device, progress,
+    overwrite` and `checksum` are refused then, and belong to what runs it (`chunkflow.compute`, `chunkflow.store`).
 
 Raises
 ------

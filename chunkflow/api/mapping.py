@@ -52,6 +52,7 @@ def map(
     overwrite: bool = False,
     sync: bool | None = None,
     resume: bool | str = False,
+    checksum: bool | None = None,
     **kwargs: Any,
 ) -> Any:
     """Apply a function to arrays block by block, streaming them through the device.
@@ -106,7 +107,9 @@ def map(
     True
     """
     check_passed("map", kwargs, fn)
-    options = Options(out, budget, dtype, chunks, workspace, device, overwrite, progress, sync=sync, resume=resume)
+    options = Options(
+        out, budget, dtype, chunks, workspace, device, overwrite, progress, sync=sync, resume=resume, checksum=checksum
+    )
     declare = declare_map(fn, kwargs, drop_axis, new_axis)
     return Request(declare, arrays, options, fn=fn, shapes_only=True, keeps=True)
 
@@ -126,6 +129,7 @@ def blockwise(
     overwrite: bool = False,
     sync: bool | None = None,
     resume: bool | str = False,
+    checksum: bool | None = None,
     workspace: float | None = None,
     **kwargs: Any,
 ) -> Any:
@@ -178,6 +182,8 @@ def blockwise(
     whole = {f"argument {i}": a for i, a in enumerate(array_index_pairs[:-1:2]) if array_index_pairs[2 * i + 1] is None}
     check_passed("blockwise", whole)
     check_passed("blockwise", kwargs, fn)
-    options = Options(out, budget, dtype, None, workspace, device, overwrite, progress, sync=sync, resume=resume)
+    options = Options(
+        out, budget, dtype, None, workspace, device, overwrite, progress, sync=sync, resume=resume, checksum=checksum
+    )
     declare, arrays = declare_blockwise(fn, kwargs, out_ind, array_index_pairs, combine, new_axes)
     return Request(declare, arrays, options, fn=fn, shapes_only=True)

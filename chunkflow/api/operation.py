@@ -132,6 +132,7 @@ class PlacedOptions(TypedDict, total=False):
     overwrite: bool
     sync: bool | None
     resume: bool | str
+    checksum: bool | None
 
 
 class _Output(TypedDict, total=False):

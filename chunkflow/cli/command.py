@@ -181,6 +181,12 @@ def settle(path: Path, *, only_begun: bool, dry: bool) -> None:
     print(f"{format_bytes(sum(left.nbytes for left in found))} of dead runs in {path}" if found else "nothing is left")
 
 
+def _verified(path: str) -> bool:
+    found = cf.verify(path, progress=True)
+    print(found, flush=True)
+    return bool(found)
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="chunkflow",
@@ -211,6 +217,8 @@ def _parser() -> argparse.ArgumentParser:
         settled = commands.add_parser(name, help=told)
         settled.add_argument("path", type=Path, help="a directory, or the path of an output")
         settled.add_argument("--dry-run", action="store_true", help="say what there is, and change nothing")
+    check = commands.add_parser("verify", help="read all of stored arrays, and report damage by chunk")
+    check.add_argument("paths", nargs="+", metavar="PATH", help="a .npy file, a zarr array, x.h5:/name, or a URL")
     return parser
 
 
@@ -224,7 +232,7 @@ def _positive(text: str) -> int:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line, by default with the arguments of the process.
 
-    Returns 0; 1 where the demo's check fails; 2 where something was refused or failed.
+    Returns 0; 1 where the demo's check fails or an array is damaged; 2 where something was refused or failed.
     """
     parser = _parser()
     args = parser.parse_args(arguments)
@@ -238,6 +246,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if args.command in ("clean", "recover"):
             settle(args.path, only_begun=args.command == "recover", dry=args.dry_run)
             return 0
+        if args.command == "verify":
+            damaged = [path for path in args.paths if not _verified(path)]
+            return 1 if damaged else 0
         shape = tuple(args.shape or (args.size,) * 3)
         return 0 if demo(shape, args.dir, args.budget, args.device) else 1
     except ChunkflowError as error:

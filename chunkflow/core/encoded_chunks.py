@@ -83,12 +83,26 @@ class Packed:
         Items that a chunk may have.
     room : int
         Bytes of a buffer for each chunk, of which an encoded one may take all: a multiple of `ALIGNMENT`.
+    since : int
+        Time in nanoseconds: chunks whose files were changed after it are left to the host. 0 for none.
+    checked : bool
+        Whether each is followed by its CRC-32C. Those where it does not match are left to the host.
     """
 
-    def __init__(self, places: Sequence[Place | None], codec: str, nbytes: int, most: int, room: int) -> None:
+    def __init__(
+        self,
+        places: Sequence[Place | None],
+        codec: str,
+        nbytes: int,
+        most: int,
+        room: int,
+        since: int = 0,
+        *,
+        checked: bool = False,
+    ) -> None:
         assert native.chunks is not None, "nothing comes encoded without"
         self._c, self.number, self.room = native.chunks, len(places), room
-        self._chunks = self._c.chunks(list(places), CODECS.index(codec), nbytes, most, room)
+        self._chunks = self._c.chunks(list(places), CODECS.index(codec), nbytes, most, room, since, checked)
 
     def fetch(self, first: int, number: int, out: np.ndarray) -> None:
         """Read chunks into flat bytes, one behind the other. The bytes go to the first chunk's place in the buffer.

@@ -38,8 +38,9 @@ class ByteRun(NamedTuple):
 class ChunkFiles:
     """Files that hold pieces of a region as they are, from a place on; no name where there is no such file.
 
-    Each has `size` bytes. `swap` is that of a `ByteRun`. Where `fill` are the bytes of a number, as they are stored,
-    pieces that hold nothing else are not kept in files.
+    Each has `size` bytes. None may have been changed after the time `since`, in nanoseconds; 0 for any. `swap` is that
+    of a `ByteRun`. Where `fill` are the bytes of a number, as they are stored, pieces that hold nothing else are not
+    kept in files.
     """
 
     names: tuple[str, ...]
@@ -47,6 +48,7 @@ class ChunkFiles:
     size: int
     swap: int = 0
     fill: bytes = b""
+    since: int = 0
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import inspect
 import os
 import sys
+from collections.abc import Iterable
+from contextlib import closing
 from typing import Any
 
 import dask
@@ -22,10 +24,13 @@ from chunkflow.cluster.tasks import Opened
 from chunkflow.core.grid import Shape
 from chunkflow.errors import ArgumentTypeError
 from chunkflow.graph.nodes import Node
-from chunkflow.graph.outputs import check_clear, places_of
-from chunkflow.stores import Sink, open_target, spec_of
+from chunkflow.graph.outputs import check_clear, leaves, places_of
+from chunkflow.stores import Sink, is_dask_array, open_source, open_target, spec_of
+from chunkflow.stores.checksums import asked
 from chunkflow.stores.commit import commit_all
 from chunkflow.stores.file.memmap import mapped_file
+from chunkflow.stores.identity import Guard, release
+from chunkflow.stores.protocol import guards_of, written_by
 from chunkflow.stores.views.shared import Mapped
 
 
@@ -39,6 +44,7 @@ def store(
     device: Any = None,
     overwrite: bool = False,
     sync: bool | None = None,
+    checksum: bool | None = None,
     **options: Any,
 ) -> Any:
     """Compute lazy arrays into stores by dask's workers, which all must reach the stores by the same names.
@@ -66,6 +72,8 @@ def store(
         Whether a path that exists may be replaced.
     sync : bool, optional
         Whether what is new is on the client's disk at the end, as for `chunkflow.map`.
+    checksum : bool, optional
+        As for `chunkflow.map`.
     **options
         For ``dask.compute``: a scheduler, say.
 
@@ -101,19 +109,38 @@ def store(
     sinks: list[Sink] = []
     try:
         finished = []
-        with asking(device):
+        guards = _guards(wanted)
+        with asking(device), asked(checksum, outs):
             for node, place in wanted.items():
                 sink, opened = _opened(node, place, chunks, overwrite)
                 sinks.append(sink)
                 finished.append(builder.stored(node, opened))
+            release(
+                guards,
+                written_by(
+                    [open_target(place) for place in wanted.values() if not isinstance(place, str | os.PathLike)]
+                ),
+            )
             graph = builder.graph()
         dask.compute(*(Delayed(key, graph, layer=key[0]) for key in finished), **options)
+        for guard in guards:  # each task looks after what it reads itself; here, after what all of them read
+            guard.check()
         results = commit_all(sinks, sync=sync)
     except BaseException:
         for sink in sinks:
             sink.abort()
         raise
     return results if isinstance(arrays, list | tuple) else results[0]
+
+
+def _guards(nodes: Iterable[Node]) -> list[Guard]:
+    """Guards of the arrays that nodes are computed of."""
+    found: list[Guard] = []
+    for leaf in {leaf.key: leaf for node in nodes for leaf in leaves(node, ())}.values():
+        if not is_dask_array(leaf.source):
+            with closing(open_source(leaf.source)) as source:
+                found += guards_of([source])
+    return found
 
 
 def _check_options(options: dict[str, Any]) -> None:

@@ -64,7 +64,7 @@ class PieceShare:
 
     def __init__(self, tables: Tables, there: ByteRun | ChunkFiles | Packed | None, device: int) -> None:
         self.tables, self.device, self.streams = tables, device, there is not None
-        run = there if isinstance(there, ByteRun) else ByteRun(0)
+        run, since = there if isinstance(there, ByteRun) else ByteRun(0), 0
         if isinstance(there, ChunkFiles):
             names = [os.fsencode(name) for name in there.names]
             row = np.dtype([("at", np.int64), ("name", f"S{max(map(len, names)) + 1}")])  # with a zero behind it
@@ -72,11 +72,12 @@ class PieceShare:
             self.fill = np.frombuffer(there.fill, np.uint8)
             rows = {"width": self.names.itemsize, "pitch": self.fill.size, "plane": self.fill.ctypes.data}
             run = ByteRun(self.names.ctypes.data, fd=_FILES, **rows, size=there.size, swap=there.swap)
+            since = there.since
         if isinstance(there, Packed):
             self.packed, (chunks, fetch) = there, there.address
             run = ByteRun(chunks, fd=_PACKED, plane=fetch, size=int(tables.pieces[0, 1]) // there.room)
         fd, mapped = (_MEMORY if of is None else of for of in (run.fd, run.mapped))
-        where = mapped, run.size, run.width, run.height, run.pitch, run.plane, run.swap
+        where = mapped, run.size, run.width, run.height, run.pitch, run.plane, since, run.swap
         self.table = np.array([0, len(tables.pieces), run.position, fd, device, *where], np.int64)
 
     def stop(self) -> None:

@@ -22,7 +22,9 @@ from chunkflow.core.spec import ArraySpec
 from chunkflow.engine.budget import Budget, bytes_left, imposed, lease
 from chunkflow.engine.options import Options
 from chunkflow.errors import BudgetError
+from chunkflow.stores import checksums
 from chunkflow.stores.footprint import Footprint
+from chunkflow.stores.identity import steady
 from chunkflow.system.context import run_variable
 
 T = TypeVar("T")
@@ -78,7 +80,8 @@ def named(work: Callable[[], T], options: Options, dry: Callable[[], object] | N
     if is_dry():
         return work()
     try:
-        return work()
+        with steady(), checksums.asked(options.checksum, options.out):
+            return work()
     except BudgetError as error:
         if error.smallest is not None and (least := _least(error.smallest, dry or work)) is not None:
             rename(error, least + _taken(options))

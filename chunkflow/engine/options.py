@@ -29,6 +29,7 @@ class Options:
     out_chunks: Chunks = None
     sync: bool | None = None
     resume: bool | str = False
+    checksum: bool | None = None
 
 
 BudgetLike = Budget | str | int | float | None

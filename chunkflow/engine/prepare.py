@@ -36,8 +36,9 @@ from chunkflow.kernels.map import SLOT, MapKernel, is_scalar
 from chunkflow.kernels.protocol import Kernel
 from chunkflow.planner.plan import Plan
 from chunkflow.planner.search import make_plan
+from chunkflow.stores import identity
 from chunkflow.stores.paths import refuse_nested
-from chunkflow.stores.protocol import Source, Target, spec_for
+from chunkflow.stores.protocol import Source, Target, guards_of, spec_for, written_by
 
 LARGEST_STEP = 64
 """Most elements that a function may turn into one without a second trial call that proves it."""
@@ -98,6 +99,9 @@ def prepared(declare: Declare, arrays: Sequence[Any], options: Options) -> Itera
     with ExitStack() as stack:
         opened = _open(arrays, options, stack)
         stated = _declare(declare, opened, options)
+        guards = guards_of(opened.sources)
+        identity.release(guards, written_by(stated.targets))
+        identity.begin(guards)
         leased, device = opened.lease, opened.device
         if stated.declared.kernel is not None:
             stack.enter_context(leased.budget.turn())

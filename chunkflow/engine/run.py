@@ -17,7 +17,7 @@ from chunkflow.engine.trace import Trace
 from chunkflow.errors import ArgumentError, SlowRunWarning
 from chunkflow.planner.plan import Plan
 from chunkflow.stores.commit import commit_all
-from chunkflow.stores.protocol import Sink
+from chunkflow.stores.protocol import Sink, gaps_of, guards_of, refuse_doubtful
 
 
 def launched(run: Prepared, watch: Trace) -> tuple[Any, ...]:
@@ -49,6 +49,7 @@ def launched(run: Prepared, watch: Trace) -> tuple[Any, ...]:
             pipeline.execute(run.plan, run.kernel, run.sources, sinks, run.device, run.pool, watch, resumption)
         elif empty:
             _of_nothing(run, sinks)
+        look_after(run, watch)
         results = commit_all(sinks, sync=run.sync)
     except BaseException as error:
         if resumption is not None:
@@ -61,6 +62,16 @@ def launched(run: Prepared, watch: Trace) -> tuple[Any, ...]:
         resumption.end()
     watch.finished(None, run.pool.peak)
     return results
+
+
+def look_after(run: Prepared, watch: Trace) -> None:
+    """Refuse sources that were changed while they were read, and note how many of their chunks are missing."""
+    for guard in guards_of(run.sources):
+        guard.check()
+    refuse_doubtful(run.sources)
+    for name, gaps in gaps_of(run.sources):
+        if gaps.number:
+            watch.noted(f"{name}: {gaps}")
 
 
 def warn_of_crumbs(plan: Plan) -> None:

@@ -353,6 +353,7 @@ def check_lazily(options: Options, name: str) -> None:
         "overwrite": options.overwrite or None,
         "sync": options.sync,
         "resume": options.resume or None,
+        "checksum": options.checksum,
         "progress": options.progress or None,
     }
     asked = [key for key, value in given.items() if value is not None]

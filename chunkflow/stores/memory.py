@@ -76,11 +76,12 @@ class ArraySource(_InMemory):
 
 
 class ArrayTarget(ExistingTarget):
-    """An ndarray of the user's that takes the result."""
+    """An ndarray of the user's that takes the result. It may be mapped from a file, which that then `writes` to."""
 
     name = _NAME
 
-    def __init__(self, array: np.ndarray, footprint: Footprint | None = None) -> None:
+    def __init__(self, array: np.ndarray, footprint: Footprint | None = None, writes: str = "") -> None:
+        self.writes = writes
         check_sink(array, _NAME)
         self._array = array
         self._spec = _spec(array)

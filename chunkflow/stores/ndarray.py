@@ -5,10 +5,11 @@ from __future__ import annotations
 import numpy as np
 
 from chunkflow.stores.checks import check_unmasked, numeric_dtype
-from chunkflow.stores.file.memmap import mapped_file, mapped_space
+from chunkflow.stores.file.memmap import is_written_through, mapped_file, mapped_space
 from chunkflow.stores.file.strided import FileSource, Strided
 from chunkflow.stores.file.strided_sink import mapped_target
 from chunkflow.stores.footprint import Footprint, footprint
+from chunkflow.stores.identity import Guard
 from chunkflow.stores.memory import ArraySource, ArrayTarget, check_sink
 from chunkflow.stores.protocol import Source, Target
 
@@ -20,7 +21,10 @@ def ndarray_source(given: np.ndarray | np.generic) -> Source:
     if mapped is None:
         return ArraySource(array, _file_footprint(array))
     whole = array.view(np.ndarray)
-    return FileSource(Strided(*mapped, array.shape, array.strides, array.dtype, mapping=whole))
+    guard = Guard.of_files(mapped[0], mapped[0])
+    if is_written_through(array):  # the file shows at any time what the caller wrote before
+        guard.release()
+    return FileSource(Strided(*mapped, array.shape, array.strides, array.dtype, mapping=whole), guard)
 
 
 def ndarray_target(array: np.ndarray) -> Target:

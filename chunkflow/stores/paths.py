@@ -156,3 +156,17 @@ def listed(names: Iterable[str]) -> str:
     """
     names = sorted(names)
     return ", ".join([*map(repr, names[:_LISTED]), *["..."] * (len(names) > _LISTED)]) or "none"
+
+
+def file_system_of(device: int) -> str:
+    """Kind of the file system on a device (`os.stat_result.st_dev`); empty if unknown."""
+    number = f"{os.major(device)}:{os.minor(device)}"
+    try:
+        with open("/proc/self/mountinfo", encoding="utf-8", errors="replace") as mounts:
+            for line in mounts:
+                fields = line.split()
+                if fields[2] == number:
+                    return fields[fields.index("-") + 1]
+    except (OSError, ValueError, IndexError):
+        pass
+    return ""

@@ -12,7 +12,7 @@ The examples are the smallest of each.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Protocol, cast
 
@@ -23,6 +23,8 @@ from chunkflow.core.grid import Region, Shape, whole
 from chunkflow.core.pieces import Piece
 from chunkflow.core.spec import ArraySpec, ByteRun, ChunkFiles
 from chunkflow.stores.footprint import Footprint
+from chunkflow.stores.gaps import Gaps
+from chunkflow.stores.identity import Guard
 from chunkflow.stores.publication.claim import Claim
 
 
@@ -136,6 +138,84 @@ def keep_chunks(source: object, lately: Any) -> None:
         keep(lately)
 
 
+class Joined(Protocol):
+    """Optional: a source that is made of others."""
+
+    @property
+    def parts(self) -> Sequence[Source]:
+        """The sources that it reads."""
+
+
+def leaves(sources: Iterable[object]) -> Iterator[object]:
+    """The sources that others are made of, themselves if of none."""
+    for source in sources:
+        parts = getattr(source, "parts", None)
+        if parts is None:
+            yield source
+        else:
+            yield from leaves(parts)
+
+
+class Guarded(Protocol):
+    """Optional: a source that knows what it was when it was opened."""
+
+    @property
+    def guard(self) -> Guard | None:
+        """Tells whether it still is that; None if nobody can."""
+
+
+def guards_of(sources: Iterable[object]) -> list[Guard]:
+    """`Guarded.guard` of all the sources that have it."""
+    found = (getattr(leaf, "guard", None) for leaf in leaves(sources))
+    return [guard for guard in found if guard is not None]
+
+
+class Sparse(Protocol):
+    """Optional: a source whose chunks may be missing."""
+
+    @property
+    def gaps(self) -> Gaps:
+        """The missing chunks that were met."""
+
+    def refuse_doubtful(self) -> None:
+        """Raise a `ReadError` if all chunks were missing, and it may be that the store only failed to find them."""
+
+
+def gaps_of(sources: Iterable[object]) -> list[tuple[str, Gaps]]:
+    """`Sparse.gaps` of all the sources that have it, with their names."""
+    found = [(cast(Source, leaf).spec.name, getattr(leaf, "gaps", None)) for leaf in leaves(sources)]
+    return [(name, gaps) for name, gaps in found if gaps is not None]
+
+
+def refuse_doubtful(sources: Iterable[object]) -> None:
+    """`Sparse.refuse_doubtful` of all the sources that have it."""
+    for leaf in leaves(sources):
+        if getattr(leaf, "gaps", None) is not None:
+            cast(Sparse, leaf).refuse_doubtful()
+
+
+class Located(Protocol):
+    """Optional: a source that tells where elements lie, and what guards them."""
+
+    @property
+    def checksums(self) -> str:
+        """Names of the checksums that are verified on reading, for people; empty if there are none."""
+
+    def where(self, region: Region) -> str:
+        """The file or object that has a region's first element, and from which byte on if that is known."""
+
+
+def where(source: Source, region: Region) -> str:
+    """`Located.where` of a source that has it; else its name."""
+    found = getattr(source, "where", None)
+    return source.spec.name if found is None else str(found(region))
+
+
+def checksums_of(source: Source) -> str:
+    """`Located.checksums` of a source that has it."""
+    return str(getattr(source, "checksums", ""))
+
+
 class Encoded(Protocol):
     """Optional: a source that hands out chunks as they are stored, so that a device can decode them."""
 
@@ -144,6 +224,14 @@ class Encoded(Protocol):
 
     def matches(self) -> float:
         """Matches per decoded byte in the longest chain of them that a decoder follows; 0 if unknown."""
+
+    @property
+    def checked(self) -> bool:
+        """Whether each chunk is followed by its CRC-32C."""
+
+    @property
+    def since(self) -> int:
+        """Time in nanoseconds: no file that was changed after it may be read. 0 if any may."""
 
     def places(self, indices: Sequence[Shape]) -> Sequence[Place | None]:
         """Where chunks lie in files, by their indices.
@@ -274,6 +362,19 @@ def practice_of(target: object, spec: ArraySpec) -> Sink | None:
     """`Practising.practice` of a target that has it; else None."""
     practice = getattr(target, "practice", None)
     return practice(spec) if practice is not None else None
+
+
+class Changing(Protocol):
+    """Optional: a target that writes into a file or folder that exists."""
+
+    @property
+    def writes(self) -> str:
+        """Its path; empty if there is none."""
+
+
+def written_by(targets: Iterable[object]) -> list[str]:
+    """`Changing.writes` of all the targets that have it."""
+    return [path for target in targets if (path := getattr(target, "writes", ""))]
 
 
 class Target(Protocol):

@@ -20,7 +20,7 @@ from chunkflow.core.spec import ArraySpec
 from chunkflow.errors import ArgumentError, ArgumentTypeError
 from chunkflow.stores.cf import warn_of
 from chunkflow.stores.paths import hdf5_named, hdf5_parts
-from chunkflow.stores.protocol import Source, Target
+from chunkflow.stores.protocol import Source, Target, gaps_of
 from chunkflow.stores.zarr.node import belongs_to_zarr, zarr_node
 from chunkflow.system.deferred import at
 
@@ -96,7 +96,7 @@ def _stored_source(obj: Any) -> Source:
     from chunkflow.stores.foreign.xarray import StoredSource
 
     known = _is_zarr_array(obj.behind) or _is_hdf5_dataset(obj.behind)
-    return StoredSource(obj, open_source(obj.behind).footprint if known else None)
+    return StoredSource(obj, open_source(obj.behind) if known else None)
 
 
 def _refuse_device_array(obj: object) -> NoReturn:
@@ -250,20 +250,31 @@ def open_path(path: str) -> Source:
 
 @dataclass(frozen=True)
 class Stored:
-    """A path whose array is read as it is stored, whatever its attributes say."""
+    """A path whose array is read as it is stored, whatever its attributes say.
+
+    With `warns` they are heeded by a `CodingWarning`. If `missing` is "error" a missing chunk is one; if it is
+    "fill" the caller knows that some are.
+    """
 
     path: str
+    warns: bool = False
+    missing: str | None = None
 
     def __chunkflow_source__(self) -> Source:
-        return open_path(self.path)
+        source = open_path(self.path)
+        if self.warns:
+            warn_of(source)
+        for _, gaps in gaps_of([source]):
+            gaps.refuses, gaps.accepts = self.missing == "error", self.missing == "fill"
+        return source
 
 
-def stored(path: Any) -> Stored:
-    """The array of a path, as it is stored."""
+def stored(path: Any, keyword: str = "decode", *, warns: bool = False, missing: str | None = None) -> Stored:
+    """The array of a path, as it is stored. The `keyword` is the one that asked for it."""
     if not isinstance(path, str | os.PathLike):
-        raise ArgumentError(f"decode= is for arrays that have a path, not for a {type(path).__name__}")
+        raise ArgumentError(f"{keyword}= is for arrays that have a path, not for a {type(path).__name__}")
     text = _text(path)
-    return Stored(text if "://" in text else os.path.join(os.getcwd(), text))
+    return Stored(text if "://" in text else os.path.join(os.getcwd(), text), warns, missing)
 
 
 def spec_of(array: Any) -> ArraySpec:

@@ -12,7 +12,9 @@ write it, `SinkContract.foreign_readers` programs that read it.
 
 from __future__ import annotations
 
+import json
 import os
+import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -28,8 +30,10 @@ from hypothesis import strategies as st
 
 from chunkflow.core.grid import Grid, Region, Shape, shape_of, whole
 from chunkflow.core.spec import ArraySpec
-from chunkflow.errors import ArgumentError, ArgumentTypeError, ChunkflowError, OutputExistsError, WriteError
+from chunkflow.errors import ArgumentError, ArgumentTypeError, ChunkflowError, OutputExistsError, ReadError, WriteError
 from chunkflow.stores import Sink, Source, Target, open_source, open_target
+from chunkflow.stores.identity import Identity
+from chunkflow.stores.protocol import guards_of
 from chunkflow.testing.arrays import filled, laid_out
 from chunkflow.testing.foreign import ForeignReader, ForeignWriter, has
 
@@ -66,6 +70,22 @@ def _part(array: np.ndarray, region: Region) -> np.ndarray:
 def _foreign(dtypes: Sequence[str]) -> list[np.ndarray]:
     """Arrays that other programs write and read: of each dtype, and of several shapes."""
     return [filled((23, 17), dtype) for dtype in dtypes] + [filled(n, dtypes[0]) for n in ((2, 5, 3), (1,), ())]
+
+
+def _replaced(path: str) -> None:
+    """Put an equal file or folder in the place of one."""
+    (shutil.copytree if os.path.isdir(path) else shutil.copy2)(path, f"{path}.copy")
+    os.rename(path, f"{path}.old")
+    os.rename(f"{path}.copy", path)
+
+
+def _touched(path: str) -> None:
+    """Let a file look as if it had been written long ago."""
+    os.utime(path, (1, 1))
+
+
+def _removed(path: str) -> None:
+    os.rename(path, f"{path}.old")
 
 
 def _concurrently(work: Any, items: list[Any]) -> None:
@@ -172,6 +192,27 @@ class SourceContract:
             if source.footprint is not None:
                 assert source.footprint.overlaps(source.footprint)
                 assert source.footprint == source.footprint
+
+    @pytest.mark.parametrize("change", [_replaced, _touched, _removed])
+    def test_a_change_of_its_files_is_noticed(self, tmp_path: Path, change: Callable[[str], None]) -> None:
+        with closing(self.make(tmp_path, filled((6, 5), "f4"))) as source:
+            places = {place for guard in guards_of([source]) for place in guard.places if os.path.exists(place)}
+        if not places:
+            pytest.skip("it has no files")
+        for place in places:
+            with closing(self.make(where := _fresh(tmp_path), filled((6, 5), "f4"))) as source:
+                (guard,) = guards_of([source])
+                guard.check()
+                assert Identity.from_json(json.loads(json.dumps(guard.identity.to_json()))) == guard.identity
+                changed = os.path.join(where, os.path.relpath(place, tmp_path))
+                loose = guard.identity == guard.identity.loosened() or os.path.isdir(changed)  # only replaced or not
+                change(changed)
+                if change is _touched and loose:
+                    guard.check()
+                    continue
+                with pytest.raises(ReadError, match="was changed while it was read"):
+                    guard.check()
+                assert not guard.identity.matches()
 
     def test_closing_twice_is_fine(self, tmp_path: Path) -> None:
         source = self.make(tmp_path, filled((6, 5), "f4"))
@@ -352,10 +393,28 @@ class PathSinkContract(SinkContract):
         Path of the result in its directory.
     beside : tuple of str
         Names of further files in that directory, where an array has several.
+    checksums : bool
+        Whether new arrays have checksums by default.
     """
 
     existing = False
     beside: ClassVar[tuple[str, ...]] = ()
+    checksums: ClassVar[bool] = False
+
+    def test_a_flipped_bit_is_noticed(self, tmp_path: Path) -> None:
+        if not self.checksums:
+            pytest.skip("what it creates has no checksums")
+        array = filled((23, 17), "f4")
+        self.store(tmp_path, array)
+        files = [path for path in (tmp_path / self.name).rglob("*") if path.is_file() and path.suffix != ".json"]
+        assert files
+        for path in files:
+            raw = path.read_bytes()
+            for at in range(0, len(raw), -(-len(raw) // 32)):
+                path.write_bytes(raw[:at] + bytes([raw[at] ^ 1 << at % 8]) + raw[at + 1 :])
+                with closing(open_source(self.at(tmp_path))) as source, pytest.raises(ReadError, match=path.name):
+                    source.read(whole(array.shape), np.empty(array.shape, "f4"))
+            path.write_bytes(raw)
 
     @property
     def entries(self) -> list[str]:

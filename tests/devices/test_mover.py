@@ -21,6 +21,7 @@ import pytest
 import zarr
 from hypothesis import given
 from hypothesis import strategies as st
+from support.changes import once, replaced
 from support.compiled import BUILT, CompiledDevice
 from support.devices import at_work, machine, same
 from support.positions import at_positions
@@ -34,7 +35,7 @@ from chunkflow.devices import mover as moving
 from chunkflow.devices.cpu.device import NumpyPool
 from chunkflow.devices.protocol import Edge, HostBuffer
 from chunkflow.engine.staged import workers
-from chunkflow.errors import DeviceError
+from chunkflow.errors import DeviceError, ReadError
 from chunkflow.stores.file.strided import FileSource, Strided
 from chunkflow.stores.memory import ArraySink, ArraySource
 from chunkflow.stores.strides import swapped
@@ -186,6 +187,15 @@ def test_raw_chunks_are_read_as_files(mode: str, data: st.DataObject) -> None:
         expected = array[...]
         used = device(mode, apart=apart, piece=piece)
         same(cf.map(np.negative, array, device=used, budget=budget, workspace=0), -expected)
+
+
+@compiled
+@pytest.mark.parametrize("mode", ["threaded", "lazy"])
+def test_raw_chunks_that_are_changed_meanwhile_are_refused(mode: str, tmp_path: Path) -> None:
+    array = zarr.create_array(tmp_path / "x", data=filled((512, 64), "f8"), chunks=(8, 64), compressors=None)
+    change = once(lambda: replaced(tmp_path / "x/c/63/0"))
+    with pytest.raises(ReadError, match="chunk c/63/0: it was changed after the array was opened"):
+        cf.map(change, array, device=device(mode), budget=20_000)
 
 
 @compiled

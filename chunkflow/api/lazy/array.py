@@ -331,9 +331,16 @@ class Array(Collection):
         overwrite: bool = False,
         sync: bool | None = None,
         resume: bool | str = False,
+        checksum: bool | None = None,
     ) -> Any:
         """Compute the array into a zarr array; see `chunkflow.store`."""
-        options: dict[str, Any] = {"progress": progress, "overwrite": overwrite, "sync": sync, "resume": resume}
+        options: dict[str, Any] = {
+            "progress": progress,
+            "overwrite": overwrite,
+            "sync": sync,
+            "resume": resume,
+            "checksum": checksum,
+        }
         return store(self, path, chunks=chunks, budget=budget, device=device, **options)
 
     def to_npy(

@@ -25,6 +25,7 @@ from chunkflow.graph.evaluate import Evaluation, placeholders
 from chunkflow.graph.nodes import ItemNode, Lazy, MultiPassNode, Node, OpNode, node_of
 from chunkflow.planner.plan import Plan
 from chunkflow.stores import is_labelled
+from chunkflow.stores.checksums import asked
 from chunkflow.stores.foreign.xarray import held
 from chunkflow.system import interrupts
 
@@ -80,6 +81,7 @@ def store(
     overwrite: bool = False,
     sync: bool | None = None,
     resume: bool | str = False,
+    checksum: bool | None = None,
 ) -> Any:
     """Compute expressions into outputs, in as few passes over their sources as there can be.
 
@@ -94,7 +96,7 @@ def store(
     chunks : int or tuple, optional
         Of a zarr array that is created, of one expression alone: for each axis a length, -1 for the whole axis, or
         "auto". Blocks hold whole chunks.
-    budget, device, progress, overwrite, sync, resume
+    budget, device, progress, overwrite, sync, resume, checksum
         As for `chunkflow.map`.
 
     Returns
@@ -133,7 +135,8 @@ def store(
                 "that it creates: store it into a zarr array that has them"
             )
     options = Options(budget=budget, device=device, out_chunks=chunks, overwrite=overwrite, sync=sync, resume=resume)
-    results = tuple(_evaluated(wanted, options, progress).values())
+    with asked(checksum, outs):
+        results = tuple(_evaluated(wanted, options, progress).values())
     return results if isinstance(arrays, list | tuple) else results[0]
 
 

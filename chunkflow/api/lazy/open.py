@@ -18,7 +18,9 @@ from chunkflow.stores.foreign.xarray import held
 from chunkflow.stores.registry import stored
 
 
-def open(source: Any, *, decode: Literal["cf", "raw"] | None = None) -> Any:
+def open(
+    source: Any, *, decode: Literal["cf", "raw"] | None = None, missing: Literal["fill", "error"] | None = None
+) -> Any:
     """Open an array of any size as an expression, from which others are made. Nothing is read yet.
 
     What is read is what the source holds when a result is asked for. It must have the same shape and dtype then, or a
@@ -32,6 +34,10 @@ def open(source: Any, *, decode: Literal["cf", "raw"] | None = None) -> Any:
         Of a path, whose array has attributes of the CF conventions that change what its numbers mean (``scale_factor``,
         ``add_offset``, ``_FillValue``, ``missing_value``, ``_Unsigned``): "cf" gives the values, with NaN for what is
         missing, as xarray does; "raw" the stored numbers. By default these are given, with a `CodingWarning`.
+    missing : {"fill", "error"}, optional
+        Of a path: whether chunks that are not stored read as the array's fill value, as zarr and HDF5 have it, or are a
+        `ReadError`. Many programs store no chunks that hold nothing else. By default they read as the fill value, but a
+        server that has not a single one is doubted, unless it lists what it has.
 
     Returns
     -------
@@ -50,8 +56,12 @@ def open(source: Any, *, decode: Literal["cf", "raw"] | None = None) -> Any:
     >>> np.sqrt(x).sum(axis=0).compute(device="cpu").shape
     (4,)
     """
+    if missing not in (None, "fill", "error"):
+        raise ArgumentError(f"missing={missing!r} is unknown: 'fill' or 'error', for missing chunks")
     if decode is not None:
-        return _decoded(source, decode)
+        return _decoded(source, decode, missing)
+    if missing is not None:
+        return Array(SourceNode(stored(source, "missing", warns=True, missing=missing)))
     if is_labelled(source):
         found = source.copy(deep=False, data=ChunkedArray(node_of(held(getattr(source, "variable", source)))))
         # xarray computes with one kind of chunks at a time.
@@ -61,11 +71,11 @@ def open(source: Any, *, decode: Literal["cf", "raw"] | None = None) -> Any:
     return source if isinstance(source, Array) else Array(SourceNode(source))
 
 
-def _decoded(path: Any, decode: str) -> Array:
+def _decoded(path: Any, decode: str, missing: str | None) -> Array:
     """The array of a path, as it is stored or decoded."""
     if decode not in ("cf", "raw"):
         raise ArgumentError(f"decode={decode!r} is unknown: 'cf' applies attributes of the CF conventions, 'raw' none")
-    as_stored = stored(path)
+    as_stored = stored(path, missing=missing)
     found = Array(SourceNode(as_stored))
     with closing(open_source(as_stored)) as source:
         how = coding_of(source) if decode == "cf" else None

@@ -17,7 +17,7 @@ from chunkflow.engine.prepare import Prepared
 from chunkflow.engine.trace import Observer, observing
 from chunkflow.planner.cost import ragged, written
 from chunkflow.planner.plan import Plan
-from chunkflow.stores.protocol import Target, cold_bytes, encoder_of, practice_of
+from chunkflow.stores.protocol import Target, cold_bytes, encoder_of, gaps_of, practice_of
 
 LARGE_CHUNK = 64 << 20
 """Bytes of a chunk that is not read for a forecast."""
@@ -225,7 +225,13 @@ def forecast(run: Prepared) -> Plan:
         known = spec.storage.in_memory or source.footprint is not None
         if not known or math.prod(spec.chunks or ()) * spec.dtype.itemsize > LARGE_CHUNK:
             return plan
-    return replace(plan, predicted=_rehearsed(plan, run).predicted)
+    predicted = _rehearsed(plan, run).predicted
+    missing = [
+        f"{name}: {gaps.number} of the chunks that were tried are missing, and read as the fill value"
+        for name, gaps in gaps_of(run.sources)
+        if gaps.number
+    ]
+    return replace(plan, predicted=predicted, notes=(*plan.notes, *missing))
 
 
 def analyzed(run: Callable[[], Any]) -> Analysis:

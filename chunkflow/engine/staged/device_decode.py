@@ -139,7 +139,8 @@ class DeviceDecoder:
         transfer.indices, transfer.parts, transfer.operand, transfer.order = indices, parts, operand, block.order
         transfer.target, transfer.readers, transfer.plain = block, readers, []
         places = transfer.store.places(indices)
-        transfer.packed = Packed(places, batch.codec, batch.nbytes, batch.items, batch.room)
+        how = {"since": transfer.store.since, "checked": transfer.store.checked}
+        transfer.packed = Packed(places, batch.codec, batch.nbytes, batch.items, batch.room, **how)
         buffer.encoded.readers, buffer.encoded.fillers = [], set()
         # Decoding writes the whole buffer, so it waits for all earlier work there, which is listed in `after`.
         loaded = DecodedBlock(block, step.sources[operand], target, [transfer], after=transfer.readers)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -16,7 +17,17 @@ from typing import Any
 import numpy as np
 
 from chunkflow.core.grid import Region, Shape, permuted, shape_of, whole
-from chunkflow.stores.codecs.step import Codec, Compressor, NotDirectError, decoded, encoded, flat, sizes_between
+from chunkflow.stores.codecs.crc32c import Crc32c
+from chunkflow.stores.codecs.step import (
+    Codec,
+    Compressor,
+    NotDirectError,
+    checksum_of,
+    decoded,
+    encoded,
+    flat,
+    sizes_between,
+)
 from chunkflow.stores.kvstore.protocol import ChunkError, Objects, StoredObject
 
 
@@ -43,6 +54,16 @@ class CodecChain:
             words.append("big-endian" if sys.byteorder == "little" else "little-endian")
         return ", ".join(words + ([step.name for step in self.steps] or ["raw"]))
 
+    @property
+    def has_checksum(self) -> bool:
+        """Whether the last step puts a checksum behind the chunk's bytes."""
+        return bool(self.steps) and isinstance(self.steps[-1], Crc32c)
+
+    @property
+    def checksums(self) -> str:
+        """Names of the checksums that are verified when a chunk is decoded, for people."""
+        return " and ".join(filter(None, map(checksum_of, self.steps)))
+
     @cached_property
     def sizes(self) -> tuple[int | None, ...]:
         """Bytes before the first step and after each; None behind a compressor."""
@@ -51,7 +72,7 @@ class CodecChain:
     @property
     def copies(self) -> float:
         """Most memory that coding takes besides, in chunks: to gather, to swap, and for the steps."""
-        return 1 + self.swapped + min(len(self.steps), 2) + sum(step.copies for step in self.steps)
+        return 1 + self.swapped + min(len(self.steps) - self.has_checksum, 2) + sum(step.copies for step in self.steps)
 
     @property
     def nbytes(self) -> int:
@@ -107,14 +128,25 @@ class CodecChain:
         back = sorted(range(len(self.order)), key=self.order.__getitem__)
         target[...] = stored.reshape(permuted(self.shape, self.order)).transpose(back)[inner]
 
-    def encode(self, block: np.ndarray, inner: Region) -> Any:
-        """Encode a chunk that has `block` at `inner` and the fill value elsewhere."""
+    def _stored(self, block: np.ndarray, inner: Region) -> np.ndarray:
         if block.shape != self.shape:
             full = np.full(self.shape, self.fill)
             full[inner] = block
             block = full
         stored = np.ascontiguousarray(block.transpose(self.order), self.dtype)
-        return encoded(stored.byteswap() if self.swapped else stored, self.steps)
+        return stored.byteswap() if self.swapped else stored
+
+    def encode(self, block: np.ndarray, inner: Region) -> Any:
+        """Encode a chunk that has `block` at `inner` and the fill value elsewhere."""
+        return encoded(self._stored(block, inner), self.steps)
+
+    def encode_parts(self, block: np.ndarray, inner: Region) -> Sequence[Any]:
+        """The same as buffers that follow one another: a checksum is not copied behind what it is of."""
+        stored, last = self._stored(block, inner), self.steps[-1:]
+        if not last or not isinstance(checksum := last[0], Crc32c):
+            return (encoded(stored, self.steps),)
+        raw = encoded(stored, self.steps[:-1])
+        return raw, checksum.trailer(raw)
 
     def encode_part(self, block: np.ndarray) -> Any:
         """Encode a block of any sides, as if it were a chunk."""

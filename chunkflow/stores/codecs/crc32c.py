@@ -12,10 +12,17 @@ import numpy as np
 
 from chunkflow.stores.codecs.step import NotDirectError, flat
 from chunkflow.stores.kvstore.protocol import ChunkError
+from chunkflow.system import native
 
 
 def _checksum() -> Callable[[Any], int] | None:
-    """CRC-32C from the package that zarr itself depends on, which is the second up to zarr 3.1.3."""
+    """The compiled CRC-32C, or that of the package on which zarr itself depends, the second up to zarr 3.1.3.
+
+    These hold Python's lock: a dozen threads would wait for one another.
+    """
+    if native.chunks is not None:
+        compiled: Callable[[Any], int] = native.chunks.crc32c
+        return compiled
     for package, name in (("google_crc32c", "value"), ("crc32c", "crc32c")):
         with contextlib.suppress(ImportError):
             found: Callable[[Any], int] = getattr(importlib.import_module(package), name)
@@ -24,7 +31,7 @@ def _checksum() -> Callable[[Any], int] | None:
 
 
 CHECKSUM = _checksum()
-"""The function that computes it; None if no package is installed that has one."""
+"""The function that computes it; None if nothing is installed that has one."""
 
 
 @dataclass(frozen=True)
@@ -58,5 +65,9 @@ class Crc32c:
         body = flat(raw)
         out = np.empty(body.size + 4, np.uint8)
         out[:-4] = body
-        out[-4:] = np.frombuffer(self.of(body).to_bytes(4, "little"), np.uint8)
+        out[-4:] = np.frombuffer(self.trailer(body), np.uint8)
         return out
+
+    def trailer(self, raw: Any) -> bytes:
+        """The checksum as it is stored."""
+        return self.of(flat(raw)).to_bytes(4, "little")

@@ -86,6 +86,18 @@ class Compressor:
         return self.codec.encode(raw)
 
 
+_SUMS = {"gzip": "crc32", "zlib": "adler32", "deflate": "adler32", "crc32c": "crc32c", "fletcher32": "fletcher32"}
+"""The checksums of codecs that always have one."""
+
+
+def checksum_of(step: Codec) -> str:
+    """Name of the checksum that a codec verifies; empty if it has none."""
+    found = _SUMS.get(step.name, "")
+    if not found and isinstance(step, Compressor) and getattr(step.codec, "checksum", False):
+        return f"{step.name}'s checksum"
+    return found
+
+
 def sizes_between(steps: Sequence[Codec], nbytes: int) -> tuple[int | None, ...]:
     """Bytes before the first step and after each; None behind a compressor."""
     sizes: list[int | None] = [nbytes]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import mmap
 import os
 import stat
+from contextlib import suppress
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
@@ -34,6 +35,14 @@ def mapped_file(array: np.ndarray, *, private: bool = False) -> tuple[str, int] 
     mapping, offset = found
     status = mapping.status
     return (mapping.path, offset) if status is not None and stat.S_ISREG(status.st_mode) else None
+
+
+def is_written_through(array: np.ndarray) -> bool:
+    """Whether this process may write to the file through the mapping in which an array lies."""
+    owner = _owner(array)
+    with suppress(ValueError):  # it is closed
+        return owner is not None and not memoryview(owner).readonly
+    return False
 
 
 def mapped_space(array: np.ndarray) -> tuple[tuple[str, int, int], int] | None:

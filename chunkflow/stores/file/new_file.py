@@ -15,7 +15,7 @@ import numpy as np
 from chunkflow.core.grid import Region, Shape
 from chunkflow.core.spec import ArraySpec, ByteRun, Storage
 from chunkflow.errors import ArgumentError, OutputExistsError, WriteError
-from chunkflow.stores import paths
+from chunkflow.stores import checksums, paths
 from chunkflow.stores.checks import numeric_dtype
 from chunkflow.stores.failures import translated
 from chunkflow.stores.file.strided import Strided
@@ -41,6 +41,7 @@ class NewFileTarget:
         self.name = paths.resolve(os.path.abspath(path))
         self.overwrite = overwrite
         paths.require_directory(os.path.dirname(self.name), self.name)
+        checksums.refuse_if_wanted(self.name, f"{self.kind} has no place for them")
         paths.refuse_existing(self.name, overwrite)
         with translated(WriteError, f"cannot look at {self.name}, which exists", self.name, foreign=OSError):
             if os.path.lexists(self.name) and not (os.path.isfile(self.name) and self.replaces(self.name)):

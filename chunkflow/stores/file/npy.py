@@ -15,6 +15,7 @@ from chunkflow.stores.checks import numeric_dtype
 from chunkflow.stores.failures import translated
 from chunkflow.stores.file.new_file import NewFileSink, NewFileTarget, is_fortran
 from chunkflow.stores.file.strided import FileSource, Strided
+from chunkflow.stores.identity import Guard
 from chunkflow.stores.publication.claim import Claim
 
 
@@ -31,9 +32,10 @@ def open_npy(path: str) -> FileSource:
         The file cannot be read, or is shorter than its header says.
     """
     path = os.path.abspath(path)
+    guard = Guard.of_files(path, path)
     array = _described(path)
     numeric_dtype(array.dtype, path)
-    return FileSource(array)
+    return FileSource(array, guard)
 
 
 def _described(path: str) -> Strided:

@@ -28,6 +28,7 @@ from chunkflow.stores.caches import page_cache
 from chunkflow.stores.checks import numeric_dtype
 from chunkflow.stores.failures import translated, unread
 from chunkflow.stores.footprint import Footprint
+from chunkflow.stores.identity import Guard
 from chunkflow.stores.protocol import Unviewed
 
 RUN = 256 << 10
@@ -72,6 +73,7 @@ class StridedFile:
 
     def __init__(self, array: Strided, *, writable: bool = False) -> None:
         path, offset, shape, strides, dtype = array.path, array.offset, array.shape, array.strides, array.dtype
+        self._path = path
         self.offset, self.strides, self.dtype = offset, tuple(strides), dtype
         self.spec = ArraySpec(
             name=array.name or path,
@@ -186,9 +188,13 @@ class StridedFile:
 
 
 class FileSource(StridedFile, Unviewed):
-    """A strided array in a file; `ReadError` if that is too short to hold it."""
+    """A strided array in a file; `ReadError` if that is too short to hold it.
 
-    def __init__(self, array: Strided) -> None:
+    `guard` was made before the file was looked at. Without `guarded` others may write to it meanwhile.
+    """
+
+    def __init__(self, array: Strided, guard: Guard | None = None, *, guarded: bool = True) -> None:
+        self.guard = guard or (Guard.of_files(array.name or array.path, array.path) if guarded else None)
         with translated(ReadError, f"cannot open {array.path}", array.path, foreign=OSError):
             super().__init__(array)
         if missing := self.missing:
@@ -220,6 +226,9 @@ class FileSource(StridedFile, Unviewed):
             raise ReadError(message, path=name, region=region) from None
         except OSError as error:
             raise unread(region, self.spec.name, error) from error
+
+    def where(self, region: Region) -> str:
+        return f"{self._path}, from byte {layout.position(self.offset, region, self.strides)} on"
 
     def _is_run(self, out: np.ndarray) -> bool:
         """Whether `out` is one run of the file with the same layout: the common case, decided in a few microseconds."""

@@ -26,6 +26,7 @@ from chunkflow.stores.failures import translated, unwritten
 from chunkflow.stores.file.strided import LEAST_READ, RUN, Strided, StridedFile
 from chunkflow.stores.footprint import Footprint
 from chunkflow.stores.memory import ArrayTarget
+from chunkflow.stores.paths import file_system_of
 from chunkflow.stores.protocol import Target
 from chunkflow.system.host import cores
 
@@ -131,7 +132,7 @@ class FileTarget(ExistingTarget):
 
     def __init__(self, array: np.ndarray, path: str, offset: int) -> None:
         self._array, self._path, self._offset = array, path, offset
-        self.name = path
+        self.name = self.writes = path
         probe = self._sink()
         missing = probe.missing
         self._spec = probe.spec
@@ -163,7 +164,7 @@ def mapped_target(array: np.ndarray, path: str, offset: int) -> Target:
     target = FileTarget(array, path, offset)
     run = layout.longest_run(array.shape, array.strides, array.dtype.itemsize)
     if run < min(_WORTHWHILE, array.nbytes):
-        return ArrayTarget(array, target.footprint)
+        return ArrayTarget(array, target.footprint, path)
     return target
 
 
@@ -197,14 +198,4 @@ def _allocate(path: str, start: int, stop: int, *, required: bool = False) -> bo
 
 def _file_system(fd: int) -> str:
     """Kind of the file system that a file lies on; empty if unknown."""
-    device = os.fstat(fd).st_dev
-    number = f"{os.major(device)}:{os.minor(device)}"
-    try:
-        with open("/proc/self/mountinfo", encoding="utf-8", errors="replace") as mounts:
-            for line in mounts:
-                fields = line.split()
-                if fields[2] == number:
-                    return fields[fields.index("-") + 1]
-    except (OSError, ValueError, IndexError):
-        pass
-    return ""
+    return file_system_of(os.fstat(fd).st_dev)

@@ -11,8 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from chunkflow.stores.footprint import Footprint, Scattered
+from chunkflow.stores.footprint import Scattered
 from chunkflow.stores.foreign.generic import GenericSource
+from chunkflow.stores.protocol import Source, guards_of
 
 
 def held(variable: Any, dims: Sequence[Hashable] | None = None) -> Any:
@@ -68,15 +69,16 @@ class StoredVariable:
 class StoredSource(GenericSource):
     """Source of a `StoredVariable`. Backends of xarray take their own locks if their libraries need them.
 
-    `behind` is the footprint of the array that xarray reads, if it is known.
+    `behind` is a source of the array that xarray reads, if that is known.
     """
 
-    def __init__(self, obj: StoredVariable, behind: Footprint | None) -> None:
+    def __init__(self, obj: StoredVariable, behind: Source | None) -> None:
         super().__init__(obj, obj.name)
         self.spec = self.spec.with_storage(how="through xarray, which decodes it")
         self._lock = nullcontext()
         # Decoded, turned or sliced: never taken for the very array that lies behind.
-        self.footprint = Scattered.of([behind])
+        self.footprint = Scattered.of([None if behind is None else behind.footprint])
+        self.guard = next(iter(guards_of([behind])), None)
 
 
 def stored(array: Any) -> Any:

@@ -19,7 +19,7 @@ from h5py import h5d, h5p, h5s, h5t
 from chunkflow.core.grid import Region, Shape
 from chunkflow.core.spec import ArraySpec, ByteRun
 from chunkflow.errors import ArgumentError, ArgumentTypeError, OutputExistsError, WriteError
-from chunkflow.stores import paths
+from chunkflow.stores import checksums, paths
 from chunkflow.stores.checks import conversion, numeric_dtype
 from chunkflow.stores.commit import opened_all
 from chunkflow.stores.failures import translated, unwritten
@@ -59,12 +59,14 @@ class Hdf5PathTarget:
         self.path, name = paths.resolve(parts[0]), parts[1]
         self.dataset = "/".join(part for part in (name or DEFAULT).split("/") if part not in ("", "."))
         self.name = f"{self.path}:/{self.dataset}"
+        self.writes = self.path
         self._overwrite = overwrite
         self._fixed: Shape | None = None
         self._of_netcdf = self.path.lower().endswith(".nc")
         if not self.dataset:
             raise ArgumentError(f"{self.path}:{name} names no dataset")
         paths.require_directory(os.path.dirname(self.path), self.name)
+        checksums.refuse_if_wanted(self.name, "it is written without filters")
         if os.path.lexists(self.path):
             self._check_file()
 

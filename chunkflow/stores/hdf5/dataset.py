@@ -21,10 +21,11 @@ from chunkflow.errors import ArgumentError, ReadError, SourceNotFoundError
 from chunkflow.stores.caches import page_cache
 from chunkflow.stores.caches.decoded_chunks import DecodedChunks, is_part
 from chunkflow.stores.cf import NAMES
-from chunkflow.stores.codecs.step import NotDirectError
+from chunkflow.stores.codecs.step import NotDirectError, checksum_of
 from chunkflow.stores.failures import blamed, translated, unread
 from chunkflow.stores.file.strided import FileSource, Strided, pread
 from chunkflow.stores.footprint import Footprint
+from chunkflow.stores.gaps import Gaps
 from chunkflow.stores.hdf5.facts import (
     Facts,
     broken_link,
@@ -38,6 +39,7 @@ from chunkflow.stores.hdf5.facts import (
 )
 from chunkflow.stores.hdf5.filters import FilterPipeline
 from chunkflow.stores.hdf5.index import Index
+from chunkflow.stores.identity import Guard
 from chunkflow.stores.kvstore.protocol import ChunkError, named
 from chunkflow.stores.paths import hdf5_parts
 from chunkflow.stores.protocol import Source, Unviewed
@@ -61,11 +63,12 @@ def open_hdf5(path: str) -> Source:
     parts = hdf5_parts(path)
     assert parts is not None, path
     path, name = os.path.abspath(parts[0]), parts[1]
+    guard = Guard.of_files(path, path)
     file = open_file(path)
     with translated(ReadError, f"cannot open {path}:{name or ''}", path, file.close):
         dataset = _found(file, path, name)
         attributes = {key: dataset.attrs[key] for key in NAMES if key in dataset.attrs}
-        source = _opened(dataset, file)
+        source = _opened(dataset, file, guard)
         source.attributes = attributes
         return source
 
@@ -93,24 +96,37 @@ def dataset_source(dataset: Any) -> Source:
     """Source of an `h5py.Dataset` of the user's."""
     if not dataset:
         raise ArgumentError("the file of an HDF5 dataset was closed before it could be read")
-    return _opened(dataset, None)
+    return _opened(dataset, None, None)
 
 
-def _opened(dataset: Any, file: Any) -> FileSource | Hdf5Source:
+def _opened(dataset: Any, file: Any, guard: Guard | None) -> FileSource | Hdf5Source:
     """Source of a dataset. `file`, if given, was opened for it and is closed with it or before."""
     flush(dataset)
     facts = facts_of(dataset)
+    guard = _guard(dataset, facts, guard)
     if facts.elsewhere and file is not None:
         raise ArgumentError(
             f"the elements of {facts.name} lie in other files (a virtual dataset, or external storage), which are not "
             "opened because a file says so: open it with h5py and pass the h5py.Dataset"
         )
     if facts.offset is not None and facts.path is not None:
-        source = FileSource(Strided.packed(facts.path, facts.offset, facts.shape, facts.dtype, name=facts.name))
+        source = FileSource(Strided.packed(facts.path, facts.offset, facts.shape, facts.dtype, name=facts.name), guard)
         if file is not None:
             file.close()
         return source
-    return Hdf5Source(_Handle(dataset, file, facts.path), facts)
+    return Hdf5Source(_Handle(dataset, file, facts.path), facts, guard)
+
+
+def _guard(dataset: Any, facts: Facts, made: Guard | None) -> Guard | None:
+    """Guard of a dataset's file, as `made` before that was opened, or now if it is the user's own."""
+    if facts.path is None:
+        return None
+    guard = made or Guard.of_files(facts.name, facts.path)
+    file = dataset.file
+    if file.mode != "r" or file.swmr_mode:  # this process writes to it, or a single writer that HDF5 knows of
+        guard = Guard.of_files(facts.name, facts.path)
+        guard.release()
+    return guard
 
 
 class _Handle:
@@ -154,8 +170,8 @@ def _how(facts: Facts) -> str:
 class Hdf5Source(Unviewed):
     """A dataset that is read chunk by chunk, or by h5py. Chunks that were never written read as the fill value."""
 
-    def __init__(self, handle: _Handle, facts: Facts) -> None:
-        self._handle, self._facts = handle, facts
+    def __init__(self, handle: _Handle, facts: Facts, guard: Guard | None) -> None:
+        self._handle, self._facts, self.guard, self.gaps = handle, facts, guard, Gaps()
         self._chain = facts.chain if facts.chain is not None and facts.chain.decodes else None
         self.spec: ArraySpec = facts.spec.with_storage(how=_how(facts))
         self.footprint: Footprint | None = facts.footprint
@@ -185,6 +201,19 @@ class Hdf5Source(Unviewed):
         except Exception as error:
             raise unread(region, self.spec.name, error, what="of the HDF5 dataset") from error
 
+    @property
+    def checksums(self) -> str:
+        steps = (self._chain and self._chain.steps) or ()
+        return " and ".join(filter(None, map(checksum_of, steps)))
+
+    def where(self, region: Region) -> str:
+        facts = self._facts
+        if facts.path is None or self._chain is None or facts.chunks is None:
+            return facts.name
+        index = self._index or self._learn()
+        place = index.find(tuple(s.start // side for s, side in zip(region, facts.chunks, strict=True)))
+        return facts.path if place is None else f"{facts.path}, from byte {place.address} on"
+
     def keep(self, lately: DecodedChunks) -> None:
         self._lately = lately
 
@@ -206,6 +235,7 @@ class Hdf5Source(Unviewed):
         chunks = facts.chunks or ()
         place = index.find(part.chunk)
         if place is None:
+            self.gaps.note(part.chunk, facts.shape, chunks)
             target[...] = facts.fill
             return
         straight = shape_of(part.inner) == chunks and target.flags.c_contiguous and facts.dtype.isnative
@@ -240,12 +270,29 @@ class Hdf5Source(Unviewed):
         target[...] = whole[part.inner]
 
     def _through_h5py(self, region: Region, out: np.ndarray) -> None:
+        if self.gaps.refuses:
+            self._refuse_gaps(region)
         try:
             self._elements(region, out)
         except Exception as error:
             dataset = self._handle.get()
             found = blamed(error, region, self._facts.chunks, dataset.__getitem__)
             raise ChunkError(f"{found}{lacking(dataset)}") from error
+
+    def refuse_doubtful(self) -> None:
+        """See `Sparse.refuse_doubtful`: the file's own index says what there is."""
+
+    def _refuse_gaps(self, region: Region) -> None:
+        """Raise if a part of a region was never written, of a dataset that HDF5 reads."""
+        facts, dataset = self._facts, self._handle.get()
+        if facts.chunks is None:
+            if not facts.stored and not facts.elsewhere:
+                raise ChunkError("nothing of it was ever written, and missing='error' was asked for")
+            return
+        for part in touched(region, facts.chunks):
+            corner = tuple(i * c for i, c in zip(part.chunk, facts.chunks, strict=True))
+            if dataset.id.get_chunk_info_by_coord(corner).byte_offset is None:
+                self.gaps.note(part.chunk, facts.shape, facts.chunks)
 
     def _elements(self, region: Region, out: np.ndarray) -> None:
         np.copyto(out, np.asarray(self._handle.get()[region]), casting="same_kind")

@@ -30,6 +30,7 @@ class DatasetTarget(ExistingTarget):
         self.name = self._facts.name
         if dataset.file.mode == "r":
             raise ArgumentError(f"the output {self.name} lies in a file that was opened read-only: open it with 'r+'")
+        self.writes = self._facts.path or ""
         self.footprint: Footprint | None = self._facts.footprint
 
     def open(self, spec: ArraySpec) -> DatasetSink:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import threading
 from collections.abc import Callable, Iterator
@@ -12,8 +13,11 @@ import numpy as np
 
 from chunkflow.core.encoded_chunks import Stamp
 from chunkflow.stores.caches.fetch_buffer import NOTHING, kept
+from chunkflow.stores.identity import Guard
 from chunkflow.stores.kvstore.protocol import ChunkError
 from chunkflow.system.native import read_file
+
+CHANGED = "it was changed after the array was opened, so a result could mix what it held before and after"
 
 
 def stamped(found: os.stat_result) -> Stamp:
@@ -24,9 +28,11 @@ def stamped(found: os.stat_result) -> Stamp:
 class _File:
     """An open file."""
 
-    def __init__(self, fd: int) -> None:
-        self._fd = fd
-        self.stamp = stamped(os.fstat(fd))
+    def __init__(self, fd: int, guard: Guard | None) -> None:
+        self._fd, found = fd, os.fstat(fd)
+        if guard is not None and 0 < guard.since < found.st_ctime_ns:
+            raise ChunkError(CHANGED)
+        self.stamp = stamped(found)
         self.size = self.stamp.size
 
     def read(self, start: int, length: int, out: np.ndarray | None = None) -> np.ndarray:
@@ -40,12 +46,17 @@ class _File:
 
 
 class Folder:
-    """The files of a local array."""
+    """The files of a local array. With a guard, none is read that was changed after the array was opened."""
 
     gap = 16 << 10
 
-    def __init__(self, path: str) -> None:
-        self._path = path
+    def __init__(self, path: str, guard: Guard | None = None) -> None:
+        self._path, self._guard = path, guard
+
+    @property
+    def since(self) -> int:
+        """Time in nanoseconds after which no file may have been changed; 0 if any may."""
+        return 0 if self._guard is None else self._guard.since
 
     def path(self, name: str) -> str:
         """Path of an object."""
@@ -54,19 +65,49 @@ class Folder:
     def fetch(self, name: str, check: Callable[[int], None], out: np.ndarray | None = None) -> np.ndarray:
         path = self.path(name)
         into = out if out is not None else NOTHING if kept.memory is None else kept.memory
-        size = read_file(path, into)
+        size = self._read(path, into)
         check(size)
         while size > len(into):  # once, unless a longer one takes its name meanwhile
             into = NOTHING  # given back before more is taken
             into = kept.room(size)
-            size = read_file(path, into)
+            size = self._read(path, into)
             check(size)
         return into[:size]
+
+    def _read(self, path: str, into: np.ndarray) -> int:
+        try:
+            return read_file(path, into, self.since)
+        except OSError as error:
+            if error.errno == errno.ESTALE:
+                raise ChunkError(CHANGED) from error
+            raise
+
+    def status(self, name: str) -> os.stat_result:
+        """Status of an object's file, which has not been changed too late."""
+        found = os.stat(self.path(name))
+        if 0 < self.since < found.st_ctime_ns:
+            raise ChunkError(CHANGED)
+        return found
+
+    def absent(self, name: str) -> None:
+        """See `Objects.absent`: the first folder above it that exists tells whether a file was removed from there."""
+        if not self.since:
+            return
+        folder = os.path.dirname(self.path(name))
+        while len(folder) >= len(self._path):
+            with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+                if os.stat(folder).st_ctime_ns > self.since:
+                    raise ChunkError(
+                        "it is missing, and the folder where it would lie was changed after the array was opened: it "
+                        "may have been removed"
+                    )
+                return
+            folder = os.path.dirname(folder)
 
     @contextlib.contextmanager
     def open(self, name: str) -> Iterator[_File]:
         with open(self.path(name), "rb", buffering=0) as file:
-            yield _File(file.fileno())
+            yield _File(file.fileno(), self._guard)
 
     def put(self, name: str, write: Callable[[BinaryIO], bool]) -> None:
         put(self.path(name), write)

@@ -20,6 +20,7 @@ from zarr.core.sync import sync
 from zarr.storage import FsspecStore
 
 from chunkflow.errors import ArgumentError, ReadError, SourceNotFoundError
+from chunkflow.stores.identity import Facts
 from chunkflow.stores.kvstore.protocol import ChunkError
 from chunkflow.stores.kvstore.retries import again
 from chunkflow.stores.paths import listed
@@ -73,6 +74,14 @@ class Bucket:
                 again(lambda: sync(self._store.fs._rm_file(path)))
             except NotImplementedError as error:
                 raise ChunkError("its file system cannot remove objects (that of http can't)") from error
+
+    def facts(self, name: str) -> Facts:
+        """What the server tells of an object, as one request answers it."""
+        files = self._store.fs
+        return facts_of(files, f"{self._store.path}/{self._prefix}{name}", lambda: self.get(name) is None)
+
+    def absent(self, name: str) -> None:
+        """See `Objects.absent`: no server tells what it had."""
 
     def names(self) -> list[str]:
         """Names of all objects; none where they cannot be listed."""
@@ -146,6 +155,38 @@ class _Key:
             return raw
         out[...] = raw
         return out
+
+
+_TOLD = {
+    "size": ("size",),
+    "etag": ("ETag", "etag"),
+    "modified": ("LastModified", "Last-Modified", "last_modified", "mtime", "updated"),
+}
+"""What is known of an object, and how file systems call it."""
+
+
+def facts_of(files: Any, path: str, is_gone: Callable[[], bool]) -> Facts:
+    """What a file system tells of an object; nothing if it is not there, or if nobody can tell.
+
+    That of http takes every failure for a missing object. So `is_gone` is asked, too.
+    """
+    files.invalidate_cache()
+    try:
+        found = again(lambda: sync(files._info(path)))
+    except FileNotFoundError:
+        with contextlib.suppress(Exception):  # it does not answer at all
+            return {} if is_gone() else {"there": 1}
+        return {"there": 1}
+    except Exception:  # it answers no such request
+        return {"there": 1}
+    told = {name: found[key] for name, keys in _TOLD.items() for key in keys if found.get(key) is not None}
+    return {"there": 1} | {name: value if isinstance(value, int) else str(value) for name, value in told.items()}
+
+
+def facts_of_url(url: str) -> Facts:
+    """The same of an object behind a URL."""
+    folder, _, name = url.rpartition("/")
+    return Bucket(open_store(folder, read_only=True), "").facts(name)
 
 
 def _there(raw: np.ndarray | None, name: str) -> np.ndarray:

@@ -55,6 +55,9 @@ class Objects(Protocol):
             There is no such object.
         """
 
+    def absent(self, name: str) -> None:
+        """Raise a `ChunkError` if an object that is not there may have been removed since the array was opened."""
+
     def open(self, name: str) -> AbstractContextManager[StoredObject]:
         """Open an object for reading in parts. `FileNotFoundError` may be raised now or by the first read."""
 

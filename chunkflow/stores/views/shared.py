@@ -12,7 +12,7 @@ from chunkflow.core.spec import ArraySpec, ByteRun
 from chunkflow.stores.file.strided import FileSource, Strided
 from chunkflow.stores.footprint import Footprint
 from chunkflow.stores.memory import ArraySource
-from chunkflow.stores.protocol import Sink, Source, Target, run_of
+from chunkflow.stores.protocol import Sink, Source, Target, run_of, written_by
 
 
 @dataclass(frozen=True)
@@ -68,6 +68,10 @@ class SharedRegion:
         return self.target.name
 
     @property
+    def writes(self) -> str:
+        return "".join(written_by([self.target]))
+
+    @property
     def footprint(self) -> Footprint | None:
         """See `Target.footprint`: overlaps are checked when the run is divided."""
         return None
@@ -110,7 +114,7 @@ class Mapped(Strided):
         return source.spec
 
     def __chunkflow_source__(self) -> Source:
-        return FileSource(self)
+        return FileSource(self, guarded=False)
 
     def mapped(self) -> np.ndarray:
         """The array, mapped for writing."""

@@ -37,7 +37,7 @@ class SlicedSource:
     """A slice of a source, which is closed with this one."""
 
     def __init__(self, source: Source, cuts: Sequence[AxisSlice]) -> None:
-        self._source, self._cuts = source, tuple(cuts)
+        self._source, self._cuts, self.parts = source, tuple(cuts), [source]
         self.spec = sliced_spec(source.spec, cuts)
         place = source.footprint
         self.footprint: Footprint | None = None if place is None else place.sliced(self._cuts)

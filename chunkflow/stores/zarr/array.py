@@ -6,9 +6,11 @@ in a pool of threads of its own. Writes are safe as long as no two of them touch
 
 from __future__ import annotations
 
+import errno
 import json
 import math
 import os
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -16,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import zarr
+from zarr.core.sync import sync
 from zarr.storage import LocalStore, StorePath
 
 from chunkflow.core.encoded_chunks import Place
@@ -29,12 +32,16 @@ from chunkflow.stores.checks import ExistingTarget, numeric_dtype
 from chunkflow.stores.codecs.step import NotBuiltError, NotDirectError
 from chunkflow.stores.failures import blamed, translated, unread, unwritten
 from chunkflow.stores.footprint import Footprint
+from chunkflow.stores.gaps import Gaps
+from chunkflow.stores.identity import Guard, Identity
 from chunkflow.stores.kvstore.folder import Folder
 from chunkflow.stores.kvstore.fsspec import SENT, Bucket, is_remote, open_url, url_of
+from chunkflow.stores.kvstore.protocol import ChunkError, named
 from chunkflow.stores.kvstore.retries import again
 from chunkflow.stores.protocol import Encoder, Unviewed
+from chunkflow.stores.touched import touched
 from chunkflow.stores.zarr.chunks import Chunks
-from chunkflow.stores.zarr.device_codecs import codec_of, matches_in
+from chunkflow.stores.zarr.device_codecs import codec_of, is_checked, matches_in
 from chunkflow.stores.zarr.metadata import direct
 from chunkflow.stores.zarr.node import zarr_node
 from chunkflow.stores.zarr.shards import Shards
@@ -69,6 +76,7 @@ def open_zarr(path: str) -> ZarrSource:
     if node is not None and node.kind == "group":
         names = ", ".join(repr(os.path.join(given, name)) for name in members(path)) or "none"
         raise ArgumentError(f"{path} is a zarr group: pass the path of one of its arrays ({names})")
+    guard = _folder_guard(path)
     with translated(ReadError, f"cannot open the zarr array {path}", path):
         try:
             array = _described(path)
@@ -81,7 +89,7 @@ def open_zarr(path: str) -> ZarrSource:
                 f"the zarr array {path} has a dtype that zarr-python does not have ({error}): open it with "
                 "tensorstore.open, and pass what its .astype('float32') gives"
             ) from None
-    return ZarrSource(array)
+    return ZarrSource(array, guard)
 
 
 def open_zarr_url(url: str) -> ZarrSource:
@@ -132,12 +140,33 @@ def _folder(array: AnyArray) -> Path | None:
     return Path(os.path.abspath(store.root)) / array.path if isinstance(store, LocalStore) else None
 
 
-def _direct(array: AnyArray) -> tuple[Chunks | Shards | None, str]:
+def _folder_guard(path: str) -> Guard:
+    """Guard of the array in a folder."""
+    return Guard.of_files(path, *(os.path.join(path, name) for name in METADATA), folder=path)
+
+
+def _guard(array: AnyArray) -> Guard | None:
+    """Guard of an array of the user's, or behind a URL."""
+    folder = _folder(array)
+    if folder is not None:
+        return _folder_guard(str(folder))
+    if not is_remote(array.store):
+        return None
+    name, bucket = _location(array), Bucket(array.store, array.path)
+    document = METADATA[0] if array.metadata.zarr_format == 3 else METADATA[1]
+
+    def look() -> Identity:
+        return Identity(name, {f"{name}/{document}": bucket.facts(document)}, time.time_ns())
+
+    return Guard(look(), look)
+
+
+def _direct(array: AnyArray, guard: Guard | None = None) -> tuple[Chunks | Shards | None, str]:
     """What reads and writes the array's chunks directly (None for zarr), and a description for people."""
     folder = _folder(array)
     try:
         if folder is not None:
-            found = direct(array, Folder(str(folder)))
+            found = direct(array, Folder(str(folder), guard))
             return found, f"directly: {found}"
         if is_remote(array.store):
             found = direct(array, Bucket(array.store, array.path))
@@ -152,10 +181,12 @@ def _direct(array: AnyArray) -> tuple[Chunks | Shards | None, str]:
         ) from None
 
 
-def _spec(array: AnyArray, chunks: Shape | None) -> tuple[ArraySpec, Chunks | Shards | None]:
+def _spec(
+    array: AnyArray, chunks: Shape | None, guard: Guard | None = None
+) -> tuple[ArraySpec, Chunks | Shards | None]:
     name = _location(array)
     dtype = numeric_dtype(array.dtype, name)
-    found, how = _direct(array)
+    found, how = _direct(array, guard)
     order = tuple(range(len(array.shape)))
     if found is not None:
         order = found.chain.order
@@ -201,17 +232,19 @@ def _asked(spec: ArraySpec, request: Callable[[], Any]) -> Any:
 class ZarrSource(Unviewed):
     """A zarr array that is read. Chunks that were never written read as the fill value."""
 
-    def __init__(self, array: AnyArray) -> None:
+    def __init__(self, array: AnyArray, guard: Guard | None = None) -> None:
         self._array = array
+        self.guard = guard or _guard(array)
         try:
             chunks = array.chunks
         except NotImplementedError:  # chunks of unequal sizes: any region can be read all the same
             chunks = None
-        spec, self._direct = _spec(array, chunks)
+        spec, self._direct = _spec(array, chunks, self.guard)
+        self.gaps = self._direct.gaps if self._direct is not None else Gaps()
         if isinstance(self._direct, Chunks) and self._direct.parted:
             spec = replace(spec, chunks=None)  # any part of a file can be read by itself
         self.spec = spec
-        self.codec = codec_of(self._direct)
+        self.codec, self.checked = codec_of(self._direct), is_checked(self._direct)
         self.footprint: Footprint | None = _footprint(array)
         self._folder = _folder(array)
         self.attributes = array.attrs.asdict()
@@ -228,8 +261,10 @@ class ZarrSource(Unviewed):
             else:  # chunks are decoded and put into their places in `out`, with no copy in between
                 place, kind = _buffers.NDBuffer.from_numpy_array(out), _buffers.buffer_prototype
                 _asked(self.spec, lambda: array.get_basic_selection(region, out=place, prototype=kind))
+            if self._direct is None:
+                self._look_after(region)
         except Exception as error:
-            if self._direct is None and native:
+            if self._direct is None and native and not isinstance(error, ChunkError):
                 error = blamed(error, region, self.spec.chunks, array.get_basic_selection)
             raise unread(region, self.spec.name, error, what="of the zarr array") from error
         if there or self._folder is None:
@@ -239,6 +274,56 @@ class ZarrSource(Unviewed):
             name = self.spec.name
             message = f"the zarr array {name} was removed while {describe(region)} was read"
             raise ReadError(message, path=name, region=region)
+
+    def _look_after(self, region: Region) -> None:
+        """Look at the chunks that zarr has read: whether any was changed or is missing."""
+        array, folder = self._array, None if self._folder is None else Folder(str(self._folder), self.guard)
+        try:
+            sides = tuple(array.shards or array.chunks)
+        except NotImplementedError:  # chunks of unequal sizes
+            return
+        if folder is None and not self.gaps.refuses:
+            return
+        for part in touched(region, sides):
+            name = array.metadata.encode_chunk_key(part.chunk)
+            try:
+                with named(f"chunk {name}"):
+                    if folder is not None:
+                        folder.status(name)
+                    elif not sync(array.store.exists(f"{array.path}/{name}".lstrip("/"))):
+                        raise FileNotFoundError(errno.ENOENT, "there is no such object")
+            except FileNotFoundError:
+                if folder is not None:
+                    with named(f"chunk {name}"):
+                        folder.absent(name)
+                self.gaps.note(part.chunk, tuple(array.shape), sides)
+
+    def refuse_doubtful(self) -> None:
+        """See `Sparse.refuse_doubtful`: a server may answer that there is nothing, whatever it is asked for."""
+        gaps, store, name = self.gaps, self._array.store, self.spec.name
+        if gaps.accepts or not gaps.number or gaps.number < gaps.total or not is_remote(store):
+            return
+        listed = Bucket(store, self._array.path).folders(1)
+        if listed or name.startswith("http"):
+            why = f"it lists {listed[0]!r}" if listed else "it lists nothing by which to tell"
+            raise ReadError(
+                f"every chunk of {name} is missing, says its server, but {why}: a result would be of the fill value "
+                f"alone. If that is right, read cf.open({name!r}, missing='fill')",
+                path=name,
+            )
+
+    @property
+    def checksums(self) -> str:
+        if self._direct is not None:
+            return self._direct.chain.checksums
+        return "crc32c" if "crc32c" in str(self._array.metadata.to_dict()) else ""
+
+    def where(self, region: Region) -> str:
+        name = self.spec.name
+        if self._direct is None:
+            return name
+        key = self._direct.key(tuple(s.start // side for s, side in zip(region, self._direct.sides, strict=True)))
+        return f"{name}/{key}{self._direct.offset(region)}"
 
     def keep(self, lately: DecodedChunks) -> None:
         """See `Keeping.keep`. Chunks in shards are not kept."""
@@ -250,6 +335,10 @@ class ZarrSource(Unviewed):
 
     def matches(self) -> float:
         return matches_in(self._direct)
+
+    @property
+    def since(self) -> int:
+        return 0 if self.guard is None else self.guard.since
 
     def places(self, indices: Sequence[Shape]) -> Sequence[Place | None]:
         assert self._direct is not None
@@ -289,6 +378,7 @@ class ZarrTarget(ExistingTarget):
         if spec.storage.remote:
             spec = spec.with_storage(copies=spec.storage.copies + SENT)
         self._array, self._spec = array, spec
+        self.writes = str(_folder(array) or "")
         self.footprint: Footprint | None = _footprint(array)
 
     def open(self, spec: ArraySpec) -> ZarrSink:

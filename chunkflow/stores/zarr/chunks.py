@@ -6,7 +6,6 @@ threads keeps the memory that it once took.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
@@ -22,6 +21,7 @@ from chunkflow.core.spec import ChunkFiles
 from chunkflow.stores.caches.decoded_chunks import PARTED, DecodedChunks, is_large, is_part
 from chunkflow.stores.codecs.chain import CodecChain
 from chunkflow.stores.file.strided import FileSource, Strided
+from chunkflow.stores.gaps import Gaps
 from chunkflow.stores.kvstore.folder import Folder, append
 from chunkflow.stores.kvstore.protocol import Objects, named
 from chunkflow.stores.strides import packed_strides, part, swapped
@@ -37,6 +37,7 @@ class KeyedObjects:
     extents: Shape
     chain: CodecChain
     keeps_empty: bool
+    gaps: Gaps = field(default_factory=Gaps, compare=False, kw_only=True)
 
     @property
     def sides(self) -> Shape:
@@ -57,6 +58,16 @@ class KeyedObjects:
         for index, inner, place in touched(region, self.sides):
             self._write(index, inner, part(block, place))
         return True
+
+    def offset(self, region: Region) -> str:
+        """From which byte of its object on a region lies, if that is known and not the first; for people."""
+        return ""
+
+    def _missing(self, chunk: Shape, name: str) -> None:
+        """Note a chunk that is missing, since there is no object of that name."""
+        with named(f"chunk {name}"):
+            self.objects.absent(name)
+        self.gaps.note(chunk, self.extents, self.chain.shape)
 
     def _read(self, index: Shape, inner: Region, target: np.ndarray) -> bool:
         raise NotImplementedError
@@ -99,7 +110,9 @@ class Chunks(KeyedObjects):
         places = tuple([first * chain.dtype.itemsize for _, first in found])
         swap = swapped(chain.dtype.newbyteorder("S")) if chain.swapped else 0
         fill = chain.fill.byteswap() if chain.swapped else chain.fill
-        return ChunkFiles(names, places, chain.nbytes, swap, b"" if self.keeps_empty else fill.tobytes())
+        return ChunkFiles(
+            names, places, chain.nbytes, swap, b"" if self.keeps_empty else fill.tobytes(), self.objects.since
+        )
 
     def places(self, indices: Sequence[Shape]) -> Sequence[Place | None]:
         assert isinstance(self.objects, Folder)
@@ -116,6 +129,7 @@ class Chunks(KeyedObjects):
                 else:
                     self.chain.fetch(self.objects, name, inner, target)
         except FileNotFoundError:
+            self._missing(index, name)
             target[...] = self.chain.fill
             return False
         return True
@@ -123,11 +137,11 @@ class Chunks(KeyedObjects):
     def _read_part(self, name: str, inner: Region, target: np.ndarray) -> None:
         assert isinstance(self.objects, Folder)
         path, chain = self.objects.path(name), self.chain
-        chain.check(os.stat(path).st_size)
+        chain.check(self.objects.status(name).st_size)
         lying = packed_strides(permuted(chain.shape, chain.order), chain.dtype.itemsize)
         strides = permuted(lying, sorted(range(len(lying)), key=chain.order.__getitem__))
         dtype = chain.dtype.newbyteorder("S") if chain.swapped else chain.dtype
-        with closing(FileSource(Strided(path, 0, chain.shape, strides, dtype))) as file:
+        with closing(FileSource(Strided(path, 0, chain.shape, strides, dtype), guarded=False)) as file:
             file.read(inner, target)
 
     def _whole(self, name: str) -> np.ndarray:
@@ -142,8 +156,8 @@ class Chunks(KeyedObjects):
         if not self.keeps_empty and self.chain.is_empty(block):
             self.objects.remove(name)
             return
-        raw = self.chain.encode(block, inner)
-        self.objects.put(name, lambda file: append(file, raw) >= 0)
+        parts = self.chain.encode_parts(block, inner)
+        self.objects.put(name, lambda file: sum(append(file, raw) for raw in parts) >= 0)
 
 
 @lru_cache(256)

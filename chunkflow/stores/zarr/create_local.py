@@ -7,17 +7,20 @@ import os
 import shutil
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
+from functools import cache
 from itertools import dropwhile
 from pathlib import Path
 from typing import Any, Literal
 
+import numcodecs
 import numpy as np
 import zarr
+from zarr.codecs import Crc32cCodec
 
 from chunkflow.core.grid import Region, Shape
 from chunkflow.core.spec import COPIES, ArraySpec, Storage, default_chunks
 from chunkflow.errors import ArgumentError, ArgumentTypeError, WriteError
-from chunkflow.stores import paths
+from chunkflow.stores import checksums, paths
 from chunkflow.stores.checks import conversion, numeric_dtype
 from chunkflow.stores.failures import translated
 from chunkflow.stores.footprint import Footprint
@@ -119,8 +122,28 @@ def _created(store: Any, spec: ArraySpec, version: int, **options: Any) -> Any:
         chunks=spec.chunks or "auto",
         dtype=spec.dtype,
         zarr_format=2 if version == 2 else 3,
+        **compressors(spec.dtype, version),
         **options,
     )
+
+
+def compressors(dtype: np.dtype, version: int) -> dict[str, Any]:
+    """How chunks of a new array are compressed, as an argument of `zarr.create_array`: as zarr does, with a checksum.
+
+    It is of the encoded bytes, so it costs less than one of the elements, and a device can still decode the chunks.
+    Format 2 has none of that kind: there zstd's own is of the elements, and only asked for.
+    """
+    if version == 2:
+        return {"compressors": numcodecs.Zstd(checksum=True)} if checksums.wanted(default=False) else {}
+    if not checksums.wanted(default=True):
+        return {}
+    return {"compressors": (*_defaults(dtype), Crc32cCodec())}
+
+
+@cache
+def _defaults(dtype: np.dtype) -> tuple[Any, ...]:
+    """What zarr compresses chunks of format 3 with."""
+    return tuple(zarr.create_array({}, shape=(1,), chunks=(1,), dtype=dtype, zarr_format=3).compressors)
 
 
 _GROUPS: dict[int, tuple[str, dict[str, Any]]] = {

@@ -32,7 +32,7 @@ from chunkflow.stores.kvstore.folder import append
 from chunkflow.stores.kvstore.fsspec import Bucket, open_store
 from chunkflow.stores.zarr import consolidated, dimensions
 from chunkflow.stores.zarr.array import ZarrSink
-from chunkflow.stores.zarr.create_local import created_spec
+from chunkflow.stores.zarr.create_local import compressors, created_spec
 
 _METADATA = "zarr.json"
 _GROUP = json.dumps({"zarr_format": 3, "node_type": "group", "attributes": {}}).encode()
@@ -110,6 +110,7 @@ class ZarrUrlTarget:
                 shape=spec.shape,
                 chunks=spec.chunks or "auto",
                 dtype=spec.dtype,
+                **compressors(spec.dtype, 3),
                 chunk_key_encoding=_ENCODINGS[kind],  # type: ignore[arg-type]
                 dimension_names=self._names(len(spec.shape), old),
             )

@@ -19,11 +19,17 @@ ALIKE = {"blosc-lz4hc": "blosc-lz4"}
 """Codecs that differ from another one in how they encode only."""
 
 
+def is_checked(chunks: Chunks | Shards | None) -> bool:
+    """Whether each chunk is followed by its CRC-32C."""
+    return chunks is not None and chunks.chain.has_checksum
+
+
 def codec_of(chunks: Chunks | Shards | None) -> str:
-    """The codec of chunks in local files, if that is all that is done to them; else empty."""
+    """The codec of chunks in local files, if that is all that is done to them besides a checksum; else empty."""
     if chunks is None or not isinstance(chunks.objects, Folder) or chunks.chain.swapped:
         return ""
     steps = chunks.chain.steps
+    steps = steps[:-1] if is_checked(chunks) else steps
     if len(steps) != 1 or not isinstance(step := steps[0], Compressor) or getattr(step.codec, "checksum", False):
         return ""
     codec = ALIKE.get(step.name, step.name)

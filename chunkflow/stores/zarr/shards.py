@@ -6,7 +6,6 @@ where there is no chunk, at the start or the end of the object, as a rule with a
 
 from __future__ import annotations
 
-import os
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterator, Sequence
@@ -170,7 +169,7 @@ class Shards(KeyedObjects):
                 return self._load(found)
 
         try:
-            stamp = stamped(os.stat(path))
+            stamp = stamped(self.objects.status(name))
             opened = OpenedShard(path, stamp, self.known.get(shard, stamp, load), *self._bounds(stamp.size))
         except (OSError, ChunkError):
             return OpenedShard("", Stamp(0, 0, 0), None, 0, 0)
@@ -201,11 +200,15 @@ class Shards(KeyedObjects):
         try:
             with named(f"shard {name}"), self.objects.open(name) as found:
                 entries = self.known.get(index, found.stamp, lambda: self._load(found))
-                for run in runs(self._parts(entries, found.size, inner, target), self.objects.gap):
+                for run in runs(self._parts(index, entries, found.size, inner, target), self.objects.gap):
                     self._fetch(found, run, target)
         except FileNotFoundError as error:
             if entries is not None:
                 raise ChunkError(f"shard {name} was removed while it was read") from error
+            with named(f"shard {name}"):
+                self.objects.absent(name)
+            for chunk, _, _ in touched(inner, self.chain.shape):
+                self._note(index, chunk)
             target[...] = self.chain.fill
             return False
         return True
@@ -217,12 +220,31 @@ class Shards(KeyedObjects):
             self.index.read(found, 0 if self.at_start else -self._space, self._space, every, index)
         return index
 
-    def _parts(self, index: np.ndarray, size: int | None, inner: Region, target: np.ndarray) -> list[ShardChunk]:
+    def offset(self, region: Region) -> str:
+        shard, at = zip(*(divmod(s.start, n) for s, n in zip(region, self.shape, strict=True)), strict=True)
+        chunk = tuple(a // side for a, side in zip(at, self.chain.shape, strict=True))
+        try:
+            with self.objects.open(self.key(shard)) as found:
+                start = int(self._load(found)[(*chunk, 0)])
+        except (OSError, ChunkError):
+            return ""
+        return "" if start == MISSING else f", from byte {start} on"
+
+    def _note(self, shard: Shape, chunk: Shape) -> None:
+        """Note a chunk that is missing, by its shard and its place there."""
+        each = self.index.shape[:-1]
+        place = tuple([s * n + c for s, n, c in zip(shard, each, chunk, strict=True)])
+        self.gaps.note(place, self.extents, self.chain.shape)
+
+    def _parts(
+        self, shard: Shape, index: np.ndarray, size: int | None, inner: Region, target: np.ndarray
+    ) -> list[ShardChunk]:
         """The chunks that exist, checked. Others are filled with the fill value."""
         found: list[ShardChunk] = []
         for chunk, within, place in touched(inner, self.chain.shape):
             offset, length = index[chunk].tolist()
             if offset == length == MISSING:
+                self._note(shard, chunk)
                 target[place] = self.chain.fill
                 continue
             with named(f"chunk {chunk} of it"):
@@ -255,7 +277,7 @@ class Shards(KeyedObjects):
         for chunk, within, place in touched(inner, self.chain.shape):
             part = block[place]
             if self.keeps_empty or not self.chain.is_empty(part):
-                length = append(file, self.chain.encode(part, within))
+                length = sum(append(file, raw) for raw in self.chain.encode_parts(part, within))
                 index[chunk] = offset, length
                 offset += length
         if offset == first:

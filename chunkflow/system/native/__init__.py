@@ -6,6 +6,7 @@ then wait for it among a dozen threads. ``CHUNKFLOW_COMPILED=0`` in the environm
 
 from __future__ import annotations
 
+import errno
 import importlib
 import os
 from contextlib import suppress
@@ -25,15 +26,21 @@ staging = _built("chunkflow.system.native._transfer")
 chunks = _built("chunkflow.system.native._chunks")
 
 
-def read_file(path: str, out: np.ndarray) -> int:
-    """Fill flat bytes from the start of a file, as far as either goes; return its size. May raise `OSError`."""
+def read_file(path: str, out: np.ndarray, since: int = 0) -> int:
+    """Fill flat bytes from the start of a file, as far as either goes; return its size. May raise `OSError`.
+
+    Its number is ESTALE if the file was changed after the time `since`, in nanoseconds; 0 for none.
+    """
     if staging is not None:
-        size, error = staging.read(path, out)
+        size, error = staging.read(path, out, since)
         if error:
             raise OSError(error, os.strerror(error), path)
         return int(size)
     with open(path, "rb", buffering=0) as file:
-        size = os.fstat(file.fileno()).st_size
+        found = os.fstat(file.fileno())
+        if 0 < since < found.st_ctime_ns:
+            raise OSError(errno.ESTALE, os.strerror(errno.ESTALE), path)
+        size = found.st_size
         done, most = 0, min(size, len(out))
         while done < most:
             if not (count := file.readinto(out.data[done:most])):

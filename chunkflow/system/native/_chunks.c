@@ -127,6 +127,104 @@ static int look(Found *found, const uint8_t *raw, int64_t size, int64_t nbytes, 
     return 0;
 }
 
+/* CRC-32C (RFC 3720, appendix B.4), as it is kept between bytes: reversed, with all bits of the first and last value
+ * turned. Processors with an instruction for it take three runs of bytes at a time, whose values are then put together.
+ */
+enum { RUN = 1024, POLYNOMIAL = 0x82F63B78u };
+static uint32_t crc_table[8][256], crc_shift[4][256];  /* of a byte so many places on; of a byte behind RUN zeros */
+
+#if defined(__x86_64__) && defined(__GNUC__)
+#include <nmmintrin.h>
+#define CRC_TARGET __attribute__((target("sse4.2")))
+#define CRC_WORD(crc, at) (uint32_t)_mm_crc32_u64(crc, at)
+static int crc_fast(void) { return __builtin_cpu_supports("sse4.2"); }
+#elif defined(__ARM_FEATURE_CRC32)
+#include <arm_acle.h>
+#define CRC_TARGET
+#define CRC_WORD(crc, at) __crc32cd(crc, at)
+static int crc_fast(void) { return 1; }
+#endif
+
+static uint64_t eight(const uint8_t *at) {
+    uint64_t value;
+    memcpy(&value, at, sizeof value);
+    return value;
+}
+
+static uint32_t crc_shifted(uint32_t crc) {
+    return crc_shift[0][crc & 255] ^ crc_shift[1][crc >> 8 & 255] ^ crc_shift[2][crc >> 16 & 255] ^
+           crc_shift[3][crc >> 24];
+}
+
+static void crc_prepare(void) {
+    for (uint32_t i = 0; i < 256; i++) {
+        uint32_t crc = i;
+        for (int bit = 0; bit < 8; bit++) crc = crc >> 1 ^ (crc & 1 ? POLYNOMIAL : 0);
+        crc_table[0][i] = crc;
+    }
+    for (int k = 1; k < 8; k++)
+        for (int i = 0; i < 256; i++)
+            crc_table[k][i] = crc_table[k - 1][i] >> 8 ^ crc_table[0][crc_table[k - 1][i] & 255];
+    uint32_t bits[32];  /* the value is a sum of bits, and so is what becomes of it */
+    for (int bit = 0; bit < 32; bit++) {
+        bits[bit] = (uint32_t)1 << bit;
+        for (int i = 0; i < RUN; i++) bits[bit] = bits[bit] >> 8 ^ crc_table[0][bits[bit] & 255];
+    }
+    for (int k = 0; k < 4; k++)
+        for (int i = 0; i < 256; i++)
+            for (int bit = 0; bit < 8; bit++) crc_shift[k][i] ^= i >> bit & 1 ? bits[8 * k + bit] : 0;
+}
+
+#ifdef CRC_TARGET
+CRC_TARGET static uint32_t crc_by_words(uint32_t crc, const uint8_t **at, int64_t *size) {
+    for (; *size >= 3 * RUN; *at += 3 * RUN, *size -= 3 * RUN) {
+        uint32_t second = 0, third = 0;
+        for (const uint8_t *p = *at, *end = p + RUN; p < end; p += 8) {
+            crc = CRC_WORD(crc, eight(p));
+            second = CRC_WORD(second, eight(p + RUN));
+            third = CRC_WORD(third, eight(p + 2 * RUN));
+        }
+        crc = crc_shifted(crc_shifted(crc) ^ second) ^ third;
+    }
+    for (; *size >= 8; *at += 8, *size -= 8) crc = CRC_WORD(crc, eight(*at));
+    return crc;
+}
+#endif
+
+/* Eight bytes at a time by tables, whatever the machine's order of bytes. */
+static uint32_t crc_by_tables(uint32_t crc, const uint8_t **at, int64_t *size) {
+    for (; *size >= 8; *at += 8, *size -= 8) {
+        uint32_t low = crc ^ word(*at), high = word(*at + 4);
+        crc = crc_table[7][low & 255] ^ crc_table[6][low >> 8 & 255] ^ crc_table[5][low >> 16 & 255] ^
+              crc_table[4][low >> 24] ^ crc_table[3][high & 255] ^ crc_table[2][high >> 8 & 255] ^
+              crc_table[1][high >> 16 & 255] ^ crc_table[0][high >> 24];
+    }
+    return crc;
+}
+
+static uint32_t crc32c(const uint8_t *at, int64_t size, int fast) {
+    uint32_t crc = 0xFFFFFFFFu;
+#ifdef CRC_TARGET
+    if (fast && crc_fast()) crc = crc_by_words(crc, &at, &size);
+#endif
+    crc = crc_by_tables(crc, &at, &size);
+    for (; size; at++, size--) crc = crc >> 8 ^ crc_table[0][(crc ^ *at) & 255];
+    return ~crc;
+}
+
+/* The checksum of a buffer, without Python's lock; by the processor's own instruction if it has one and that is wanted. */
+static PyObject *py_crc32c(PyObject *self, PyObject *args) {
+    Py_buffer from;
+    int fast = 1;
+    if (!PyArg_ParseTuple(args, "y*|p", &from, &fast)) return NULL;
+    uint32_t crc;
+    Py_BEGIN_ALLOW_THREADS
+    crc = crc32c(from.buf, from.len, fast);
+    Py_END_ALLOW_THREADS
+    PyBuffer_Release(&from);
+    return PyLong_FromUnsignedLong(crc);
+}
+
 /* What a file is known by, as `stamped` of chunkflow/stores/kvstore/folder.py has it; a size of -1 where any file will do. */
 typedef struct {
     unsigned long long inode, modified;
@@ -142,21 +240,32 @@ static Stamp stamp(const struct stat *state) {
     return (Stamp){state->st_ino, (unsigned long long)at.tv_sec * 1000000000 + at.tv_nsec, state->st_size};
 }
 
+/* Whether a file was changed after a time, in nanoseconds; no file after 0. */
+static int changed(const struct stat *found, int64_t since) {
+#ifdef __APPLE__
+    struct timespec at = found->st_ctimespec;
+#else
+    struct timespec at = found->st_ctim;
+#endif
+    return since && (int64_t)at.tv_sec * 1000000000 + at.tv_nsec > since;
+}
+
 /* Read a part of a file, all of it if `length` is negative; its bytes, or -1 if there are more than there is room for,
- * or this is not the file that was `meant`.
+ * or this is not the file that was `meant`, or it was changed after the time `since`, in nanoseconds (0: whenever it was).
  */
-static int64_t part(const char *path, int64_t start, int64_t length, const Stamp *meant, uint8_t *out, int64_t room) {
+static int64_t part(const char *path, int64_t start, int64_t length, const Stamp *meant, int64_t since, uint8_t *out,
+                    int64_t room) {
     int fd;
     struct stat state;
     do fd = open(path, O_RDONLY | O_CLOEXEC);
     while (fd < 0 && errno == EINTR);
     if (fd < 0) return -1;
-    if (length < 0 || meant->size >= 0) {
+    if (length < 0 || meant->size >= 0 || since) {
         Stamp now = {0};
         int unknown = fstat(fd, &state);
         if (!unknown) now = stamp(&state);
         if (length < 0) length = now.size;
-        if (unknown || (meant->size >= 0 && memcmp(&now, meant, sizeof now))) length = -1;
+        if (unknown || (meant->size >= 0 && memcmp(&now, meant, sizeof now)) || changed(&state, since)) length = -1;
     }
     if (length > room) length = -1;
     for (int64_t done = 0; done < length;) {
@@ -177,10 +286,12 @@ typedef struct {
     Found found;
 } Chunk;
 
-/* A block's chunks, which decode to `nbytes` each. In the buffer there are `room` bytes for each. */
+/* A block's chunks, which decode to `nbytes` each. In the buffer there are `room` bytes for each. No file is
+ * read that was changed after `since`. If they are
+ * `checked`, their CRC-32C lies behind each. */
 typedef struct {
-    int64_t number, nbytes, most, room;
-    int codec;
+    int64_t number, nbytes, most, room, since;
+    int codec, checked;
     Chunk chunks[];
 } Chunks;
 
@@ -213,9 +324,10 @@ static int place(Chunk *chunk, PyObject *where) {
 
 static PyObject *py_chunks(PyObject *self, PyObject *args) {
     PyObject *places;
-    long long nbytes, most, room;
-    int codec;
-    if (!PyArg_ParseTuple(args, "O!iLLL", &PyList_Type, &places, &codec, &nbytes, &most, &room)) return NULL;
+    long long nbytes, most, room, since = 0;
+    int codec, checked = 0;
+    if (!PyArg_ParseTuple(args, "O!iLLL|Lp", &PyList_Type, &places, &codec, &nbytes, &most, &room, &since, &checked))
+        return NULL;
     if (nbytes < 0 || room < ALIGNMENT || room % ALIGNMENT) {
         PyErr_Format(PyExc_ValueError, "there is no room for a chunk in %lld bytes", room);
         return NULL;
@@ -224,6 +336,7 @@ static PyObject *py_chunks(PyObject *self, PyObject *args) {
     Chunks *all = calloc(1, sizeof(Chunks) + number * sizeof(Chunk));
     if (!all) return PyErr_NoMemory();
     all->number = number, all->codec = codec, all->nbytes = nbytes, all->most = most, all->room = room;
+    all->since = since, all->checked = checked;
     PyObject *capsule = PyCapsule_New(all, "chunks", chunks_free);
     if (!capsule) free(all);
     for (Py_ssize_t i = 0; capsule && i < number; i++)
@@ -249,7 +362,12 @@ static int64_t fetch(void *of, int64_t first, int64_t number, uint8_t *out, int6
         free(c->found.items);
         c->found.items = NULL, c->checksum = -1;
         c->size = c->path && at <= space - all->room
-                      ? part(PyBytes_AsString(c->path), c->start, c->length, &c->file, out + at, all->room) : -1;
+                      ? part(PyBytes_AsString(c->path), c->start, c->length, &c->file, all->since, out + at, all->room)
+                      : -1;
+        if (all->checked && c->size >= 0) {  /* the last 4 bytes are the checksum of those before */
+            c->size -= 4;
+            if (c->size >= 0 && crc32c(out + at, c->size, 1) != word(out + at + c->size)) c->size = -1;
+        }
         if (c->size < 0 || !look(&c->found, out + at, c->size, all->nbytes, all->codec, all->most)) {
             missed++;
             continue;
@@ -378,6 +496,7 @@ static PyMethodDef methods[] = {
     {"chunks", py_chunks, METH_VARARGS, "Chunks of a block, by their places, to be fetched and put into a table."},
     {"fetch", py_fetch, METH_VARARGS, "Read chunks into memory, one behind the other, and find their items."},
     {"missed", py_missed, METH_VARARGS, "Bytes of chunks that were fetched, and which are left to the host."},
+    {"crc32c", py_crc32c, METH_VARARGS, "CRC-32C of a buffer."},
     {"address", py_address, METH_O, "Addresses of chunks and of the function that fetches them."},
     {"tabulate", py_tabulate, METH_VARARGS,
      "Fill a batch's table; items to decode, all items, their sizes and checksums, chunks' ends."},
@@ -386,4 +505,7 @@ static PyMethodDef methods[] = {
 
 static struct PyModuleDef module = {PyModuleDef_HEAD_INIT, "_chunks", NULL, 0, methods, NULL, NULL, NULL, NULL};
 
-PyMODINIT_FUNC PyInit__chunks(void) { return PyModule_Create(&module); }
+PyMODINIT_FUNC PyInit__chunks(void) {
+    crc_prepare();
+    return PyModule_Create(&module);
+}

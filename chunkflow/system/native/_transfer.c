@@ -77,7 +77,7 @@ typedef struct {
 } Driver;
 
 /* Tables of 64-bit integers that chunkflow/devices/mover.py lays out. */
-typedef struct { int64_t next, number, host, fd, device, mapped, size, width, height, pitch, plane, swap; } Share;
+typedef struct { int64_t next, number, host, fd, device, mapped, size, width, height, pitch, plane, since, swap; } Share;
 typedef struct { int64_t offset, nbytes, first, count, lands; } Piece;  /* offset in the region, gaps left out; copies */
 typedef struct { int64_t host, device, pitch, width, height, plane, depth; } Copy;  /* offsets in buffer and block */
 typedef struct { int64_t stream, turn, number, clock, landing, room; } Thread;
@@ -191,7 +191,8 @@ static int enqueue(Work *w, Buffer *buffer, const Piece *piece, int64_t nbytes, 
 
 /* In place of a file: as many as there are pieces. At `host` lie rows of `width` bytes, each the place in its file where a
  * piece begins, and the file's name; such a file has `size` bytes. At `plane` lies a number of `pitch` bytes: of pieces
- * that hold nothing else there is no file. 0 bytes: of all there is one. Only whole files are written.
+ * that hold nothing else there is no file. 0 bytes: of all there is one. Only whole files are written. None is read that
+ * was changed after the time `since`.
  */
 enum { FILES = -2 };
 
@@ -222,14 +223,27 @@ static void copy_out(char *to, const char *from, size_t nbytes) {
     memcpy(to, from, nbytes);
 }
 
-/* Fill memory from a place in a file on, as far as either goes; how many bytes the file has, or -1 with `errno`. */
-static int64_t load(const char *name, char *into, int64_t at, int64_t room) {
+/* Whether a file was changed after a time, in nanoseconds; no file after 0. */
+static int changed(const struct stat *found, int64_t since) {
+#ifdef __APPLE__
+    struct timespec at = found->st_ctimespec;
+#else
+    struct timespec at = found->st_ctim;
+#endif
+    return since && (int64_t)at.tv_sec * 1000000000 + at.tv_nsec > since;
+}
+
+/* Fill memory from a place in a file on, as far as either goes; how many bytes the file has, or -1 with `errno`, which is
+ * ESTALE if it was changed after the time `since`.
+ */
+static int64_t load(const char *name, char *into, int64_t at, int64_t room, int64_t since) {
     struct stat found;
     int fd, error = 0;
     do fd = open(name, O_RDONLY | O_CLOEXEC);
     while (fd < 0 && errno == EINTR);
     if (fd < 0) return -1;
     if (fstat(fd, &found)) error = errno;
+    else if (changed(&found, since)) error = ESTALE;
     int64_t size = error ? -1 : found.st_size, left = size - at < room ? size - at : room;
     for (int64_t done = 0; !error && done < left;) {
         ssize_t n = pread(fd, into + done, left - done, at + done);
@@ -285,7 +299,7 @@ static int file(const Share *share, char *host, int64_t number, int64_t nbytes, 
     int64_t at;
     memcpy(&at, row, sizeof at);
     if (!*name) return -1;
-    if (!out) return load(name, host, at, nbytes) == share->size ? 0 : -1;
+    if (!out) return load(name, host, at, nbytes, share->since) == share->size ? 0 : -1;
     if (share->pitch && repeats(host, nbytes, (const char *)share->plane, share->pitch))
         return unlink(name) && errno != ENOENT ? -1 : 0;
     return put(name, host, nbytes);
@@ -508,16 +522,19 @@ end:
 static PyObject *py_send(PyObject *self, PyObject *args) { return one(args, 1); }
 static PyObject *py_fetch(PyObject *self, PyObject *args) { return one(args, 0); }
 
-/* Fill a buffer from a file's start, in one go without Python's lock; the file's size, or -1 and the error's number. */
+/* Fill a buffer from a file's start, in one go without Python's lock; the file's size, or -1 and the error's number. It
+ * may not have been changed after a time.
+ */
 static PyObject *py_read(PyObject *self, PyObject *args) {
     PyObject *path;
     Py_buffer into;
-    if (!PyArg_ParseTuple(args, "O&w*", PyUnicode_FSConverter, &path, &into)) return NULL;
+    long long since = 0;
+    if (!PyArg_ParseTuple(args, "O&w*|L", PyUnicode_FSConverter, &path, &into, &since)) return NULL;
     const char *name = PyBytes_AsString(path);
     int64_t size;
     int error;
     Py_BEGIN_ALLOW_THREADS
-    size = load(name, into.buf, 0, into.len);
+    size = load(name, into.buf, 0, into.len, since);
     error = size < 0 ? errno : 0;
     Py_END_ALLOW_THREADS
     Py_DECREF(path);

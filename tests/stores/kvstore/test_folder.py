@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import errno
+import os
+import re
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from chunkflow.stores.identity import Guard
 from chunkflow.stores.kvstore.folder import Folder
 from chunkflow.stores.kvstore.protocol import ChunkError
+from chunkflow.system import native
 
 
 def test_parts_of_a_file(tmp_path: Path) -> None:
@@ -20,3 +25,31 @@ def test_parts_of_a_file(tmp_path: Path) -> None:
             file.read(17, 10)
         with pytest.raises(ChunkError, match="20 bytes, where the last 21 are wanted"):
             file.read(-21, 3)
+
+
+@pytest.mark.parametrize("compiled", [True, False])
+def test_files_that_were_changed_later(compiled: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    if not compiled:
+        monkeypatch.setattr(native, "staging", None)
+    path, out = str(tmp_path / "x"), np.empty(4, np.uint8)
+    (tmp_path / "x").write_bytes(b"1234")
+    changed = os.stat(path).st_ctime_ns
+    assert native.read_file(path, out) == native.read_file(path, out, changed) == 4
+    with pytest.raises(OSError, match=re.escape(os.strerror(errno.ESTALE))):
+        native.read_file(path, out, changed - 1)
+    guard = Guard.of_files("x", folder=str(tmp_path))
+    guard.since = os.stat(tmp_path).st_ctime_ns - 1
+    late = Folder(str(tmp_path), guard)
+    for read in (lambda: late.fetch("x", lambda size: None), lambda: late.status("x"), lambda: _opened(late)):
+        with pytest.raises(ChunkError, match="it was changed after the array was opened"):
+            read()
+    with pytest.raises(ChunkError, match="it may have been removed"):
+        late.absent("c/0/0")
+    guard.release()
+    assert len(late.fetch("x", lambda size: None)) == 4
+    late.absent("c/0/0")
+
+
+def _opened(folder: Folder) -> None:
+    with folder.open("x"):
+        pass

@@ -6,6 +6,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from datetime import datetime
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -25,6 +26,7 @@ from chunkflow.errors import ArgumentError, SourceNotFoundError
 from chunkflow.planner.cost import FETCHERS
 from chunkflow.stores import Source, Target, open_source, open_target
 from chunkflow.stores.kvstore import retries
+from chunkflow.stores.kvstore.fsspec import facts_of
 from chunkflow.stores.zarr.chunks import Chunks
 from chunkflow.testing import ForeignReader, SinkContract, SourceContract, filled
 
@@ -507,3 +509,44 @@ def test_a_remote_array_is_known_by_its_url() -> None:
     source = open_source("memory://one/x.zarr")
     assert source.footprint == open_target(array).footprint
     assert isinstance(source._direct, Chunks)  # type: ignore[attr-defined]
+
+
+class _Answering:
+    """A file system that tells this of its objects, or fails."""
+
+    def __init__(self, answer: Any) -> None:
+        self._answer = answer
+
+    def invalidate_cache(self) -> None: ...
+
+    async def _info(self, path: str) -> Any:
+        if isinstance(self._answer, Exception):
+            raise self._answer
+        return self._answer
+
+
+@pytest.mark.parametrize(
+    ("answer", "gone", "facts"),
+    [
+        ({"size": 8, "ETag": '"a"', "type": "file"}, False, {"there": 1, "size": 8, "etag": '"a"'}),
+        (
+            {"size": 8, "LastModified": datetime(2026, 1, 1)},
+            False,
+            {"there": 1, "size": 8, "modified": "2026-01-01 00:00:00"},
+        ),
+        ({"Last-Modified": "Thu, 01 Jan 2026"}, False, {"there": 1, "modified": "Thu, 01 Jan 2026"}),
+        ({"size": None, "mtime": 1.5}, False, {"there": 1, "modified": "1.5"}),
+        (FileNotFoundError(), True, {}),
+        (FileNotFoundError(), False, {"there": 1}),  # http's takes every failure for that
+        (NotImplementedError(), False, {"there": 1}),
+    ],
+)
+def test_what_servers_tell_of_an_object(answer: Any, gone: bool, facts: Any) -> None:
+    assert facts_of(_Answering(answer), "x", lambda: gone) == facts
+
+
+def test_a_server_that_does_not_answer_tells_nothing() -> None:
+    def fail() -> bool:
+        raise PermissionError("no")
+
+    assert facts_of(_Answering(FileNotFoundError()), "x", fail) == {"there": 1}

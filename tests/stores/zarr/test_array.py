@@ -120,6 +120,7 @@ class TestUncompressedMemorySink(SinkContract):
 
 class TestZarrPathSink(PathSinkContract):
     name = "result.zarr"
+    checksums = True
 
     def foreign_readers(self) -> Sequence[ForeignReader]:
         return ZARR_READERS
@@ -131,6 +132,7 @@ class TestZarrPathSink(PathSinkContract):
 
 class TestGroupMemberSink(PathSinkContract):
     name = "result.zarr/run/speed"
+    checksums = True
 
     def foreign_readers(self) -> Sequence[ForeignReader]:
         return ZARR_READERS

@@ -7,6 +7,7 @@ import signal
 import threading
 import time
 import warnings
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ import zarr
 import zarr.codecs as codecs
 from hypothesis import given
 from hypothesis import strategies as st
+from support.changes import stamped_later
 from support.zarrarrays import arrays, create, fresh, modest, ours, regions, same, values
 from zarr.storage import MemoryStore
 
@@ -27,6 +29,7 @@ from chunkflow.stores import open_source, open_target
 from chunkflow.stores.caches.fetch_buffer import Kept, keeping, kept
 from chunkflow.stores.codecs.step import NotDirectError
 from chunkflow.stores.kvstore.folder import Folder
+from chunkflow.stores.protocol import guards_of
 from chunkflow.stores.zarr.shards import Shards
 from chunkflow.system.native import read_file
 from chunkflow.testing.arrays import laid_out
@@ -292,22 +295,34 @@ def test_an_error_of_the_system_keeps_its_number(tmp_path: Path, monkeypatch: py
     assert caught.value.errno == 5
 
 
+@pytest.mark.parametrize("own", [True, False])
 @pytest.mark.parametrize("longer", [False, True])
-def test_a_chunk_may_be_replaced_as_it_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, longer: bool) -> None:
+def test_a_chunk_may_be_replaced_as_it_is_read_by_the_run_itself(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, longer: bool, own: bool
+) -> None:
     x = np.random.default_rng(0).integers(0, 9, (8, 8), "i4")
     new = x if longer else np.zeros_like(x)
     for name, content in (("x", x % 2), ("y", new)):
         zarr.create_array(tmp_path / name, data=content, chunks=(8, 8), config={"write_empty_chunks": True})
-    paths, asked = [tmp_path / name / "c/0/0" for name in "xy"], []
+    paths, asked = [tmp_path / name / "c/0/0" for name in "xy"], list[None]()
 
-    def replacing(path: str, out: np.ndarray) -> int:
-        size = read_file(path, out)
+    def replacing(path: str, out: np.ndarray, since: int) -> int:
+        size = read_file(path, out, since)
         if not asked:
             asked.append(os.replace(paths[1], paths[0]))
+            stamped_later(paths[0])
         return size
 
     monkeypatch.setattr("chunkflow.stores.kvstore.folder.read_file", replacing)
-    same(read(tmp_path / "x"), new)
+    with closing(open_source(tmp_path / "x")) as source:
+        (guard,) = guards_of([source])
+        if not own:
+            with pytest.raises(ReadError, match="chunk c/0/0: it was changed after the array was opened"):
+                source.read(whole(x.shape), np.empty_like(x))
+            return
+        guard.release()  # as where the run itself writes to the array
+        source.read(whole(x.shape), found := np.empty_like(x))
+        same(found, new)
 
 
 @pytest.mark.parametrize("budget", [None, "64 kB"])

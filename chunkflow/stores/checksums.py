@@ -1,0 +1,53 @@
+"""Whether new arrays get checksums: `checksum=` of the present call, else what the format has by default."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any
+
+from chunkflow.errors import ArgumentError
+from chunkflow.system.context import run_variable
+
+_wanted: ContextVar[bool | None] = run_variable("chunkflow_checksum", None)
+
+
+def wanted(*, default: bool) -> bool:
+    """Whether an array that is created now gets checksums; `default` where the call does not say."""
+    asked = _wanted.get()
+    return default if asked is None else asked
+
+
+def refuse_if_wanted(path: str, why: str) -> None:
+    """Refuse an output that can have no checksums, if the call asks for them."""
+    if wanted(default=False):
+        raise ArgumentError(f"checksum=True: {path} would have none, since {why}. Write a .zarr, or leave it out")
+
+
+@contextmanager
+def asked(checksum: Any, outs: Any = None) -> Iterator[None]:
+    """Let arrays that are created inside have checksums or not; None for the default of each format.
+
+    Raises
+    ------
+    ArgumentError
+        It is something else than a bool or None, or is True, and no array is to be created at a path.
+    """
+    if checksum is not None and not isinstance(checksum, bool):
+        raise ArgumentError(f"checksum={checksum!r} must be True, False, or None for the format's default")
+    places = outs if isinstance(outs, list | tuple) else (outs,)
+    if checksum and not all(isinstance(out, str | os.PathLike) for out in places):
+        raise ArgumentError(
+            "checksum=True is for arrays that are created at a path: an array that exists keeps its codecs, and "
+            "one in memory has none"
+        )
+    if checksum is None:  # an inner call keeps what the outer one said
+        yield
+        return
+    token = _wanted.set(checksum)
+    try:
+        yield
+    finally:
+        _wanted.reset(token)
