@@ -28,6 +28,7 @@ from chunkflow.stores.checks import numeric_dtype
 from chunkflow.stores.failures import translated, unread
 from chunkflow.stores.footprint import Footprint
 from chunkflow.stores.protocol import Unviewed
+from chunkflow.system.files import open_regular
 
 RUN = 256 << 10
 """Shortest run, in bytes, that is read or written at a position if there are several."""
@@ -87,7 +88,7 @@ class StridedFile:
         self._told = False
         self._access = mmap.ACCESS_WRITE if writable else mmap.ACCESS_READ
         flags = os.O_RDWR if writable else os.O_RDONLY
-        self.fd = os.open(path, flags)
+        self.fd = open_regular(path, flags)
         stat = os.fstat(self.fd)
         space = ("file", stat.st_dev, stat.st_ino)
         self.footprint: Footprint | None = footprint.footprint(space, offset, shape, strides, dtype)

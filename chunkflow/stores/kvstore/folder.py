@@ -13,6 +13,7 @@ import numpy as np
 from chunkflow.core.encoded_chunks import Stamp
 from chunkflow.stores.caches.fetch_buffer import NOTHING, kept
 from chunkflow.stores.kvstore.protocol import ChunkError
+from chunkflow.system.files import create_hidden, open_regular
 from chunkflow.system.native import read_file
 
 
@@ -65,7 +66,7 @@ class Folder:
 
     @contextlib.contextmanager
     def open(self, name: str) -> Iterator[_File]:
-        with open(self.path(name), "rb", buffering=0) as file:
+        with open(open_regular(self.path(name)), "rb", buffering=0) as file:
             yield _File(file.fileno())
 
     def put(self, name: str, write: Callable[[BinaryIO], bool]) -> None:
@@ -91,10 +92,10 @@ def put(path: str, write: Callable[[BinaryIO], bool]) -> None:
     temporary = f"{path}.{os.getpid()}-{threading.get_ident()}.partial"
     try:
         try:
-            file = open(temporary, "wb", buffering=0)  # noqa: SIM115
+            file = open(create_hidden(temporary), "wb", buffering=0)  # noqa: SIM115
         except FileNotFoundError:
             os.makedirs(os.path.dirname(path), exist_ok=True)
-            file = open(temporary, "wb", buffering=0)  # noqa: SIM115
+            file = open(create_hidden(temporary), "wb", buffering=0)  # noqa: SIM115
         with file:
             wanted = write(file)
         if wanted:

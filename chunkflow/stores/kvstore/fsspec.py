@@ -13,16 +13,14 @@ from collections.abc import Callable, Iterator
 from typing import Any, BinaryIO, TypeGuard
 
 import numpy as np
-import zarr
 from zarr.abc.store import ByteRequest, OffsetByteRequest, RangeByteRequest, SuffixByteRequest
 from zarr.core.buffer import cpu, default_buffer_prototype
 from zarr.core.sync import sync
 from zarr.storage import FsspecStore
 
-from chunkflow.errors import ArgumentError, ReadError, SourceNotFoundError
+from chunkflow.errors import ArgumentError
 from chunkflow.stores.kvstore.protocol import ChunkError
 from chunkflow.stores.kvstore.retries import again
-from chunkflow.stores.paths import listed
 
 SENT = 2.0
 """Memory for sending an object, as a multiple of its bytes: it is assembled, and copied by the file system."""
@@ -176,40 +174,3 @@ def open_store(url: str, *, read_only: bool = False) -> FsspecStore:
             f"{url} cannot be opened: {error}. Remote arrays need fsspec and what it asks for: "
             "pip install 'chunkflow-stream[remote]', and s3fs or gcsfs for buckets"
         ) from error
-
-
-def open_url(url: str) -> zarr.Array[Any]:
-    """The zarr array behind a URL.
-
-    Raises
-    ------
-    ArgumentError
-        The URL cannot be opened, or is a group's.
-    SourceNotFoundError
-        There is no zarr array.
-    ReadError
-        The server does not answer.
-    """
-    store = open_store(url, read_only=True)
-    try:
-        return again(lambda: zarr.open_array(store, mode="r"))
-    except FileNotFoundError as error:
-        raise SourceNotFoundError(f"there is no zarr array at {url}{_others(url)}") from error
-    except Exception as error:
-        if "group" in str(error):  # the kind of error differs with the format, and from release to release
-            raise ArgumentError(f"{url} is a zarr group: add the name of one of its arrays{_members(url)}") from error
-        raise ReadError(f"cannot open the zarr array at {url}: {error}", path=url, cause=error) from error
-
-
-def _others(url: str) -> str:
-    """What the group has that an array should be in, as the end of a sentence; empty if that is not known."""
-    above, _, name = url.rstrip("/").rpartition("/")
-    return f", which would be {name!r} of a zarr group{found}" if (found := _members(above)) else ""
-
-
-def _members(url: str) -> str:
-    """Names of a group's own members, in brackets; empty if the store cannot tell."""
-    with contextlib.suppress(Exception):  # an error is being told already
-        names = sorted(zarr.open_group(open_store(url, read_only=True), mode="r").keys())
-        return f" (its members: {listed(names)})"
-    return ""

@@ -6,7 +6,6 @@ in a pool of threads of its own. Writes are safe as long as no two of them touch
 
 from __future__ import annotations
 
-import json
 import math
 import os
 from collections.abc import Callable, Sequence
@@ -22,7 +21,7 @@ from chunkflow.core.encoded_chunks import Place
 from chunkflow.core.grid import Region, Shape, describe, shape_of
 from chunkflow.core.pieces import Piece
 from chunkflow.core.spec import ArraySpec, ChunkFiles, Storage
-from chunkflow.errors import ArgumentError, ArgumentTypeError, ReadError
+from chunkflow.errors import ArgumentError, ReadError
 from chunkflow.stores.caches import page_cache
 from chunkflow.stores.caches.decoded_chunks import DecodedChunks
 from chunkflow.stores.checks import ExistingTarget, numeric_dtype
@@ -30,13 +29,16 @@ from chunkflow.stores.codecs.step import NotBuiltError, NotDirectError
 from chunkflow.stores.failures import blamed, translated, unread, unwritten
 from chunkflow.stores.footprint import Footprint
 from chunkflow.stores.kvstore.folder import Folder
-from chunkflow.stores.kvstore.fsspec import SENT, Bucket, is_remote, open_url, url_of
+from chunkflow.stores.kvstore.fsspec import SENT, Bucket, is_remote, url_of
 from chunkflow.stores.kvstore.retries import again
 from chunkflow.stores.protocol import Encoder, Unviewed
+from chunkflow.stores.zarr.allowed import check_array, check_metadata, no_dtype
 from chunkflow.stores.zarr.chunks import Chunks
 from chunkflow.stores.zarr.device_codecs import codec_of, matches_in
+from chunkflow.stores.zarr.documents import read_document
 from chunkflow.stores.zarr.metadata import direct
 from chunkflow.stores.zarr.node import zarr_node
+from chunkflow.stores.zarr.open_remote import open_url
 from chunkflow.stores.zarr.shards import Shards
 
 try:
@@ -72,15 +74,10 @@ def open_zarr(path: str) -> ZarrSource:
     with translated(ReadError, f"cannot open the zarr array {path}", path):
         try:
             array = _described(path)
-            if array is None:
-                array = zarr.open_array(path, mode="r")
         except ValueError as error:
             if "data type" not in str(error):
                 raise
-            raise ArgumentTypeError(
-                f"the zarr array {path} has a dtype that zarr-python does not have ({error}): open it with "
-                "tensorstore.open, and pass what its .astype('float32') gives"
-            ) from None
+            raise no_dtype(error, path) from None
     return ZarrSource(array)
 
 
@@ -89,28 +86,36 @@ def open_zarr_url(url: str) -> ZarrSource:
     return ZarrSource(open_url(url))
 
 
-def _described(path: str) -> AnyArray | None:
-    """The array (without attributes of format 2) if one file describes an array; else None, and zarr opens it.
+def _described(path: str) -> AnyArray:
+    """The array that files describe, without attributes of format 2 if there is one file.
 
-    Zarr's event loop and threads take turns so often to read that file that a run begins 3 ms later.
+    Zarr's event loop and threads take turns so often to read that file that a run begins 3 ms later. What it says is
+    checked before zarr sees it.
     """
-    found = [json.loads(file.read_bytes()) for name in METADATA if (file := Path(path, name)).is_file()]
+    found = [read_document(file) for name in METADATA if os.path.isfile(file := os.path.join(path, name))]
     # What became part of a group of the other format may have that group's metadata too.
     arrays = [each for each in found if not isinstance(each, dict) or each.get("node_type", "array") == "array"]
-    metadata = arrays[0] if len(arrays) == 1 else None
-    if not isinstance(metadata, dict):
-        return None
+    for metadata in arrays:
+        check_metadata(metadata, path)
+    if len(arrays) != 1:
+        return zarr.open_array(path, mode="r")
+    (metadata,) = arrays
     return zarr.Array.from_dict(StorePath(LocalStore(path, read_only=True)), metadata)
 
 
-def members(path: str) -> list[str]:
-    """Names of the arrays in a zarr group and the groups inside it, ones that zarr does not understand too."""
+def members(path: str, above: tuple[str, ...] = ()) -> list[str]:
+    """Names of the arrays in a zarr group and the groups inside it, ones that zarr does not understand too.
+
+    Links back to the group, or to one of those `above` it, are left out.
+    """
     found: list[str] = []
+    above = (*above, os.path.realpath(path))
     with translated(ReadError, f"cannot look into the zarr group {path}", path):
         for entry in os.scandir(path):
             node = zarr_node(entry.path) if entry.is_dir() and not entry.name.startswith(".") else None
             if node is not None and node.kind == "group":
-                found += [f"{entry.name}/{name}" for name in members(entry.path)]
+                if not entry.is_symlink() or os.path.realpath(entry.path) not in above:
+                    found += [f"{entry.name}/{name}" for name in members(entry.path, above)]
             elif node is not None:
                 found.append(entry.name)
     return sorted(found)
@@ -155,6 +160,7 @@ def _direct(array: AnyArray) -> tuple[Chunks | Shards | None, str]:
 def _spec(array: AnyArray, chunks: Shape | None) -> tuple[ArraySpec, Chunks | Shards | None]:
     name = _location(array)
     dtype = numeric_dtype(array.dtype, name)
+    check_array(array, name)
     found, how = _direct(array)
     order = tuple(range(len(array.shape)))
     if found is not None:

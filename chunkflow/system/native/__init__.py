@@ -13,6 +13,8 @@ from types import ModuleType
 
 import numpy as np
 
+from chunkflow.system.files import open_regular
+
 
 def _built(name: str) -> ModuleType | None:
     """A module in C; None where there was no compiler, or it is turned off."""
@@ -32,7 +34,7 @@ def read_file(path: str, out: np.ndarray) -> int:
         if error:
             raise OSError(error, os.strerror(error), path)
         return int(size)
-    with open(path, "rb", buffering=0) as file:
+    with open(open_regular(path), "rb", buffering=0) as file:
         size = os.fstat(file.fileno()).st_size
         done, most = 0, min(size, len(out))
         while done < most:

@@ -226,10 +226,11 @@ static void copy_out(char *to, const char *from, size_t nbytes) {
 static int64_t load(const char *name, char *into, int64_t at, int64_t room) {
     struct stat found;
     int fd, error = 0;
-    do fd = open(name, O_RDONLY | O_CLOEXEC);
+    do fd = open(name, O_RDONLY | O_CLOEXEC | O_NONBLOCK);  /* a pipe would be waited for */
     while (fd < 0 && errno == EINTR);
     if (fd < 0) return -1;
     if (fstat(fd, &found)) error = errno;
+    else if (!S_ISREG(found.st_mode)) error = S_ISDIR(found.st_mode) ? EISDIR : ESPIPE;
     int64_t size = error ? -1 : found.st_size, left = size - at < room ? size - at : room;
     for (int64_t done = 0; !error && done < left;) {
         ssize_t n = pread(fd, into + done, left - done, at + done);
@@ -257,9 +258,11 @@ static int put(const char *name, const char *from, int64_t nbytes) {
     int length = snprintf(temporary, sizeof temporary, "%s.%ld-%lu.partial", name, (long)getpid(),
                           (unsigned long)pthread_self());
     if (length < 0 || length >= (int)sizeof temporary) return -1;
-    int flags = O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, fd = open(temporary, flags, 0666);
-    if (fd < 0 && errno == ENOENT) {
-        lay(temporary);
+    /* Others could guess the name: what has it already is removed, and no link is followed. */
+    int flags = O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, fd = open(temporary, flags, 0666);
+    if (fd < 0 && (errno == ENOENT || errno == EEXIST)) {
+        if (errno == ENOENT) lay(temporary);
+        else unlink(temporary);
         fd = open(temporary, flags, 0666);
     }
     if (fd < 0) return -1;
