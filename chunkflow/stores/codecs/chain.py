@@ -16,7 +16,16 @@ from typing import Any
 import numpy as np
 
 from chunkflow.core.grid import Region, Shape, permuted, shape_of, whole
-from chunkflow.stores.codecs.step import Codec, Compressor, NotDirectError, decoded, encoded, flat, sizes_between
+from chunkflow.stores.codecs.step import (
+    Codec,
+    Compressor,
+    NotDirectError,
+    decoded,
+    encoded,
+    flat,
+    most_encoded,
+    sizes_between,
+)
 from chunkflow.stores.kvstore.protocol import ChunkError, Objects, StoredObject
 
 
@@ -63,7 +72,7 @@ class CodecChain:
     def most(self) -> int:
         """Most bytes of an encoded chunk. No codec makes a chunk that much longer."""
         last = self.sizes[-1]
-        return 2 * self.nbytes + 65536 if last is None else last
+        return most_encoded(self.nbytes) if last is None else last
 
     def allows(self, length: int) -> bool:
         """Whether an encoded chunk can have that many bytes."""

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from chunkflow.stores.codecs.registry import HDF5
-from chunkflow.stores.codecs.step import Codec, Compressor, NotDirectError, decoded, encoded, sizes_between
+from chunkflow.stores.codecs.step import Codec, NotDirectError, decoded, encoded, sizes_between
 from chunkflow.stores.kvstore.protocol import ChunkError
 
 DEFLATE, SHUFFLE, FLETCHER32 = 1, 2, 3
@@ -72,9 +72,6 @@ class FilterPipeline:
         if any(each.code not in HDF5 or (each.code == SHUFFLE and not each.values) for each in self.filters):
             return None
         steps = tuple(HDF5[each.code](each.values) for each in self.filters)
-        # How large a buffer is that is compressed twice, only its header says.
-        if sum(isinstance(step, Compressor) for step in steps) > 1:
-            return None
         # What is shuffled has to be whole elements.
         for each, size in zip(self.filters, sizes_between(steps, self.nbytes), strict=False):
             if each.code == SHUFFLE and (size is None or not each.values[0] or size % each.values[0]):

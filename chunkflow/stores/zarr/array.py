@@ -33,6 +33,7 @@ from chunkflow.stores.kvstore.fsspec import SENT, Bucket, is_remote, url_of
 from chunkflow.stores.kvstore.retries import again
 from chunkflow.stores.protocol import Encoder, Unviewed
 from chunkflow.stores.zarr.allowed import check_array, check_metadata, no_dtype
+from chunkflow.stores.zarr.bounded import bounded
 from chunkflow.stores.zarr.chunks import Chunks
 from chunkflow.stores.zarr.device_codecs import codec_of, matches_in
 from chunkflow.stores.zarr.documents import read_document
@@ -221,6 +222,8 @@ class ZarrSource(Unviewed):
         self.footprint: Footprint | None = _footprint(array)
         self._folder = _folder(array)
         self.attributes = array.attrs.asdict()
+        if self._direct is None:
+            self._array = bounded(array)
 
     def read(self, region: Region, out: np.ndarray) -> None:
         if not out.size:

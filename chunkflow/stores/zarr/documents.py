@@ -20,7 +20,8 @@ _GROUP = re.compile(rb'"node_type"\s*:\s*"group"')
 def read_document(path: str) -> Any:
     """What a file of metadata says; `ValueError` if it is no JSON, or says too much; `OSError` if it cannot be read."""
     with open(open_regular(path), "rb") as file:
-        return parsed(file.read(MOST + 1))
+        size = os.fstat(file.fileno()).st_size
+        return parsed(file.read(min(size, MOST + 1)))
 
 
 def parsed(raw: bytes) -> Any:
