@@ -78,6 +78,12 @@ def deferred() -> Iterator[None]:
             shield.deliver()
 
 
+def pending() -> bool:
+    """Whether a Ctrl-C was put off: what waits in any thread should give up."""
+    shield = _shield
+    return shield is not None and shield.pending
+
+
 def check() -> None:
     """A safe place: raise a Ctrl-C that was put off."""
     shield = _mine()

@@ -42,6 +42,7 @@ from chunkflow.stores.kvstore.protocol import ChunkError, named
 from chunkflow.stores.paths import hdf5_parts
 from chunkflow.stores.protocol import Source, Unviewed
 from chunkflow.stores.touched import TouchedChunk, touched
+from chunkflow.system.files import open_regular
 
 
 def open_hdf5(path: str) -> Source:
@@ -167,7 +168,7 @@ class Hdf5Source(Unviewed):
             return
         if facts.path is not None:
             with translated(ReadError, f"cannot open {facts.path}", facts.path):
-                self._fd = os.open(facts.path, os.O_RDONLY)
+                self._fd = open_regular(facts.path)
             # An open handle would keep a result from being written into the same file.
             handle.release()
 
@@ -239,7 +240,20 @@ class Hdf5Source(Unviewed):
             return
         target[...] = whole[part.inner]
 
+    def _check(self, region: Region) -> None:
+        """Raise if HDF5 would decode more than a chunk has."""
+        pipeline, chunks, dataset = self._facts.pipeline, self._facts.chunks, self._handle.get()
+        if pipeline is None or not chunks or not pipeline.filters:
+            return
+        for part in touched(region, chunks):
+            corner = tuple(i * c for i, c in zip(part.chunk, chunks, strict=True))
+            info = dataset.id.get_chunk_info_by_coord(corner)
+            if info.byte_offset is not None and info.size:
+                with named(f"chunk {part.chunk}"):
+                    pipeline.check(info.size, info.filter_mask, lambda: dataset.id.read_direct_chunk(corner)[1])  # noqa: B023
+
     def _through_h5py(self, region: Region, out: np.ndarray) -> None:
+        self._check(region)
         try:
             self._elements(region, out)
         except Exception as error:

@@ -5,22 +5,34 @@ Zarr itself fetches and decodes on one event loop, and gives up at the first err
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import errno
 import io
 import threading
-from collections.abc import Callable, Iterator
-from typing import Any, BinaryIO, TypeGuard
+from collections.abc import Callable, Coroutine, Iterator
+from concurrent.futures import wait
+from typing import Any, BinaryIO, TypeGuard, TypeVar
 
 import numpy as np
 from zarr.abc.store import ByteRequest, OffsetByteRequest, RangeByteRequest, SuffixByteRequest
 from zarr.core.buffer import cpu, default_buffer_prototype
-from zarr.core.sync import sync
+from zarr.core.sync import _get_loop, sync
 from zarr.storage import FsspecStore
 
-from chunkflow.errors import ArgumentError
+from chunkflow.errors import ArgumentError, hidden
+from chunkflow.stores.kvstore.http import CONNECTING, SILENCE, SLOWEST, TooLongError, fetched, is_http, url_at
 from chunkflow.stores.kvstore.protocol import ChunkError
 from chunkflow.stores.kvstore.retries import again
+from chunkflow.system import interrupts
+
+MOST = 4 << 20
+"""Most bytes of an object of which nothing is known: of metadata."""
+
+POLL = 0.2
+"""Seconds between two looks at whether a request was given up."""
+
+T = TypeVar("T")
 
 SENT = 2.0
 """Memory for sending an object, as a multiple of its bytes: it is assembled, and copied by the file system."""
@@ -38,6 +50,7 @@ class Bucket:
     gap = 128 << 10
 
     def __init__(self, store: FsspecStore, prefix: str) -> None:
+        self.most = MOST
         self.path, self._store, self._prefix = prefix, store, f"{prefix}/" if prefix else ""
         self._ranges, self._lock = True, threading.Lock()
         self._whole: tuple[str, np.ndarray] | None = None
@@ -102,25 +115,62 @@ class Bucket:
         except (FileNotFoundError, NotImplementedError):
             return []
 
-    def get(self, name: str, wanted: ByteRequest = _ALL) -> np.ndarray | None:
-        """Bytes of an object; None where there is none."""
-        found = again(lambda: sync(self._store.get(self._prefix + name, default_buffer_prototype(), wanted)))
-        return None if found is None else np.frombuffer(found.as_numpy_array(), np.uint8)
+    def get(self, name: str, wanted: ByteRequest = _ALL, most: int | None = None) -> np.ndarray | None:
+        """Bytes of an object; None where there is none. `TooLongError` if it has more bytes than an object may have."""
+        most = self.most if most is None else most
+        found = again(lambda: waited(get_object(self._store, self._prefix + name, wanted, most)))
+        return None if found is None else np.frombuffer(found, np.uint8)
 
     def part(self, name: str, start: int, length: int) -> np.ndarray:
         """Bytes of a part of an object; fewer if it ends before."""
         if self._ranges:
             wanted = SuffixByteRequest(length) if start < 0 else RangeByteRequest(start, start + length)
-            raw = _there(self.get(name, wanted), name)
-            if len(raw) <= length:
-                return raw
-            self._ranges = False
+            try:
+                return _there(self.get(name, wanted, length), name)
+            except TooLongError:
+                self._ranges = False
         # The server answers any request with all of an object. Whatever their number, one at a time is kept.
         with self._lock:
             if self._whole is None or self._whole[0] != name:
                 self._whole = name, _there(self.get(name), name)
             raw = self._whole[1]
         return raw[start:][:length]
+
+
+async def get_object(store: FsspecStore, key: str, wanted: ByteRequest | None, most: int) -> Any:
+    """Bytes of an object, or of the range that is wanted; None where there is none, `TooLongError` beyond `most`."""
+    if is_http(store.fs):
+        return await fetched(store.fs, url_at(store.path, key), _range(wanted), most)
+    if wanted is None or wanted == _ALL:
+        wanted = RangeByteRequest(0, most + 1)
+    async with asyncio.timeout(CONNECTING + SILENCE + most / SLOWEST):
+        found = await store.get(key, default_buffer_prototype(), wanted)
+    if found is None:
+        return None
+    if len(found) > most:
+        raise TooLongError(f"it has more than the {most} bytes that it may have")
+    return found.as_numpy_array()
+
+
+def _range(wanted: ByteRequest | None) -> str | None:
+    """A range in the words of HTTP; None for all of an object."""
+    if isinstance(wanted, RangeByteRequest):
+        return f"bytes={wanted.start}-{wanted.end - 1}"
+    if isinstance(wanted, SuffixByteRequest):
+        return f"bytes=-{wanted.suffix}"
+    return f"bytes={wanted.offset}-" if isinstance(wanted, OffsetByteRequest) and wanted.offset else None
+
+
+def waited(request: Coroutine[Any, Any, T]) -> T:
+    """Result of a request on zarr's event loop, where its stores' connections are. A Ctrl-C ends it."""
+    future = asyncio.run_coroutine_threadsafe(request, _get_loop())
+    try:
+        while not wait([future], timeout=POLL).done:
+            if interrupts.pending():
+                raise ChunkError("it was given up after Ctrl-C")
+        return future.result()
+    finally:
+        future.cancel()
 
 
 class _Key:
@@ -162,7 +212,7 @@ def url_of(store: Any, path: str) -> str:
     files = getattr(store.fs, "sync_fs", store.fs)  # a file system that zarr has wrapped
     protocol = files.protocol if isinstance(files.protocol, str) else files.protocol[0]
     place = store.path.split("://", 1)[-1].lstrip("/")
-    return f"{protocol}://{place}/{path}".rstrip("/")
+    return hidden(f"{protocol}://{place}/{path}".rstrip("/"))
 
 
 def open_store(url: str, *, read_only: bool = False) -> FsspecStore:
@@ -171,6 +221,6 @@ def open_store(url: str, *, read_only: bool = False) -> FsspecStore:
         return FsspecStore.from_url(url, read_only=read_only)
     except (ImportError, ValueError) as error:
         raise ArgumentError(
-            f"{url} cannot be opened: {error}. Remote arrays need fsspec and what it asks for: "
+            f"{hidden(url)} cannot be opened: {hidden(str(error))}. Remote arrays need fsspec and what it asks for: "
             "pip install 'chunkflow-stream[remote]', and s3fs or gcsfs for buckets"
         ) from error

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import math
 import os
+import threading
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -146,7 +148,9 @@ def _direct(array: AnyArray) -> tuple[Chunks | Shards | None, str]:
             found = direct(array, Folder(str(folder)))
             return found, f"directly: {found}"
         if is_remote(array.store):
-            found = direct(array, Bucket(array.store, array.path))
+            bucket = Bucket(array.store, array.path)
+            found = direct(array, bucket)
+            bucket.most = found.most
             return found, f"directly: {found}, over the network"
         raise NotDirectError(type(array.store).__name__)
     except NotDirectError as reason:
@@ -222,6 +226,8 @@ class ZarrSource(Unviewed):
         self.footprint: Footprint | None = _footprint(array)
         self._folder = _folder(array)
         self.attributes = array.attrs.asdict()
+        self._bucket = Bucket(array.store, array.path) if is_remote(array.store) else None
+        self._looking, self._looked = threading.Lock(), -math.inf
         if self._direct is None:
             self._array = bounded(array)
 
@@ -241,6 +247,8 @@ class ZarrSource(Unviewed):
             if self._direct is None and native:
                 error = blamed(error, region, self.spec.chunks, array.get_basic_selection)
             raise unread(region, self.spec.name, error, what="of the zarr array") from error
+        if not there and self._bucket is not None:
+            self._look(self._bucket, region)
         if there or self._folder is None:
             return
         # Without its files every chunk reads as the fill value.
@@ -248,6 +256,29 @@ class ZarrSource(Unviewed):
             name = self.spec.name
             message = f"the zarr array {name} was removed while {describe(region)} was read"
             raise ReadError(message, path=name, region=region)
+
+    def _look(self, bucket: Bucket, region: Region) -> None:
+        """Raise if a server that says that a chunk is not there says so of the array too.
+
+        One request does for all threads that wait for one.
+        """
+        name, asked = self.spec.name, time.monotonic()
+        with self._looking:
+            if asked <= self._looked:
+                return
+            began = time.monotonic()
+            try:
+                found = bucket.get(METADATA[self._array.metadata.zarr_format == 2])
+            except Exception as error:
+                raise unread(region, name, error, what="of the zarr array") from error
+            if found is None:
+                raise ReadError(
+                    f"the server answers that there is no zarr array {name}, while {describe(region)} of it was read: "
+                    "it was removed, or the server cannot tell what is not there from what it cannot find",
+                    path=name,
+                    region=region,
+                )
+            self._looked = began
 
     def keep(self, lately: DecodedChunks) -> None:
         """See `Keeping.keep`. Chunks in shards are not kept."""

@@ -24,6 +24,7 @@ from zarr.storage import LocalStore, StorePath, WrapperStore
 
 from chunkflow.stores.codecs.registry import BOUNDED
 from chunkflow.stores.codecs.step import Compressor, flat, most_encoded, require_most
+from chunkflow.stores.kvstore.fsspec import get_object, is_remote
 from chunkflow.system.files import open_regular
 
 PLAIN = {"zstd": "zstd", "gzip": "gzip", "blosc": "blosc"}
@@ -135,6 +136,9 @@ class BoundedStore(WrapperStore[Any]):
     async def get(self, key: str, prototype: BufferPrototype, byte_range: ByteRequest | None = None) -> Buffer | None:
         if isinstance(self._store, LocalStore):
             await asyncio.to_thread(self._look, self._store.root / key, byte_range is None)
+        if is_remote(self._store):
+            raw = await get_object(self._store, key, byte_range, self.most)
+            return None if raw is None else prototype.buffer.from_bytes(bytes(raw))
         found: Buffer | None = await self._store.get(key, prototype, byte_range)
         return found
 
