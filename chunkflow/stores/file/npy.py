@@ -38,7 +38,7 @@ def open_npy(path: str) -> FileSource:
 
 def _described(path: str) -> Strided:
     """Where the array lies in a file, by its header."""
-    unreadable = translated(ReadError, f"cannot read the header of {path}", path, foreign=(OSError, ValueError))
+    unreadable = translated(ReadError, f"cannot read the header of {path}", path)  # NumPy raises what its parser does
     with unreadable, open(open_regular(path), "rb") as file:
         if file.read(len(npy_format.MAGIC_PREFIX)) != npy_format.MAGIC_PREFIX:
             raise ArgumentError(f"{path} is no .npy file: it does not begin as one")

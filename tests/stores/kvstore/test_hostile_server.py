@@ -20,8 +20,8 @@ import zarr
 from zarr.storage import MemoryStore
 
 import chunkflow as cf
-from chunkflow.errors import ChunkflowError, ReadError, SourceNotFoundError, hidden
 from chunkflow.core.grid import whole
+from chunkflow.errors import ChunkflowError, ReadError, SourceNotFoundError, hidden
 from chunkflow.stores import open_source
 from chunkflow.stores.kvstore import http, retries
 
