@@ -20,7 +20,7 @@ MOST_MEMORY = 128 << 20
 """Most bytes of lzma's dictionary, which a stream asks for: twice what its highest preset takes. Few are touched."""
 
 
-class Decoder(Protocol):
+class StreamDecoder(Protocol):
     """What decodes one stream, as `bz2.BZ2Decompressor`."""
 
     def decompress(self, data: Any, max_length: int) -> bytes:
@@ -39,7 +39,7 @@ class Decoder(Protocol):
         """What was fed and follows the stream's end."""
 
 
-def streamed(raw: np.ndarray, most: int, decoder: Callable[[], Decoder]) -> np.ndarray:
+def streamed(raw: np.ndarray, most: int, decoder: Callable[[], StreamDecoder]) -> np.ndarray:
     """Decode streams, one behind the other, to at most so many bytes; an error if they hold more."""
     found, at = bytearray(), 0
     stream, data = decoder(), b""

@@ -92,6 +92,7 @@ class BoundedCodec2(NumcodecsCodec):  # type: ignore[misc]
         return self._unpacks.unpack(flat(np.asarray(buf)), self._most)
 
     def get_config(self) -> Any:
+        """See `numcodecs.abc.Codec`: that of the codec inside."""
         return self._codec.get_config()
 
 
@@ -104,10 +105,12 @@ class BoundedCodec3(BytesBytesCodec):
     is_fixed_size = False
 
     def to_dict(self) -> dict[str, Any]:
+        """What metadata say of the codec inside."""
         found: dict[str, Any] = self.codec.to_dict()
         return found
 
     def compute_encoded_size(self, input_byte_length: int, chunk_spec: Any) -> int:
+        """See `zarr.abc.codec.Codec`: that of the codec inside."""
         return int(self.codec.compute_encoded_size(input_byte_length, chunk_spec))
 
     async def _decode_single(self, chunk_data: Buffer, chunk_spec: Any) -> Buffer:
