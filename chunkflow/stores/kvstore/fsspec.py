@@ -21,7 +21,8 @@ from zarr.core.sync import _get_loop, sync
 from zarr.storage import FsspecStore
 
 from chunkflow.errors import ArgumentError, hidden
-from chunkflow.stores.kvstore.http import CONNECTING, SILENCE, SLOWEST, TooLongError, fetched, is_http, url_at
+from chunkflow.stores.kvstore import http
+from chunkflow.stores.kvstore.http import TooLongError, fetched, is_http, url_at
 from chunkflow.stores.kvstore.protocol import ChunkError
 from chunkflow.stores.kvstore.retries import again
 from chunkflow.system import interrupts
@@ -74,14 +75,14 @@ class Bucket:
             self.remove(name)
             return
         found = cpu.Buffer.from_bytes(file.getbuffer())
-        again(lambda: sync(self._store.set(self._prefix + name, found)))
+        again(lambda: sync(timed(self._store.set(self._prefix + name, found), len(found))))
 
     def remove(self, name: str) -> None:
         # The store's own `delete` would take a bracket in the path for a pattern.
         path = f"{self._store.path}/{self._prefix}{name}"
         with contextlib.suppress(FileNotFoundError, KeyError):
             try:
-                again(lambda: sync(self._store.fs._rm_file(path)))
+                again(lambda: sync(timed(self._store.fs._rm_file(path))))
             except NotImplementedError as error:
                 raise ChunkError("its file system cannot remove objects (that of http can't)") from error
 
@@ -93,7 +94,7 @@ class Bucket:
 
         self._store.fs.invalidate_cache()
         try:
-            return again(lambda: sync(listed()))
+            return again(lambda: sync(timed(listed(), MOST)))
         except (FileNotFoundError, NotImplementedError):
             return []
 
@@ -111,7 +112,7 @@ class Bucket:
 
         self._store.fs.invalidate_cache()
         try:
-            return again(lambda: sync(listed()))
+            return again(lambda: sync(timed(listed(), MOST)))
         except (FileNotFoundError, NotImplementedError):
             return []
 
@@ -143,13 +144,21 @@ async def get_object(store: FsspecStore, key: str, wanted: ByteRequest | None, m
         return await fetched(store.fs, url_at(store.path, key), _range(wanted), most)
     if wanted is None or wanted == _ALL:
         wanted = RangeByteRequest(0, most + 1)
-    async with asyncio.timeout(CONNECTING + SILENCE + most / SLOWEST):
-        found = await store.get(key, default_buffer_prototype(), wanted)
+    found = await timed(store.get(key, default_buffer_prototype(), wanted), most)
     if found is None:
         return None
     if len(found) > most:
         raise TooLongError(f"it has more than the {most} bytes that it may have")
     return found.as_numpy_array()
+
+
+async def timed(request: Coroutine[Any, Any, T], nbytes: int = 0) -> T:
+    """Await a request in which so many bytes travel; a `TimeoutError` if it takes too long."""
+    try:
+        async with asyncio.timeout(http.CONNECTING + http.SILENCE + nbytes / http.SLOWEST):
+            return await request
+    except TimeoutError:
+        raise TimeoutError("the server does not answer in time") from None
 
 
 def _range(wanted: ByteRequest | None) -> str | None:

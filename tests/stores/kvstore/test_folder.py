@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from chunkflow.stores.kvstore.folder import Folder
+from chunkflow.stores.kvstore.folder import Folder, append
 from chunkflow.stores.kvstore.protocol import ChunkError
+from chunkflow.system import native
 
 
 def test_parts_of_a_file(tmp_path: Path) -> None:
@@ -20,3 +22,29 @@ def test_parts_of_a_file(tmp_path: Path) -> None:
             file.read(17, 10)
         with pytest.raises(ChunkError, match="20 bytes, where the last 21 are wanted"):
             file.read(-21, 3)
+
+
+def test_what_lies_under_a_temporary_name_is_not_followed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("threading.get_ident", lambda: 7)
+    hidden, other = tmp_path / f"x.{os.getpid()}-7.partial", tmp_path / "other"
+    other.write_bytes(b"mine")
+    for plant in (lambda: hidden.symlink_to(other), lambda: hidden.write_bytes(b"left"), lambda: os.mkfifo(hidden)):
+        plant()
+        Folder(str(tmp_path)).put("x", lambda file: append(file, b"new") > 0)
+        assert (tmp_path / "x").read_bytes() == b"new"
+        assert other.read_bytes() == b"mine"
+        assert not hidden.exists()
+
+
+@pytest.mark.parametrize("compiled", [True, False])
+def test_a_pipe_or_a_device_is_no_object(compiled: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    if not compiled:
+        monkeypatch.setattr(native, "staging", None)
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "device").symlink_to("/dev/zero")
+    folder = Folder(str(tmp_path))
+    for name in ("pipe", "device"):
+        with pytest.raises(OSError, match=r"seek|pipe"):
+            folder.fetch(name, lambda size: None)
+        with pytest.raises(OSError, match="pipe or a device"), folder.open(name):
+            pass
