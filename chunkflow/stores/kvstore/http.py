@@ -55,7 +55,7 @@ def url_at(root: str, key: str) -> str:
     return f"{place.rstrip('/')}/{key}{mark}{query}"
 
 
-async def fetched(files: Any, url: str, asked: str | None, most: int) -> bytes | None:
+async def fetched(files: Any, url: str, asked: str | None, most: int) -> bytearray | None:
     """Fetch an object, or the `asked` range of it; None if there is none. `TooLongError` beyond `most` bytes."""
     try:
         async with asyncio.timeout(CONNECTING + SILENCE + most / SLOWEST):
@@ -96,7 +96,7 @@ def seconds_after(said: str | None) -> float | None:
         return None
 
 
-async def _fetched(files: Any, url: str, asked: str | None, most: int) -> bytes | None:
+async def _fetched(files: Any, url: str, asked: str | None, most: int) -> bytearray | None:
     import aiohttp
 
     session, options = await files.set_session(), dict(files.kwargs)
@@ -136,7 +136,7 @@ def _followed(url: str, target: str, *, anywhere: bool) -> str:
     return found
 
 
-async def _body(answer: Any, url: str, most: int) -> bytes:
+async def _body(answer: Any, url: str, most: int) -> bytearray:
     """The answer's bytes, looked at while they come."""
     kind = answer.headers.get("Content-Encoding", "identity").strip().lower()
     if kind not in ("identity", "", *_ZIPPED):
@@ -149,4 +149,4 @@ async def _body(answer: Any, url: str, most: int) -> bytes:
             raise TooLongError(f"the server sends more than the {most} bytes that it may have")
     if unzip is not None and not unzip.eof:
         raise ChunkError("truncated: the server's encoding of it does not end")
-    return bytes(found)
+    return found

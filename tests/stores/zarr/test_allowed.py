@@ -226,3 +226,16 @@ def test_a_codec_that_the_users_code_registered_is_used(tmp_path: Path, monkeypa
     )
     array[...] = np.arange(4)
     assert cf.sum(tmp_path / "x.zarr", device="cpu") == 6
+
+
+@pytest.mark.parametrize("metadata", [FORMAT_2 | {"compressor": {"id": "trap"}}, FORMAT_3 | {"codecs": ["trap"]}])
+def test_arrays_beside_a_new_one_are_looked_at_without_loading_their_codecs(
+    metadata: dict[str, Any], tmp_path: Path
+) -> None:
+    zarr.create_group(tmp_path / "x.zarr", zarr_format=metadata["zarr_format"])
+    written(tmp_path / "x.zarr" / "u", metadata | {"dimension_names": ["t"]})
+    (tmp_path / "x.zarr" / "u" / ".zattrs").write_text('{"_ARRAY_DIMENSIONS": ["t"]}')
+    cf.copy(np.ones(4), out=tmp_path / "x.zarr" / "v", device="cpu")
+    made = zarr.open_array(tmp_path / "x.zarr" / "v", mode="r")
+    names = made.attrs.asdict().get("_ARRAY_DIMENSIONS", getattr(made.metadata, "dimension_names", None))
+    assert list(names or ()) == ["v_0"]
