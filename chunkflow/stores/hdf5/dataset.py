@@ -15,7 +15,7 @@ from typing import Any
 import h5py
 import numpy as np
 
-from chunkflow.core.grid import Region, shape_of, shift
+from chunkflow.core.grid import Region, Shape, shape_of, shift
 from chunkflow.core.spec import ArraySpec
 from chunkflow.errors import ArgumentError, ReadError, SourceNotFoundError
 from chunkflow.stores.caches import page_cache
@@ -245,12 +245,23 @@ class Hdf5Source(Unviewed):
         pipeline, chunks, dataset = self._facts.pipeline, self._facts.chunks, self._handle.get()
         if pipeline is None or not chunks or not pipeline.filters:
             return
+        index = None if self._facts.misplaced else self._index or self._learn()
         for part in touched(region, chunks):
             corner = tuple(i * c for i, c in zip(part.chunk, chunks, strict=True))
-            info = dataset.id.get_chunk_info_by_coord(corner)
-            if info.byte_offset is not None and info.size:
-                with named(f"chunk {part.chunk}"):
-                    pipeline.check(info.size, info.filter_mask, lambda: dataset.id.read_direct_chunk(corner)[1])  # noqa: B023
+
+            def load(corner: Shape = corner) -> tuple[int, bytes]:
+                mask, raw = dataset.id.read_direct_chunk(corner)
+                return mask, raw
+
+            with named(f"chunk {part.chunk}"):
+                if index is None:  # HDF5 finds it by its place, but does not tell its size beforehand
+                    try:
+                        mask, raw = load()
+                    except (OSError, ValueError, RuntimeError):  # it was never written
+                        continue
+                    pipeline.check(len(raw), mask, lambda raw=raw: raw)  # type: ignore[misc]
+                elif (place := index.find(part.chunk)) is not None:
+                    pipeline.check(place.size, place.mask, lambda: load()[1])
 
     def _through_h5py(self, region: Region, out: np.ndarray) -> None:
         self._check(region)

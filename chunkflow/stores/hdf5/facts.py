@@ -168,9 +168,9 @@ class Facts:
     """What is known of a dataset without reading its elements.
 
     `path` is its file, or None if the elements' bytes cannot be found there. `pipeline` are the filters of its chunks.
-    `chain` are these, or None if HDF5 has to decode or convert the elements. `plain` says whether its type is NumPy's.
-    `dtype` has the file's byte order. `elsewhere` says that the elements lie in other files. `stored` is the number of
-    bytes that the elements take in the file.
+    `chain` are these, or None if HDF5 has to decode or convert the elements. `misplaced` says that HDF5's list of
+    chunks may be wrong, `plain` that its type is NumPy's. `dtype` has the file's byte order. `elsewhere` says that the
+    elements lie in other files. `stored` is the number of bytes that the elements take in the file.
     """
 
     name: str
@@ -180,6 +180,7 @@ class Facts:
     offset: int | None
     path: str | None
     pipeline: FilterPipeline | None
+    misplaced: bool
     chain: FilterPipeline | None
     fill: np.ndarray
     elsewhere: bool
@@ -233,6 +234,7 @@ def facts_of(dataset: Any) -> Facts:
         offset=offset,
         path=path,
         pipeline=pipeline,
+        misplaced=_is_misplaced(dataset),
         chain=chain,
         fill=_fill(dataset, made, dtype),
         plain=plain,
