@@ -19,6 +19,10 @@ class NotBuiltError(Exception):
     """Why nothing that is installed can code chunks: a library was built without a part of it."""
 
 
+class TooMuchError(ChunkError):
+    """A chunk that holds more bytes than it may."""
+
+
 class Codec(Protocol):
     """Bytes to bytes. A codec never makes more bytes than it is told, whatever a chunk claims.
 
@@ -139,7 +143,7 @@ def most_encoded(nbytes: int) -> int:
 def require_most(size: int, most: int) -> None:
     """Raise if what is decoded holds more bytes than it may."""
     if size > most:
-        raise ChunkError(f"it holds {size} bytes or more, where the chunk takes at most {most}")
+        raise TooMuchError(f"it holds {size} bytes or more, where the chunk takes at most {most}")
 
 
 def require_claim(claimed: int, out: np.ndarray) -> None:

@@ -6,6 +6,7 @@ then wait for it among a dozen threads. ``CHUNKFLOW_COMPILED=0`` in the environm
 
 from __future__ import annotations
 
+import errno
 import importlib
 import os
 from contextlib import suppress
@@ -28,13 +29,22 @@ chunks = _built("chunkflow.system.native._chunks")
 
 
 def read_file(path: str, out: np.ndarray) -> int:
-    """Fill flat bytes from the start of a file, as far as either goes; return its size. May raise `OSError`."""
+    """Fill flat bytes from the start of a file, as far as either goes; return its size. May raise `OSError`.
+
+    A pipe or a device has no bytes, and is not waited for.
+    """
     if staging is not None:
         size, error = staging.read(path, out)
         if error:
             raise OSError(error, os.strerror(error), path)
         return int(size)
-    with open(open_regular(path), "rb", buffering=0) as file:
+    try:
+        fd = open_regular(path)
+    except OSError as error:
+        if error.errno != errno.ESPIPE:
+            raise
+        return 0
+    with open(fd, "rb", buffering=0) as file:
         size = os.fstat(file.fileno()).st_size
         done, most = 0, min(size, len(out))
         while done < most:

@@ -222,7 +222,8 @@ static void copy_out(char *to, const char *from, size_t nbytes) {
     memcpy(to, from, nbytes);
 }
 
-/* Fill memory from a place in a file on, as far as either goes; how many bytes the file has, or -1 with `errno`. */
+/* Fill memory from a place in a file on, as far as either goes; how many bytes the file has, or -1 with `errno`.
+ * A pipe or a device has none: `st_size` is 0. */
 static int64_t load(const char *name, char *into, int64_t at, int64_t room) {
     struct stat found;
     int fd, error = 0;
@@ -230,7 +231,6 @@ static int64_t load(const char *name, char *into, int64_t at, int64_t room) {
     while (fd < 0 && errno == EINTR);
     if (fd < 0) return -1;
     if (fstat(fd, &found)) error = errno;
-    else if (!S_ISREG(found.st_mode)) error = S_ISDIR(found.st_mode) ? EISDIR : ESPIPE;
     int64_t size = error ? -1 : found.st_size, left = size - at < room ? size - at : room;
     for (int64_t done = 0; !error && done < left;) {
         ssize_t n = pread(fd, into + done, left - done, at + done);

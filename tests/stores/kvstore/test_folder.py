@@ -44,7 +44,6 @@ def test_a_pipe_or_a_device_is_no_object(compiled: bool, tmp_path: Path, monkeyp
     (tmp_path / "device").symlink_to("/dev/zero")
     folder = Folder(str(tmp_path))
     for name in ("pipe", "device"):
-        with pytest.raises(OSError, match=r"seek|pipe"):
-            folder.fetch(name, lambda size: None)
+        assert not len(folder.fetch(name, lambda size: None)), "they have no bytes, and are not waited for"
         with pytest.raises(OSError, match="pipe or a device"), folder.open(name):
             pass

@@ -297,7 +297,7 @@ FAILING: dict[str, Answer] = {
 
 
 @pytest.mark.parametrize("answer", FAILING.values(), ids=FAILING)
-def test_secrets_are_in_no_message(server: Server, answer: Answer, recwarn: pytest.WarningsRecorder) -> None:
+def test_secrets_are_in_no_message(server: Server, answer: Answer) -> None:
     server.put()
     url = f"http://me:{WORD}@{server.host}/x.zarr?token={TOKEN}"
     assert total(url) == X.sum()
