@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: setup demo test thorough mutants lint format types vocabulary bench bench-gpu regression examples wheel all clean
+.PHONY: setup demo test thorough mutants torture lint format types vocabulary bench bench-gpu regression examples wheel all clean
 
 all: lint types test examples ## everything that a change must pass
 
@@ -28,6 +28,10 @@ thorough: $(READY) ## the same with many more random examples, and an hour of ra
 mutants: $(READY) ## random small mistakes in the package, which some test must notice: NUMBER of them, from a SEED
 	$(BIN)/pip install --quiet -e ".[mutants]"
 	PYTHONPATH=tests:. $(BIN)/python -m mutants --number $(or $(NUMBER),300) --seed $(or $(SEED),0)
+
+torture: $(READY) ## a fault at each system call of many runs, which takes hours: NUMBER of them, from a SEED
+	PYTHONPATH=tests:. $(BIN)/python -m torture $(if $(NUMBER),--number $(NUMBER)) --seed $(or $(SEED),0)
+	PYTHONPATH=tests:. $(BIN)/python -m torture.kills $(if $(NUMBER),--number $(NUMBER)) --seed $(or $(SEED),0)
 
 lint: $(READY)
 	$(BIN)/ruff check .

@@ -37,6 +37,7 @@ from chunkflow.planner.plan import Plan
 if TYPE_CHECKING:
     from chunkflow.api.adapters import jax, torch
     from chunkflow.api.apply_ufunc import apply_ufunc
+    from chunkflow.api.leftovers import clean, leftovers, recover
     from chunkflow.api.rearrange.rechunk import RechunkPlan, rechunk, rechunk_plan
     from chunkflow.api.statistics.groups import LabelStatistics, label_statistics
 
@@ -69,6 +70,7 @@ __all__ = [
     "bincount",
     "blockwise",
     "chunks",
+    "clean",
     "compute",
     "concatenate",
     "copy",
@@ -90,6 +92,7 @@ __all__ = [
     "iteration_plan",
     "jax",
     "label_statistics",
+    "leftovers",
     "map",
     "map_overlap",
     "matmul",
@@ -119,6 +122,7 @@ __all__ = [
     "quantile",
     "rechunk",
     "rechunk_plan",
+    "recover",
     "reduction",
     "repeat",
     "roll",
@@ -143,6 +147,7 @@ def __dir__() -> list[str]:
 _LATER = {
     "chunkflow.api.adapters": ("jax", "torch"),
     "chunkflow.api.apply_ufunc": ("apply_ufunc",),
+    "chunkflow.api.leftovers": ("clean", "leftovers", "recover"),
     "chunkflow.api.rearrange.rechunk": ("RechunkPlan", "rechunk", "rechunk_plan"),
     "chunkflow.api.statistics.groups": ("LabelStatistics", "label_statistics"),
 }

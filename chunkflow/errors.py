@@ -126,6 +126,14 @@ class OutputExistsError(ChunkflowError, FileExistsError):
     """Something is stored under the output's path already."""
 
 
+class OutputBusyError(OutputExistsError):
+    """Another run, which is alive, writes the output."""
+
+
+class ResumeError(ArgumentError):
+    """A run has left what can be gone on with, and this call is another one, or does not go on with it."""
+
+
 class _StoreError(ChunkflowError, OSError):
     """A failed transfer, with the store's name and the region of the array that it was for."""
 

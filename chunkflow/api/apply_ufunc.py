@@ -50,7 +50,7 @@ def apply_ufunc(
     output_sizes : dict, optional
         Lengths of output core dimensions that no array has, or that are excluded.
     **options
-        ``out, budget, dtype, device, progress, overwrite, workspace`` as for `chunkflow.map`.
+        ``out, budget, dtype, device, progress, overwrite, sync, workspace`` as for `chunkflow.map`.
 
     Returns
     -------

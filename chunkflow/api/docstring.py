@@ -34,6 +34,12 @@ progress : bool, "always" or callable
     True shows a bar on a terminal, "always" shows it anywhere; a callable gets (done, total) bytes.
 overwrite : bool
     Whether a path in `out` that exists may be replaced (when the new array is complete).
+sync : bool, optional
+    Whether a new local array is on the disk, and survives a power cut, when the call returns. By default where
+    ``CHUNKFLOW_SYNC=1``; what replaces something is in any case.
+resume : bool or str
+    Whether what a run that ends early has done is left beside the path in `out`, and the same call goes on with it: see
+    ``docs/crashes.md``. A text stands for the function, where its code does not say all.
 
 Returns
 -------

@@ -50,6 +50,8 @@ def map(
     device: Any = None,
     progress: ProgressLike = False,
     overwrite: bool = False,
+    sync: bool | None = None,
+    resume: bool | str = False,
     **kwargs: Any,
 ) -> Any:
     """Apply a function to arrays block by block, streaming them through the device.
@@ -104,7 +106,7 @@ def map(
     True
     """
     check_passed("map", kwargs, fn)
-    options = Options(out, budget, dtype, chunks, workspace, device, overwrite, progress)
+    options = Options(out, budget, dtype, chunks, workspace, device, overwrite, progress, sync=sync, resume=resume)
     declare = declare_map(fn, kwargs, drop_axis, new_axis)
     return Request(declare, arrays, options, fn=fn, shapes_only=True, keeps=True)
 
@@ -122,6 +124,8 @@ def blockwise(
     device: Any = None,
     progress: ProgressLike = False,
     overwrite: bool = False,
+    sync: bool | None = None,
+    resume: bool | str = False,
     workspace: float | None = None,
     **kwargs: Any,
 ) -> Any:
@@ -174,6 +178,6 @@ def blockwise(
     whole = {f"argument {i}": a for i, a in enumerate(array_index_pairs[:-1:2]) if array_index_pairs[2 * i + 1] is None}
     check_passed("blockwise", whole)
     check_passed("blockwise", kwargs, fn)
-    options = Options(out, budget, dtype, None, workspace, device, overwrite, progress)
+    options = Options(out, budget, dtype, None, workspace, device, overwrite, progress, sync=sync, resume=resume)
     declare, arrays = declare_blockwise(fn, kwargs, out_ind, array_index_pairs, combine, new_axes)
     return Request(declare, arrays, options, fn=fn, shapes_only=True)

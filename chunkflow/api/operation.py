@@ -96,8 +96,9 @@ def operation(describe: Callable[P, Request | MultiPass], shared: str = "") -> C
 
     @functools.wraps(describe)
     def call(*args: P.args, **kwargs: P.kwargs) -> Any:
-        labels = labels_of(describe, args, kwargs)
-        return _done(ask(*args, **kwargs), ask, args, kwargs) if labels is None else _labelled(labels, ask)
+        with interrupts.deferred():  # files are opened from here on
+            labels = labels_of(describe, args, kwargs)
+            return _done(ask(*args, **kwargs), ask, args, kwargs) if labels is None else _labelled(labels, ask)
 
     if signature is not None:
         call.__dict__["__signature__"] = signature
@@ -129,6 +130,8 @@ class PlacedOptions(TypedDict, total=False):
     device: Any
     progress: ProgressLike
     overwrite: bool
+    sync: bool | None
+    resume: bool | str
 
 
 class _Output(TypedDict, total=False):
@@ -199,6 +202,8 @@ class MultiPass:
         makes an array of a node.
     name : callable, optional
         Puts the arrays' labels on the result.
+    resumes : bool
+        Whether `run` itself sees to runs that a later call goes on with.
     """
 
     arrays: Sequence[Any]
@@ -212,6 +217,7 @@ class MultiPass:
     keeps: bool = False
     expressions: Callable[[Callable[[Node], Any]], Any] | None = None
     name: Callable[[Labels, Any], Any] | None = None
+    resumes: bool = False
 
     def plan_all(self) -> None:
         """Plan all passes, in a dry run."""
@@ -239,6 +245,10 @@ def _done(asked: Request | MultiPass, ask: Callable[..., Any], args: Sequence[An
     """What a call gives: results, or an expression where one of its arrays is one."""
     first = first_lazy(*asked.arrays)
     if isinstance(asked, MultiPass):
+        if asked.options.resume and not asked.resumes:
+            raise UnsupportedError(
+                f"resume=: {ask.__name__} may take several passes, and only runs of one pass can be gone on with"
+            )
         if first is not None and asked.expressions is not None:
             check_lazily(asked.options, ask.__name__)
             return asked.expressions(type(first))

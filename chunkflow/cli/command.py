@@ -1,4 +1,8 @@
-"""The ``chunkflow`` command: ``demo`` runs the main job on generated data, ``calibrate`` measures this machine."""
+"""The ``chunkflow`` command.
+
+``demo`` runs the main job on generated data, ``calibrate`` measures this machine, ``clean`` and ``recover`` settle what
+runs left that were killed.
+"""
 
 from __future__ import annotations
 
@@ -166,6 +170,17 @@ def calibrate(device: str, nbytes: int, folder: Path | None = None, *, forget: b
     print(f"kept in {measured_rates.keep(result.machine, found.model)}")
 
 
+def settle(path: Path, *, only_begun: bool, dry: bool) -> None:
+    """Settle what dead runs left, and say what that was."""
+    found = [left for left in cf.leftovers(path) if left.is_begun or not only_begun]
+    if not dry:
+        found = list(cf.recover(path) if only_begun else cf.clean(path))
+    for left in found:
+        what = "finished or undone" if left.is_begun else "removed"
+        print(f"{left.output or left.claim}: {format_bytes(left.nbytes)}, {'to be ' * dry}{what}")
+    print(f"{format_bytes(sum(left.nbytes for left in found))} of dead runs in {path}" if found else "nothing is left")
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="chunkflow",
@@ -189,6 +204,13 @@ def _parser() -> argparse.ArgumentParser:
     rates.add_argument("--size", default="1GB", help="bytes of the arrays it measures with")
     rates.add_argument("--dir", type=Path, help="a directory of the disk to measure (default: for temporary files)")
     rates.add_argument("--forget", action="store_true", help="go back to the usual rates")
+    for name, told in (
+        ("clean", "remove what killed runs left, and finish or undo what they had begun to publish"),
+        ("recover", "finish or undo what killed runs had begun to publish"),
+    ):
+        settled = commands.add_parser(name, help=told)
+        settled.add_argument("path", type=Path, help="a directory, or the path of an output")
+        settled.add_argument("--dry-run", action="store_true", help="say what there is, and change nothing")
     return parser
 
 
@@ -212,6 +234,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         if args.command == "calibrate":
             calibrate(args.device, parse_bytes(args.size), args.dir, forget=args.forget)
+            return 0
+        if args.command in ("clean", "recover"):
+            settle(args.path, only_begun=args.command == "recover", dry=args.dry_run)
             return 0
         shape = tuple(args.shape or (args.size,) * 3)
         return 0 if demo(shape, args.dir, args.budget, args.device) else 1

@@ -28,13 +28,14 @@ from chunkflow.engine.observe.progress import watching
 from chunkflow.engine.options import Options
 from chunkflow.engine.prepare import prepared
 from chunkflow.engine.run import launched
-from chunkflow.errors import BudgetError
+from chunkflow.errors import BudgetError, WriteError
 from chunkflow.graph.fusion import joined
 from chunkflow.kernels.declare import Blocking, Declared
 from chunkflow.kernels.subnest import on_host, part_of
 from chunkflow.planner.loop_order import nest_order
 from chunkflow.planner.search import RUN, make_plan
 from chunkflow.stores import open_target, spec_of
+from chunkflow.stores.failures import translated
 from chunkflow.stores.foreign.generic import faithful
 from chunkflow.stores.views.shared import Held, Mapped, SharedRegion
 from chunkflow.system import interrupts
@@ -78,7 +79,8 @@ class Opened:
         """A region of it, as the output of one run."""
         where = self.where
         if isinstance(where, str):
-            where = np.load(where, mmap_mode="r+", allow_pickle=False)
+            with translated(WriteError, f"cannot open {self.spec.name} to write", self.spec.name):
+                where = np.load(where, mmap_mode="r+", allow_pickle=False)
         elif isinstance(where, Mapped):
             where = where.mapped()
         return SharedRegion(open_target(where), region, self.spec)

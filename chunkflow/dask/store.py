@@ -24,6 +24,7 @@ from chunkflow.errors import ArgumentTypeError
 from chunkflow.graph.nodes import Node
 from chunkflow.graph.outputs import check_clear, places_of
 from chunkflow.stores import Sink, open_target, spec_of
+from chunkflow.stores.commit import commit_all
 from chunkflow.stores.file.memmap import mapped_file
 from chunkflow.stores.views.shared import Mapped
 
@@ -37,6 +38,7 @@ def store(
     budget: Any = None,
     device: Any = None,
     overwrite: bool = False,
+    sync: bool | None = None,
     **options: Any,
 ) -> Any:
     """Compute lazy arrays into stores by dask's workers, which all must reach the stores by the same names.
@@ -62,6 +64,8 @@ def store(
         As for `chunkflow.map`, on the worker.
     overwrite : bool
         Whether a path that exists may be replaced.
+    sync : bool, optional
+        Whether what is new is on the client's disk at the end, as for `chunkflow.map`.
     **options
         For ``dask.compute``: a scheduler, say.
 
@@ -104,7 +108,7 @@ def store(
                 finished.append(builder.stored(node, opened))
             graph = builder.graph()
         dask.compute(*(Delayed(key, graph, layer=key[0]) for key in finished), **options)
-        results = tuple([sink.commit() for sink in sinks])
+        results = commit_all(sinks, sync=sync)
     except BaseException:
         for sink in sinks:
             sink.abort()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
+from collections.abc import Callable
 
 from chunkflow.core.grid import shape_of
 from chunkflow.devices.protocol import Device, Pool
@@ -17,8 +18,10 @@ from chunkflow.system import interrupts
 class InFlight:
     """The results that are not stored yet, and the steps without results that are still being computed."""
 
-    def __init__(self, plan: Plan, device: Device, pool: Pool, trace: Trace) -> None:
-        self._plan, self._device, self._pool, self._trace = plan, device, pool, trace
+    def __init__(
+        self, plan: Plan, device: Device, pool: Pool, trace: Trace, landed: Callable[[int], None] | None = None
+    ) -> None:
+        self._plan, self._device, self._pool, self._trace, self._landed = plan, device, pool, trace, landed
         self._results: deque[Result] = deque()
         self._most: float = math.inf if plan.deals else plan.depth
         self._others: deque[Result] = deque()  # steps without results, which need not wait for earlier results
@@ -70,3 +73,5 @@ class InFlight:
         if result.started is not None:
             self._trace.span("compute", result.started.seconds(), result.done.seconds(), bytes_in + bytes_out)
         self._trace.landed(bytes_in, bytes_out)
+        if self._landed is not None:
+            self._landed(step.number)

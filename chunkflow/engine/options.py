@@ -27,6 +27,8 @@ class Options:
     overwrite: bool = False
     progress: ProgressLike = False
     out_chunks: Chunks = None
+    sync: bool | None = None
+    resume: bool | str = False
 
 
 BudgetLike = Budget | str | int | float | None

@@ -21,12 +21,13 @@ from contextlib import ExitStack, contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
-from chunkflow.core.grid import Shape, shape_of
+from chunkflow.core.grid import shape_of
 from chunkflow.devices.protocol import Device, Edge, Event, Lane, PartOf, Pool
 from chunkflow.engine.block_runner import BlockRunner, Turned
 from chunkflow.engine.direct import DirectDrainer, DirectFeeder
 from chunkflow.engine.in_flight import InFlight
 from chunkflow.engine.lane_scheduler import LaneScheduler
+from chunkflow.engine.resume import Accumulators, Resumption
 from chunkflow.engine.scarcity import explained
 from chunkflow.engine.trace import Trace
 from chunkflow.engine.transfer import Accumulator, Loaded, Result
@@ -49,8 +50,6 @@ STAGED_FEEDER, STAGED_DRAINER = (at(f"chunkflow.engine.staged.ring:{name}") for 
 Held = tuple[Loaded, ...]
 Following = tuple[Step, Held] | None
 """The next step, if its blocks are being loaded already."""
-Accumulators = dict[tuple[int, Shape], dict[int, Accumulator]]
-"""For each part of the kernel and block of its results, the accumulators by chain."""
 
 
 class LoadedStep(NamedTuple):
@@ -61,9 +60,9 @@ class LoadedStep(NamedTuple):
     following: Following
 
 
-def feed(plan: Plan, feeder: Feeder, lanes: LaneScheduler) -> Iterator[LoadedStep]:
+def feed(plan: Plan, feeder: Feeder, lanes: LaneScheduler, start: int = 0) -> Iterator[LoadedStep]:
     """Yield the steps in order, each with its blocks, and keep the feeder busy with later ones."""
-    steps = plan.steps(lanes.pick)
+    steps = plan.steps(lanes.pick, start)
     ahead: deque[tuple[Step, Held]] = deque()
     present: list[dict[int, Loaded]] = [{} for _ in plan.operands]  # by number of the load
     over = False
@@ -89,12 +88,19 @@ def feed(plan: Plan, feeder: Feeder, lanes: LaneScheduler) -> Iterator[LoadedSte
 
 
 def compute(
-    blocks: Iterator[LoadedStep], launcher: Launcher, lanes: LaneScheduler, flight: InFlight
+    blocks: Iterator[LoadedStep],
+    launcher: Launcher,
+    lanes: LaneScheduler,
+    flight: InFlight,
+    resumption: Resumption | None = None,
 ) -> Iterator[tuple[Result, Lane]]:
     """Launch the kernel of each step on its lane; yield the result to come."""
     for step, held, following in blocks:
         if lanes.failed:
             flight.end()
+        if resumption is not None and resumption.is_due(step.number):
+            flight.end()
+            launcher.keep(step, resumption)
         flight.admit(step)
         lane = lanes[step.lane]
         launcher.fill_halos(step, held, following, lane)
@@ -127,6 +133,17 @@ class Launcher:
         self._accumulators: Accumulators = {}
         self._before: Held = ()
         self._early = False  # whether the step's blocks already have what they share with the ones before
+
+    def go_on(self, resumption: Resumption) -> None:
+        """Take the values between steps from an earlier run."""
+        with self._pool.active():
+            self._accumulators = resumption.accumulators(self._device)
+
+    def keep(self, step: Step, resumption: Resumption) -> None:
+        """Keep the values between steps for a later run, before a step. No other one is being computed."""
+        for lane in self._lanes:
+            lane.synchronize()
+        resumption.keep(step.number, self._accumulators)
 
     def fill_halos(self, step: Step, held: Held, following: Following, lane: Lane) -> None:
         """Let the lane wait for blocks, and enqueue what completes those with halos."""
@@ -273,14 +290,15 @@ def execute(
     device: Device,
     pool: Pool,
     trace: Trace,
+    resumption: Resumption | None = None,
 ) -> None:
-    """Run a plan to its end.
+    """Run a plan to its end, from the step on to which a `resumption` has come.
 
     After the first failure no new step starts. What is in flight lands, every thread and buffer is released, and the
     error is raised once.
     """
     runner = BlockRunner(kernel, plan, device, trace)
-    flight = InFlight(plan, device, pool, trace)
+    flight = InFlight(plan, device, pool, trace, None if resumption is None else resumption.landed)
     with ExitStack() as stack, device.attach(), explained(device, pool):
         if kernel.tf32:
             stack.enter_context(device.rounding())
@@ -297,7 +315,12 @@ def execute(
             for lane in lanes:
                 lane.call(partial(pool.claim, plan.results, own // len(lanes), most // len(lanes)))
         launcher = Launcher(plan, runner, lanes, device, pool, trace, flight)
-        drain(compute(feed(plan, feeder, lanes), launcher, lanes, flight), drainer, flight, lanes)
+        start = 0
+        if resumption is not None:
+            launcher.go_on(resumption)
+            start = resumption.start
+        blocks = feed(plan, feeder, lanes, start)
+        drain(compute(blocks, launcher, lanes, flight, resumption), drainer, flight, lanes)
 
 
 @contextmanager

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from fractions import Fraction
@@ -27,6 +27,7 @@ from chunkflow.devices.protocol import Device, Pool
 from chunkflow.engine.budget import Lease, lease
 from chunkflow.engine.options import Options
 from chunkflow.engine.outputs import check_number, check_overlap, describe_outputs, with_outputs, with_smaller_chunks
+from chunkflow.engine.resume import call_of, check_resume
 from chunkflow.engine.trial import Trial, cached_trial, run_trial
 from chunkflow.errors import ArgumentError, ArgumentTypeError, BudgetError, ResultError
 from chunkflow.kernels.declare import Declare, Declared
@@ -50,7 +51,8 @@ DOUBLINGS = 24
 class Prepared:
     """A run that is planned and checked, with its sources open and its outputs untouched.
 
-    `dtypes` are those that its function returns, before they are cast to those of outputs that exist.
+    `dtypes` are those that its function returns, before they are cast to those of outputs that exist. `sync` is as for
+    `chunkflow.stores.commit.commit_all`.
     """
 
     plan: Plan
@@ -61,6 +63,9 @@ class Prepared:
     pool: Pool
     is_tuple: bool
     dtypes: tuple[np.dtype, ...] = ()
+    sync: bool | None = None
+    call: Mapping[str, str] | None = None
+    """What the call is, if a later one may go on with it."""
 
 
 @dataclass(frozen=True)
@@ -133,6 +138,7 @@ def _declare(declare: Declare, opened: _Opened, options: Options) -> _Stated:
     whole = {a for a, n in zip(declared.axes, lengths, strict=True) if n == "whole" and a is not None}
     nest = replace(nest, whole=nest.whole | whole)
     targets = _open_targets(options, declared, nest)
+    check_resume(options.resume, targets)
     check_overlap(declared, opened.sources, dict(enumerate(targets)))
     return _Stated(declared, nest, specs, lengths, targets)
 
@@ -169,7 +175,13 @@ def _plan(
                 raise
             outputs = smaller
     plan = plan if fixed is None else replace(plan, tile=fixed.tile)
-    return Prepared(plan, kernel, opened.sources, targets, device, pool, trial.is_tuple, trial.dtypes)
+    call = None
+    if options.resume:
+        assert declared.kernel is not None
+        call = call_of(declared.kernel, nest, opened.sources, plan, device, options.resume)
+    return Prepared(
+        plan, kernel, opened.sources, targets, device, pool, trial.is_tuple, trial.dtypes, options.sync, call
+    )
 
 
 def _plan_loop(opened: _Opened, stated: _Stated, pool: Pool, limit: int) -> Prepared:

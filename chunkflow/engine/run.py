@@ -12,9 +12,11 @@ from chunkflow.core import grid
 from chunkflow.engine import pipeline
 from chunkflow.engine.dry_run import is_dry, stand_ins
 from chunkflow.engine.prepare import Prepared
+from chunkflow.engine.resume import Resumption
 from chunkflow.engine.trace import Trace
 from chunkflow.errors import ArgumentError, SlowRunWarning
 from chunkflow.planner.plan import Plan
+from chunkflow.stores.commit import commit_all
 from chunkflow.stores.protocol import Sink
 
 
@@ -31,23 +33,32 @@ def launched(run: Prepared, watch: Trace) -> tuple[Any, ...]:
     if is_dry():
         return stand_ins(run.plan.outputs)
     sinks: list[Sink] = []
+    resumption = None if run.call is None else Resumption.open(run.targets, run.plan, run.call)
     watch.started(run.plan, run)
     if run.plan.op.has_halo:
         watch.noted(f"blocks overlap: {run.plan.rereads:.3g} times the arrays' bytes are read")
     try:
-        for target, spec in zip(run.targets, run.plan.outputs, strict=True):
+        if resumption is not None:
+            sinks += resumption.sinks
+            if resumption.start:
+                watch.noted(f"gone on with at block {resumption.start} of {len(run.plan.grid)}")
+        for target, spec in zip(run.targets[len(sinks) :], run.plan.outputs[len(sinks) :], strict=True):
             sinks.append(target.open(spec))
         warn_of_crumbs(run.plan)
         if len(run.plan.grid):
-            pipeline.execute(run.plan, run.kernel, run.sources, sinks, run.device, run.pool, watch)
+            pipeline.execute(run.plan, run.kernel, run.sources, sinks, run.device, run.pool, watch, resumption)
         elif empty:
             _of_nothing(run, sinks)
-        results = tuple([sink.commit() for sink in sinks])
+        results = commit_all(sinks, sync=run.sync)
     except BaseException as error:
-        for sink in sinks:
+        if resumption is not None:
+            resumption.stop()
+        for sink in sinks if resumption is None else ():
             sink.abort()
         watch.finished(error, run.pool.peak)
         raise
+    if resumption is not None:
+        resumption.end()
     watch.finished(None, run.pool.peak)
     return results
 

@@ -32,7 +32,7 @@ from chunkflow.engine.outputs import check_overlap
 from chunkflow.engine.prepare import Prepared, prepared
 from chunkflow.engine.run import launched
 from chunkflow.engine.trace import Trace
-from chunkflow.errors import ArgumentError, BudgetError, ResultError
+from chunkflow.errors import ArgumentError, BudgetError, ResultError, UnsupportedError
 from chunkflow.graph.fusion import (
     Lacking,
     MustBeStoredError,
@@ -136,7 +136,12 @@ class Evaluation:
         written: dict[Node, OutputPlace] = {}
         # Both start with the same stored nodes, so the run need not find again which nodes each one needs.
         dry = Evaluation(self.options, stored=dict(self.stored), _needs=self._needs)
-        for group, wanting in dry.groups(list(wanted), dry_run=True):
+        for passes, (group, wanting) in enumerate(dry.groups(list(wanted), dry_run=True)):
+            if self.options.resume and (passes or any(isinstance(node, MultiPassNode) for node in group)):
+                raise UnsupportedError(
+                    f"resume=: {group[0].name} takes more than one pass over the arrays, and only runs of one pass can "
+                    "be gone on with: store what it reads first, by a call of its own"
+                )
             check_clear(written.values(), group)
             if len(places) > 1 and any(node in places for node in group):  # a single one is checked by its own pass
                 dry._check_pass(group, places, wanted)
@@ -304,7 +309,7 @@ class Evaluation:
         arrays = [Lazy(c) if (s := source_of(c, self.stored)) is None else s for c in node.inputs]
         options = {"budget": self.options.budget, "device": self.options.device}
         out = place(node)
-        given = {} if out is None else {"out": out, "overwrite": self.options.overwrite}
+        given = {} if out is None else {"out": out, "overwrite": self.options.overwrite, "sync": self.options.sync}
         token = _around.set(self.stored)
         try:
             result = node.run(*arrays, **options, **given)
@@ -321,7 +326,7 @@ class Evaluation:
         made = self._pass(group, self.stored)
         assert made is not None
         with interrupts.deferred(), self._prepared(made, [place(member) for member in group]) as run:
-            if busy and _is_busy(run.plan):
+            if busy and not self.options.resume and _is_busy(run.plan):
                 return False
             _check_promises(group, [spec.shape for spec in run.plan.outputs], run.dtypes)
             left = list(launched(run, self.watch))

@@ -351,6 +351,8 @@ def check_lazily(options: Options, name: str) -> None:
         "budget": options.budget,
         "device": options.device,
         "overwrite": options.overwrite or None,
+        "sync": options.sync,
+        "resume": options.resume or None,
         "progress": options.progress or None,
     }
     asked = [key for key, value in given.items() if value is not None]

@@ -262,11 +262,15 @@ class Plan:
             return self.op.operands[operand].different(self.grid.counts)
         return self.op.loads(self.op.operands[operand], self.grid.counts, self.walk)
 
-    def steps(self, pick: Callable[[int], int] | None = None) -> Iterator[Step]:
-        """The run, block by block, made as it is asked for; `pick` chooses a block's lane, given whose turn it is."""
+    def steps(self, pick: Callable[[int], int] | None = None, start: int = 0) -> Iterator[Step]:
+        """The run, block by block, made as it is asked for; `pick` chooses a block's lane, given whose turn it is.
+
+        It begins with the step number `start`, to which nothing is on the device.
+        """
         nest = self.op
         used = [tuple(a for a in operand.axes if a is not None) for operand in nest.operands]
-        there: list[dict[Shape, int]] = [{} for _ in used]  # loads on the device, by block
+        there: list[dict[Shape, int]] = [{} for _ in used]  # loads, by block, of which these are on the device:
+        loaded: list[set[int]] = [set() for _ in used]
         before: list[Region | None] = [None] * len(used)
         loads, made = [-1] * len(used), [0] * len(used)
         counts, lanes, line = self.grid.counts, self.lanes, -1
@@ -291,13 +295,18 @@ class Plan:
             fresh = []
             for i, axes in enumerate(used):
                 key = tuple([index[a] for a in axes])
-                fresh.append(key not in there[i])
-                if fresh[i]:
+                if key not in there[i]:
                     if i not in self.resident:
                         there[i].clear()
+                        loaded[i].clear()
                     there[i][key] = made[i]
                     made[i] += 1
                 loads[i] = there[i][key]
+                fresh.append(loads[i] not in loaded[i])
+                if number >= start:
+                    loaded[i].add(loads[i])
+            if number < start:
+                continue
             turn = (number if nest.scan is None else line) % lanes
             regions = tuple([operand.region(box) for operand in nest.operands])
             known: list[Region | None] = [None] * len(used)

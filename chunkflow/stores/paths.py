@@ -86,21 +86,15 @@ def resolve(path: str | os.PathLike[str]) -> str:
     return os.path.realpath(os.fspath(path))
 
 
-def hidden_sibling(path: str, suffix: str) -> str:
-    """Unused name beside `path`, hidden from listings and on the same file system."""
-    parent, name = os.path.split(path)
-    return os.path.join(parent, f".{name}.{os.urandom(16).hex()}.{suffix}")
+def scratch_place(path: str, purpose: str) -> str:
+    """Name for intermediate results: beside an output, and outside of any zarr group.
 
-
-def scratch_directory(path: str, suffix: str) -> str:
-    """Unused name for a directory of intermediate results: hidden, beside an output, and outside of any zarr group.
-
-    For an output that is no file it lies in the system's temporary directory.
+    For an output that is no file it is an unused one in the system's temporary directory.
     """
     if not os.path.isabs(path):
         import tempfile  # not at the top: it takes 2 ms
 
-        path = os.path.join(tempfile.gettempdir(), "chunkflow")
+        path = os.path.join(tempfile.gettempdir(), f"chunkflow.{os.urandom(16).hex()}")
     above, marks = os.path.dirname(path), ("zarr.json", ".zgroup", ".zarray")
     while above != os.path.dirname(above) and (
         above.endswith(".zarr")
@@ -108,7 +102,7 @@ def scratch_directory(path: str, suffix: str) -> str:
         or any(os.path.exists(os.path.join(above, mark)) for mark in marks)
     ):
         above = os.path.dirname(above)
-    return hidden_sibling(os.path.join(above, os.path.basename(path)), suffix)
+    return os.path.join(above, f"{os.path.basename(path)}.{purpose}")
 
 
 def remove_directory(path: str) -> None:

@@ -23,6 +23,7 @@ from chunkflow.core.grid import Region, Shape, whole
 from chunkflow.core.pieces import Piece
 from chunkflow.core.spec import ArraySpec, ByteRun, ChunkFiles
 from chunkflow.stores.footprint import Footprint
+from chunkflow.stores.publication.claim import Claim
 
 
 class Source(Protocol):
@@ -227,6 +228,22 @@ class Sink(Protocol):
 
     def abort(self) -> None:
         """Remove everything that the run itself created. Idempotent; never raises."""
+
+
+class Publishing(Protocol):
+    """Optional: a sink whose array has a hidden name, so that all outputs of a call get their names together.
+
+    `commit` does both for one sink alone.
+    """
+
+    def ready(self) -> Sequence[Claim]:
+        """Finish the array under its hidden name: nothing but its names is lacking then. Errors as of `commit`."""
+
+    def published(self) -> Any:
+        """The array under its name, opened for the user."""
+
+    def unpublish(self) -> None:
+        """Close what `published` has opened: the name will be taken back. Idempotent."""
 
 
 Encoder = Callable[[np.ndarray], object]

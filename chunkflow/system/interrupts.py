@@ -1,39 +1,61 @@
-"""Ctrl-C at safe places only, never between taking something and noting that it was taken.
+"""Ctrl-C and SIGTERM at safe places only, never between taking something and noting that it was taken.
 
 Python raises KeyboardInterrupt between any two instructions of the main thread. Within `deferred`, the signal is
 noted instead. The next `check` raises it, or `allowed`, or the end of `deferred`. A second Ctrl-C is raised at once.
+
+So is SIGTERM, if nobody else handles it: what runs is undone, as by Ctrl-C, and then the process ends by the signal.
 
 `Since` tells clean-up code whether it runs because of an exception.
 """
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
+from typing import Any
+
+
+class _Terminated(SystemExit):
+    """SIGTERM came. The end of `deferred` makes it what it would have been."""
 
 
 class _Shield:
-    """The signal's handler within `deferred`."""
+    """The signals' handler within `deferred`."""
 
     def __init__(self) -> None:
-        self.before = signal.getsignal(signal.SIGINT)
-        self.pending = False
+        self.before: dict[int, Any] = {signal.SIGINT: signal.getsignal(signal.SIGINT)}
+        if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
+            self.before[signal.SIGTERM] = signal.SIG_DFL
+        self.pending = 0
         self.open = False
+
+    def put_up(self) -> None:
+        """Begin to handle the signals."""
+        for number in self.before:
+            signal.signal(number, self.handle)
+
+    def take_down(self) -> None:
+        """Let them be handled as before."""
+        for number, handler in self.before.items():
+            signal.signal(number, handler)
 
     def handle(self, number: int, frame: FrameType | None) -> None:
         if self.open or self.pending:
             self.deliver(number, frame)
         else:
-            self.pending = True
+            self.pending = number
 
-    def deliver(self, number: int = signal.SIGINT, frame: FrameType | None = None) -> None:
-        self.pending = False
-        if callable(self.before):
-            self.before(number, frame)
+    def deliver(self, number: int, frame: FrameType | None = None) -> None:
+        self.pending = 0
+        if number == signal.SIGTERM:
+            raise _Terminated(128 + number)
+        if callable(self.before[number]):
+            self.before[number](number, frame)
 
 
 class Since:
@@ -67,28 +89,33 @@ def deferred() -> Iterator[None]:
         yield
         return
     shield = _Shield()
-    signal.signal(signal.SIGINT, shield.handle)
     _shield = shield
+    ended = False
     try:
+        shield.put_up()
         yield
+    except _Terminated:
+        ended = True
     finally:
         _shield = None
-        signal.signal(signal.SIGINT, shield.before)
-        if shield.pending:
-            shield.deliver()
+        shield.take_down()
+        if ended or shield.pending == signal.SIGTERM:
+            os.kill(os.getpid(), signal.SIGTERM)
+        elif shield.pending:
+            shield.deliver(shield.pending)
 
 
 def pending() -> bool:
     """Whether a Ctrl-C was put off: what waits in any thread should give up."""
     shield = _shield
-    return shield is not None and shield.pending
+    return shield is not None and bool(shield.pending)
 
 
 def check() -> None:
     """A safe place: raise a Ctrl-C that was put off."""
     shield = _mine()
     if shield is not None and shield.pending:
-        shield.deliver()
+        shield.deliver(shield.pending)
 
 
 @contextmanager

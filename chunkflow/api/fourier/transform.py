@@ -29,7 +29,8 @@ from chunkflow.errors import ArgumentError, ArgumentTypeError
 from chunkflow.kernels.fourier import LineTransform, all_steps, one_step, result_of, transformed
 from chunkflow.kernels.map import MapKernel
 from chunkflow.stores import open_target, scratch_array, spec_of
-from chunkflow.stores.paths import remove_directory, scratch_directory
+from chunkflow.stores.paths import remove_directory
+from chunkflow.stores.publication.scratch import Scratch
 from chunkflow.system.host import available_memory
 
 NAMES = ("fft", "ifft", "rfft", "irfft", "fftn", "ifftn", "rfftn", "irfftn")
@@ -81,7 +82,7 @@ def _transformed(plan: TransformPlan, x: Any, options: Options, do: Callable[[Re
     first = replace(options, budget=budget, out=None, chunks=None, overwrite=False)
     created = open_target_of(options).footprint is None
     last = replace(options, budget=budget, chunks=plan.passes[-1].result.chunks if created else None)
-    folder, current = "", x
+    scratch, current = Scratch(open_target_of(options).name, "fft"), x
     try:
         for number, each in enumerate(plan.passes):
             if number + 1 == len(plan.passes):
@@ -89,19 +90,15 @@ def _transformed(plan: TransformPlan, x: Any, options: Options, do: Callable[[Re
             elif _is_like(options.out, each.result):
                 chosen = replace(first, out=options.out)  # the output takes the intermediate array as well
             elif plan.on_disk:
-                if not folder:
-                    folder = scratch_directory(open_target_of(options).name, "fft")
-                    os.mkdir(folder, 0o700)  # nobody else may read it
-                chosen = replace(first, out=_scratch(folder, number, each.result))
+                chosen = replace(first, out=_scratch(scratch.folder, number, each.result))
             else:
                 chosen = replace(first, out=_reused(current, each, number))
             current = do(_request(each, current, chosen))
-            if folder and number:  # this array has been read
-                remove_directory(os.path.join(folder, str(number - 1)))
+            if scratch.is_made and number:  # this array has been read
+                remove_directory(os.path.join(scratch.folder, str(number - 1)))
         return current
     finally:
-        if folder:
-            remove_directory(folder)
+        scratch.end()
 
 
 def planned(name: str, x: Any, lengths: Any, axes: Any, norm: Any, options: Options) -> TransformPlan:

@@ -329,9 +329,12 @@ class Array(Collection):
         device: Any = None,
         progress: ProgressLike = False,
         overwrite: bool = False,
+        sync: bool | None = None,
+        resume: bool | str = False,
     ) -> Any:
         """Compute the array into a zarr array; see `chunkflow.store`."""
-        return store(self, path, chunks=chunks, budget=budget, device=device, progress=progress, overwrite=overwrite)
+        options: dict[str, Any] = {"progress": progress, "overwrite": overwrite, "sync": sync, "resume": resume}
+        return store(self, path, chunks=chunks, budget=budget, device=device, **options)
 
     def to_npy(
         self,
@@ -341,8 +344,11 @@ class Array(Collection):
         device: Any = None,
         progress: ProgressLike = False,
         overwrite: bool = False,
+        sync: bool | None = None,
+        resume: bool | str = False,
     ) -> Any:
         """Compute the array into a ``.npy`` file; see `chunkflow.store`."""
         if not str(path).endswith(".npy"):
             raise ArgumentTypeError(f"{path!r} does not end in .npy: use to_zarr or chunkflow.store for other formats")
-        return store(self, path, budget=budget, device=device, progress=progress, overwrite=overwrite)
+        options: dict[str, Any] = {"progress": progress, "overwrite": overwrite, "sync": sync, "resume": resume}
+        return store(self, path, budget=budget, device=device, **options)

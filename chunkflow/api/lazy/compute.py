@@ -78,6 +78,8 @@ def store(
     device: Any = None,
     progress: ProgressLike = False,
     overwrite: bool = False,
+    sync: bool | None = None,
+    resume: bool | str = False,
 ) -> Any:
     """Compute expressions into outputs, in as few passes over their sources as there can be.
 
@@ -92,7 +94,7 @@ def store(
     chunks : int or tuple, optional
         Of a zarr array that is created, of one expression alone: for each axis a length, -1 for the whole axis, or
         "auto". Blocks hold whole chunks.
-    budget, device, progress, overwrite
+    budget, device, progress, overwrite, sync, resume
         As for `chunkflow.map`.
 
     Returns
@@ -130,7 +132,7 @@ def store(
                 f"chunks={chunks!r}: {node.name} makes several passes of its own, and chooses the chunks of an array "
                 "that it creates: store it into a zarr array that has them"
             )
-    options = Options(budget=budget, device=device, out_chunks=chunks, overwrite=overwrite)
+    options = Options(budget=budget, device=device, out_chunks=chunks, overwrite=overwrite, sync=sync, resume=resume)
     results = tuple(_evaluated(wanted, options, progress).values())
     return results if isinstance(arrays, list | tuple) else results[0]
 

@@ -100,7 +100,7 @@ def _parameters(fn: Function) -> tuple[str, ...] | None:
     return tuple(p.name for p in kinds if p.default is not p.empty and p.name not in run)
 
 
-_OF_A_RUN = frozenset({"chunks", "out", "budget", "device", "progress", "overwrite", "precision"})
+_OF_A_RUN = frozenset({"chunks", "out", "budget", "device", "progress", "overwrite", "sync", "resume", "precision"})
 
 
 _PLAIN = (bool, np.bool_, int, float, str, tuple)

@@ -23,11 +23,11 @@ from chunkflow.core.units import format_bytes
 from chunkflow.devices.protocol import Device
 from chunkflow.engine.budget import Budget, bytes_left
 from chunkflow.engine.dry_run import named
-from chunkflow.errors import ArgumentError, BudgetError
+from chunkflow.errors import ArgumentError, BudgetError, UnsupportedError
 from chunkflow.graph.nodes import check_lazily, has_lazy
 from chunkflow.planner.search import make_plan
 from chunkflow.stores import open_target, scratch_array, spec_of
-from chunkflow.stores.paths import remove_directory, scratch_directory
+from chunkflow.stores.publication.scratch import Scratch
 
 MOST_SHAPES = 10_000
 """Pairs of block shapes that are compared at most, as starting points of the search."""
@@ -132,7 +132,7 @@ def rechunk(x: Any, chunks: Chunks, out: Any, **options: Unpack[PlacedOptions]) 
     if has_lazy(x):
         check_lazily(chosen, "rechunk")
     plan = functools.partial(_plan_into, x, chunks, chosen)
-    return MultiPass((x,), functools.partial(_rechunked, x, chunks, chosen), chosen, plan=plan)
+    return MultiPass((x,), functools.partial(_rechunked, x, chunks, chosen), chosen, plan=plan, resumes=True)
 
 
 def _rechunked(x: Any, chunks: Chunks, options: Options) -> Any:
@@ -152,16 +152,20 @@ def _rechunked(x: Any, chunks: Chunks, options: Options) -> Any:
     last = replace(options, budget=budget, chunks=wish)
     if plan.intermediate is None:
         return execute(moved(x, last, block=plan.blocks[0]))
-    folder = scratch_directory(target.name, "rechunk")
+    if options.resume:
+        raise UnsupportedError(
+            "resume=: rechunk takes two passes within this budget, and only runs of one can be gone on with: raise "
+            "budget="
+        )
+    directory = Scratch(target.name, "rechunk")
     try:
-        os.mkdir(folder)
-        between = os.path.join(folder, "between.zarr")
+        between = os.path.join(directory.folder, "between.zarr")
         scratch = scratch_array(between, spec.shape, spec.dtype.newbyteorder("="), plan.intermediate)
-        first = replace(last, out=scratch, chunks=plan.intermediate, overwrite=False)
+        first = replace(last, out=scratch, chunks=plan.intermediate, overwrite=False, sync=False, resume=False)
         execute(moved(x, first, block=plan.blocks[0]))
         return execute(moved(between, last, block=plan.blocks[1]))
     finally:
-        remove_directory(folder)
+        directory.end()
 
 
 def _plan_into(x: Any, chunks: Chunks, options: Options) -> RechunkPlan:

@@ -202,7 +202,7 @@ def histogram(
             return min(bin, len(edges) - 2) if element <= edges[-1] else bin
 
         hist: np.ndarray = in_parts(part, after, np.zeros(len(edges) - 1, np.intp), 0, least, chosen)
-        return stored(_as_density(hist, edges) if density else hist, target)
+        return stored(_as_density(hist, edges) if density else hist, target, chosen)
 
     def expressions(array: Callable[[Node], Any]) -> tuple[Any, Any]:
         low, high = (mapped(numbers, extreme(array(node_of(x)))) for extreme in (least, greatest))
@@ -296,7 +296,7 @@ def bincount(
 
     def counted_in_parts(first: int, length: int, least: int) -> Any:
         counts = np.zeros(length, np.int64 if weights is None else np.float64)
-        return stored(in_parts(counted, int, counts, first, least, chosen), target)
+        return stored(in_parts(counted, int, counts, first, least, chosen), target, chosen)
 
     def run() -> Any:
         length, first = least, 0

@@ -24,7 +24,8 @@ from chunkflow.kernels.map import SLOT, MapKernel
 from chunkflow.kernels.statistics.quantile import METHODS, Digits, Rule, WholeLines, median_rule, rule
 from chunkflow.kernels.statistics.radix_keys import from_keys, key_dtype
 from chunkflow.stores import spec_of
-from chunkflow.stores.protocol import Target
+from chunkflow.stores.commit import commit_all
+from chunkflow.stores.protocol import Sink, Target
 
 SMALL = 1 << 20
 """Bytes of an array that is partitioned as one block, although it is to be reduced along all axes."""
@@ -127,13 +128,13 @@ def reduced(make: Make, x: Any, axis: Axis, keepdims: bool, chunks: Chunks, opti
     target = stores.open_target(options.out, overwrite=options.overwrite)
     n = count_of(shape, axes)
     if not spec.size:
-        return bare(stored(of_nothing(wanted, spec, axes, keepdims), target), options.out)
+        return bare(stored(of_nothing(wanted, spec, axes, keepdims), target, options), options.out)
     how = wanted.rule(n)
     quantiles = () if scalar else (len(how.below),)
     last = tuple(1 if a in axes else m for a, m in enumerate(shape) if keepdims or a not in axes)
     target.describe((*quantiles, *last), how.dtype, None)
     if not len(how.below):
-        return bare(stored(np.empty((0, *last), how.dtype), target), options.out)
+        return bare(stored(np.empty((0, *last), how.dtype), target, options), options.out)
     run = devices.resolve(options.device)
     room = bytes_left(options.budget, run) - run.reserve
     uncut = block is None or all(block[a] is None or (block[a] or 0) >= shape[a] for a in axes)
@@ -160,7 +161,7 @@ def reduced(make: Make, x: Any, axis: Axis, keepdims: bool, chunks: Chunks, opti
     if is_dry():
         return None
     found = how.result(lambda these: statistics[np.searchsorted(ranks, these)])
-    return bare(stored(found.reshape((*quantiles, *last)), target), options.out)
+    return bare(stored(found.reshape((*quantiles, *last)), target, options), options.out)
 
 
 def of_nothing(wanted: Wanted, spec: ArraySpec, axes: tuple[int, ...], keepdims: bool) -> np.ndarray:
@@ -188,7 +189,7 @@ def order_statistics(
     prefixes = np.zeros((len(ranks), *lines), key_dtype(spec.dtype))
     number = math.prod(lines)
     left = 8 * spec.dtype.itemsize
-    chosen = replace(options, out=None, overwrite=False, device=run)
+    chosen = replace(options, out=None, overwrite=False, resume=False, device=run)
 
     def cut(bins: float, left: int) -> tuple[int, tuple[int | None, ...] | None]:
         """Bits that a pass with room for so many bins, of all lines together, finds; and the sides of its blocks."""
@@ -252,15 +253,23 @@ def folded(
 # -- Device and outputs --------------------------------------------------------------------------------------
 
 
-def stored(found: np.ndarray, target: Target) -> Any:
+def stored(found: np.ndarray, target: Target, options: Options) -> Any:
     """Write a result in host memory to its target, but in a dry run."""
+    return all_stored([found], [target], options)[0]
+
+
+def all_stored(found: Sequence[np.ndarray], targets: Sequence[Target], options: Options) -> tuple[Any, ...]:
+    """Write results in host memory to their targets, of which all appear or none does. In a dry run none does."""
     if is_dry():
-        return found
-    spec = target.describe(found.shape, found.dtype, None)
-    sink = target.open(spec)
+        return tuple(found)
+    sinks: list[Sink] = []
     try:
-        sink.write(grid.whole(spec.shape), found.astype(spec.dtype, copy=False))
-        return sink.commit()
+        for array, target in zip(found, targets, strict=True):
+            spec = target.describe(array.shape, array.dtype, None)
+            sinks.append(target.open(spec))
+            sinks[-1].write(grid.whole(spec.shape), array.astype(spec.dtype, copy=False))
+        return commit_all(sinks, sync=options.sync)
     except BaseException:
-        sink.abort()
+        for sink in sinks:
+            sink.abort()
         raise

@@ -38,13 +38,13 @@ from chunkflow.api.reductions.request import Axis, reduced_axes
 from chunkflow.api.statistics.order_statistics import (
     SHARE,
     Make,
+    all_stored,
     check_numbers,
     folded,
     median_of,
     of_nothing,
     quantile_of,
     reduced,
-    stored,
 )
 from chunkflow.api.statistics.quantile_graph import counted
 from chunkflow.core.chunking import block_sides
@@ -285,7 +285,7 @@ def _distinct(x: Any, return_counts: bool, chunks: Chunks, options: Options) -> 
     else:
         capacity = min(FEW, most, held)
     keys, counts = np.empty(0, key_dtype(spec.dtype)), np.empty(0, "i8")
-    chosen = replace(options, out=None, overwrite=False, device=run)
+    chosen = replace(options, out=None, overwrite=False, resume=False, device=run)
     while capacity:
         declare = functools.partial(folded, Distinct(capacity), (None,), block, copies)
         try:
@@ -298,8 +298,9 @@ def _distinct(x: Any, return_counts: bool, chunks: Chunks, options: Options) -> 
             if capacity >= held:
                 raise _too_many(spec, error.number, held, room, enough) from None
         capacity = min(16 * capacity, most, held)
-    results = [stored(a, t) for a, t in zip((from_keys(keys, spec.dtype), counts), targets, strict=False)]
-    return tuple(results) if return_counts else results[0]
+    found = (from_keys(keys, spec.dtype), counts)[: len(targets)]
+    results = all_stored(found, targets, options)
+    return results if return_counts else results[0]
 
 
 def _too_many(spec: ArraySpec, number: int, held: int, room: int, enough: int) -> BudgetError:

@@ -42,8 +42,8 @@ from chunkflow.kernels.stencil.iterate import Stepping, Steps
 from chunkflow.kernels.stencil.overlap import boundaries, each
 from chunkflow.stores import spec_of
 from chunkflow.stores.footprint import Footprint
-from chunkflow.stores.paths import remove_directory, scratch_directory
 from chunkflow.stores.protocol import Source
+from chunkflow.stores.publication.scratch import Scratch
 from chunkflow.system import interrupts
 from chunkflow.system.host import available_memory
 
@@ -125,14 +125,14 @@ class Iteration:
 class _Work:
     """An iteration after its trial call, with its arrays known.
 
-    Arrays between passes are kept in `folder`, or in host memory if that is None. If it `alternates`, every other pass
+    Arrays between passes are kept in `scratch`, or in host memory if that is None. If it `alternates`, every other pass
     writes to the output itself. `created` says whether the output is a new array in chunks.
     """
 
     asked: Iteration
     options: Options
     pacing: Pacing
-    folder: str | None
+    scratch: Scratch | None
     alternates: bool
     created: bool
 
@@ -160,9 +160,9 @@ class _Work:
         straight = tuple(range(len(first.shape)))
         order = first.order if first.chunks is None and first.order == straight[::-1] else straight
         between = ArraySpec("the array between two passes", first.shape, dtype, None, order, Storage(in_memory=True))
-        folder = None
+        scratch = None
         if os.path.isabs(target.name) or (host is not None and 2 * between.nbytes > host):
-            folder, between = scratch_directory(target.name, "steps"), between.with_storage(in_memory=False)
+            scratch, between = Scratch(target.name, "steps"), between.with_storage(in_memory=False)
         return cls(
             asked=asked,
             options=replace(options, device=run.device),
@@ -177,7 +177,7 @@ class _Work:
                 reserve=run.device.reserve,
                 block=block_sides(options.chunks, first.shape),
             ),
-            folder=folder,
+            scratch=scratch,
             alternates=alternates,
             created=place is None and out.chunks is not None,
         )
@@ -194,19 +194,18 @@ class _Work:
         try:
             for number, steps in enumerate(sizes, 1):
                 last, side = number == len(sizes), (len(sizes) - number) % 2
-                if last and (self.options.out is not None or self.folder is not None):
+                if last and (self.options.out is not None or self.scratch is not None):
                     target = self.options.out
                 else:
                     target = held[side]
-                    if target is None and self.folder is not None:
-                        os.makedirs(self.folder, exist_ok=True)
-                        target = os.path.join(self.folder, f"{side}.npy")
+                    if target is None and self.scratch is not None:
+                        target = os.path.join(self.scratch.folder, f"{side}.npy")
                 result = held[side] = source = self._pass(steps, source, target, last=last)
             return result
         finally:
             held.clear()
-            if self.folder is not None:
-                remove_directory(self.folder)
+            if self.scratch is not None:
+                self.scratch.end()
 
     def _pass(self, steps: int, source: Any, target: Any, *, last: bool) -> Any:
         """Take several steps from one store to another."""

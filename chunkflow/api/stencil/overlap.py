@@ -45,6 +45,8 @@ def map_overlap(
     device: Any = None,
     progress: ProgressLike = False,
     overwrite: bool = False,
+    sync: bool | None = None,
+    resume: bool | str = False,
     **kwargs: Any,
 ) -> Request | MultiPass:
     """Apply a function to blocks that overlap: stencils, filters, derivatives.
@@ -126,7 +128,7 @@ def map_overlap(
     if not callable(fn):
         raise ArgumentTypeError(f"fn must be callable, not a {type(fn).__name__}")
     check_passed("map_overlap", kwargs, fn)
-    options = Options(out, budget, dtype, chunks, workspace, device, overwrite, progress)
+    options = Options(out, budget, dtype, chunks, workspace, device, overwrite, progress, sync=sync, resume=resume)
     once = Request(_declare(fn, kwargs, depth, boundary, trim), arrays, options, fn=fn, keeps=True)
     steps = None if steps_per_pass is None else check_int("steps_per_pass", steps_per_pass, 1)
     if check_int("iterations", iterations, 1) == 1:

@@ -8,7 +8,7 @@ and clipped at the array's edges unless it is periodic there.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -96,7 +96,7 @@ class Call:
     lies: Shape
     dtype: Any = None
     foreign: bool = False
-    token: str = ""
+    token: str = field(default="", metadata={"fleeting": True})
 
 
 @dataclass(frozen=True)

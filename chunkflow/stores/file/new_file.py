@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import stat
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -20,6 +21,8 @@ from chunkflow.stores.failures import translated
 from chunkflow.stores.file.strided import Strided
 from chunkflow.stores.file.strided_sink import FileSink, reserve
 from chunkflow.stores.footprint import Footprint
+from chunkflow.stores.publication.claim import Claim
+from chunkflow.stores.publication.publish import publish
 
 
 class NewFileTarget:
@@ -39,8 +42,9 @@ class NewFileTarget:
         self.overwrite = overwrite
         paths.require_directory(os.path.dirname(self.name), self.name)
         paths.refuse_existing(self.name, overwrite)
-        if os.path.lexists(self.name) and not (os.path.isfile(self.name) and self.replaces(self.name)):
-            raise ArgumentError(f"{self.name} is not {self.kind}, and is not overwritten for that reason")
+        with translated(WriteError, f"cannot look at {self.name}, which exists", self.name, foreign=OSError):
+            if os.path.lexists(self.name) and not (os.path.isfile(self.name) and self.replaces(self.name)):
+                raise ArgumentError(f"{self.name} is not {self.kind}, and is not overwritten for that reason")
         self.files_beside(ArraySpec(self.name, (0,), np.dtype("u1")))
 
     def replaces(self, path: str) -> bool:
@@ -86,8 +90,14 @@ class NewFileTarget:
     def describe(self, shape: Shape, dtype: np.dtype, chunks: Shape | None) -> ArraySpec:
         return ArraySpec(self.name, tuple(shape), numeric_dtype(dtype, "the result"), storage=Storage(fresh=True))
 
-    def open(self, spec: ArraySpec) -> NewFileSink:
-        return NewFileSink(self, spec)
+    def claim(self) -> Claim:
+        """The claim of a run that a later one may go on with, or of one that is left."""
+        with translated(WriteError, f"cannot create {self.name}", self.name, foreign=OSError):
+            return Claim(self.name, resumes=True)
+
+    def open(self, spec: ArraySpec, claim: Claim | None = None) -> NewFileSink:
+        """The sink; with a `claim` that is left it goes on with what lies there."""
+        return NewFileSink(self, spec, claim)
 
     def practice(self, spec: ArraySpec) -> FileSink | None:
         if not hasattr(os, "memfd_create") or not spec.size:
@@ -109,22 +119,32 @@ def is_fortran(spec: ArraySpec) -> bool:
 
 
 class NewFileSink:
-    """A file that is being written under a temporary name."""
+    """A file that is being written under a hidden name."""
 
-    def __init__(self, target: NewFileTarget, spec: ArraySpec) -> None:
+    def __init__(self, target: NewFileTarget, spec: ArraySpec, claim: Claim | None = None) -> None:
         self.spec, self._target = spec, target
-        self.temporary = paths.hidden_sibling(target.name, "partial")
-        self._hidden: list[str] = [self.temporary]  # all that is to be removed if the run fails
+        self._claims: list[Claim] = [] if claim is None else [claim]
         self._file: FileSink | None = None
         with translated(WriteError, f"cannot create {target.name}", target.name, self.abort, OSError):
-            header = target.header(spec)
-            with open(self.temporary, "xb") as file:
-                file.write(header)
-            fresh = reserve(self.temporary, len(header) + spec.nbytes)
+            temporary, header = self._claim(target.name) if claim is None else claim.partial, target.header(spec)
+            fresh = False
+            if claim is None or not claim.is_left:
+                make(temporary, header, like=target.name)
+                fresh = reserve(temporary, len(header) + spec.nbytes)
             place = Strided.packed(
-                self.temporary, len(header), spec.shape, spec.dtype, fortran=is_fortran(spec), name=target.name
+                temporary, len(header), spec.shape, spec.dtype, fortran=is_fortran(spec), name=target.name
             )
             self._file = FileSink(place, fresh=fresh)
+
+    def _claim(self, path: str) -> str:
+        """Claim a file of the output. Gives its hidden name."""
+        self._claims.append(Claim(path))
+        return self._claims[-1].partial
+
+    @property
+    def hidden(self) -> str:
+        """Path of the file while it is being written."""
+        return self._claims[0].partial
 
     def write(self, region: Region, block: np.ndarray) -> None:
         assert self._file is not None
@@ -133,53 +153,50 @@ class NewFileSink:
     def run(self, region: Region) -> ByteRun | None:
         return self._file.run(region) if self._file is not None else None
 
-    def commit(self) -> Any:
+    def ready(self) -> list[Claim]:
         assert self._file is not None
         target = self._target
-        with translated(WriteError, f"cannot finish {target.name}", target.name, self.abort, OSError):
+        with translated(WriteError, f"cannot finish {target.name}", target.name, foreign=OSError):
             paths.refuse_existing(target.name, target.overwrite)
-            beside = target.files_beside(self.spec)
+            for path, content in target.files_beside(self.spec).items():
+                make(self._claim(path), content, like=path)
             self._file.close()  # a network file system may report a failed write only now
-            if beside:
-                self._replace_all(beside)
-            else:
-                os.replace(self.temporary, target.name)
-        return target.opened(self.spec)
+        return self._claims
 
-    def _replace_all(self, beside: dict[str, bytes]) -> None:
-        """Rename the array's file and those beside it, whose contents are given.
+    def published(self) -> Any:
+        return self._target.opened(self.spec)
 
-        Several files are not replaced as one. The old ones beside go first and the new ones come last: who reads in
-        between, or finds what a killed process left, has elements without a header, and never with a wrong one.
-        """
-        ready = {path: self._hide(path, "partial") for path in beside}
-        for path, content in beside.items():
-            with open(ready[path], "xb") as file:
-                file.write(content)
-        with contextlib.ExitStack() as undo:
-            for path in filter(os.path.lexists, beside):
-                old = self._hide(path, "old")
-                os.replace(path, old)
-                undo.callback(os.replace, old, path)
-            os.replace(self.temporary, self._target.name)
-            undo.pop_all()
-        for path, temporary in ready.items():
-            os.replace(temporary, path)
-        self._remove()
+    def unpublish(self) -> None:
+        """See `Publishing.unpublish`."""
 
-    def _hide(self, path: str, suffix: str) -> str:
-        """Name for a file that is removed at the end."""
-        self._hidden.append(paths.hidden_sibling(path, suffix))
-        return self._hidden[-1]
+    def commit(self) -> Any:
+        name = self._target.name
+        with translated(WriteError, f"cannot finish {name}", name, self.abort, OSError):
+            return publish(self.ready(), self.published)
 
-    def _remove(self) -> None:
-        """Remove what has a hidden name, as far as it is there."""
-        for path in self._hidden:
-            with contextlib.suppress(OSError):
-                os.unlink(path)
+    def leave(self) -> None:
+        """Close the file, and leave it to a later run."""
+        self._close()
+        for claim in self._claims[1:]:
+            claim.end()
+        self._claims[0].leave()
 
     def abort(self) -> None:
+        self._close()
+        for claim in reversed(self._claims):
+            claim.end()
+
+    def _close(self) -> None:
         with contextlib.suppress(OSError):
             if self._file is not None:
                 self._file.close()
-        self._remove()
+
+
+def make(path: str, content: bytes, like: str) -> None:
+    """Make a file. It gets the permissions of the file that it will replace, if there is one."""
+    mode = stat.S_IMODE(os.stat(like).st_mode) if os.path.lexists(like) else None
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    with open(os.open(path, flags, 0o666 if mode is None else 0o600), "wb") as file:
+        if mode is not None:
+            os.fchmod(file.fileno(), mode)
+        file.write(content)

@@ -15,6 +15,7 @@ from chunkflow.stores.checks import numeric_dtype
 from chunkflow.stores.failures import translated
 from chunkflow.stores.file.new_file import NewFileSink, NewFileTarget, is_fortran
 from chunkflow.stores.file.strided import FileSource, Strided
+from chunkflow.stores.publication.claim import Claim
 from chunkflow.system.files import open_regular
 
 
@@ -59,8 +60,8 @@ class NpyTarget(NewFileTarget):
 
     kind = "a .npy file"
 
-    def open(self, spec: ArraySpec) -> NpySink:
-        return NpySink(self, spec)
+    def open(self, spec: ArraySpec, claim: Claim | None = None) -> NpySink:
+        return NpySink(self, spec, claim)
 
     def replaces(self, path: str) -> bool:
         with open(path, "rb") as file:
@@ -83,4 +84,4 @@ class NpySink(NewFileSink):
     @property
     def shared(self) -> str:
         """Path that other processes can open while it is being written: the header is there from the start."""
-        return self.temporary
+        return self.hidden

@@ -8,6 +8,7 @@ reach so far.
 
 from __future__ import annotations
 
+import contextlib
 import math
 import mmap
 import os
@@ -89,7 +90,11 @@ class StridedFile:
         self._access = mmap.ACCESS_WRITE if writable else mmap.ACCESS_READ
         flags = os.O_RDWR if writable else os.O_RDONLY
         self.fd = open_regular(path, flags)
-        stat = os.fstat(self.fd)
+        try:
+            stat = os.fstat(self.fd)
+        except BaseException:
+            os.close(self.fd)
+            raise
         space = ("file", stat.st_dev, stat.st_ino)
         self.footprint: Footprint | None = footprint.footprint(space, offset, shape, strides, dtype)
 
@@ -190,6 +195,10 @@ class FileSource(StridedFile, Unviewed):
         if missing := self.missing:
             self.close()
             raise ReadError(f"truncated file: {missing}", path=array.path)
+
+    def close(self) -> None:
+        with contextlib.suppress(OSError):  # nothing was written
+            super().close()
 
     def read(self, region: Region, out: np.ndarray) -> None:
         if not out.size:

@@ -9,6 +9,7 @@ memory for good (tmpfs) it is the other way round.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 from typing import Any
@@ -74,11 +75,14 @@ class FileSink(StridedFile):
         return super().run(region) if rows.width >= LEAST_READ else None
 
     def commit(self) -> Any:
-        self.close()
+        name = self.spec.name
+        with translated(WriteError, f"cannot finish {name}", name, foreign=OSError):
+            self.close()
         return self._result
 
     def abort(self) -> None:
-        self.close()
+        with contextlib.suppress(OSError):
+            self.close()
 
     def settle(self) -> None:
         """Decide whether an existing file can be written through a mapping. Missing blocks are reserved."""
@@ -132,7 +136,7 @@ class FileTarget(ExistingTarget):
         missing = probe.missing
         self._spec = probe.spec
         self.footprint: Footprint | None = probe.footprint
-        probe.close()
+        probe.abort()
         if missing:
             raise WriteError(f"truncated file: {missing}", path=path)
 
@@ -145,7 +149,8 @@ class FileTarget(ExistingTarget):
 
     def open(self, spec: ArraySpec) -> FileSink:
         sink = self._sink()
-        sink.settle()
+        with translated(WriteError, f"cannot write {self._path}", self._path, sink.abort, OSError):
+            sink.settle()
         return sink
 
 

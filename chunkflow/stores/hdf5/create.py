@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import contextlib
 import os
-import threading
 import uuid
+from functools import partial
 from typing import Any
 
 import h5py
@@ -21,13 +21,17 @@ from chunkflow.core.spec import ArraySpec, ByteRun
 from chunkflow.errors import ArgumentError, ArgumentTypeError, OutputExistsError, WriteError
 from chunkflow.stores import paths
 from chunkflow.stores.checks import conversion, numeric_dtype
+from chunkflow.stores.commit import opened_all
 from chunkflow.stores.failures import translated, unwritten
 from chunkflow.stores.file.strided import Strided
 from chunkflow.stores.file.strided_sink import FileSink, reserve
 from chunkflow.stores.footprint import Footprint
 from chunkflow.stores.hdf5 import scales
-from chunkflow.stores.hdf5.facts import PARTIAL, why
+from chunkflow.stores.hdf5.facts import PARTIAL
+from chunkflow.stores.hdf5.host import LOCK, Host, enter, opened
 from chunkflow.stores.hdf5.index import Index, full_chunk, limited
+from chunkflow.stores.publication.claim import Claim
+from chunkflow.stores.publication.publish import publish
 from chunkflow.stores.touched import aligned, touched
 
 DEFAULT = "data"
@@ -65,11 +69,11 @@ class Hdf5PathTarget:
             self._check_file()
 
     def _check_file(self) -> None:
-        if not os.path.isfile(self.path) or not h5py.is_hdf5(self.path):
-            raise ArgumentError(f"{self.path} is not an HDF5 file, and is not overwritten for that reason")
-        unopened = translated(WriteError, f"cannot open {self.path}", self.path, foreign=OSError)
-        with unopened, _lock, h5py.File(self.path, "r") as file:
-            self.check(file)
+        with translated(WriteError, f"cannot look at {self.path}, which exists", self.path):
+            if not os.path.isfile(self.path) or not h5py.is_hdf5(self.path):
+                raise ArgumentError(f"{self.path} is not an HDF5 file, and is not overwritten for that reason")
+            with LOCK, opened(self.path) as file:
+                self.check(file)
 
     def check(self, file: Any) -> None:
         """Refuse a name that is taken in an open file, or that no dataset can have."""
@@ -119,56 +123,22 @@ class Hdf5PathTarget:
         return Hdf5PathSink(self, spec)
 
 
-class _Draft:
-    """A new file with a hidden name, and the number of sinks that write into it."""
-
-    def __init__(self, path: str) -> None:
-        self.hidden, self.sinks, self.placed = paths.hidden_sibling(path, "partial"), 0, False
-
-
-_drafts: dict[str, _Draft] = {}
-# Files are made, named and removed by one thread at a time.
-_lock = threading.RLock()
-
-
 class Hdf5PathSink:
-    """A dataset that is being written under a temporary name.
-
-    The file stays open meanwhile, so no other process takes it; nothing but positioned writes changes it.
-    """
+    """A dataset that is being written under a hidden name. Its file is taken meanwhile."""
 
     def __init__(self, target: Hdf5PathTarget, spec: ArraySpec) -> None:
         self.spec, self._target = spec, target
         self._hidden = f".{target.dataset.replace('/', '.')}.{uuid.uuid4().hex}{PARTIAL}"
-        self._draft: _Draft | None = None
-        self._file: Any = None
+        self._host: Host | None = None
+        self._locked = False
         self._sink: FileSink | None = None
         self._index: Index | None = None
-        with translated(WriteError, f"cannot create {target.name}", target.name, self.abort), _lock:
-            self._create(self._enter())
+        self._opened: Any = None
+        with translated(WriteError, f"cannot create {target.name}", target.name, self.abort), LOCK:
+            self._host = enter(target.path, target.dataset)
+            self._create(self._host)
 
-    def _enter(self) -> str:
-        """Open the file, or a new one that will get its name."""
-        path = self._target.path
-        if path not in _drafts and os.path.lexists(path):
-            try:
-                self._file = h5py.File(path, "r+")
-            except OSError as error:
-                if "already open for read-only" not in str(error):
-                    message = f"cannot open {path} to write {self._target.dataset!r}: {error}{why(error)}"
-                    raise WriteError(message, path=self._target.name, cause=error) from error
-                raise ArgumentError(
-                    f"{self._target.name} cannot be written while {path} is open for reading only in this process (as "
-                    "an input that h5py has to decode is): close it, open it with mode='r+', or write to another file"
-                ) from None
-            return path
-        self._draft = _drafts.setdefault(path, _Draft(path))
-        self._draft.sinks += 1
-        # Its members are in the order in which they were made: else netCDF's library writes no more into the file.
-        self._file = h5py.File(self._draft.hidden, "a", track_order=True)
-        return self._draft.hidden
-
-    def _create(self, path: str) -> None:
+    def _create(self, host: Host) -> None:
         spec = self.spec
         made = h5p.create(h5p.DATASET_CREATE)
         if spec.chunks is None:
@@ -180,11 +150,11 @@ class Hdf5PathSink:
         made.set_obj_track_times(False)
         space = h5s.create_simple(spec.shape) if spec.shape else h5s.create(h5s.SCALAR)
         kind = h5t.py_create(spec.dtype, logical=True)
-        dataset = h5py.Dataset(h5d.create(self._file.id, self._hidden.encode(), kind, space, made))
-        self._file.flush()
+        dataset = h5py.Dataset(h5d.create(host.file.id, self._hidden.encode(), kind, space, made))
+        size, path = host.size, host.at
         if not spec.size:
             return
-        fresh = reserve(path, os.stat(path).st_size)
+        fresh = reserve(path, size)
         if spec.chunks is not None:
             self._index = Index(dataset)
             self._sink = FileSink(Strided(path, 0, (0,), (1,), np.dtype("u1"), self._target.name))
@@ -216,23 +186,43 @@ class Hdf5PathSink:
     def run(self, region: Region) -> ByteRun | None:
         return self._sink.run(region) if self._sink is not None and self._index is None else None
 
-    def commit(self) -> Any:
-        """See `Sink.commit`. The dataset is returned in a file that is open for writing until it is closed."""
-        name, path = self._target.name, self._target.path
+    def ready(self) -> list[Claim]:
+        """See `Publishing.ready`. No other sink changes a file from here on to `published` or `abort`."""
+        name = self._target.name
         with translated(WriteError, f"cannot finish {name}", name, self.abort):
             if self._sink is not None:
                 self._sink.close()  # a network file system may report a failed write only now
-            with _lock:
-                self._place()
-                self._leave()
-                return h5py.File(path, "r+")[self._target.dataset]
+            LOCK.acquire()
+            self._locked = True
+            assert self._host is not None
+            if self._host.is_new and os.path.lexists(self._target.path):
+                raise OutputExistsError(f"the file {self._target.path} appeared while {name} was written")
+            self._place(self._host.file)
+            return self._host.seal()
 
-    def _place(self) -> None:
-        """Give the dataset its name, and its file if that is new."""
-        target, file = self._target, self._file
-        new = self._draft is not None and not self._draft.placed
-        if new and os.path.lexists(target.path):
-            raise OutputExistsError(f"the file {target.path} appeared while {target.name} was written")
+    def published(self) -> Any:
+        """The dataset, in a file that is open for writing until it is closed."""
+        assert self._host is not None
+        self._host.release()
+        self._opened = h5py.File(self._target.path, "r+")
+        found = self._opened[self._target.dataset]
+        self._end()
+        return found
+
+    def unpublish(self) -> None:
+        """See `Publishing.unpublish`."""
+        if self._opened:
+            self._opened.close()
+
+    def commit(self) -> Any:
+        name = self._target.name
+        claims = self.ready()
+        with translated(WriteError, f"cannot finish {name}", name, self.abort):
+            return publish(claims, partial(opened_all, [self]))[0]
+
+    def _place(self, file: Any) -> None:
+        """Give the dataset its name."""
+        target = self._target
         target.check(file)
         old = f".{self._hidden}" if file.get(target.dataset, getlink=True) is not None else None
         if old is not None:
@@ -249,33 +239,26 @@ class Hdf5PathSink:
             raise
         if old is not None:
             del file[old]
-        file.flush()
-        if new and self._draft is not None:
-            os.rename(self._draft.hidden, target.path)
-            self._draft.placed = True
-            del _drafts[target.path]
 
-    def _leave(self) -> None:
-        """Close the file. Remove a new one that nobody else writes into and that got no name."""
-        file, self._file, draft, self._draft = self._file, None, self._draft, None
+    def _end(self) -> None:
+        """Leave the file, and let others."""
+        host, self._host = self._host, None
         try:
-            if file is not None:
-                file.close()
+            if host is not None:
+                with LOCK:
+                    host.leave()
         finally:
-            if draft is not None:
-                draft.sinks -= 1
-                if not draft.sinks and not draft.placed:
-                    _drafts.pop(self._target.path, None)
-                    with contextlib.suppress(OSError):
-                        os.unlink(draft.hidden)
+            if self._locked:
+                self._locked = False
+                LOCK.release()
 
     def abort(self) -> None:
         with contextlib.suppress(Exception):
             if self._sink is not None:
                 self._sink.close()
-        with _lock:
-            with contextlib.suppress(Exception):
-                if self._file is not None and self._hidden in self._file:
-                    del self._file[self._hidden]
-            with contextlib.suppress(Exception):
-                self._leave()
+        with LOCK, contextlib.suppress(Exception):
+            host = self._host
+            if host is not None and not (self._locked and host.is_released) and self._hidden in host.file:
+                del host.file[self._hidden]
+        with contextlib.suppress(Exception):
+            self._end()

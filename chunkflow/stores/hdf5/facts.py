@@ -21,6 +21,7 @@ from chunkflow.stores.checks import numeric_dtype
 from chunkflow.stores.footprint import Footprint
 from chunkflow.stores.footprint import footprint as footprint_of
 from chunkflow.stores.hdf5.filters import FilterPipeline, Hdf5Filter
+from chunkflow.stores.hdf5.host import opened, why
 from chunkflow.stores.paths import is_hdf5
 
 _LISTED = 20
@@ -44,23 +45,13 @@ def open_file(path: str) -> Any:
     if not os.path.isfile(path):
         raise SourceNotFoundError(f"there is no file {path}")
     try:
-        return h5py.File(path, "r")
+        return opened(path)
     except OSError as error:
         with contextlib.suppress(OSError):
             if os.path.isfile(path) and not h5py.is_hdf5(path):
                 known = advice(path) or "no HDF5 file (netCDF files are, if they are of version 4)"
                 raise ArgumentError(f"{path} is {known}") from None
         raise ReadError(f"cannot open {path}: {error}{why(error)}", path=path, cause=error) from error
-
-
-def why(error: OSError) -> str:
-    """What keeps a file from being opened, as the end of a sentence; empty if that is unknown.
-
-    >>> why(OSError("unable to lock file, errno = 11")), why(OSError("no such file"))
-    ('. Another program has it open, or another library here, as netCDF4: close it there', '')
-    """
-    locked = "unable to lock file" in str(error)
-    return ". Another program has it open, or another library here, as netCDF4: close it there" if locked else ""
 
 
 MOST_LINKS = 64

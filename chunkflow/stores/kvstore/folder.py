@@ -89,23 +89,36 @@ def pread(fd: int, out: np.ndarray, offset: int) -> np.ndarray:
 
 def put(path: str, write: Callable[[BinaryIO], bool]) -> None:
     """Let `write` fill a file, which appears when it is complete. If `write` returns False, the file is removed."""
-    temporary = f"{path}.{os.getpid()}-{threading.get_ident()}.partial"
+    hidden = temporary(path)
     try:
         try:
-            file = open(create_hidden(temporary), "wb", buffering=0)  # noqa: SIM115
+            file = open(create_hidden(hidden), "wb", buffering=0)  # noqa: SIM115
         except FileNotFoundError:
             os.makedirs(os.path.dirname(path), exist_ok=True)
-            file = open(create_hidden(temporary), "wb", buffering=0)  # noqa: SIM115
+            file = open(create_hidden(hidden), "wb", buffering=0)  # noqa: SIM115
         with file:
             wanted = write(file)
         if wanted:
-            os.replace(temporary, path)
+            os.replace(hidden, path)
             return
     except BaseException:
-        remove(temporary)
+        remove(hidden)
         raise
-    remove(temporary)
+    remove(hidden)
     remove(path)
+
+
+def temporary(path: str) -> str:
+    """Name of a file while this thread writes it."""
+    return f"{path}.{os.getpid()}-{threading.get_ident()}.partial"
+
+
+def remove_unfinished(folder: str) -> None:
+    """Remove the files in a folder that the threads of a dead process were writing."""
+    for above, _, names in os.walk(folder):
+        for name in names:
+            if name.endswith(".partial"):
+                os.unlink(os.path.join(above, name))
 
 
 def append(file: BinaryIO, raw: Any) -> int:

@@ -7,10 +7,9 @@ import os
 import shutil
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
-from functools import partial
 from itertools import dropwhile
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import zarr
@@ -22,8 +21,11 @@ from chunkflow.stores import paths
 from chunkflow.stores.checks import conversion, numeric_dtype
 from chunkflow.stores.failures import translated
 from chunkflow.stores.footprint import Footprint
+from chunkflow.stores.kvstore.folder import remove_unfinished, temporary
 from chunkflow.stores.kvstore.fsspec import SENT
 from chunkflow.stores.protocol import Encoder
+from chunkflow.stores.publication.claim import Claim
+from chunkflow.stores.publication.publish import publish
 from chunkflow.stores.zarr import consolidated, dimensions
 from chunkflow.stores.zarr.array import ZarrSink, encoder_for
 from chunkflow.stores.zarr.node import SUFFIX, zarr_node
@@ -60,13 +62,13 @@ class ZarrPathTarget:
 
     def __init__(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
         self.name = paths.resolve(os.path.abspath(path))
-        self._overwrite = overwrite
+        self.overwrite = overwrite
         # Zarr groups, or what will be, the outermost one first.
         above = [str(parent) for parent in reversed(Path(self.name).parents)][1:]
-        self._groups = list(dropwhile(lambda path: not path.endswith(SUFFIX) and zarr_node(path) is None, above))
-        self._root = self._groups[0] if self._groups else self.name
-        paths.require_directory(os.path.dirname(self._root), self.name)
-        for group in self._groups:
+        self.groups = list(dropwhile(lambda path: not path.endswith(SUFFIX) and zarr_node(path) is None, above))
+        self.root = self.groups[0] if self.groups else self.name
+        paths.require_directory(os.path.dirname(self.root), self.name)
+        for group in self.groups:
             node = zarr_node(group)
             if node is not None and node.kind == "array":
                 raise ArgumentError(f"the output {self.name} would lie inside the zarr array {group}")
@@ -75,7 +77,7 @@ class ZarrPathTarget:
         self._check_existing()
 
     def _check_existing(self) -> None:
-        paths.refuse_existing(self.name, self._overwrite)
+        paths.refuse_existing(self.name, self.overwrite)
         if not os.path.lexists(self.name):
             return
         node = zarr_node(self.name)
@@ -86,42 +88,27 @@ class ZarrPathTarget:
     def describe(self, shape: Shape, dtype: np.dtype, chunks: Shape | None) -> ArraySpec:
         return created_spec(self.name, shape, dtype, chunks)
 
-    def open(self, spec: ArraySpec) -> ZarrPathSink:
-        version = self._version()
-        temporary = paths.hidden_sibling(self._root, "partial")
-        undo = partial(shutil.rmtree, temporary, ignore_errors=True)
-        named = dimensions.named(self.name, len(spec.shape), version, member=bool(self._groups))
-        if version == 2:
-            named["fill_value"] = None  # else xarray takes elements of that value for missing ones
-        with translated(WriteError, f"cannot create {self.name}", self.name, undo):
-            array = _created(
-                temporary,
-                spec,
-                version,
-                **named,
-                **(_keys(self.name, version) if self._overwrite else {}),
-            )
-        return ZarrPathSink(array, spec, self, temporary, version)
+    def claim(self) -> Claim:
+        """The claim of a run that a later one may go on with, or of one that is left."""
+        with translated(WriteError, f"cannot create {self.name}", self.name):
+            return Claim(self.name, self.root, resumes=True)
+
+    def open(self, spec: ArraySpec, claim: Claim | None = None) -> ZarrPathSink:
+        """The sink; with a `claim` that is left it goes on with what lies there."""
+        return ZarrPathSink(self, spec, claim)
 
     def encoder(self, spec: ArraySpec) -> Encoder | None:
-        return encoder_for(_created({}, spec, self._version()))
+        return encoder_for(_created({}, spec, self.version))
 
-    def _version(self) -> int:
+    @property
+    def version(self) -> Literal[2, 3]:
         """Zarr's format: that of the group."""
-        nodes = [node for group in self._groups if (node := zarr_node(group)) is not None]
-        return nodes[-1].format if nodes else 3
+        nodes = [node for group in self.groups if (node := zarr_node(group)) is not None]
+        return 2 if nodes and nodes[-1].format == 2 else 3
 
-    def place(self, temporary: str, version: int) -> None:
-        """Move the finished array to its name, and create the groups above it. All is undone if that fails."""
+    def check(self) -> None:
+        """Refuse what has appeared under the name meanwhile."""
         self._check_existing()
-        with ExitStack() as undo:
-            for group in self._groups:
-                if zarr_node(group) is None:
-                    undo.callback(_make_group(group, version))
-            _replace(temporary, self.name, paths.hidden_sibling(self._root, "old"))
-            undo.pop_all()
-        for group in reversed(self._groups):
-            consolidated.renew_local(group, os.path.relpath(self.name, group))
 
 
 def _created(store: Any, spec: ArraySpec, version: int, **options: Any) -> Any:
@@ -151,7 +138,7 @@ def _make_group(path: str, version: int) -> Callable[[], None]:
     name, said = _GROUPS[2 if version == 2 else 3]
     there, document = os.path.isdir(path), os.path.join(path, name)
     os.makedirs(path, exist_ok=True)
-    hidden = paths.hidden_sibling(document, "partial")
+    hidden = temporary(document)
     with open(hidden, "w", encoding="utf-8") as file:
         json.dump(said, file)
     try:
@@ -187,38 +174,101 @@ def _keys(path: str, version: int) -> dict[str, Any]:
     return {"chunk_key_encoding": known.chunk_key_encoding.to_dict()}
 
 
-def _replace(temporary: str, path: str, aside: str) -> None:
-    """Rename a directory to `path`. What had that name is moved `aside`, and put back if the renaming fails."""
-    if not os.path.lexists(path):
-        os.rename(temporary, path)
-        return
-    os.rename(path, aside)
-    try:
-        os.rename(temporary, path)
-    except BaseException:
-        os.rename(aside, path)
-        raise
-    shutil.rmtree(aside, ignore_errors=True)
-
-
 class ZarrPathSink:
-    """A zarr array that is being written under a temporary name. Other processes write into `shared`."""
+    """A zarr array that is being written under a hidden name. Other processes write into `shared`.
 
-    def __init__(self, array: Any, spec: ArraySpec, target: ZarrPathTarget, temporary: str, version: int) -> None:
-        self.spec, self._sink, self.shared = spec, ZarrSink(array, spec), array
-        self._target, self._temporary, self._version = target, temporary, version
+    Groups that are not there yet are made around it, so that they appear with it.
+    """
+
+    shared: Any
+
+    def __init__(self, target: ZarrPathTarget, spec: ArraySpec, claim: Claim | None = None) -> None:
+        self.spec, self._target = spec, target
+        self._claim = claim
+        self._renewed = False
+        self._undo = ExitStack()
+        with translated(WriteError, f"cannot create {target.name}", target.name, self.abort):
+            if self._claim is None:
+                self._claim = Claim(target.name, target.root)
+            if self._claim.is_left:
+                place = self._claim.steps[-1][0]
+                remove_unfinished(place)
+                self.shared = zarr.open_array(place, mode="r+")
+            else:
+                self.shared = self._made(self._claim)
+        self._sink = ZarrSink(self.shared, spec)
+
+    def _made(self, claim: Claim) -> Any:
+        """The array, under the hidden name of the outermost group."""
+        target, spec = self._target, self.spec
+        version = target.version
+        named = dimensions.named(target.name, len(spec.shape), version, member=bool(target.groups))
+        if version == 2:
+            named["fill_value"] = None  # else xarray takes elements of that value for missing ones
+        *groups, (place, _) = claim.steps
+        if os.path.lexists(target.name):
+            os.makedirs(place, 0o700)
+        elif groups:
+            os.makedirs(os.path.dirname(place))
+        for hidden, group in groups:
+            if zarr_node(group) is None:
+                zarr.open_group(hidden, mode="a", zarr_format=version)
+        array = _created(
+            place,
+            spec,
+            version,
+            **named,
+            **(_keys(target.name, version) if target.overwrite else {}),
+        )
+        if os.path.lexists(target.name):
+            shutil.copymode(target.name, place)
+        return array
 
     def write(self, region: Region, block: np.ndarray) -> None:
         self._sink.write(region, block)
 
+    def ready(self) -> list[Claim]:
+        path = self._target.name
+        assert self._claim is not None
+        with translated(WriteError, f"cannot finish {path}", path):
+            self._target.check()
+        return [self._claim]
+
+    def published(self) -> Any:
+        array = zarr.open_array(self._target.name, mode="r+")
+        for group in self._target.groups:
+            if zarr_node(group) is None:  # a directory that was there, and is none yet
+                self._undo.callback(_make_group(group, array.metadata.zarr_format))
+        self._renew()
+        return array
+
+    def _renew(self) -> None:
+        """Collect the metadata of the groups above anew."""
+        self._renewed = True
+        for group in reversed(self._target.groups):
+            if os.path.isdir(group):
+                consolidated.renew_local(group, os.path.relpath(self._target.name, group))
+
+    def unpublish(self) -> None:
+        """See `Publishing.unpublish`."""
+
     def commit(self) -> Any:
         path = self._target.name
         with translated(WriteError, f"cannot finish {path}", path, self.abort):
-            self._target.place(self._temporary, self._version)
-            return zarr.open_array(path, mode="r+")
+            return publish(self.ready(), self.published)
+
+    def leave(self) -> None:
+        """Leave the array to a later run."""
+        assert self._claim is not None
+        self._claim.leave()
 
     def abort(self) -> None:
-        shutil.rmtree(self._temporary, ignore_errors=True)
+        with suppress(Exception):
+            if self._renewed:  # another output of the call failed
+                self._renew()
+            self._undo.close()
+        if self._claim is not None:
+            self._claim.end()
 
 
 def scratch_array(path: str, shape: Shape, dtype: np.dtype, chunks: Shape) -> Any:

@@ -256,7 +256,7 @@ def test_passes_leave_nothing_beside_the_output(out: str, tmp_path: Path) -> Non
         fn, x, depth=1, boundary="nearest", iterations=6, steps_per_pass=2, out=tmp_path / out, device="cpu"
     )
     same(got[...], one_by_one(6, blur, x, depth=1, boundary="nearest", device="cpu"))
-    assert any(name.endswith(".steps") for name in seen)
+    assert any(".steps." in name for name in seen)
     assert sorted(os.listdir(tmp_path)) == sorted({"group.zarr", out.split("/")[0]})
 
 

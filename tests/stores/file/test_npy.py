@@ -15,6 +15,7 @@ from support.positions import full_disk, no_space
 from chunkflow.core.grid import whole
 from chunkflow.errors import ArgumentError, ArgumentTypeError, ReadError, WriteError
 from chunkflow.stores import Source, open_source, open_target
+from chunkflow.stores.publication import move
 from chunkflow.testing import ForeignReader, ForeignWriter, PathSinkContract, SourceContract, filled
 
 
@@ -144,7 +145,7 @@ def test_a_file_system_that_cannot_reserve_is_written_all_the_same(
 def test_a_failed_rename_is_a_write_error_and_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     target = open_target(tmp_path / "result.npy")
     sink = target.open(target.describe((3,), np.dtype("f4"), None))
-    monkeypatch.setattr(os, "replace", no_space)
+    monkeypatch.setattr(move, "rename_new", no_space)
     with pytest.raises(WriteError, match="cannot finish"):
         sink.commit()
     assert not os.listdir(tmp_path)

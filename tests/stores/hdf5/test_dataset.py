@@ -22,6 +22,7 @@ import chunkflow as cf
 from chunkflow.core.grid import whole
 from chunkflow.errors import ArgumentError, WriteError
 from chunkflow.stores import Source, Target, open_source, open_target
+from chunkflow.stores.publication import move
 from chunkflow.testing import ForeignReader, ForeignWriter, PathSinkContract, SinkContract, SourceContract, filled
 
 h5py = pytest.importorskip("h5py")
@@ -260,7 +261,7 @@ def test_a_full_disk_is_found_before_anything_runs(tmp_path: Path, monkeypatch: 
 def test_a_failed_rename_is_a_write_error_and_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     target = open_target(tmp_path / "r.h5")
     sink = target.open(target.describe((3,), np.dtype("f4"), None))
-    monkeypatch.setattr(os, "rename", no_space)
+    monkeypatch.setattr(move, "rename_new", no_space)
     with pytest.raises(WriteError, match="cannot finish"):
         sink.commit()
     assert not os.listdir(tmp_path)

@@ -27,6 +27,7 @@ from chunkflow.errors import (
     WriteError,
 )
 from chunkflow.stores import Source, Target, open_source, open_target
+from chunkflow.stores.publication import move
 from chunkflow.stores.zarr.array import METADATA
 from chunkflow.testing import ForeignReader, ForeignWriter, PathSinkContract, SinkContract, SourceContract, filled
 
@@ -363,10 +364,12 @@ def test_a_run_that_fails_leaves_what_another_put_into_its_new_group(
     sink.write(whole(array.shape), array)
 
     def meanwhile(*_: Any) -> None:
+        monkeypatch.undo()
+        zarr.create_group(tmp_path / "sim.zarr")
         create(tmp_path / "sim.zarr" / "v", array)
         raise OSError("no rename")
 
-    monkeypatch.setattr("chunkflow.stores.zarr.create_local._replace", meanwhile)
+    monkeypatch.setattr("chunkflow.stores.publication.move.rename_new", meanwhile)
     with pytest.raises(WriteError, match="no rename"):
         sink.commit()
     np.testing.assert_array_equal(zarr.open_group(tmp_path / "sim.zarr", mode="r")["v"][...], array)
@@ -398,6 +401,7 @@ def test_what_lies_in_the_way_is_kept_if_the_last_rename_fails(tmp_path: Path, m
             raise OSError(errno.EIO, "unplugged")
         rename(source, destination)
 
+    monkeypatch.setattr(move, "exchange", lambda one, other: False)
     monkeypatch.setattr(os, "rename", failing)
     with pytest.raises(WriteError, match="unplugged"):
         sink.commit()
@@ -412,7 +416,7 @@ def test_a_new_group_goes_with_a_failed_commit(tmp_path: Path, monkeypatch: pyte
     def failing(*_: Any) -> None:
         raise OSError(errno.EIO, "unplugged")
 
-    monkeypatch.setattr(os, "rename", failing)
+    monkeypatch.setattr(move, "rename_new", failing)
     with pytest.raises(WriteError, match="unplugged"):
         sink.commit()
     assert not os.listdir(tmp_path)

@@ -1,0 +1,289 @@
+"""Runs that a later call goes on with: what the call is, how far it has come, and the values that blocks add to."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from chunkflow.core import grid
+from chunkflow.core.grid import Shape
+from chunkflow.core.nest import LoopNest
+from chunkflow.core.spec import ArraySpec
+from chunkflow.devices.protocol import Device
+from chunkflow.engine.transfer import Accumulator
+from chunkflow.errors import ArgumentTypeError, ResumeError, UnsupportedError, WriteError
+from chunkflow.kernels.digest import digest, version_of
+from chunkflow.kernels.protocol import Kernel
+from chunkflow.kernels.subnest import on_host
+from chunkflow.planner.plan import Plan
+from chunkflow.stores.failures import translated
+from chunkflow.stores.protocol import Sink, Source, Target
+from chunkflow.stores.publication.claim import Claim
+from chunkflow.stores.publication.journal import Journal
+from chunkflow.stores.publication.move import inode_of
+
+EVERY = 20.0
+"""Seconds between two notes of the values that blocks are combined to, at least."""
+
+SHARE = 200
+"""So many times longer than a note takes is the time between two: less than a hundredth goes to them."""
+
+Accumulators = dict[tuple[int, Shape], dict[int, Accumulator]]
+"""For each part of the kernel and block of its results, the accumulators by chain."""
+
+_BOOT, _HIDDEN = "the system's start", "what is hidden"
+
+
+def check_resume(resume: Any, targets: Sequence[Target]) -> None:
+    """Check that a run that writes to these targets can be gone on with, if that is asked for.
+
+    Raises
+    ------
+    ArgumentTypeError
+        `resume` is neither a bool nor a text.
+    UnsupportedError
+        Not all targets are new arrays under paths.
+    """
+    if not isinstance(resume, bool | str):
+        raise ArgumentTypeError(f"resume={resume!r} must be True, False, or a text that stands for the function")
+    if resume and (not targets or not all(hasattr(target, "claim") for target in targets)):
+        found = next((target.name for target in targets if not hasattr(target, "claim")), "no output")
+        raise UnsupportedError(
+            f"resume={resume!r} and {found}: only what a run writes to new paths can be gone on with; give out= the "
+            "path of a .npy file, or of a zarr array in a directory"
+        )
+
+
+def call_of(
+    kernel: Kernel, nest: LoopNest, sources: Sequence[Source], plan: Plan, device: Device, resume: bool | str
+) -> dict[str, str]:
+    """What a call is: equal for calls that give the same result to the bit, block by block.
+
+    `resume` may be a name that stands for the function.
+    """
+    versions = f"chunkflow {version_of('chunkflow')}, NumPy {np.__version__}, Python {sys.version_info[:2]}"
+    blocks = (plan.block, plan.tile, plan.walk, tuple(plan.turns), plan.chains)
+    return {
+        "the versions": versions,
+        "the device": device.model,
+        "the function": resume if isinstance(resume, str) else digest((kernel, nest)),
+        **{f"array {i} ({source.spec.name})": _identity(source) for i, source in enumerate(sources)},
+        **{f"output {i} ({spec.name})": _described(spec) for i, spec in enumerate(plan.outputs)},
+        "the blocks (budget=, chunks=, the machine's rates)": str(blocks),
+        _BOOT: _boot(),
+    }
+
+
+def _described(spec: ArraySpec) -> str:
+    return f"{spec.shape}, {spec.dtype.str}, chunks {spec.chunks}, order {spec.order}"
+
+
+def _identity(source: Source) -> str:
+    """What is known of an array's elements without reading files: of arrays in memory a digest."""
+    spec = source.spec
+    view = source.view(grid.whole(spec.shape)) if spec.storage.in_memory else None
+    if view is not None:
+        sha = hashlib.sha256(f"{view.shape} {view.dtype.str}".encode())
+        flat = view.reshape(-1) if view.flags.c_contiguous else np.ascontiguousarray(view).reshape(-1)
+        sha.update(flat.view(np.uint8).data)
+        return sha.hexdigest()
+    with suppress(OSError):
+        found = os.stat(spec.name.partition(":/")[0] if "://" not in spec.name else spec.name)
+        return f"{spec.shape}, {spec.dtype.str}, inode {found.st_ino}, {found.st_size} bytes, {found.st_mtime_ns}"
+    return f"{spec.name}, {spec.shape}, {spec.dtype.str}"
+
+
+def _boot() -> str:
+    """The system's present start: what was not on the disk when it ended is lost."""
+    with suppress(OSError), open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
+        return file.read().strip()
+    return ""
+
+
+@dataclass
+class Resumption:
+    """A run's place among the runs of its call.
+
+    Attributes
+    ----------
+    sinks : list of Sink
+        Of the outputs, new ones or those that are left.
+    start : int
+        Steps that are finished already.
+    """
+
+    sinks: list[Sink]
+    start: int
+    _journal: Journal
+    _plan: Plan
+    _names: Any = None
+    _arrays: list[np.ndarray] = field(default_factory=list)
+    _done: int = 0
+    _next: float = 0.0
+
+    @classmethod
+    def open(cls, targets: Sequence[Target], plan: Plan, call: Mapping[str, str]) -> Resumption:
+        """Take up what an earlier run of the same call left, or begin.
+
+        Raises
+        ------
+        ResumeError
+            What is left is of another call.
+        """
+        claims = _claimed(targets)
+        try:
+            known = _known(claims, call)
+        except BaseException:
+            _release(claims)
+            raise
+        if not known and any(claim.is_left for claim in claims):
+            for claim in claims:
+                claim.end()
+            claims = _claimed(targets)
+        made = cls([], 0, Journal(claims[0].state), plan)
+        try:
+            for target, spec, claim in zip(targets, plan.outputs, claims, strict=True):
+                made.sinks.append(target.open(spec, claim))  # type: ignore[call-arg]
+            with translated(WriteError, f"cannot note how far {claims[0].name} has come", claims[0].name):
+                if known:
+                    made.start, made._names, made._arrays = made._journal.go_on()
+                else:
+                    made._journal.begin({**call, _HIDDEN: _inodes(claims)})
+        except BaseException:
+            made._done = int(known)
+            made.stop()
+            _release(claims)  # of outputs that were not opened
+            raise
+        made._done = made.start
+        made._next = time.monotonic() + EVERY
+        return made
+
+    @property
+    def _folds(self) -> bool:
+        """Whether steps add to values that later ones finish: then they are finished where those are kept."""
+        return self._plan.op.scan is not None or any(part.folded for part in self._plan.op.parts)
+
+    def landed(self, step: int) -> None:
+        """Note that a step and all before it are finished."""
+        if not self._folds:
+            self._done = step + 1
+            self._journal.finished(self._done)
+
+    def is_due(self, step: int) -> bool:
+        """Whether the values between steps are to be kept before a step."""
+        return self._folds and step > self.start and time.monotonic() >= self._next
+
+    def keep(self, step: int, accumulators: Accumulators) -> None:
+        """Keep the values between steps. Nothing is being computed."""
+        began = time.monotonic()
+        arrays: list[np.ndarray] = []
+        names = [
+            [part, list(key), chain, accumulator.lane, _packed(on_host(accumulator.value), arrays)]
+            for (part, key), chains in accumulators.items()
+            for chain, accumulator in chains.items()
+        ]
+        name = self.sinks[0].spec.name
+        with translated(WriteError, f"cannot note how far {name} has come", name):
+            self._journal.keep(step, arrays, names)
+        self._done = step
+        now = time.monotonic()
+        self._next = now + max(EVERY, SHARE * (now - began))
+
+    def accumulators(self, device: Device) -> Accumulators:
+        """The values between steps that were kept, in the memory of the device."""
+        found: Accumulators = {}
+        for part, key, chain, lane, packed in self._names or ():
+            accumulator = Accumulator()
+            accumulator.value, accumulator.lane = _unpacked(packed, self._arrays, device), lane
+            found.setdefault((part, tuple(key)), {})[chain] = accumulator
+        self._arrays = []
+        return found
+
+    def end(self) -> None:
+        """The outputs have their names."""
+        self._journal.close()
+
+    def stop(self) -> None:
+        """Leave what is finished to a later run; remove all if that is nothing."""
+        self._journal.close()
+        for sink in self.sinks:
+            if self._done:
+                sink.leave()  # type: ignore[attr-defined]
+            else:
+                sink.abort()
+
+
+def _claimed(targets: Sequence[Target]) -> list[Claim]:
+    """Claims on all outputs, new ones or those that are left."""
+    claims: list[Claim] = []
+    try:
+        for target in targets:
+            claims.append(target.claim())  # type: ignore[attr-defined]  # noqa: PERF401 - those that are had count
+    except BaseException:
+        _release(claims)
+        raise
+    return claims
+
+
+def _release(claims: Sequence[Claim]) -> None:
+    """Leave what was left, and end what is new."""
+    for claim in claims:
+        claim.leave() if claim.is_left else claim.end()
+
+
+def _known(claims: Sequence[Claim], call: Mapping[str, str]) -> bool:
+    """Whether what is left can be gone on with."""
+    known = Journal(claims[0].state).call if all(claim.is_left for claim in claims) else None
+    if known is None or known.pop(_HIDDEN, "") != _inodes(claims):  # an exchange of names may have been the last step
+        return False
+    if known.get(_BOOT) != call[_BOOT]:  # not all may have come to the disk
+        return False
+    _compare(known, call, claims)
+    return True
+
+
+def _inodes(claims: Sequence[Claim]) -> str:
+    """What lies under the hidden names."""
+    return " ".join([str(inode_of(claim.steps[-1][0])) for claim in claims])
+
+
+def _compare(known: Mapping[str, str], call: Mapping[str, str], claims: Sequence[Claim]) -> None:
+    """Refuse to go on with another call."""
+    differ = [what for what in {**known, **call} if known.get(what) != call.get(what)]
+    if differ:
+        said = "; ".join(f"{what}: {known.get(what, 'none')} then, {call.get(what, 'none')} now" for what in differ)
+        raise ResumeError(
+            f"resume=True: what is left of {claims[0].name} is of another call, which differs in {said}. Make the same "
+            "call, or remove what is left by `chunkflow clean`"
+        )
+
+
+def _packed(value: Any, arrays: list[np.ndarray]) -> Any:
+    """A value between steps as JSON, with its arrays apart."""
+    if isinstance(value, np.ndarray):
+        arrays.append(value)
+        return {"array": len(arrays) - 1}
+    if isinstance(value, tuple | list):
+        return {type(value).__name__: [_packed(part, arrays) for part in value]}
+    json.dumps(value)  # None or a number
+    return value
+
+
+def _unpacked(packed: Any, arrays: Sequence[np.ndarray], device: Device) -> Any:
+    if not isinstance(packed, dict):
+        return packed
+    ((kind, content),) = packed.items()
+    if kind == "array":
+        array = arrays[content]
+        return array if device.xp is np else device.to_device(array)
+    parts = [_unpacked(part, arrays, device) for part in content]
+    return tuple(parts) if kind == "tuple" else parts

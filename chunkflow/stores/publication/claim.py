@@ -1,0 +1,131 @@
+"""A run's claim on an output: a hidden file beside it, which the run has locked and which says what it makes.
+
+A claim is there as long as its run. Who finds one that nobody has locked knows that its run is dead, and what it left.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import socket
+from contextlib import suppress
+from typing import Any
+
+from chunkflow.errors import OutputBusyError, ResumeError
+from chunkflow.stores.publication.move import remove
+from chunkflow.stores.publication.record import CLAIM, OLD, PARTIAL, STATE, hidden, is_at, lines, lock, say, steps
+from chunkflow.stores.publication.settle import settle, take_up
+
+
+class Claim:
+    """The claim on one output.
+
+    Parameters
+    ----------
+    name : str
+        Path of the output.
+    root : str, optional
+        Outermost thing that the output may create, beside which all is hidden: a zarr group, else the output itself.
+    patches : bool
+        Whether an existing file is changed, and not replaced: `partial` is what `chunkflow.stores.publication.patch`
+        keeps of it.
+    resumes : bool
+        Whether a later run may go on with it. `is_left` then says whether this one goes on with what is left.
+
+    Raises
+    ------
+    OutputBusyError
+        A run that is alive writes the output.
+    ResumeError
+        A run has left what may be resumed, and this one does not resume it.
+    OSError
+        The directory takes no file.
+    """
+
+    def __init__(self, name: str, root: str | None = None, *, patches: bool = False, resumes: bool = False) -> None:
+        self.name, self.root, self.patches, self.resumes = name, root or name, patches, resumes
+        self.inner = os.path.relpath(name, self.root)
+        purpose = "" if self.inner == "." else hashlib.sha256(os.fsencode(self.inner)).hexdigest()[:12]
+        self.path = hidden(self.root, purpose, CLAIM)
+        self.is_left, self._fd = False, -1
+        self._fd = self._made()
+        hexes = lines(self._fd)[0]["hidden"] if self.is_left else os.urandom(8).hex()
+        self.partial, self.old, self.state = (hidden(self.root, hexes, ending) for ending in (PARTIAL, OLD, STATE))
+        process = {"pid": os.getpid(), "host": socket.gethostname(), **({"resumes": True} if resumes else {})}
+        try:
+            if not self.is_left:
+                self.say({"output": os.path.basename(self.root), "inner": self.inner, "hidden": hexes, **process})
+        except BaseException:
+            self.end()
+            raise
+
+    def _made(self) -> int:
+        """Make the claim's file and lock it. What a dead run left under the name is settled first, or gone on with."""
+        flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+        while True:
+            try:
+                fd = os.open(self.path, flags, 0o600)
+            except FileExistsError:
+                if (left := take_up(self.path)) is not None:
+                    if self.resumes:
+                        self.is_left = True
+                        return left
+                    os.close(left)
+                    raise ResumeError(
+                        f"a run that made {self.name} has ended early, and left what can be gone on with: give "
+                        "resume=True to the same call, or remove it by `chunkflow clean`"
+                    ) from None
+                if not settle(self.path):
+                    raise OutputBusyError(
+                        f"{self.name} is being written by {_who(self.path)}, which has locked {self.path}: wait for "
+                        "it, or choose another output"
+                    ) from None
+                continue
+            if lock(fd) and is_at(fd, self.path):
+                return fd
+            os.close(fd)  # another run has taken the new file for one that is left
+
+    @property
+    def is_held(self) -> bool:
+        """Whether it has neither ended nor been left."""
+        return self._fd >= 0
+
+    @property
+    def steps(self) -> list[tuple[str, str]]:
+        """Each part of the output's path from the root on: under its hidden name, and as it will be called."""
+        return steps(self.partial, self.root, self.inner)
+
+    def say(self, line: dict[str, Any], *, sync: bool = False) -> None:
+        """Add a line to the claim's file."""
+        say(self._fd, line)
+        if sync:
+            os.fsync(self._fd)
+
+    def end(self) -> None:
+        """Remove all that is hidden, and the claim. Idempotent; what cannot be removed is left to later runs."""
+        if self._fd < 0:
+            return
+        with suppress(OSError):
+            for path in (self.partial, self.old, self.state):
+                remove(path)
+            os.unlink(self.path)
+        self.leave()
+
+    def leave(self) -> None:
+        """Leave all as it is to the run that settles it. Idempotent."""
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            with suppress(OSError):
+                os.close(fd)
+
+
+def _who(path: str) -> str:
+    """The run that has a claim, for people."""
+    with suppress(OSError, ValueError, IndexError, KeyError):
+        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        try:
+            first = lines(fd)[0]
+        finally:
+            os.close(fd)
+        return f"process {first['pid']} on {first['host']}"
+    return "another run"

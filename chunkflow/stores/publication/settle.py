@@ -1,0 +1,281 @@
+"""What dead runs left: finished where that was committed, else undone and removed."""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from typing import Any
+
+from chunkflow.stores.publication.move import DOCUMENTS, Move, remove
+from chunkflow.stores.publication.patch import Patch
+from chunkflow.stores.publication.record import CLAIM, OLD, PARTIAL, STATE, hidden, is_at, lines, lock, say, steps
+from chunkflow.system.deferred import at
+
+
+@dataclass(frozen=True)
+class Left:
+    """What a dead run left.
+
+    Attributes
+    ----------
+    claim : str
+        Path of the file that says so: the claim of a run, or a file that was being written.
+    output : str
+        Path of the output that was being written; empty if that is unknown.
+    nbytes : int
+        Bytes that it takes of the disk.
+    is_begun : bool
+        Whether the run had begun to give its outputs their names.
+    resumes : bool
+        Whether the same call with ``resume=True`` goes on with it.
+    """
+
+    claim: str
+    output: str
+    nbytes: int
+    is_begun: bool = False
+    resumes: bool = False
+
+
+class _Record:
+    """What a claim says. Hidden names lie beside it, whatever it says: nothing else is ever renamed or removed."""
+
+    def __init__(self, path: str, fd: int, said: list[dict[str, Any]]) -> None:
+        first, self._fd = said[0], fd
+        output, hexes, self.inner = str(first["output"]), str(first["hidden"]), os.path.normpath(str(first["inner"]))
+        if os.sep in output or not hexes.isalnum() or os.path.isabs(self.inner) or self.inner.startswith(os.pardir):
+            raise ValueError(f"{path} is no claim")
+        self.pid = int(first["pid"])
+        self.root = os.path.join(os.path.dirname(path), output)
+        self.partial, self.old, self.state = (hidden(self.root, hexes, ending) for ending in (PARTIAL, OLD, STATE))
+        self.resumes = bool(first.get("resumes"))
+        ready = next((line for line in reversed(said) if "ready" in line), None)
+        self.leader = None if ready is None else str(ready["leader"])
+        decided = next((line for line in reversed(said) if "commit" in line), None)
+        self.committed = None if decided is None else bool(decided["commit"])
+        self.followers: list[str] = [] if decided is None else [str(each) for each in decided["followers"]]
+        self.done = bool(self.committed) and any("done" in line for line in said)
+        self.undone = "undone" in said[-1]
+        self.change: Move | Patch | None = None
+        if ready is not None and "depth" not in ready:
+            self.change = Patch(self.partial, self.root)
+        elif ready is not None:
+            partial, name = steps(self.partial, self.root, self.inner)[int(ready["depth"])]
+            inner = os.path.relpath(self.output, name)
+            self.change = Move(partial, name, self.old, int(ready["ready"]), inner, int(ready["leaf"]))
+
+    @property
+    def is_begun(self) -> bool:
+        """Whether some outputs of the run may have their names, and others not."""
+        return self.change is not None and not self.undone
+
+    def undo(self) -> None:
+        """Take the names back, and say so."""
+        if self.is_begun and self.change is not None:
+            self.change.back()
+            os.lseek(self._fd, 0, os.SEEK_END)
+            say(self._fd, {"undone": True})
+
+    @property
+    def output(self) -> str:
+        return os.path.normpath(os.path.join(self.root, self.inner))
+
+
+@contextmanager
+def _open(path: str) -> Iterator[_Record | None]:
+    """What a claim of a dead run says; None if it says nothing.
+
+    Raises
+    ------
+    FileNotFoundError
+        The claim is gone.
+    BlockingIOError
+        Its run is alive, or it is another user's, who settles it.
+    ValueError
+        It is no claim.
+    """
+    if not is_claim(os.path.basename(path)):
+        raise ValueError(f"{path} is no claim")
+    fd = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        facts = os.fstat(fd)
+        mine = stat.S_ISREG(facts.st_mode) and facts.st_uid == os.geteuid() and not facts.st_mode & 0o022
+        if not mine or not lock(fd):
+            raise BlockingIOError(path)
+        if not is_at(fd, path):
+            raise FileNotFoundError(path)
+        said = lines(fd)
+        yield _Record(path, fd, said) if said else None
+    finally:
+        os.close(fd)
+
+
+def settle(path: str, *, keep: bool = False) -> bool:
+    """Settle a claim that is left. False if its run is alive, or it is another user's.
+
+    With `keep`, what a later run can go on with stays.
+    """
+    try:
+        with _open(path) as record:
+            leader = record and record.leader
+        follows = leader is not None and leader != path
+        there = follows and os.path.lexists(str(leader))
+        if there:
+            with suppress(FileNotFoundError):
+                _settled(str(leader), committed=False, keep=keep)
+        _settled(path, committed=False, done=follows and not there, keep=keep)
+    except FileNotFoundError:
+        return True
+    except (BlockingIOError, PermissionError):
+        return False
+    return True
+
+
+def take_up(path: str) -> int | None:
+    """The open and locked claim of a dead run that can be gone on with; None if there is none of that kind.
+
+    What it had begun to publish is undone first. If it had agreed on its outputs, they are to be finished instead.
+    """
+    fd = -1
+    try:
+        with _open(path) as record:
+            if record is None or not record.resumes or record.committed:
+                return None
+            record.undo()
+            fd = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        if lock(fd) and is_at(fd, path):
+            os.lseek(fd, 0, os.SEEK_END)
+            return fd
+    except (OSError, ValueError, KeyError):
+        pass
+    if fd >= 0:
+        os.close(fd)
+    return None
+
+
+def _settled(path: str, committed: bool, done: bool = False, keep: bool = False) -> None:
+    """Finish or undo one claim, and those that it decides for."""
+    with _open(path) as record:
+        if record is not None:
+            if record.committed is not None:
+                committed, done = record.committed, record.done
+            if record.change is not None and not done:
+                if committed:
+                    record.change.forward(lambda: None)
+                else:
+                    record.undo()
+            for follower in record.followers:
+                with suppress(FileNotFoundError):
+                    _settled(follower, committed, done, keep)
+            if keep and record.resumes and not committed:
+                return
+            for hidden_path in (record.partial, record.old, record.state):
+                remove(hidden_path)
+            if record.inner != ".":
+                _renew(record)
+        os.unlink(path)
+
+
+def _renew(record: _Record) -> None:
+    """Collect the metadata of the groups above an array anew: its run may have died before."""
+    renew = at("chunkflow.stores.zarr.consolidated:renew_local")
+    for _, group in reversed(steps(record.partial, record.root, record.inner)[:-1]):
+        if os.path.isdir(group):
+            for name in os.listdir(group):  # what the run was about to put there
+                document, _, ending = name.partition(f".{record.pid}-")
+                if document in DOCUMENTS and ending.endswith(PARTIAL):
+                    os.unlink(os.path.join(group, name))
+            renew(group, os.path.relpath(record.output, group))
+
+
+def is_claim(name: str) -> bool:
+    """Whether a file in a directory is called as claims are."""
+    return name.startswith(".") and name.endswith(CLAIM)
+
+
+def left_in(directory: str) -> list[Left]:
+    """What dead runs left in a directory and below. Runs that are alive, and other users', are not listed."""
+    found: list[Left] = []
+    for above, folders, names in os.walk(directory):
+        folders[:] = [name for name in folders if not name.endswith((PARTIAL, OLD, STATE))]
+        found += _left_among(above, sorted(names))
+    return found
+
+
+def beside(output: str) -> list[Left]:
+    """What dead runs that wrote an output left beside it."""
+    found: list[Left] = []
+    for above in {os.path.dirname(output), *_zarr_roots(output)}:
+        with suppress(OSError):
+            found += [left for left in _left_among(above, sorted(os.listdir(above))) if _is_of(left, output)]
+    return found
+
+
+def _is_of(left: Left, output: str) -> bool:
+    """Whether something belongs to an output, or to intermediate results of it."""
+    rest = left.output.removeprefix(output)
+    return rest != left.output and (not rest or rest in SCRATCH)
+
+
+def _zarr_roots(output: str) -> Iterator[str]:
+    """Directories in which an output's claim may be: above each group."""
+    above = os.path.dirname(output)
+    while above != os.path.dirname(above) and (above.endswith(".zarr") or _is_group(above)):
+        above = os.path.dirname(above)
+        yield above
+
+
+def _is_group(path: str) -> bool:
+    return any(os.path.exists(os.path.join(path, name)) for name in DOCUMENTS)
+
+
+def _left_among(above: str, names: list[str]) -> Iterator[Left]:
+    """What dead runs left among the files of a directory."""
+    for name in names:
+        path = os.path.join(above, name)
+        if is_claim(name):
+            with suppress(OSError, ValueError, KeyError), _open(path) as record:
+                if record is None:
+                    yield Left(path, "", 0)
+                else:
+                    nbytes = sum(map(_bytes, (record.partial, record.old, record.state)))
+                    yield Left(path, record.output, nbytes, record.is_begun, record.resumes)
+        elif name.endswith(PARTIAL) and (written := _WRITTEN.fullmatch(name)):
+            with suppress(OSError):
+                facts = os.lstat(path)
+                if time.time() - facts.st_mtime > STALE and facts.st_uid == os.geteuid():
+                    yield Left(path, os.path.join(above, written[1]), facts.st_blocks * 512)
+
+
+def end(left: Left, *, keep: bool = False) -> bool:
+    """Settle or remove something that is left, as `settle` does. False if it is not, after all."""
+    if is_claim(os.path.basename(left.claim)):
+        return settle(left.claim, keep=keep)
+    remove(left.claim)
+    return True
+
+
+SCRATCH = (".rechunk", ".fft", ".steps")
+"""How intermediate results are called, behind the output's name."""
+
+STALE = 600.0
+"""Seconds after which a file that a thread was writing, a chunk say, belongs to a dead run: nobody takes so long."""
+
+_WRITTEN = re.compile(r"(.+)\.\d+-\d+\.partial")
+
+
+def _bytes(path: str) -> int:
+    """Bytes of the disk that a file, or all in a directory, takes."""
+    total = 0
+    with suppress(OSError):
+        total += os.lstat(path).st_blocks * 512
+    for above, _, names in os.walk(path):
+        for name in names:
+            with suppress(OSError):
+                total += os.lstat(os.path.join(above, name)).st_blocks * 512
+    return total
