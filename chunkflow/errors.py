@@ -6,15 +6,34 @@ catch, and carries the figures of its message as attributes. This room imports n
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 
+_USER = re.compile(r"([A-Za-z][\w+.-]*://)[^/\s'\"?#]*@")
+_QUERY = re.compile(r"([A-Za-z][\w+.-]*://[^\s?'\"<>]*)\?[^\s'\"<>]*[^\s'\"<>.,:;)]")
+
+
+def hidden(text: str) -> str:
+    """A text without the users, passwords and queries of the URLs in it.
+
+    >>> hidden("cannot open https://me:word@host/x.zarr?token=abc: gone")
+    'cannot open https://***@host/x.zarr?***: gone'
+    """
+    if "://" not in text:
+        return text
+    return _QUERY.sub(r"\1?***", _USER.sub(r"\1***@", text))
+
 
 class ChunkflowError(Exception):
-    """Base class of every error that chunkflow raises on purpose."""
+    """Base class of every error that chunkflow raises on purpose. Its message shows no password or token of a URL."""
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*(hidden(each) if isinstance(each, str) else each for each in args))
+        self.args = tuple(hidden(each) if isinstance(each, str) else each for each in self.args)
 
 
 class ArgumentError(ChunkflowError, ValueError):
@@ -127,7 +146,7 @@ class _StoreError(ChunkflowError, OSError):
         cause: BaseException | None = None,
     ) -> None:
         super().__init__(message)
-        self.path, self.region = path, region
+        self.path, self.region = path and hidden(path), region
         if isinstance(cause, OSError):
             self.errno, self.strerror = cause.errno, cause.strerror
 

@@ -10,6 +10,7 @@ from chunkflow.errors import ArgumentError, ChunkflowError, SourceNotFoundError
 from chunkflow.stores.paths import is_hdf5, listed
 from chunkflow.stores.zarr.node import zarr_node
 from chunkflow.system.deferred import at
+from chunkflow.system.files import open_regular
 
 
 class Reader(NamedTuple):
@@ -82,7 +83,7 @@ def advice(path: str) -> str:
     """
     begins = b""
     if os.path.isfile(path):  # to open a pipe would wait
-        with suppress(OSError), open(path, "rb") as file:
+        with suppress(OSError), open(open_regular(path), "rb") as file:
             begins = file.read(16)
     rows = [row for row in READERS if begins.startswith(row.beginnings)]
     for row in rows or [row for row in READERS if path.lower().endswith(row.endings)]:

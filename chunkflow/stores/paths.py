@@ -9,6 +9,7 @@ from contextlib import suppress
 from itertools import pairwise
 
 from chunkflow.errors import ArgumentError, OutputExistsError
+from chunkflow.system.files import open_regular
 
 _HDF5 = re.compile(r"(.+?\.(?:h5|hdf5|hdf|nc))(?::(.*))?", re.IGNORECASE | re.DOTALL)
 
@@ -49,7 +50,7 @@ def is_hdf5(path: str) -> bool:
     """Whether there is a file that has HDF5's signature. Does not load h5py."""
     if not os.path.isfile(path):
         return False
-    with suppress(OSError), open(path, "rb") as file:
+    with suppress(OSError), open(open_regular(path), "rb") as file:
         size, at = os.fstat(file.fileno()).st_size, 0
         while at < size:
             file.seek(at)

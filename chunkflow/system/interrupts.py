@@ -105,6 +105,12 @@ def deferred() -> Iterator[None]:
             shield.deliver(shield.pending)
 
 
+def pending() -> bool:
+    """Whether a Ctrl-C was put off: what waits in any thread should give up."""
+    shield = _shield
+    return shield is not None and bool(shield.pending)
+
+
 def check() -> None:
     """A safe place: raise a Ctrl-C that was put off."""
     shield = _mine()

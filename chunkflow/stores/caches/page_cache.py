@@ -11,6 +11,8 @@ import random
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 
+from chunkflow.system.files import open_regular
+
 SAMPLES = 64
 """Number of bytes that are sampled, at random places."""
 
@@ -49,7 +51,7 @@ def absent_files(paths: Iterable[str], number: int) -> int:
     found = []
     for path in paths:
         found.append(0.0)
-        with suppress(OSError), open(path, "rb", buffering=0) as file:
+        with suppress(OSError), open(open_regular(path), "rb", buffering=0) as file:
             size = os.fstat(file.fileno()).st_size
             found[-1] = size * (absent(file.fileno(), 0, size, 1) or 0.0)
     return int(number * sum(found) / max(len(found), 1))

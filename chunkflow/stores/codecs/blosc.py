@@ -50,6 +50,9 @@ class Blosc(Compressor):
             raise ChunkError(f"truncated: {len(raw)} bytes, where blosc's header says {length}")
         self.codec.decode(raw, out)
 
+    def claimed(self, raw: np.ndarray) -> int | None:
+        return blosc_size(raw)
+
 
 def blosc_size(raw: np.ndarray) -> int | None:
     """Decoded bytes of a buffer, from its header of 16 bytes; None if it is too short for one."""

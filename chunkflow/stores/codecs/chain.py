@@ -26,6 +26,7 @@ from chunkflow.stores.codecs.step import (
     decoded,
     encoded,
     flat,
+    most_encoded,
     sizes_between,
 )
 from chunkflow.stores.kvstore.protocol import ChunkError, Objects, StoredObject
@@ -84,7 +85,7 @@ class CodecChain:
     def most(self) -> int:
         """Most bytes of an encoded chunk. No codec makes a chunk that much longer."""
         last = self.sizes[-1]
-        return 2 * self.nbytes + 65536 if last is None else last
+        return most_encoded(self.nbytes) if last is None else last
 
     def allows(self, length: int) -> bool:
         """Whether an encoded chunk can have that many bytes."""

@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from chunkflow.stores.codecs.step import Compressor
+from chunkflow.stores.codecs.streams import streamed
 from chunkflow.stores.kvstore.protocol import ChunkError
 
 _FEED, _PIECE = 256 << 10, 1 << 20
@@ -24,12 +25,37 @@ class Zlib(Compressor):
     def fill(self, raw: np.ndarray, out: np.ndarray) -> None:
         inflate(raw, out, self.bits)
 
+    def unpack(self, raw: np.ndarray, most: int) -> np.ndarray:
+        return streamed(raw, most, lambda: Inflating(self.bits))
+
 
 @dataclass(frozen=True)
 class Gzip(Zlib):
     """A gzip file, which may have several members."""
 
     bits: ClassVar[int] = 31
+
+
+class Inflating:
+    """Zlib's decoder, with the attributes of those of bz2 and lzma."""
+
+    def __init__(self, bits: int) -> None:
+        self._engine = zlib.decompressobj(bits)
+
+    def decompress(self, data: Any, max_length: int) -> bytes:
+        return self._engine.decompress(self._engine.unconsumed_tail + data, max_length)
+
+    @property
+    def eof(self) -> bool:
+        return self._engine.eof
+
+    @property
+    def needs_input(self) -> bool:
+        return not self._engine.unconsumed_tail
+
+    @property
+    def unused_data(self) -> bytes:
+        return self._engine.unused_data.lstrip(b"\0")
 
 
 def inflate(raw: np.ndarray, out: np.ndarray, bits: int) -> None:

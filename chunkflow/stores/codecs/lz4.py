@@ -22,6 +22,9 @@ class Lz4(Compressor):
         require_claim(int.from_bytes(raw[:4].tobytes(), "little"), out)
         self.codec.decode(raw, out)
 
+    def claimed(self, raw: np.ndarray) -> int | None:
+        return int.from_bytes(raw[:4].tobytes(), "little")
+
 
 @dataclass(frozen=True)
 class Lz4Blocks(Compressor):
@@ -44,3 +47,6 @@ class Lz4Blocks(Compressor):
             else:  # numcodecs wants the decoded size before a block
                 numcodecs.lz4.decompress(struct.pack("<I", len(block)) + body.tobytes(), block)
             done, at = done + len(block), at + 4 + size
+
+    def claimed(self, raw: np.ndarray) -> int | None:
+        return int.from_bytes(raw[:8].tobytes(), "big")

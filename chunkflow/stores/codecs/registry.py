@@ -14,6 +14,7 @@ from chunkflow.stores.codecs.fletcher32 import Fletcher32
 from chunkflow.stores.codecs.lz4 import Lz4, Lz4Blocks
 from chunkflow.stores.codecs.shuffle import Shuffle
 from chunkflow.stores.codecs.step import Codec, Compressor, NotDirectError, word
+from chunkflow.stores.codecs.streams import Bz2Stream, LzmaStream
 from chunkflow.stores.codecs.zstd import Zstd
 
 Configured = Callable[[dict[str, Any]], Codec]
@@ -46,6 +47,9 @@ ZARR_3: dict[str, Configured] = {
     **{f"numcodecs.{id}": _of_numcodecs(id) for id in ZARR_2},
 }
 """Codecs of zarr's format 3, by their names."""
+
+BOUNDED: dict[str, Callable[[Any], Compressor]] = {**ZARR_2, "bz2": Bz2Stream, "lzma": LzmaStream}
+"""What decodes to at most so many bytes, by the ids of numcodecs' codecs. Zarr's pipeline decodes by these."""
 
 HDF5: dict[int, Callable[[tuple[int, ...]], Codec]] = {
     1: lambda values: Zlib(numcodecs.Zlib(values[0] if values else -1)),

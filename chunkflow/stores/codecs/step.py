@@ -19,6 +19,10 @@ class NotBuiltError(Exception):
     """Why nothing that is installed can code chunks: a library was built without a part of it."""
 
 
+class TooMuchError(ChunkError):
+    """A chunk that holds more bytes than it may."""
+
+
 class Codec(Protocol):
     """Bytes to bytes. A codec never makes more bytes than it is told, whatever a chunk claims.
 
@@ -82,6 +86,20 @@ class Compressor:
         """Decode `raw` into `out`; an error if it holds more bytes or fewer."""
         raise NotImplementedError
 
+    def claimed(self, raw: np.ndarray) -> int | None:
+        """Bytes that `raw` says it holds; None if it does not say."""
+        return None
+
+    def unpack(self, raw: np.ndarray, most: int) -> np.ndarray:
+        """Decode `raw` to at most so many bytes; an error if it holds more."""
+        size = self.claimed(raw)
+        if size is None:
+            raise ChunkError("it does not say how many bytes it holds")
+        require_most(size, most)
+        out = np.empty(size, np.uint8)
+        self.fill(raw, out)
+        return out
+
     def encode(self, raw: Any) -> Any:
         return self.codec.encode(raw)
 
@@ -110,7 +128,11 @@ def sizes_between(steps: Sequence[Codec], nbytes: int) -> tuple[int | None, ...]
 def decoded(raw: np.ndarray, steps: Sequence[Codec], sizes: Sequence[int | None], out: np.ndarray | None) -> np.ndarray:
     """Undo all steps, the last one first. `sizes` are those of `sizes_between`; the result is in `out`, if given."""
     for number in reversed(range(len(steps))):
-        raw = steps[number].decode(raw, sizes[number], None if number else out)
+        step, size = steps[number], sizes[number]
+        if size is None and isinstance(step, Compressor):
+            raw = step.unpack(raw, most_encoded(max(known for known in sizes[:number] if known is not None)))
+        else:
+            raw = step.decode(raw, size, None if number else out)
     if len(raw) != sizes[0]:
         raise ChunkError(f"{len(raw)} bytes, where the chunk has {sizes[0]}")
     if out is not None and raw is not out:
@@ -123,6 +145,17 @@ def encoded(raw: Any, steps: Sequence[Codec]) -> Any:
     for step in steps:
         raw = step.encode(raw)
     return raw
+
+
+def most_encoded(nbytes: int) -> int:
+    """Most bytes that so many may take encoded. No codec makes a chunk that much longer."""
+    return 2 * nbytes + 65536
+
+
+def require_most(size: int, most: int) -> None:
+    """Raise if what is decoded holds more bytes than it may."""
+    if size > most:
+        raise TooMuchError(f"it holds {size} bytes or more, where the chunk takes at most {most}")
 
 
 def require_claim(claimed: int, out: np.ndarray) -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 import numpy as np
 
 from chunkflow.stores.codecs.step import Compressor, require_claim
+from chunkflow.stores.kvstore.protocol import ChunkError
 
 MAGIC = 0xFD2FB528
 """How every zstd frame begins (RFC 8878, section 3.1.1)."""
@@ -14,6 +16,9 @@ MAGIC = 0xFD2FB528
 SKIPPABLE = 0x184D2A50
 """How frames without data begin, apart from the last four bits (RFC 8878, section 3.1.2)."""
 
+
+_GOT = re.compile(r"expected to decompress \d+, got (\d+)")
+"""How numcodecs says that a buffer was not filled."""
 
 HEAD = (128 << 10) + 64
 """First bytes of a frame: enough for its first block to end there."""
@@ -33,6 +38,22 @@ class Zstd(Compressor):
         if claimed is not None:  # else numcodecs stops where `out` ends, and says if it is not filled
             require_claim(claimed, out)
         self.codec.decode(raw, out)
+
+    def claimed(self, raw: np.ndarray) -> int | None:
+        return zstd_total(raw)
+
+    def unpack(self, raw: np.ndarray, most: int) -> np.ndarray:
+        if self.claimed(raw) is not None:
+            return super().unpack(raw, most)
+        out = np.empty(most, np.uint8)
+        try:
+            self.codec.decode(raw, out)
+        except RuntimeError as error:  # as a rule it holds fewer bytes than there is room for
+            found = _GOT.search(str(error))
+            if found is None or int(found[1]) > most:
+                raise ChunkError(f"it does not say how many bytes it holds, and: {error}") from error
+            return out[: int(found[1])]
+        return out
 
 
 # -- Size of a frame --------------------------------------------------------------------------------------------------

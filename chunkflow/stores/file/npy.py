@@ -17,6 +17,7 @@ from chunkflow.stores.file.new_file import NewFileSink, NewFileTarget, is_fortra
 from chunkflow.stores.file.strided import FileSource, Strided
 from chunkflow.stores.identity import Guard
 from chunkflow.stores.publication.claim import Claim
+from chunkflow.system.files import open_regular
 
 
 def open_npy(path: str) -> FileSource:
@@ -40,8 +41,8 @@ def open_npy(path: str) -> FileSource:
 
 def _described(path: str) -> Strided:
     """Where the array lies in a file, by its header."""
-    unreadable = translated(ReadError, f"cannot read the header of {path}", path, foreign=(OSError, ValueError))
-    with unreadable, open(path, "rb") as file:
+    unreadable = translated(ReadError, f"cannot read the header of {path}", path)  # NumPy raises what its parser does
+    with unreadable, open(open_regular(path), "rb") as file:
         if file.read(len(npy_format.MAGIC_PREFIX)) != npy_format.MAGIC_PREFIX:
             raise ArgumentError(f"{path} is no .npy file: it does not begin as one")
         file.seek(0)

@@ -30,6 +30,7 @@ from chunkflow.stores.failures import translated, unread
 from chunkflow.stores.footprint import Footprint
 from chunkflow.stores.identity import Guard
 from chunkflow.stores.protocol import Unviewed
+from chunkflow.system.files import open_regular
 
 RUN = 256 << 10
 """Shortest run, in bytes, that is read or written at a position if there are several."""
@@ -90,7 +91,7 @@ class StridedFile:
         self._told = False
         self._access = mmap.ACCESS_WRITE if writable else mmap.ACCESS_READ
         flags = os.O_RDWR if writable else os.O_RDONLY
-        self.fd = os.open(path, flags)
+        self.fd = open_regular(path, flags)
         try:
             stat = os.fstat(self.fd)
         except BaseException:

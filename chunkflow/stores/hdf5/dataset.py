@@ -15,7 +15,7 @@ from typing import Any
 import h5py
 import numpy as np
 
-from chunkflow.core.grid import Region, shape_of, shift
+from chunkflow.core.grid import Region, Shape, shape_of, shift
 from chunkflow.core.spec import ArraySpec
 from chunkflow.errors import ArgumentError, ReadError, SourceNotFoundError
 from chunkflow.stores.caches import page_cache
@@ -44,6 +44,7 @@ from chunkflow.stores.kvstore.protocol import ChunkError, named
 from chunkflow.stores.paths import hdf5_parts
 from chunkflow.stores.protocol import Source, Unviewed
 from chunkflow.stores.touched import TouchedChunk, touched
+from chunkflow.system.files import open_regular
 
 
 def open_hdf5(path: str) -> Source:
@@ -183,7 +184,7 @@ class Hdf5Source(Unviewed):
             return
         if facts.path is not None:
             with translated(ReadError, f"cannot open {facts.path}", facts.path):
-                self._fd = os.open(facts.path, os.O_RDONLY)
+                self._fd = open_regular(facts.path)
             # An open handle would keep a result from being written into the same file.
             handle.release()
 
@@ -269,9 +270,33 @@ class Hdf5Source(Unviewed):
             return
         target[...] = whole[part.inner]
 
+    def _check(self, region: Region) -> None:
+        """Raise if HDF5 would decode more than a chunk has."""
+        pipeline, chunks, dataset = self._facts.pipeline, self._facts.chunks, self._handle.get()
+        if pipeline is None or not chunks or not pipeline.filters:
+            return
+        index = None if self._facts.misplaced else self._index or self._learn()
+        for part in touched(region, chunks):
+            corner = tuple(i * c for i, c in zip(part.chunk, chunks, strict=True))
+
+            def load(corner: Shape = corner) -> tuple[int, bytes]:
+                mask, raw = dataset.id.read_direct_chunk(corner)
+                return mask, raw
+
+            with named(f"chunk {part.chunk}"):
+                if index is None:  # HDF5 finds it by its place, but does not tell its size beforehand
+                    try:
+                        mask, raw = load()
+                    except (OSError, ValueError, RuntimeError):  # it was never written
+                        continue
+                    pipeline.check(len(raw), mask, lambda raw=raw: raw)  # type: ignore[misc]
+                elif (place := index.find(part.chunk)) is not None:
+                    pipeline.check(place.size, place.mask, lambda: load()[1])
+
     def _through_h5py(self, region: Region, out: np.ndarray) -> None:
         if self.gaps.refuses:
             self._refuse_gaps(region)
+        self._check(region)
         try:
             self._elements(region, out)
         except Exception as error:

@@ -22,6 +22,7 @@ from chunkflow.stores.footprint import Footprint
 from chunkflow.stores.footprint import footprint as footprint_of
 from chunkflow.stores.hdf5.filters import FilterPipeline, Hdf5Filter
 from chunkflow.stores.hdf5.host import opened, why
+from chunkflow.stores.paths import is_hdf5
 
 _LISTED = 20
 
@@ -53,29 +54,65 @@ def open_file(path: str) -> Any:
         raise ReadError(f"cannot open {path}: {error}{why(error)}", path=path, cause=error) from error
 
 
+MOST_LINKS = 64
+"""Most links that a dataset's name may lead over."""
+
+
 def broken_link(file: Any, path: str, name: str) -> str:
-    """What is wrong with the first link of a dataset's name that leads nowhere; empty if none does."""
+    """What is wrong with the first link of a dataset's name that leads nowhere; empty if none does.
+
+    No other file is opened: `ArgumentError` if a link leads into one.
+    """
+    left = iter(range(MOST_LINKS))
+
+    def follow(group: Any, name: str) -> Any:
+        """What a name leads to; None if that is nothing."""
+        for part in filter(lambda part: part not in ("", "."), name.split("/")):
+            link = _link(group, part)
+            if isinstance(link, h5py.ExternalLink):
+                raise ArgumentError(_outside(path, f"{group.name.rstrip('/')}/{part}", link))
+            if isinstance(link, h5py.SoftLink):
+                ended = next(left, None) is None
+                group = None if ended else follow(file if link.path.startswith("/") else group, link.path)
+            else:
+                group = None if link is None else group.get(part)
+            if group is None:
+                return None
+        return group
+
     node, way = file, ""
-    for part in filter(None, name.split("/")):
-        link = node.get(part, getlink=True) if isinstance(node, h5py.Group) else None
+    for part in filter(lambda part: part not in ("", "."), name.split("/")):
+        link = _link(node, part)
         if link is None:
             return ""
         way = f"{way}/{part}"
-        try:
-            found = node.get(part)
-        except (OSError, RuntimeError, KeyError):  # links in a circle
-            found = None
-        if found is None and isinstance(link, h5py.ExternalLink):
+        if isinstance(link, h5py.ExternalLink):
             there = link.filename
             # HDF5 looks in the directory of the process too, and where HDF5_EXT_PREFIX says.
-            beside = os.path.join(os.path.dirname(path), there)
-            missing = not any(os.path.exists(each) for each in (beside, there))
-            problem = "does not exist" if missing else "has no such name, or is no HDF5 file"
+            found = [each for each in (os.path.join(os.path.dirname(path), there), there) if os.path.exists(each)]
+            if found and is_hdf5(found[0]):
+                raise ArgumentError(_outside(path, way, link))
+            problem = "has no such name, or is no HDF5 file" if found else "does not exist"
             return f"{way!r} is a link to {link.path!r} in the file {there!r}, which {problem}"
-        if found is None and isinstance(link, h5py.SoftLink):
+        node = follow(node, part)
+        if node is None and isinstance(link, h5py.SoftLink):
             return f"{way!r} is a link to {link.path!r}, which does not exist or leads back to it"
-        node = found
     return ""
+
+
+def _link(group: Any, name: str) -> Any:
+    """A link of a group; None if there is none."""
+    try:
+        return group.get(name, getlink=True) if isinstance(group, h5py.Group) else None
+    except TypeError:
+        raise ArgumentError(f"{name!r} in {group.file.filename} is a link of a kind that h5py does not know") from None
+
+
+def _outside(path: str, way: str, link: Any) -> str:
+    return (
+        f"{way!r} in {path} is a link to {link.path!r} in the file {link.filename!r}, and other files are not opened "
+        "because a file says so: pass the path of that file, or open this one with h5py and pass the h5py.Dataset"
+    )
 
 
 def members(group: Any) -> str:
@@ -121,9 +158,10 @@ def lacking(dataset: Any) -> str:
 class Facts:
     """What is known of a dataset without reading its elements.
 
-    `path` is its file, or None if the elements' bytes cannot be found there. `chain` is None if HDF5 has to decode or
-    convert the elements. `plain` says whether its type is NumPy's. `dtype` has the file's byte order. `elsewhere` says
-    that the elements lie in other files. `stored` is the number of bytes that the elements take in the file.
+    `path` is its file, or None if the elements' bytes cannot be found there. `pipeline` are the filters of its chunks.
+    `chain` are these, or None if HDF5 has to decode or convert the elements. `misplaced` says that HDF5's list of
+    chunks may be wrong, `plain` that its type is NumPy's. `dtype` has the file's byte order. `elsewhere` says that the
+    elements lie in other files. `stored` is the number of bytes that the elements take in the file.
     """
 
     name: str
@@ -132,6 +170,8 @@ class Facts:
     chunks: Shape | None
     offset: int | None
     path: str | None
+    pipeline: FilterPipeline | None
+    misplaced: bool
     chain: FilterPipeline | None
     fill: np.ndarray
     elsewhere: bool
@@ -161,11 +201,12 @@ def facts_of(dataset: Any) -> Facts:
     made = dataset.id.get_create_plist()
     kind = made.get_layout()
     plain = _plain(dataset.id.get_type(), given)
-    chain = None
-    if plain and kind == h5d.CHUNKED and not _is_misplaced(dataset):
+    pipeline = chain = None
+    if kind == h5d.CHUNKED:
         found = [made.get_filter(i) for i in range(made.get_nfilters())]
         steps = tuple(Hdf5Filter(code, tuple(values)) for code, _, values, _ in found)
-        chain = FilterPipeline(steps, math.prod(dataset.chunks) * dtype.itemsize)
+        pipeline = FilterPipeline(steps, math.prod(dataset.chunks) * dataset.id.get_type().get_size())
+        chain = pipeline if plain and not _is_misplaced(dataset) else None
     path = on_disk(file)
     offset = dataset.id.get_offset() if kind == h5d.CONTIGUOUS and plain and path else None
     shape = tuple(int(n) for n in dataset.shape)
@@ -183,6 +224,8 @@ def facts_of(dataset: Any) -> Facts:
         chunks=dataset.chunks,
         offset=offset,
         path=path,
+        pipeline=pipeline,
+        misplaced=_is_misplaced(dataset),
         chain=chain,
         fill=_fill(dataset, made, dtype),
         plain=plain,

@@ -10,7 +10,17 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from chunkflow.stores.codecs.registry import HDF5
-from chunkflow.stores.codecs.step import Codec, Compressor, NotDirectError, decoded, encoded, sizes_between
+from chunkflow.stores.codecs.step import (
+    Codec,
+    Compressor,
+    NotDirectError,
+    TooMuchError,
+    decoded,
+    encoded,
+    most_encoded,
+    require_most,
+    sizes_between,
+)
 from chunkflow.stores.kvstore.protocol import ChunkError
 
 DEFLATE, SHUFFLE, FLETCHER32 = 1, 2, 3
@@ -35,6 +45,16 @@ _NAMES = {
     32026: "blosc2",
     32028: "sperr",
 }
+
+
+_CLAIMS: dict[int, Callable[[np.ndarray, tuple[int, ...]], int]] = {
+    4: lambda raw, values: int.from_bytes(raw[:4].tobytes(), "little"),
+    5: lambda raw, values: values[2] if len(values) > 2 else 0,
+    6: lambda raw, values: values[2] if len(values) > 2 else 0,
+    32008: lambda raw, values: int.from_bytes(raw[:8].tobytes(), "big") if len(values) > 4 and values[4] else 0,
+}
+"""Bytes, or elements, that a chunk says it holds to filters that are not decoded here (szip, nbit, scaleoffset,
+bitshuffle)."""
 
 
 class ChunkLocation(NamedTuple):
@@ -72,9 +92,6 @@ class FilterPipeline:
         if any(each.code not in HDF5 or (each.code == SHUFFLE and not each.values) for each in self.filters):
             return None
         steps = tuple(HDF5[each.code](each.values) for each in self.filters)
-        # How large a buffer is that is compressed twice, only its header says.
-        if sum(isinstance(step, Compressor) for step in steps) > 1:
-            return None
         # What is shuffled has to be whole elements.
         for each, size in zip(self.filters, sizes_between(steps, self.nbytes), strict=False):
             if each.code == SHUFFLE and (size is None or not each.values[0] or size % each.values[0]):
@@ -117,6 +134,34 @@ class FilterPipeline:
             decoded(raw, steps, sizes, out)
         except ChunkError as error:
             raise ChunkError(f"a chunk of {self.nbytes} bytes: {error}") from error
+
+    def check(self, size: int, mask: int, load: Callable[[], Any]) -> None:
+        """Raise if a chunk of `size` bytes, which `load` gives, would make HDF5 decode more than the chunk has.
+
+        HDF5 decodes as much as there is. What its filters of others say themselves is believed. Damage of another kind
+        is left to HDF5 to tell: it alone knows of chunks beyond the edge that are not filtered.
+        """
+        try:
+            self._measure(size, mask, load)
+        except TooMuchError:
+            raise
+        except Exception:
+            return
+
+    def _measure(self, size: int, mask: int, load: Callable[[], Any]) -> None:
+        found = [each for i, each in enumerate(self.filters) if not mask >> i & 1]
+        most = most_encoded(self.nbytes)
+        require_most(size, most if found else self.nbytes)
+        if not found or (found[-1].code not in HDF5 and found[-1].code not in _CLAIMS):
+            return
+        raw = np.frombuffer(load(), np.uint8)
+        for each in reversed(found):
+            if each.code in _CLAIMS:
+                require_most(_CLAIMS[each.code](raw, each.values), most)
+            if each.code not in HDF5 or (each.code == SHUFFLE and not each.values):
+                return
+            step = HDF5[each.code](each.values)
+            raw = step.unpack(raw, most) if isinstance(step, Compressor) else step.decode(raw, None, None)
 
     def encode(self, whole: np.ndarray) -> Any:
         """Buffer of an encoded chunk."""

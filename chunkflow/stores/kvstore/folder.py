@@ -15,6 +15,7 @@ from chunkflow.core.encoded_chunks import Stamp
 from chunkflow.stores.caches.fetch_buffer import NOTHING, kept
 from chunkflow.stores.identity import Guard
 from chunkflow.stores.kvstore.protocol import ChunkError
+from chunkflow.system.files import create_hidden, open_regular
 from chunkflow.system.native import read_file
 
 CHANGED = "it was changed after the array was opened, so a result could mix what it held before and after"
@@ -106,7 +107,7 @@ class Folder:
 
     @contextlib.contextmanager
     def open(self, name: str) -> Iterator[_File]:
-        with open(self.path(name), "rb", buffering=0) as file:
+        with open(open_regular(self.path(name)), "rb", buffering=0) as file:
             yield _File(file.fileno(), self._guard)
 
     def put(self, name: str, write: Callable[[BinaryIO], bool]) -> None:
@@ -132,10 +133,10 @@ def put(path: str, write: Callable[[BinaryIO], bool]) -> None:
     hidden = temporary(path)
     try:
         try:
-            file = open(hidden, "wb", buffering=0)  # noqa: SIM115
+            file = open(create_hidden(hidden), "wb", buffering=0)  # noqa: SIM115
         except FileNotFoundError:
             os.makedirs(os.path.dirname(path), exist_ok=True)
-            file = open(hidden, "wb", buffering=0)  # noqa: SIM115
+            file = open(create_hidden(hidden), "wb", buffering=0)  # noqa: SIM115
         with file:
             wanted = write(file)
         if wanted:

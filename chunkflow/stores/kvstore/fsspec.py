@@ -5,25 +5,36 @@ Zarr itself fetches and decodes on one event loop, and gives up at the first err
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import errno
 import io
 import threading
-from collections.abc import Callable, Iterator
-from typing import Any, BinaryIO, TypeGuard
+from collections.abc import Callable, Coroutine, Iterator
+from concurrent.futures import wait
+from typing import Any, BinaryIO, TypeGuard, TypeVar
 
 import numpy as np
-import zarr
 from zarr.abc.store import ByteRequest, OffsetByteRequest, RangeByteRequest, SuffixByteRequest
 from zarr.core.buffer import cpu, default_buffer_prototype
-from zarr.core.sync import sync
+from zarr.core.sync import _get_loop, sync
 from zarr.storage import FsspecStore
 
-from chunkflow.errors import ArgumentError, ReadError, SourceNotFoundError
+from chunkflow.errors import ArgumentError, hidden
 from chunkflow.stores.identity import Facts
+from chunkflow.stores.kvstore import http
+from chunkflow.stores.kvstore.http import TooLongError, fetched, is_http, told, url_at
 from chunkflow.stores.kvstore.protocol import ChunkError
 from chunkflow.stores.kvstore.retries import again
-from chunkflow.stores.paths import listed
+from chunkflow.system import interrupts
+
+MOST = 4 << 20
+"""Most bytes of an object of which nothing is known: of metadata."""
+
+POLL = 0.2
+"""Seconds between two looks at whether a request was given up."""
+
+T = TypeVar("T")
 
 SENT = 2.0
 """Memory for sending an object, as a multiple of its bytes: it is assembled, and copied by the file system."""
@@ -41,6 +52,7 @@ class Bucket:
     gap = 128 << 10
 
     def __init__(self, store: FsspecStore, prefix: str) -> None:
+        self.most = MOST
         self.path, self._store, self._prefix = prefix, store, f"{prefix}/" if prefix else ""
         self._ranges, self._lock = True, threading.Lock()
         self._whole: tuple[str, np.ndarray] | None = None
@@ -64,21 +76,22 @@ class Bucket:
             self.remove(name)
             return
         found = cpu.Buffer.from_bytes(file.getbuffer())
-        again(lambda: sync(self._store.set(self._prefix + name, found)))
+        again(lambda: sync(timed(self._store.set(self._prefix + name, found), len(found))))
 
     def remove(self, name: str) -> None:
         # The store's own `delete` would take a bracket in the path for a pattern.
         path = f"{self._store.path}/{self._prefix}{name}"
         with contextlib.suppress(FileNotFoundError, KeyError):
             try:
-                again(lambda: sync(self._store.fs._rm_file(path)))
+                again(lambda: sync(timed(self._store.fs._rm_file(path))))
             except NotImplementedError as error:
                 raise ChunkError("its file system cannot remove objects (that of http can't)") from error
 
     def facts(self, name: str) -> Facts:
         """What the server tells of an object, as one request answers it."""
-        files = self._store.fs
-        return facts_of(files, f"{self._store.path}/{self._prefix}{name}", lambda: self.get(name) is None)
+        files, key = self._store.fs, self._prefix + name
+        path = url_at(self._store.path, key) if is_http(files) else f"{self._store.path}/{key}"
+        return facts_of(files, path, lambda: self.get(name) is None)
 
     def absent(self, name: str) -> None:
         """See `Objects.absent`: no server tells what it had."""
@@ -91,7 +104,7 @@ class Bucket:
 
         self._store.fs.invalidate_cache()
         try:
-            return again(lambda: sync(listed()))
+            return again(lambda: sync(timed(listed(), MOST)))
         except (FileNotFoundError, NotImplementedError):
             return []
 
@@ -109,29 +122,74 @@ class Bucket:
 
         self._store.fs.invalidate_cache()
         try:
-            return again(lambda: sync(listed()))
+            return again(lambda: sync(timed(listed(), MOST)))
         except (FileNotFoundError, NotImplementedError):
             return []
 
-    def get(self, name: str, wanted: ByteRequest = _ALL) -> np.ndarray | None:
-        """Bytes of an object; None where there is none."""
-        found = again(lambda: sync(self._store.get(self._prefix + name, default_buffer_prototype(), wanted)))
-        return None if found is None else np.frombuffer(found.as_numpy_array(), np.uint8)
+    def get(self, name: str, wanted: ByteRequest = _ALL, most: int | None = None) -> np.ndarray | None:
+        """Bytes of an object; None where there is none. `TooLongError` if it has more bytes than an object may have."""
+        most = self.most if most is None else most
+        found = again(lambda: waited(get_object(self._store, self._prefix + name, wanted, most)))
+        return None if found is None else np.frombuffer(found, np.uint8)
 
     def part(self, name: str, start: int, length: int) -> np.ndarray:
         """Bytes of a part of an object; fewer if it ends before."""
         if self._ranges:
             wanted = SuffixByteRequest(length) if start < 0 else RangeByteRequest(start, start + length)
-            raw = _there(self.get(name, wanted), name)
-            if len(raw) <= length:
-                return raw
-            self._ranges = False
+            try:
+                return _there(self.get(name, wanted, length), name)
+            except TooLongError:
+                self._ranges = False
         # The server answers any request with all of an object. Whatever their number, one at a time is kept.
         with self._lock:
             if self._whole is None or self._whole[0] != name:
                 self._whole = name, _there(self.get(name), name)
             raw = self._whole[1]
         return raw[start:][:length]
+
+
+async def get_object(store: FsspecStore, key: str, wanted: ByteRequest | None, most: int) -> Any:
+    """Bytes of an object, or of the range that is wanted; None where there is none, `TooLongError` beyond `most`."""
+    if is_http(store.fs):
+        return await fetched(store.fs, url_at(store.path, key), _range(wanted), most)
+    if wanted is None or wanted == _ALL:
+        wanted = RangeByteRequest(0, most + 1)
+    found = await timed(store.get(key, default_buffer_prototype(), wanted), most)
+    if found is None:
+        return None
+    if len(found) > most:
+        raise TooLongError(f"it has more than the {most} bytes that it may have")
+    return found.as_numpy_array()
+
+
+async def timed(request: Coroutine[Any, Any, T], nbytes: int = 0) -> T:
+    """Await a request in which so many bytes travel; a `TimeoutError` if it takes too long."""
+    try:
+        async with asyncio.timeout(http.CONNECTING + http.SILENCE + nbytes / http.SLOWEST):
+            return await request
+    except TimeoutError:
+        raise TimeoutError("the server does not answer in time") from None
+
+
+def _range(wanted: ByteRequest | None) -> str | None:
+    """A range in the words of HTTP; None for all of an object."""
+    if isinstance(wanted, RangeByteRequest):
+        return f"bytes={wanted.start}-{wanted.end - 1}"
+    if isinstance(wanted, SuffixByteRequest):
+        return f"bytes=-{wanted.suffix}"
+    return f"bytes={wanted.offset}-" if isinstance(wanted, OffsetByteRequest) and wanted.offset else None
+
+
+def waited(request: Coroutine[Any, Any, T]) -> T:
+    """Result of a request on zarr's event loop, where its stores' connections are. A Ctrl-C ends it."""
+    future = asyncio.run_coroutine_threadsafe(request, _get_loop())
+    try:
+        while not wait([future], timeout=POLL).done:
+            if interrupts.pending():
+                raise ChunkError("it was given up after Ctrl-C")
+        return future.result()
+    finally:
+        future.cancel()
 
 
 class _Key:
@@ -168,25 +226,26 @@ _TOLD = {
 def facts_of(files: Any, path: str, is_gone: Callable[[], bool]) -> Facts:
     """What a file system tells of an object; nothing if it is not there, or if nobody can tell.
 
-    That of http takes every failure for a missing object. So `is_gone` is asked, too.
+    Some take every failure for a missing object. So `is_gone` is asked, too.
     """
     files.invalidate_cache()
     try:
-        found = again(lambda: sync(files._info(path)))
+        found = again(lambda: waited(told(files, path) if is_http(files) else timed(files._info(path))))
     except FileNotFoundError:
         with contextlib.suppress(Exception):  # it does not answer at all
             return {} if is_gone() else {"there": 1}
         return {"there": 1}
     except Exception:  # it answers no such request
         return {"there": 1}
-    told = {name: found[key] for name, keys in _TOLD.items() for key in keys if found.get(key) is not None}
-    return {"there": 1} | {name: value if isinstance(value, int) else str(value) for name, value in told.items()}
+    known = {name: found[key] for name, keys in _TOLD.items() for key in keys if found.get(key) is not None}
+    return {"there": 1} | {name: value if isinstance(value, int) else str(value) for name, value in known.items()}
 
 
 def facts_of_url(url: str) -> Facts:
     """The same of an object behind a URL."""
-    folder, _, name = url.rpartition("/")
-    return Bucket(open_store(folder, read_only=True), "").facts(name)
+    place, mark, query = url.partition("?")
+    folder, _, name = place.rpartition("/")
+    return Bucket(open_store(f"{folder}{mark}{query}", read_only=True), "").facts(name)
 
 
 def _there(raw: np.ndarray | None, name: str) -> np.ndarray:
@@ -205,7 +264,7 @@ def url_of(store: Any, path: str) -> str:
     files = getattr(store.fs, "sync_fs", store.fs)  # a file system that zarr has wrapped
     protocol = files.protocol if isinstance(files.protocol, str) else files.protocol[0]
     place = store.path.split("://", 1)[-1].lstrip("/")
-    return f"{protocol}://{place}/{path}".rstrip("/")
+    return hidden(f"{protocol}://{place}/{path}".rstrip("/"))
 
 
 def open_store(url: str, *, read_only: bool = False) -> FsspecStore:
@@ -214,43 +273,6 @@ def open_store(url: str, *, read_only: bool = False) -> FsspecStore:
         return FsspecStore.from_url(url, read_only=read_only)
     except (ImportError, ValueError) as error:
         raise ArgumentError(
-            f"{url} cannot be opened: {error}. Remote arrays need fsspec and what it asks for: "
+            f"{hidden(url)} cannot be opened: {hidden(str(error))}. Remote arrays need fsspec and what it asks for: "
             "pip install 'chunkflow-stream[remote]', and s3fs or gcsfs for buckets"
         ) from error
-
-
-def open_url(url: str) -> zarr.Array[Any]:
-    """The zarr array behind a URL.
-
-    Raises
-    ------
-    ArgumentError
-        The URL cannot be opened, or is a group's.
-    SourceNotFoundError
-        There is no zarr array.
-    ReadError
-        The server does not answer.
-    """
-    store = open_store(url, read_only=True)
-    try:
-        return again(lambda: zarr.open_array(store, mode="r"))
-    except FileNotFoundError as error:
-        raise SourceNotFoundError(f"there is no zarr array at {url}{_others(url)}") from error
-    except Exception as error:
-        if "group" in str(error):  # the kind of error differs with the format, and from release to release
-            raise ArgumentError(f"{url} is a zarr group: add the name of one of its arrays{_members(url)}") from error
-        raise ReadError(f"cannot open the zarr array at {url}: {error}", path=url, cause=error) from error
-
-
-def _others(url: str) -> str:
-    """What the group has that an array should be in, as the end of a sentence; empty if that is not known."""
-    above, _, name = url.rstrip("/").rpartition("/")
-    return f", which would be {name!r} of a zarr group{found}" if (found := _members(above)) else ""
-
-
-def _members(url: str) -> str:
-    """Names of a group's own members, in brackets; empty if the store cannot tell."""
-    with contextlib.suppress(Exception):  # an error is being told already
-        names = sorted(zarr.open_group(open_store(url, read_only=True), mode="r").keys())
-        return f" (its members: {listed(names)})"
-    return ""

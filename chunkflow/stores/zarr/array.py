@@ -7,9 +7,9 @@ in a pool of threads of its own. Writes are safe as long as no two of them touch
 from __future__ import annotations
 
 import errno
-import json
 import math
 import os
+import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -25,7 +25,7 @@ from chunkflow.core.encoded_chunks import Place
 from chunkflow.core.grid import Region, Shape, describe, shape_of
 from chunkflow.core.pieces import Piece
 from chunkflow.core.spec import ArraySpec, ChunkFiles, Storage
-from chunkflow.errors import ArgumentError, ArgumentTypeError, ReadError
+from chunkflow.errors import ArgumentError, ReadError
 from chunkflow.stores.caches import page_cache
 from chunkflow.stores.caches.decoded_chunks import DecodedChunks
 from chunkflow.stores.checks import ExistingTarget, numeric_dtype
@@ -35,15 +35,20 @@ from chunkflow.stores.footprint import Footprint
 from chunkflow.stores.gaps import Gaps
 from chunkflow.stores.identity import Guard, Identity
 from chunkflow.stores.kvstore.folder import Folder
-from chunkflow.stores.kvstore.fsspec import SENT, Bucket, is_remote, open_url, url_of
+from chunkflow.stores.kvstore.fsspec import SENT, Bucket, is_remote, url_of
+from chunkflow.stores.kvstore.http import url_at
 from chunkflow.stores.kvstore.protocol import ChunkError, named
 from chunkflow.stores.kvstore.retries import again
 from chunkflow.stores.protocol import Encoder, Unviewed
 from chunkflow.stores.touched import touched
+from chunkflow.stores.zarr.allowed import check_array, check_metadata, no_dtype
+from chunkflow.stores.zarr.bounded import bounded
 from chunkflow.stores.zarr.chunks import Chunks
 from chunkflow.stores.zarr.device_codecs import codec_of, is_checked, matches_in
+from chunkflow.stores.zarr.documents import read_document
 from chunkflow.stores.zarr.metadata import direct
 from chunkflow.stores.zarr.node import zarr_node
+from chunkflow.stores.zarr.open_remote import open_url
 from chunkflow.stores.zarr.shards import Shards
 
 try:
@@ -80,15 +85,10 @@ def open_zarr(path: str) -> ZarrSource:
     with translated(ReadError, f"cannot open the zarr array {path}", path):
         try:
             array = _described(path)
-            if array is None:
-                array = zarr.open_array(path, mode="r")
         except ValueError as error:
             if "data type" not in str(error):
                 raise
-            raise ArgumentTypeError(
-                f"the zarr array {path} has a dtype that zarr-python does not have ({error}): open it with "
-                "tensorstore.open, and pass what its .astype('float32') gives"
-            ) from None
+            raise no_dtype(error, path) from None
     return ZarrSource(array, guard)
 
 
@@ -97,28 +97,36 @@ def open_zarr_url(url: str) -> ZarrSource:
     return ZarrSource(open_url(url))
 
 
-def _described(path: str) -> AnyArray | None:
-    """The array (without attributes of format 2) if one file describes an array; else None, and zarr opens it.
+def _described(path: str) -> AnyArray:
+    """The array that files describe, without attributes of format 2 if there is one file.
 
-    Zarr's event loop and threads take turns so often to read that file that a run begins 3 ms later.
+    Zarr's event loop and threads take turns so often to read that file that a run begins 3 ms later. What it says is
+    checked before zarr sees it.
     """
-    found = [json.loads(file.read_bytes()) for name in METADATA if (file := Path(path, name)).is_file()]
+    found = [read_document(file) for name in METADATA if os.path.isfile(file := os.path.join(path, name))]
     # What became part of a group of the other format may have that group's metadata too.
     arrays = [each for each in found if not isinstance(each, dict) or each.get("node_type", "array") == "array"]
-    metadata = arrays[0] if len(arrays) == 1 else None
-    if not isinstance(metadata, dict):
-        return None
+    for metadata in arrays:
+        check_metadata(metadata, path)
+    if len(arrays) != 1:
+        return zarr.open_array(path, mode="r")
+    (metadata,) = arrays
     return zarr.Array.from_dict(StorePath(LocalStore(path, read_only=True)), metadata)
 
 
-def members(path: str) -> list[str]:
-    """Names of the arrays in a zarr group and the groups inside it, ones that zarr does not understand too."""
+def members(path: str, above: tuple[str, ...] = ()) -> list[str]:
+    """Names of the arrays in a zarr group and the groups inside it, ones that zarr does not understand too.
+
+    Links back to the group, or to one of those `above` it, are left out.
+    """
     found: list[str] = []
+    above = (*above, os.path.realpath(path))
     with translated(ReadError, f"cannot look into the zarr group {path}", path):
         for entry in os.scandir(path):
             node = zarr_node(entry.path) if entry.is_dir() and not entry.name.startswith(".") else None
             if node is not None and node.kind == "group":
-                found += [f"{entry.name}/{name}" for name in members(entry.path)]
+                if not entry.is_symlink() or os.path.realpath(entry.path) not in above:
+                    found += [f"{entry.name}/{name}" for name in members(entry.path, above)]
             elif node is not None:
                 found.append(entry.name)
     return sorted(found)
@@ -156,7 +164,7 @@ def _guard(array: AnyArray) -> Guard | None:
     document = METADATA[0] if array.metadata.zarr_format == 3 else METADATA[1]
 
     def look() -> Identity:
-        return Identity(name, {f"{name}/{document}": bucket.facts(document)}, time.time_ns())
+        return Identity(name, {url_at(name, document): bucket.facts(document)}, time.time_ns())
 
     return Guard(look(), look)
 
@@ -169,7 +177,9 @@ def _direct(array: AnyArray, guard: Guard | None = None) -> tuple[Chunks | Shard
             found = direct(array, Folder(str(folder), guard))
             return found, f"directly: {found}"
         if is_remote(array.store):
-            found = direct(array, Bucket(array.store, array.path))
+            bucket = Bucket(array.store, array.path)
+            found = direct(array, bucket)
+            bucket.most = found.most
             return found, f"directly: {found}, over the network"
         raise NotDirectError(type(array.store).__name__)
     except NotDirectError as reason:
@@ -186,6 +196,7 @@ def _spec(
 ) -> tuple[ArraySpec, Chunks | Shards | None]:
     name = _location(array)
     dtype = numeric_dtype(array.dtype, name)
+    check_array(array, name)
     found, how = _direct(array, guard)
     order = tuple(range(len(array.shape)))
     if found is not None:
@@ -248,11 +259,14 @@ class ZarrSource(Unviewed):
         self.footprint: Footprint | None = _footprint(array)
         self._folder = _folder(array)
         self.attributes = array.attrs.asdict()
+        self._bucket = Bucket(array.store, array.path) if is_remote(array.store) else None
+        self._looking, self._looked = threading.Lock(), -math.inf
+        self._piped = bounded(array) if self._direct is None else array
 
     def read(self, region: Region, out: np.ndarray) -> None:
         if not out.size:
             return
-        array, native, there = self._array, np.dtype(self._array.dtype).isnative, False
+        array, native, there = self._piped, np.dtype(self._piped.dtype).isnative, False
         try:
             if self._direct is not None:
                 there = self._direct.read(region, out)
@@ -267,6 +281,8 @@ class ZarrSource(Unviewed):
             if self._direct is None and native and not isinstance(error, ChunkError):
                 error = blamed(error, region, self.spec.chunks, array.get_basic_selection)
             raise unread(region, self.spec.name, error, what="of the zarr array") from error
+        if not there and self._bucket is not None:
+            self._look(self._bucket, region)
         if there or self._folder is None:
             return
         # Without its files every chunk reads as the fill value.
@@ -274,6 +290,29 @@ class ZarrSource(Unviewed):
             name = self.spec.name
             message = f"the zarr array {name} was removed while {describe(region)} was read"
             raise ReadError(message, path=name, region=region)
+
+    def _look(self, bucket: Bucket, region: Region) -> None:
+        """Raise if a server that says that a chunk is not there says so of the array too.
+
+        One request does for all threads that wait for one.
+        """
+        name, asked = self.spec.name, time.monotonic()
+        with self._looking:
+            if asked <= self._looked:
+                return
+            began = time.monotonic()
+            try:
+                found = bucket.get(METADATA[self._array.metadata.zarr_format == 2])
+            except Exception as error:
+                raise unread(region, name, error, what="of the zarr array") from error
+            if found is None:
+                raise ReadError(
+                    f"the server answers that there is no zarr array {name}, while {describe(region)} of it was read: "
+                    "it was removed, or the server cannot tell what is not there from what it cannot find",
+                    path=name,
+                    region=region,
+                )
+            self._looked = began
 
     def _look_after(self, region: Region) -> None:
         """Look at the chunks that zarr has read: whether any was changed or is missing."""

@@ -44,6 +44,11 @@ class KeyedObjects:
         """Shape of what an object holds."""
         return self.chain.shape
 
+    @property
+    def most(self) -> int:
+        """Most bytes of an object."""
+        return self.chain.most
+
     def read(self, region: Region, out: np.ndarray) -> bool:
         """Fill `out` with a region. Returns whether all of its objects exist."""
         there = True

@@ -30,7 +30,8 @@ from chunkflow.stores.protocol import Encoder
 from chunkflow.stores.publication.claim import Claim
 from chunkflow.stores.publication.publish import publish
 from chunkflow.stores.zarr import consolidated, dimensions
-from chunkflow.stores.zarr.array import ZarrSink, encoder_for
+from chunkflow.stores.zarr.array import METADATA, ZarrSink, encoder_for
+from chunkflow.stores.zarr.documents import read_document
 from chunkflow.stores.zarr.node import SUFFIX, zarr_node
 
 
@@ -185,16 +186,32 @@ def _make_group(path: str, version: int) -> Callable[[], None]:
 
 
 def _keys(path: str, version: int) -> dict[str, Any]:
-    """How chunks are named, if the array at a path has the same format: OME-Zarr, for one, wants them in folders."""
+    """How chunks are named, if the array at a path has the same format: OME-Zarr, for one, wants them in folders.
+
+    Only its metadata are read: zarr would load the codecs that are named there.
+    """
+    document = os.path.join(path, METADATA[version == 2])
     try:
-        known = zarr.open_array(path, mode="r").metadata
-    except Exception:  # nothing is there, or what another version of zarr understands
+        known = read_document(document)
+        if known.get("node_type", "array") != "array":
+            return {}
+        if version == 2:
+            given = {"name": "v2", "separator": known.get("dimension_separator", ".")}
+        else:
+            given = known["chunk_key_encoding"]
+        return {"chunk_key_encoding": _key_encoding(given)}
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):  # nothing that is understood
         return {}
-    if known.zarr_format != version:
-        return {}
-    if known.zarr_format == 2:
-        return {"chunk_key_encoding": {"name": "v2", "separator": known.dimension_separator}}
-    return {"chunk_key_encoding": known.chunk_key_encoding.to_dict()}
+
+
+def _key_encoding(given: Any) -> dict[str, Any]:
+    """A naming of chunks that zarr has; `ValueError` for all else."""
+    how = {"name": given} if isinstance(given, str) else given
+    name, settings = how["name"], how if "separator" in how else how.get("configuration") or {}
+    separator = settings.get("separator", "/" if name == "default" else ".")
+    if name not in ("default", "v2") or separator not in ("/", "."):
+        raise ValueError(f"{given!r} names chunks in a way that is not known")
+    return {"name": name, "configuration": {"separator": separator}}
 
 
 class ZarrPathSink:

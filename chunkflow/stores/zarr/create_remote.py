@@ -25,7 +25,7 @@ from zarr.storage import MemoryStore, StorePath
 
 from chunkflow.core.grid import Region, Shape
 from chunkflow.core.spec import ArraySpec
-from chunkflow.errors import ArgumentError, OutputExistsError, ReadError, WriteError
+from chunkflow.errors import ArgumentError, OutputExistsError, ReadError, WriteError, hidden
 from chunkflow.stores.failures import translated
 from chunkflow.stores.footprint import Footprint
 from chunkflow.stores.kvstore.folder import append
@@ -54,8 +54,8 @@ class ZarrUrlTarget:
     footprint: Footprint | None = None
 
     def __init__(self, url: str, *, overwrite: bool = False) -> None:
-        self.name = url.rstrip("/")
-        names = self.name.split("/")
+        self.name = hidden(url.rstrip("/"))
+        names = url.rstrip("/").split("/")
         above = [i for i, name in enumerate(names[:-1], 1) if name.endswith(".zarr")]
         root = above[0] if above else len(names)
         self.store, self.path = open_store("/".join(names[:root])), "/".join(names[root:])

@@ -11,6 +11,7 @@ from chunkflow.stores.kvstore.folder import Folder
 from chunkflow.stores.zarr.chunks import Chunks
 from chunkflow.stores.zarr.shards import Shards
 from chunkflow.system import native
+from chunkflow.system.files import open_regular
 
 SAMPLES = 3
 """Chunks that are sampled, along the diagonal of the array."""
@@ -55,7 +56,7 @@ def _matches_at(place: Place | None, nbytes: int) -> float:
         return 0.0
     path, start, length, *_ = place
     try:
-        with open(path, "rb", buffering=0) as file:
+        with open(open_regular(path), "rb", buffering=0) as file:
             encoded = length if length >= 0 else os.fstat(file.fileno()).st_size - start
             return matches(os.pread(file.fileno(), min(HEAD, encoded), start), encoded, nbytes)
     except OSError:  # reading the chunk will say what is wrong

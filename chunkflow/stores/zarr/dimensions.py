@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Iterable, Iterator
 from itertools import islice
 from typing import Any
 
-import zarr
+from chunkflow.stores.zarr.documents import parsed, read_document
 
 ATTRIBUTE = "_ARRAY_DIMENSIONS"
 """The attribute with the names, in arrays of zarr 2."""
@@ -51,7 +50,7 @@ def names_in(metadata: bytes) -> Names | None:
     ('x', 'y')
     """
     try:
-        found = json.loads(metadata)
+        found = parsed(metadata)
     except ValueError:
         return None
     return _all_text(found.get("dimension_names")) if isinstance(found, dict) else None
@@ -65,11 +64,22 @@ def _all_text(found: Any) -> Names | None:
 
 def _names(path: str) -> Names | None:
     """Names of the dimensions of an array; None if it has none, or there is no array."""
-    try:
-        array = zarr.open_array(path, mode="r")
-    except Exception:  # nothing is there, or what another version of zarr understands: then there is nothing to keep
+    try:  # zarr would load the codecs that are named there
+        array = _document(path, "zarr.json")
+        if array.get("node_type") == "array":
+            attributes = array.get("attributes") or {}
+        else:
+            array = {}
+            attributes = _document(path, ".zattrs") if os.path.isfile(os.path.join(path, ".zarray")) else {}
+        return _all_text(attributes.get(ATTRIBUTE, array.get("dimension_names")))
+    except (OSError, ValueError, AttributeError):  # nothing that is understood: then there is nothing to keep
         return None
-    return _all_text(array.attrs.get(ATTRIBUTE, getattr(array.metadata, "dimension_names", None)))
+
+
+def _document(path: str, name: str) -> Any:
+    """What a file of metadata says; empty if there is none."""
+    found = os.path.join(path, name)
+    return read_document(found) if os.path.isfile(found) else {}
 
 
 def _beside(path: str) -> Iterator[Names | None]:

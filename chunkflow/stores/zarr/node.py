@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from chunkflow.errors import ReadError
+from chunkflow.stores.zarr.documents import is_large_group, read_document
 
 SUFFIX = ".zarr"
 """How names of zarr arrays and groups end, if nothing else says what they are."""
@@ -31,11 +32,8 @@ def zarr_node(path: str) -> ZarrNode | None:
     metadata = os.path.join(path, "zarr.json")
     if not os.path.isfile(metadata):
         return ZarrNode("group", 2) if os.path.isfile(os.path.join(path, ".zgroup")) else None
-    import json  # not at the top: it takes a millisecond
-
     try:
-        with open(metadata, encoding="utf-8") as file:
-            kind = json.load(file)["node_type"]
+        kind: Any = "group" if is_large_group(metadata) else read_document(metadata)["node_type"]
     except (OSError, ValueError, TypeError, KeyError) as error:
         raise ReadError(f"cannot read {metadata}: {error!r}", path=path, cause=error) from error
     if kind not in ("array", "group"):

@@ -129,6 +129,10 @@ class Shards(KeyedObjects):
     def sides(self) -> Shape:
         return self.shape
 
+    @property
+    def most(self) -> int:
+        return self._space + self.index.nbytes // 16 * self.chain.most
+
     def places(self, indices: Sequence[Shape]) -> Sequence[Place | None]:
         """Where chunks lie in files; None for chunks that do not exist or are damaged, which `read` then says."""
         # No chunk of the block is read before this has ended, so the loop is short. As a rule the next chunk lies

@@ -14,6 +14,8 @@ from types import ModuleType
 
 import numpy as np
 
+from chunkflow.system.files import open_regular
+
 
 def _built(name: str) -> ModuleType | None:
     """A module in C; None where there was no compiler, or it is turned off."""
@@ -30,13 +32,20 @@ def read_file(path: str, out: np.ndarray, since: int = 0) -> int:
     """Fill flat bytes from the start of a file, as far as either goes; return its size. May raise `OSError`.
 
     Its number is ESTALE if the file was changed after the time `since`, in nanoseconds; 0 for none.
+    A pipe or a device has no bytes, and is not waited for.
     """
     if staging is not None:
         size, error = staging.read(path, out, since)
         if error:
             raise OSError(error, os.strerror(error), path)
         return int(size)
-    with open(path, "rb", buffering=0) as file:
+    try:
+        fd = open_regular(path)
+    except OSError as error:
+        if error.errno != errno.ESPIPE:
+            raise
+        return 0
+    with open(fd, "rb", buffering=0) as file:
         found = os.fstat(file.fileno())
         if 0 < since < found.st_ctime_ns:
             raise OSError(errno.ESTALE, os.strerror(errno.ESTALE), path)

@@ -257,7 +257,7 @@ static int64_t part(const char *path, int64_t start, int64_t length, const Stamp
                     int64_t room) {
     int fd;
     struct stat state;
-    do fd = open(path, O_RDONLY | O_CLOEXEC);
+    do fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);  /* a pipe would be waited for */
     while (fd < 0 && errno == EINTR);
     if (fd < 0) return -1;
     if (length < 0 || meant->size >= 0 || since) {

@@ -234,12 +234,12 @@ static int changed(const struct stat *found, int64_t since) {
 }
 
 /* Fill memory from a place in a file on, as far as either goes; how many bytes the file has, or -1 with `errno`, which is
- * ESTALE if it was changed after the time `since`.
+ * ESTALE if it was changed after the time `since`. A pipe or a device has none: `st_size` is 0.
  */
 static int64_t load(const char *name, char *into, int64_t at, int64_t room, int64_t since) {
     struct stat found;
     int fd, error = 0;
-    do fd = open(name, O_RDONLY | O_CLOEXEC);
+    do fd = open(name, O_RDONLY | O_CLOEXEC | O_NONBLOCK);  /* a pipe would be waited for */
     while (fd < 0 && errno == EINTR);
     if (fd < 0) return -1;
     if (fstat(fd, &found)) error = errno;
@@ -271,9 +271,11 @@ static int put(const char *name, const char *from, int64_t nbytes) {
     int length = snprintf(temporary, sizeof temporary, "%s.%ld-%lu.partial", name, (long)getpid(),
                           (unsigned long)pthread_self());
     if (length < 0 || length >= (int)sizeof temporary) return -1;
-    int flags = O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, fd = open(temporary, flags, 0666);
-    if (fd < 0 && errno == ENOENT) {
-        lay(temporary);
+    /* Others could guess the name: what has it already is removed, and no link is followed. */
+    int flags = O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, fd = open(temporary, flags, 0666);
+    if (fd < 0 && (errno == ENOENT || errno == EEXIST)) {
+        if (errno == ENOENT) lay(temporary);
+        else unlink(temporary);
         fd = open(temporary, flags, 0666);
     }
     if (fd < 0) return -1;

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from chunkflow.stores.identity import Guard
-from chunkflow.stores.kvstore.folder import Folder
+from chunkflow.stores.kvstore.folder import Folder, append
 from chunkflow.stores.kvstore.protocol import ChunkError
 from chunkflow.system import native
 
@@ -53,3 +53,28 @@ def test_files_that_were_changed_later(compiled: bool, tmp_path: Path, monkeypat
 def _opened(folder: Folder) -> None:
     with folder.open("x"):
         pass
+
+
+def test_what_lies_under_a_temporary_name_is_not_followed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("threading.get_ident", lambda: 7)
+    hidden, other = tmp_path / f"x.{os.getpid()}-7.partial", tmp_path / "other"
+    other.write_bytes(b"mine")
+    for plant in (lambda: hidden.symlink_to(other), lambda: hidden.write_bytes(b"left"), lambda: os.mkfifo(hidden)):
+        plant()
+        Folder(str(tmp_path)).put("x", lambda file: append(file, b"new") > 0)
+        assert (tmp_path / "x").read_bytes() == b"new"
+        assert other.read_bytes() == b"mine"
+        assert not hidden.exists()
+
+
+@pytest.mark.parametrize("compiled", [True, False])
+def test_a_pipe_or_a_device_is_no_object(compiled: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    if not compiled:
+        monkeypatch.setattr(native, "staging", None)
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "device").symlink_to("/dev/zero")
+    folder = Folder(str(tmp_path))
+    for name in ("pipe", "device"):
+        assert not len(folder.fetch(name, lambda size: None)), "they have no bytes, and are not waited for"
+        with pytest.raises(OSError, match="pipe or a device"), folder.open(name):
+            pass

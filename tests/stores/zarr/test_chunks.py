@@ -367,7 +367,7 @@ def test_chunks_of_all_arrays_are_fetched_into_one_memory_where_a_thread_keeps_i
 
 @pytest.mark.skipif(not hasattr(signal, "pthread_kill"), reason="no signals to threads")
 def test_a_file_is_opened_again_after_a_signal(tmp_path: Path) -> None:
-    os.mkfifo(tmp_path / "x")  # opening it waits for a writer
+    os.mkfifo(tmp_path / "x")  # whoever opens it may have to wait for a writer
     found: list[int] = []
     thread = threading.Thread(target=lambda: found.append(read_file(str(tmp_path / "x"), np.empty(8, "u1"))))
     before = signal.signal(signal.SIGUSR1, lambda *_: None)
