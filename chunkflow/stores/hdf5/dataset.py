@@ -278,6 +278,7 @@ class Hdf5Source(Unviewed):
         index = None if self._facts.misplaced else self._index or self._learn()
         for part in touched(region, chunks):
             corner = tuple(i * c for i, c in zip(part.chunk, chunks, strict=True))
+            partial = any(at + c > n for at, c, n in zip(corner, chunks, self._facts.shape, strict=True))
 
             def load(corner: Shape = corner) -> tuple[int, bytes]:
                 mask, raw = dataset.id.read_direct_chunk(corner)
@@ -289,9 +290,9 @@ class Hdf5Source(Unviewed):
                         mask, raw = load()
                     except (OSError, ValueError, RuntimeError):  # it was never written
                         continue
-                    pipeline.check(len(raw), mask, lambda raw=raw: raw)  # type: ignore[misc]
+                    pipeline.check(len(raw), mask, lambda raw=raw: raw, partial=partial)  # type: ignore[misc]
                 elif (place := index.find(part.chunk)) is not None:
-                    pipeline.check(place.size, place.mask, lambda: load()[1])
+                    pipeline.check(place.size, place.mask, lambda: load()[1], partial=partial)
 
     def _through_h5py(self, region: Region, out: np.ndarray) -> None:
         if self.gaps.refuses:
