@@ -38,7 +38,7 @@ SHARE = 200
 Accumulators = dict[tuple[int, Shape], dict[int, Accumulator]]
 """For each part of the kernel and block of its results, the accumulators by chain."""
 
-_BOOT = "the system's start"
+BOOT = "the system's start"
 
 
 def check_resume(resume: Any, targets: Sequence[Target]) -> None:
@@ -68,16 +68,28 @@ def call_of(
 
     `resume` may be a name that stands for the function.
     """
-    versions = f"chunkflow {version_of('chunkflow')}, NumPy {np.__version__}, Python {sys.version_info[:2]}"
-    blocks = (plan.block, plan.tile, plan.walk, tuple(plan.turns), plan.chains)
     return {
-        "the versions": versions,
+        **versions(),
         "the device": device.model,
         "the function": resume if isinstance(resume, str) else digest((kernel, nest)),
-        **{f"array {i} ({source.spec.name})": _identity(source) for i, source in enumerate(sources)},
+        **{f"array {i} ({source.spec.name})": identity(source) for i, source in enumerate(sources)},
+        **outputs_of(plan),
+        BOOT: boot(),
+    }
+
+
+def versions() -> dict[str, str]:
+    """What a result may depend on beside the call."""
+    found = f"chunkflow {version_of('chunkflow')}, NumPy {np.__version__}, Python {sys.version_info[:2]}"
+    return {"the versions": found}
+
+
+def outputs_of(plan: Plan) -> dict[str, str]:
+    """What a plan makes, and how."""
+    blocks = (plan.block, plan.tile, plan.walk, tuple(plan.turns), plan.chains)
+    return {
         **{f"output {i} ({spec.name})": _described(spec) for i, spec in enumerate(plan.outputs)},
         "the blocks (budget=, chunks=, the machine's rates)": str(blocks),
-        _BOOT: _boot(),
     }
 
 
@@ -85,7 +97,7 @@ def _described(spec: ArraySpec) -> str:
     return f"{spec.shape}, {spec.dtype.str}, chunks {spec.chunks}, order {spec.order}"
 
 
-def _identity(source: Source) -> str:
+def identity(source: Source) -> str:
     """What is known of an array's elements without reading files: of arrays in memory a digest."""
     spec = source.spec
     view = source.view(grid.whole(spec.shape)) if spec.storage.in_memory else None
@@ -100,7 +112,7 @@ def _identity(source: Source) -> str:
     return f"{spec.name}, {spec.shape}, {spec.dtype.str}"
 
 
-def _boot() -> str:
+def boot() -> str:
     """The system's present start: what was not on the disk when it ended is lost."""
     with suppress(OSError), open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
         return file.read().strip()
@@ -125,6 +137,8 @@ class Resumption:
     _plan: Plan
     _names: Any = None
     _arrays: list[np.ndarray] = field(default_factory=list)
+    has_left: bool = False
+    """Whether it has ended early, and left something to a later run."""
     _done: int = 0
     _next: float = 0.0
 
@@ -142,10 +156,10 @@ class Resumption:
             claims += [target.claim() for target in targets]  # type: ignore[attr-defined]
             journal = Journal(claims[0].state)
             known = journal.call if all(claim.is_left for claim in claims) else None
-            if known is not None and known.get(_BOOT) != call[_BOOT]:
+            if known is not None and known.get(BOOT) != call[BOOT]:
                 known = None  # not all may have come to the disk
             if known is not None:
-                _compare(known, call, claims)
+                compare(known, call, claims[0].name)
         except BaseException:
             for claim in claims:
                 claim.leave() if claim.is_left else claim.end()
@@ -218,20 +232,21 @@ class Resumption:
     def stop(self) -> None:
         """Leave what is finished to a later run; remove all if that is nothing."""
         self._journal.close()
+        self.has_left = self._done > 0
         for sink in self.sinks:
-            if self._done:
+            if self.has_left:
                 sink.leave()  # type: ignore[attr-defined]
             else:
                 sink.abort()
 
 
-def _compare(known: Mapping[str, str], call: Mapping[str, str], claims: Sequence[Claim]) -> None:
+def compare(known: Mapping[str, str], call: Mapping[str, str], output: str) -> None:
     """Refuse to go on with another call."""
     differ = [what for what in {**known, **call} if known.get(what) != call.get(what)]
     if differ:
         said = "; ".join(f"{what}: {known.get(what, 'none')} then, {call.get(what, 'none')} now" for what in differ)
         raise ResumeError(
-            f"resume=True: what is left of {claims[0].name} is of another call, which differs in {said}. Make the same "
+            f"resume=True: what is left of {output} is of another call, which differs in {said}. Make the same "
             "call, or remove what is left by `chunkflow clean`"
         )
 

@@ -330,6 +330,21 @@ def scratch_array(path: str, shape: Shape, dtype: np.dtype, chunks: Shape) -> An
     return at("chunkflow.stores.zarr.create_local:scratch_array")(path, shape, dtype, chunks)
 
 
+@dataclass(frozen=True)
+class Between:
+    """A zarr array that the run creates, with these chunks, of raw bytes: for data between two passes.
+
+    It appears when it is complete, as the array of a path does, so that a later run can go on with it.
+    """
+
+    path: str
+    chunks: Shape
+
+    def __chunkflow_target__(self) -> Target:
+        target: Target = at("chunkflow.stores.zarr.create_local:BetweenTarget")(self.path, self.chunks)
+        return target
+
+
 def _text(path: str | os.PathLike[Any]) -> str:
     text = os.fspath(path)
     if not isinstance(text, str):

@@ -153,7 +153,7 @@ def test_a_call_that_does_not_resume_loses_nothing(folder: Path) -> None:
 
 def test_after_the_system_has_been_shut_down_it_begins_anew(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     stopped(folder)
-    monkeypatch.setattr(resume, "_boot", lambda: "another one")
+    monkeypatch.setattr(resume, "boot", lambda: "another one")
     whole = Stopping()
     cf.map(whole, folder / "x.npy", out=folder / "o.npy", resume="negative", **CPU)
     np.testing.assert_array_equal(stored(folder / "o.npy"), X)

@@ -97,6 +97,10 @@ class ZarrPathTarget:
         """The sink; with a `claim` that is left it goes on with what lies there."""
         return ZarrPathSink(self, spec, claim)
 
+    def opened(self, spec: ArraySpec) -> Any:
+        """The finished array, for the user."""
+        return zarr.open_array(self.name, mode="r+")
+
     def encoder(self, spec: ArraySpec) -> Encoder | None:
         return encoder_for(_created({}, spec, self.version))
 
@@ -109,6 +113,24 @@ class ZarrPathTarget:
     def check(self) -> None:
         """Refuse what has appeared under the name meanwhile."""
         self._check_existing()
+
+
+class BetweenTarget(ZarrPathTarget):
+    """An array of uncompressed chunks, for intermediate results that a later run may go on with."""
+
+    def __init__(self, path: str, chunks: Shape) -> None:
+        super().__init__(path)
+        self._chunks = chunks
+
+    def describe(self, shape: Shape, dtype: np.dtype, chunks: Shape | None) -> ArraySpec:
+        spec = created_spec(self.name, shape, dtype, self._chunks)
+        return spec.with_storage(copies=1.0)  # raw bytes, gathered
+
+    def encoder(self, spec: ArraySpec) -> Encoder | None:
+        return None
+
+    def open(self, spec: ArraySpec, claim: Claim | None = None) -> ZarrPathSink:
+        return ZarrPathSink(self, spec, claim, compressors=None)
 
 
 def _created(store: Any, spec: ArraySpec, version: int, **options: Any) -> Any:
@@ -182,8 +204,8 @@ class ZarrPathSink:
 
     shared: Any
 
-    def __init__(self, target: ZarrPathTarget, spec: ArraySpec, claim: Claim | None = None) -> None:
-        self.spec, self._target = spec, target
+    def __init__(self, target: ZarrPathTarget, spec: ArraySpec, claim: Claim | None = None, **options: Any) -> None:
+        self.spec, self._target, self._options = spec, target, options
         self._claim = claim
         self._renewed = False
         self._undo = ExitStack()
@@ -215,6 +237,7 @@ class ZarrPathSink:
             version,
             **named,
             **(_keys(target.name, version) if target.overwrite else {}),
+            **self._options,
         )
         if os.path.lexists(target.name):
             shutil.copymode(target.name, place)

@@ -1,0 +1,252 @@
+"""Calls of several passes that a later call goes on with: which passes are done, and the arrays between them.
+
+Such a call has a hidden directory beside its output. Its passes are numbered in the order in which they begin, which is
+the same in each call: what a pass gives decides on the next one. The results of a pass are written there, those too
+that it would give in memory, and are published together with a mark that says that it is done. A later call gets the
+results of a pass that is marked, and does not make it again. Within a pass it goes on as `chunkflow.engine.resume`.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from chunkflow.core.grid import Region
+from chunkflow.core.spec import ArraySpec
+from chunkflow.devices.protocol import Device
+from chunkflow.engine import resume
+from chunkflow.engine.budget import Budget, bytes_left
+from chunkflow.engine.resume import BOOT, Resumption, compare, outputs_of, versions
+from chunkflow.errors import ReadError, WriteError
+from chunkflow.planner.plan import Plan
+from chunkflow.stores import Between, open_target
+from chunkflow.stores.failures import translated
+from chunkflow.stores.footprint import Footprint
+from chunkflow.stores.paths import passes_place
+from chunkflow.stores.protocol import Target
+from chunkflow.stores.publication.claim import Claim
+from chunkflow.stores.publication.journal import Journal
+from chunkflow.stores.publication.mark import Mark
+from chunkflow.stores.publication.move import remove
+from chunkflow.stores.publication.settle import finish
+from chunkflow.system.context import run_variable
+
+_LIMIT = "limit"
+"""What a call had of its budget, in which a later one makes the same passes."""
+
+
+@dataclass
+class Passes:
+    """The passes of one call.
+
+    Attributes
+    ----------
+    folder : str
+        Path of the directory of what lies between them.
+    limit : str
+        Bytes of the budget for all of them, as text.
+    """
+
+    folder: str
+    limit: str
+    _claim: Claim
+    _names: frozenset[str]
+    is_begun: bool
+    _numbers: Iterator[int] = field(default_factory=itertools.count)
+
+    @classmethod
+    def open(cls, targets: Sequence[Target], call: Mapping[str, str], limit: Callable[[], int]) -> Passes:
+        """Take up what an earlier call left, or begin.
+
+        Raises
+        ------
+        ResumeError
+            What is left is of another call.
+        OutputBusyError
+            A run that is alive makes the same output.
+        WriteError
+            The directory cannot be made.
+        """
+        output = targets[0].name
+        with translated(WriteError, f"cannot keep intermediate results of {output}", output):
+            claim = _claim(output)
+            try:
+                known = Journal(claim.state).call if claim.is_left else None
+                if known is not None and known.get(BOOT) != call[BOOT]:
+                    known = None  # not all may have come to the disk
+                if known is not None:
+                    compare({k: v for k, v in known.items() if k != _LIMIT}, call, output)
+                elif claim.is_left:
+                    claim.end()
+                    claim = _claim(output)
+                if known is None:
+                    known = {**call, _LIMIT: str(limit())}
+                    os.mkdir(claim.partial, 0o700)
+                    journal = Journal(claim.state)
+                    journal.begin(known)
+                    journal.close()
+            except BaseException:
+                claim.leave() if claim.is_left else claim.end()
+                raise
+        return cls(claim.partial, known[_LIMIT], claim, frozenset(t.name for t in targets), claim.is_left)
+
+    def call(self, plan: Plan, device: Device) -> dict[str, str]:
+        """What one of the passes is, beside what the whole call is."""
+        return {
+            "the call": os.path.basename(self.folder),
+            "the device": device.model,
+            **outputs_of(plan),
+            BOOT: resume.boot(),
+        }
+
+    def begin(self, plan: Plan, targets: Sequence[Target]) -> Pass | None:
+        """The next pass. None if it writes to what a later call finds changed, so that it makes the pass again."""
+        known = [self._knows(target, spec) for target, spec in zip(targets, plan.outputs, strict=True)]
+        if not all(known):
+            return None
+        number = next(self._numbers)
+        mark = os.path.join(self.folder, f"{number}.done")
+        finish(mark)
+        in_memory = [not hasattr(target, "claim") for target in targets]
+        places = [os.path.join(self.folder, f"{number}.{i}.npy") for i in range(len(targets))]
+        if os.path.lexists(mark):
+            found = [
+                np.load(place) if memory else self._found(target, spec)
+                for target, spec, place, memory in zip(targets, plan.outputs, places, in_memory, strict=True)
+            ]
+            return Pass(self, [], in_memory, Mark(mark, self._claim.name), tuple(found))
+        chosen = [
+            open_target(place) if memory else target
+            for target, place, memory in zip(targets, places, in_memory, strict=True)
+        ]
+        return Pass(self, chosen, in_memory, Mark(mark, self._claim.name))
+
+    def _knows(self, target: Target, spec: ArraySpec) -> bool:
+        if hasattr(target, "claim"):
+            return target.name in self._names or os.path.dirname(target.name) == self.folder
+        return target.footprint is None and spec.storage.in_memory
+
+    def _found(self, target: Any, spec: ArraySpec) -> Any:
+        """What a pass that is done has written."""
+        if os.path.dirname(target.name) == self.folder and not os.path.lexists(target.name):
+            return _Read(spec)
+        return target.opened(spec)
+
+    def place(self, number: int, spec: ArraySpec) -> Any:
+        """Where the array after a pass of the operation's own numbers goes: ``out=`` of that pass."""
+        path = os.path.join(self.folder, f"after-{number}")
+        return f"{path}.npy" if spec.chunks is None else Between(f"{path}.zarr", spec.chunks)
+
+    def has_read(self, number: int) -> None:
+        """Remove the array after a pass: the pass that has read it is done."""
+        for ending in (".npy", ".zarr"):
+            with suppress(OSError):
+                remove(os.path.join(self.folder, f"after-{number}{ending}"))
+
+    def end(self) -> None:
+        """Remove all: the outputs have their names."""
+        self._claim.end()
+
+    def stop(self) -> None:
+        """Leave what is done to a later call; remove all if that is nothing."""
+        if self.is_begun:
+            self._claim.leave()
+        else:
+            self._claim.end()
+
+
+@dataclass
+class Pass:
+    """One of the passes. Where it is `done`, that is what it gave; else its results go to the `targets`."""
+
+    _passes: Passes
+    targets: list[Target]
+    _in_memory: list[bool]
+    mark: Mark
+    done: tuple[Any, ...] | None = None
+
+    def stopped(self, resumption: Resumption | None) -> None:
+        """The pass has ended early."""
+        self.mark.abort()
+        self._passes.is_begun |= resumption is not None and resumption.has_left
+
+    def finished(self, results: Sequence[Any]) -> tuple[Any, ...]:
+        """The results for the caller, after the mark and they have been published."""
+        self._passes.is_begun = True
+        return tuple(
+            np.load(target.name) if memory else result
+            for target, memory, result in zip(self.targets, self._in_memory, results, strict=True)
+        )
+
+
+class _Read:
+    """In place of an array between two passes which both are done: it is gone, and nobody reads it."""
+
+    footprint: Footprint | None = None
+
+    def __init__(self, spec: ArraySpec) -> None:
+        self.spec = spec
+        self.shape, self.dtype, self.ndim = spec.shape, spec.dtype, len(spec.shape)
+
+    def __chunkflow_source__(self) -> _Read:
+        return self
+
+    def read(self, region: Region, out: np.ndarray) -> None:
+        raise ReadError(f"{self.spec.name} has been read by a pass that is done, and removed")
+
+    def view(self, region: Region) -> np.ndarray | None:
+        return None
+
+    def close(self) -> None:
+        """See `Source.close`: nothing is open."""
+
+
+def _claim(output: str) -> Claim:
+    return Claim(passes_place(output), resumes=True)
+
+
+_current: ContextVar[Passes | None] = run_variable("chunkflow_passes", None)
+
+
+def current() -> Passes | None:
+    """The passes of the present call, if a later one may go on with it."""
+    return _current.get()
+
+
+@contextmanager
+def going_on(targets: Sequence[Target], call: Mapping[str, str], budget: Any, device: Device) -> Iterator[Any]:
+    """A context for all passes of a call. It gives the budget for them: a share of what is free is fixed for good."""
+    fixed = isinstance(budget, Budget)
+    passes = Passes.open(targets, call, lambda: bytes_left(budget, device))
+    before = _current.set(passes)
+    try:
+        yield budget if fixed else int(passes.limit)
+    except BaseException:
+        _current.reset(before)
+        passes.stop()
+        raise
+    _current.reset(before)
+    passes.end()
+
+
+def call_of_passes(
+    function: str, arrays: Mapping[str, str], targets: Sequence[Target], budget: Any, device: Device
+) -> dict[str, str]:
+    """What a call of several passes is: equal for calls that give the same result to the bit."""
+    limit = budget.limit_on(device) if isinstance(budget, Budget) else budget
+    return {
+        **versions(),
+        "the device": device.model,
+        "the function and its arguments": function,
+        **arrays,
+        **{f"output {i}": target.name for i, target in enumerate(targets)},
+        "budget=": str(limit),
+        BOOT: resume.boot(),
+    }
