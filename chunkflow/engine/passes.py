@@ -139,16 +139,19 @@ class Passes:
             return _Read(spec)
         return target.opened(spec)
 
-    def place(self, number: int, spec: ArraySpec) -> Any:
+    def place(self, number: int, spec: ArraySpec) -> Between:
         """Where the array after a pass of the operation's own numbers goes: ``out=`` of that pass."""
         path = os.path.join(self.folder, f"after-{number}")
-        return f"{path}.npy" if spec.chunks is None else Between(f"{path}.zarr", spec.chunks)
+        return Between(f"{path}.npy" if spec.chunks is None else f"{path}.zarr", spec.chunks)
 
     def has_read(self, number: int) -> None:
         """Remove the array after a pass: the pass that has read it is done."""
         for ending in (".npy", ".zarr"):
+            path = os.path.join(self.folder, f"after-{number}{ending}")
             with suppress(OSError):
-                remove(os.path.join(self.folder, f"after-{number}{ending}"))
+                if os.path.lexists(path):
+                    os.rename(path, f"{path}.read")  # a part of an array is none
+                remove(f"{path}.read")
 
     def end(self) -> None:
         """Remove all: the outputs have their names."""

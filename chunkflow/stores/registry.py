@@ -332,15 +332,18 @@ def scratch_array(path: str, shape: Shape, dtype: np.dtype, chunks: Shape) -> An
 
 @dataclass(frozen=True)
 class Between:
-    """A zarr array that the run creates, with these chunks, of raw bytes: for data between two passes.
+    """An array that the run creates for data between two passes: a ``.npy`` file, or raw chunks in zarr.
 
-    It appears when it is complete, as the array of a path does, so that a later run can go on with it.
+    It appears when it is complete, as the array of a path does, so that a later run can go on with it; and that is what
+    the run does if it is there.
     """
 
     path: str
-    chunks: Shape
+    chunks: Shape | None
 
     def __chunkflow_target__(self) -> Target:
+        if self.chunks is None:
+            return open_target(self.path, overwrite=True)
         target: Target = at("chunkflow.stores.zarr.create_local:BetweenTarget")(self.path, self.chunks)
         return target
 

@@ -119,7 +119,7 @@ class BetweenTarget(ZarrPathTarget):
     """An array of uncompressed chunks, for intermediate results that a later run may go on with."""
 
     def __init__(self, path: str, chunks: Shape) -> None:
-        super().__init__(path)
+        super().__init__(path, overwrite=True)
         self._chunks = chunks
 
     def describe(self, shape: Shape, dtype: np.dtype, chunks: Shape | None) -> ArraySpec:
