@@ -1,7 +1,7 @@
 """What a computation is, as a digest that is the same in another process: of functions by their code, of data by value.
 
 A function of the user's is known by its code, its defaults, what it closes over and the globals that it names. What is
-installed is known by its name and version. Fields of dataclasses that hold for one process only have the metadata
+installed is known by its name and version, and what it closes over. Fields of dataclasses that hold for one process only have the metadata
 ``fleeting``.
 """
 
@@ -93,11 +93,13 @@ class _Walk:
         elif isinstance(value, type | BuiltinFunctionType) or _is_installed(value):
             module = getattr(value, "__module__", None) or ""
             self._say("named", module, getattr(value, "__qualname__", type(value).__qualname__), version_of(module))
+            if isinstance(value, FunctionType) and value.__closure__:  # made by another one, from its arguments
+                self._each("of", (value.__defaults__, value.__kwdefaults__, _cells(value)))
             if isinstance(value, type) and not _is_installed(value):
                 self._each("methods", [part for part in vars(value).values() if isinstance(part, FunctionType)])
         elif isinstance(value, FunctionType):
-            cells = [cell.cell_contents for cell in value.__closure__ or ()]
-            self._each("function", (value.__code__, value.__defaults__, value.__kwdefaults__, cells, _globals(value)))
+            uses = _cells(value), _globals(value)
+            self._each("function", (value.__code__, value.__defaults__, value.__kwdefaults__, *uses))
         elif dataclasses.is_dataclass(value):
             lasting = [f.name for f in dataclasses.fields(value) if not f.metadata.get("fleeting")]
             self._each("dataclass", (type(value), {name: getattr(value, name) for name in lasting}))
@@ -119,6 +121,17 @@ class _Walk:
         for word in words:
             encoded = word.encode(errors="surrogatepass")
             self.sha.update(b"%d:%b" % (len(encoded), encoded))
+
+
+def _cells(fn: FunctionType) -> list[Any]:
+    """What a function closes over; an empty list for a name that has no value yet."""
+    found: list[Any] = []
+    for cell in fn.__closure__ or ():
+        try:
+            found.append(cell.cell_contents)
+        except ValueError:
+            found.append([])
+    return found
 
 
 def _globals(fn: FunctionType) -> dict[str, Any]:
