@@ -8,11 +8,11 @@ was shut down had not yet put on the disk is not relied upon: the boot is a part
 from __future__ import annotations
 
 import json
+import mmap
 import os
 import struct
 import zlib
 from collections.abc import Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +35,8 @@ class Journal:
 
     def __init__(self, folder: str) -> None:
         self._folder = Path(folder)
-        self._fd, self._turn, self._kept = -1, 0, 0
+        self._turn, self._kept = 0, 0
+        self._places: mmap.mmap | None = None
 
     @property
     def call(self) -> dict[str, str] | None:
@@ -56,17 +57,18 @@ class Journal:
 
     def go_on(self) -> tuple[int, Any, list[np.ndarray]]:
         """Finished steps, and the names and the arrays that were kept with them."""
-        self._open()
-        places = [os.pread(self._fd, _PLACE.size, turn * _PLACE.size) for turn in (0, 1)]
-        found = [_PLACE.unpack(place) for place in places if len(place) == _PLACE.size]
-        steps, self._kept, _ = max((each for each in found if each[2] == _checksum(*each[:2])), default=(0, 0, 0))
-        self._turn = int(bool(found) and found[0][0] == steps)  # the other place is overwritten first
+        places = self._open()
+        found = [_PLACE.unpack_from(places, turn * _PLACE.size) for turn in (0, 1)]
+        valid = [(turn, each) for turn, each in enumerate(found) if each[2] == _checksum(*each[:2])]
+        last, (steps, self._kept, _) = max(valid, key=lambda pair: pair[1][0], default=(1, (0, 0, 0)))
+        self._turn = 1 - last
         return steps, *(self._values() if self._kept else ([], []))
 
     def finished(self, steps: int) -> None:
-        """Note how many steps are finished."""
-        place = _PLACE.pack(steps, self._kept, _checksum(steps, self._kept))
-        os.pwrite(self._fd, place, self._turn * _PLACE.size)
+        """Note how many steps are finished. A mapping outlives its process, and costs no call of the system."""
+        assert self._places is not None
+        place = self._turn * _PLACE.size
+        _PLACE.pack_into(self._places, place, steps, self._kept, _checksum(steps, self._kept))
         self._turn = 1 - self._turn
 
     def keep(self, steps: int, values: Sequence[np.ndarray], names: Any) -> None:
@@ -84,16 +86,21 @@ class Journal:
             names = json.loads(file["names"].tobytes())
             return names, [file[f"arr_{i}"] for i in range(len(file.files) - 1)]
 
-    def _open(self) -> None:
+    def _open(self) -> mmap.mmap:
         flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
-        self._fd = os.open(self._folder / _STEPS, flags, 0o600)
+        fd = os.open(self._folder / _STEPS, flags, 0o600)
+        try:
+            os.ftruncate(fd, 2 * _PLACE.size)
+            self._places = mmap.mmap(fd, 2 * _PLACE.size)
+        finally:
+            os.close(fd)
+        return self._places
 
     def close(self) -> None:
-        """Give the file back. Idempotent."""
-        fd, self._fd = self._fd, -1
-        if fd >= 0:
-            with suppress(OSError):
-                os.close(fd)
+        """Give the mapping back. Idempotent."""
+        places, self._places = self._places, None
+        if places is not None:
+            places.close()
 
 
 def _checksum(steps: int, kept: int) -> int:
