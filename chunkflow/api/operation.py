@@ -21,7 +21,7 @@ import difflib
 import functools
 import inspect
 from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import ExitStack, closing
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any, ParamSpec, TypedDict
 
@@ -41,7 +41,7 @@ from chunkflow.engine.options import Options as Options
 from chunkflow.engine.options import ProgressLike as ProgressLike
 from chunkflow.engine.passes import call_of_passes, going_on
 from chunkflow.engine.prepare import prepared
-from chunkflow.engine.resume import check_resume, identity
+from chunkflow.engine.resume import check_resume
 from chunkflow.engine.run import launched
 from chunkflow.errors import ArgumentError, ArgumentTypeError, UnsupportedError
 from chunkflow.graph.evaluate import Evaluation
@@ -57,13 +57,14 @@ from chunkflow.graph.nodes import (
     key_of,
     node_of,
 )
+from chunkflow.graph.recognition import recognized
 from chunkflow.graph.request import Request as Request
 from chunkflow.kernels.declare import Declare as Declare
 from chunkflow.kernels.declare import Declared as Declared
 from chunkflow.kernels.digest import digest
 from chunkflow.kernels.map import is_scalar
 from chunkflow.planner.plan import Plan
-from chunkflow.stores import open_source, open_target, spec_of
+from chunkflow.stores import open_target, spec_of
 from chunkflow.stores.checks import check_unmasked
 from chunkflow.system import interrupts
 
@@ -270,17 +271,12 @@ def _gone_on_with(asked: MultiPass, ask: Callable[..., Any], args: Sequence[Any]
     targets = [open_target(out, overwrite=options.overwrite) for out in outs]
     check_resume(options.resume, targets)
     device = devices.resolve(options.device)
-    arrays = {f"array {i}": _identity(array) for i, array in enumerate(asked.arrays) if not is_scalar(array)}
+    nodes, arrays = recognized(node_of(array) for array in asked.arrays if not is_scalar(array))
     own = {key: value for key, value in kwargs.items() if key not in RunOptions.__annotations__}
     said = _without([*args, own], asked.arrays, named=isinstance(options.resume, str))
-    call = call_of_passes(digest((ask.__name__, options.resume, said)), arrays, targets, options.budget, device)
+    call = call_of_passes(digest((ask.__name__, options.resume, said, nodes)), arrays, targets, options.budget, device)
     with interrupts.deferred(), going_on(targets, call, options.budget, device) as budget:
         return ask(*args, **{**kwargs, "budget": budget}).done()
-
-
-def _identity(array: Any) -> str:
-    with closing(open_source(array)) as source:
-        return f"{source.spec.name}, {identity(source)}"
 
 
 def _without(value: Any, arrays: Sequence[Any], *, named: bool) -> Any:
@@ -374,9 +370,10 @@ def _multi_pass_node(
         return described.plan_all() if dry_run.is_dry() else described.run()
 
     nodes = [given[i]._node for i in places]
+    said = ([None if i in places else array for i, array in enumerate(args)], rest)
     return interned(
         key_of(ask, given, kwargs),
-        lambda: MultiPassNode(name, run, nodes, spec, streams=asked.streams, unroll=asked.unroll),
+        lambda: MultiPassNode(name, run, nodes, spec, streams=asked.streams, unroll=asked.unroll, said=said),
     )
 
 

@@ -23,8 +23,9 @@ from chunkflow.core.spec import ArraySpec
 from chunkflow.devices.protocol import Device
 from chunkflow.engine import resume
 from chunkflow.engine.budget import Budget, bytes_left
+from chunkflow.engine.dry_run import is_dry
 from chunkflow.engine.resume import BOOT, Resumption, compare, outputs_of, versions
-from chunkflow.errors import ReadError, WriteError
+from chunkflow.errors import ReadError, ResumeError, WriteError
 from chunkflow.planner.plan import Plan
 from chunkflow.stores import Between, open_target
 from chunkflow.stores.failures import translated
@@ -38,6 +39,7 @@ from chunkflow.stores.publication.move import remove
 from chunkflow.stores.publication.settle import finish
 from chunkflow.system.context import run_variable
 
+_DONE = ".done"
 _LIMIT = "limit"
 """What a call had of its budget, in which a later one makes the same passes."""
 
@@ -60,6 +62,7 @@ class Passes:
     _names: frozenset[str]
     is_begun: bool
     _numbers: Iterator[int] = field(default_factory=itertools.count)
+    _places: Iterator[int] = field(default_factory=itertools.count)
 
     @classmethod
     def open(cls, targets: Sequence[Target], call: Mapping[str, str], limit: Callable[[], int]) -> Passes:
@@ -106,27 +109,34 @@ class Passes:
             BOOT: resume.boot(),
         }
 
-    def begin(self, plan: Plan, targets: Sequence[Target]) -> Pass | None:
+    @property
+    def published(self) -> set[str]:
+        """Names of the call's outputs that have been published already."""
+        marks = (entry.path for entry in os.scandir(self.folder) if entry.name.endswith(_DONE))
+        return {name for mark in marks for name in Mark.said_by(mark)}
+
+    def begin(self, outputs: Sequence[ArraySpec], targets: Sequence[Target]) -> Pass | None:
         """The next pass. None if it writes to what a later call finds changed, so that it makes the pass again."""
-        known = [self._knows(target, spec) for target, spec in zip(targets, plan.outputs, strict=True)]
+        known = [self._knows(target, spec) for target, spec in zip(targets, outputs, strict=True)]
         if not all(known):
             return None
         number = next(self._numbers)
-        mark = os.path.join(self.folder, f"{number}.done")
-        finish(mark)
+        path = os.path.join(self.folder, f"{number}{_DONE}")
+        mark = Mark(path, self._claim.name, [target.name for target in targets if target.name in self._names])
+        finish(path)
         in_memory = [not hasattr(target, "claim") for target in targets]
         places = [os.path.join(self.folder, f"{number}.{i}.npy") for i in range(len(targets))]
-        if os.path.lexists(mark):
+        if os.path.lexists(path):
             found = [
                 np.load(place) if memory else self._found(target, spec)
-                for target, spec, place, memory in zip(targets, plan.outputs, places, in_memory, strict=True)
+                for target, spec, place, memory in zip(targets, outputs, places, in_memory, strict=True)
             ]
-            return Pass(self, [], in_memory, Mark(mark, self._claim.name), tuple(found))
+            return Pass(self, [], in_memory, mark, tuple(found))
         chosen = [
             open_target(place) if memory else target
             for target, place, memory in zip(targets, places, in_memory, strict=True)
         ]
-        return Pass(self, chosen, in_memory, Mark(mark, self._claim.name))
+        return Pass(self, chosen, in_memory, mark)
 
     def _knows(self, target: Target, spec: ArraySpec) -> bool:
         if hasattr(target, "claim"):
@@ -137,21 +147,25 @@ class Passes:
         """What a pass that is done has written."""
         if os.path.dirname(target.name) == self.folder and not os.path.lexists(target.name):
             return _Read(spec)
+        if not os.path.lexists(target.name):
+            raise ResumeError(
+                f"resume=True: {target.name} had been published by this call, and is no longer there: remove what is "
+                "left of the call by `chunkflow clean`"
+            )
         return target.opened(spec)
 
-    def place(self, number: int, spec: ArraySpec) -> Between:
-        """Where the array after a pass of the operation's own numbers goes: ``out=`` of that pass."""
-        path = os.path.join(self.folder, f"after-{number}")
+    def place(self, spec: ArraySpec) -> Between:
+        """A place for an array between two passes: ``out=`` of the pass that makes it."""
+        path = os.path.join(self.folder, "between-dry" if is_dry() else f"between-{next(self._places)}")
         return Between(f"{path}.npy" if spec.chunks is None else f"{path}.zarr", spec.chunks)
 
-    def has_read(self, number: int) -> None:
-        """Remove the array after a pass: the pass that has read it is done."""
-        for ending in (".npy", ".zarr"):
-            path = os.path.join(self.folder, f"after-{number}{ending}")
-            with suppress(OSError):
-                if os.path.lexists(path):
-                    os.rename(path, f"{path}.read")  # a part of an array is none
-                remove(f"{path}.read")
+    @staticmethod
+    def has_read(place: Between) -> None:
+        """Remove an array between two passes, which both are done."""
+        with suppress(OSError):
+            if os.path.lexists(place.path):
+                os.rename(place.path, f"{place.path}.read")  # a part of an array is none
+            remove(f"{place.path}.read")
 
     def end(self) -> None:
         """Remove all: the outputs have their names."""

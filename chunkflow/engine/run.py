@@ -35,7 +35,7 @@ def launched(run: Prepared, watch: Trace) -> tuple[Any, ...]:
         return stand_ins(run.plan.outputs)
     passes, turn, targets = current(), None, run.targets
     if passes is not None:
-        turn = passes.begin(run.plan, targets)
+        turn = passes.begin(run.plan.outputs, targets)
         if turn is not None and turn.done is not None:
             watch.noted("a pass was done already")
             return turn.done

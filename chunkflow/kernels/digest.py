@@ -1,8 +1,8 @@
 """What a computation is, as a digest that is the same in another process: of functions by their code, of data by value.
 
 A function of the user's is known by its code, its defaults, what it closes over and the globals that it names. What is
-installed is known by its name and version, and what it closes over. Fields of dataclasses that hold for one process only have the metadata
-``fleeting``.
+installed is known by its name and version, and a function that such a one has made also by what it closes over. Fields
+of dataclasses that hold for one process only have the metadata ``fleeting``.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ class _Walk:
         elif isinstance(value, type | BuiltinFunctionType) or _is_installed(value):
             module = getattr(value, "__module__", None) or ""
             self._say("named", module, getattr(value, "__qualname__", type(value).__qualname__), version_of(module))
-            if isinstance(value, FunctionType) and value.__closure__:  # made by another one, from its arguments
+            if isinstance(value, FunctionType) and value.__closure__ and not _is_importable(value):
                 self._each("of", (value.__defaults__, value.__kwdefaults__, _cells(value)))
             if isinstance(value, type) and not _is_installed(value):
                 self._each("methods", [part for part in vars(value).values() if isinstance(part, FunctionType)])
@@ -146,6 +146,14 @@ def _globals(fn: FunctionType) -> dict[str, Any]:
 
     collect(fn.__code__)
     return {name: fn.__globals__[name] for name in names if name in fn.__globals__}
+
+
+def _is_importable(fn: FunctionType) -> bool:
+    """Whether a function is the one that its module has under its name, and none that another one has made."""
+    found: Any = sys.modules.get(fn.__module__)
+    for name in fn.__qualname__.split("."):
+        found = getattr(found, name, None)
+    return found is fn
 
 
 def _is_installed(value: Callable[..., Any]) -> bool:

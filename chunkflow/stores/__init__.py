@@ -7,6 +7,7 @@ says which format opens what, and `chunkflow.testing.stores` has the tests that 
 from chunkflow.stores.protocol import Sink, Source, Target
 from chunkflow.stores.registry import (
     Between,
+    Published,
     is_dask_array,
     is_labelled,
     open_source,
@@ -17,6 +18,7 @@ from chunkflow.stores.registry import (
 
 __all__ = [
     "Between",
+    "Published",
     "Sink",
     "Source",
     "Target",

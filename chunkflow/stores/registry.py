@@ -348,6 +348,16 @@ class Between:
         return target
 
 
+@dataclass(frozen=True)
+class Published:
+    """The path of an output that an earlier run of the same call has published: it is there, and stays."""
+
+    path: str
+
+    def __chunkflow_target__(self) -> Target:
+        return open_target(self.path, overwrite=True)
+
+
 def _text(path: str | os.PathLike[Any]) -> str:
     text = os.fspath(path)
     if not isinstance(text, str):

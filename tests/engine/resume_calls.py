@@ -90,6 +90,26 @@ KINDS: dict[str, Callable[[Path], Any]] = {
     "several outputs": lambda folder: cf.store(
         [(x := slow(folder)) * 2, x.sum(axis=0)], [folder / "o.npy", folder / "s.npy"], budget="48kB", **CPU
     ),
+    "expression of two passes": lambda folder: cf.store(
+        (x := slow(folder)) - x.mean(), folder / "o.npy", budget="24kB", **CPU
+    ),
+    "outputs of several passes": lambda folder: cf.store(
+        [(x := slow(folder)).mean(axis=0), x / x.mean(axis=0).max(), x.max()],
+        [folder / "m.zarr", folder / "o.npy", folder / "g.npy"],
+        budget="48kB",
+        **CPU,
+    ),
+    "array between passes": lambda folder: cf.store(
+        (y := cf.cumsum(slow(folder), axis=0)) / y.max(), folder / "o.npy", budget="24kB", **CPU
+    ),
+    "median in an expression": several(
+        lambda folder: cf.store(
+            [np.median(x := cf.open(folder / "x.npy")), x - np.median(x, axis=0)],
+            [folder / "m.npy", folder / "o.npy"],
+            budget="60kB",
+            **CPU,
+        )
+    ),
     "rechunk": several(lambda folder: cf.rechunk(rows(folder), (960, 4), folder / "o.zarr", budget="70kB", **CPU)),
     "fft to npy": several(
         lambda folder: cf.fft.fftn(folder / "x.npy", axes=(2, 0), out=folder / "o.npy", budget="150kB", **CPU)

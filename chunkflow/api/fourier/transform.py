@@ -84,6 +84,7 @@ def _transformed(plan: TransformPlan, x: Any, options: Options, do: Callable[[Re
     created = open_target_of(options).footprint is None
     last = replace(options, budget=budget, chunks=plan.passes[-1].result.chunks if created else None)
     scratch, current, passes = Scratch(open_target_of(options).name, "fft"), x, current_passes()
+    places: list[Any] = []
     try:
         for number, each in enumerate(plan.passes):
             if number + 1 == len(plan.passes):
@@ -91,14 +92,15 @@ def _transformed(plan: TransformPlan, x: Any, options: Options, do: Callable[[Re
             elif _is_like(options.out, each.result):
                 chosen = replace(first, out=options.out)  # the output takes the intermediate array as well
             elif passes is not None:
-                chosen = replace(first, out=passes.place(number, each.result))
+                chosen = replace(first, out=passes.place(each.result))
+                places.append(chosen.out)
             elif plan.on_disk:
                 chosen = replace(first, out=_scratch(scratch.folder, number, each.result))
             else:
                 chosen = replace(first, out=_reused(current, each, number))
             current = do(_request(each, current, chosen))
             if passes is not None and number:
-                passes.has_read(number - 1)
+                passes.has_read(places[number - 1])
             if scratch.is_made and number:  # this array has been read
                 remove_directory(os.path.join(scratch.folder, str(number - 1)))
         return current
@@ -122,7 +124,8 @@ def planned(name: str, x: Any, lengths: Any, axes: Any, norm: Any, options: Opti
         wish = spec.chunks
     found = target.describe(shape, dtype, wish)
     between = ArraySpec(name, *result_of(spec.shape, spec.dtype, steps[:1]))
-    on_disk = bool(options.resume) or not (
+    resumes = bool(options.resume) or current_passes() is not None
+    on_disk = resumes or not (
         _is_like(options.out, between) or (found.storage.in_memory and _room_for(steps, spec, options))
     )
     return plan_transform(name, steps, spec, found, options.budget, options.device, on_disk=on_disk, strict=strict)

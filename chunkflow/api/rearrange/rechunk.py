@@ -154,7 +154,7 @@ def _rechunked(x: Any, chunks: Chunks, options: Options) -> Any:
     if plan.intermediate is None:
         return execute(moved(x, last, block=plan.blocks[0]))
     if (passes := current()) is not None:
-        out = passes.place(0, ArraySpec("", spec.shape, spec.dtype, plan.intermediate))
+        out = passes.place(ArraySpec("", spec.shape, spec.dtype, plan.intermediate))
         first = replace(last, out=out, chunks=None, overwrite=False, sync=False)
         found = execute(moved(x, first, block=plan.blocks[0]))
         return execute(moved(found, last, block=plan.blocks[1]))
