@@ -39,7 +39,7 @@ from chunkflow.engine.observe.progress import watching as watching
 from chunkflow.engine.options import BudgetLike as BudgetLike
 from chunkflow.engine.options import Options as Options
 from chunkflow.engine.options import ProgressLike as ProgressLike
-from chunkflow.engine.passes import call_of_passes, going_on
+from chunkflow.engine.passes import as_published, call_of_passes, going_on, refuse_left
 from chunkflow.engine.prepare import prepared
 from chunkflow.engine.resume import check_resume
 from chunkflow.engine.run import launched
@@ -102,6 +102,8 @@ def operation(describe: Callable[P, Request | MultiPass], shared: str = "") -> C
     @functools.wraps(describe)
     def call(*args: P.args, **kwargs: P.kwargs) -> Any:
         with interrupts.deferred():  # files are opened from here on
+            if kwargs.get("resume") and "out" in kwargs:
+                kwargs["out"] = as_published(kwargs["out"])
             labels = labels_of(describe, args, kwargs)
             return _done(ask(*args, **kwargs), ask, args, kwargs) if labels is None else _labelled(labels, ask)
 
@@ -232,6 +234,7 @@ class MultiPass:
         """The result. A budget that does not do for all passes is refused before the first one."""
 
         def all_passes() -> Any:
+            refuse_left(self.options.out)
             if self.plan is None and not self.alone:  # a plan is made of all passes before one runs
                 nbytes = sum(spec_of(a).nbytes for a in self.arrays if not is_scalar(a))
                 dry_run.refuse_ahead(self.plan_all, self.options, nbytes)

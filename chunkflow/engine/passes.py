@@ -27,16 +27,17 @@ from chunkflow.engine.dry_run import is_dry
 from chunkflow.engine.resume import BOOT, Resumption, compare, outputs_of, versions
 from chunkflow.errors import ReadError, ResumeError, WriteError
 from chunkflow.planner.plan import Plan
-from chunkflow.stores import Between, open_target
+from chunkflow.stores import Between, Published, open_target
 from chunkflow.stores.failures import translated
 from chunkflow.stores.footprint import Footprint
 from chunkflow.stores.paths import passes_place
 from chunkflow.stores.protocol import Target
+from chunkflow.stores.publication import claim as claims
 from chunkflow.stores.publication.claim import Claim
 from chunkflow.stores.publication.journal import Journal
 from chunkflow.stores.publication.mark import Mark
 from chunkflow.stores.publication.move import remove
-from chunkflow.stores.publication.settle import finish
+from chunkflow.stores.publication.settle import finish, hidden_by
 from chunkflow.system.context import run_variable
 
 _DONE = ".done"
@@ -100,6 +101,12 @@ class Passes:
                 raise
         return cls(claim.partial, known[_LIMIT], claim, frozenset(t.name for t in targets), claim.is_left)
 
+    @staticmethod
+    def marked(folder: str) -> set[str]:
+        """Names of the outputs that passes have published already."""
+        marks = (entry.path for entry in os.scandir(folder) if entry.name.endswith(_DONE))
+        return {name for mark in marks for name in Mark.said_by(mark)}
+
     def call(self, plan: Plan, device: Device) -> dict[str, str]:
         """What one of the passes is, beside what the whole call is."""
         return {
@@ -112,10 +119,9 @@ class Passes:
     @property
     def published(self) -> set[str]:
         """Names of the call's outputs that have been published already."""
-        marks = (entry.path for entry in os.scandir(self.folder) if entry.name.endswith(_DONE))
-        return {name for mark in marks for name in Mark.said_by(mark)}
+        return self.marked(self.folder)
 
-    def begin(self, outputs: Sequence[ArraySpec], targets: Sequence[Target]) -> Pass | None:
+    def begin(self, outputs: Sequence[ArraySpec], targets: Sequence[Target]) -> NumberedPass | None:
         """The next pass. None if it writes to what a later call finds changed, so that it makes the pass again."""
         known = [self._knows(target, spec) for target, spec in zip(targets, outputs, strict=True)]
         if not all(known):
@@ -131,12 +137,12 @@ class Passes:
                 np.load(place) if memory else self._found(target, spec)
                 for target, spec, place, memory in zip(targets, outputs, places, in_memory, strict=True)
             ]
-            return Pass(self, [], in_memory, mark, tuple(found))
+            return NumberedPass(self, [], in_memory, mark, tuple(found))
         chosen = [
             open_target(place) if memory else target
             for target, place, memory in zip(targets, places, in_memory, strict=True)
         ]
-        return Pass(self, chosen, in_memory, mark)
+        return NumberedPass(self, chosen, in_memory, mark)
 
     def _knows(self, target: Target, spec: ArraySpec) -> bool:
         if hasattr(target, "claim"):
@@ -146,7 +152,7 @@ class Passes:
     def _found(self, target: Any, spec: ArraySpec) -> Any:
         """What a pass that is done has written."""
         if os.path.dirname(target.name) == self.folder and not os.path.lexists(target.name):
-            return _Read(spec)
+            return _GoneArray(spec)
         if not os.path.lexists(target.name):
             raise ResumeError(
                 f"resume=True: {target.name} had been published by this call, and is no longer there: remove what is "
@@ -180,7 +186,7 @@ class Passes:
 
 
 @dataclass
-class Pass:
+class NumberedPass:
     """One of the passes. Where it is `done`, that is what it gave; else its results go to the `targets`."""
 
     _passes: Passes
@@ -203,7 +209,7 @@ class Pass:
         )
 
 
-class _Read:
+class _GoneArray:
     """In place of an array between two passes which both are done: it is gone, and nobody reads it."""
 
     footprint: Footprint | None = None
@@ -212,7 +218,7 @@ class _Read:
         self.spec = spec
         self.shape, self.dtype, self.ndim = spec.shape, spec.dtype, len(spec.shape)
 
-    def __chunkflow_source__(self) -> _Read:
+    def __chunkflow_source__(self) -> _GoneArray:
         return self
 
     def read(self, region: Region, out: np.ndarray) -> None:
@@ -235,6 +241,34 @@ _current: ContextVar[Passes | None] = run_variable("chunkflow_passes", None)
 def current() -> Passes | None:
     """The passes of the present call, if a later one may go on with it."""
     return _current.get()
+
+
+def refuse_left(outs: Any) -> None:
+    """Refuse outputs among which are some that an earlier call of several passes has made in part.
+
+    Each would be refused when its own pass begins: this is for calls of which that is not the first one.
+    """
+    if current() is None:
+        for out in outs if isinstance(outs, tuple) else (outs,):
+            if isinstance(out, str | os.PathLike) and "://" not in os.fspath(out):
+                claims.refuse_left(os.path.realpath(out))
+
+
+def as_published(outs: Any) -> Any:
+    """Outputs as they are given, but for paths that an earlier call has published before it ended early.
+
+    It had not come to the end of its intermediate results, say. So the same call finds its outputs, and not that they
+    exist already.
+    """
+    if isinstance(outs, tuple):
+        return tuple(as_published(out) for out in outs)
+    if isinstance(outs, str | os.PathLike) and "://" not in os.fspath(outs):
+        name = os.path.realpath(outs)
+        with suppress(OSError, ValueError):
+            folder = hidden_by(passes_place(name))
+            if folder is not None and os.path.lexists(name) and name in Passes.marked(folder):
+                return Published(name)
+    return outs
 
 
 @contextmanager

@@ -20,7 +20,7 @@ from chunkflow.engine.dry_run import named
 from chunkflow.engine.observe.analysis import Analysis, analyzed
 from chunkflow.engine.observe.progress import watching
 from chunkflow.engine.options import BudgetLike, Options, ProgressLike
-from chunkflow.engine.passes import call_of_passes, current, going_on
+from chunkflow.engine.passes import call_of_passes, current, going_on, refuse_left
 from chunkflow.engine.prepare import prepared
 from chunkflow.engine.resume import check_resume
 from chunkflow.errors import ArgumentError, ArgumentTypeError, UnsupportedError
@@ -168,6 +168,7 @@ def places_by_node(arrays: Any, outs: Any) -> dict[Node, Any]:
 def _evaluated(wanted: dict[Node, Any], options: Options, progress: ProgressLike) -> dict[Node, Any]:
     """Results of nodes, as their users get them."""
     targets = {_target(node): out for node, out in wanted.items()}
+    refuse_left(tuple(wanted.values()))
     with ExitStack() as stack:
         whole = Evaluation(options, watching(progress))
         done = named(lambda: whole.run(targets, stack), options, lambda: whole.plan_all(targets))

@@ -131,6 +131,19 @@ def finish(path: str) -> None:
         settle(claim)
 
 
+def hidden_by(output: str) -> str | None:
+    """Hidden path of an output that has a claim, be its run alive or not; None if there is no claim."""
+    try:
+        fd = os.open(hidden(output, "", CLAIM), os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return None
+    try:
+        said = lines(fd)
+    finally:
+        os.close(fd)
+    return _Record(hidden(output, "", CLAIM), said).partial if said else None
+
+
 def take_up(path: str) -> int | None:
     """The open and locked claim of a dead run that can be gone on with; None if there is none of that kind.
 
