@@ -206,7 +206,7 @@ class Resumption:
         began = time.monotonic()
         arrays: list[np.ndarray] = []
         names = [
-            [part, list(key), chain, accumulator.lane, _packed(on_host(accumulator.value), arrays)]
+            [part, list(key), chain, accumulator.lane, packed(on_host(accumulator.value), arrays)]
             for (part, key), chains in accumulators.items()
             for chain, accumulator in chains.items()
         ]
@@ -218,9 +218,9 @@ class Resumption:
     def accumulators(self, device: Device) -> Accumulators:
         """The values between steps that were kept, in the memory of the device."""
         found: Accumulators = {}
-        for part, key, chain, lane, packed in self._names or ():
+        for part, key, chain, lane, said in self._names or ():
             accumulator = Accumulator()
-            accumulator.value, accumulator.lane = _unpacked(packed, self._arrays, device), lane
+            accumulator.value, accumulator.lane = unpacked(said, self._arrays, device), lane
             found.setdefault((part, tuple(key)), {})[chain] = accumulator
         self._arrays = []
         return found
@@ -251,23 +251,26 @@ def compare(known: Mapping[str, str], call: Mapping[str, str], output: str) -> N
         )
 
 
-def _packed(value: Any, arrays: list[np.ndarray]) -> Any:
+def packed(value: Any, arrays: list[np.ndarray]) -> Any:
     """A value between steps as JSON, with its arrays apart."""
-    if isinstance(value, np.ndarray):
-        arrays.append(value)
-        return {"array": len(arrays) - 1}
+    if isinstance(value, np.ndarray | np.generic):
+        arrays.append(np.asarray(value))
+        return {"array" if isinstance(value, np.ndarray) else "scalar": len(arrays) - 1}
     if isinstance(value, tuple | list):
-        return {type(value).__name__: [_packed(part, arrays) for part in value]}
+        return {type(value).__name__: [packed(part, arrays) for part in value]}
     json.dumps(value)  # None or a number
     return value
 
 
-def _unpacked(packed: Any, arrays: Sequence[np.ndarray], device: Device) -> Any:
-    if not isinstance(packed, dict):
-        return packed
-    ((kind, content),) = packed.items()
+def unpacked(said: Any, arrays: Sequence[np.ndarray], device: Device | None = None) -> Any:
+    """The value of which `packed` has made JSON and arrays, in the memory of a device; by default the host's."""
+    if not isinstance(said, dict):
+        return said
+    ((kind, content),) = said.items()
+    if kind == "scalar":
+        return arrays[content][()]
     if kind == "array":
         array = arrays[content]
-        return array if device.xp is np else device.to_device(array)
-    parts = [_unpacked(part, arrays, device) for part in content]
+        return array if device is None or device.xp is np else device.to_device(array)
+    parts = [unpacked(part, arrays, device) for part in content]
     return tuple(parts) if kind == "tuple" else parts

@@ -12,8 +12,12 @@ from chunkflow.graph.nodes import ItemNode, MultiPassNode, Node, OpNode, SourceN
 from chunkflow.stores import open_source
 
 
-def recognized(nodes: Iterable[Node]) -> tuple[list[Any], dict[str, str]]:
-    """What some nodes compute, for `chunkflow.kernels.digest`, and what the arrays are that they read."""
+def recognized(nodes: Iterable[Node], identities: dict[Node, str] | None = None) -> tuple[list[Any], dict[str, str]]:
+    """What some nodes compute, for `chunkflow.kernels.digest`, and what the arrays are that they read.
+
+    In `identities` the latter are noted, and looked up.
+    """
+    identities = {} if identities is None else identities
     wanted, numbers, said, arrays = list(nodes), dict[Node, int](), list[Any](), dict[str, str]()
     stack = list(reversed(wanted))
     while stack:
@@ -28,8 +32,10 @@ def recognized(nodes: Iterable[Node]) -> tuple[list[Any], dict[str, str]]:
         numbers[node] = len(numbers)
         if isinstance(node, SourceNode):
             name = f"array {len(arrays)} ({node.name})"
-            with closing(open_source(node.source)) as source:
-                arrays[name] = identity(source)
+            if node not in identities:
+                with closing(open_source(node.source)) as source:
+                    identities[node] = identity(source)
+            arrays[name] = identities[node]
             said.append(name)
         else:
             said.append((_own(node), [numbers[child] for child in _inputs(node)]))

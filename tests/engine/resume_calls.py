@@ -13,6 +13,7 @@ from unittest.mock import patch
 import numpy as np
 
 import chunkflow as cf
+import chunkflow.dask
 from chunkflow.engine import resume
 from chunkflow.engine.block_runner import BlockRunner
 
@@ -109,6 +110,13 @@ KINDS: dict[str, Callable[[Path], Any]] = {
             budget="60kB",
             **CPU,
         )
+    ),
+    "tasks of dask": lambda folder: chunkflow.dask.store(
+        [(x := slow(folder)) * 2, x.mean(axis=0)],
+        [folder / "o.npy", folder / "m.zarr"],
+        partition="32kB",
+        scheduler="sync",
+        **CPU,
     ),
     "rechunk": several(lambda folder: cf.rechunk(rows(folder), (960, 4), folder / "o.zarr", budget="70kB", **CPU)),
     "fft to npy": several(

@@ -20,6 +20,7 @@ from engine import resume_calls
 from engine.resume_calls import KINDS
 
 import chunkflow as cf
+import chunkflow.dask
 from chunkflow.engine import resume
 from chunkflow.engine.block_runner import BlockRunner
 from chunkflow.engine.passes import Passes
@@ -297,7 +298,7 @@ def test_outputs_of_passes_that_are_done_stay(folder: Path) -> None:
 @pytest.mark.parametrize("overwrite", [False, True])
 def test_a_call_that_had_only_to_clean_up_gives_what_it_made(folder: Path, overwrite: bool) -> None:
     call: dict[str, Any] = {"resume": True, "overwrite": overwrite, **QUANTILE}
-    with patch.object(Passes, "end", Passes.stop):
+    with patch.object(Passes, "end", lambda passes: passes._claim.leave()):
         cf.quantile(folder / "x.npy", out=folder / "o.npy", **call)
     inode = (folder / "o.npy").stat().st_ino
     with stopping(1):
@@ -348,6 +349,37 @@ def call(kind: str, folder: Path) -> subprocess.Popen[str]:
 def calls_of(folder: Path) -> int:
     path = folder / "calls"
     return path.stat().st_size if path.exists() else 0
+
+
+def test_tasks_of_dask_that_are_done_are_not_made_again(folder: Path) -> None:
+    x = cf.map(np.negative, cf.open(folder / "x.npy"))
+    call: dict[str, Any] = {"partition": "16kB", "device": "cpu", "scheduler": "sync", "resume": True}
+    outs = [folder / "o.npy", folder / "m.zarr"]
+    with stopping(40), pytest.raises(StoppedError):
+        chunkflow.dask.store([x * 2, x.mean(axis=0)], outs, **call)
+    with pytest.raises(ResumeError, match="resume=True"):
+        chunkflow.dask.store([x * 2, x.mean(axis=0)], outs, **call | {"resume": False})
+    with pytest.raises(ResumeError, match=r"partition=.* then, .* now"):
+        chunkflow.dask.store([x * 2, x.mean(axis=0)], outs, **call | {"partition": "32kB"})
+    with stopping(-1) as made:
+        chunkflow.dask.store([x * 2, x.mean(axis=0)], outs, **call)
+    with stopping(-1) as whole:
+        o, m = chunkflow.dask.store([x * 2, x.mean(axis=0)], [folder / "w.npy", folder / "n.zarr"], **call)
+    assert len(made) == len(whole) - 39
+    np.testing.assert_array_equal(stored(outs[0]), o)
+    np.testing.assert_array_equal(stored(outs[1]), m)
+    assert names(folder) == ["m.zarr", "n.zarr", "o.npy", "w.npy", "x.npy"]
+
+
+def test_tasks_of_dask_are_refused_what_cannot_be_gone_on_with(folder: Path) -> None:
+    x = cf.open(folder / "x.npy")
+    with pytest.raises(UnsupportedError, match="resume="):
+        chunkflow.dask.store(x + 1, folder / "o.h5", resume=True, device="cpu")
+    with patch.object(Passes, "end", lambda passes: passes._claim.leave()):  # killed when there was only to clean up
+        chunkflow.dask.store(x + 1, folder / "o.npy", resume=True, device="cpu", scheduler="sync")
+    found = chunkflow.dask.store(x + 1, folder / "o.npy", resume=True, device="cpu", scheduler="sync")
+    np.testing.assert_array_equal(found, X + 1)
+    assert names(folder) == ["o.npy", "x.npy"]
 
 
 @pytest.mark.parametrize("kind", KINDS)
