@@ -168,7 +168,7 @@ class _Left:
         names = [target.name for target in targets]
         finish(self._path)
         there = set(names) <= passes.published
-        self.published = tuple(target.opened(None) for target in targets) if there else None  # type: ignore[attr-defined]
+        self.published = tuple(target.opened(spec_of(target.name)) for target in targets) if there else None  # type: ignore[attr-defined]
 
     @property
     def _path(self) -> str:
