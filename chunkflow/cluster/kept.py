@@ -27,7 +27,7 @@ _ENDING = ".npz"
 
 
 @dataclass
-class Kept:
+class KeptResults:
     """The results of one call's tasks.
 
     Attributes

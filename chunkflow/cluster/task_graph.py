@@ -22,7 +22,7 @@ import numpy as np
 from dask._task_spec import DataNode, List, Task, TaskRef
 from dask.highlevelgraph import HighLevelGraph
 
-from chunkflow.cluster.kept import Kept, run_and_keep, taken
+from chunkflow.cluster.kept import KeptResults, run_and_keep, taken
 from chunkflow.cluster.partition import PARTITION, Awaited, item_of, partitioned, pass_of, read_by, read_together
 from chunkflow.cluster.resources import asking
 from chunkflow.cluster.shared_reads import Reading, meeting
@@ -71,7 +71,7 @@ class Builder:
     layers: dict[str, Mapping[Any, Any]] = field(default_factory=dict)
     needs: dict[str, set[str]] = field(default_factory=dict)
     graphs: dict[str, HighLevelGraph] = field(default_factory=dict)
-    kept: Kept | None = None
+    kept: KeptResults | None = None
     """Results that an earlier call has left; then each result has its own tasks, which share no reads."""
     _numbers: Iterator[int] = field(default_factory=itertools.count)
 

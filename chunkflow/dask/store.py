@@ -17,7 +17,7 @@ import numpy as np
 from dask.delayed import Delayed
 
 from chunkflow.api.lazy.compute import places_by_node
-from chunkflow.cluster.kept import Kept
+from chunkflow.cluster.kept import KeptResults
 from chunkflow.cluster.partition import PARTITION, pass_of
 from chunkflow.cluster.resources import asking
 from chunkflow.cluster.task_graph import Builder, Settings
@@ -163,7 +163,7 @@ class _Left:
     `published` has the outputs if the earlier call had only to clean up.
     """
 
-    def __init__(self, places: Sequence[Any], targets: Sequence[Target], passes: Passes, kept: Kept) -> None:
+    def __init__(self, places: Sequence[Any], targets: Sequence[Target], passes: Passes, kept: KeptResults) -> None:
         self._places, self._targets, self._passes, self._kept = places, targets, passes, kept
         names = [target.name for target in targets]
         finish(self._path)
@@ -212,7 +212,7 @@ def _taken_up(wanted: dict[Node, Any], builder: Builder, chunks: Shape | None, r
         BOOT: boot(),
     }
     passes = Passes.open(targets, call, lambda: 0)
-    builder.kept = Kept(passes.folder, named=isinstance(resume, str))
+    builder.kept = KeptResults(passes.folder, named=isinstance(resume, str))
     try:
         yield _Left(places, targets, passes, builder.kept)
     except BaseException:
