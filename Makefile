@@ -31,6 +31,7 @@ mutants: $(READY) ## random small mistakes in the package, which some test must 
 
 torture: $(READY) ## a fault at each system call of many runs, which takes hours: NUMBER of them, from a SEED
 	PYTHONPATH=tests:. $(BIN)/python -m torture $(if $(NUMBER),--number $(NUMBER)) --seed $(or $(SEED),0)
+	PYTHONPATH=tests:. $(BIN)/python -m torture.kills $(if $(NUMBER),--number $(NUMBER)) --seed $(or $(SEED),0)
 
 lint: $(READY)
 	$(BIN)/ruff check .

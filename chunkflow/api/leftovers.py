@@ -72,7 +72,7 @@ def recover(path: str | os.PathLike[str]) -> tuple[Left, ...]:
     >>> cf.recover("u.h5")
     ()
     """
-    return _ended([left for left in leftovers(path) if left.is_begun])
+    return _ended([left for left in leftovers(path) if left.is_begun], keep=True)
 
 
 def clean(path: str | os.PathLike[str]) -> tuple[Left, ...]:
@@ -102,10 +102,10 @@ def clean(path: str | os.PathLike[str]) -> tuple[Left, ...]:
     return _ended(leftovers(path))
 
 
-def _ended(found: tuple[Left, ...] | list[Left]) -> tuple[Left, ...]:
+def _ended(found: tuple[Left, ...] | list[Left], *, keep: bool = False) -> tuple[Left, ...]:
     done = []
     for left in found:
         with translated(WriteError, f"cannot settle what a dead run left of {left.output}", left.output):
-            if end(left):
+            if end(left, keep=keep):
                 done.append(left)
     return tuple(done)

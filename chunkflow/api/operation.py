@@ -102,10 +102,9 @@ def operation(describe: Callable[P, Request | MultiPass], shared: str = "") -> C
     @functools.wraps(describe)
     def call(*args: P.args, **kwargs: P.kwargs) -> Any:
         with interrupts.deferred():  # files are opened from here on
-            if kwargs.get("resume") and "out" in kwargs:
-                kwargs["out"] = as_published(kwargs["out"])
-            labels = labels_of(describe, args, kwargs)
-            return _done(ask(*args, **kwargs), ask, args, kwargs) if labels is None else _labelled(labels, ask)
+            given = _as_published(args, kwargs, placed) if kwargs.get("resume") else args
+            labels = labels_of(describe, given, kwargs)
+            return _done(ask(*given, **kwargs), ask, given, kwargs) if labels is None else _labelled(labels, ask)
 
     if signature is not None:
         call.__dict__["__signature__"] = signature
@@ -116,6 +115,16 @@ def operation(describe: Callable[P, Request | MultiPass], shared: str = "") -> C
         call.__doc__ = documented(describe.__doc__, shared, (*names, *run))
     _DESCRIPTIONS[call] = ask
     return call
+
+
+def _as_published(args: tuple[Any, ...], kwargs: dict[str, Any], placed: Sequence[str]) -> Any:
+    """The arguments by position, of which ``out`` may be one; by name it is changed in its place."""
+    if "out" in kwargs:
+        kwargs["out"] = as_published(kwargs["out"])
+    elif "out" in placed[: len(args)]:
+        at = placed.index("out")
+        return (*args[:at], as_published(args[at]), *args[at + 1 :])
+    return args
 
 
 def family(shared: str) -> Callable[[Callable[P, Request | MultiPass]], Callable[P, Any]]:
@@ -276,7 +285,7 @@ def _gone_on_with(asked: MultiPass, ask: Callable[..., Any], args: Sequence[Any]
     device = devices.resolve(options.device)
     nodes, arrays = recognized(node_of(array) for array in asked.arrays if not is_scalar(array))
     own = {key: value for key, value in kwargs.items() if key not in RunOptions.__annotations__}
-    said = _without([*args, own], asked.arrays, named=isinstance(options.resume, str))
+    said = _without([*args, own], [*asked.arrays, options.out], named=isinstance(options.resume, str))
     call = call_of_passes(digest((ask.__name__, options.resume, said, nodes)), arrays, targets, options.budget, device)
     with interrupts.deferred(), going_on(targets, call, options.budget, device) as budget:
         return ask(*args, **{**kwargs, "budget": budget}).done()

@@ -20,14 +20,16 @@ from chunkflow.core.nest import LoopNest
 from chunkflow.core.spec import ArraySpec
 from chunkflow.devices.protocol import Device
 from chunkflow.engine.transfer import Accumulator
-from chunkflow.errors import ArgumentTypeError, ResumeError, UnsupportedError
+from chunkflow.errors import ArgumentTypeError, ResumeError, UnsupportedError, WriteError
 from chunkflow.kernels.digest import digest, version_of
 from chunkflow.kernels.protocol import Kernel
 from chunkflow.kernels.subnest import on_host
 from chunkflow.planner.plan import Plan
+from chunkflow.stores.failures import translated
 from chunkflow.stores.protocol import Sink, Source, Target
 from chunkflow.stores.publication.claim import Claim
 from chunkflow.stores.publication.journal import Journal
+from chunkflow.stores.publication.move import inode_of
 
 EVERY = 20.0
 """Seconds between two notes of the values that blocks are combined to, at least."""
@@ -38,7 +40,7 @@ SHARE = 200
 Accumulators = dict[tuple[int, Shape], dict[int, Accumulator]]
 """For each part of the kernel and block of its results, the accumulators by chain."""
 
-BOOT = "the system's start"
+BOOT, _HIDDEN = "the system's start", "what is hidden"
 
 
 def check_resume(resume: Any, targets: Sequence[Target]) -> None:
@@ -151,38 +153,31 @@ class Resumption:
         ResumeError
             What is left is of another call.
         """
-        claims: list[Claim] = []
+        claims = _claimed(targets)
         try:
-            claims += [target.claim() for target in targets]  # type: ignore[attr-defined]
-            journal = Journal(claims[0].state)
-            known = journal.call if all(claim.is_left for claim in claims) else None
-            if known is not None and known.get(BOOT) != call[BOOT]:
-                known = None  # not all may have come to the disk
-            if known is not None:
-                compare(known, call, claims[0].name)
+            known = _known(claims, call)
         except BaseException:
-            for claim in claims:
-                claim.leave() if claim.is_left else claim.end()
+            _release(claims)
             raise
-        if known is None and any(claim.is_left for claim in claims):
+        if not known and any(claim.is_left for claim in claims):
             for claim in claims:
                 claim.end()
-            claims = [target.claim() for target in targets]  # type: ignore[attr-defined]
-        sinks: list[Sink] = []
-        made = cls(sinks, 0, Journal(claims[0].state), plan)
+            claims = _claimed(targets)
+        made = cls([], 0, Journal(claims[0].state), plan)
         try:
             for target, spec, claim in zip(targets, plan.outputs, claims, strict=True):
-                sinks.append(target.open(spec, claim))  # type: ignore[call-arg]
-            if known is None:
-                made._journal.begin(dict(call))
-            else:
-                made.start, made._names, made._arrays = made._journal.go_on()
-                made._done = made.start
+                made.sinks.append(target.open(spec, claim))  # type: ignore[call-arg]
+            with translated(WriteError, f"cannot note how far {claims[0].name} has come", claims[0].name):
+                if known:
+                    made.start, made._names, made._arrays = made._journal.go_on()
+                else:
+                    made._journal.begin({**call, _HIDDEN: _inodes(claims)})
         except BaseException:
-            made._journal.close()
-            for claim in claims:
-                claim.leave() if known is not None else claim.end()
+            made._done = int(known)
+            made.stop()
+            _release(claims)  # of outputs that were not opened
             raise
+        made._done = made.start
         made._next = time.monotonic() + EVERY
         return made
 
@@ -210,7 +205,9 @@ class Resumption:
             for (part, key), chains in accumulators.items()
             for chain, accumulator in chains.items()
         ]
-        self._journal.keep(step, arrays, names)
+        name = self.sinks[0].spec.name
+        with translated(WriteError, f"cannot note how far {name} has come", name):
+            self._journal.keep(step, arrays, names)
         self._done = step
         now = time.monotonic()
         self._next = now + max(EVERY, SHARE * (now - began))
@@ -238,6 +235,40 @@ class Resumption:
                 sink.leave()  # type: ignore[attr-defined]
             else:
                 sink.abort()
+
+
+def _claimed(targets: Sequence[Target]) -> list[Claim]:
+    """Claims on all outputs, new ones or those that are left."""
+    claims: list[Claim] = []
+    try:
+        for target in targets:
+            claims.append(target.claim())  # type: ignore[attr-defined]  # noqa: PERF401 - those that are had count
+    except BaseException:
+        _release(claims)
+        raise
+    return claims
+
+
+def _release(claims: Sequence[Claim]) -> None:
+    """Leave what was left, and end what is new."""
+    for claim in claims:
+        claim.leave() if claim.is_left else claim.end()
+
+
+def _known(claims: Sequence[Claim], call: Mapping[str, str]) -> bool:
+    """Whether what is left can be gone on with."""
+    known = Journal(claims[0].state).call if all(claim.is_left for claim in claims) else None
+    if known is None or known.pop(_HIDDEN, "") != _inodes(claims):  # an exchange of names may have been the last step
+        return False
+    if known.get(BOOT) != call[BOOT]:  # not all may have come to the disk
+        return False
+    compare(known, call, claims[0].name)
+    return True
+
+
+def _inodes(claims: Sequence[Claim]) -> str:
+    """What lies under the hidden names."""
+    return " ".join([str(inode_of(claim.steps[-1][0])) for claim in claims])
 
 
 def compare(known: Mapping[str, str], call: Mapping[str, str], output: str) -> None:

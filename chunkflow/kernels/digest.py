@@ -93,9 +93,11 @@ class _Walk:
         elif isinstance(value, type | BuiltinFunctionType) or _is_installed(value):
             module = getattr(value, "__module__", None) or ""
             self._say("named", module, getattr(value, "__qualname__", type(value).__qualname__), version_of(module))
-            if isinstance(value, FunctionType) and value.__closure__ and not _is_importable(value):
-                self._each("of", (value.__defaults__, value.__kwdefaults__, _cells(value)))
-            if isinstance(value, type) and not _is_installed(value):
+            if isinstance(value, FunctionType):
+                self.add(value.__code__)
+                if value.__closure__ and not _is_importable(value):
+                    self._each("of", (value.__defaults__, value.__kwdefaults__, _cells(value)))
+            elif isinstance(value, type) and not _is_installed(value):
                 self._each("methods", [part for part in vars(value).values() if isinstance(part, FunctionType)])
         elif isinstance(value, FunctionType):
             uses = _cells(value), _globals(value)
@@ -157,9 +159,10 @@ def _is_importable(fn: FunctionType) -> bool:
 
 
 def _is_installed(value: Callable[..., Any]) -> bool:
-    """Whether something is defined in an installed library or in Python's own."""
+    """Whether something is defined in an installed library or in Python's own, and has a name there."""
     module = getattr(value, "__module__", None)
-    return isinstance(module, str) and hasattr(value, "__qualname__") and _in_library(module)
+    name = getattr(value, "__qualname__", "<")
+    return isinstance(module, str) and "<" not in name and _in_library(module)
 
 
 @cache

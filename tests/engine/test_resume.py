@@ -307,6 +307,15 @@ def test_a_call_that_had_only_to_clean_up_gives_what_it_made(folder: Path, overw
     assert names(folder) == ["o.npy", "x.npy"]
 
 
+def test_an_output_that_is_given_by_position_is_found_too(folder: Path) -> None:
+    for _ in range(2):
+        with patch.object(Passes, "end", Passes.stop):
+            found = cf.rechunk(X, (960, 1, 1), folder / "o.zarr", resume=True, device="cpu")
+    np.testing.assert_array_equal(found[...], X)
+    cf.clean(folder)
+    assert names(folder) == ["o.zarr", "x.npy"]
+
+
 def test_members_of_two_groups_do_not_meet(folder: Path) -> None:
     one, other = (half_a_quantile(folder, out=folder / f"{name}.zarr" / "o") for name in "ab")
     for call in (other, one):

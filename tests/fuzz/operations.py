@@ -669,6 +669,9 @@ def _histogram(d: Drawing, x: Value) -> Call | None:
         other = d.other(x, "iuf", same_shape=True)
         if not np.isfinite(other.array).all():
             return None
+        most = np.iinfo(other.array.dtype).max if other.array.dtype.kind in "iu" else np.inf
+        if np.abs(other.array.astype("f8")).sum() >= most:  # NumPy adds floats, and casts them as C leaves undefined
+            return None
         how += ", weights=<1>"
         return Call(
             f"np.histogram(<0>{how})[{item}]", f"cf.histogram(<0>{how}<o>)[{item}]", (other,), terms=max(1, a.size)

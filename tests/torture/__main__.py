@@ -146,6 +146,8 @@ def _seen(scenario: Any, folder: Path, code: int, fault: Fault) -> list[str]:
     new = dict.fromkeys(names, "new")
     now = {name: found(folder, name) for name in names}
     beside = {name: found(folder, name) for name in scenario.neighbours}
+    if scenario.resumes:
+        return wrong + _resumed(scenario, folder, before, now)
     wrong += [f"{each} is not settled" for each in left_in(str(folder)) if not settle(each.claim)]
     settled = {name: found(folder, name) for name in names}
     beside_settled = {name: found(folder, name) for name in scenario.neighbours}
@@ -171,7 +173,23 @@ def _seen(scenario: Any, folder: Path, code: int, fault: Fault) -> list[str]:
     return wrong
 
 
-ENDINGS = (".partial", ".old", ".claim", ".rechunk", ".fft", ".steps")
+def _resumed(scenario: Any, folder: Path, before: dict[str, str], now: dict[str, str]) -> list[str]:
+    """What is wrong after the same run has gone on."""
+    import chunkflow as cf
+    from chunkflow.errors import OutputExistsError
+    from torture.scenarios import found
+
+    wrong = [f"{name}: {what}" for name, what in now.items() if what not in (before[name], "new")]
+    cf.recover(folder)
+    with suppress(OutputExistsError):  # the first one had published
+        scenario.run(folder)
+    wrong += [f"{name}, gone on with: {what}" for name in scenario.outputs if (what := found(folder, name)) != "new"]
+    cf.clean(folder)  # what the first one had published, but not tidied up
+    hidden = [str(path.relative_to(folder)) for path in folder.rglob("*") if path.name.endswith(ENDINGS)]
+    return wrong + [f"leftovers that nobody finds: {hidden}"] * bool(hidden)
+
+
+ENDINGS = (".partial", ".old", ".state", ".claim", ".rechunk", ".fft", ".steps")
 
 
 def _is_clean(folder: Path) -> bool:

@@ -14,6 +14,7 @@ import zarr
 import chunkflow as cf
 import chunkflow.dask
 from chunkflow.cluster import tasks
+from chunkflow.engine import resume
 
 OLD, NEW = np.arange(600, dtype="i4").reshape(20, 30), np.arange(3000, dtype="f8").reshape(50, 60) ** 0.5
 BUDGET = "100kB"
@@ -32,6 +33,8 @@ class Scenario(NamedTuple):
     neighbours: tuple[str, ...] = ()
     sources: tuple[str, ...] = ()
     prepared: Callable[[Path], Any] | None = None
+    resumes: bool = False
+    """Whether the same run goes on with what one that ended early has left."""
 
     @property
     def uses_hdf5(self) -> bool:
@@ -103,6 +106,16 @@ def _median(out: str, **options: Any) -> Callable[[Path], Any]:
     return run
 
 
+def _kept(run: Callable[[Path], Any]) -> Callable[[Path], Any]:
+    """A run that keeps what blocks are combined to before each of them."""
+
+    def often(folder: Path) -> Any:
+        resume.EVERY, resume.SHARE = 0.0, 0
+        return run(folder)
+
+    return often
+
+
 def _of_version_2(folder: Path) -> None:
     zarr.create_group(folder / "g.zarr", zarr_format=2)
 
@@ -160,6 +173,17 @@ SCENARIOS = (
     Scenario("a median", _median("a.npy", overwrite=True), ("a.npy",), ("a.npy",)),
     Scenario("a new .npy by dask", _by_dask("a.npy"), ("a.npy",)),
     Scenario("a new zarr array by dask", _by_dask("a.zarr"), ("a.zarr",)),
+    Scenario("a resumed .npy", _copied("a.npy", resume=True), ("a.npy",), resumes=True),
+    Scenario(
+        "a resumed .npy that is replaced",
+        _copied("a.npy", resume=True, overwrite=True),
+        ("a.npy",),
+        ("a.npy",),
+        resumes=True,
+    ),
+    Scenario("a resumed zarr array", _copied("g.zarr/a", resume=True, chunks=(20, -1)), ("g.zarr/a",), resumes=True),
+    Scenario("two resumed outputs", _copied("a.npy", "b.zarr", resume=True), ("a.npy", "b.zarr"), resumes=True),
+    Scenario("a resumed reduction", _kept(_folded("a.npy", resume=True)), ("a.npy",), resumes=True),
     Scenario("a new HDF5 file", _copied("n.h5:/g/a"), ("n.h5:/g/a",)),
     Scenario("a new netCDF file", _copied("n.nc:/a"), ("n.nc:/a",)),
     Scenario("two datasets of a new file", _copied("n.h5:/a", "n.h5:/b"), ("n.h5:/a", "n.h5:/b")),

@@ -171,9 +171,8 @@ class NewFileSink:
 
     def commit(self) -> Any:
         name = self._target.name
-        claims = self.ready()
         with translated(WriteError, f"cannot finish {name}", name, self.abort, OSError):
-            return publish(claims, self.published)
+            return publish(self.ready(), self.published)
 
     def leave(self) -> None:
         """Close the file, and leave it to a later run."""

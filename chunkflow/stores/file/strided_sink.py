@@ -149,7 +149,8 @@ class FileTarget(ExistingTarget):
 
     def open(self, spec: ArraySpec) -> FileSink:
         sink = self._sink()
-        sink.settle()
+        with translated(WriteError, f"cannot write {self._path}", self._path, sink.abort, OSError):
+            sink.settle()
         return sink
 
 

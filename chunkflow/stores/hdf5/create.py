@@ -135,7 +135,7 @@ class Hdf5PathSink:
         self._index: Index | None = None
         self._opened: Any = None
         with translated(WriteError, f"cannot create {target.name}", target.name, self.abort), LOCK:
-            self._host = enter(target.path)
+            self._host = enter(target.path, target.dataset)
             self._create(self._host)
 
     def _create(self, host: Host) -> None:

@@ -29,10 +29,10 @@ LOCK = threading.RLock()
 
 
 class Host:
-    """A file, and the number of sinks that write into it."""
+    """A file, the number of sinks that write into it, and the dataset that was the last to come."""
 
     def __init__(self, path: str) -> None:
-        self.path, self.sinks = path, 0
+        self.path, self.sinks, self.dataset = path, 0, ""
         self.claim: Claim | None = None
         self._published: Claim | None = None
         self._overlay: Overlay | None = None
@@ -85,7 +85,7 @@ class Host:
             return h5py.File(self.path, "r+")
         except OSError as error:
             if "already open for read-only" not in str(error):
-                message = f"cannot open {self.path} to write: {error}{why(error)}"
+                message = f"cannot open {self.path} to write {self.dataset!r}: {error}{why(error)}"
                 raise WriteError(message, path=self.path, cause=error) from error
             raise ArgumentError(
                 f"{self.path} cannot be written to while it is open for reading only in this process (as an input that "
@@ -145,10 +145,10 @@ class Host:
 _hosts: dict[str, Host] = {}
 
 
-def enter(path: str) -> Host:
+def enter(path: str, dataset: str) -> Host:
     """The host of a file, with one more sink."""
     host = _hosts.get(path) or Host(path)
-    _hosts[path] = host
+    _hosts[path], host.dataset = host, dataset
     host.sinks += 1
     return host
 

@@ -112,6 +112,14 @@ def temporary(path: str) -> str:
     return f"{path}.{os.getpid()}-{threading.get_ident()}.partial"
 
 
+def remove_unfinished(folder: str) -> None:
+    """Remove the files in a folder that the threads of a dead process were writing."""
+    for above, _, names in os.walk(folder):
+        for name in names:
+            if name.endswith(".partial"):
+                os.unlink(os.path.join(above, name))
+
+
 def append(file: BinaryIO, raw: Any) -> int:
     """Write all of a buffer. Returns its length in bytes."""
     left = memoryview(raw).cast("B")

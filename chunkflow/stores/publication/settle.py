@@ -14,7 +14,7 @@ from typing import Any
 from chunkflow.stores.paths import passes_place
 from chunkflow.stores.publication.move import DOCUMENTS, Move, remove
 from chunkflow.stores.publication.patch import Patch
-from chunkflow.stores.publication.record import CLAIM, OLD, PARTIAL, STATE, hidden, is_at, lines, lock, steps
+from chunkflow.stores.publication.record import CLAIM, OLD, PARTIAL, STATE, hidden, is_at, lines, lock, say, steps
 from chunkflow.system.deferred import at
 
 
@@ -46,8 +46,8 @@ class Left:
 class _Record:
     """What a claim says. Hidden names lie beside it, whatever it says: nothing else is ever renamed or removed."""
 
-    def __init__(self, path: str, said: list[dict[str, Any]]) -> None:
-        first = said[0]
+    def __init__(self, path: str, fd: int, said: list[dict[str, Any]]) -> None:
+        first, self._fd = said[0], fd
         output, hexes, self.inner = str(first["output"]), str(first["hidden"]), os.path.normpath(str(first["inner"]))
         if os.sep in output or not hexes.isalnum() or os.path.isabs(self.inner) or self.inner.startswith(os.pardir):
             raise ValueError(f"{path} is no claim")
@@ -61,6 +61,7 @@ class _Record:
         self.committed = None if decided is None else bool(decided["commit"])
         self.followers: list[str] = [] if decided is None else [str(each) for each in decided["followers"]]
         self.done = bool(self.committed) and any("done" in line for line in said)
+        self.undone = "undone" in said[-1]
         self.change: Move | Patch | None = None
         if ready is not None and "depth" not in ready:
             self.change = Patch(self.partial, self.root)
@@ -68,6 +69,18 @@ class _Record:
             partial, name = steps(self.partial, self.root, self.inner)[int(ready["depth"])]
             inner = os.path.relpath(self.output, name)
             self.change = Move(partial, name, self.old, int(ready["ready"]), inner, int(ready["leaf"]))
+
+    @property
+    def is_begun(self) -> bool:
+        """Whether some outputs of the run may have their names, and others not."""
+        return self.change is not None and not self.undone
+
+    def undo(self) -> None:
+        """Take the names back, and say so."""
+        if self.is_begun and self.change is not None:
+            self.change.back()
+            os.lseek(self._fd, 0, os.SEEK_END)
+            say(self._fd, {"undone": True})
 
     @property
     def output(self) -> str:
@@ -98,13 +111,16 @@ def _open(path: str) -> Iterator[_Record | None]:
         if not is_at(fd, path):
             raise FileNotFoundError(path)
         said = lines(fd)
-        yield _Record(path, said) if said else None
+        yield _Record(path, fd, said) if said else None
     finally:
         os.close(fd)
 
 
-def settle(path: str) -> bool:
-    """Settle a claim that is left. False if its run is alive, or it is another user's."""
+def settle(path: str, *, keep: bool = False) -> bool:
+    """Settle a claim that is left. False if its run is alive, or it is another user's.
+
+    With `keep`, what a later run can go on with stays.
+    """
     try:
         with _open(path) as record:
             leader = record and record.leader
@@ -112,8 +128,8 @@ def settle(path: str) -> bool:
         there = follows and os.path.lexists(str(leader))
         if there:
             with suppress(FileNotFoundError):
-                _settled(str(leader), committed=False)
-        _settled(path, committed=False, done=follows and not there)
+                _settled(str(leader), committed=False, keep=keep)
+        _settled(path, committed=False, done=follows and not there, keep=keep)
     except FileNotFoundError:
         return True
     except (BlockingIOError, PermissionError):
@@ -141,7 +157,7 @@ def hidden_by(output: str) -> str | None:
         said = lines(fd)
     finally:
         os.close(fd)
-    return _Record(hidden(output, "", CLAIM), said).partial if said else None
+    return _Record(hidden(output, "", CLAIM), -1, said).partial if said else None
 
 
 def take_up(path: str) -> int | None:
@@ -154,8 +170,7 @@ def take_up(path: str) -> int | None:
         with _open(path) as record:
             if record is None or not record.resumes or record.committed:
                 return None
-            if record.change is not None:
-                record.change.back()
+            record.undo()
             fd = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
         if lock(fd) and is_at(fd, path):
             os.lseek(fd, 0, os.SEEK_END)
@@ -167,7 +182,7 @@ def take_up(path: str) -> int | None:
     return None
 
 
-def _settled(path: str, committed: bool, done: bool = False) -> None:
+def _settled(path: str, committed: bool, done: bool = False, keep: bool = False) -> None:
     """Finish or undo one claim, and those that it decides for."""
     with _open(path) as record:
         if record is not None:
@@ -177,10 +192,12 @@ def _settled(path: str, committed: bool, done: bool = False) -> None:
                 if committed:
                     record.change.forward(lambda: None)
                 else:
-                    record.change.back()
+                    record.undo()
             for follower in record.followers:
                 with suppress(FileNotFoundError):
-                    _settled(follower, committed, done)
+                    _settled(follower, committed, done, keep)
+            if keep and record.resumes and not committed:
+                return
             if record.resumes and os.path.isdir(record.partial):
                 for name in filter(is_claim, os.listdir(record.partial)):  # of passes: one may decide for the output
                     finish(os.path.join(record.partial, name[1 : -len(CLAIM)]))
@@ -254,8 +271,7 @@ def _left_among(above: str, names: list[str]) -> Iterator[Left]:
                     yield Left(path, "", 0)
                 else:
                     nbytes = sum(map(_bytes, (record.partial, record.old, record.state)))
-                    begun = bool(record.committed) if record.resumes else record.change is not None
-                    yield Left(path, record.output, nbytes, begun, record.resumes)
+                    yield Left(path, record.output, nbytes, record.is_begun, record.resumes)
         elif name.endswith(PARTIAL) and (written := _WRITTEN.fullmatch(name)):
             with suppress(OSError):
                 facts = os.lstat(path)
@@ -263,10 +279,10 @@ def _left_among(above: str, names: list[str]) -> Iterator[Left]:
                     yield Left(path, os.path.join(above, written[1]), facts.st_blocks * 512)
 
 
-def end(left: Left) -> bool:
-    """Settle or remove something that is left. False if it is not, after all."""
+def end(left: Left, *, keep: bool = False) -> bool:
+    """Settle or remove something that is left, as `settle` does. False if it is not, after all."""
     if is_claim(os.path.basename(left.claim)):
-        return settle(left.claim)
+        return settle(left.claim, keep=keep)
     remove(left.claim)
     return True
 

@@ -21,7 +21,7 @@ from chunkflow.stores import paths
 from chunkflow.stores.checks import conversion, numeric_dtype
 from chunkflow.stores.failures import translated
 from chunkflow.stores.footprint import Footprint
-from chunkflow.stores.kvstore.folder import temporary
+from chunkflow.stores.kvstore.folder import remove_unfinished, temporary
 from chunkflow.stores.kvstore.fsspec import SENT
 from chunkflow.stores.protocol import Encoder
 from chunkflow.stores.publication.claim import Claim
@@ -212,8 +212,12 @@ class ZarrPathSink:
         with translated(WriteError, f"cannot create {target.name}", target.name, self.abort):
             if self._claim is None:
                 self._claim = Claim(target.name, target.root)
-            left = self._claim.is_left
-            self.shared = zarr.open_array(self._claim.steps[-1][0], mode="r+") if left else self._made(self._claim)
+            if self._claim.is_left:
+                place = self._claim.steps[-1][0]
+                remove_unfinished(place)
+                self.shared = zarr.open_array(place, mode="r+")
+            else:
+                self.shared = self._made(self._claim)
         self._sink = ZarrSink(self.shared, spec)
 
     def _made(self, claim: Claim) -> Any:
@@ -273,9 +277,8 @@ class ZarrPathSink:
 
     def commit(self) -> Any:
         path = self._target.name
-        claims = self.ready()
         with translated(WriteError, f"cannot finish {path}", path, self.abort):
-            return publish(claims, self.published)
+            return publish(self.ready(), self.published)
 
     def leave(self) -> None:
         """Leave the array to a later run."""
